@@ -1,0 +1,158 @@
+r"""Where the compute should go: the global minimum of a law along the iso-FLOP curve.
+
+With `flops = 6 params tokens` and `tokens = ud * epochs`, a budget fixes the product
+
+    params * epochs = flops / (6 ud) = K,
+
+so the epochs are the only freedom and `loss(K / e, ud, e)` is a curve in one variable. It can have several local
+minima: repetition pays at first, then costs, and shrinking the model makes overfitting cheaper again. The search is
+therefore exhaustive, not a descent:
+
+1. At or below one epoch no token is seen twice and every form is its Chinchilla law, whose optimum is known in
+   closed form.
+2. Above one epoch the curve is tabulated on a grid even in ln(e - 1), on which every term is close to a straight
+   line both near e = 1 and far from it, so that nothing happens between two grid points. The grid ends where the
+   capacity term alone exceeds a loss already reached: nothing beyond can be better.
+3. Each local minimum of the table is polished to a root of the exact slope. Whole epochs are the neighbours of
+   those roots; limits on size and epochs add their end points.
+
+All budgets are solved at once; nothing here loops over budgets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from planner.laws import Array, Law
+
+FLOPS_PER_PARAM_TOKEN = 6.0
+_SMALLEST_REPEAT = 1e-9  # repeats below this are one epoch for every purpose
+_GRID_STEP = 0.15  # in ln(e - 1)
+_BLOCK = 2048  # budgets tabulated at a time, so that the table stays in cache
+
+
+class Allocation(NamedTuple):
+    """The best split of each budget; NaN where the limits leave no choice at all."""
+
+    params: np.ndarray
+    epochs: np.ndarray
+    tokens: np.ndarray
+    loss: np.ndarray
+
+
+def allocate(
+    law: Law,
+    ud: Array,
+    flops: Array,
+    *,
+    whole_epochs: bool = True,
+    min_params: float | None = None,
+    max_params: float | None = None,
+    max_epochs: float | None = None,
+) -> Allocation:
+    """The loss-minimising (params, epochs) of each budget. `ud`, `flops` and the law's parameters broadcast.
+
+    With `whole_epochs` the epochs are whole numbers, or a fraction below one where data is plentiful.
+    """
+    ud, flops = np.broadcast_arrays(np.asarray(ud, dtype=float), np.asarray(flops, dtype=float))
+    shape = ud.shape
+    if law.is_ensemble:
+        shape = np.broadcast_shapes(shape, *(np.shape(value) for value in law.parameters.values()))
+        ud, flops = np.broadcast_to(ud, shape), np.broadcast_to(flops, shape)
+        law = Law(law.form, {name: np.broadcast_to(value, shape).ravel() for name, value in law.parameters.items()})
+    ud, flops = ud.ravel(), flops.ravel()
+
+    product = flops / (FLOPS_PER_PARAM_TOKEN * ud)
+    low = np.zeros_like(product) if max_params is None else product / max_params
+    high = np.full_like(product, np.inf if max_epochs is None else max_epochs)
+    if min_params is not None:
+        high = np.minimum(high, product / min_params)
+
+    rows, epochs = _candidates(law, product, ud, low, high, whole_epochs)
+    # Rounding in product / max_params must not exclude the limit itself.
+    feasible = (epochs >= low[rows] * (1 - 1e-12)) & (epochs <= high[rows] * (1 + 1e-12)) & (epochs > 0)
+    rows, epochs = rows[feasible], epochs[feasible]
+    loss = law.member(rows).loss(product[rows] / epochs, ud[rows], epochs)
+    order = np.lexsort((epochs, loss, rows))  # best first within each budget; the fewer epochs win a tie
+    first = order[np.unique(rows[order], return_index=True)[1]]
+
+    best_epochs, best_loss = np.full_like(product, np.nan), np.full_like(product, np.nan)
+    best_epochs[rows[first]], best_loss[rows[first]] = epochs[first], loss[first]
+    return Allocation(*(a.reshape(shape) for a in (product / best_epochs, best_epochs, ud * best_epochs, best_loss)))
+
+
+def _candidates(
+    law: Law, product: np.ndarray, ud: np.ndarray, low: np.ndarray, high: np.ndarray, whole_epochs: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """(budget index, epochs) pairs among which the optimum of every budget is, limits being checked by the caller."""
+    everyone = np.arange(len(product))
+    fresh = law.fresh_epochs(product, ud)  # optimum if repetition were free
+    subset = np.clip(fresh, low, np.minimum(high, 1.0))  # at most one epoch: the curve has a single minimum there
+    anchor = np.clip(np.maximum(fresh, 1.0), low, high)
+    rows, minima = _repeating_minima(law, product, ud, anchor)
+    if whole_epochs:
+        down = np.maximum(np.floor(minima), 1.0)
+        ends = (np.maximum(np.ceil(low * (1 - 1e-12)), 1.0), np.floor(high * (1 + 1e-12)))
+        pairs = [(rows, down), (rows, down + 1)]
+    else:
+        ends = (np.maximum(low, 1.0), high)
+        pairs = [(rows, minima)]
+    for end in ends:
+        known = np.isfinite(end)
+        pairs.append((everyone[known], end[known]))
+    pairs.append((everyone, subset))
+    return np.concatenate([r for r, _ in pairs]), np.concatenate([e for _, e in pairs])
+
+
+def _repeating_minima(law: Law, product: np.ndarray, ud: np.ndarray, anchor: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """All local minima of each iso-FLOP curve above one epoch, as (budget index, epochs)."""
+    reached = law.loss(product / anchor, ud, anchor)
+    furthest = np.max(law.epochs_bound(product, reached), initial=1.0)
+    top = max(np.log(max(furthest - 1, _SMALLEST_REPEAT)), np.log(_SMALLEST_REPEAT)) + 2 * _GRID_STEP
+    ln_repeats = np.arange(np.log(_SMALLEST_REPEAT), top + _GRID_STEP, _GRID_STEP)
+    grid = 1.0 + np.exp(ln_repeats)
+    rows, columns = [], []
+    for start in range(0, len(product), _BLOCK):
+        block = slice(start, start + _BLOCK)
+        table = law.member(block).on_isoflop(product[block], ud[block], grid)
+        falling = table[:, 1:] < table[:, :-1]
+        row, column = np.nonzero(falling[:, :-1] & ~falling[:, 1:])
+        rows.append(row + start)
+        columns.append(column)
+    row, column = np.concatenate(rows), np.concatenate(columns)
+    low, high = ln_repeats[column], ln_repeats[column + 2]
+    law, product, ud = law.member(row), product[row], ud[row]
+
+    def slope(ln_repeat: np.ndarray) -> np.ndarray:
+        epochs = 1.0 + np.exp(ln_repeat)
+        by = law.slopes(product / epochs, ud, epochs)
+        return by.epochs - by.params  # d loss / d ln epochs with params * epochs held
+
+    return row, 1.0 + np.exp(_rising_root(slope, low, high))
+
+
+def _rising_root(slope: Callable[[np.ndarray], np.ndarray], low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """Where `slope` crosses zero upwards inside each [low, high]: false position, halved ends (Illinois method)."""
+    low, high = low.copy(), high.copy()
+    at_low, at_high = slope(low), slope(high)
+    root = np.where(at_low >= 0, low, np.where(at_high <= 0, high, 0.5 * (low + high)))
+    open_ = (at_low < 0) & (at_high > 0)
+    for step in range(60):
+        if not open_.any():
+            break
+        with np.errstate(invalid="ignore", divide="ignore"):
+            guess = (low * at_high - high * at_low) / (at_high - at_low)
+        bad = ~((guess > low) & (guess < high)) | (step % 8 == 7)  # every eighth step bisects: it always ends
+        guess = np.where(bad, 0.5 * (low + high), guess)
+        at_guess = slope(guess)
+        root = np.where(open_, guess, root)
+        left = at_guess < 0
+        at_high = np.where(left, np.where(open_, 0.5 * at_high, at_high), at_guess)
+        at_low = np.where(left, at_guess, 0.5 * at_low)
+        moved = np.abs(guess - np.where(left, low, high))
+        low, high = np.where(left, guess, low), np.where(left, high, guess)
+        open_ &= (at_guess != 0) & (high - low > 1e-13 * (1 + np.abs(guess))) & (moved > 1e-14)
+    return root

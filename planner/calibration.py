@@ -1,0 +1,238 @@
+"""Calibrations: which law holds for which corpus, model family and weight decay, and how well that is known.
+
+A calibration is one JSON file. Four ship with the package (`planner laws` lists them), and
+`planner calibrate fit` writes more. The format, version 1:
+
+    schema_version, name, title, corpus, model_family, source, vocab_size, default_law
+    settings: one per weight decay
+        weight_decay
+        fitted_on: the range of params, unique_tokens and epochs that the runs covered, and how many there were
+        laws: per form {parameters, metrics, spread}; parameters always hold the base law as well
+        ensemble: bootstrap refits per form, one list per parameter (absent where none was published)
+        method: how it was fitted, in words or fields
+
+Unknown fields are kept, a newer schema version is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import tempfile
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from planner.errors import InvalidCalibration, InvalidInput
+from planner.laws import DEFAULT_FORM, FORMS, Law, check_form, parameter_names
+from planner.units import number
+
+SCHEMA_VERSION = 1
+DEFAULT_CALIBRATION = "fineweb-llama2"
+_SHIPPED = Path(__file__).parent / "data"
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="allow", allow_inf_nan=False)
+
+
+class FittedLaw(_Record):
+    """One law form with its fitted parameters and how well it fitted."""
+
+    parameters: dict[str, float]
+    metrics: dict[str, float | None] = {}
+    spread: dict[str, float] = {}  # published spread of single parameters (MAD), not an ensemble
+
+
+class FittedRange(_Record):
+    """What the runs behind a fit covered. Outside of it a plan is an extrapolation and says so."""
+
+    params: tuple[float, float]
+    unique_tokens: tuple[float, float]
+    epochs: tuple[float, float]
+    runs: int | None = None
+    single_epoch_runs: int | None = None
+    multi_epoch_runs: int | None = None
+
+    @model_validator(mode="after")
+    def _ordered(self) -> FittedRange:
+        for name in ("params", "unique_tokens", "epochs"):
+            low, high = getattr(self, name)
+            if not 0 < low <= high:
+                raise ValueError(f"{name} must be two increasing numbers above zero, not [{low:g}, {high:g}]")
+        return self
+
+
+class Ensemble(_Record):
+    """Bootstrap refits: `laws[form][parameter][i]` is that parameter in refit number i."""
+
+    method: str
+    laws: dict[str, dict[str, list[float]]]
+
+
+class Setting(_Record):
+    """The laws fitted at one weight decay."""
+
+    weight_decay: float = Field(ge=0)
+    fitted_on: FittedRange
+    laws: dict[str, FittedLaw] = Field(min_length=1)
+    ensemble: Ensemble | None = None
+    method: dict[str, Any] = {}
+
+    @model_validator(mode="after")
+    def _complete(self) -> Setting:
+        # Building every law here means that a file with a bad coefficient is refused when it is read.
+        for form in self.laws:
+            self.law(form)
+        for form in self.ensemble.laws if self.ensemble else ():
+            members = self.ensemble_law(form)
+            sizes = {len(values) for values in self.ensemble.laws[form].values()} if self.ensemble else set()
+            if members is None or len(sizes) != 1 or min(sizes) < 2:
+                raise ValueError(f"the ensemble of {form} needs the same number of refits, at least 2, for each parameter")
+        return self
+
+    def law(self, form: str) -> Law:
+        """The fitted law of this form."""
+        check_form(form)
+        if form not in self.laws:
+            raise InvalidInput(
+                f"law {form} is not calibrated at weight decay {self.weight_decay:g}; calibrated there: {', '.join(self.laws)}."
+            )
+        return self._built[form]
+
+    @cached_property
+    def _built(self) -> dict[str, Law]:
+        return {form: Law(form, dict(fitted.parameters)) for form, fitted in self.laws.items()}
+
+    def ensemble_law(self, form: str) -> Law | None:
+        """The bootstrap ensemble as one law whose parameters are arrays, or None where there is none."""
+        return self._ensembles.get(form)
+
+    @cached_property
+    def _ensembles(self) -> dict[str, Law]:
+        import numpy as np
+
+        members = self.ensemble.laws if self.ensemble else {}
+        return {form: Law(form, {k: np.asarray(v, dtype=float) for k, v in p.items()}) for form, p in members.items()}
+
+
+class Calibration(_Record):
+    """Fitted laws for one corpus and model family, per weight decay."""
+
+    schema_version: int = SCHEMA_VERSION
+    name: str
+    title: str = ""
+    corpus: str = ""
+    model_family: str = ""
+    source: str = ""
+    vocab_size: int | None = Field(default=None, gt=0)
+    default_law: str = DEFAULT_FORM
+    settings: tuple[Setting, ...] = Field(min_length=1)
+
+    @field_validator("schema_version", mode="before")
+    @classmethod
+    def _known_version(cls, value: Any) -> Any:
+        if isinstance(value, int) and value > SCHEMA_VERSION:
+            raise ValueError(f"the file has schema version {value}, this release reads up to {SCHEMA_VERSION}: upgrade databound")
+        return value
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Calibration:
+        decays = self.weight_decays
+        if len(set(decays)) != len(decays):
+            raise ValueError("each weight decay may appear only once in settings")
+        check_form(self.default_law)
+        for setting in self.settings:
+            if self.default_law not in setting.laws:
+                raise ValueError(f"default_law {self.default_law} is missing at weight decay {setting.weight_decay:g}")
+        return self
+
+    @property
+    def weight_decays(self) -> tuple[float, ...]:
+        return tuple(setting.weight_decay for setting in self.settings)
+
+    def setting(self, weight_decay: Any) -> Setting:
+        """The setting calibrated at this weight decay; any other is an error, not a guess."""
+        wanted = number(weight_decay, "weight_decay", positive=False)
+        for setting in self.settings:
+            if math.isclose(setting.weight_decay, wanted, rel_tol=1e-9, abs_tol=1e-12):
+                return setting
+        known = " and ".join(f"{decay:g}" for decay in self.weight_decays)
+        raise InvalidInput(
+            f"weight_decay must be one that calibration {self.name} was fitted at ({known}); got {wanted:g}."
+        )
+
+    def law(self, weight_decay: Any, form: str | None = None) -> Law:
+        """The law of this form (by default the calibration's own default) at this weight decay."""
+        return self.setting(weight_decay).law(form or self.default_law)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the file whole or not at all."""
+        target = Path(path)
+        text = self.model_dump_json(indent=1, exclude_none=True) + "\n"
+        try:
+            handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+        except OSError as error:
+            raise InvalidInput(f"cannot write calibration {target}: {error.strerror}.") from None
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            os.chmod(temporary, 0o644)
+            os.replace(temporary, target)
+        except OSError as error:
+            os.unlink(temporary)
+            raise InvalidInput(f"cannot write calibration {target}: {error.strerror}.") from None
+
+    @staticmethod
+    def load(source: str | os.PathLike[str] | Calibration | None = None) -> Calibration:
+        """A shipped calibration by name, a file by path, or the one given; by default the paper's FineWeb study."""
+        if isinstance(source, Calibration):
+            return source
+        if source is None:
+            return _shipped(DEFAULT_CALIBRATION)
+        if not isinstance(source, str | os.PathLike):
+            raise InvalidInput(f"calibration must be a name or a path of a JSON file; got {source!r}.")
+        if isinstance(source, str) and source in shipped_names():
+            return _shipped(source)
+        return _read(Path(source))
+
+
+def shipped_names() -> tuple[str, ...]:
+    """The calibrations that come with the package, the default first."""
+    names = sorted(path.stem for path in _SHIPPED.glob("*.json"))
+    return tuple(sorted(names, key=lambda name: name != DEFAULT_CALIBRATION))
+
+
+@cache
+def _shipped(name: str) -> Calibration:
+    return _read(_SHIPPED / f"{name}.json")
+
+
+def _read(path: Path) -> Calibration:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise InvalidCalibration(
+            f"calibration {str(path)!r} is neither a file nor a shipped name ({', '.join(shipped_names())})."
+        ) from None
+    except (OSError, UnicodeDecodeError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise InvalidCalibration(f"calibration {str(path)!r} cannot be read: {reason}.") from None
+    try:
+        return Calibration.model_validate(json.loads(text))
+    except (json.JSONDecodeError, RecursionError) as error:
+        where = f" at line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
+        raise InvalidCalibration(f"calibration {str(path)!r} is not valid JSON{where}; write it again or restore a copy.") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "the file"
+        reason = first["msg"].removeprefix("Value error, ").rstrip(".")
+        raise InvalidCalibration(f"calibration {str(path)!r} is not usable: {where}: {reason}.") from None
+
+
+__all__ = ["Calibration", "Ensemble", "FittedLaw", "FittedRange", "Setting", "FORMS", "parameter_names", "shipped_names"]
