@@ -30,12 +30,14 @@ from planner.laws import Array, Law
 
 FLOPS_PER_PARAM_TOKEN = 6.0
 _SMALLEST_REPEAT = 1e-9  # repeats below this are one epoch for every purpose
-_GRID_STEP = 0.15  # in ln(e - 1)
-_BLOCK = 2048  # budgets tabulated at a time, so that the table stays in cache
+_NEAR_ONE = 1e-2
+_GRID_STEP = 0.15  # in ln(repeats)
+_SWEEP = 20_000  # up to this many (budget, whole epochs) pairs are simply all tried
+_BLOCK = 1024  # budgets tabulated at a time, so that the table stays in cache
 
 
 class Allocation(NamedTuple):
-    """The best split of each budget; NaN where the limits leave no choice at all."""
+    """The best split of each budget, as arrays; NaN where the limits leave no choice at all."""
 
     params: np.ndarray
     epochs: np.ndarray
@@ -92,11 +94,17 @@ def _candidates(
     fresh = law.fresh_epochs(product, ud)  # optimum if repetition were free
     subset = np.clip(fresh, low, np.minimum(high, 1.0))  # at most one epoch: the curve has a single minimum there
     anchor = np.clip(np.maximum(fresh, 1.0), low, high)
-    rows, minima = _repeating_minima(law, product, ud, anchor)
+    furthest = np.max(law.epochs_bound(product, law.loss(product / anchor, ud, anchor)), initial=1.0)
+    if whole_epochs and len(product) * furthest <= _SWEEP:  # few enough to try them all, as the paper does
+        sweep = np.arange(1.0, furthest + 2.0)
+        table = law.on_isoflop(product, ud, sweep)
+        table[(sweep < low[:, None]) | (sweep > high[:, None])] = np.inf
+        return np.concatenate([everyone, everyone]), np.concatenate([sweep[np.argmin(table, axis=1)], subset])
+    rows, minima = _repeating_minima(law, product, ud, furthest, rough=whole_epochs)
     if whole_epochs:
-        down = np.maximum(np.floor(minima), 1.0)
+        nearest = np.round(minima)
         ends = (np.maximum(np.ceil(low * (1 - 1e-12)), 1.0), np.floor(high * (1 + 1e-12)))
-        pairs = [(rows, down), (rows, down + 1)]
+        pairs = [(rows, np.maximum(nearest + step, 1.0)) for step in (-1, 0, 1)]
     else:
         ends = (np.maximum(low, 1.0), high)
         pairs = [(rows, minima)]
@@ -107,19 +115,19 @@ def _candidates(
     return np.concatenate([r for r, _ in pairs]), np.concatenate([e for _, e in pairs])
 
 
-def _repeating_minima(law: Law, product: np.ndarray, ud: np.ndarray, anchor: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _repeating_minima(
+    law: Law, product: np.ndarray, ud: np.ndarray, furthest: float, rough: bool
+) -> tuple[np.ndarray, np.ndarray]:
     """All local minima of each iso-FLOP curve above one epoch, as (budget index, epochs)."""
-    reached = law.loss(product / anchor, ud, anchor)
-    furthest = np.max(law.epochs_bound(product, reached), initial=1.0)
-    top = max(np.log(max(furthest - 1, _SMALLEST_REPEAT)), np.log(_SMALLEST_REPEAT)) + 2 * _GRID_STEP
-    ln_repeats = np.arange(np.log(_SMALLEST_REPEAT), top + _GRID_STEP, _GRID_STEP)
+    ln_repeats = _grid(furthest - 1)
     grid = 1.0 + np.exp(ln_repeats)
     rows, columns = [], []
     for start in range(0, len(product), _BLOCK):
         block = slice(start, start + _BLOCK)
         table = law.member(block).on_isoflop(product[block], ud[block], grid)
         falling = table[:, 1:] < table[:, :-1]
-        row, column = np.nonzero(falling[:, :-1] & ~falling[:, 1:])
+        turns = falling[:, :-1] > falling[:, 1:]
+        row, column = np.divmod(np.flatnonzero(turns), turns.shape[1])
         rows.append(row + start)
         columns.append(column)
     row, column = np.concatenate(rows), np.concatenate(columns)
@@ -131,28 +139,34 @@ def _repeating_minima(law: Law, product: np.ndarray, ud: np.ndarray, anchor: np.
         by = law.slopes(product / epochs, ud, epochs)
         return by.epochs - by.params  # d loss / d ln epochs with params * epochs held
 
-    return row, 1.0 + np.exp(_rising_root(slope, low, high))
+    # Whole epochs only need the minimum to a quarter of an epoch: its integer neighbours are tried anyway.
+    tolerance = 0.25 * np.exp(-high) if rough else 1e-9
+    return row, 1.0 + np.exp(_rising_root(slope, low, high, tolerance))
 
 
-def _rising_root(slope: Callable[[np.ndarray], np.ndarray], low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """Where `slope` crosses zero upwards inside each [low, high]: false position, halved ends (Illinois method)."""
-    low, high = low.copy(), high.copy()
-    at_low, at_high = slope(low), slope(high)
-    root = np.where(at_low >= 0, low, np.where(at_high <= 0, high, 0.5 * (low + high)))
-    open_ = (at_low < 0) & (at_high > 0)
-    for step in range(60):
-        if not open_.any():
-            break
-        with np.errstate(invalid="ignore", divide="ignore"):
-            guess = (low * at_high - high * at_low) / (at_high - at_low)
-        bad = ~((guess > low) & (guess < high)) | (step % 8 == 7)  # every eighth step bisects: it always ends
-        guess = np.where(bad, 0.5 * (low + high), guess)
-        at_guess = slope(guess)
-        root = np.where(open_, guess, root)
+def _grid(most_repeats: float) -> np.ndarray:
+    """ln(repeats) from next to nothing to `most_repeats` and two steps beyond, coarse where the curve is a pure power."""
+    near = np.arange(np.log(_SMALLEST_REPEAT), np.log(_NEAR_ONE), 0.7)
+    far = np.arange(np.log(_NEAR_ONE), max(np.log(max(most_repeats, _NEAR_ONE)), 0.0) + 3 * _GRID_STEP, _GRID_STEP)
+    return np.concatenate([near, far])
+
+
+def _rising_root(
+    slope: Callable[[np.ndarray], np.ndarray], low: np.ndarray, high: np.ndarray, tolerance: Array
+) -> np.ndarray:
+    """Where `slope` crosses zero upwards inside each [low, high]: false position with halved ends (Illinois method).
+
+    The step shrinks faster than linearly, so the error is far below the last step, which is what is tested.
+    """
+    at_low, at_high = np.minimum(slope(low), 0.0), np.maximum(slope(high), 0.0)
+    root = low
+    for _ in range(100):
+        rise = at_high - at_low
+        guess = np.where(rise > 0, (low * at_high - high * at_low) / np.where(rise > 0, rise, 1.0), root)
+        if np.all(np.abs(guess - root) <= tolerance):
+            return guess
+        root, at_guess = guess, slope(guess)
         left = at_guess < 0
-        at_high = np.where(left, np.where(open_, 0.5 * at_high, at_high), at_guess)
-        at_low = np.where(left, at_guess, 0.5 * at_low)
-        moved = np.abs(guess - np.where(left, low, high))
         low, high = np.where(left, guess, low), np.where(left, high, guess)
-        open_ &= (at_guess != 0) & (high - low > 1e-13 * (1 + np.abs(guess))) & (moved > 1e-14)
+        at_low, at_high = np.where(left, at_guess, 0.5 * at_low), np.where(left, 0.5 * at_high, at_guess)
     return root

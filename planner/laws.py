@@ -68,6 +68,7 @@ class Law:
     form: str
     parameters: Mapping[str, Array]
     _p: dict[str, Array] = field(init=False, repr=False, compare=False)  # all parameters, fixed exponents included
+    is_ensemble: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_form(self.form)
@@ -84,6 +85,7 @@ class Law:
         everything = {**_FIXED.get(self.form, {}), **given}
         object.__setattr__(self, "parameters", {name: self.parameters[name] for name in needed})
         object.__setattr__(self, "_p", {k: float(v) if np.ndim(v) == 0 else v for k, v in everything.items()})
+        object.__setattr__(self, "is_ensemble", any(np.ndim(v) for v in given.values()))
 
     # -- what users call ------------------------------------------------------------------------------------
 
@@ -115,7 +117,7 @@ class Law:
         capacity = -p["alpha"] * p["A"] * np.exp(-p["alpha"] * ln_n_eff)  # d capacity / d ln N'
         data = -p["beta"] * p["B"] * np.exp(-p["beta"] * ln_d_eff)  # d data / d ln D'
         d_params, d_unique, d_epochs = capacity * by_n, data + capacity * by_used, data * by_epochs
-        if np.any(by_used):  # below one epoch the unique tokens in use are U e, so epochs act on N' as well
+        if "R_N_star" in p:  # below one epoch the unique tokens in use are U e, so epochs act on N' as well
             d_epochs = d_epochs + np.where(epochs < 1, capacity * by_used, 0.0)
         if "P" in p:
             penalty = self._penalty(ln_n, ln_u, epochs)
@@ -153,12 +155,9 @@ class Law:
         object.__setattr__(picked, "form", self.form)
         take = {k: v[index] if np.ndim(v) else v for k, v in self._p.items()}
         object.__setattr__(picked, "_p", take)
+        object.__setattr__(picked, "is_ensemble", any(np.ndim(v) for v in take.values()))
         object.__setattr__(picked, "parameters", {name: take[name] for name in parameter_names(self.form)})
         return picked
-
-    @property
-    def is_ensemble(self) -> bool:
-        return any(np.ndim(v) for v in self._p.values())
 
     # -- the iso-FLOP curve -----------------------------------------------------------------------------------
 

@@ -1,0 +1,161 @@
+"""What compute costs: FLOPs <-> accelerators x hours, money, and whether training fits in memory.
+
+Peak speeds are the vendors' dense bf16 (or fp16) figures. Prices are indicative on-demand prices per hour in US dollars;
+they move, so give your own. MFU is the share of the peak that training really reaches: 0.4 is a fair
+guess for models of 100M and more, small models reach less.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel, ConfigDict
+
+from planner.errors import InvalidInput
+from planner.shapes import Architecture
+from planner.units import compute, fraction, number, whole
+
+DEFAULT_MFU = 0.4
+_TERA, _GIGA = 1e12, 1e9
+
+
+class Accelerator(NamedTuple):
+    name: str
+    peak_flops: float  # dense bf16/fp16 FLOP/s
+    memory_bytes: float
+    price_per_hour: float  # USD, indicative
+
+
+def _table(*rows: tuple[str, float, float, float]) -> dict[str, Accelerator]:
+    return {name: Accelerator(name, peak * _TERA, memory * _GIGA, price) for name, peak, memory, price in rows}
+
+
+ACCELERATORS = _table(  # name, TFLOP/s, GB, USD/h
+    ("B200", 2250, 180, 6.00),
+    ("H200", 989, 141, 4.00),
+    ("H100", 989, 80, 3.00),
+    ("H100-PCIe", 756, 80, 2.50),
+    ("A100", 312, 80, 1.80),
+    ("A100-40GB", 312, 40, 1.30),
+    ("L40S", 362, 48, 1.00),
+    ("L4", 121, 24, 0.70),
+    ("A10G", 70, 24, 1.00),
+    ("RTX-A6000", 155, 48, 0.80),
+    ("RTX-6000-Ada", 364, 48, 1.00),
+    ("RTX-5090", 210, 32, 0.60),
+    ("RTX-4090", 165, 24, 0.40),
+    ("RTX-3090", 71, 24, 0.25),
+    ("V100", 125, 32, 0.60),
+    ("T4", 65, 16, 0.35),
+    ("MI300X", 1307, 192, 3.00),
+    ("MI250X", 383, 128, 1.50),
+    ("TPU-v4", 275, 32, 3.20),
+    ("TPU-v5e", 197, 16, 1.20),
+    ("TPU-v5p", 459, 95, 4.20),
+)
+
+
+def accelerator(name: str) -> Accelerator:
+    """An accelerator by name, in any case; "A6000" finds "RTX-A6000"."""
+    if isinstance(name, str):
+        wanted = name.strip().lower().replace(" ", "-").replace("_", "-")
+        for known in ACCELERATORS.values():
+            if wanted in (known.name.lower(), known.name.lower().removeprefix("rtx-"), known.name.lower().replace("-", "")):
+                return known
+    raise InvalidInput(f"gpu must be one of {', '.join(ACCELERATORS)}; got {name!r}.")
+
+
+def flops_from_gpus(gpu: str, gpus: Any = 1, hours: Any = 1, mfu: Any = DEFAULT_MFU) -> float:
+    """The training FLOPs that `gpus` accelerators deliver in `hours` at a model FLOPs utilisation of `mfu`."""
+    return accelerator(gpu).peak_flops * fraction(mfu, "mfu") * whole(gpus, "gpus") * number(hours, "hours") * 3600
+
+
+class Memory(BaseModel):
+    """Estimated bytes needed to train: fp32 weights, gradients and Adam moments; bf16 activations with flash attention."""
+
+    model_config = ConfigDict(frozen=True)
+
+    weights: float
+    gradients: float
+    optimizer: float
+    activations: float
+    total: float
+    device_memory: float
+    fits_one_device: bool
+    devices_needed: int  # with weights, gradients and moments sharded evenly
+
+
+class Cost(BaseModel):
+    """What a compute budget means on given hardware."""
+
+    model_config = ConfigDict(frozen=True)
+
+    flops: float
+    gpu: str
+    gpus: int
+    mfu: float
+    gpu_hours: float
+    hours: float  # wall clock on `gpus` devices
+    days: float
+    price_per_gpu_hour: float
+    usd: float
+    memory: Memory | None = None
+
+
+def cost(
+    flops: Any,
+    gpu: str = "H100",
+    gpus: Any = 1,
+    mfu: Any = DEFAULT_MFU,
+    price: Any = None,
+    architecture: Architecture | None = None,
+    sequences: Any = 8,
+    sequence_length: Any = 512,
+) -> Cost:
+    """GPU-hours, days and money for `flops`; with an architecture also the memory that training it needs."""
+    total, card = compute(flops), accelerator(gpu)
+    how_many, share = whole(gpus, "gpus"), fraction(mfu, "mfu")
+    rate = card.price_per_hour if price is None else number(price, "price", positive=False, examples="2.50")
+    if rate < 0:
+        raise InvalidInput(f"price must not be negative; got {rate:g}.")
+    gpu_hours = total / (card.peak_flops * share) / 3600
+    hours = gpu_hours / how_many
+    memory = None
+    if architecture is not None:
+        memory = training_memory(architecture, card, whole(sequences, "sequences"), whole(sequence_length, "sequence_length"))
+    return Cost(
+        flops=total,
+        gpu=card.name,
+        gpus=how_many,
+        mfu=share,
+        gpu_hours=gpu_hours,
+        hours=hours,
+        days=hours / 24,
+        price_per_gpu_hour=rate,
+        usd=gpu_hours * rate,
+        memory=memory,
+    )
+
+
+def training_memory(shape: Architecture, card: Accelerator, sequences: int = 8, sequence_length: int = 512) -> Memory:
+    """Memory to train `shape` with `sequences` sequences at a time on each device."""
+    weights, gradients, moments = (bytes_each * shape.params for bytes_each in (4 + 2, 4, 8))  # fp32 + bf16 copy; fp32; 2 x fp32
+    # Kept per token and layer for the backward pass: two norm inputs in fp32 and, in bf16, two norm outputs, q, k, v,
+    # attention and output projections (8 d_model), gate, up and their product (3 d_ff).
+    per_token_layer = 2 * 4 * shape.d_model + 2 * (8 * shape.d_model + 3 * shape.d_ff)
+    tokens = sequences * sequence_length
+    logits = 2 * 4 * min(tokens, 2048) * shape.vocab_size  # a chunk of rows, with its gradient
+    activations = tokens * shape.layers * per_token_layer + logits
+    state, usable = weights + gradients + moments, 0.92 * card.memory_bytes  # the rest goes to the runtime and fragmentation
+    room = usable - activations
+    needed = max(1, -(-int(state) // max(int(room), 1))) if room > 0 else 0
+    return Memory(
+        weights=weights,
+        gradients=gradients,
+        optimizer=moments,
+        activations=activations,
+        total=state + activations,
+        device_memory=card.memory_bytes,
+        fits_one_device=state + activations <= usable,
+        devices_needed=needed,
+    )

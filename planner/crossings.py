@@ -1,0 +1,94 @@
+"""Where two settings swap places: the compute at which their optimal losses are equal.
+
+Strong weight decay pays a premium while data is fresh and earns it back once data repeats, so its optimal loss
+starts above that of weak decay and ends below. Nothing guarantees a single crossing, so all are looked for.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from planner.allocation import FLOPS_PER_PARAM_TOKEN, allocate
+from planner.laws import Law
+
+POINTS_PER_DECADE = 8
+# Searched: from a ten-thousandth of the compute at which the corpus is used up once, to ten million times it.
+DECADES_BELOW, DECADES_ABOVE = 4, 7
+
+
+class Landscape(NamedTuple):
+    """A law's optimal loss along compute at fixed unique tokens (continuous epochs)."""
+
+    flops: np.ndarray
+    params: np.ndarray
+    epochs: np.ndarray
+    loss: np.ndarray
+    loss_slope: np.ndarray  # d loss / d ln flops
+
+
+def landscape(law: Law, ud: float, flops: np.ndarray, **limits: Any) -> Landscape:
+    """Optimal loss and its slope at each compute. By the envelope theorem the slope is dL/dln(params) at the optimum."""
+    best = allocate(law, ud, flops, whole_epochs=False, **limits)
+    return Landscape(flops, best.params, best.epochs, best.loss, law.slopes(best.params, ud, best.epochs).params)
+
+
+def search_range(law: Law, ud: float) -> np.ndarray:
+    """The compute grid on which crossings, turning points and minima are looked for."""
+    once = float(np.log10(FLOPS_PER_PARAM_TOKEN * ud * law.optimal_params(ud)))
+    decades = DECADES_BELOW + DECADES_ABOVE
+    return np.logspace(once - DECADES_BELOW, once + DECADES_ABOVE, decades * POINTS_PER_DECADE + 1)
+
+
+def crossings(first: Law, second: Law, ud: float, flops: np.ndarray, *, whole_epochs: bool = True, **limits: Any) -> list[float]:
+    """Every compute within `flops` (ascending) at which the lower optimal loss changes between the two laws."""
+    gap = allocate(first, ud, flops, whole_epochs=whole_epochs, **limits).loss
+    gap = gap - allocate(second, ud, flops, whole_epochs=whole_epochs, **limits).loss
+    with np.errstate(invalid="ignore"):  # NaN where limits leave no choice
+        change = np.flatnonzero(gap[:-1] * gap[1:] < 0)
+    exact = flops[np.flatnonzero(gap == 0)]
+    between = (_polish(first, second, ud, flops[i : i + 2], gap[i : i + 2], whole_epochs, limits) for i in change)
+    return sorted([*map(float, exact), *between])
+
+
+def _polish(
+    first: Law, second: Law, ud: float, ends: np.ndarray, gaps: np.ndarray, whole_epochs: bool, limits: dict[str, Any]
+) -> float:
+    """Equal optimal losses inside one bracket.
+
+    Hold the epochs of both optima, find where the two smooth losses meet, choose the epochs anew, and repeat: the
+    optimal epochs do not change the loss to first order, so two or three rounds suffice. A step that leaves the bracket
+    becomes a bisection.
+    """
+    low, high = np.log(ends)
+    rising = gaps[1] > 0
+    x = low + (high - low) * gaps[0] / (gaps[0] - gaps[1])
+    for _ in range(60):
+        one, two = (allocate(law, ud, np.exp(x), whole_epochs=whole_epochs, **limits) for law in (first, second))
+        gap = float(one.loss - two.loss)
+        if (gap > 0) == rising:
+            high = x
+        else:
+            low = x
+        x_next = _equal_at_fixed_epochs(first, second, ud, one.epochs, two.epochs, x)
+        if not low <= x_next <= high:
+            x_next = 0.5 * (low + high)
+        if abs(x_next - x) < 1e-11:
+            break
+        x = x_next
+    return float(np.exp(x_next))
+
+
+def _equal_at_fixed_epochs(first: Law, second: Law, ud: float, one: np.ndarray, two: np.ndarray, x: float) -> float:
+    """ln(flops) at which both laws, each at its own fixed epochs, predict the same loss: Newton from x."""
+    tokens = FLOPS_PER_PARAM_TOKEN * ud
+    for _ in range(8):
+        flops = np.exp(x)
+        a, b = (flops / (tokens * one), ud, one), (flops / (tokens * two), ud, two)
+        slope = float(first.slopes(*a).params - second.slopes(*b).params)
+        step = -float(first.loss(*a) - second.loss(*b)) / slope if slope else 0.0
+        x += min(max(step, -1.0), 1.0)
+        if abs(step) < 1e-12:
+            break
+    return x

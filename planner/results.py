@@ -1,0 +1,157 @@
+"""What the planner answers with: frozen pydantic models whose JSON is what `--json` prints."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict
+
+from planner.costs import Cost
+from planner.shapes import Architecture
+
+
+class _Answer(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class Interval(_Answer):
+    """A percentile interval over the bootstrap refits of the calibration."""
+
+    low: float
+    median: float
+    high: float
+
+
+class LossTerms(_Answer):
+    """The predicted loss broken into what causes it, in nats per token."""
+
+    floor: float
+    capacity: float
+    data: float
+    overfitting: float
+
+
+class FlatRange(_Answer):
+    """Sizes and epochs at the same compute whose loss is within `tolerance` nats of the best."""
+
+    tolerance: float
+    epochs_min: float
+    epochs_max: float
+    params_min: float
+    params_max: float
+
+
+class TurningPoint(_Answer):
+    """The compute at which the best plan repeats most. Beyond it more compute goes into size, with fewer epochs."""
+
+    flops: float
+    epochs: float
+    params: float
+
+
+class SpendingLimit(_Answer):
+    """The compute with the lowest optimal loss. Beyond it spending more makes the model worse, until `regained_flops`."""
+
+    flops: float
+    params: float
+    epochs: float
+    loss: float
+    regained_flops: float | None
+
+
+class MarginalValue(_Answer):
+    """What more data or more compute would buy (continuous epochs). Negative changes of loss are improvements."""
+
+    loss_per_token: float
+    loss_per_flop: float
+    flops_per_token: float | None  # None: more compute does not help
+    loss_if_twice_the_data: float
+    loss_if_twice_the_compute: float
+
+
+class Alternative(_Answer):
+    """What another law or weight decay recommends for the same budget."""
+
+    law: str
+    weight_decay: float
+    params: float
+    epochs: float
+    tokens: float
+    predicted_loss: float  # by that law itself
+    expected_loss: float  # of its recommendation, by the law that the plan relies on
+    regret: float  # expected_loss minus the best that law can do
+
+
+class Crossover(_Answer):
+    """Where the stronger of two weight decays overtakes the weaker one, at fixed unique tokens."""
+
+    ud: float
+    law: str
+    calibration: str
+    weaker: float
+    stronger: float
+    crossover_flops: float | None  # above it the stronger weight decay has the lower optimal loss
+    crossings: list[float]  # all computes at which the better one changes
+    searched: tuple[float, float]
+    better_below: float  # the better weight decay below the first crossing (everywhere if there is none)
+    interval: Interval | None = None
+    note: str
+
+
+class Prediction(_Answer):
+    """The loss that a law expects from one configuration."""
+
+    params: float
+    ud: float
+    epochs: float
+    tokens: float
+    flops: float
+    weight_decay: float
+    law: str
+    calibration: str
+    loss: float
+    perplexity: float
+    terms: LossTerms
+    interval: Interval | None
+    interval_note: str
+    warnings: list[str]
+
+
+class Comparison(_Answer):
+    """What every law recommends for one budget, at every weight decay asked for."""
+
+    ud: float
+    flops: float
+    calibration: str
+    judge: str  # the law by which expected_loss is judged, at each row's own weight decay
+    rows: list[Alternative]
+
+
+class Plan(_Answer):
+    """The answer: how large a model, how many epochs, which weight decay; why; and how sure that is."""
+
+    ud: float
+    flops: float
+    law: str
+    calibration: str
+    weight_decay: float
+    params: float
+    epochs: float
+    repeats: float
+    tokens: float
+    unique_tokens: float  # tokens of the corpus that are used: all of them from one epoch on
+    loss: float
+    perplexity: float
+    terms: LossTerms
+    crossover_flops: float | None
+    crossover_note: str
+    architecture: Architecture | None
+    flat_range: FlatRange
+    turning_point: TurningPoint | None
+    spending_limit: SpendingLimit | None
+    marginal_value: MarginalValue
+    other_laws: list[Alternative]
+    other_weight_decays: list[Alternative]
+    intervals: dict[str, Interval] | None
+    interval_note: str
+    reasons: list[str]
+    warnings: list[str]
+    cost: Cost | None = None
