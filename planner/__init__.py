@@ -5,16 +5,21 @@
     >>> p.weight_decay, round(p.params / 1e6), p.epochs
     (1.0, 556, 6.0)
 
-Numbers only: importing this package loads numpy and pydantic, nothing heavier.
+Numbers only: nothing here loads scipy, pandas, matplotlib or torch. Names are loaded when first used, so that the
+command line can set up its start before pydantic is imported.
 """
 
-from planner.api import Frontier, compare, crossover, frontier, plan, predict
-from planner.calibration import Calibration
-from planner.costs import cost, flops_from_gpus
-from planner.errors import InvalidCalibration, InvalidInput
-from planner.laws import FORMS, Law
-from planner.results import Comparison, Crossover, Plan, Prediction
-from planner.shapes import Architecture, preset, presets, shape_for
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from planner.api import Frontier, compare, crossover, frontier, plan, predict
+    from planner.calibration import Calibration
+    from planner.costs import cost, flops_from_gpus
+    from planner.errors import InvalidCalibration, InvalidInput
+    from planner.laws import FORMS, Law
+    from planner.results import Comparison, Crossover, Plan, Prediction
+    from planner.shapes import Architecture, preset, presets, shape_for
 
 __version__ = "0.1.0"
 
@@ -41,3 +46,26 @@ __all__ = [
     "presets",
     "shape_for",
 ]
+
+_HOME = {
+    "api": "Frontier compare crossover frontier plan predict",
+    "calibration": "Calibration",
+    "costs": "cost flops_from_gpus",
+    "errors": "InvalidCalibration InvalidInput",
+    "laws": "FORMS Law",
+    "results": "Comparison Crossover Plan Prediction",
+    "shapes": "Architecture preset presets shape_for",
+}
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _HOME.items():
+        if name in names.split():
+            value = getattr(import_module(f"planner.{module}"), name)
+            globals()[name] = value
+            return value
+    raise AttributeError(f"module 'planner' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -74,16 +74,19 @@ def _extremum(law: Law, ud: float, along: Landscape, centre: int, height: Callab
     grid = along.flops[centre - 1 : centre + 2]
     peak = _vertex(np.log(grid), height(along)[centre - 1 : centre + 2])
     near = landscape(law, ud, np.exp(peak + 0.05 * np.arange(-1, 2)))
-    peak = _vertex(np.log(near.flops), height(near))
-    there = landscape(law, ud, np.clip(np.exp([peak]), grid[0], grid[2]))
-    return Turn(*(float(values[0]) for values in (there.flops, there.params, there.epochs, there.loss)))
+    x = np.log(near.flops)
+    peak = np.clip(_vertex(x, height(near)), *np.log(grid[[0, 2]]))
+    t = (peak - x[1]) / (x[2] - x[1])  # -1, 0 and 1 at the three points
+    weights = np.array([t * (t - 1) / 2, 1 - t * t, t * (t + 1) / 2])
+    flops, epochs, loss = float(np.exp(peak)), float(weights @ near.epochs), float(weights @ near.loss)
+    return Turn(flops, flops / (FLOPS_PER_PARAM_TOKEN * ud * epochs), epochs, loss)
 
 
 def _vertex(x: np.ndarray, y: np.ndarray) -> float:
     """Where the parabola through three equidistant points is lowest, at most one step from the middle one."""
     curvature = y[0] - 2 * y[1] + y[2]
     shift = 0.5 * (y[0] - y[2]) / curvature if curvature > 0 else 0.0
-    return float(x[1] + (x[2] - x[1]) * np.clip(shift, -1, 1))
+    return float(x[1] + (x[2] - x[1]) * min(max(shift, -1.0), 1.0))
 
 
 def flat_range(law: Law, ud: float, flops: float, epochs: float, loss: float, tolerance: float, *, whole_epochs: bool) -> Flat:

@@ -68,51 +68,75 @@ def allocate(
     ud, flops = ud.ravel(), flops.ravel()
 
     product = flops / (FLOPS_PER_PARAM_TOKEN * ud)
-    low = np.zeros_like(product) if max_params is None else product / max_params
-    high = np.full_like(product, np.inf if max_epochs is None else max_epochs)
+    # A hair of slack: rounding must not exclude a limit that is met exactly.
+    low = np.zeros_like(product) if max_params is None else product / max_params * (1 - 1e-12)
+    high = np.full_like(product, np.inf if max_epochs is None else max_epochs * (1 + 1e-12))
     if min_params is not None:
-        high = np.minimum(high, product / min_params)
+        high = np.minimum(high, product / min_params * (1 + 1e-12))
 
-    rows, epochs = _candidates(law, product, ud, low, high, whole_epochs)
-    # Rounding in product / max_params must not exclude the limit itself.
-    feasible = (epochs >= low[rows] * (1 - 1e-12)) & (epochs <= high[rows] * (1 + 1e-12)) & (epochs > 0)
-    rows, epochs = rows[feasible], epochs[feasible]
+    fresh = law.fresh_epochs(product, ud)  # optimum if repetition were free
+    anchor = np.minimum(np.maximum(np.maximum(fresh, 1.0), low), high)
+    furthest = float(np.max(law.epochs_bound(product, law.loss(product / anchor, ud, anchor)), initial=1.0))
+    subset = np.minimum(np.maximum(fresh, low), np.minimum(high, 1.0))  # at most one epoch: a single minimum
+    subset = np.where(subset >= low, subset, np.nan)
+    if whole_epochs and len(product) * furthest <= _SWEEP:
+        epochs = _sweep(law, product, ud, low, high, subset, furthest)
+    else:
+        rows, candidates = _candidates(law, product, ud, low, high, subset, furthest, whole_epochs)
+        epochs = _best(law, product, ud, rows, candidates)
+    loss = law.loss(product / epochs, ud, epochs)
+    return Allocation(*(a.reshape(shape) for a in (product / epochs, epochs, ud * epochs, loss)))
+
+
+def _sweep(
+    law: Law, product: np.ndarray, ud: np.ndarray, low: np.ndarray, high: np.ndarray, subset: np.ndarray, furthest: float
+) -> np.ndarray:
+    """The best whole epochs by trying them all, as the paper does, or the best fraction below one."""
+    every = np.arange(1.0, furthest + 2.0)
+    table = law.on_isoflop(product, ud, every)
+    table[(every < low[:, None]) | (every > high[:, None])] = np.inf
+    pick = np.argmin(table, axis=1)
+    least = table[np.arange(len(product)), pick]
+    whole = np.where(np.isfinite(least), every[pick], np.nan)
+    if not np.any(subset < 1):
+        return whole
+    return np.where((subset < 1) & ~(law.loss(product / subset, ud, subset) > least), subset, whole)
+
+
+def _best(law: Law, product: np.ndarray, ud: np.ndarray, rows: np.ndarray, epochs: np.ndarray) -> np.ndarray:
+    """For each budget the candidate with the lowest loss (the fewer epochs win a tie); NaN where there is none."""
     loss = law.member(rows).loss(product[rows] / epochs, ud[rows], epochs)
-    order = np.lexsort((epochs, loss, rows))  # best first within each budget; the fewer epochs win a tie
+    order = np.lexsort((epochs, loss, rows))
     first = order[np.unique(rows[order], return_index=True)[1]]
-
-    best_epochs, best_loss = np.full_like(product, np.nan), np.full_like(product, np.nan)
-    best_epochs[rows[first]], best_loss[rows[first]] = epochs[first], loss[first]
-    return Allocation(*(a.reshape(shape) for a in (product / best_epochs, best_epochs, ud * best_epochs, best_loss)))
+    best = np.full_like(product, np.nan)
+    best[rows[first]] = epochs[first]
+    return best
 
 
 def _candidates(
-    law: Law, product: np.ndarray, ud: np.ndarray, low: np.ndarray, high: np.ndarray, whole_epochs: bool
+    law: Law,
+    product: np.ndarray,
+    ud: np.ndarray,
+    low: np.ndarray,
+    high: np.ndarray,
+    subset: np.ndarray,
+    furthest: float,
+    whole_epochs: bool,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(budget index, epochs) pairs among which the optimum of every budget is, limits being checked by the caller."""
+    """(budget index, epochs) pairs within the limits, among which the optimum of every budget is."""
     everyone = np.arange(len(product))
-    fresh = law.fresh_epochs(product, ud)  # optimum if repetition were free
-    subset = np.clip(fresh, low, np.minimum(high, 1.0))  # at most one epoch: the curve has a single minimum there
-    anchor = np.clip(np.maximum(fresh, 1.0), low, high)
-    furthest = np.max(law.epochs_bound(product, law.loss(product / anchor, ud, anchor)), initial=1.0)
-    if whole_epochs and len(product) * furthest <= _SWEEP:  # few enough to try them all, as the paper does
-        sweep = np.arange(1.0, furthest + 2.0)
-        table = law.on_isoflop(product, ud, sweep)
-        table[(sweep < low[:, None]) | (sweep > high[:, None])] = np.inf
-        return np.concatenate([everyone, everyone]), np.concatenate([sweep[np.argmin(table, axis=1)], subset])
     rows, minima = _repeating_minima(law, product, ud, furthest, rough=whole_epochs)
     if whole_epochs:
         nearest = np.round(minima)
-        ends = (np.maximum(np.ceil(low * (1 - 1e-12)), 1.0), np.floor(high * (1 + 1e-12)))
         pairs = [(rows, np.maximum(nearest + step, 1.0)) for step in (-1, 0, 1)]
+        ends = (np.maximum(np.ceil(low), 1.0), np.floor(high))
     else:
-        ends = (np.maximum(low, 1.0), high)
         pairs = [(rows, minima)]
-    for end in ends:
-        known = np.isfinite(end)
-        pairs.append((everyone[known], end[known]))
-    pairs.append((everyone, subset))
-    return np.concatenate([r for r, _ in pairs]), np.concatenate([e for _, e in pairs])
+        ends = (np.maximum(low, 1.0), high)
+    pairs += [(everyone, end) for end in (*ends, subset)]
+    row, epochs = np.concatenate([r for r, _ in pairs]), np.concatenate([e for _, e in pairs])
+    allowed = (epochs >= low[row]) & (epochs <= high[row]) & (epochs > 0) & np.isfinite(epochs)
+    return row[allowed], epochs[allowed]
 
 
 def _repeating_minima(
@@ -140,7 +164,8 @@ def _repeating_minima(
         return by.epochs - by.params  # d loss / d ln epochs with params * epochs held
 
     # Whole epochs only need the minimum to a quarter of an epoch: its integer neighbours are tried anyway.
-    tolerance = 0.25 * np.exp(-high) if rough else 1e-9
+    # Otherwise to 1e-9, or to what is left of the digits of e - 1 when e is next to one.
+    tolerance = 0.25 * np.exp(-high) if rough else 1e-9 + 1e-15 * np.exp(-low)
     return row, 1.0 + np.exp(_rising_root(slope, low, high, tolerance))
 
 
@@ -159,7 +184,7 @@ def _rising_root(
     The step shrinks faster than linearly, so the error is far below the last step, which is what is tested.
     """
     at_low, at_high = np.minimum(slope(low), 0.0), np.maximum(slope(high), 0.0)
-    root = low
+    root, moved_low, moved_high = low, False, False
     for _ in range(100):
         rise = at_high - at_low
         guess = np.where(rise > 0, (low * at_high - high * at_low) / np.where(rise > 0, rise, 1.0), root)
@@ -168,5 +193,8 @@ def _rising_root(
         root, at_guess = guess, slope(guess)
         left = at_guess < 0
         low, high = np.where(left, guess, low), np.where(left, high, guess)
-        at_low, at_high = np.where(left, at_guess, 0.5 * at_low), np.where(left, 0.5 * at_high, at_guess)
+        # An end that stays twice in a row counts half, so that the next guess falls on its side.
+        at_high = np.where(left, np.where(moved_low, 0.5, 1.0) * at_high, at_guess)
+        at_low = np.where(left, at_guess, np.where(moved_high, 0.5, 1.0) * at_low)
+        moved_low, moved_high = left, ~left
     return root

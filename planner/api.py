@@ -234,6 +234,29 @@ def frontier(
     return Frontier(tokens, compute, *chosen, decays, form, known.name)
 
 
+def frontier_range(
+    ud: Any, start: Any = None, stop: Any = None, points: Any = 25, *, single_epoch: bool = False, **how: Any
+) -> Frontier:
+    """The frontier over a range of compute, by default from where the corpus is used once to 10,000 times that.
+
+    With `single_epoch` the data is taken to be unlimited: every budget gets as many fresh tokens as it wants, which is the
+    base law; the "epochs" are then multiples of `ud` in fresh tokens.
+    """
+    tokens = _within(units.count(ud, "ud"), "ud", _UD_RANGE, "unique tokens")
+    known = Calibration.load(how.get("calibration"))
+    once = float(search_range(known.settings[0].law(how.get("law") or known.default_law), tokens)[0]) * 1e4
+    low = units.compute(start, "--from") if start is not None else once
+    high = units.compute(stop, "--to") if stop is not None else low * 1e4
+    number = units.whole(points, "--points", example="25")
+    if high <= low:
+        raise InvalidInput(f"--to must be above --from; got {units.scientific(high)} and {units.scientific(low)}.")
+    if not 2 <= number <= 100_000:
+        raise InvalidInput(f"--points must be between 2 and 100000; got {number}.")
+    if single_epoch:
+        how = {**how, "law": "chinchilla", "epochs": "continuous"}
+    return frontier(tokens, np.geomspace(low, high, number), **how)
+
+
 def crossover(
     ud: Any,
     *,
@@ -260,7 +283,7 @@ def crossover(
     else:
         decays = [known.setting(decay).weight_decay for decay in weight_decays]
         if len(decays) != 2 or decays[0] == decays[1]:
-            raise InvalidInput(f"weight_decays must be two different ones; got {', '.join(f'{d:g}' for d in decays) or 'none'}.")
+            raise InvalidInput(f"weight_decays must be two different ones; got {', '.join(str(d) for d in decays) or 'none'}.")
     return _crossover(known, form, tokens, *decays, how)
 
 
@@ -404,10 +427,8 @@ def _crossover(known: Calibration, form: str, ud: float, one: float, other: floa
     weaker, stronger = (known.setting(decay) for decay in sorted((one, other)))
     weak, strong = weaker.law(form), stronger.law(form)
     computes = search_range(weak, ud)
-    found = crossings(weak, strong, ud, computes, **how)
-    first = computes[0] if not found else found[0] / 2
-    weak_loss, strong_loss = (_loss_or_inf(allocate(law, ud, first, **how).loss) for law in (weak, strong))
-    better_below = weaker.weight_decay if weak_loss <= strong_loss else stronger.weight_decay
+    found, weak_is_better_below = crossings(weak, strong, ud, computes, **how)
+    better_below = weaker.weight_decay if weak_is_better_below else stronger.weight_decay
     # The better setting alternates from crossing to crossing; C× is the first from which the stronger one is better.
     upward = found[0::2] if better_below == weaker.weight_decay else found[1::2]
     members = weaker.ensemble_law(form), stronger.ensemble_law(form)
@@ -434,17 +455,17 @@ def _crossover_note(weaker: float, stronger: float, better_below: float, found: 
     if not found:
         return (
             f"no crossover between {units.scientific(computes[0])} and {units.scientific(computes[-1])} FLOPs: "
-            f"weight decay {better_below:g} is better than {worse:g} throughout"
+            f"weight decay {better_below} is better than {worse} throughout"
         )
     if len(found) == 1:
-        return f"weight decay {better_below:g} is better below {units.scientific(found[0])} FLOPs, {worse:g} above"
+        return f"weight decay {better_below} is better below {units.scientific(found[0])} FLOPs, {worse} above"
     places = ", ".join(units.scientific(flops) for flops in found)
-    return f"the better weight decay changes {len(found)} times, at {places} FLOPs; the lowest compute belongs to {better_below:g}"
+    return f"the better weight decay changes {len(found)} times, at {places} FLOPs; the lowest compute belongs to {better_below}"
 
 
 def _single_setting_note(known: Calibration, form: str) -> str:
     with_form = [s.weight_decay for s in known.settings if form in s.laws]
-    return f"calibration {known.name} has {form} at one weight decay only ({with_form[0]:g})"
+    return f"calibration {known.name} has {form} at one weight decay only ({with_form[0]})"
 
 
 def _architecture(params: float, vocab_size: Any, known: Calibration, warnings: list[str]) -> Architecture | None:
@@ -471,15 +492,15 @@ def _reasons(
     value: MarginalValue,
 ) -> list[str]:
     """The advice in sentences, most useful first."""
-    decay = f"weight decay {chosen.weight_decay:g}"
+    decay = f"weight decay {chosen.weight_decay}"
     said = []
     if epochs < 1:
         said.append(f"Data is plentiful for this budget: {epochs:.1%} of the corpus is enough, and nothing is repeated.")
     if rival is not None and free_choice:
-        said.append(f"At {decay} the best loss is {loss:.4f}; at {rival.weight_decay:g} it would be {rival.predicted_loss:.4f}.")
+        said.append(f"At {decay} the best loss is {loss:.4f}; at {rival.weight_decay} it would be {rival.predicted_loss:.4f}.")
     elif rival is not None and rival.predicted_loss < loss:
         said.append(
-            f"Weight decay {rival.weight_decay:g} would do better: loss {rival.predicted_loss:.4f} instead of {loss:.4f}, "
+            f"Weight decay {rival.weight_decay} would do better: loss {rival.predicted_loss:.4f} instead of {loss:.4f}, "
             f"with {units.short(rival.params)} parameters and {rival.epochs:.3g} epochs."
         )
     if terms.overfitting > 0:
@@ -496,7 +517,7 @@ def _reasons(
         said.append(text)
         instead = [f"twice the unique tokens would change the loss by {value.loss_if_twice_the_data:+.3f}"]
         if rival is not None and rival.predicted_loss < loss:
-            instead.insert(0, f"weight decay {rival.weight_decay:g} reaches {rival.predicted_loss:.4f} with this compute")
+            instead.insert(0, f"weight decay {rival.weight_decay} reaches {rival.predicted_loss:.4f} with this compute")
         said.append(f"Instead: {'; '.join(instead)}.")
     elif limit is not None:
         said.append(

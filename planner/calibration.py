@@ -14,8 +14,6 @@ A calibration is one JSON file. Four ship with the package (`planner laws` lists
 Unknown fields are kept, a newer schema version is refused.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os
@@ -58,7 +56,7 @@ class FittedRange(_Record):
     multi_epoch_runs: int | None = None
 
     @model_validator(mode="after")
-    def _ordered(self) -> FittedRange:
+    def _ordered(self) -> "FittedRange":
         for name in ("params", "unique_tokens", "epochs"):
             low, high = getattr(self, name)
             if not 0 < low <= high:
@@ -83,7 +81,7 @@ class Setting(_Record):
     method: dict[str, Any] = {}
 
     @model_validator(mode="after")
-    def _complete(self) -> Setting:
+    def _complete(self) -> "Setting":
         # Building every law here means that a file with a bad coefficient is refused when it is read.
         for form in self.laws:
             self.law(form)
@@ -99,7 +97,7 @@ class Setting(_Record):
         check_form(form)
         if form not in self.laws:
             raise InvalidInput(
-                f"law {form} is not calibrated at weight decay {self.weight_decay:g}; calibrated there: {', '.join(self.laws)}."
+                f"law {form} is not calibrated at weight decay {self.weight_decay}; calibrated there: {', '.join(self.laws)}."
             )
         return self._built[form]
 
@@ -140,14 +138,14 @@ class Calibration(_Record):
         return value
 
     @model_validator(mode="after")
-    def _consistent(self) -> Calibration:
+    def _consistent(self) -> "Calibration":
         decays = self.weight_decays
         if len(set(decays)) != len(decays):
             raise ValueError("each weight decay may appear only once in settings")
         check_form(self.default_law)
         for setting in self.settings:
             if self.default_law not in setting.laws:
-                raise ValueError(f"default_law {self.default_law} is missing at weight decay {setting.weight_decay:g}")
+                raise ValueError(f"default_law {self.default_law} is missing at weight decay {setting.weight_decay}")
         return self
 
     @property
@@ -160,9 +158,9 @@ class Calibration(_Record):
         for setting in self.settings:
             if math.isclose(setting.weight_decay, wanted, rel_tol=1e-9, abs_tol=1e-12):
                 return setting
-        known = " and ".join(f"{decay:g}" for decay in self.weight_decays)
+        known = " and ".join(str(decay) for decay in self.weight_decays)
         raise InvalidInput(
-            f"weight_decay must be one that calibration {self.name} was fitted at ({known}); got {wanted:g}."
+            f"weight_decay must be one that calibration {self.name} was fitted at ({known}); got {wanted}."
         )
 
     def law(self, weight_decay: Any, form: str | None = None) -> Law:
@@ -189,7 +187,7 @@ class Calibration(_Record):
             raise InvalidInput(f"cannot write calibration {target}: {error.strerror}.") from None
 
     @staticmethod
-    def load(source: str | os.PathLike[str] | Calibration | None = None) -> Calibration:
+    def load(source: "str | os.PathLike[str] | Calibration | None" = None) -> "Calibration":
         """A shipped calibration by name, a file by path, or the one given; by default the paper's FineWeb study."""
         if isinstance(source, Calibration):
             return source

@@ -5,8 +5,6 @@ they move, so give your own. MFU is the share of the peak that training really r
 guess for models of 100M and more, small models reach less.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
@@ -73,7 +71,7 @@ def flops_from_gpus(gpu: str, gpus: Any = 1, hours: Any = 1, mfu: Any = DEFAULT_
 class Memory(BaseModel):
     """Estimated bytes needed to train: fp32 weights, gradients and Adam moments; bf16 activations with flash attention."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     weights: float
     gradients: float
@@ -88,7 +86,7 @@ class Memory(BaseModel):
 class Cost(BaseModel):
     """What a compute budget means on given hardware."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     flops: float
     gpu: str

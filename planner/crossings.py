@@ -18,6 +18,13 @@ POINTS_PER_DECADE = 8
 DECADES_BELOW, DECADES_ABOVE = 4, 7
 
 
+class Crossings(NamedTuple):
+    """Every compute at which the better of two laws changes, ascending, and whether the first law is better below them."""
+
+    flops: list[float]
+    first_is_better_below: bool
+
+
 class Landscape(NamedTuple):
     """A law's optimal loss along compute at fixed unique tokens (continuous epochs)."""
 
@@ -41,7 +48,7 @@ def search_range(law: Law, ud: float) -> np.ndarray:
     return np.logspace(once - DECADES_BELOW, once + DECADES_ABOVE, decades * POINTS_PER_DECADE + 1)
 
 
-def crossings(first: Law, second: Law, ud: float, flops: np.ndarray, *, whole_epochs: bool = True, **limits: Any) -> list[float]:
+def crossings(first: Law, second: Law, ud: float, flops: np.ndarray, *, whole_epochs: bool = True, **limits: Any) -> Crossings:
     """Every compute within `flops` (ascending) at which the lower optimal loss changes between the two laws."""
     gap = allocate(first, ud, flops, whole_epochs=whole_epochs, **limits).loss
     gap = gap - allocate(second, ud, flops, whole_epochs=whole_epochs, **limits).loss
@@ -49,7 +56,8 @@ def crossings(first: Law, second: Law, ud: float, flops: np.ndarray, *, whole_ep
         change = np.flatnonzero(gap[:-1] * gap[1:] < 0)
     exact = flops[np.flatnonzero(gap == 0)]
     between = (_polish(first, second, ud, flops[i : i + 2], gap[i : i + 2], whole_epochs, limits) for i in change)
-    return sorted([*map(float, exact), *between])
+    known = gap[np.isfinite(gap) & (gap != 0)]
+    return Crossings(sorted([*map(float, exact), *between]), bool(len(known) == 0 or known[0] < 0))
 
 
 def _polish(
@@ -72,12 +80,10 @@ def _polish(
         else:
             low = x
         x_next = _equal_at_fixed_epochs(first, second, ud, one.epochs, two.epochs, x)
-        if not low <= x_next <= high:
-            x_next = 0.5 * (low + high)
         if abs(x_next - x) < 1e-11:
             break
-        x = x_next
-    return float(np.exp(x_next))
+        x = x_next if low <= x_next <= high else 0.5 * (low + high)
+    return float(np.exp(x))
 
 
 def _equal_at_fixed_epochs(first: Law, second: Law, ud: float, one: np.ndarray, two: np.ndarray, x: float) -> float:

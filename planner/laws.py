@@ -37,6 +37,7 @@ from planner.errors import InvalidInput
 
 Array = Any  # a float or a numpy array of floats; all arguments broadcast against each other
 
+_TINY = 1e-300
 BASE_PARAMETERS = ("E", "A", "alpha", "B", "beta")
 
 
@@ -121,10 +122,9 @@ class Law:
             d_epochs = d_epochs + np.where(epochs < 1, capacity * by_used, 0.0)
         if "P" in p:
             penalty = self._penalty(ln_n, ln_u, epochs)
-            repeats = np.maximum(epochs - 1, 0)
             d_params = d_params + p["kappa"] * penalty
             d_unique = d_unique - p["kappa"] * p["gamma"] * penalty
-            d_epochs = d_epochs + p["delta"] * penalty * np.where(repeats > 0, epochs / np.where(repeats > 0, repeats, 1), 0)
+            d_epochs = d_epochs + p["delta"] * penalty * epochs / np.maximum(epochs - 1, _TINY)
         return Slopes(d_params, d_unique, d_epochs)
 
     def optimal_params(self, tokens: Array) -> Array:
@@ -187,9 +187,9 @@ class Law:
         p = self._p
         if "P" not in p:
             return 0.0
-        with np.errstate(divide="ignore"):  # ln 0 = -inf, and exp(-inf) = 0: no repeats, no penalty
-            ln_repeats = np.log(np.maximum(epochs - 1, 0))
-        return p["P"] * np.exp(p["delta"] * ln_repeats + p["kappa"] * (ln_n - p["gamma"] * ln_u))
+        repeats = epochs - 1
+        ln_repeats = np.log(np.maximum(repeats, _TINY))
+        return np.where(repeats > 0, p["P"] * np.exp(p["delta"] * ln_repeats + p["kappa"] * (ln_n - p["gamma"] * ln_u)), 0.0)
 
     def _effective_tokens(self, ln_u: Array, epochs: Array) -> tuple[Array, Array]:
         """ln D' and d ln D' / d ln epochs (its slope by ln U is always 1)."""

@@ -1,7 +1,5 @@
 """What the planner answers with: frozen pydantic models whose JSON is what `--json` prints."""
 
-from __future__ import annotations
-
 from pydantic import BaseModel, ConfigDict
 
 from planner.costs import Cost
@@ -9,7 +7,8 @@ from planner.shapes import Architecture
 
 
 class _Answer(BaseModel):
-    model_config = ConfigDict(frozen=True)
+    # Schemas are built when first used: a plan should not wait for those of a comparison.
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
 
 class Interval(_Answer):

@@ -7,8 +7,6 @@ and the vocabulary has 32,100 rows (with which all 13 printed totals come out):
             embeddings        attention, SwiGLU, 2 norms   final norm
 """
 
-from __future__ import annotations
-
 import math
 from functools import lru_cache
 from typing import Any

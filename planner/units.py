@@ -12,12 +12,10 @@ from typing import Any
 
 from planner.errors import InvalidInput
 
-_COUNT_SUFFIX = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
-_COMPUTE_PREFIX = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "p": 1e15, "e": 1e18, "z": 1e21, "y": 1e24}
-_NUMBER = r"([+-]?(?:\d[\d_,]*\.?\d*|\.\d+)(?:e[+-]?\d+)?)"
-_COUNT = re.compile(rf"{_NUMBER}\s*([kmbgt]?)(?:illion|rillion)?(?:\s*(?:tokens?|params?|parameters?))?", re.IGNORECASE)
-_COMPUTE = re.compile(rf"{_NUMBER}\s*(?:([kmgtpezy]?)flop(?:s|/s)?)?(?:[\s\-*·]*(s|seconds?|h|hours?|d|days?))?", re.IGNORECASE)
-_SECONDS = {"s": 1.0, "h": 3600.0, "d": 86400.0}
+_NUMBER = r"([+-]?[\d.][\d_,.]*(?:e[+-]?\d+)?)"
+_COUNTS = {"": 1.0, "k": 1e3, "thousand": 1e3, "m": 1e6, "million": 1e6, "b": 1e9, "g": 1e9, "billion": 1e9, "t": 1e12, "trillion": 1e12}
+_PREFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "p": 1e15, "e": 1e18, "z": 1e21, "y": 1e24}
+_SECONDS = {"": 1.0, "second": 1.0, "h": 3600.0, "hour": 3600.0, "d": 86400.0, "day": 86400.0}
 
 COUNT_EXAMPLES = "250e6, 250M or 0.25B"
 COMPUTE_EXAMPLES = "5e18, '5 EFLOP' or '0.1 PFLOP/s-days'"
@@ -27,30 +25,32 @@ def count(value: Any, field: str, *, positive: bool = True) -> float:
     """A number of tokens or parameters: 250e6, "250M", "0.25B"."""
     if not isinstance(value, str):
         return number(value, field, positive=positive, examples=COUNT_EXAMPLES)
-    match = _COUNT.fullmatch(value.strip())
-    if match is None:
+    figure, unit = _split(value, field, COUNT_EXAMPLES)
+    for noun in ("tokens", "token", "parameters", "params"):
+        unit = unit.removesuffix(noun)
+    if unit.strip() not in _COUNTS:
         raise InvalidInput(f"{field} must be a number such as {COUNT_EXAMPLES}; got {_shown(value)}.")
-    return _bounded(_digits(match[1]) * _COUNT_SUFFIX[match[2].lower()], value, field, positive, COUNT_EXAMPLES)
+    return _bounded(figure * _COUNTS[unit.strip()], value, field, positive, COUNT_EXAMPLES)
 
 
 def compute(value: Any, field: str = "flops") -> float:
     """Training compute in FLOPs: 5e18, "5 EFLOP", "0.1 PFLOP/s-days"."""
     if not isinstance(value, str):
         return number(value, field, examples=COMPUTE_EXAMPLES)
-    match = _COMPUTE.fullmatch(value.strip())
-    if match is None:
+    figure, unit = _split(value, field, COMPUTE_EXAMPLES)
+    prefix, flop, rest = unit.partition("flop")
+    duration = rest.removeprefix("s").removeprefix("/s").strip(" -*·").removesuffix("s")
+    if prefix not in _PREFIXES or duration not in _SECONDS or (prefix and not flop):
         raise InvalidInput(f"{field} must be a number such as {COMPUTE_EXAMPLES}; got {_shown(value)}.")
-    flops = _digits(match[1]) * _COMPUTE_PREFIX[(match[2] or "").lower()]
-    return _bounded(flops * _SECONDS[(match[3] or "s")[0].lower()], value, field, True, COMPUTE_EXAMPLES)
+    return _bounded(figure * _PREFIXES[prefix] * _SECONDS[duration], value, field, True, COMPUTE_EXAMPLES)
 
 
 def number(value: Any, field: str, *, positive: bool = True, examples: str = "0.1") -> float:
     """A plain finite number; booleans, None and arrays are refused rather than guessed at."""
     if isinstance(value, str):
-        match = re.fullmatch(_NUMBER, value.strip(), re.IGNORECASE)
-        if match is None:
+        result, unit = _split(value, field, examples)
+        if unit:
             raise InvalidInput(f"{field} must be a number such as {examples}; got {_shown(value)}.")
-        result = _digits(match[1])
     else:
         if isinstance(value, bool) or not hasattr(value, "__float__") or getattr(value, "ndim", 0) != 0:
             raise InvalidInput(f"{field} must be one number such as {examples}; got {_shown(value)}.")
@@ -94,8 +94,15 @@ def scientific(value: float, digits: int = 3) -> str:
     return f"{mantissa.rstrip('0').rstrip('.') if '.' in mantissa else mantissa}e{int(exponent)}"
 
 
-def _digits(text: str) -> float:
-    return float(text.replace(",", "").replace("_", ""))
+def _split(text: str, field: str, examples: str) -> tuple[float, str]:
+    """The figure and the lower-case unit behind it."""
+    match = re.match(_NUMBER + r"\s*", text.strip(), re.IGNORECASE)
+    try:
+        if match is not None:
+            return float(match[1].replace(",", "").replace("_", "")), text.strip()[match.end() :].lower()
+    except ValueError:  # two decimal points
+        pass
+    raise InvalidInput(f"{field} must be a number such as {examples}; got {_shown(text)}.")
 
 
 def _bounded(result: float, given: Any, field: str, positive: bool, examples: str) -> float:

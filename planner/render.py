@@ -1,0 +1,236 @@
+"""Answers as readable text in a terminal.
+
+Plain text, wrapped to the terminal's width and styled by click: loading a table library would cost more time than planning.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+import textwrap
+from collections.abc import Callable, Iterable, Sequence
+
+import click
+
+from planner.api import Frontier
+from planner.calibration import Calibration
+from planner.costs import ACCELERATORS, Cost
+from planner.laws import BASE_PARAMETERS
+from planner.results import Alternative, Comparison, Crossover, Interval, Plan, Prediction
+from planner.shapes import Architecture
+from planner.units import scientific, short
+
+
+def plan(p: Plan) -> None:
+    within = p.intervals or {}
+    facts: list[tuple[str, str]] = [
+        ("model size", f"{short(p.params)} parameters{_between(within.get('params'), short)}"),
+        ("epochs", f"{_epochs(p.epochs)}{_between(within.get('epochs'), _epochs)}"),
+        ("weight decay", f"{p.weight_decay}"),
+        ("training tokens", f"{short(p.tokens)} ({short(p.unique_tokens)} unique){_between(within.get('tokens'), short)}"),
+        ("predicted loss", f"{p.loss:.4f} nats per token{_between(within.get('loss'), '{:.4f}'.format)}"),
+        ("perplexity", f"{p.perplexity:.2f}{_between(within.get('perplexity'), '{:.2f}'.format)}"),
+        ("made of", _terms(p.terms.floor, p.terms.capacity, p.terms.data, p.terms.overfitting)),
+        ("crossover C×", _crossing(p, within.get("crossover_flops"))),
+    ]
+    if p.architecture is not None:
+        facts.append(("Llama-2 shape", p.architecture.describe()))
+    if p.cost is not None:
+        facts.append(("cost", _cost_line(p.cost)))
+        if p.cost.memory is not None:
+            facts.append(("memory", _memory_line(p.cost)))
+    facts.append(("how sure", p.interval_note))
+    _facts(f"{short(p.ud)} unique tokens, {scientific(p.flops)} FLOPs", facts, f"{p.law} of {p.calibration}")
+    _bullets("Why, and what else to know", p.reasons)
+    _bullets("Careful", p.warnings, colour="yellow")
+    if p.other_laws:
+        click.echo()
+        _alternatives(f"What other laws would recommend, and the loss {p.law} expects from that", p.other_laws)
+
+
+def comparison(c: Comparison) -> None:
+    title = f"{short(c.ud)} unique tokens, {scientific(c.flops)} FLOPs ({c.calibration}; expected loss by {c.judge})"
+    _alternatives(title, c.rows, with_decay=True)
+
+
+def frontier(f: Frontier) -> None:
+    rows = []
+    for flops, params, epochs, tokens, decay, loss in zip(
+        f.flops, f.params, f.epochs, f.tokens, f.weight_decay, f.loss, strict=True
+    ):
+        if math.isfinite(loss):
+            figures = [short(params), _epochs(epochs), short(tokens), str(decay), f"{loss:.4f}", f"{math.exp(loss):.2f}"]
+        else:
+            figures = ["-", "-", "-", "-", "no choice", "within limits"]
+        rows.append([scientific(flops), *figures])
+    header = ["FLOPs", "params", "epochs", "tokens", "weight decay", "loss", "perplexity"]
+    _table(f"{short(f.ud[0])} unique tokens ({f.law} of {f.calibration})", header, rows, left=())
+
+
+def crossover(c: Crossover) -> None:
+    facts = [("crossover C×", scientific(c.crossover_flops, 4) + " FLOPs" if c.crossover_flops else "none")]
+    if c.interval is not None:
+        facts.append(("interval", f"{scientific(c.interval.low)} to {scientific(c.interval.high)} FLOPs"))
+    if len(c.crossings) > 1:
+        facts.append(("all crossings", ", ".join(scientific(flops, 4) for flops in c.crossings)))
+    facts += [("in words", c.note), ("searched", f"{scientific(c.searched[0])} to {scientific(c.searched[1])} FLOPs")]
+    title = f"Weight decay {c.weaker} against {c.stronger} at {short(c.ud)} unique tokens"
+    _facts(title, facts, f"{c.law} of {c.calibration}")
+
+
+def prediction(p: Prediction) -> None:
+    facts = [
+        ("predicted loss", f"{p.loss:.4f} nats per token{_between(p.interval, '{:.4f}'.format)}"),
+        ("perplexity", f"{p.perplexity:.2f}"),
+        ("made of", _terms(p.terms.floor, p.terms.capacity, p.terms.data, p.terms.overfitting)),
+        ("weight decay", str(p.weight_decay)),
+        ("training tokens", short(p.tokens)),
+        ("compute", f"{scientific(p.flops)} FLOPs"),
+        ("how sure", p.interval_note),
+    ]
+    title = f"{short(p.params)} parameters, {short(p.ud)} unique tokens, {_epochs(p.epochs)} epochs"
+    _facts(title, facts, f"{p.law} of {p.calibration}")
+    _bullets("Careful", p.warnings, colour="yellow")
+
+
+def laws(calibrations: Sequence[Calibration], details: bool) -> None:
+    for known in calibrations:
+        _paragraph(f"{known.name}: {known.title}", bold=True)
+        _paragraph(known.source, indent=2, dim=True)
+        for setting in known.settings:
+            fitted = setting.fitted_on
+            sizes, tokens = ("-".join(short(x) for x in pair) for pair in (fitted.params, fitted.unique_tokens))
+            runs = f"{fitted.runs} runs, " if fitted.runs else ""
+            sure = "with a bootstrap ensemble" if setting.ensemble else "no uncertainty published"
+            text = f"{runs}{sizes} params, {tokens} unique tokens, up to {fitted.epochs[1]:,.0f} epochs, {sure}"
+            _paragraph(f"weight decay {setting.weight_decay}: {text}", indent=2)
+            rows = []
+            for form, law in setting.laws.items():
+                star = " *" if form == known.default_law else ""
+                metrics = (law.metrics.get(key) for key in ("r2", "r2_multi", "huber"))
+                rows.append([form + star, *("" if m is None else f"{m:.4g}" for m in metrics), _parameters(law.parameters, form)])
+            _table("", ["law", "R²", "R² multi", "Huber", "parameters"], rows, left=(0, 4), indent=4)
+            if details:
+                for form, law in setting.laws.items():
+                    _paragraph(f"{form}: " + ", ".join(f"{k} {v:.8g}" for k, v in law.parameters.items()), indent=4, dim=True)
+        click.echo()
+    click.secho("* the calibration's default law; the base law (E, A, alpha, B, beta) is shown once, with chinchilla", dim=True)
+
+
+def cost(c: Cost, architecture: Architecture | None) -> None:
+    facts = [("GPU-hours", f"{c.gpu_hours:,.4g}"), ("wall clock", f"{c.hours:,.4g} hours ({c.days:,.3g} days) on {c.gpus} x {c.gpu}")]
+    facts += [("money", f"${c.usd:,.2f} at ${c.price_per_gpu_hour:,.2f} per GPU-hour"), ("MFU", f"{c.mfu:.0%}")]
+    if architecture is not None and c.memory is not None:
+        facts += [("shape", architecture.describe()), ("memory", _memory_line(c))]
+    _facts(f"{scientific(c.flops)} FLOPs", facts, "")
+
+
+def accelerators() -> None:
+    rows = [
+        [card.name, f"{card.peak_flops / 1e12:.0f}", f"{card.memory_bytes / 1e9:.0f}", f"{card.price_per_hour:.2f}"]
+        for card in ACCELERATORS.values()
+    ]
+    _table("Accelerators: dense bf16 peak, memory, indicative on-demand price", ["name", "TFLOP/s", "GB", "USD per hour"], rows)
+
+
+def shapes(found: Iterable[Architecture]) -> None:
+    rows = []
+    for a in found:
+        figures = (a.d_model, a.layers, a.heads, a.d_head, a.d_ff, a.vocab_size, a.params, a.non_embedding_params)
+        rows.append([a.preset or "-", *(f"{value:,}" for value in figures)])
+    header = ["preset", "d_model", "layers", "heads", "d_head", "d_ff", "vocab", "params", "non-embedding"]
+    _table("", header, rows)
+
+
+# -- pieces -----------------------------------------------------------------------------------------------------
+
+
+def _width() -> int:
+    return min(max(shutil.get_terminal_size().columns, 60), 110)
+
+
+def _paragraph(text: str, indent: int = 0, **style: bool) -> None:
+    pad = " " * indent
+    click.secho(textwrap.fill(text, _width(), initial_indent=pad, subsequent_indent=pad, break_on_hyphens=False), **style)
+
+
+def _facts(title: str, facts: Sequence[tuple[str, str]], law: str) -> None:
+    click.echo(click.style(title, bold=True) + click.style(f"  ({law})" if law else "", dim=True))
+    column = max(len(name) for name, _ in facts) + 4
+    for name, text in facts:
+        first, *rest = textwrap.wrap(text, _width() - column, break_on_hyphens=False) or [""]
+        click.echo(click.style(f"  {name}".ljust(column), fg="cyan") + first)
+        for line in rest:
+            click.echo(" " * column + line)
+
+
+def _bullets(title: str, lines: Sequence[str], colour: str | None = None) -> None:
+    if not lines:
+        return
+    click.echo()
+    click.secho(title, bold=True, fg=colour)
+    for line in lines:
+        click.echo(textwrap.fill(line, _width(), initial_indent="  - ", subsequent_indent="    ", break_on_hyphens=False))
+
+
+def _table(title: str, header: list[str], rows: list[list[str]], *, left: Sequence[int] = (0,), indent: int = 2) -> None:
+    if title:
+        _paragraph(title, bold=True)
+    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+
+    def line(cells: list[str]) -> str:
+        padded = (c.ljust(w) if i in left else c.rjust(w) for i, (c, w) in enumerate(zip(cells, widths, strict=True)))
+        return (" " * indent + "  ".join(padded)).rstrip()
+
+    click.secho(line(header), dim=True)
+    for row in rows:
+        click.echo(line(row))
+
+
+def _alternatives(title: str, rows: Sequence[Alternative], with_decay: bool = False) -> None:
+    header = ["law", *(["λ"] if with_decay else []), "params", "epochs", "tokens", "predicts", "expected", "regret"]
+    body = []
+    for r in rows:
+        decay = [str(r.weight_decay)] if with_decay else []
+        losses = (f"{r.predicted_loss:.4f}", f"{r.expected_loss:.4f}", f"{r.regret:+.4f}")
+        body.append([r.law, *decay, short(r.params), _epochs(r.epochs), short(r.tokens), *losses])
+    _table(title, header, body)
+
+
+def _parameters(parameters: dict[str, float], form: str) -> str:
+    hidden = () if form == "chinchilla" else BASE_PARAMETERS
+    return ", ".join(f"{name} {value:.5g}" for name, value in parameters.items() if name not in hidden)
+
+
+def _epochs(value: float) -> str:
+    return f"{value:.0f}" if value == round(value) else f"{value:.3g}"
+
+
+def _terms(floor: float, capacity: float, data: float, overfitting: float) -> str:
+    return f"floor {floor:.3f} + capacity {capacity:.3f} + data {data:.3f} + overfitting {overfitting:.3f}"
+
+
+def _between(bounds: Interval | None, show: Callable[[float], str]) -> str:
+    return "" if bounds is None else f"   (95%: {show(bounds.low)} to {show(bounds.high)})"
+
+
+def _crossing(p: Plan, bounds: Interval | None) -> str:
+    if p.crossover_flops is None:
+        return f"none: {p.crossover_note}"
+    return f"{scientific(p.crossover_flops)} FLOPs{_between(bounds, scientific)}: {p.crossover_note}"
+
+
+def _cost_line(c: Cost) -> str:
+    return f"{c.gpu_hours:,.3g} GPU-hours, {c.hours:,.3g} hours on {c.gpus} x {c.gpu} at {c.mfu:.0%} MFU, about ${c.usd:,.2f}"
+
+
+def _memory_line(c: Cost) -> str:
+    memory = c.memory
+    if memory is None:
+        return ""
+    parts = f"{memory.total / 1e9:.3g} GB to train (activations {memory.activations / 1e9:.3g} GB)"
+    if memory.fits_one_device:
+        return f"{parts}: fits on one {c.gpu} ({memory.device_memory / 1e9:.0f} GB)"
+    if memory.devices_needed == 0:
+        return f"{parts}: does not fit on a {c.gpu} even when sharded; train fewer sequences at a time"
+    return f"{parts}: does not fit on one {c.gpu} ({memory.device_memory / 1e9:.0f} GB); shard over {memory.devices_needed} or more"
