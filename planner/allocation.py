@@ -31,9 +31,9 @@ from planner.laws import Array, Law
 FLOPS_PER_PARAM_TOKEN = 6.0
 _SMALLEST_REPEAT = 1e-9  # repeats below this are one epoch for every purpose
 _NEAR_ONE = 1e-2
-_GRID_STEP = 0.15  # in ln(repeats)
+_GRID_STEP = 0.2  # in ln(repeats)
 _SWEEP = 20_000  # up to this many (budget, whole epochs) pairs are simply all tried
-_BLOCK = 1024  # budgets tabulated at a time, so that the table stays in cache
+_BLOCK = 512  # budgets tabulated at a time, so that the table stays in cache
 
 
 class Allocation(NamedTuple):
@@ -145,16 +145,19 @@ def _repeating_minima(
     """All local minima of each iso-FLOP curve above one epoch, as (budget index, epochs)."""
     ln_repeats = _grid(furthest - 1)
     grid = 1.0 + np.exp(ln_repeats)
-    rows, columns = [], []
+    factors = law.isoflop_factors(product, ud, grid)
+    buffer = np.empty((min(_BLOCK, len(product)), len(grid)))  # reused: fresh pages cost more than the arithmetic
+    found = []
     for start in range(0, len(product), _BLOCK):
         block = slice(start, start + _BLOCK)
-        table = law.member(block).on_isoflop(product[block], ud[block], grid)
+        if factors is not None:
+            table = np.matmul(factors[0][block], factors[1], out=buffer[: len(product[block])])
+        else:
+            table = law.member(block).on_isoflop(product[block], ud[block], grid)
         falling = table[:, 1:] < table[:, :-1]
         turns = falling[:, :-1] > falling[:, 1:]
-        row, column = np.divmod(np.flatnonzero(turns), turns.shape[1])
-        rows.append(row + start)
-        columns.append(column)
-    row, column = np.concatenate(rows), np.concatenate(columns)
+        found.append(np.flatnonzero(turns) + start * turns.shape[1])
+    row, column = np.divmod(np.concatenate(found), len(grid) - 2)
     low, high = ln_repeats[column], ln_repeats[column + 2]
     law, product, ud = law.member(row), product[row], ud[row]
 
@@ -176,15 +179,13 @@ def _grid(most_repeats: float) -> np.ndarray:
     return np.concatenate([near, far])
 
 
-def _rising_root(
-    slope: Callable[[np.ndarray], np.ndarray], low: np.ndarray, high: np.ndarray, tolerance: Array
-) -> np.ndarray:
+def _rising_root(slope: Callable[[np.ndarray], np.ndarray], low: np.ndarray, high: np.ndarray, tolerance: Array) -> np.ndarray:
     """Where `slope` crosses zero upwards inside each [low, high]: false position with halved ends (Illinois method).
 
     The step shrinks faster than linearly, so the error is far below the last step, which is what is tested.
     """
     at_low, at_high = np.minimum(slope(low), 0.0), np.maximum(slope(high), 0.0)
-    root, moved_low, moved_high = low, False, False
+    root, moved_low, moved_high = low, np.zeros(len(low), bool), np.zeros(len(low), bool)
     for _ in range(100):
         rise = at_high - at_low
         guess = np.where(rise > 0, (low * at_high - high * at_low) / np.where(rise > 0, rise, 1.0), root)

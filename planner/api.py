@@ -15,13 +15,14 @@ from typing import Any
 import numpy as np
 
 from planner import units
-from planner.advice import Limit, Turn, exchange_rate, flat_range, spending_limit, turning_point
+from planner.advice import exchange_rate, flat_range, spending_limit, turning_point
 from planner.allocation import FLOPS_PER_PARAM_TOKEN, allocate
 from planner.calibration import Calibration, Setting
 from planner.costs import Cost
 from planner.crossings import crossings, landscape, search_range
 from planner.errors import InvalidInput
 from planner.laws import Law, check_form
+from planner.reasons import crossover_note, reasons, single_setting_note
 from planner.results import (
     Alternative,
     Comparison,
@@ -135,10 +136,9 @@ def plan(
     warnings = range_warnings(chosen, params, unique, n_epochs)
     architecture = _architecture(params, vocab_size, known, warnings)
     terms = LossTerms(**{k: float(v) for k, v in chosen_law.terms(params, ud, n_epochs)._asdict().items()})
-    crossover_note = swap.note if swap is not None else _single_setting_note(known, form)
-    flat_model = FlatRange(
-        tolerance=slack, epochs_min=flat.epochs[0], epochs_max=flat.epochs[1], params_min=flat.params[0], params_max=flat.params[1]
-    )
+    swap_note = swap.note if swap is not None else single_setting_note(known, form)
+    (e_min, e_max), (n_min, n_max) = flat
+    flat_model = FlatRange(tolerance=slack, epochs_min=e_min, epochs_max=e_max, params_min=n_min, params_max=n_max)
     result = Plan(
         ud=ud,
         flops=flops,
@@ -154,7 +154,7 @@ def plan(
         perplexity=math.exp(loss),
         terms=terms,
         crossover_flops=swap.crossover_flops if swap is not None else None,
-        crossover_note=crossover_note,
+        crossover_note=swap_note,
         architecture=architecture,
         flat_range=flat_model,
         turning_point=TurningPoint(flops=turn.flops, epochs=turn.epochs, params=turn.params) if turn else None,
@@ -164,7 +164,7 @@ def plan(
         other_weight_decays=rivals,
         intervals=intervals,
         interval_note=interval_note(chosen, form),
-        reasons=_reasons(ud, flops, chosen, n_epochs, loss, terms, weight_decay is None, rival, flat_model, turn, limit, value),
+        reasons=reasons(ud, flops, chosen, n_epochs, loss, terms, weight_decay is None, rival, flat_model, turn, limit, value),
         warnings=warnings,
     )
     return result if cost is None else result.model_copy(update={"cost": cost})
@@ -218,7 +218,8 @@ def frontier(
     try:
         tokens, compute = np.broadcast_arrays(tokens, compute)
     except ValueError:
-        raise InvalidInput(f"ud and flops must broadcast against each other; got {len(tokens)} and {len(compute)} values.") from None
+        sizes = f"{len(tokens)} and {len(compute)}"
+        raise InvalidInput(f"ud and flops must have one length or broadcast; got {sizes} values.") from None
     if np.any(tokens > compute):
         raise InvalidInput(_swapped(float(tokens[tokens > compute][0]), float(compute[tokens > compute][0])))
     known = Calibration.load(calibration)
@@ -231,7 +232,8 @@ def frontier(
     pick = np.arange(len(winner))
     chosen = [np.stack([getattr(f, name) for f in found])[winner, pick] for name in ("params", "epochs", "tokens", "loss")]
     decays = np.array([setting.weight_decay for setting in settings])[winner]
-    return Frontier(tokens, compute, *chosen, decays, form, known.name)
+    params, passes, trained, loss = chosen
+    return Frontier(tokens, compute, params, passes, trained, loss, decays, form, known.name)
 
 
 def frontier_range(
@@ -278,13 +280,13 @@ def crossover(
     how = _how(epochs, min_params, max_params, max_epochs)
     if weight_decays is None:
         if len(known.settings) < 2:
-            raise InvalidInput(f"{_single_setting_note(known, form)}; a crossover needs two.")
+            raise InvalidInput(f"{single_setting_note(known, form)}; a crossover needs two.")
         decays = [min(known.weight_decays), max(known.weight_decays)]
     else:
         decays = [known.setting(decay).weight_decay for decay in weight_decays]
         if len(decays) != 2 or decays[0] == decays[1]:
             raise InvalidInput(f"weight_decays must be two different ones; got {', '.join(str(d) for d in decays) or 'none'}.")
-    return _crossover(known, form, tokens, *decays, how)
+    return _crossover(known, form, tokens, decays[0], decays[1], how)
 
 
 def predict(
@@ -352,7 +354,7 @@ def _many(values: Any, field: str, parse: Any, limits: tuple[float, float], unit
         array = values.astype(float)  # the fast path: ten thousand budgets are checked at once
         if len(array) and np.all((array >= limits[0]) & (array <= limits[1])):
             return array
-    if isinstance(values, str) or not isinstance(values, Iterable) or np.ndim(values) == 0:
+    if isinstance(values, str) or not isinstance(values, Iterable) or getattr(values, "ndim", 1) == 0:
         values = [values]
     array = np.array([_within(parse(value, field), field, limits, unit) for value in values])
     if not len(array):
@@ -379,14 +381,15 @@ def _how(epochs: Any, min_params: Any, max_params: Any, max_epochs: Any) -> dict
 
 def _no_choice(ud: float, flops: float, how: dict[str, Any]) -> str:
     product = flops / (FLOPS_PER_PARAM_TOKEN * ud)
-    low, high = product / how.get("max_params", math.inf), min(product / how.get("min_params", 0.0001), how.get("max_epochs", math.inf))
+    largest = how.get("max_params", math.inf)
+    low, high = product / largest, min(product / how.get("min_params", 1e-9), how.get("max_epochs", math.inf))
     if low <= high:
         return (
             f"no whole number of epochs lies between {low:.3g} and {high:.3g}, which is what the limits allow at this budget; "
             f"widen min_params, max_params or max_epochs, or ask for epochs='continuous'."
         )
     return (
-        f"the limits leave no choice: max_params {units.short(how.get('max_params', math.inf))} needs at least {low:.3g} epochs to spend "
+        f"the limits leave no choice: with max_params {units.short(largest)} it takes {low:.3g} epochs to spend "
         f"{units.scientific(flops)} FLOPs on {units.short(ud)} tokens, but at most {high:.3g} are allowed; raise max_params or "
         f"max_epochs, or spend less."
     )
@@ -446,105 +449,15 @@ def _crossover(known: Calibration, form: str, ud: float, one: float, other: floa
         searched=(float(computes[0]), float(computes[-1])),
         better_below=better_below,
         interval=bounds,
-        note=_crossover_note(weaker.weight_decay, stronger.weight_decay, better_below, found, computes),
+        note=crossover_note(weaker.weight_decay, stronger.weight_decay, better_below, found, computes),
     )
 
 
-def _crossover_note(weaker: float, stronger: float, better_below: float, found: list[float], computes: np.ndarray) -> str:
-    worse = stronger if better_below == weaker else weaker
-    if not found:
-        return (
-            f"no crossover between {units.scientific(computes[0])} and {units.scientific(computes[-1])} FLOPs: "
-            f"weight decay {better_below} is better than {worse} throughout"
-        )
-    if len(found) == 1:
-        return f"weight decay {better_below} is better below {units.scientific(found[0])} FLOPs, {worse} above"
-    places = ", ".join(units.scientific(flops) for flops in found)
-    return f"the better weight decay changes {len(found)} times, at {places} FLOPs; the lowest compute belongs to {better_below}"
-
-
-def _single_setting_note(known: Calibration, form: str) -> str:
-    with_form = [s.weight_decay for s in known.settings if form in s.laws]
-    return f"calibration {known.name} has {form} at one weight decay only ({with_form[0]})"
-
-
 def _architecture(params: float, vocab_size: Any, known: Calibration, warnings: list[str]) -> Architecture | None:
-    vocab = units.whole(vocab_size, "vocab_size", example="32100") if vocab_size is not None else known.vocab_size or DEFAULT_VOCAB
+    given = vocab_size if vocab_size is not None else known.vocab_size or DEFAULT_VOCAB
+    vocab = units.whole(given, "vocab_size", example="32100")
     try:
         return shape_for(params, vocab)
     except InvalidInput as error:
         warnings.append(str(error))
         return None
-
-
-def _reasons(
-    ud: float,
-    flops: float,
-    chosen: Setting,
-    epochs: float,
-    loss: float,
-    terms: LossTerms,
-    free_choice: bool,
-    rival: Alternative | None,
-    flat: FlatRange,
-    turn: Turn | None,
-    limit: Limit | None,
-    value: MarginalValue,
-) -> list[str]:
-    """The advice in sentences, most useful first."""
-    decay = f"weight decay {chosen.weight_decay}"
-    said = []
-    if epochs < 1:
-        said.append(f"Data is plentiful for this budget: {epochs:.1%} of the corpus is enough, and nothing is repeated.")
-    if rival is not None and free_choice:
-        said.append(f"At {decay} the best loss is {loss:.4f}; at {rival.weight_decay} it would be {rival.predicted_loss:.4f}.")
-    elif rival is not None and rival.predicted_loss < loss:
-        said.append(
-            f"Weight decay {rival.weight_decay} would do better: loss {rival.predicted_loss:.4f} instead of {loss:.4f}, "
-            f"with {units.short(rival.params)} parameters and {rival.epochs:.3g} epochs."
-        )
-    if terms.overfitting > 0:
-        said.append(f"Overfitting on repeated tokens costs {terms.overfitting:.3f} nats of the {loss:.3f}.")
-    if limit is not None and flops > limit.best.flops * 1.005:
-        saved = 1 - limit.best.flops / flops
-        text = (
-            f"Stop spending at {units.scientific(limit.best.flops)} FLOPs: with {units.short(ud)} unique tokens and {decay} more compute "
-            f"makes the optimal loss worse ({limit.best.loss:.4f} there with {units.short(limit.best.params)} parameters and "
-            f"{limit.best.epochs:.2g} epochs, {loss:.4f} here); that saves {saved:.0%} of the compute."
-        )
-        if limit.regained_flops is not None:
-            text += f" Only from about {units.scientific(limit.regained_flops, 2)} FLOPs would the loss be lower again."
-        said.append(text)
-        instead = [f"twice the unique tokens would change the loss by {value.loss_if_twice_the_data:+.3f}"]
-        if rival is not None and rival.predicted_loss < loss:
-            instead.insert(0, f"weight decay {rival.weight_decay} reaches {rival.predicted_loss:.4f} with this compute")
-        said.append(f"Instead: {'; '.join(instead)}.")
-    elif limit is not None:
-        said.append(
-            f"More compute helps up to {units.scientific(limit.best.flops)} FLOPs (loss {limit.best.loss:.4f}); beyond that it makes the "
-            f"optimal loss worse at {decay}, and only more data or stronger regularisation helps."
-        )
-    if turn is not None:
-        where = "is past" if flops > turn.flops else "is before"
-        said.append(
-            f"More repetition stops paying at {units.scientific(turn.flops)} FLOPs ({turn.epochs:.2g} epochs); this budget {where} that point"
-            + (": extra compute now goes into size." if flops > turn.flops else ".")
-        )
-    if value.flops_per_token is None:
-        said.append(f"More compute does not help here; twice the unique tokens would change the loss by {value.loss_if_twice_the_data:+.3f}.")
-    elif value.loss_per_token == 0:
-        said.append(f"More unique tokens would not help here; twice the compute would change the loss by {value.loss_if_twice_the_compute:+.3f}.")
-    else:
-        said.append(
-            f"One more unique token is worth {units.scientific(value.flops_per_token, 2)} FLOPs: twice the data would change the loss by "
-            f"{value.loss_if_twice_the_data:+.3f}, twice the compute by {value.loss_if_twice_the_compute:+.3f}."
-        )
-    said.append(
-        f"The optimum is flat: {_span(flat.epochs_min, flat.epochs_max, '.3g')} epochs "
-        f"({units.short(flat.params_min)} to {units.short(flat.params_max)} parameters) stay within {flat.tolerance:g} nats of it."
-    )
-    return said
-
-
-def _span(low: float, high: float, form: str) -> str:
-    return f"{low:{form}}" if low == high else f"{low:{form}} to {high:{form}}"

@@ -159,9 +159,7 @@ class Calibration(_Record):
             if math.isclose(setting.weight_decay, wanted, rel_tol=1e-9, abs_tol=1e-12):
                 return setting
         known = " and ".join(str(decay) for decay in self.weight_decays)
-        raise InvalidInput(
-            f"weight_decay must be one that calibration {self.name} was fitted at ({known}); got {wanted}."
-        )
+        raise InvalidInput(f"weight_decay must be one that calibration {self.name} was fitted at ({known}); got {wanted}.")
 
     def law(self, weight_decay: Any, form: str | None = None) -> Law:
         """The law of this form (by default the calibration's own default) at this weight decay."""
@@ -225,7 +223,7 @@ def _read(path: Path) -> Calibration:
         return Calibration.model_validate(json.loads(text))
     except (json.JSONDecodeError, RecursionError) as error:
         where = f" at line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
-        raise InvalidCalibration(f"calibration {str(path)!r} is not valid JSON{where}; write it again or restore a copy.") from None
+        raise InvalidCalibration(f"calibration {str(path)!r} is not valid JSON{where}; restore a copy.") from None
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "the file"
@@ -233,4 +231,4 @@ def _read(path: Path) -> Calibration:
         raise InvalidCalibration(f"calibration {str(path)!r} is not usable: {where}: {reason}.") from None
 
 
-__all__ = ["Calibration", "Ensemble", "FittedLaw", "FittedRange", "Setting", "FORMS", "parameter_names", "shipped_names"]
+__all__ = ["FORMS", "Calibration", "Ensemble", "FittedLaw", "FittedRange", "Setting", "parameter_names", "shipped_names"]

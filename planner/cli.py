@@ -42,16 +42,30 @@ _FLOPS = _options(
     click.option("--gpu", metavar="NAME", help=f"Accelerator to count compute and cost with: {', '.join(ACCELERATORS)}."),
     click.option("--gpus", default="1", show_default=True, metavar="N", help="How many of them."),
     click.option("--hours", metavar="H", help="For how many hours."),
-    click.option("--mfu", default=str(DEFAULT_MFU), show_default=True, metavar="SHARE", help="Share of peak speed that training reaches."),
+    click.option(
+        "--mfu", default=str(DEFAULT_MFU), show_default=True, metavar="SHARE", help="Share of peak speed that training reaches."
+    ),
     click.option("--price", metavar="USD", help="Price per GPU-hour; default: an indicative list price."),
 )
 _CALIBRATION = click.option(
-    "--calibration", metavar="NAME|FILE", help=f"Shipped calibration or a file from `planner calibrate fit`.  [default: {DEFAULT_CALIBRATION}]"
+    "--calibration",
+    metavar="NAME|FILE",
+    help=f"Shipped calibration or a file from `planner calibrate fit`.  [default: {DEFAULT_CALIBRATION}]",
 )
-_LAW = click.option("--law", metavar="NAME", help=f"Law form: {', '.join(FORMS)}.  [default: the calibration's, usually additive_4p]")
-_DECAY = click.option("--weight-decay", metavar="λ", help="The weight decay you are committed to.  [default: best of those calibrated]")
+_LAW = click.option(
+    "--law", metavar="NAME", help=f"Law form: {', '.join(FORMS)}.  [default: the calibration's, usually additive_4p]"
+)
+_DECAY = click.option(
+    "--weight-decay", metavar="λ", help="The weight decay you are committed to.  [default: best of those calibrated]"
+)
 _LIMITS = _options(
-    click.option("--epochs", type=click.Choice(["whole", "continuous"]), default="whole", show_default=True, help="Whole epochs, or the exact optimum."),
+    click.option(
+        "--epochs",
+        type=click.Choice(["whole", "continuous"]),
+        default="whole",
+        show_default=True,
+        help="Whole epochs, or the exact optimum.",
+    ),
     click.option("--min-params", metavar="N", help="Smallest model allowed."),
     click.option("--max-params", metavar="N", help="Largest model allowed, such as 3B."),
     click.option("--max-epochs", metavar="E", help="Most epochs allowed."),
@@ -76,18 +90,32 @@ def _compute(flops: str | None, gpu: str | None, gpus: str, hours: str | None, m
     if flops is not None:
         return units.compute(flops, "--flops")
     if gpu is None or hours is None:
-        raise BadInput("compute is missing: give --flops (such as 5e18), or --gpu and --hours (such as --gpu H100 --gpus 8 --hours 3).")
+        raise BadInput(
+            "compute is missing: give --flops (such as 5e18), or --gpu and --hours (such as --gpu H100 --gpus 8 --hours 3)."
+        )
     return flops_from_gpus(gpu, gpus, hours, mfu)
 
 
-@planner.command(help=_help("The best model size, epochs and weight decay for your data and compute, and why.", "planner plan --ud 250M --flops 5e18", "planner plan --ud 250M --gpu H100 --gpus 8 --hours 3"))
+@planner.command(
+    help=_help(
+        "The best model size, epochs and weight decay for your data and compute, and why.",
+        "planner plan --ud 250M --flops 5e18",
+        "planner plan --ud 250M --gpu H100 --gpus 8 --hours 3",
+    )
+)
 @_UD
 @_FLOPS
 @_DECAY
 @_LAW
 @_CALIBRATION
 @_LIMITS
-@click.option("--tolerance", default=str(api.DEFAULT_TOLERANCE), show_default=True, metavar="NATS", help="How much worse than the best still counts as good.")
+@click.option(
+    "--tolerance",
+    default=str(api.DEFAULT_TOLERANCE),
+    show_default=True,
+    metavar="NATS",
+    help="How much worse than the best still counts as good.",
+)
 @click.option("--vocab", metavar="ROWS", help="Vocabulary size of the model shape.  [default: the calibration's]")
 @json_option
 @_PLOT
@@ -122,7 +150,12 @@ def plan(
         _draw(plots.isoflop(result, how["calibration"]), plot, as_json)
 
 
-@planner.command(help=_help("What each law recommends for one budget, and what following it would cost.", "planner compare --ud 500M --flops 1e19 --weight-decay 0.1"))
+@planner.command(
+    help=_help(
+        "What each law recommends for one budget, and what following it would cost.",
+        "planner compare --ud 500M --flops 1e19 --weight-decay 0.1",
+    )
+)
 @_UD
 @_FLOPS
 @_DECAY
@@ -156,9 +189,17 @@ def compare(
         _draw(plots.allocation_frontier(result.ud, how["calibration"], how["weight_decay"], mark=result.flops), plot, as_json)
 
 
-@planner.command(help=_help("The best plan along a range of compute; with --plot, size against epochs for each law.", "planner frontier --ud 250M --from 1e17 --to 1e20 --points 13", "planner frontier --ud 250M --single-epoch --plot premium.png"))
+@planner.command(
+    help=_help(
+        "The best plan along a range of compute; with --plot, size against epochs for each law.",
+        "planner frontier --ud 250M --from 1e17 --to 1e20 --points 13",
+        "planner frontier --ud 250M --single-epoch --plot premium.png",
+    )
+)
 @_UD
-@click.option("--from", "start", default=None, metavar="FLOPS", help="Smallest compute.  [default: where the corpus is used once]")
+@click.option(
+    "--from", "start", default=None, metavar="FLOPS", help="Smallest compute.  [default: where the corpus is used once]"
+)
 @click.option("--to", "stop", default=None, metavar="FLOPS", help="Largest compute.  [default: 10,000 times that]")
 @click.option("--points", default="25", show_default=True, metavar="N", help="How many budgets, evenly spaced on a log scale.")
 @click.option("--single-epoch", is_flag=True, help="Fresh data only: at most one epoch, with as much data as it takes.")
@@ -168,7 +209,9 @@ def compare(
 @_LIMITS
 @json_option
 @_PLOT
-def frontier(ud: str, start: str | None, stop: str | None, points: str, single_epoch: bool, as_json: bool, plot: str | None, **how: Any) -> None:
+def frontier(
+    ud: str, start: str | None, stop: str | None, points: str, single_epoch: bool, as_json: bool, plot: str | None, **how: Any
+) -> None:
     _check_plot(plot)
     result = api.frontier_range(ud, start, stop, points, single_epoch=single_epoch, **how)
     if as_json:
@@ -189,7 +232,9 @@ def frontier(ud: str, start: str | None, stop: str | None, points: str, single_e
 
 @planner.command(help=_help("The compute above which stronger weight decay wins (C×).", "planner crossover --ud 250M"))
 @_UD
-@click.option("--weight-decays", nargs=2, metavar="λ λ", help="Which two settings.  [default: the weakest and the strongest calibrated]")
+@click.option(
+    "--weight-decays", nargs=2, metavar="λ λ", help="Which two settings.  [default: the weakest and the strongest calibrated]"
+)
 @_LAW
 @_CALIBRATION
 @_LIMITS
@@ -210,7 +255,12 @@ def crossover(ud: str, weight_decays: tuple[str, str] | None, as_json: bool, plo
         _draw(plots.loss_against_compute(result, how["calibration"]), plot, as_json)
 
 
-@planner.command(help=_help("The loss that a law expects from one configuration, term by term.", "planner predict --params 500M --ud 250M --epochs 8 --weight-decay 0.1"))
+@planner.command(
+    help=_help(
+        "The loss that a law expects from one configuration, term by term.",
+        "planner predict --params 500M --ud 250M --epochs 8 --weight-decay 0.1",
+    )
+)
 @click.option("--params", required=True, metavar="N", help="Model size with embeddings: 500M.")
 @_UD
 @click.option("--epochs", default="1", show_default=True, metavar="E", help="Passes over the unique tokens; fractions are fine.")
@@ -234,7 +284,9 @@ def predict(params: str, ud: str, epochs: str, as_json: bool, plot: str | None, 
         _draw(plots.loss_terms(result, how["calibration"]), plot, as_json)
 
 
-@planner.command(help=_help("The calibrations that ship with the package, or all coefficients of one.", "planner laws", "planner laws c4-gpt2"))
+@planner.command(
+    help=_help("The calibrations that ship with the package, or all coefficients of one.", "planner laws", "planner laws c4-gpt2")
+)
 @click.argument("calibration", required=False)
 @json_option
 def laws(calibration: str | None, as_json: bool) -> None:
@@ -248,7 +300,12 @@ def laws(calibration: str | None, as_json: bool) -> None:
         render.laws(shown, details=calibration is not None)
 
 
-@planner.command(help=_help("Hours, money and memory for a compute budget; without one, the table of accelerators.", "planner cost --flops 5e18 --gpu H100 --gpus 8 --params 556M"))
+@planner.command(
+    help=_help(
+        "Hours, money and memory for a compute budget; without one, the table of accelerators.",
+        "planner cost --flops 5e18 --gpu H100 --gpus 8 --params 556M",
+    )
+)
 @_FLOPS
 @click.option("--params", metavar="N", help="Also estimate the training memory of a model of this size.")
 @click.option("--vocab", default=str(DEFAULT_VOCAB), show_default=True, metavar="ROWS", help="Its vocabulary size.")
@@ -285,7 +342,14 @@ def cost(
         render.cost(result, architecture)
 
 
-@planner.command(help=_help("A Llama-2 shape that can be built for a parameter count, or the paper's presets.", "planner shape 556M", "planner shape --preset 125M", "planner shape"))
+@planner.command(
+    help=_help(
+        "A Llama-2 shape that can be built for a parameter count, or the paper's presets.",
+        "planner shape 556M",
+        "planner shape --preset 125M",
+        "planner shape",
+    )
+)
 @click.argument("params", required=False)
 @click.option("--vocab", default=str(DEFAULT_VOCAB), show_default=True, metavar="ROWS", help="Vocabulary size.")
 @click.option("--preset", "name", metavar="NAME", help=f"One of the paper's shapes: {', '.join(presets())}.")

@@ -83,7 +83,7 @@ class Law:
                 raise InvalidInput(
                     f"parameter {name} of law {self.form} must be finite and {'not negative' if at_least_zero else 'above zero'}."
                 )
-        everything = {**_FIXED.get(self.form, {}), **given}
+        everything: dict[str, Any] = {**_FIXED.get(self.form, {}), **given}
         object.__setattr__(self, "parameters", {name: self.parameters[name] for name in needed})
         object.__setattr__(self, "_p", {k: float(v) if np.ndim(v) == 0 else v for k, v in everything.items()})
         object.__setattr__(self, "is_ensemble", any(np.ndim(v) for v in given.values()))
@@ -164,22 +164,33 @@ class Law:
     def on_isoflop(self, product: Array, unique_tokens: Array, epochs: Array) -> Array:
         """Loss at params = product / epochs for every (budget, epoch count) pair: shape (budgets, epochs).
 
-        `product` = flops / (6 U) = params * epochs is what compute buys. For all forms but effective_parameters
-        each term is (a factor of the budget) x (a factor of the epochs): a matrix product instead of a grid of
-        powers, which is what makes ten thousand budgets cheap.
+        `product` = flops / (6 U) = params * epochs is what compute buys.
+        """
+        factors = self.isoflop_factors(product, unique_tokens, epochs)
+        if factors is not None:
+            return factors[0] @ factors[1]
+        column = self.member((slice(None), None)) if self.is_ensemble else self
+        return column.loss(product[:, None] / epochs, unique_tokens[:, None], epochs)
+
+    def isoflop_factors(self, product: Array, unique_tokens: Array, epochs: Array) -> tuple[Array, Array] | None:
+        """Two matrices whose product is `on_isoflop`, or None where there are none.
+
+        For all forms but effective_parameters each term is (a factor of the budget) x (a factor of the epochs): a matrix
+        product instead of a grid of powers, which is what makes ten thousand budgets cheap.
         """
         p = self._p
         if self.form == "effective_parameters" or self.is_ensemble:
-            column = self.member((slice(None), None)) if self.is_ensemble else self
-            return column.loss(product[:, None] / epochs, unique_tokens[:, None], epochs)
+            return None
         ln_k, ln_u, ln_e = np.log(product), np.log(unique_tokens), np.log(epochs)
         ln_d, _ = self._effective_tokens(0.0, epochs)
-        budget = [p["A"] * np.exp(-p["alpha"] * ln_k), p["B"] * np.exp(-p["beta"] * ln_u)]
-        repetition = [np.exp(p["alpha"] * ln_e), np.exp(-p["beta"] * ln_d)]
+        terms = [
+            (np.full_like(ln_k, p["E"]), np.ones_like(ln_e)),
+            (p["A"] * np.exp(-p["alpha"] * ln_k), np.exp(p["alpha"] * ln_e)),
+            (p["B"] * np.exp(-p["beta"] * ln_u), np.exp(-p["beta"] * ln_d)),
+        ]
         if "P" in p:
-            budget.append(np.exp(p["kappa"] * (ln_k - p["gamma"] * ln_u)))
-            repetition.append(self._penalty(-ln_e, 0.0, epochs))
-        return p["E"] + np.stack(budget, axis=1) @ np.stack(repetition)
+            terms.append((np.exp(p["kappa"] * (ln_k - p["gamma"] * ln_u)), self._penalty(-ln_e, 0.0, epochs)))
+        return np.stack([budget for budget, _ in terms], axis=1), np.stack([repetition for _, repetition in terms])
 
     # -- the pieces -------------------------------------------------------------------------------------------
 

@@ -55,7 +55,9 @@ def isoflop(plan: Plan, calibration: CalibrationSource = None) -> Figure:
     axes.plot(epochs, loss, color=_COLOURS["additive_4p"], label=f"{plan.law}: predicted loss")
     base = np.asarray(law.base().loss(product / epochs, plan.ud, epochs))
     axes.plot(epochs, base, color="black", linestyle=":", label="if repeats were as good as new")
-    axes.axvspan(flat.epochs_min, flat.epochs_max, color="#009E73", alpha=0.18, label=f"within {flat.tolerance:g} nats of the best")
+    axes.axvspan(
+        flat.epochs_min, flat.epochs_max, color="#009E73", alpha=0.18, label=f"within {flat.tolerance:g} nats of the best"
+    )
     best = f"{short(plan.params)} params x {plan.epochs:.3g} epochs: {plan.loss:.3f}"
     axes.plot([plan.epochs], [plan.loss], "o", color="black", markersize=8, label=best)
     low, high = min(base.min(), plan.loss), plan.loss
@@ -63,7 +65,9 @@ def isoflop(plan: Plan, calibration: CalibrationSource = None) -> Figure:
     axes.set_xscale("log")
     _count_axis(axes, "epochs over the unique tokens")
     axes.set_ylabel("validation loss (nats per token)")
-    above = axes.secondary_xaxis("top", functions=(lambda e: product / np.maximum(e, 1e-12), lambda n: product / np.maximum(n, 1e-12)))
+    above = axes.secondary_xaxis(
+        "top", functions=(lambda e: product / np.maximum(e, 1e-12), lambda n: product / np.maximum(n, 1e-12))
+    )
     above.set_xlabel("parameters at the same compute")
     above.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
     axes.legend(frameon=False)
@@ -119,11 +123,25 @@ def loss_against_compute(crossover: Crossover, calibration: CalibrationSource = 
         axes.plot(flops, along.loss, color=colour, linestyle=style, label=f"weight decay {decay}")
         least = int(np.argmin(along.loss))
         if 0 < least < len(flops) - 1:
-            axes.plot([flops[least]], [along.loss[least]], "v", color=colour, markersize=7, label=f"lowest at {scientific(flops[least])} FLOPs")
+            axes.plot(
+                [flops[least]],
+                [along.loss[least]],
+                "v",
+                color=colour,
+                markersize=7,
+                label=f"lowest at {scientific(flops[least])} FLOPs",
+            )
     for place in crossover.crossings:
         if flops[0] < place < flops[-1]:
             axes.axvline(place, color="grey", linewidth=1)
-            axes.annotate(f"C× = {scientific(place)}", (place, 0.97), xycoords=("data", "axes fraction"), xytext=(6, 0), textcoords="offset points", va="top")
+            axes.annotate(
+                f"C× = {scientific(place)}",
+                (place, 0.97),
+                xycoords=("data", "axes fraction"),
+                xytext=(6, 0),
+                textcoords="offset points",
+                va="top",
+            )
     axes.set_xscale("log")
     axes.set_xlabel("compute (FLOPs)")
     axes.set_ylabel("optimal loss (nats per token)")
@@ -141,7 +159,13 @@ def loss_terms(prediction: Prediction, calibration: CalibrationSource = None) ->
     axes.stackplot(epochs, *terms, labels=list(terms._fields), colors=[_TERMS[name] for name in terms._fields], alpha=0.85)
     axes.plot(epochs, terms.loss, color="black", linewidth=1.2)
     if prediction.epochs >= 1:
-        axes.plot([prediction.epochs], [prediction.loss], "o", color="black", label=f"{prediction.epochs:.3g} epochs: {prediction.loss:.3f}")
+        axes.plot(
+            [prediction.epochs],
+            [prediction.loss],
+            "o",
+            color="black",
+            label=f"{prediction.epochs:.3g} epochs: {prediction.loss:.3f}",
+        )
     least = int(np.argmin(terms.loss))
     axes.plot([epochs[least]], [terms.loss[least]], "v", color="black", label=f"lowest at {epochs[least]:.1f} epochs")
     axes.set_xlim(epochs[0], epochs[-1])

@@ -118,7 +118,8 @@ def laws(calibrations: Sequence[Calibration], details: bool) -> None:
 
 
 def cost(c: Cost, architecture: Architecture | None) -> None:
-    facts = [("GPU-hours", f"{c.gpu_hours:,.4g}"), ("wall clock", f"{c.hours:,.4g} hours ({c.days:,.3g} days) on {c.gpus} x {c.gpu}")]
+    clock = f"{c.hours:,.4g} hours ({c.days:,.3g} days) on {c.gpus} x {c.gpu}"
+    facts = [("GPU-hours", f"{c.gpu_hours:,.4g}"), ("wall clock", clock)]
     facts += [("money", f"${c.usd:,.2f} at ${c.price_per_gpu_hour:,.2f} per GPU-hour"), ("MFU", f"{c.mfu:.0%}")]
     if architecture is not None and c.memory is not None:
         facts += [("shape", architecture.describe()), ("memory", _memory_line(c))]
@@ -149,9 +150,11 @@ def _width() -> int:
     return min(max(shutil.get_terminal_size().columns, 60), 110)
 
 
-def _paragraph(text: str, indent: int = 0, **style: bool) -> None:
+def _paragraph(text: str, indent: int = 0, *, bold: bool = False, dim: bool = False) -> None:
     pad = " " * indent
-    click.secho(textwrap.fill(text, _width(), initial_indent=pad, subsequent_indent=pad, break_on_hyphens=False), **style)
+    click.secho(
+        textwrap.fill(text, _width(), initial_indent=pad, subsequent_indent=pad, break_on_hyphens=False), bold=bold, dim=dim
+    )
 
 
 def _facts(title: str, facts: Sequence[tuple[str, str]], law: str) -> None:
@@ -228,9 +231,10 @@ def _memory_line(c: Cost) -> str:
     memory = c.memory
     if memory is None:
         return ""
+    card = f"{c.gpu} ({memory.device_memory / 1e9:.0f} GB)"
     parts = f"{memory.total / 1e9:.3g} GB to train (activations {memory.activations / 1e9:.3g} GB)"
     if memory.fits_one_device:
-        return f"{parts}: fits on one {c.gpu} ({memory.device_memory / 1e9:.0f} GB)"
+        return f"{parts}: fits on one {card}"
     if memory.devices_needed == 0:
         return f"{parts}: does not fit on a {c.gpu} even when sharded; train fewer sequences at a time"
-    return f"{parts}: does not fit on one {c.gpu} ({memory.device_memory / 1e9:.0f} GB); shard over {memory.devices_needed} or more"
+    return f"{parts}: does not fit on one {card}; shard over {memory.devices_needed} or more"

@@ -59,12 +59,22 @@ def _preset(name: str, d_model: int, layers: int, heads: int, d_head: int, d_ff:
     return Architecture(d_model=d_model, layers=layers, heads=heads, d_head=d_head, d_ff=d_ff, preset=name)
 
 
-_TABLE = """
-    15M 192 6 3 64 768      25M 256 8 4 64 1024      35M 320 9 5 64 1280      50M 384 10 6 64 1536
-    125M 768 12 12 64 2048  250M 1024 14 16 64 2816  500M 1280 20 10 128 3584 750M 1536 24 12 128 4096
-    1B 1792 26 14 128 4864  280M 1024 17 16 64 2816  350M 1024 24 8 128 2816  390M 1152 20 9 128 3072
-    720M 1408 25 11 128 4096
-""".split()
+# name, d_model, layers, heads, d_head, d_ff
+_TABLE = (
+    ("15M", 192, 6, 3, 64, 768),
+    ("25M", 256, 8, 4, 64, 1024),
+    ("35M", 320, 9, 5, 64, 1280),
+    ("50M", 384, 10, 6, 64, 1536),
+    ("125M", 768, 12, 12, 64, 2048),
+    ("250M", 1024, 14, 16, 64, 2816),
+    ("500M", 1280, 20, 10, 128, 3584),
+    ("750M", 1536, 24, 12, 128, 4096),
+    ("1B", 1792, 26, 14, 128, 4864),
+    ("280M", 1024, 17, 16, 64, 2816),
+    ("350M", 1024, 24, 8, 128, 2816),
+    ("390M", 1152, 20, 9, 128, 3072),
+    ("720M", 1408, 25, 11, 128, 4096),
+)
 
 STUDY_SHAPES = ("15M", "25M", "35M", "50M", "125M", "250M", "500M", "750M", "1B")
 VALIDATION_SHAPES = ("280M", "350M", "390M", "720M")
@@ -73,7 +83,7 @@ VALIDATION_SHAPES = ("280M", "350M", "390M", "720M")
 @lru_cache(maxsize=1)
 def presets() -> dict[str, Architecture]:
     """The paper's nine study shapes and four validation shapes by name."""
-    return {_TABLE[i]: _preset(_TABLE[i], *map(int, _TABLE[i + 1 : i + 6])) for i in range(0, len(_TABLE), 6)}
+    return {row[0]: _preset(*row) for row in _TABLE}
 
 
 def preset(name: str) -> Architecture:
@@ -109,7 +119,8 @@ def shape_for(params: Any, vocab_size: Any = DEFAULT_VOCAB, *, tied_embeddings: 
 def _search(wanted: float, vocab: int, tied: bool) -> Architecture | None:
     embeddings = (1 if tied else 2) * vocab
     # Widths: fine steps for small models, steps of 64 and then 128 for large ones, as hardware likes them.
-    widths = np.concatenate([np.arange(4, 64, 4), np.arange(64, 2048, 32), np.arange(2048, 8192, 128), np.arange(8192, 32769, 512)])
+    steps = ((4, 64, 4), (64, 2048, 32), (2048, 8192, 128), (8192, 32769, 512))
+    widths = np.concatenate([np.arange(*step) for step in steps])
     widths = widths[embeddings * widths < wanted]
     if not len(widths):
         return None

@@ -13,7 +13,8 @@ from typing import Any
 from planner.errors import InvalidInput
 
 _NUMBER = r"([+-]?[\d.][\d_,.]*(?:e[+-]?\d+)?)"
-_COUNTS = {"": 1.0, "k": 1e3, "thousand": 1e3, "m": 1e6, "million": 1e6, "b": 1e9, "g": 1e9, "billion": 1e9, "t": 1e12, "trillion": 1e12}
+_COUNTS = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
+_COUNTS |= {"thousand": 1e3, "million": 1e6, "billion": 1e9, "trillion": 1e12}
 _PREFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "p": 1e15, "e": 1e18, "z": 1e21, "y": 1e24}
 _SECONDS = {"": 1.0, "second": 1.0, "h": 3600.0, "hour": 3600.0, "d": 86400.0, "day": 86400.0}
 

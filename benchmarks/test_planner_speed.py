@@ -1,0 +1,78 @@
+"""How fast the planner answers, each time next to what it is compared with, in one run.
+
+    python -m pytest benchmarks/test_planner_speed.py --benchmark-group-by=group --benchmark-columns=min,median,rounds
+
+The figures in brackets are ratios to the fastest row of the group.
+"""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize_scalar
+
+from planner import Calibration, frontier, plan
+
+BUDGETS = np.geomspace(1e16, 1e22, 10_000)
+LAW = Calibration.load().law(0.1)
+UD = 250e6
+
+
+@pytest.mark.benchmark(group="one warm plan() with all its advice (never the same budget twice)")
+def test_plan(benchmark) -> None:
+    budgets = itertools.cycle((2.5e8 * (1 + i / 1000), 5e18 * (1 + i / 300)) for i in range(1000))
+    benchmark.pedantic(lambda: plan(*next(budgets)), rounds=300, warmup_rounds=20)
+
+
+@pytest.mark.benchmark(group="10,000 budgets")
+def test_frontier_vectorised(benchmark) -> None:
+    benchmark.pedantic(lambda: frontier(UD, BUDGETS, weight_decay=0.1, epochs="continuous"), rounds=20, warmup_rounds=2)
+
+
+@pytest.mark.benchmark(group="10,000 budgets")
+def test_frontier_vectorised_whole_epochs(benchmark) -> None:
+    benchmark.pedantic(lambda: frontier(UD, BUDGETS, weight_decay=0.1), rounds=20, warmup_rounds=2)
+
+
+@pytest.mark.benchmark(group="10,000 budgets")
+def test_loop_of_scipy_minimize_scalar(benchmark) -> None:
+    """The law written out with plain floats, so that the loop is as fast as Python allows."""
+    p = {name: float(value) for name, value in LAW.parameters.items()}
+
+    def solve(flops: float) -> float:
+        product = flops / (6 * UD)
+
+        def loss(x: float) -> float:
+            e = 2.718281828459045**x
+            n = product / e
+            penalty = p["P"] * (e - 1) ** p["delta"] * (n / UD ** p["gamma"]) ** p["kappa"] if e > 1 else 0.0
+            return p["E"] + p["A"] * n ** -p["alpha"] + p["B"] * (UD * e) ** -p["beta"] + penalty
+
+        return minimize_scalar(loss, bounds=(-7.0, 7.0), method="bounded", options={"xatol": 1e-9}).fun
+
+    found = benchmark.pedantic(lambda: np.array([solve(flops) for flops in BUDGETS]), rounds=1)
+    ours = frontier(UD, BUDGETS, weight_decay=0.1, epochs="continuous").loss
+    assert np.all(ours <= found + 1e-9)  # and the loop is sometimes caught in the wrong valley
+
+
+@pytest.mark.benchmark(group="cold start of a process")
+def test_importing_numpy_pydantic_click_rich(benchmark) -> None:
+    _time_process(benchmark, [sys.executable, "-c", "import numpy, pydantic, click, rich.table"])
+
+
+@pytest.mark.benchmark(group="cold start of a process")
+def test_planner_plan(benchmark) -> None:
+    command = Path(sys.executable).with_name("planner")
+    _time_process(benchmark, [str(command), "plan", "--ud", "250M", "--flops", "5e18"])
+
+
+def _time_process(benchmark, command: list[str]) -> None:
+    def run() -> None:
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    benchmark.pedantic(run, rounds=25, warmup_rounds=2)

@@ -1,0 +1,222 @@
+"""The advice is computed: each figure is checked against brute force."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner import Calibration, InvalidInput, Law, compare, crossover, frontier, plan, predict
+from planner.advice import exchange_rate, flat_range, spending_limit, turning_point
+from planner.allocation import allocate
+from planner.crossings import crossings, landscape, search_range
+
+KNOWN = Calibration.load()
+budgets = st.tuples(st.floats(7.5, 10.5).map(lambda x: 10.0**x), st.floats(15, 22).map(lambda x: 10.0**x))
+
+
+def test_turning_point_and_spending_limit_against_a_dense_scan() -> None:
+    for decay in (0.1, 1.0):
+        law = KNOWN.law(decay)
+        along = landscape(law, 250e6, search_range(law, 250e6))
+        flops = np.geomspace(5e17, 5e19, 4000)
+        dense = allocate(law, 250e6, flops, whole_epochs=False)
+        turn, limit = turning_point(law, 250e6, along), spending_limit(law, 250e6, along)
+        assert turn is not None
+        assert limit is not None
+        assert turn.flops == pytest.approx(flops[dense.epochs.argmax()], rel=0.01)
+        assert turn.epochs == pytest.approx(dense.epochs.max(), rel=1e-4)
+        assert limit.best.flops == pytest.approx(flops[dense.loss.argmin()], rel=0.01)
+        assert limit.best.loss == pytest.approx(dense.loss.min(), abs=1e-5)
+
+
+def test_laws_without_overfitting_have_neither() -> None:
+    for form in ("chinchilla", "exponential_decay"):
+        p = plan(250e6, 5e18, law=form, weight_decay=0.1)
+        assert p.turning_point is None
+        assert p.spending_limit is None
+        assert not any("Stop spending" in reason for reason in p.reasons)
+
+
+def test_beyond_the_limit_the_plan_says_stop_and_what_to_do_instead() -> None:
+    p = plan(250e6, 5e18, weight_decay=0.1)
+    assert p.spending_limit is not None
+    assert p.spending_limit.flops < p.flops
+    assert p.spending_limit.loss < p.loss
+    words = " ".join(p.reasons)
+    assert "Stop spending at 3.71e18" in words
+    assert "weight decay 1.0 reaches 3.0658" in words
+    assert "twice the unique tokens" in words
+    inside = " ".join(plan(250e6, 1e18, weight_decay=0.1).reasons)
+    assert "Stop spending" not in inside
+    assert "More compute helps up to 3.71e18" in inside
+
+
+def test_regained_compute_is_where_the_loss_is_lower_again() -> None:
+    p = plan(500e6, 2e19, weight_decay=0.1)
+    limit = p.spending_limit
+    assert limit is not None
+    assert limit.regained_flops is not None
+    law = KNOWN.law(0.1)
+    assert float(allocate(law, 500e6, limit.regained_flops * 1.01, whole_epochs=False).loss) < limit.loss
+    assert float(allocate(law, 500e6, limit.regained_flops / 1.5, whole_epochs=False).loss) > limit.loss
+
+
+@settings(max_examples=60)
+@given(budgets, st.sampled_from([0.1, 1.0]), st.sampled_from([0.003, 0.01, 0.05]))
+def test_flat_range_holds_what_it_says(budget: tuple[float, float], decay: float, tolerance: float) -> None:
+    ud, flops = budget
+    law = KNOWN.law(decay)
+    best = allocate(law, ud, flops, whole_epochs=False)
+    flat = flat_range(law, ud, flops, float(best.epochs), float(best.loss), tolerance, whole_epochs=False)
+    inside = np.geomspace(*flat.epochs, 50)
+    product = flops / (6 * ud)
+    assert np.all(law.loss(product / inside, ud, inside) <= best.loss + tolerance + 1e-9)
+    for edge, outward in ((flat.epochs[0], 0.999), (flat.epochs[1], 1.001)):
+        assert float(law.loss(product / edge, ud, edge)) == pytest.approx(float(best.loss) + tolerance, abs=tolerance * 0.02)
+        assert float(law.loss(product / (edge * outward), ud, edge * outward)) > best.loss + tolerance * 0.99
+    assert flat.params == pytest.approx((product / flat.epochs[1], product / flat.epochs[0]))
+
+
+@settings(max_examples=60)
+@given(budgets, st.sampled_from([0.1, 1.0]))
+def test_exchange_rate_is_the_slope_of_the_optimal_loss(budget: tuple[float, float], decay: float) -> None:
+    ud, flops = budget
+    law = KNOWN.law(decay)
+    h = 1e-4
+    best = allocate(law, ud, flops, whole_epochs=False)
+    around = allocate(law, ud * np.exp([h, -h, 0, 0]), flops * np.exp([0, 0, h, -h]), whole_epochs=False)
+    if np.ptp(np.log(around.epochs)) > 0.01:
+        return  # the optimum jumps between valleys here: it has no slope
+    rate = exchange_rate(law, ud, float(best.params), float(best.epochs))
+    assert rate.loss_per_token * ud == pytest.approx((around.loss[0] - around.loss[1]) / (2 * h), rel=1e-2, abs=1e-6)
+    assert rate.loss_per_flop * flops == pytest.approx((around.loss[2] - around.loss[3]) / (2 * h), rel=1e-2, abs=1e-6)
+    if rate.flops_per_token is not None:
+        assert rate.flops_per_token == pytest.approx(rate.loss_per_token / rate.loss_per_flop)
+
+
+def test_more_data_is_worthless_only_where_it_is_plentiful() -> None:
+    assert plan(100e9, 1e18).marginal_value.loss_per_token == 0
+    assert plan(100e6, 1e19).marginal_value.loss_per_token < 0
+    assert plan(250e6, 5e18, weight_decay=0.1).marginal_value.flops_per_token is None  # beyond the spending limit
+
+
+def test_other_laws_are_judged_by_the_law_at_hand() -> None:
+    p = plan(500e6, 2e19, weight_decay=0.1)
+    assert {row.law for row in p.other_laws} == set(KNOWN.settings[0].laws) - {"additive_4p"}
+    for row in p.other_laws:
+        assert row.expected_loss == pytest.approx(predict(row.params, 500e6, row.epochs, weight_decay=0.1).loss)
+        assert row.regret == pytest.approx(row.expected_loss - p.loss)
+        assert row.regret >= 0
+    assert max(p.other_laws, key=lambda row: row.regret).law == "chinchilla"
+
+
+def test_compare_covers_all_laws_and_weight_decays() -> None:
+    rows = compare("500M", "1e19").rows
+    assert len(rows) == 12
+    assert {row.weight_decay for row in rows} == {0.1, 1.0}
+    assert min(row.regret for row in rows) == 0
+
+
+# -- crossover ----------------------------------------------------------------------------------------------------
+
+
+def test_at_a_crossover_both_settings_are_equally_good() -> None:
+    for whole in (True, False):
+        found = crossover(300e6, epochs="whole" if whole else "continuous")
+        (flops,) = found.crossings
+        losses = [float(allocate(KNOWN.law(decay), 300e6, flops, whole_epochs=whole).loss) for decay in (0.1, 1.0)]
+        assert losses[0] == pytest.approx(losses[1], abs=1e-9)
+        assert found.better_below == 0.1
+
+
+def test_no_crossover_is_said_in_words() -> None:
+    found = crossover(250e6, law="chinchilla")  # if repeats were as good as new, strong decay would never pay
+    assert found.crossover_flops is None
+    assert found.crossings == []
+    assert "no crossover between" in found.note
+    assert "weight decay 0.1 is better than 1.0 throughout" in found.note
+
+
+def test_several_crossings_are_all_found() -> None:
+    base = {"E": 1.8, "A": 200.0, "alpha": 0.3, "B": 5000.0, "beta": 0.42}
+    first = Law("chinchilla", base)
+    # Flatter in size, steeper in data, lower floor: better, worse and better again as compute grows.
+    second = Law("chinchilla", {"E": 1.73, "A": 60.0, "alpha": 0.23, "B": 12_000.0, "beta": 0.46})
+    flops = np.geomspace(1e14, 1e26, 97)
+    gap = allocate(first, 1e9, flops, whole_epochs=False).loss - allocate(second, 1e9, flops, whole_epochs=False).loss
+    changes = int(np.sum(np.diff(np.sign(gap)) != 0))
+    found = crossings(first, second, 1e9, flops, whole_epochs=False)
+    assert len(found.flops) == changes
+    for place in found.flops:
+        losses = [float(allocate(law, 1e9, place, whole_epochs=False).loss) for law in (first, second)]
+        assert losses[0] == pytest.approx(losses[1], abs=1e-9)
+
+
+def test_a_crossover_needs_two_settings() -> None:
+    with pytest.raises(InvalidInput, match="at one weight decay only"):
+        crossover(250e6, calibration="c4-gpt2")
+    with pytest.raises(InvalidInput, match="two different ones"):
+        crossover(250e6, weight_decays=[0.1, 0.1])
+    p = plan(1e9, 1e20, calibration="c4-gpt2")
+    assert p.crossover_flops is None
+    assert "one weight decay only" in p.crossover_note
+
+
+# -- honesty, and the shape of the answer -------------------------------------------------------------------------
+
+
+def test_extrapolation_is_said_for_each_quantity_and_by_how_much() -> None:
+    words = plan(250e6, 1e19, weight_decay=0.1).warnings
+    assert words == [
+        "model size 3.33B is 2.95 times above the largest that the law was fitted on (1.13B): this is an extrapolation."
+    ]
+    words = plan(10e6, 1e17, law="chinchilla", weight_decay=0.1).warnings
+    assert any("unique tokens 10M is 5 times below the smallest" in w for w in words)
+    assert any(w.startswith("epochs ") and "above the largest" in w and "(16)" in w for w in words)
+    assert plan(250e6, 5e18).warnings == []
+    assert plan(250e6, 5e18).interval_note == "no uncertainty was published with this calibration, so no interval can be given"
+
+
+@settings(max_examples=40)
+@given(budgets)
+def test_any_budget_gets_a_whole_answer(budget: tuple[float, float]) -> None:
+    ud, flops = budget
+    p = plan(ud, flops)
+    assert (
+        p.loss <= min([row.predicted_loss for row in p.other_weight_decays] + [row.expected_loss for row in p.other_laws]) + 1e-12
+    )
+    assert p.perplexity == pytest.approx(math.exp(p.loss))
+    assert p.terms.floor + p.terms.capacity + p.terms.data + p.terms.overfitting == pytest.approx(p.loss)
+    assert p.unique_tokens == pytest.approx(min(p.tokens, ud))
+    assert p.repeats == max(p.epochs - 1, 0)
+    assert p.reasons
+    assert p == type(p).model_validate_json(p.model_dump_json())
+
+
+def test_frontier_is_plan_for_many() -> None:
+    flops = np.geomspace(1e17, 1e20, 30)
+    along = frontier("250M", flops)
+    for i in (0, 13, 29):
+        p = plan(250e6, flops[i])
+        assert (along.params[i], along.epochs[i], along.loss[i], along.weight_decay[i]) == (
+            p.params,
+            p.epochs,
+            p.loss,
+            p.weight_decay,
+        )
+    pairs = frontier([100e6, "0.2B"], ["1e18", 2e18], weight_decay=1.0)
+    assert pairs.ud.tolist() == [100e6, 200e6]
+    assert set(pairs.to_dict()) >= {"flops", "params", "epochs", "loss"}
+    assert np.isnan(frontier(250e6, [1e20], max_params=1e6, max_epochs=2).loss).all()
+
+
+def test_predict_takes_the_best_weight_decay_unless_told() -> None:
+    assert predict("500M", "250M", 12).weight_decay == 1.0
+    assert predict("500M", "6B", 1).weight_decay == 0.1
+    fixed = predict("500M", "250M", 12, weight_decay=0.1)
+    assert fixed.weight_decay == 0.1
+    assert fixed.flops == pytest.approx(6 * 500e6 * 250e6 * 12)

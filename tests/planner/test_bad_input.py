@@ -1,0 +1,92 @@
+"""Bad input in Python: a ValueError whose one sentence names the field, what was given and what would do."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from planner import InvalidInput, compare, crossover, frontier, plan, predict
+
+BAD_NUMBERS = [-1, 0, math.nan, math.inf, -math.inf, "text", "", None, True, [250e6], object()]
+
+
+@pytest.mark.parametrize("bad", BAD_NUMBERS)
+@pytest.mark.parametrize("call", [plan, compare])
+def test_budgets(call, bad: object) -> None:
+    with pytest.raises(ValueError, match=r"^ud must be"):
+        call(ud=bad, flops=5e18)
+    with pytest.raises(ValueError, match=r"^flops must be"):
+        call(ud=250e6, flops=bad)
+
+
+@pytest.mark.parametrize("bad", BAD_NUMBERS)
+def test_other_calls(bad: object) -> None:
+    with pytest.raises(ValueError, match=r"^ud must be"):
+        crossover(bad)
+    with pytest.raises(ValueError, match=r"^params must be"):
+        predict(bad, 250e6, 4)
+    with pytest.raises(ValueError, match=r"^epochs must be"):
+        predict(1e9, 250e6, bad)
+    if not isinstance(bad, list):
+        with pytest.raises(ValueError, match=r"^flops must be"):
+            frontier(250e6, [1e18, bad])
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "words"),
+    [
+        ({"weight_decay": 0.3}, "weight_decay must be one that calibration fineweb-llama2 was fitted at (0.1 and 1.0); got 0.3."),
+        ({"law": "kaplan"}, "law must be one of chinchilla"),
+        ({"law": 3}, "law must be one of chinchilla"),
+        ({"epochs": "some"}, "epochs must be 'whole' or 'continuous'; got 'some'."),
+        ({"epochs": 4}, "epochs must be 'whole' or 'continuous'; got 4."),
+        ({"max_params": "huge"}, "max_params must be a number"),
+        ({"min_params": -1}, "min_params must be above zero"),
+        ({"max_epochs": math.nan}, "max_epochs must be a finite number"),
+        ({"tolerance": 0}, "tolerance must be above zero"),
+        ({"min_params": 2e9, "max_params": 1e9}, "min_params (2B) must not be above max_params (1B)."),
+        ({"max_params": 1e6, "max_epochs": 4}, "the limits leave no choice"),
+        ({"min_params": 1.2e9, "max_params": 1.3e9}, "no whole number of epochs lies between 2.56 and 2.78"),
+        ({"calibration": 7}, "calibration must be a name or a path"),
+        ({"calibration": "c4-muennighoff", "law": "additive_4p"}, "law additive_4p is not calibrated at weight decay 0.1"),
+    ],
+)
+def test_options(kwargs: dict, words: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        plan(250e6, 5e18, **kwargs)
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_swapped_arguments_are_noticed() -> None:
+    with pytest.raises(ValueError, match="were ud and flops swapped"):
+        plan(ud=5e18, flops=250e6)
+    with pytest.raises(ValueError, match="were ud and flops swapped"):
+        frontier(5e15, np.array([250e6]))
+
+
+def test_out_of_this_world() -> None:
+    with pytest.raises(ValueError, match="flops must be between 1e\\+06 and 1e\\+32 FLOPs; got 1e40"):
+        plan(250e6, 1e40)
+    with pytest.raises(ValueError, match="ud must be between"):
+        plan(10, 1e18)
+    with pytest.raises(ValueError, match="at least one number"):
+        frontier(250e6, [])
+    with pytest.raises(ValueError, match="broadcast"):
+        frontier([1e8, 2e8, 3e8], [1e18, 2e18])
+
+
+@given(st.floats(1e3, 1e16), st.floats(1e6, 1e32))
+def test_any_plausible_budget_has_an_answer_or_a_sentence(ud: float, flops: float) -> None:
+    try:
+        p = plan(ud, flops)
+    except InvalidInput as error:
+        assert "swapped" in str(error)
+    else:
+        assert math.isfinite(p.loss)
+        assert p.params > 0
+        assert p.epochs > 0

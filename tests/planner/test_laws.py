@@ -1,0 +1,152 @@
+"""The six forms: values against an independent reimplementation, exact slopes, and the properties they promise."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from planner import FORMS, Calibration, InvalidInput, Law
+from planner.laws import BASE_PARAMETERS, repetition_parameters
+from tests.planner.strategies import laws, products, repeating, sizes, unique_tokens
+
+ADDITIVE = ("additive_1p", "additive_2p", "additive_4p")
+
+
+def textbook_loss(law: Law, n: float, u: float, e: float) -> float:
+    """The paper's equations, written out one by one with the math module."""
+    p = {k: float(v) for k, v in law.parameters.items()}
+    unique, repeats = min(u, u * e), max(e - 1, 0)
+    tokens = unique * (1 + repeats)
+    if law.form in ("exponential_decay", "effective_parameters"):
+        tokens = unique * (1 + p["R_D_star"] * (1 - math.exp(-repeats / p["R_D_star"])))
+    size = n
+    if law.form == "effective_parameters":
+        g = (p["alpha"] * p["A"] / (p["beta"] * p["B"])) ** (1 / (p["alpha"] + p["beta"]))
+        # N_opt for U tokens: D_opt(C) = (C/6)^(alpha/(alpha+beta)) / G inverted, then N = G (C/6)^(beta/(alpha+beta))
+        c6 = (unique * g) ** ((p["alpha"] + p["beta"]) / p["alpha"])
+        n_opt = g * c6 ** (p["beta"] / (p["alpha"] + p["beta"]))
+        base = min(n_opt, n)
+        size = base * (1 + p["R_N_star"] * (1 - math.exp(-(n / base - 1) / p["R_N_star"])))
+    loss = p["E"] + p["A"] / size ** p["alpha"] + p["B"] / tokens ** p["beta"]
+    if law.form == "additive_1p":
+        loss += p["P"] * repeats * (n / u)
+    if law.form == "additive_2p":
+        loss += p["P"] * repeats * (n / u) ** p["kappa"]
+    if law.form == "additive_4p":
+        loss += p["P"] * repeats ** p["delta"] * (n / u ** p["gamma"]) ** p["kappa"]
+    return loss
+
+
+@given(laws(), sizes, unique_tokens, st.floats(0.05, 64.0))
+def test_every_form_is_the_papers_equation(law: Law, n: float, u: float, e: float) -> None:
+    assert float(law.loss(n, u, e)) == pytest.approx(textbook_loss(law, n, u, e), rel=1e-9)
+
+
+@given(laws(), sizes, unique_tokens, st.floats(0.05, 64.0))
+def test_terms_add_up_and_none_is_negative(law: Law, n: float, u: float, e: float) -> None:
+    terms = law.terms(n, u, e)
+    assert float(sum(terms)) == pytest.approx(float(law.loss(n, u, e)), rel=1e-12)
+    assert min(float(term) for term in terms) >= 0
+
+
+@given(laws(forms=ADDITIVE), sizes, unique_tokens, st.floats(0.01, 1.0))
+def test_additive_forms_are_chinchilla_up_to_one_epoch(law: Law, n: float, u: float, e: float) -> None:
+    assert float(law.loss(n, u, e)) == float(law.base().loss(n, u, e))
+    assert float(law.terms(n, u, e).overfitting) == 0
+
+
+@given(laws(forms=ADDITIVE), sizes, unique_tokens, repeating, st.floats(1.01, 4.0))
+def test_terms_are_monotone(law: Law, n: float, u: float, e: float, factor: float) -> None:
+    here = law.terms(n, u, e)
+    assert law.terms(n * factor, u, e).capacity < here.capacity
+    assert law.terms(n, u * factor, e).data < here.data
+    assert law.terms(n, u, e * factor).data < here.data
+    assert law.terms(n, u, e * factor).overfitting > here.overfitting
+    assert law.terms(n * factor, u, e).overfitting >= here.overfitting
+    assert law.terms(n, u * factor, e).overfitting <= here.overfitting
+
+
+@given(laws(forms=("additive_1p", "additive_2p")), sizes, unique_tokens, repeating, st.floats(0.1, 10.0))
+def test_short_penalties_depend_only_on_the_ratio_of_size_to_data(law: Law, n: float, u: float, e: float, scale: float) -> None:
+    assert float(law.terms(n * scale, u * scale, e).overfitting) == pytest.approx(float(law.terms(n, u, e).overfitting), rel=1e-9)
+
+
+@given(laws(forms=("chinchilla",)), sizes, unique_tokens, repeating)
+def test_chinchilla_only_sees_total_tokens(law: Law, n: float, u: float, e: float) -> None:
+    assert float(law.loss(n, u, e)) == pytest.approx(float(law.loss(n, u * e, 1.0)), rel=1e-12)
+
+
+@given(laws(forms=("exponential_decay", "effective_parameters")), sizes, unique_tokens, repeating)
+def test_effective_forms_never_beat_fresh_data(law: Law, n: float, u: float, e: float) -> None:
+    assert float(law.loss(n, u, e)) >= float(law.base().loss(n, u, e)) * (1 - 1e-12)
+
+
+def test_the_additive_ladder_is_one_formula() -> None:
+    base = {"E": 1.8, "A": 200.0, "alpha": 0.3, "B": 5000.0, "beta": 0.4}
+    one, two = Law("additive_1p", {**base, "P": 0.02}), Law("additive_2p", {**base, "P": 0.02, "kappa": 1.0})
+    four = Law("additive_4p", {**base, "P": 0.02, "delta": 1.0, "kappa": 1.0, "gamma": 1.0})
+    losses = [float(law.loss(3e8, 2e8, 7.0)) for law in (one, two, four)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-14)
+    assert losses[0] == pytest.approx(losses[2], rel=1e-14)
+
+
+@given(laws(), sizes, unique_tokens, st.one_of(st.floats(0.1, 0.9), st.floats(1.2, 50.0)))
+def test_slopes_match_finite_differences(law: Law, n: float, u: float, e: float) -> None:
+    h = 1e-5
+    by = law.slopes(n, u, e)
+    for exact, plus, minus in (
+        (by.params, (n * math.exp(h), u, e), (n * math.exp(-h), u, e)),
+        (by.unique_tokens, (n, u * math.exp(h), e), (n, u * math.exp(-h), e)),
+        (by.epochs, (n, u, e * math.exp(h)), (n, u, e * math.exp(-h))),
+    ):
+        difference = float(law.loss(*plus) - law.loss(*minus)) / (2 * h)
+        scale = float(law.loss(n, u, e))
+        assert float(exact) == pytest.approx(difference, rel=2e-4, abs=1e-6 * scale)
+
+
+@given(laws(), products, unique_tokens)
+def test_the_isoflop_table_is_the_loss(law: Law, product: float, u: float) -> None:
+    epochs = np.geomspace(0.1, 50, 23)
+    table = law.on_isoflop(np.array([product, 2 * product]), np.array([u, 3 * u]), epochs)
+    assert table[0] == pytest.approx(law.loss(product / epochs, u, epochs), rel=1e-10)
+    assert table[1] == pytest.approx(law.loss(2 * product / epochs, 3 * u, epochs), rel=1e-10)
+
+
+@given(laws(), sizes, unique_tokens, repeating)
+def test_an_ensemble_is_a_law_with_arrays(law: Law, n: float, u: float, e: float) -> None:
+    members = Law(law.form, {k: np.array([v, 1.1 * v, 0.9 * v]) for k, v in law.parameters.items()})
+    values = np.asarray(members.loss(n, u, e))
+    assert values.shape == (3,)
+    assert values[0] == pytest.approx(float(law.loss(n, u, e)), rel=1e-12)
+    assert float(members.member(1).loss(n, u, e)) == pytest.approx(values[1], rel=1e-12)
+
+
+def test_optimal_params_is_where_the_chinchilla_frontier_uses_that_many_tokens() -> None:
+    law = Calibration.load().law(0.1, "chinchilla")
+    n = float(law.optimal_params(1e9))
+    along = np.exp(np.linspace(-1, 1, 20001))
+    assert along[np.argmin(law.loss(n * along, 1e9 / along, 1.0))] == pytest.approx(1.0, abs=2e-4)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_broadcasting(form: str) -> None:
+    law = Calibration.load().law(1.0, form)
+    loss = law.loss(np.array([1e8, 1e9])[:, None], 1e8, np.array([0.5, 1.0, 4.0]))
+    assert np.shape(loss) == (2, 3)
+    assert all(np.shape(term) == (2, 3) for term in law.terms(np.array([1e8, 1e9])[:, None], 1e8, np.array([0.5, 1.0, 4.0])))
+
+
+def test_bad_laws_are_named() -> None:
+    with pytest.raises(InvalidInput, match=r"law must be one of chinchilla.*'kaplan'"):
+        Law("kaplan", {})
+    base = dict.fromkeys(BASE_PARAMETERS, 1.0)
+    with pytest.raises(InvalidInput, match="needs the parameters E, A, alpha, B, beta, P"):
+        Law("additive_1p", base)
+    for name, value in (("A", -1.0), ("alpha", 0.0), ("beta", math.nan), ("B", math.inf), ("E", -0.1)):
+        with pytest.raises(InvalidInput, match=f"parameter {name} of law chinchilla"):
+            Law("chinchilla", {**base, name: value})
+    assert repetition_parameters("additive_4p") == ("P", "delta", "kappa", "gamma")

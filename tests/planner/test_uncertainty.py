@@ -1,0 +1,75 @@
+"""Where a calibration carries a bootstrap ensemble, every figure of a plan has an interval that means something."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from planner import Calibration, crossover, plan, predict
+from planner.allocation import allocate
+
+
+def with_ensemble(size: int = 300, spread: float = 0.02) -> Calibration:
+    """The paper's calibration with a made-up ensemble: every parameter scattered by a few percent."""
+    noise = np.random.default_rng(1)
+    data = Calibration.load().model_dump()
+    for setting in data["settings"]:
+        setting["ensemble"] = {
+            "method": "scattered for a test",
+            "laws": {
+                form: {
+                    k: (v * np.exp(noise.normal(0, spread if k == "P" else spread / 10, size))).tolist()
+                    for k, v in law["parameters"].items()
+                }
+                for form, law in setting["laws"].items()
+            },
+        }
+    return Calibration.model_validate(data)
+
+
+KNOWN = with_ensemble()
+
+
+def test_every_figure_has_an_interval_around_it() -> None:
+    p = plan(250e6, 5e18, calibration=KNOWN, epochs="continuous")
+    assert p.intervals is not None
+    for figure in ("params", "epochs", "tokens", "loss", "perplexity"):
+        bounds = p.intervals[figure]
+        assert bounds.low < bounds.median < bounds.high
+        assert bounds.low <= getattr(p, figure) <= bounds.high
+    assert p.crossover_flops is not None
+    assert p.intervals["crossover_flops"].low < p.crossover_flops < p.intervals["crossover_flops"].high
+    assert p.turning_point is not None
+    assert p.spending_limit is not None
+    assert p.intervals["turning_flops"].low / 1.4 < p.turning_point.flops < p.intervals["turning_flops"].high * 1.4
+    assert p.intervals["spending_limit_flops"].low / 1.4 < p.spending_limit.flops < p.intervals["spending_limit_flops"].high * 1.4
+    assert {"floor", "capacity", "data", "overfitting"} <= set(p.intervals)
+    assert "300 refits (scattered for a test)" in p.interval_note
+
+
+def test_the_interval_is_the_percentile_of_the_refits() -> None:
+    p = plan(250e6, 5e18, weight_decay=0.1, calibration=KNOWN)
+    members = KNOWN.setting(0.1).ensemble_law("additive_4p")
+    assert members is not None
+    each = [float(allocate(members.member(i), 250e6, 5e18).params) for i in range(300)]
+    assert p.intervals is not None
+    assert p.intervals["params"].low == pytest.approx(np.quantile(each, 0.025), rel=1e-9)
+    assert p.intervals["params"].high == pytest.approx(np.quantile(each, 0.975), rel=1e-9)
+
+
+def test_crossover_and_prediction_have_intervals_too() -> None:
+    found = crossover(250e6, calibration=KNOWN)
+    assert found.interval is not None
+    assert found.crossover_flops is not None
+    assert found.interval.low < found.crossover_flops < found.interval.high
+    one = predict(500e6, 250e6, 6, calibration=KNOWN)
+    assert one.interval is not None
+    assert one.interval.low < one.loss < one.interval.high
+
+
+def test_a_wider_ensemble_gives_wider_intervals() -> None:
+    narrow, wide = (plan(250e6, 5e18, calibration=with_ensemble(spread=s), epochs="continuous").intervals for s in (0.01, 0.04))
+    assert narrow is not None
+    assert wide is not None
+    for figure in ("params", "epochs", "loss"):
+        assert wide[figure].high - wide[figure].low > narrow[figure].high - narrow[figure].low

@@ -1,0 +1,131 @@
+"""Numbers as people write them, and what compute costs."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from planner import InvalidInput, cost, flops_from_gpus, preset
+from planner.costs import ACCELERATORS, accelerator, training_memory
+from planner.units import compute, count, fraction, number, scientific, short, whole
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("250M", 250e6), ("0.25B", 250e6), ("250e6", 250e6), ("250_000_000", 250e6), ("250,000,000", 250e6), (" 1.5 b tokens", 1.5e9),
+     ("3T", 3e12), ("2 million", 2e6), ("1e9 params", 1e9), ("64k", 64e3), (7, 7.0), (np.float64(2e8), 2e8), (np.int64(5), 5.0)],
+)  # fmt: skip
+def test_counts(text: object, value: float) -> None:
+    assert count(text, "ud") == pytest.approx(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("5e18", 5e18), ("5 EFLOP", 5e18), ("5EFLOPs", 5e18), ("2 ZFLOP", 2e21), ("0.1 PFLOP/s-days", 8.64e18), ("1 PFLOP-day", 8.64e19),
+     ("3 TFLOP/s hours", 3e12 * 3600), (5e18, 5e18)],
+)  # fmt: skip
+def test_compute(text: object, value: float) -> None:
+    assert compute(text) == pytest.approx(value)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        "abc",
+        "1.2.3",
+        "",
+        "5X",
+        "nan",
+        "inf",
+        "-inf",
+        "1e999",
+        "-5M",
+        "0",
+        0,
+        -1.0,
+        math.nan,
+        math.inf,
+        None,
+        True,
+        [1.0],
+        {},
+        10**400,
+    ],
+)
+def test_what_is_not_a_count_is_named(bad: object) -> None:
+    for parse in (count, compute):
+        with pytest.raises(InvalidInput) as caught:
+            parse(bad, "ud")
+        message = str(caught.value)
+        assert message.startswith("ud must be")
+        assert "such as" in message
+        assert "got" in message
+        assert "\n" not in message
+
+
+@given(st.text(max_size=20))
+def test_any_text_is_a_number_or_an_error(text: str) -> None:
+    for parse in (count, compute, number, fraction, whole):
+        try:
+            assert math.isfinite(parse(text, "field"))
+        except InvalidInput as error:
+            assert str(error).startswith("field must be")
+
+
+@given(st.floats(1.0, 9e14))
+def test_short_reads_back(value: float) -> None:
+    assert count(short(value), "x") == pytest.approx(value, rel=6e-3)
+    assert float(scientific(value)) == pytest.approx(value, rel=6e-3)
+
+
+def test_short_examples() -> None:
+    assert [short(v) for v in (556e6, 3.33e9, 999.9e6, 250e3, 12.0)] == ["556M", "3.33B", "1B", "250k", "12"]
+    assert scientific(5e18) == "5e18"
+
+
+def test_fractions_and_whole_numbers() -> None:
+    assert fraction("40%", "mfu") == fraction(0.4, "mfu") == 0.4
+    with pytest.raises(InvalidInput, match="between 0 and 1"):
+        fraction(1.5, "mfu")
+    with pytest.raises(InvalidInput, match="whole number such as 8"):
+        whole(2.5, "gpus")
+
+
+def test_gpu_hours_and_flops_are_inverse() -> None:
+    flops = flops_from_gpus("H100", 8, 3, 0.4)
+    assert flops == pytest.approx(989e12 * 0.4 * 8 * 3 * 3600)
+    bill = cost(flops, "H100", 8, 0.4, price=2.0)
+    assert (bill.hours, bill.gpu_hours, bill.days, bill.usd) == pytest.approx((3, 24, 0.125, 48))
+
+
+def test_accelerators_by_any_spelling() -> None:
+    assert accelerator("h100") is accelerator(" H100 ") is ACCELERATORS["H100"]
+    assert accelerator("A6000") is ACCELERATORS["RTX-A6000"]
+    assert accelerator("rtx 4090") is accelerator("RTX4090")
+    with pytest.raises(InvalidInput, match=r"gpu must be one of B200, .*'abacus'"):
+        accelerator("abacus")
+
+
+def test_memory_tells_what_fits() -> None:
+    small, large = (training_memory(preset(name), ACCELERATORS["RTX-4090"]) for name in ("125M", "1B"))
+    assert small.fits_one_device
+    assert small.devices_needed == 1
+    assert not large.fits_one_device
+    assert large.devices_needed >= 2
+    assert large.total == pytest.approx(large.weights + large.gradients + large.optimizer + large.activations)
+    assert training_memory(preset("1B"), ACCELERATORS["B200"]).fits_one_device
+    hopeless = training_memory(preset("1B"), ACCELERATORS["T4"], sequences=4096)
+    assert hopeless.devices_needed == 0
+    assert not hopeless.fits_one_device
+
+
+@pytest.mark.parametrize(
+    ("field", "kwargs"), [("price", {"price": -1}), ("mfu", {"mfu": 0}), ("gpus", {"gpus": 0}), ("flops", {"flops": "x"})]
+)
+def test_bad_costs_are_named(field: str, kwargs: dict) -> None:
+    with pytest.raises(InvalidInput, match=rf"^{field} must"):
+        cost(**{"flops": 1e18, **kwargs})
