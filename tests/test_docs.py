@@ -1,0 +1,60 @@
+"""What the documents say is what the code does."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from planner.cli import planner
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def _commands(text: str) -> list[str]:
+    blocks = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
+    lines = [line.split("#")[0].strip() for block in blocks for line in block.splitlines()]
+    return [line for line in lines if line.startswith("planner ")]
+
+
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def test_law_against_reality_is_up_to_date() -> None:
+    spec = importlib.util.spec_from_file_location("law_against_reality", ROOT / "docs" / "law_against_reality.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.check_prescriptions()
+    text = (ROOT / "docs" / "law-against-reality.md").read_text()
+    for part in (module.table(module.MEASURED), module.table(module.MEASURED_DECAY), module.ranking()):
+        assert "\n".join(part) in text
+
+
+def test_the_readme_shows_what_plan_prints(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    printed = CliRunner().invoke(planner, ["plan", "--ud", "250M", "--flops", "5e18"]).output
+    shown = (ROOT / "README.md").read_text().split("```\n250M unique tokens")[1].split("  ...\n```")[0]
+    assert printed.startswith("250M unique tokens" + shown)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_and_pictures_exist(document: Path) -> None:
+    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", document.read_text()):
+        assert (document.parent / target).exists(), target
+
+
+def _built_in(line: str) -> bool:
+    return shlex.split(line)[1] in planner.commands
+
+
+@pytest.mark.parametrize("line", sorted({line for path in DOCUMENTS for line in _commands(path.read_text()) if _built_in(line)}))
+def test_every_command_in_the_documents_runs(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(planner, shlex.split(line)[1:])
+    assert result.exit_code == 0, result.output
