@@ -49,37 +49,55 @@ class Exchange(NamedTuple):
     flops_per_token: float | None  # None: more compute does not help at all
 
 
-def turning_point(law: Law, ud: float, along: Landscape) -> Turn | None:
-    """Where the optimal epochs peak along compute, or None if they keep growing over the whole searched range."""
+def remarkable_points(law: Law, ud: float, along: Landscape) -> tuple[Turn | None, Limit | None]:
+    """The turning point and the spending limit, each None where the searched range has none.
+
+    The turning point is where the optimal epochs peak along compute; the spending limit is where more compute first makes
+    the optimal loss worse.
+    """
+    inside = len(along.flops) - 1
+    wanted: dict[str, tuple[int, Callable[[Landscape], np.ndarray]]] = {}
     top = int(np.argmax(along.epochs))
-    if top in (0, len(along.flops) - 1) or along.epochs[top] <= 1:
-        return None
-    return _extremum(law, ud, along, top, lambda at: -at.epochs)
-
-
-def spending_limit(law: Law, ud: float, along: Landscape) -> Limit | None:
-    """Where more compute first makes the optimal loss worse, or None if it never does in the searched range."""
+    if 0 < top < inside and along.epochs[top] > 1:
+        wanted["turn"] = (top, lambda at: -at.epochs)
     worse = np.flatnonzero((along.loss_slope[:-1] < 0) & (along.loss_slope[1:] >= 0))
-    if not len(worse):
-        return None
-    at = int(worse[0])
-    best = _extremum(law, ud, along, max(at + int(along.loss[at + 1] < along.loss[at]), 1), lambda at: at.loss)
+    if len(worse):
+        after = int(worse[0]) + 1
+        lowest = after if along.loss[after] < along.loss[after - 1] else after - 1
+        wanted["limit"] = (min(max(lowest, 1), inside - 1), lambda at: at.loss)
+    found = dict(zip(wanted, _minima(law, ud, along, list(wanted.values())), strict=True))
+    if "limit" not in found:
+        return found.get("turn"), None
+    best = found["limit"]
     regained = np.flatnonzero((along.flops > best.flops) & (along.loss < best.loss))
-    return Limit(best, float(along.flops[regained[0]]) if len(regained) else None)
+    return found.get("turn"), Limit(best, float(along.flops[regained[0]]) if len(regained) else None)
 
 
-def _extremum(law: Law, ud: float, along: Landscape, centre: int, height: Callable[[Landscape], np.ndarray]) -> Turn:
-    """The minimum of `height` next to a grid point: the vertex of a parabola in ln(flops), drawn twice, ever closer."""
-    centre = min(centre, len(along.flops) - 2)
-    grid = along.flops[centre - 1 : centre + 2]
-    peak = _vertex(np.log(grid), height(along)[centre - 1 : centre + 2])
-    near = landscape(law, ud, np.exp(peak + 0.05 * np.arange(-1, 2)))
-    x = np.log(near.flops)
-    peak = np.clip(_vertex(x, height(near)), *np.log(grid[[0, 2]]))
-    t = (peak - x[1]) / (x[2] - x[1])  # -1, 0 and 1 at the three points
-    weights = np.array([t * (t - 1) / 2, 1 - t * t, t * (t + 1) / 2])
-    flops, epochs, loss = float(np.exp(peak)), float(weights @ near.epochs), float(weights @ near.loss)
-    return Turn(flops, flops / (FLOPS_PER_PARAM_TOKEN * ud * epochs), epochs, loss)
+def _minima(law: Law, ud: float, along: Landscape, wanted: list[tuple[int, Callable[[Landscape], np.ndarray]]]) -> list[Turn]:
+    """The minimum of each `height` next to its grid point: the vertex of a parabola in ln(flops), drawn twice, ever closer."""
+    if not wanted:
+        return []
+    x = np.log(along.flops)
+    peaks = [_vertex(x[i - 1 : i + 2], height(along)[i - 1 : i + 2]) for i, height in wanted]
+    near = landscape(law, ud, np.exp(np.add.outer(peaks, 0.05 * np.arange(-1, 2))))
+    vertices = [_vertex(np.log(f), y) for f, y in zip(near.flops, (h(near)[k] for k, (_, h) in enumerate(wanted)), strict=True)]
+    there = landscape(law, ud, np.exp(np.array(vertices))[:, None])
+    turns = []
+    for k, (i, height) in enumerate(wanted):
+        if height(there)[k, 0] <= height(near)[k].min():
+            turns.append(Turn(*(float(values[k, 0]) for values in (there.flops, there.params, there.epochs, there.loss))))
+        else:  # the optimum jumps from one valley to another here: no parabola fits
+            turns.append(_zoom(law, ud, along.flops[i - 1], along.flops[i + 1], height))
+    return turns
+
+
+def _zoom(law: Law, ud: float, low: float, high: float, height: Callable[[Landscape], np.ndarray]) -> Turn:
+    """The lowest point between two computes, on ever finer grids."""
+    for _ in range(4):
+        near = landscape(law, ud, np.geomspace(low, high, 9))
+        best = int(np.argmin(height(near)))
+        low, high = near.flops[max(best - 1, 0)], near.flops[min(best + 1, 8)]
+    return Turn(*(float(values[best]) for values in (near.flops, near.params, near.epochs, near.loss)))
 
 
 def _vertex(x: np.ndarray, y: np.ndarray) -> float:

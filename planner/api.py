@@ -15,10 +15,9 @@ from typing import Any
 import numpy as np
 
 from planner import units
-from planner.advice import exchange_rate, flat_range, spending_limit, turning_point
+from planner.advice import exchange_rate, flat_range, remarkable_points
 from planner.allocation import FLOPS_PER_PARAM_TOKEN, allocate
 from planner.calibration import Calibration, Setting
-from planner.costs import Cost
 from planner.crossings import crossings, landscape, search_range
 from planner.errors import InvalidInput
 from planner.laws import Law, check_form
@@ -76,13 +75,12 @@ def plan(
     max_epochs: Any = None,
     tolerance: Any = DEFAULT_TOLERANCE,
     vocab_size: Any = None,
-    cost: Cost | None = None,
 ) -> Plan:
     """The best model size, epochs and weight decay for `ud` unique tokens and `flops` of compute.
 
     Without `weight_decay` the best of those calibrated is chosen. `epochs` is "whole" (as the paper sweeps; a
     fraction below one where data is plentiful) or "continuous". `tolerance` (nats) sets what counts as "as good as
-    the best" in the flat range. `cost` is only attached to the result.
+    the best" in the flat range.
     """
     ud, flops = _budget(ud, flops)
     known = Calibration.load(calibration)
@@ -92,7 +90,9 @@ def plan(
     candidates = known.settings if weight_decay is None else (known.setting(weight_decay),)
 
     # -- the answer ---------------------------------------------------------------------------------------------
-    best = {s.weight_decay: allocate(s.law(form), ud, flops, **how) for s in known.settings if s in candidates or form in s.laws}
+    for candidate in candidates:
+        candidate.law(form)  # an error if it has no such law
+    best = {s.weight_decay: allocate(s.law(form), ud, flops, **how) for s in known.settings if form in s.laws}
     chosen = min(candidates, key=lambda s: _loss_or_inf(best[s.weight_decay].loss))
     found, chosen_law = best[chosen.weight_decay], chosen.law(form)
     if not np.isfinite(found.loss):
@@ -102,7 +102,7 @@ def plan(
     # -- the advice ---------------------------------------------------------------------------------------------
     computes = search_range(chosen_law, ud)
     along = landscape(chosen_law, ud, computes)
-    turn, limit = turning_point(chosen_law, ud, along), spending_limit(chosen_law, ud, along)
+    turn, limit = remarkable_points(chosen_law, ud, along)
     flat = flat_range(chosen_law, ud, flops, n_epochs, loss, slack, whole_epochs=how["whole_epochs"])
     value = _marginal_value(chosen_law, ud, flops)
     others = [_alternative(chosen, name, chosen_law, loss, ud, flops, how) for name in chosen.laws if name != form]
@@ -139,7 +139,7 @@ def plan(
     swap_note = swap.note if swap is not None else single_setting_note(known, form)
     (e_min, e_max), (n_min, n_max) = flat
     flat_model = FlatRange(tolerance=slack, epochs_min=e_min, epochs_max=e_max, params_min=n_min, params_max=n_max)
-    result = Plan(
+    return Plan(
         ud=ud,
         flops=flops,
         law=form,
@@ -167,7 +167,6 @@ def plan(
         reasons=reasons(ud, flops, chosen, n_epochs, loss, terms, weight_decay is None, rival, flat_model, turn, limit, value),
         warnings=warnings,
     )
-    return result if cost is None else result.model_copy(update={"cost": cost})
 
 
 def compare(

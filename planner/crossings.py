@@ -50,39 +50,40 @@ def search_range(law: Law, ud: float) -> np.ndarray:
 
 def crossings(first: Law, second: Law, ud: float, flops: np.ndarray, *, whole_epochs: bool = True, **limits: Any) -> Crossings:
     """Every compute within `flops` (ascending) at which the lower optimal loss changes between the two laws."""
-    gap = allocate(first, ud, flops, whole_epochs=whole_epochs, **limits).loss
-    gap = gap - allocate(second, ud, flops, whole_epochs=whole_epochs, **limits).loss
-    with np.errstate(invalid="ignore"):  # NaN where limits leave no choice
-        change = np.flatnonzero(gap[:-1] * gap[1:] < 0)
-    exact = flops[np.flatnonzero(gap == 0)]
-    between = (_polish(first, second, ud, flops[i : i + 2], gap[i : i + 2], whole_epochs, limits) for i in change)
-    known = gap[np.isfinite(gap) & (gap != 0)]
-    return Crossings(sorted([*map(float, exact), *between]), bool(len(known) == 0 or known[0] < 0))
+    one, two = (allocate(law, ud, flops, whole_epochs=whole_epochs, **limits) for law in (first, second))
+    gap = one.loss - two.loss
+    decided = np.flatnonzero(np.isfinite(gap) & (gap != 0))  # NaN where limits leave no choice
+    rises = gap[decided] > 0
+    found = []
+    for k in np.flatnonzero(rises[1:] != rises[:-1]):
+        ends = decided[k : k + 2]
+        nearer = ends[int(abs(gap[ends[1]]) < abs(gap[ends[0]]))]
+        start = _equal_at_fixed_epochs(first, second, ud, one.epochs[nearer], two.epochs[nearer], np.log(flops[nearer]))
+        found.append(_polish(first, second, ud, np.log(flops[ends]), start, bool(rises[k + 1]), whole_epochs, limits))
+    return Crossings(found, not (len(rises) and rises[0]))
 
 
 def _polish(
-    first: Law, second: Law, ud: float, ends: np.ndarray, gaps: np.ndarray, whole_epochs: bool, limits: dict[str, Any]
+    first: Law, second: Law, ud: float, ends: np.ndarray, x: float, rising: bool, whole_epochs: bool, limits: dict[str, Any]
 ) -> float:
-    """Equal optimal losses inside one bracket.
+    """Equal optimal losses inside one bracket of ln(flops), from a guess.
 
     Hold the epochs of both optima, find where the two smooth losses meet, choose the epochs anew, and repeat: the
     optimal epochs do not change the loss to first order, so two or three rounds suffice. A step that leaves the bracket
     becomes a bisection.
     """
-    low, high = np.log(ends)
-    rising = gaps[1] > 0
-    x = low + (high - low) * gaps[0] / (gaps[0] - gaps[1])
+    low, high = ends
+    x = x if low < x < high else 0.5 * (low + high)
     for _ in range(60):
         one, two = (allocate(law, ud, np.exp(x), whole_epochs=whole_epochs, **limits) for law in (first, second))
-        gap = float(one.loss - two.loss)
-        if (gap > 0) == rising:
-            high = x
-        else:
-            low = x
         x_next = _equal_at_fixed_epochs(first, second, ud, one.epochs, two.epochs, x)
         if abs(x_next - x) < 1e-11:
             break
-        x = x_next if low <= x_next <= high else 0.5 * (low + high)
+        if (one.loss > two.loss) == rising:
+            high = x
+        else:
+            low = x
+        x = x_next if low < x_next < high else 0.5 * (low + high)
     return float(np.exp(x))
 
 
