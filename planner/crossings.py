@@ -19,10 +19,11 @@ DECADES_BELOW, DECADES_ABOVE = 4, 7
 
 
 class Crossings(NamedTuple):
-    """Every compute at which the better of two laws changes, ascending, and whether the first law is better below them."""
+    """Every compute at which the better of two laws changes, ascending; which is better below; where both have a plan."""
 
     flops: list[float]
     first_is_better_below: bool
+    searched: tuple[float, float] | None  # None: the limits leave no compute at which both have a plan
 
 
 class Landscape(NamedTuple):
@@ -36,16 +37,29 @@ class Landscape(NamedTuple):
 
 
 def landscape(law: Law, ud: float, flops: np.ndarray, **limits: Any) -> Landscape:
-    """Optimal loss and its slope at each compute. By the envelope theorem the slope is dL/dln(params) at the optimum."""
+    """Optimal loss and its slope at each compute: dL/dln(params) by the envelope theorem, or dL/dln(epochs) at a fixed size."""
     best = allocate(law, ud, flops, whole_epochs=False, **limits)
-    return Landscape(flops, best.params, best.epochs, best.loss, law.slopes(best.params, ud, best.epochs).params)
+    by = law.slopes(best.params, ud, best.epochs)
+    held = size_is_held(best.params, limits.get("min_params"), limits.get("max_params"))
+    return Landscape(flops, best.params, best.epochs, best.loss, np.asarray(np.where(held, by.epochs, by.params)))
 
 
-def search_range(law: Law, ud: float) -> np.ndarray:
-    """The compute grid on which crossings, turning points and minima are looked for."""
+def size_is_held(params: Any, min_params: float | None, max_params: float | None) -> Any:
+    """Whether a limit on the size binds, so that more compute can only buy epochs."""
+    held = np.zeros(np.shape(params), dtype=bool)
+    for bound in (min_params, max_params):
+        if bound is not None:
+            held |= np.isclose(params, bound, rtol=1e-9)
+    return held
+
+
+def search_range(law: Law, ud: float, include: float | None = None) -> np.ndarray:
+    """The compute grid on which crossings, turning points and minima are looked for; `include` is never left outside."""
     once = float(np.log10(FLOPS_PER_PARAM_TOKEN * ud * law.optimal_params(ud)))
-    decades = DECADES_BELOW + DECADES_ABOVE
-    return np.logspace(once - DECADES_BELOW, once + DECADES_ABOVE, decades * POINTS_PER_DECADE + 1)
+    low, high = once - DECADES_BELOW, once + DECADES_ABOVE
+    if include is not None:
+        low, high = min(low, np.log10(include) - 1), max(high, np.log10(include) + 1)
+    return np.logspace(low, high, round((high - low) * POINTS_PER_DECADE) + 1)
 
 
 def crossings(first: Law, second: Law, ud: float, flops: np.ndarray, *, whole_epochs: bool = True, **limits: Any) -> Crossings:
@@ -60,7 +74,9 @@ def crossings(first: Law, second: Law, ud: float, flops: np.ndarray, *, whole_ep
         nearer = ends[int(abs(gap[ends[1]]) < abs(gap[ends[0]]))]
         start = _equal_at_fixed_epochs(first, second, ud, one.epochs[nearer], two.epochs[nearer], np.log(flops[nearer]))
         found.append(_polish(first, second, ud, np.log(flops[ends]), start, bool(rises[k + 1]), whole_epochs, limits))
-    return Crossings(found, not (len(rises) and rises[0]))
+    both = np.flatnonzero(np.isfinite(gap))
+    searched = (float(flops[both[0]]), float(flops[both[-1]])) if len(both) else None
+    return Crossings(found, not (len(rises) and rises[0]), searched)
 
 
 def _polish(

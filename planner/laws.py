@@ -73,8 +73,11 @@ class Law:
 
     def __post_init__(self) -> None:
         check_form(self.form)
-        given = {name: np.asarray(value, dtype=float) for name, value in self.parameters.items()}
         needed = parameter_names(self.form)
+        try:
+            given = {name: np.asarray(value, dtype=float) for name, value in self.parameters.items()}
+        except (TypeError, ValueError):
+            raise InvalidInput(f"the parameters of law {self.form} must be numbers: {', '.join(needed)}.") from None
         if set(given) != set(needed):
             raise InvalidInput(f"law {self.form} needs the parameters {', '.join(needed)}; got {', '.join(given) or 'none'}.")
         for name, value in given.items():
