@@ -75,9 +75,10 @@ def allocate(
         high = np.minimum(high, product / min_params * (1 + 1e-12))
 
     fresh = law.fresh_epochs(product, ud)  # optimum if repetition were free
-    anchor = np.minimum(np.maximum(np.maximum(fresh, 1.0), low), high)
-    furthest = float(np.max(law.epochs_bound(product, law.loss(product / anchor, ud, anchor)), initial=1.0))
-    subset = np.minimum(np.maximum(fresh, low), np.minimum(high, 1.0))  # at most one epoch: a single minimum
+    with np.errstate(over="ignore"):  # a wild refit may predict an infinite loss somewhere: then it bounds nothing
+        reached = [law.loss(product / e, ud, e) for e in (_clip(np.maximum(fresh, 1.0), low, high), _clip(1.0, low, high))]
+    furthest = float(np.max(law.epochs_bound(product, np.minimum(*reached)), initial=1.0))
+    subset = _clip(fresh, low, np.minimum(high, 1.0))  # at most one epoch: a single minimum
     subset = np.where(subset >= low, subset, np.nan)
     if whole_epochs and len(product) * furthest <= _SWEEP:
         epochs = _sweep(law, product, ud, low, high, subset, furthest)
@@ -86,6 +87,10 @@ def allocate(
         epochs = _best(law, product, ud, rows, candidates)
     loss = law.loss(product / epochs, ud, epochs)
     return Allocation(*(a.reshape(shape) for a in (product / epochs, epochs, ud * epochs, loss)))
+
+
+def _clip(epochs: Array, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    return np.minimum(np.maximum(epochs, low), high)
 
 
 def _sweep(

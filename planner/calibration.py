@@ -17,6 +17,7 @@ Unknown fields are kept, a newer schema version is refused.
 import json
 import math
 import os
+import re
 import tempfile
 from functools import cache, cached_property
 from pathlib import Path
@@ -30,6 +31,7 @@ from planner.units import number
 
 SCHEMA_VERSION = 1
 DEFAULT_CALIBRATION = "fineweb-llama2"
+_NUMBERS = re.compile(r"\[[-+\d.eE,\s]*\]")  # lists of numbers stay on one line: an ensemble has thousands
 _SHIPPED = Path(__file__).parent / "data"
 
 
@@ -172,7 +174,8 @@ class Calibration(_Record):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the file whole or not at all."""
         target = Path(path)
-        text = self.model_dump_json(indent=1, exclude_none=True) + "\n"
+        text = json.dumps(self.model_dump(mode="json", exclude_none=True), indent=1) + "\n"
+        text = _NUMBERS.sub(lambda match: re.sub(r"\s+", " ", match[0]), text)
         try:
             handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
         except OSError as error:

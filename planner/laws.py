@@ -144,7 +144,8 @@ class Law:
     def epochs_bound(self, product: Array, loss: Array) -> Array:
         """Epochs beyond which the capacity term alone exceeds `loss`: no form can be better there."""
         p = self._p
-        return product * np.exp(np.log((loss - p["E"]) / p["A"]) / p["alpha"])
+        ln_bound = np.log(np.maximum(loss - p["E"], _TINY) / p["A"]) / p["alpha"]
+        return product * np.exp(np.minimum(ln_bound, 50.0))  # 1e-22 of a parameter is little enough
 
     def base(self) -> Law:
         """The Chinchilla law underneath: the same law without repetition effects."""

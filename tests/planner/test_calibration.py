@@ -65,6 +65,7 @@ def test_round_trip(tmp_path: Path) -> None:
     assert again == known
     assert plan(250e6, 5e18, calibration=str(tmp_path / "mine.json")).params == plan(250e6, 5e18).params
     assert [path.name for path in tmp_path.iterdir()] == ["mine.json"]  # nothing left behind
+    assert '"params": [ 15870000.0, 1128980000.0 ]' in (tmp_path / "mine.json").read_text()  # a list of numbers is one line
 
 
 def test_unknown_fields_are_kept(tmp_path: Path) -> None:
