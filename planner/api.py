@@ -10,12 +10,13 @@ import math
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from planner import units
-from planner.advice import Turn, exchange_rate, flat_range, remarkable_points
+from planner.advice import Limit, Turn, exchange_rate, flat_range, remarkable_points
 from planner.allocation import FLOPS_PER_PARAM_TOKEN, Allocation, allocate
 from planner.calibration import Calibration, Setting
 from planner.crossings import crossings, landscape, search_range, size_is_held
@@ -101,8 +102,8 @@ def plan(
 
     # -- the advice ---------------------------------------------------------------------------------------------
     exact = allocate(chosen_law, ud, flops, whole_epochs=False, **limits)
-    along = landscape(chosen_law, ud, search_range(chosen_law, ud, flops), **limits)
-    turn, limit = remarkable_points(chosen_law, ud, along, **limits)
+    outlier = _outside_search(chosen_law, ud, flops)
+    turn, limit = _remarkable_points(known, form, chosen.weight_decay, ud, outlier, tuple(limits.items()))
     overspent = limit is not None and flops > limit.best.flops * 1.005 and loss > limit.best.loss + 1e-9
     (e_min, e_max), (n_min, n_max) = flat_range(chosen_law, ud, flops, n_epochs, loss, slack, **how)
     others = [_alternative(chosen, name, chosen_law, loss, ud, flops, how) for name in chosen.laws if name != form]
@@ -111,7 +112,9 @@ def plan(
         for decay, b in sorted(best.items(), key=lambda item: _loss_or_inf(item[1].loss))
         if decay != chosen.weight_decay and np.isfinite(b.loss)
     ]
-    swap = _crossover(known, form, ud, chosen.weight_decay, rivals[0].weight_decay, how, flops) if rivals else None
+    swap = None
+    if rivals:
+        swap = _crossover(known, form, ud, chosen.weight_decay, rivals[0].weight_decay, outlier, tuple(how.items()))
 
     # -- how sure, how buildable --------------------------------------------------------------------------------
     members = chosen.ensemble_law(form)
@@ -162,7 +165,7 @@ def plan(
     )
     rival_best = None
     if overspent and rivals:
-        rival_best = _best_up_to(known.law(rivals[0].weight_decay, form), ud, flops, limits)
+        rival_best = _best_up_to(known, form, rivals[0].weight_decay, ud, flops, limits)
     words = reasons(draft, committed=weight_decay is not None, limited=bool(limits), rival_best=rival_best)
     return draft.model_copy(update={"reasons": words})
 
@@ -289,7 +292,7 @@ def crossover(
         decays = [known.setting(decay).weight_decay for decay in weight_decays]
         if len(decays) != 2 or decays[0] == decays[1]:
             raise InvalidInput(f"weight_decays must be two different ones; got {', '.join(str(d) for d in decays) or 'none'}.")
-    return _crossover(known, form, tokens, decays[0], decays[1], how)
+    return _crossover(known, form, tokens, decays[0], decays[1], None, tuple(how.items()))
 
 
 def predict(
@@ -453,19 +456,40 @@ def _marginal_value(law: Law, ud: float, flops: float, loss: float, exact: Alloc
     return MarginalValue(**rate._asdict(), loss_if_twice_the_data=data, loss_if_twice_the_compute=compute)
 
 
-def _best_up_to(law: Law, ud: float, flops: float, limits: dict[str, Any]) -> Turn | None:
-    """The lowest loss that this law reaches with at most `flops`, and where."""
-    along = landscape(law, ud, search_range(law, ud, flops), **limits)
-    _, limit = remarkable_points(law, ud, along, **limits)
+def _best_up_to(
+    known: Calibration, form: str, weight_decay: float, ud: float, flops: float, limits: dict[str, Any]
+) -> Turn | None:
+    """The lowest loss that this weight decay reaches with at most `flops`, and where."""
+    law = known.law(weight_decay, form)
+    _, limit = _remarkable_points(known, form, weight_decay, ud, _outside_search(law, ud, flops), tuple(limits.items()))
     if limit is not None and limit.best.flops < flops:
         return limit.best
     here = allocate(law, ud, flops, whole_epochs=False, **limits)
     return Turn(flops, float(here.params), float(here.epochs), float(here.loss)) if np.isfinite(here.loss) else None
 
 
+def _outside_search(law: Law, ud: float, flops: float) -> float | None:
+    """The budget, if the usual search along compute would not cover it."""
+    computes = search_range(law, ud)
+    return None if computes[0] <= flops <= computes[-1] else flops
+
+
+# What depends on the data and not on the compute is remembered: one corpus is usually asked about many times.
+
+
+@lru_cache(maxsize=128)
+def _remarkable_points(
+    known: Calibration, form: str, weight_decay: float, ud: float, include: float | None, limits: tuple[tuple[str, Any], ...]
+) -> tuple[Turn | None, Limit | None]:
+    law, within = known.law(weight_decay, form), dict(limits)
+    return remarkable_points(law, ud, landscape(law, ud, search_range(law, ud, include), **within), **within)
+
+
+@lru_cache(maxsize=128)
 def _crossover(
-    known: Calibration, form: str, ud: float, one: float, other: float, how: dict[str, Any], include: float | None = None
+    known: Calibration, form: str, ud: float, one: float, other: float, include: float | None, limits: tuple[tuple[str, Any], ...]
 ) -> Crossover:
+    how = dict(limits)
     weaker, stronger = (known.setting(decay) for decay in sorted((one, other)))
     weak, strong = weaker.law(form), stronger.law(form)
     computes = search_range(weak, ud, include)

@@ -154,6 +154,9 @@ class Calibration(_Record):
                 raise ValueError(f"default_law {self.default_law} is missing at weight decay {setting.weight_decay}")
         return self
 
+    def __hash__(self) -> int:
+        return hash((self.name, self.weight_decays))  # laws and ensembles are left to comparison: hashing must be cheap
+
     @property
     def weight_decays(self) -> tuple[float, ...]:
         return tuple(setting.weight_decay for setting in self.settings)
