@@ -133,7 +133,9 @@ def _runs_to_add(runs: np.ndarray, form: str) -> tuple[Run, ...]:
     missing = _base_reason if base else lambda rows: _repetition_reason(rows, form)
     sizes, budgets = (_spread(runs[:, 0]), _spread(runs[:, 1])) if len(runs) else ((), ())
     epochs = (1.0,) if base else _EPOCHS[1:]
-    pool = np.array([(n, u, e) for n in sizes for u in budgets for e in epochs], dtype=float).reshape(-1, 3)
+    there = {tuple(run) for run in runs}
+    new = [(n, u, e) for n in sizes for u in budgets for e in epochs if (n, u, e) not in there]
+    pool = np.array(new, dtype=float).reshape(-1, 3)
     added: list[Run] = []
     while missing(runs) and len(added) < _MOST_RUNS and len(pool):
         relevant = runs[runs[:, 2] <= 1] if base else runs[runs[:, 2] > 1]
