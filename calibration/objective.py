@@ -68,29 +68,29 @@ class Model(Protocol):
 
 @dataclass(frozen=True)
 class Problems:
-    """A batch of fits to the same runs. `weights` is one row for all problems or one row per problem."""
+    """A batch of fits to the same runs. `target` and `weights` are one row for all problems or one row per problem."""
 
     model: Model
-    target: Array  # ln(loss), (n,)
+    target: Array  # ln(loss)
     weights: Array
     delta: float
 
     def curvature(self, theta: Array) -> Curvature:
-        block = max(_BLOCK // len(self.target), 1)
+        block = max(_BLOCK // self.target.shape[-1], 1)
         parts = []
         for start in range(0, len(theta), block):
-            chosen = slice(start, start + block)
-            weights = self.weights[chosen] if self.weights.ndim == 2 else self.weights[None]
-            model = self.model.pick(chosen) if len(theta) > block else self.model
-            parts.append(model.curvature(theta[chosen], self.target, weights, self.delta))
+            some = self if len(theta) <= block else self.pick(slice(start, start + block))
+            weights = some.weights if some.weights.ndim == 2 else some.weights[None]
+            parts.append(some.model.curvature(theta[start : start + block], some.target, weights, self.delta))
         return parts[0] if len(parts) == 1 else Curvature(*(np.concatenate(arrays, axis=-1) for arrays in zip(*parts, strict=True)))
 
     def values(self, theta: Array) -> Array:
         return (self.weights * huber(self.model.log_prediction(theta) - self.target, self.delta)).sum(-1)
 
-    def pick(self, problems: Array) -> Problems:
+    def pick(self, problems: Array | slice) -> Problems:
+        target = self.target[problems] if self.target.ndim == 2 else self.target
         weights = self.weights[problems] if self.weights.ndim == 2 else self.weights
-        return Problems(self.model.pick(problems), self.target, weights, self.delta)
+        return Problems(self.model.pick(problems), target, weights, self.delta)
 
 
 def huber(residual: Array, delta: float) -> Array:
