@@ -1,0 +1,210 @@
+"""`fit`: a run table in, a Calibration out. Reads the table, fits each weight decay, judges the forms and keeps the evidence."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from calibration.fitting import Fits, FormFit, Progress, fit_forms, held_out_residuals, metrics
+from calibration.forms import Runs
+from calibration.identify import check_identifiable
+from calibration.intervals import RESAMPLE, SCHEMES, bootstrap, ensemble_of, interval, parameter_intervals
+from calibration.tables import read_runs
+from planner.calibration import Calibration, FittedLaw, FittedRange, Setting
+from planner.errors import InvalidInput
+from planner.laws import FORMS, Law, check_form, parameter_names, repetition_parameters
+from planner.units import number
+
+NOISE = "noise"
+
+
+def fit(
+    table: str | os.PathLike[str] | pd.DataFrame,
+    *,
+    laws: Sequence[str] = FORMS,
+    delta: float | str = 1e-3,
+    joint: bool = False,
+    bootstrap: int = 1000,
+    resample: str = "runs",
+    scheme: str = "residuals",
+    seed: int = 0,
+    name: str = "my-calibration",
+    title: str = "",
+    corpus: str = "",
+    model_family: str = "",
+    source: str = "",
+    vocab_size: int | None = None,
+    max_epochs: float | None = None,
+    where: str | None = None,
+    weight_decay: float | None = None,
+    progress: Progress | None = None,
+) -> Calibration:
+    """Fit these laws to a run table, per weight decay, with metrics, held-out errors and a bootstrap ensemble.
+
+    `delta` is Huber's threshold on ln(loss), or "noise" to choose it from the residuals. `joint` fits base law and repetition
+    together instead of locking the base. `bootstrap=0` leaves the intervals out. See `calibration.intervals` for `resample` and `scheme`.
+    """
+    forms = _forms(laws)
+    threshold = _delta(delta)
+    replicates = _replicates(bootstrap)
+    _one_of(resample, RESAMPLE, "resample")
+    _one_of(scheme, SCHEMES, "scheme")
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise InvalidInput(f"seed must be a whole number of at least 0, such as 0; got {seed!r}.")
+    runs = read_runs(table, max_epochs=max_epochs, where=where, weight_decay=weight_decay)
+    check_identifiable(runs, forms)
+    decays = sorted(runs["weight_decay"].unique())
+    settings = []
+    for done, decay in enumerate(decays):
+        settings.append(
+            _setting(
+                runs[runs["weight_decay"] == decay], float(decay), forms, threshold, joint, replicates, resample, scheme,
+                int(seed), _share(progress, done, len(decays), float(decay)),
+            )
+        )  # fmt: skip
+    recommendation = _recommend(settings)
+    return Calibration(
+        name=name, title=title, corpus=corpus, model_family=model_family, source=source, vocab_size=vocab_size,
+        default_law=recommendation["law"], settings=tuple(settings), recommendation=recommendation,
+    )  # type: ignore[call-arg]  # fmt: skip
+
+
+def _setting(
+    table: pd.DataFrame, decay: float, laws: list[str], delta: float | str, joint: bool, replicates: int, resample: str,
+    scheme: str, seed: int, progress: Progress | None,
+) -> Setting:  # fmt: skip
+    runs = Runs.of(table)
+    fits = fit_forms(runs, laws, delta=delta, joint=joint, progress=_share(progress, 0, 10))
+    missing = {form: fit.problem for form, fit in fits.forms.items() if fit.problem}
+    if "chinchilla" in missing:
+        raise InvalidInput(
+            f"the base law is not identified at weight decay {decay:g}: {missing['chinchilla']}; "
+            f"single-epoch runs over a wider range of sizes and tokens would do."
+        )
+    kept = Fits(runs, fits.delta, joint, {form: fit for form, fit in fits.forms.items() if form not in missing})
+    held_out = held_out_residuals(kept, _share(progress, 1, 10))
+    ensemble = None
+    if replicates:
+        refits = bootstrap_of(kept, replicates, resample, scheme, seed, _share(progress, 2, 10, span=8))
+        what = f"{replicates} bootstrap refits of both phases, {scheme} over {resample}, seed {seed}"
+        ensemble = ensemble_of(kept, refits, what)
+    epochs = table["epochs"]
+    setting = Setting(
+        weight_decay=decay,
+        fitted_on=FittedRange(
+            params=_range(table["params"]), unique_tokens=_range(table["unique_tokens"]), epochs=_range(epochs),
+            runs=len(runs), single_epoch_runs=int(runs.single.sum()), multi_epoch_runs=int((~runs.single).sum()),
+        ),
+        laws={form: _fitted(kept, fit, held_out[form]) for form, fit in kept.forms.items()},
+        ensemble=ensemble,
+        method={
+            "objective": "Huber loss of ln(predicted) - ln(observed), summed over runs",
+            "delta": float(f"{kept.delta:.6g}"),
+            "delta_from": NOISE if isinstance(delta, str) else "given",
+            "phases": "joint" if joint else "base law on single-epoch runs, locked; then repetition on all runs",
+            "solver": "damped Newton with exact Hessians from all starts",
+            "seed": seed,
+            "not_identified": missing,
+        },
+    )  # fmt: skip
+    return _with_spread(setting, runs) if ensemble else setting
+
+
+def bootstrap_of(fits: Fits, replicates: int, resample: str, scheme: str, seed: int, progress: Progress | None) -> Any:
+    return bootstrap(fits, replicates, resample=resample, scheme=scheme, seed=seed, progress=progress)
+
+
+def _fitted(fits: Fits, fit: FormFit, held_out: np.ndarray) -> FittedLaw:
+    extra: dict[str, Any] = {"convergence": fit.convergence()}
+    if "P" in fit.parameters:
+        n0, u0, r0 = (float(np.exp(value)) for value in fits.runs.ref_multi)
+        penalty = float(Law(fit.form, fit.parameters).terms(n0, u0, 1 + r0).overfitting)
+        extra["reference_penalty"] = {"params": n0, "unique_tokens": u0, "epochs": 1 + r0, "penalty": penalty}
+    return FittedLaw(parameters=fit.parameters, metrics=metrics(fits, fit.form, held_out), **extra)
+
+
+def _with_spread(setting: Setting, runs: Runs) -> Setting:
+    """The setting with median absolute deviations and intervals next to each law's parameters."""
+    laws = {}
+    for form, fitted in setting.laws.items():
+        members = setting.ensemble_law(form)
+        if members is None:
+            laws[form] = fitted
+            continue
+        found = parameter_intervals(setting, form)
+        extra: dict[str, Any] = {"intervals": {key: [value.low, value.median, value.high] for key, value in found.items()}}
+        point = getattr(fitted, "reference_penalty", None)
+        if point:
+            terms = members.terms(point["params"], point["unique_tokens"], point["epochs"])
+            if spread := interval(terms.overfitting):
+                extra["reference_penalty"] = {**point, "interval": [spread.low, spread.median, spread.high]}
+        laws[form] = fitted.model_copy(update={"spread": {key: value.mad for key, value in found.items()}, **extra})
+    return setting.model_copy(update={"laws": laws})
+
+
+def _recommend(settings: list[Setting]) -> dict[str, Any]:
+    """The form with the smallest held-out error, averaged over the runs of all settings, and the figures behind the choice."""
+    common = [form for form in FORMS if all(form in setting.laws for setting in settings)]
+    sizes = np.array([setting.fitted_on.runs or 1 for setting in settings], dtype=float)
+    errors = {
+        form: float(np.average([setting.laws[form].metrics["held_out_error"] for setting in settings], weights=sizes))  # type: ignore[misc]
+        for form in common
+    }
+    best = min(common, key=lambda form: (round(errors[form], 6), len(parameter_names(form))))
+    in_sample = min(common, key=lambda form: sum(setting.laws[form].metrics["huber"] or 0.0 for setting in settings))
+    reason = f"{best} predicts left-out (size, budget) cells best: mean error {errors[best]:.3%} of the loss"
+    others = sorted((form for form in common if form != best), key=errors.__getitem__)
+    if others:
+        reason += f", next {others[0]} with {errors[others[0]]:.3%}"
+    if in_sample != best:
+        reason += f"; {in_sample} fits the same runs more closely in sample"
+    return {"law": best, "reason": reason + ".", "held_out_error": errors}
+
+
+# -- arguments -----------------------------------------------------------------------------------------------------------
+
+
+def _forms(laws: Sequence[str]) -> list[str]:
+    names = [laws] if isinstance(laws, str) else list(laws)
+    if not names:
+        raise InvalidInput(f"laws must name at least one of {', '.join(FORMS)}.")
+    return [form for form in FORMS if form in {check_form(name) for name in names}]
+
+
+def _delta(delta: Any) -> float | str:
+    if delta == NOISE:
+        return NOISE
+    if isinstance(delta, str):
+        try:
+            delta = float(delta)
+        except ValueError:
+            raise InvalidInput(f"delta must be a number such as 0.001, or {NOISE!r}; got {delta!r}.") from None
+    return number(delta, "delta", examples="0.001")
+
+
+def _replicates(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 0 or value == 1 or value > 100_000:
+        raise InvalidInput(f"bootstrap must be 0 (no intervals) or a whole number from 2 to 100000, such as 1000; got {value!r}.")
+    return int(value)
+
+
+def _one_of(value: Any, known: tuple[str, ...], field: str) -> None:
+    if value not in known:
+        raise InvalidInput(f"{field} must be one of {', '.join(known)}; got {value!r}.")
+
+
+def _range(column: pd.Series) -> tuple[float, float]:
+    return float(column.min()), float(column.max())
+
+
+def _share(progress: Progress | None, done: float, of: float, decay: float | None = None, span: float = 1) -> Progress | None:
+    """A progress report for one part of a longer piece of work."""
+    if progress is None:
+        return None
+    report: Callable[[str, float], None] = progress
+    prefix = "" if decay is None else f"weight decay {decay:g}: "
+    return lambda what, share: report(prefix + what, (done + span * share) / of)
