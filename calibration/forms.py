@@ -7,8 +7,8 @@ there and is hardly correlated with its exponents:
     additive    ln of the penalty at (N0, U0, R0),  then its exponents of R, N and 1/U (delta, kappa, kappa gamma)
     effective   ln R_D*,  ln R_N*
 
-In these coordinates the four-parameter penalty, whose P and gamma are nearly degenerate (gamma from 0.4 to 0.7 moves P by three orders
-of magnitude at almost the same fit), is an ordinary well-conditioned problem.
+In these coordinates the four-parameter penalty, whose P and gamma are nearly degenerate (gamma from 0.4 to 0.7 moves P by
+three orders of magnitude at almost the same fit), is an ordinary well-conditioned problem.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ class Runs:
 
     @staticmethod
     def of(table: pd.DataFrame) -> Runs:
-        params, unique, epochs, loss = (table[name].to_numpy(dtype=float) for name in ("params", "unique_tokens", "epochs", "loss"))
+        columns = ("params", "unique_tokens", "epochs", "loss")
+        params, unique, epochs, loss = (table[name].to_numpy(dtype=float) for name in columns)
         repeats = np.where(epochs <= SINGLE_EPOCH, 0.0, epochs - 1)
         seen = unique * np.minimum(epochs, 1)
         ln_params, ln_unique, ln_tokens = np.log(params), np.log(seen), np.log(unique) + np.log(epochs)
@@ -97,7 +98,7 @@ def base_problem(runs: Runs, rows: Array | slice = slice(None), *, tied: bool = 
     shares = np.log(np.array([0.05, 0.2, 0.6]) * runs.scale)
     slopes = np.array([0.15, 0.35, 0.7])
     starts = np.array(list(itertools.product([0.2, 0.5, 0.7, 0.9], shares, slopes, shares, slopes)))
-    names = BASE_PARAMETERS
+    names: tuple[str, ...] = BASE_PARAMETERS
     if tied:
         low, high, names = low[:4], high[:4], names[:4]
         starts = np.unique(starts[:, :4], axis=0)
@@ -161,7 +162,7 @@ def repetition_problem(form: str, runs: Runs, base: Array) -> Free:
 
 
 def joint_problem(form: str, runs: Runs, base: Array, repetition: Array) -> Free:
-    """All parameters free. Starts: the locked fit, its base law with every repetition start, and the base grid with its repetition."""
+    """All parameters free, started from the locked fit, from its base law with every repetition start, and vice versa."""
     free = base_problem(runs)
     if form == "chinchilla":
         return Free(free.model, free.bounds, np.vstack([base, free.starts]), free.names)
@@ -205,14 +206,15 @@ def _repetition_box(form: str, runs: Runs) -> tuple[Array, Array, Array]:
     """Lower and upper bounds and starts of a form's own parameters."""
     exponent = (_SMALLEST_EXPONENT, _LARGEST_EXPONENT)
     amplitude = (np.log(1e-7 * runs.scale), np.log(100 * runs.scale))
-    sizes = np.log(np.array([0.001, 0.01, 0.03, 0.1, 0.5]) * runs.scale)
+    sizes = list(np.log(np.array([0.001, 0.01, 0.03, 0.1, 0.5]) * runs.scale))
+    star = (np.log(1e-2), np.log(1e6))  # beyond a million repeats nothing saturates
     stars = np.log([1.5, 5, 10, 20, 50, 200, 1000])
     if form == "exponential_decay":
-        box, grid = [(np.log(1e-2), np.log(1e8))], [stars]
+        box, grid = [star], [list(stars)]
     elif form == "effective_parameters":
-        box, grid = [(np.log(1e-2), np.log(1e8))] * 2, [stars, np.log([0.3, 1, 2, 5, 15, 50, 200, 1e3, 1e4])]
+        box, grid = [star, star], [list(stars), list(np.log([0.3, 1, 2, 5, 15, 50, 200, 1e3, 1e4]))]
     elif form == "additive_1p":
-        box, grid = [(0.0, 100 * runs.scale)], [np.array([0, 0.001, 0.01, 0.03, 0.1, 0.3, 1.0]) * runs.scale]
+        box, grid = [(0.0, 100 * runs.scale)], [[share * runs.scale for share in (0, 0.001, 0.01, 0.03, 0.1, 0.3, 1.0)]]
     elif form == "additive_2p":
         box, grid = [amplitude, exponent], [sizes, [0.2, 0.4, 0.6, 0.9, 1.2, 1.6, 2.2]]
     else:

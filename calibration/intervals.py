@@ -7,9 +7,9 @@ Two schemes, each over runs or over (size, budget) cells:
 from the pool of all residuals, centred and widened by sqrt(n / (n - p)) for the p parameters they were fitted with.
 Over cells, what the runs of a cell have in common is drawn per cell, the rest per run.
 
-**weights**. Runs (or whole cells) are drawn with replacement within the single-epoch and within the repeated runs; a resample is a
-row of weights. It asks nothing of the noise, but a table of 20 runs resampled is a table of 13: at that size its intervals are far
-too wide (see docs/intervals.md for the measured coverage of both).
+**weights**. Runs are drawn with replacement, within the single-epoch and within the repeated ones, or whole cells are; a
+resample is a row of weights. It asks nothing of the noise, but 20 runs resampled are only 13 different ones: its intervals
+are far too wide in small tables (docs/intervals.md has the measured coverage of both).
 
 Multiplying residuals by random signs or factors (the wild bootstrap) is not offered: with delta = 0.001 the fit passes
 through about as many runs as it has parameters, whose residuals vanish, and its intervals covered 55-82% instead of 95%.
@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from calibration.fitting import Fits, Progress, Refits, parameter_arrays, refit
 from calibration.objective import Array
+from calibration.phases import Fits, Progress, Refits, parameter_arrays, refit
 from planner.allocation import allocate
 from planner.calibration import Calibration, Ensemble, Setting
 from planner.errors import InvalidInput
@@ -54,7 +54,13 @@ def interval(values: Any, level: float = LEVEL) -> Interval | None:
 
 
 def bootstrap(
-    fits: Fits, replicates: int, *, resample: str = "runs", scheme: str = "residuals", seed: int = 0, progress: Progress | None = None
+    fits: Fits,
+    replicates: int,
+    *,
+    resample: str = "runs",
+    scheme: str = "residuals",
+    seed: int = 0,
+    progress: Progress | None = None,
 ) -> dict[str, Refits]:
     """Refit every form `replicates` times. The same seed gives the same refits."""
     rng = np.random.default_rng(seed)
@@ -96,25 +102,27 @@ def resampled_losses(fits: Fits, form: str, replicates: int, resample: str, rng:
     if resample == "runs":
         return predicted + rng.choice(residual, size=shape)
     shared, own = _cell_parts(residual, runs.cells[pool])
-    return predicted + rng.choice(shared, size=(replicates, int(runs.cells.max()) + 1))[:, runs.cells] + rng.choice(own, size=shape)
+    of_cells = rng.choice(shared, size=(replicates, int(runs.cells.max()) + 1))
+    return predicted + of_cells[:, runs.cells] + rng.choice(own, size=shape)
 
 
 def _cell_parts(residual: Array, cells: Array) -> tuple[Array, Array]:
-    """Residuals split into what a cell's runs share and what they do not, each scaled to its estimated variance."""
+    """Residuals split into what the runs of a cell share and what they do not, each pool scaled to its estimated variance."""
     number = np.unique(cells, return_inverse=True)[1]
     sizes = np.bincount(number)
     means = np.bincount(number, residual) / sizes
-    within = residual - means[number]
-    spare = len(residual) - len(sizes)
     total = float(np.mean(residual**2))
-    own = min(float((within**2).sum()) / spare, total) if spare else total
-    shared = max(total - own, 0.0)
+    several = sizes[number] > 1  # a run alone in its cell says nothing about the difference
+    if not several.any():
+        return np.zeros(1), residual
+    within = (residual - means[number])[several]
+    own = min(float((within**2).sum()) / float((sizes[sizes > 1] - 1).sum()), total)
+    return _scaled(means - means.mean(), total - own), _scaled(within, own)
 
-    def scaled(values: Array, variance: float) -> Array:
-        size = float(np.sqrt(np.mean(values**2)))
-        return values * (np.sqrt(variance) / size) if size > 0 else values
 
-    return scaled(means - means.mean(), shared), scaled(within if within.any() else residual, own)
+def _scaled(values: Array, variance: float) -> Array:
+    size = float(np.sqrt(np.mean(values**2)))
+    return values * (np.sqrt(variance) / size) if size > 0 else values
 
 
 def ensemble_of(fits: Fits, refits: dict[str, Refits], method: str) -> Ensemble:

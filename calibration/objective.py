@@ -51,7 +51,9 @@ class Curvature(NamedTuple):
 class Model(Protocol):
     """Predicts ln(loss) of all runs for a batch of parameter vectors and knows its derivatives."""
 
-    size: int
+    @property
+    def size(self) -> int:
+        """Number of parameters."""
 
     def log_prediction(self, theta: Array) -> Array:
         """m, (problems, runs)."""
@@ -82,7 +84,9 @@ class Problems:
             some = self if len(theta) <= block else self.pick(slice(start, start + block))
             weights = some.weights if some.weights.ndim == 2 else some.weights[None]
             parts.append(some.model.curvature(theta[start : start + block], some.target, weights, self.delta))
-        return parts[0] if len(parts) == 1 else Curvature(*(np.concatenate(arrays, axis=-1) for arrays in zip(*parts, strict=True)))
+        if len(parts) == 1:
+            return parts[0]
+        return Curvature(*(np.concatenate(arrays, axis=-1) for arrays in zip(*parts, strict=True)))
 
     def values(self, theta: Array) -> Array:
         return (self.weights * huber(self.model.log_prediction(theta) - self.target, self.delta)).sum(-1)
@@ -229,8 +233,9 @@ def _add_block(matrix: Array, rows: tuple[int, ...], columns: tuple[int, ...], b
 class EffectiveData:
     """ln of E + A / N'^alpha + B / D'^beta with saturating D' and, where there is an R_N*, saturating N'.
 
-    Parameters: the base law [E / scale, ln A_c, alpha, ln B_c, beta] unless it is locked, then ln R_D*, then ln R_N* if `saturate_params`.
-    A_c and B_c are the terms at the reference size and tokens. A locked base is (5,) or, one per problem, (B, 5).
+    Parameters: the base law [E / scale, ln A_c, alpha, ln B_c, beta] unless it is locked, then ln R_D*, then ln R_N* if
+    `saturate_params`. A_c and B_c are the terms at the reference size and tokens. A locked base is (5,), or (B, 5) with one
+    per problem.
     """
 
     ln_params: Array
@@ -266,7 +271,7 @@ class EffectiveData:
         return Curvature(value, gradient, hessian, majorant)
 
     def pick(self, problems: Array | slice) -> EffectiveData:
-        return replace(self, base=self.base[problems]) if np.ndim(self.base) == 2 else self  # type: ignore[index]
+        return self if self.base is None or self.base.ndim == 1 else replace(self, base=self.base[problems])
 
     def move(self, theta: Array, step: Array) -> Array:
         return theta - step if self.curve is None else self.curve(theta, step)
@@ -323,8 +328,8 @@ def along_power_laws(scale: float, exponents: tuple[tuple[int, int], ...]) -> Mo
     """Steps that change E, ln A_c and alpha together so that the loss at the reference point and its slopes follow the step.
 
     E, A and alpha trade against each other along a curved valley: a larger alpha with a smaller A and a larger E predicts
-    nearly the same. In terms of the loss at the reference point (E + A_c + B_c), the logarithmic slopes (alpha A_c, beta B_c) and the
-    exponents the valley is straight, so a step is taken there and mapped back. `exponents` are the index pairs
+    nearly the same. In terms of the loss at the reference point (E + A_c + B_c), the logarithmic slopes (alpha A_c, beta B_c)
+    and the exponents the valley is straight, so a step is taken there and mapped back. `exponents` are the index pairs
     (ln amplitude, exponent); E / scale is parameter 0.
     """
 

@@ -3,11 +3,12 @@ r"""Solves a batch of small fits to the true optimum: damped Newton on all probl
 Each iteration solves (H + mu G) d = gradient for every problem, with the exact Hessian H, the majorant G of `objective`,
 and a damping mu per problem that follows the ratio of actual to predicted decrease. Where H + mu G is not positive
 definite the step comes from mu G alone, which always descends. Huber's delta = 0.001 makes the objective nearly piecewise
-linear (few runs in the quadratic core, kinks everywhere): plain Newton cycles there and quasi-Newton methods stop early, while G knows
-how far the step may go. G rather than the identity in the damping also makes the method indifferent to the scaling of the parameters.
+linear (few runs in the quadratic core, kinks everywhere): plain Newton cycles there and quasi-Newton methods stop early,
+while G knows how far the step may go. Damping with G rather than the identity also makes the method indifferent to how
+the parameters are scaled.
 
-Bounds are handled by an active set: parameters that sit on a bound and are pushed outwards are held, and parameters
-that the step would carry across a bound are put on it, the others being solved again. Problems leave the batch as they converge.
+Bounds are handled by an active set: parameters that sit on a bound and are pushed outwards are held, and parameters that
+the step would carry across a bound are put on it, the others being solved again. Problems leave the batch as they converge.
 
 Convergence means that the quadratic model promises less than 1e-13 of the objective, with hardly any damping. Nothing
 else counts, in particular not the lack of progress.
@@ -62,7 +63,7 @@ def minimise(problems: Problems, start: Array, bounds: Bounds, *, damping: float
     """Solve every problem of the batch from its start, (problems, parameters)."""
     low, high = bounds.lower[:, None], bounds.upper[:, None]
     x = np.clip(start, bounds.lower, bounds.upper).T
-    p, size = x.shape
+    size = len(start)
     alive = np.arange(size)
     theta, value = x.T.copy(), np.full(size, np.inf)
     converged, iterations = np.zeros(size, dtype=bool), np.zeros(size, dtype=int)
@@ -93,10 +94,8 @@ def minimise(problems: Problems, start: Array, bounds: Bounds, *, damping: float
         with np.errstate(divide="ignore", invalid="ignore"):
             gain = np.where(better, (state.value - there.value) / np.maximum(promise * length, 1e-300), -1.0)
         # Trust grows after a good step, less so right after a refusal, so that accepting and refusing do not alternate.
-        mu = np.maximum(
-            np.where(gain > 0.7, mu * np.where(refused, 0.5, 0.3), np.where(gain > 0.2, mu, np.maximum(mu, 1e-3) * np.where(better, 2, 3.5))),
-            1e-9,
-        )
+        looser, tighter = mu * np.where(refused, 0.5, 0.3), np.maximum(mu, 1e-3) * np.where(better, 2.0, 3.5)
+        mu = np.maximum(np.where(gain > 0.7, looser, np.where(gain > 0.2, mu, tighter)), 1e-9)
         refused = ~better
         x = np.where(better, trial, x)
         state = there if better.all() else Curvature(*(np.where(better, new, old) for new, old in zip(there, state, strict=True)))
@@ -129,8 +128,8 @@ def _step(state: Curvature, x: Array, low: Array, high: Array, held: Array, mu: 
 def _solve(matrix: Array, right: Array, held: Array) -> tuple[Array, Array]:
     """Solve (p, p, B) against (p, B) for all problems by L D L^T, and say which matrices were positive definite.
 
-    Held parameters get a step of zero. Elimination runs over the p columns with all problems side by side, which for p of 1 to 9 is
-    much faster than one LAPACK call per problem.
+    Held parameters get a step of zero. Elimination runs over the p columns with all problems side by side, which for p of
+    1 to 9 is faster than LAPACK, one problem at a time.
     """
     p = len(right)
     a, x = matrix.copy(), right.copy()
@@ -157,14 +156,9 @@ def _solve(matrix: Array, right: Array, held: Array) -> tuple[Array, Array]:
     return x, definite
 
 
-def best_of(problems: Problems, starts: Array, bounds: Bounds, **options: float) -> Optimum:
+def best_of(problems: Problems, starts: Array, bounds: Bounds) -> Optimum:
     """Solve one problem from many starts and describe the best optimum."""
-    solution = minimise(problems, starts, bounds, **options)  # type: ignore[arg-type]
-    return describe(problems, solution, bounds)
-
-
-def describe(problems: Problems, solution: Solution, bounds: Bounds) -> Optimum:
-    """The best of a batch whose problems differ only in their starts."""
+    solution = minimise(problems, starts, bounds, damping=3.0)
     best = int(np.argmin(solution.value))
     theta, value = solution.theta[best], float(solution.value[best])
     same = solution.value <= value * (1 + SAME) + 1e-300

@@ -91,7 +91,7 @@ def test_majorant_is_an_upper_bound_of_the_huber_curvature(form: str, joint: boo
 def test_predictions_are_those_of_the_law(form: str) -> None:
     runs = _runs()
     base = base_theta(BASE, runs)
-    assert {k: pytest.approx(v, rel=1e-12) for k, v in BASE.items()} == {k: float(v) for k, v in base_parameters(base, runs).items()}
+    assert {name: float(value) for name, value in base_parameters(base, runs).items()} == pytest.approx(BASE, rel=1e-12)
     if form == "chinchilla":
         law, predicted = Law(form, BASE), base_log_prediction(base, runs)
     else:
