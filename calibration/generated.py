@@ -25,7 +25,8 @@ def grid_table(
     rows = [(n, u, 1.0) for n, u in single + more]
     repeated = [(n, u, e) for n, u in single for e in EPOCHS]
     rows += [repeated[i] for i in rng.permutation(len(repeated))[: runs - len(rows)]]
-    return with_losses(law, pd.DataFrame(rows, columns=["params", "unique_tokens", "epochs"]), noise, rng, weight_decay, cell_noise)
+    table = pd.DataFrame(rows, columns=["params", "unique_tokens", "epochs"])
+    return with_losses(law, table, noise, rng, weight_decay, cell_noise)
 
 
 def with_losses(
