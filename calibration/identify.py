@@ -73,7 +73,9 @@ def unidentified(table: pd.DataFrame, forms: Iterable[str] = FORMS) -> list[Unid
         for form in names:
             reason = base or _repetition_reason(configurations, form)
             if reason:
-                add = _runs_to_add(configurations, "chinchilla" if base else form)
+                lacking = "chinchilla" if base else form
+                added = runs_to_add(configurations, lacking, _pool(configurations, lacking))
+                add = tuple(Run(*map(float, run)) for run in added)
                 found.append(Unidentified(float(decay), form, reason, add))  # type: ignore[arg-type]
     return found
 
@@ -127,23 +129,31 @@ def _repetition_reason(runs: np.ndarray, form: str) -> str | None:
     return None
 
 
-def _runs_to_add(runs: np.ndarray, form: str) -> tuple[Run, ...]:
-    """The fewest runs, each the most telling one left, after which the form is identified."""
+def runs_to_add(runs: np.ndarray, form: str, pool: np.ndarray) -> list[np.ndarray]:
+    """The fewest runs of `pool`, each the most telling one left for its cost, after which the form is identified.
+
+    Runs are rows of (params, unique tokens, epochs). The base law is taken as it is, unless it is the form in question.
+    """
     base = form == "chinchilla"
     missing = _base_reason if base else lambda rows: _repetition_reason(rows, form)
-    sizes, budgets = (_spread(runs[:, 0]), _spread(runs[:, 1])) if len(runs) else ((), ())
-    epochs = (1.0,) if base else _EPOCHS[1:]
-    there = {tuple(run) for run in runs}
-    new = [(n, u, e) for n in sizes for u in budgets for e in epochs if (n, u, e) not in there]
-    pool = np.array(new, dtype=float).reshape(-1, 3)
-    added: list[Run] = []
+    pool = pool[(pool[:, 2] <= 1) == base]
+    added: list[np.ndarray] = []
     while missing(runs) and len(added) < _MOST_RUNS and len(pool):
-        relevant = runs[runs[:, 2] <= 1] if base else runs[runs[:, 2] > 1]
+        relevant = runs[(runs[:, 2] <= 1) == base]
         scores = [_information(_rows(np.vstack([relevant, candidate]), form)) for candidate in pool]
         best = int(np.argmax(np.array(scores) - _THRIFT * np.log(pool.prod(axis=1))))
-        added.append(Run(*(float(value) for value in pool[best])))
+        added.append(pool[best])
         runs, pool = np.vstack([runs, pool[best]]), np.delete(pool, best, axis=0)
-    return tuple(added)
+    return added
+
+
+def _pool(runs: np.ndarray, form: str) -> np.ndarray:
+    """Ordinary runs around those in the table, none of which it has."""
+    sizes, budgets = (_spread(runs[:, 0]), _spread(runs[:, 1])) if len(runs) else ([], [])
+    there = {tuple(run) for run in runs}
+    epochs = (1.0,) if form == "chinchilla" else _EPOCHS[1:]
+    new = [(n, u, e) for n in sizes for u in budgets for e in epochs if (n, u, e) not in there]
+    return np.array(new, dtype=float).reshape(-1, 3)
 
 
 # -- small matrices -----------------------------------------------------------------------------------------------
