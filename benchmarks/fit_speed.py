@@ -88,7 +88,7 @@ def lbfgs(with_gradient: Callable[[np.ndarray], Any], start: np.ndarray) -> floa
     best, x = np.inf, start
     while True:
         options = {"maxiter": 5000, "maxfun": 20000, "ftol": 1e-16, "gtol": 1e-14, "maxls": 50}
-        found = minimize(lambda x: tuple(scale * part for part in with_gradient(x)), x, jac=True, method="L-BFGS-B", options=options)
+        found = minimize(lambda at: [scale * part for part in with_gradient(at)], x, jac=True, method="L-BFGS-B", options=options)
         if found.fun > best * (1 - 1e-10):
             return min(float(found.fun), best) / scale
         best, x = float(found.fun), found.x
@@ -105,7 +105,8 @@ def chinchilla_peer(runs: Runs) -> tuple[float, float] | None:
 
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        peer = Chinchilla(project_dir=folder, param_grid={key: tuple(values) for key, values in GRID.items()}, loss_fn=loss, log_level=100)
+        grid = {key: tuple(values) for key, values in GRID.items()}
+        peer = Chinchilla(project_dir=folder, param_grid=grid, loss_fn=loss, log_level=100)
         for params, tokens, observed in zip(np.exp(runs.ln_params), np.exp(runs.ln_tokens), runs.loss, strict=True):
             peer.append(N=params, D=tokens, C=6 * params * tokens, loss=observed)
         began = time.perf_counter()
@@ -116,6 +117,7 @@ def chinchilla_peer(runs: Runs) -> tuple[float, float] | None:
 
 
 def main() -> None:
+    np.seterr(over="ignore", invalid="ignore")  # the peers step out of range and come back
     rng = np.random.default_rng(0)
     law = Calibration.load().law(0.1, "additive_4p")
     table = grid_table(law, 161, 0.005, rng)
@@ -138,10 +140,10 @@ def main() -> None:
     began = time.perf_counter()
     found = np.array([lbfgs(with_gradient, point) for point in sample])
     theirs = (time.perf_counter() - began) / len(sample) * len(points)
+    share = float(np.mean(found <= optimum * (1 + 1e-9)))
     print(
         f"324 starts, scipy L-BFGS-B, exact gradients, until it stands still: {theirs:.2f} s (from {len(sample)} starts), "
-        f"best within {found.min() / optimum - 1:.1e}, {np.mean(found <= optimum * (1 + 1e-9)):.0%} of its starts at the optimum: "
-        f"{theirs / ours:.0f}x"
+        f"best within {found.min() / optimum - 1:.1e}, {share:.0%} of its starts at the optimum: {theirs / ours:.0f}x"
     )
     began = time.perf_counter()
     once = [minimize(with_gradient, point, jac=True, method="L-BFGS-B").fun for point in sample]
@@ -154,8 +156,8 @@ def main() -> None:
     if peer is None:
         print("324 starts, PyPI chinchilla: not installed (pip install 'databound[bench]')")
     else:
-        seconds, reached = peer
-        print(f"324 starts, PyPI chinchilla 0.2.0: {seconds:.1f} s, its best within {reached / optimum - 1:.1e}: {seconds / ours:.0f}x\n")
+        seconds, gap = peer[0], peer[1] / optimum - 1
+        print(f"324 starts, PyPI chinchilla 0.2.0, one process: {seconds:.1f} s, its best within {gap:.1e}: {seconds / ours:.0f}x\n")
 
     fits = fit_forms(single, ["chinchilla"], delta=DELTA)
     weights = rng.multinomial(len(single), np.full(len(single), 1 / len(single)), size=1000).astype(float)
@@ -166,7 +168,8 @@ def main() -> None:
     for row in weights[:20]:
         minimize(plain_objective(single, row)[0], x0, method="BFGS", options={"gtol": 1e-9})
     loop = (time.perf_counter() - began) / 20 * 1000
-    print(f"1,000 bootstrap refits, this solver: {boot:.3f} s, {again.converged.mean():.1%} converged, {boot / ours:.2f}x the 324 starts")
+    done = again.converged.mean()
+    print(f"1,000 bootstrap refits, this solver: {boot:.4f} s, {done:.1%} converged, {boot / ours:.2f}x the 324 starts")
     print(f"1,000 bootstrap refits, loop of scipy BFGS from finite differences: {loop:.1f} s (from 20): {loop / boot:.0f}x")
     resamples = [Problems(free.model, single.ln_loss, row, DELTA) for row in weights[:50]]
     check = np.array([minimise(resample, starts[::4], free.bounds).value.min() for resample in resamples])

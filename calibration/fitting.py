@@ -1,4 +1,8 @@
-"""`fit`: a run table in, a Calibration out. Reads the table, fits each weight decay, judges the forms and keeps the evidence."""
+"""`fit`: a run table in, a Calibration out. Reads the table, fits each weight decay, judges the forms and keeps the evidence.
+
+The recommended form is chosen by how well it predicts (size, budget) cells that it was not fitted on, whatever the in-sample
+fit says. Forms that the runs do not determine are left out, with the reason; a base law that they do not determine is refused.
+"""
 
 from __future__ import annotations
 
@@ -60,15 +64,15 @@ def fit(
     runs = read_runs(table, max_epochs=max_epochs, where=where, weight_decay=weight_decay)
     check_identifiable(runs, forms)
     decays = sorted(runs["weight_decay"].unique())
-    settings = []
+    settings, evidence = [], []
     for done, decay in enumerate(decays):
-        settings.append(
-            _setting(
-                runs[runs["weight_decay"] == decay], float(decay), forms, threshold, joint, replicates, resample, scheme,
-                int(seed), _share(progress, done, len(decays), float(decay)),
-            )
+        setting, held_out = _setting(
+            runs[runs["weight_decay"] == decay], float(decay), forms, threshold, joint, replicates, resample, scheme,
+            int(seed), _share(progress, done, len(decays), float(decay)),
         )  # fmt: skip
-    recommendation = _recommend(settings)
+        settings.append(setting)
+        evidence.append(held_out)
+    recommendation = _recommend(evidence)
     return Calibration(
         name=name, title=title, corpus=corpus, model_family=model_family, source=source, vocab_size=vocab_size,
         default_law=recommendation["law"], settings=tuple(settings), recommendation=recommendation,
@@ -78,7 +82,8 @@ def fit(
 def _setting(
     table: pd.DataFrame, decay: float, laws: list[str], delta: float | str, joint: bool, replicates: int, resample: str,
     scheme: str, seed: int, progress: Progress | None,
-) -> Setting:  # fmt: skip
+) -> tuple[Setting, dict[str, np.ndarray]]:  # fmt: skip
+    """One weight decay: its laws, and the absolute held-out error of every cell per form."""
     runs = Runs.of(table)
     fits = fit_forms(runs, laws, delta=delta, joint=joint, progress=_share(progress, 0, 10))
     missing = {form: fit.problem for form, fit in fits.forms.items() if fit.problem}
@@ -113,7 +118,9 @@ def _setting(
             "not_identified": missing,
         },
     )  # fmt: skip
-    return _with_spread(setting, runs) if ensemble else setting
+    sizes = np.bincount(runs.cells)
+    by_cell = {form: np.bincount(runs.cells, np.abs(values)) / sizes for form, values in held_out.items()}
+    return (_with_spread(setting, runs) if ensemble else setting), by_cell
 
 
 def bootstrap_of(fits: Fits, replicates: int, resample: str, scheme: str, seed: int, progress: Progress | None) -> Any:
@@ -148,23 +155,34 @@ def _with_spread(setting: Setting, runs: Runs) -> Setting:
     return setting.model_copy(update={"laws": laws})
 
 
-def _recommend(settings: list[Setting]) -> dict[str, Any]:
-    """The form with the smallest held-out error, averaged over the runs of all settings, and the figures behind the choice."""
-    common = [form for form in FORMS if all(form in setting.laws for setting in settings)]
-    sizes = np.array([setting.fitted_on.runs or 1 for setting in settings], dtype=float)
-    errors = {
-        form: float(np.average([setting.laws[form].metrics["held_out_error"] for setting in settings], weights=sizes))
-        for form in common
-    }
-    best = min(common, key=lambda form: (round(errors[form], 6), len(parameter_names(form))))
-    in_sample = min(common, key=lambda form: sum(setting.laws[form].metrics["huber"] or 0.0 for setting in settings))
-    reason = f"{best} predicts left-out (size, budget) cells best: mean error {errors[best]:.3%} of the loss"
-    others = sorted((form for form in common if form != best), key=errors.__getitem__)
-    if others:
-        reason += f", next {others[0]} with {errors[others[0]]:.3%}"
-    if in_sample != best:
-        reason += f"; {in_sample} fits the same runs more closely in sample"
-    return {"law": best, "reason": reason + ".", "held_out_error": errors}
+def _recommend(evidence: list[dict[str, np.ndarray]]) -> dict[str, Any]:
+    """The form that predicts left-out cells best, and the figures behind the choice.
+
+    A simpler form is preferred where it is not worse by more than one standard error of the paired difference over cells:
+    what cannot be told apart on unseen runs is decided for the form with less to get wrong.
+    """
+    common = [form for form in FORMS if all(form in setting for setting in evidence)]
+    cells = {form: np.concatenate([setting[form] for setting in evidence]) for form in common}
+    errors = {form: float(values.mean()) for form, values in cells.items()}
+    best = min(common, key=errors.__getitem__)
+    behind = {form: _paired(cells[form], cells[best]) for form in common}
+    as_good = [form for form in common if behind[form][0] <= behind[form][1]]
+    chosen = min(as_good, key=lambda form: (len(parameter_names(form)), errors[form]))
+    reason = f"{chosen} predicts left-out (size, budget) cells with a mean error of {errors[chosen]:.3%} of the loss"
+    if chosen != best:
+        difference, error = behind[chosen]
+        reason += f": not told apart from {best} ({errors[best]:.3%}, difference {difference:.3%} ± {error:.3%}), and simpler"
+    elif len(common) > 1:
+        second = min((form for form in common if form != best), key=errors.__getitem__)
+        reason += f", the least of all; next is {second} with {errors[second]:.3%}"
+    return {"law": chosen, "reason": reason + ".", "held_out_error": errors}
+
+
+def _paired(values: np.ndarray, best: np.ndarray) -> tuple[float, float]:
+    """Mean difference over cells, and its standard error."""
+    difference = values - best
+    spread = float(difference.std(ddof=1)) if len(difference) > 1 else 0.0
+    return float(difference.mean()), spread / len(difference) ** 0.5
 
 
 # -- arguments -----------------------------------------------------------------------------------------------------------

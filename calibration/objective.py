@@ -290,7 +290,7 @@ class EffectiveData:
             over = ln_optimal < self.ln_params
             ln_used = np.where(over, ln_optimal, self.ln_params)
             star = np.exp(theta[:, -1:])
-            excess = np.exp(self.ln_params - ln_used) - 1
+            excess = np.expm1(np.minimum(self.ln_params - ln_used, 300.0))
             growth, n_by_star = _saturated(excess, star)
             ln_n = ln_used + growth - self.ln_params_ref
             by_used = np.where(over, 1 - np.exp(-excess / star - growth) * (1 + excess), 0.0)
