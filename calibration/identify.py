@@ -80,6 +80,12 @@ def unidentified(table: pd.DataFrame, forms: Iterable[str] = FORMS) -> list[Unid
     return found
 
 
+def is_identified(runs: np.ndarray, form: str) -> bool:
+    """Whether rows of (params, unique tokens, epochs) of one weight decay identify a form."""
+    distinct = np.unique(runs, axis=0)
+    return not (_base_reason(distinct) or _repetition_reason(distinct, form))
+
+
 def _base_reason(runs: np.ndarray) -> str | None:
     single = runs[runs[:, 2] <= 1]
     # Distinct means by more than rounding: 220.5M and 221M are one size.
