@@ -72,7 +72,7 @@ def fit(
         )  # fmt: skip
         settings.append(setting)
         evidence.append(held_out)
-    recommendation = _recommend(evidence)
+    recommendation = _recommend(evidence, len(runs))
     return Calibration(
         name=name, title=title, corpus=corpus, model_family=model_family, source=source, vocab_size=vocab_size,
         default_law=recommendation["law"], settings=tuple(settings), recommendation=recommendation,
@@ -83,7 +83,7 @@ def _setting(
     table: pd.DataFrame, decay: float, laws: list[str], delta: float | str, joint: bool, replicates: int, resample: str,
     scheme: str, seed: int, progress: Progress | None,
 ) -> tuple[Setting, dict[str, np.ndarray]]:  # fmt: skip
-    """One weight decay: its laws, and the absolute held-out error of every cell per form."""
+    """One weight decay: its laws, and per form the absolute held-out errors summed over the runs of each cell."""
     runs = Runs.of(table)
     fits = fit_forms(runs, laws, delta=delta, joint=joint, progress=_share(progress, 0, 10))
     missing = {form: fit.problem for form, fit in fits.forms.items() if fit.problem}
@@ -118,9 +118,8 @@ def _setting(
             "not_identified": missing,
         },
     )  # fmt: skip
-    sizes = np.bincount(runs.cells)
-    by_cell = {form: np.bincount(runs.cells, np.abs(values)) / sizes for form, values in held_out.items()}
-    return (_with_spread(setting, runs) if ensemble else setting), by_cell
+    by_cell = {form: np.bincount(runs.cells, np.abs(values)) for form, values in held_out.items()}
+    return (_with_spread(setting) if ensemble else setting), by_cell
 
 
 def bootstrap_of(fits: Fits, replicates: int, resample: str, scheme: str, seed: int, progress: Progress | None) -> Any:
@@ -136,7 +135,7 @@ def _fitted(fits: Fits, fit: FormFit, held_out: np.ndarray) -> FittedLaw:
     return FittedLaw(parameters=fit.parameters, metrics=metrics(fits, fit.form, held_out), **extra)
 
 
-def _with_spread(setting: Setting, runs: Runs) -> Setting:
+def _with_spread(setting: Setting) -> Setting:
     """The setting with median absolute deviations and intervals next to each law's parameters."""
     laws = {}
     for form, fitted in setting.laws.items():
@@ -155,17 +154,17 @@ def _with_spread(setting: Setting, runs: Runs) -> Setting:
     return setting.model_copy(update={"laws": laws})
 
 
-def _recommend(evidence: list[dict[str, np.ndarray]]) -> dict[str, Any]:
+def _recommend(evidence: list[dict[str, np.ndarray]], runs: int) -> dict[str, Any]:
     """The form that predicts left-out cells best, and the figures behind the choice.
 
-    A simpler form is preferred where it is not worse by more than one standard error of the paired difference over cells:
-    what cannot be told apart on unseen runs is decided for the form with less to get wrong.
+    A simpler form is preferred where it is not worse by more than one standard error of the difference, cells being what
+    is drawn: what cannot be told apart on unseen runs is decided for the form with less to get wrong.
     """
     common = [form for form in FORMS if all(form in setting for setting in evidence)]
     cells = {form: np.concatenate([setting[form] for setting in evidence]) for form in common}
-    errors = {form: float(values.mean()) for form, values in cells.items()}
+    errors = {form: float(values.sum()) / runs for form, values in cells.items()}
     best = min(common, key=errors.__getitem__)
-    behind = {form: _paired(cells[form], cells[best]) for form in common}
+    behind = {form: _paired(cells[form] - cells[best], runs) for form in common}
     as_good = [form for form in common if behind[form][0] <= behind[form][1]]
     chosen = min(as_good, key=lambda form: (len(parameter_names(form)), errors[form]))
     reason = f"{chosen} predicts left-out (size, budget) cells with a mean error of {errors[chosen]:.3%} of the loss"
@@ -178,11 +177,10 @@ def _recommend(evidence: list[dict[str, np.ndarray]]) -> dict[str, Any]:
     return {"law": chosen, "reason": reason + ".", "held_out_error": errors}
 
 
-def _paired(values: np.ndarray, best: np.ndarray) -> tuple[float, float]:
-    """Mean difference over cells, and its standard error."""
-    difference = values - best
-    spread = float(difference.std(ddof=1)) if len(difference) > 1 else 0.0
-    return float(difference.mean()), spread / len(difference) ** 0.5
+def _paired(by_cell: np.ndarray, runs: int) -> tuple[float, float]:
+    """Mean difference per run, and its standard error when cells are drawn."""
+    spread = float(by_cell.std(ddof=1)) if len(by_cell) > 1 else 0.0
+    return float(by_cell.sum()) / runs, spread * len(by_cell) ** 0.5 / runs
 
 
 # -- arguments -----------------------------------------------------------------------------------------------------------
