@@ -12,11 +12,11 @@ The scipy loops are timed on a sample of the starts or resamples and scaled up; 
 
 from __future__ import annotations
 
+# ruff: noqa: E402
 import os
 
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
-
 os.environ.setdefault("MPLBACKEND", "agg")
 
 import importlib.util
@@ -157,7 +157,7 @@ def main() -> None:
         print("324 starts, PyPI chinchilla: not installed (pip install 'databound[bench]')")
     else:
         seconds, gap = peer[0], peer[1] / optimum - 1
-        print(f"324 starts, PyPI chinchilla 0.2.0, one process: {seconds:.1f} s, its best within {gap:.1e}: {seconds / ours:.0f}x\n")
+        print(f"324 starts, PyPI chinchilla 0.2.0, one process: {seconds:.1f} s, best within {gap:.1e}: {seconds / ours:.0f}x\n")
 
     fits = fit_forms(single, ["chinchilla"], delta=DELTA)
     weights = rng.multinomial(len(single), np.full(len(single), 1 / len(single)), size=1000).astype(float)

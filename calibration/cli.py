@@ -117,8 +117,9 @@ def fit(
         calibration = fit_table(
             table, laws=laws or FORMS, delta=delta, joint=joint, bootstrap=bootstrap, resample=resample, scheme=scheme, seed=seed,
             name=name or Path(table).stem, title=title, corpus=corpus, model_family=model_family, vocab_size=vocab_size,
-            source=f"fitted to {Path(table).name}", max_epochs=max_epochs, where=where, weight_decay=weight_decay, progress=progress,
-        )  # type: ignore[arg-type]  # fmt: skip
+            source=f"fitted to {Path(table).name}", max_epochs=max_epochs, where=where, weight_decay=weight_decay,
+            progress=progress,
+        )  # fmt: skip
     if out:
         calibration.save(out)
     if as_json:
@@ -207,7 +208,9 @@ def _two_settings(calibrations: list[Calibration], decays: tuple[str, ...]) -> t
         if len(decays) == 2:
             return only.setting(decays[0]), only.setting(decays[1])
         known = ", ".join(f"{decay:g}" for decay in only.weight_decays)
-        raise InvalidInput(f"calibration {only.name} has the weight decays {known}; name two of them, or give a second calibration.")
+        raise InvalidInput(
+            f"calibration {only.name} has the weight decays {known}; name two of them, or give a second calibration."
+        )
     chosen = []
     for i, calibration in enumerate(calibrations):
         decay = decays[i] if len(decays) == 2 else decays[0] if decays else None
@@ -226,7 +229,8 @@ def _print_comparison(found: list[Comparison]) -> None:
     head = found[0]
     _console().print(head.sentence, highlight=False)
     table = Table(title=f"Penalty in nats at {head.reference}", title_justify="left")
-    for column in ("law", f"at {head.first_weight_decay:g}", f"at {head.second_weight_decay:g}", "ratio", "95%", "ratio of P alone"):
+    decays = (f"at {head.first_weight_decay:g}", f"at {head.second_weight_decay:g}")
+    for column in ("law", *decays, "ratio", "95%", "ratio of P alone"):
         table.add_column(column, justify="left" if column == "law" else "right")
     for item in found:
         between = "" if item.ratio_low is None else f"{item.ratio_low:.3g} to {item.ratio_high:.3g}"

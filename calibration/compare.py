@@ -103,12 +103,12 @@ def _ratio_interval(
 ) -> tuple[float | None, float | None, str]:
     ensembles = [setting.ensemble_law(form) for setting in (first, second)]
     if ensembles[0] is not None and ensembles[1] is not None:
-        one, two = (np.ravel(law.terms(*where).overfitting) for law in ensembles if law is not None)
+        one, two = (np.asarray(law.terms(*where).overfitting) for law in ensembles if law is not None)
         size = min(len(one), len(two))
-        # The two fits are independent but may have been drawn with the same seed: pair their refits at random.
+        # Two files may have been drawn with the same seed: pair their refits at random, or they would move together.
         order = np.random.default_rng(0).permutation(size)
         with np.errstate(divide="ignore", invalid="ignore"):
-            found = interval(two[:size][order] / one[:size])
+            found = interval(np.divide(two[:size][order], one[:size]))
         if found is not None:
             return found.low, found.high, f"{size} bootstrap refits of each setting"
     spreads = [setting.laws[form].spread.get("P") for setting in (first, second)]

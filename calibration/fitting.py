@@ -15,7 +15,8 @@ import pandas as pd
 
 from calibration.forms import Runs
 from calibration.identify import check_identifiable
-from calibration.intervals import RESAMPLE, SCHEMES, bootstrap, ensemble_of, interval, parameter_intervals
+from calibration.intervals import RESAMPLE, SCHEMES, ensemble_of, interval, parameter_intervals
+from calibration.intervals import bootstrap as refit_often
 from calibration.metrics import held_out_residuals, metrics
 from calibration.phases import Fits, FormFit, Progress, fit_forms
 from calibration.tables import read_runs
@@ -43,9 +44,9 @@ def fit(
     model_family: str = "",
     source: str = "",
     vocab_size: int | None = None,
-    max_epochs: float | None = None,
+    max_epochs: Any = None,
     where: str | None = None,
-    weight_decay: float | None = None,
+    weight_decay: Any = None,
     progress: Progress | None = None,
 ) -> Calibration:
     """Fit these laws to a run table, per weight decay, with metrics, held-out errors and a bootstrap ensemble.
@@ -68,7 +69,7 @@ def fit(
     for done, decay in enumerate(decays):
         setting, held_out = _setting(
             runs[runs["weight_decay"] == decay], float(decay), forms, threshold, joint, replicates, resample, scheme,
-            int(seed), _share(progress, done, len(decays), float(decay)),
+            (int(seed), done), _share(progress, done, len(decays), float(decay)),
         )  # fmt: skip
         settings.append(setting)
         evidence.append(held_out)
@@ -81,7 +82,7 @@ def fit(
 
 def _setting(
     table: pd.DataFrame, decay: float, laws: list[str], delta: float | str, joint: bool, replicates: int, resample: str,
-    scheme: str, seed: int, progress: Progress | None,
+    scheme: str, seed: tuple[int, int], progress: Progress | None,
 ) -> tuple[Setting, dict[str, np.ndarray]]:  # fmt: skip
     """One weight decay: its laws, and per form the absolute held-out errors summed over the runs of each cell."""
     runs = Runs.of(table)
@@ -96,8 +97,10 @@ def _setting(
     held_out = held_out_residuals(kept, _share(progress, 1, 10))
     ensemble = None
     if replicates:
-        refits = bootstrap_of(kept, replicates, resample, scheme, seed, _share(progress, 2, 10, span=8))
-        what = f"{replicates} bootstrap refits of both phases, {scheme} over {resample}, seed {seed}"
+        # The seed differs between weight decays, so that their refits are independent and may be paired.
+        share = _share(progress, 2, 10, span=8)
+        refits = refit_often(kept, replicates, resample=resample, scheme=scheme, seed=seed, progress=share)
+        what = f"{replicates} bootstrap refits of both phases, {scheme} over {resample}, seed {seed[0]}"
         ensemble = ensemble_of(kept, refits, what)
     epochs = table["epochs"]
     setting = Setting(
@@ -114,16 +117,12 @@ def _setting(
             "delta_from": NOISE if isinstance(delta, str) else "given",
             "phases": "joint" if joint else "base law on single-epoch runs, locked; then repetition on all runs",
             "solver": "damped Newton with exact Hessians from all starts",
-            "seed": seed,
+            "seed": seed[0],
             "not_identified": missing,
         },
     )  # fmt: skip
     by_cell = {form: np.bincount(runs.cells, np.abs(values)) for form, values in held_out.items()}
     return (_with_spread(setting) if ensemble else setting), by_cell
-
-
-def bootstrap_of(fits: Fits, replicates: int, resample: str, scheme: str, seed: int, progress: Progress | None) -> Any:
-    return bootstrap(fits, replicates, resample=resample, scheme=scheme, seed=seed, progress=progress)
 
 
 def _fitted(fits: Fits, fit: FormFit, held_out: np.ndarray) -> FittedLaw:

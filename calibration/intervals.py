@@ -60,10 +60,10 @@ def bootstrap(
     *,
     resample: str = "runs",
     scheme: str = "residuals",
-    seed: int = 0,
+    seed: int | tuple[int, ...] = 0,
     progress: Progress | None = None,
 ) -> dict[str, Refits]:
-    """Refit every form `replicates` times. The same seed gives the same refits."""
+    """Refit every form `replicates` times. The same seed gives the same refits; settings to be compared need different seeds."""
     rng = np.random.default_rng(seed)
     if scheme == "weights":
         return refit(fits, weights=resampled_weights(fits, replicates, resample, rng), progress=progress)

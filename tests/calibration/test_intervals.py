@@ -70,7 +70,12 @@ def test_the_truth_is_within_the_intervals(calibration: Calibration) -> None:
     assert loss.low < float(LAW.loss(6e8, 250e6, 5)) < loss.high
     crossing = crossover_interval(calibration, 250e6, 0.1, 1.0)
     assert crossing is not None
-    assert crossing.low < 3.3e18 < crossing.high  # the paper's crossover with continuous epochs
+    low, high = 1e18, 1e19  # the crossover of the true laws, by bisection
+    for _ in range(40):
+        middle = (low * high) ** 0.5
+        weak, strong = (allocate(PAPER.law(d, "additive_4p"), 250e6, middle, whole_epochs=False).loss for d in (0.1, 1.0))
+        low, high = (middle, high) if weak < strong else (low, middle)
+    assert crossing.low < low < crossing.high
 
 
 def test_the_file_keeps_the_ensemble_with_seven_digits(calibration: Calibration) -> None:
