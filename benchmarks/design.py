@@ -6,7 +6,7 @@ The pool are the runs up to 64 epochs without the tenth with the most compute, w
 fifth of the pool. Each strategy spends 1%, 5% and 10% of the pool's FLOPs; its runs are then "trained" by looking them up,
 the law is estimated from them alone (weak prior: the published FineWeb law), and the held-out losses are predicted.
 
-- design: as the command is used. It is asked for runs, the cheapest of them are trained, it is asked again with those (eight times).
+- design: as the command is used. Asked for runs, the cheapest of them are trained, asked again with those, eight times.
 - random: runs in random order, each taken that still fits into the budget.
 - cheapest: the cheapest runs, as many as fit.
 
@@ -87,7 +87,9 @@ def experiment(table: pd.DataFrame, share_held_out: float, weight_decay: float, 
                 assert pool["flops"].iloc[chosen].sum() <= budget * (1 + 1e-9)
                 law = believe(prior, reference, pool.iloc[chosen]).law
                 error = np.abs(law.loss(*_points(held_out)) - held_out["loss"].to_numpy())
-                rows.append({"share": share, "strategy": name, "runs": len(chosen), "mean": error.mean(), "median": np.median(error)})
+                rows.append(
+                    {"share": share, "strategy": name, "runs": len(chosen), "mean": error.mean(), "median": np.median(error)}
+                )
     return pd.DataFrame(rows)
 
 

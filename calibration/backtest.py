@@ -113,7 +113,9 @@ def backtest(
     for done, decay in enumerate(decays):
         here = [group for group in groups if group.weight_decay == decay]
         index = np.nonzero(table["weight_decay"].to_numpy() == decay)[0]
-        losses, usable = _left_out(table.iloc[index], index, here, forms, delta, leave, progress, done / len(decays), 1 / len(decays))
+        losses, usable = _left_out(
+            table.iloc[index], index, here, forms, delta, leave, progress, done / len(decays), 1 / len(decays)
+        )
         for g, group in enumerate(here):
             if not usable[g]:
                 skipped += 1
@@ -122,7 +124,9 @@ def backtest(
             for form in forms:
                 predicted[form].append(losses[form][g])
     if not judged:
-        raise InvalidInput("without any one group of runs no law can be identified any more; more runs outside of the groups would do.")
+        raise InvalidInput(
+            "without any one group of runs no law can be identified any more; more runs outside of the groups would do."
+        )
     return _scored(judged, predicted, skipped, apart, leave, seed)
 
 
@@ -196,7 +200,7 @@ def _left_out(
         prediction = fits.log_prediction(form, again[form].base, again[form].repetition)
         losses[form] = [np.exp(prediction[g, rows]) for g, rows in enumerate(first)]
         settled &= again[form].converged
-    for g in np.nonzero(~settled & usable)[0]:  # not settled from the fit at hand: from all starts, then
+    for g in map(int, np.flatnonzero(~settled & usable)):  # not settled from the fit at hand: from all starts, then
         if progress is not None:
             progress("fitting without each group", done + span * (g + 1) / len(groups))
         alone = fit_forms(Runs.of(table[weights[g] > 0]), forms, delta=delta)
@@ -234,7 +238,9 @@ def _scored(
     return Backtest(len(groups), int(pairs.sum()), len(rows), skipped, tolerance, leave, tuple(scores), details)
 
 
-def _score(law: str, right: np.ndarray, pairs: np.ndarray, regret: np.ndarray, again: np.ndarray, picks: float | None = None) -> Score:
+def _score(
+    law: str, right: np.ndarray, pairs: np.ndarray, regret: np.ndarray, again: np.ndarray, picks: float | None = None
+) -> Score:
     accuracy = float(right.sum() / pairs.sum()) if pairs.sum() else 0.5
     with np.errstate(invalid="ignore"):
         accuracies = right[again].sum(axis=1) / pairs[again].sum(axis=1)

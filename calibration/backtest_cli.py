@@ -11,14 +11,24 @@ from planner.laws import FORMS
 @click.command(cls=Command)
 @click.argument("runs", metavar="RUNS.csv")
 @run_table_options()
-@click.option("--law", "laws", multiple=True, metavar="FORM", help=f"Laws to judge (may be repeated); all by default: {', '.join(FORMS)}.")
-@click.option("--tolerance", default="0.1", show_default=True, metavar="SHARE", help="How far the compute of one group's runs may be apart.")
-@click.option("--leave", default="group", show_default=True, metavar="group|cells", help="What each fit leaves out: the group, or all its cells.")
+@click.option(
+    "--law", "laws", multiple=True, metavar="FORM", help=f"Laws to judge (may be repeated); all by default: {', '.join(FORMS)}."
+)
+@click.option(
+    "--tolerance", default="0.1", show_default=True, metavar="SHARE", help="How far the compute of one group's runs may be apart."
+)
+@click.option(
+    "--leave",
+    default="group",
+    show_default=True,
+    metavar="group|cells",
+    help="What each fit leaves out: the group, or all its cells.",
+)
 @click.option("--seed", default=0, show_default=True, help="Seed of the intervals over groups.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything, with the choices of each group, as JSON.")
 def backtest(
-    runs: str, max_epochs: str | None, where: str | None, weight_decay: str | None, laws: tuple[str, ...], tolerance: str, leave: str,
-    seed: int, as_json: bool,
+    runs: str, max_epochs: str | None, where: str | None, weight_decay: str | None, laws: tuple[str, ...], tolerance: str,
+    leave: str, seed: int, as_json: bool,
 ) -> None:  # fmt: skip
     """Would each law have chosen well among runs that exist already?
 
@@ -40,7 +50,7 @@ def backtest(
         return
     click.echo(
         f"{result.groups} groups of runs with equal unique tokens and compute within {result.tolerance:.0%}: {result.runs} runs, "
-        f"{result.pairs} pairs; each law fitted without the {'group' if result.leave == 'group' else 'cells of the group'} it is judged on."
+        f"{result.pairs} pairs; each law fitted without the {result.leave} it is judged on."
     )
     if result.skipped_groups:
         click.echo(f"{result.skipped_groups} groups left out: without them the laws cannot be identified.")

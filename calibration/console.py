@@ -38,7 +38,9 @@ def run_table_options(required: bool = True) -> Callable:
         for option in reversed(
             [
                 click.option("--max-epochs", metavar="N", help="Leave out runs beyond so many epochs."),
-                click.option("--where", metavar="CONDITION", help="Use the runs for which this holds: \"kind == base and epochs <= 64\"."),
+                click.option(
+                    "--where", metavar="CONDITION", help='Use the runs for which this holds: "kind == base and epochs <= 64".'
+                ),
                 click.option("--weight-decay", metavar="λ", help="Weight decay of runs whose table does not say it."),
             ]
         ):
@@ -60,7 +62,10 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Plain columns: the first to the left, the others to the right."""
     widths = [max(len(str(row[i])) for row in (header, *rows)) for i in range(len(header))]
     for row in (header, *rows):
-        cells = [str(cell).ljust(width) if i == 0 else str(cell).rjust(width) for i, (cell, width) in enumerate(zip(row, widths, strict=True))]
+        cells = [
+            str(cell).ljust(width) if i == 0 else str(cell).rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
         click.echo("  ".join(cells).rstrip())
 
 

@@ -46,7 +46,7 @@ MISFIT = 0.1  # relative, of the loss above the floor: what the best law leaves 
 CAUTION = 3.0  # times the misfit, where runs are chosen: a law fails together and where it was not looked at
 LENGTH = 0.8  # ln of the factor in size, budget or epochs over which the misfit changes
 THRIFT = (0.0, 0.25, 0.5, 0.75, 1.0)
-# Prior standard deviations. Floors, terms at the reference and exponents of different corpora and settings differ by about as much.
+# Prior standard deviations: about as much as floors, terms and exponents differ between corpora and settings.
 _PRIOR = {
     "E": 0.2, "A": 0.6, "alpha": 0.27, "B": 0.8, "beta": 0.25, "P": 2.0, "delta": 0.3, "kappa": 0.3, "gamma": 0.4,
     "R_D_star": 1.0, "R_N_star": 2.0,
@@ -274,7 +274,10 @@ class Design:
                 "cumulative_flops": run.cumulative_flops,
                 "loss_error": run.loss_error,
                 "params_error": run.params_error,
-                **{name: getattr(run.architecture, name) for name in ("d_model", "layers", "heads", "d_head", "d_ff", "vocab_size")},
+                **{
+                    name: getattr(run.architecture, name)
+                    for name in ("d_model", "layers", "heads", "d_head", "d_ff", "vocab_size")
+                },
             }
             for run in self.runs
         ]
@@ -367,7 +370,9 @@ def _decay(runs: pd.DataFrame | None, weight_decay: Any, known: Calibration) -> 
     decays = sorted(set(runs["weight_decay"]))
     if wanted is None:
         if len(decays) > 1:
-            raise InvalidInput(f"the runs have several weight decays ({', '.join(f'{d:g}' for d in decays)}); say which one to design for.")
+            raise InvalidInput(
+                f"the runs have several weight decays ({', '.join(f'{d:g}' for d in decays)}); say which one to design for."
+            )
         return float(decays[0]), runs
     here = runs[np.isclose(runs["weight_decay"], wanted, rtol=1e-9, atol=1e-12)]
     return wanted, (here.reset_index(drop=True) if len(here) else None)
@@ -386,9 +391,7 @@ def _what_matters(law: Law, params: float, ud: float, flops: float) -> tuple[Poi
     return points, np.array(rows)
 
 
-def _candidates(
-    params: float, ud: float, dearest: float, min_params: Any, vocab_size: Any
-) -> tuple[list[Architecture], Points]:
+def _candidates(params: float, ud: float, dearest: float, min_params: Any, vocab_size: Any) -> tuple[list[Architecture], Points]:
     """Buildable sizes x subsets of the corpus x epochs that cost at most `dearest`."""
     smallest = params / 64 if min_params is None else count(min_params, "min_params")
     vocabulary = {} if vocab_size is None else {"vocab_size": vocab_size}
@@ -425,7 +428,7 @@ def _without(candidates: Points, shapes: list[Architecture], trained: Points) ->
         near &= np.abs(np.log(mine[:, None] / theirs[None])) < 0.05
     keep = ~near.any(axis=1)
     a, b, c = (values[keep] for values in candidates)
-    return (a, b, c), [shape for shape, kept in zip(shapes, keep, strict=True) if kept]
+    return (a, b, c), [shapes[i] for i in np.flatnonzero(keep)]
 
 
 def _errors(

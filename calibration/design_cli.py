@@ -12,11 +12,17 @@ from planner.units import scientific, short
 
 @click.command(cls=Command)
 @click.option("--budget", required=True, metavar="FLOPS", help="Compute for all new runs together, such as 1e19.")
-@click.option("--target-ud", required=True, metavar="TOKENS", help="Unique tokens of the run that is being planned, such as 250M.")
+@click.option(
+    "--target-ud", required=True, metavar="TOKENS", help="Unique tokens of the run that is being planned, such as 250M."
+)
 @click.option("--target-flops", required=True, metavar="FLOPS", help="Compute of the run that is being planned, such as 5e18.")
 @click.option("--runs", metavar="RUNS.csv", help="Runs that exist already; without them the design starts from nothing.")
-@click.option("--calibration", metavar="NAME|FILE", help="Law that is believed before any run [default: the published FineWeb law].")
-@click.option("--weight-decay", metavar="λ", help="Weight decay to design for [default: that of the runs, or of the calibration].")
+@click.option(
+    "--calibration", metavar="NAME|FILE", help="Law that is believed before any run [default: the published FineWeb law]."
+)
+@click.option(
+    "--weight-decay", metavar="λ", help="Weight decay to design for [default: that of the runs, or of the calibration]."
+)
 @click.option("--law", metavar="FORM", help="Law form [default: additive_4p].")
 @click.option("--max-epochs", metavar="N", help="Leave out existing runs beyond so many epochs.")
 @click.option("--where", metavar="CONDITION", help="Use the existing runs for which this holds.")
@@ -63,7 +69,9 @@ def design(
         for k, run in enumerate(plan.runs, start=1)
     ]  # fmt: skip
     rows.insert(0, ("-", "", "", "", "", "", f"±{plan.loss_error_before:.3f}", _factor(plan.params_error_before), ""))
-    print_table(("run", "params", "unique", "epochs", "FLOPs", "together", "target loss", "target params", "width x layers"), rows)
+    print_table(
+        ("run", "params", "unique", "epochs", "FLOPs", "together", "target loss", "target params", "width x layers"), rows
+    )
     click.echo(
         f"\n{len(plan.runs)} runs, {scientific(plan.flops)} of {scientific(plan.budget)} FLOPs. Standard errors of the target "
         f"are those after all runs up to the line, allowing for the law itself to be off."
