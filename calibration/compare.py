@@ -8,6 +8,7 @@ number of unique tokens and one number of epochs that both fits cover; in the on
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -115,7 +116,7 @@ def _ratio_interval(
     if form == "additive_1p" and all(spreads):
         coefficients = [setting.laws[form].parameters["P"] for setting in (first, second)]
         parts = [_MAD_TO_SIGMA * float(spread or 0.0) / p for spread, p in zip(spreads, coefficients, strict=True)]
-        width = 1.96 * float(np.hypot(*parts))
+        width = 1.96 * math.hypot(*parts)
         ratio = coefficients[1] / coefficients[0]
         source = "the published median absolute deviations of P, taken as normal"
         return float(ratio * np.exp(-width)), float(ratio * np.exp(width)), source
