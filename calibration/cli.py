@@ -5,19 +5,18 @@ from __future__ import annotations
 import importlib
 import json
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from calibration.console import Command, progress_bar, run_table_options
 from planner.errors import InvalidInput
 
 if TYPE_CHECKING:
     from calibration.compare import Comparison
     from planner.calibration import Calibration, Setting
 
-# Sub-commands that live in modules of their own and are imported only when they are used or listed.
+# Sub-commands that live in modules of their own.
 _ELSEWHERE = {
     "backtest": "calibration.backtest_cli:backtest",
     "design": "calibration.design_cli:design",
@@ -27,27 +26,14 @@ _ELSEWHERE = {
 }
 
 
-class BadInput(click.ClickException):
-    """Bad input on the command line: one sentence, exit code 2."""
-
-    exit_code = 2
-
-
 class CalibrateGroup(click.Group):
-    """A group that finds its sub-commands late and turns InvalidInput into one sentence and exit code 2."""
+    """A group that imports the sub-commands of other modules only when they are used or listed."""
 
     def list_commands(self, context: click.Context) -> list[str]:
         return sorted({*super().list_commands(context), *(name for name in _ELSEWHERE if _find(name) is not None)})
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         return super().get_command(context, name) or _find(name)
-
-    def invoke(self, context: click.Context) -> Any:
-        try:
-            return super().invoke(context)
-        except InvalidInput as error:
-            raise BadInput(str(error)) from None
-
 
 def _find(name: str) -> click.Command | None:
     if name not in _ELSEWHERE:
@@ -75,13 +61,11 @@ def calibrate() -> None:
 # -- fit -------------------------------------------------------------------------------------------------------------------
 
 
-@calibrate.command()
+@calibrate.command(cls=Command)
 @click.argument("table", type=click.Path())
 @click.option("-o", "--out", type=click.Path(dir_okay=False), help="Write the calibration to this file.")
 @click.option("--law", "laws", multiple=True, help="A law form to fit; repeat for several. All six by default.")
-@click.option("--max-epochs", help="Leave out runs with more epochs than this.")
-@click.option("--where", help="Keep only rows for which this holds, such as \"held_out == 0 and corpus == 'C4'\".")
-@click.option("--weight-decay", help="Weight decay of the runs, where the table has no such column.")
+@run_table_options()
 @click.option("--delta", default="1e-3", show_default=True, help="Huber threshold on ln(loss), or 'noise': from the runs.")
 @click.option("--joint", is_flag=True, help="Fit base law and repetition together instead of locking the base law first.")
 @click.option("--bootstrap", type=int, default=1000, show_default=True, help="Refits for the intervals; 0 for none.")
@@ -113,7 +97,9 @@ def fit(
     from calibration.fitting import fit as fit_table
     from planner.laws import FORMS
 
-    with _progress("Fitting") as progress:
+    if out and not Path(out).resolve().parent.is_dir():
+        raise InvalidInput(f"cannot write {out}: its folder does not exist.")
+    with progress_bar("fitting") as progress:
         calibration = fit_table(
             table, laws=laws or FORMS, delta=delta, joint=joint, bootstrap=bootstrap, resample=resample, scheme=scheme, seed=seed,
             name=name or Path(table).stem, title=title, corpus=corpus, model_family=model_family, vocab_size=vocab_size,
@@ -163,7 +149,7 @@ def _own(form: str, parameters: dict[str, float]) -> dict[str, float]:
 # -- compare -----------------------------------------------------------------------------------------------------------------
 
 
-@calibrate.command()
+@calibrate.command(cls=Command)
 @click.argument("calibrations", nargs=-1, required=True)
 @click.option("--weight-decay", "decays", multiple=True, help="Which settings; twice for one file with two, or once per file.")
 @click.option("--law", help="One of the additive forms; all by default.")
@@ -241,22 +227,6 @@ def _print_comparison(found: list[Comparison]) -> None:
 
 
 # -- shared ------------------------------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def _progress(title: str) -> Iterator[Any]:
-    """A progress bar on stderr, on a terminal only: yields the callback that the work reports to."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield None
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task(title, total=1.0)
-        yield lambda what, share: bar.update(task, completed=share, description=f"{title}: {what}")
 
 
 def _console() -> Any:

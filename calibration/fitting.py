@@ -23,7 +23,7 @@ from calibration.tables import read_runs
 from planner.calibration import Calibration, FittedLaw, FittedRange, Setting
 from planner.errors import InvalidInput
 from planner.laws import FORMS, Law, check_form, parameter_names
-from planner.units import number
+from planner.units import number, whole
 
 NOISE = "noise"
 
@@ -62,6 +62,9 @@ def fit(
     _one_of(scheme, SCHEMES, "scheme")
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
         raise InvalidInput(f"seed must be a whole number of at least 0, such as 0; got {seed!r}.")
+    vocabulary = None if vocab_size is None else whole(vocab_size, "vocab_size", example="32100")
+    if not isinstance(name, str) or not name.strip():
+        raise InvalidInput(f"name must be a text such as 'my-corpus'; got {name!r}.")
     runs = read_runs(table, max_epochs=max_epochs, where=where, weight_decay=weight_decay)
     check_identifiable(runs, forms)
     decays = sorted(runs["weight_decay"].unique())
@@ -75,7 +78,7 @@ def fit(
         evidence.append(held_out)
     recommendation = _recommend(evidence, len(runs))
     return Calibration(
-        name=name, title=title, corpus=corpus, model_family=model_family, source=source, vocab_size=vocab_size,
+        name=name, title=title, corpus=corpus, model_family=model_family, source=source, vocab_size=vocabulary,
         default_law=recommendation["law"], settings=tuple(settings), recommendation=recommendation,
     )  # type: ignore[call-arg]  # fmt: skip
 

@@ -119,6 +119,8 @@ def test_bad_input_is_one_sentence_and_exit_code_2(arguments: list[str], message
         ("--max-epochs", "few", "max_epochs"),
         ("--where", "params >", "where"),
         ("--out", "/no/such/folder/x.json", "cannot write"),
+        ("--vocab-size", "-5", "vocab_size must be"),
+        ("--name", " ", "name must be"),
     ],
 )
 def test_bad_options_of_fit_are_named(table: Path, option: str, value: str, message: str) -> None:
