@@ -154,9 +154,8 @@ def residual_repeats(setting: Setting, runs: pd.DataFrame) -> Figure:
                          label=f"{short(params)} on {short(unique)}")  # fmt: skip
             span = np.array([repeats.min(), repeats.max()])
             axis.plot(span, size * span**shared.delta, color=colour, linewidth=1, linestyle="--")
-        axis.set_title(
-            f"shared exponent δ = {shared.delta:.2f} over {len(visible)} cells; the {min(len(visible), len(SERIES))} with most runs"
-        )
+        drawn = f"the {len(SERIES)} with most runs" if len(visible) > len(SERIES) else "all drawn"
+        axis.set_title(f"shared exponent δ = {shared.delta:.2f} over {len(visible)} cells, {drawn}")
         axis.set_xscale("log")
         axis.set_yscale("log")
         axis.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), title="parameters on tokens", title_fontsize=9)
