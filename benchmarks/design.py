@@ -99,7 +99,10 @@ def as_text(results: pd.DataFrame) -> str:
         for name in ("design", "random", "cheapest"):
             here = results[(results["share"] == share) & (results["strategy"] == name)]
             mean = here.mean(numeric_only=True)
-            lines.append(f"| {share:.0%} | {name} | {mean['runs']:.0f} | {mean['mean']:.3f} | {mean['median']:.3f} |")
+            doubt = here["mean"].std() / np.sqrt(len(here))
+            lines.append(
+                f"| {share:.0%} | {name} | {mean['runs']:.0f} | {mean['mean']:.3f} ± {doubt:.3f} | {mean['median']:.3f} |"
+            )
     return "\n".join(lines)
 
 

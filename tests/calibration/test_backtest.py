@@ -52,7 +52,7 @@ def test_seeds_of_one_configuration_count_once():
 def test_the_law_that_made_the_table_ranks_it_best():
     result = backtest(isoflop_table(), laws=["chinchilla", "additive_1p", "additive_4p"])
     scores = {score.law: score for score in result.scores}
-    assert scores["additive_4p"].accuracy > 0.95
+    assert scores["additive_4p"].accuracy > 0.9
     assert scores["additive_4p"].accuracy > scores["chinchilla"].accuracy
     assert scores["additive_4p"].regret < 0.01 < scores["chinchilla"].regret
     assert scores[COIN].accuracy == 0.5
