@@ -142,20 +142,21 @@ def _solve(matrix: Array, right: Array, held: Array) -> tuple[Array, Array]:
     smallest = 1e-13 * np.abs(a[np.arange(p), np.arange(p)])
     definite = np.ones(right.shape[1], dtype=bool)
     inverse = []
-    for j in range(p):
-        fine = a[j, j] > smallest[j]
-        definite &= fine
-        inverse.append(1.0 / np.where(fine, a[j, j], 1.0))
-        if j + 1 < p:
-            factor = a[j + 1 :, j] * inverse[j]
-            a[j + 1 :, j + 1 :] -= factor[:, None] * a[j, None, j + 1 :]
-            a[j + 1 :, j] = factor
-            x[j + 1 :] -= factor * x[j]
-    for j in range(p - 1, -1, -1):
-        x[j] *= inverse[j]
-        if j + 1 < p:
-            x[j] -= (a[j + 1 :, j] * x[j + 1 :]).sum(axis=0)
-    return x, definite
+    with np.errstate(over="ignore", invalid="ignore"):  # what an indefinite matrix gives is not used
+        for j in range(p):
+            fine = a[j, j] > smallest[j]
+            definite &= fine
+            inverse.append(1.0 / np.where(fine, a[j, j], 1.0))
+            if j + 1 < p:
+                factor = a[j + 1 :, j] * inverse[j]
+                a[j + 1 :, j + 1 :] -= factor[:, None] * a[j, None, j + 1 :]
+                a[j + 1 :, j] = factor
+                x[j + 1 :] -= factor * x[j]
+        for j in range(p - 1, -1, -1):
+            x[j] *= inverse[j]
+            if j + 1 < p:
+                x[j] -= (a[j + 1 :, j] * x[j + 1 :]).sum(axis=0)
+    return np.where(definite, x, 0.0), definite
 
 
 def best_of(problems: Problems, starts: Array, bounds: Bounds) -> Optimum:
