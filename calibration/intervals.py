@@ -12,7 +12,7 @@ resample is a row of weights. It asks nothing of the noise, but 20 runs resample
 are far too wide in small tables (docs/intervals.md has the measured coverage of both).
 
 Multiplying residuals by random signs or factors (the wild bootstrap) is not offered: with delta = 0.001 the fit passes
-through about as many runs as it has parameters, whose residuals vanish, and its intervals covered 55-82% instead of 95%.
+through about as many runs as it has parameters, whose residuals vanish, and its intervals come out far too narrow.
 """
 
 from __future__ import annotations
