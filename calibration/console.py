@@ -31,23 +31,16 @@ class Command(click.Command):
             raise Refused(str(error)) from None
 
 
-def run_table_options(required: bool = True) -> Callable:
+def run_table_options(function: Callable) -> Callable:
     """The options that choose the runs of a table."""
-
-    def decorate(function: Callable) -> Callable:
-        for option in reversed(
-            [
-                click.option("--max-epochs", metavar="N", help="Leave out runs beyond so many epochs."),
-                click.option(
-                    "--where", metavar="CONDITION", help='Use the runs for which this holds: "kind == base and epochs <= 64".'
-                ),
-                click.option("--weight-decay", metavar="λ", help="Weight decay of runs whose table does not say it."),
-            ]
-        ):
-            function = option(function)
-        return function
-
-    return decorate
+    options = (
+        click.option("--max-epochs", metavar="N", help="Leave out runs beyond so many epochs."),
+        click.option("--where", metavar="CONDITION", help='Use the runs for which this holds: "kind == base and epochs <= 64".'),
+        click.option("--weight-decay", metavar="λ", help="Weight decay of runs whose table does not say it."),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
 
 
 def load_runs(path: str, max_epochs: str | None, where: str | None, weight_decay: str | None) -> pd.DataFrame:
