@@ -146,28 +146,31 @@ def residual_repeats(setting: Setting, runs: pd.DataFrame) -> Figure:
     figure = Figure(figsize=(7.2, 4.4), layout="constrained")
     axis = figure.subplots()
     shared = shared_exponent(setting.law("chinchilla" if "chinchilla" in setting.laws else next(iter(setting.laws))), runs)
-    below = 0
-    if shared is not None:
-        visible = sorted(shared.cells, key=lambda cell: (-len(cell[3]), -cell[2]))  # the fullest cells say most about the slope
-        below = sum(int((residual <= 0).sum()) for *_, residual in visible)
-        for k, (params, unique, size, repeats, residual) in enumerate(cell for cell in visible if cell[2] > 0):
-            if k == len(SERIES):
-                break
-            colour, above = SERIES[k], residual > 0
-            axis.scatter(repeats[above], residual[above], s=24, color=colour, marker=MARKERS[k], linewidths=0,
-                         label=f"{short(params)} on {short(unique)}")  # fmt: skip
-            span = np.array([repeats.min(), repeats.max()])
-            axis.plot(span, size * span**shared.delta, color=colour, linewidth=1, linestyle="--")
-        drawn = f"the {len(SERIES)} with most runs" if len(visible) > len(SERIES) else "all drawn"
-        axis.set_title(f"shared exponent δ = {shared.delta:.2f} over {len(visible)} cells, {drawn}")
+    cells = [] if shared is None else [cell for cell in shared.cells if cell[2] > 0]
+    cells.sort(key=lambda cell: (-len(cell[3]), -cell[2]))  # the fullest cells say most about the slope
+    for k, (params, unique, size, repeats, residual) in enumerate(cells[: len(SERIES)]):
+        colour, above = SERIES[k], residual > 0
+        label = f"{short(params)} on {short(unique)}"
+        axis.scatter(repeats[above], residual[above], s=24, color=colour, marker=MARKERS[k], linewidths=0, label=label)
+        span = np.array([repeats.min(), repeats.max()])
+        axis.plot(span, size * span**shared.delta, color=colour, linewidth=1, linestyle="--")  # type: ignore[union-attr]
+    if shared is not None and cells:
+        drawn = f"; the {len(SERIES)} with most runs" if len(cells) > len(SERIES) else ""
+        axis.set_title(f"shared exponent δ = {shared.delta:.2f} over {len(shared.cells)} cells{drawn}")
         axis.set_xscale("log")
         axis.set_yscale("log")
         axis.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), title="parameters on tokens", title_fontsize=9)
         _plain_ticks(axis, "x", axis.get_xlim())
+        below = sum(int((residual <= 0).sum()) for *_, residual in shared.cells)
+        if below:
+            axis.text(
+                0.01, 0.01, f"runs below the base law, not shown: {below}", transform=axis.transAxes, fontsize=8, va="bottom"
+            )
     else:
-        axis.text(0.5, 0.5, "no (size, budget) cell has two runs with repeated data", ha="center", transform=axis.transAxes)
-    if below:
-        axis.text(0.01, 0.01, f"runs below the base law, not shown: {below}", transform=axis.transAxes, fontsize=8, va="bottom")
+        reason = (
+            "no (size, budget) cell has two runs with repeated data" if shared is None else "no cell does worse than the base law"
+        )
+        axis.text(0.5, 0.5, reason, ha="center", transform=axis.transAxes)
     axis.set_xlabel("repeats (epochs - 1)")
     axis.set_ylabel("observed loss minus base law (nats)")
     return figure
@@ -251,7 +254,7 @@ def allocation(
     form = form or calibration.default_law
     settings = [setting for setting in calibration.settings if form in setting.laws]
     once = one_epoch_flops(settings[0].law(form), ud)
-    budgets = np.geomspace(low or once / 10, high or once * 100, 121)
+    budgets = np.geomspace(low or once / 10, high or once * 100, 61)
     figure = Figure(figsize=(9.6, 3.4), layout="constrained")
     axes = figure.subplots(1, 3)
     for k, setting in enumerate(settings):
