@@ -35,6 +35,7 @@ class CalibrateGroup(click.Group):
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         return super().get_command(context, name) or _find(name)
 
+
 def _find(name: str) -> click.Command | None:
     if name not in _ELSEWHERE:
         return None
@@ -242,5 +243,3 @@ def _number(value: float | None, style: str) -> str:
 
 def _plus_minus(spread: float | None) -> str:
     return "" if spread is None else f" ± {spread:.2g}"
-
-

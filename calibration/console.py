@@ -12,13 +12,8 @@ import click
 import pandas as pd
 
 from calibration.tables import read_runs
+from planner.command_line import BadInput
 from planner.errors import InvalidInput
-
-
-class Refused(click.ClickException):
-    """Bad input: `Error: <what, where, what would do>` on stderr and exit code 2."""
-
-    exit_code = 2
 
 
 class Command(click.Command):
@@ -28,7 +23,7 @@ class Command(click.Command):
         try:
             return super().invoke(ctx)
         except InvalidInput as error:
-            raise Refused(str(error)) from None
+            raise BadInput(str(error)) from None
 
 
 def run_table_options(function: Callable) -> Callable:

@@ -74,7 +74,8 @@ def minimise(problems: Problems, start: Array, bounds: Bounds, *, damping: float
     for iteration in range(1, max_iterations + 1):
         held = ((x <= low) & (state.gradient > 0)) | ((x >= high) & (state.gradient < 0))
         step, promise, newton, crossing = _step(state, x, low, high, held, mu)
-        done = newton & ~crossing & (promise <= _TOLERANCE * state.value + exact) & (mu < 0.1)
+        still = newton & ~crossing & (promise <= _TOLERANCE * state.value + exact)
+        done = still & (mu < 0.1)
         finished = done | (mu > 1e9) | (iteration == max_iterations)
         if finished.any():
             leaving = alive[finished]
@@ -84,7 +85,7 @@ def minimise(problems: Problems, start: Array, bounds: Bounds, *, damping: float
             if not len(stay):
                 break
             alive, x, mu, refused = alive[stay], x[:, stay], mu[stay], refused[stay]
-            step, promise, held, crossing = step[:, stay], promise[stay], held[:, stay], crossing[stay]
+            step, promise, held, crossing, still = step[:, stay], promise[stay], held[:, stay], crossing[stay], still[stay]
             problems, state = problems.pick(stay), Curvature(*(array[..., stay] for array in state))
         length = np.minimum(1.0, _LONGEST / np.maximum(np.abs(step).max(axis=0), 1e-300))
         trial = problems.model.move(x, step * length)
@@ -98,6 +99,7 @@ def minimise(problems: Problems, start: Array, bounds: Bounds, *, damping: float
         # Trust grows after a good step, less so right after a refusal, so that accepting and refusing do not alternate.
         looser, tighter = mu * np.where(refused, 0.5, 0.3), np.maximum(mu, 1e-3) * np.where(better, 2.0, 3.5)
         mu = np.maximum(np.where(gain > 0.7, looser, np.where(gain > 0.2, mu, tighter)), 1e-9)
+        mu = np.where(still, 0.3 * np.minimum(mu, 0.3), mu)  # at the optimum nothing can improve: only the damping is in the way
         refused = ~better
         x = np.where(better, trial, x)
         state = there if better.all() else Curvature(*(np.where(better, new, old) for new, old in zip(there, state, strict=True)))
@@ -184,5 +186,3 @@ def best_of(problems: Problems, starts: Array, bounds: Bounds) -> Optimum:
         flat=flat,
         iterations=int(solution.iterations.max()),
     )
-
-

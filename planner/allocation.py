@@ -76,11 +76,12 @@ def allocate(
 
     budgets = _Budgets(product, ud, low, high)
     once = np.minimum(np.maximum(1.0, low), high)
-    reached = law.loss(product / once, ud, once)
-    furthest = float(np.max(law.epochs_bound(product, reached), initial=1.0))
-    solve = _sweep if whole_epochs and len(product) * furthest <= _SWEEP else _search
-    epochs = solve(law, budgets, furthest, whole_epochs)
-    loss = law.loss(product / epochs, ud, epochs)
+    with np.errstate(over="ignore", invalid="ignore"):  # a wild refit may predict an infinite loss somewhere
+        reached = law.loss(product / once, ud, once)
+        furthest = float(np.max(law.epochs_bound(product, reached), initial=1.0))
+        solve = _sweep if whole_epochs and len(product) * furthest <= _SWEEP else _search
+        epochs = solve(law, budgets, furthest, whole_epochs)
+        loss = law.loss(product / epochs, ud, epochs)
     return Allocation(*(a.reshape(shape) for a in (product / epochs, epochs, ud * epochs, loss)))
 
 
