@@ -22,7 +22,9 @@ BACKENDS = ("auto", "sdpa", "flash")
 
 def sdpa(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
     """PyTorch's scaled-dot-product attention, causal."""
-    mixed = functional.scaled_dot_product_attention(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), is_causal=True)
+    mixed = functional.scaled_dot_product_attention(
+        query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), is_causal=True
+    )
     return mixed.transpose(1, 2)
 
 

@@ -30,7 +30,15 @@ class Batches:
     """The rows of every step of a run."""
 
     def __init__(
-        self, stream: np.ndarray, *, unique_tokens: int, epochs: float, batch_size: int, sequence_length: int, seed: int, order: str = "shuffle"
+        self,
+        stream: np.ndarray,
+        *,
+        unique_tokens: int,
+        epochs: float,
+        batch_size: int,
+        sequence_length: int,
+        seed: int,
+        order: str = "shuffle",
     ):
         available = len(stream) - 1  # the last token is only ever a target
         if available < sequence_length:

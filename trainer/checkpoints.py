@@ -66,7 +66,9 @@ def write(folder: Path, name: str, state: dict[str, Any], weights: Tensors, mome
         sync_folder(folder)
     except (OSError, SafetensorError) as error:
         shutil.rmtree(draft, ignore_errors=True)
-        raise TrainingStopped(f"checkpoint {final} cannot be written ({reason(error)}); earlier checkpoints are intact.") from error
+        raise TrainingStopped(
+            f"checkpoint {final} cannot be written ({reason(error)}); earlier checkpoints are intact."
+        ) from error
     return final
 
 
@@ -114,7 +116,9 @@ def read(folder: Path, belongs: dict[str, Any]) -> Checkpoint:
         raise Damaged(f"checkpoint {folder} is damaged ({changed[0]} does not match its checksum)")
     for what, value in belongs.items():
         if state.get(what) != value:
-            raise InvalidInput(f"checkpoint {folder} belongs to {_another(what, state.get(what), value)}; another run directory would do.")
+            raise InvalidInput(
+                f"checkpoint {folder} belongs to {_another(what, state.get(what), value)}; another run directory would do."
+            )
     return Checkpoint(folder, state)
 
 

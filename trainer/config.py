@@ -25,7 +25,9 @@ from planner.units import count
 STANDARD_LIBRARY = "python-stdlib"  # the source of the running Python's standard library, without its tests
 
 Count = Annotated[int, BeforeValidator(lambda value: round(count(value, "a count")))]
-Switch = Annotated[Literal["auto", "on", "off"], BeforeValidator(lambda v: {True: "on", False: "off"}.get(v, v) if isinstance(v, bool) else v)]
+Switch = Annotated[
+    Literal["auto", "on", "off"], BeforeValidator(lambda v: {True: "on", False: "off"}.get(v, v) if isinstance(v, bool) else v)
+]
 
 
 class _Checked(BaseModel):
@@ -53,7 +55,9 @@ class Corpus(_Checked):
     separator: str | None = None  # splits text files into documents; without it a file is a document
     exclude: tuple[str, ...] = ()  # glob patterns of files to leave out
     order: Literal["auto", "shuffled", "as-is"] = "auto"  # of documents; auto: shuffled by content for files, as-is for datasets
-    tokens: Count | None = None  # stop tokenising after so many training tokens; default: all of local files, what is needed of datasets
+    tokens: Count | None = (
+        None  # stop tokenising after so many training tokens; default: all of local files, what is needed of datasets
+    )
 
     @field_validator("paths", "exclude", mode="before")
     @classmethod
@@ -187,7 +191,9 @@ class RunConfig(_Checked):
     @model_validator(mode="after")
     def _one_shape(self) -> RunConfig:
         if (self.shape is None) == (self.params is None):
-            raise ValueError("give either shape (such as '15M' or a table of d_model, layers, heads, d_ff) or params (such as '100k')")
+            raise ValueError(
+                "give either shape (such as '15M' or a table of d_model, layers, heads, d_ff) or params (such as '100k')"
+            )
         if isinstance(self.shape, str):
             preset(self.shape)
         if self.unique_tokens < self.sequence_length:
@@ -222,7 +228,7 @@ class RunConfig(_Checked):
         if isinstance(self.shape, str):
             known = preset(self.shape)
             vocab = self.vocab_size or known.vocab_size
-            changes = {"vocab_size": vocab, "tied_embeddings": self.tied_embeddings}
+            changes: dict[str, Any] = {"vocab_size": vocab, "tied_embeddings": self.tied_embeddings}
             if changes != {"vocab_size": known.vocab_size, "tied_embeddings": known.tied_embeddings}:
                 changes["preset"] = None  # no longer the paper's shape
             built = known.model_copy(update=changes)
@@ -232,9 +238,13 @@ class RunConfig(_Checked):
                 built = shape_for(self.params, vocab, tied_embeddings=self.tied_embeddings)
             else:
                 d_head = self.shape.d_model // self.shape.heads
-                built = Architecture(**self.shape.model_dump(), d_head=d_head, vocab_size=vocab, tied_embeddings=self.tied_embeddings)
+                built = Architecture(
+                    **self.shape.model_dump(), d_head=d_head, vocab_size=vocab, tied_embeddings=self.tied_embeddings
+                )
         if vocab < tokenizer_size:
-            raise InvalidInput(f"vocab_size {vocab:,} is smaller than the tokenizer's {tokenizer_size:,} tokens; a larger one would do.")
+            raise InvalidInput(
+                f"vocab_size {vocab:,} is smaller than the tokenizer's {tokenizer_size:,} tokens; a larger one would do."
+            )
         return built
 
     def identity(self) -> dict[str, Any]:
@@ -274,7 +284,9 @@ def _anchored(values: dict[str, Any], folder: Path) -> dict[str, Any]:
 def _explain(error: ValidationError, model: type[BaseModel]) -> str:
     """The first mistake, as a sentence with the field's name, what was given and what would do."""
     first = error.errors(include_url=False)[0]
-    place = ".".join(str(part) for part in first["loc"] if not (isinstance(part, str) and part.startswith(("function-", "Shape", "str"))))
+    place = ".".join(
+        str(part) for part in first["loc"] if not (isinstance(part, str) and part.startswith(("function-", "Shape", "str")))
+    )
     if first["type"] == "extra_forbidden":
         fields = {**RunConfig.model_fields, **Corpus.model_fields, **Shape.model_fields} if "." in place else model.model_fields
         close = difflib.get_close_matches(place.split(".")[-1], fields, n=1)

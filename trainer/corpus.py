@@ -9,7 +9,6 @@ from __future__ import annotations
 import glob
 import gzip
 import hashlib
-import io
 import json
 import os
 import sysconfig
@@ -17,7 +16,7 @@ import tokenize
 from collections.abc import Iterator
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from planner.errors import InvalidInput
 from trainer.config import STANDARD_LIBRARY, Corpus
@@ -58,7 +57,9 @@ def files(corpus: Corpus) -> list[Path]:
             continue
         path = Path(pattern).expanduser()
         if path.is_dir():
-            inside = sorted(p for p in path.rglob("*") if p.is_file() and not any(part.startswith(".") for part in p.relative_to(path).parts))
+            inside = sorted(
+                p for p in path.rglob("*") if p.is_file() and not any(part.startswith(".") for part in p.relative_to(path).parts)
+            )
             if not inside:
                 raise InvalidInput(f"corpus folder {pattern} holds no files.")
             found += inside
@@ -121,7 +122,9 @@ def _parquet(path: Path, corpus: Corpus) -> Iterator[str]:
     try:
         table = parquet.ParquetFile(path)
         if corpus.text_field not in table.schema_arrow.names:
-            raise InvalidInput(f"{path} has no column {corpus.text_field!r} (it has {', '.join(table.schema_arrow.names)}); set text_field.")
+            raise InvalidInput(
+                f"{path} has no column {corpus.text_field!r} (it has {', '.join(table.schema_arrow.names)}); set text_field."
+            )
         for batch in table.iter_batches(batch_size=1024, columns=[corpus.text_field]):
             for text in batch.column(0).to_pylist():
                 yield _field({corpus.text_field: text or ""}, corpus, str(path))
@@ -158,7 +161,7 @@ def _format(path: Path, corpus: Corpus) -> str:
     return corpus.format if corpus.format != "auto" else _SUFFIXES.get(name.suffix.lower(), "text")
 
 
-def _opened(path: Path) -> io.TextIOBase:
+def _opened(path: Path) -> IO[str]:
     if path.suffix == ".gz":
-        return gzip.open(path, "rt", encoding="utf-8")  # type: ignore[return-value]
+        return gzip.open(path, "rt", encoding="utf-8")
     return open(os.fspath(path), encoding="utf-8", newline="")

@@ -112,7 +112,12 @@ def activation_bytes(shape: Architecture, sequence_length: int, dtype: torch.dty
 
 def memory_bytes(shape: Architecture, sequence_length: int, micro_batch: int, dtype: torch.dtype) -> float:
     """Weights, gradients and two moments in fp32, activations of one pass, and the largest pieces of the head."""
-    return 16.0 * shape.params + micro_batch * activation_bytes(shape, sequence_length, dtype) + 8.0 * shape.vocab_size * shape.d_model + 2**26
+    return (
+        16.0 * shape.params
+        + micro_batch * activation_bytes(shape, sequence_length, dtype)
+        + 8.0 * shape.vocab_size * shape.d_model
+        + 2**26
+    )
 
 
 def _rows_that_fit(shape: Architecture, sequence_length: int, device: torch.device, dtype: torch.dtype) -> int:

@@ -74,7 +74,7 @@ def whole(tensor: torch.Tensor) -> torch.Tensor:
     return full.cpu().contiguous()
 
 
-def place(target: torch.Tensor, full: torch.Tensor) -> None:
+def place(target: Any, full: torch.Tensor) -> None:
     """Copy a whole tensor into one that may be sharded."""
     with torch.no_grad():
         if hasattr(target, "device_mesh"):

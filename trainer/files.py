@@ -57,7 +57,7 @@ def sync_file(path: Path) -> None:
 def checksum(path: Path) -> str:
     """A hash of a whole file."""
     with open(path, "rb") as stream:
-        return hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=16)).hexdigest()  # type: ignore[arg-type]
+        return hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
 
 
 def quick_checksum(path: Path) -> str:

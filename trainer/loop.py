@@ -47,7 +47,9 @@ from trainer.result import FILE, RunResult, read_result
 _RECENT = 50  # steps over which the reported training loss is a mean
 
 
-def train(config: RunConfig, out: str | Path, *, progress: bool = False, should_stop: Callable[[], bool] = lambda: False) -> RunResult:
+def train(
+    config: RunConfig, out: str | Path, *, progress: bool = False, should_stop: Callable[[], bool] = lambda: False
+) -> RunResult:
     """Train a run in directory `out`, or continue it, or return its result where it is finished.
 
     `should_stop` is asked after every step; when it says yes, a checkpoint is written and TrainingStopped raised.
@@ -105,6 +107,8 @@ class _Run:
         self.device = torch.device(execution.device)
         self.dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[execution.dtype]
         self.step, self.seconds, self.starts = 0, 0.0, 0
+        self.timed_tokens, self.timed_seconds = 0, 0.0  # without the first step after a start, which compiles
+        self.warm = False
         self.recent: deque[float] = deque(maxlen=_RECENT)
 
     def start(self, found: checkpoints.Checkpoint | None) -> _Run:
@@ -125,13 +129,19 @@ class _Run:
             while self.step < self.batches.steps:
                 self._train_step()
                 every = self.config.checkpoint_every
-                due = self.step % every == 0 if every else self.world.size == 1 and time.monotonic() - written > self.config.checkpoint_seconds
+                due = (
+                    self.step % every == 0
+                    if every
+                    else self.world.size == 1 and time.monotonic() - written > self.config.checkpoint_seconds
+                )
                 stop = distributed.anywhere(should_stop(), self.world)
                 if due or stop or self.step == self.batches.steps:
                     self._checkpoint()
                     written = time.monotonic()
                 if stop and self.step < self.batches.steps:
-                    raise TrainingStopped(f"stopped at step {self.step} of {self.batches.steps}; the same command continues from there.")
+                    raise TrainingStopped(
+                        f"stopped at step {self.step} of {self.batches.steps}; the same command continues from there."
+                    )
             return self._finish()
         except OSError as error:
             raise TrainingStopped(
@@ -146,7 +156,9 @@ class _Run:
         if not tokenizer.is_dir():
             shutil.copytree(self.data.folder / "tokenizer", tokenizer)
         self.watchers = watch.watchers(self.config, self.folder, start=self.step, steps=self.batches.steps, progress=progress)
-        self.peak = peak_flops(self.device) * self.world.size if progress or self.config.tensorboard or self.config.wandb else None
+        self.peak = (
+            peak_flops(self.device) * self.world.size if progress or self.config.tensorboard or self.config.wandb else None
+        )
 
     def _train_step(self) -> None:
         """One optimiser step over one batch, in as many passes as its rows need."""
@@ -175,6 +187,9 @@ class _Run:
         self.recent.append(loss)
         spent = time.perf_counter() - start
         self.seconds += spent
+        if self.warm:
+            self.timed_tokens, self.timed_seconds = self.timed_tokens + real, self.timed_seconds + spent
+        self.warm = True
         if self.step % self.config.log_every == 0 or self.step == self.batches.steps:
             self._log(loss, norm, rate, real / spent)
 
@@ -183,7 +198,13 @@ class _Run:
             return
         seen = min(self.step * self.config.batch_size, self.batches.total)
         values: dict[str, Any] = {"step": self.step, "epoch": seen / self.batches.chunks, "tokens": seen * self.batches.length}
-        values |= {"loss": loss, "gradient_norm": norm, "learning_rate": rate, "tokens_per_second": speed, "seconds": self.seconds}
+        values |= {
+            "loss": loss,
+            "gradient_norm": norm,
+            "learning_rate": rate,
+            "tokens_per_second": speed,
+            "seconds": self.seconds,
+        }
         if self.peak:
             values["mfu"] = speed * flops_per_token(self.architecture, self.batches.length) / self.peak
         for watcher in self.watchers:
@@ -224,7 +245,9 @@ class _Run:
         changed = [name for name, value in self.execution.facts().items() if state["execution"].get(name) != value]
         self.remarks = [*state["remarks"], *(remark for remark in self.remarks if remark not in state["remarks"])]
         if changed:
-            self.remarks.append(f"continued at step {self.step} with another {', '.join(changed)}; its bits may differ from an uninterrupted run")
+            self.remarks.append(
+                f"continued at step {self.step} with another {', '.join(changed)}; its bits may differ from an uninterrupted run"
+            )
 
     def _finish(self) -> RunResult:
         config, batches = self.config, self.batches
@@ -255,7 +278,9 @@ class _Run:
             counted_flops=counted,
             steps=batches.steps,
             seconds=self.seconds,
-            tokens_per_second=batches.tokens / self.seconds,
+            tokens_per_second=self.timed_tokens / self.timed_seconds
+            if self.timed_tokens
+            else batches.tokens / max(self.seconds, 1e-9),
             starts=self.starts,
             non_embedding_params=self.architecture.non_embedding_params,
             architecture=self.architecture.model_dump(),
@@ -297,7 +322,9 @@ class _Run:
             "chunks_per_epoch": self.batches.chunks,
             "chunks_seen": self.batches.total,
             "tail": "tokens that do not fill a sequence are left out; the last batch is padded with rows that do not count",
-            "order": "a new order every epoch, from the seed" if self.config.order == "shuffle" else "the corpus order, every epoch",
+            "order": "a new order every epoch, from the seed"
+            if self.config.order == "shuffle"
+            else "the corpus order, every epoch",
             "decayed": decayed,
             "not_decayed": [name for name, _ in named if name not in decayed],
         }
@@ -329,8 +356,7 @@ def passes(rows: np.ndarray, world: distributed.World, micro_batch: int) -> Iter
     width = math.ceil(share / count)
     mine = rows[world.rank * share : (world.rank + 1) * share]
     padded = np.concatenate([mine, np.full(count * width - len(mine), PADDING)])
-    for piece in padded.reshape(count, width):
-        yield piece
+    yield from padded.reshape(count, width)
 
 
 def _batches(config: RunConfig, data: tokens.TokenSet) -> Batches:
@@ -349,7 +375,9 @@ def _finished(folder: Path, config: RunConfig) -> RunResult | None:
     """The result of a directory that is done; raises where it is that of another run."""
     result = read_result(folder)
     if result and result.config_fingerprint != config.fingerprint():
-        raise InvalidInput(f"{folder} holds a finished run with {_difference(result.config, config)}; another directory would do.")
+        raise InvalidInput(
+            f"{folder} holds a finished run with {_difference(result.config, config)}; another directory would do."
+        )
     return result
 
 

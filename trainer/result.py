@@ -35,7 +35,7 @@ class RunResult(BaseModel):
     counted_flops: float  # 6 * (layers + head) + attention, per token
     steps: int
     seconds: float  # training only, over all starts
-    tokens_per_second: float
+    tokens_per_second: float  # since the last start, without its first step, which compiles
     starts: int  # 1 for a run that was never interrupted
     non_embedding_params: int
     architecture: dict[str, Any]
@@ -49,7 +49,18 @@ class RunResult(BaseModel):
 
     def row(self) -> dict[str, Any]:
         """The columns of a run table."""
-        columns = ("run", "params", "unique_tokens", "epochs", "tokens", "weight_decay", "loss", "seed", "learning_rate", "train_loss")
+        columns = (
+            "run",
+            "params",
+            "unique_tokens",
+            "epochs",
+            "tokens",
+            "weight_decay",
+            "loss",
+            "seed",
+            "learning_rate",
+            "train_loss",
+        )
         extra = ("development_loss", "bits_per_byte", "flops", "steps", "seconds", "non_embedding_params")
         return {name: getattr(self, name) for name in columns + extra}
 
@@ -63,4 +74,6 @@ def read_result(folder: str | Path) -> RunResult | None:
         return None
     except (OSError, ValidationError, ValueError) as error:
         what = "damaged" if not isinstance(error, OSError) else f"unreadable ({error.strerror})"
-        raise InvalidInput(f"{path} is {what}; delete it and the run will be finished again from its checkpoint or from the start.") from None
+        raise InvalidInput(
+            f"{path} is {what}; delete it and the run will be finished again from its checkpoint or from the start."
+        ) from None

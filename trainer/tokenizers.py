@@ -51,7 +51,9 @@ class Spec:
         elif match:
             self.bpe_size = int(match[1])
             if self.bpe_size < 257:
-                raise InvalidInput(f"tokenizer 'bpe:N' needs N of at least 257 (256 bytes and the end of a document); got {text!r}.")
+                raise InvalidInput(
+                    f"tokenizer 'bpe:N' needs N of at least 257 (256 bytes and the end of a document); got {text!r}."
+                )
             self.fingerprint = text
         else:
             path = Path(text)
@@ -106,7 +108,9 @@ class HuggingFace:
         folder.mkdir(parents=True, exist_ok=True)
         self.inner.save(str(folder / "tokenizer.json"))
         end = self.inner.id_to_token(self.eos)
-        _write_config(folder, {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": end, "clean_up_tokenization_spaces": False})
+        _write_config(
+            folder, {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": end, "clean_up_tokenization_spaces": False}
+        )
 
 
 class Bytes(HuggingFace):
@@ -170,7 +174,7 @@ def train_bpe(texts: Iterable[str], size: int) -> HuggingFace:
     trainer = tokenizers.trainers.BpeTrainer(vocab_size=size - 1, initial_alphabet=sorted(alphabet), show_progress=False)
     inner.train_from_iterator(texts, trainer)
     inner.add_special_tokens([END])
-    tokenizer = HuggingFace(inner, inner.token_to_id(END))
+    tokenizer = HuggingFace(inner, inner.get_vocab(with_added_tokens=True)[END])
     tokenizer.size = size  # a tiny corpus may give fewer merges; the vocabulary keeps the size that was asked for
     return tokenizer
 

@@ -49,7 +49,7 @@ class TokenSet:
         return self.facts["fingerprint"]
 
     def stream(self, name: str) -> np.ndarray:
-        """"train", "validation" or "development"."""
+        """ "train", "validation" or "development"."""
         return np.memmap(self.folder / f"{name}.bin", dtype=self.facts["dtype"], mode="r")
 
     def tokenizer(self) -> tokenizers.Tokenizer:
@@ -84,7 +84,9 @@ def open_set(folder: Path) -> TokenSet:
         facts = read_json(folder / "tokens.json")
         broken = [name for name, value in facts["checksums"].items() if quick_checksum(folder / name) != value]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InvalidInput(f"{folder} is not a complete token set ({type(error).__name__}); delete it and it will be made again.") from None
+        raise InvalidInput(
+            f"{folder} is not a complete token set ({type(error).__name__}); delete it and it will be made again."
+        ) from None
     if broken:
         raise InvalidInput(f"{folder / broken[0]} is damaged (its checksum differs); delete {folder} and it will be made again.")
     return TokenSet(folder, facts)
@@ -118,7 +120,9 @@ def _make(config: RunConfig, spec: tokenizers.Spec, folder: Path, facts: dict[st
         counts = {name: _write(draft / f"{name}.bin", texts, tokenizer, dtype) for name, texts in held_out.items()}
         counts["train"] = _write(draft / "train.bin", training(), tokenizer, dtype, facts["identity"]["training_tokens_limit"])
         if not counts["train"]["documents"]:
-            raise InvalidInput(f"corpus {config.corpus.describe()} has no training documents left that do not repeat held-out ones.")
+            raise InvalidInput(
+                f"corpus {config.corpus.describe()} has no training documents left that do not repeat held-out ones."
+            )
         checksums = {}
         for name in counts:
             sync_file(draft / f"{name}.bin")
@@ -148,8 +152,7 @@ def _divide(corpus: Corpus, validation: int, development: int) -> tuple[dict[str
     held_out: dict[str, dict[bytes, str]] = {"validation": {}, "development": {}}
     if corpus.streamed:
         seen = 0
-        for text in everything():
-            seen += 1
+        for seen, text in enumerate(everything(), 1):  # noqa: B007
             name = "validation" if len(held_out["validation"]) < validation else "development"
             if len(held_out[name]) >= {"validation": validation, "development": development}[name]:
                 break
@@ -186,7 +189,9 @@ def _divide(corpus: Corpus, validation: int, development: int) -> tuple[dict[str
     return {name: list(held_out[name].values()) for name in names}, training, overlap
 
 
-def _write(path: Path, texts: Iterable[str], tokenizer: tokenizers.Tokenizer, dtype: str, limit: int | None = None) -> dict[str, int]:
+def _write(
+    path: Path, texts: Iterable[str], tokenizer: tokenizers.Tokenizer, dtype: str, limit: int | None = None
+) -> dict[str, int]:
     """Write one stream; `limit` stops it after so many tokens and one more, the last one's target."""
     tokens, count, size = 1, 0, 0
     end = np.array([tokenizer.eos], dtype=dtype)

@@ -47,7 +47,7 @@ class JsonLines:
             draft = path.with_name(f".{path.name}.{os.getpid()}")
             draft.write_bytes(b"".join(kept))
             os.replace(draft, path)
-        self.stream = open(path, "a", encoding="utf-8")
+        self.stream = open(path, "a", encoding="utf-8")  # noqa: SIM115
 
     def record(self, values: dict[str, Any]) -> None:
         self.stream.write(json.dumps(values) + "\n")
@@ -65,7 +65,13 @@ class Progress:
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
         from rich.progress import Progress as Bar
 
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[facts]}"), TimeRemainingColumn())
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[facts]}"),
+            TimeRemainingColumn(),
+        )
         self.bar = Bar(*columns, console=Console(stderr=True))
         self.task = self.bar.add_task(name, total=steps, completed=start, facts="")
         self.bar.start()
@@ -100,7 +106,9 @@ class WeightsAndBiases:
         import wandb
 
         identity = f"{folder.name}-{config.fingerprint()}"
-        self.run = wandb.init(project=config.wandb, name=folder.name, id=identity, resume="allow", dir=str(folder), config=config.identity())
+        self.run = wandb.init(
+            project=config.wandb, name=folder.name, id=identity, resume="allow", dir=str(folder), config=config.identity()
+        )
 
     def record(self, values: dict[str, Any]) -> None:
         self.run.log({name: value for name, value in values.items() if name != "step"}, step=values["step"])
