@@ -41,7 +41,7 @@ from trainer.errors import TrainingStopped
 from trainer.evaluation import autocast, evaluate
 from trainer.files import locked, read_json, write_json
 from trainer.loss import rows_loss
-from trainer.model import Llama, initialise
+from trainer.model import Llama, create
 from trainer.result import FILE, RunResult, read_result
 
 _RECENT = 50  # steps over which the reported training loss is a mean
@@ -332,14 +332,14 @@ class _Run:
 
 def build(config: RunConfig, architecture: Architecture, execution: Execution, world: distributed.World | None = None) -> Llama:
     """The model of a run with its first weights, compiled and sharded as the run will use it."""
-    model = Llama(
+    model = create(
         architecture,
         config.sequence_length,
+        config.seed,
         rope_theta=config.rope_theta,
         norm_eps=config.norm_eps,
         attend=attention.function(execution.attention),
     )
-    initialise(model, config.seed)
     model.to(torch.device(execution.device))
     if execution.compiled:
         model.rows = torch.compile(rows_loss, dynamic=False)
@@ -373,6 +373,8 @@ def _batches(config: RunConfig, data: tokens.TokenSet) -> Batches:
 
 def _finished(folder: Path, config: RunConfig) -> RunResult | None:
     """The result of a directory that is done; raises where it is that of another run."""
+    if not folder.is_dir():
+        return None
     result = read_result(folder)
     if result and result.config_fingerprint != config.fingerprint():
         raise InvalidInput(

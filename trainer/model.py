@@ -12,6 +12,7 @@ on the order in which tensors are made or on how many devices share them.
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
 import torch
 from torch import nn
@@ -112,9 +113,9 @@ class Llama(nn.Module):
         self.head = nn.Linear(shape.d_model, shape.vocab_size, bias=False)
         if shape.tied_embeddings:
             self.head.weight = self.embed.weight
-        cos, sin = rotations(sequence_length, shape.d_head, rope_theta)
-        self.register_buffer("cos", cos, persistent=False)
-        self.register_buffer("sin", sin, persistent=False)
+        self.sequence_length, self.rope_theta = sequence_length, rope_theta
+        for name, table in zip(("cos", "sin"), rotations(sequence_length, shape.d_head, rope_theta), strict=True):
+            self.register_buffer(name, table, persistent=False)
         self.rows: Rows = rows_loss
 
     def hidden(self, ids: torch.Tensor) -> torch.Tensor:
@@ -134,9 +135,23 @@ class Llama(nn.Module):
         return self.head(self.hidden(ids))
 
 
+def create(shape: Architecture, sequence_length: int, seed: int, **options: Any) -> Llama:
+    """A model with its first weights, made without drawing from torch's global generator."""
+    with torch.device("meta"):
+        model = Llama(shape, sequence_length, **options)
+    model.to_empty(device="cpu")
+    if shape.tied_embeddings:
+        model.head.weight = model.embed.weight  # leaving the meta device has separated them
+    initialise(model, seed)
+    return model
+
+
 def initialise(model: Llama, seed: int) -> None:
-    """Draw every matrix from N(0, 0.02^2) and set every gain to one."""
+    """Draw every matrix from N(0, 0.02^2), set every gain to one, and fill the table of rotations."""
     with torch.no_grad():
+        tables = rotations(model.sequence_length, model.shape.d_head, model.rope_theta)
+        for buffer, table in zip((model.cos, model.sin), tables, strict=True):
+            buffer.copy_(table)
         for name, parameter in model.named_parameters():
             if parameter.ndim < 2:
                 parameter.fill_(1.0)

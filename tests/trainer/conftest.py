@@ -61,7 +61,7 @@ def start(code: str, *arguments: str, launcher: tuple[str, ...] = (sys.executabl
     """Run a piece of Python in its own process, single-threaded."""
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     command = [*launcher, "-c", code, *arguments] if launcher == (sys.executable,) else [*launcher, code, *arguments]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100, check=False)
 
 
 def losses(folder: Path) -> list[tuple[int, float]]:
