@@ -1,7 +1,8 @@
 """Documents, one after the other, from local text, JSON lines or Parquet files, or from a Hugging Face dataset.
 
 A document is a text file (or a part of one, where a separator is given), a line of a JSON-lines file, or a row of a table.
-Empty documents are skipped. The fingerprint of local files is their content; that of a dataset is its name, subset, split and revision.
+Empty documents are skipped. The fingerprint of local files is their content; that of a dataset is its name, subset, split and
+revision.
 """
 
 from __future__ import annotations
