@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 
 from planner.errors import InvalidInput
 from trainer import RunConfig, TrainingStopped, read_result, train
+from trainer.batches import PADDING, Batches
 from trainer.files import locked
 
 from .conftest import losses
@@ -61,6 +62,19 @@ def test_seeds_differ_and_runs_repeat_to_the_bit(settings: dict[str, Any], tmp_p
     assert same(tmp_path / "a", tmp_path / "b")
     assert losses(tmp_path / "a") == losses(tmp_path / "b")
     assert not same(tmp_path / "a", tmp_path / "c")
+
+
+def test_training_sees_each_chunk_once_per_epoch(
+    settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+    plain = Batches.arrays
+    monkeypatch.setattr(Batches, "arrays", lambda self, rows: (seen.extend(rows.tolist()), plain(self, rows))[1])
+    train(RunConfig(**settings | {"batch_size": 7, "micro_batch": 3, "epochs": 2.5}), tmp_path / "run")
+    real = [chunk for chunk in seen if chunk != PADDING]
+    assert sorted(real[:80]) == sorted(real[80:160]) == list(range(80))
+    assert len(set(real[160:])) == len(real[160:]) == 40
+    assert real[:80] != real[80:160]
 
 
 def test_a_finished_run_is_never_trained_again(settings: dict[str, Any], tmp_path: Path) -> None:
