@@ -524,6 +524,8 @@ def _crossover(
 def _architecture(params: float, vocab_size: Any, known: Calibration, warnings: list[str]) -> Architecture | None:
     given = vocab_size if vocab_size is not None else known.vocab_size or DEFAULT_VOCAB
     vocab = units.whole(given, "vocab_size", example="32100")
+    if vocab_size is None and known.vocab_size is None:
+        warnings.append(f"calibration {known.name} does not say its vocabulary: the model shape assumes {vocab:,} rows.")
     try:
         return shape_for(params, vocab)
     except InvalidInput as error:

@@ -45,15 +45,8 @@ def plan(p: Plan) -> None:
         facts.append(("cost", _cost_line(p.cost)))
         if p.cost.memory is not None:
             facts.append(("memory", _memory_line(p.cost)))
-    for name, key, show in (
-        ("turning point", "turning_flops", scientific),
-        ("spending limit", "spending_limit_flops", scientific),
-        ("flat from", "flat_epochs_min", _epochs),
-        ("flat to", "flat_epochs_max", _epochs),
-    ):
-        if key in within:
-            unit = "FLOPs" if show is scientific else "epochs"
-            facts.append((name, f"{show(within[key].median)} {unit}{_between(within[key], show)}"))
+    if within:
+        facts += _advice_with_intervals(p, within)
     facts.append(("how sure", p.interval_note))
     _facts(f"{short(p.ud)} unique tokens, {scientific(p.flops)} FLOPs", facts, f"{p.law} of {p.calibration}")
     _bullets("Why, and what else to know", p.reasons)
@@ -61,6 +54,21 @@ def plan(p: Plan) -> None:
     if p.other_laws:
         click.echo()
         _alternatives(f"What other laws would recommend, and the loss {p.law} expects from that", p.other_laws)
+
+
+def _advice_with_intervals(p: Plan, within: dict[str, Interval]) -> list[tuple[str, str]]:
+    """The figures of the advice, each with its interval: the same figures as in the sentences."""
+    figures: list[tuple[str, str, float | None, Callable[[float], str], str]] = [
+        ("turning point", "turning_flops", p.turning_point.flops if p.turning_point else None, scientific, "FLOPs"),
+        ("spending limit", "spending_limit_flops", p.spending_limit.flops if p.spending_limit else None, scientific, "FLOPs"),
+        ("flat from", "flat_epochs_min", p.flat_range.epochs_min, _epochs, "epochs"),
+        ("flat to", "flat_epochs_max", p.flat_range.epochs_max, _epochs, "epochs"),
+    ]
+    return [
+        (name, f"{show(value)} {unit}{_between(within[key], show)}")
+        for name, key, value, show, unit in figures
+        if value is not None and key in within
+    ]
 
 
 def comparison(c: Comparison) -> None:

@@ -24,7 +24,9 @@ def interval_note(known: Calibration, setting: Setting, form: str) -> str:
     """How the intervals were made, or that there are none."""
     members = setting.ensemble_law(form)
     if members is not None and setting.ensemble is not None:
-        return f"{LEVEL:.0%} of {_size(members)} refits ({setting.ensemble.method})"
+        size = _size(members)
+        some = f"; turning point, spending limit and flat range from the first {_CURVES}" if size > _CURVES else ""
+        return f"intervals hold {LEVEL:.0%} of {size:,} refits ({setting.ensemble.method}){some}"
     if all(one.ensemble is None for one in known.settings):
         return _NO_ENSEMBLE
     return f"this calibration has no refits of {form} at weight decay {setting.weight_decay}, so no interval can be given"

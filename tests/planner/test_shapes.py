@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner import InvalidInput, plan, preset, presets, shape_for
+from planner import Calibration, InvalidInput, plan, preset, presets, shape_for
 from planner.shapes import STUDY_SHAPES, VALIDATION_SHAPES
 
 PRINTED = {
@@ -75,6 +75,12 @@ def test_impossible_shapes_are_named() -> None:
     p = plan(1e4, 1e9)
     assert p.architecture is None
     assert any("no Llama-2 shape" in warning for warning in p.warnings)
+
+
+def test_an_unknown_vocabulary_is_assumed_aloud() -> None:
+    unknown = Calibration.load().model_copy(update={"vocab_size": None, "name": "mine"})
+    assert any("mine does not say its vocabulary" in warning for warning in plan(250e6, 1e18, calibration=unknown).warnings)
+    assert plan(250e6, 1e18, calibration=unknown, vocab_size=32_000).warnings == []
 
 
 def test_the_vocabulary_is_an_input() -> None:

@@ -49,7 +49,7 @@ def test_every_figure_has_an_interval_around_it() -> None:
     assert twice is not None
     assert p.intervals["loss_if_twice_the_data"].low < twice < p.intervals["loss_if_twice_the_data"].high
     assert {"floor", "capacity", "data", "overfitting"} <= set(p.intervals)
-    assert "300 refits (scattered for a test)" in p.interval_note
+    assert "300 refits (scattered for a test); turning point, spending limit and flat range from the first 100" in p.interval_note
 
 
 def test_the_interval_is_the_percentile_of_the_refits() -> None:
@@ -105,3 +105,15 @@ def test_a_form_without_refits_says_so() -> None:
     p = plan(250e6, 5e18, weight_decay=1.0, calibration=Calibration.model_validate(data))
     assert p.intervals is None
     assert p.interval_note == "this calibration has no refits of additive_4p at weight decay 1.0, so no interval can be given"
+
+
+def test_sentences_and_intervals_speak_of_the_same_figure(capsys: pytest.CaptureFixture[str]) -> None:
+    from planner import render
+    from planner.units import scientific
+
+    p = plan(250e6, 5e18, calibration=with_ensemble(size=40, spread=0.3))
+    render.plan(p)
+    shown = capsys.readouterr().out
+    assert p.turning_point is not None
+    assert f"turning point    {scientific(p.turning_point.flops)} FLOPs   (95%:" in shown
+    assert f"stops paying at {scientific(p.turning_point.flops)} FLOPs" in " ".join(shown.split())
