@@ -283,7 +283,7 @@ def _anchored(values: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 def _explain(error: ValidationError, model: type[BaseModel]) -> str:
     """The first mistake, as a sentence with the field's name, what was given and what would do."""
-    first = error.errors(include_url=False)[0]
+    first = min(error.errors(include_url=False), key=lambda found: found["type"] != "extra_forbidden")  # a typo explains the rest
     place = ".".join(
         str(part) for part in first["loc"] if not (isinstance(part, str) and part.startswith(("function-", "Shape", "str")))
     )

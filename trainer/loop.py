@@ -40,7 +40,6 @@ from trainer.device import Execution, flops_per_token, peak_flops, resolve, reso
 from trainer.errors import TrainingStopped
 from trainer.evaluation import autocast, evaluate
 from trainer.files import locked, read_json, write_json
-from trainer.loss import rows_loss
 from trainer.model import Llama, create
 from trainer.result import FILE, RunResult, read_result
 
@@ -342,7 +341,6 @@ def build(config: RunConfig, architecture: Architecture, execution: Execution, w
     )
     model.to(torch.device(execution.device))
     if execution.compiled:
-        model.rows = torch.compile(rows_loss, dynamic=False)
         for part in [model.body] if world is None or world.size == 1 else model.body.layers:
             part.compile(dynamic=False)
     distributed.shard(model, world or distributed.World())

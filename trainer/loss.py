@@ -13,27 +13,29 @@ Rows with a negative target count nothing. Sums and softmax are in fp32 whatever
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 
 CHUNK_BYTES = 32 * 2**20  # fp32 logits of one chunk: large enough for full-speed products, small enough to stay in cache
 
-Rows = Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
-
 
 def rows_loss(logits: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Summed loss of some rows, and its gradient with respect to their logits."""
-    logits = logits.float()
-    kept = targets >= 0
+    """Summed loss of some rows, and its gradient with respect to their logits; on a CPU in the memory of the logits themselves.
+
+    Uncompiled on purpose: log-softmax and exp are each one pass over a row that is still in cache, and take less time than
+    the fused kernel a compiler makes of the same formula.
+    """
     column = targets.clamp(min=0).unsqueeze(1)
-    top = logits.amax(1, keepdim=True)
-    log_sum = top + (logits - top).exp().sum(1, keepdim=True).log()
-    loss = torch.where(kept, (log_sum - logits.gather(1, column)).squeeze(1), 0.0).sum()
-    onehot = torch.arange(logits.shape[1], device=logits.device).unsqueeze(0) == column
-    gradient = torch.where(kept.unsqueeze(1), (logits - log_sum).exp() - onehot.float(), 0.0)
-    return loss, gradient
+    kept = (targets >= 0).unsqueeze(1).float()
+    if logits.device.type == "cpu" and logits.dtype == torch.float32:
+        torch.log_softmax(logits, 1, out=logits)
+    else:
+        logits = torch.log_softmax(logits, 1, dtype=torch.float32)
+    loss = -(logits.gather(1, column) * kept).sum()
+    gradient = logits.exp_()
+    gradient.scatter_add_(1, column, -torch.ones_like(kept))
+    return loss, gradient if kept.all() else gradient.mul_(kept)
 
 
 def rows_per_chunk(vocab_size: int) -> int:
@@ -43,20 +45,22 @@ def rows_per_chunk(vocab_size: int) -> int:
 
 class _HeadLoss(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor, rows: Rows) -> torch.Tensor:
-        step = rows_per_chunk(weight.shape[0])
-        total = torch.zeros((), device=hidden.device)
+    def forward(ctx: Any, hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         learns = any(ctx.needs_input_grad[:2])
-        product_weight = weight.to(hidden.dtype)
-        d_hidden = torch.empty_like(hidden) if learns else None
-        d_weight = torch.zeros_like(weight) if learns else None
+        matrix = weight.to(hidden.dtype)
+        total = torch.zeros((), device=hidden.device)
+        d_hidden = torch.empty_like(hidden)
+        d_weight = torch.zeros_like(weight)
+        step = min(rows_per_chunk(weight.shape[0]), hidden.shape[0])
+        room = torch.empty(step, weight.shape[0], dtype=hidden.dtype, device=hidden.device)  # the only logits there are
         for start in range(0, hidden.shape[0], step):
             chunk = hidden[start : start + step]
-            loss, gradient = rows(chunk @ product_weight.T, targets[start : start + step])
+            logits = torch.mm(chunk, matrix.T, out=room[: len(chunk)])
+            loss, gradient = rows_loss(logits, targets[start : start + step])
             total += loss
-            if d_hidden is not None and d_weight is not None:
+            if learns:
                 gradient = gradient.to(hidden.dtype)
-                torch.mm(gradient, product_weight, out=d_hidden[start : start + step])
+                torch.mm(gradient, matrix, out=d_hidden[start : start + step])
                 if weight.dtype == hidden.dtype:
                     d_weight.addmm_(gradient.T, chunk)
                 else:
@@ -68,12 +72,9 @@ class _HeadLoss(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *outputs: torch.Tensor) -> Any:
         d_hidden, d_weight = ctx.saved_tensors
-        return d_hidden * outputs[0].to(d_hidden.dtype), d_weight * outputs[0], None, None
+        return d_hidden * outputs[0].to(d_hidden.dtype), d_weight * outputs[0], None
 
 
-def head_loss(hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor, rows: Rows = rows_loss) -> torch.Tensor:
-    """Summed cross entropy of `hidden @ weight.T` against `targets`; hidden is (rows, d), weight (vocabulary, d).
-
-    `rows` is `rows_loss` or its compiled twin.
-    """
-    return _HeadLoss.apply(hidden, weight, targets, rows)
+def head_loss(hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Summed cross entropy of `hidden @ weight.T` against `targets`; hidden is (rows, d), weight (vocabulary, d)."""
+    return _HeadLoss.apply(hidden, weight, targets)

@@ -20,7 +20,7 @@ from torch.nn import functional
 
 from planner.shapes import Architecture
 from trainer import attention
-from trainer.loss import Rows, head_loss, rows_loss
+from trainer.loss import head_loss
 
 INIT_STD = 0.02
 
@@ -116,7 +116,6 @@ class Llama(nn.Module):
         self.sequence_length, self.rope_theta = sequence_length, rope_theta
         for name, table in zip(("cos", "sin"), rotations(sequence_length, shape.d_head, rope_theta), strict=True):
             self.register_buffer(name, table, persistent=False)
-        self.rows: Rows = rows_loss
 
     def hidden(self, ids: torch.Tensor) -> torch.Tensor:
         """The normalised states that the head reads, (batch, sequence, d_model)."""
@@ -128,7 +127,7 @@ class Llama(nn.Module):
         h = self.hidden(ids)
         if torch.is_autocast_enabled(ids.device.type):
             h = h.to(torch.get_autocast_dtype(ids.device.type))
-        return head_loss(h.flatten(0, 1), self.head.weight, targets.flatten(), self.rows)
+        return head_loss(h.flatten(0, 1), self.head.weight, targets.flatten())
 
     def logits(self, ids: torch.Tensor) -> torch.Tensor:
         """All logits at once: for tests and small uses, never in training."""
