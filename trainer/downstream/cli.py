@@ -174,7 +174,7 @@ def _show(comparison: Any) -> None:
     notes += [f"careful: {remark}" for remark in comparison.remarks]
     choices = first.choices
     notes.append(
-        f"{choices['documents']} documents, at most {choices['max_length']} tokens, {choices['dtype']}, special tokens before a text: {choices['bos']}"
+        f"{choices['documents']}, at most {choices['max_length']} tokens, {choices['dtype']}, special tokens before a text: {choices['bos']}"
     )
     for note in notes:
         console.print(note, soft_wrap=True)

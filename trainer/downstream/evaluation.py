@@ -50,7 +50,9 @@ def evaluate(
     length = _length(max_length, loaded)
     how = {"limit": limit, "max_length": length, "before": list(loaded.before), "bpb_only": bpb_only, "dtype": dtype}
     kept = Cache(cache, loaded.fingerprint) if keep else None
-    identities = {task.label: {"task": task.label, "data": task.fingerprint(), **how} for task in wanted}
+    identities: dict[str, dict[str, Any]] = {
+        task.label: {"task": task.label, "data": task.fingerprint(), **how} for task in wanted
+    }
     found: dict[str, tuple[Scores, dict[str, int]]] = {}
     for task in wanted:
         stored = kept.read(task.label, identities[task.label]) if kept else None
@@ -133,7 +135,7 @@ def _choices(model: models.LanguageModel, limit: int | None, length: int, bos: s
         "truncation": "on the left, special tokens included; longer continuations in pieces of half the length",
         "bos": list(model.before) or "none",
         "bos_asked": bos,
-        "documents": f"the first {limit} of each task" if limit else "all",
+        "documents": f"the first {limit} documents of each task" if limit else "all documents",
         "not_scored": f"doc_id >= {tasks.UNCONDITIONAL}",
         "accuracy": "none" if bpb_only else "highest log-probability per character; accuracy_raw: highest log-probability",
         "errors": f"bootstrap over documents, {DRAWS} draws, {LEVEL:.0%} intervals",

@@ -68,7 +68,12 @@ def resampled(values: Sequence[float], name: str) -> np.ndarray:
     array = np.asarray(values, dtype=np.float64)
     seed = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "big")
     generator = np.random.default_rng(seed)
-    return np.array([array[generator.integers(len(array), size=len(array))].mean() for _ in range(DRAWS)])
+    together = max(1, 2**20 // len(array))  # samples drawn at a time
+    means = [
+        array[generator.integers(len(array), size=(min(together, DRAWS - start), len(array)))].mean(axis=1)
+        for start in range(0, DRAWS, together)
+    ]
+    return np.concatenate(means)
 
 
 def estimate(value: float, draws: np.ndarray) -> Estimate:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-import itertools
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -76,13 +75,13 @@ class LanguageModel:
     def log_probabilities(self, states: torch.Tensor, picks: Sequence[tuple[int, int]]) -> list[float]:
         """Log-probability for each (state, target). The head sees each state once, a chunk of them at a time."""
         found = [0.0] * len(picks)
-        order = sorted(range(len(picks)), key=lambda i: picks[i][0])
-        step, at = rows_per_chunk(self.vocab_size), 0
+        step = rows_per_chunk(self.vocab_size)
+        chunks: dict[int, list[int]] = {}
+        for i, (state, _) in enumerate(picks):
+            chunks.setdefault(state // step * step, []).append(i)
         with torch.inference_mode():
-            for start in range(0, len(states), step):
+            for start, here in chunks.items():
                 logits = self.logits(states[start : start + step]).float()
-                here = list(itertools.takewhile(lambda i, end=start + step: picks[i][0] < end, order[at:]))
-                at += len(here)
                 row = torch.tensor([picks[i][0] - start for i in here], device=self.device)
                 target = torch.tensor([picks[i][1] for i in here], device=self.device)
                 for i, value in zip(here, (logits[row, target] - logits.logsumexp(1)[row]).tolist(), strict=True):
@@ -137,7 +136,7 @@ class Run(LanguageModel):
         self.use_bos(bos, None)
         self.attention = [_RememberingAttention() for _ in model.body.layers]
         for layer, attend in zip(model.body.layers, self.attention, strict=True):
-            layer.attend = attend
+            setattr(layer, "attend", attend)  # noqa: B010
 
     def encode(self, texts: list[str]) -> list[list[int]]:
         return [ids.tolist() for ids in self.tokenizer.encode(texts)]
@@ -215,7 +214,7 @@ class HuggingFace(LanguageModel):
 
         if past is None and not keep:
             return _states(self.base(input_ids=ids, use_cache=False)), None
-        cache = DynamicCache()
+        cache: Any = DynamicCache()
         options: dict[str, Any] = {}
         positions, _, seen = _continue(real, past)
         if past is not None:
@@ -234,12 +233,12 @@ class HuggingFace(LanguageModel):
         """Whether head and past can be used on their own, by scoring a few tokens plainly and in parts."""
         count = min(13, self.limit or 13)
         ids = torch.arange(2 * count, device=self.device).reshape(2, count) * 7919 % self.vocab_size
-        tolerance = {"rtol": 1e-3, "atol": 1e-3} if self.dtype == torch.float32 else {"rtol": 0.05, "atol": 0.05}
+        tolerance = 1e-3 if self.dtype == torch.float32 else 0.05
         with torch.inference_mode():
             plain = self.model(input_ids=ids, use_cache=False).logits.float()
             try:
                 parts = self.logits(self.base(input_ids=ids, use_cache=False).last_hidden_state).float()
-                separate = torch.allclose(parts, plain, **tolerance)
+                separate = torch.allclose(parts, plain, rtol=tolerance, atol=tolerance)
             except Exception:  # whatever a model does differently, its own forward pass still works
                 separate = False
             if not separate:
@@ -251,12 +250,12 @@ class HuggingFace(LanguageModel):
                 padded = torch.cat((ids[:, :half], ids[:, :2]), dim=1)
                 _, past = self.extend(padded, real, keep=True)
                 assert past is not None
-                self.past_bytes = sum(key.nbytes + value.nbytes for key, value in past.layers) / past.real.numel()
+                self.past_bytes = max(1.0, sum(key.nbytes + value.nbytes for key, value in past.layers) / past.real.numel())
                 rest = ids.flip(0)[:, half:]
                 states, _ = self.extend(
                     rest, torch.ones_like(rest, dtype=torch.bool), past.select(torch.tensor([1, 0], device=self.device))
                 )
-                self.shares = torch.allclose(self.logits(states).float(), plain.flip(0)[:, half:], **tolerance)
+                self.shares = torch.allclose(self.logits(states).float(), plain.flip(0)[:, half:], rtol=tolerance, atol=tolerance)
             except Exception:
                 self.shares = False
         if window is not None and window < min(LENGTH, self.limit or LENGTH):
@@ -293,6 +292,7 @@ def _load_hugging_face(path: Path, dtype: torch.dtype) -> tuple[Any, Any]:
         ) from None
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
+    auto: Any = transformers.AutoModelForCausalLM
     facts = _config(path)
     kind = facts.get("model_type")
     if kind is None:
@@ -306,7 +306,7 @@ def _load_hugging_face(path: Path, dtype: torch.dtype) -> tuple[Any, Any]:
         )
     try:
         with _quiet(transformers):
-            model, report = transformers.AutoModelForCausalLM.from_pretrained(
+            model, report = auto.from_pretrained(
                 path, dtype=dtype, local_files_only=True, trust_remote_code=False, output_loading_info=True
             )
     except Exception as error:  # the library raises many kinds; all mean that the model cannot be had

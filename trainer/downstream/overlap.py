@@ -15,7 +15,6 @@ collision makes a false alarm with a probability of about (windows of the stream
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +24,7 @@ import numpy as np
 from planner.errors import InvalidInput
 from planner.units import whole
 from trainer import tokens as token_files
+from trainer.downstream.requests import common_prefix
 from trainer.downstream.tasks import Document, Task
 from trainer.result import read_result
 
@@ -113,8 +113,9 @@ def _count(task: Task, documents: Sequence[Document], windows: Sequence[np.ndarr
 def _own_texts(documents: Sequence[Document]) -> list[str]:
     """What each document does not share with all others, and its right answer."""
     golds = [document.answers[document.gold] for document in documents]
-    shared = os.path.commonprefix([gold.context for gold in golds]) if len(golds) > 1 else ""
-    return [gold.context[len(shared) :] + gold.continuation for gold in golds]
+    contexts = [gold.context for gold in golds]
+    shared = common_prefix(min(contexts), max(contexts)) if len(golds) > 1 else 0
+    return [gold.context[shared:] + gold.continuation for gold in golds]
 
 
 def _stream(path: Path) -> tuple[np.ndarray, Callable[[list[str]], list[np.ndarray]], int]:

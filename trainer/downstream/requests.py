@@ -14,9 +14,9 @@ token is scored exactly once. Where nothing precedes the first scored token, the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from planner.errors import InvalidInput
 from trainer.downstream.tasks import Document
@@ -47,10 +47,13 @@ class Request:
 class Tokens(Protocol):
     """What turning text into requests needs to know of a model."""
 
-    encode: Callable[[list[str]], list[list[int]]]  # without special tokens
     before: tuple[int, ...]  # special tokens that begin every text
     fallback: int | None  # stands before a text that nothing precedes
     vocab_size: int
+
+    def encode(self, texts: list[str]) -> list[list[int]]:
+        """Tokens of some texts, without special ones."""
+        ...
 
 
 def prepare(documents: Sequence[Document], tokens: Tokens, length: int) -> list[list[Request]]:
@@ -96,7 +99,7 @@ def request(context: Sequence[int], whole: Sequence[int], tokens: Tokens, length
     return Request(windows, truncated=last - 1 > length, merged=split < len(context))
 
 
-def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:
+def common_prefix(first: Sequence[Any], second: Sequence[Any]) -> int:
     """How many leading items two sequences share."""
     size = min(len(first), len(second))
     if first[:size] == second[:size]:

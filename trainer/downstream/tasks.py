@@ -181,8 +181,7 @@ def _rows(path: Path) -> Iterator[tuple[int, Any]]:
     """Line numbers and objects of a requests file."""
     line = 0
     try:
-        opened = gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else open(path, encoding="utf-8")
-        with opened as stream:
+        with open(path, "rb") as file, gzip.open(file) if path.suffix == ".gz" else file as stream:
             for line, text in enumerate(stream, 1):
                 if text.strip():
                     yield line, json.loads(text)
