@@ -41,6 +41,10 @@ class Past:
 
     def select(self, rows: torch.Tensor) -> Past:
         """The same for other sequences: row i is that of sequence `rows[i]`."""
+        if len(self.real) == 1:  # everything follows the same beginning, which need not be copied
+            return Past(
+                [(k.expand(len(rows), -1, -1, -1), v.expand(len(rows), -1, -1, -1)) for k, v in self.layers], self.real[rows]
+            )
         return Past([(key[rows], value[rows]) for key, value in self.layers], self.real[rows])
 
 

@@ -24,7 +24,7 @@ import torch
 from trainer.downstream.models import LENGTH, LanguageModel, Past
 from trainer.downstream.requests import Request, common_prefix
 
-BATCH_TOKENS = 8192  # tokens computed together
+BATCH_TOKENS = {"cpu": 2048, "cuda": 16384}  # tokens computed together: on a CPU, what stays in its caches
 PAST_BYTES = 2**30  # of keys and values held at a time
 SHARED_BY_ALL = 16  # a beginning shorter than this is not worth a pass of its own
 FEW_ROWS, RAGGED = 16, 0.6  # rows shorter than this part of the longest make a chunk of their own, unless they are few
@@ -74,9 +74,10 @@ def score(
     model: LanguageModel,
     documents: Sequence[Sequence[Request]],
     done: Callable[[int], None] = lambda count: None,
-    batch_tokens: int = BATCH_TOKENS,
+    batch_tokens: int | None = None,
 ) -> list[list[float]]:
     """Summed log-probability in nats of every request of every document; `done` hears how many documents each batch had."""
+    batch_tokens = batch_tokens or BATCH_TOKENS[model.device.type]
     sums = [[0.0] * len(requests) for requests in documents]
     trees = [_tree(number, requests, model.shares) for number, requests in enumerate(documents)]
     trees.sort(key=lambda tree: tree.length, reverse=True)

@@ -30,7 +30,7 @@ def run(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Path:
         "tokenizer": "bpe:600",
         "sequence_length": 512,
         "unique_tokens": 512 * 60,
-        "epochs": 4,
+        "epochs": 2,
         "batch_size": 4,
         "learning_rate": 2e-2,
         "validation_documents": 3,
