@@ -112,7 +112,7 @@ def _overlap(stream: str, ngram: str, how: dict[str, Any], quiet: bool) -> Any:
 
     tasks = load_suite(how["suite"], how["tasks_dir"], how["only"])
     with _bars("overlap", quiet) as progress:
-        return check_overlap(stream, tasks, ngram, how["limit"], lambda at, of: progress("stream", at, of))  # type: ignore[arg-type]
+        return check_overlap(stream, tasks, ngram, how["limit"], lambda at, of: progress("stream", at, of))
 
 
 @contextmanager

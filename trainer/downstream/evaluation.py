@@ -24,8 +24,8 @@ def evaluate(
     suite: str = "olmes19",
     tasks_dir: str | Path | None = None,
     only: Sequence[str] = (),
-    limit: int | None = None,
-    max_length: int | None = None,
+    limit: int | str | None = None,
+    max_length: int | str | None = None,
     bos: str = "auto",
     bpb_only: bool = False,
     device: str = "auto",
@@ -41,14 +41,13 @@ def evaluate(
     """
     from trainer.device import resolve_device
 
-    if limit is not None:
-        limit = whole(limit, "limit")
+    first = whole(limit, "limit") if limit is not None else None
     if dtype not in models.DTYPES:
         raise InvalidInput(f"dtype must be one of {', '.join(models.DTYPES)}; got {dtype!r}.")
     wanted = tasks.load_suite(suite, tasks_dir, only)
     loaded = models.load(model, device=resolve_device(device), dtype=dtype, bos=bos)
     length = _length(max_length, loaded)
-    how = {"limit": limit, "max_length": length, "before": list(loaded.before), "bpb_only": bpb_only, "dtype": dtype}
+    how = {"limit": first, "max_length": length, "before": list(loaded.before), "bpb_only": bpb_only, "dtype": dtype}
     kept = Cache(cache, loaded.fingerprint) if keep else None
     identities: dict[str, dict[str, Any]] = {
         task.label: {"task": task.label, "data": task.fingerprint(), **how} for task in wanted
@@ -59,7 +58,7 @@ def evaluate(
         if stored is not None:
             found[task.label] = stored
     # Every file is read before anything is scored, so that a damaged one is found now and not in an hour.
-    documents = {task.label: task.documents(limit) for task in wanted if task.label not in found}
+    documents = {task.label: task.documents(first) for task in wanted if task.label not in found}
     for task in wanted:
         if task.label not in found:
             found[task.label] = _score_task(loaded, task, documents.pop(task.label), length, bpb_only, progress)
@@ -75,11 +74,11 @@ def evaluate(
         kind=loaded.kind,
         fingerprint=loaded.fingerprint,
         suite=suite,
-        choices=_choices(loaded, limit, length, bos, bpb_only, dtype),
+        choices=_choices(loaded, first, length, bos, bpb_only, dtype),
     )
 
 
-def _length(wanted: int | None, model: models.LanguageModel) -> int:
+def _length(wanted: int | str | None, model: models.LanguageModel) -> int:
     """How many tokens the model is shown: as many as asked for, else the protocol's 512 or as many as it can see."""
     if wanted is None:
         return min(models.LENGTH, model.limit or models.LENGTH)

@@ -46,19 +46,20 @@ class TaskOverlap:
 def check_overlap(
     stream: str | Path,
     tasks: Sequence[Task],
-    ngram: int = NGRAM,
-    limit: int | None = None,
+    ngram: int | str = NGRAM,
+    limit: int | str | None = None,
     done: Callable[[int, int], None] = lambda at, of: None,
 ) -> list[TaskOverlap]:
     """Overlap of every task with a training stream: a token set, one of its files, or a run trained on it."""
     ngram = whole(ngram, "ngram")
+    first = whole(limit, "limit") if limit is not None else None
     ids, encode, vocabulary = _stream(Path(stream))
     if len(ids) < ngram:
         raise InvalidInput(f"{stream} has {len(ids)} tokens, fewer than the {ngram} that must match.")
     random = np.random.default_rng(0).integers(0, 2**63, size=vocabulary, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
     found: list[tuple[Task, list[Document], list[np.ndarray]]] = []
     for task in tasks:
-        documents = task.documents(limit)
+        documents = task.documents(first)
         encoded = encode(_own_texts(documents))
         found.append((task, documents, [window_hashes(np.asarray(e, dtype=np.int64), random, ngram) for e in encoded]))
     every = [hashes for _, _, windows in found for hashes in windows if len(hashes)]

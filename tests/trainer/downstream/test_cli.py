@@ -55,9 +55,10 @@ def test_two_models_side_by_side(run: Path, exported: Path, suite: Callable[...,
 
 def test_overlap_alone_and_with_a_model(run: Path, suite: Callable[..., Path]) -> None:
     tasks = suite(SUITE)
-    alone = invoke("--check-overlap", run, "--suite", tasks, "--json")
+    alone = invoke("--check-overlap", run, "--suite", tasks, "--limit", "2", "--json")
     assert alone.exit_code == 0, alone.output
     assert [row["task"] for row in json.loads(alone.stdout)["overlap"]] == ["answers", "questions"]
+    assert [row["documents"] for row in json.loads(alone.stdout)["overlap"]] == [2, 2]
     both = invoke(run, "--check-overlap", run, "--suite", tasks, "--no-cache", "--ngram", "9")
     assert "share 9 tokens in a row" in both.stdout
     assert "95% interval" in both.stdout
