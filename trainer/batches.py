@@ -43,7 +43,7 @@ class Batches:
         available = len(stream) - 1  # the last token is only ever a target
         if available < sequence_length:
             raise InvalidInput(
-                f"the training documents have {max(available, 0):,} tokens in all, fewer than one sequence of {sequence_length:,}; "
+                f"the training documents have {max(available, 0):,} tokens, fewer than one sequence of {sequence_length:,}; "
                 f"more text or a shorter sequence_length would do."
             )
         if unique_tokens > available:

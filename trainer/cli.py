@@ -85,7 +85,7 @@ def train(config: Path, out: Path | None, changes: tuple[str, ...], dry_run: boo
         click.echo(json.dumps(result.model_dump(mode="json"), indent=2))
     else:
         click.echo(
-            f"{result.run}: loss {result.loss:.4f}, perplexity {result.perplexity:.2f}, {result.bits_per_byte:.4f} bits per byte; "
+            f"{result.run}: loss {result.loss:.4f}, perplexity {result.perplexity:.2f}, {result.bits_per_byte:.4f} bits/byte; "
             f"{short(result.params, 4)} parameters, {short(result.unique_tokens, 4)} unique tokens, {result.epochs:g} epochs, "
             f"weight decay {result.weight_decay:g}, {result.seconds:.0f} s at {result.tokens_per_second:,.0f} tokens/s."
         )
@@ -141,11 +141,11 @@ def _describe(facts: dict[str, Any]) -> str:
     compiled = "compiled" if execution["compiled"] else "not compiled"
     lines = [
         f"Model     {facts['shape']}",
-        f"Data      {short(facts['unique_tokens'], 4)} unique tokens, {facts['epochs']:g} epochs, {short(facts['tokens'], 4)} tokens in all",
+        f"Data      {short(facts['unique_tokens'])} unique tokens, {facts['epochs']:g} epochs, {short(facts['tokens'])} tokens",
         f"Steps     {facts['steps']:,}, {execution['micro_batch']} rows per pass",
-        f"Compute   {scientific(facts['flops'])} FLOPs (6 N D); {scientific(facts['counted_flops'])} counted with attention, without lookups",
+        f"Compute   {scientific(facts['flops'])} FLOPs as 6 N D, {scientific(facts['counted_flops'])} of layers, head, attention",
         f"Memory    about {facts['memory_bytes'] / 2**30:.2f} GiB",
-        f"Runs on   {execution['name']} ({execution['device']}), {execution['dtype']}, {execution['attention']} attention, {compiled}",
+        f"Runs on   {execution['name']}, {execution['dtype']}, {execution['attention']} attention, {compiled}",
         f"Time      about {_duration(facts['seconds'])}, from {facts['seconds_from']}",
     ]
     return "\n".join(lines + [f"Note      {remark}" for remark in facts["remarks"]])

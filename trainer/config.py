@@ -1,8 +1,8 @@
 """What a run is: one frozen object, from keywords or a TOML file, checked whole before anything starts.
 
-The defaults are the recipe of the paper's appendix "Training details"; `micro` is the same science for a laptop.
-Fields fall into two groups. Those that say **what** is trained (shape, data, recipe, seed) are the identity of the run: a checkpoint
-of one identity is never continued with another. Those in `EXECUTION` say only **how** it is run (device, memory, files, logging).
+The defaults are the recipe of the paper's appendix "Training details"; `micro` is the same science for a laptop. Fields fall
+into two groups. Those that say **what** is trained (shape, data, recipe, seed) are the identity of the run: a checkpoint of one
+identity is never continued with another. Those in `EXECUTION` say only **how** it is run (device, memory, files, logging).
 
     RunConfig(preset="micro", params="100k", unique_tokens="128k", epochs=4, weight_decay=1.0)
 """

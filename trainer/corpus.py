@@ -1,7 +1,8 @@
 """Documents, one after the other, from local text, JSON lines or Parquet files, or from a Hugging Face dataset.
 
 A document is a text file (or a part of one, where a separator is given), a line of a JSON-lines file, or a row of a table.
-Empty documents are skipped. The fingerprint of local files is their content; that of a dataset is its name, subset, split and revision.
+Empty documents are skipped. The fingerprint of local files is their content; that of a dataset is its name, subset, split and
+revision.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def fingerprint(corpus: Corpus) -> str:
     if corpus.streamed:
         source: list[Any] = [corpus.dataset, corpus.subset, corpus.split, corpus.revision]
     else:
-        source = [[_format(path, corpus), checksum(path)] for path in files(corpus)]
+        source = [[_format(path, corpus), _checksum(path)] for path in files(corpus)]
     source += [corpus.text_field, corpus.separator]
     return hashlib.blake2b(json.dumps(source).encode(), digest_size=16).hexdigest()
 
@@ -159,6 +160,13 @@ def _field(row: Any, corpus: Corpus, place: str) -> str:
 def _format(path: Path, corpus: Corpus) -> str:
     name = path.with_suffix("") if path.suffix == ".gz" else path
     return corpus.format if corpus.format != "auto" else _SUFFIXES.get(name.suffix.lower(), "text")
+
+
+def _checksum(path: Path) -> str:
+    try:
+        return checksum(path)
+    except OSError as error:
+        raise InvalidInput(f"{path} cannot be read: {error.strerror or error}.") from None
 
 
 def _opened(path: Path) -> IO[str]:

@@ -1,7 +1,7 @@
 """Where and how a run computes: device, precision, attention, compilation, rows per pass; decided before any data is read.
 
-bf16 is used where the hardware is faster with it: CUDA from Ampere on, and CPUs with AMX tiles. torch.compile is used on CUDA, and
-on a CPU when there is a C++ compiler and the run is long enough to earn back the time it takes.
+bf16 is used where the hardware is faster with it: CUDA from Ampere on, and CPUs with AMX tiles. torch.compile is used on CUDA,
+and on a CPU when there is a C++ compiler and the run is long enough to earn back the time it takes.
 """
 
 from __future__ import annotations
@@ -98,8 +98,8 @@ def resolve(config: RunConfig, architecture: Architecture, steps: int, world_siz
 def flops_per_token(shape: Architecture, sequence_length: int) -> float:
     """FLOPs to train on one token: 6 per parameter of layers and head, plus the lower triangle of attention.
 
-    Attention multiplies queries with keys and weights with values, 2 * 2 * d per pair of positions forward and twice that backward;
-    a position sees T / 2 others on average, which makes 6 * T * d per layer.
+    Attention multiplies queries with keys and weights with values, 2 * 2 * d per pair of positions forward and twice that
+    backward; a position sees T / 2 others on average, which makes 6 * T * d per layer.
     """
     head = shape.vocab_size * shape.d_model
     return 6.0 * (shape.non_embedding_params + head) + 6.0 * shape.layers * shape.heads * shape.d_head * sequence_length

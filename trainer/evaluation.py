@@ -1,7 +1,7 @@
 """Validation loss over a fixed set of documents: nats per token, perplexity, and bits per byte of text.
 
-The documents are packed as in training (EOS, document, EOS, document, ...) and cut into sequences, the last of which is padded, so
-that every token of every document is predicted exactly once. Bits per byte divides by the UTF-8 bytes of the documents; the
+The documents are packed as in training (EOS, document, EOS, document, ...) and cut into sequences, the last of which is padded,
+so that every token of every document is predicted exactly once. Bits per byte divides by the UTF-8 bytes of the documents; the
 predictions of EOS are in the numerator, as they are in the loss.
 """
 

@@ -4,9 +4,9 @@ A document is known by the hash of its text, whitespace and case aside. The docu
 stream, the first ones): a choice that depends on nothing but the text, so that it is the same for every run, seed and model, and
 that no copy of a held-out document can be on the other side.
 
-Copies inside other documents are found by passages: every window of `PASSAGE` words of the held-out documents is remembered, and a
-training document is checked at every `PASSAGE`-th word, so that no shared stretch of 2 * `PASSAGE` - 1 words can be missed.
-A training document with one such passage is dropped, and counted. Shorter common stretches are ordinary language.
+Copies inside other documents are found by passages: every window of `PASSAGE` words of the held-out documents is remembered,
+and a training document is checked at every `PASSAGE`-th word, so that no shared stretch of 2 * `PASSAGE` - 1 words can be
+missed. A training document with one such passage is dropped, and counted. Shorter common stretches are ordinary language.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ A run lives in a directory:
     final/             the weights of a finished run
     result.json        written last, at once; a directory that has it is never trained again
 
-The state of a run is weights, moments and the number of steps done: the data order is a function of the seed and the step, and nothing
-else is random. That is why a run that was killed and continued ends in the same bits as one that was not.
+The state of a run is weights, moments and the number of steps done: the data order is a function of the seed and the step, and
+nothing else is random. That is why a run that was killed and continued ends in the same bits as one that was not.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def train(
         batches = _batches(config, data)
         belongs = {"identity": config.identity(), "data": data.fingerprint}
         found, passed_over = checkpoints.newest(folder / "checkpoints", belongs)
-        with _deterministic(device):
+        with _deterministic(device), _many_shapes(execution.compiled):
             run = _Run(config, folder, architecture, execution, data, batches, world, [*remarks, *passed_over])
             return run.start(found).until_done(progress, should_stop)
 
@@ -127,12 +127,8 @@ class _Run:
             written = time.monotonic()
             while self.step < self.batches.steps:
                 self._train_step()
-                every = self.config.checkpoint_every
-                due = (
-                    self.step % every == 0
-                    if every
-                    else self.world.size == 1 and time.monotonic() - written > self.config.checkpoint_seconds
-                )
+                every, late = self.config.checkpoint_every, time.monotonic() - written > self.config.checkpoint_seconds
+                due = self.step % every == 0 if every else distributed.anywhere(late, self.world)
                 stop = distributed.anywhere(should_stop(), self.world)
                 if due or stop or self.step == self.batches.steps:
                     self._checkpoint()
@@ -144,7 +140,7 @@ class _Run:
             return self._finish()
         except OSError as error:
             raise TrainingStopped(
-                f"{self.folder} cannot be written ({checkpoints.reason(error)}) after step {self.step}; the last checkpoint is intact."
+                f"{self.folder} cannot be written ({checkpoints.reason(error)}); checkpoints before step {self.step} are intact."
             ) from error
         finally:
             for watcher in getattr(self, "watchers", []):
@@ -175,7 +171,7 @@ class _Run:
         loss = distributed.total(summed, self.world) / real
         if not (math.isfinite(loss) and math.isfinite(norm)):
             raise TrainingStopped(
-                f"the loss of step {step + 1} is not a number (loss {loss}, gradient norm {norm}); the last checkpoint is intact, "
+                f"the loss of step {step + 1} is not a number (loss {loss}, gradient norm {norm}); the last checkpoint is intact "
                 f"and a lower learning_rate would do."
             )
         rate = optimizer.learning_rate(step, self.batches.steps, self.config)
@@ -418,6 +414,18 @@ def _difference(stored: dict[str, Any], config: RunConfig) -> str:
     asked = config.identity()
     names = [name for name in asked if stored.get(name) != asked[name]]
     return "another " + ", ".join(f"{name} ({stored.get(name)!r}, now {asked[name]!r})" for name in names[:3])
+
+
+@contextmanager
+def _many_shapes(compiled: bool) -> Iterator[None]:
+    """Let one process compile many shapes: by default torch stops compiling, without a word, at the ninth."""
+    if not compiled:
+        yield
+        return
+    import torch._dynamo.config
+
+    with torch._dynamo.config.patch(recompile_limit=256):
+        yield
 
 
 @contextmanager

@@ -1,9 +1,10 @@
 """Output head and cross entropy in chunks of rows: the logits of a whole batch never exist.
 
-At the 15M shape the head is two thirds of the arithmetic and its logits (batch x sequence x 32,100) are by far the largest tensor.
-Here each chunk of rows makes its logits, turns them in place into the gradient softmax(logits) - onehot(target), and multiplies that
-into the gradients of the hidden states and of the head weight at once. The forward pass therefore already holds the gradients,
-the backward pass only scales them, and nothing is computed twice: three matrix products per chunk, as in the ordinary head.
+At the 15M shape the head is two thirds of the arithmetic and its logits (batch x sequence x 32,100) are by far the largest
+tensor. Here each chunk of rows makes its logits, turns them in place into the gradient softmax(logits) - onehot(target), and
+multiplies that into the gradients of the hidden states and of the head weight at once. The forward pass therefore already holds
+the gradients, the backward pass only scales them, and nothing is computed twice: three matrix products per chunk, as in the
+ordinary head.
 
     loss = sum over kept rows of  logsumexp(W h) - (W h)[target]
     d loss / d h = (softmax(W h) - onehot) W,        d loss / d W = sum (softmax(W h) - onehot)^T h
@@ -17,7 +18,7 @@ from typing import Any
 
 import torch
 
-CHUNK_BYTES = 32 * 2**20  # fp32 logits of one chunk: large enough for full-speed products, small enough to stay in cache
+CHUNK_BYTES = {"cpu": 16 * 2**20, "cuda": 512 * 2**20}  # fp32 logits of one chunk: enough for full-speed products, little to keep
 
 
 def rows_loss(logits: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -38,9 +39,10 @@ def rows_loss(logits: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor
     return loss, gradient if kept.all() else gradient.mul_(kept)
 
 
-def rows_per_chunk(vocab_size: int) -> int:
-    """How many rows of logits fit the chunk size; a multiple of 64."""
-    return max(64, CHUNK_BYTES // (4 * vocab_size) // 64 * 64)
+def rows_per_chunk(vocab_size: int, device: str = "cpu") -> int:
+    """How many rows of logits fit the chunk size; a multiple of 64. On a CPU no more than 512, so that chunks stay in cache."""
+    rows = max(64, CHUNK_BYTES[device] // (4 * vocab_size) // 64 * 64)
+    return min(rows, 512) if device == "cpu" else rows
 
 
 class _HeadLoss(torch.autograd.Function):
@@ -51,7 +53,7 @@ class _HeadLoss(torch.autograd.Function):
         total = torch.zeros((), device=hidden.device)
         d_hidden = torch.empty_like(hidden)
         d_weight = torch.zeros_like(weight)
-        step = min(rows_per_chunk(weight.shape[0]), hidden.shape[0])
+        step = min(rows_per_chunk(weight.shape[0], hidden.device.type), hidden.shape[0])
         room = torch.empty(step, weight.shape[0], dtype=hidden.dtype, device=hidden.device)  # the only logits there are
         for start in range(0, hidden.shape[0], step):
             chunk = hidden[start : start + step]

@@ -38,7 +38,7 @@ def adamw(model: nn.Module, config: RunConfig) -> torch.optim.AdamW:
 
 
 def learning_rate(step: int, steps: int, config: RunConfig) -> float:
-    """The rate of a step: a linear rise over the first 1% of the steps, then a cosine that reaches 10% of the peak at the last one."""
+    """The rate of a step: a linear rise over the first 1% of all steps, then a cosine down to 10% of the peak at the last."""
     warmup = math.ceil(config.warmup_ratio * steps)
     if step < warmup:
         return config.learning_rate * (step + 1) / warmup

@@ -6,9 +6,9 @@ A token set is a folder named by its fingerprint (corpus content, tokenizer, doc
     tokenizer/                                     loadable by transformers
     tokens.json                                    counts, checksums, and what was dropped and why
 
-Every stream begins with EOS, so that each token of each document is predicted from something.
-The folder is written under another name and renamed when complete. Processes that want the same set wait for the one that makes it;
-where locks do not reach (some network disks), the first complete folder wins and the others are thrown away.
+Every stream begins with EOS, so that each token of each document is predicted from something. The folder is written under
+another name and renamed when complete. Processes that want the same set wait for the one that makes it; where locks do not
+reach (some network disks), the first complete folder wins and the others are thrown away.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
@@ -54,7 +55,8 @@ class JsonLines:
         self.stream.flush()
 
     def close(self) -> None:
-        self.stream.close()
+        with suppress(OSError):  # a full disk has been reported by `record`
+            self.stream.close()
 
 
 class Progress:

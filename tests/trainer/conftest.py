@@ -18,7 +18,28 @@ ROOT = Path(__file__).parents[2]
 
 
 def sentence(generator: random.Random) -> str:
-    words = "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omikron pi rho sigma tau ypsilon".split()
+    words = [
+        "alpha",
+        "beta",
+        "gamma",
+        "delta",
+        "epsilon",
+        "zeta",
+        "eta",
+        "theta",
+        "iota",
+        "kappa",
+        "lambda",
+        "mu",
+        "nu",
+        "xi",
+        "omikron",
+        "pi",
+        "rho",
+        "sigma",
+        "tau",
+        "ypsilon",
+    ]
     start = generator.randrange(len(words))
     return " ".join(words[(start + i * i) % len(words)] for i in range(8)) + f" {generator.randrange(1000)}.\n"
 

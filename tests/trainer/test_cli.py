@@ -103,7 +103,16 @@ def test_help_has_an_example(command: Any) -> None:
 
 @pytest.mark.slow
 def test_an_interrupted_command_continues(config: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-c", "from trainer.cli import train; train()", str(config), "--set", "epochs=2000", "-o", str(tmp_path / "long")]
+    command = [
+        sys.executable,
+        "-c",
+        "from trainer.cli import train; train()",
+        str(config),
+        "--set",
+        "epochs=2000",
+        "-o",
+        str(tmp_path / "long"),
+    ]
     process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
     metrics = tmp_path / "long" / "metrics.jsonl"
     deadline = time.monotonic() + 120

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import random
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,7 @@ def test_documents_come_back_and_held_out_ones_are_apart(settings: dict[str, Any
     found = prepared(settings, tokenizer=tokenizer, development_documents=3)
     parts = {name: split(found, name) for name in ("train", "validation", "development")}
     assert [len(parts[name]) for name in parts] == [72, 5, 3]
-    assert sorted(sum(parts.values(), [])) == sorted(path.read_text() for path in corpus.iterdir())
+    assert sorted(chain(*parts.values())) == sorted(path.read_text() for path in corpus.iterdir())
     assert found.facts["streams"]["validation"]["bytes"] == sum(len(text.encode()) for text in parts["validation"])
     assert found.facts["vocabulary"] == {"bytes": 257, "bpe:300": 300}[tokenizer]
 
@@ -106,7 +106,9 @@ def test_formats(tmp_path: Path) -> None:
     assert len(corpora.files(Corpus(paths=str(tmp_path / "*.jsonl*"), exclude="*.gz"))) == 1
 
 
-def test_hugging_face_datasets_are_streamed_in_order(settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hugging_face_datasets_are_streamed_in_order(
+    settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("datasets")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "hf"))
@@ -118,7 +120,7 @@ def test_hugging_face_datasets_are_streamed_in_order(settings: dict[str, Any], t
     assert split(found, "validation") == texts[:4]
     assert len(found.stream("train")) == 3001  # no more than is needed
     assert split(found, "train")[:3] == texts[4:7]
-    with pytest.raises(InvalidInput, match="dataset .*no-such.* cannot be read"):
+    with pytest.raises(InvalidInput, match=r"dataset .*no-such.* cannot be read"):
         list(corpora.documents(Corpus(dataset=str(tmp_path / "no-such"))))
 
 
@@ -151,7 +153,7 @@ def test_a_damaged_token_file_is_refused(settings: dict[str, Any], tmp_path: Pat
     found = prepared(settings, cache=str(tmp_path))
     path = found.folder / "train.bin"
     path.write_bytes(path.read_bytes()[:-2] + b"\0\0")
-    with pytest.raises(InvalidInput, match="train.bin is damaged"):
+    with pytest.raises(InvalidInput, match=r"train.bin is damaged"):
         prepared(settings, cache=str(tmp_path))
     (found.folder / "tokens.json").write_text("{")
     with pytest.raises(InvalidInput, match="not a complete token set"):
@@ -229,7 +231,9 @@ def test_bad_files_are_named(settings: dict[str, Any], tmp_path: Path, name: str
     assert not [path for path in (tmp_path / "cache").iterdir() if path.is_dir()]  # nothing half-made is left
 
 
-@pytest.mark.parametrize(("name", "message"), [("tokenizer.json", "is not a tokenizer.json"), ("a.model", "is not a SentencePiece model")])
+@pytest.mark.parametrize(
+    ("name", "message"), [("tokenizer.json", "is not a tokenizer.json"), ("a.model", "is not a SentencePiece model")]
+)
 def test_broken_tokenizer_files_are_named(tmp_path: Path, name: str, message: str) -> None:
     (tmp_path / name).write_text("{}")
     with pytest.raises(InvalidInput, match=message):

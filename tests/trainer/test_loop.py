@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from safetensors.torch import load_file
 
 from planner.errors import InvalidInput
 from trainer import RunConfig, TrainingStopped, read_result, train
+from trainer.batches import PADDING, Batches
 from trainer.files import locked
 
 from .conftest import losses
@@ -62,13 +64,26 @@ def test_seeds_differ_and_runs_repeat_to_the_bit(settings: dict[str, Any], tmp_p
     assert not same(tmp_path / "a", tmp_path / "c")
 
 
+def test_training_sees_each_chunk_once_per_epoch(
+    settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+    plain = Batches.arrays
+    monkeypatch.setattr(Batches, "arrays", lambda self, rows: (seen.extend(rows.tolist()), plain(self, rows))[1])
+    train(RunConfig(**settings | {"batch_size": 7, "micro_batch": 3, "epochs": 2.5}), tmp_path / "run")
+    real = [chunk for chunk in seen if chunk != PADDING]
+    assert sorted(real[:80]) == sorted(real[80:160]) == list(range(80))
+    assert len(set(real[160:])) == len(real[160:]) == 40
+    assert real[:80] != real[80:160]
+
+
 def test_a_finished_run_is_never_trained_again(settings: dict[str, Any], tmp_path: Path) -> None:
     config = RunConfig(**settings)
     first = train(config, tmp_path / "run")
     stamp = (tmp_path / "run" / "result.json").stat().st_mtime_ns
     assert train(config.having(log_every=7), tmp_path / "run") == first  # how it is run may differ
     assert (tmp_path / "run" / "result.json").stat().st_mtime_ns == stamp
-    with pytest.raises(InvalidInput, match="finished run with another weight_decay .0.1, now 1.0."):
+    with pytest.raises(InvalidInput, match=r"finished run with another weight_decay .0.1, now 1.0."):
         train(config.having(weight_decay=1.0), tmp_path / "run")
 
 
@@ -149,12 +164,14 @@ def test_another_configuration_or_other_data_is_refused(settings: dict[str, Any]
     with pytest.raises(TrainingStopped):
         train(config, tmp_path / "run", should_stop=stop_after(9))
     before = sorted((path.name, path.stat().st_mtime_ns) for path in (tmp_path / "run").rglob("*") if path.name != ".lock")
-    with pytest.raises(InvalidInput, match="holds a run with another seed .0, now 1."):
+    with pytest.raises(InvalidInput, match=r"holds a run with another seed .0, now 1."):
         train(config.having(seed=1), tmp_path / "run")
     (texts / "003.txt").write_text("something else\n" * 30)
     with pytest.raises(InvalidInput, match="belongs to a run on other data"):
         train(config, tmp_path / "run")
-    assert before == sorted((path.name, path.stat().st_mtime_ns) for path in (tmp_path / "run").rglob("*") if path.name != ".lock")
+    assert before == sorted(
+        (path.name, path.stat().st_mtime_ns) for path in (tmp_path / "run").rglob("*") if path.name != ".lock"
+    )
 
 
 def test_damaged_and_foreign_checkpoints_are_refused(settings: dict[str, Any], tmp_path: Path) -> None:
@@ -168,7 +185,7 @@ def test_damaged_and_foreign_checkpoints_are_refused(settings: dict[str, Any], t
 
     shutil.rmtree(step)
     shutil.copytree(tmp_path / "two" / "checkpoints" / "step-00000009", step)
-    with pytest.raises(InvalidInput, match="belongs to a run with another identity .seed 1, now 0."):
+    with pytest.raises(InvalidInput, match=r"belongs to a run with another identity .seed 1, now 0."):
         train(config, tmp_path / "one")
 
     for file, damage, message in (
@@ -193,13 +210,42 @@ def test_damaged_and_foreign_checkpoints_are_refused(settings: dict[str, Any], t
 
 def test_two_processes_cannot_train_one_directory(settings: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
-    with locked(tmp_path / "run" / ".lock"), pytest.raises(InvalidInput, match="is being trained .by process"):
+    with locked(tmp_path / "run" / ".lock"), pytest.raises(InvalidInput, match=r"is being trained .by process"):
         train(RunConfig(**settings), tmp_path / "run")
+
+
+def test_bf16_computes_nearly_the_same(settings: dict[str, Any], tmp_path: Path) -> None:
+    exact, rough = (
+        train(RunConfig(**settings | {"dtype": dtype, "learning_rate": 1e-3}), tmp_path / dtype) for dtype in ("fp32", "bf16")
+    )
+    assert rough.execution["dtype"] == "bf16"
+    assert rough.loss == pytest.approx(exact.loss, abs=0.02)
+    assert rough.loss != exact.loss
+    assert all(tensor.dtype == torch.float32 for tensor in weights(tmp_path / "bf16").values())
+
+
+@pytest.mark.parametrize(("changes", "package"), [({"tensorboard": True}, "tensorboard"), ({"wandb": "project"}, "wandb")])
+def test_watchers_work_or_say_what_is_missing(
+    settings: dict[str, Any], tmp_path: Path, changes: dict[str, Any], package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = RunConfig(**settings | changes | {"epochs": 0.2})
+    if find_spec(package) is None:
+        with pytest.raises(InvalidInput, match=f"pip install {package} would do"):
+            train(config, tmp_path / "run")
+        return
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    train(config, tmp_path / "run")
+    assert any((tmp_path / "run" / package).iterdir())
 
 
 def test_the_state_of_the_library_is_left_alone(settings: dict[str, Any], tmp_path: Path) -> None:
     torch.manual_seed(1)
-    before = torch.get_rng_state(), torch.get_num_threads(), torch.are_deterministic_algorithms_enabled(), torch.get_default_dtype()
+    before = (
+        torch.get_rng_state(),
+        torch.get_num_threads(),
+        torch.are_deterministic_algorithms_enabled(),
+        torch.get_default_dtype(),
+    )
     train(RunConfig(**settings | {"epochs": 0.1}), tmp_path / "run")
     assert torch.equal(before[0], torch.get_rng_state())
     assert before[1:] == (torch.get_num_threads(), torch.are_deterministic_algorithms_enabled(), torch.get_default_dtype())
@@ -218,7 +264,9 @@ def test_the_state_of_the_library_is_left_alone(settings: dict[str, Any], tmp_pa
         ({"vocab_size": 100}, "smaller than the tokenizer's 257"),
     ],
 )
-def test_bad_input_is_named_before_training(settings: dict[str, Any], tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+def test_bad_input_is_named_before_training(
+    settings: dict[str, Any], tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
     with pytest.raises(InvalidInput, match=message):
         train(RunConfig(**settings | changes), tmp_path / "run")
     assert not (tmp_path / "run" / "checkpoints").exists()
@@ -226,7 +274,7 @@ def test_bad_input_is_named_before_training(settings: dict[str, Any], tmp_path: 
 
 def test_a_directory_that_cannot_be_written_is_named(settings: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(InvalidInput, match="run directory .* cannot be written"):
+    with pytest.raises(InvalidInput, match=r"run directory .* cannot be written"):
         train(RunConfig(**settings), tmp_path / "file" / "run")
     with pytest.raises(InvalidInput, match="token files cannot be written"):
         train(RunConfig(**settings | {"cache": str(tmp_path / "file" / "cache")}), tmp_path / "run")
@@ -235,5 +283,5 @@ def test_a_directory_that_cannot_be_written_is_named(settings: dict[str, Any], t
 def test_a_damaged_result_is_named(settings: dict[str, Any], tmp_path: Path) -> None:
     train(RunConfig(**settings | {"epochs": 0.1}), tmp_path / "run")
     (tmp_path / "run" / "result.json").write_text(json.dumps({"run": "x"}))
-    with pytest.raises(InvalidInput, match="result.json is damaged"):
+    with pytest.raises(InvalidInput, match=r"result.json is damaged"):
         read_result(tmp_path / "run")

@@ -10,7 +10,7 @@ from planner.errors import InvalidInput
 from planner.shapes import Architecture, presets
 from trainer import attention
 from trainer.export import hf_weights
-from trainer.loss import head_loss, rows_loss
+from trainer.loss import CHUNK_BYTES, head_loss, rows_loss
 from trainer.model import Llama, initialise
 
 TINY = Architecture(d_model=48, layers=3, heads=4, d_head=12, d_ff=80, vocab_size=211)
@@ -82,7 +82,7 @@ def test_first_weights_depend_on_the_seed_alone() -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("rows", [1, 63, 300])
 def test_head_loss_is_cross_entropy_with_ignored_rows(rows: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainer.loss.CHUNK_BYTES", 64 * 4 * 50)  # several chunks
+    monkeypatch.setitem(CHUNK_BYTES, "cpu", 64 * 4 * 50)  # several chunks
     generator = torch.Generator().manual_seed(rows)
     hidden = torch.randn(rows, 24, generator=generator).to(dtype).requires_grad_()
     weight = torch.randn(50, 24, generator=generator).requires_grad_()
@@ -101,11 +101,13 @@ def test_head_loss_is_cross_entropy_with_ignored_rows(rows: int, dtype: torch.dt
 
 
 def test_the_logits_of_a_batch_never_exist(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainer.loss.CHUNK_BYTES", 64 * 4 * 211)
+    monkeypatch.setitem(CHUNK_BYTES, "cpu", 64 * 4 * 211)
     sizes: list[int] = []
     model = Llama(TINY, 64)
     initialise(model, 0)
-    monkeypatch.setattr("trainer.loss.rows_loss", lambda logits, targets: (sizes.append(logits.shape[0]), rows_loss(logits, targets))[1])
+    monkeypatch.setattr(
+        "trainer.loss.rows_loss", lambda logits, targets: (sizes.append(logits.shape[0]), rows_loss(logits, targets))[1]
+    )
     ids = torch.randint(211, (4, 64))
     model(ids, ids).backward()
     assert sum(sizes) == 4 * 64
