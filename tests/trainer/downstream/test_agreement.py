@@ -10,8 +10,11 @@ from typing import Any
 
 import pytest
 
+from trainer import RunConfig, train
 from trainer.downstream import evaluate
+from trainer.export import export
 
+from ..test_data import pieces  # noqa: F401
 from . import reference
 from .conftest import ANSWERS, QUESTIONS
 
@@ -149,3 +152,20 @@ def test_tokenizers_with_and_without_a_beginning_token(
     assert evaluate(exported, suite=str(tasks), keep=False).choices["bos"] == "none"
     always = evaluate(run, suite=str(tasks), keep=False, bos="always")
     assert always.bpb == pytest.approx(own.bpb, abs=1e-5) != pytest.approx(never.bpb, abs=1e-5)
+
+
+def test_a_run_with_a_sentencepiece_tokenizer(
+    settings: dict[str, Any],
+    pieces: Path,  # noqa: F811
+    suite: Callable[..., Path],
+    tmp_path: Path,
+) -> None:
+    tasks = suite(SUITE)
+    train(
+        RunConfig(**settings | {"tokenizer": str(pieces), "sequence_length": 128, "epochs": 1, "unique_tokens": 128 * 40}),
+        tmp_path / "run",
+    )
+    folder = export(tmp_path / "run", tmp_path / "hf")
+    found = evaluate(tmp_path / "run", suite=str(tasks), keep=False)
+    check(found, folder, tasks, 128)
+    assert evaluate(folder, suite=str(tasks), keep=False).bpb == pytest.approx(found.bpb, abs=1e-5)
