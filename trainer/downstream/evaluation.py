@@ -47,6 +47,7 @@ def evaluate(
     wanted = tasks.load_suite(suite, tasks_dir, only)
     loaded = models.load(model, device=resolve_device(device), dtype=dtype, bos=bos)
     length = _length(max_length, loaded)
+    loaded.see(length)
     how = {"limit": first, "max_length": length, "before": list(loaded.before), "bpb_only": bpb_only, "dtype": dtype}
     kept = Cache(cache, loaded.fingerprint) if keep else None
     identities: dict[str, dict[str, Any]] = {

@@ -60,6 +60,7 @@ class LanguageModel:
     fallback: int | None  # stands before a text that nothing precedes
     shares: bool = True  # whether beginnings can be shared
     past_bytes: float = 1.0  # memory that the past of one token takes
+    window: int | None = None  # how far back its attention reaches, where that is limited
     device: torch.device
     dtype: torch.dtype
 
@@ -91,6 +92,14 @@ class LanguageModel:
                 for i, value in zip(here, (logits[row, target] - logits.logsumexp(1)[row]).tolist(), strict=True):
                     found[i] = value
         return found
+
+    def see(self, length: int) -> None:
+        """Get ready for sequences of so many tokens.
+
+        Padding between shared parts counts towards a limited reach of attention, so parts are shared only well within it.
+        """
+        if self.window is not None and self.window < 3 * length:
+            self.shares = False
 
     def use_bos(self, bos: str, own: int | None) -> None:
         """Whether texts begin with a special token: as the tokenizer has it, always, or never."""
@@ -205,7 +214,8 @@ class HuggingFace(LanguageModel):
         self.head: Callable[[torch.Tensor], torch.Tensor] = self.model.get_output_embeddings()
         self.takes_positions = "position_ids" in inspect.signature(self.model.base_model.forward).parameters
         window = getattr(config, "sliding_window", None)
-        self._find_out(window if isinstance(window, int) else None)
+        self.window = window if isinstance(window, int) else None
+        self._find_out()
 
     def encode(self, texts: list[str]) -> list[list[int]]:
         return self.tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"] if texts else []
@@ -233,7 +243,7 @@ class HuggingFace(LanguageModel):
     def logits(self, states: torch.Tensor) -> torch.Tensor:
         return self.head(states)
 
-    def _find_out(self, window: int | None) -> None:
+    def _find_out(self) -> None:
         """Whether head and past can be used on their own, by scoring a few tokens plainly and in parts."""
         count = min(13, self.limit or 13)
         ids = torch.arange(2 * count, device=self.device).reshape(2, count) * 7919 % self.vocab_size
@@ -262,8 +272,6 @@ class HuggingFace(LanguageModel):
                 self.shares = torch.allclose(self.logits(states).float(), plain.flip(0)[:, half:], rtol=tolerance, atol=tolerance)
             except Exception:
                 self.shares = False
-        if window is not None and window < min(LENGTH, self.limit or LENGTH):
-            self.shares = False  # padding between the parts would count towards the window
 
 
 def _states(output: Any) -> torch.Tensor:
