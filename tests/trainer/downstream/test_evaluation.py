@@ -1,0 +1,132 @@
+"""One model over a suite: what is recorded, kept, continued and refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from planner.errors import InvalidInput
+from trainer.downstream import evaluate
+
+from .conftest import ANSWERS, QUESTIONS
+
+SUITE = {"questions/rc_3shot": QUESTIONS, "answers/bpb_5shot": ANSWERS}
+
+
+class Told:
+    """Which tasks were scored; can interrupt one."""
+
+    def __init__(self, stop_at: str | None = None):
+        self.tasks: list[str] = []
+        self.stop_at = stop_at
+
+    def __call__(self, task: str, done: int, total: int) -> None:
+        if task == self.stop_at:
+            raise KeyboardInterrupt
+        if done == total:
+            self.tasks.append(task)
+
+
+def test_choices_and_counts_are_recorded(run: Path, suite: Callable[..., Path]) -> None:
+    found = evaluate(run, suite=str(suite(SUITE)), keep=False, limit=3)
+    by_name = {task.task: task for task in found.tasks}
+    assert by_name["answers"].truncated == 1
+    assert (by_name["questions"].five_shot, by_name["answers"].five_shot) == (False, True)
+    assert by_name["answers"].accuracy is None
+    assert found.choices["max_length"] == 512
+    assert found.choices["documents"] == "the first 3 documents of each task"
+    assert "UTF-8 bytes" in found.choices["metric"]
+    assert len(found.fingerprint) == 24
+    stored = found.model_dump(mode="json")
+    assert "scores" not in stored["tasks"][0]  # thousands of figures stay out of the printed result
+
+
+def test_bpb_only_gives_the_same_bpb_and_no_accuracy(run: Path, suite: Callable[..., Path]) -> None:
+    tasks = str(suite(SUITE))
+    whole, only = evaluate(run, suite=tasks, keep=False), evaluate(run, suite=tasks, keep=False, bpb_only=True)
+    assert only.bpb == pytest.approx(whole.bpb, abs=1e-6)
+    assert (whole.accuracy is None, only.accuracy) == (False, None)
+
+
+def test_finished_tasks_are_not_scored_again(run: Path, suite: Callable[..., Path], tmp_path: Path) -> None:
+    tasks = str(suite(SUITE))
+    how: dict[str, Any] = {"suite": tasks, "cache": str(tmp_path / "cache")}
+    first, second, other, changed = Told(), Told(), Told(), Told()
+    one = evaluate(run, progress=first, **how)
+    two = evaluate(run, progress=second, **how)
+    assert (first.tasks, second.tasks) == (["answers", "questions"], [])
+    assert one == two
+    evaluate(run, progress=other, max_length=100, **how)
+    assert other.tasks == ["answers", "questions"]
+    suite({"answers/bpb_5shot": ANSWERS[:2]})
+    evaluate(run, progress=changed, **how)
+    assert changed.tasks == ["answers"]
+
+
+def test_an_interrupted_evaluation_goes_on(run: Path, suite: Callable[..., Path], tmp_path: Path) -> None:
+    how: dict[str, Any] = {"suite": str(suite(SUITE)), "cache": str(tmp_path / "cache")}
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(run, progress=Told(stop_at="questions"), **how)
+    rest = Told()
+    found = evaluate(run, progress=rest, **how)
+    assert rest.tasks == ["questions"]
+    assert found.tasks == evaluate(run, suite=how["suite"], keep=False).tasks
+
+
+def test_damaged_results_are_made_again(run: Path, suite: Callable[..., Path], tmp_path: Path) -> None:
+    how: dict[str, Any] = {"suite": str(suite(SUITE)), "cache": str(tmp_path / "cache")}
+    expected = evaluate(run, **how)
+    for file in (tmp_path / "cache" / "downstream").glob("*/*.json"):
+        file.write_text(file.read_text()[:-40])
+    again = Told()
+    assert evaluate(run, progress=again, **how) == expected
+    assert again.tasks == ["answers", "questions"]
+
+
+def test_a_damaged_file_is_found_before_anything_is_scored(run: Path, suite: Callable[..., Path]) -> None:
+    folder = suite(SUITE)
+    path = folder / "questions" / "rc_3shot" / "requests.jsonl.gz"
+    path.write_bytes(path.read_bytes()[:-30])
+    told = Told()
+    with pytest.raises(InvalidInput, match="is damaged"):
+        evaluate(run, suite=str(folder), keep=False, progress=told)
+    assert told.tasks == []
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ({"max_length": 513}, "max_length must be at most 512"),
+        ({"max_length": 0}, "max_length must be above zero"),
+        ({"limit": 1.5}, "limit must be a whole number"),
+        ({"dtype": "fp16"}, "dtype must be one of fp32, bf16"),
+        ({"device": "tpu"}, "device must be auto, cpu, cuda"),
+        ({"cache": "/dev/null"}, "results cannot be kept in"),
+    ],
+)
+def test_bad_settings(run: Path, suite: Callable[..., Path], how: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        evaluate(run, **{"suite": str(suite(SUITE))} | how)
+
+
+def test_broken_weights_are_named(exported: Path, suite: Callable[..., Path], tmp_path: Path) -> None:
+    import shutil
+
+    from safetensors.torch import load_file, save_file
+
+    folder = tmp_path / "broken"
+    shutil.copytree(exported, folder)
+    weights = load_file(exported / "model.safetensors")
+    weights["model.norm.weight"][:] = float("nan")
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(InvalidInput, match="a probability that is not a number"):
+        evaluate(folder, suite=str(suite(SUITE)), keep=False)
+
+
+def test_bf16_is_close(run: Path, suite: Callable[..., Path]) -> None:
+    tasks = str(suite(SUITE))
+    exact, rough = evaluate(run, suite=tasks, keep=False), evaluate(run, suite=tasks, keep=False, dtype="bf16")
+    assert rough.bpb == pytest.approx(exact.bpb, abs=0.05)

@@ -1,0 +1,60 @@
+"""Finished tasks on disk, one small file each: an evaluation that was interrupted goes on, a repeated one costs nothing.
+
+    <cache>/downstream/<fingerprint of the model>/<task>-<hash of everything else that matters>.json
+
+A file holds what identifies it next to the scores; one that is damaged or does not match is scored again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from planner.errors import InvalidInput
+from trainer.downstream.metrics import Scores
+from trainer.files import read_json, write_json
+from trainer.tokens import cache_folder
+
+VERSION = 1  # of the scoring: raised when the same model would score differently
+
+
+class Cache:
+    """Scores of one model."""
+
+    def __init__(self, folder: str | None, fingerprint: str):
+        self.folder: Path = cache_folder(folder) / "downstream" / fingerprint
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InvalidInput(
+                f"results cannot be kept in {self.folder}: {error.strerror}; --cache FOLDER or --no-cache would do."
+            ) from None
+
+    def read(self, task: str, identity: dict[str, Any]) -> tuple[Scores, dict[str, int]] | None:
+        """Scores and counts of a task, or None where they are not there."""
+        try:
+            stored = read_json(self._path(task, identity))
+            if stored["identity"] != _identity(identity):
+                return None
+            found = Scores(**stored["scores"])
+            return (found, stored["counts"]) if len(found.bpb) == len(found.documents) > 0 else None
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def write(self, task: str, identity: dict[str, Any], scores: Scores, counts: dict[str, int]) -> None:
+        path = self._path(task, identity)
+        try:
+            write_json(path, {"identity": _identity(identity), "counts": counts, "scores": asdict(scores)})
+        except OSError as error:
+            raise InvalidInput(f"{path} cannot be written: {error.strerror}; --cache FOLDER or --no-cache would do.") from None
+
+    def _path(self, task: str, identity: dict[str, Any]) -> Path:
+        name = hashlib.blake2b(json.dumps(_identity(identity), sort_keys=True).encode(), digest_size=8).hexdigest()
+        return self.folder / f"{task.replace('/', '-')}-{name}.json"
+
+
+def _identity(identity: dict[str, Any]) -> dict[str, Any]:
+    return {"version": VERSION, **identity}

@@ -1,0 +1,390 @@
+"""A finished run, or any causal language model in Hugging Face format, behind one small interface.
+
+    states, past = model.extend(ids, past)      continue sequences by some tokens; `past` holds what precedes them
+    model.log_probabilities(states, picks)      of the (state, target) pairs that are scored
+
+`past` is what makes shared beginnings cheap: it is computed once and then selected for every sequence that continues it. A batch may
+hold sequences of different lengths, padded on the right; `Past.real` says which positions are tokens, padding is never attended to.
+
+A Hugging Face model is not trusted to work this way (some scale their logits after the head, some keep no keys and values): on
+loading, a few tokens are scored plainly and in parts, and where the two differ the plain way is used for everything.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from planner.errors import InvalidInput
+from trainer.files import quick_checksum
+from trainer.loss import rows_per_chunk
+
+LENGTH = 512  # tokens that a model is shown, as in the paper's protocol
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+BOS = ("auto", "always", "never")
+
+
+@dataclass(frozen=True)
+class Past:
+    """Keys and values of tokens already seen: per layer a pair of tensors with one row per sequence."""
+
+    layers: list[tuple[torch.Tensor, torch.Tensor]]
+    real: torch.Tensor  # (sequences, positions), true where there is a token and not padding
+
+    def select(self, rows: torch.Tensor) -> Past:
+        """The same for other sequences: row i is that of sequence `rows[i]`."""
+        if len(self.real) == 1:  # everything follows the same beginning, which need not be copied
+            return Past(
+                [(k.expand(len(rows), -1, -1, -1), v.expand(len(rows), -1, -1, -1)) for k, v in self.layers], self.real[rows]
+            )
+        return Past([(key[rows], value[rows]) for key, value in self.layers], self.real[rows])
+
+
+class LanguageModel:
+    """What both kinds of model share."""
+
+    name: str
+    kind: str  # "run" or "hf"
+    fingerprint: str
+    limit: int | None  # the longest sequence it can see
+    vocab_size: int
+    before: tuple[int, ...]  # special tokens that begin every text
+    fallback: int | None  # stands before a text that nothing precedes
+    shares: bool = True  # whether beginnings can be shared
+    past_bytes: float = 1.0  # memory that the past of one token takes
+    window: int | None = None  # how far back its attention reaches, where that is limited
+    device: torch.device
+    dtype: torch.dtype
+
+    def encode(self, texts: list[str]) -> list[list[int]]:
+        """Tokens of some texts, without special ones."""
+        raise NotImplementedError
+
+    def extend(
+        self, ids: torch.Tensor, real: torch.Tensor, past: Past | None = None, keep: bool = False
+    ) -> tuple[torch.Tensor, Past | None]:
+        """States of new tokens that continue `past`; with `keep`, also the past that includes them."""
+        raise NotImplementedError
+
+    def logits(self, states: torch.Tensor) -> torch.Tensor:
+        raise NotImplementedError
+
+    def log_probabilities(self, states: torch.Tensor, picks: Sequence[tuple[int, int]]) -> list[float]:
+        """Log-probability for each (state, target). The head sees each state once, a chunk of them at a time."""
+        found = [0.0] * len(picks)
+        step = rows_per_chunk(self.vocab_size)
+        chunks: dict[int, list[int]] = {}
+        for i, (state, _) in enumerate(picks):
+            chunks.setdefault(state // step * step, []).append(i)
+        with torch.inference_mode():
+            for start, here in chunks.items():
+                logits = self.logits(states[start : start + step]).float()
+                row = torch.tensor([picks[i][0] - start for i in here], device=self.device)
+                target = torch.tensor([picks[i][1] for i in here], device=self.device)
+                for i, value in zip(here, (logits[row, target] - logits.logsumexp(1)[row]).tolist(), strict=True):
+                    found[i] = value
+        return found
+
+    def see(self, length: int) -> None:
+        """Get ready for sequences of so many tokens.
+
+        Padding between shared parts counts towards a limited reach of attention, so parts are shared only well within it.
+        """
+        if self.window is not None and self.window < 3 * length:
+            self.shares = False
+
+    def use_bos(self, bos: str, own: int | None) -> None:
+        """Whether texts begin with a special token: as the tokenizer has it, always, or never."""
+        if bos not in BOS:
+            raise InvalidInput(f"bos must be one of {', '.join(BOS)}; got {bos!r}.")
+        begin = own if own is not None else self.fallback
+        if bos == "always":
+            if begin is None:
+                raise InvalidInput(
+                    f"{self.name} has no token that begins or ends texts, so bos = 'always' cannot work; 'never' would do."
+                )
+            self.before = (begin,)
+        elif bos == "never":
+            self.before = ()
+
+
+def load(folder: str | Path, *, device: torch.device | None = None, dtype: str = "fp32", bos: str = "auto") -> LanguageModel:
+    """The model in a folder: a finished run, or a causal language model in Hugging Face format."""
+    path = Path(folder)
+    device = device or torch.device("cpu")
+    if not path.is_dir():
+        raise InvalidInput(f"there is no folder {path}.")
+    if (path / "result.json").is_file():
+        return Run(path, device, DTYPES[dtype], bos)
+    if not (path / "config.json").is_file():
+        raise InvalidInput(
+            f"{path} is neither a finished run (it has no result.json) nor a Hugging Face folder (it has no config.json)."
+        )
+    return HuggingFace(path, device, DTYPES[dtype], bos)
+
+
+class Run(LanguageModel):
+    """A finished run of the trainer."""
+
+    kind = "run"
+
+    def __init__(self, path: Path, device: torch.device, dtype: torch.dtype, bos: str):
+        from trainer.export import load_run
+
+        model, self.tokenizer, result = load_run(path)
+        self.name, self.device, self.dtype = str(path), device, dtype
+        self.model = model.to(device=device, dtype=dtype)
+        self.fingerprint = _digest(result.weights_checksum, model.sequence_length, *_files(path / "tokenizer"))
+        self.limit, self.vocab_size = model.sequence_length, model.shape.vocab_size
+        self.before, self.fallback = (), self.tokenizer.eos
+        self.past_bytes = 2.0 * model.shape.layers * model.shape.heads * model.shape.d_head * dtype.itemsize
+        self.use_bos(bos, None)
+        self.attention = [_RememberingAttention() for _ in model.body.layers]
+        for layer, attend in zip(model.body.layers, self.attention, strict=True):
+            setattr(layer, "attend", attend)  # noqa: B010
+
+    def encode(self, texts: list[str]) -> list[list[int]]:
+        return [ids.tolist() for ids in self.tokenizer.encode(texts)]
+
+    @torch.inference_mode()
+    def extend(
+        self, ids: torch.Tensor, real: torch.Tensor, past: Past | None = None, keep: bool = False
+    ) -> tuple[torch.Tensor, Past | None]:
+        positions, mask, seen = _continue(real, past)
+        for i, attend in enumerate(self.attention):
+            attend.past, attend.mask, attend.keep = (past.layers[i] if past else None), mask, keep
+        positions = positions.clamp(max=self.model.sequence_length - 1)  # padding may lie beyond the end
+        cos, sin = (table[0, positions] for table in (self.model.cos, self.model.sin))
+        states = self.model.body(self.model.embed(ids), cos, sin)
+        return states, Past([attend.taken() for attend in self.attention], seen) if keep else None
+
+    def logits(self, states: torch.Tensor) -> torch.Tensor:
+        return self.model.head(states)
+
+
+class _RememberingAttention:
+    """Causal attention of one layer that also sees a past, and keeps its own keys and values when asked to."""
+
+    past: tuple[torch.Tensor, torch.Tensor] | None = None
+    mask: torch.Tensor | None = None
+    keep = False
+    kept: tuple[torch.Tensor, torch.Tensor] | None = None
+
+    def __call__(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        if self.past is not None:
+            key, value = torch.cat((self.past[0], key), dim=1), torch.cat((self.past[1], value), dim=1)
+        if self.keep:
+            self.kept = key, value
+        q, k, v = (x.transpose(1, 2) for x in (query, key, value))
+        return functional.scaled_dot_product_attention(q, k, v, attn_mask=self.mask, is_causal=self.mask is None).transpose(1, 2)
+
+    def taken(self) -> tuple[torch.Tensor, torch.Tensor]:
+        assert self.kept is not None
+        kept, self.kept = self.kept, None
+        return kept
+
+
+class HuggingFace(LanguageModel):
+    """A causal language model that `transformers` loads from a folder."""
+
+    kind = "hf"
+
+    def __init__(self, path: Path, device: torch.device, dtype: torch.dtype, bos: str):
+        self.name, self.device, self.dtype = str(path), device, dtype
+        self.model, self.tokenizer = _load_hugging_face(path, dtype)
+        self.model.to(device).eval()
+        config = self.model.config.get_text_config(decoder=True)
+        self.fingerprint = _digest(*_files(path))
+        limits = [getattr(config, name, None) for name in ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")]
+        self.limit = next((value for value in limits if isinstance(value, int) and value > 0), None)
+        self.vocab_size = self.model.get_input_embeddings().weight.shape[0]
+        own = self.tokenizer.bos_token_id
+        self.fallback = own if own is not None else self.tokenizer.eos_token_id
+        self.before = _begins_with(self.tokenizer)
+        self.use_bos(bos, own)
+        self.base: Callable[..., Any] = self.model.base_model
+        self.head: Callable[[torch.Tensor], torch.Tensor] = self.model.get_output_embeddings()
+        self.takes_positions = "position_ids" in inspect.signature(self.model.base_model.forward).parameters
+        window = getattr(config, "sliding_window", None)
+        self.window = window if isinstance(window, int) else None
+        self._find_out()
+
+    def encode(self, texts: list[str]) -> list[list[int]]:
+        return self.tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"] if texts else []
+
+    @torch.inference_mode()
+    def extend(
+        self, ids: torch.Tensor, real: torch.Tensor, past: Past | None = None, keep: bool = False
+    ) -> tuple[torch.Tensor, Past | None]:
+        from transformers import DynamicCache
+
+        if past is None and not keep:
+            return _states(self.base(input_ids=ids, use_cache=False)), None
+        cache: Any = DynamicCache()
+        options: dict[str, Any] = {}
+        positions, _, seen = _continue(real, past)
+        if past is not None:
+            for i, (key, value) in enumerate(past.layers):
+                cache.update(key, value, i)
+            options["attention_mask"] = torch.cat((past.real, torch.ones_like(real)), dim=1).long()
+            if self.takes_positions:
+                options["position_ids"] = positions.clamp(max=(self.limit or 2**62) - 1)
+        states = _states(self.base(input_ids=ids, past_key_values=cache, use_cache=True, **options))
+        return states, Past([(layer.keys, layer.values) for layer in cache.layers], seen) if keep else None
+
+    def logits(self, states: torch.Tensor) -> torch.Tensor:
+        return self.head(states)
+
+    def _find_out(self) -> None:
+        """Whether head and past can be used on their own, by scoring a few tokens plainly and in parts."""
+        count = min(13, self.limit or 13)
+        ids = torch.arange(2 * count, device=self.device).reshape(2, count) * 7919 % self.vocab_size
+        tolerance = 1e-3 if self.dtype == torch.float32 else 0.05
+        with torch.inference_mode():
+            plain = self.model(input_ids=ids, use_cache=False).logits.float()
+            try:
+                parts = self.logits(self.base(input_ids=ids, use_cache=False).last_hidden_state).float()
+                separate = torch.allclose(parts, plain, rtol=tolerance, atol=tolerance)
+            except Exception:  # whatever a model does differently, its own forward pass still works
+                separate = False
+            if not separate:
+                self.base, self.head = self.model, _same
+            half = count // 2
+            try:
+                real = torch.ones(2, half + 2, dtype=torch.bool, device=self.device)
+                real[:, half:] = False  # two columns of padding between the parts
+                padded = torch.cat((ids[:, :half], ids[:, :2]), dim=1)
+                _, past = self.extend(padded, real, keep=True)
+                assert past is not None
+                self.past_bytes = max(1.0, sum(key.nbytes + value.nbytes for key, value in past.layers) / past.real.numel())
+                rest = ids.flip(0)[:, half:]
+                states, _ = self.extend(
+                    rest, torch.ones_like(rest, dtype=torch.bool), past.select(torch.tensor([1, 0], device=self.device))
+                )
+                self.shares = torch.allclose(self.logits(states).float(), plain.flip(0)[:, half:], rtol=tolerance, atol=tolerance)
+            except Exception:
+                self.shares = False
+
+
+def _states(output: Any) -> torch.Tensor:
+    """What the head reads; of a whole model, the logits themselves."""
+    return output.logits if hasattr(output, "logits") else output.last_hidden_state
+
+
+def _same(states: torch.Tensor) -> torch.Tensor:
+    return states
+
+
+def _continue(real: torch.Tensor, past: Past | None) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
+    """Positions of new tokens, which earlier and new tokens each may see (None: all up to itself), and what the past then holds."""
+    count = real.shape[1]
+    steps = torch.arange(count, device=real.device)
+    if past is None:
+        return steps.expand(real.shape), None, real
+    positions = past.real.sum(1, keepdim=True) + steps
+    causal = (steps[:, None] >= steps).expand(len(real), -1, -1)
+    mask = torch.cat((past.real[:, None, :].expand(-1, count, -1), causal), dim=2).unsqueeze(1)
+    return positions, mask, torch.cat((past.real, real), dim=1)
+
+
+def _load_hugging_face(path: Path, dtype: torch.dtype) -> tuple[Any, Any]:
+    try:
+        import transformers
+    except ModuleNotFoundError:
+        raise InvalidInput(
+            f"{path} is in Hugging Face format, which needs transformers; pip install 'databound[eval]' would do."
+        ) from None
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+    auto: Any = transformers.AutoModelForCausalLM
+    facts = _config(path)
+    kind = facts.get("model_type")
+    if kind is None:
+        reason = "its config.json has no model_type; an unfinished run must be trained to its end first"
+        raise InvalidInput(f"{path} is neither a finished run nor a model in Hugging Face format ({reason}).")
+    made_for = facts.get("architectures") or []
+    if kind not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES or (made_for and not any(_is_causal(name) for name in made_for)):
+        what = ", ".join(made_for) or kind
+        raise InvalidInput(
+            f"{path} holds no causal language model but {what}, which cannot give the probability of a continuation."
+        )
+    try:
+        with _quiet(transformers):
+            model, report = auto.from_pretrained(
+                path, dtype=dtype, local_files_only=True, trust_remote_code=False, output_loading_info=True
+            )
+    except Exception as error:  # the library raises many kinds; all mean that the model cannot be had
+        raise InvalidInput(f"the model in {path} cannot be loaded: {_one_line(error)}.") from None
+    missing = sorted(report["missing_keys"])
+    if missing:
+        raise InvalidInput(f"the weights in {path} are not those of {type(model).__name__}: {missing[0]} is missing.")
+    try:
+        with _quiet(transformers):
+            tokenizer = transformers.AutoTokenizer.from_pretrained(path, local_files_only=True, trust_remote_code=False)
+    except Exception as error:
+        raise InvalidInput(f"the tokenizer in {path} cannot be loaded: {_one_line(error)}.") from None
+    if not len(tokenizer):
+        raise InvalidInput(f"{path} has no tokenizer files.")
+    return model, tokenizer
+
+
+def _config(path: Path) -> dict[str, Any]:
+    try:
+        facts = json.loads((path / "config.json").read_text(encoding="utf-8"))
+        if isinstance(facts, dict):
+            return facts
+    except (OSError, ValueError):
+        pass
+    raise InvalidInput(f"{path / 'config.json'} cannot be read as JSON.")
+
+
+def _is_causal(architecture: str) -> bool:
+    return architecture.endswith(("ForCausalLM", "LMHeadModel", "ForConditionalGeneration"))
+
+
+class _quiet:
+    """No progress bars or advice from transformers while it loads."""
+
+    def __init__(self, transformers: Any):
+        self.logging = transformers.utils.logging
+
+    def __enter__(self) -> None:
+        self.level, self.bars = self.logging.get_verbosity(), self.logging.is_progress_bar_enabled()
+        self.logging.set_verbosity_error()
+        self.logging.disable_progress_bar()
+
+    def __exit__(self, *error: Any) -> None:
+        self.logging.set_verbosity(self.level)
+        if self.bars:
+            self.logging.enable_progress_bar()
+
+
+def _begins_with(tokenizer: Any) -> tuple[int, ...]:
+    """The special tokens that a tokenizer puts before every text."""
+    plain, whole = tokenizer("a", add_special_tokens=False)["input_ids"], tokenizer("a")["input_ids"]
+    for start in range(len(whole) - len(plain) + 1):
+        if whole[start : start + len(plain)] == plain:
+            return tuple(whole[:start])
+    return ()
+
+
+def _files(folder: Path) -> list[str]:
+    """Names and content hashes of the files that define a model or tokenizer."""
+    kept = (".json", ".safetensors", ".bin", ".model", ".txt", ".jinja")
+    return [f"{file.name} {quick_checksum(file)}" for file in sorted(folder.iterdir()) if file.suffix in kept]
+
+
+def _digest(*parts: Any) -> str:
+    return hashlib.blake2b("\n".join(map(str, parts)).encode(), digest_size=12).hexdigest()
+
+
+def _one_line(error: BaseException) -> str:
+    return (" ".join(str(error).split())[:200] or type(error).__name__).rstrip(".")

@@ -1,0 +1,107 @@
+"""From text to what is fed and what is scored.
+
+Context and continuation are tokenised **together** and then split, because many tokenizers (SentencePiece above all) give other
+tokens for a text that stands alone. The split is where the tokens of the whole leave those of the context alone; a token that
+reaches over the boundary is scored, so that no byte of the continuation goes unpaid.
+
+A model that sees L tokens is fed the last L of everything but the final token, which is only a target:
+
+    tokens    [bos] c1 c2 ... ck | a1 a2 a3         fed: ... ck a1 a2, at most L         scored: a1 a2 a3
+
+A continuation longer than L is scored in pieces of L / 2 tokens, each after at least L / 2 tokens of what precedes it, so every
+token is scored exactly once. Where nothing precedes the first scored token, the token that begins (or else ends) documents does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from planner.errors import InvalidInput
+from trainer.downstream.tasks import Document
+
+
+@dataclass(frozen=True)
+class Window:
+    """Tokens to feed, and the targets of the last len(targets) of them."""
+
+    inputs: tuple[int, ...]
+    targets: tuple[int, ...]
+
+    @property
+    def start(self) -> int:
+        """The first position whose prediction is scored."""
+        return len(self.inputs) - len(self.targets)
+
+
+@dataclass(frozen=True)
+class Request:
+    """One answer, as windows whose log-probabilities add up."""
+
+    windows: tuple[Window, ...]
+    truncated: bool  # context was cut off
+    merged: bool  # a token reaches over the boundary of context and continuation
+
+
+class Tokens(Protocol):
+    """What turning text into requests needs to know of a model."""
+
+    before: tuple[int, ...]  # special tokens that begin every text
+    fallback: int | None  # stands before a text that nothing precedes
+    vocab_size: int
+
+    def encode(self, texts: list[str]) -> list[list[int]]:
+        """Tokens of some texts, without special ones."""
+        ...
+
+
+def prepare(documents: Sequence[Document], tokens: Tokens, length: int) -> list[list[Request]]:
+    """The requests of every document, one per answer, for a model that sees `length` tokens."""
+    texts = {text for d in documents for a in d.answers for text in (a.context, a.context + a.continuation)}
+    unique = [text for text in texts if text]
+    encoded = {"": [], **dict(zip(unique, tokens.encode(unique), strict=True))}
+    prepared = []
+    for document in documents:
+        place = f"document {document.number}"
+        requests = []
+        for answer in document.answers:
+            context, whole = encoded[answer.context], encoded[answer.context + answer.continuation]
+            requests.append(request(context, whole, tokens, length, place))
+        prepared.append(requests)
+    return prepared
+
+
+def request(context: Sequence[int], whole: Sequence[int], tokens: Tokens, length: int, place: str = "a request") -> Request:
+    """The request of one answer, from the tokens of its context and those of context and continuation together."""
+    split = common_prefix(context, whole)
+    if split == len(whole):
+        raise InvalidInput(f"{place} has a continuation that this tokenizer turns into no tokens.")
+    if max(whole) >= tokens.vocab_size:
+        raise InvalidInput(
+            f"{place} has token {max(whole)}, and the model knows {tokens.vocab_size}; the tokenizer is another model's."
+        )
+    before = tokens.before
+    if not before and split == 0:
+        if tokens.fallback is None:
+            raise InvalidInput(
+                f"{place} has nothing before its first scored token, and the tokenizer neither begins nor ends texts."
+            )
+        before = (tokens.fallback,)
+    every = (*before, *whole)
+    first, last = len(before) + split, len(every)  # targets are every[first:last]
+    if last - first <= length:
+        pieces = [(first, last)]
+    else:
+        step = max(1, length // 2)
+        pieces = [(start, min(start + step, last)) for start in range(first, last, step)]
+    windows = tuple(Window(every[max(0, end - 1 - length) : end - 1], every[start:end]) for start, end in pieces)
+    return Request(windows, truncated=last - 1 > length, merged=split < len(context))
+
+
+def common_prefix(first: Sequence[Any], second: Sequence[Any]) -> int:
+    """How many leading items two sequences share."""
+    size = min(len(first), len(second))
+    if first[:size] == second[:size]:
+        return size
+    return next(i for i in range(size) if first[i] != second[i])

@@ -1,0 +1,201 @@
+"""What an evaluation gives: one model over a suite, several side by side, and the rows of a table for reports."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from planner.errors import InvalidInput
+from trainer.downstream.metrics import LEVEL, Scores, suite_mean, task_mean
+
+MEAN = "mean"
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class TaskResult(_Frozen):
+    """One model on one task."""
+
+    task: str
+    variant: str
+    shots: int | None
+    five_shot: bool  # whether the shipped form is that of the protocol
+    documents: int
+    bpb: float
+    bpb_error: float  # standard error
+    bpb_low: float
+    bpb_high: float
+    accuracy: float | None  # by log-probability per character
+    accuracy_error: float | None
+    accuracy_raw: float | None  # by log-probability
+    truncated: int  # documents whose right answer lost context on the left
+    in_pieces: int  # documents whose right answer is longer than the model can see
+    merged: int  # documents with a token that reaches from the context into the right answer
+    data: str  # checksum of the requests
+    scores: Scores = Field(exclude=True, repr=False)
+
+
+class SuiteResult(_Frozen):
+    """One model over a suite."""
+
+    model: str
+    kind: str
+    fingerprint: str
+    suite: str
+    bpb: float  # mean over tasks
+    bpb_error: float
+    bpb_low: float
+    bpb_high: float
+    accuracy: float | None  # mean over the tasks that have one
+    tasks: list[TaskResult]
+    choices: dict[str, Any]  # how it was computed
+
+
+class Difference(_Frozen):
+    """BPB of one model minus that of another on the same documents; below zero the first is better."""
+
+    first: str
+    second: str
+    task: str  # "mean": over all tasks
+    difference: float
+    error: float
+    low: float
+    high: float
+    verdict: str  # the better model, or "tie" where the interval holds zero
+
+
+class Comparison(_Frozen):
+    """Several models side by side."""
+
+    models: list[SuiteResult]
+    best: dict[str, str]  # lowest BPB per task, and of the mean
+    differences: list[Difference]
+    remarks: list[str]
+
+
+def task_result(task: Any, data: str, scores: Scores, counts: dict[str, int], five_shot: bool) -> TaskResult:
+    bpb = task_mean(scores.bpb, task.label)
+    accuracy = task_mean(scores.correct, task.label) if scores.correct is not None else None
+    return TaskResult(
+        task=task.name,
+        variant=task.variant,
+        shots=task.shots,
+        five_shot=five_shot,
+        documents=len(scores.documents),
+        bpb=bpb.value,
+        bpb_error=bpb.error,
+        bpb_low=bpb.low,
+        bpb_high=bpb.high,
+        accuracy=accuracy.value if accuracy else None,
+        accuracy_error=accuracy.error if accuracy else None,
+        accuracy_raw=sum(scores.correct_raw) / len(scores.correct_raw) if scores.correct_raw else None,
+        data=data,
+        scores=scores,
+        **counts,
+    )
+
+
+def suite_result(tasks: Sequence[TaskResult], **facts: Any) -> SuiteResult:
+    mean = suite_mean({f"{task.task}/{task.variant}": task.scores.bpb for task in tasks})
+    accuracies = [task.accuracy for task in tasks if task.accuracy is not None]
+    return SuiteResult(
+        bpb=mean.value,
+        bpb_error=mean.error,
+        bpb_low=mean.low,
+        bpb_high=mean.high,
+        accuracy=sum(accuracies) / len(accuracies) if accuracies else None,
+        tasks=list(tasks),
+        **facts,
+    )
+
+
+def compare(results: Sequence[SuiteResult]) -> Comparison:
+    """Best model per task, and for every pair of models the paired difference per task and of the mean."""
+    _comparable(results)
+    best = {row["task"]: next(name for name, cell in row["models"].items() if cell["best"]) for row in bpb_table(results)}
+    differences = [difference for first, second in combinations(results, 2) for difference in _differences(first, second)]
+    return Comparison(models=list(results), best=best, differences=differences, remarks=_remarks(results))
+
+
+def bpb_table(results: Sequence[SuiteResult]) -> list[dict[str, Any]]:
+    """Rows for a report: one per task and one for the mean, with a cell per model.
+
+    {"task": "coqa", "note": "0-shot", "models": {"runs/first": {"bpb": 1.257, "error": 0.012, "accuracy": None, "best": True}}}
+    """
+    _comparable(results)
+    rows = []
+    for place, task in enumerate(results[0].tasks):
+        cells = {r.model: (r.tasks[place].bpb, r.tasks[place].bpb_error, r.tasks[place].accuracy) for r in results}
+        rows.append(
+            _row(task.task, "" if task.five_shot else f"{task.shots}-shot" if task.shots is not None else task.variant, cells)
+        )
+    rows.append(_row(MEAN, "", {r.model: (r.bpb, r.bpb_error, r.accuracy) for r in results}))
+    return rows
+
+
+def _row(task: str, note: str, cells: dict[str, tuple[float, float, float | None]]) -> dict[str, Any]:
+    lowest = min(bpb for bpb, _, _ in cells.values())
+    models = {m: {"bpb": b, "error": e, "accuracy": a, "best": b == lowest} for m, (b, e, a) in cells.items()}
+    return {"task": task, "note": note, "models": models}
+
+
+def _comparable(results: Sequence[SuiteResult]) -> None:
+    if not results:
+        raise InvalidInput("there is no result to make a table of.")
+    names = [result.model for result in results]
+    if len(set(names)) < len(names):
+        raise InvalidInput(f"model {max(names, key=names.count)} is given twice.")
+    for other in results[1:]:
+        for mine, theirs in zip(results[0].tasks, other.tasks, strict=False):
+            if (mine.task, mine.variant, mine.data) != (theirs.task, theirs.variant, theirs.data):
+                break
+            if mine.scores.documents != theirs.scores.documents:
+                raise InvalidInput(f"{results[0].model} and {other.model} were scored on different documents of {mine.task}.")
+        else:
+            if len(results[0].tasks) == len(other.tasks):
+                continue
+        raise InvalidInput(f"{results[0].model} and {other.model} were scored on different tasks.")
+
+
+def _differences(first: SuiteResult, second: SuiteResult) -> list[Difference]:
+    gaps = {
+        (a.task, f"{a.task}/{a.variant}"): [x - y for x, y in zip(a.scores.bpb, b.scores.bpb, strict=True)]
+        for a, b in zip(first.tasks, second.tasks, strict=True)
+    }
+    found = [(task, task_mean(values, label)) for (task, label), values in gaps.items()]
+    found.append((MEAN, suite_mean({label: values for (_, label), values in gaps.items()})))
+    return [
+        Difference(
+            first=first.model,
+            second=second.model,
+            task=task,
+            difference=gap.value,
+            error=gap.error,
+            low=gap.low,
+            high=gap.high,
+            verdict=first.model if gap.high < 0 else second.model if gap.low > 0 else "tie",
+        )
+        for task, gap in found
+    ]
+
+
+def _remarks(results: Sequence[SuiteResult]) -> list[str]:
+    """What makes the models less comparable than they look."""
+    remarks = []
+    for what, name in (
+        ("max_length", "see different numbers of tokens"),
+        ("bos", "begin texts differently"),
+        ("dtype", "compute in different precision"),
+    ):
+        values = {result.model: result.choices[what] for result in results}
+        if len(set(map(str, values.values()))) > 1:
+            remarks.append(f"the models {name}: {', '.join(f'{model} {value}' for model, value in values.items())}")
+    return remarks
+
+
+INTERVAL = f"{LEVEL:.0%}"
