@@ -22,9 +22,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from calibration.forms import Runs, base_parameters, base_problem, base_theta
+from calibration.intervals import bootstrap
 from calibration.metrics import r_squared
 from calibration.objective import Problems, huber
-from calibration.phases import PAPER_DELTA, fit_forms
+from calibration.phases import PAPER_DELTA, fit_forms, parameter_arrays
 from calibration.solver import best_of
 from calibration.tables import read_runs
 from planner.allocation import FLOPS_PER_PARAM_TOKEN, allocate
@@ -39,6 +40,7 @@ PICTURE = ROOT / "docs" / "pictures" / "reanalysis.png"
 
 UNIQUE_TOKENS = 25e9
 BUDGETS = (1e21, 1e22, 1e23)
+REFITS = 1000
 
 # Names of the base laws; each has its Chinchilla law and the effective-parameters law fitted on top of it.
 PUBLISHED, REFIT, TIED = "published", "refit", "refit, α = β"
@@ -98,6 +100,7 @@ def report(base: dict[str, Law], repetition: dict[str, Law], runs: Runs) -> list
         baseline_table(base, runs),
         repetition_table(base, repetition, runs),
         allocation_table(repetition),
+        certainty_table(repetition, runs),
         findings(base, repetition, runs),
     ]
 
@@ -140,6 +143,31 @@ def allocation_table(repetition: dict[str, Law]) -> list[str]:
             ratio = float(best.params / alone.params)
             rows.append([scientific(flops), DESCRIBED[label], *sizes, f"{ratio:.2f}", "larger" if ratio > 1 else "smaller"])
     return _markdown(["FLOPs", "D̂, N̂ law", "Chinchilla: params x epochs", "D̂, N̂: params x epochs", "size ratio", "advice"], rows)
+
+
+def certainty_table(repetition: dict[str, Law], runs: Runs) -> list[str]:
+    """How sure the reversal is: base law and constants refitted together many times, and what each refit advises."""
+    fits = fit_forms(runs, ["effective_parameters"])
+    flops = BUDGETS[1]
+    published = _size_ratio(repetition[AS_PUBLISHED], flops)
+    rows = []
+    for scheme, redrawn in (("residuals", "noise (residuals)"), ("weights", "runs")):
+        refits = bootstrap(fits, REFITS, scheme=scheme, seed=0)["effective_parameters"]
+        members = parameter_arrays("effective_parameters", refits, runs)
+        kept = refits.converged & np.all([np.isfinite(value) for value in members.values()], axis=0)
+        ratio = _size_ratio(Law("effective_parameters", {name: value[kept] for name, value in members.items()}), flops)
+        low, middle, high = np.quantile(ratio, [0.025, 0.5, 0.975])
+        shares = [f"{np.mean(chosen):.0%}" for chosen in (ratio > 1.01, ratio < 0.99, ratio <= published)]
+        rows.append([redrawn, f"{kept.sum():,}", f"{middle:.2f}", f"{low:.2f} to {high:.2f}", *shares])
+    header = ["redrawn", "refits", "median size ratio", "95% interval", "larger by over 1%", "smaller by over 1%"]
+    header.append(f"as small as published ({published:.2f})")
+    return _markdown(header, rows)
+
+
+def _size_ratio(law: Law, flops: float) -> np.ndarray:
+    """The law's optimal size over that of its own Chinchilla base."""
+    alone, best = (allocate(each, UNIQUE_TOKENS, flops, whole_epochs=False).params for each in (law.base(), law))
+    return best / alone
 
 
 def findings(base: dict[str, Law], repetition: dict[str, Law], runs: Runs) -> list[str]:
