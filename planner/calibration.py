@@ -233,14 +233,13 @@ def _read(path: Path) -> Calibration:
         raise InvalidCalibration(f"calibration {name} cannot be read: {getattr(error, 'strerror', None) or error}.") from None
     try:
         data = json.loads(text)
-        if isinstance(data, dict) and "schema_version" not in data:
-            raise InvalidCalibration(
-                f"calibration {name} is not usable: schema_version is missing; it should be {SCHEMA_VERSION}."
-            )
-        return Calibration.model_validate(data)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         where = f" at line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
         raise InvalidCalibration(f"calibration {name} is not valid JSON{where}; restore a copy.") from None
+    if isinstance(data, dict) and "schema_version" not in data:
+        raise InvalidCalibration(f"calibration {name} is not usable: schema_version is missing; it should be {SCHEMA_VERSION}.")
+    try:
+        return Calibration.model_validate(data)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "the file"

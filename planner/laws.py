@@ -62,15 +62,15 @@ class Slopes(NamedTuple):
     epochs: Array
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # arrays have no truth value: laws are the same only if they are the same object
 class Law:
     """One law form with its parameters (numbers, or arrays for an ensemble of laws)."""
 
     form: str
     parameters: Mapping[str, Array]
-    _p: dict[str, Array] = field(init=False, repr=False, compare=False)  # all parameters, fixed exponents included
-    is_ensemble: bool = field(init=False, repr=False, compare=False)
-    _ln_balance: Array = field(init=False, repr=False, compare=False)  # ln(alpha A / (beta B))
+    _p: dict[str, Array] = field(init=False, repr=False)  # all parameters, fixed exponents included
+    is_ensemble: bool = field(init=False, repr=False)
+    _ln_balance: Array = field(init=False, repr=False)  # ln(alpha A / (beta B))
 
     def __post_init__(self) -> None:
         check_form(self.form)

@@ -142,6 +142,7 @@ def broken(**changes: object) -> str:
         ),
         (broken(settings__0__laws__chinchilla__parameters__E="abc"), "number"),
         ("[" * 100_000, "is not"),
+        ("9" * 5000, "is not"),
     ],
 )
 def test_unusable_files_are_named_in_one_sentence(tmp_path: Path, text: str, reason: str) -> None:

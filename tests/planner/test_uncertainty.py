@@ -117,3 +117,10 @@ def test_sentences_and_intervals_speak_of_the_same_figure(capsys: pytest.Capture
     assert p.turning_point is not None
     assert f"turning point    {scientific(p.turning_point.flops)} FLOPs   (95%:" in shown
     assert f"stops paying at {scientific(p.turning_point.flops)} FLOPs" in " ".join(shown.split())
+
+
+def test_equal_calibrations_with_refits_can_be_used_one_after_the_other() -> None:
+    one, two = with_ensemble(size=20), with_ensemble(size=20)
+    assert one == two
+    assert plan(250e6, 5e18, calibration=one) == plan(250e6, 5e18, calibration=two)
+    assert one == two  # also after both have built their laws
