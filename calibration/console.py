@@ -1,0 +1,89 @@
+"""What the commands of this room share: bad input as one message and exit code 2, run-table options, progress, tables."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+import pandas as pd
+
+from calibration.tables import read_runs
+from planner.errors import InvalidInput
+
+
+class Refused(click.ClickException):
+    """Bad input: `Error: <what, where, what would do>` on stderr and exit code 2."""
+
+    exit_code = 2
+
+
+class Command(click.Command):
+    """A command whose InvalidInput is a message, not a traceback."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except InvalidInput as error:
+            raise Refused(str(error)) from None
+
+
+def run_table_options(required: bool = True) -> Callable:
+    """The options that choose the runs of a table."""
+
+    def decorate(function: Callable) -> Callable:
+        for option in reversed(
+            [
+                click.option("--max-epochs", metavar="N", help="Leave out runs beyond so many epochs."),
+                click.option(
+                    "--where", metavar="CONDITION", help='Use the runs for which this holds: "kind == base and epochs <= 64".'
+                ),
+                click.option("--weight-decay", metavar="λ", help="Weight decay of runs whose table does not say it."),
+            ]
+        ):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+def load_runs(path: str, max_epochs: str | None, where: str | None, weight_decay: str | None) -> pd.DataFrame:
+    return read_runs(path, max_epochs=max_epochs, where=where, weight_decay=weight_decay)
+
+
+def print_json(value: Any) -> None:
+    click.echo(json.dumps(value, indent=1, allow_nan=False))
+
+
+def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Plain columns: the first to the left, the others to the right."""
+    widths = [max(len(str(row[i])) for row in (header, *rows)) for i in range(len(header))]
+    for row in (header, *rows):
+        cells = [
+            str(cell).ljust(width) if i == 0 else str(cell).rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        click.echo("  ".join(cells).rstrip())
+
+
+@contextmanager
+def progress_bar(what: str) -> Iterator[Callable[[str, float], None]]:
+    """A progress bar on stderr, only where somebody is looking; it vanishes when the work is done."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(what, total=1.0)
+        yield lambda text, share: bar.update(task, description=text, completed=share)
+
+
+def write_text(path: str, text: str) -> None:
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InvalidInput(f"cannot write {path}: {error.strerror}.") from None

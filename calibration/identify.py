@@ -1,0 +1,223 @@
+r"""Can this table identify a law at all? Asked before fitting, and answered with the run that would help.
+
+The base law E + A N^-alpha + B D^-beta is read off the single-epoch runs: three model sizes and three token budgets
+are the least that separate E, A and alpha, and B and beta, and sizes must not simply follow the budgets. The
+repetition forms are read off the runs beyond one epoch; on a logarithmic scale the additive penalty is linear,
+
+    ln penalty = ln P + delta ln R + kappa ln N - kappa gamma ln U,
+
+so that its parameters need as many independent rows of (1, ln R, ln N, ln U), or of (1, ln N/U) for two of them.
+
+Both are questions about the rank of a matrix with one row per distinct configuration. The run to add is the one,
+among ordinary sizes, budgets and epochs around those in the table, that adds most information for its cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from planner.errors import InvalidInput
+from planner.laws import BASE_PARAMETERS, FORMS, check_form, repetition_parameters
+from planner.units import short
+
+_NOMINAL = 0.35  # exponent at which the base law is linearised: all published ones are within 0.28 to 0.54
+_FLAT = 1e-4  # singular value, of columns scaled to length one per root row, below which a direction is not seen at all
+_FACTORS = (1.0, 0.25, 0.5, 2.0, 4.0)
+_EPOCHS = (1.0, 2.0, 4.0, 8.0, 16.0)
+_MOST_RUNS = 6
+_THRIFT = 0.3  # how much information (in nats) a run must add to be worth e times the compute
+
+
+class Run(NamedTuple):
+    """A run to train."""
+
+    params: float
+    unique_tokens: float
+    epochs: float
+
+    def __str__(self) -> str:
+        epochs = "1 epoch" if self.epochs == 1 else f"{self.epochs:g} epochs"
+        return f"{short(self.params)} parameters on {short(self.unique_tokens)} unique tokens for {epochs}"
+
+
+class Unidentified(NamedTuple):
+    """Why a law form cannot be fitted at one weight decay, and which runs would change that."""
+
+    weight_decay: float
+    form: str
+    reason: str
+    add: tuple[Run, ...]
+
+
+def check_identifiable(table: pd.DataFrame, forms: Iterable[str] = FORMS) -> None:
+    """Refuse a table from which one of these forms cannot be identified, at any of its weight decays."""
+    found = unidentified(table, forms)
+    if found:
+        first = found[0]
+        raise InvalidInput(
+            f"{first.form} cannot be identified at weight decay {first.weight_decay:g}: {first.reason}; {_advice(first.add)}."
+        )
+
+
+def unidentified(table: pd.DataFrame, forms: Iterable[str] = FORMS) -> list[Unidentified]:
+    """Every (weight decay, form) that this run table cannot identify; empty where all is well."""
+    names = [check_form(form) for form in forms]
+    found = []
+    for decay, runs in table.groupby("weight_decay", sort=True):
+        configurations = runs[["params", "unique_tokens", "epochs"]].drop_duplicates().to_numpy(dtype=float)
+        base = _base_reason(configurations)
+        for form in names:
+            reason = base or _repetition_reason(configurations, form)
+            if reason:
+                lacking = "chinchilla" if base else form
+                added = runs_to_add(configurations, lacking, _pool(configurations, lacking))
+                add = tuple(Run(*map(float, run)) for run in added)
+                found.append(Unidentified(float(decay), form, reason, add))  # type: ignore[arg-type]
+    return found
+
+
+def is_identified(runs: np.ndarray, form: str) -> bool:
+    """Whether rows of (params, unique tokens, epochs) of one weight decay identify a form."""
+    distinct = np.unique(runs, axis=0)
+    return not (_base_reason(distinct) or _repetition_reason(distinct, form))
+
+
+def _base_reason(runs: np.ndarray) -> str | None:
+    single = runs[runs[:, 2] <= 1]
+    # Distinct means by more than rounding: 220.5M and 221M are one size.
+    sizes, budgets = _distinct(single[:, 0]), _distinct(single[:, 1] * single[:, 2])
+    needed = len(BASE_PARAMETERS)
+    if len(single) < needed:
+        runs_found = f"{len(single)} different single-epoch run{'s' * (len(single) != 1)}"
+        return f"only {runs_found}, where the base law has {needed} parameters"
+    if sizes < 3:
+        found = "one model size" if sizes == 1 else "two model sizes"
+        return f"only {found} among the single-epoch runs, where its capacity term needs three"
+    if budgets < 3:
+        found = "one unique-token budget" if budgets == 1 else "two unique-token budgets"
+        return f"only {found} among the single-epoch runs, where its data term needs three"
+    if _follows(single[:, 0], single[:, 1] * single[:, 2]):
+        return "params and unique_tokens are collinear in the single-epoch runs, so that capacity and data cannot be told apart"
+    if not _is_full(_base_rows(single)):
+        return "the single-epoch runs do not separate its capacity term from its data term"
+    return None
+
+
+def _repetition_reason(runs: np.ndarray, form: str) -> str | None:
+    names = repetition_parameters(form)
+    if not names:
+        return None
+    multi = runs[runs[:, 2] > 1]
+    if not len(multi):
+        return "no run repeats its data, so that nothing is known about repetition"
+    if len(multi) < len(names):
+        runs_found = f"{len(multi)} different run{'s' * (len(multi) > 1)}"
+        return f"only {runs_found} beyond one epoch for its {len(names)} repetition parameters"
+    if form not in ("additive_2p", "additive_4p"):
+        return None
+    columns = {"params": multi[:, 0], "unique_tokens": multi[:, 1], "repeats": multi[:, 2] - 1}
+    if form == "additive_2p":
+        columns = {"params / unique_tokens": multi[:, 0] / multi[:, 1]}
+    for name, values in columns.items():
+        if _distinct(values) < 2:
+            return f"{name} is the same in all runs beyond one epoch"
+    labels = list(columns)
+    for i, a in enumerate(labels):
+        for b in labels[i + 1 :]:
+            if _follows(columns[a], columns[b]):
+                return f"{a} and {b} are collinear in the runs beyond one epoch, so that their effects cannot be told apart"
+    if not _is_full(_penalty_rows(multi, form)):
+        return "params, unique_tokens and repeats are collinear in the runs beyond one epoch"
+    return None
+
+
+def runs_to_add(runs: np.ndarray, form: str, pool: np.ndarray) -> list[np.ndarray]:
+    """The fewest runs of `pool`, each the most telling one left for its cost, after which the form is identified.
+
+    Runs are rows of (params, unique tokens, epochs). The base law is taken as it is, unless it is the form in question.
+    """
+    base = form == "chinchilla"
+    missing = _base_reason if base else lambda rows: _repetition_reason(rows, form)
+    pool = pool[(pool[:, 2] <= 1) == base]
+    added: list[np.ndarray] = []
+    while missing(runs) and len(added) < _MOST_RUNS and len(pool):
+        relevant = runs[(runs[:, 2] <= 1) == base]
+        scores = [_information(_rows(np.vstack([relevant, candidate]), form)) for candidate in pool]
+        best = int(np.argmax(np.array(scores) - _THRIFT * np.log(pool.prod(axis=1))))
+        added.append(pool[best])
+        runs, pool = np.vstack([runs, pool[best]]), np.delete(pool, best, axis=0)
+    return added
+
+
+def _pool(runs: np.ndarray, form: str) -> np.ndarray:
+    """Ordinary runs around those in the table, none of which it has."""
+    sizes, budgets = (_spread(runs[:, 0]), _spread(runs[:, 1])) if len(runs) else ([], [])
+    there = {tuple(run) for run in runs}
+    epochs = (1.0,) if form == "chinchilla" else _EPOCHS[1:]
+    new = [(n, u, e) for n in sizes for u in budgets for e in epochs if (n, u, e) not in there]
+    return np.array(new, dtype=float).reshape(-1, 3)
+
+
+# -- small matrices -----------------------------------------------------------------------------------------------
+
+
+def _rows(runs: np.ndarray, form: str) -> np.ndarray:
+    return _base_rows(runs) if form == "chinchilla" else _penalty_rows(runs, form)
+
+
+def _base_rows(runs: np.ndarray) -> np.ndarray:
+    x, y = np.log(runs[:, 0]), np.log(runs[:, 1] * np.minimum(runs[:, 2], 1))
+    x, y = x - x.mean(), y - y.mean()
+    capacity, data = np.exp(-_NOMINAL * x), np.exp(-_NOMINAL * y)
+    return np.column_stack([np.ones_like(x), capacity, x * capacity, data, y * data])
+
+
+def _penalty_rows(runs: np.ndarray, form: str) -> np.ndarray:
+    x, y, z = np.log(runs[:, 0]), np.log(runs[:, 1]), np.log(runs[:, 2] - 1)
+    columns = {"additive_2p": [x - y], "additive_4p": [x, y, z]}.get(form, [])
+    return np.column_stack([np.ones_like(x), *(column - column.mean() for column in columns)])
+
+
+def _singular(rows: np.ndarray) -> np.ndarray:
+    """Singular values by column, padded with zeros where there are fewer rows than columns."""
+    values = np.linalg.svd(rows / np.sqrt(len(rows)), compute_uv=False)
+    return np.concatenate([values, np.zeros(rows.shape[1] - len(values))]) if len(values) < rows.shape[1] else values
+
+
+def _is_full(rows: np.ndarray) -> bool:
+    return bool(_singular(rows)[-1] > _FLAT)
+
+
+def _information(rows: np.ndarray) -> float:
+    return float(np.log(np.maximum(_singular(rows) * np.sqrt(len(rows)), 1e-9)).sum())
+
+
+def _distinct(values: np.ndarray) -> int:
+    logs = np.sort(np.log(values))
+    return int(len(logs) > 0) + int(np.sum(np.diff(logs) > 0.02))
+
+
+def _follows(a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether one column is a power of the other."""
+    x, y = np.log(a) - np.log(a).mean(), np.log(b) - np.log(b).mean()
+    return bool(abs(x @ y) > 0.9999 * np.sqrt((x @ x) * (y @ y)))
+
+
+def _spread(values: np.ndarray) -> list[float]:
+    """Values in the table and ordinary multiples of its middle one."""
+    distinct = np.unique(values)
+    middle = distinct[len(distinct) // 2]
+    some = distinct[np.unique(np.linspace(0, len(distinct) - 1, min(len(distinct), 5)).astype(int))]
+    return sorted({float(v) for v in some} | {float(middle * factor) for factor in _FACTORS})
+
+
+def _advice(add: tuple[Run, ...]) -> str:
+    if not add:
+        return "a grid of at least three sizes, three budgets and several epochs would do"
+    if len(add) == 1:
+        return f"add a run of {add[0]}"
+    return f"add {len(add)} runs: " + "; ".join(str(run) for run in add)

@@ -1,0 +1,215 @@
+r"""How well a fit is known: bootstrap refits of all forms at once, and intervals of what people decide on.
+
+Both phases are refitted for every replicate, so that the base law's uncertainty reaches the repetition parameters.
+Two schemes, each over runs or over (size, budget) cells:
+
+**residuals** (default). The runs stay as they are and their residuals are drawn anew: loss* = predicted loss x exp(residual*),
+from the pool of all residuals, centred and widened by sqrt(n / (n - p)) for the p parameters they were fitted with.
+Over cells, what the runs of a cell have in common is drawn per cell, the rest per run.
+
+**weights**. Runs are drawn with replacement, within the single-epoch and within the repeated ones, or whole cells are; a
+resample is a row of weights. It asks nothing of the noise, but 20 runs resampled are only 13 different ones: its intervals
+are far too wide in small tables (docs/intervals.md has the measured coverage of both).
+
+Multiplying residuals by random signs or factors (the wild bootstrap) is not offered: with delta = 0.001 the fit passes
+through about as many runs as it has parameters, whose residuals vanish, and its intervals covered 55-82% instead of 95%.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from calibration.objective import Array
+from calibration.phases import Fits, Progress, Refits, parameter_arrays, refit
+from planner.allocation import FLOPS_PER_PARAM_TOKEN, Allocation, allocate
+from planner.calibration import Calibration, Ensemble, Setting
+from planner.errors import InvalidInput
+from planner.laws import Law, parameter_names
+
+RESAMPLE = ("runs", "cells")
+SCHEMES = ("residuals", "weights")
+LEVEL = 0.95
+_DIGITS = 7
+_MOST_EPOCHS = 1e60  # beyond, a search over epochs would never end
+
+
+class Interval(NamedTuple):
+    """Median, median absolute deviation and the central interval of bootstrap refits."""
+
+    low: float
+    median: float
+    high: float
+    mad: float
+
+
+def interval(values: Any, level: float = LEVEL) -> Interval | None:
+    """The central `level` of the finite values; None if fewer than half of them are finite."""
+    everything = np.ravel(np.asarray(values, dtype=float))
+    finite = everything[np.isfinite(everything)]
+    if len(finite) < max(2, 0.5 * len(everything)):
+        return None
+    low, median, high = np.quantile(finite, [0.5 - level / 2, 0.5, 0.5 + level / 2])
+    return Interval(float(low), float(median), float(high), float(np.median(np.abs(finite - median))))
+
+
+def bootstrap(
+    fits: Fits,
+    replicates: int,
+    *,
+    resample: str = "runs",
+    scheme: str = "residuals",
+    seed: int | tuple[int, ...] = 0,
+    progress: Progress | None = None,
+) -> dict[str, Refits]:
+    """Refit every form `replicates` times. The same seed gives the same refits; settings to be compared need different seeds."""
+    rng = np.random.default_rng(seed)
+    if scheme == "weights":
+        return refit(fits, weights=resampled_weights(fits, replicates, resample, rng), progress=progress)
+    found: dict[str, Refits] = {}
+    # Each form has residuals of its own; the same draws serve all forms, so that they can be compared member by member.
+    for done, form in enumerate(fits.forms):
+        one = Fits(fits.runs, fits.delta, fits.joint, {name: fits.forms[name] for name in dict.fromkeys(("chinchilla", form))})
+        targets = resampled_losses(one, form, replicates, resample, np.random.default_rng(seed))
+        if progress is not None:
+            progress(f"bootstrap of {form}", done / len(fits.forms))
+        found[form] = refit(one, targets=targets)[form]
+    return found
+
+
+def resampled_weights(fits: Fits, replicates: int, resample: str, rng: np.random.Generator) -> Array:
+    """Row weights (replicates, runs): how often each run was drawn."""
+    runs = fits.runs
+    if resample == "cells":
+        count = int(runs.cells.max()) + 1
+        return rng.multinomial(count, np.full(count, 1 / count), size=replicates).astype(float)[:, runs.cells]
+    weights = np.empty((replicates, len(runs)))
+    for part in (runs.single, ~runs.single):
+        if size := int(part.sum()):
+            weights[:, part] = rng.multinomial(size, np.full(size, 1 / size), size=replicates)
+    return weights
+
+
+def resampled_losses(fits: Fits, form: str, replicates: int, resample: str, rng: np.random.Generator) -> Array:
+    """ln(loss) (replicates, runs): predictions with residuals drawn anew."""
+    runs, fit = fits.runs, fits.forms[form]
+    predicted = fits.log_prediction(form, fit.base, fit.repetition)
+    pool = runs.single if form == "chinchilla" else np.ones(len(runs), dtype=bool)
+    residual = (runs.ln_loss - predicted)[pool]
+    n, p = len(residual), len(parameter_names(form))
+    residual = (residual - residual.mean()) * np.sqrt(n / max(n - p, 1))
+    shape = (replicates, len(runs))
+    if resample == "runs":
+        return predicted + rng.choice(residual, size=shape)
+    shared, own = _cell_parts(residual, runs.cells[pool])
+    of_cells = rng.choice(shared, size=(replicates, int(runs.cells.max()) + 1))
+    return predicted + of_cells[:, runs.cells] + rng.choice(own, size=shape)
+
+
+def _cell_parts(residual: Array, cells: Array) -> tuple[Array, Array]:
+    """Residuals split into what the runs of a cell share and what they do not, each pool scaled to its estimated variance."""
+    number = np.unique(cells, return_inverse=True)[1]
+    sizes = np.bincount(number)
+    means = np.bincount(number, residual) / sizes
+    total = float(np.mean(residual**2))
+    several = sizes[number] > 1  # a run alone in its cell says nothing about the difference
+    if not several.any():
+        return np.zeros(1), residual
+    within = (residual - means[number])[several]
+    own = min(float((within**2).sum()) / float((sizes[sizes > 1] - 1).sum()), total)
+    return _scaled(means - means.mean(), total - own), _scaled(within, own)
+
+
+def _scaled(values: Array, variance: float) -> Array:
+    size = float(np.sqrt(np.mean(values**2)))
+    return values * (np.sqrt(variance) / size) if size > 0 else values
+
+
+def ensemble_of(fits: Fits, refits: dict[str, Refits], method: str) -> Ensemble:
+    """The refits that converged, as a Calibration keeps them: seven significant digits."""
+    laws = {}
+    for form, found in refits.items():
+        good = found.converged
+        if good.sum() >= 2:
+            values = parameter_arrays(form, Refits(found.base[good], found.repetition[good], good[good]), fits.runs)
+            laws[form] = {name: [float(f"{value:.{_DIGITS}g}") for value in column] for name, column in values.items()}
+    return Ensemble(method=method, laws=laws)
+
+
+# -- intervals of what people decide on ----------------------------------------------------------------------------------
+
+
+def members(setting: Setting, form: str) -> Law:
+    """The ensemble of a form, or an error that says how to get one."""
+    found = setting.ensemble_law(form)
+    if found is None:
+        raise InvalidInput(
+            f"no bootstrap refits of {form} at weight decay {setting.weight_decay:g}; fit with bootstrap=1000 to get intervals."
+        )
+    return found
+
+
+def parameter_intervals(setting: Setting, form: str, level: float = LEVEL) -> dict[str, Interval]:
+    """Intervals of the parameters of a form."""
+    found = {name: interval(values, level) for name, values in members(setting, form).parameters.items()}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def loss_interval(setting: Setting, form: str, params: float, ud: float, epochs: float, level: float = LEVEL) -> Interval | None:
+    """Interval of the predicted loss of one configuration."""
+    return interval(members(setting, form).loss(params, ud, epochs), level)
+
+
+def allocation_intervals(
+    setting: Setting, form: str, ud: float, flops: float, level: float = LEVEL, **limits: Any
+) -> dict[str, Interval]:
+    """Intervals of the optimal size, epochs, tokens and loss at one budget (continuous epochs unless told otherwise)."""
+    best = allocations(members(setting, form), ud, flops, **{"whole_epochs": False, **limits})
+    found = {name: interval(values, level) for name, values in best._asdict().items()}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def allocations(law: Law, ud: Array | float, flops: Array | float, **how: Any) -> Allocation:
+    """The optimal allocation of every refit; NaN for a refit so far out that its optimum cannot be bounded."""
+    size = len(np.ravel(next(iter(law.parameters.values()))))
+    ud, flops = np.broadcast_to(np.asarray(ud, dtype=float), size), np.broadcast_to(np.asarray(flops, dtype=float), size)
+    product = flops / (FLOPS_PER_PARAM_TOKEN * ud)
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        anchor = np.maximum(law.fresh_epochs(product, ud), 1.0)
+        furthest = law.epochs_bound(product, law.loss(product / anchor, ud, anchor))
+        usual = np.flatnonzero(furthest < _MOST_EPOCHS)
+        result = Allocation(*(np.full(size, np.nan) for _ in Allocation._fields))
+        if len(usual):
+            best = allocate(law.member(usual), ud[usual], flops[usual], **how)
+            for values, found in zip(result, best, strict=True):
+                values[usual] = found
+    return result
+
+
+def crossover_interval(
+    calibration: Calibration, ud: float, weaker: float, stronger: float, form: str | None = None, level: float = LEVEL
+) -> Interval | None:
+    """Interval of C×, the compute above which the stronger weight decay has the lower optimal loss; None where there is none.
+
+    The refits of the two settings are paired one to one and each pair is bisected on ln(flops).
+    """
+    form = form or calibration.default_law
+    pair = [members(calibration.setting(decay), form) for decay in (weaker, stronger)]
+    size = min(len(next(iter(law.parameters.values()))) for law in pair)
+    first, second = (law.member(slice(size)) for law in pair)
+    once = 6 * ud * first.optimal_params(ud)
+    low, high = np.log(once) - 7, np.log(once) + 9
+
+    def gap(ln_flops: Array) -> Array:
+        one, two = (allocations(law, ud, np.exp(ln_flops), whole_epochs=False) for law in (first, second))
+        return one.loss - two.loss
+
+    crosses = (gap(low) < 0) & (gap(high) > 0)
+    if crosses.mean() < 0.5:
+        return None
+    for _ in range(30):
+        middle = 0.5 * (low + high)
+        above = gap(middle) > 0
+        low, high = np.where(above, low, middle), np.where(above, middle, high)
+    return interval(np.where(crosses, np.exp(0.5 * (low + high)), np.nan), level)

@@ -1,0 +1,146 @@
+"""`planner calibrate fit` and `compare`: files in, files and sentences out, exit code 2 with one sentence on bad input."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner, Result
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from calibration.cli import calibrate
+from calibration.generated import grid_table
+from planner.calibration import Calibration
+
+PAPER = Calibration.load("fineweb-llama2")
+
+
+def run(*arguments: object) -> Result:
+    result = CliRunner().invoke(calibrate, [str(argument) for argument in arguments])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    tables = [grid_table(PAPER.law(d, "additive_4p"), 60, 0.004, np.random.default_rng(2), weight_decay=d) for d in (0.1, 1.0)]
+    path = tmp_path_factory.mktemp("runs") / "runs.csv"
+    pd.concat(tables).assign(run=lambda frame: [f"r{i}" for i in range(len(frame))]).to_csv(path, index=False)
+    return path
+
+
+@pytest.fixture(scope="module")
+def calibration(table: Path) -> Path:
+    out = table.parent / "mine.json"
+    result = run("fit", table, "--bootstrap", 20, "-o", out)
+    assert result.exit_code == 0, result.output
+    return out
+
+
+def test_fit_writes_a_calibration_that_can_be_planned_with(calibration: Path) -> None:
+    found = Calibration.load(calibration)
+    assert found.name == "runs"
+    assert found.weight_decays == (0.1, 1.0)
+    assert found.settings[0].ensemble is not None
+    from planner.allocation import allocate
+
+    best = allocate(found.law(0.1), 250e6, 5e18)
+    assert best.params == pytest.approx(667e6, rel=0.3)
+
+
+def test_fit_shows_why_a_law_is_recommended(table: Path) -> None:
+    result = run("fit", table, "--law", "additive_1p", "--law", "additive_4p", "--bootstrap", 0)
+    assert result.exit_code == 0, result.output
+    for text in ("weight decay 0.1", "weight decay 1", "held out", "additive_4p", "AICc", "Recommended: additive_4p"):
+        assert text in result.output
+
+
+def test_fit_json_is_the_calibration(table: Path) -> None:
+    result = run("fit", table, "--law", "additive_1p", "--bootstrap", 5, "--json", "--name", "j", "--corpus", "generated")
+    found = Calibration.model_validate(json.loads(result.output))
+    assert (found.name, found.corpus) == ("j", "generated")
+
+
+def test_the_input_is_never_changed(table: Path) -> None:
+    before = table.read_bytes()
+    run("fit", table, "--law", "additive_1p", "--bootstrap", 0, "--max-epochs", 8, "--where", "params > 2e7")
+    assert table.read_bytes() == before
+
+
+def test_filters_choose_rows(table: Path) -> None:
+    result = run("fit", table, "--law", "additive_1p", "--bootstrap", 0, "--max-epochs", 8, "--json")
+    assert Calibration.model_validate(json.loads(result.output)).settings[0].fitted_on.epochs[1] == 8
+
+
+def test_compare_two_weight_decays_of_one_file() -> None:
+    result = run("compare", "fineweb-llama2")
+    assert result.exit_code == 0
+    assert "70% less" in result.output
+
+
+def test_compare_two_files_as_json(calibration: Path) -> None:
+    result = run("compare", calibration, "fineweb-llama2", "--weight-decay", "0.1", "--law", "additive_4p", "--json")
+    (found,) = json.loads(result.output)
+    assert found["ratio"] == pytest.approx(1.0, abs=0.3)  # the same law, fitted and published
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["fit", "missing.csv"], "missing.csv"),
+        (["compare", "missing.json"], "neither a file nor a shipped name"),
+        (["compare", "fineweb-llama2", "--weight-decay", "0.1"], "name two of them"),
+        (["compare", "fineweb-llama2", "fineweb-llama2"], "choose with --weight-decay"),
+        (["compare", "fineweb-llama2", "--weight-decay", "0.1", "--weight-decay", "0.3"], "weight_decay must be one"),
+        (["compare", "a", "b", "c"], "neither a file"),
+        (["compare", "fineweb-llama2", "--law", "chinchilla"], "no overfitting penalty"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_exit_code_2(arguments: list[str], message: str) -> None:
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert "Traceback" not in result.output + result.stderr
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("--law", "kaplan", "law must be one of"),
+        ("--delta", "loud", "delta must be a number"),
+        ("--bootstrap", "1", "bootstrap must be 0"),
+        ("--resample", "rows", "resample must be one of"),
+        ("--scheme", "wild", "scheme must be one of"),
+        ("--seed", "-1", "seed must be"),
+        ("--max-epochs", "few", "max_epochs"),
+        ("--where", "params >", "where"),
+        ("--out", "/no/such/folder/x.json", "cannot write"),
+        ("--vocab-size", "-5", "vocab_size must be"),
+        ("--name", " ", "name must be"),
+    ],
+)
+def test_bad_options_of_fit_are_named(table: Path, option: str, value: str, message: str) -> None:
+    result = run("fit", table, "--law", "additive_1p", "--bootstrap", "0", option, value)
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+def test_help_has_an_example() -> None:
+    assert "planner calibrate fit runs.csv" in run("--help").output
+    for command in ("fit", "compare"):
+        assert "Example:" in run(command, "--help").output
+
+
+@given(content=st.one_of(st.binary(max_size=300), st.text(max_size=300).map(lambda text: text.encode("utf-8", "replace"))))
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+def test_arbitrary_files_never_give_a_traceback(content: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = tmp_path_factory.mktemp("fuzz") / "runs.csv"
+    path.write_bytes(content)
+    assert run("fit", path, "--bootstrap", 0).exit_code == 2
+    calibration = path.with_suffix(".json")
+    calibration.write_bytes(content)
+    assert run("compare", calibration).exit_code == 2
