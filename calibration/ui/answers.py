@@ -120,7 +120,7 @@ def as_training_config(answer: Answer) -> str:
     budget = f"{units.short(p.ud)} unique tokens and {units.scientific(p.flops)} FLOPs"
     lines = [
         f"# Planned for {budget}: expected loss {p.loss:.4f} ({p.law}).",
-        "# Without a corpus FineWeb is streamed; yours would be: corpus = { paths = [\"texts/*.txt\"] }",
+        '# Without a corpus FineWeb is streamed; yours would be: corpus = { paths = ["texts/*.txt"] }',
     ]
     shape = p.architecture
     if shape is None:

@@ -11,7 +11,9 @@ DEFAULT_PORT = 7860
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on; 0.0.0.0 lets other machines in.")
-@click.option("--port", type=click.IntRange(0, 65535), help=f"Port; 0 takes any free one.  [default: {DEFAULT_PORT} or the next free one]")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), help=f"Port; 0 takes any free one.  [default: {DEFAULT_PORT} or the next free one]"
+)
 @click.option("--no-browser", is_flag=True, help="Do not open a browser.")
 def ui(host: str, port: int | None, no_browser: bool) -> None:
     """Explore plans on a web page, and fit your own runs there.
@@ -25,7 +27,9 @@ def ui(host: str, port: int | None, no_browser: bool) -> None:
     try:
         from calibration.ui.page import launch
     except ModuleNotFoundError as error:
-        raise BadInput(f"`planner ui` needs {error.name}, which is not installed; `pip install 'databound[ui]'` has it.") from None
+        raise BadInput(
+            f"`planner ui` needs {error.name}, which is not installed; `pip install 'databound[ui]'` has it."
+        ) from None
     shown = f"[{host}]" if ":" in host else host
     click.echo(f"Serving on http://{shown}:{port} (Ctrl-C stops).")
     launch(host, port, browser=not no_browser)

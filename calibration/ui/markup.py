@@ -33,7 +33,9 @@ def answer(found: Answer, notes: Sequence[str] = ()) -> str:
     if p.architecture is not None:
         facts.append(("Llama-2 shape", escape(p.architecture.describe())))
     terms = p.terms
-    made = f"floor {terms.floor:.3f} + capacity {terms.capacity:.3f} + data {terms.data:.3f} + overfitting {terms.overfitting:.3f}"
+    made = (
+        f"floor {terms.floor:.3f} + capacity {terms.capacity:.3f} + data {terms.data:.3f} + overfitting {terms.overfitting:.3f}"
+    )
     facts += [("Loss is made of", made), ("Crossover C×", _crossover(p, within.get("crossover_flops")))]
     facts += [("How sure", escape(p.interval_note if found.complete else "working out the intervals …"))]
     facts += [("From", escape(f"{p.law} of {found.calibration.name}"))]
@@ -45,6 +47,13 @@ def answer(found: Answer, notes: Sequence[str] = ()) -> str:
         f'<dl class="db-facts">{rows}</dl>'
         f"{_list('db-why', 'Why, and what else to know', p.reasons)}</section>"
     )
+
+
+def headline(found: Answer) -> str:
+    """The answer in one line, which stays in sight on a phone; who listens to the page has heard it already."""
+    p = found.plan
+    parts = f"<b>{short(p.params)}</b> × <b>{epochs(p.epochs)}</b> epochs · λ <b>{p.weight_decay}</b> · loss <b>{p.loss:.3f}</b>"
+    return f'<div class="db-headline" aria-hidden="true">{parts}</div>'
 
 
 def problem(sentence: str, notes: Sequence[str] = ()) -> str:
@@ -178,7 +187,9 @@ def _crossover(p: Plan, bounds: Interval | None) -> str:
     if p.crossover_flops is None:
         return escape(f"none: {p.crossover_note}")
     between = f" ({_interval(bounds, scientific)})" if bounds else ""
-    return f"{_data('crossover_flops', p.crossover_flops, scientific(p.crossover_flops))} FLOPs{between}: {escape(p.crossover_note)}"
+    return (
+        f"{_data('crossover_flops', p.crossover_flops, scientific(p.crossover_flops))} FLOPs{between}: {escape(p.crossover_note)}"
+    )
 
 
 def _notes(notes: Sequence[str]) -> str:
@@ -190,4 +201,3 @@ def _list(style: str, title: str, lines: Sequence[str]) -> str:
         return ""
     items = "".join(f"<li>{escape(line[:1].upper() + line[1:])}</li>" for line in lines)
     return f'<div class="{style}"><h3>{title}</h3><ul>{items}</ul></div>'
-

@@ -59,10 +59,10 @@ class Page:
             picture = pictures.PICTURES[choices.picture](found)
             caption = f'<p class="db-caption">{pictures.CAPTIONS[choices.picture]}</p>'
             address = choices.query()
-            yield markup.answer(found, notes), markup.calls(found), picture, caption, address
+            yield markup.answer(found, notes), markup.calls(found) + markup.headline(found), picture, caption, address
             if not found.complete:
                 whole = answers.answer(choices, known)
-                yield markup.answer(whole, notes), markup.calls(whole), gr.skip(), gr.skip(), address
+                yield markup.answer(whole, notes), gr.skip(), gr.skip(), gr.skip(), address
         except InvalidInput as error:
             yield markup.problem(str(error), notes), "", None, "", choices.query()
         except Exception:  # a calibration from outside may hold numbers nobody thought of: say so and keep serving
@@ -146,7 +146,9 @@ class Page:
             found = self.jobs.result("check", path, max_epochs=_given(epochs), weight_decay=_given(decay))
         except InvalidInput as error:
             return markup.table_problems(str(error), getattr(error, "problems", []))
-        missing = [f"weight decay {d:g}: {LABELS[form]} cannot be fitted, {reason}" for d, form, reason in found["not_identified"]]
+        missing = [
+            f"weight decay {d:g}: {LABELS[form]} cannot be fitted, {reason}" for d, form, reason in found["not_identified"]
+        ]
         return markup.run_summary(found["rows"], missing)
 
     def fit(self, path: str | None, name: str, decay: str, epochs: str, refits: int) -> Iterator[tuple[Any, ...]]:
@@ -162,11 +164,8 @@ class Page:
             with tempfile.TemporaryDirectory(dir=self.folder) as folder:
                 options = {"max_epochs": _given(epochs), "weight_decay": _given(decay)}
                 options |= {"refits": int(refits), "name": name, "folder": folder, "file": "calibration.json"}
-                left_out: list[str] = []
                 for message in self.jobs.run("fit", path, **options):
-                    if isinstance(message, dict):
-                        left_out = message["left_out"]
-                    else:
+                    if not isinstance(message, dict):
                         yield markup.progress(*message), *nothing
                 known = Calibration.load(Path(folder) / "calibration.json")
                 runs = pd.read_json(Path(folder) / "runs.json")
@@ -178,7 +177,7 @@ class Page:
             yield markup.table_problems(str(error), getattr(error, "problems", [])), *nothing
             return
         yield (
-            markup.fit_summary(_recommendation(known), _metrics(known), left_out),
+            markup.fit_summary(_recommendation(known), _metrics(known), _left_out(known)),
             pictures.predicted_observed(known, runs),
             gr.update(visible=True, value=str(files / f"{stem}.json")),
             gr.update(visible=True, value=str(files / f"{stem}-report.html")),
@@ -196,34 +195,43 @@ class Page:
     def _build(self) -> gr.Blocks:
         default = Calibration.load()
         chosen = state.DEFAULTS
-        with gr.Blocks(title="databound: plan training when data is the limit", analytics_enabled=False, delete_cache=(600, 7200)) as blocks:
+        with gr.Blocks(
+            title="databound: plan training when data is the limit", analytics_enabled=False, delete_cache=(600, 7200)
+        ) as blocks:
             gr.HTML(_HEADER, padding=False)
             address = gr.Textbox(visible=False)
             with gr.Tabs() as tabs:
                 with gr.Tab("Plan", id="plan"), gr.Row(elem_id="db-columns"):
                     with gr.Column(elem_id="db-inputs", min_width=280, scale=1):
                         ud, halve_ud, double_ud = _budget("Unique tokens", chosen.ud, "ud", "250M, 0.25B, 250e6")
-                        compute = gr.Radio(
-                            [("in FLOPs", state.IN_FLOPS), ("in hours", state.IN_HOURS)], value=chosen.compute, label="Compute",
-                            elem_id="in-compute",
-                        )  # fmt: skip
-                        with gr.Row(elem_classes="db-budget"):
-                            flops = _text("FLOPs", chosen.flops, "flops", "5e18, 5 EFLOP", scale=4)
-                            hours = _text("Hours on these GPUs", chosen.hours, "hours", "3", scale=4, visible=False)
-                            halve = gr.Button("÷2", size="sm", min_width=44, scale=0, elem_id="halve-compute")
-                            double = gr.Button("×2", size="sm", min_width=44, scale=0, elem_id="double-compute")
-                        with gr.Row(elem_classes="db-hardware"):
-                            gpus = _text("GPUs", chosen.gpus, "gpus", "8", min_width=60)
-                            gpu = gr.Dropdown(list(ACCELERATORS), value=chosen.gpu, label="Kind", elem_id="in-gpu", min_width=110, scale=2)
-                            mfu = _text("MFU", chosen.mfu, "mfu", "40%", min_width=60)
-                        weight_decay = gr.Dropdown(_decays(default), value=chosen.weight_decay, label="Weight decay", elem_id="in-weight_decay")
+                        with gr.Group():
+                            compute = gr.Radio(
+                                [("in FLOPs", state.IN_FLOPS), ("in GPU time", state.IN_HOURS)], value=chosen.compute, label="Compute",
+                                elem_id="in-compute",
+                            )  # fmt: skip
+                            with gr.Row(elem_classes="db-budget"):
+                                flops = _text("FLOPs", chosen.flops, "flops", "5e18, 5 EFLOP", scale=4)
+                                hours = _text("Hours on these GPUs", chosen.hours, "hours", "3", scale=4, visible=False)
+                                halve = gr.Button("÷2", size="sm", min_width=44, scale=0, elem_id="halve-compute")
+                                double = gr.Button("×2", size="sm", min_width=44, scale=0, elem_id="double-compute")
+                            with gr.Row(elem_classes="db-hardware"):
+                                gpus = _text("GPUs", chosen.gpus, "gpus", "8", min_width=60)
+                                gpu = gr.Dropdown(
+                                    list(ACCELERATORS), value=chosen.gpu, label="Kind", elem_id="in-gpu", min_width=110, scale=2
+                                )
+                                mfu = _text("MFU", chosen.mfu, "mfu", "40%", min_width=60)
+                        weight_decay = gr.Dropdown(
+                            _decays(default), value=chosen.weight_decay, label="Weight decay", elem_id="in-weight_decay"
+                        )
                         with gr.Accordion("Law and calibration", open=False):
                             law = gr.Dropdown(_laws(default), value=chosen.law, label="Law", elem_id="in-law")
                             calibration = gr.Dropdown(
                                 self._calibrations(chosen.calibration, default), value=chosen.calibration, label="Calibration",
                                 elem_id="in-calibration",
                             )  # fmt: skip
-                            upload = gr.UploadButton("Upload a calibration (.json)", file_types=[".json"], size="sm", elem_id="upload-calibration")
+                            upload = gr.UploadButton(
+                                "Upload a calibration (.json)", file_types=[".json"], size="sm", elem_id="upload-calibration"
+                            )
                         with gr.Accordion("Limits and price", open=False):
                             with gr.Row():
                                 min_params = _text("Smallest model", "", "min_params", "no limit")
@@ -261,7 +269,12 @@ class Page:
             calibration.input(self.switch, components, [*components, *shown], **quickly)
             upload.upload(self.bring, [upload, *components], [*components, *shown], **quickly)
             budgets = [ud, flops, hours]
-            for button, name, factor in ((halve_ud, "ud", 0.5), (double_ud, "ud", 2.0), (halve, "flops", 0.5), (double, "flops", 2.0)):
+            for button, name, factor in (
+                (halve_ud, "ud", 0.5),
+                (double_ud, "ud", 2.0),
+                (halve, "flops", 0.5),
+                (double, "flops", 2.0),
+            ):
                 button.click(self.stepped(name, factor), components, [*budgets, *shown], **quickly)
             compute.change(_only, compute, [flops, hours], queue=False, show_progress="hidden", api_visibility="private")
             address.change(None, address, None, js=_WRITE_ADDRESS, api_visibility="private")
@@ -282,7 +295,12 @@ class Page:
                 with gr.Row():
                     decay = _text("Weight decay, if the table does not say", "", "runs-decay", "0.1", min_width=120)
                     most = _text("Leave out runs beyond this many epochs", "", "runs-epochs", "no limit", min_width=120)
-                refits = gr.Radio([("none", 0), ("200", 200), ("1000", 1000)], value=200, label="Bootstrap refits for the intervals", elem_id="in-refits")
+                refits = gr.Radio(
+                    [("none", 0), ("200", 200), ("1000", 1000)],
+                    value=200,
+                    label="Bootstrap refits for the intervals",
+                    elem_id="in-refits",
+                )
                 with gr.Row():
                     start = gr.Button("Fit", variant="primary", elem_id="fit")
                     stop = gr.Button("Stop", min_width=80, scale=0, elem_id="stop")
@@ -296,7 +314,9 @@ class Page:
                 picture = gr.Plot(show_label=False, elem_id="runs-plot", container=False, buttons=[])
                 key = gr.Textbox(visible=False)
         calm: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
-        gr.on([table.upload, decay.input, most.input], self.check, [table, decay, most], checked, trigger_mode="always_last", **calm)
+        gr.on(
+            [table.upload, decay.input, most.input], self.check, [table, decay, most], checked, trigger_mode="always_last", **calm
+        )
         table.clear(lambda: ("", ""), None, [checked, result], **calm)
         fitting = start.click(
             self.fit, [table, name, decay, most, refits], [result, picture, file, report, use, key], concurrency_limit=2,
@@ -336,7 +356,6 @@ def theme() -> gr.themes.Base:
 
 def _choices(values: tuple[Any, ...]) -> state.Choices:
     return state.of(dict(zip(state.NAMES, values, strict=True)))
-
 
 
 def _text(label: str, value: str, name: str, example: str, **how: Any) -> gr.Textbox:
@@ -385,7 +404,7 @@ def _check_size(path: str) -> None:
 def _recommendation(known: Calibration) -> str:
     advice = getattr(known, "recommendation", None)
     reason = advice.get("reason", "") if isinstance(advice, dict) else ""
-    return f"{known.name} is fitted. {reason[:1].upper()}{reason[1:]}"
+    return f"{known.name} is fitted: {reason}" if reason else f"{known.name} is fitted."
 
 
 def _metrics(known: Calibration) -> list[list[str]]:
@@ -394,9 +413,21 @@ def _metrics(known: Calibration) -> list[list[str]]:
 
     keys = (("r2", ".4f"), ("r2_multi", ".4f"), ("huber", ".3g"), ("held_out_error", ".2%"))
     return [
-        [f"{s.weight_decay:g}", LABELS[form] + (" ★" if form == known.default_law else ""), *(figure(law.metrics.get(k), how) for k, how in keys)]
+        [
+            str(s.weight_decay),
+            LABELS[form] + (" ★" if form == known.default_law else ""),
+            *(figure(law.metrics.get(k), how) for k, how in keys),
+        ]
         for s in known.settings
         for form, law in s.laws.items()
+    ]
+
+
+def _left_out(known: Calibration) -> list[str]:
+    return [
+        f"weight decay {setting.weight_decay}: {LABELS[form]}, {reason}"
+        for setting in known.settings
+        for form, reason in setting.method.get("not_identified", {}).items()
     ]
 
 

@@ -21,6 +21,7 @@ from planner.advice import remarkable_points
 from planner.allocation import FLOPS_PER_PARAM_TOKEN, allocate
 from planner.calibration import Calibration
 from planner.crossings import landscape, search_range
+from planner.results import Alternative, Plan
 from planner.units import count, number, scientific, short
 
 _DASHES = {
@@ -64,15 +65,18 @@ def frontier(found: Answer) -> go.Figure:
     setting = found.calibration.setting(p.weight_decay)
     start = float(search_range(setting.law(p.law), p.ud)[0])
     flops = np.geomspace(min(start * 1e4, p.flops / 10), max(start * 1e8, p.flops * 10), 90)
+    chosen: dict[str, Plan | Alternative] = {p.law: p, **{other.law: other for other in p.other_laws}}
     figure = _figure("parameters", "epochs")
     for form in setting.laws:
         law = setting.law(form)
-        best = allocate(law, p.ud, np.append(flops, p.flops), whole_epochs=False)
-        text = [f"{scientific(c)} FLOPs: loss {loss:.3f}" for c, loss in zip(flops, best.loss, strict=False)]
+        best = allocate(law, p.ud, flops, whole_epochs=False)
+        text = [f"{scientific(c)} FLOPs: loss {loss:.3f}" for c, loss in zip(flops, best.loss, strict=True)]
         name = LABELS[form] + (" (in use)" if form == p.law else "")
         width = 3.5 if form == p.law else 2
-        _line(figure, best.params[:-1], best.epochs[:-1], name, COLOURS[form], _DASHES[form], text, width, group=form)
-        _point(figure, best.params[-1], best.epochs[-1], name, "circle", COLOURS[form], group=form, text="this budget")
+        _line(figure, best.params, best.epochs, name, COLOURS[form], _DASHES[form], text, width, group=form)
+        here = chosen[form]
+        said = f"this budget: {short(here.params)} × {here.epochs:.3g} epochs"
+        _point(figure, here.params, here.epochs, name, "circle", COLOURS[form], group=form, text=said)
         turn, _ = remarkable_points(law, p.ud, landscape(law, p.ud, search_range(law, p.ud)))
         if turn is not None:
             said = f"turns back at {scientific(turn.flops)} FLOPs"
@@ -98,12 +102,12 @@ def crossover(found: Answer) -> go.Figure:
     figure = _figure("compute (FLOPs)", "optimal loss (nats per token)")
     for i, setting in enumerate(settings):
         law, colour = setting.law(p.law), SERIES[i % len(SERIES)]
-        along = landscape(law, p.ud, flops)
+        along = allocate(law, p.ud, flops, **_how(found))
         text = [f"{short(n)} parameters × {e:.3g} epochs" for n, e in zip(along.params, along.epochs, strict=True)]
         name = f"weight decay {setting.weight_decay}"
         dash = _SERIES_DASHES[i % len(_SERIES_DASHES)]
         _line(figure, flops, along.loss, name, colour, dash, text, group=name)
-        least = int(np.argmin(along.loss))
+        least = int(np.nanargmin(np.where(np.isfinite(along.loss), along.loss, np.inf)))
         if 0 < least < len(flops) - 1:
             said = f"lowest at {scientific(flops[least])} FLOPs: beyond it more compute hurts"
             _point(figure, flops[least], along.loss[least], name, "triangle-down", colour, group=name, text=said)
@@ -155,9 +159,13 @@ def whatif(found: Answer) -> go.Figure:
         twice = int(np.argmin(np.abs(factors - 2)))
         said = f"twice: {best['loss'][twice] - p.loss:+.3f} nats, {text[twice]}"
         _point(figure, 2.0, best["loss"][twice], name, "diamond", SERIES[i], group=name, text=said)
-        side = "top center" if i == 1 else "bottom center"
+        side = ("bottom center", "top center", "middle right")[i]
         figure.data[-1].update(mode="markers+text", texttemplate=f"{best['loss'][twice] - p.loss:+.3f}", textposition=side)
     _point(figure, 1.0, p.loss, "the plan", "circle", _ACCENT)
+    losses = np.concatenate([np.asarray(trace.y, dtype=float) for trace in figure.data])
+    low, high = float(np.nanmin(losses)), float(np.nanmax(losses))
+    high = min(high, p.loss + max(0.5, 2 * (p.loss - low)))  # far beyond a limit the loss explodes and would flatten the rest
+    figure.update_yaxes(range=[low - 0.08 * (high - low), high + 0.05 * (high - low)])
     marks = [0.25, 0.5, 1, 2, 4, 8, 16]
     labels = ["¼ ×", "½ ×", "as it is", "2 ×", "4 ×", "8 ×", "16 ×"]
     figure.update_xaxes(type="log", tickvals=marks, ticktext=labels)
@@ -208,13 +216,7 @@ CAPTIONS = {
 
 def _best(found: Answer, ud: np.ndarray, flops: np.ndarray) -> dict[str, np.ndarray]:
     """The best plans along budgets, within the visitor's limits, for the weight decay asked for or the best one."""
-    p, c = found.plan, found.choices
-    how: dict[str, Any] = {"whole_epochs": c.epochs == WHOLE}
-    for name in ("min_params", "max_params"):
-        if getattr(c, name):
-            how[name] = count(getattr(c, name), name)
-    if c.max_epochs:
-        how["max_epochs"] = number(c.max_epochs, "max_epochs")
+    p, c, how = found.plan, found.choices, _how(found)
     settings = [found.calibration.setting(c.weight_decay)] if c.weight_decay else list(found.calibration.settings)
     each = [allocate(s.law(p.law), ud, flops, **how) for s in settings]
     losses = np.stack([np.where(np.isfinite(one.loss), one.loss, np.inf) for one in each])
@@ -223,14 +225,27 @@ def _best(found: Answer, ud: np.ndarray, flops: np.ndarray) -> dict[str, np.ndar
     return {**best, "weight_decay": np.array([s.weight_decay for s in settings])[winner]}
 
 
+def _how(found: Answer) -> dict[str, Any]:
+    """The visitor's limits as `allocate` takes them, so that the plan lies on the curves."""
+    c = found.choices
+    how: dict[str, Any] = {"whole_epochs": c.epochs == WHOLE}
+    for name in ("min_params", "max_params"):
+        if getattr(c, name):
+            how[name] = count(getattr(c, name), name)
+    if c.max_epochs:
+        how["max_epochs"] = number(c.max_epochs, "max_epochs")
+    return how
+
+
 def _figure(across: str, up: str) -> go.Figure:
     figure = go.Figure()
     axis = {"gridcolor": "rgba(128,128,128,0.22)", "zeroline": False, "linecolor": "rgba(128,128,128,0.6)", "automargin": True}
     figure.update_layout(
         template="none", height=430, margin={"l": 56, "r": 16, "t": 12, "b": 48}, hovermode="closest",
         paper_bgcolor="rgba(0,0,0,0)", plot_bgcolor="rgba(0,0,0,0)", font={"family": "system-ui, sans-serif", "size": 13},
-        legend={"orientation": "h", "yanchor": "top", "y": -0.2, "x": 0, "bgcolor": "rgba(0,0,0,0)"},
-        xaxis={"title": {"text": across}, **axis}, yaxis={"title": {"text": up}, **axis}, dragmode="zoom",
+        legend={"orientation": "h", "yanchor": "bottom", "y": 1.01, "x": 0, "bgcolor": "rgba(0,0,0,0)"},
+        modebar={"orientation": "v", "bgcolor": "rgba(0,0,0,0)", "color": _GREY, "activecolor": "#0072B2", "remove": ["select2d", "lasso2d", "autoScale2d"]},
+        xaxis={"title": {"text": across, "font": {"size": 13}}, **axis}, yaxis={"title": {"text": up, "font": {"size": 13}}, **axis}, dragmode="zoom",
     )  # fmt: skip
     return figure
 
@@ -241,7 +256,10 @@ def _line(
 ) -> None:  # fmt: skip
     hover: dict[str, Any] = {"hoverinfo": "skip"}
     if text is not None:
-        hover = {"text": list(text), "hovertemplate": "%{text}<br>loss %{y:.3f}<extra></extra>" if group is None else "%{text}<extra></extra>"}
+        hover = {
+            "text": list(text),
+            "hovertemplate": "%{text}<br>loss %{y:.3f}<extra></extra>" if group is None else "%{text}<extra></extra>",
+        }
     figure.add_scatter(
         x=_plain(x), y=_plain(y), name=name, mode="lines", line={"color": colour, "dash": dash, "width": width},
         legendgroup=group, **hover,
@@ -266,7 +284,7 @@ def _upright(figure: go.Figure, x: float, text: str, place: str) -> None:
     )  # fmt: skip
 
 
-def _ticks(values: Any, show: Any, digits: int = 2) -> dict[str, Any]:
+def _ticks(values: Any, show: Any, digits: int = 3) -> dict[str, Any]:
     """Ticks of a log axis in human units: one, two and five of each decade where there are few decades."""
     low, high = float(np.min(values)), float(np.max(values))
     decades = np.log10(high / low)

@@ -86,7 +86,7 @@ def check(request: dict[str, Any], progress: Any) -> dict[str, Any]:
 
     rows = [
         [
-            f"{decay:g}", f"{len(here):,}", f"{int((here['epochs'] <= 1).sum()):,}", span(here["params"], short),
+            str(float(decay)), f"{len(here):,}", f"{int((here['epochs'] <= 1).sum()):,}", span(here["params"], short),
             span(here["unique_tokens"], short), f"{here['epochs'].max():g}", span(here["loss"], "{:.3f}".format),
         ]
         for decay, here in runs.groupby("weight_decay")
@@ -109,7 +109,9 @@ def read_calibration(request: dict[str, Any], progress: Any) -> dict[str, Any]:
     if max(refits, default=0) > MOST_REFITS:
         raise InvalidInput(f"calibration {given.name!r} holds {max(refits):,} refits; the page works with up to {MOST_REFITS:,}.")
     if len(known.settings) > MOST_SETTINGS:
-        raise InvalidInput(f"calibration {given.name!r} holds {len(known.settings)} weight decays; the page works with {MOST_SETTINGS}.")
+        raise InvalidInput(
+            f"calibration {given.name!r} holds {len(known.settings)} weight decays; the page works with {MOST_SETTINGS}."
+        )
     return {"calibration": known.model_dump_json(exclude_none=True)}
 
 
@@ -121,10 +123,9 @@ def fit(request: dict[str, Any], progress: Any) -> dict[str, Any]:
     from calibration.report import report
 
     runs = _runs(request)
-    missing = {one.form: one.reason for one in unidentified(runs, FORMS)}
-    forms = [form for form in FORMS if form not in missing] or list(FORMS)
-    if "chinchilla" in missing:
-        forms = list(FORMS)  # without a base law nothing can be fitted: let `fit` say what to add
+    missing = {one.form for one in unidentified(runs, FORMS)}
+    # Without a base law nothing can be fitted; then all forms are asked for, so that `fit` says which runs to add.
+    forms = list(FORMS) if "chinchilla" in missing else [form for form in FORMS if form not in missing]
     found = fit_runs(
         runs, laws=forms, bootstrap=request["refits"], name=request["name"], title=request["name"],
         progress=lambda what, share: progress(what, 0.95 * share),
@@ -136,7 +137,7 @@ def fit(request: dict[str, Any], progress: Any) -> dict[str, Any]:
     runs[["run", "params", "unique_tokens", "epochs", "tokens", "weight_decay", "loss"]].to_json(
         folder / "runs.json", orient="columns"
     )
-    return {"left_out": [f"{form}: {reason}" for form, reason in missing.items()]}
+    return {}
 
 
 def _runs(request: dict[str, Any]) -> Any:
@@ -145,7 +146,9 @@ def _runs(request: dict[str, Any]) -> Any:
 
     runs = read_runs(request["path"], max_epochs=request["max_epochs"], weight_decay=request["weight_decay"])
     if len(runs) > MOST_RUNS:
-        raise InvalidInput(f"the table has {len(runs):,} runs; the page works with up to {MOST_RUNS:,}, the command line with more.")
+        raise InvalidInput(
+            f"the table has {len(runs):,} runs; the page works with up to {MOST_RUNS:,}, the command line with more."
+        )
     return runs
 
 
