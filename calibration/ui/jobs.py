@@ -7,6 +7,7 @@ one that dies, or says nothing in time, becomes a sentence for the visitor.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import json
 import os
 import subprocess
@@ -97,7 +98,7 @@ class Jobs:
 def _start() -> subprocess.Popen[str]:
     root = str(Path(__file__).resolve().parents[2])
     paths = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
-    one_thread = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
+    one_thread = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     return subprocess.Popen(
         [sys.executable, "-m", "calibration.ui.worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         env={**os.environ, **one_thread, "PYTHONPATH": paths},
@@ -109,8 +110,6 @@ def _end(worker: subprocess.Popen[str]) -> None:
         worker.kill()
     for pipe in (worker.stdin, worker.stdout):
         if pipe is not None:
-            try:
+            with contextlib.suppress(OSError):
                 pipe.close()
-            except OSError:
-                pass
     worker.wait()

@@ -162,28 +162,26 @@ class Page:
             _check_size(path)
             yield markup.progress("starting", 0.0), *nothing
             with tempfile.TemporaryDirectory(dir=self.folder) as folder:
-                options = {"max_epochs": _given(epochs), "weight_decay": _given(decay)}
+                options: dict[str, Any] = {"max_epochs": _given(epochs), "weight_decay": _given(decay)}
                 options |= {"refits": int(refits), "name": name, "folder": folder, "file": "calibration.json"}
                 for message in self.jobs.run("fit", path, **options):
                     if not isinstance(message, dict):
                         yield markup.progress(*message), *nothing
                 known = Calibration.load(Path(folder) / "calibration.json")
-                runs = pd.read_json(Path(folder) / "runs.json")
-                files = Path(tempfile.mkdtemp(dir=self.folder))
                 stem = Path(answers.file_name(known)).stem
-                shutil.move(Path(folder) / "calibration.json", files / f"{stem}.json")
-                shutil.move(Path(folder) / "report.html", files / f"{stem}-report.html")
+                file = (Path(folder) / "calibration.json").rename(Path(folder) / f"{stem}.json")
+                report = (Path(folder) / "report.html").rename(Path(folder) / f"{stem}-report.html")
+                runs = pd.read_json(Path(folder) / "runs.json", dtype=False, convert_dates=False, convert_axes=False)
+                yield (  # Gradio copies the two files before it asks for more
+                    markup.fit_summary(_recommendation(known), _metrics(known), _left_out(known)),
+                    pictures.predicted_observed(known, runs),
+                    gr.update(visible=True, value=str(file)),
+                    gr.update(visible=True, value=str(report)),
+                    gr.update(visible=True),
+                    self.shelf.add(known),
+                )
         except InvalidInput as error:
             yield markup.table_problems(str(error), getattr(error, "problems", [])), *nothing
-            return
-        yield (
-            markup.fit_summary(_recommendation(known), _metrics(known), _left_out(known)),
-            pictures.predicted_observed(known, runs),
-            gr.update(visible=True, value=str(files / f"{stem}.json")),
-            gr.update(visible=True, value=str(files / f"{stem}-report.html")),
-            gr.update(visible=True),
-            self.shelf.add(known),
-        )
 
     def plan_with(self, key: str, *values: Any) -> Iterator[tuple[Any, ...]]:
         """Plan with the calibration that was fitted here."""
@@ -255,7 +253,7 @@ class Page:
                 with gr.Tab("Your own runs", id="runs"):
                     fitted, use = self._runs_tab()
 
-            given = {
+            given: dict[str, Any] = {
                 "ud": ud, "compute": compute, "flops": flops, "hours": hours, "gpu": gpu, "gpus": gpus, "mfu": mfu, "price": price,
                 "weight_decay": weight_decay, "law": law, "calibration": calibration, "epochs": epochs, "min_params": min_params,
                 "max_params": max_params, "max_epochs": max_epochs, "picture": picture,
