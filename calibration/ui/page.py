@@ -74,9 +74,12 @@ class Page:
         yield from self.show(_choices(values))
 
     def restore(self, query: str) -> Iterator[tuple[Any, ...]]:
-        """The page that an address describes."""
+        """The page that an address describes, unfolded where it holds something that would be out of sight."""
         choices, notes = state.from_query(query or "")
-        yield from self._adopt(choices, notes)
+        folds = [any(getattr(choices, name) != getattr(state.DEFAULTS, name) for name in names) for names in state.FOLDED]
+        opened = tuple(gr.update(open=True) if changed else gr.skip() for changed in folds)
+        for shown in self._adopt(choices, notes):
+            yield *shown, *opened
 
     def switch(self, *values: Any) -> Iterator[tuple[Any, ...]]:
         """Another calibration: its laws and weight decays are offered."""
@@ -221,7 +224,7 @@ class Page:
                         weight_decay = gr.Dropdown(
                             _decays(default), value=chosen.weight_decay, label="Weight decay", elem_id="in-weight_decay"
                         )
-                        with gr.Accordion("Law and calibration", open=False):
+                        with gr.Accordion("Law and calibration", open=False) as laws:
                             law = gr.Dropdown(_laws(default), value=chosen.law, label="Law", elem_id="in-law")
                             calibration = gr.Dropdown(
                                 self._calibrations(chosen.calibration, default), value=chosen.calibration, label="Calibration",
@@ -230,7 +233,7 @@ class Page:
                             upload = gr.UploadButton(
                                 "Upload a calibration (.json)", file_types=[".json"], size="sm", elem_id="upload-calibration"
                             )
-                        with gr.Accordion("Limits and price", open=False):
+                        with gr.Accordion("Limits and price", open=False) as limits:
                             with gr.Row():
                                 min_params = _text("Smallest model", "", "min_params", "no limit")
                                 max_params = _text("Largest model", "", "max_params", "no limit, or 3B")
@@ -277,7 +280,7 @@ class Page:
             compute.change(_only, compute, [flops, hours], queue=False, show_progress="hidden", api_visibility="private")
             address.change(None, address, None, js=_WRITE_ADDRESS, api_visibility="private")
             use.click(self.plan_with, [fitted, *components], [tabs, *components, *shown], **quickly)
-            blocks.load(self.restore, address, [*components, *shown], js="() => window.location.search", **quickly)
+            blocks.load(self.restore, address, [*components, *shown, laws, limits], js="() => window.location.search", **quickly)
         blocks.queue(default_concurrency_limit=USERS_AT_ONCE, max_size=400)
         return blocks
 

@@ -24,6 +24,7 @@ PICTURES = {
     "terms": "Loss terms",
     "whatif": "What if",
 }
+FOLDED = (("law", "calibration"), ("min_params", "max_params", "max_epochs", "price", "epochs"))  # what is folded away at first
 LONGEST = 80  # characters of one value in an address: more is not a number anybody typed
 
 

@@ -78,7 +78,7 @@ class Browser:
         return self.driver.execute_script(code, *values)
 
     def find(self, selector: str) -> Any:
-        return self.driver.find_element("css selector", selector)
+        return eventually(lambda: self.driver.find_elements("css selector", selector))[0]
 
     def text(self, selector: str) -> str:
         return self.script("return document.querySelector(arguments[0])?.textContent ?? ''", selector)
