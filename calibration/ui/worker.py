@@ -18,7 +18,7 @@ from typing import Any
 
 MEMORY = 6 * 2**30  # bytes of address space, of which the numerical libraries reserve a part for themselves
 SECONDS = {"check": 30, "calibration": 30, "fit": 1800}  # of processor time
-MOST_RUNS = 20_000
+MOST_RUNS, MOST_COLUMNS = 20_000, 500
 MOST_REFITS, MOST_SETTINGS = 5000, 24
 
 
@@ -144,12 +144,28 @@ def _runs(request: dict[str, Any]) -> Any:
     from calibration.tables import read_runs
     from planner.errors import InvalidInput
 
-    runs = read_runs(request["path"], max_epochs=request["max_epochs"], weight_decay=request["weight_decay"])
-    if len(runs) > MOST_RUNS:
+    rows, columns = _extent(Path(request["path"]))
+    if rows > MOST_RUNS or columns > MOST_COLUMNS:  # before all of it is taken apart
+        size = f"{rows:,} rows" if rows > MOST_RUNS else f"{columns:,} columns"
         raise InvalidInput(
-            f"the table has {len(runs):,} runs; the page works with up to {MOST_RUNS:,}, the command line with more."
+            f"the table has {size}; the page works with up to {MOST_RUNS:,} runs and {MOST_COLUMNS} columns, the command line with more."
         )
-    return runs
+    return read_runs(request["path"], max_epochs=request["max_epochs"], weight_decay=request["weight_decay"])
+
+
+def _extent(path: Path) -> tuple[int, int]:
+    """Rows and columns, without reading the cells; zeros where the file is not what its name says."""
+    if path.suffix.lower() not in (".parquet", ".pq"):
+        content = path.read_bytes()
+        header = content.partition(b"\n")[0]
+        return content.count(b"\n"), 1 + max(header.count(delimiter) for delimiter in (b",", b";", b"\t"))
+    try:
+        import pyarrow.parquet
+
+        about = pyarrow.parquet.read_metadata(path)
+        return about.num_rows, about.num_columns
+    except Exception:  # `read_runs` says what is wrong
+        return 0, 0
 
 
 _TASKS = {"check": check, "calibration": read_calibration, "fit": fit}

@@ -106,7 +106,7 @@ def test_each_field_is_named_as_on_the_page() -> None:
     for field, label in wrong.items():
         with pytest.raises(InvalidInput, match=f"^{label} must be"):
             answers.answer(of(**{field: "x"}), Calibration.load())
-    with pytest.raises(InvalidInput, match="^Hours must be"):
+    with pytest.raises(InvalidInput, match=r"^Hours must be"):
         answers.answer(of(compute="hours", hours=""), Calibration.load())
 
 

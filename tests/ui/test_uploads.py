@@ -53,7 +53,7 @@ def test_own_runs_from_upload_to_plan(browser: Browser, runs: pd.DataFrame, tmp_
     # And the downloaded file can be brought back.
     browser.open()
     browser.unfold("Law and calibration")
-    browser.upload("#upload-calibration", file)
+    browser.upload("#db-inputs", file)
     shows(browser, expected(calibration=known))
 
 
@@ -124,7 +124,7 @@ def test_hostile_files_get_a_message_and_the_server_keeps_serving(browser: Brows
     before = ""
     for name, content in HOSTILE_CALIBRATIONS.items():
         (tmp_path / name).write_bytes(content)
-        browser.upload("#upload-calibration", tmp_path / name)
+        browser.upload("#db-inputs", tmp_path / name)
         before = eventually(lambda: browser.script(note), _another_refusal(before))
         shows(browser, expected())  # the calibration in use stays
     assert browser.script("return window.hacked") is None
