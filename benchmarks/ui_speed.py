@@ -22,30 +22,27 @@ import sys
 import calibration.ui, gradio as gr
 from calibration.ui.page import theme
 with gr.Blocks(analytics_enabled=False) as blocks:
-    typed = gr.Textbox(elem_id="in-ud")
+    typed = gr.Textbox("250M", elem_id="in-ud")
     shown = gr.HTML(elem_id="answer")
-    typed.input(lambda text: f"<section>{text}</section>", typed, shown, show_progress="hidden", trigger_mode="always_last")
+    typed.change(lambda text: f"<section>{text}</section>", typed, shown, show_progress="hidden", trigger_mode="always_last")
 blocks.launch(server_port=int(sys.argv[1]), quiet=True, ssr_mode=False, theme=theme())
 """
-# Sets a field as typing does, and waits until what `watch` selects has changed; answers with milliseconds.
-CHANGE = """
-const [selector, text, watch, done] = arguments;
-const field = document.querySelector(selector), shown = () => document.querySelector(watch)?.innerHTML;
-const kind = field.tagName === "TEXTAREA" ? HTMLTextAreaElement : HTMLInputElement;
-const before = shown(), start = performance.now();
+# Starts the clock at the next input or click, and stops it when what `watch` selects has changed.
+ARM = """
+const [watch] = arguments, shown = () => document.querySelector(watch)?.innerHTML;
+const before = shown();
+window.measured = null;
+let start = null;
+const begin = () => { start ??= performance.now(); };
+for (const kind of ["input", "click"]) document.addEventListener(kind, begin, {capture: true, once: true});
 const observer = new MutationObserver(() => {
-  if (shown() === before) return;
+  if (start === null || shown() === before) return;
   observer.disconnect();
-  done(performance.now() - start);
+  window.measured = performance.now() - start;
 });
 observer.observe(document.body, {childList: true, subtree: true, characterData: true, attributes: true});
-if (text === null) { field.click(); }
-else {
-  Object.getOwnPropertyDescriptor(kind.prototype, "value").set.call(field, text);
-  field.dispatchEvent(new Event("input", {bubbles: true}));
-}
 """
-ROUNDS = 15
+ROUNDS = 12
 
 
 def main() -> None:
@@ -62,29 +59,22 @@ def main() -> None:
             _wait(port)
         for port in ports:
             browsers.append(_chromium())
-            browsers[-1].set_script_timeout(15)
             browsers[-1].get(f"http://127.0.0.1:{port}/")
         driver, echo = browsers
         time.sleep(6)
-        field = "#in-ud :is(input, textarea)"
         times: dict[str, list[float]] = {}
         for i in range(ROUNDS + 2):
-            _note(times, "echo page", _change(echo, field, f"{100 + i}M", "#answer"), i)
-            _note(times, "unique tokens: answer", _change(driver, field, f"{200 + 10 * i}M", "#answer"), i)
-            time.sleep(0.5)
-            _note(times, "compute: answer", _change(driver, "#in-flops :is(input, textarea)", f"{3 + i}e18", "#answer"), i)
-            time.sleep(0.5)
-            _note(times, "compute: picture", _change(driver, "#in-flops :is(input, textarea)", f"{3 + i}.5e18", "#plot"), i)
-            time.sleep(0.5)
-            _note(times, "GPUs: answer", _change(driver, "#in-gpus :is(input, textarea)", f"{2 + i}", "#answer"), i)
-            time.sleep(0.5)
-            _note(times, "button ×2: answer", _change(driver, "#double-ud", None, "#answer"), i)
-            time.sleep(0.5)
-        for i in range(5 + 1):
+            _note(times, "echo page", _type(echo, "ud", "#answer", i), i)
+            for name, field in (("unique tokens", "ud"), ("compute", "flops"), ("GPUs", "gpus")):
+                _note(times, f"{name}: answer", _type(driver, field, "#answer", i), i)
+        for i in range(ROUNDS + 2):
+            _note(
+                times, "button ×2 or ÷2: answer", _press(driver, "#halve-compute" if i % 2 else "#double-compute", "#answer"), i
+            )
+            _note(times, "button ×2 or ÷2: picture", _press(driver, "#halve-ud" if i % 2 else "#double-ud", "#plot"), i)
+        for i in range(7):
             for key in ("frontier", "crossover", "terms", "whatif", "isoflop"):
-                chosen = f"#in-picture input[value={key}]"
-                _note(times, f"picture {key}", _change(driver, chosen, None, "#plot"), i + 1)
-                time.sleep(0.4)
+                _note(times, f"picture {key}", _press(driver, f"#in-picture input[value={key}]", "#plot"), i)
     finally:
         for browser in browsers:
             browser.quit()
@@ -98,8 +88,31 @@ def main() -> None:
         print(f"{name:28}{middle:7.0f} ms{max(values):7.0f} ms{middle / base:9.1f}x")
 
 
-def _change(driver: Any, selector: str, text: str | None, watch: str) -> float:
-    return float(driver.execute_async_script(CHANGE, selector, text, watch))
+def _type(driver: Any, name: str, watch: str, turn: int) -> float:
+    """One keystroke: a 1 in front of the number, or away with it again."""
+    from selenium.webdriver.common.keys import Keys
+
+    field = driver.find_element("css selector", f"#in-{name} :is(input, textarea)")
+    field.send_keys(Keys.HOME)
+    driver.execute_script(ARM, watch)
+    field.send_keys(Keys.DELETE if turn % 2 else "1")
+    return _measured(driver)
+
+
+def _press(driver: Any, selector: str, watch: str) -> float:
+    driver.execute_script(ARM, watch)
+    driver.execute_script("document.querySelector(arguments[0]).click()", selector)
+    return _measured(driver)
+
+
+def _measured(driver: Any) -> float:
+    for _ in range(300):
+        time.sleep(0.05)
+        found = driver.execute_script("return window.measured")
+        if found is not None:
+            time.sleep(0.3)  # whatever else the change set off
+            return float(found)
+    raise RuntimeError("a change showed nothing")
 
 
 def _note(times: dict[str, list[float]], name: str, milliseconds: float, turn: int) -> None:

@@ -70,8 +70,13 @@ class Page:
             sentence = "no plan can be computed from this calibration and these inputs; other values would do."
             yield markup.problem(sentence, notes), "", None, "", choices.query()
 
-    def update(self, *values: Any) -> Iterator[tuple[Any, ...]]:
-        yield from self.show(_choices(values))
+    def update(self, address: str, *values: Any) -> Iterator[tuple[Any, ...]]:
+        """What was typed or picked; a field that only follows what is shown already changes nothing."""
+        choices = _choices(values)
+        if choices.query() == (address or ""):
+            yield tuple(gr.skip() for _ in range(5))
+        else:
+            yield from self.show(choices)
 
     def restore(self, query: str) -> Iterator[tuple[Any, ...]]:
         """The page that an address describes, unfolded where it holds something that would be out of sight."""
@@ -265,8 +270,9 @@ class Page:
             shown = [answer, calls, plot, caption, address]
             quickly: dict[str, Any] = {"show_progress": "hidden", "trigger_mode": "always_last", "api_visibility": "private"}
             quickly["concurrency_limit"] = USERS_AT_ONCE
-            simple = [component.input for component in components if component is not calibration]
-            gr.on(simple, self.update, components, shown, **quickly)
+            # A text box's `input` event misses deletions, so its `change` is listened to.
+            simple = [c.change if isinstance(c, gr.Textbox) else c.input for c in components if c is not calibration]
+            gr.on(simple, self.update, [address, *components], shown, **quickly)
             calibration.input(self.switch, components, [*components, *shown], **quickly)
             upload.upload(self.bring, [upload, *components], [*components, *shown], **quickly)
             budgets = [ud, flops, hours]
@@ -316,7 +322,12 @@ class Page:
                 key = gr.Textbox(visible=False)
         calm: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
         gr.on(
-            [table.upload, decay.input, most.input], self.check, [table, decay, most], checked, trigger_mode="always_last", **calm
+            [table.upload, decay.change, most.change],
+            self.check,
+            [table, decay, most],
+            checked,
+            trigger_mode="always_last",
+            **calm,
         )
         table.clear(lambda: ("", ""), None, [checked, result], **calm)
         fitting = start.click(

@@ -117,8 +117,11 @@ def test_bad_input_is_named_in_the_place_of_the_answer_and_can_be_corrected(brow
     assert browser.figures() == {}
     browser.type("ud", "250M")
     shows(browser, expected())
-    browser.open("?ud=250M&gpu=abacus&law=additive_9p&picture=nude&calibration=/etc/passwd&weight_decay=0.3&__theme=light")
+    browser.type("ud", "250M7")
+    browser.find("#in-ud :is(input, textarea)").send_keys("\ue003")  # deleting counts as a change, too
     shows(browser, expected())
+    browser.open("?ud=300M&gpu=abacus&law=additive_9p&picture=nude&calibration=/etc/passwd&weight_decay=0.3&__theme=light")
+    shows(browser, expected("300M"))
     for said in (
         "gpu 'abacus'",
         "law 'additive_9p'",

@@ -27,7 +27,7 @@ def ask(address: str, config: dict[str, Any], visitor: int, changes: dict[str, s
     update = next(
         d for d in config["dependencies"] if any(by_id.get(target, {}).get("elem_id") == "in-ud" for target, _ in d["targets"])
     )
-    names = [by_id[i].get("elem_id", "").removeprefix("in-") for i in update["inputs"]]
+    names = [(by_id[i].get("elem_id") or "").removeprefix("in-") for i in update["inputs"]]
     data = [changes.get(name, by_id[i].get("value")) for name, i in zip(names, update["inputs"], strict=True)]
     session = f"visitor{visitor}"
     body = {"data": data, "fn_index": update["id"], "session_hash": session, "trigger_id": update["targets"][0][0]}
