@@ -42,6 +42,8 @@ const observer = new MutationObserver(() => {
 });
 observer.observe(document.body, {childList: true, subtree: true, characterData: true, attributes: true});
 """
+# What is shown itself: the boxes around it change as soon as a request is sent.
+ANSWER, PICTURE = "#answer section", "#plot .scatterlayer"
 ROUNDS = 12
 
 
@@ -64,17 +66,15 @@ def main() -> None:
         time.sleep(6)
         times: dict[str, list[float]] = {}
         for i in range(ROUNDS + 2):
-            _note(times, "echo page", _type(echo, "ud", "#answer", i), i)
+            _note(times, "echo page", _type(echo, "ud", ANSWER, i), i)
             for name, field in (("unique tokens", "ud"), ("compute", "flops"), ("GPUs", "gpus")):
-                _note(times, f"{name}: answer", _type(driver, field, "#answer", i), i)
+                _note(times, f"{name}: answer", _type(driver, field, ANSWER, i), i)
         for i in range(ROUNDS + 2):
-            _note(
-                times, "button ×2 or ÷2: answer", _press(driver, "#halve-compute" if i % 2 else "#double-compute", "#answer"), i
-            )
-            _note(times, "button ×2 or ÷2: picture", _press(driver, "#halve-ud" if i % 2 else "#double-ud", "#plot"), i)
+            _note(times, "button ×2 or ÷2: answer", _press(driver, "#halve-compute" if i % 2 else "#double-compute", ANSWER), i)
+            _note(times, "button ×2 or ÷2: picture", _press(driver, "#halve-ud" if i % 2 else "#double-ud", PICTURE), i)
         for i in range(7):
             for key in ("frontier", "crossover", "terms", "whatif", "isoflop"):
-                _note(times, f"picture {key}", _press(driver, f"#in-picture input[value={key}]", "#plot"), i)
+                _note(times, f"picture {key}", _press(driver, f"#in-picture input[value={key}]", PICTURE), i)
     finally:
         for browser in browsers:
             browser.quit()

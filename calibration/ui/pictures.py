@@ -277,10 +277,12 @@ def _point(
 
 
 def _upright(figure: go.Figure, x: float, text: str, place: str) -> None:
+    """A dotted line with its label: on the left at the top, on the right at the bottom, so that two of them keep apart."""
     figure.add_vline(x=x, line={"color": _GREY, "width": 1, "dash": "dot"})
+    side, shift = ("right", -4) if place == "top" else ("left", 4)
     figure.add_annotation(
-        x=float(np.log10(x)), y=1 if place == "top" else 0, yref="paper", text=text, showarrow=False, xanchor="left",
-        yanchor=place, xshift=4,
+        x=float(np.log10(x)), y=1 if place == "top" else 0, yref="paper", text=text, showarrow=False, xanchor=side,
+        yanchor=place, xshift=shift,
     )  # fmt: skip
 
 

@@ -246,10 +246,13 @@ def test_it_works_with_the_keyboard_alone(browser: Browser) -> None:
 
 def test_the_picture_of_the_page_for_the_readme(browser: Browser, tmp_path: Path) -> None:
     """Written into the documents when DATABOUND_UPDATE_PICTURES=1."""
+    size = {"width": 1280, "height": 1440, "deviceScaleFactor": 1, "mobile": False}
+    browser.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     browser.open("?picture=crossover")
     shows(browser, expected())
     eventually(lambda: browser.script("return document.querySelectorAll('#plot .js-plotly-plot .scatterlayer .trace').length"))
     eventually(lambda: browser.script("return document.fonts.status"), lambda status: status == "loaded")
+    browser.script("document.activeElement.blur()")
     update = os.environ.get("DATABOUND_UPDATE_PICTURES") == "1"
     target = ROOT / "docs" / "pictures" / "ui.png" if update else tmp_path / "ui.png"
     assert browser.driver.save_screenshot(str(target))

@@ -109,6 +109,7 @@ HOSTILE_TABLES = {
     "binary.csv": bytes(range(256)) * 400,
     "wide.csv": b"a," * 400_000 + b"\n" + b"1," * 400_000,
     "not.parquet": b"PAR1" + b"\xff" * 5000 + b"PAR1",
+    "long.csv": b"run,params,unique_tokens,epochs,weight_decay,loss\n" + b"=1+1,x,50M,1,0.1,4\n" * 200_000,
     "quotes.csv": b'run,params\n"' + b"x" * 3_000_000,
 }
 
