@@ -66,7 +66,7 @@ def measure(runs: int, noise: float, cell_noise: float, ways: list[tuple[str, st
     return lines
 
 
-def main(tables: int = 400, replicates: int = 400) -> None:
+def main(tables: int = 400, replicates: int = 300) -> None:
     began = time.perf_counter()
     lines = [
         "| runs | noise | bootstrap | N* covered | epochs* covered | loss covered | width of N* | of the loss | tables refused |",

@@ -6,7 +6,7 @@ The pool are the runs up to 64 epochs without the tenth with the most compute, w
 fifth of the pool. Each strategy spends 1%, 5% and 10% of the pool's FLOPs; its runs are then "trained" by looking them up,
 the law is estimated from them alone (weak prior: the published FineWeb law), and the held-out losses are predicted.
 
-- design: as the command is used. Asked for runs, the cheapest of them are trained, asked again with those, eight times.
+- design: as the command is used. Asked for runs, the cheapest of them are trained, asked again with those, six times.
 - random: runs in random order, each taken that still fits into the budget.
 - cheapest: the cheapest runs, as many as fit.
 
@@ -26,7 +26,7 @@ from calibration.design import Reference, _points, believe, choose, flops_of, fo
 from calibration.tables import read_runs
 from planner.calibration import Calibration
 
-SHARES, SEEDS, ROUNDS, FORM = (0.01, 0.05, 0.10), 10, 8, "additive_4p"
+SHARES, SEEDS, ROUNDS, FORM = (0.01, 0.05, 0.10), 10, 6, "additive_4p"
 START, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 
 

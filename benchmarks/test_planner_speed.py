@@ -23,8 +23,15 @@ LAW = Calibration.load().law(0.1)
 UD = 250e6
 
 
-@pytest.mark.benchmark(group="one warm plan() with all its advice (never the same budget twice)")
-def test_plan(benchmark) -> None:
+@pytest.mark.benchmark(group="one warm plan() with all its advice")
+def test_plan_another_compute_each_time(benchmark) -> None:
+    computes = itertools.cycle(5e18 * (1 + i / 300) for i in range(1000))
+    benchmark.pedantic(lambda: plan(250e6, next(computes)), rounds=300, warmup_rounds=20)
+
+
+@pytest.mark.benchmark(group="one warm plan() with all its advice")
+def test_plan_another_corpus_each_time(benchmark) -> None:
+    """Nothing that an earlier call computed can be used again."""
     budgets = itertools.cycle((2.5e8 * (1 + i / 1000), 5e18 * (1 + i / 300)) for i in range(1000))
     benchmark.pedantic(lambda: plan(*next(budgets)), rounds=300, warmup_rounds=20)
 

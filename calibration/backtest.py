@@ -198,7 +198,8 @@ def _left_out(
     settled = np.ones(len(groups), dtype=bool)
     for form in forms:
         prediction = fits.log_prediction(form, again[form].base, again[form].repetition)
-        losses[form] = [np.exp(prediction[g, rows]) for g, rows in enumerate(first)]
+        with np.errstate(over="ignore"):
+            losses[form] = [np.exp(prediction[g, rows]) for g, rows in enumerate(first)]
         settled &= again[form].converged
     for g in map(int, np.flatnonzero(~settled & usable)):  # not settled from the fit at hand: from all starts, then
         if progress is not None:
@@ -209,7 +210,10 @@ def _left_out(
             continue
         for form in forms:
             law = Law(form, alone.forms[form].parameters)
-            losses[form][g] = law.loss(*configurations[first[g]].T)
+            with np.errstate(all="ignore"):
+                losses[form][g] = law.loss(*configurations[first[g]].T)
+    for form in forms:  # a law that runs away on what it has not seen ranks nothing
+        usable &= [bool(np.isfinite(guess).all()) for guess in losses[form]]
     return losses, usable
 
 

@@ -10,7 +10,7 @@ from planner.laws import FORMS
 
 @click.command(cls=Command)
 @click.argument("runs", metavar="RUNS.csv")
-@run_table_options()
+@run_table_options
 @click.option(
     "--law", "laws", multiple=True, metavar="FORM", help=f"Laws to judge (may be repeated); all by default: {', '.join(FORMS)}."
 )

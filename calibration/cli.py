@@ -35,6 +35,7 @@ class CalibrateGroup(click.Group):
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         return super().get_command(context, name) or _find(name)
 
+
 def _find(name: str) -> click.Command | None:
     if name not in _ELSEWHERE:
         return None
@@ -65,7 +66,7 @@ def calibrate() -> None:
 @click.argument("table", type=click.Path())
 @click.option("-o", "--out", type=click.Path(dir_okay=False), help="Write the calibration to this file.")
 @click.option("--law", "laws", multiple=True, help="A law form to fit; repeat for several. All six by default.")
-@run_table_options()
+@run_table_options
 @click.option("--delta", default="1e-3", show_default=True, help="Huber threshold on ln(loss), or 'noise': from the runs.")
 @click.option("--joint", is_flag=True, help="Fit base law and repetition together instead of locking the base law first.")
 @click.option("--bootstrap", type=int, default=1000, show_default=True, help="Refits for the intervals; 0 for none.")
@@ -242,5 +243,3 @@ def _number(value: float | None, style: str) -> str:
 
 def _plus_minus(spread: float | None) -> str:
     return "" if spread is None else f" ± {spread:.2g}"
-
-

@@ -12,13 +12,8 @@ import click
 import pandas as pd
 
 from calibration.tables import read_runs
+from planner.command_line import BadInput
 from planner.errors import InvalidInput
-
-
-class Refused(click.ClickException):
-    """Bad input: `Error: <what, where, what would do>` on stderr and exit code 2."""
-
-    exit_code = 2
 
 
 class Command(click.Command):
@@ -28,26 +23,19 @@ class Command(click.Command):
         try:
             return super().invoke(ctx)
         except InvalidInput as error:
-            raise Refused(str(error)) from None
+            raise BadInput(str(error)) from None
 
 
-def run_table_options(required: bool = True) -> Callable:
+def run_table_options(function: Callable) -> Callable:
     """The options that choose the runs of a table."""
-
-    def decorate(function: Callable) -> Callable:
-        for option in reversed(
-            [
-                click.option("--max-epochs", metavar="N", help="Leave out runs beyond so many epochs."),
-                click.option(
-                    "--where", metavar="CONDITION", help='Use the runs for which this holds: "kind == base and epochs <= 64".'
-                ),
-                click.option("--weight-decay", metavar="λ", help="Weight decay of runs whose table does not say it."),
-            ]
-        ):
-            function = option(function)
-        return function
-
-    return decorate
+    options = (
+        click.option("--max-epochs", metavar="N", help="Leave out runs beyond so many epochs."),
+        click.option("--where", metavar="CONDITION", help='Use the runs for which this holds: "kind == base and epochs <= 64".'),
+        click.option("--weight-decay", metavar="λ", help="Weight decay of runs whose table does not say it."),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
 
 
 def load_runs(path: str, max_epochs: str | None, where: str | None, weight_decay: str | None) -> pd.DataFrame:

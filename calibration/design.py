@@ -43,6 +43,7 @@ from planner.units import compute, count, number, scientific, short
 
 NOISE = 0.01  # of ln(loss) between seeds: 0.7% over the 16 repeated configurations of the public C4 runs
 MISFIT = 0.1  # relative, of the loss above the floor: the best law leaves 0.09 unexplained on the public C4 runs
+NEIGHBOURS = 2.0  # times the misfit, where runs are weighed one by one: neighbours share theirs, and say less than they seem to
 CAUTION = 3.0  # times the misfit, where runs are chosen: a law fails together and where it was not looked at
 LENGTH = 0.8  # ln of the factor in size, budget or epochs over which the misfit changes
 THRIFT = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -142,7 +143,7 @@ def believe(
     sd = np.array([_PRIOR[name] for name in parameter_names(prior.form)])
     floor = float(prior.parameters["E"])
     # The share above the floor is taken from the observed loss: a run below the prior's floor has little of it.
-    doubt = np.hypot(noise, misfit * np.clip((loss - floor) / loss, 0.05, 1.0))
+    doubt = np.hypot(noise, NEIGHBOURS * misfit * np.clip((loss - floor) / loss, 0.05, 1.0))
 
     def residuals(theta: np.ndarray) -> np.ndarray:
         with np.errstate(over="ignore"):

@@ -106,10 +106,12 @@ def _setting(
         what = f"{replicates} bootstrap refits of both phases, {scheme} over {resample}, seed {seed[0]}"
         ensemble = ensemble_of(kept, refits, what)
     epochs = table["epochs"]
+    repeated = table[~runs.single] if not runs.single.all() else table
     setting = Setting(
         weight_decay=decay,
         fitted_on=FittedRange(
             params=_range(table["params"]), unique_tokens=_range(table["unique_tokens"]), epochs=_range(epochs),
+            repeated_params=_range(repeated["params"]), repeated_unique_tokens=_range(repeated["unique_tokens"]),
             runs=len(runs), single_epoch_runs=int(runs.single.sum()), multi_epoch_runs=int((~runs.single).sum()),
         ),
         laws={form: _fitted(kept, fit, held_out[form]) for form, fit in kept.forms.items()},

@@ -12,7 +12,7 @@ resample is a row of weights. It asks nothing of the noise, but 20 runs resample
 are far too wide in small tables (docs/intervals.md has the measured coverage of both).
 
 Multiplying residuals by random signs or factors (the wild bootstrap) is not offered: with delta = 0.001 the fit passes
-through about as many runs as it has parameters, whose residuals vanish, and its intervals covered 55-82% instead of 95%.
+through about as many runs as it has parameters, whose residuals vanish, and its intervals come out far too narrow.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import numpy as np
 
 from calibration.objective import Array
 from calibration.phases import Fits, Progress, Refits, parameter_arrays, refit
-from planner.allocation import FLOPS_PER_PARAM_TOKEN, Allocation, allocate
+from planner.allocation import allocate
 from planner.calibration import Calibration, Ensemble, Setting
 from planner.errors import InvalidInput
 from planner.laws import Law, parameter_names
@@ -32,7 +32,6 @@ RESAMPLE = ("runs", "cells")
 SCHEMES = ("residuals", "weights")
 LEVEL = 0.95
 _DIGITS = 7
-_MOST_EPOCHS = 1e60  # beyond, a search over epochs would never end
 
 
 class Interval(NamedTuple):
@@ -165,26 +164,9 @@ def allocation_intervals(
     setting: Setting, form: str, ud: float, flops: float, level: float = LEVEL, **limits: Any
 ) -> dict[str, Interval]:
     """Intervals of the optimal size, epochs, tokens and loss at one budget (continuous epochs unless told otherwise)."""
-    best = allocations(members(setting, form), ud, flops, **{"whole_epochs": False, **limits})
+    best = allocate(members(setting, form), ud, flops, **{"whole_epochs": False, **limits})
     found = {name: interval(values, level) for name, values in best._asdict().items()}
     return {name: value for name, value in found.items() if value is not None}
-
-
-def allocations(law: Law, ud: Array | float, flops: Array | float, **how: Any) -> Allocation:
-    """The optimal allocation of every refit; NaN for a refit so far out that its optimum cannot be bounded."""
-    size = len(np.ravel(next(iter(law.parameters.values()))))
-    ud, flops = np.broadcast_to(np.asarray(ud, dtype=float), size), np.broadcast_to(np.asarray(flops, dtype=float), size)
-    product = flops / (FLOPS_PER_PARAM_TOKEN * ud)
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        anchor = np.maximum(law.fresh_epochs(product, ud), 1.0)
-        furthest = law.epochs_bound(product, law.loss(product / anchor, ud, anchor))
-        usual = np.flatnonzero(furthest < _MOST_EPOCHS)
-        result = Allocation(*(np.full(size, np.nan) for _ in Allocation._fields))
-        if len(usual):
-            best = allocate(law.member(usual), ud[usual], flops[usual], **how)
-            for values, found in zip(result, best, strict=True):
-                values[usual] = found
-    return result
 
 
 def crossover_interval(
@@ -202,7 +184,7 @@ def crossover_interval(
     low, high = np.log(once) - 7, np.log(once) + 9
 
     def gap(ln_flops: Array) -> Array:
-        one, two = (allocations(law, ud, np.exp(ln_flops), whole_epochs=False) for law in (first, second))
+        one, two = (allocate(law, ud, np.exp(ln_flops), whole_epochs=False) for law in (first, second))
         return one.loss - two.loss
 
     crosses = (gap(low) < 0) & (gap(high) > 0)

@@ -16,8 +16,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 from scipy.optimize import minimize_scalar
 
-from planner.allocation import FLOPS_PER_PARAM_TOKEN, allocate
+from planner.allocation import FLOPS_PER_PARAM_TOKEN, Allocation, allocate
 from planner.calibration import Calibration, Setting
+from planner.errors import InvalidInput
 from planner.laws import FORMS, Law, repetition_parameters
 from planner.units import short
 
@@ -75,7 +76,8 @@ def predicted_observed(setting: Setting, runs: pd.DataFrame) -> Figure:
     ends = [observed.min() * 0.98, observed.max() * 1.02]
     # Axes follow the observed losses: a form that is far off would otherwise hide the others; its points are drawn at the edge.
     for axis, form in zip(axes.flat, forms, strict=False):
-        predicted = np.clip(setting.law(form).loss(*points), ends[0], ends[1])
+        with np.errstate(all="ignore"):
+            predicted = np.clip(setting.law(form).loss(*points), ends[0], ends[1])
         axis.plot(ends, ends, color=INK, linewidth=0.8)
         axis.scatter(
             observed[~repeated], predicted[~repeated], s=16, facecolors="none", edgecolors=INK, linewidths=0.8, label="one epoch"
@@ -109,7 +111,9 @@ def shared_exponent(law: Law, runs: pd.DataFrame) -> SharedExponent | None:
     Least squares of residual / loss, the coefficients solved for exactly at each exponent. None where no cell has two runs.
     """
     repeated = runs[runs["epochs"] > 1]
-    residual = repeated["loss"].to_numpy(dtype=float) - law.base().loss(*_points(repeated))
+    with np.errstate(all="ignore"):
+        residual = repeated["loss"].to_numpy(dtype=float) - law.base().loss(*_points(repeated))
+    repeated, residual = repeated[np.isfinite(residual)], residual[np.isfinite(residual)]
     frame = repeated.assign(residual=residual, weight=1 / repeated["loss"], repeats=repeated["epochs"] - 1)
     cells = [cell for _, cell in frame.groupby(["params", "unique_tokens"]) if cell["repeats"].nunique() > 1]
     if not cells:
@@ -142,28 +146,31 @@ def residual_repeats(setting: Setting, runs: pd.DataFrame) -> Figure:
     figure = Figure(figsize=(7.2, 4.4), layout="constrained")
     axis = figure.subplots()
     shared = shared_exponent(setting.law("chinchilla" if "chinchilla" in setting.laws else next(iter(setting.laws))), runs)
-    below = 0
-    if shared is not None:
-        visible = sorted(shared.cells, key=lambda cell: (-len(cell[3]), -cell[2]))  # the fullest cells say most about the slope
-        below = sum(int((residual <= 0).sum()) for *_, residual in visible)
-        for k, (params, unique, size, repeats, residual) in enumerate(cell for cell in visible if cell[2] > 0):
-            if k == len(SERIES):
-                break
-            colour, above = SERIES[k], residual > 0
-            axis.scatter(repeats[above], residual[above], s=24, color=colour, marker=MARKERS[k], linewidths=0,
-                         label=f"{short(params)} on {short(unique)}")  # fmt: skip
-            span = np.array([repeats.min(), repeats.max()])
-            axis.plot(span, size * span**shared.delta, color=colour, linewidth=1, linestyle="--")
-        drawn = f"the {len(SERIES)} with most runs" if len(visible) > len(SERIES) else "all drawn"
-        axis.set_title(f"shared exponent δ = {shared.delta:.2f} over {len(visible)} cells, {drawn}")
+    cells = [] if shared is None else [cell for cell in shared.cells if cell[2] > 0]
+    cells.sort(key=lambda cell: (-len(cell[3]), -cell[2]))  # the fullest cells say most about the slope
+    for k, (params, unique, size, repeats, residual) in enumerate(cells[: len(SERIES)]):
+        colour, above = SERIES[k], residual > 0
+        label = f"{short(params)} on {short(unique)}"
+        axis.scatter(repeats[above], residual[above], s=24, color=colour, marker=MARKERS[k], linewidths=0, label=label)
+        span = np.array([repeats.min(), repeats.max()])
+        axis.plot(span, size * span**shared.delta, color=colour, linewidth=1, linestyle="--")  # type: ignore[union-attr]
+    if shared is not None and cells:
+        drawn = f"; the {len(SERIES)} with most runs" if len(cells) > len(SERIES) else ""
+        axis.set_title(f"shared exponent δ = {shared.delta:.2f} over {len(shared.cells)} cells{drawn}")
         axis.set_xscale("log")
         axis.set_yscale("log")
         axis.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), title="parameters on tokens", title_fontsize=9)
         _plain_ticks(axis, "x", axis.get_xlim())
+        below = sum(int((residual <= 0).sum()) for *_, residual in shared.cells)
+        if below:
+            axis.text(
+                0.01, 0.01, f"runs below the base law, not shown: {below}", transform=axis.transAxes, fontsize=8, va="bottom"
+            )
     else:
-        axis.text(0.5, 0.5, "no (size, budget) cell has two runs with repeated data", ha="center", transform=axis.transAxes)
-    if below:
-        axis.text(0.01, 0.01, f"runs below the base law, not shown: {below}", transform=axis.transAxes, fontsize=8, va="bottom")
+        reason = (
+            "no (size, budget) cell has two runs with repeated data" if shared is None else "no cell does worse than the base law"
+        )
+        axis.text(0.5, 0.5, reason, ha="center", transform=axis.transAxes)
     axis.set_xlabel("repeats (epochs - 1)")
     axis.set_ylabel("observed loss minus base law (nats)")
     return figure
@@ -246,27 +253,19 @@ def allocation(
     """Optimal size, epochs and loss against compute at one corpus size, per weight decay, with 95% of the bootstrap refits."""
     form = form or calibration.default_law
     settings = [setting for setting in calibration.settings if form in setting.laws]
-    once = FLOPS_PER_PARAM_TOKEN * ud * float(settings[0].law(form).optimal_params(ud))
-    budgets = np.geomspace(low or once / 10, high or once * 100, 121)
+    once = one_epoch_flops(settings[0].law(form), ud)
+    budgets = np.geomspace(low or once / 10, high or once * 100, 61)
     figure = Figure(figsize=(9.6, 3.4), layout="constrained")
     axes = figure.subplots(1, 3)
     for k, setting in enumerate(settings):
         colour = SERIES[k % len(SERIES)]
-        best = allocate(setting.law(form), ud, budgets, whole_epochs=False)
-        members = setting.ensemble_law(form)
-        if members is not None:
-            spread = allocate(members.member(np.s_[:, None]), ud, budgets[None], whole_epochs=False)
+        best = best_allocation(setting.law(form), ud, budgets)
+        band = allocation_band(setting, form, ud, budgets)
         for axis, name in zip(axes, ("params", "epochs", "loss"), strict=True):
-            axis.plot(
-                budgets,
-                getattr(best, name),
-                color=colour,
-                label=f"λ = {setting.weight_decay:g}",
-                linestyle=("-", "--", "-.", ":")[k % 4],
-            )
-            if members is not None:
-                bottom, top = np.nanquantile(getattr(spread, name), [0.025, 0.975], axis=0)
-                axis.fill_between(budgets, bottom, top, color=colour, alpha=0.18, linewidth=0)
+            style = ("-", "--", "-.", ":")[k % 4]
+            axis.plot(budgets, getattr(best, name), color=colour, label=f"λ = {setting.weight_decay:g}", linestyle=style)
+            if band is not None:
+                axis.fill_between(budgets, *band[name], color=colour, alpha=0.18, linewidth=0)
     for axis, name in zip(axes, ("optimal parameters", "optimal epochs", "loss at the optimum"), strict=True):
         axis.set_xscale("log")
         axis.set_xlabel("compute (FLOPs)")
@@ -277,6 +276,47 @@ def allocation(
     _plain_ticks(axes[1], "y", axes[1].get_ylim())
     axes[0].legend(loc="upper left")
     return figure
+
+
+def one_epoch_flops(law: Law, ud: float) -> float:
+    """Compute at which one epoch over `ud` tokens is optimal: the middle of any picture of an allocation."""
+    with np.errstate(all="ignore"):
+        flops = FLOPS_PER_PARAM_TOKEN * ud * float(law.optimal_params(ud))
+    if not 1.0 < flops < 1e60 or not _sensible(law, ud, flops * np.array([0.1, 100.0])).all():
+        raise InvalidInput(
+            f"{LABELS[law.form]} has no sensible optimum at {short(ud)} unique tokens; another ud or law would do."
+        )
+    return flops
+
+
+def best_allocation(law: Law, ud: float, budgets: np.ndarray) -> Allocation:
+    """The optimum of each budget with continuous epochs."""
+    with np.errstate(all="ignore"):
+        return allocate(law, ud, budgets, whole_epochs=False)
+
+
+def allocation_band(setting: Setting, form: str, ud: float, budgets: np.ndarray) -> dict[str, np.ndarray] | None:
+    """Per quantity of an allocation the ends of the central 95% of the refits, (2, budgets); None without refits.
+
+    Refits that ran away, and have no optimum at all, are left out; with fewer than half remaining there is no band.
+    """
+    members = setting.ensemble_law(form)
+    if members is None:
+        return None
+    kept = _sensible(members.member(np.s_[:, None]), ud, budgets[[0, -1]]).all(axis=-1)
+    if kept.mean() < 0.5:
+        return None
+    spread = best_allocation(members.member(np.flatnonzero(kept)[:, None]), ud, budgets)
+    return {name: np.quantile(values, [0.025, 0.975], axis=0) for name, values in spread._asdict().items()}
+
+
+def _sensible(law: Law, ud: float, budgets: np.ndarray) -> np.ndarray:
+    """Whether the search for an optimum has finite ends."""
+    product = budgets / (FLOPS_PER_PARAM_TOKEN * ud)
+    with np.errstate(all="ignore"):
+        start = np.maximum(law.fresh_epochs(product, ud), 1.0)
+        end = law.epochs_bound(product, law.loss(product / start, ud, start))
+    return (start < 1e15) & (end < 1e15)
 
 
 def _points(runs: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

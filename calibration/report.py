@@ -20,7 +20,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from calibration import plots
-from planner.allocation import FLOPS_PER_PARAM_TOKEN, allocate
+from planner.allocation import FLOPS_PER_PARAM_TOKEN
 from planner.calibration import Calibration, Setting
 from planner.errors import InvalidInput
 from planner.laws import FORMS, check_form, parameter_names
@@ -114,24 +114,23 @@ def about(subject: Subject) -> Section:
 def recommendation(subject: Subject) -> Section:
     """What the laws say for one corpus over a range of compute, with the interval."""
     c, ud, form = subject.calibration, subject.unique_tokens, subject.form
-    first = c.settings[0].law(form)
-    once = FLOPS_PER_PARAM_TOKEN * ud * float(first.optimal_params(ud))
-    budgets = np.array([once / 3, once, once * 3, once * 10, once * 30])
-    budgets = np.array([float(f"{budget:.1e}") for budget in budgets])
+    settings = [setting for setting in c.settings if form in setting.laws]
+    try:
+        once = plots.one_epoch_flops(settings[0].law(form), ud)
+    except InvalidInput as error:  # the rest of the page is still worth having
+        return Section("Allocation", paragraph(str(error)))
+    budgets = np.array([float(f"{once * factor:.1e}") for factor in (1 / 3, 1, 3, 10, 30)])
     rows = []
-    for setting in c.settings:
-        if form not in setting.laws:
-            continue
-        best = allocate(setting.law(form), ud, budgets, whole_epochs=False)
-        members = setting.ensemble_law(form)
-        spread = None if members is None else allocate(members.member(np.s_[:, None]), ud, budgets[None], whole_epochs=False)
+    for setting in settings:
+        best = plots.best_allocation(setting.law(form), ud, budgets)
+        band = plots.allocation_band(setting, form, ud, budgets)
         for i, budget in enumerate(budgets):
             cells = [f"{setting.weight_decay:g}", scientific(budget, 2)]
             for name, show in (("params", short), ("epochs", _three), ("loss", _thousandths)):
                 text = show(float(getattr(best, name)[i]))
-                if spread is not None:
-                    low, high = np.nanquantile(getattr(spread, name)[:, i], [0.025, 0.975])
-                    text += f" ({show(float(low))} to {show(float(high))})"
+                if band is not None:
+                    low, high = (show(float(end)) for end in band[name][:, i])
+                    text += f" ({low} to {high})"
                 cells.append(text)
             rows.append(tuple(cells))
     body = paragraph(f"Optimal allocation of {short(ud)} unique tokens under {plots.LABELS[form]}, with 95% intervals.")

@@ -74,7 +74,8 @@ def minimise(problems: Problems, start: Array, bounds: Bounds, *, damping: float
     for iteration in range(1, max_iterations + 1):
         held = ((x <= low) & (state.gradient > 0)) | ((x >= high) & (state.gradient < 0))
         step, promise, newton, crossing = _step(state, x, low, high, held, mu)
-        done = newton & ~crossing & (promise <= _TOLERANCE * state.value + exact) & (mu < 0.1)
+        still = newton & ~crossing & (promise <= _TOLERANCE * state.value + exact)
+        done = still & (mu < 0.1)
         finished = done | (mu > 1e9) | (iteration == max_iterations)
         if finished.any():
             leaving = alive[finished]
@@ -84,7 +85,7 @@ def minimise(problems: Problems, start: Array, bounds: Bounds, *, damping: float
             if not len(stay):
                 break
             alive, x, mu, refused = alive[stay], x[:, stay], mu[stay], refused[stay]
-            step, promise, held, crossing = step[:, stay], promise[stay], held[:, stay], crossing[stay]
+            step, promise, held, crossing, still = step[:, stay], promise[stay], held[:, stay], crossing[stay], still[stay]
             problems, state = problems.pick(stay), Curvature(*(array[..., stay] for array in state))
         length = np.minimum(1.0, _LONGEST / np.maximum(np.abs(step).max(axis=0), 1e-300))
         trial = problems.model.move(x, step * length)
@@ -98,6 +99,7 @@ def minimise(problems: Problems, start: Array, bounds: Bounds, *, damping: float
         # Trust grows after a good step, less so right after a refusal, so that accepting and refusing do not alternate.
         looser, tighter = mu * np.where(refused, 0.5, 0.3), np.maximum(mu, 1e-3) * np.where(better, 2.0, 3.5)
         mu = np.maximum(np.where(gain > 0.7, looser, np.where(gain > 0.2, mu, tighter)), 1e-9)
+        mu = np.where(still, 0.3 * np.minimum(mu, 0.3), mu)  # at the optimum nothing can improve: only the damping is in the way
         refused = ~better
         x = np.where(better, trial, x)
         state = there if better.all() else Curvature(*(np.where(better, new, old) for new, old in zip(there, state, strict=True)))
@@ -142,20 +144,21 @@ def _solve(matrix: Array, right: Array, held: Array) -> tuple[Array, Array]:
     smallest = 1e-13 * np.abs(a[np.arange(p), np.arange(p)])
     definite = np.ones(right.shape[1], dtype=bool)
     inverse = []
-    for j in range(p):
-        fine = a[j, j] > smallest[j]
-        definite &= fine
-        inverse.append(1.0 / np.where(fine, a[j, j], 1.0))
-        if j + 1 < p:
-            factor = a[j + 1 :, j] * inverse[j]
-            a[j + 1 :, j + 1 :] -= factor[:, None] * a[j, None, j + 1 :]
-            a[j + 1 :, j] = factor
-            x[j + 1 :] -= factor * x[j]
-    for j in range(p - 1, -1, -1):
-        x[j] *= inverse[j]
-        if j + 1 < p:
-            x[j] -= (a[j + 1 :, j] * x[j + 1 :]).sum(axis=0)
-    return x, definite
+    with np.errstate(over="ignore", invalid="ignore"):  # what an indefinite matrix gives is not used
+        for j in range(p):
+            fine = a[j, j] > smallest[j]
+            definite &= fine
+            inverse.append(1.0 / np.where(fine, a[j, j], 1.0))
+            if j + 1 < p:
+                factor = a[j + 1 :, j] * inverse[j]
+                a[j + 1 :, j + 1 :] -= factor[:, None] * a[j, None, j + 1 :]
+                a[j + 1 :, j] = factor
+                x[j + 1 :] -= factor * x[j]
+        for j in range(p - 1, -1, -1):
+            x[j] *= inverse[j]
+            if j + 1 < p:
+                x[j] -= (a[j + 1 :, j] * x[j + 1 :]).sum(axis=0)
+    return np.where(definite, x, 0.0), definite
 
 
 def best_of(problems: Problems, starts: Array, bounds: Bounds) -> Optimum:
@@ -183,5 +186,3 @@ def best_of(problems: Problems, starts: Array, bounds: Bounds) -> Optimum:
         flat=flat,
         iterations=int(solution.iterations.max()),
     )
-
-

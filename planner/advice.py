@@ -9,13 +9,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from planner.allocation import FLOPS_PER_PARAM_TOKEN
 from planner.crossings import Landscape, landscape
-from planner.laws import Law
+from planner.laws import Array, Law
+
+Height = Callable[[Landscape], np.ndarray]  # what is to be lowest
 
 
 class Turn(NamedTuple):
@@ -49,53 +51,58 @@ class Exchange(NamedTuple):
     flops_per_token: float | None  # None: more compute does not help at all
 
 
-def remarkable_points(law: Law, ud: float, along: Landscape) -> tuple[Turn | None, Limit | None]:
+def remarkable_points(law: Law, ud: float, along: Landscape, **limits: Any) -> tuple[Turn | None, Limit | None]:
     """The turning point and the spending limit, each None where the searched range has none.
 
     The turning point is where the optimal epochs peak along compute; the spending limit is where more compute first makes
-    the optimal loss worse.
+    the optimal loss worse. Without an overfitting term there is neither: more compute never hurts.
     """
+    known = np.flatnonzero(np.isfinite(along.loss))  # limits can leave no plan at either end
+    if "P" not in law.parameters or len(known) < 3:
+        return None, None
+    along = Landscape(*(values[known[0] : known[-1] + 1] for values in along))
     inside = len(along.flops) - 1
-    wanted: dict[str, tuple[int, Callable[[Landscape], np.ndarray]]] = {}
+    wanted: dict[str, tuple[int, Height]] = {}
     top = int(np.argmax(along.epochs))
-    if 0 < top < inside and along.epochs[top] > 1:
+    if 0 < top < inside and along.epochs[top] > max(1.0, along.epochs[-1] * 1.001):
         wanted["turn"] = (top, lambda at: -at.epochs)
-    worse = np.flatnonzero((along.loss_slope[:-1] < 0) & (along.loss_slope[1:] >= 0))
+    worse = np.flatnonzero((along.loss_slope[:-1] < 0) & (along.loss_slope[1:] > 1e-9))
     if len(worse):
         after = int(worse[0]) + 1
         lowest = after if along.loss[after] < along.loss[after - 1] else after - 1
         wanted["limit"] = (min(max(lowest, 1), inside - 1), lambda at: at.loss)
-    found = dict(zip(wanted, _minima(law, ud, along, list(wanted.values())), strict=True))
+    found = dict(zip(wanted, _minima(law, ud, along, list(wanted.values()), limits), strict=True))
     if "limit" not in found:
         return found.get("turn"), None
     best = found["limit"]
-    regained = np.flatnonzero((along.flops > best.flops) & (along.loss < best.loss))
+    regained = np.flatnonzero((along.flops > best.flops) & (along.loss < best.loss - 1e-9))
     return found.get("turn"), Limit(best, float(along.flops[regained[0]]) if len(regained) else None)
 
 
-def _minima(law: Law, ud: float, along: Landscape, wanted: list[tuple[int, Callable[[Landscape], np.ndarray]]]) -> list[Turn]:
+def _minima(law: Law, ud: float, along: Landscape, wanted: list[tuple[int, Height]], limits: dict[str, Any]) -> list[Turn]:
     """The minimum of each `height` next to its grid point: the vertex of a parabola in ln(flops), drawn twice, ever closer."""
     if not wanted:
         return []
     x = np.log(along.flops)
     peaks = [_vertex(x[i - 1 : i + 2], height(along)[i - 1 : i + 2]) for i, height in wanted]
-    near = landscape(law, ud, np.exp(np.add.outer(peaks, 0.05 * np.arange(-1, 2))))
-    vertices = [_vertex(np.log(f), y) for f, y in zip(near.flops, (h(near)[k] for k, (_, h) in enumerate(wanted)), strict=True)]
-    there = landscape(law, ud, np.exp(np.array(vertices))[:, None])
+    near = landscape(law, ud, np.exp(np.add.outer(peaks, 0.05 * np.arange(-1, 2))), **limits)
+    vertices = [_vertex(np.log(near.flops[k]), height(near)[k]) for k, (_, height) in enumerate(wanted)]
+    there = landscape(law, ud, np.exp(np.array(vertices))[:, None], **limits)
     turns = []
     for k, (i, height) in enumerate(wanted):
-        if height(there)[k, 0] <= height(near)[k].min():
+        jumps = abs(np.diff(np.log(along.epochs[i - 1 : i + 2]))).max() > 0.2
+        if not jumps and height(there)[k, 0] <= height(near)[k].min():
             turns.append(Turn(*(float(values[k, 0]) for values in (there.flops, there.params, there.epochs, there.loss))))
         else:  # the optimum jumps from one valley to another here: no parabola fits
-            turns.append(_zoom(law, ud, along.flops[i - 1], along.flops[i + 1], height))
+            turns.append(_zoom(law, ud, along.flops[i - 1], along.flops[i + 1], height, limits))
     return turns
 
 
-def _zoom(law: Law, ud: float, low: float, high: float, height: Callable[[Landscape], np.ndarray]) -> Turn:
+def _zoom(law: Law, ud: float, low: float, high: float, height: Height, limits: dict[str, Any]) -> Turn:
     """The lowest point between two computes, on ever finer grids."""
     for _ in range(4):
-        near = landscape(law, ud, np.geomspace(low, high, 9))
-        best = int(np.argmin(height(near)))
+        near = landscape(law, ud, np.geomspace(low, high, 9), **limits)
+        best = int(np.nanargmin(height(near)))
         low, high = near.flops[max(best - 1, 0)], near.flops[min(best + 1, 8)]
     return Turn(*(float(values[best]) for values in (near.flops, near.params, near.epochs, near.loss)))
 
@@ -107,37 +114,58 @@ def _vertex(x: np.ndarray, y: np.ndarray) -> float:
     return float(x[1] + (x[2] - x[1]) * min(max(shift, -1.0), 1.0))
 
 
-def flat_range(law: Law, ud: float, flops: float, epochs: float, loss: float, tolerance: float, *, whole_epochs: bool) -> Flat:
-    """How far epochs can go from the optimum at the same compute before the loss is `tolerance` worse."""
+def flat_range(
+    law: Law,
+    ud: float,
+    flops: float,
+    epochs: float,
+    loss: float,
+    tolerance: float,
+    *,
+    whole_epochs: bool,
+    min_params: float | None = None,
+    max_params: float | None = None,
+    max_epochs: float | None = None,
+) -> Flat:
+    """How far epochs can go from the plan, at the same compute and within the limits, before the loss is `tolerance` worse."""
     product = flops / (FLOPS_PER_PARAM_TOKEN * ud)
+    least = product / max_params if max_params is not None else 0.0
+    most = min(max_epochs or np.inf, product / min_params if min_params is not None else np.inf)
 
     def excess(e: np.ndarray) -> np.ndarray:
         return np.asarray(law.loss(product / e, ud, e)) - loss - tolerance
 
     ends = []
     for sign in (-1.0, 1.0):
-        reach = epochs * np.exp(sign * np.geomspace(1e-3, 16.0, 160))
+        reach = np.clip(epochs * np.exp(sign * np.geomspace(1e-3, 20.0, 160)), least, most)
         outside = np.flatnonzero(excess(reach) > 0)
         stop = int(outside[0]) if len(outside) else len(reach) - 1
         inner, outer = (reach[stop - 1] if stop else epochs), reach[stop]
-        for _ in range(3):  # each pass narrows the bracket 32-fold
+        for _ in range(3 if len(outside) else 0):  # each pass narrows the bracket 32-fold
             fine = np.linspace(inner, outer, 33)
             first = int(np.argmax(excess(fine) > 0)) or 32
             inner, outer = fine[first - 1], fine[first]
-        ends.append(float(inner))
+        ends.append(float(inner if len(outside) else outer))
     low, high = ends
-    if whole_epochs:  # down to whole epochs, but below one epoch a fraction is fine
+    if whole_epochs:  # whole epochs only, but below one epoch a fraction is fine
         low = max(np.ceil(low - 1e-9), 1.0) if low > 1 else low
         low, high = min(low, epochs), max(np.floor(high + 1e-9) if high >= 1 else high, epochs)
     return Flat((float(low), float(high)), (float(product / high), float(product / low)))
 
 
-def exchange_rate(law: Law, ud: float, params: float, epochs: float) -> Exchange:
-    """What one more unique token and one more FLOP buy at a (continuous) optimum, epochs being free to follow."""
+def exchange_rate(law: Law, ud: float, params: Array, epochs: Array, *, size_held: bool = False) -> Exchange:
+    """What one more unique token and one more FLOP buy at a (continuous) optimum, epochs being free to follow.
+
+    At the optimum a shift between size and epochs changes nothing, so holding the epochs gives the slopes; where a limit
+    holds the size, the size is held instead.
+    """
     by = law.slopes(params, ud, epochs)
+    by_flops = by.epochs if size_held else by.params
     flops = FLOPS_PER_PARAM_TOKEN * params * ud * epochs
-    per_flop = float(by.params) / flops
-    per_token = min(float(by.unique_tokens - by.params) / ud, 0.0)
-    if abs(per_token) * ud < 1e-9:  # below one epoch the corpus is not used up: more of it changes nothing
-        per_token = 0.0
-    return Exchange(per_token, per_flop, per_token / per_flop if per_flop < 0 else None)
+    by_flops = float(by_flops)
+    by_tokens = min(float(by.unique_tokens) - by_flops, 0.0)
+    if abs(by_tokens) < 1e-9:  # below one epoch the corpus is not used up: more of it changes nothing
+        by_tokens = 0.0
+    helps = by_flops < -1e-9
+    per_token, per_flop = by_tokens / ud, by_flops / float(flops)
+    return Exchange(per_token, per_flop, per_token / per_flop if helps else None)

@@ -74,56 +74,50 @@ def allocate(
     if min_params is not None:
         high = np.minimum(high, product / min_params * (1 + 1e-12))
 
-    fresh = law.fresh_epochs(product, ud)  # optimum if repetition were free
-    anchor = np.minimum(np.maximum(np.maximum(fresh, 1.0), low), high)
-    furthest = float(np.max(law.epochs_bound(product, law.loss(product / anchor, ud, anchor)), initial=1.0))
-    subset = np.minimum(np.maximum(fresh, low), np.minimum(high, 1.0))  # at most one epoch: a single minimum
-    subset = np.where(subset >= low, subset, np.nan)
-    if whole_epochs and len(product) * furthest <= _SWEEP:
-        epochs = _sweep(law, product, ud, low, high, subset, furthest)
-    else:
-        rows, candidates = _candidates(law, product, ud, low, high, subset, furthest, whole_epochs)
-        epochs = _best(law, product, ud, rows, candidates)
-    loss = law.loss(product / epochs, ud, epochs)
+    budgets = _Budgets(product, ud, low, high)
+    once = np.minimum(np.maximum(1.0, low), high)
+    with np.errstate(over="ignore", invalid="ignore"):  # a wild refit may predict an infinite loss somewhere
+        reached = law.loss(product / once, ud, once)
+        furthest = float(np.max(law.epochs_bound(product, reached), initial=1.0))
+        solve = _sweep if whole_epochs and len(product) * furthest <= _SWEEP else _search
+        epochs = solve(law, budgets, furthest, whole_epochs)
+        loss = law.loss(product / epochs, ud, epochs)
     return Allocation(*(a.reshape(shape) for a in (product / epochs, epochs, ud * epochs, loss)))
 
 
-def _sweep(
-    law: Law, product: np.ndarray, ud: np.ndarray, low: np.ndarray, high: np.ndarray, subset: np.ndarray, furthest: float
-) -> np.ndarray:
+class _Budgets(NamedTuple):
+    product: np.ndarray  # params * epochs
+    ud: np.ndarray
+    low: np.ndarray  # the fewest and the most epochs that the limits allow
+    high: np.ndarray
+
+
+def _subset(law: Law, budgets: _Budgets) -> np.ndarray:
+    """The best choice of at most one epoch: a single minimum, as no form differs from its base law there; or NaN."""
+    fresh = law.fresh_epochs(budgets.product, budgets.ud)
+    best = np.minimum(np.maximum(fresh, budgets.low), np.minimum(budgets.high, 1.0))
+    return np.where(best >= budgets.low, best, np.nan)
+
+
+def _sweep(law: Law, budgets: _Budgets, furthest: float, whole_epochs: bool) -> np.ndarray:
     """The best whole epochs by trying them all, as the paper does, or the best fraction below one."""
+    product, ud, low, high = budgets
     every = np.arange(1.0, furthest + 2.0)
     table = law.on_isoflop(product, ud, every)
-    table[(every < low[:, None]) | (every > high[:, None])] = np.inf
-    pick = np.argmin(table, axis=1)
+    if low.any() or np.isfinite(high).any():
+        table[(every < low[:, None]) | (every > high[:, None])] = np.inf
+    pick = table.argmin(axis=1)
     least = table[np.arange(len(product)), pick]
-    whole = np.where(np.isfinite(least), every[pick], np.nan)
-    if not np.any(subset < 1):
-        return whole
-    return np.where((subset < 1) & ~(law.loss(product / subset, ud, subset) > least), subset, whole)
+    if (pick > 0).all() and np.isfinite(least).all():  # more than one epoch: less than one would be worse still
+        return every[pick]
+    subset = _subset(law, budgets)
+    below = (subset < 1) & ~(law.loss(product / subset, ud, subset) > least)
+    return np.where(below, subset, np.where(np.isfinite(least), every[pick], np.nan))
 
 
-def _best(law: Law, product: np.ndarray, ud: np.ndarray, rows: np.ndarray, epochs: np.ndarray) -> np.ndarray:
-    """For each budget the candidate with the lowest loss (the fewer epochs win a tie); NaN where there is none."""
-    loss = law.member(rows).loss(product[rows] / epochs, ud[rows], epochs)
-    order = np.lexsort((epochs, loss, rows))
-    first = order[np.unique(rows[order], return_index=True)[1]]
-    best = np.full_like(product, np.nan)
-    best[rows[first]] = epochs[first]
-    return best
-
-
-def _candidates(
-    law: Law,
-    product: np.ndarray,
-    ud: np.ndarray,
-    low: np.ndarray,
-    high: np.ndarray,
-    subset: np.ndarray,
-    furthest: float,
-    whole_epochs: bool,
-) -> tuple[np.ndarray, np.ndarray]:
-    """(budget index, epochs) pairs within the limits, among which the optimum of every budget is."""
+def _search(law: Law, budgets: _Budgets, furthest: float, whole_epochs: bool) -> np.ndarray:
+    """The best epochs among all local minima and limits; NaN where the limits leave no choice."""
+    product, ud, low, high = budgets
     everyone = np.arange(len(product))
     rows, minima = _repeating_minima(law, product, ud, furthest, rough=whole_epochs)
     if whole_epochs:
@@ -133,10 +127,16 @@ def _candidates(
     else:
         pairs = [(rows, minima)]
         ends = (np.maximum(low, 1.0), high)
-    pairs += [(everyone, end) for end in (*ends, subset)]
+    pairs += [(everyone, end) for end in (*ends, _subset(law, budgets))]
     row, epochs = np.concatenate([r for r, _ in pairs]), np.concatenate([e for _, e in pairs])
     allowed = (epochs >= low[row]) & (epochs <= high[row]) & (epochs > 0) & np.isfinite(epochs)
-    return row[allowed], epochs[allowed]
+    row, epochs = row[allowed], epochs[allowed]
+    loss = law.member(row).loss(product[row] / epochs, ud[row], epochs)
+    order = np.lexsort((epochs, loss, row))  # best first within each budget; the fewer epochs win a tie
+    first = order[np.flatnonzero(np.diff(row[order], prepend=-1))]
+    best = np.full_like(product, np.nan)
+    best[row[first]] = epochs[first]
+    return best
 
 
 def _repeating_minima(

@@ -10,15 +10,16 @@ import math
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from planner import units
-from planner.advice import exchange_rate, flat_range, remarkable_points
-from planner.allocation import FLOPS_PER_PARAM_TOKEN, allocate
+from planner.advice import Limit, Turn, exchange_rate, flat_range, remarkable_points
+from planner.allocation import FLOPS_PER_PARAM_TOKEN, Allocation, allocate
 from planner.calibration import Calibration, Setting
-from planner.crossings import crossings, landscape, search_range
+from planner.crossings import crossings, landscape, search_range, size_is_held
 from planner.errors import InvalidInput
 from planner.laws import Law, check_form
 from planner.reasons import crossover_note, reasons, single_setting_note
@@ -36,11 +37,12 @@ from planner.results import (
     TurningPoint,
 )
 from planner.shapes import DEFAULT_VOCAB, Architecture, shape_for
-from planner.uncertainty import crossover_interval, interval, interval_note, loss_intervals, plan_intervals, range_warnings
+from planner.uncertainty import crossover_interval, interval_note, loss_intervals, plan_intervals, range_warnings
 
 CalibrationSource = str | os.PathLike[str] | Calibration | None
 DEFAULT_TOLERANCE = 0.01  # nats; about 1% of perplexity
 _UD_RANGE, _FLOPS_RANGE = (1e3, 1e16), (1e6, 1e32)
+_PARAMS_RANGE, _EPOCHS_RANGE = (1.0, 1e15), (1e-6, 1e5)
 
 
 @dataclass(frozen=True)
@@ -86,12 +88,11 @@ def plan(
     known = Calibration.load(calibration)
     form = check_form(law) if law is not None else known.default_law
     how = _how(epochs, min_params, max_params, max_epochs)
+    limits = {name: value for name, value in how.items() if name != "whole_epochs"}
     slack = units.number(tolerance, "tolerance", examples="0.01")
-    candidates = known.settings if weight_decay is None else (known.setting(weight_decay),)
 
     # -- the answer ---------------------------------------------------------------------------------------------
-    for candidate in candidates:
-        candidate.law(form)  # an error if it has no such law
+    candidates = _candidates(known, form, weight_decay)
     best = {s.weight_decay: allocate(s.law(form), ud, flops, **how) for s in known.settings if form in s.laws}
     chosen = min(candidates, key=lambda s: _loss_or_inf(best[s.weight_decay].loss))
     found, chosen_law = best[chosen.weight_decay], chosen.law(form)
@@ -100,46 +101,38 @@ def plan(
     params, n_epochs, loss = float(found.params), float(found.epochs), float(found.loss)
 
     # -- the advice ---------------------------------------------------------------------------------------------
-    computes = search_range(chosen_law, ud)
-    along = landscape(chosen_law, ud, computes)
-    turn, limit = remarkable_points(chosen_law, ud, along)
-    flat = flat_range(chosen_law, ud, flops, n_epochs, loss, slack, whole_epochs=how["whole_epochs"])
-    value = _marginal_value(chosen_law, ud, flops)
+    exact = allocate(chosen_law, ud, flops, whole_epochs=False, **limits)
+    outlier = _outside_search(chosen_law, ud, flops)
+    turn, limit = _remarkable_points(known, form, chosen.weight_decay, ud, outlier, tuple(limits.items()))
+    overspent = limit is not None and flops > limit.best.flops * 1.005 and loss > limit.best.loss + 1e-9
+    (e_min, e_max), (n_min, n_max) = flat_range(chosen_law, ud, flops, n_epochs, loss, slack, **how)
     others = [_alternative(chosen, name, chosen_law, loss, ud, flops, how) for name in chosen.laws if name != form]
     rivals = [
-        Alternative(
-            law=form,
-            weight_decay=decay,
-            params=float(b.params),
-            epochs=float(b.epochs),
-            tokens=float(b.tokens),
-            predicted_loss=float(b.loss),
-            expected_loss=float(b.loss),
-            regret=float(b.loss) - loss,
-        )
-        for decay, b in best.items()
+        _as_alternative(form, decay, b, float(b.loss), loss)
+        for decay, b in sorted(best.items(), key=lambda item: _loss_or_inf(item[1].loss))
         if decay != chosen.weight_decay and np.isfinite(b.loss)
     ]
-    rival = min(rivals, key=lambda r: r.predicted_loss, default=None)
     swap = None
-    if rival is not None:
-        swap = _crossover(known, form, ud, chosen.weight_decay, rival.weight_decay, how)
+    if rivals:
+        swap = _crossover(known, form, ud, chosen.weight_decay, rivals[0].weight_decay, outlier, tuple(how.items()))
 
     # -- how sure, how buildable --------------------------------------------------------------------------------
     members = chosen.ensemble_law(form)
     intervals = None
     if members is not None:
-        intervals = {**plan_intervals(members, ud, flops, **how), **loss_intervals(members, params, ud, n_epochs)}
+        intervals = plan_intervals(members, ud, flops, slack, others, how) | loss_intervals(members, params, ud, n_epochs)
         if swap is not None and swap.interval is not None:
             intervals["crossover_flops"] = swap.interval
     unique = ud * min(n_epochs, 1.0)
     warnings = range_warnings(chosen, params, unique, n_epochs)
     architecture = _architecture(params, vocab_size, known, warnings)
-    terms = LossTerms(**{k: float(v) for k, v in chosen_law.terms(params, ud, n_epochs)._asdict().items()})
-    swap_note = swap.note if swap is not None else single_setting_note(known, form)
-    (e_min, e_max), (n_min, n_max) = flat
-    flat_model = FlatRange(tolerance=slack, epochs_min=e_min, epochs_max=e_max, params_min=n_min, params_max=n_max)
-    return Plan(
+    guessing = math.log(architecture.vocab_size if architecture is not None else known.vocab_size or DEFAULT_VOCAB)
+    if loss > guessing:
+        warnings.append(
+            f"the predicted loss {loss:.4g} is above that of guessing ({guessing:.3g}): no law describes such a plan."
+        )
+
+    draft = Plan(
         ud=ud,
         flops=flops,
         law=form,
@@ -151,22 +144,30 @@ def plan(
         tokens=float(found.tokens),
         unique_tokens=unique,
         loss=loss,
-        perplexity=math.exp(loss),
-        terms=terms,
+        perplexity=_perplexity(loss),
+        terms=_terms(chosen_law, params, ud, n_epochs),
         crossover_flops=swap.crossover_flops if swap is not None else None,
-        crossover_note=swap_note,
+        crossover_note=swap.note if swap is not None else single_setting_note(known, form),
         architecture=architecture,
-        flat_range=flat_model,
+        continuous_epochs=float(exact.epochs),
+        continuous_loss=float(exact.loss),
+        flat_range=FlatRange(tolerance=slack, epochs_min=e_min, epochs_max=e_max, params_min=n_min, params_max=n_max),
         turning_point=TurningPoint(flops=turn.flops, epochs=turn.epochs, params=turn.params) if turn else None,
         spending_limit=SpendingLimit(**limit.best._asdict(), regained_flops=limit.regained_flops) if limit else None,
-        marginal_value=value,
+        overspent=overspent,
+        marginal_value=_marginal_value(chosen_law, ud, flops, loss, exact, how),
         other_laws=others,
         other_weight_decays=rivals,
         intervals=intervals,
-        interval_note=interval_note(chosen, form),
-        reasons=reasons(ud, flops, chosen, n_epochs, loss, terms, weight_decay is None, rival, flat_model, turn, limit, value),
+        interval_note=interval_note(known, chosen, form),
+        reasons=[],
         warnings=warnings,
     )
+    rival_best = None
+    if overspent and rivals:
+        rival_best = _best_up_to(known, form, rivals[0].weight_decay, ud, flops, limits)
+    words = reasons(draft, committed=weight_decay is not None, limited=bool(limits), rival_best=rival_best)
+    return draft.model_copy(update={"reasons": words})
 
 
 def compare(
@@ -184,9 +185,8 @@ def compare(
     ud, flops = _budget(ud, flops)
     known = Calibration.load(calibration)
     how = _how(epochs, min_params, max_params, max_epochs)
-    settings = known.settings if weight_decay is None else (known.setting(weight_decay),)
     rows = []
-    for setting in settings:
+    for setting in _candidates(known, known.default_law, weight_decay):
         judge = setting.law(known.default_law)
         best = float(allocate(judge, ud, flops, **how).loss)
         if not math.isfinite(best):
@@ -212,8 +212,7 @@ def frontier(
     Without `weight_decay` each budget gets the best of those calibrated. Budgets for which the limits leave no choice
     are NaN.
     """
-    tokens = _many(ud, "ud", units.count, _UD_RANGE, "unique tokens")
-    compute = _many(flops, "flops", units.compute, _FLOPS_RANGE, "FLOPs")
+    tokens, compute = _many(ud, "ud", units.count), _many(flops, "flops", units.compute)
     try:
         tokens, compute = np.broadcast_arrays(tokens, compute)
     except ValueError:
@@ -221,10 +220,13 @@ def frontier(
         raise InvalidInput(f"ud and flops must have one length or broadcast; got {sizes} values.") from None
     if np.any(tokens > compute):
         raise InvalidInput(_swapped(float(tokens[tokens > compute][0]), float(compute[tokens > compute][0])))
+    for values, field, limits, unit in ((tokens, "ud", _UD_RANGE, "unique tokens"), (compute, "flops", _FLOPS_RANGE, "FLOPs")):
+        _within(float(values.min()), field, limits, unit)
+        _within(float(values.max()), field, limits, unit)
     known = Calibration.load(calibration)
     form = check_form(law) if law is not None else known.default_law
     how = _how(epochs, min_params, max_params, max_epochs)
-    settings = known.settings if weight_decay is None else (known.setting(weight_decay),)
+    settings = _candidates(known, form, weight_decay)
     found = [allocate(setting.law(form), tokens, compute, **how) for setting in settings]
     losses = np.stack([np.where(np.isfinite(f.loss), f.loss, np.inf) for f in found])
     winner = np.argmin(losses, axis=0)
@@ -254,6 +256,8 @@ def frontier_range(
     if not 2 <= number <= 100_000:
         raise InvalidInput(f"--points must be between 2 and 100000; got {number}.")
     if single_epoch:
+        if how.get("law") not in (None, "chinchilla"):
+            raise InvalidInput(f"--single-epoch is the base law and takes no other; got --law {how['law']}.")
         how = {**how, "law": "chinchilla", "epochs": "continuous"}
     return frontier(tokens, np.geomspace(low, high, number), **how)
 
@@ -278,14 +282,17 @@ def crossover(
     form = check_form(law) if law is not None else known.default_law
     how = _how(epochs, min_params, max_params, max_epochs)
     if weight_decays is None:
-        if len(known.settings) < 2:
+        decays = [setting.weight_decay for setting in _candidates(known, form, None)]
+        if len(decays) < 2:
             raise InvalidInput(f"{single_setting_note(known, form)}; a crossover needs two.")
-        decays = [min(known.weight_decays), max(known.weight_decays)]
+        decays = [min(decays), max(decays)]
     else:
+        if isinstance(weight_decays, str) or not isinstance(weight_decays, Iterable):
+            raise InvalidInput(f"weight_decays must be two numbers such as (0.1, 1.0); got {weight_decays!r}.")
         decays = [known.setting(decay).weight_decay for decay in weight_decays]
         if len(decays) != 2 or decays[0] == decays[1]:
             raise InvalidInput(f"weight_decays must be two different ones; got {', '.join(str(d) for d in decays) or 'none'}.")
-    return _crossover(known, form, tokens, decays[0], decays[1], how)
+    return _crossover(known, form, tokens, decays[0], decays[1], None, tuple(how.items()))
 
 
 def predict(
@@ -298,14 +305,14 @@ def predict(
     calibration: CalibrationSource = None,
 ) -> Prediction:
     """The loss expected from one configuration; without `weight_decay`, at the calibrated one that does best there."""
-    size, tokens = units.count(params, "params"), _within(units.count(ud, "ud"), "ud", _UD_RANGE, "unique tokens")
-    passes = units.number(epochs, "epochs", examples="4 or 0.5")
+    size = _within(units.count(params, "params"), "params", _PARAMS_RANGE, "parameters")
+    tokens = _within(units.count(ud, "ud"), "ud", _UD_RANGE, "unique tokens")
+    passes = _within(units.number(epochs, "epochs", examples="4 or 0.5"), "epochs", _EPOCHS_RANGE, "epochs")
     known = Calibration.load(calibration)
     form = check_form(law) if law is not None else known.default_law
-    settings = known.settings if weight_decay is None else (known.setting(weight_decay),)
+    settings = _candidates(known, form, weight_decay)
     setting = min(settings, key=lambda s: float(s.law(form).loss(size, tokens, passes)))
-    terms = setting.law(form).terms(size, tokens, passes)
-    loss = float(terms.loss)
+    loss = float(setting.law(form).loss(size, tokens, passes))
     members = setting.ensemble_law(form)
     return Prediction(
         params=size,
@@ -317,10 +324,10 @@ def predict(
         law=form,
         calibration=known.name,
         loss=loss,
-        perplexity=math.exp(loss) if loss < 700 else math.inf,
-        terms=LossTerms(**{name: float(value) for name, value in terms._asdict().items()}),
-        interval=interval(members.loss(size, tokens, passes)) if members is not None else None,
-        interval_note=interval_note(setting, form),
+        perplexity=_perplexity(loss),
+        terms=_terms(setting.law(form), size, tokens, passes),
+        intervals=loss_intervals(members, size, tokens, passes) if members is not None else None,
+        interval_note=interval_note(known, setting, form),
         warnings=range_warnings(setting, size, tokens * min(passes, 1.0), passes),
     )
 
@@ -348,21 +355,33 @@ def _within(value: float, field: str, limits: tuple[float, float], unit: str) ->
     return value
 
 
-def _many(values: Any, field: str, parse: Any, limits: tuple[float, float], unit: str) -> np.ndarray:
-    if isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype.kind in "fiu":
+def _many(values: Any, field: str, parse: Any) -> np.ndarray:
+    if isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype.kind in "fiu" and np.all(values > 0):
         array = values.astype(float)  # the fast path: ten thousand budgets are checked at once
-        if len(array) and np.all((array >= limits[0]) & (array <= limits[1])):
+        if len(array) and np.all(np.isfinite(array)):
             return array
     if isinstance(values, str) or not isinstance(values, Iterable) or getattr(values, "ndim", 1) == 0:
         values = [values]
-    array = np.array([_within(parse(value, field), field, limits, unit) for value in values])
+    array = np.array([parse(value, field) for value in values])
     if not len(array):
         raise InvalidInput(f"{field} must hold at least one number; got an empty list.")
     return array
 
 
+def _candidates(known: Calibration, form: str, weight_decay: Any) -> tuple[Setting, ...]:
+    """The settings that may be chosen: the one asked for, or all that have the law."""
+    if weight_decay is not None:
+        setting = known.setting(weight_decay)
+        setting.law(form)  # an error if it has no such law
+        return (setting,)
+    having = tuple(setting for setting in known.settings if form in setting.laws)
+    if not having:
+        known.settings[0].law(form)  # raises, naming the laws there are
+    return having
+
+
 def _how(epochs: Any, min_params: Any, max_params: Any, max_epochs: Any) -> dict[str, Any]:
-    if epochs not in ("whole", "continuous"):
+    if not isinstance(epochs, str) or epochs not in ("whole", "continuous"):
         raise InvalidInput(f"epochs must be 'whole' or 'continuous'; got {epochs!r}.")
     how: dict[str, Any] = {"whole_epochs": epochs == "whole"}
     if min_params is not None:
@@ -401,14 +420,25 @@ def _loss_or_inf(loss: Any) -> float:
     return float(loss) if np.isfinite(loss) else math.inf
 
 
+def _perplexity(loss: float) -> float:
+    return math.exp(min(loss, 700.0))  # the largest that a float can hold
+
+
+def _terms(law: Law, params: float, ud: float, epochs: float) -> LossTerms:
+    return LossTerms(**{name: float(value) for name, value in law.terms(params, ud, epochs)._asdict().items()})
+
+
 def _alternative(
     setting: Setting, form: str, judge: Law, best: float, ud: float, flops: float, how: dict[str, Any]
 ) -> Alternative:
     found = allocate(setting.law(form), ud, flops, **how)
-    expected = float(judge.loss(found.params, ud, found.epochs))
+    return _as_alternative(form, setting.weight_decay, found, float(judge.loss(found.params, ud, found.epochs)), best)
+
+
+def _as_alternative(form: str, decay: float, found: Allocation, expected: float, best: float) -> Alternative:
     return Alternative(
         law=form,
-        weight_decay=setting.weight_decay,
+        weight_decay=decay,
         params=float(found.params),
         epochs=float(found.epochs),
         tokens=float(found.tokens),
@@ -418,25 +448,64 @@ def _alternative(
     )
 
 
-def _marginal_value(law: Law, ud: float, flops: float) -> MarginalValue:
-    at = allocate(law, [ud, 2 * ud, ud], [flops, flops, 2 * flops], whole_epochs=False)
-    rate = exchange_rate(law, ud, at.params[0], at.epochs[0])
-    change = at.loss - at.loss[0]
-    return MarginalValue(**rate._asdict(), loss_if_twice_the_data=change[1], loss_if_twice_the_compute=change[2])
+def _marginal_value(law: Law, ud: float, flops: float, loss: float, exact: Allocation, how: dict[str, Any]) -> MarginalValue:
+    held = bool(size_is_held(exact.params, how.get("min_params"), how.get("max_params")))
+    rate = exchange_rate(law, ud, exact.params, exact.epochs, size_held=held)
+    doubled = allocate(law, [2 * ud, ud], [flops, 2 * flops], **how).loss - loss
+    data, compute = (float(change) if np.isfinite(change) else None for change in doubled)
+    return MarginalValue(**rate._asdict(), loss_if_twice_the_data=data, loss_if_twice_the_compute=compute)
 
 
-def _crossover(known: Calibration, form: str, ud: float, one: float, other: float, how: dict[str, Any]) -> Crossover:
+def _best_up_to(
+    known: Calibration, form: str, weight_decay: float, ud: float, flops: float, limits: dict[str, Any]
+) -> Turn | None:
+    """The lowest loss that this weight decay reaches with at most `flops`, and where."""
+    law = known.law(weight_decay, form)
+    _, limit = _remarkable_points(known, form, weight_decay, ud, _outside_search(law, ud, flops), tuple(limits.items()))
+    if limit is not None and limit.best.flops < flops:
+        return limit.best
+    here = allocate(law, ud, flops, whole_epochs=False, **limits)
+    return Turn(flops, float(here.params), float(here.epochs), float(here.loss)) if np.isfinite(here.loss) else None
+
+
+def _outside_search(law: Law, ud: float, flops: float) -> float | None:
+    """The budget, if the usual search along compute would not cover it."""
+    computes = search_range(law, ud)
+    return None if computes[0] <= flops <= computes[-1] else flops
+
+
+# What depends on the data and not on the compute is remembered: one corpus is usually asked about many times.
+
+
+@lru_cache(maxsize=128)
+def _remarkable_points(
+    known: Calibration, form: str, weight_decay: float, ud: float, include: float | None, limits: tuple[tuple[str, Any], ...]
+) -> tuple[Turn | None, Limit | None]:
+    law, within = known.law(weight_decay, form), dict(limits)
+    return remarkable_points(law, ud, landscape(law, ud, search_range(law, ud, include), **within), **within)
+
+
+@lru_cache(maxsize=128)
+def _crossover(
+    known: Calibration, form: str, ud: float, one: float, other: float, include: float | None, limits: tuple[tuple[str, Any], ...]
+) -> Crossover:
+    how = dict(limits)
     weaker, stronger = (known.setting(decay) for decay in sorted((one, other)))
     weak, strong = weaker.law(form), stronger.law(form)
-    computes = search_range(weak, ud)
-    found, weak_is_better_below = crossings(weak, strong, ud, computes, **how)
-    better_below = weaker.weight_decay if weak_is_better_below else stronger.weight_decay
+    computes = search_range(weak, ud, include)
+    found, weak_is_better_below, searched = crossings(weak, strong, ud, computes, **how)
+    better_below: float | None = weaker.weight_decay if weak_is_better_below else stronger.weight_decay
+    if weak.parameters == strong.parameters or searched is None:
+        better_below = None
     # The better setting alternates from crossing to crossing; C× is the first from which the stronger one is better.
     upward = found[0::2] if better_below == weaker.weight_decay else found[1::2]
+    note = crossover_note(weaker.weight_decay, stronger.weight_decay, better_below, found, searched)
     members = weaker.ensemble_law(form), stronger.ensemble_law(form)
     bounds: Interval | None = None
     if members[0] is not None and members[1] is not None and upward:
-        bounds = crossover_interval(members[0], members[1], ud, upward[0], **how)
+        bounds, share = crossover_interval(members[0], members[1], ud, upward[0], how)
+        if share < 0.975:
+            note += f"; {1 - share:.0%} of the refits do not cross within a factor of 100 of that"
     return Crossover(
         ud=ud,
         law=form,
@@ -445,10 +514,10 @@ def _crossover(known: Calibration, form: str, ud: float, one: float, other: floa
         stronger=stronger.weight_decay,
         crossover_flops=upward[0] if upward else None,
         crossings=found,
-        searched=(float(computes[0]), float(computes[-1])),
+        searched=searched or (float(computes[0]), float(computes[-1])),
         better_below=better_below,
         interval=bounds,
-        note=crossover_note(weaker.weight_decay, stronger.weight_decay, better_below, found, computes),
+        note=note,
     )
 
 

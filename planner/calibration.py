@@ -1,6 +1,6 @@
 """Calibrations: which law holds for which corpus, model family and weight decay, and how well that is known.
 
-A calibration is one JSON file. Four ship with the package (`planner laws` lists them), and
+A calibration is one JSON file. Some ship with the package (`planner laws` lists them), and
 `planner calibrate fit` writes more. The format, version 1:
 
     schema_version, name, title, corpus, model_family, source, vocab_size, default_law
@@ -17,6 +17,7 @@ Unknown fields are kept, a newer schema version is refused.
 import json
 import math
 import os
+import re
 import tempfile
 from functools import cache, cached_property
 from pathlib import Path
@@ -30,6 +31,7 @@ from planner.units import number
 
 SCHEMA_VERSION = 1
 DEFAULT_CALIBRATION = "fineweb-llama2"
+_NUMBERS = re.compile(r"\[[-+\d.eE,\s]*\]")  # lists of numbers stay on one line: an ensemble has thousands
 _SHIPPED = Path(__file__).parent / "data"
 
 
@@ -51,14 +53,16 @@ class FittedRange(_Record):
     params: tuple[float, float]
     unique_tokens: tuple[float, float]
     epochs: tuple[float, float]
+    repeated_params: tuple[float, float] | None = None  # of the runs with more than one epoch
+    repeated_unique_tokens: tuple[float, float] | None = None
     runs: int | None = None
     single_epoch_runs: int | None = None
     multi_epoch_runs: int | None = None
 
     @model_validator(mode="after")
     def _ordered(self) -> "FittedRange":
-        for name in ("params", "unique_tokens", "epochs"):
-            low, high = getattr(self, name)
+        for name in ("params", "unique_tokens", "epochs", "repeated_params", "repeated_unique_tokens"):
+            low, high = getattr(self, name) or (1.0, 1.0)
             if not 0 < low <= high:
                 raise ValueError(f"{name} must be two increasing numbers above zero, not [{low:g}, {high:g}]")
         return self
@@ -133,7 +137,9 @@ class Calibration(_Record):
     @field_validator("schema_version", mode="before")
     @classmethod
     def _known_version(cls, value: Any) -> Any:
-        if isinstance(value, int) and value > SCHEMA_VERSION:
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise ValueError(f"must be a whole number from 1 to {SCHEMA_VERSION}, not {value!r}")
+        if value > SCHEMA_VERSION:
             raise ValueError(f"the file has schema version {value}, this release reads up to {SCHEMA_VERSION}: upgrade databound")
         return value
 
@@ -147,6 +153,9 @@ class Calibration(_Record):
             if self.default_law not in setting.laws:
                 raise ValueError(f"default_law {self.default_law} is missing at weight decay {setting.weight_decay}")
         return self
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.weight_decays))  # laws and ensembles are left to comparison: hashing must be cheap
 
     @property
     def weight_decays(self) -> tuple[float, ...]:
@@ -168,7 +177,8 @@ class Calibration(_Record):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the file whole or not at all."""
         target = Path(path)
-        text = self.model_dump_json(indent=1, exclude_none=True) + "\n"
+        text = json.dumps(self.model_dump(mode="json", exclude_none=True), indent=1) + "\n"
+        text = _NUMBERS.sub(lambda match: re.sub(r"\s+", " ", match[0]), text)
         try:
             handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
         except OSError as error:
@@ -191,7 +201,7 @@ class Calibration(_Record):
             return source
         if source is None:
             return _shipped(DEFAULT_CALIBRATION)
-        if not isinstance(source, str | os.PathLike):
+        if not isinstance(source, str | os.PathLike) or not str(source).strip():
             raise InvalidInput(f"calibration must be a name or a path of a JSON file; got {source!r}.")
         if isinstance(source, str) and source in shipped_names():
             return _shipped(source)
@@ -210,25 +220,32 @@ def _shipped(name: str) -> Calibration:
 
 
 def _read(path: Path) -> Calibration:
+    name = repr(str(path)) if len(str(path)) <= 200 else repr(str(path)[:200] + "...")
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise InvalidCalibration(
-            f"calibration {str(path)!r} is neither a file nor a shipped name ({', '.join(shipped_names())})."
+            f"calibration {name} is neither a file nor a shipped name ({', '.join(shipped_names())})."
         ) from None
-    except (OSError, UnicodeDecodeError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        raise InvalidCalibration(f"calibration {str(path)!r} cannot be read: {reason}.") from None
+    except UnicodeDecodeError:
+        raise InvalidCalibration(f"calibration {name} cannot be read: it is not UTF-8 text.") from None
+    except (OSError, ValueError) as error:
+        raise InvalidCalibration(f"calibration {name} cannot be read: {getattr(error, 'strerror', None) or error}.") from None
     try:
-        return Calibration.model_validate(json.loads(text))
+        data = json.loads(text)
+        if isinstance(data, dict) and "schema_version" not in data:
+            raise InvalidCalibration(
+                f"calibration {name} is not usable: schema_version is missing; it should be {SCHEMA_VERSION}."
+            )
+        return Calibration.model_validate(data)
     except (json.JSONDecodeError, RecursionError) as error:
         where = f" at line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
-        raise InvalidCalibration(f"calibration {str(path)!r} is not valid JSON{where}; restore a copy.") from None
+        raise InvalidCalibration(f"calibration {name} is not valid JSON{where}; restore a copy.") from None
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "the file"
         reason = first["msg"].removeprefix("Value error, ").rstrip(".")
-        raise InvalidCalibration(f"calibration {str(path)!r} is not usable: {where}: {reason}.") from None
+        raise InvalidCalibration(f"calibration {name} is not usable: {where}: {reason}.") from None
 
 
 __all__ = ["FORMS", "Calibration", "Ensemble", "FittedLaw", "FittedRange", "Setting", "parameter_names", "shipped_names"]

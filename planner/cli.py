@@ -23,8 +23,8 @@ from planner.shapes import DEFAULT_VOCAB, preset, presets, shape_for
 Command = Callable[..., Any]
 
 
-def _help(text: str, *examples: str) -> str:
-    return f"{text}\n\n\b\nExample:\n" + "\n".join(f"  {line}" for line in examples)
+def _help(text: str, *examples: str) -> dict[str, str]:
+    return {"short_help": text, "help": f"{text}\n\n\b\nExample:\n" + "\n".join(f"  {line}" for line in examples)}
 
 
 def _options(*options: Command) -> Callable[[Command], Command]:
@@ -40,13 +40,11 @@ _UD = click.option("--ud", required=True, metavar="TOKENS", help="Unique trainin
 _FLOPS = _options(
     click.option("--flops", metavar="FLOPS", help="Training compute: 5e18, '5 EFLOP'. Or give --gpu and --hours."),
     click.option("--gpu", metavar="NAME", help=f"Accelerator to count compute and cost with: {', '.join(ACCELERATORS)}."),
-    click.option("--gpus", default="1", show_default=True, metavar="N", help="How many of them."),
+    click.option("--gpus", metavar="N", help="How many of them.  [default: 1]"),
     click.option("--hours", metavar="H", help="For how many hours."),
-    click.option(
-        "--mfu", default=str(DEFAULT_MFU), show_default=True, metavar="SHARE", help="Share of peak speed that training reaches."
-    ),
-    click.option("--price", metavar="USD", help="Price per GPU-hour; default: an indicative list price."),
+    click.option("--mfu", metavar="SHARE", help=f"Share of peak speed that training reaches.  [default: {DEFAULT_MFU}]"),
 )
+_PRICE = click.option("--price", metavar="USD", help="Price per GPU-hour.  [default: an indicative list price]")
 _CALIBRATION = click.option(
     "--calibration",
     metavar="NAME|FILE",
@@ -84,20 +82,27 @@ def planner() -> None:
     """
 
 
-def _compute(flops: str | None, gpu: str | None, gpus: str, hours: str | None, mfu: str) -> float:
+def _compute(
+    flops: str | None, gpu: str | None, gpus: str | None, hours: str | None, mfu: str | None, price: str | None = None
+) -> float:
+    """FLOPs as given, or from accelerators and hours; options that would be ignored are refused."""
     if flops is not None and hours is not None:
         raise BadInput("give either --flops or --gpu with --hours, not both.")
+    if gpu is None:
+        for name, value in (("--gpus", gpus), ("--hours", hours), ("--mfu", mfu), ("--price", price)):
+            if value is not None:
+                raise BadInput(f"{name} needs --gpu, such as --gpu H100.")
     if flops is not None:
         return units.compute(flops, "--flops")
     if gpu is None or hours is None:
         raise BadInput(
             "compute is missing: give --flops (such as 5e18), or --gpu and --hours (such as --gpu H100 --gpus 8 --hours 3)."
         )
-    return flops_from_gpus(gpu, gpus, hours, mfu)
+    return flops_from_gpus(gpu, gpus or 1, hours, mfu or DEFAULT_MFU)
 
 
 @planner.command(
-    help=_help(
+    **_help(
         "The best model size, epochs and weight decay for your data and compute, and why.",
         "planner plan --ud 250M --flops 5e18",
         "planner plan --ud 250M --gpu H100 --gpus 8 --hours 3",
@@ -105,6 +110,7 @@ def _compute(flops: str | None, gpu: str | None, gpus: str, hours: str | None, m
 )
 @_UD
 @_FLOPS
+@_PRICE
 @_DECAY
 @_LAW
 @_CALIBRATION
@@ -123,9 +129,9 @@ def plan(
     ud: str,
     flops: str | None,
     gpu: str | None,
-    gpus: str,
+    gpus: str | None,
     hours: str | None,
-    mfu: str,
+    mfu: str | None,
     price: str | None,
     tolerance: str,
     vocab: str | None,
@@ -134,9 +140,9 @@ def plan(
     **how: Any,
 ) -> None:
     _check_plot(plot)
-    result = api.plan(ud, _compute(flops, gpu, gpus, hours, mfu), tolerance=tolerance, vocab_size=vocab, **how)
+    result = api.plan(ud, _compute(flops, gpu, gpus, hours, mfu, price), tolerance=tolerance, vocab_size=vocab, **how)
     if gpu is not None:
-        bill = cost_of(result.flops, gpu, gpus, mfu, price, architecture=result.architecture)
+        bill = cost_of(result.flops, gpu, gpus or 1, mfu or DEFAULT_MFU, price, architecture=result.architecture)
         result = result.model_copy(update={"cost": bill})
     if as_json:
         click.echo(result.model_dump_json())
@@ -151,7 +157,7 @@ def plan(
 
 
 @planner.command(
-    help=_help(
+    **_help(
         "What each law recommends for one budget, and what following it would cost.",
         "planner compare --ud 500M --flops 1e19 --weight-decay 0.1",
     )
@@ -167,15 +173,16 @@ def compare(
     ud: str,
     flops: str | None,
     gpu: str | None,
-    gpus: str,
+    gpus: str | None,
     hours: str | None,
-    mfu: str,
-    price: str | None,
+    mfu: str | None,
     as_json: bool,
     plot: str | None,
     **how: Any,
 ) -> None:
     _check_plot(plot)
+    if flops is not None and gpu is not None:
+        raise BadInput("--gpu goes with --hours here; with --flops it has no effect.")
     result = api.compare(ud, _compute(flops, gpu, gpus, hours, mfu), **how)
     if as_json:
         click.echo(result.model_dump_json())
@@ -186,11 +193,11 @@ def compare(
     if plot:
         from planner import plots
 
-        _draw(plots.allocation_frontier(result.ud, how["calibration"], how["weight_decay"], mark=result.flops), plot, as_json)
+        _draw(plots.allocation_frontier(result.ud, mark=result.flops, **how), plot, as_json)
 
 
 @planner.command(
-    help=_help(
+    **_help(
         "The best plan along a range of compute; with --plot, size against epochs for each law.",
         "planner frontier --ud 250M --from 1e17 --to 1e20 --points 13",
         "planner frontier --ud 250M --single-epoch --plot premium.png",
@@ -224,13 +231,14 @@ def frontier(
         from planner import plots
 
         if single_epoch:
-            figure = plots.single_epoch_frontiers(result.flops[0], result.flops[-1], how["calibration"])
+            figure = plots.single_epoch_frontiers(result.flops[0], result.flops[-1], how["calibration"], how["weight_decay"])
         else:
-            figure = plots.allocation_frontier(float(result.ud[0]), how["calibration"], how["weight_decay"])
+            span = (float(result.flops[0]), float(result.flops[-1]))
+            figure = plots.allocation_frontier(float(result.ud[0]), span=span, **how)
         _draw(figure, plot, as_json)
 
 
-@planner.command(help=_help("The compute above which stronger weight decay wins (C×).", "planner crossover --ud 250M"))
+@planner.command(**_help("The compute above which stronger weight decay wins (C×).", "planner crossover --ud 250M"))
 @_UD
 @click.option(
     "--weight-decays", nargs=2, metavar="λ λ", help="Which two settings.  [default: the weakest and the strongest calibrated]"
@@ -252,11 +260,11 @@ def crossover(ud: str, weight_decays: tuple[str, str] | None, as_json: bool, plo
     if plot:
         from planner import plots
 
-        _draw(plots.loss_against_compute(result, how["calibration"]), plot, as_json)
+        _draw(plots.loss_against_compute(result, **how), plot, as_json)
 
 
 @planner.command(
-    help=_help(
+    **_help(
         "The loss that a law expects from one configuration, term by term.",
         "planner predict --params 500M --ud 250M --epochs 8 --weight-decay 0.1",
     )
@@ -285,7 +293,7 @@ def predict(params: str, ud: str, epochs: str, as_json: bool, plot: str | None, 
 
 
 @planner.command(
-    help=_help("The calibrations that ship with the package, or all coefficients of one.", "planner laws", "planner laws c4-gpt2")
+    **_help("The calibrations that ship with the package, or all coefficients of one.", "planner laws", "planner laws c4-gpt2")
 )
 @click.argument("calibration", required=False)
 @json_option
@@ -301,12 +309,13 @@ def laws(calibration: str | None, as_json: bool) -> None:
 
 
 @planner.command(
-    help=_help(
+    **_help(
         "Hours, money and memory for a compute budget; without one, the table of accelerators.",
         "planner cost --flops 5e18 --gpu H100 --gpus 8 --params 556M",
     )
 )
 @_FLOPS
+@_PRICE
 @click.option("--params", metavar="N", help="Also estimate the training memory of a model of this size.")
 @click.option("--vocab", default=str(DEFAULT_VOCAB), show_default=True, metavar="ROWS", help="Its vocabulary size.")
 @click.option("--sequences", default="8", show_default=True, metavar="B", help="Sequences trained at a time on one device.")
@@ -315,9 +324,9 @@ def laws(calibration: str | None, as_json: bool) -> None:
 def cost(
     flops: str | None,
     gpu: str | None,
-    gpus: str,
+    gpus: str | None,
     hours: str | None,
-    mfu: str,
+    mfu: str | None,
     price: str | None,
     params: str | None,
     vocab: str,
@@ -327,15 +336,17 @@ def cost(
 ) -> None:
     from planner import render
 
-    if flops is None and hours is None:
+    if all(given is None for given in (flops, gpu, gpus, hours, mfu, price, params)):
         if as_json:
             click.echo(json.dumps([card._asdict() for card in ACCELERATORS.values()]))
         else:
             render.accelerators()
         return
-    budget = _compute(flops, gpu, gpus, hours, mfu)
+    if gpu is None:
+        raise BadInput("--gpu is missing: name the accelerator, such as --gpu H100 (`planner cost` lists them).")
+    budget = _compute(flops, gpu, gpus, hours, mfu, price)
     architecture = shape_for(params, vocab) if params is not None else None
-    result = cost_of(budget, gpu or "H100", gpus, mfu, price, architecture, sequences, sequence_length)
+    result = cost_of(budget, gpu, gpus or 1, mfu or DEFAULT_MFU, price, architecture, sequences, sequence_length)
     if as_json:
         click.echo(result.model_dump_json())
     else:
@@ -343,7 +354,7 @@ def cost(
 
 
 @planner.command(
-    help=_help(
+    **_help(
         "A Llama-2 shape that can be built for a parameter count, or the paper's presets.",
         "planner shape 556M",
         "planner shape --preset 125M",
@@ -351,16 +362,18 @@ def cost(
     )
 )
 @click.argument("params", required=False)
-@click.option("--vocab", default=str(DEFAULT_VOCAB), show_default=True, metavar="ROWS", help="Vocabulary size.")
+@click.option("--vocab", metavar="ROWS", help=f"Vocabulary size.  [default: {DEFAULT_VOCAB}]")
 @click.option("--preset", "name", metavar="NAME", help=f"One of the paper's shapes: {', '.join(presets())}.")
 @json_option
-def shape(params: str | None, vocab: str, name: str | None, as_json: bool) -> None:
+def shape(params: str | None, vocab: str | None, name: str | None, as_json: bool) -> None:
     if params is not None and name is not None:
         raise BadInput("give either a parameter count or --preset, not both.")
+    if vocab is not None and params is None:
+        raise BadInput("--vocab needs a parameter count, such as `planner shape 556M --vocab 50257`; presets have their own.")
     if name is not None:
         found = [preset(name)]
     else:
-        found = [shape_for(params, vocab)] if params is not None else list(presets().values())
+        found = [shape_for(params, vocab or DEFAULT_VOCAB)] if params is not None else list(presets().values())
     if as_json:
         click.echo(json.dumps([one.model_dump() for one in found] if len(found) > 1 else found[0].model_dump()))
     else:

@@ -29,7 +29,16 @@ class OneSentenceErrors(click.Group):
         try:
             return super().invoke(ctx)
         except InvalidInput as error:
-            raise BadInput(str(error)) from None
+            raise BadInput(_as_typed(str(error), self, ctx)) from None
+
+
+def _as_typed(message: str, group: click.Group, ctx: click.Context) -> str:
+    """The sentence with the field as it is typed in a shell: `weight_decay must be` -> `--weight-decay must be`."""
+    command = group.get_command(ctx, ctx.invoked_subcommand or "")
+    for option in command.params if command is not None else ():
+        if isinstance(option, click.Option) and message.startswith(f"{option.name} "):
+            return option.opts[0] + message.removeprefix(option.name or "")
+    return message
 
 
 class PlannerGroup(OneSentenceErrors):
@@ -66,11 +75,12 @@ def _added() -> dict[str, Any]:
 def _unavailable(name: str, error: ImportError) -> click.Command:
     """A command whose dependencies are not installed still shows up, and says what is missing."""
     missing = getattr(error, "name", None) or str(error)
+    extra = {"ui": "ui", "evaluate": "eval"}.get(name, "train")
 
     @click.command(name, help=f"Not available: {missing} is not installed.", context_settings={"ignore_unknown_options": True})
     @click.argument("ignored", nargs=-1, type=click.UNPROCESSED)
     def unavailable(ignored: tuple[str, ...]) -> None:
-        raise BadInput(f"`planner {name}` needs {missing}, which is not installed; `pip install 'databound[train]'` has it.")
+        raise BadInput(f"`planner {name}` needs {missing}, which is not installed; `pip install 'databound[{extra}]'` has it.")
 
     return unavailable
 

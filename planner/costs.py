@@ -53,19 +53,23 @@ ACCELERATORS = _table(  # name, TFLOP/s, GB, USD/h
 )
 
 
+_ALIASES = {"h100sxm": "H100", "h10080gb": "H100", "a10080gb": "A100", "a100sxm": "A100", "a6000": "RTX-A6000", "mi300": "MI300X"}
+
+
 def accelerator(name: str) -> Accelerator:
-    """An accelerator by name, in any case; "A6000" finds "RTX-A6000"."""
+    """An accelerator by name, in any spelling: "h100", "H100 SXM", "rtx 4090"."""
     if isinstance(name, str):
-        wanted = name.strip().lower().replace(" ", "-").replace("_", "-")
+        wanted = "".join(letter for letter in name.lower() if letter.isalnum())
         for known in ACCELERATORS.values():
-            if wanted in (known.name.lower(), known.name.lower().removeprefix("rtx-"), known.name.lower().replace("-", "")):
+            plain = known.name.lower().replace("-", "")
+            if known.name == _ALIASES.get(wanted) or wanted in (plain, plain.removeprefix("rtx")):
                 return known
     raise InvalidInput(f"gpu must be one of {', '.join(ACCELERATORS)}; got {name!r}.")
 
 
 def flops_from_gpus(gpu: str, gpus: Any = 1, hours: Any = 1, mfu: Any = DEFAULT_MFU) -> float:
     """The training FLOPs that `gpus` accelerators deliver in `hours` at a model FLOPs utilisation of `mfu`."""
-    return accelerator(gpu).peak_flops * fraction(mfu, "mfu") * whole(gpus, "gpus") * number(hours, "hours") * 3600
+    return accelerator(gpu).peak_flops * fraction(mfu, "mfu") * whole(gpus, "gpus") * number(hours, "hours", examples="3") * 3600
 
 
 class Memory(BaseModel):
@@ -120,6 +124,8 @@ def cost(
     hours = gpu_hours / how_many
     memory = None
     if architecture is not None:
+        if not isinstance(architecture, Architecture):
+            raise InvalidInput(f"architecture must come from shape_for() or preset(); got {architecture!r}.")
         memory = training_memory(architecture, card, whole(sequences, "sequences"), whole(sequence_length, "sequence_length"))
     return Cost(
         flops=total,

@@ -70,11 +70,15 @@ class Law:
     parameters: Mapping[str, Array]
     _p: dict[str, Array] = field(init=False, repr=False, compare=False)  # all parameters, fixed exponents included
     is_ensemble: bool = field(init=False, repr=False, compare=False)
+    _ln_balance: Array = field(init=False, repr=False, compare=False)  # ln(alpha A / (beta B))
 
     def __post_init__(self) -> None:
         check_form(self.form)
-        given = {name: np.asarray(value, dtype=float) for name, value in self.parameters.items()}
         needed = parameter_names(self.form)
+        try:
+            given = {name: np.asarray(value, dtype=float) for name, value in self.parameters.items()}
+        except (TypeError, ValueError):
+            raise InvalidInput(f"the parameters of law {self.form} must be numbers: {', '.join(needed)}.") from None
         if set(given) != set(needed):
             raise InvalidInput(f"law {self.form} needs the parameters {', '.join(needed)}; got {', '.join(given) or 'none'}.")
         for name, value in given.items():
@@ -87,6 +91,7 @@ class Law:
         object.__setattr__(self, "parameters", {name: self.parameters[name] for name in needed})
         object.__setattr__(self, "_p", {k: float(v) if np.ndim(v) == 0 else v for k, v in everything.items()})
         object.__setattr__(self, "is_ensemble", any(np.ndim(v) for v in given.values()))
+        object.__setattr__(self, "_ln_balance", _ln_balance(self._p))
 
     # -- what users call ------------------------------------------------------------------------------------
 
@@ -134,14 +139,14 @@ class Law:
     def fresh_epochs(self, product: Array, unique_tokens: Array) -> Array:
         """Epochs that would be optimal on the iso-FLOP curve params * epochs = product if repeats were as good as new."""
         p = self._p
-        ln_data = np.log(p["beta"] * p["B"]) - p["beta"] * np.log(unique_tokens)
-        ln_capacity = np.log(p["alpha"] * p["A"]) - p["alpha"] * np.log(product)
-        return np.exp((ln_data - ln_capacity) / (p["alpha"] + p["beta"]))
+        ln_ratio = p["alpha"] * np.log(product) - p["beta"] * np.log(unique_tokens) - self._ln_balance
+        return np.exp(ln_ratio / (p["alpha"] + p["beta"]))
 
     def epochs_bound(self, product: Array, loss: Array) -> Array:
         """Epochs beyond which the capacity term alone exceeds `loss`: no form can be better there."""
         p = self._p
-        return product * np.exp(np.log((loss - p["E"]) / p["A"]) / p["alpha"])
+        ln_bound = np.log(np.maximum(loss - p["E"], _TINY) / p["A"]) / p["alpha"]
+        return product * np.exp(np.minimum(ln_bound, 50.0))  # 1e-22 of a parameter is little enough
 
     def base(self) -> Law:
         """The Chinchilla law underneath: the same law without repetition effects."""
@@ -156,6 +161,7 @@ class Law:
         take = {k: v[index] if np.ndim(v) else v for k, v in self._p.items()}
         object.__setattr__(picked, "_p", take)
         object.__setattr__(picked, "is_ensemble", any(np.ndim(v) for v in take.values()))
+        object.__setattr__(picked, "_ln_balance", _ln_balance(take))
         object.__setattr__(picked, "parameters", {name: take[name] for name in parameter_names(self.form)})
         return picked
 
@@ -227,7 +233,11 @@ class Law:
     def _ln_optimal_params(self, ln_tokens: Array) -> Array:
         # minimise A N^-alpha + B D^-beta along N D = const: alpha A N^-alpha = beta B D^-beta
         p = self._p
-        return (np.log(p["alpha"] * p["A"]) - np.log(p["beta"] * p["B"]) + p["beta"] * ln_tokens) / p["alpha"]
+        return (self._ln_balance + p["beta"] * ln_tokens) / p["alpha"]
+
+
+def _ln_balance(p: dict[str, Array]) -> Array:
+    return np.log(p["alpha"] * p["A"]) - np.log(p["beta"] * p["B"])
 
 
 _REPETITION_PARAMETERS = {

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,12 +17,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
+from planner.advice import remarkable_points
 from planner.allocation import FLOPS_PER_PARAM_TOKEN, allocate
 from planner.api import CalibrationSource
 from planner.calibration import Calibration
 from planner.crossings import landscape, search_range
 from planner.results import Crossover, Plan, Prediction
-from planner.units import scientific, short
+from planner.units import count, scientific, short
+from planner.units import epochs as passes
 
 # Okabe and Ito's colours, which colour-blind people can tell apart; each law also has a line style of its own.
 _COLOURS = {
@@ -49,7 +52,7 @@ def isoflop(plan: Plan, calibration: CalibrationSource = None) -> Figure:
     law = Calibration.load(calibration).law(plan.weight_decay, plan.law)
     product = plan.flops / (FLOPS_PER_PARAM_TOKEN * plan.ud)
     flat = plan.flat_range
-    epochs = np.geomspace(max(min(flat.epochs_min / 4, plan.epochs / 8), 1e-3), max(flat.epochs_max * 4, plan.epochs * 6), 400)
+    epochs = np.geomspace(min(flat.epochs_min / 4, plan.epochs / 8), max(flat.epochs_max * 4, plan.epochs * 6), 400)
     loss = np.asarray(law.loss(product / epochs, plan.ud, epochs))
     figure, axes = _figure(f"{short(plan.ud)} unique tokens, {scientific(plan.flops)} FLOPs, weight decay {plan.weight_decay}")
     axes.plot(epochs, loss, color=_COLOURS["additive_4p"], label=f"{plan.law}: predicted loss")
@@ -58,90 +61,103 @@ def isoflop(plan: Plan, calibration: CalibrationSource = None) -> Figure:
     axes.axvspan(
         flat.epochs_min, flat.epochs_max, color="#009E73", alpha=0.18, label=f"within {flat.tolerance:g} nats of the best"
     )
-    best = f"{short(plan.params)} params x {plan.epochs:.3g} epochs: {plan.loss:.3f}"
+    best = f"{short(plan.params)} params x {passes(plan.epochs)}: {plan.loss:.3f}"
     axes.plot([plan.epochs], [plan.loss], "o", color="black", markersize=8, label=best)
     low, high = min(base.min(), plan.loss), plan.loss
     axes.set_ylim(low - 0.1 * (high - low) - 0.05, high + max(0.6, 3 * (high - low)))
     axes.set_xscale("log")
-    _count_axis(axes, "epochs over the unique tokens")
+    axes.set_xlabel("epochs over the unique tokens")
+    _log_labels(axes.xaxis, "{:g}".format)
     axes.set_ylabel("validation loss (nats per token)")
     above = axes.secondary_xaxis(
         "top", functions=(lambda e: product / np.maximum(e, 1e-12), lambda n: product / np.maximum(n, 1e-12))
     )
     above.set_xlabel("parameters at the same compute")
-    above.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
+    _log_labels(above.xaxis, short)
     axes.legend(frameon=False)
     return figure
 
 
 def allocation_frontier(
-    ud: float, calibration: CalibrationSource = None, weight_decay: Any = None, mark: float | None = None
+    ud: float,
+    calibration: CalibrationSource = None,
+    weight_decay: Any = None,
+    *,
+    law: str | None = None,
+    span: tuple[float, float] | None = None,
+    mark: float | None = None,
+    epochs: str = "continuous",  # the curve is always that of continuous epochs
+    **limits: Any,
 ) -> Figure:
-    """Where each law wants compute to go: optimal epochs against optimal size as compute grows. Ours turns back."""
+    """Where each law wants compute to go: optimal epochs against optimal size as compute grows. The additive ones turn back.
+
+    `span` is the range of compute, `mark` one budget to point out, `law` the only law to draw.
+    """
     known = Calibration.load(calibration)
     settings = known.settings if weight_decay is None else (known.setting(weight_decay),)
+    bounds = {name: count(value, name) for name, value in limits.items() if value is not None}
     figure = Figure(figsize=(6.4 * len(settings), 5.0), dpi=150, layout="constrained")
     for column, setting in enumerate(settings):
         axes = figure.add_subplot(1, len(settings), column + 1)
-        flops = search_range(setting.law(known.default_law), ud)
-        flops = np.geomspace(flops[0] * 1e4, flops[0] * 1e8, 160)
+        once = search_range(setting.law(law or known.default_law), ud)[0] * 1e4
+        low, high = span or (once, once * 1e4)
         if mark is not None:  # the budget at hand is in the picture, with a decade around it
-            flops = np.geomspace(min(flops[0], mark / 10), max(flops[-1], mark * 10), 200)
-        for form in setting.laws:
-            best = allocate(setting.law(form), ud, flops, whole_epochs=False)
-            axes.plot(best.params, best.epochs, color=_COLOURS[form], linestyle=_STYLES[form], label=form)
+            low, high = min(low, mark / 10), max(high, mark * 10)
+        flops = np.geomspace(low, high, 240)
+        least = 1.0
+        for form in [law] if law else list(setting.laws):
+            best = allocate(setting.law(form), ud, flops, whole_epochs=False, **bounds)
+            jumps = np.abs(np.diff(np.log(best.epochs), prepend=np.log(best.epochs[0]))) > 0.25  # from one valley to another
+            axes.plot(
+                best.params, np.where(jumps, np.nan, best.epochs), color=_COLOURS[form], linestyle=_STYLES[form], label=form
+            )
+            least = min(least, float(np.nanmin(best.epochs, initial=1.0)))
             if mark is not None:
-                here = allocate(setting.law(form), ud, mark, whole_epochs=False)
+                here = allocate(setting.law(form), ud, mark, whole_epochs=False, **bounds)
                 axes.plot([here.params], [here.epochs], "o", color=_COLOURS[form], markersize=6)
         axes.set_xscale("log")
         axes.set_yscale("log")
-        axes.set_ylim(0.8, None)
+        axes.set_ylim(0.8 * least, None)
         if mark is not None:  # all plans that cost the same lie on one line
             window = axes.axis()
             params = np.geomspace(window[0], window[1], 50)
-            epochs = mark / (FLOPS_PER_PARAM_TOKEN * ud * params)
-            axes.plot(params, epochs, "-", color="grey", linewidth=0.8, label=f"{scientific(mark)} FLOPs")
+            same = mark / (FLOPS_PER_PARAM_TOKEN * ud * params)
+            axes.plot(params, same, "-", color="grey", linewidth=0.8, label=f"{scientific(mark)} FLOPs")
             axes.axis(window)
         axes.set_title(f"{short(ud)} unique tokens, weight decay {setting.weight_decay}", loc="left", fontsize=11)
         axes.set_xlabel("parameters")
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
         axes.set_ylabel("epochs")
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        _log_labels(axes.xaxis, short)
+        _log_labels(axes.yaxis, "{:g}".format)
         _tidy(axes)
         axes.legend(frameon=False, fontsize=9)
     return figure
 
 
-def loss_against_compute(crossover: Crossover, calibration: CalibrationSource = None) -> Figure:
-    """Optimal loss against compute for each weight decay, with C× and the point where more compute starts to hurt."""
+def loss_against_compute(
+    crossover: Crossover, calibration: CalibrationSource = None, law: str | None = None, epochs: str = "whole", **limits: Any
+) -> Figure:
+    """Optimal loss against compute for each weight decay, with every crossing and where more compute starts to hurt."""
     known = Calibration.load(calibration)
-    centre = crossover.crossover_flops or float(np.sqrt(crossover.searched[0] * crossover.searched[1]))
-    flops = np.geomspace(centre / 60, centre * 30, 240)
+    bounds = {name: count(value, name) for name, value in limits.items() if value is not None}
+    low, high = crossover.searched
+    places = crossover.crossings or [float(np.sqrt(low * high))]
+    flops = np.geomspace(max(places[0] / 60, low), min(places[-1] * 30, high), 400)
     figure, axes = _figure(f"{short(crossover.ud)} unique tokens ({crossover.law})")
     for colour, style, decay in zip(_DECAYS, ("-", "--"), (crossover.weaker, crossover.stronger), strict=False):
-        along = landscape(known.law(decay, crossover.law), crossover.ud, flops)
-        axes.plot(flops, along.loss, color=colour, linestyle=style, label=f"weight decay {decay}")
-        least = int(np.argmin(along.loss))
-        if 0 < least < len(flops) - 1:
-            axes.plot(
-                [flops[least]],
-                [along.loss[least]],
-                "v",
-                color=colour,
-                markersize=7,
-                label=f"lowest at {scientific(flops[least])} FLOPs",
-            )
-    for place in crossover.crossings:
-        if flops[0] < place < flops[-1]:
-            axes.axvline(place, color="grey", linewidth=1)
-            axes.annotate(
-                f"C× = {scientific(place)}",
-                (place, 0.97),
-                xycoords=("data", "axes fraction"),
-                xytext=(6, 0),
-                textcoords="offset points",
-                va="top",
-            )
+        one = known.law(decay, crossover.law)
+        best = allocate(one, crossover.ud, flops, whole_epochs=epochs == "whole", **bounds)
+        axes.plot(flops, best.loss, color=colour, linestyle=style, label=f"weight decay {decay}")
+        _, limit = remarkable_points(one, crossover.ud, landscape(one, crossover.ud, flops, **bounds), **bounds)
+        if limit is not None:
+            words = f"lowest at {scientific(limit.best.flops)} FLOPs"
+            axes.plot([limit.best.flops], [limit.best.loss], "v", color=colour, markersize=7, label=words)
+    upward = crossover.crossings[int(crossover.better_below == crossover.stronger) :: 2]
+    for number, place in enumerate(crossover.crossings):
+        axes.axvline(place, color="grey", linewidth=1)
+        words = f"C× = {scientific(place)}" if place in upward else f"back at {scientific(place)}"
+        spot = (place, 0.97 - 0.07 * number)
+        axes.annotate(words, spot, xycoords=("data", "axes fraction"), xytext=(6, 0), textcoords="offset points", va="top")
     axes.set_xscale("log")
     axes.set_xlabel("compute (FLOPs)")
     axes.set_ylabel("optimal loss (nats per token)")
@@ -152,22 +168,16 @@ def loss_against_compute(crossover: Crossover, calibration: CalibrationSource = 
 def loss_terms(prediction: Prediction, calibration: CalibrationSource = None) -> Figure:
     """The loss of one model on one corpus, broken into its terms, as epochs grow."""
     law = Calibration.load(calibration).law(prediction.weight_decay, prediction.law)
-    epochs = np.linspace(1.0, max(16.0, 1.5 * prediction.epochs), 300)
+    epochs = np.linspace(min(1.0, 0.8 * prediction.epochs), max(16.0, 1.5 * prediction.epochs), 2000)
     terms = law.terms(prediction.params, prediction.ud, epochs)
     title = f"{short(prediction.params)} parameters, {short(prediction.ud)} unique tokens, weight decay {prediction.weight_decay}"
     figure, axes = _figure(title)
     axes.stackplot(epochs, *terms, labels=list(terms._fields), colors=[_TERMS[name] for name in terms._fields], alpha=0.85)
     axes.plot(epochs, terms.loss, color="black", linewidth=1.2)
-    if prediction.epochs >= 1:
-        axes.plot(
-            [prediction.epochs],
-            [prediction.loss],
-            "o",
-            color="black",
-            label=f"{prediction.epochs:.3g} epochs: {prediction.loss:.3f}",
-        )
+    here = f"{passes(prediction.epochs)}: {prediction.loss:.3f}"
+    axes.plot([prediction.epochs], [prediction.loss], "o", color="black", label=here)
     least = int(np.argmin(terms.loss))
-    axes.plot([epochs[least]], [terms.loss[least]], "v", color="black", label=f"lowest at {epochs[least]:.1f} epochs")
+    axes.plot([epochs[least]], [terms.loss[least]], "v", color="black", label=f"lowest at {passes(epochs[least])}")
     axes.set_xlim(epochs[0], epochs[-1])
     axes.set_ylim(0.9 * float(np.min(terms.floor)), None)
     axes.set_xlabel("epochs over the unique tokens")
@@ -177,13 +187,14 @@ def loss_terms(prediction: Prediction, calibration: CalibrationSource = None) ->
     return figure
 
 
-def single_epoch_frontiers(low: float, high: float, calibration: CalibrationSource = None) -> Figure:
+def single_epoch_frontiers(low: float, high: float, calibration: CalibrationSource = None, weight_decay: Any = None) -> Figure:
     """Fresh data only: optimal loss against compute, and how large a model each weight decay prefers."""
     known = Calibration.load(calibration)
+    settings = known.settings if weight_decay is None else (known.setting(weight_decay),)
     flops = np.geomspace(low, high, 160)
     figure = Figure(figsize=(11.0, 4.6), dpi=150, layout="constrained")
     left, right = figure.add_subplot(1, 2, 1), figure.add_subplot(1, 2, 2)
-    for colour, style, setting in zip(_DECAYS, ("-", "--", ":", "-.", "-", "--"), known.settings, strict=False):
+    for colour, style, setting in zip(_DECAYS, ("-", "--", ":", "-.", "-", "--"), settings, strict=False):
         base = setting.law(known.default_law).base()
         best = allocate(base, 1e9, flops, whole_epochs=False)  # the corpus size does not matter when repeats count as new
         name = f"weight decay {setting.weight_decay}"
@@ -197,8 +208,9 @@ def single_epoch_frontiers(low: float, high: float, calibration: CalibrationSour
         _tidy(axes)
         axes.legend(frameon=False, fontsize=9)
     right.set_yscale("log")
-    right.yaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
-    left.set_title("The premium of strong weight decay while data is fresh", loc="left", fontsize=11)
+    _log_labels(right.yaxis, short)
+    premium = "The premium of strong weight decay while data is fresh"
+    left.set_title(premium if len(settings) > 1 else "Optimal loss while data is fresh", loc="left", fontsize=11)
     return figure
 
 
@@ -215,6 +227,9 @@ def _tidy(axes: Axes) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _count_axis(axes: Axes, label: str) -> None:
-    axes.set_xlabel(label)
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+def _log_labels(axis: Any, show: Callable[[float], str]) -> None:
+    """Labels on the powers of ten, and on 2 and 5 of each where there are few of them."""
+    low, high = sorted(axis.get_view_interval())
+    few = low > 0 and high / low < 1e3
+    axis.set_major_formatter(FuncFormatter(lambda value, _: show(value)))
+    axis.set_minor_formatter(FuncFormatter(lambda value, _: show(value) if few and f"{value:.0e}"[0] in "25" else ""))

@@ -2,95 +2,142 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from planner import units
-from planner.advice import Limit, Turn
-from planner.calibration import Calibration, Setting
-from planner.results import Alternative, FlatRange, LossTerms, MarginalValue
+from planner.advice import Turn
+from planner.calibration import Calibration
+from planner.results import Plan
 
 
-def reasons(
-    ud: float,
-    flops: float,
-    chosen: Setting,
-    epochs: float,
-    loss: float,
-    terms: LossTerms,
-    free_choice: bool,
-    rival: Alternative | None,
-    flat: FlatRange,
-    turn: Turn | None,
-    limit: Limit | None,
-    value: MarginalValue,
-) -> list[str]:
-    """The advice in sentences, most useful first."""
-    decay = f"weight decay {chosen.weight_decay}"
+def reasons(p: Plan, *, committed: bool, limited: bool, rival_best: Turn | None) -> list[str]:
+    """Most useful first. `committed`: the weight decay was given; `limited`: size or epochs were; `rival_best`: the best
+    that another weight decay reaches with at most this compute."""
+    within = " within your limits" if limited else ""
     said = []
-    if epochs < 1:
-        said.append(f"Data is plentiful for this budget: {epochs:.1%} of the corpus is enough, and nothing is repeated.")
-    if rival is not None and free_choice:
-        said.append(f"At {decay} the best loss is {loss:.4f}; at {rival.weight_decay} it would be {rival.predicted_loss:.4f}.")
-    elif rival is not None and rival.predicted_loss < loss:
+    if p.overspent:
+        said += _stop_spending(p, within, rival_best)
+    if p.epochs < 1 and not limited:
         said.append(
-            f"Weight decay {rival.weight_decay} would do better: loss {rival.predicted_loss:.4f} instead of {loss:.4f}, "
-            f"with {units.short(rival.params)} parameters and {rival.epochs:.3g} epochs."
+            f"Data is plentiful for this budget: {units.short(p.tokens)} tokens of the corpus are enough, none is repeated."
         )
-    if terms.overfitting > 0:
-        said.append(f"Overfitting on repeated tokens costs {terms.overfitting:.3f} nats of the {loss:.3f}.")
-    if limit is not None and flops > limit.best.flops * 1.005:
-        saved = 1 - limit.best.flops / flops
-        text = (
-            f"Stop spending at {units.scientific(limit.best.flops)} FLOPs: with {units.short(ud)} unique tokens and {decay} "
-            f"more compute makes the optimal loss worse ({limit.best.loss:.4f} there with {units.short(limit.best.params)} parameters and "
-            f"{limit.best.epochs:.2g} epochs, {loss:.4f} here); that saves {saved:.0%} of the compute."
-        )
-        if limit.regained_flops is not None:
-            text += f" Only from about {units.scientific(limit.regained_flops, 2)} FLOPs would the loss be lower again."
-        said.append(text)
-        instead = [f"twice the unique tokens would change the loss by {value.loss_if_twice_the_data:+.3f}"]
-        if rival is not None and rival.predicted_loss < loss:
-            instead.insert(0, f"weight decay {rival.weight_decay} reaches {rival.predicted_loss:.4f} with this compute")
-        said.append(f"Instead: {'; '.join(instead)}.")
-    elif limit is not None:
+    if p.continuous_loss < p.loss - p.flat_range.tolerance:
         said.append(
-            f"More compute helps up to {units.scientific(limit.best.flops)} FLOPs (loss {limit.best.loss:.4f}); "
-            f"beyond that it makes the optimal loss worse at {decay}, and only more data or stronger regularisation helps."
+            f"Whole epochs cost {p.loss - p.continuous_loss:.3f} nats here: {units.epochs(p.continuous_epochs)} would reach "
+            f"{p.continuous_loss:.4f} (ask for continuous epochs)."
         )
-    if turn is not None:
-        where = "is past" if flops > turn.flops else "is before"
-        said.append(
-            f"More repetition stops paying at {units.scientific(turn.flops)} FLOPs ({turn.epochs:.2g} epochs); "
-            f"this budget {where} that point" + (": extra compute now goes into size." if flops > turn.flops else ".")
-        )
-    data, compute = f"{value.loss_if_twice_the_data:+.3f}", f"{value.loss_if_twice_the_compute:+.3f}"
-    if value.flops_per_token is None:
-        said.append(f"More compute does not help here; twice the unique tokens would change the loss by {data}.")
-    elif value.loss_per_token == 0:
-        said.append(f"More unique tokens would not help here; twice the compute would change the loss by {compute}.")
-    else:
-        said.append(
-            f"One more unique token is worth {units.scientific(value.flops_per_token, 2)} FLOPs: twice the data would change "
-            f"the loss by {data}, twice the compute by {compute}."
-        )
-    said.append(
-        f"The optimum is flat: {_span(flat.epochs_min, flat.epochs_max, '.3g')} epochs ({units.short(flat.params_min)} to "
-        f"{units.short(flat.params_max)} parameters) stay within {flat.tolerance:g} nats of it."
-    )
+    if not (p.overspent and committed):  # "Instead" has said it already
+        said += _weight_decay(p, committed)
+    if p.terms.overfitting >= 0.0005:
+        said.append(f"Overfitting on repeated tokens costs {p.terms.overfitting:.3f} nats of the {p.loss:.3f}.")
+    if not p.overspent:
+        said += _headroom(p, within)
+    said += _repetition(p)
+    said.append(_worth(p, within))
+    said.append(_flatness(p, within))
     return said
 
 
-def _span(low: float, high: float, form: str) -> str:
-    return f"{low:{form}}" if low == high else f"{low:{form}} to {high:{form}}"
+def _stop_spending(p: Plan, within: str, rival_best: Turn | None) -> list[str]:
+    limit = p.spending_limit
+    assert limit is not None
+    text = (
+        f"Stop spending at {units.scientific(limit.flops)} FLOPs: with {units.short(p.ud)} unique tokens and weight decay "
+        f"{p.weight_decay} more compute makes the optimal loss worse{within} ({limit.loss:.4f} there with "
+        f"{units.short(limit.params)} parameters and {units.epochs(limit.epochs)}, {p.loss:.4f} here); that saves "
+        f"{1 - limit.flops / p.flops:.0%} of the compute."
+    )
+    if limit.regained_flops is not None:
+        text += f" Only from about {units.scientific(limit.regained_flops, 2)} FLOPs on would the loss be lower again."
+    instead = []
+    if rival_best is not None and rival_best.loss < limit.loss:
+        decay = p.other_weight_decays[0].weight_decay
+        instead.append(
+            f"weight decay {decay} reaches {rival_best.loss:.4f} at {units.scientific(rival_best.flops)} FLOPs with "
+            f"{units.short(rival_best.params)} parameters and {units.epochs(rival_best.epochs)}"
+        )
+    if p.marginal_value.loss_if_twice_the_data is not None:
+        instead.append(f"twice the unique tokens would change the loss by {p.marginal_value.loss_if_twice_the_data:+.3f}")
+    return [text, f"Instead: {'; '.join(instead)}."] if instead else [text]
 
 
-def crossover_note(weaker: float, stronger: float, better_below: float, found: list[float], computes: np.ndarray) -> str:
+def _weight_decay(p: Plan, committed: bool) -> list[str]:
+    if not p.other_weight_decays:
+        return []
+    rival = p.other_weight_decays[0]
+    if not committed:
+        return [
+            f"At weight decay {p.weight_decay} the best loss is {p.loss:.4f}; at {rival.weight_decay} it would be {rival.predicted_loss:.4f}."
+        ]
+    if rival.predicted_loss >= p.loss:
+        return []
+    return [
+        f"Weight decay {rival.weight_decay} would do better: loss {rival.predicted_loss:.4f} instead of {p.loss:.4f}, with "
+        f"{units.short(rival.params)} parameters and {units.epochs(rival.epochs)}."
+    ]
+
+
+def _headroom(p: Plan, within: str) -> list[str]:
+    limit = p.spending_limit
+    if limit is None:
+        return []
+    until = f"until about {units.scientific(limit.regained_flops, 2)}" if limit.regained_flops else "as far as the search goes"
+    if p.flops > limit.flops:
+        return [
+            f"Past {units.scientific(limit.flops)} FLOPs more compute makes the optimal loss worse, {until}; this budget is beyond that."
+        ]
+    return [
+        f"More compute helps up to {units.scientific(limit.flops)} FLOPs (loss {limit.loss:.4f}){within}; beyond that it makes the "
+        f"optimal loss worse at weight decay {p.weight_decay}, {until}."
+    ]
+
+
+def _repetition(p: Plan) -> list[str]:
+    turn = p.turning_point
+    if turn is None:
+        return []
+    where = f"More repetition stops paying at {units.scientific(turn.flops)} FLOPs ({units.epochs(turn.epochs)})"
+    if p.flops > turn.flops:
+        return [f"{where}; this budget is past that point: extra compute goes into size, with fewer epochs."]
+    return [f"{where}; this budget is before that point."]
+
+
+def _worth(p: Plan, within: str) -> str:
+    value = p.marginal_value
+    if value.loss_per_token == 0:
+        token = "More unique tokens would not help here"
+    elif value.flops_per_token is None:
+        token = "A little more compute would not help here"
+    else:
+        token = f"One more unique token is worth {units.scientific(value.flops_per_token, 2)} FLOPs here"
+    changes = []
+    for what, change in (("data", value.loss_if_twice_the_data), ("compute", value.loss_if_twice_the_compute)):
+        verb = "leaves no plan" if change is None else f"would change the loss by {change:+.3f}"
+        changes.append(f"twice the {what} {verb}")
+    return f"{token}: {', '.join(changes)}{within}."
+
+
+def _flatness(p: Plan, within: str) -> str:
+    flat = p.flat_range
+    if flat.epochs_max < flat.epochs_min * 1.05:
+        return f"The optimum is sharp: no other number of epochs is within {flat.tolerance:g} nats of it{within}."
+    low = units.epochs(flat.epochs_min).split()[0]
+    return (
+        f"The optimum is flat: {low} to {units.epochs(flat.epochs_max)} ({units.short(flat.params_min)} to "
+        f"{units.short(flat.params_max)} parameters) stay within {flat.tolerance:g} nats of it{within}."
+    )
+
+
+def crossover_note(
+    weaker: float, stronger: float, better_below: float | None, found: list[float], searched: tuple[float, float] | None
+) -> str:
+    """Which of two weight decays is better where, in words."""
+    if searched is None:
+        return "the limits leave no compute at which both weight decays have a plan"
+    span = f"between {units.scientific(searched[0])} and {units.scientific(searched[1])} FLOPs"
+    if better_below is None:
+        return f"weight decay {weaker} and {stronger} are equally good {span}"
     worse = stronger if better_below == weaker else weaker
     if not found:
-        return (
-            f"no crossover between {units.scientific(computes[0])} and {units.scientific(computes[-1])} FLOPs: "
-            f"weight decay {better_below} is better than {worse} throughout"
-        )
+        return f"no crossover {span}: weight decay {better_below} is better than {worse} throughout"
     if len(found) == 1:
         return f"weight decay {better_below} is better below {units.scientific(found[0])} FLOPs, {worse} above"
     places = ", ".join(units.scientific(flops) for flops in found)
@@ -98,5 +145,10 @@ def crossover_note(weaker: float, stronger: float, better_below: float, found: l
 
 
 def single_setting_note(known: Calibration, form: str) -> str:
-    with_form = [s.weight_decay for s in known.settings if form in s.laws]
-    return f"calibration {known.name} has {form} at one weight decay only ({with_form[0]})"
+    """Why there is no crossover to speak of."""
+    decays = [str(setting.weight_decay) for setting in known.settings if form in setting.laws]
+    return (
+        f"calibration {known.name} has {form} at one weight decay only ({decays[0]})"
+        if decays
+        else f"calibration {known.name} has no {form}"
+    )

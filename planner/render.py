@@ -16,21 +16,27 @@ from planner.api import Frontier
 from planner.calibration import Calibration
 from planner.costs import ACCELERATORS, Cost
 from planner.laws import BASE_PARAMETERS
-from planner.results import Alternative, Comparison, Crossover, Interval, Plan, Prediction
+from planner.results import Alternative, Comparison, Crossover, Interval, LossTerms, Plan, Prediction
 from planner.shapes import Architecture
-from planner.units import scientific, short
+from planner.units import epochs, scientific, short
 
 
 def plan(p: Plan) -> None:
     within = p.intervals or {}
-    facts: list[tuple[str, str]] = [
+    facts: list[tuple[str, str]] = []
+    if p.overspent and p.spending_limit is not None:
+        best = p.spending_limit
+        facts.append(
+            ("spend only", f"{scientific(best.flops)} FLOPs for a lower loss ({best.loss:.4f}); with all of it, the best is:")
+        )
+    facts += [
         ("model size", f"{short(p.params)} parameters{_between(within.get('params'), short)}"),
         ("epochs", f"{_epochs(p.epochs)}{_between(within.get('epochs'), _epochs)}"),
         ("weight decay", f"{p.weight_decay}"),
         ("training tokens", f"{short(p.tokens)} ({short(p.unique_tokens)} unique){_between(within.get('tokens'), short)}"),
         ("predicted loss", f"{p.loss:.4f} nats per token{_between(within.get('loss'), '{:.4f}'.format)}"),
-        ("perplexity", f"{p.perplexity:.2f}{_between(within.get('perplexity'), '{:.2f}'.format)}"),
-        ("made of", _terms(p.terms.floor, p.terms.capacity, p.terms.data, p.terms.overfitting)),
+        ("perplexity", f"{_perplexity(p.perplexity)}{_between(within.get('perplexity'), _perplexity)}"),
+        ("made of", _terms(p.terms, within)),
         ("crossover C×", _crossing(p, within.get("crossover_flops"))),
     ]
     if p.architecture is not None:
@@ -39,6 +45,15 @@ def plan(p: Plan) -> None:
         facts.append(("cost", _cost_line(p.cost)))
         if p.cost.memory is not None:
             facts.append(("memory", _memory_line(p.cost)))
+    for name, key, show in (
+        ("turning point", "turning_flops", scientific),
+        ("spending limit", "spending_limit_flops", scientific),
+        ("flat from", "flat_epochs_min", _epochs),
+        ("flat to", "flat_epochs_max", _epochs),
+    ):
+        if key in within:
+            unit = "FLOPs" if show is scientific else "epochs"
+            facts.append((name, f"{show(within[key].median)} {unit}{_between(within[key], show)}"))
     facts.append(("how sure", p.interval_note))
     _facts(f"{short(p.ud)} unique tokens, {scientific(p.flops)} FLOPs", facts, f"{p.law} of {p.calibration}")
     _bullets("Why, and what else to know", p.reasons)
@@ -55,11 +70,18 @@ def comparison(c: Comparison) -> None:
 
 def frontier(f: Frontier) -> None:
     rows = []
-    for flops, params, epochs, tokens, decay, loss in zip(
+    for flops, params, passes, tokens, decay, loss in zip(
         f.flops, f.params, f.epochs, f.tokens, f.weight_decay, f.loss, strict=True
     ):
         if math.isfinite(loss):
-            figures = [short(params), _epochs(epochs), short(tokens), str(decay), f"{loss:.4f}", f"{math.exp(loss):.2f}"]
+            figures = [
+                short(params),
+                _epochs(passes),
+                short(tokens),
+                str(decay),
+                f"{loss:.4f}",
+                _perplexity(math.exp(min(loss, 700.0))),
+            ]
         else:
             figures = ["-", "-", "-", "-", "no choice", "within limits"]
         rows.append([scientific(flops), *figures])
@@ -79,16 +101,17 @@ def crossover(c: Crossover) -> None:
 
 
 def prediction(p: Prediction) -> None:
+    within = p.intervals or {}
     facts = [
-        ("predicted loss", f"{p.loss:.4f} nats per token{_between(p.interval, '{:.4f}'.format)}"),
-        ("perplexity", f"{p.perplexity:.2f}"),
-        ("made of", _terms(p.terms.floor, p.terms.capacity, p.terms.data, p.terms.overfitting)),
+        ("predicted loss", f"{p.loss:.4f} nats per token{_between(within.get('loss'), '{:.4f}'.format)}"),
+        ("perplexity", f"{_perplexity(p.perplexity)}{_between(within.get('perplexity'), _perplexity)}"),
+        ("made of", _terms(p.terms, within)),
         ("weight decay", str(p.weight_decay)),
         ("training tokens", short(p.tokens)),
         ("compute", f"{scientific(p.flops)} FLOPs"),
         ("how sure", p.interval_note),
     ]
-    title = f"{short(p.params)} parameters, {short(p.ud)} unique tokens, {_epochs(p.epochs)} epochs"
+    title = f"{short(p.params)} parameters, {short(p.ud)} unique tokens, {epochs(p.epochs)}"
     _facts(title, facts, f"{p.law} of {p.calibration}")
     _bullets("Careful", p.warnings, colour="yellow")
 
@@ -110,9 +133,13 @@ def laws(calibrations: Sequence[Calibration], details: bool) -> None:
                 metrics = (law.metrics.get(key) for key in ("r2", "r2_multi", "huber"))
                 rows.append([form + star, *("" if m is None else f"{m:.4g}" for m in metrics), _parameters(law.parameters, form)])
             _table("", ["law", "R²", "R² multi", "Huber", "parameters"], rows, left=(0, 4), indent=4)
-            if details:
-                for form, law in setting.laws.items():
-                    _paragraph(f"{form}: " + ", ".join(f"{k} {v:.8g}" for k, v in law.parameters.items()), indent=4, dim=True)
+            if details and any(law.spread for law in setting.laws.values()):
+                spreads = (
+                    f"{form}: " + ", ".join(f"{k} ± {v:.3g}" for k, v in law.spread.items())
+                    for form, law in setting.laws.items()
+                    if law.spread
+                )
+                _paragraph("published spread (MAD) of single parameters: " + "; ".join(spreads), indent=4, dim=True)
         click.echo()
     click.secho("* the calibration's default law; the base law (E, A, alpha, B, beta) is shown once, with chinchilla", dim=True)
 
@@ -206,11 +233,20 @@ def _parameters(parameters: dict[str, float], form: str) -> str:
 
 
 def _epochs(value: float) -> str:
-    return f"{value:.0f}" if value == round(value) else f"{value:.3g}"
+    return epochs(value).split()[0]
 
 
-def _terms(floor: float, capacity: float, data: float, overfitting: float) -> str:
-    return f"floor {floor:.3f} + capacity {capacity:.3f} + data {data:.3f} + overfitting {overfitting:.3f}"
+def _perplexity(value: float) -> str:
+    return f"{value:.2f}" if value < 1e5 else f"{value:.3g}"
+
+
+def _terms(terms: LossTerms, within: dict[str, Interval]) -> str:
+    parts = ((name, getattr(terms, name)) for name in ("floor", "capacity", "data", "overfitting"))
+    show = "{:.3f}".format
+    return " + ".join(
+        f"{name} {value:.3f}" + (f" [{show(within[name].low)}, {show(within[name].high)}]" if name in within else "")
+        for name, value in parts
+    )
 
 
 def _between(bounds: Interval | None, show: Callable[[float], str]) -> str:
@@ -219,12 +255,13 @@ def _between(bounds: Interval | None, show: Callable[[float], str]) -> str:
 
 def _crossing(p: Plan, bounds: Interval | None) -> str:
     if p.crossover_flops is None:
-        return f"none: {p.crossover_note}"
+        return p.crossover_note
     return f"{scientific(p.crossover_flops)} FLOPs{_between(bounds, scientific)}: {p.crossover_note}"
 
 
 def _cost_line(c: Cost) -> str:
-    return f"{c.gpu_hours:,.3g} GPU-hours, {c.hours:,.3g} hours on {c.gpus} x {c.gpu} at {c.mfu:.0%} MFU, about ${c.usd:,.2f}"
+    clock = f"{c.hours:,.3g} hours ({c.days:,.2g} days)"
+    return f"{c.gpu_hours:,.3g} GPU-hours, {clock} on {c.gpus} x {c.gpu} at {c.mfu:.0%} MFU, about ${c.usd:,.2f}"
 
 
 def _memory_line(c: Cost) -> str:
@@ -237,4 +274,5 @@ def _memory_line(c: Cost) -> str:
         return f"{parts}: fits on one {card}"
     if memory.devices_needed == 0:
         return f"{parts}: does not fit on a {c.gpu} even when sharded; train fewer sequences at a time"
-    return f"{parts}: does not fit on one {card}; shard over {memory.devices_needed} or more"
+    enough = "which you have" if memory.devices_needed <= c.gpus else f"more than your {c.gpus}"
+    return f"{parts}: does not fit on one {card}; sharded it needs {memory.devices_needed}, {enough}"

@@ -57,13 +57,13 @@ class SpendingLimit(_Answer):
 
 
 class MarginalValue(_Answer):
-    """What more data or more compute would buy (continuous epochs). Negative changes of loss are improvements."""
+    """What more data or more compute would buy. Negative changes of loss are improvements."""
 
-    loss_per_token: float
+    loss_per_token: float  # at the margin, with continuous epochs
     loss_per_flop: float
-    flops_per_token: float | None  # None: more compute does not help
-    loss_if_twice_the_data: float
-    loss_if_twice_the_compute: float
+    flops_per_token: float | None  # None: a little more compute does not help
+    loss_if_twice_the_data: float | None  # change of the plan's loss; None: the limits leave no such plan
+    loss_if_twice_the_compute: float | None
 
 
 class Alternative(_Answer):
@@ -89,8 +89,8 @@ class Crossover(_Answer):
     stronger: float
     crossover_flops: float | None  # above it the stronger weight decay has the lower optimal loss
     crossings: list[float]  # all computes at which the better one changes
-    searched: tuple[float, float]
-    better_below: float  # the better weight decay below the first crossing (everywhere if there is none)
+    searched: tuple[float, float]  # where both settings have a plan
+    better_below: float | None  # below the first crossing, everywhere if there is none; None: nowhere a difference
     interval: Interval | None = None
     note: str
 
@@ -109,7 +109,7 @@ class Prediction(_Answer):
     loss: float
     perplexity: float
     terms: LossTerms
-    interval: Interval | None
+    intervals: dict[str, Interval] | None
     interval_note: str
     warnings: list[str]
 
@@ -143,9 +143,12 @@ class Plan(_Answer):
     crossover_flops: float | None
     crossover_note: str
     architecture: Architecture | None
+    continuous_epochs: float  # the exact optimum, and its loss
+    continuous_loss: float
     flat_range: FlatRange
     turning_point: TurningPoint | None
     spending_limit: SpendingLimit | None
+    overspent: bool  # true: the spending limit has a lower loss than this plan, at less compute
     marginal_value: MarginalValue
     other_laws: list[Alternative]
     other_weight_decays: list[Alternative]

@@ -18,6 +18,7 @@ from planner.errors import InvalidInput
 from planner.units import count, short, whole
 
 DEFAULT_VOCAB = 32_100
+LARGEST = 5e12
 TOLERANCE = 0.02  # how far the built size may be from the one asked for
 
 
@@ -89,7 +90,7 @@ def presets() -> dict[str, Architecture]:
 def preset(name: str) -> Architecture:
     """One of the paper's shapes, such as "125M"."""
     known = presets()
-    if name not in known:
+    if not isinstance(name, str) or name not in known:
         raise InvalidInput(f"shape must be one of {', '.join(known)}; got {name!r}.")
     return known[name]
 
@@ -107,6 +108,8 @@ def shape_for(params: Any, vocab_size: Any = DEFAULT_VOCAB, *, tied_embeddings: 
     for known in presets().values():
         if (known.vocab_size, known.tied_embeddings) == (vocab, tied_embeddings) and abs(known.params / wanted - 1) <= TOLERANCE:
             return known
+    if wanted > LARGEST:
+        raise InvalidInput(f"params must be at most {short(LARGEST)} for a model shape; got {short(wanted)}.")
     found = _search(wanted, vocab, tied_embeddings)
     if found is None:
         raise InvalidInput(
@@ -119,7 +122,7 @@ def shape_for(params: Any, vocab_size: Any = DEFAULT_VOCAB, *, tied_embeddings: 
 def _search(wanted: float, vocab: int, tied: bool) -> Architecture | None:
     embeddings = (1 if tied else 2) * vocab
     # Widths: fine steps for small models, steps of 64 and then 128 for large ones, as hardware likes them.
-    steps = ((4, 64, 4), (64, 2048, 32), (2048, 8192, 128), (8192, 32769, 512))
+    steps = ((2, 64, 2), (64, 2048, 32), (2048, 8192, 128), (8192, 32769, 512))
     widths = np.concatenate([np.arange(*step) for step in steps])
     widths = widths[embeddings * widths < wanted]
     if not len(widths):

@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from planner.advice import flat_range, remarkable_points
 from planner.allocation import allocate
-from planner.calibration import Setting
+from planner.calibration import Calibration, Setting
 from planner.crossings import landscape, search_range
 from planner.laws import Law
-from planner.results import Interval
+from planner.results import Alternative, Interval
 from planner.units import short
 
 LEVEL = 0.95
 _NO_ENSEMBLE = "no uncertainty was published with this calibration, so no interval can be given"
-_SLOW_FIGURES = 200  # refits used for figures that need a whole curve per refit
+_CURVES = 100  # refits used for figures that need a search along compute for each refit
 
 
-def interval_note(setting: Setting, form: str) -> str:
+def interval_note(known: Calibration, setting: Setting, form: str) -> str:
     """How the intervals were made, or that there are none."""
     members = setting.ensemble_law(form)
-    if members is None or setting.ensemble is None:
+    if members is not None and setting.ensemble is not None:
+        return f"{LEVEL:.0%} of {_size(members)} refits ({setting.ensemble.method})"
+    if all(one.ensemble is None for one in known.settings):
         return _NO_ENSEMBLE
-    return f"{LEVEL:.0%} of {len(next(iter(members.parameters.values())))} refits ({setting.ensemble.method})"
+    return f"this calibration has no refits of {form} at weight decay {setting.weight_decay}, so no interval can be given"
 
 
 def interval(values: Any) -> Interval | None:
@@ -39,27 +43,48 @@ def interval(values: Any) -> Interval | None:
 def loss_intervals(members: Law, params: float, ud: float, epochs: float) -> dict[str, Interval]:
     """Intervals of loss, perplexity and each loss term of one configuration."""
     terms = members.terms(params, ud, epochs)
-    figures = {"loss": terms.loss, "perplexity": np.exp(terms.loss), **terms._asdict()}
-    return _known(figures)
+    with np.errstate(over="ignore"):
+        return _known({"loss": terms.loss, "perplexity": np.exp(terms.loss), **terms._asdict()})
 
 
-def plan_intervals(members: Law, ud: float, flops: float, **how: Any) -> dict[str, Interval]:
-    """Intervals of what is decided on: the size, epochs and tokens each refit would have recommended."""
+def plan_intervals(
+    members: Law, ud: float, flops: float, tolerance: float, others: Sequence[Alternative], how: dict[str, Any]
+) -> dict[str, Interval]:
+    """Intervals of what is decided on: what each refit would have recommended, and what it says of the other laws."""
     best = allocate(members, ud, flops, **how)
-    along = _curves(members, ud)
-    top, bottom = np.argmax(along.epochs, axis=0), np.argmax(along.loss_slope >= 0, axis=0)
-    inside = len(along.flops) - 1
-    turning = np.where((top > 0) & (top < inside), along.flops[top, 0], np.nan)
-    limit = np.where(bottom > 0, along.flops[bottom, 0], np.nan)
+    data, compute = (allocate(members, u, c, **how).loss - best.loss for u, c in ((2 * ud, flops), (ud, 2 * flops)))
     figures = {"params": best.params, "epochs": best.epochs, "tokens": best.tokens}
-    return _known({**figures, "turning_flops": turning, "spending_limit_flops": limit})
+    figures |= {"loss_if_twice_the_data": data, "loss_if_twice_the_compute": compute}
+    figures |= {f"regret_{row.law}": members.loss(row.params, ud, row.epochs) - best.loss for row in others}
+    limits = {name: value for name, value in how.items() if name != "whole_epochs"}
+    rows = []
+    for i in range(min(_size(members), _CURVES)):
+        law = members.member(i)
+        turn, limit = remarkable_points(law, ud, landscape(law, ud, search_range(law, ud, flops), **limits), **limits)
+        flat = flat_range(law, ud, flops, float(best.epochs[i]), float(best.loss[i]), tolerance, **how)
+        rows.append(
+            {
+                "turning_flops": turn.flops if turn else np.nan,
+                "turning_epochs": turn.epochs if turn else np.nan,
+                "spending_limit_flops": limit.best.flops if limit else np.nan,
+                "spending_limit_loss": limit.best.loss if limit else np.nan,
+                "flat_epochs_min": flat.epochs[0],
+                "flat_epochs_max": flat.epochs[1],
+                "flat_params_min": flat.params[0],
+                "flat_params_max": flat.params[1],
+            }
+        )
+    return _known({**figures, **{name: np.array([row[name] for row in rows]) for name in rows[0]}})
 
 
-def crossover_interval(weaker: Law, stronger: Law, ud: float, centre: float | None, **how: Any) -> Interval | None:
-    """Interval of the crossover nearest to `centre`, one refit of each setting at a time, by bisection of all at once."""
-    if centre is None:
-        return None
-    size = min(len(next(iter(law.parameters.values()))) for law in (weaker, stronger))
+def crossover_interval(
+    weaker: Law, stronger: Law, ud: float, centre: float, how: dict[str, Any]
+) -> tuple[Interval | None, float]:
+    """Interval of the crossover within a factor of 100 of `centre`, and the share of refits that cross there.
+
+    One refit of each setting at a time, by bisection of all at once.
+    """
+    size = min(_size(weaker), _size(stronger))
     weaker, stronger = weaker.member(slice(size)), stronger.member(slice(size))
 
     def stronger_wins(ln_flops: np.ndarray) -> np.ndarray:
@@ -72,39 +97,41 @@ def crossover_interval(weaker: Law, stronger: Law, ud: float, centre: float | No
         middle = 0.5 * (low + high)
         above = stronger_wins(middle)
         low, high = np.where(above, low, middle), np.where(above, middle, high)
-    return interval(np.where(crosses, np.exp(0.5 * (low + high)), np.nan))
+    return interval(np.where(crosses, np.exp(0.5 * (low + high)), np.nan)), float(crosses.mean())
 
 
 def range_warnings(setting: Setting, params: float, unique_tokens: float, epochs: float) -> list[str]:
     """One sentence for each quantity that lies outside of what the law was fitted on, with by how much."""
     fitted = setting.fitted_on
-    texts = []
-    for name, value, (low, high) in (
-        ("model size", params, fitted.params),
-        ("unique tokens", unique_tokens, fitted.unique_tokens),
-        ("epochs", epochs, fitted.epochs),
-    ):
-        if name == "epochs" and value <= high:
-            continue  # below one epoch nothing repeats: that is inside every fit
+    texts: list[str] = []
+    checks = [("model size", params, fitted.params, "the law"), ("unique tokens", unique_tokens, fitted.unique_tokens, "the law")]
+    if epochs > fitted.epochs[1]:  # below one epoch nothing repeats: that is inside every fit
+        checks.append(("number of epochs", epochs, fitted.epochs, "the law"))
+    if epochs > 1:
+        penalty = "the cost of repetition"
+        checks += [("model size", params, fitted.repeated_params or fitted.params, penalty)]
+        checks += [("unique tokens", unique_tokens, fitted.repeated_unique_tokens or fitted.unique_tokens, penalty)]
+    for name, value, (low, high), what in checks:
         factor = value / high if value > high else low / value
-        if factor > 1.005:
-            side, edge = ("above the largest", high) if value > high else ("below the smallest", low)
-            said = f"{value:.3g}" if name == "epochs" else short(value)
-            bound = f"{edge:.3g}" if name == "epochs" else short(edge)
-            texts.append(
-                f"{name} {said} is {_times(factor)} {side} that the law was fitted on ({bound}): this is an extrapolation."
-            )
+        if factor <= 1.005 or any(text.startswith(f"{name} ") for text in texts):
+            continue
+        edge = high if value > high else low
+        said, bound = (f"{x:,.0f}" if name == "number of epochs" else short(x) for x in (value, edge))
+        far = _above(factor) if value > high else _below(factor)
+        texts.append(f"{name} {said} is {far} that {what} was fitted on ({bound}): this is an extrapolation.")
     return texts
 
 
-def _times(factor: float) -> str:
-    return f"{factor - 1:.0%}" if factor < 2 else f"{factor:.3g} times"
+def _above(factor: float) -> str:
+    return f"{factor - 1:.0%} above the largest" if factor < 2 else f"{factor:.3g} times the largest"
 
 
-def _curves(members: Law, ud: float) -> Any:
-    few = members.member(slice(_SLOW_FIGURES))
-    flops = search_range(few.member(0), ud)[:, None]
-    return landscape(few, ud, flops)
+def _below(factor: float) -> str:
+    return f"{1 - 1 / factor:.0%} below the smallest" if factor < 2 else f"{factor:.3g} times below the smallest"
+
+
+def _size(members: Law) -> int:
+    return len(next(iter(members.parameters.values())))
 
 
 def _known(figures: dict[str, Any]) -> dict[str, Interval]:

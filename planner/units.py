@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 import re
+from numbers import Real
 from typing import Any
 
 from planner.errors import InvalidInput
 
-_NUMBER = r"([+-]?[\d.][\d_,.]*(?:e[+-]?\d+)?)"
+_NUMBER = r"([+-]?(?:\d{1,3}(?:[,_]\d{3})+(?![\d,_])|\d+)?(?:\.\d*)?(?:e[+-]?\d+)?)"  # 1,500 is fine, 1,5 is not
 _COUNTS = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
 _COUNTS |= {"thousand": 1e3, "million": 1e6, "billion": 1e9, "trillion": 1e12}
 _PREFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "p": 1e15, "e": 1e18, "z": 1e21, "y": 1e24}
@@ -27,7 +28,7 @@ def count(value: Any, field: str, *, positive: bool = True) -> float:
     if not isinstance(value, str):
         return number(value, field, positive=positive, examples=COUNT_EXAMPLES)
     figure, unit = _split(value, field, COUNT_EXAMPLES)
-    for noun in ("tokens", "token", "parameters", "params"):
+    for noun in ("parameters", "params") if "params" in field else ("tokens", "token"):
         unit = unit.removesuffix(noun)
     if unit.strip() not in _COUNTS:
         raise InvalidInput(f"{field} must be a number such as {COUNT_EXAMPLES}; got {_shown(value)}.")
@@ -40,9 +41,15 @@ def compute(value: Any, field: str = "flops") -> float:
         return number(value, field, examples=COMPUTE_EXAMPLES)
     figure, unit = _split(value, field, COMPUTE_EXAMPLES)
     prefix, flop, rest = unit.partition("flop")
+    per_second = rest.startswith("/s")
     duration = rest.removeprefix("s").removeprefix("/s").strip(" -*·").removesuffix("s")
-    if prefix not in _PREFIXES or duration not in _SECONDS or (prefix and not flop):
-        raise InvalidInput(f"{field} must be a number such as {COMPUTE_EXAMPLES}; got {_shown(value)}.")
+    hint = ""
+    if per_second and not duration:
+        hint = ", which is a speed and not an amount"
+    elif unit in _COUNTS and unit:
+        hint = "; a count of tokens belongs into ud (were the two swapped?)"
+    if hint or prefix not in _PREFIXES or duration not in _SECONDS or (prefix and not flop):
+        raise InvalidInput(f"{field} must be a number such as {COMPUTE_EXAMPLES}; got {_shown(value)}{hint}.")
     return _bounded(figure * _PREFIXES[prefix] * _SECONDS[duration], value, field, True, COMPUTE_EXAMPLES)
 
 
@@ -53,12 +60,14 @@ def number(value: Any, field: str, *, positive: bool = True, examples: str = "0.
         if unit:
             raise InvalidInput(f"{field} must be a number such as {examples}; got {_shown(value)}.")
     else:
-        if isinstance(value, bool) or not hasattr(value, "__float__") or getattr(value, "ndim", 0) != 0:
+        if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
+            value = value.item()  # numpy's scalars
+        if isinstance(value, bool) or not isinstance(value, Real):
             raise InvalidInput(f"{field} must be one number such as {examples}; got {_shown(value)}.")
         try:
             result = float(value)
-        except (TypeError, ValueError, OverflowError):
-            raise InvalidInput(f"{field} must be one number such as {examples}; got {_shown(value)}.") from None
+        except OverflowError:
+            result = math.inf
     return _bounded(result, value, field, positive, examples)
 
 
@@ -85,8 +94,15 @@ def short(value: float, digits: int = 3) -> str:
     """A count as people say it: 556M, 3.33B, 250k."""
     for size, suffix in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= size * (1 - 0.5 * 10.0**-digits):
-            return f"{value / size:.{digits}g}{suffix}" if abs(value) < 1000 * size else f"{value:.{digits}g}"
+            scaled = f"{value / size:.{digits}g}"
+            return f"{scaled}{suffix}" if "e" not in scaled else scientific(value, digits)
     return f"{value:.{digits}g}"
+
+
+def epochs(value: float) -> str:
+    """A number of passes over the data: 1 epoch, 6 epochs, 2.35 epochs, 1,800 epochs."""
+    number = f"{value:,.0f}" if value >= 100 or value == round(value) else f"{value:.3g}"
+    return f"{number} epoch" if number == "1" else f"{number} epochs"
 
 
 def scientific(value: float, digits: int = 3) -> str:
@@ -101,7 +117,7 @@ def _split(text: str, field: str, examples: str) -> tuple[float, str]:
     try:
         if match is not None:
             return float(match[1].replace(",", "").replace("_", "")), text.strip()[match.end() :].lower()
-    except ValueError:  # two decimal points
+    except ValueError:  # no digits
         pass
     raise InvalidInput(f"{field} must be a number such as {examples}; got {_shown(text)}.")
 

@@ -144,3 +144,30 @@ def test_arbitrary_files_never_give_a_traceback(content: bytes, tmp_path_factory
     calibration = path.with_suffix(".json")
     calibration.write_bytes(content)
     assert run("compare", calibration).exit_code == 2
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**20), 10**20) | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda children: st.lists(children, max_size=3) | st.dictionaries(st.text(max_size=5), children, max_size=3),
+    max_leaves=4,
+)
+
+
+@given(data=st.data())
+@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+def test_a_damaged_calibration_is_compared_or_refused(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """One value anywhere in a good file replaced by another: an answer or one sentence, never a traceback."""
+    content = json.loads(PAPER.model_dump_json())
+    node = content
+    while True:
+        key = data.draw(st.sampled_from(sorted(node) if isinstance(node, dict) else list(range(len(node)))))
+        if not isinstance(node[key], dict | list) or not node[key] or data.draw(st.integers(0, 4)) == 0:
+            node[key] = data.draw(_JSON)
+            break
+        node = node[key]
+    path = tmp_path_factory.mktemp("damaged") / "damaged.json"
+    path.write_text(json.dumps(content))
+    result = run("compare", path)
+    assert result.exit_code in (0, 2)
+    if result.exit_code == 2:
+        assert result.stderr.startswith("Error: ") or "Usage" in result.stderr

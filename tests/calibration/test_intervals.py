@@ -14,7 +14,6 @@ from calibration.forms import Runs
 from calibration.generated import grid_table
 from calibration.intervals import (
     allocation_intervals,
-    allocations,
     bootstrap,
     crossover_interval,
     interval,
@@ -27,7 +26,6 @@ from calibration.phases import Fits, fit_forms, parameter_arrays
 from planner.allocation import allocate
 from planner.calibration import Calibration
 from planner.errors import InvalidInput
-from planner.laws import Law
 
 PAPER = Calibration.load("fineweb-llama2")
 LAW = PAPER.law(0.1, "additive_4p")
@@ -143,14 +141,6 @@ def test_redrawn_residuals_have_the_spread_of_the_noise() -> None:
     for how in ("runs", "cells"):
         targets = resampled_losses(fitted, "additive_4p", 400, how, np.random.default_rng(0))
         assert targets.std(axis=0).mean() == pytest.approx(0.01, rel=0.15)
-
-
-def test_allocations_give_up_only_on_refits_far_out() -> None:
-    wild = {"E": 0.0, "A": 4.0, "alpha": 0.02, "B": 5e3, "beta": 0.4, "P": 1e-30, "delta": 5.0, "kappa": 4.9, "gamma": 0.1}
-    pair = Law("additive_4p", {name: np.array([float(LAW.parameters[name]), wild[name]]) for name in wild})
-    found = allocations(pair, 250e6, 5e18, whole_epochs=False)
-    assert float(found.params[0]) == pytest.approx(float(allocate(LAW, 250e6, 5e18, whole_epochs=False).params), rel=1e-6)
-    assert np.isnan(found.params[1])
 
 
 def test_intervals_without_refits_say_how_to_get_them() -> None:

@@ -7,6 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
 from calibration import plots
@@ -17,6 +19,7 @@ from calibration.report_cli import report as command
 from calibration.tables import read_runs
 from planner.calibration import Calibration, shipped_names
 from planner.errors import InvalidInput
+from planner.laws import FORMS, parameter_names
 
 LAWS = {decay: Calibration.load("fineweb-llama2").law(decay, "additive_4p") for decay in (0.1, 1.0)}
 
@@ -148,6 +151,44 @@ def test_pictures_do_not_touch_global_state(calibration, runs, draw):
     arguments = (setting,) if draw == "fit_quality" else (setting, runs[runs["weight_decay"] == setting.weight_decay])
     assert isinstance(getattr(plots, draw)(*arguments), Figure)
     assert dict(matplotlib.rcParams) == before
+
+
+def wild_calibration(rng: np.random.Generator) -> Calibration:
+    """A valid calibration whose numbers make no sense at all."""
+
+    def parameters(form: str, shape: tuple[int, ...] = ()) -> dict:
+        decades = {"E": (-3, 2), "A": (-6, 8), "B": (-6, 8), "P": (-20, 5), "R_D_star": (-2, 8), "R_N_star": (-2, 8)}
+        values = {name: 10 ** rng.uniform(*decades.get(name, (-2, 0.8)), shape) for name in parameter_names(form)}
+        return {name: value.tolist() if shape else float(value) for name, value in values.items()}
+
+    forms = [form for form in FORMS if rng.random() < 0.6] or ["chinchilla"]
+    setting = {
+        "weight_decay": 0.1,
+        "fitted_on": {name: sorted((10 ** rng.uniform(3, 12, 2)).tolist()) for name in ("params", "unique_tokens", "epochs")},
+        "laws": {form: {"parameters": parameters(form), "metrics": {"huber": float(rng.normal())}} for form in forms},
+    }
+    if rng.random() < 0.6:
+        setting["ensemble"] = {"method": "", "laws": {form: parameters(form, (5,)) for form in forms}}
+    return Calibration.model_validate({"name": "wild", "default_law": forms[0], "settings": [setting]})
+
+
+@pytest.mark.slow
+@settings(max_examples=8, deadline=None)
+@given(st.integers(0, 2**32 - 1))
+def test_any_calibration_and_any_runs_give_a_page(seed):
+    rng = np.random.default_rng(seed)
+    size = int(rng.integers(1, 9))
+    wild = pd.DataFrame(
+        {
+            "run": [str(i) for i in range(size)],
+            "params": 10 ** rng.uniform(3, 11, size),
+            "unique_tokens": 10 ** rng.uniform(3, 11, size) if rng.random() < 0.7 else 1e7,
+            "epochs": rng.choice([0.3, 1.0, 2.0, 4.0, 100.0], size),
+            "weight_decay": 0.1,
+            "loss": 10 ** rng.uniform(-1, 1, size),
+        }
+    )
+    check_page(report(wild_calibration(rng), read_runs(wild)))
 
 
 def test_the_command(calibration, runs, tmp_path):

@@ -80,9 +80,7 @@ def test_an_optimum_beyond_a_bound_is_found_on_the_bound() -> None:
     assert whole.at_bound[0, 0]
     assert whole.converged.all()
     shifted = tuple(Term(tuple(i - 1 for i in term.index), term.design) for term in powers)
-    held = minimise(
-        Problems(LogSum(shifted, 4), ln_loss, one, 1e-2), starts[:, 1:], Bounds(bounds.lower[1:], bounds.upper[1:])
-    )
+    held = minimise(Problems(LogSum(shifted, 4), ln_loss, one, 1e-2), starts[:, 1:], Bounds(bounds.lower[1:], bounds.upper[1:]))
     assert whole.value.min() == pytest.approx(held.value.min(), rel=1e-10)
 
 
@@ -111,6 +109,15 @@ def test_batches_solve_each_problem_as_alone() -> None:
         alone = repetition_problem("additive_4p", runs, bases[i])
         one = minimise(Problems(alone.model, runs.ln_loss, weights[i], 1e-3), starts[:1], alone.bounds)
         assert together.value[i] == pytest.approx(one.value[0], rel=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_started_at_the_optimum_it_says_so(seed: int) -> None:
+    problems, free, _ = _base(seed)
+    best = best_of(problems, free.starts, free.bounds)  # type: ignore[attr-defined]
+    again = minimise(problems, best.theta[None], free.bounds)  # type: ignore[attr-defined]
+    assert again.converged.all()
+    assert again.value[0] <= best.value * (1 + 1e-12)
 
 
 def test_running_out_of_iterations_is_not_convergence() -> None:

@@ -33,13 +33,20 @@ def test_turning_point_and_spending_limit_against_a_dense_scan() -> None:
         assert limit.best.loss == pytest.approx(dense.loss.min(), abs=1e-5)
 
 
-def test_a_jump_between_valleys_is_a_turning_point_too() -> None:
-    """Under the two-parameter form at strong decay the optimum jumps from 17 epochs to 8 and then to one."""
-    law = KNOWN.law(1.0, "additive_2p")
-    turn, _ = remarkable_points(law, 500e6, landscape(law, 500e6, search_range(law, 500e6)))
-    dense = allocate(law, 500e6, np.geomspace(1e19, 1e22, 4000), whole_epochs=False)
+@pytest.mark.parametrize(
+    ("calibration", "decay", "form", "ud"),
+    [("fineweb-llama2", 1.0, "additive_2p", 250e6), ("fineweb-llama2", 1.0, "additive_2p", 500e6),
+     ("fineweb-llama2", 0.1, "additive_2p", 250e6), ("c4-gpt2", 0.1, "additive_1p", 250e6)],
+)  # fmt: skip
+def test_a_jump_between_valleys_is_a_turning_point_too(calibration: str, decay: float, form: str, ud: float) -> None:
+    """Under the short forms the optimum can jump from many epochs of a small model to a few of a large one."""
+    law = Calibration.load(calibration).law(decay, form)
+    turn, _ = remarkable_points(law, ud, landscape(law, ud, search_range(law, ud)))
+    flops = np.geomspace(1e18, 1e22, 8000)
+    dense = allocate(law, ud, flops, whole_epochs=False)
     assert turn is not None
-    assert turn.epochs == pytest.approx(dense.epochs.max(), rel=0.03)
+    assert turn.epochs == pytest.approx(dense.epochs.max(), rel=0.01)
+    assert turn.flops == pytest.approx(flops[dense.epochs.argmax()], rel=0.01)
 
 
 def test_laws_without_overfitting_have_neither() -> None:
@@ -56,12 +63,102 @@ def test_beyond_the_limit_the_plan_says_stop_and_what_to_do_instead() -> None:
     assert p.spending_limit.flops < p.flops
     assert p.spending_limit.loss < p.loss
     words = " ".join(p.reasons)
+    assert p.overspent
     assert "Stop spending at 3.71e18" in words
-    assert "weight decay 1.0 reaches 3.0658" in words
-    assert "twice the unique tokens" in words
+    assert "Instead: weight decay 1.0 reaches 3.0658 at 5e18 FLOPs" in words
+    assert "twice the unique tokens would change the loss by -0.18" in words
     inside = " ".join(plan(250e6, 1e18, weight_decay=0.1).reasons)
     assert "Stop spending" not in inside
     assert "More compute helps up to 3.71e18" in inside
+
+
+def test_beyond_the_dip_nothing_is_called_wasted() -> None:
+    """Far past the spending limit the optimal loss is lower again: then there is nothing to stop."""
+    for ud, flops in ((1e9, 1e22), (500e6, 1e21), (250e6, 1e24)):
+        p = plan(ud, flops)
+        assert p.spending_limit is not None
+        assert p.loss < p.spending_limit.loss
+        assert not p.overspent
+        words = " ".join(p.reasons)
+        assert "Stop spending" not in words
+        assert "this budget is beyond that" in words
+
+
+def test_saturated_laws_are_not_told_to_stop() -> None:
+    """Muennighoff's law flattens out completely; rounding must not look like a rise."""
+    for flops in (3e21, 1e23, 1e26):
+        p = plan(250e6, flops, calibration="c4-muennighoff")
+        assert p.spending_limit is None
+        assert p.turning_point is None
+
+
+def test_stopping_looks_at_the_other_weight_decay_too() -> None:
+    p = plan(50e6, 3e18)
+    assert p.overspent
+    words = " ".join(p.reasons)
+    best = plan(50e6, 4.2e17, weight_decay=1.0)
+    assert best.loss < p.spending_limit.loss  # type: ignore[union-attr]
+    assert "Instead: weight decay 1.0 reaches 3.79" in words
+
+
+@pytest.mark.parametrize(
+    "limits", [{"max_epochs": 1}, {"max_params": 50e6}, {"min_params": 2e9}, {"max_epochs": 3, "max_params": 2e9}]
+)
+def test_advice_stays_within_the_limits(limits: dict) -> None:
+    p = plan(250e6, 5e18, **limits)
+    slack = 1 + 1e-9
+    assert p.flat_range.epochs_max <= limits.get("max_epochs", math.inf) * slack
+    assert p.flat_range.params_max <= limits.get("max_params", math.inf) * slack
+    assert p.flat_range.params_min >= limits.get("min_params", 0) / slack
+    for best in (p.turning_point, p.spending_limit):
+        if best is not None:
+            assert best.epochs <= limits.get("max_epochs", math.inf) * slack
+            assert limits.get("min_params", 0) / slack <= best.params <= limits.get("max_params", math.inf) * slack
+    assert any("within your limits" in reason for reason in p.reasons)
+    inside = np.geomspace(p.flat_range.epochs_min, p.flat_range.epochs_max, 40)
+    assert np.all(KNOWN.law(p.weight_decay).loss(p.params * p.epochs / inside, 250e6, inside) <= p.loss + 0.01 + 1e-9)
+
+
+@settings(max_examples=40)
+@given(budgets, st.floats(6.5, 10.5).map(lambda x: 10.0**x))
+def test_a_size_limit_makes_epochs_the_margin(budget: tuple[float, float], largest: float) -> None:
+    ud, flops = budget
+    p = plan(ud, flops, weight_decay=0.1, max_params=largest, epochs="continuous")
+    h = 1e-4
+    around = [plan(ud, flops * math.exp(d), weight_decay=0.1, max_params=largest, epochs="continuous") for d in (h, -h)]
+    if abs(math.log(around[0].epochs / around[1].epochs)) > 0.01:
+        return  # a jump
+    assert p.marginal_value.loss_per_flop * flops == pytest.approx(
+        (around[0].loss - around[1].loss) / (2 * h), rel=2e-2, abs=1e-5
+    )
+
+
+def test_doublings_are_those_of_the_plan_itself() -> None:
+    for flops, how in ((3.42e19, "whole"), (3.42e19, "continuous"), (1e18, "whole")):
+        p = plan(250e6, flops, weight_decay=1.0, epochs=how)
+        more_data, more_compute = (
+            plan(500e6, flops, weight_decay=1.0, epochs=how),
+            plan(250e6, 2 * flops, weight_decay=1.0, epochs=how),
+        )
+        assert p.marginal_value.loss_if_twice_the_data == pytest.approx(more_data.loss - p.loss)
+        assert p.marginal_value.loss_if_twice_the_compute == pytest.approx(more_compute.loss - p.loss)
+    assert plan(250e6, 5e18, max_params=1e9, max_epochs=4).marginal_value.loss_if_twice_the_compute is None
+
+
+def test_what_whole_epochs_cost_is_said() -> None:
+    p = plan(250e6, 3.42e19)
+    assert p.epochs == 1
+    assert p.continuous_loss < p.loss - 0.01
+    assert any(reason.startswith("Whole epochs cost 0.036 nats here: 1.27 epochs") for reason in p.reasons)
+    assert any("The optimum is sharp" in reason for reason in p.reasons)
+    assert not any("1 epochs" in reason for reason in p.reasons)
+
+
+def test_limits_that_force_nonsense_are_answered_with_a_warning() -> None:
+    for kwargs in ({"max_params": 1e9}, {"max_params": 1e7}, {"min_params": 1e30}):
+        p = plan(250e6, 1e22, **kwargs)
+        assert math.isfinite(p.perplexity)
+        assert any("above that of guessing" in warning for warning in p.warnings)
 
 
 def test_regained_compute_is_where_the_loss_is_lower_again() -> None:
@@ -168,6 +265,26 @@ def test_several_crossings_are_all_found() -> None:
 def test_equal_laws_never_cross() -> None:
     law = KNOWN.law(0.1)
     assert crossings(law, law, 250e6, search_range(law, 250e6)).flops == []
+    data = KNOWN.model_dump()
+    data["settings"][1]["laws"] = data["settings"][0]["laws"]
+    found = crossover(250e6, calibration=Calibration.model_validate(data))
+    assert found.better_below is None
+    assert "equally good" in found.note
+
+
+def test_a_crossover_is_only_claimed_where_there_are_plans() -> None:
+    found = crossover(250e6, max_params=10e6, max_epochs=1)
+    assert found.searched[1] < 2e16
+    assert plan(1e15, 1e16).crossover_note.startswith("no crossover between 1e15 and")
+
+
+def test_a_law_fitted_at_one_weight_decay_only() -> None:
+    data = KNOWN.model_dump()
+    del data["settings"][1]["laws"]["additive_1p"]
+    partial = Calibration.model_validate(data)
+    assert plan(250e6, 5e18, law="additive_1p", calibration=partial).weight_decay == 0.1
+    with pytest.raises(InvalidInput, match="at one weight decay only"):
+        crossover(250e6, law="additive_1p", calibration=partial)
 
 
 def test_a_crossover_needs_two_settings() -> None:
@@ -185,13 +302,15 @@ def test_a_crossover_needs_two_settings() -> None:
 
 def test_extrapolation_is_said_for_each_quantity_and_by_how_much() -> None:
     words = plan(250e6, 1e19, weight_decay=0.1).warnings
-    assert words == [
-        "model size 3.33B is 2.95 times above the largest that the law was fitted on (1.13B): this is an extrapolation."
-    ]
+    assert words == ["model size 3.33B is 2.95 times the largest that the law was fitted on (1.13B): this is an extrapolation."]
     words = plan(10e6, 1e17, law="chinchilla", weight_decay=0.1).warnings
     assert any("unique tokens 10M is 5 times below the smallest" in w for w in words)
-    assert any(w.startswith("epochs ") and "above the largest" in w and "(16)" in w for w in words)
-    assert plan(250e6, 5e18).warnings == []
+    assert any(w.startswith("number of epochs ") and "the largest" in w and "(16)" in w for w in words)
+    repeated = plan(250e6, 5e18).warnings
+    assert repeated == [
+        "model size 556M is 14% above the largest that the cost of repetition was fitted on (489M): this is an extrapolation."
+    ]
+    assert plan(250e6, 1e18).warnings == []
     assert plan(250e6, 5e18).interval_note == "no uncertainty was published with this calibration, so no interval can be given"
 
 

@@ -112,3 +112,13 @@ def test_known_shape_of_the_frontier() -> None:
     assert flops[best.loss.argmin()] == pytest.approx(3.8e18, rel=0.1)
     assert best.loss.min() == pytest.approx(3.123, abs=1e-3)
     assert float(allocate(law, 250e6, 5e18).loss) == pytest.approx(3.135, abs=1e-3)
+
+
+def test_wild_laws_have_an_answer() -> None:
+    """Refits far off the data can have extreme exponents; they must not bring a plan down."""
+    base = {"E": 0.0, "A": 1.5, "alpha": 0.02, "B": 3e5, "beta": 0.9}
+    wild = Law("additive_4p", {**base, "P": 1e-3, "delta": 2.5, "kappa": 4.9, "gamma": 0.2})
+    for whole in (True, False):
+        best = allocate(wild, 250e6, np.geomspace(1e15, 1e24, 50), whole_epochs=whole)
+        assert np.all(np.isfinite(best.loss))
+        assert np.all(best.params > 0)

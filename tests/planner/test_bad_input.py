@@ -43,6 +43,9 @@ def test_other_calls(bad: object) -> None:
         ({"law": "kaplan"}, "law must be one of chinchilla"),
         ({"law": 3}, "law must be one of chinchilla"),
         ({"epochs": "some"}, "epochs must be 'whole' or 'continuous'; got 'some'."),
+        ({"epochs": np.array([1, 2])}, "epochs must be 'whole' or 'continuous'"),
+        ({"calibration": ""}, "calibration must be a name or a path"),
+        ({"calibration": "x" * 5000}, "cannot be read"),
         ({"epochs": 4}, "epochs must be 'whole' or 'continuous'; got 4."),
         ({"max_params": "huge"}, "max_params must be a number"),
         ({"min_params": -1}, "min_params must be above zero"),
@@ -65,8 +68,23 @@ def test_options(kwargs: dict, words: str) -> None:
 def test_swapped_arguments_are_noticed() -> None:
     with pytest.raises(ValueError, match="were ud and flops swapped"):
         plan(ud=5e18, flops=250e6)
-    with pytest.raises(ValueError, match="were ud and flops swapped"):
-        frontier(5e15, np.array([250e6]))
+    for tokens in (5e15, 5e18):
+        with pytest.raises(ValueError, match="were ud and flops swapped"):
+            frontier(tokens, np.array([250e6]))
+
+
+def test_things_of_the_wrong_kind() -> None:
+    from planner import Law, cost, preset
+
+    for bad in (0.1, "0.1", [0.1], [0.1, 1.0, 0.1]):
+        with pytest.raises(InvalidInput, match="weight_decays must be"):
+            crossover(250e6, weight_decays=bad)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match="shape must be one of"):
+        preset([])  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match="architecture must come from"):
+        cost(1e18, architecture="556M")  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match="must be numbers"):
+        Law("chinchilla", {"E": 1.0, "A": 1.0, "alpha": 1.0, "B": 1.0, "beta": "x"})
 
 
 def test_out_of_this_world() -> None:

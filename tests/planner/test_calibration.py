@@ -65,6 +65,7 @@ def test_round_trip(tmp_path: Path) -> None:
     assert again == known
     assert plan(250e6, 5e18, calibration=str(tmp_path / "mine.json")).params == plan(250e6, 5e18).params
     assert [path.name for path in tmp_path.iterdir()] == ["mine.json"]  # nothing left behind
+    assert '"params": [ 15870000.0, 1128980000.0 ]' in (tmp_path / "mine.json").read_text()  # a list of numbers is one line
 
 
 def test_unknown_fields_are_kept(tmp_path: Path) -> None:
@@ -118,6 +119,10 @@ def broken(**changes: object) -> str:
         ("[1, 2]", "is not usable"),
         (broken(schema_version=2), "schema version 2, this release reads up to 1: upgrade"),
         (broken(schema_version="x"), "schema_version"),
+        (broken(schema_version="2"), "whole number from 1 to 1"),
+        (broken(schema_version=2.0), "whole number from 1 to 1"),
+        (broken(schema_version=0), "whole number from 1 to 1"),
+        (broken(schema_version=None), "schema_version is missing"),
         (broken(settings=[]), "settings"),
         (broken(settings__0__laws__additive_4p__parameters__P=-1.0), "parameter P of law additive_4p must be finite"),
         (broken(settings__0__laws__additive_4p__parameters__P=None), "needs the parameters"),

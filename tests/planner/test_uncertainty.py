@@ -41,8 +41,13 @@ def test_every_figure_has_an_interval_around_it() -> None:
     assert p.intervals["crossover_flops"].low < p.crossover_flops < p.intervals["crossover_flops"].high
     assert p.turning_point is not None
     assert p.spending_limit is not None
-    assert p.intervals["turning_flops"].low / 1.4 < p.turning_point.flops < p.intervals["turning_flops"].high * 1.4
-    assert p.intervals["spending_limit_flops"].low / 1.4 < p.spending_limit.flops < p.intervals["spending_limit_flops"].high * 1.4
+    assert p.intervals["turning_flops"].low < p.turning_point.flops < p.intervals["turning_flops"].high
+    assert p.intervals["spending_limit_flops"].low < p.spending_limit.flops < p.intervals["spending_limit_flops"].high
+    assert p.intervals["flat_epochs_min"].low < p.flat_range.epochs_min < p.intervals["flat_epochs_min"].high
+    assert p.intervals["regret_chinchilla"].low < p.other_laws[0].regret < p.intervals["regret_chinchilla"].high
+    twice = p.marginal_value.loss_if_twice_the_data
+    assert twice is not None
+    assert p.intervals["loss_if_twice_the_data"].low < twice < p.intervals["loss_if_twice_the_data"].high
     assert {"floor", "capacity", "data", "overfitting"} <= set(p.intervals)
     assert "300 refits (scattered for a test)" in p.interval_note
 
@@ -63,8 +68,9 @@ def test_crossover_and_prediction_have_intervals_too() -> None:
     assert found.crossover_flops is not None
     assert found.interval.low < found.crossover_flops < found.interval.high
     one = predict(500e6, 250e6, 6, calibration=KNOWN)
-    assert one.interval is not None
-    assert one.interval.low < one.loss < one.interval.high
+    assert one.intervals is not None
+    assert one.intervals["loss"].low < one.loss < one.intervals["loss"].high
+    assert {"perplexity", "overfitting"} <= set(one.intervals)
 
 
 def test_a_wider_ensemble_gives_wider_intervals() -> None:
@@ -73,3 +79,29 @@ def test_a_wider_ensemble_gives_wider_intervals() -> None:
     assert wide is not None
     for figure in ("params", "epochs", "loss"):
         assert wide[figure].high - wide[figure].low > narrow[figure].high - narrow[figure].low
+
+
+def test_a_certain_ensemble_pins_every_figure() -> None:
+    """Refits that all agree give intervals that are the point estimate itself, whatever it takes to compute it."""
+    p = plan(250e6, 5e18, calibration=with_ensemble(size=20, spread=1e-7), epochs="continuous")
+    assert p.intervals is not None
+    assert p.turning_point is not None
+    assert p.spending_limit is not None
+    figures = {"params": p.params, "loss": p.loss, "turning_flops": p.turning_point.flops, "spending_limit_flops": p.spending_limit.flops,
+               "spending_limit_loss": p.spending_limit.loss, "flat_params_max": p.flat_range.params_max}  # fmt: skip
+    for name, value in figures.items():
+        assert p.intervals[name].low == pytest.approx(value, rel=2e-4), name
+        assert p.intervals[name].high == pytest.approx(value, rel=2e-4), name
+
+
+def test_refits_that_do_not_cross_are_counted() -> None:
+    found = crossover(250e6, calibration=with_ensemble(size=60, spread=1.0))
+    assert "of the refits do not cross" in found.note
+
+
+def test_a_form_without_refits_says_so() -> None:
+    data = with_ensemble(size=20).model_dump()
+    del data["settings"][1]["ensemble"]["laws"]["additive_4p"]
+    p = plan(250e6, 5e18, weight_decay=1.0, calibration=Calibration.model_validate(data))
+    assert p.intervals is None
+    assert p.interval_note == "this calibration has no refits of additive_4p at weight decay 1.0, so no interval can be given"

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from planner import InvalidInput, cost, flops_from_gpus, preset
 from planner.costs import ACCELERATORS, accelerator, training_memory
-from planner.units import compute, count, fraction, number, scientific, short, whole
+from planner.units import compute, count, epochs, fraction, number, scientific, short, whole
 
 
 @pytest.mark.parametrize(
     ("text", "value"),
     [("250M", 250e6), ("0.25B", 250e6), ("250e6", 250e6), ("250_000_000", 250e6), ("250,000,000", 250e6), (" 1.5 b tokens", 1.5e9),
-     ("3T", 3e12), ("2 million", 2e6), ("1e9 params", 1e9), ("64k", 64e3), (7, 7.0), (np.float64(2e8), 2e8), (np.int64(5), 5.0)],
+     ("3T", 3e12), ("2 million", 2e6), ("1e9 tokens", 1e9), (".5B", 5e8), ("64k", 64e3), (7, 7.0), (np.float64(2e8), 2e8), (np.int64(5), 5.0)],
 )  # fmt: skip
 def test_counts(text: object, value: float) -> None:
     assert count(text, "ud") == pytest.approx(value)
@@ -85,6 +85,15 @@ def test_short_reads_back(value: float) -> None:
 def test_short_examples() -> None:
     assert [short(v) for v in (556e6, 3.33e9, 999.9e6, 250e3, 12.0)] == ["556M", "3.33B", "1B", "250k", "12"]
     assert scientific(5e18) == "5e18"
+    assert short(1e15) == "1e15"
+    assert [epochs(v) for v in (1, 6, 2.354, 0.5, 180, 1800.0)] == [
+        "1 epoch",
+        "6 epochs",
+        "2.35 epochs",
+        "0.5 epochs",
+        "180 epochs",
+        "1,800 epochs",
+    ]
 
 
 def test_fractions_and_whole_numbers() -> None:
@@ -105,6 +114,8 @@ def test_gpu_hours_and_flops_are_inverse() -> None:
 def test_accelerators_by_any_spelling() -> None:
     assert accelerator("h100") is accelerator(" H100 ") is ACCELERATORS["H100"]
     assert accelerator("A6000") is ACCELERATORS["RTX-A6000"]
+    assert accelerator("A100-80GB") is ACCELERATORS["A100"]
+    assert accelerator("H100 SXM") is ACCELERATORS["H100"]
     assert accelerator("rtx 4090") is accelerator("RTX4090")
     with pytest.raises(InvalidInput, match=r"gpu must be one of B200, .*'abacus'"):
         accelerator("abacus")

@@ -1,0 +1,141 @@
+"""Training speed next to transformers' Llama: the same shape, batch, optimiser, threads and allocator, in one process.
+
+    python benchmarks/train_speed.py                       # the 15M preset and a micro shape
+    python benchmarks/train_speed.py --shape micro --threads 1 --seconds 60
+
+Every variant takes one step after the other, in turns, so that whatever else the machine does hits all alike. A step is forward,
+backward, gradient clipping and fused AdamW. Reported are medians of wall time and of processor time (the latter does not count
+what other processes took; with one thread the two agree on a quiet machine), and MFU against a measured matrix product.
+
+Part of the difference is memory: glibc gives blocks above 32 MB, such as the logits of a whole batch, back to the system after
+every step and pays for fresh pages in the next. To take that away from all variants alike, run it with
+MALLOC_MMAP_THRESHOLD_=1073741824 MALLOC_TRIM_THRESHOLD_=8589934592 in the environment.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from planner.shapes import Architecture, preset
+from trainer.config import RunConfig
+from trainer.device import flops_per_token
+from trainer.model import create
+from trainer.optimizer import adamw
+
+MICRO = Architecture(d_model=64, layers=2, heads=4, d_head=16, d_ff=256, vocab_size=2048)
+CASES = {"15M": (preset("15M"), 512, 4), "micro": (MICRO, 128, 32)}  # shape, sequence length, rows per step
+
+
+def ours(shape: Architecture, length: int, compiled: bool) -> tuple[torch.nn.Module, Any]:
+    model = create(shape, length, seed=0)
+    if compiled:
+        model.body.compile(dynamic=False)
+    return model, lambda inputs, targets: model(inputs, targets) / targets.numel()
+
+
+def transformers(shape: Architecture, length: int, compiled: bool) -> tuple[torch.nn.Module, Any]:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    config = LlamaConfig(
+        vocab_size=shape.vocab_size,
+        hidden_size=shape.d_model,
+        intermediate_size=shape.d_ff,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        max_position_embeddings=length,
+        use_cache=False,
+    )
+    model = LlamaForCausalLM(config)
+    call = torch.compile(model, dynamic=False) if compiled else model
+    return model, lambda inputs, targets: call(input_ids=inputs, labels=targets).loss
+
+
+def stepper(
+    make: Callable[..., tuple[torch.nn.Module, Any]], shape: Architecture, length: int, rows: int, compiled: bool
+) -> Callable[[], None]:
+    model, loss = make(shape, length, compiled)
+    optimizer = adamw(model, RunConfig(preset="micro", params=1e5, unique_tokens=1e5))
+    tokens = torch.randint(shape.vocab_size, (rows, length + 1), generator=torch.Generator().manual_seed(0))
+    inputs, targets = tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
+
+    def step() -> None:
+        optimizer.zero_grad(set_to_none=True)
+        loss(inputs, targets).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+
+    return step
+
+
+def measure(name: str, seconds: float, asked_rows: int | None = None) -> dict[str, Any]:
+    shape, length, rows = CASES[name]
+    rows = asked_rows or rows
+    kinds = {"ours": ours, "transformers": transformers}
+    steps = {
+        f"{kind} {'compiled' if compiled else 'eager'}": stepper(make, shape, length, rows, compiled)
+        for kind, make in kinds.items()
+        for compiled in (True, False)
+    }
+    for step in steps.values():
+        for _ in range(3):
+            step()
+    size = 2048
+    square = torch.ones(size, size)
+    wall: dict[str, list[float]] = {variant: [] for variant in steps}
+    processor: dict[str, list[float]] = {variant: [] for variant in steps}
+    product = []
+    end = time.monotonic() + seconds
+    repeat = 1 if length >= 512 else 5
+    while time.monotonic() < end:
+        for variant, step in steps.items():
+            step()  # back into cache
+            for _ in range(repeat):
+                began, spent = time.perf_counter(), time.process_time()
+                step()
+                wall[variant].append(time.perf_counter() - began)
+                processor[variant].append(time.process_time() - spent)
+        spent = time.process_time()
+        square @ square
+        product.append(time.process_time() - spent)
+    tokens, flops = rows * length, flops_per_token(shape, length) * rows * length
+    best = "ours compiled"
+    peak = 2 * size**3 / min(product)  # per second of processor time, all threads together
+    return {
+        "shape": shape.describe(),
+        "sequence_length": length,
+        "rows": rows,
+        "threads": torch.get_num_threads(),
+        "rounds": len(product),
+        "gemm_gflops_per_processor_second": peak / 1e9,
+        "tokens_per_second": {variant: tokens / statistics.median(times) for variant, times in wall.items()},
+        "tokens_per_processor_second": {variant: tokens / statistics.median(times) for variant, times in processor.items()},
+        "mfu": {variant: flops / statistics.median(times) / peak for variant, times in processor.items()},
+        "speedup_wall": {v: statistics.median(wall[v]) / statistics.median(wall[best]) for v in steps if v != best},
+        "speedup_processor": {
+            v: statistics.median(processor[v]) / statistics.median(processor[best]) for v in steps if v != best
+        },
+    }
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shape", choices=CASES)
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--rows", type=int, help="sequences per step; default: 4 at 15M and 32 at the micro shape")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    if options.shape:
+        print(json.dumps({options.shape: measure(options.shape, options.seconds, options.rows)}, indent=2), flush=True)
+    else:
+        for case in CASES:  # each in a process of its own: what one leaves in the allocator would change the other
+            subprocess.run([sys.executable, *sys.argv, "--shape", case], check=True)

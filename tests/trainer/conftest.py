@@ -1,0 +1,91 @@
+"""A small corpus with real structure, a tiny run, and a way to start it in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="the trainer needs torch")
+
+ROOT = Path(__file__).parents[2]
+
+
+def sentence(generator: random.Random) -> str:
+    words = [
+        "alpha",
+        "beta",
+        "gamma",
+        "delta",
+        "epsilon",
+        "zeta",
+        "eta",
+        "theta",
+        "iota",
+        "kappa",
+        "lambda",
+        "mu",
+        "nu",
+        "xi",
+        "omikron",
+        "pi",
+        "rho",
+        "sigma",
+        "tau",
+        "ypsilon",
+    ]
+    start = generator.randrange(len(words))
+    return " ".join(words[(start + i * i) % len(words)] for i in range(8)) + f" {generator.randrange(1000)}.\n"
+
+
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Eighty text files of about 700 bytes each."""
+    folder = tmp_path_factory.mktemp("corpus")
+    generator = random.Random(1)
+    for number in range(80):
+        (folder / f"{number:03d}.txt").write_text("".join(sentence(generator) for _ in range(14)), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture
+def settings(corpus: Path, cache: Path) -> dict[str, Any]:
+    """Keywords of a run that takes a second: three epochs of 20 steps."""
+    return {
+        "shape": {"d_model": 16, "layers": 2, "heads": 2, "d_ff": 32},
+        "corpus": str(corpus),
+        "tokenizer": "bytes",
+        "sequence_length": 32,
+        "unique_tokens": 32 * 80,
+        "epochs": 3,
+        "batch_size": 4,
+        "learning_rate": 1e-2,
+        "validation_documents": 5,
+        "log_every": 1,
+        "compile": "off",
+        "cache": str(cache),
+    }
+
+
+def start(code: str, *arguments: str, launcher: tuple[str, ...] = (sys.executable,)) -> subprocess.CompletedProcess[str]:
+    """Run a piece of Python in its own process, single-threaded."""
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    command = [*launcher, "-c", code, *arguments] if launcher == (sys.executable,) else [*launcher, code, *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100, check=False)
+
+
+def losses(folder: Path) -> list[tuple[int, float]]:
+    """(step, loss) of every line of metrics."""
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    return [(line["step"], line["loss"]) for line in lines if "loss" in line]

@@ -1,0 +1,111 @@
+"""A run is described once, checked whole, and its mistakes are named."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from planner.errors import InvalidInput
+from planner.shapes import presets
+from trainer.config import PRESETS, RunConfig
+from trainer.device import flops_per_token
+from trainer.optimizer import learning_rate
+
+from .conftest import ROOT
+
+GOOD: dict[str, Any] = {"preset": "micro", "params": "100k", "unique_tokens": "128k"}
+
+
+def test_the_paper_is_the_default() -> None:
+    config = RunConfig(shape="125M", unique_tokens="250M", tokenizer="bytes")
+    assert (config.learning_rate, config.betas, config.batch_size, config.sequence_length) == (2e-4, (0.9, 0.95), 128, 512)
+    assert (config.clip, config.min_lr_ratio, config.warmup_ratio, config.weight_decay) == (1.0, 0.1, 0.01, 0.1)
+    assert (config.corpus.dataset, config.corpus.subset, config.validation_documents) == (
+        "HuggingFaceFW/fineweb",
+        "sample-10BT",
+        6400,
+    )
+    assert config.architecture(32_000) == presets()["125M"]
+
+
+def test_presets_and_changes() -> None:
+    config = RunConfig(**GOOD)
+    assert config.learning_rate == PRESETS["micro"]["learning_rate"]
+    assert config.architecture(1024).params == pytest.approx(100_000, rel=0.02)
+    assert config.having(weight_decay=1).fingerprint() != config.fingerprint()
+    assert config.having(micro_batch=1, cache="elsewhere", compile=False).fingerprint() == config.fingerprint()
+    assert RunConfig(**config.model_dump(mode="json")) == config  # a stored configuration comes back
+    assert RunConfig(**GOOD | {"compile": True}).compile == "on"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"preset": "mini"}, "preset must be one of paper, micro; got 'mini'"),
+        ({"lerning_rate": 1}, "lerning_rate is not a setting of a run; did you mean learning_rate"),
+        ({"corpus": {"path": "x"}}, "path is not a setting of a run; did you mean paths"),
+        ({"corpus": {"paths": "x", "dataset": "y"}}, "either paths"),
+        ({"unique_tokens": "many"}, "unique_tokens must be a number such as 250e6"),
+        ({"unique_tokens": 5}, "at least one sequence of 128 tokens; got 5"),
+        ({"epochs": 0}, "epochs: input should be greater than 0; got 0"),
+        ({"epochs": float("nan")}, "epochs: input should be"),
+        ({"weight_decay": -1}, "weight_decay: input should be greater"),
+        ({"betas": (0.9, 1.0)}, "betas must be at least 0 and below 1"),
+        ({"shape": "15M"}, "give either shape"),
+        ({"params": None, "shape": "16M"}, "shape must be one of 15M"),
+        (
+            {"params": None, "shape": {"d_model": 64, "layers": 2, "heads": 3, "d_ff": 8}},
+            "heads must divide d_model; got 3 heads",
+        ),
+        ({"params": None, "shape": {"d_model": 6, "layers": 2, "heads": 2, "d_ff": 8}}, "must be even for rotary positions"),
+        ({"params": None, "shape": {"d_model": 6, "layers": 2, "heads": 2}}, "d_ff is missing"),
+        ({"dtype": "fp8"}, "dtype: input should be 'auto', 'fp32' or 'bf16'; got 'fp8'"),
+    ],
+)
+def test_mistakes_are_named(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        RunConfig(**GOOD | changes)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_toml_paths_are_relative_to_the_file(tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text(
+        'preset = "micro"\nparams = "100k"\nunique_tokens = "1M"\ncorpus = "texts"\ncache = "cache"\n'
+    )
+    config = RunConfig.from_toml(tmp_path / "run.toml", seed=3)
+    assert config.corpus.paths == (str(tmp_path / "texts"),)
+    assert (config.cache, config.seed) == (str(tmp_path / "cache"), 3)
+    for content, message in (("preset = ", "is not TOML"), ("wd = 1", "wd is not a setting"), ("", "is missing")):
+        (tmp_path / "bad.toml").write_text(content)
+        with pytest.raises(InvalidInput, match=message):
+            RunConfig.from_toml(tmp_path / "bad.toml")
+    with pytest.raises(InvalidInput, match="there is no file"):
+        RunConfig.from_toml(tmp_path / "none.toml")
+
+
+def test_the_learning_rate_rises_and_falls() -> None:
+    config = RunConfig(**GOOD | {"learning_rate": 1.0})
+    rates = [learning_rate(step, 1000, config) for step in range(1000)]
+    assert rates[0] == pytest.approx(0.1)
+    assert max(rates) == rates[10] == rates[9] == 1.0
+    assert rates[-1] == pytest.approx(0.1)
+    assert all(a >= b for a, b in pairwise(rates[9:]))
+    assert rates[504] == pytest.approx(0.55, abs=0.01)
+
+
+def test_flops_are_six_per_parameter_plus_attention() -> None:
+    shape = presets()["15M"]
+    expected = 6 * (shape.non_embedding_params + 32_100 * 192) + 6 * 6 * 192 * 512
+    assert flops_per_token(shape, 512) == expected
+
+
+def test_importing_is_light() -> None:
+    code = "import sys, planner, trainer.cli, trainer.config; print({'torch', 'datasets', 'transformers'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"

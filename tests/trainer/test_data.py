@@ -1,0 +1,251 @@
+"""Text becomes token files once, held-out documents stay out of training, and bad data is named."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+from itertools import chain, pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from planner.errors import InvalidInput
+from trainer import corpus as corpora
+from trainer import tokenizers, tokens
+from trainer.config import Corpus, RunConfig
+from trainer.holdout import PASSAGE, Overlap, content_key
+
+from .conftest import sentence, start
+
+
+def prepared(settings: dict[str, Any], **changes: Any) -> tokens.TokenSet:
+    config = RunConfig(**settings | changes)
+    return tokens.prepare(config, tokenizers.Spec(config.tokenizer, config.eos_token))
+
+
+def split(found: tokens.TokenSet, name: str) -> list[str]:
+    """The documents of a stream, decoded."""
+    stream, tokenizer = found.stream(name), found.tokenizer()
+    ends = np.flatnonzero(stream == tokenizer.eos)
+    assert ends[0] == 0
+    return [tokenizer.decode(stream[a + 1 : b]) for a, b in pairwise(ends)]
+
+
+@pytest.mark.parametrize("tokenizer", ["bytes", "bpe:300"])
+def test_documents_come_back_and_held_out_ones_are_apart(settings: dict[str, Any], corpus: Path, tokenizer: str) -> None:
+    found = prepared(settings, tokenizer=tokenizer, development_documents=3)
+    parts = {name: split(found, name) for name in ("train", "validation", "development")}
+    assert [len(parts[name]) for name in parts] == [72, 5, 3]
+    assert sorted(chain(*parts.values())) == sorted(path.read_text() for path in corpus.iterdir())
+    assert found.facts["streams"]["validation"]["bytes"] == sum(len(text.encode()) for text in parts["validation"])
+    assert found.facts["vocabulary"] == {"bytes": 257, "bpe:300": 300}[tokenizer]
+
+
+def test_the_same_text_gives_the_same_fingerprint_and_other_text_another(settings: dict[str, Any], tmp_path: Path) -> None:
+    first = prepared(settings)
+    assert prepared(settings).folder == first.folder
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        for i in range(9):
+            (tmp_path / name / f"{i}.txt").write_text(f"document {i} " * 9)
+    one, two = (prepared(settings, corpus=str(tmp_path / name)) for name in ("a", "b"))
+    assert one.fingerprint == two.fingerprint
+    (tmp_path / "a" / "0.txt").write_text("changed")
+    assert prepared(settings, corpus=str(tmp_path / "a")).fingerprint != one.fingerprint
+    assert prepared(settings, corpus={"paths": str(tmp_path / "b"), "order": "as-is"}).fingerprint != one.fingerprint
+
+
+def test_training_never_repeats_held_out_text(settings: dict[str, Any], tmp_path: Path) -> None:
+    generator = random.Random(5)
+    texts = ["".join(sentence(generator) for _ in range(12)) for _ in range(30)]
+    copies = [text.upper().replace(" ", "  ") for text in texts]  # the same content, written differently
+    inside = [f"An introduction of some length. {text} And an end." for text in texts[:15]]
+    (tmp_path / "all.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts + copies + inside))
+    found = prepared(settings, corpus=str(tmp_path / "all.jsonl"), validation_documents=8)
+    held_out, training = split(found, "validation"), split(found, "train")
+    keys = {content_key(text) for text in held_out}
+    assert len(held_out) == 8
+    assert not any(content_key(text) in keys for text in training)
+    for text in held_out:
+        words = text.split()
+        middle = " ".join(words[: 2 * PASSAGE]).casefold()
+        assert not any(middle in " ".join(other.split()).casefold() for other in training)
+    dropped = found.facts["dropped_as_repeating_held_out_text"]["documents"]
+    assert dropped == 75 - len(held_out) - len(training)
+    assert dropped >= 8
+
+
+def test_any_shared_stretch_of_two_passages_is_found() -> None:
+    generator = random.Random(2)
+    words = [f"w{generator.randrange(10**6)}" for _ in range(400)]
+    overlap = Overlap()
+    overlap.hold_out(" ".join(words))
+    for offset in range(PASSAGE):
+        other = [f"x{i}" for i in range(100 + offset)]
+        assert overlap.repeats(" ".join(other + words[130 : 130 + 2 * PASSAGE - 1] + other))
+        assert not overlap.repeats(" ".join(other + words[130 : 130 + PASSAGE - 1] + other))
+
+
+def test_formats(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    texts = ["eins", "zwei\nzwei", "drei ✓"]
+    rows = "".join(json.dumps({"body": text}) + "\n" for text in texts)
+    (tmp_path / "a.jsonl").write_text(rows)
+    with gzip.open(tmp_path / "b.jsonl.gz", "wt") as stream:
+        stream.write(rows)
+    parquet.write_table(pyarrow.table({"body": texts}), tmp_path / "c.parquet")
+    for name in ("a.jsonl", "b.jsonl.gz", "c.parquet"):
+        assert list(corpora.documents(Corpus(paths=str(tmp_path / name), text_field="body"))) == texts
+    (tmp_path / "d.txt").write_text("eins\n---\n\n---\nzwei")
+    assert list(corpora.documents(Corpus(paths=str(tmp_path / "d.txt"), separator="---\n"))) == ["eins\n", "zwei"]
+    assert len(corpora.files(Corpus(paths=str(tmp_path / "*.jsonl*"), exclude="*.gz"))) == 1
+
+
+def test_hugging_face_datasets_are_streamed_in_order(
+    settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("datasets")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "hf"))
+    generator = random.Random(9)
+    texts = ["".join(sentence(generator) for _ in range(8)) for _ in range(40)]
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "train.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    found = prepared(settings, corpus={"dataset": str(tmp_path / "data")}, validation_documents=4, unique_tokens=3000)
+    assert split(found, "validation") == texts[:4]
+    assert len(found.stream("train")) == 3001  # no more than is needed
+    assert split(found, "train")[:3] == texts[4:7]
+    with pytest.raises(InvalidInput, match=r"dataset .*no-such.* cannot be read"):
+        list(corpora.documents(Corpus(dataset=str(tmp_path / "no-such"))))
+
+
+def test_the_standard_library_is_a_corpus() -> None:
+    files = corpora.files(Corpus(paths="python-stdlib"))
+    assert {"argparse.py", "dataclasses.py"} <= {path.name for path in files}
+    assert not any("test" in path.parts or "site-packages" in path.parts for path in files)
+
+
+def test_two_processes_make_one_token_set(settings: dict[str, Any], tmp_path: Path) -> None:
+    code = """
+import json, sys
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from trainer import tokens, tokenizers
+from trainer.config import RunConfig
+def work(text):
+    config = RunConfig(**json.loads(text))
+    return tokens.prepare(config, tokenizers.Spec(config.tokenizer)).fingerprint
+if __name__ == "__main__":
+    with ProcessPoolExecutor(4, mp_context=get_context("fork")) as pool:
+        print(len(set(pool.map(work, [sys.argv[1]] * 4))))
+"""
+    done = start(code, json.dumps(settings | {"cache": str(tmp_path), "tokenizer": "bpe:400"}))
+    assert done.stdout.strip() == "1", done.stderr
+    assert len([path for path in tmp_path.iterdir() if path.is_dir()]) == 1
+
+
+def test_a_damaged_token_file_is_refused(settings: dict[str, Any], tmp_path: Path) -> None:
+    found = prepared(settings, cache=str(tmp_path))
+    path = found.folder / "train.bin"
+    path.write_bytes(path.read_bytes()[:-2] + b"\0\0")
+    with pytest.raises(InvalidInput, match=r"train.bin is damaged"):
+        prepared(settings, cache=str(tmp_path))
+    (found.folder / "tokens.json").write_text("{")
+    with pytest.raises(InvalidInput, match="not a complete token set"):
+        prepared(settings, cache=str(tmp_path))
+
+
+@pytest.mark.parametrize("text", ["plain", "tabs\tand\nlines  two", "üñí ✓ 漢字 🙂", "\x00\x01"])
+@pytest.mark.parametrize("kind", ["bytes", "bpe", "sentencepiece"])
+def test_tokenizers_round_trip_and_load_again(kind: str, text: str, tmp_path: Path, pieces: Path) -> None:
+    if kind == "sentencepiece":
+        if "\n" in text or "\x00" in text:
+            pytest.skip("SentencePiece normalises whitespace and control characters")
+        tokenizer = tokenizers.Spec(str(pieces)).tokenizer([])
+    else:
+        tokenizer = tokenizers.Spec("bytes" if kind == "bytes" else "bpe:300").tokenizer([sentence(random.Random(1))] * 3)
+    ids = tokenizer.encode([text])[0]
+    assert tokenizer.eos not in ids
+    assert tokenizer.decode(ids) == text
+    assert max(ids) < tokenizer.size
+    tokenizer.save(tmp_path)
+    again = tokenizers.load(tmp_path)
+    assert again.encode([text])[0].tolist() == ids.tolist()
+    assert again.eos == tokenizer.eos
+
+
+@pytest.fixture(scope="session")
+def pieces(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A SentencePiece model like that of Llama-2: BPE with byte fallback."""
+    sentencepiece = pytest.importorskip("sentencepiece")
+    folder = tmp_path_factory.mktemp("pieces")
+    generator = random.Random(4)
+    (folder / "text").write_text("".join(sentence(generator) for _ in range(500)))
+    sentencepiece.SentencePieceTrainer.train(
+        input=str(folder / "text"), model_prefix=str(folder / "tokenizer"), vocab_size=400, model_type="bpe", byte_fallback=True,
+        normalization_rule_name="identity", remove_extra_whitespaces=False, minloglevel=2,
+    )  # fmt: skip
+    return folder / "tokenizer.model"
+
+
+def test_bpe_is_trained_the_same_twice() -> None:
+    texts = ["".join(sentence(random.Random(seed)) for _ in range(20)) for seed in range(20)]
+    one, two = (tokenizers.train_bpe(texts, 320).encode(texts[:3]) for _ in range(2))
+    assert all((a == b).all() for a, b in zip(one, two, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"corpus": "nowhere/*.txt"}, "neither a file, nor a folder, nor a pattern"),
+        ({"tokenizer": "gpt-17"}, "there is no file 'gpt-17'"),
+        ({"tokenizer": "bpe:100"}, "at least 257"),
+        ({"validation_documents": 80}, "80 different documents, which 80 held-out ones"),
+    ],
+)
+def test_bad_data_is_named(settings: dict[str, Any], changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        prepared(settings, **changes)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("empty.txt", b"", "is empty: it has no document"),
+        ("blank.jsonl", b'{"text": "  "}\n', "is empty: it has no document"),
+        ("bad.jsonl", b'{"text": "a"}\nnonsense\n', "line 2 of .*bad.jsonl is not JSON"),
+        ("field.jsonl", b'{"body": "a"}\n', "no text in field 'text' .it has body."),
+        ("bytes.txt", b"\xff\xfe\x00", "is not UTF-8 text"),
+        ("broken.parquet", b"PAR1nonsense", "is not a Parquet file"),
+    ],
+)
+def test_bad_files_are_named(settings: dict[str, Any], tmp_path: Path, name: str, content: bytes, message: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InvalidInput, match=message):
+        prepared(settings, corpus=str(tmp_path / name), cache=str(tmp_path / "cache"))
+    assert not [path for path in (tmp_path / "cache").iterdir() if path.is_dir()]  # nothing half-made is left
+
+
+@pytest.mark.parametrize(
+    ("name", "message"), [("tokenizer.json", "is not a tokenizer.json"), ("a.model", "is not a SentencePiece model")]
+)
+def test_broken_tokenizer_files_are_named(tmp_path: Path, name: str, message: str) -> None:
+    (tmp_path / name).write_text("{}")
+    with pytest.raises(InvalidInput, match=message):
+        tokenizers.Spec(str(tmp_path / name))
+
+
+def test_a_tokenizer_without_an_end_asks_for_one(tmp_path: Path) -> None:
+    library = pytest.importorskip("tokenizers")
+    inner = library.Tokenizer(library.models.WordLevel({"a": 0, "b": 1, "stop": 2}, unk_token="a"))
+    inner.save(str(tmp_path / "tokenizer.json"))
+    with pytest.raises(InvalidInput, match="set eos_token"):
+        tokenizers.Spec(str(tmp_path / "tokenizer.json"))
+    assert tokenizers.Spec(str(tmp_path / "tokenizer.json"), "stop").ready.eos == 2  # type: ignore[union-attr]
+    with pytest.raises(InvalidInput, match="'end' is not a token"):
+        tokenizers.Spec(str(tmp_path / "tokenizer.json"), "end")

@@ -1,0 +1,54 @@
+"""Two processes with FSDP2 train the same run as one."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from trainer import RunConfig, TrainingStopped, read_result, train
+from trainer.batches import PADDING
+from trainer.distributed import World
+from trainer.loop import passes
+
+from .conftest import losses, start
+from .test_loop import stop_after
+
+SCRIPT = """
+import json, sys
+from trainer import RunConfig, train
+train(RunConfig(**json.loads(sys.argv[1])), sys.argv[2])
+"""
+
+
+@pytest.mark.slow
+def test_two_gloo_processes_give_the_losses_of_one(settings: dict[str, Any], tmp_path: Path) -> None:
+    settings |= {"batch_size": 5, "epochs": 1.5, "learning_rate": 1e-3}  # five rows: the ranks have different shares
+    (tmp_path / "run.py").write_text(SCRIPT)
+    one = train(RunConfig(**settings), tmp_path / "one")
+    with pytest.raises(TrainingStopped):  # one process begins, two continue: checkpoints do not know how many there were
+        train(RunConfig(**settings), tmp_path / "two", should_stop=stop_after(4))
+    launcher = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    done = start(str(tmp_path / "run.py"), json.dumps(settings), str(tmp_path / "two"), launcher=launcher)
+    two = read_result(tmp_path / "two")
+    assert two is not None, done.stderr
+    assert two.execution["world_size"] == 2
+    assert two.loss == pytest.approx(one.loss, abs=1e-4)
+    assert [step for step, _ in losses(tmp_path / "two")] == [step for step, _ in losses(tmp_path / "one")]
+    assert [x for _, x in losses(tmp_path / "two")] == pytest.approx([x for _, x in losses(tmp_path / "one")], abs=1e-4)
+    assert "world_size" in two.remarks[0]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+@pytest.mark.parametrize("micro_batch", [1, 2, 4, 9])
+def test_every_row_is_in_exactly_one_pass_of_one_rank(size: int, micro_batch: int) -> None:
+    rows = np.arange(9)
+    ranks = [list(passes(rows, World(rank, size), micro_batch)) for rank in range(size)]
+    assert len({len(rank) for rank in ranks}) == 1  # as many passes on every rank
+    assert len({len(piece) for rank in ranks for piece in rank}) == 1
+    seen = np.concatenate([piece for rank in ranks for piece in rank])
+    assert sorted(seen[seen != PADDING]) == rows.tolist()

@@ -1,0 +1,105 @@
+"""Exact epochs: which chunk of the token stream is in which row of which step, as a pure function of (seed, epoch, step).
+
+The training set is the first `unique_tokens` of the stream, cut into chunks of `sequence_length`; what does not fill a chunk is
+left out, and the true number is reported. Chunk i has the inputs t[iT : iT+T] and the targets t[iT+1 : iT+T+1], so every token is
+predicted once per epoch.
+
+The run is one long row of chunks: all chunks in the order of epoch 0, then all in the order of epoch 1, and so on, cut off after
+round(epochs * chunks). Batches are taken from it one after the other and may span two epochs. So each chunk is seen exactly once
+per epoch, nothing is dropped, and only the very last batch may be short: its missing rows are padding whose targets are ignored,
+and the loss is the mean over real targets.
+
+The order of an epoch sorts the raw output of a Philox generator keyed by (seed, epoch), both of which numpy keeps stable over
+versions.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+import numpy as np
+
+from planner.errors import InvalidInput
+
+PADDING = -1  # a row after the end of the run
+IGNORED = -100  # the target of a position that does not count
+
+
+class Batches:
+    """The rows of every step of a run."""
+
+    def __init__(
+        self,
+        stream: np.ndarray,
+        *,
+        unique_tokens: int,
+        epochs: float,
+        batch_size: int,
+        sequence_length: int,
+        seed: int,
+        order: str = "shuffle",
+    ):
+        available = len(stream) - 1  # the last token is only ever a target
+        if available < sequence_length:
+            raise InvalidInput(
+                f"the training documents have {max(available, 0):,} tokens, fewer than one sequence of {sequence_length:,}; "
+                f"more text or a shorter sequence_length would do."
+            )
+        if unique_tokens > available:
+            raise InvalidInput(
+                f"unique_tokens asks for {unique_tokens:,} tokens, but the training documents have {available:,}; "
+                f"more text or fewer unique tokens would do."
+            )
+        self.stream, self.batch_size, self.length, self.seed, self.order = stream, batch_size, sequence_length, seed, order
+        self.chunks = unique_tokens // sequence_length  # in one epoch
+        self.total = max(1, round(epochs * self.chunks))  # in the whole run
+        self.steps = math.ceil(self.total / batch_size)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens trained on in the whole run, repetitions included."""
+        return self.total * self.length
+
+    @property
+    def unique_tokens(self) -> int:
+        """Different tokens trained on: below one epoch, fewer than the chunks hold."""
+        return min(self.chunks, self.total) * self.length
+
+    @property
+    def epochs(self) -> float:
+        """Passes over the tokens that were trained on."""
+        return self.tokens / self.unique_tokens
+
+    def rows(self, step: int) -> np.ndarray:
+        """The chunk in each row of a step; rows after the end of the run are `PADDING`."""
+        places = np.arange(step * self.batch_size, (step + 1) * self.batch_size)
+        chosen = np.full(self.batch_size, PADDING)
+        for epoch in np.unique(places[places < self.total] // self.chunks):
+            inside = (places // self.chunks == epoch) & (places < self.total)
+            chosen[inside] = self._epoch(int(epoch))[places[inside] % self.chunks]
+        return chosen
+
+    def real_tokens(self, step: int) -> int:
+        """Targets of a step that count."""
+        return min(self.batch_size, self.total - step * self.batch_size) * self.length
+
+    def arrays(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Inputs and targets of some rows, int64; padding has inputs 0 and ignored targets."""
+        windows = np.zeros((len(rows), self.length + 1), dtype=np.int64)
+        for window, chunk in zip(windows, rows, strict=True):
+            if chunk != PADDING:
+                window[:] = self.stream[chunk * self.length : (chunk + 1) * self.length + 1]
+        targets = windows[:, 1:].copy()
+        targets[rows == PADDING] = IGNORED
+        return np.ascontiguousarray(windows[:, :-1]), targets
+
+    def _epoch(self, epoch: int) -> np.ndarray:
+        return np.arange(self.chunks) if self.order == "fixed" else epoch_order(self.seed, epoch, self.chunks)
+
+
+@lru_cache(maxsize=4)
+def epoch_order(seed: int, epoch: int, chunks: int) -> np.ndarray:
+    """The order of an epoch: the same for the same (seed, epoch), on every machine."""
+    generator = np.random.Philox(np.random.SeedSequence([seed, epoch]))
+    return np.argsort(generator.random_raw(chunks), kind="stable")

@@ -1,0 +1,158 @@
+"""`planner train` and `planner export`: a thin layer over `trainer.train` and `trainer.export`."""
+
+from __future__ import annotations
+
+import functools
+import json
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from planner.errors import InvalidInput
+from planner.units import scientific, short
+
+
+class _BadInput(click.ClickException):
+    exit_code = 2
+
+
+def _plainly(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Bad input becomes one sentence and exit code 2; a run that had to stop, one sentence and exit code 1."""
+
+    @functools.wraps(command)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        from trainer.errors import TrainingStopped
+
+        try:
+            return command(*args, **kwargs)
+        except InvalidInput as error:
+            raise _BadInput(str(error)) from None
+        except TrainingStopped as error:
+            raise click.ClickException(str(error)) from None
+        except ModuleNotFoundError as error:
+            raise _BadInput(f"{error.name} is not installed; pip install 'databound[train]' would do.") from None
+
+    return wrapped
+
+
+@click.command()
+@click.argument("config", type=click.Path(path_type=Path))
+@click.option(
+    "-o", "--out", type=click.Path(path_type=Path), help="Run directory; default: the config file's name without .toml."
+)
+@click.option(
+    "-s", "--set", "changes", multiple=True, metavar="FIELD=VALUE", help="Change a field of the config; may be repeated."
+)
+@click.option("--dry-run", is_flag=True, help="Print shape, memory, steps, FLOPs and expected time, and train nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result (or the dry run) as JSON.")
+@click.option("--quiet", is_flag=True, help="No progress bar.")
+@_plainly
+def train(config: Path, out: Path | None, changes: tuple[str, ...], dry_run: bool, as_json: bool, quiet: bool) -> None:
+    """Train one run, or continue it where it stopped.
+
+    \b
+    Example:
+        planner train run.toml -o runs/first
+        planner train run.toml --set weight_decay=1.0 --set epochs=8 -o runs/strong --dry-run
+        torchrun --nproc-per-node 8 -m planner train run.toml -o runs/large
+
+    \b
+    A config is a TOML file such as
+        preset = "micro"
+        params = "100k"
+        unique_tokens = "128k"
+        epochs = 4
+    """
+    from trainer.config import RunConfig
+
+    run = RunConfig.from_toml(config, **dict(_assignment(text) for text in changes))
+    if dry_run:
+        from trainer.estimate import estimate
+
+        facts = estimate(run)
+        click.echo(json.dumps(facts, indent=2) if as_json else _describe(facts))
+        return
+    from trainer.loop import train as train_run
+
+    result = train_run(
+        run, out or config.with_suffix(""), progress=not quiet and sys.stderr.isatty(), should_stop=_interruption()
+    )
+    if as_json:
+        click.echo(json.dumps(result.model_dump(mode="json"), indent=2))
+    else:
+        click.echo(
+            f"{result.run}: loss {result.loss:.4f}, perplexity {result.perplexity:.2f}, {result.bits_per_byte:.4f} bits/byte; "
+            f"{short(result.params, 4)} parameters, {short(result.unique_tokens, 4)} unique tokens, {result.epochs:g} epochs, "
+            f"weight decay {result.weight_decay:g}, {result.seconds:.0f} s at {result.tokens_per_second:,.0f} tokens/s."
+        )
+
+
+@click.command()
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option("--to", "kind", type=click.Choice(["hf"]), default="hf", show_default=True, help="hf: a folder for transformers.")
+@click.option("-o", "--out", type=click.Path(path_type=Path), help="Folder to write; default: RUN/hf.")
+@click.option("--json", "as_json", is_flag=True, help="Print the folder as JSON.")
+@_plainly
+def export(run: Path, kind: str, out: Path | None, as_json: bool) -> None:
+    """Write a finished run as a folder that transformers loads, tokenizer included.
+
+    \b
+    Example:
+        planner export runs/first --to hf -o first-hf
+    """
+    from trainer.export import export as export_run
+
+    folder = export_run(run, out or run / kind)
+    click.echo(json.dumps({"folder": str(folder)}) if as_json else f"Wrote {folder}.")
+
+
+def _assignment(text: str) -> tuple[str, Any]:
+    """FIELD=VALUE, the value read as TOML where it is TOML and as text where it is not."""
+    import tomllib
+
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip():
+        raise InvalidInput(f"--set needs FIELD=VALUE, such as weight_decay=1.0; got {text!r}.")
+    try:
+        return name.strip(), tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return name.strip(), value.strip()
+
+
+def _interruption() -> Callable[[], bool]:
+    """Makes Ctrl-C and a polite kill end the run after the current step, with a checkpoint; a second Ctrl-C ends it at once."""
+    asked = []
+
+    def note(number: int, frame: Any) -> None:
+        asked.append(number)
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, note)
+    return lambda: bool(asked)
+
+
+def _describe(facts: dict[str, Any]) -> str:
+    execution = facts["execution"]
+    compiled = "compiled" if execution["compiled"] else "not compiled"
+    lines = [
+        f"Model     {facts['shape']}",
+        f"Data      {short(facts['unique_tokens'])} unique tokens, {facts['epochs']:g} epochs, {short(facts['tokens'])} tokens",
+        f"Steps     {facts['steps']:,}, {execution['micro_batch']} rows per pass",
+        f"Compute   {scientific(facts['flops'])} FLOPs as 6 N D, {scientific(facts['counted_flops'])} of layers, head, attention",
+        f"Memory    about {facts['memory_bytes'] / 2**30:.2f} GiB",
+        f"Runs on   {execution['name']}, {execution['dtype']}, {execution['attention']} attention, {compiled}",
+        f"Time      about {_duration(facts['seconds'])}, from {facts['seconds_from']}",
+    ]
+    return "\n".join(lines + [f"Note      {remark}" for remark in facts["remarks"]])
+
+
+def _duration(seconds: float) -> str:
+    for size, unit in ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes")):
+        if seconds >= 1.5 * size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.0f} seconds"

@@ -1,0 +1,308 @@
+"""What a run is: one frozen object, from keywords or a TOML file, checked whole before anything starts.
+
+The defaults are the recipe of the paper's appendix "Training details"; `micro` is the same science for a laptop. Fields fall
+into two groups. Those that say **what** is trained (shape, data, recipe, seed) are the identity of the run: a checkpoint of one
+identity is never continued with another. Those in `EXECUTION` say only **how** it is run (device, memory, files, logging).
+
+    RunConfig(preset="micro", params="100k", unique_tokens="128k", epochs=4, weight_decay=1.0)
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from planner.errors import InvalidInput
+from planner.shapes import Architecture, preset, shape_for
+from planner.units import count
+
+STANDARD_LIBRARY = "python-stdlib"  # the source of the running Python's standard library, without its tests
+
+Count = Annotated[int, BeforeValidator(lambda value: round(count(value, "a count")))]
+Switch = Annotated[
+    Literal["auto", "on", "off"], BeforeValidator(lambda v: {True: "on", False: "off"}.get(v, v) if isinstance(v, bool) else v)
+]
+
+
+class _Checked(BaseModel):
+    """Frozen, no unknown keys, and mistakes named in one sentence."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    def __init__(self, **values: Any):
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise InvalidInput(_explain(error, type(self))) from None
+
+
+class Corpus(_Checked):
+    """Where the text comes from: local files, or a Hugging Face dataset by name."""
+
+    paths: tuple[str, ...] = ()  # files, folders or glob patterns; "python-stdlib" is the running Python's library
+    dataset: str | None = None  # a Hugging Face dataset, streamed; never runs code of the dataset
+    subset: str | None = None
+    split: str = "train"
+    revision: str | None = None
+    text_field: str = "text"  # of JSON lines, Parquet and datasets
+    format: Literal["auto", "text", "jsonl", "parquet"] = "auto"  # auto: by the file's name
+    separator: str | None = None  # splits text files into documents; without it a file is a document
+    exclude: tuple[str, ...] = ()  # glob patterns of files to leave out
+    order: Literal["auto", "shuffled", "as-is"] = "auto"  # of documents; auto: shuffled by content for files, as-is for datasets
+    tokens: Count | None = (
+        None  # stop tokenising after so many training tokens; default: all of local files, what is needed of datasets
+    )
+
+    @field_validator("paths", "exclude", mode="before")
+    @classmethod
+    def _one_or_many(cls, value: Any) -> Any:
+        return (value,) if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Corpus:
+        if bool(self.paths) == bool(self.dataset):
+            raise ValueError("corpus needs either paths (files, folders, patterns) or dataset (a Hugging Face name)")
+        return self
+
+    @property
+    def streamed(self) -> bool:
+        return self.dataset is not None
+
+    @property
+    def shuffled(self) -> bool:
+        return self.order == "shuffled" or (self.order == "auto" and not self.streamed)
+
+    def describe(self) -> str:
+        return ", ".join(filter(None, (self.dataset, self.subset, self.split))) if self.dataset else ", ".join(self.paths)
+
+
+class Shape(_Checked):
+    """A Llama-2 shape of one's own; the size of a head follows."""
+
+    d_model: int = Field(gt=0)
+    layers: int = Field(gt=0)
+    heads: int = Field(gt=0)
+    d_ff: int = Field(gt=0)
+
+    @model_validator(mode="after")
+    def _heads_divide(self) -> Shape:
+        if self.d_model % self.heads:
+            raise ValueError(f"heads must divide d_model; got {self.heads} heads for d_model {self.d_model}")
+        if (self.d_model // self.heads) % 2:
+            raise ValueError(f"d_model / heads must be even for rotary positions; got {self.d_model} / {self.heads}")
+        return self
+
+
+FINEWEB = Corpus(dataset="HuggingFaceFW/fineweb", subset="sample-10BT")
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "paper": {},
+    "micro": {
+        "corpus": {"paths": STANDARD_LIBRARY},
+        "tokenizer": "bpe:1024",
+        "sequence_length": 128,
+        "batch_size": 4,
+        "learning_rate": 1e-2,
+        "validation_documents": 48,
+        "development_documents": 16,
+        "checkpoint_seconds": 30,
+    },
+}
+
+
+class RunConfig(_Checked):
+    """One run. Give `shape` (a preset name or a table) or `params`, `unique_tokens`, and a tokenizer."""
+
+    preset: str = "paper"
+
+    # Model
+    shape: str | Shape | None = None
+    params: Count | None = None
+    vocab_size: int | None = Field(None, gt=1)  # rows of the embedding; default: the preset's 32,100, else the tokenizer's size
+    tied_embeddings: bool = False
+    rope_theta: float = Field(10_000.0, gt=0)
+    norm_eps: float = Field(1e-5, gt=0)
+
+    # Data
+    corpus: Corpus = FINEWEB
+    tokenizer: str = Field(min_length=1)  # "bytes", "bpe:1024", a tokenizer.json, or a SentencePiece .model
+    eos_token: str | None = None  # only where a tokenizer.json does not say which token ends a document
+    sequence_length: int = Field(512, gt=1)
+    unique_tokens: Count
+    epochs: float = Field(1.0, gt=0)
+    order: Literal["shuffle", "fixed"] = "shuffle"
+    validation_documents: int = Field(6400, gt=0)
+    development_documents: int = Field(0, ge=0)  # a second held-out set, for choosing settings without touching the reported one
+
+    # Recipe
+    batch_size: int = Field(128, gt=0)
+    learning_rate: float = Field(2e-4, gt=0)
+    min_lr_ratio: float = Field(0.1, ge=0, le=1)
+    warmup_ratio: float = Field(0.01, ge=0, lt=1)
+    betas: tuple[float, float] = (0.9, 0.95)
+    adam_eps: float = Field(1e-8, gt=0)
+    weight_decay: float = Field(0.1, ge=0)
+    decay: Literal["matrices", "matrices-without-embeddings", "all"] = "matrices"
+    clip: float = Field(1.0, gt=0)
+    seed: int = Field(0, ge=0)
+
+    # Execution
+    device: str = "auto"
+    dtype: Literal["auto", "fp32", "bf16"] = "auto"
+    attention: Literal["auto", "sdpa", "flash"] = "auto"
+    compile: Switch = "auto"
+    micro_batch: int | None = Field(None, gt=0)  # rows per forward pass; default: as many as fit
+    checkpoint_every: int | None = Field(None, gt=0)  # steps
+    checkpoint_seconds: float = Field(120.0, gt=0)
+    log_every: int = Field(10, gt=0)
+    tensorboard: bool = False
+    wandb: str | None = None  # a Weights & Biases project
+    cache: str | None = None  # folder of token files; default: DATABOUND_CACHE or ~/.cache/databound
+
+    def __init__(self, **values: Any):
+        name = values.get("preset", "paper")
+        if name not in PRESETS:
+            raise InvalidInput(f"preset must be one of {', '.join(PRESETS)}; got {name!r}.")
+        super().__init__(**PRESETS[name] | values)
+
+    @field_validator("corpus", mode="before")
+    @classmethod
+    def _paths_alone(cls, value: Any) -> Any:
+        return {"paths": value} if isinstance(value, str | list | tuple) else value
+
+    @field_validator("shape", mode="before")
+    @classmethod
+    def _name_or_table(cls, value: Any) -> Any:
+        return Shape(**value) if isinstance(value, dict) else value
+
+    @field_validator("betas")
+    @classmethod
+    def _below_one(cls, value: tuple[float, float]) -> tuple[float, float]:
+        if not all(0 <= beta < 1 for beta in value):
+            raise ValueError(f"betas must be at least 0 and below 1; got {value}")
+        return value
+
+    @model_validator(mode="after")
+    def _one_shape(self) -> RunConfig:
+        if (self.shape is None) == (self.params is None):
+            raise ValueError(
+                "give either shape (such as '15M' or a table of d_model, layers, heads, d_ff) or params (such as '100k')"
+            )
+        if isinstance(self.shape, str):
+            preset(self.shape)
+        if self.unique_tokens < self.sequence_length:
+            raise ValueError(
+                f"unique_tokens must fill at least one sequence of {self.sequence_length} tokens; got {self.unique_tokens}"
+            )
+        return self
+
+    @classmethod
+    def from_toml(cls, path: str | Path, **changes: Any) -> RunConfig:
+        """The run described by a TOML file; relative paths in it are relative to the file."""
+        path = Path(path)
+        try:
+            values = tomllib.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise InvalidInput(f"there is no file {path}; give the path of a run's TOML file.") from None
+        except (OSError, UnicodeDecodeError) as error:
+            raise InvalidInput(f"{path} cannot be read: {_reason(error)}.") from None
+        except tomllib.TOMLDecodeError as error:
+            raise InvalidInput(f"{path} is not TOML: {_lower(str(error))}.") from None
+        try:
+            return cls(**_anchored(values, path.parent) | changes)
+        except InvalidInput as error:
+            raise InvalidInput(f"{path}: {error}") from None
+
+    def having(self, **changes: Any) -> RunConfig:
+        """A copy with some fields changed, checked again."""
+        return type(self)(**self.model_dump(exclude_unset=True) | changes)
+
+    def architecture(self, tokenizer_size: int) -> Architecture:
+        """The model's shape, once the size of the vocabulary is known."""
+        if isinstance(self.shape, str):
+            known = preset(self.shape)
+            vocab = self.vocab_size or known.vocab_size
+            changes: dict[str, Any] = {"vocab_size": vocab, "tied_embeddings": self.tied_embeddings}
+            if changes != {"vocab_size": known.vocab_size, "tied_embeddings": known.tied_embeddings}:
+                changes["preset"] = None  # no longer the paper's shape
+            built = known.model_copy(update=changes)
+        else:
+            vocab = self.vocab_size or tokenizer_size
+            if self.shape is None:
+                built = shape_for(self.params, vocab, tied_embeddings=self.tied_embeddings)
+            else:
+                d_head = self.shape.d_model // self.shape.heads
+                built = Architecture(
+                    **self.shape.model_dump(), d_head=d_head, vocab_size=vocab, tied_embeddings=self.tied_embeddings
+                )
+        if vocab < tokenizer_size:
+            raise InvalidInput(
+                f"vocab_size {vocab:,} is smaller than the tokenizer's {tokenizer_size:,} tokens; a larger one would do."
+            )
+        return built
+
+    def identity(self) -> dict[str, Any]:
+        """The fields that say what is trained; a checkpoint belongs to exactly one identity."""
+        return self.model_dump(mode="json", exclude=EXECUTION)
+
+    def fingerprint(self) -> str:
+        return hashlib.blake2b(json.dumps(self.identity(), sort_keys=True).encode(), digest_size=8).hexdigest()
+
+
+EXECUTION = {
+    "preset", "device", "dtype", "attention", "compile", "micro_batch", "checkpoint_every", "checkpoint_seconds",
+    "log_every", "tensorboard", "wandb", "cache",
+}  # fmt: skip
+
+
+def _anchored(values: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Relative paths of a TOML file, made relative to its folder."""
+
+    def anchor(path: Any) -> Any:
+        return path if not isinstance(path, str) or path == STANDARD_LIBRARY else str(folder / Path(path).expanduser())
+
+    corpus = values.get("corpus")
+    if isinstance(corpus, str | list):
+        corpus = {"paths": corpus}
+    if isinstance(corpus, dict) and "paths" in corpus:
+        paths = corpus["paths"]
+        values = values | {"corpus": corpus | {"paths": [anchor(p) for p in paths] if isinstance(paths, list) else anchor(paths)}}
+    tokenizer = values.get("tokenizer")
+    if isinstance(tokenizer, str) and (folder / tokenizer).is_file():
+        values = values | {"tokenizer": anchor(tokenizer)}
+    if isinstance(values.get("cache"), str):
+        values = values | {"cache": anchor(values["cache"])}
+    return values
+
+
+def _explain(error: ValidationError, model: type[BaseModel]) -> str:
+    """The first mistake, as a sentence with the field's name, what was given and what would do."""
+    first = min(error.errors(include_url=False), key=lambda found: found["type"] != "extra_forbidden")  # a typo explains the rest
+    place = ".".join(
+        str(part) for part in first["loc"] if not (isinstance(part, str) and part.startswith(("function-", "Shape", "str")))
+    )
+    if first["type"] == "extra_forbidden":
+        fields = {**RunConfig.model_fields, **Corpus.model_fields, **Shape.model_fields} if "." in place else model.model_fields
+        close = difflib.get_close_matches(place.split(".")[-1], fields, n=1)
+        return f"{place} is not a setting of a run{f'; did you mean {close[0]}' if close else ''}."
+    if first["type"] == "missing":
+        return f"{place} is missing; a run needs it."
+    if first["type"] == "value_error":
+        text = str(first["ctx"]["error"]).replace("a count", place or "the count").rstrip(".")
+        return f"{text}."
+    given = " ".join(repr(first["input"]).split())
+    return f"{place}: {_lower(first['msg'])}; got {given if len(given) <= 60 else given[:57] + '...'}."
+
+
+def _lower(text: str) -> str:
+    return text[:1].lower() + text[1:].rstrip(".")
+
+
+def _reason(error: Exception) -> str:
+    return _lower(getattr(error, "strerror", None) or str(error))

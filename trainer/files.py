@@ -1,0 +1,92 @@
+"""Writing files so that a reader, a crash or a full disk never meets half of one, and locks that die with their process."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from planner.errors import InvalidInput
+
+_WHOLE = 64 * 2**20  # files up to this size are hashed whole
+_BLOCK = 2**20
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a JSON file at once: under another name first, then renamed."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with open(draft, "w", encoding="utf-8") as stream:
+            json.dump(value, stream, indent=2, allow_nan=False)
+            stream.write("\n")
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(draft, path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def read_json(path: Path) -> Any:
+    """The content of a JSON file; raises ValueError where it is not JSON."""
+    with open(path, encoding="utf-8") as stream:
+        return json.load(stream)
+
+
+def sync_folder(path: Path) -> None:
+    """Make the names in a folder durable."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def sync_file(path: Path) -> None:
+    with open(path, "rb+") as stream:
+        os.fsync(stream.fileno())
+
+
+def checksum(path: Path) -> str:
+    """A hash of a whole file."""
+    with open(path, "rb") as stream:
+        return hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+
+
+def quick_checksum(path: Path) -> str:
+    """A hash of a file's size and content; of files above 64 MB, of 64 evenly spaced blocks."""
+    size = path.stat().st_size
+    digest = hashlib.blake2b(str(size).encode(), digest_size=16)
+    with open(path, "rb") as stream:
+        if size <= _WHOLE:
+            digest.update(stream.read())
+        else:
+            for block in range(64):
+                stream.seek((size - _BLOCK) * block // 63)
+                digest.update(stream.read(_BLOCK))
+    return digest.hexdigest()
+
+
+@contextmanager
+def locked(path: Path, busy: str | None = None) -> Iterator[None]:
+    """Hold a lock for the duration; the system drops it when the process ends, however it ends.
+
+    With `busy`, a lock held by another process is an error with that text; without it, wait.
+    """
+    with open(path, "a+", encoding="utf-8") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | (fcntl.LOCK_NB if busy else 0))
+        except BlockingIOError:
+            stream.seek(0)
+            raise InvalidInput(f"{busy} (by {stream.read().strip() or 'another process'}).") from None
+        stream.truncate(0)
+        stream.write(f"process {os.getpid()} on {socket.gethostname()}")
+        stream.flush()
+        yield

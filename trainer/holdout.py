@@ -1,0 +1,56 @@
+"""Which documents are held out, and proof by content that training text does not repeat them.
+
+A document is known by the hash of its text, whitespace and case aside. The documents with the lowest hashes are held out (of a
+stream, the first ones): a choice that depends on nothing but the text, so that it is the same for every run, seed and model, and
+that no copy of a held-out document can be on the other side.
+
+Copies inside other documents are found by passages: every window of `PASSAGE` words of the held-out documents is remembered,
+and a training document is checked at every `PASSAGE`-th word, so that no shared stretch of 2 * `PASSAGE` - 1 words can be
+missed. A training document with one such passage is dropped, and counted. Shorter common stretches are ordinary language.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+
+PASSAGE = 25  # words
+
+
+def content_key(text: str) -> bytes:
+    """What a document says, whitespace and case aside: 16 bytes, the first half used to choose and the second to order."""
+    return hashlib.blake2b(" ".join(text.split()).casefold().encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+def choose(keys: Iterable[bytes], validation: int, development: int) -> tuple[set[bytes], set[bytes]]:
+    """The keys of the held-out documents: the lowest ones, without repetitions."""
+    lowest = sorted(set(keys))
+    return set(lowest[:validation]), set(lowest[validation : validation + development])
+
+
+class Overlap:
+    """Remembers held-out documents, and tells which other documents repeat them."""
+
+    def __init__(self) -> None:
+        self.keys: set[bytes] = set()
+        self.passages: set[int] = set()
+        self.dropped_documents = self.dropped_bytes = 0
+
+    def hold_out(self, text: str) -> None:
+        self.keys.add(content_key(text))
+        words = text.casefold().split()
+        self.passages.update(_passage(words, start) for start in range(len(words) - PASSAGE + 1))
+
+    def repeats(self, text: str) -> bool:
+        """Whether a document repeats held-out text, whole or in a passage; those that do are counted."""
+        words = text.casefold().split()
+        windows = range(0, len(words) - PASSAGE + 1, PASSAGE)
+        found = content_key(text) in self.keys or any(_passage(words, start) in self.passages for start in windows)
+        if found:
+            self.dropped_documents += 1
+            self.dropped_bytes += len(text.encode("utf-8", "surrogatepass"))
+        return found
+
+
+def _passage(words: list[str], start: int) -> int:
+    return hash(" ".join(words[start : start + PASSAGE]))

@@ -1,0 +1,445 @@
+"""Train one run, from its configuration to `result.json`, resumable at any instant.
+
+    check everything -> tokens -> model -> (checkpoint) -> steps -> validation -> result
+
+A run lives in a directory:
+
+    config.json        what is trained; never changes
+    tokenizer/         loadable by transformers
+    metrics.jsonl      one line every few steps
+    checkpoints/       the last complete one while the run is unfinished
+    final/             the weights of a finished run
+    result.json        written last, at once; a directory that has it is never trained again
+
+The state of a run is weights, moments and the number of steps done: the data order is a function of the seed and the step, and
+nothing else is random. That is why a run that was killed and continued ends in the same bits as one that was not.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from planner.errors import InvalidInput
+from planner.shapes import Architecture
+from trainer import attention, checkpoints, corpus, distributed, optimizer, tokenizers, tokens, watch
+from trainer.batches import PADDING, Batches
+from trainer.config import RunConfig
+from trainer.device import Execution, flops_per_token, peak_flops, resolve, resolve_device, resolve_dtype
+from trainer.errors import TrainingStopped
+from trainer.evaluation import autocast, evaluate
+from trainer.files import locked, read_json, write_json
+from trainer.model import Llama, create
+from trainer.result import FILE, RunResult, read_result
+
+_RECENT = 50  # steps over which the reported training loss is a mean
+
+
+def train(
+    config: RunConfig, out: str | Path, *, progress: bool = False, should_stop: Callable[[], bool] = lambda: False
+) -> RunResult:
+    """Train a run in directory `out`, or continue it, or return its result where it is finished.
+
+    `should_stop` is asked after every step; when it says yes, a checkpoint is written and TrainingStopped raised.
+    """
+    folder = Path(out).expanduser().absolute()
+    finished = _finished(folder, config)
+    if finished:
+        return finished
+    spec, architecture, execution, remarks = check(config)
+    device = torch.device(execution.device)
+    with distributed.joined(device) as world, _directory(folder, config, world):
+        finished = _finished(folder, config)  # perhaps by the process that held the directory until now
+        if finished:
+            return finished
+        data = tokens.prepare(config, spec)
+        batches = _batches(config, data)
+        belongs = {"identity": config.identity(), "data": data.fingerprint}
+        found, passed_over = checkpoints.newest(folder / "checkpoints", belongs)
+        with _deterministic(device), _many_shapes(execution.compiled):
+            run = _Run(config, folder, architecture, execution, data, batches, world, [*remarks, *passed_over])
+            return run.start(found).until_done(progress, should_stop)
+
+
+def check(config: RunConfig) -> tuple[tokenizers.Spec, Architecture, Execution, list[str]]:
+    """Everything that can be wrong before data is read: attention, device, watchers, tokenizer, shape, files."""
+    device = resolve_device(config.device)
+    attention.resolve(config.attention, device, resolve_dtype(config.dtype, device), 64)
+    watch.check(config)
+    distributed.check(config.batch_size)
+    spec = tokenizers.Spec(config.tokenizer, config.eos_token)
+    architecture = config.architecture(spec.size)
+    chunks = config.unique_tokens // config.sequence_length
+    steps = math.ceil(max(1, round(config.epochs * chunks)) / config.batch_size)
+    execution, remarks = resolve(config, architecture, steps, distributed.world_size())
+    corpus.check(config.corpus)
+    return spec, architecture, execution, remarks
+
+
+class _Run:
+    """A run in progress."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        folder: Path,
+        architecture: Architecture,
+        execution: Execution,
+        data: tokens.TokenSet,
+        batches: Batches,
+        world: distributed.World,
+        remarks: list[str],
+    ):
+        self.config, self.folder, self.architecture, self.execution = config, folder, architecture, execution
+        self.data, self.batches, self.world, self.remarks = data, batches, world, remarks
+        self.device = torch.device(execution.device)
+        self.dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[execution.dtype]
+        self.step, self.seconds, self.starts = 0, 0.0, 0
+        self.timed_tokens, self.timed_seconds = 0, 0.0  # without the first step after a start, which compiles
+        self.warm = False
+        self.recent: deque[float] = deque(maxlen=_RECENT)
+
+    def start(self, found: checkpoints.Checkpoint | None) -> _Run:
+        """Build model and optimiser, from a checkpoint where there is one."""
+        self.model = build(self.config, self.architecture, self.execution, self.world)
+        self.optimizer = optimizer.adamw(self.model, self.config)
+        if found:
+            self._restore(found)
+        self.starts += 1
+        return self
+
+    def until_done(self, progress: bool, should_stop: Callable[[], bool]) -> RunResult:
+        """Train the remaining steps, validate, and write the result."""
+        try:
+            if self.world.first:
+                self._open(progress)
+            written = time.monotonic()
+            while self.step < self.batches.steps:
+                self._train_step()
+                every, late = self.config.checkpoint_every, time.monotonic() - written > self.config.checkpoint_seconds
+                due = self.step % every == 0 if every else distributed.anywhere(late, self.world)
+                stop = distributed.anywhere(should_stop(), self.world)
+                if due or stop or self.step == self.batches.steps:
+                    self._checkpoint()
+                    written = time.monotonic()
+                if stop and self.step < self.batches.steps:
+                    raise TrainingStopped(
+                        f"stopped at step {self.step} of {self.batches.steps}; the same command continues from there."
+                    )
+            return self._finish()
+        except OSError as error:
+            raise TrainingStopped(
+                f"{self.folder} cannot be written ({checkpoints.reason(error)}); checkpoints before step {self.step} are intact."
+            ) from error
+        finally:
+            for watcher in getattr(self, "watchers", []):
+                watcher.close()
+
+    def _open(self, progress: bool) -> None:
+        tokenizer = self.folder / "tokenizer"
+        if not tokenizer.is_dir():
+            shutil.copytree(self.data.folder / "tokenizer", tokenizer)
+        self.watchers = watch.watchers(self.config, self.folder, start=self.step, steps=self.batches.steps, progress=progress)
+        self.peak = (
+            peak_flops(self.device) * self.world.size if progress or self.config.tensorboard or self.config.wandb else None
+        )
+
+    def _train_step(self) -> None:
+        """One optimiser step over one batch, in as many passes as its rows need."""
+        start = time.perf_counter()
+        step, real = self.step, self.batches.real_tokens(self.step)
+        self.optimizer.zero_grad(set_to_none=True)
+        summed = torch.zeros((), dtype=torch.float64, device=self.device)
+        for rows in passes(self.batches.rows(step), self.world, self.execution.micro_batch):
+            inputs, targets = (torch.from_numpy(array).to(self.device, non_blocking=True) for array in self.batches.arrays(rows))
+            with autocast(self.device, self.dtype):
+                nats = self.model(inputs, targets)
+            (nats * (self.world.size / real)).backward()
+            summed += nats.detach()
+        norm = distributed.clip(list(self.model.parameters()), self.config.clip)
+        loss = distributed.total(summed, self.world) / real
+        if not (math.isfinite(loss) and math.isfinite(norm)):
+            raise TrainingStopped(
+                f"the loss of step {step + 1} is not a number (loss {loss}, gradient norm {norm}); the last checkpoint is intact "
+                f"and a lower learning_rate would do."
+            )
+        rate = optimizer.learning_rate(step, self.batches.steps, self.config)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        self.optimizer.step()
+        self.step += 1
+        self.recent.append(loss)
+        spent = time.perf_counter() - start
+        self.seconds += spent
+        if self.warm:
+            self.timed_tokens, self.timed_seconds = self.timed_tokens + real, self.timed_seconds + spent
+        self.warm = True
+        if self.step % self.config.log_every == 0 or self.step == self.batches.steps:
+            self._log(loss, norm, rate, real / spent)
+
+    def _log(self, loss: float, norm: float, rate: float, speed: float) -> None:
+        if not self.world.first:
+            return
+        seen = min(self.step * self.config.batch_size, self.batches.total)
+        values: dict[str, Any] = {"step": self.step, "epoch": seen / self.batches.chunks, "tokens": seen * self.batches.length}
+        values |= {
+            "loss": loss,
+            "gradient_norm": norm,
+            "learning_rate": rate,
+            "tokens_per_second": speed,
+            "seconds": self.seconds,
+        }
+        if self.peak:
+            values["mfu"] = speed * flops_per_token(self.architecture, self.batches.length) / self.peak
+        for watcher in self.watchers:
+            watcher.record(values)
+
+    def _checkpoint(self) -> None:
+        named = dict(self.model.named_parameters())
+        weights = {name: distributed.whole(p) for name, p in named.items()}
+        moments = {
+            f"{moment}/{name}": distributed.whole(self.optimizer.state[p][moment])
+            for name, p in named.items()
+            for moment in ("exp_avg", "exp_avg_sq")
+        }
+        state = {
+            "step": self.step,
+            "identity": self.config.identity(),
+            "data": self.data.fingerprint,
+            "execution": self.execution.facts(),
+            "seconds": self.seconds,
+            "starts": self.starts,
+            "recent_losses": list(self.recent),
+            "remarks": self.remarks,
+        }
+        if self.world.first:
+            checkpoints.write_step(self.folder / "checkpoints", state, weights, moments)
+        distributed.agree(self.world)
+
+    def _restore(self, found: checkpoints.Checkpoint) -> None:
+        state, weights, moments = found.state, found.weights(), found.moments()
+        for name, p in self.model.named_parameters():
+            distributed.place(p, weights[name])
+            slots = {moment: torch.zeros_like(p) for moment in ("exp_avg", "exp_avg_sq")}
+            for moment, slot in slots.items():
+                distributed.place(slot, moments[f"{moment}/{name}"])
+            self.optimizer.state[p] = {"step": torch.tensor(float(found.step), device=self.device), **slots}
+        self.step, self.seconds, self.starts = found.step, state["seconds"], state["starts"]
+        self.recent.extend(state["recent_losses"])
+        changed = [name for name, value in self.execution.facts().items() if state["execution"].get(name) != value]
+        self.remarks = [*state["remarks"], *(remark for remark in self.remarks if remark not in state["remarks"])]
+        if changed:
+            self.remarks.append(
+                f"continued at step {self.step} with another {', '.join(changed)}; its bits may differ from an uninterrupted run"
+            )
+
+    def _finish(self) -> RunResult:
+        config, batches = self.config, self.batches
+        found = {name: self._evaluate(name) for name in ("validation", "development") if name in self.data.facts["streams"]}
+        weights = {name: distributed.whole(p) for name, p in self.model.named_parameters()}
+        validation = found["validation"]
+        state = {"step": self.step, "identity": config.identity(), "data": self.data.fingerprint}
+        if not self.world.first:
+            distributed.agree(self.world)
+            return read_result(self.folder)  # type: ignore[return-value]
+        final = checkpoints.write(self.folder, "final", state, weights)
+        counted = flops_per_token(self.architecture, batches.length) * batches.tokens
+        result = RunResult(
+            run=self.folder.name,
+            params=self.architecture.params,
+            unique_tokens=batches.unique_tokens,
+            epochs=batches.epochs,
+            tokens=batches.tokens,
+            weight_decay=config.weight_decay,
+            loss=validation.loss,
+            perplexity=validation.perplexity,
+            bits_per_byte=validation.bits_per_byte,
+            train_loss=sum(self.recent) / len(self.recent),
+            development_loss=found["development"].loss if "development" in found else None,
+            seed=config.seed,
+            learning_rate=config.learning_rate,
+            flops=6.0 * self.architecture.params * batches.tokens,
+            counted_flops=counted,
+            steps=batches.steps,
+            seconds=self.seconds,
+            tokens_per_second=self.timed_tokens / self.timed_seconds
+            if self.timed_tokens
+            else batches.tokens / max(self.seconds, 1e-9),
+            starts=self.starts,
+            non_embedding_params=self.architecture.non_embedding_params,
+            architecture=self.architecture.model_dump(),
+            execution=self.execution.facts(),
+            data={"fingerprint": self.data.fingerprint, **{f"{name}_set": asdict(value) for name, value in found.items()}},
+            recipe=self._recipe(),
+            config=config.model_dump(mode="json"),
+            config_fingerprint=config.fingerprint(),
+            weights_checksum=read_json(final / "state.json")["checksums"]["model.safetensors"],
+            remarks=self.remarks,
+        )
+        for watcher in self.watchers:
+            watcher.record({"step": self.step, "validation_loss": result.loss, "bits_per_byte": result.bits_per_byte})
+        write_json(self.folder / FILE, result.model_dump(mode="json"))
+        shutil.rmtree(self.folder / "checkpoints", ignore_errors=True)
+        distributed.agree(self.world)
+        return result
+
+    def _evaluate(self, name: str) -> Any:
+        counts = self.data.facts["streams"][name]
+        return evaluate(
+            self.model,
+            self.data.stream(name),
+            counts,
+            sequence_length=self.batches.length,
+            rows=self.execution.micro_batch,
+            device=self.device,
+            dtype=self.dtype,
+            world=self.world,
+        )
+
+    def _recipe(self) -> dict[str, Any]:
+        """The choices that the configuration only names."""
+        named = [(name, p) for name, p in self.model.named_parameters()]
+        decayed = optimizer.decayed_names(named, self.config.decay)
+        return {
+            "asked_unique_tokens": self.config.unique_tokens,
+            "asked_epochs": self.config.epochs,
+            "chunks_per_epoch": self.batches.chunks,
+            "chunks_seen": self.batches.total,
+            "tail": "tokens that do not fill a sequence are left out; the last batch is padded with rows that do not count",
+            "order": "a new order every epoch, from the seed"
+            if self.config.order == "shuffle"
+            else "the corpus order, every epoch",
+            "decayed": decayed,
+            "not_decayed": [name for name, _ in named if name not in decayed],
+        }
+
+
+def build(config: RunConfig, architecture: Architecture, execution: Execution, world: distributed.World | None = None) -> Llama:
+    """The model of a run with its first weights, compiled and sharded as the run will use it."""
+    model = create(
+        architecture,
+        config.sequence_length,
+        config.seed,
+        rope_theta=config.rope_theta,
+        norm_eps=config.norm_eps,
+        attend=attention.function(execution.attention),
+    )
+    model.to(torch.device(execution.device))
+    if execution.compiled:
+        for part in [model.body] if world is None or world.size == 1 else model.body.layers:
+            part.compile(dynamic=False)
+    distributed.shard(model, world or distributed.World())
+    return model
+
+
+def passes(rows: np.ndarray, world: distributed.World, micro_batch: int) -> Iterator[np.ndarray]:
+    """The rows of each pass of this rank, all of the same length; what is missing is padding."""
+    share = math.ceil(len(rows) / world.size)
+    count = math.ceil(share / micro_batch)
+    width = math.ceil(share / count)
+    mine = rows[world.rank * share : (world.rank + 1) * share]
+    padded = np.concatenate([mine, np.full(count * width - len(mine), PADDING)])
+    yield from padded.reshape(count, width)
+
+
+def _batches(config: RunConfig, data: tokens.TokenSet) -> Batches:
+    return Batches(
+        data.stream("train"),
+        unique_tokens=config.unique_tokens,
+        epochs=config.epochs,
+        batch_size=config.batch_size,
+        sequence_length=config.sequence_length,
+        seed=config.seed,
+        order=config.order,
+    )
+
+
+def _finished(folder: Path, config: RunConfig) -> RunResult | None:
+    """The result of a directory that is done; raises where it is that of another run."""
+    if not folder.is_dir():
+        return None
+    result = read_result(folder)
+    if result and result.config_fingerprint != config.fingerprint():
+        raise InvalidInput(
+            f"{folder} holds a finished run with {_difference(result.config, config)}; another directory would do."
+        )
+    return result
+
+
+@contextmanager
+def _directory(folder: Path, config: RunConfig, world: distributed.World) -> Iterator[None]:
+    """The run directory: made, checked, and locked against other processes."""
+    if not world.first:
+        distributed.agree(world)
+        yield
+        return
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise PermissionError(13, "permission denied")
+        with locked(folder / ".lock", busy=f"{folder} is being trained"):
+            _claim(folder, config)
+            distributed.agree(world)
+            yield
+    except (PermissionError, NotADirectoryError, FileExistsError) as error:
+        raise InvalidInput(f"run directory {folder} cannot be written: {checkpoints.reason(error)}.") from None
+
+
+def _claim(folder: Path, config: RunConfig) -> None:
+    """Write the configuration, or check that it is the one that is there."""
+    path = folder / "config.json"
+    if path.exists():
+        try:
+            stored = RunConfig(**read_json(path))
+        except (ValueError, TypeError) as error:
+            raise InvalidInput(f"{path} is damaged ({checkpoints.reason(error)}); another directory would do.") from None
+        if stored.identity() != config.identity():
+            raise InvalidInput(f"{folder} holds a run with {_difference(stored.identity(), config)}; another directory would do.")
+        return
+    write_json(path, config.model_dump(mode="json"))
+
+
+def _difference(stored: dict[str, Any], config: RunConfig) -> str:
+    asked = config.identity()
+    names = [name for name in asked if stored.get(name) != asked[name]]
+    return "another " + ", ".join(f"{name} ({stored.get(name)!r}, now {asked[name]!r})" for name in names[:3])
+
+
+@contextmanager
+def _many_shapes(compiled: bool) -> Iterator[None]:
+    """Let one process compile many shapes: by default torch stops compiling, without a word, at the ninth."""
+    if not compiled:
+        yield
+        return
+    import torch._dynamo.config
+
+    with torch._dynamo.config.patch(recompile_limit=256):
+        yield
+
+
+@contextmanager
+def _deterministic(device: torch.device) -> Iterator[None]:
+    """Deterministic kernels on CUDA for the duration of a run; CPU kernels used here already are."""
+    if device.type != "cuda":
+        yield
+        return
+    before = torch.are_deterministic_algorithms_enabled(), torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(True)
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before[0])
+        torch.utils.deterministic.fill_uninitialized_memory = before[1]  # type: ignore[attr-defined]

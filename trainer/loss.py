@@ -1,0 +1,82 @@
+"""Output head and cross entropy in chunks of rows: the logits of a whole batch never exist.
+
+At the 15M shape the head is two thirds of the arithmetic and its logits (batch x sequence x 32,100) are by far the largest
+tensor. Here each chunk of rows makes its logits, turns them in place into the gradient softmax(logits) - onehot(target), and
+multiplies that into the gradients of the hidden states and of the head weight at once. The forward pass therefore already holds
+the gradients, the backward pass only scales them, and nothing is computed twice: three matrix products per chunk, as in the
+ordinary head.
+
+    loss = sum over kept rows of  logsumexp(W h) - (W h)[target]
+    d loss / d h = (softmax(W h) - onehot) W,        d loss / d W = sum (softmax(W h) - onehot)^T h
+
+Rows with a negative target count nothing. Sums and softmax are in fp32 whatever the matrix products are in.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+CHUNK_BYTES = {"cpu": 16 * 2**20, "cuda": 512 * 2**20}  # fp32 logits of one chunk: enough for full-speed products, little to keep
+
+
+def rows_loss(logits: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Summed loss of some rows, and its gradient with respect to their logits; on a CPU in the memory of the logits themselves.
+
+    Uncompiled on purpose: log-softmax and exp are each one pass over a row that is still in cache, and take less time than
+    the fused kernel a compiler makes of the same formula.
+    """
+    column = targets.clamp(min=0).unsqueeze(1)
+    kept = (targets >= 0).unsqueeze(1).float()
+    if logits.device.type == "cpu" and logits.dtype == torch.float32:
+        torch.log_softmax(logits, 1, out=logits)
+    else:
+        logits = torch.log_softmax(logits, 1, dtype=torch.float32)
+    loss = -(logits.gather(1, column) * kept).sum()
+    gradient = logits.exp_()
+    gradient.scatter_add_(1, column, -torch.ones_like(kept))
+    return loss, gradient if kept.all() else gradient.mul_(kept)
+
+
+def rows_per_chunk(vocab_size: int, device: str = "cpu") -> int:
+    """How many rows of logits fit the chunk size; a multiple of 64. On a CPU no more than 512, so that chunks stay in cache."""
+    rows = max(64, CHUNK_BYTES[device] // (4 * vocab_size) // 64 * 64)
+    return min(rows, 512) if device == "cpu" else rows
+
+
+class _HeadLoss(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        learns = any(ctx.needs_input_grad[:2])
+        matrix = weight.to(hidden.dtype)
+        total = torch.zeros((), device=hidden.device)
+        d_hidden = torch.empty_like(hidden)
+        d_weight = torch.zeros_like(weight)
+        step = min(rows_per_chunk(weight.shape[0], hidden.device.type), hidden.shape[0])
+        room = torch.empty(step, weight.shape[0], dtype=hidden.dtype, device=hidden.device)  # the only logits there are
+        for start in range(0, hidden.shape[0], step):
+            chunk = hidden[start : start + step]
+            logits = torch.mm(chunk, matrix.T, out=room[: len(chunk)])
+            loss, gradient = rows_loss(logits, targets[start : start + step])
+            total += loss
+            if learns:
+                gradient = gradient.to(hidden.dtype)
+                torch.mm(gradient, matrix, out=d_hidden[start : start + step])
+                if weight.dtype == hidden.dtype:
+                    d_weight.addmm_(gradient.T, chunk)
+                else:
+                    d_weight += gradient.T @ chunk
+        if learns:
+            ctx.save_for_backward(d_hidden, d_weight)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *outputs: torch.Tensor) -> Any:
+        d_hidden, d_weight = ctx.saved_tensors
+        return d_hidden * outputs[0].to(d_hidden.dtype), d_weight * outputs[0], None
+
+
+def head_loss(hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Summed cross entropy of `hidden @ weight.T` against `targets`; hidden is (rows, d), weight (vocabulary, d)."""
+    return _HeadLoss.apply(hidden, weight, targets)

@@ -1,0 +1,79 @@
+"""What a finished run leaves behind: `result.json`, one row of a run table and everything needed to know how it came about."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from planner.errors import InvalidInput
+from trainer.files import read_json
+
+FILE = "result.json"
+
+
+class RunResult(BaseModel):
+    """A finished run. The first fields are the columns of a run table."""
+
+    model_config = ConfigDict(frozen=True)
+
+    run: str
+    params: int
+    unique_tokens: int  # true: different tokens trained on
+    epochs: float
+    tokens: int  # true: tokens trained on, repetitions included
+    weight_decay: float
+    loss: float  # validation, nats per token
+    perplexity: float
+    bits_per_byte: float
+    train_loss: float  # mean of the last 50 steps
+    development_loss: float | None = None
+    seed: int
+    learning_rate: float
+    flops: float  # 6 * params * tokens
+    counted_flops: float  # 6 * (layers + head) + attention, per token
+    steps: int
+    seconds: float  # training only, over all starts
+    tokens_per_second: float  # since the last start, without its first step, which compiles
+    starts: int  # 1 for a run that was never interrupted
+    non_embedding_params: int
+    architecture: dict[str, Any]
+    execution: dict[str, Any]
+    data: dict[str, Any]
+    recipe: dict[str, Any]
+    config: dict[str, Any]
+    config_fingerprint: str
+    weights_checksum: str
+    remarks: list[str]
+
+    def row(self) -> dict[str, Any]:
+        """The columns of a run table."""
+        columns = (
+            "run",
+            "params",
+            "unique_tokens",
+            "epochs",
+            "tokens",
+            "weight_decay",
+            "loss",
+            "seed",
+            "learning_rate",
+            "train_loss",
+        )
+        extra = ("development_loss", "bits_per_byte", "flops", "steps", "seconds", "non_embedding_params")
+        return {name: getattr(self, name) for name in columns + extra}
+
+
+def read_result(folder: str | Path) -> RunResult | None:
+    """The result of a run directory, or None while it is unfinished."""
+    path = Path(folder) / FILE
+    try:
+        return RunResult.model_validate(read_json(path))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValidationError, ValueError) as error:
+        what = "damaged" if not isinstance(error, OSError) else f"unreadable ({error.strerror})"
+        raise InvalidInput(
+            f"{path} is {what}; delete it and the run will be finished again from its checkpoint or from the start."
+        ) from None

@@ -1,0 +1,213 @@
+"""Text to token numbers and back: a Hugging Face tokenizer.json, a SentencePiece model, bytes, or a BPE trained on the corpus.
+
+    bytes              one token per byte, and one that ends a document: 257
+    bpe:1024           a byte-level BPE of 1,024 tokens trained on the training documents, never on held-out ones
+    path/to/tokenizer.json
+    path/to/tokenizer.model
+
+Every tokenizer can be saved into a folder that `transformers.AutoTokenizer` loads.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from planner.errors import InvalidInput
+
+END = "<|endoftext|>"
+_KNOWN_ENDS = ("</s>", "<|endoftext|>", "<|end_of_text|>", "<eos>", "<|eos|>", "[EOS]")
+
+
+class Tokenizer(Protocol):
+    eos: int  # ends every document
+    size: int  # how many tokens there are
+
+    def encode(self, texts: Sequence[str]) -> list[np.ndarray]: ...
+
+    def decode(self, tokens: Sequence[int]) -> str: ...
+
+    def save(self, folder: Path) -> None: ...
+
+
+class Spec:
+    """A tokenizer as it is asked for: checked, sized and fingerprinted before any text is read."""
+
+    def __init__(self, text: str, eos_token: str | None = None):
+        self.text, self.eos_token = text, eos_token
+        self.ready: Tokenizer | None = None
+        self.bpe_size = 0
+        match = re.fullmatch(r"bpe:(\d+)", text)
+        if text == "bytes":
+            self.ready = byte_tokenizer()
+            self.fingerprint = text
+        elif match:
+            self.bpe_size = int(match[1])
+            if self.bpe_size < 257:
+                raise InvalidInput(
+                    f"tokenizer 'bpe:N' needs N of at least 257 (256 bytes and the end of a document); got {text!r}."
+                )
+            self.fingerprint = text
+        else:
+            path = Path(text)
+            if not path.is_file():
+                kinds = "'bytes', 'bpe:1024', or the path of a tokenizer.json or a SentencePiece .model"
+                raise InvalidInput(f"tokenizer must be {kinds}; there is no file {text!r}.")
+            self.ready = SentencePiece(path) if path.suffix == ".model" else HuggingFace.from_file(path, eos_token)
+            self.fingerprint = f"{hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()}:{self.ready.eos}"
+
+    @property
+    def size(self) -> int:
+        return self.ready.size if self.ready else self.bpe_size
+
+    def tokenizer(self, texts: Iterable[str]) -> Tokenizer:
+        """The tokenizer itself; `texts` are what a BPE is trained on."""
+        return self.ready or train_bpe(texts, self.bpe_size)
+
+
+class HuggingFace:
+    """Any tokenizer of the `tokenizers` library."""
+
+    def __init__(self, inner: Any, eos: int):
+        self.inner, self.eos = inner, eos
+        self.size = max(inner.get_vocab(with_added_tokens=True).values()) + 1
+
+    @classmethod
+    def from_file(cls, path: Path, eos_token: str | None = None) -> HuggingFace:
+        import tokenizers
+
+        try:
+            inner = tokenizers.Tokenizer.from_file(str(path))
+        except Exception as error:
+            raise InvalidInput(f"{path} is not a tokenizer.json: {_one_line(error)}.") from None
+        inner.no_truncation()
+        inner.no_padding()
+        candidates = [eos_token] if eos_token else [_configured_end(path), *_KNOWN_ENDS]
+        for candidate in filter(None, candidates):
+            number = inner.token_to_id(candidate)
+            if number is not None:
+                return cls(inner, number)
+        if eos_token:
+            raise InvalidInput(f"eos_token {eos_token!r} is not a token of {path}.")
+        raise InvalidInput(f"{path} does not say which token ends a document; set eos_token.")
+
+    def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
+        return [np.array(e.ids, dtype=np.int64) for e in self.inner.encode_batch_fast(list(texts), add_special_tokens=False)]
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        return self.inner.decode([int(t) for t in tokens], skip_special_tokens=False)
+
+    def save(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.inner.save(str(folder / "tokenizer.json"))
+        end = self.inner.id_to_token(self.eos)
+        _write_config(
+            folder, {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": end, "clean_up_tokenization_spaces": False}
+        )
+
+
+class Bytes(HuggingFace):
+    """A byte-level BPE without merges: the number of a token is the byte itself."""
+
+    def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
+        return [np.frombuffer(text.encode("utf-8", "surrogatepass"), dtype=np.uint8).astype(np.int64) for text in texts]
+
+
+class SentencePiece:
+    """A SentencePiece model, such as that of Llama-2."""
+
+    def __init__(self, path: Path):
+        import sentencepiece
+
+        self.path = path
+        try:
+            self.inner = sentencepiece.SentencePieceProcessor(model_file=str(path))
+            self.eos, self.size = int(self.inner.eos_id()), int(self.inner.vocab_size())
+        except Exception as error:
+            raise InvalidInput(f"{path} is not a SentencePiece model: {_one_line(error)}.") from None
+        if self.eos < 0:
+            raise InvalidInput(f"{path} has no end-of-sequence token; documents could not be told apart.")
+
+    def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
+        return [np.array(ids, dtype=np.int64) for ids in self.inner.encode(list(texts))]
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        return self.inner.decode([int(t) for t in tokens])
+
+    def save(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(self.path, folder / "tokenizer.model")
+        pieces = {name: self.inner.id_to_piece(i) for name, i in self._special().items()}
+        _write_config(folder, {"tokenizer_class": "LlamaTokenizer", "add_bos_token": False, "add_eos_token": False, **pieces})
+
+    def _special(self) -> dict[str, int]:
+        special = {"bos_token": self.inner.bos_id(), "eos_token": self.inner.eos_id(), "unk_token": self.inner.unk_id()}
+        return {name: number for name, number in special.items() if number >= 0}
+
+
+def byte_tokenizer() -> Bytes:
+    import tokenizers
+
+    vocabulary = {character: byte for byte, character in enumerate(_byte_characters())}
+    inner = tokenizers.Tokenizer(tokenizers.models.BPE(vocab=vocabulary, merges=[]))
+    inner.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    inner.decoder = tokenizers.decoders.ByteLevel()
+    inner.add_special_tokens([END])
+    return Bytes(inner, 256)
+
+
+def train_bpe(texts: Iterable[str], size: int) -> HuggingFace:
+    """A byte-level BPE of `size` tokens, the last of which ends a document."""
+    import tokenizers
+
+    inner = tokenizers.Tokenizer(tokenizers.models.BPE())
+    inner.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    inner.decoder = tokenizers.decoders.ByteLevel()
+    alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
+    trainer = tokenizers.trainers.BpeTrainer(vocab_size=size - 1, initial_alphabet=sorted(alphabet), show_progress=False)
+    inner.train_from_iterator(texts, trainer)
+    inner.add_special_tokens([END])
+    tokenizer = HuggingFace(inner, inner.get_vocab(with_added_tokens=True)[END])
+    tokenizer.size = size  # a tiny corpus may give fewer merges; the vocabulary keeps the size that was asked for
+    return tokenizer
+
+
+def load(folder: Path) -> Tokenizer:
+    """A tokenizer that was saved with `save`."""
+    if (folder / "tokenizer.model").is_file():
+        return SentencePiece(folder / "tokenizer.model")
+    loaded = HuggingFace.from_file(folder / "tokenizer.json")
+    if loaded.size == 257 and loaded.eos == 256:
+        return Bytes(loaded.inner, loaded.eos)
+    return loaded
+
+
+def _byte_characters() -> list[str]:
+    """The printable character that stands for each byte in byte-level tokenizers."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = iter(range(256, 512))
+    return [chr(byte if byte in printable else next(others)) for byte in range(256)]
+
+
+def _configured_end(path: Path) -> str | None:
+    """The end-of-sequence token that the tokenizer_config.json next to a tokenizer.json names."""
+    try:
+        named = json.loads((path.parent / "tokenizer_config.json").read_text(encoding="utf-8")).get("eos_token")
+    except (OSError, ValueError, AttributeError):
+        return None
+    return named.get("content") if isinstance(named, dict) else named
+
+
+def _write_config(folder: Path, values: dict[str, Any]) -> None:
+    (folder / "tokenizer_config.json").write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:200].rstrip(".")

@@ -1,0 +1,214 @@
+"""Text tokenised once into memory-mapped token files that every run on the same corpus shares.
+
+A token set is a folder named by its fingerprint (corpus content, tokenizer, document order, held-out documents):
+
+    train.bin  validation.bin  development.bin     uint16 or uint32 tokens: EOS document EOS document EOS ...
+    tokenizer/                                     loadable by transformers
+    tokens.json                                    counts, checksums, and what was dropped and why
+
+Every stream begins with EOS, so that each token of each document is predicted from something. The folder is written under
+another name and renamed when complete. Processes that want the same set wait for the one that makes it; where locks do not
+reach (some network disks), the first complete folder wins and the others are thrown away.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from planner.errors import InvalidInput
+from trainer import corpus as corpora
+from trainer import tokenizers
+from trainer.config import Corpus, RunConfig
+from trainer.files import locked, quick_checksum, read_json, sync_file, sync_folder, write_json
+from trainer.holdout import Overlap, choose, content_key
+
+VERSION = 1
+_TOGETHER = 256  # documents per call of the tokenizer
+_BPE_DOCUMENTS = 100_000  # a BPE is trained on at most so many documents
+
+
+@dataclass(frozen=True)
+class TokenSet:
+    """Memory-mapped streams and what is known about them."""
+
+    folder: Path
+    facts: dict[str, Any]
+
+    @property
+    def fingerprint(self) -> str:
+        return self.facts["fingerprint"]
+
+    def stream(self, name: str) -> np.ndarray:
+        """ "train", "validation" or "development"."""
+        return np.memmap(self.folder / f"{name}.bin", dtype=self.facts["dtype"], mode="r")
+
+    def tokenizer(self) -> tokenizers.Tokenizer:
+        return tokenizers.load(self.folder / "tokenizer")
+
+
+def cache_folder(given: str | None) -> Path:
+    return Path(given or os.environ.get("DATABOUND_CACHE") or Path.home() / ".cache" / "databound").expanduser()
+
+
+def prepare(config: RunConfig, spec: tokenizers.Spec) -> TokenSet:
+    """The token set of a run: made now, or found where another run made it."""
+    corpora.check(config.corpus)
+    identity = _identity(config, spec)
+    name = hashlib.blake2b(json.dumps(identity, sort_keys=True).encode(), digest_size=12).hexdigest()
+    cache = cache_folder(config.cache)
+    folder = cache / name
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        if not folder.is_dir():
+            with locked(cache / f"{name}.lock"):
+                if not folder.is_dir():
+                    _make(config, spec, folder, {"fingerprint": name, "identity": identity})
+    except OSError as error:
+        raise InvalidInput(f"token files cannot be written to {cache}: {error.strerror or error}.") from None
+    return open_set(folder)
+
+
+def open_set(folder: Path) -> TokenSet:
+    """A token set on disk, checked against its own checksums."""
+    try:
+        facts = read_json(folder / "tokens.json")
+        broken = [name for name, value in facts["checksums"].items() if quick_checksum(folder / name) != value]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InvalidInput(
+            f"{folder} is not a complete token set ({type(error).__name__}); delete it and it will be made again."
+        ) from None
+    if broken:
+        raise InvalidInput(f"{folder / broken[0]} is damaged (its checksum differs); delete {folder} and it will be made again.")
+    return TokenSet(folder, facts)
+
+
+def _identity(config: RunConfig, spec: tokenizers.Spec) -> dict[str, Any]:
+    """Everything that the token files depend on."""
+    limit = config.corpus.tokens or (config.unique_tokens if config.corpus.streamed else None)
+    return {
+        "version": VERSION,
+        "corpus": corpora.fingerprint(config.corpus),
+        "tokenizer": spec.fingerprint,
+        "document_order": "shuffled by content" if config.corpus.shuffled else "as in the corpus",
+        "held_out": "lowest content hashes" if not config.corpus.streamed else "first documents",
+        "validation_documents": config.validation_documents,
+        "development_documents": config.development_documents,
+        "training_tokens_limit": limit,
+    }
+
+
+def _make(config: RunConfig, spec: tokenizers.Spec, folder: Path, facts: dict[str, Any]) -> None:
+    draft = folder.with_name(f".{folder.name}.{os.getpid()}")
+    shutil.rmtree(draft, ignore_errors=True)
+    draft.mkdir()
+    try:
+        held_out, training, overlap = _divide(config.corpus, config.validation_documents, config.development_documents)
+        tokenizer = spec.tokenizer(islice(training(), _BPE_DOCUMENTS))
+        overlap.dropped_documents = overlap.dropped_bytes = 0  # count once, in the pass that is kept
+        tokenizer.save(draft / "tokenizer")
+        dtype = "uint16" if tokenizer.size <= 2**16 else "uint32"
+        counts = {name: _write(draft / f"{name}.bin", texts, tokenizer, dtype) for name, texts in held_out.items()}
+        counts["train"] = _write(draft / "train.bin", training(), tokenizer, dtype, facts["identity"]["training_tokens_limit"])
+        if not counts["train"]["documents"]:
+            raise InvalidInput(
+                f"corpus {config.corpus.describe()} has no training documents left that do not repeat held-out ones."
+            )
+        checksums = {}
+        for name in counts:
+            sync_file(draft / f"{name}.bin")
+            checksums[f"{name}.bin"] = quick_checksum(draft / f"{name}.bin")
+        own = [text for texts in held_out.values() for text in texts]  # met once more on the way, and rightly not trained on
+        dropped = {"documents": overlap.dropped_documents - len(own), "bytes": overlap.dropped_bytes - sum(map(_bytes, own))}
+        facts |= {"corpus": config.corpus.describe(), "tokenizer": spec.text, "vocabulary": tokenizer.size, "eos": tokenizer.eos}
+        facts |= {"dtype": dtype, "streams": counts, "dropped_as_repeating_held_out_text": dropped, "checksums": checksums}
+        write_json(draft / "tokens.json", facts)
+        try:
+            os.rename(draft, folder)
+        except OSError:
+            if not folder.is_dir():  # otherwise another process was first, with the same content
+                raise
+        sync_folder(folder.parent)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def _divide(corpus: Corpus, validation: int, development: int) -> tuple[dict[str, list[str]], Any, Overlap]:
+    """Held-out documents by name, a function that yields the training documents, and the check that keeps them apart."""
+    texts = list(corpora.documents(corpus)) if corpus.shuffled else None
+
+    def everything() -> Iterable[str]:
+        return corpora.documents(corpus) if texts is None else texts
+
+    held_out: dict[str, dict[bytes, str]] = {"validation": {}, "development": {}}
+    if corpus.streamed:
+        seen = 0
+        for seen, text in enumerate(everything(), 1):  # noqa: B007
+            name = "validation" if len(held_out["validation"]) < validation else "development"
+            if len(held_out[name]) >= {"validation": validation, "development": development}[name]:
+                break
+            key = content_key(text)
+            if key not in held_out["validation"]:
+                held_out[name].setdefault(key, text)
+    else:
+        keys = [content_key(text) for text in everything()]
+        seen = len(set(keys))
+        chosen = dict(zip(held_out, choose(keys, validation, development), strict=True))
+        for key, text in zip(keys, everything(), strict=True):
+            for name, kept in held_out.items():
+                if key in chosen[name]:
+                    kept.setdefault(key, text)
+    if seen == 0:
+        raise InvalidInput(f"corpus {corpus.describe()} is empty: it has no document with any text.")
+    if seen <= validation + development:
+        advice = "fewer held-out documents, or a separator that splits files into documents, would do"
+        raise InvalidInput(
+            f"corpus {corpus.describe()} has {seen:,} different documents, which {validation + development:,} held-out ones "
+            f"would use up; {advice}."
+        )
+    overlap = Overlap()
+    for text in chain(*(kept.values() for kept in held_out.values())):
+        overlap.hold_out(text)
+
+    def training() -> Iterator[str]:
+        ordered = everything()
+        if corpus.shuffled:
+            ordered = sorted(ordered, key=lambda text: content_key(text)[8:])
+        return (text for text in ordered if not overlap.repeats(text))
+
+    names = ("validation", "development") if development else ("validation",)
+    return {name: list(held_out[name].values()) for name in names}, training, overlap
+
+
+def _write(
+    path: Path, texts: Iterable[str], tokenizer: tokenizers.Tokenizer, dtype: str, limit: int | None = None
+) -> dict[str, int]:
+    """Write one stream; `limit` stops it after so many tokens and one more, the last one's target."""
+    tokens, count, size = 1, 0, 0
+    end = np.array([tokenizer.eos], dtype=dtype)
+    source = iter(texts)
+    with open(path, "wb") as stream:
+        stream.write(end.tobytes())
+        while batch := list(islice(source, _TOGETHER)):
+            for text, ids in zip(batch, tokenizer.encode(batch), strict=True):
+                stream.write(ids.astype(dtype).tobytes())
+                stream.write(end.tobytes())
+                tokens, count, size = tokens + len(ids) + 1, count + 1, size + _bytes(text)
+            if limit is not None and tokens > limit:
+                tokens = limit + 1
+                stream.truncate(tokens * end.itemsize)
+                break
+    return {"tokens": tokens, "documents": count, "bytes": size}
+
+
+def _bytes(text: str) -> int:
+    return len(text.encode("utf-8", "surrogatepass"))

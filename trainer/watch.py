@@ -1,0 +1,127 @@
+"""Watching a run: metrics as JSON lines always, a progress bar, TensorBoard and Weights & Biases when asked for."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Protocol
+
+from planner.errors import InvalidInput
+from trainer.config import RunConfig
+
+
+class Watcher(Protocol):
+    def record(self, values: dict[str, Any]) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def check(config: RunConfig) -> None:
+    """Raise where a watcher that was asked for is not installed."""
+    if config.tensorboard and find_spec("tensorboard") is None:
+        raise InvalidInput("tensorboard = true needs TensorBoard; pip install tensorboard would do.")
+    if config.wandb and find_spec("wandb") is None:
+        raise InvalidInput("wandb needs Weights & Biases; pip install wandb would do.")
+
+
+def watchers(config: RunConfig, folder: Path, *, start: int, steps: int, progress: bool) -> list[Watcher]:
+    """The watchers of a run that continues after `start` steps."""
+    found: list[Watcher] = [JsonLines(folder / "metrics.jsonl", start)]
+    if progress:
+        found.append(Progress(folder.name, start, steps))
+    if config.tensorboard:
+        found.append(TensorBoard(folder / "tensorboard", start))
+    if config.wandb:
+        found.append(WeightsAndBiases(config, folder))
+    return found
+
+
+class JsonLines:
+    """One JSON object per line; lines after the checkpoint that a run continues from are dropped, for they will come again."""
+
+    def __init__(self, path: Path, start: int):
+        if path.exists():
+            kept = [line for line in path.read_bytes().splitlines(keepends=True) if _step(line) <= start]
+            draft = path.with_name(f".{path.name}.{os.getpid()}")
+            draft.write_bytes(b"".join(kept))
+            os.replace(draft, path)
+        self.stream = open(path, "a", encoding="utf-8")  # noqa: SIM115
+
+    def record(self, values: dict[str, Any]) -> None:
+        self.stream.write(json.dumps(values) + "\n")
+        self.stream.flush()
+
+    def close(self) -> None:
+        with suppress(OSError):  # a full disk has been reported by `record`
+            self.stream.close()
+
+
+class Progress:
+    """A bar with loss, tokens per second, model FLOPs utilisation and time left."""
+
+    def __init__(self, name: str, start: int, steps: int):
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import Progress as Bar
+
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[facts]}"),
+            TimeRemainingColumn(),
+        )
+        self.bar = Bar(*columns, console=Console(stderr=True))
+        self.task = self.bar.add_task(name, total=steps, completed=start, facts="")
+        self.bar.start()
+
+    def record(self, values: dict[str, Any]) -> None:
+        if "tokens_per_second" in values:
+            mfu = f"  MFU {values['mfu']:.0%}" if "mfu" in values else ""
+            facts = f"loss {values['loss']:.3f}  {values['tokens_per_second']:,.0f} tokens/s{mfu}"
+            self.bar.update(self.task, completed=values["step"], facts=facts)
+
+    def close(self) -> None:
+        self.bar.stop()
+
+
+class TensorBoard:
+    def __init__(self, folder: Path, start: int):
+        from torch.utils.tensorboard import SummaryWriter
+
+        self.writer = SummaryWriter(str(folder), purge_step=start + 1)
+
+    def record(self, values: dict[str, Any]) -> None:
+        for name, value in values.items():
+            if name != "step" and isinstance(value, int | float):
+                self.writer.add_scalar(name, value, values["step"])
+
+    def close(self) -> None:
+        self.writer.close()
+
+
+class WeightsAndBiases:
+    def __init__(self, config: RunConfig, folder: Path):
+        import wandb
+
+        identity = f"{folder.name}-{config.fingerprint()}"
+        self.run = wandb.init(
+            project=config.wandb, name=folder.name, id=identity, resume="allow", dir=str(folder), config=config.identity()
+        )
+
+    def record(self, values: dict[str, Any]) -> None:
+        self.run.log({name: value for name, value in values.items() if name != "step"}, step=values["step"])
+
+    def close(self) -> None:
+        self.run.finish()
+
+
+def _step(line: bytes) -> float:
+    """The step of a line of metrics; a line that a kill cut short belongs to no step."""
+    try:
+        return json.loads(line)["step"]
+    except (ValueError, KeyError, TypeError):
+        return float("inf")
