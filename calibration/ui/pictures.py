@@ -41,6 +41,7 @@ def isoflop(found: Answer) -> go.Figure:
     product = p.flops / (FLOPS_PER_PARAM_TOKEN * p.ud)
     flat = p.flat_range
     epochs = np.geomspace(max(min(flat.epochs_min / 4, p.epochs / 8), 1e-3), max(flat.epochs_max * 4, p.epochs * 6), 160)
+    epochs = np.union1d(epochs, [p.epochs])  # the plan itself, which may sit on a kink at one epoch
     loss, base = (np.asarray(one.loss(product / epochs, p.ud, epochs)) for one in (law, law.base()))
     low, high = min(float(base.min()), p.loss), p.loss
     ceiling = high + max(0.6, 3 * (high - low))

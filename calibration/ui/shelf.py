@@ -23,10 +23,10 @@ class Shelf:
         self._lock = Lock()
 
     def add(self, known: Calibration) -> str:
-        """Keep a calibration; the oldest goes when there is no room."""
+        """Keep a calibration (once, however often it is brought); the oldest goes when there is no room."""
         key = _PREFIX + hashlib.blake2b(known.model_dump_json().encode(), digest_size=10).hexdigest()
         with self._lock:
-            self._kept[key] = known
+            self._kept.setdefault(key, known)
             self._kept.move_to_end(key)
             while len(self._kept) > ROOM:
                 self._kept.popitem(last=False)
