@@ -270,8 +270,14 @@ class Page:
             shown = [answer, calls, plot, caption, address]
             quickly: dict[str, Any] = {"show_progress": "hidden", "trigger_mode": "always_last", "api_visibility": "private"}
             quickly["concurrency_limit"] = USERS_AT_ONCE
-            # A text box's `input` event misses deletions, so its `change` is listened to.
-            simple = [c.change if isinstance(c, gr.Textbox) else c.input for c in components if c is not calibration]
+            # A text box's `input` event misses deletions, so its `change` is listened to. Boxes that are out of sight at first also
+            # send `change` when they are unfolded, one before the other has its value: there `input` and leaving the box count.
+            out_of_sight = [hours, min_params, max_params, max_epochs, price]
+            simple = [
+                c.input for c in components if c is not calibration and (c in out_of_sight or not isinstance(c, gr.Textbox))
+            ]
+            simple += [c.change for c in components if isinstance(c, gr.Textbox) and c not in out_of_sight]
+            simple += [c.blur for c in out_of_sight]
             gr.on(simple, self.update, [address, *components], shown, **quickly)
             calibration.input(self.switch, components, [*components, *shown], **quickly)
             upload.upload(self.bring, [upload, *components], [*components, *shown], **quickly)
