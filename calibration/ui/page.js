@@ -1,0 +1,33 @@
+// What the browser does by itself: keep the address in step with the page, and copy.
+window.databound = {
+  // The address holds our choices; parts that are not ours, such as the theme, stay.
+  remember(query) {
+    const foreign = new URLSearchParams(location.search);
+    const kept = [...foreign].filter(([name]) => name.startsWith("__"));
+    const all = [query, new URLSearchParams(kept).toString()].filter(Boolean).join("&");
+    history.replaceState(null, "", location.pathname + (all ? "?" + all : ""));
+  },
+  async copy(text) {
+    try {
+      await navigator.clipboard.writeText(text);
+    } catch {
+      // Browsers give the clipboard only to pages from this machine or over https; the old way works elsewhere.
+      const area = document.createElement("textarea");
+      area.value = text;
+      document.body.append(area);
+      area.select();
+      document.execCommand("copy");
+      area.remove();
+    }
+  },
+};
+
+document.addEventListener("click", async (event) => {
+  const button = event.target.closest("[data-copy]");
+  if (!button) return;
+  const source = button.dataset.copy;
+  await window.databound.copy(source === "address" ? location.href : document.getElementById(source).textContent);
+  const label = button.textContent;
+  button.textContent = "Copied ✓";
+  setTimeout(() => (button.textContent = label), 1500);
+});

@@ -1,0 +1,119 @@
+"""What the visitor has chosen, as text the way it was typed, and the address that reproduces it.
+
+The address holds only what differs from the defaults, so that links stay short: `?ud=500M&flops=1e19&weight_decay=0.1`.
+Values are checked where they are used (by `answers`); here only choices from a list are, because a list cannot show
+anything else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from urllib.parse import parse_qsl, urlencode
+
+from planner.calibration import DEFAULT_CALIBRATION, Calibration
+from planner.costs import ACCELERATORS, DEFAULT_MFU
+from planner.laws import FORMS
+
+IN_FLOPS, IN_HOURS = "flops", "hours"
+WHOLE, CONTINUOUS = "whole", "continuous"
+PICTURES = {
+    "isoflop": "At this budget",
+    "frontier": "As compute grows",
+    "crossover": "Weight decays",
+    "terms": "Loss terms",
+    "whatif": "What if",
+}
+FOLDED = (("law", "calibration"), ("min_params", "max_params", "max_epochs", "price", "epochs"))  # what is folded away at first
+LONGEST = 80  # characters of one value in an address: more is not a number anybody typed
+
+
+@dataclass(frozen=True)
+class Choices:
+    """Every input of the page. Empty text means "choose for me" or "no limit"."""
+
+    ud: str = "250M"
+    compute: str = IN_FLOPS  # which of the next two counts
+    flops: str = "5e18"
+    hours: str = "3"
+    gpu: str = "H100"
+    gpus: str = "8"
+    mfu: str = f"{DEFAULT_MFU:.0%}"
+    price: str = ""
+    weight_decay: str = ""
+    law: str = ""
+    calibration: str = DEFAULT_CALIBRATION
+    epochs: str = WHOLE
+    min_params: str = ""
+    max_params: str = ""
+    max_epochs: str = ""
+    picture: str = "isoflop"
+
+    def query(self) -> str:
+        """The part of the address behind the question mark."""
+        given = asdict(self)
+        return urlencode({name: given[name] for name in NAMES if given[name] != getattr(DEFAULTS, name)})
+
+
+DEFAULTS = Choices()
+NAMES = tuple(field.name for field in fields(Choices))
+_LISTS: dict[str, tuple[str, ...]] = {
+    "compute": (IN_FLOPS, IN_HOURS),
+    "gpu": tuple(ACCELERATORS),
+    "law": ("", *FORMS),
+    "epochs": (WHOLE, CONTINUOUS),
+    "picture": tuple(PICTURES),
+}
+
+
+def from_query(query: str) -> tuple[Choices, list[str]]:
+    """The choices that an address holds, and a sentence for each part of it that cannot be used."""
+    given: dict[str, str] = {}
+    problems = []
+    for name, value in parse_qsl(query.removeprefix("?")[:8000], keep_blank_values=True, max_num_fields=100):
+        if name not in NAMES:
+            continue  # other parts of an address, such as the theme, are not ours
+        if len(value) > LONGEST:
+            problems.append(f"The link's {name} is too long to be a value of this page; the default is shown instead.")
+        elif name in _LISTS and value not in _LISTS[name]:
+            allowed = ", ".join(choice for choice in _LISTS[name] if choice)
+            problems.append(f"The link asks for {name} {value!r}, which is not one of {allowed}; the default is shown instead.")
+        else:
+            given[name] = value
+    return replace(DEFAULTS, **given), problems
+
+
+def fitting(choices: Choices, known: Calibration) -> tuple[Choices, list[str]]:
+    """The choices with law and weight decay that this calibration has, and a sentence for each that had to change."""
+    problems, changes = [], {}
+    if choices.law and choices.law not in laws_of(known):
+        problems.append(f"{known.name} has no law {choices.law}; its own default, {known.default_law}, is used.")
+        changes["law"] = ""
+    if choices.weight_decay and choices.weight_decay not in decays_of(known):
+        wanted = next((text for text in decays_of(known) if _same(text, choices.weight_decay)), "")
+        if not wanted:
+            settings = " and ".join(decays_of(known))
+            problems.append(f"{known.name} was not fitted at weight decay {choices.weight_decay}, only at {settings}.")
+        changes["weight_decay"] = wanted
+    return replace(choices, **changes), problems
+
+
+def laws_of(known: Calibration) -> list[str]:
+    """The laws that a calibration has at every weight decay."""
+    return [form for form in FORMS if all(form in setting.laws for setting in known.settings)]
+
+
+def decays_of(known: Calibration) -> list[str]:
+    return [str(decay) for decay in known.weight_decays]
+
+
+def of(values: Mapping[str, object]) -> Choices:
+    """Choices from what the page's components hold (a cleared component holds None)."""
+    return Choices(**{name: "" if value is None else str(value).strip() for name, value in values.items()})
+
+
+def _same(one: str, other: str) -> bool:
+    try:
+        return float(one) == float(other)
+    except ValueError:
+        return False

@@ -1,0 +1,175 @@
+"""One task on a file from a stranger, in a process of its own: `python -m calibration.ui.worker`.
+
+Reads one JSON line from standard input, {"task": ..., "path": ..., ...}, and writes JSON lines to standard output: any number of
+{"progress": [what, share]} and then one {"result": ...} or {"error": sentence, "problems": [[row, column, value, reason], ...]}.
+A file that takes too much memory or time kills this process and nothing else. Files are parsed as data only: CSV and JSON by
+the standard library, Parquet by pyarrow, nothing is ever evaluated.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+MEMORY = 6 * 2**30  # bytes of address space, of which the numerical libraries reserve a part for themselves
+SECONDS = {"check": 30, "calibration": 30, "fit": 1800}  # of processor time
+MOST_RUNS, MOST_COLUMNS = 20_000, 500
+MOST_REFITS, MOST_SETTINGS = 5000, 24
+
+
+def main() -> None:
+    channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # whatever a library prints is not part of the conversation
+    import numpy  # noqa: F401  while nobody is waiting
+
+    import calibration.fitting
+    import calibration.tables  # noqa: F401
+
+    line = sys.stdin.readline()
+    if not line:
+        return  # the page closed before there was anything to do
+    request = json.loads(line)
+
+    def send(message: dict[str, Any]) -> None:
+        channel.write(json.dumps(message) + "\n")
+        channel.flush()
+
+    _limit(request["task"])
+    try:
+        send({"result": _TASKS[request.pop("task")](request, lambda what, share: send({"progress": [what, share]}))})
+    except Exception as error:
+        send(_failure(error))
+
+
+def _limit(task: str) -> None:
+    with contextlib.suppress(ImportError, ValueError, OSError):  # not every system has these limits
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+        resource.setrlimit(resource.RLIMIT_CPU, (SECONDS[task], SECONDS[task] + 5))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if task == "fit":
+        with contextlib.suppress(AttributeError, OSError):
+            os.nice(10)  # others who only plan should not wait
+
+
+def _failure(error: Exception) -> dict[str, Any]:
+    from planner.errors import InvalidInput
+
+    problems = [list(problem) for problem in getattr(error, "problems", ())]
+    if isinstance(error, InvalidInput):
+        return {"error": str(error).split("\n")[0], "problems": problems}
+    if isinstance(error, MemoryError):
+        return {"error": "this file takes more memory than a table of runs should.", "problems": []}
+    traceback.print_exc()
+    return {"error": f"this file cannot be worked with ({type(error).__name__}).", "problems": []}
+
+
+# -- the tasks ------------------------------------------------------------------------------------------------------------
+
+
+def check(request: dict[str, Any], progress: Any) -> dict[str, Any]:
+    """What a run table holds, one line per weight decay, and which laws it cannot determine."""
+    runs = _runs(request)
+    from calibration.fitting import FORMS
+    from calibration.identify import unidentified
+    from planner.units import short
+
+    def span(values: Any, show: Any) -> str:
+        low, high = show(float(values.min())), show(float(values.max()))
+        return low if low == high else f"{low} to {high}"
+
+    rows = [
+        [
+            str(float(decay)), f"{len(here):,}", f"{int((here['epochs'] <= 1).sum()):,}", span(here["params"], short),
+            span(here["unique_tokens"], short), f"{here['epochs'].max():g}", span(here["loss"], "{:.3f}".format),
+        ]
+        for decay, here in runs.groupby("weight_decay")
+    ]  # fmt: skip
+    missing = unidentified(runs, FORMS)
+    return {"rows": rows, "runs": len(runs), "not_identified": [[one.weight_decay, one.form, one.reason] for one in missing]}
+
+
+def read_calibration(request: dict[str, Any], progress: Any) -> dict[str, Any]:
+    """A calibration file, checked, as JSON text."""
+    from planner.calibration import Calibration
+    from planner.errors import InvalidInput
+
+    given = Path(request["path"])
+    try:
+        known = Calibration.load(given)
+    except InvalidInput as error:  # the visitor knows the file by its name, not by where the server keeps it
+        raise InvalidInput(str(error).replace(repr(str(given)), repr(given.name))) from None
+    refits = [len(next(iter(law.values()))) for s in known.settings if s.ensemble for law in s.ensemble.laws.values()]
+    if max(refits, default=0) > MOST_REFITS:
+        raise InvalidInput(f"calibration {given.name!r} holds {max(refits):,} refits; the page works with up to {MOST_REFITS:,}.")
+    if len(known.settings) > MOST_SETTINGS:
+        raise InvalidInput(
+            f"calibration {given.name!r} holds {len(known.settings)} weight decays; the page works with {MOST_SETTINGS}."
+        )
+    return {"calibration": known.model_dump_json(exclude_none=True)}
+
+
+def fit(request: dict[str, Any], progress: Any) -> dict[str, Any]:
+    """Fit every law that the table determines; write the calibration and the report where the page asked for them."""
+    from calibration.fitting import FORMS
+    from calibration.fitting import fit as fit_runs
+    from calibration.identify import unidentified
+    from calibration.report import report
+
+    runs = _runs(request)
+    missing = {one.form for one in unidentified(runs, FORMS)}
+    # Without a base law nothing can be fitted; then all forms are asked for, so that `fit` says which runs to add.
+    forms = list(FORMS) if "chinchilla" in missing else [form for form in FORMS if form not in missing]
+    found = fit_runs(
+        runs, laws=forms, bootstrap=request["refits"], name=request["name"], title=request["name"],
+        progress=lambda what, share: progress(what, 0.95 * share),
+    )  # fmt: skip
+    progress("writing the report", 0.96)
+    folder = Path(request["folder"])
+    found.save(folder / request["file"])
+    (folder / "report.html").write_text(report(found, runs), encoding="utf-8")
+    runs[["run", "params", "unique_tokens", "epochs", "tokens", "weight_decay", "loss"]].to_json(
+        folder / "runs.json", orient="columns"
+    )
+    return {}
+
+
+def _runs(request: dict[str, Any]) -> Any:
+    from calibration.tables import read_runs
+    from planner.errors import InvalidInput
+
+    rows, columns = _extent(Path(request["path"]))
+    if rows > MOST_RUNS or columns > MOST_COLUMNS:  # before all of it is taken apart
+        size = f"{rows:,} rows" if rows > MOST_RUNS else f"{columns:,} columns"
+        raise InvalidInput(
+            f"the table has {size}; the page works with up to {MOST_RUNS:,} runs and {MOST_COLUMNS} columns, the command line with more."
+        )
+    return read_runs(request["path"], max_epochs=request["max_epochs"], weight_decay=request["weight_decay"])
+
+
+def _extent(path: Path) -> tuple[int, int]:
+    """Rows and columns, without reading the cells; zeros where the file is not what its name says."""
+    if path.suffix.lower() not in (".parquet", ".pq"):
+        content = path.read_bytes()
+        header = content.partition(b"\n")[0]
+        return content.count(b"\n"), 1 + max(header.count(delimiter) for delimiter in (b",", b";", b"\t"))
+    try:
+        import pyarrow.parquet
+
+        about = pyarrow.parquet.read_metadata(path)
+        return about.num_rows, about.num_columns
+    except Exception:  # `read_runs` says what is wrong
+        return 0, 0
+
+
+_TASKS = {"check": check, "calibration": read_calibration, "fit": fit}
+
+
+if __name__ == "__main__":
+    main()
