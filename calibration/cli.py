@@ -1,4 +1,4 @@
-"""`planner calibrate ...`: fit laws to runs and compare settings. Other modules of this room add their own sub-commands."""
+"""`planner calibrate ...`: fit laws to runs and compare settings. Sub-commands in modules of their own are listed below."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from calibration.console import Command, progress_bar, run_table_options
+from calibration.console import Command, check_output, progress_bar, run_table_options
 from planner.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -21,8 +21,6 @@ _ELSEWHERE = {
     "backtest": "calibration.backtest_cli:backtest",
     "design": "calibration.design_cli:design",
     "report": "calibration.report_cli:report",
-    "sweep": "calibration.sweep_cli:sweep",
-    "validate": "calibration.validate_cli:validate",
 }
 
 
@@ -64,14 +62,18 @@ def calibrate() -> None:
 
 @calibrate.command(cls=Command)
 @click.argument("table", type=click.Path())
-@click.option("-o", "--out", type=click.Path(dir_okay=False), help="Write the calibration to this file.")
+@click.option("-o", "--out", "--output", type=click.Path(), help="Write the calibration to this file.")
 @click.option("--law", "laws", multiple=True, help="A law form to fit; repeat for several. All six by default.")
 @run_table_options
 @click.option("--delta", default="1e-3", show_default=True, help="Huber threshold on ln(loss), or 'noise': from the runs.")
 @click.option("--joint", is_flag=True, help="Fit base law and repetition together instead of locking the base law first.")
 @click.option("--bootstrap", type=int, default=1000, show_default=True, help="Refits for the intervals; 0 for none.")
-@click.option("--resample", default="runs", show_default=True, help="What the bootstrap redraws: runs or cells.")
-@click.option("--scheme", default="residuals", show_default=True, help="How it redraws them: residuals or weights.")
+@click.option(
+    "--resample", type=click.Choice(["runs", "cells"]), default="runs", show_default=True, help="What the bootstrap redraws."
+)
+@click.option(
+    "--scheme", type=click.Choice(["residuals", "weights"]), default="residuals", show_default=True, help="How it redraws them."
+)
 @click.option("--seed", type=int, default=0, show_default=True, help="Same seed, same file.")
 @click.option("--name", help="Name of the calibration; the table's file name by default.")
 @click.option("--title", default="", help="One line for people.")
@@ -86,7 +88,7 @@ def fit(
 ) -> None:  # fmt: skip
     """Fit laws to a run TABLE (CSV or Parquet), per weight decay.
 
-    The table has the columns run, params, unique_tokens, epochs and / or tokens, weight_decay, loss; others are ignored.
+    The table has the columns run, params, unique_tokens, epochs and / or tokens, weight_decay, loss; --where can use others.
     Each law is judged on (size, budget) cells that it was not fitted on, and the best one becomes the default.
 
     \b
@@ -98,8 +100,7 @@ def fit(
     from calibration.fitting import fit as fit_table
     from planner.laws import FORMS
 
-    if out and not Path(out).resolve().parent.is_dir():
-        raise InvalidInput(f"cannot write {out}: its folder does not exist.")
+    check_output(out, table)
     with progress_bar("fitting") as progress:
         calibration = fit_table(
             table, laws=laws or FORMS, delta=delta, joint=joint, bootstrap=bootstrap, resample=resample, scheme=scheme, seed=seed,
@@ -107,16 +108,17 @@ def fit(
             source=f"fitted to {Path(table).name}", max_epochs=max_epochs, where=where, weight_decay=weight_decay,
             progress=progress,
         )  # fmt: skip
-    if out:
-        calibration.save(out)
+    # Printed first: a file that cannot be written after all loses nothing.
     if as_json:
         click.echo(calibration.model_dump_json(exclude_none=True))
-        return
-    for setting in calibration.settings:
-        _print_setting(setting)
-    _console().print("Recommended: " + calibration.recommendation["reason"], highlight=False)  # type: ignore[attr-defined]
+    else:
+        for setting in calibration.settings:
+            _print_setting(setting)
+        _console().print("Recommended: " + calibration.recommendation["reason"], highlight=False)  # type: ignore[attr-defined]
     if out:
-        _console().print(f"Written to {out}: planner plan --calibration {out} --ud 250M --flops 5e18", highlight=False)
+        calibration.save(out)
+    if out and not as_json:
+        _console().print(f"Written to {out}: planner plan --calibration {out} {_example(calibration)}", highlight=False)
 
 
 def _print_setting(setting: Setting) -> None:
@@ -139,6 +141,15 @@ def _print_setting(setting: Setting) -> None:
     for form, reason in setting.method.get("not_identified", {}).items():
         table.add_row(form, f"not identified: {reason}", *[""] * 6)
     _console().print(table)
+
+
+def _example(calibration: Calibration) -> str:
+    """Options of a plan in the middle of what was fitted on: its unique tokens, and compute for four epochs."""
+    from planner.units import short
+
+    ranges = calibration.settings[0].fitted_on
+    params, unique = ((low * high) ** 0.5 for low, high in (ranges.params, ranges.unique_tokens))
+    return f"--ud {short(unique, 2)} --flops {6 * params * unique * 4:.0e}".replace("e+", "e")
 
 
 def _own(form: str, parameters: dict[str, float]) -> dict[str, float]:

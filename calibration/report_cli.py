@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from calibration.console import Command, load_runs, write_text
+from calibration.console import Command, check_output, load_runs, write_text
 
 
 @click.command(cls=Command)
@@ -18,7 +18,11 @@ from calibration.console import Command, load_runs, write_text
 @click.option("--ud", metavar="TOKENS", help="Unique tokens of the allocation [default: the middle of what was fitted on].")
 @click.option("--law", metavar="FORM", help="Law of the allocation and the parameter clouds [default: the recommended one].")
 @click.option(
-    "-o", "--output", metavar="FILE.html", help="Where to write [default: the calibration's name, in the current directory]."
+    "-o",
+    "--output",
+    "--out",
+    metavar="FILE.html",
+    help="Where to write [default: the calibration's name, in the current directory].",
 )
 def report(
     calibration: str, runs: str | None, max_epochs: str | None, where: str | None, weight_decay: str | None, ud: str | None,
@@ -33,9 +37,10 @@ def report(
     from calibration.report import report as build
     from planner.calibration import Calibration
 
+    target = output if output is not None else f"{Path(calibration).stem or 'report'}.html"
+    check_output(target, calibration, runs)
     known = Calibration.load(calibration)
     table = None if runs is None else load_runs(runs, max_epochs, where, weight_decay)
-    target = output if output is not None else f"{Path(calibration).stem or 'report'}.html"
     text = build(known, table, ud=ud, law=law)
     write_text(target, text)
     click.echo(f"Written to {target} ({len(text.encode()) / 1e6:.1f} MB).")
