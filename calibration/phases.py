@@ -172,12 +172,14 @@ def refit(
     *,
     weights: Array | None = None,
     targets: Array | None = None,
+    base: Refits | None = None,
     max_iterations: int = 60,
     progress: Progress | None = None,
 ) -> dict[str, Refits]:
     """Fit every form again under other weights and / or other ln(loss), both (problems, runs), starting from the fit at hand.
 
-    Both phases are fitted again, so that the repetition forms inherit the uncertainty of the base law.
+    Both phases are fitted again, so that the repetition forms inherit the uncertainty of the base law; `base` is the first
+    phase where it has been fitted already.
     """
     runs = fits.runs
     size = max(len(rows) for rows in (weights, targets) if rows is not None)
@@ -191,16 +193,18 @@ def refit(
     found: dict[str, Refits] = {}
     for done, (form, fit) in enumerate(fits.forms.items()):
         _tell(progress, form, done / len(fits.forms))
-        if form == "chinchilla":
+        if form == "chinchilla" and base is not None:
+            found[form] = base
+        elif form == "chinchilla":
             solved = again(base_problem(runs, runs.single), fit.base, runs.single)
             found[form] = Refits(solved.theta, np.empty((size, 0)), solved.converged)
         elif fits.joint:
             solved = again(joint_problem(form, runs, fit.base, fit.repetition), np.concatenate([fit.base, fit.repetition]))
             found[form] = Refits(solved.theta[:, :5], solved.theta[:, 5:], solved.converged)
         else:
-            base = found["chinchilla"]
-            solved = again(repetition_problem(form, runs, base.base), fit.repetition)
-            found[form] = Refits(base.base, solved.theta, solved.converged & base.converged)
+            first = found["chinchilla"]
+            solved = again(repetition_problem(form, runs, first.base), fit.repetition)
+            found[form] = Refits(first.base, solved.theta, solved.converged & first.converged)
     return found
 
 

@@ -143,6 +143,15 @@ def test_redrawn_residuals_have_the_spread_of_the_noise() -> None:
         assert targets.std(axis=0).mean() == pytest.approx(0.01, rel=0.15)
 
 
+@pytest.mark.parametrize("resample", ["runs", "cells"])
+def test_a_poor_repetition_form_does_not_blur_the_base_law(resample: str) -> None:
+    """The base law is read off the single-epoch runs, so that its refits are the same whatever the repetition form misses."""
+    table = grid_table(PAPER.law(1.0, "additive_4p"), 80, 0.003, np.random.default_rng(8))
+    refits = bootstrap(fit_forms(Runs.of(table)), 30, resample=resample)
+    for form in refits:
+        np.testing.assert_array_equal(refits[form].base, refits["chinchilla"].base)
+
+
 def test_intervals_without_refits_say_how_to_get_them() -> None:
     with pytest.raises(InvalidInput, match="bootstrap=1000"):
         loss_interval(PAPER.setting(0.1), "additive_4p", 1e8, 1e8, 4)
