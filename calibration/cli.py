@@ -185,12 +185,14 @@ def compare(
     from calibration.compare import compare as compare_settings
     from planner.calibration import Calibration
 
-    first, second = _two_settings([Calibration.load(name) for name in calibrations], decays)
-    found = compare_settings(first, second, law=law, params=params, ud=ud, epochs=epochs)
+    known = [Calibration.load(name) for name in calibrations]
+    first, second = _two_settings(known, decays)
+    recommended = known[0].default_law
+    found = compare_settings(first, second, law=law, recommended=recommended, params=params, ud=ud, epochs=epochs)
     if as_json:
         click.echo(json.dumps([item.model_dump() for item in found]))
         return
-    _print_comparison(found)
+    _print_comparison(found, recommended)
 
 
 def _two_settings(calibrations: list[Calibration], decays: tuple[str, ...]) -> tuple[Setting, Setting]:
@@ -221,21 +223,27 @@ def _two_settings(calibrations: list[Calibration], decays: tuple[str, ...]) -> t
     return chosen[0], chosen[1]
 
 
-def _print_comparison(found: list[Comparison]) -> None:
+def _print_comparison(found: list[Comparison], recommended: str) -> None:
     from rich.table import Table
 
     head = found[0]
     _console().print(head.sentence, highlight=False)
+    sure = next((item for item in found if item.ratio_low is not None), head)
+    if sure is not head and head.ratio_low is None:  # the best-supported figure, where the recommended form has no interval
+        _console().print(sure.sentence, highlight=False)
+    for warning in head.warnings:
+        _console().print(f"Warning: {warning}", highlight=False)
     table = Table(title=f"Penalty in nats at {head.reference}", title_justify="left")
     decays = (f"at {head.first_weight_decay:g}", f"at {head.second_weight_decay:g}")
-    for column in ("law", *decays, "ratio", "95%", "ratio of P alone"):
-        table.add_column(column, justify="left" if column == "law" else "right")
+    for column in ("law", *decays, "ratio", "95%", "ratio of P alone", "interval from"):
+        table.add_column(column, justify="left" if column in ("law", "interval from") else "right", overflow="fold")
     for item in found:
         between = "" if item.ratio_low is None else f"{item.ratio_low:.3g} to {item.ratio_high:.3g}"
         alone = f"{item.coefficient_ratio:.3g}" + ("" if item.coefficients_comparable else " (other units)")
-        table.add_row(item.law, f"{item.first_penalty:.4g}", f"{item.second_penalty:.4g}", f"{item.ratio:.3g}", between, alone)
+        name = item.law + (" (recommended)" if item.law == recommended else "")
+        penalties = (f"{item.first_penalty:.4g}", f"{item.second_penalty:.4g}")
+        table.add_row(name, *penalties, f"{item.ratio:.3g}", between, alone, item.interval_from)
     _console().print(table)
-    _console().print(f"Interval from {head.interval_from}.", highlight=False)
 
 
 # -- shared ------------------------------------------------------------------------------------------------------------------

@@ -112,6 +112,11 @@ def test_compare_two_weight_decays_of_one_file() -> None:
     result = run("compare", "fineweb-llama2")
     assert result.exit_code == 0
     assert "70% less" in result.output
+    everything = result.output
+    assert "additive_4p, at" in everything.splitlines()[0]  # the recommended form leads
+    assert "additive_4p (recommended)" in everything
+    assert "published median absolute deviations" in everything
+    assert "no bootstrap refits in at least one of the two" in everything
 
 
 def test_compare_two_files_as_json(calibration: Path) -> None:
