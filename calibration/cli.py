@@ -14,7 +14,7 @@ from planner.errors import InvalidInput
 
 if TYPE_CHECKING:
     from calibration.compare import Comparison
-    from planner.calibration import Calibration, Setting
+    from planner.calibration import Calibration, FittedLaw, Setting
 
 # Sub-commands that live in modules of their own.
 _ELSEWHERE = {
@@ -114,6 +114,8 @@ def fit(
     else:
         for setting in calibration.settings:
             _print_setting(setting)
+        for decay, reason in calibration.left_out.items():  # type: ignore[attr-defined]
+            _console().print(f"Left out: weight decay {decay}, whose base law is not identified: {reason}.", highlight=False)
         _console().print("Recommended: " + calibration.recommendation["reason"], highlight=False)  # type: ignore[attr-defined]
     if out:
         calibration.save(out)
@@ -131,7 +133,7 @@ def _print_setting(setting: Setting) -> None:
         table.add_column(column, justify="left" if column in ("law", "parameters") else "right", overflow="fold")
     for form, fitted in setting.laws.items():
         shown = _own(form, fitted.parameters)
-        text = ", ".join(f"{name} {value:.4g}{_plus_minus(fitted.spread.get(name))}" for name, value in shown.items())
+        text = ", ".join(f"{name} {value:.4g}{_between(fitted, name)}" for name, value in shown.items())
         figures = fitted.metrics
         convergence = fitted.convergence  # type: ignore[attr-defined]
         flat = convergence["nearly_flat"]
@@ -260,5 +262,11 @@ def _number(value: float | None, style: str) -> str:
     return "" if value is None else format(value, style)
 
 
-def _plus_minus(spread: float | None) -> str:
-    return "" if spread is None else f" ± {spread:.2g}"
+def _between(fitted: FittedLaw, name: str) -> str:
+    """The 95% interval of a parameter, open where the refits that define its end sit on the bound of the search."""
+    ends = getattr(fitted, "intervals", {}).get(name)
+    if ends is None:
+        return ""
+    unbounded = fitted.convergence["refits"]["open"].get(name, ())  # type: ignore[attr-defined]
+    low, high = (f"{'≤ ' * ('below' in unbounded)}{ends[0]:.3g}", f"{'≥ ' * ('above' in unbounded)}{ends[2]:.3g}")
+    return f" ({low} to {high})"

@@ -160,8 +160,8 @@ def _reference(first: Setting, second: Setting, params: Any, ud: Any, epochs: An
     sizes = [fitted.repeated_params or fitted.params for fitted in (one, two)]
     budgets = [fitted.repeated_unique_tokens or fitted.unique_tokens for fitted in (one, two)]
     return Point(
-        params=_middle(*sizes, "model sizes", "params") if params is None else count(params, "params"),
-        unique_tokens=_middle(*budgets, "unique tokens", "ud") if ud is None else count(ud, "ud"),
+        params=_middle(sizes[0], sizes[1], "model sizes", "params") if params is None else count(params, "params"),
+        unique_tokens=_middle(budgets[0], budgets[1], "unique tokens", "ud") if ud is None else count(ud, "ud"),
         epochs=chosen,
     )
 

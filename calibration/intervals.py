@@ -142,9 +142,27 @@ def ensemble_of(fits: Fits, refits: dict[str, Refits], method: str) -> Ensemble:
     for form, found in refits.items():
         good = found.converged
         if good.sum() >= 2:
-            values = parameter_arrays(form, Refits(found.base[good], found.repetition[good], good[good]), fits.runs)
+            values = parameter_arrays(form, Refits(*(part[good] for part in found)), fits.runs)
             laws[form] = {name: [float(f"{value:.{_DIGITS}g}") for value in column] for name, column in values.items()}
     return Ensemble(method=method, laws=laws)
+
+
+def refit_record(fits: Fits, form: str, refits: Refits) -> dict[str, Any]:
+    """How the refits of a form ended, for people and files: how many count, and which parameters sit on a bound in some.
+
+    An interval is open on a side on which more refits sit on the bound than lie beyond that end of the interval.
+    """
+    names = fits.forms[form].names
+    names = names if len(names) == refits.side.shape[1] else (*BASE_PARAMETERS, *names)
+    side = refits.side[refits.converged]
+    record: dict[str, Any] = {"made": len(refits.converged), "kept": len(side), "at_bound": {}, "open": {}}
+    for name, column in zip(names, side.T, strict=True):
+        if column.any():
+            record["at_bound"][name] = int((column != 0).sum())
+        ends = [end for end, sign in (("below", -1), ("above", 1)) if np.mean(column == sign) >= 0.5 - LEVEL / 2]
+        if ends:
+            record["open"][name] = ends
+    return record
 
 
 # -- intervals of what people decide on ----------------------------------------------------------------------------------

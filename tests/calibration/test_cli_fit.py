@@ -13,9 +13,9 @@ from click.testing import CliRunner, Result
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from calibration.cli import calibrate
+from calibration.cli import _between, calibrate
 from calibration.generated import grid_table
-from planner.calibration import Calibration
+from planner.calibration import Calibration, FittedLaw
 from planner.units import count
 
 PAPER = Calibration.load("fineweb-llama2")
@@ -59,6 +59,18 @@ def test_fit_shows_why_a_law_is_recommended(table: Path) -> None:
     assert result.exit_code == 0, result.output
     for text in ("weight decay 0.1", "weight decay 1", "held out", "additive_4p", "AICc", "Recommended: additive_4p"):
         assert text in result.output
+
+
+def test_fit_prints_intervals_and_marks_open_ends(table: Path) -> None:
+    result = run("fit", table, "--law", "additive_1p", "--bootstrap", 30)
+    assert re.search(r"P 0\.\d+ \(0\.\d+ to 0\.\d+\)", result.output), result.output
+    assert "±" not in result.output
+    law = FittedLaw(
+        parameters={"R_N_star": 9.0},
+        intervals={"R_N_star": [2.0, 9.0, 1e4]},
+        convergence={"refits": {"open": {"R_N_star": ["above"]}}},
+    )  # type: ignore[call-arg]
+    assert _between(law, "R_N_star") == " (2 to ≥ 1e+04)"
 
 
 def test_fit_json_is_the_calibration(table: Path) -> None:
