@@ -53,10 +53,10 @@ class Score:
 
     law: str
     accuracy: float
-    accuracy_interval: tuple[float, float]
+    accuracy_interval: tuple[float, float] | None
     kendall: float
     regret: float  # nats
-    regret_interval: tuple[float, float]
+    regret_interval: tuple[float, float] | None
     worst_regret: float
     best_picks: float  # share of the groups in which it picked the best run
 
@@ -251,10 +251,10 @@ def _score(
     return Score(
         law=law,
         accuracy=accuracy,
-        accuracy_interval=_central(accuracies[np.isfinite(accuracies)]),
+        accuracy_interval=None if picks is not None else _central(accuracies[np.isfinite(accuracies)]),
         kendall=2 * accuracy - 1,
         regret=float(regret.mean()),
-        regret_interval=_central(regret[again].mean(axis=1)),
+        regret_interval=None if picks is not None else _central(regret[again].mean(axis=1)),
         worst_regret=float(regret.max()),
         best_picks=float(np.mean(regret <= 0)) if picks is None else picks,
     )

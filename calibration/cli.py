@@ -121,6 +121,10 @@ def fit(
         calibration.save(out)
     if out and not as_json:
         _console().print(f"Written to {out}: planner plan --calibration {out} {_example(calibration)}", highlight=False)
+        if vocab_size is None:
+            _console().print(
+                "Plans will not know the vocabulary: --vocab-size 32100, say, puts it into the file.", highlight=False
+            )
 
 
 def _print_setting(setting: Setting) -> None:

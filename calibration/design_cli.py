@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from calibration.console import Command, check_output, load_runs, print_json, print_table, write_text
+from calibration.console import Command, check_output, load_runs, print_json, print_table, progress_bar, write_text
 from planner.units import scientific, short
 
 if TYPE_CHECKING:
@@ -51,13 +51,18 @@ def design(
     knowing next.
     """
     from calibration.design import design as propose
+    from planner.calibration import Calibration
+    from planner.shapes import DEFAULT_VOCAB
 
     check_output(output, runs, calibration)
     table = None if runs is None else load_runs(runs, max_epochs, where, weight_decay, choice=True)
-    plan = propose(
-        budget, target_ud, target_flops, runs=table, calibration=calibration, weight_decay=weight_decay, law=law,
-        max_runs=max_runs, min_params=min_params, vocab_size=vocab_size,
-    )  # fmt: skip
+    with progress_bar("design") as progress:
+        plan = propose(
+            budget, target_ud, target_flops, runs=table, calibration=calibration, weight_decay=weight_decay, law=law,
+            max_runs=max_runs, min_params=min_params, vocab_size=vocab_size, progress=progress,
+        )  # fmt: skip
+    if vocab_size is None and Calibration.load(calibration).vocab_size is None:
+        click.echo(f"Vocabulary not known, {DEFAULT_VOCAB:,} assumed for the shapes: --vocab-size.", err=True)
     if as_json:
         print_json(plan.as_dict())
     else:

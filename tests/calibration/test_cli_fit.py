@@ -110,6 +110,7 @@ def test_a_file_that_cannot_be_written_loses_no_result(table: Path, tmp_path: Pa
 def test_the_closing_hint_is_a_plan_inside_the_fitted_range(calibration: Path, table: Path) -> None:
     result = run("fit", table, "--law", "additive_1p", "--bootstrap", 0, "-o", calibration.with_name("hint.json"))
     ud, flops = re.search(r"--ud (\S+) --flops (\S+)", result.output).groups()  # type: ignore[union-attr]
+    assert "--vocab-size" in result.output
     low, high = Calibration.load(calibration).settings[0].fitted_on.unique_tokens
     assert low <= count(ud, "ud") <= high
     assert float(flops) > 0
