@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from calibration.backtest import COIN, backtest, find_groups
 from calibration.backtest_cli import backtest as command
+from calibration.phases import FormFit
 from calibration.tables import read_runs
 from planner.calibration import Calibration
 from planner.errors import InvalidInput
@@ -47,6 +48,14 @@ def test_seeds_of_one_configuration_count_once():
     for once, both in zip(find_groups(table, 0.1), find_groups(twice, 0.1), strict=True):
         assert both.params == once.params
         np.testing.assert_allclose(both.loss, np.array(once.loss) + 0.01)
+
+
+def test_forms_that_a_fit_would_leave_out_are_marked(monkeypatch):
+    assert backtest(isoflop_table(), laws=["additive_1p"]).not_identified == {}
+    monkeypatch.setattr(FormFit, "problem", property(lambda fit: "it ran away" if fit.form == "additive_1p" else None))
+    found = backtest(isoflop_table(), laws=["chinchilla", "additive_1p"]).not_identified
+    assert set(found) == {"additive_1p"}
+    assert found["additive_1p"].endswith("it ran away")
 
 
 def test_the_law_that_made_the_table_ranks_it_best():
