@@ -186,7 +186,9 @@ def _checked(
     if not {"tokens", "epochs"} & given:
         needed.append("epochs (or tokens)")
     if needed:
-        raise InvalidInput(f"{name} has no column {' and no column '.join(needed)}; it has {_listed(raw.columns)}.")
+        near = [str(column) for column in raw.columns if column not in COLUMNS and str(column).lower() in COLUMNS]
+        hint = f"; names are in lower case: {near[0].lower()} instead of {near[0]}" if near else ""
+        raise InvalidInput(f"{name} has no column {' and no column '.join(needed)}; it has {_listed(raw.columns)}{hint}.")
     if "weight_decay" not in given and decay is None:
         raise InvalidInput(f"{name} has no column weight_decay; add it, or say which one all runs used: --weight-decay 0.1.")
 
