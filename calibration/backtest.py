@@ -53,10 +53,10 @@ class Score:
 
     law: str
     accuracy: float
-    accuracy_interval: tuple[float, float]
+    accuracy_interval: tuple[float, float] | None
     kendall: float
     regret: float  # nats
-    regret_interval: tuple[float, float]
+    regret_interval: tuple[float, float] | None
     worst_regret: float
     best_picks: float  # share of the groups in which it picked the best run
 
@@ -73,6 +73,7 @@ class Backtest:
     leave: str
     scores: tuple[Score, ...]
     details: tuple[dict[str, Any], ...]  # per group: the choices, and what each law picked
+    not_identified: dict[str, str] = dataclasses.field(default_factory=dict)  # forms that all runs together do not determine
 
     def as_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -108,14 +109,16 @@ def backtest(
     check_identifiable(table, forms)
     judged: list[Group] = []
     predicted: dict[str, list[np.ndarray]] = {form: [] for form in forms}
+    unsure: dict[str, str] = {}
     skipped = 0
     decays = sorted({group.weight_decay for group in groups})
     for done, decay in enumerate(decays):
         here = [group for group in groups if group.weight_decay == decay]
         index = np.nonzero(table["weight_decay"].to_numpy() == decay)[0]
-        losses, usable = _left_out(
+        losses, usable, problems = _left_out(
             table.iloc[index], index, here, forms, delta, leave, progress, done / len(decays), 1 / len(decays)
         )
+        unsure |= {form: f"at weight decay {decay:g} {reason}" for form, reason in problems.items()}
         for g, group in enumerate(here):
             if not usable[g]:
                 skipped += 1
@@ -127,7 +130,7 @@ def backtest(
         raise InvalidInput(
             "without any one group of runs no law can be identified any more; more runs outside of the groups would do."
         )
-    return _scored(judged, predicted, skipped, apart, leave, seed)
+    return dataclasses.replace(_scored(judged, predicted, skipped, apart, leave, seed), not_identified=unsure)
 
 
 def find_groups(table: pd.DataFrame, tolerance: float) -> list[Group]:
@@ -179,8 +182,10 @@ def _chunks(rows: np.ndarray, values: np.ndarray, width: float) -> list[np.ndarr
 def _left_out(
     table: pd.DataFrame, index: np.ndarray, groups: list[Group], forms: list[str], delta: float, leave: str,
     progress: Any, done: float, span: float,
-) -> tuple[dict[str, list[np.ndarray]], np.ndarray]:  # fmt: skip
-    """Per form and group the predicted losses of its configurations, by laws fitted without it; and which groups are usable."""
+) -> tuple[dict[str, list[np.ndarray]], np.ndarray, dict[str, str]]:  # fmt: skip
+    """Per form and group the predicted losses of its configurations, by laws fitted without it; which groups are usable; and
+    why a form is not identified even by all runs.
+    """
     runs = Runs.of(table)
     position = {int(row): i for i, row in enumerate(index)}
     weights = np.ones((len(groups), len(table)))
@@ -214,7 +219,7 @@ def _left_out(
                 losses[form][g] = law.loss(*configurations[first[g]].T)
     for form in forms:  # a law that runs away on what it has not seen ranks nothing
         usable &= [bool(np.isfinite(guess).all()) for guess in losses[form]]
-    return losses, usable
+    return losses, usable, {form: reason for form in forms if (reason := fits.forms[form].problem)}
 
 
 def _scored(
@@ -251,10 +256,10 @@ def _score(
     return Score(
         law=law,
         accuracy=accuracy,
-        accuracy_interval=_central(accuracies[np.isfinite(accuracies)]),
+        accuracy_interval=None if picks is not None else _central(accuracies[np.isfinite(accuracies)]),
         kendall=2 * accuracy - 1,
         regret=float(regret.mean()),
-        regret_interval=_central(regret[again].mean(axis=1)),
+        regret_interval=None if picks is not None else _central(regret[again].mean(axis=1)),
         worst_regret=float(regret.max()),
         best_picks=float(np.mean(regret <= 0)) if picks is None else picks,
     )

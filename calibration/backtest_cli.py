@@ -57,10 +57,16 @@ def backtest(
     click.echo()
     rows = [
         (
-            score.law, f"{score.accuracy:.1%}", f"{score.accuracy_interval[0]:.1%} to {score.accuracy_interval[1]:.1%}",
-            f"{score.kendall:.2f}", f"{score.regret:.4f}", f"{score.regret_interval[0]:.4f} to {score.regret_interval[1]:.4f}",
+            score.law + " *" * (score.law in result.not_identified), f"{score.accuracy:.1%}", _between(score.accuracy_interval, ".1%"),
+            f"{score.kendall:.2f}", f"{score.regret:.4f}", _between(score.regret_interval, ".4f"),
             f"{score.worst_regret:.3f}", f"{score.best_picks:.0%}",
         )
         for score in result.scores
     ]  # fmt: skip
     print_table(("law", "pairs right", "95%", "Kendall", "regret", "95%", "worst", "picked best"), rows)
+    for law, reason in result.not_identified.items():
+        click.echo(f"* {law} is not identified: {reason}; `planner calibrate fit` leaves it out.")
+
+
+def _between(interval: tuple[float, float] | None, style: str) -> str:
+    return "" if interval is None else f"{interval[0]:{style}} to {interval[1]:{style}}"

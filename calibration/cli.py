@@ -1,4 +1,4 @@
-"""`planner calibrate ...`: fit laws to runs and compare settings. Other modules of this room add their own sub-commands."""
+"""`planner calibrate ...`: fit laws to runs and compare settings. Sub-commands in modules of their own are listed below."""
 
 from __future__ import annotations
 
@@ -9,20 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from calibration.console import Command, progress_bar, run_table_options
+from calibration.console import Command, check_output, progress_bar, run_table_options
 from planner.errors import InvalidInput
 
 if TYPE_CHECKING:
     from calibration.compare import Comparison
-    from planner.calibration import Calibration, Setting
+    from planner.calibration import Calibration, FittedLaw, Setting
 
 # Sub-commands that live in modules of their own.
 _ELSEWHERE = {
     "backtest": "calibration.backtest_cli:backtest",
     "design": "calibration.design_cli:design",
     "report": "calibration.report_cli:report",
-    "sweep": "calibration.sweep_cli:sweep",
-    "validate": "calibration.validate_cli:validate",
 }
 
 
@@ -64,14 +62,18 @@ def calibrate() -> None:
 
 @calibrate.command(cls=Command)
 @click.argument("table", type=click.Path())
-@click.option("-o", "--out", type=click.Path(dir_okay=False), help="Write the calibration to this file.")
+@click.option("-o", "--out", "--output", type=click.Path(), help="Write the calibration to this file.")
 @click.option("--law", "laws", multiple=True, help="A law form to fit; repeat for several. All six by default.")
 @run_table_options
 @click.option("--delta", default="1e-3", show_default=True, help="Huber threshold on ln(loss), or 'noise': from the runs.")
 @click.option("--joint", is_flag=True, help="Fit base law and repetition together instead of locking the base law first.")
 @click.option("--bootstrap", type=int, default=1000, show_default=True, help="Refits for the intervals; 0 for none.")
-@click.option("--resample", default="runs", show_default=True, help="What the bootstrap redraws: runs or cells.")
-@click.option("--scheme", default="residuals", show_default=True, help="How it redraws them: residuals or weights.")
+@click.option(
+    "--resample", type=click.Choice(["runs", "cells"]), default="runs", show_default=True, help="What the bootstrap redraws."
+)
+@click.option(
+    "--scheme", type=click.Choice(["residuals", "weights"]), default="residuals", show_default=True, help="How it redraws them."
+)
 @click.option("--seed", type=int, default=0, show_default=True, help="Same seed, same file.")
 @click.option("--name", help="Name of the calibration; the table's file name by default.")
 @click.option("--title", default="", help="One line for people.")
@@ -86,7 +88,7 @@ def fit(
 ) -> None:  # fmt: skip
     """Fit laws to a run TABLE (CSV or Parquet), per weight decay.
 
-    The table has the columns run, params, unique_tokens, epochs and / or tokens, weight_decay, loss; others are ignored.
+    The table has the columns run, params, unique_tokens, epochs and / or tokens, weight_decay, loss; --where can use others.
     Each law is judged on (size, budget) cells that it was not fitted on, and the best one becomes the default.
 
     \b
@@ -98,8 +100,7 @@ def fit(
     from calibration.fitting import fit as fit_table
     from planner.laws import FORMS
 
-    if out and not Path(out).resolve().parent.is_dir():
-        raise InvalidInput(f"cannot write {out}: its folder does not exist.")
+    check_output(out, table)
     with progress_bar("fitting") as progress:
         calibration = fit_table(
             table, laws=laws or FORMS, delta=delta, joint=joint, bootstrap=bootstrap, resample=resample, scheme=scheme, seed=seed,
@@ -107,16 +108,23 @@ def fit(
             source=f"fitted to {Path(table).name}", max_epochs=max_epochs, where=where, weight_decay=weight_decay,
             progress=progress,
         )  # fmt: skip
-    if out:
-        calibration.save(out)
+    # Printed first: a file that cannot be written after all loses nothing.
     if as_json:
         click.echo(calibration.model_dump_json(exclude_none=True))
-        return
-    for setting in calibration.settings:
-        _print_setting(setting)
-    _console().print("Recommended: " + calibration.recommendation["reason"], highlight=False)  # type: ignore[attr-defined]
+    else:
+        for setting in calibration.settings:
+            _print_setting(setting)
+        for decay, reason in calibration.left_out.items():  # type: ignore[attr-defined]
+            _console().print(f"Left out: weight decay {decay}, whose base law is not identified: {reason}.", highlight=False)
+        _console().print("Recommended: " + calibration.recommendation["reason"], highlight=False)  # type: ignore[attr-defined]
     if out:
-        _console().print(f"Written to {out}: planner plan --calibration {out} --ud 250M --flops 5e18", highlight=False)
+        calibration.save(out)
+    if out and not as_json:
+        _console().print(f"Written to {out}: planner plan --calibration {out} {_example(calibration)}", highlight=False)
+        if vocab_size is None:
+            _console().print(
+                "Plans will not know the vocabulary: --vocab-size 32100, say, puts it into the file.", highlight=False
+            )
 
 
 def _print_setting(setting: Setting) -> None:
@@ -129,7 +137,7 @@ def _print_setting(setting: Setting) -> None:
         table.add_column(column, justify="left" if column in ("law", "parameters") else "right", overflow="fold")
     for form, fitted in setting.laws.items():
         shown = _own(form, fitted.parameters)
-        text = ", ".join(f"{name} {value:.4g}{_plus_minus(fitted.spread.get(name))}" for name, value in shown.items())
+        text = ", ".join(f"{name} {value:.4g}{_between(fitted, name)}" for name, value in shown.items())
         figures = fitted.metrics
         convergence = fitted.convergence  # type: ignore[attr-defined]
         flat = convergence["nearly_flat"]
@@ -139,6 +147,15 @@ def _print_setting(setting: Setting) -> None:
     for form, reason in setting.method.get("not_identified", {}).items():
         table.add_row(form, f"not identified: {reason}", *[""] * 6)
     _console().print(table)
+
+
+def _example(calibration: Calibration) -> str:
+    """Options of a plan in the middle of what was fitted on: its unique tokens, and compute for four epochs."""
+    from planner.units import short
+
+    ranges = calibration.settings[0].fitted_on
+    params, unique = ((low * high) ** 0.5 for low, high in (ranges.params, ranges.unique_tokens))
+    return f"--ud {short(unique, 2)} --flops {6 * params * unique * 4:.0e}".replace("e+", "e")
 
 
 def _own(form: str, parameters: dict[str, float]) -> dict[str, float]:
@@ -174,12 +191,14 @@ def compare(
     from calibration.compare import compare as compare_settings
     from planner.calibration import Calibration
 
-    first, second = _two_settings([Calibration.load(name) for name in calibrations], decays)
-    found = compare_settings(first, second, law=law, params=params, ud=ud, epochs=epochs)
+    known = [Calibration.load(name) for name in calibrations]
+    first, second = _two_settings(known, decays)
+    recommended = known[0].default_law
+    found = compare_settings(first, second, law=law, recommended=recommended, params=params, ud=ud, epochs=epochs)
     if as_json:
         click.echo(json.dumps([item.model_dump() for item in found]))
         return
-    _print_comparison(found)
+    _print_comparison(found, recommended)
 
 
 def _two_settings(calibrations: list[Calibration], decays: tuple[str, ...]) -> tuple[Setting, Setting]:
@@ -210,21 +229,27 @@ def _two_settings(calibrations: list[Calibration], decays: tuple[str, ...]) -> t
     return chosen[0], chosen[1]
 
 
-def _print_comparison(found: list[Comparison]) -> None:
+def _print_comparison(found: list[Comparison], recommended: str) -> None:
     from rich.table import Table
 
     head = found[0]
     _console().print(head.sentence, highlight=False)
+    sure = next((item for item in found if item.ratio_low is not None), head)
+    if sure is not head and head.ratio_low is None:  # the best-supported figure, where the recommended form has no interval
+        _console().print(sure.sentence, highlight=False)
+    for warning in head.warnings:
+        _console().print(f"Warning: {warning}", highlight=False)
     table = Table(title=f"Penalty in nats at {head.reference}", title_justify="left")
     decays = (f"at {head.first_weight_decay:g}", f"at {head.second_weight_decay:g}")
-    for column in ("law", *decays, "ratio", "95%", "ratio of P alone"):
-        table.add_column(column, justify="left" if column == "law" else "right")
+    for column in ("law", *decays, "ratio", "95%", "ratio of P alone", "interval from"):
+        table.add_column(column, justify="left" if column in ("law", "interval from") else "right", overflow="fold")
     for item in found:
         between = "" if item.ratio_low is None else f"{item.ratio_low:.3g} to {item.ratio_high:.3g}"
         alone = f"{item.coefficient_ratio:.3g}" + ("" if item.coefficients_comparable else " (other units)")
-        table.add_row(item.law, f"{item.first_penalty:.4g}", f"{item.second_penalty:.4g}", f"{item.ratio:.3g}", between, alone)
+        name = item.law + (" (recommended)" if item.law == recommended else "")
+        penalties = (f"{item.first_penalty:.4g}", f"{item.second_penalty:.4g}")
+        table.add_row(name, *penalties, f"{item.ratio:.3g}", between, alone, item.interval_from)
     _console().print(table)
-    _console().print(f"Interval from {head.interval_from}.", highlight=False)
 
 
 # -- shared ------------------------------------------------------------------------------------------------------------------
@@ -241,5 +266,11 @@ def _number(value: float | None, style: str) -> str:
     return "" if value is None else format(value, style)
 
 
-def _plus_minus(spread: float | None) -> str:
-    return "" if spread is None else f" ± {spread:.2g}"
+def _between(fitted: FittedLaw, name: str) -> str:
+    """The 95% interval of a parameter, open where the refits that define its end sit on the bound of the search."""
+    ends = getattr(fitted, "intervals", {}).get(name)
+    if ends is None:
+        return ""
+    unbounded = fitted.convergence["refits"]["open"].get(name, ())  # type: ignore[attr-defined]
+    low, high = (f"{'≤ ' * ('below' in unbounded)}{ends[0]:.3g}", f"{'≥ ' * ('above' in unbounded)}{ends[2]:.3g}")
+    return f" ({low} to {high})"

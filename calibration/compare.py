@@ -18,6 +18,7 @@ from calibration.intervals import interval
 from planner.calibration import Setting
 from planner.errors import InvalidInput
 from planner.laws import check_form
+from planner.uncertainty import range_warnings
 from planner.units import count, number, short
 
 ADDITIVE = ("additive_1p", "additive_2p", "additive_4p")
@@ -54,6 +55,14 @@ class Comparison(BaseModel):
     interval_from: str
     coefficient_ratio: float  # of P alone
     coefficients_comparable: bool  # whether the exponents are the same, so that P alone means something
+    warnings: tuple[str, ...] = ()  # where the point lies outside of what a setting's repetition was fitted on
+
+    @property
+    def excludes_no_difference(self) -> bool | None:
+        """Whether the interval leaves out a ratio of one; None where there is no interval."""
+        if self.ratio_low is None or self.ratio_high is None:
+            return None
+        return not self.ratio_low <= 1 <= self.ratio_high
 
     @property
     def sentence(self) -> str:
@@ -61,6 +70,8 @@ class Comparison(BaseModel):
         spread = ""
         if self.ratio_low is not None and self.ratio_high is not None:
             spread = f", 95% interval {self.ratio_low:.3g} to {self.ratio_high:.3g}"
+            if not self.excludes_no_difference:
+                spread += ", which does not exclude that there is no difference"
         return (
             f"Weight decay {self.second_weight_decay:g} overfits {change} than {self.first_weight_decay:g} "
             f"(penalty ratio {self.ratio:.3g}{spread}; {self.law}, at {self.reference})."
@@ -68,20 +79,35 @@ class Comparison(BaseModel):
 
 
 def compare(
-    first: Setting, second: Setting, *, law: str | None = None, params: Any = None, ud: Any = None, epochs: Any = None
+    first: Setting,
+    second: Setting,
+    *,
+    law: str | None = None,
+    recommended: str | None = None,
+    params: Any = None,
+    ud: Any = None,
+    epochs: Any = None,
 ) -> list[Comparison]:
-    """Compare the overfitting of two settings, for one additive form or for all that both have."""
+    """Compare the overfitting of two settings, for one additive form or for all that both have, the recommended one first."""
+    if first is second:
+        raise InvalidInput(f"weight decay {first.weight_decay:g} cannot be compared with itself; name two different settings.")
     if law is not None and check_form(law) not in ADDITIVE:
         raise InvalidInput(f"law must be one of {', '.join(ADDITIVE)} to compare overfitting; {law} has no overfitting penalty.")
     wanted = ADDITIVE if law is None else (law,)
     forms = [form for form in wanted if form in first.laws and form in second.laws]
     if not forms:
         raise InvalidInput(f"the two settings have none of {', '.join(wanted)} in common; fit both with one of them.")
+    forms.sort(key=lambda form: form != recommended)
     point = _reference(first, second, params, ud, epochs)
-    return [_compare(first, second, form, point) for form in forms]
+    warnings = tuple(
+        f"At weight decay {setting.weight_decay:g}: {text}"
+        for setting in (first, second)
+        for text in range_warnings(setting, point.params, point.unique_tokens, point.epochs)
+    )
+    return [_compare(first, second, form, point, warnings) for form in forms]
 
 
-def _compare(first: Setting, second: Setting, form: str, point: Point) -> Comparison:
+def _compare(first: Setting, second: Setting, form: str, point: Point, warnings: tuple[str, ...]) -> Comparison:
     where = (point.params, point.unique_tokens, point.epochs)
     one, two = (float(setting.law(form).terms(*where).overfitting) for setting in (first, second))
     if one <= 0:
@@ -96,6 +122,7 @@ def _compare(first: Setting, second: Setting, form: str, point: Point) -> Compar
         first_penalty=one, second_penalty=two, ratio=two / one, ratio_low=low, ratio_high=high, interval_from=source,
         coefficient_ratio=q["P"] / p["P"] if p["P"] > 0 else float("inf"),
         coefficients_comparable=all(p[name] == q[name] for name in ("delta", "kappa", "gamma") if name in p),
+        warnings=warnings,
     )  # fmt: skip
 
 
@@ -124,20 +151,28 @@ def _ratio_interval(
 
 
 def _reference(first: Setting, second: Setting, params: Any, ud: Any, epochs: Any) -> Point:
-    """The point asked for, and where nothing was asked the middle (on log axes) of what both fits cover."""
+    """The point asked for, and where nothing was asked the middle (on log axes) of the repeated runs that both have."""
     one, two = first.fitted_on, second.fitted_on
     high = min(one.epochs[1], two.epochs[1])
     chosen = 1 + max(high - 1, 1.0) ** 0.5 if epochs is None else number(epochs, "epochs", examples="4")
     if chosen <= 1:
         raise InvalidInput(f"epochs must be above 1, such as 4, because nothing overfits before data repeats; got {chosen:g}.")
+    sizes = [fitted.repeated_params or fitted.params for fitted in (one, two)]
+    budgets = [fitted.repeated_unique_tokens or fitted.unique_tokens for fitted in (one, two)]
     return Point(
-        params=_middle(one.params, two.params) if params is None else count(params, "params"),
-        unique_tokens=_middle(one.unique_tokens, two.unique_tokens) if ud is None else count(ud, "ud"),
+        params=_middle(sizes[0], sizes[1], "model sizes", "params") if params is None else count(params, "params"),
+        unique_tokens=_middle(budgets[0], budgets[1], "unique tokens", "ud") if ud is None else count(ud, "ud"),
         epochs=chosen,
     )
 
 
-def _middle(one: tuple[float, float], two: tuple[float, float]) -> float:
-    """Geometric middle of the overlap of two ranges, or of the gap between them."""
+def _middle(one: tuple[float, float], two: tuple[float, float], what: str, option: str) -> float:
+    """Geometric middle of the overlap of two ranges."""
     low, high = max(one[0], two[0]), min(one[1], two[1])
+    if low > high:
+        ranges = " and ".join(f"{short(a)} to {short(b)}" for a, b in (one, two))
+        raise InvalidInput(
+            f"the two settings have no {what} of repeated runs in common ({ranges}); name a point with --{option} "
+            f"to compare where at least one of them extrapolates."
+        )
     return float(np.sqrt(low * high))

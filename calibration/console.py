@@ -1,8 +1,9 @@
-"""What the commands of this room share: bad input as one message and exit code 2, run-table options, progress, tables."""
+"""What the `planner calibrate` commands share: bad input as one message and exit code 2, options, output files, progress."""
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,7 +24,16 @@ class Command(click.Command):
         try:
             return super().invoke(ctx)
         except InvalidInput as error:
-            raise BadInput(str(error)) from None
+            raise BadInput(_as_typed(str(error), self)) from None
+
+
+def _as_typed(message: str, command: click.Command) -> str:
+    """The sentence with the field as it is typed in a shell: `max_epochs must be` -> `--max-epochs must be`."""
+    for option in command.params:
+        for typed in option.opts if isinstance(option, click.Option) else ():
+            if message.startswith(f"{typed.removeprefix('--').replace('-', '_')} "):
+                return typed + message[len(typed.removeprefix("--")) :]
+    return message
 
 
 def run_table_options(function: Callable) -> Callable:
@@ -38,8 +48,10 @@ def run_table_options(function: Callable) -> Callable:
     return function
 
 
-def load_runs(path: str, max_epochs: str | None, where: str | None, weight_decay: str | None) -> pd.DataFrame:
-    return read_runs(path, max_epochs=max_epochs, where=where, weight_decay=weight_decay)
+def load_runs(
+    path: str, max_epochs: str | None, where: str | None, weight_decay: str | None, *, choice: bool = False
+) -> pd.DataFrame:
+    return read_runs(path, max_epochs=max_epochs, where=where, weight_decay=weight_decay, weight_decay_is_choice=choice)
 
 
 def print_json(value: Any) -> None:
@@ -68,6 +80,28 @@ def progress_bar(what: str) -> Iterator[Callable[[str, float], None]]:
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(what, total=1.0)
         yield lambda text, share: bar.update(task, description=text, completed=share)
+
+
+def check_output(path: str | None, *inputs: str | None) -> None:
+    """Refuse, before any work, an output that is one of the inputs or that cannot be written."""
+    if path is None:
+        return
+    target = Path(path)
+    for given in inputs:
+        if given is not None and os.path.exists(given) and target.exists() and os.path.samefile(given, target):
+            raise InvalidInput(f"cannot write {path}: it is the input {given}, which is never changed; another name would do.")
+    folder = target.resolve().parent
+    reason = None
+    if not path.strip() or target.is_dir():
+        reason = "it is a folder; a file name would do"
+    elif not folder.is_dir():
+        reason = "its folder does not exist"
+    elif not os.access(folder, os.W_OK | os.X_OK):
+        reason = "its folder may not be written to"
+    elif target.exists() and not os.access(target, os.W_OK):
+        reason = "it exists and may not be written to"
+    if reason:
+        raise InvalidInput(f"cannot write {path}: {reason}.")
 
 
 def write_text(path: str, text: str) -> None:

@@ -24,7 +24,7 @@ The estimate is updated by giving the runs so far: train the cheap ones first, t
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -168,6 +168,7 @@ def choose(
     first: Sequence[int] = (),
     least_gain: float = 0.0,
     max_runs: int | None = None,
+    progress: Callable[[str, float], None] | None = None,
 ) -> list[int]:
     """Indices of the candidates to train within `budget` FLOPs, in the order in which they were chosen.
 
@@ -184,7 +185,9 @@ def choose(
     before = np.einsum("ij,jk,ik->i", functions, start[targets, targets], functions)
     functions = functions / np.sqrt(np.maximum(before, 1e-300))[:, None]  # each as a share of what is unknown about it now
     best: tuple[float, list[int]] = (np.inf, [])
-    for thrift in THRIFT:
+    for done, thrift in enumerate(THRIFT):
+        if progress is not None:
+            progress("choosing runs", done / len(THRIFT))
         covariance, left, chosen = start.copy(), budget - cost[list(first)].sum(), list(first)
         free = ~np.isin(np.arange(size), chosen)
         unknown = float(len(functions))
@@ -299,6 +302,7 @@ def design(
     vocab_size: Any = None,
     noise: Any = NOISE,
     misfit: Any = MISFIT,
+    progress: Callable[[str, float], None] | None = None,
 ) -> Design:
     """Propose runs worth at most `budget` FLOPs that make the plan for (target_ud, target_flops) certain soonest.
 
@@ -330,7 +334,8 @@ def design(
     trained = None if runs is None else _points(runs)
     first = foundation(form, candidates, trained, total)
     chosen = choose(
-        belief, candidates, wanted, functions, total, trained=trained, first=first, least_gain=_LEAST_GAIN, max_runs=max_runs
+        belief, candidates, wanted, functions, total, trained=trained, first=first, least_gain=_LEAST_GAIN, max_runs=max_runs,
+        progress=progress,
     )  # fmt: skip
     cost = flops_of(candidates)
     chosen = sorted(chosen, key=lambda i: (cost[i], i))

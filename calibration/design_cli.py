@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import click
 
-from calibration.console import Command, load_runs, print_json, print_table, write_text
+from calibration.console import Command, check_output, load_runs, print_json, print_table, progress_bar, write_text
 from planner.units import scientific, short
+
+if TYPE_CHECKING:
+    from calibration.design import Design
 
 
 @click.command(cls=Command)
@@ -29,7 +33,7 @@ from planner.units import scientific, short
 @click.option("--max-runs", type=click.IntRange(1, 200), default=30, show_default=True, help="Propose at most so many runs.")
 @click.option("--min-params", metavar="N", help="Smallest model worth training [default: 1/64 of the planned size].")
 @click.option("--vocab-size", metavar="V", help="Vocabulary of the proposed shapes [default: that of the calibration].")
-@click.option("-o", "--output", metavar="FILE.csv", help="Write the runs as a table that lacks only its losses.")
+@click.option("-o", "--output", "--out", metavar="FILE.csv", help="Write the runs as a table that lacks only its losses.")
 @click.option("--json", "as_json", is_flag=True, help="Print the design as JSON.")
 def design(
     budget: str, target_ud: str, target_flops: str, runs: str | None, calibration: str | None, weight_decay: str | None,
@@ -46,19 +50,32 @@ def design(
     Train the proposed runs from the top, and ask again with --runs whenever some are done: each loss changes what is worth
     knowing next.
     """
-    from calibration.design import describe
     from calibration.design import design as propose
+    from planner.calibration import Calibration
+    from planner.shapes import DEFAULT_VOCAB
 
-    table = None if runs is None else load_runs(runs, max_epochs, where, weight_decay)
-    plan = propose(
-        budget, target_ud, target_flops, runs=table, calibration=calibration, weight_decay=weight_decay, law=law,
-        max_runs=max_runs, min_params=min_params, vocab_size=vocab_size,
-    )  # fmt: skip
-    if output is not None:
-        write_text(output, plan.table().to_csv(index=False))
+    check_output(output, runs, calibration)
+    table = None if runs is None else load_runs(runs, max_epochs, where, weight_decay, choice=True)
+    with progress_bar("design") as progress:
+        plan = propose(
+            budget, target_ud, target_flops, runs=table, calibration=calibration, weight_decay=weight_decay, law=law,
+            max_runs=max_runs, min_params=min_params, vocab_size=vocab_size, progress=progress,
+        )  # fmt: skip
+    if vocab_size is None and Calibration.load(calibration).vocab_size is None:
+        click.echo(f"Vocabulary not known, {DEFAULT_VOCAB:,} assumed for the shapes: --vocab-size.", err=True)
     if as_json:
         print_json(plan.as_dict())
-        return
+    else:
+        _print(plan)
+    if output is not None:
+        write_text(output, plan.table().to_csv(index=False))
+        if not as_json:
+            click.echo(f"Written to {output}.")
+
+
+def _print(plan: Design) -> None:
+    from calibration.design import describe
+
     click.echo(f"{plan.law} at weight decay {plan.weight_decay:g}, {plan.existing_runs} existing runs; {describe(plan)}.\n")
     rows = [
         (
@@ -76,8 +93,6 @@ def design(
         f"\n{len(plan.runs)} runs, {scientific(plan.flops)} of {scientific(plan.budget)} FLOPs. Standard errors of the target "
         f"are those after all runs up to the line, allowing for the law itself to be off."
     )
-    if output is not None:
-        click.echo(f"Written to {output}.")
 
 
 def _factor(error: float | None) -> str:

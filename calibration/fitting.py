@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from calibration.forms import Runs
-from calibration.identify import check_identifiable
-from calibration.intervals import RESAMPLE, SCHEMES, ensemble_of, interval, parameter_intervals
+from calibration.identify import unidentified
+from calibration.intervals import RESAMPLE, SCHEMES, ensemble_of, interval, parameter_intervals, refit_record
 from calibration.intervals import bootstrap as refit_often
-from calibration.metrics import held_out_residuals, metrics
+from calibration.metrics import capped, held_out_residuals, metrics
 from calibration.phases import Fits, FormFit, Progress, fit_forms
 from calibration.tables import read_runs
 from planner.calibration import Calibration, FittedLaw, FittedRange, Setting
@@ -26,6 +26,14 @@ from planner.laws import FORMS, Law, check_form, parameter_names
 from planner.units import number, whole
 
 NOISE = "noise"
+
+
+class Evidence(NamedTuple):
+    """Held-out errors of one weight decay."""
+
+    by_cell: dict[str, np.ndarray]  # per form, |ln(predicted / observed)| summed over the runs of each cell that counts
+    runs: int  # in those cells
+    cells: int  # in all
 
 
 def fit(
@@ -66,45 +74,54 @@ def fit(
     if not isinstance(name, str) or not name.strip():
         raise InvalidInput(f"name must be a text such as 'my-corpus'; got {name!r}.")
     runs = read_runs(table, max_epochs=max_epochs, where=where, weight_decay=weight_decay)
-    check_identifiable(runs, forms)
-    decays = sorted(runs["weight_decay"].unique())
-    settings, evidence = [], []
+    decays = [float(decay) for decay in sorted(runs["weight_decay"].unique())]
+    unusable = _unusable(runs, forms)
+    settings, evidence, left_out = [], [], {}
     for done, decay in enumerate(decays):
-        setting, held_out = _setting(
-            runs[runs["weight_decay"] == decay], float(decay), forms, threshold, joint, replicates, resample, scheme,
-            (int(seed), done), _share(progress, done, len(decays), float(decay)),
-        )  # fmt: skip
+        try:
+            setting, held_out = _setting(
+                runs[runs["weight_decay"] == decay], decay, forms, unusable[decay], threshold, joint, replicates, resample,
+                scheme, (int(seed), done), _share(progress, done, len(decays), decay),
+            )  # fmt: skip
+        except _NoBaseLaw as error:
+            left_out[f"{decay:g}"] = str(error)
+            continue
         settings.append(setting)
         evidence.append(held_out)
-    recommendation = _recommend(evidence, len(runs))
+    if not settings:
+        raise InvalidInput(f"the base law is not identified at weight decay {next(f'{d}: {r}' for d, r in left_out.items())}.")
+    recommendation = _recommend(evidence)
     return Calibration(
         name=name, title=title, corpus=corpus, model_family=model_family, source=source, vocab_size=vocabulary,
-        default_law=recommendation["law"], settings=tuple(settings), recommendation=recommendation,
+        default_law=recommendation["law"], settings=tuple(settings), recommendation=recommendation, left_out=left_out,
     )  # type: ignore[call-arg]  # fmt: skip
 
 
 def _setting(
-    table: pd.DataFrame, decay: float, laws: list[str], delta: float | str, joint: bool, replicates: int, resample: str,
+    table: pd.DataFrame, decay: float, laws: list[str], unusable: dict[str, str], delta: float | str, joint: bool, replicates: int, resample: str,
     scheme: str, seed: tuple[int, int], progress: Progress | None,
-) -> tuple[Setting, dict[str, np.ndarray]]:  # fmt: skip
-    """One weight decay: its laws, and per form the absolute held-out errors summed over the runs of each cell."""
+) -> tuple[Setting, Evidence]:  # fmt: skip
+    """One weight decay: its laws, and how they did on cells that they were not fitted on."""
+    if "chinchilla" in unusable:
+        raise _NoBaseLaw(unusable["chinchilla"])
     runs = Runs.of(table)
-    fits = fit_forms(runs, laws, delta=delta, joint=joint, progress=_share(progress, 0, 10))
-    missing = {form: fit.problem for form, fit in fits.forms.items() if fit.problem}
+    possible = [form for form in laws if form not in unusable]
+    fits = fit_forms(runs, possible, delta=delta, joint=joint, progress=_share(progress, 0, 10))
+    missing = unusable | {form: fit.problem for form, fit in fits.forms.items() if fit.problem}
     if "chinchilla" in missing:
-        raise InvalidInput(
-            f"the base law is not identified at weight decay {decay:g}: {missing['chinchilla']}; "
-            f"single-epoch runs over a wider range of sizes and tokens would do."
+        raise _NoBaseLaw(
+            f"{missing['chinchilla']}{_no_trend(runs)}; single-epoch runs over a wider range of sizes and tokens would do"
         )
     kept = Fits(runs, fits.delta, joint, {form: fit for form, fit in fits.forms.items() if form not in missing})
     held_out = held_out_residuals(kept, _share(progress, 1, 10))
-    ensemble = None
+    ensemble, records = None, {}
     if replicates:
         # The seed differs between weight decays, so that their refits are independent and may be paired.
         share = _share(progress, 2, 10, span=8)
         refits = refit_often(kept, replicates, resample=resample, scheme=scheme, seed=seed, progress=share)
-        what = f"{replicates} bootstrap refits of both phases, {scheme} over {resample}, seed {seed[0]}"
-        ensemble = ensemble_of(kept, refits, what)
+        phases = "all parameters together" if joint else "both phases"
+        ensemble = ensemble_of(kept, refits, f"bootstrap of {phases}, {scheme} over {resample}, seed {seed[0]}")
+        records = {form: refit_record(kept, form, found) for form, found in refits.items()}
     epochs = table["epochs"]
     repeated = table[~runs.single] if not runs.single.all() else table
     setting = Setting(
@@ -114,7 +131,7 @@ def _setting(
             repeated_params=_range(repeated["params"]), repeated_unique_tokens=_range(repeated["unique_tokens"]),
             runs=len(runs), single_epoch_runs=int(runs.single.sum()), multi_epoch_runs=int((~runs.single).sum()),
         ),
-        laws={form: _fitted(kept, fit, held_out[form]) for form, fit in kept.forms.items()},
+        laws={form: _fitted(kept, fit, held_out[form], records.get(form)) for form, fit in kept.forms.items()},
         ensemble=ensemble,
         method={
             "objective": "Huber loss of ln(predicted) - ln(observed), summed over runs",
@@ -126,12 +143,45 @@ def _setting(
             "not_identified": missing,
         },
     )  # fmt: skip
-    by_cell = {form: np.bincount(runs.cells, np.abs(values)) for form, values in held_out.items()}
-    return (_with_spread(setting) if ensemble else setting), by_cell
+    judged = ~np.isnan(held_out["chinchilla"])
+    _, cells = np.unique(runs.cells[judged], return_inverse=True)
+    by_cell = {form: np.bincount(cells, capped(values[judged])) for form, values in held_out.items()}
+    return (_with_spread(setting) if ensemble else setting), Evidence(by_cell, int(judged.sum()), len(np.unique(runs.cells)))
 
 
-def _fitted(fits: Fits, fit: FormFit, held_out: np.ndarray) -> FittedLaw:
-    extra: dict[str, Any] = {"convergence": fit.convergence()}
+class _NoBaseLaw(Exception):
+    """The runs of one weight decay do not identify the base law."""
+
+
+def _unusable(runs: pd.DataFrame, forms: list[str]) -> dict[float, dict[str, str]]:
+    """Per weight decay, the forms that its runs cannot identify whatever their losses, and why.
+
+    Nothing is refused as long as something that was asked for can be fitted somewhere.
+    """
+    asked = list(dict.fromkeys(("chinchilla", *forms)))
+    found = unidentified(runs, asked)
+    unusable: dict[float, dict[str, str]] = {float(decay): {} for decay in runs["weight_decay"].unique()}
+    for item in found:
+        unusable[item.weight_decay][item.form] = f"{item.reason}; {item.advice}"
+    if all(set(forms) <= set(reasons) for reasons in unusable.values()):
+        first = found[0]
+        others = "" if set(forms) == set(FORMS) or first.form == "chinchilla" else ", or fit other forms with --law"
+        raise InvalidInput(
+            f"{first.form} cannot be identified at weight decay {first.weight_decay:g}: {first.reason}; {first.advice}{others}."
+        )
+    return unusable
+
+
+def _no_trend(runs: Runs) -> str:
+    """In words, if the losses of the single-epoch runs do not fall with size or with tokens."""
+    x = np.column_stack([np.ones(int(runs.single.sum())), runs.ln_params[runs.single], runs.ln_tokens[runs.single]])
+    slopes = np.linalg.lstsq(x, runs.ln_loss[runs.single], rcond=None)[0][1:]
+    flat = [what for what, slope in zip(("model size", "tokens"), slopes, strict=True) if slope > -0.002]
+    return f" (the losses of the single-epoch runs do not fall with {' or '.join(flat)})" if flat else ""
+
+
+def _fitted(fits: Fits, fit: FormFit, held_out: np.ndarray, refits: dict[str, Any] | None) -> FittedLaw:
+    extra: dict[str, Any] = {"convergence": fit.convergence() | ({"refits": refits} if refits else {})}
     if "P" in fit.parameters:
         n0, u0, r0 = (float(np.exp(value)) for value in fits.runs.ref_multi)
         penalty = float(Law(fit.form, fit.parameters).terms(n0, u0, 1 + r0).overfitting)
@@ -158,14 +208,19 @@ def _with_spread(setting: Setting) -> Setting:
     return setting.model_copy(update={"laws": laws})
 
 
-def _recommend(evidence: list[dict[str, np.ndarray]], runs: int) -> dict[str, Any]:
+def _recommend(evidence: list[Evidence]) -> dict[str, Any]:
     """The form that predicts left-out cells best, and the figures behind the choice.
 
     A simpler form is preferred where it is not worse by more than one standard error of the difference, cells being what
     is drawn: what cannot be told apart on unseen runs is decided for the form with less to get wrong.
     """
-    common = [form for form in FORMS if all(form in setting for setting in evidence)]
-    cells = {form: np.concatenate([setting[form] for setting in evidence]) for form in common}
+    common = [form for form in FORMS if all(form in setting.by_cell for setting in evidence)]
+    cells = {form: np.concatenate([setting.by_cell[form] for setting in evidence]) for form in common}
+    runs, counted, of = sum(setting.runs for setting in evidence), len(cells[common[0]]), sum(s.cells for s in evidence)
+    if not runs:
+        simplest = min(common, key=lambda form: len(parameter_names(form)))
+        reason = f"{simplest} is the simplest; no (size, budget) cell can be left out of these fits to tell the forms apart."
+        return {"law": simplest, "reason": reason, "held_out_error": {}, "cells": 0, "cells_in_all": of}
     errors = {form: float(values.sum()) / runs for form, values in cells.items()}
     best = min(common, key=errors.__getitem__)
     behind = {form: _paired(cells[form] - cells[best], runs) for form in common}
@@ -178,7 +233,9 @@ def _recommend(evidence: list[dict[str, np.ndarray]], runs: int) -> dict[str, An
     elif len(common) > 1:
         second = min((form for form in common if form != best), key=errors.__getitem__)
         reason += f", the least of all; next is {second} with {errors[second]:.3%}"
-    return {"law": chosen, "reason": reason + ".", "held_out_error": errors}
+    if counted < of:
+        reason += f"; {counted} of {of} cells count, the others being needed to fit all forms"
+    return {"law": chosen, "reason": reason + ".", "held_out_error": errors, "cells": counted, "cells_in_all": of}
 
 
 def _paired(by_cell: np.ndarray, runs: int) -> tuple[float, float]:

@@ -14,7 +14,7 @@ three orders of magnitude at almost the same fit), is an ordinary well-condition
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -71,6 +71,11 @@ class Runs:
     @property
     def loss(self) -> Array:
         return np.exp(self.ln_loss)
+
+    def pick(self, rows: Array) -> Runs:
+        """Some of the runs, around the same reference point."""
+        names = ("ln_params", "ln_unique", "ln_tokens", "repeats", "ln_loss", "cells")
+        return replace(self, **{name: getattr(self, name)[rows] for name in names})
 
     def __len__(self) -> int:
         return len(self.ln_loss)

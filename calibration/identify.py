@@ -52,6 +52,10 @@ class Unidentified(NamedTuple):
     reason: str
     add: tuple[Run, ...]
 
+    @property
+    def advice(self) -> str:
+        return _advice(self.add)
+
 
 def check_identifiable(table: pd.DataFrame, forms: Iterable[str] = FORMS) -> None:
     """Refuse a table from which one of these forms cannot be identified, at any of its weight decays."""
@@ -59,7 +63,7 @@ def check_identifiable(table: pd.DataFrame, forms: Iterable[str] = FORMS) -> Non
     if found:
         first = found[0]
         raise InvalidInput(
-            f"{first.form} cannot be identified at weight decay {first.weight_decay:g}: {first.reason}; {_advice(first.add)}."
+            f"{first.form} cannot be identified at weight decay {first.weight_decay:g}: {first.reason}; {first.advice}."
         )
 
 

@@ -3,9 +3,11 @@ r"""How well a fit is known: bootstrap refits of all forms at once, and interval
 Both phases are refitted for every replicate, so that the base law's uncertainty reaches the repetition parameters.
 Two schemes, each over runs or over (size, budget) cells:
 
-**residuals** (default). The runs stay as they are and their residuals are drawn anew: loss* = predicted loss x exp(residual*),
-from the pool of all residuals, centred and widened by sqrt(n / (n - p)) for the p parameters they were fitted with.
-Over cells, what the runs of a cell have in common is drawn per cell, the rest per run.
+**residuals** (default). The runs stay as they are and their residuals are drawn anew: loss* = predicted loss x exp(residual*).
+Single-epoch and repeated runs have pools of their own, each centred and widened by sqrt(n / (n - p)), p being the five
+parameters of the base law or those of the repetition form: what a form misses of repetition says nothing about the base law,
+whose refits are therefore the same under all forms. Over cells, what the runs of a cell have in common is drawn per cell,
+the rest per run.
 
 **weights**. Runs are drawn with replacement, within the single-epoch and within the repeated ones, or whole cells are; a
 resample is a row of weights. It asks nothing of the noise, but 20 runs resampled are only 13 different ones: its intervals
@@ -26,7 +28,7 @@ from calibration.phases import Fits, Progress, Refits, parameter_arrays, refit
 from planner.allocation import allocate
 from planner.calibration import Calibration, Ensemble, Setting
 from planner.errors import InvalidInput
-from planner.laws import Law, parameter_names
+from planner.laws import BASE_PARAMETERS, Law, repetition_parameters
 
 RESAMPLE = ("runs", "cells")
 SCHEMES = ("residuals", "weights")
@@ -67,13 +69,14 @@ def bootstrap(
     if scheme == "weights":
         return refit(fits, weights=resampled_weights(fits, replicates, resample, rng), progress=progress)
     found: dict[str, Refits] = {}
-    # Each form has residuals of its own; the same draws serve all forms, so that they can be compared member by member.
+    # Each form has repeated residuals of its own, and all share the base law's refits: they can be compared member by member.
     for done, form in enumerate(fits.forms):
         one = Fits(fits.runs, fits.delta, fits.joint, {name: fits.forms[name] for name in dict.fromkeys(("chinchilla", form))})
         targets = resampled_losses(one, form, replicates, resample, np.random.default_rng(seed))
         if progress is not None:
             progress(f"bootstrap of {form}", done / len(fits.forms))
-        found[form] = refit(one, targets=targets)[form]
+        base = None if fits.joint else found.get("chinchilla")
+        found[form] = refit(one, targets=targets, base=base)[form]
     return found
 
 
@@ -94,16 +97,24 @@ def resampled_losses(fits: Fits, form: str, replicates: int, resample: str, rng:
     """ln(loss) (replicates, runs): predictions with residuals drawn anew."""
     runs, fit = fits.runs, fits.forms[form]
     predicted = fits.log_prediction(form, fit.base, fit.repetition)
-    pool = runs.single if form == "chinchilla" else np.ones(len(runs), dtype=bool)
-    residual = (runs.ln_loss - predicted)[pool]
-    n, p = len(residual), len(parameter_names(form))
-    residual = (residual - residual.mean()) * np.sqrt(n / max(n - p, 1))
-    shape = (replicates, len(runs))
-    if resample == "runs":
-        return predicted + rng.choice(residual, size=shape)
-    shared, own = _cell_parts(residual, runs.cells[pool])
-    of_cells = rng.choice(shared, size=(replicates, int(runs.cells.max()) + 1))
-    return predicted + of_cells[:, runs.cells] + rng.choice(own, size=shape)
+    # Where the base law was fitted first, the noise of single-epoch runs is what it left, whatever the repetition form.
+    single = predicted if fits.joint else fits.log_prediction("chinchilla", fit.base, np.empty(0))
+    drawn = np.empty((replicates, len(runs)))
+    luck = rng.random((replicates, int(runs.cells.max()) + 1))  # of each cell, in both of its parts
+    parts = ((runs.single, single, len(BASE_PARAMETERS)), (~runs.single, predicted, len(repetition_parameters(form))))
+    for part, expected, p in parts:
+        n = int(part.sum())
+        if not n:
+            continue
+        residual = (runs.ln_loss - expected)[part]
+        residual = (residual - residual.mean()) * np.sqrt(n / max(n - p, 1))
+        if resample == "runs":
+            drawn[:, part] = rng.choice(residual, size=(replicates, n))
+            continue
+        shared, own = _cell_parts(residual, runs.cells[part])
+        of_cells = np.sort(shared)[(luck * len(shared)).astype(int)]
+        drawn[:, part] = of_cells[:, runs.cells[part]] + rng.choice(own, size=(replicates, n))
+    return predicted + drawn
 
 
 def _cell_parts(residual: Array, cells: Array) -> tuple[Array, Array]:
@@ -131,9 +142,27 @@ def ensemble_of(fits: Fits, refits: dict[str, Refits], method: str) -> Ensemble:
     for form, found in refits.items():
         good = found.converged
         if good.sum() >= 2:
-            values = parameter_arrays(form, Refits(found.base[good], found.repetition[good], good[good]), fits.runs)
+            values = parameter_arrays(form, Refits(*(part[good] for part in found)), fits.runs)
             laws[form] = {name: [float(f"{value:.{_DIGITS}g}") for value in column] for name, column in values.items()}
     return Ensemble(method=method, laws=laws)
+
+
+def refit_record(fits: Fits, form: str, refits: Refits) -> dict[str, Any]:
+    """How the refits of a form ended, for people and files: how many count, and which parameters sit on a bound in some.
+
+    An interval is open on a side on which more refits sit on the bound than lie beyond that end of the interval.
+    """
+    names = fits.forms[form].names
+    names = names if len(names) == refits.side.shape[1] else (*BASE_PARAMETERS, *names)
+    side = refits.side[refits.converged]
+    record: dict[str, Any] = {"made": len(refits.converged), "kept": len(side), "at_bound": {}, "open": {}}
+    for name, column in zip(names, side.T, strict=True):
+        if column.any():
+            record["at_bound"][name] = int((column != 0).sum())
+        ends = [end for end, sign in (("below", -1), ("above", 1)) if np.mean(column == sign) >= 0.5 - LEVEL / 2]
+        if ends:
+            record["open"][name] = ends
+    return record
 
 
 # -- intervals of what people decide on ----------------------------------------------------------------------------------

@@ -57,6 +57,8 @@ class FormFit:
             return f"the best of {best.starts} starts did not converge{where}"
         if best.at_bound:
             return f"{' and '.join(self.names[i] for i in best.at_bound)} ran to the end of the range in which it was looked for"
+        if best.starts > 1 and round(best.share * best.starts) < 2:
+            return f"only one of {best.starts} starts found the best optimum"
         if best.share < _FEWEST_STARTS:
             return f"only {best.share:.1%} of {best.starts} starts agree on the best optimum"
         return None
@@ -89,6 +91,7 @@ class Refits(NamedTuple):
     base: Array  # (B, 5)
     repetition: Array  # (B, p)
     converged: Array  # (B,)
+    side: Array  # (B, 5 + p): -1 where a parameter sits on its lower bound, 1 on its upper one, 0 in between
 
 
 @dataclass(frozen=True)
@@ -172,12 +175,14 @@ def refit(
     *,
     weights: Array | None = None,
     targets: Array | None = None,
+    base: Refits | None = None,
     max_iterations: int = 60,
     progress: Progress | None = None,
 ) -> dict[str, Refits]:
     """Fit every form again under other weights and / or other ln(loss), both (problems, runs), starting from the fit at hand.
 
-    Both phases are fitted again, so that the repetition forms inherit the uncertainty of the base law.
+    Both phases are fitted again, so that the repetition forms inherit the uncertainty of the base law; `base` is the first
+    phase where it has been fitted already.
     """
     runs = fits.runs
     size = max(len(rows) for rows in (weights, targets) if rows is not None)
@@ -188,19 +193,28 @@ def refit(
         problems = Problems(free.model, targets[..., rows], weights[..., rows], fits.delta)
         return minimise(problems, np.tile(start, (size, 1)), free.bounds, max_iterations=max_iterations)
 
+    def sides(free: Free, theta: Array) -> Array:
+        return (theta >= free.bounds.upper).astype(int) - (theta <= free.bounds.lower)
+
     found: dict[str, Refits] = {}
     for done, (form, fit) in enumerate(fits.forms.items()):
         _tell(progress, form, done / len(fits.forms))
-        if form == "chinchilla":
-            solved = again(base_problem(runs, runs.single), fit.base, runs.single)
-            found[form] = Refits(solved.theta, np.empty((size, 0)), solved.converged)
+        if form == "chinchilla" and base is not None:
+            found[form] = base
+        elif form == "chinchilla":
+            free = base_problem(runs, runs.single)
+            solved = again(free, fit.base, runs.single)
+            found[form] = Refits(solved.theta, np.empty((size, 0)), solved.converged, sides(free, solved.theta))
         elif fits.joint:
-            solved = again(joint_problem(form, runs, fit.base, fit.repetition), np.concatenate([fit.base, fit.repetition]))
-            found[form] = Refits(solved.theta[:, :5], solved.theta[:, 5:], solved.converged)
+            free = joint_problem(form, runs, fit.base, fit.repetition)
+            solved = again(free, np.concatenate([fit.base, fit.repetition]))
+            found[form] = Refits(solved.theta[:, :5], solved.theta[:, 5:], solved.converged, sides(free, solved.theta))
         else:
-            base = found["chinchilla"]
-            solved = again(repetition_problem(form, runs, base.base), fit.repetition)
-            found[form] = Refits(base.base, solved.theta, solved.converged & base.converged)
+            first = found["chinchilla"]
+            free = repetition_problem(form, runs, first.base)
+            solved = again(free, fit.repetition)
+            side = np.column_stack([first.side, sides(free, solved.theta)])
+            found[form] = Refits(first.base, solved.theta, solved.converged & first.converged, side)
     return found
 
 

@@ -20,6 +20,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from calibration import plots
+from calibration.intervals import parameter_intervals
 from planner.allocation import FLOPS_PER_PARAM_TOKEN
 from planner.calibration import Calibration, Setting
 from planner.errors import InvalidInput
@@ -73,6 +74,7 @@ def report(
     ud: Any = None,
     law: str | None = None,
     sections: Sequence[SectionMaker] | None = None,
+    progress: Callable[[str, float], None] | None = None,
 ) -> str:
     """The page as HTML text."""
     if law is not None:
@@ -84,7 +86,13 @@ def report(
         raise InvalidInput(
             f"none of the runs has a weight decay of calibration {calibration.name} ({known}); give the runs it was fitted on."
         )
-    found = [made for make in (SECTIONS if sections is None else sections) if (made := make(subject)) is not None]
+    makers = SECTIONS if sections is None else sections
+    found = []
+    for done, make in enumerate(makers):
+        if progress is not None:
+            progress(getattr(make, "__name__", "section").replace("_", " "), done / len(makers))
+        if (made := make(subject)) is not None:
+            found.append(made)
     return page(calibration.title or calibration.name, found)
 
 
@@ -95,7 +103,7 @@ def about(subject: Subject) -> Section:
     c = subject.calibration
     fields = [
         ("calibration", c.name), ("corpus", c.corpus), ("model family", c.model_family), ("source", c.source),
-        ("recommended law", plots.LABELS[c.default_law]),
+        ("recommended law", plots.LABELS[c.default_law]), ("why", _reason(c)),
     ]  # fmt: skip
     rows = [(name, value) for name, value in fields if value]
     for setting in c.settings:
@@ -155,15 +163,69 @@ def fit_quality(subject: Subject) -> Section:
         rows = []
         for form in forms:
             fitted = setting.laws[form]
-            status = getattr(fitted, "convergence", None)
-            note = status.get("status", "") if isinstance(status, dict) else ""
             cells = [_figure(fitted.metrics.get(key), key) for key, _ in known]
-            rows.append((plots.LABELS[form], *cells, str(note)))
+            rows.append((plots.LABELS[form], *cells))
         body += heading(subject, setting)
-        body += table(("law", *(title for _, title in known), ""), rows)
+        body += table(("law", *(title for _, title in known)), rows)
         body += picture(plots.fit_quality(setting), f"Fit quality of all forms at weight decay {setting.weight_decay:g}", "")
     body += paragraph("The held-out error, mean |ln(predicted / observed)| in (size, budget) cells left out of the fit, decides.")
     return Section("How well the laws fit", body)
+
+
+def convergence(subject: Subject) -> Section | None:
+    """How each fit ended, and which forms the runs do not determine."""
+    body = ""
+    for setting in subject.calibration.settings:
+        rows = []
+        for form in (form for form in FORMS if form in setting.laws):
+            how = getattr(setting.laws[form], "convergence", None)
+            if isinstance(how, dict):
+                rows.append((plots.LABELS[form], *_ending(how)))
+        missing = setting.method.get("not_identified")
+        reasons = (
+            [(plots.LABELS.get(form, str(form)), str(why)) for form, why in missing.items()] if isinstance(missing, dict) else []
+        )
+        if not rows and not reasons:
+            continue
+        body += heading(subject, setting)
+        if rows:
+            header = (
+                "law",
+                "status",
+                "starts at the optimum",
+                "gradient norm",
+                "nearly flat along",
+                "refits kept",
+                "refits on a bound",
+            )
+            body += table(header, rows)
+        if reasons:
+            body += paragraph("Not identified by these runs, and left out:") + table(None, reasons)
+    return Section("How the fits converged", body) if body else None
+
+
+def _ending(how: dict[str, Any]) -> tuple[str, ...]:
+    """Status, starts, gradient, flat directions and refits of one fit; blank where the file does not say."""
+    share, starts, gradient, flat = (how.get(name) for name in ("share_at_optimum", "starts", "gradient_norm", "nearly_flat"))
+    refits = how.get("refits")
+    kept = bound = ""
+    if isinstance(refits, dict):
+        kept = f"{refits.get('kept', '')} of {refits.get('made', '')}"
+        bound = _plain(refits.get("at_bound", ""))
+    numeric = isinstance(share, int | float)
+    return (
+        str(how.get("status", "")),
+        f"{share:.0%} of {starts}" if numeric else "",
+        f"{gradient:.1e}" if isinstance(gradient, int | float) else "",
+        ", ".join(map(str, flat)) if isinstance(flat, list) else "",
+        kept,
+        bound,
+    )
+
+
+def _reason(calibration: Calibration) -> str:
+    found = getattr(calibration, "recommendation", None)
+    return str(found.get("reason", "")) if isinstance(found, dict) else ""
 
 
 def predictions(subject: Subject) -> Section | None:
@@ -201,15 +263,12 @@ def parameters(subject: Subject) -> Section:
     for setting in subject.calibration.settings:
         rows = []
         for form in (form for form in FORMS if form in setting.laws):
-            members = setting.ensemble_law(form)
+            between = parameter_intervals(setting, form) if setting.ensemble_law(form) is not None else {}
             for name in parameter_names(form):
                 if form != "chinchilla" and name in ("E", "A", "alpha", "B", "beta") and "chinchilla" in setting.laws:
                     continue  # the base law is that of the first rows
                 value = f"{setting.laws[form].parameters[name]:.5g}"
-                interval = ""
-                if members is not None:
-                    low, high = np.quantile(np.asarray(members.parameters[name], dtype=float), [0.025, 0.975])
-                    interval = f"{low:.4g} to {high:.4g}"
+                interval = f"{between[name].low:.4g} to {between[name].high:.4g}" if name in between else ""
                 rows.append((plots.LABELS[form], plots.SYMBOLS[name], value, interval))
         body += heading(subject, setting)
         body += table(("law", "parameter", "value", "95% of refits"), rows)
@@ -247,11 +306,22 @@ def method(subject: Subject) -> Section | None:
         (f"λ = {setting.weight_decay:g}", str(name).replace("_", " "), _plain(value))
         for setting in subject.calibration.settings
         for name, value in setting.method.items()
+        if name != "not_identified"  # has a section of its own
     ]
     return Section("How it was fitted", table(None, rows)) if rows else None
 
 
-SECTIONS: tuple[SectionMaker, ...] = (about, recommendation, fit_quality, predictions, repetition, parameters, run_list, method)
+SECTIONS: tuple[SectionMaker, ...] = (
+    about,
+    recommendation,
+    fit_quality,
+    convergence,
+    predictions,
+    repetition,
+    parameters,
+    run_list,
+    method,
+)
 
 
 # -- HTML -----------------------------------------------------------------------------------------------------------------

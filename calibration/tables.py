@@ -67,16 +67,28 @@ def read_runs(
     max_epochs: Any = None,
     where: str | None = None,
     weight_decay: Any = None,
+    weight_decay_is_choice: bool = False,
 ) -> pd.DataFrame:
     """The run table of a CSV or Parquet file or a DataFrame, checked, with all seven columns and numbers as floats.
 
     `where` (see `filters`) and `max_epochs` choose rows; rows that they leave out need not be usable. `weight_decay`
-    is that of all runs whose table does not say it.
+    is that of all runs whose table does not say it; where all say it, giving it is a mistake, unless the caller goes on to
+    choose by it.
     """
     limit = None if max_epochs is None else number(max_epochs, "max_epochs", examples="64")
     decay = None if weight_decay is None else number(weight_decay, "weight_decay", positive=False)
     keep = None if where is None else RowFilter(where)
     name, raw, problems = _load(source)
+    if (
+        decay is not None
+        and not weight_decay_is_choice
+        and "weight_decay" in raw
+        and not raw["weight_decay"].map(_is_missing).any()
+    ):
+        raise InvalidInput(
+            f"weight_decay {decay:g} was given for runs that do not say theirs, but all of {name} do; leave it out, or choose "
+            f"runs with --where 'weight_decay == {decay:g}'."
+        )
     return _checked(name, raw, problems, limit, keep, decay)
 
 
@@ -174,9 +186,11 @@ def _checked(
     if not {"tokens", "epochs"} & given:
         needed.append("epochs (or tokens)")
     if needed:
-        raise InvalidInput(f"{name} has no column {' and no column '.join(needed)}; it has {_listed(raw.columns)}.")
+        near = [str(column) for column in raw.columns if column not in COLUMNS and str(column).lower() in COLUMNS]
+        hint = f"; names are in lower case: {near[0].lower()} instead of {near[0]}" if near else ""
+        raise InvalidInput(f"{name} has no column {' and no column '.join(needed)}; it has {_listed(raw.columns)}{hint}.")
     if "weight_decay" not in given and decay is None:
-        raise InvalidInput(f"{name} has no column weight_decay; add it, or say which one all runs used (such as 0.1).")
+        raise InvalidInput(f"{name} has no column weight_decay; add it, or say which one all runs used: --weight-decay 0.1.")
 
     problems: dict[str, list[Problem]] = {column: [] for column in COLUMNS}
     table: dict[str, Any] = {}
@@ -210,7 +224,7 @@ def _checked(
     if reported:
         raise RunTableError(name, reported)
     if not chosen.any():
-        conditions = ([f"max_epochs {limit:g}"] if limit is not None else []) + ([f"where {keep.text!r}"] if keep else [])
+        conditions = ([f"--max-epochs {limit:g}"] if limit is not None else []) + ([f"--where {keep.text!r}"] if keep else [])
         raise InvalidInput(f"no run of {name} is left after {' and '.join(conditions)}; a wider condition would do.")
     return checked[chosen].reset_index(drop=True)
 

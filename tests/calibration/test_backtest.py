@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from calibration.backtest import COIN, backtest, find_groups
 from calibration.backtest_cli import backtest as command
+from calibration.phases import FormFit
 from calibration.tables import read_runs
 from planner.calibration import Calibration
 from planner.errors import InvalidInput
@@ -49,6 +50,14 @@ def test_seeds_of_one_configuration_count_once():
         np.testing.assert_allclose(both.loss, np.array(once.loss) + 0.01)
 
 
+def test_forms_that_a_fit_would_leave_out_are_marked(monkeypatch):
+    assert backtest(isoflop_table(), laws=["additive_1p"]).not_identified == {}
+    monkeypatch.setattr(FormFit, "problem", property(lambda fit: "it ran away" if fit.form == "additive_1p" else None))
+    found = backtest(isoflop_table(), laws=["chinchilla", "additive_1p"]).not_identified
+    assert set(found) == {"additive_1p"}
+    assert found["additive_1p"].endswith("it ran away")
+
+
 def test_the_law_that_made_the_table_ranks_it_best():
     result = backtest(isoflop_table(), laws=["chinchilla", "additive_1p", "additive_4p"])
     scores = {score.law: score for score in result.scores}
@@ -57,7 +66,8 @@ def test_the_law_that_made_the_table_ranks_it_best():
     assert scores["additive_4p"].regret < 0.01 < scores["chinchilla"].regret
     assert scores[COIN].accuracy == 0.5
     assert scores[COIN].regret > scores["chinchilla"].regret
-    for score in result.scores:
+    assert scores[COIN].accuracy_interval is scores[COIN].regret_interval is None  # chance is known, not estimated
+    for score in result.scores[:-1]:
         assert score.accuracy_interval[0] <= score.accuracy <= score.accuracy_interval[1]
         assert score.regret_interval[0] <= score.regret <= score.regret_interval[1]
         assert score.kendall == pytest.approx(2 * score.accuracy - 1)

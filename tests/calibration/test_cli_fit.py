@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +13,10 @@ from click.testing import CliRunner, Result
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from calibration.cli import calibrate
+from calibration.cli import _between, calibrate
 from calibration.generated import grid_table
-from planner.calibration import Calibration
+from planner.calibration import Calibration, FittedLaw
+from planner.units import count
 
 PAPER = Calibration.load("fineweb-llama2")
 
@@ -59,6 +61,18 @@ def test_fit_shows_why_a_law_is_recommended(table: Path) -> None:
         assert text in result.output
 
 
+def test_fit_prints_intervals_and_marks_open_ends(table: Path) -> None:
+    result = run("fit", table, "--law", "additive_1p", "--bootstrap", 30)
+    assert re.search(r"P 0\.\d+ \(0\.\d+ to 0\.\d+\)", result.output), result.output
+    assert "±" not in result.output
+    law = FittedLaw(
+        parameters={"R_N_star": 9.0},
+        intervals={"R_N_star": [2.0, 9.0, 1e4]},
+        convergence={"refits": {"open": {"R_N_star": ["above"]}}},
+    )  # type: ignore[call-arg]
+    assert _between(law, "R_N_star") == " (2 to ≥ 1e+04)"
+
+
 def test_fit_json_is_the_calibration(table: Path) -> None:
     result = run("fit", table, "--law", "additive_1p", "--bootstrap", 5, "--json", "--name", "j", "--corpus", "generated")
     found = Calibration.model_validate(json.loads(result.output))
@@ -71,6 +85,37 @@ def test_the_input_is_never_changed(table: Path) -> None:
     assert table.read_bytes() == before
 
 
+def test_the_input_is_never_written_to(table: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "t.csv"
+    copy.write_bytes(table.read_bytes())
+    (tmp_path / "link.csv").symlink_to(copy)
+    for out in (copy, tmp_path / "link.csv", tmp_path / "." / "t.csv"):
+        refused = run("fit", copy, "--law", "additive_1p", "--bootstrap", 0, "-o", out)
+        assert refused.exit_code == 2
+        assert "it is the input" in refused.stderr
+    assert copy.read_bytes() == table.read_bytes()
+
+
+def test_a_file_that_cannot_be_written_loses_no_result(table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("tempfile.mkstemp", full)
+    result = run("fit", table, "--law", "additive_1p", "--bootstrap", 0, "-o", tmp_path / "x.json")
+    assert result.exit_code == 2
+    assert "No space left" in result.stderr
+    assert "Recommended: " in result.stdout
+
+
+def test_the_closing_hint_is_a_plan_inside_the_fitted_range(calibration: Path, table: Path) -> None:
+    result = run("fit", table, "--law", "additive_1p", "--bootstrap", 0, "-o", calibration.with_name("hint.json"))
+    ud, flops = re.search(r"--ud (\S+) --flops (\S+)", result.output).groups()  # type: ignore[union-attr]
+    assert "--vocab-size" in result.output
+    low, high = Calibration.load(calibration).settings[0].fitted_on.unique_tokens
+    assert low <= count(ud, "ud") <= high
+    assert float(flops) > 0
+
+
 def test_filters_choose_rows(table: Path) -> None:
     result = run("fit", table, "--law", "additive_1p", "--bootstrap", 0, "--max-epochs", 8, "--json")
     assert Calibration.model_validate(json.loads(result.output)).settings[0].fitted_on.epochs[1] == 8
@@ -80,6 +125,11 @@ def test_compare_two_weight_decays_of_one_file() -> None:
     result = run("compare", "fineweb-llama2")
     assert result.exit_code == 0
     assert "70% less" in result.output
+    everything = result.output
+    assert "additive_4p, at" in everything.splitlines()[0]  # the recommended form leads
+    assert "additive_4p (recommended)" in everything
+    assert "published median absolute deviations" in everything
+    assert "no bootstrap refits in at least one of the two" in everything
 
 
 def test_compare_two_files_as_json(calibration: Path) -> None:
@@ -95,7 +145,7 @@ def test_compare_two_files_as_json(calibration: Path) -> None:
         (["compare", "missing.json"], "neither a file nor a shipped name"),
         (["compare", "fineweb-llama2", "--weight-decay", "0.1"], "name two of them"),
         (["compare", "fineweb-llama2", "fineweb-llama2"], "choose with --weight-decay"),
-        (["compare", "fineweb-llama2", "--weight-decay", "0.1", "--weight-decay", "0.3"], "weight_decay must be one"),
+        (["compare", "fineweb-llama2", "--weight-decay", "0.1", "--weight-decay", "0.3"], "--weight-decay must be one"),
         (["compare", "a", "b", "c"], "neither a file"),
         (["compare", "fineweb-llama2", "--law", "chinchilla"], "no overfitting penalty"),
     ],
@@ -110,17 +160,20 @@ def test_bad_input_is_one_sentence_and_exit_code_2(arguments: list[str], message
 @pytest.mark.parametrize(
     ("option", "value", "message"),
     [
-        ("--law", "kaplan", "law must be one of"),
-        ("--delta", "loud", "delta must be a number"),
-        ("--bootstrap", "1", "bootstrap must be 0"),
-        ("--resample", "rows", "resample must be one of"),
-        ("--scheme", "wild", "scheme must be one of"),
-        ("--seed", "-1", "seed must be"),
-        ("--max-epochs", "few", "max_epochs"),
-        ("--where", "params >", "where"),
+        ("--law", "kaplan", "--law must be one of"),
+        ("--delta", "loud", "--delta must be a number"),
+        ("--bootstrap", "1", "--bootstrap must be 0"),
+        ("--resample", "rows", "'rows' is not one of"),
+        ("--scheme", "wild", "'wild' is not one of"),
+        ("--seed", "-1", "--seed must be"),
+        ("--max-epochs", "few", "--max-epochs must be"),
+        ("--where", "params >", "--where cannot be read"),
         ("--out", "/no/such/folder/x.json", "cannot write"),
-        ("--vocab-size", "-5", "vocab_size must be"),
-        ("--name", " ", "name must be"),
+        ("--output", "/", "it is a folder"),
+        ("--weight-decay", "0.1", "--weight-decay 0.1 was given for runs that do not say theirs"),
+        ("--where", "params > 1e15", "after --where 'params > 1e15'"),
+        ("--vocab-size", "-5", "--vocab-size must be"),
+        ("--name", " ", "--name must be"),
     ],
 )
 def test_bad_options_of_fit_are_named(table: Path, option: str, value: str, message: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 from calibration.compare import ADDITIVE, compare
 from calibration.fitting import fit
 from calibration.generated import grid_table
-from planner.calibration import Calibration
+from planner.calibration import Calibration, Setting
 from planner.errors import InvalidInput
 
 PAPER = Calibration.load("fineweb-llama2")
@@ -74,6 +74,48 @@ def test_all_additive_forms_are_compared_at_one_point() -> None:
 def test_bad_requests_are_named(arguments: dict[str, object], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         compare(WEAK, STRONG, **arguments)  # type: ignore[arg-type]
+
+
+def _on(setting: Setting, **ranges: object) -> Setting:
+    return setting.model_copy(update={"fitted_on": setting.fitted_on.model_copy(update=ranges)})
+
+
+def test_the_common_point_lies_in_the_repeated_runs_of_both() -> None:
+    weak = _on(WEAK, repeated_params=(1e7, 4e7), repeated_unique_tokens=(2e7, 8e7))
+    strong = _on(STRONG, repeated_params=(1e7, 9e7), repeated_unique_tokens=(2e7, 8e7))
+    found = compare(weak, strong)[0]
+    assert found.reference.params == pytest.approx(2e7)
+    assert found.reference.unique_tokens == pytest.approx(4e7)
+    assert not [text for text in found.warnings if "cost of repetition" in text]
+
+
+def test_ranges_that_do_not_meet_are_refused_until_a_point_is_named() -> None:
+    weak, strong = _on(WEAK, repeated_params=(1e7, 4e7)), _on(STRONG, repeated_params=(1e8, 9e8))
+    with pytest.raises(InvalidInput, match=r"no model sizes of repeated runs in common \(10M to 40M and 100M to 900M\)"):
+        compare(weak, strong)
+    warned = compare(weak, strong, params=2e8)[0].warnings
+    assert any(text.startswith("At weight decay 0.1: model size 200M") for text in warned)
+
+
+def test_the_recommended_form_leads() -> None:
+    assert [item.law for item in compare(WEAK, STRONG, recommended="additive_4p")] == [
+        "additive_4p",
+        "additive_1p",
+        "additive_2p",
+    ]
+
+
+def test_an_interval_around_one_says_that_there_may_be_no_difference() -> None:
+    one = compare(WEAK, STRONG)[0]
+    assert one.excludes_no_difference
+    unsure = one.model_copy(update={"ratio_low": 0.2, "ratio_high": 1.4})
+    assert not unsure.excludes_no_difference
+    assert "does not exclude that there is no difference" in unsure.sentence
+
+
+def test_a_setting_is_not_compared_with_itself() -> None:
+    with pytest.raises(InvalidInput, match="cannot be compared with itself"):
+        compare(WEAK, WEAK)
 
 
 def test_settings_without_a_common_form_are_refused() -> None:

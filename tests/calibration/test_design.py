@@ -157,6 +157,18 @@ def test_the_command(tmp_path):
     result = json.loads(again.output)
     assert result["existing_runs"] == len(proposal)
     assert result["runs"][0]["architecture"]["params"] == result["runs"][0]["params"]
+    table = (tmp_path / "runs.csv").read_bytes()
+    refused = CliRunner().invoke(command, [*options, "--runs", str(tmp_path / "runs.csv"), "-o", str(tmp_path / "runs.csv")])
+    assert refused.exit_code == 2
+    assert "it is the input" in refused.stderr
+    assert (tmp_path / "runs.csv").read_bytes() == table
+    chosen = CliRunner().invoke(command, [*options, "--runs", str(tmp_path / "runs.csv"), "--weight-decay", "0.1", "--json"])
+    assert chosen.exit_code == 0, chosen.output  # here the weight decay chooses among runs that say theirs
+    assert "Vocabulary" not in text.stderr
+    unknown = Calibration.load("fineweb-llama2").model_copy(update={"vocab_size": None})
+    unknown.save(tmp_path / "unknown.json")
+    told = CliRunner().invoke(command, [*options, "--calibration", str(tmp_path / "unknown.json")])
+    assert "Vocabulary not known, 32,100 assumed for the shapes: --vocab-size." in told.stderr
     bad = CliRunner().invoke(command, ["--budget", "lots", "--target-ud", "250M", "--target-flops", "5e18"])
     assert bad.exit_code == 2
-    assert bad.stderr.startswith("Error: budget must be a number")
+    assert bad.stderr.startswith("Error: --budget must be a number")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from calibration.forms import Runs, base_log_prediction, base_parameters, base_p
 from calibration.generated import grid_table
 from calibration.metrics import aicc, held_out_residuals, metrics, r_squared
 from calibration.objective import Problems, huber
-from calibration.phases import Fits, fit_forms
+from calibration.phases import Fits, fit_forms, refit
 from calibration.solver import best_of
 from planner.calibration import Calibration
 from planner.errors import InvalidInput
@@ -226,6 +227,46 @@ def test_held_out_residuals_come_from_fits_without_the_cell() -> None:
     np.testing.assert_allclose(held_out[runs.cells == cell], np.log(predicted / mine["loss"]), atol=1e-6)
 
 
+def test_a_left_out_cell_counts_for_all_forms_or_for_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refits that do not converge are made again from all starts, with the same result; only then is a cell dropped."""
+    table = grid_table(PAPER.law(0.1, "additive_1p"), 40, 0.01, np.random.default_rng(7))
+    fitted = fit_forms(Runs.of(table), ["additive_1p", "additive_2p"])
+    expected = held_out_residuals(fitted)
+
+    def impatient(*arguments: Any, **options: Any) -> Any:
+        found = refit(*arguments, **options)
+        found["additive_2p"].converged[:3] = False
+        return {**found, "additive_2p": found["additive_2p"]._replace(repetition=found["additive_2p"].repetition + 9)}
+
+    monkeypatch.setattr("calibration.metrics.refit", impatient)
+    again = held_out_residuals(fitted)
+    first = fitted.runs.cells < 3
+    np.testing.assert_allclose(again["additive_2p"][first], expected["additive_2p"][first], atol=1e-6)
+    monkeypatch.setattr("calibration.metrics.is_identified", lambda *_: False)
+    dropped = held_out_residuals(fitted)
+    for form in fitted.forms:
+        assert np.isnan(dropped[form]).tolist() == first.tolist()
+    figures = metrics(fitted, "additive_1p", dropped["additive_1p"])
+    assert figures["held_out_cells"] == len(np.unique(fitted.runs.cells)) - 3
+    assert figures["held_out_error"] == pytest.approx(np.abs(expected["additive_1p"][~first]).mean(), abs=1e-6)
+
+
+def test_one_prediction_that_is_far_off_does_not_decide() -> None:
+    table = grid_table(PAPER.law(0.1, "additive_1p"), 40, 0.01, np.random.default_rng(7))
+    fitted = fit_forms(Runs.of(table), ["additive_1p"])
+    wild = np.zeros(40)
+    wild[3] = 1e6
+    assert metrics(fitted, "additive_1p", wild)["held_out_error"] == pytest.approx(0.5 / 40)
+
+
+def test_an_optimum_that_one_start_found_alone_is_not_a_result() -> None:
+    fitted = fit_forms(Runs.of(grid_table(PAPER.law(0.1, "additive_1p"), 40, 0.01, np.random.default_rng(7))), ["additive_1p"])
+    form = fitted.forms["additive_1p"]
+    alone = replace(form, optimum=replace(form.optimum, share=1 / form.optimum.starts))
+    assert form.problem is None
+    assert alone.problem == "only one of 7 starts found the best optimum"
+
+
 def test_the_same_seed_gives_the_same_file() -> None:
     table = grid_table(PAPER.law(0.1, "additive_4p"), 60, 0.005, np.random.default_rng(3))
     texts = [fit(table, laws=["additive_4p"], bootstrap=20, seed=5).model_dump_json() for _ in range(2)]
@@ -271,6 +312,39 @@ def test_a_form_that_the_runs_do_not_determine_is_left_out_with_the_reason() -> 
     assert left_out
     assert all(form not in setting.laws for form in left_out)
     assert all("ran to the end of the range" in reason or "did not converge" in reason for reason in left_out.values())
+
+
+def test_forms_that_the_runs_cannot_identify_are_left_out_and_the_others_fitted() -> None:
+    table = grid_table(PAPER.law(0.1, "additive_4p"), 60, 0.003, np.random.default_rng(1))
+    table = table[(table["epochs"] == 1) | (table["epochs"] == 4)]  # one number of repeats: delta is out of reach
+    setting = fit(table, bootstrap=0).settings[0]
+    assert "additive_4p" not in setting.laws
+    assert "repeats is the same in all runs beyond one epoch; add a run of" in setting.method["not_identified"]["additive_4p"]
+    assert "additive_2p" in setting.laws
+    with pytest.raises(InvalidInput, match=r"additive_4p cannot be identified.*or fit other forms with --law"):
+        fit(table, laws=["additive_4p"], bootstrap=0)
+    once = fit(table[table["epochs"] == 1], bootstrap=0)
+    assert list(once.settings[0].laws) == ["chinchilla"]
+    assert once.default_law == "chinchilla"
+
+
+def test_a_weight_decay_without_a_base_law_is_left_out_if_another_has_one() -> None:
+    good = grid_table(PAPER.law(0.1, "additive_1p"), 60, 0.003, np.random.default_rng(1))
+    poor = grid_table(PAPER.law(1.0, "additive_1p"), 60, 0.003, np.random.default_rng(2), weight_decay=1.0)
+    poor = poor[poor["epochs"] > 1].assign(run=lambda frame: frame["run"] + "-poor")
+    calibration = fit(pd.concat([good, poor]), laws=["additive_1p"], bootstrap=0)
+    assert calibration.weight_decays == (0.1,)
+    assert set(calibration.left_out) == {"1"}  # type: ignore[attr-defined]
+    with pytest.raises(InvalidInput, match="cannot be identified at weight decay 1"):
+        fit(poor, laws=["additive_1p"], bootstrap=0)
+
+
+@pytest.mark.parametrize(("kind", "what"), [("constant", "model size or tokens"), ("growing", "model size")])
+def test_losses_that_do_not_fall_are_named_as_the_reason(kind: str, what: str) -> None:
+    table = grid_table(PAPER.law(0.1, "additive_1p"), 60, 0.001, np.random.default_rng(0))
+    table["loss"] = 3.0 if kind == "constant" else 3.0 * (table["params"] / 1e8) ** 0.1 * (table["tokens"] / 1e9) ** -0.1
+    with pytest.raises(InvalidInput, match=f"do not fall with {what}\\)"):
+        fit(table, laws=["additive_1p"], bootstrap=0)
 
 
 def test_a_base_law_on_a_bound_is_refused() -> None:

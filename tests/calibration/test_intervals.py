@@ -19,6 +19,7 @@ from calibration.intervals import (
     interval,
     loss_interval,
     parameter_intervals,
+    refit_record,
     resampled_losses,
     resampled_weights,
 )
@@ -141,6 +142,39 @@ def test_redrawn_residuals_have_the_spread_of_the_noise() -> None:
     for how in ("runs", "cells"):
         targets = resampled_losses(fitted, "additive_4p", 400, how, np.random.default_rng(0))
         assert targets.std(axis=0).mean() == pytest.approx(0.01, rel=0.15)
+
+
+@pytest.mark.parametrize("resample", ["runs", "cells"])
+def test_a_poor_repetition_form_does_not_blur_the_base_law(resample: str) -> None:
+    """The base law is read off the single-epoch runs, so that its refits are the same whatever the repetition form misses."""
+    table = grid_table(PAPER.law(1.0, "additive_4p"), 80, 0.003, np.random.default_rng(8))
+    refits = bootstrap(fit_forms(Runs.of(table)), 30, resample=resample)
+    for form in refits:
+        np.testing.assert_array_equal(refits[form].base, refits["chinchilla"].base)
+
+
+def test_refits_on_a_bound_are_counted_and_open_the_interval(fits: Fits) -> None:
+    refits = bootstrap(fits, 100)["additive_4p"]
+    record = refit_record(fits, "additive_4p", refits)
+    assert record["made"] == 100
+    assert record["kept"] == refits.converged.sum()
+    assert record["open"] == {}
+    side = np.zeros_like(refits.side)
+    side[:10, 6] = 1  # delta
+    side[0, 0] = -1
+    found = refit_record(fits, "additive_4p", refits._replace(side=side, converged=np.ones(100, dtype=bool)))
+    assert found["at_bound"] == {"E": 1, "delta": 10}
+    assert found["open"] == {"delta": ["above"]}
+
+
+@pytest.mark.parametrize(("joint", "phases"), [(False, "both phases"), (True, "all parameters together")])
+def test_the_ensemble_says_how_it_was_made(joint: bool, phases: str) -> None:
+    table = grid_table(PAPER.law(0.1, "additive_1p"), 40, 0.005, np.random.default_rng(1))
+    setting = fit(table, laws=["additive_1p"], bootstrap=5, joint=joint, seed=3).settings[0]
+    assert setting.ensemble is not None
+    assert setting.ensemble.method == f"bootstrap of {phases}, residuals over runs, seed 3"
+    kept = setting.laws["additive_1p"].convergence["refits"]["kept"]  # type: ignore[attr-defined]
+    assert kept == len(setting.ensemble.laws["additive_1p"]["P"])
 
 
 def test_intervals_without_refits_say_how_to_get_them() -> None:

@@ -1,6 +1,7 @@
 """The report: one page that needs nothing else, escapes what it did not write, and works with whatever a calibration has."""
 
 import re
+from html import escape
 from html.parser import HTMLParser
 
 import numpy as np
@@ -87,6 +88,21 @@ def test_the_page_is_whole_and_self_contained(html):
         assert f"<h2>{title}</h2>" in html
     assert "prefers-color-scheme:dark" in html
     assert 'name="viewport"' in html
+
+
+def test_the_page_says_why_and_how_well(calibration, runs):
+    setting = calibration.settings[0].model_copy(update={"method": {"not_identified": {"additive_2p": "runs <too> alike"}}})
+    told = []
+    html = report(
+        calibration.model_copy(update={"settings": (setting, *calibration.settings[1:])}),
+        progress=lambda what, share: told.append(share),
+    )
+    assert escape(calibration.recommendation["reason"]) in html
+    assert "<h2>How the fits converged</h2>" in html
+    for text in ("starts at the optimum", "gradient norm", "nearly flat along", "40 of 40", "runs &lt;too&gt; alike"):
+        assert text in html
+    assert told == sorted(told)
+    assert len(told) == len(SECTIONS)
 
 
 def test_text_from_files_is_escaped(html):
@@ -199,6 +215,16 @@ def test_the_command(calibration, runs, tmp_path):
     done = CliRunner().invoke(command, options)
     assert done.exit_code == 0, done.output
     check_page(out.read_text(encoding="utf-8"))
+    assert "Warning" not in done.stderr
+    fewer = CliRunner().invoke(command, [*options, "--max-epochs", "4"])
+    assert fewer.exit_code == 0
+    assert "the law was fitted to 60; the same --max-epochs and --where" in fewer.stderr
+    before = (tmp_path / "my.json").read_bytes()
+    for taken in ("my.json", "runs.csv"):
+        refused = CliRunner().invoke(command, [*options[:-1], str(tmp_path / taken)])
+        assert refused.exit_code == 2
+        assert "it is the input" in refused.stderr
+    assert (tmp_path / "my.json").read_bytes() == before
     for bad in (["none.json"], [*options[:1], "--runs", "none.csv"], [*options[:1], "-o", str(tmp_path / "no" / "x.html")]):
         refused = CliRunner().invoke(command, bad)
         assert refused.exit_code == 2
