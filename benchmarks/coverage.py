@@ -18,7 +18,7 @@ import numpy as np
 
 from calibration.forms import Runs
 from calibration.generated import grid_table
-from calibration.intervals import allocations, bootstrap, interval
+from calibration.intervals import bootstrap, interval
 from calibration.phases import fit_forms, parameter_arrays
 from planner.allocation import allocate
 from planner.calibration import Calibration
@@ -49,7 +49,7 @@ def measure(runs: int, noise: float, cell_noise: float, ways: list[tuple[str, st
             refits = bootstrap(fits, replicates, scheme=way[0], resample=way[1], seed=seed)[FORM]
             columns = parameter_arrays(FORM, refits, fits.runs)
             law = Law(FORM, {name: values[refits.converged] for name, values in columns.items()})
-            plans = allocations(law, UD, FLOPS, whole_epochs=False)
+            plans = allocate(law, UD, FLOPS, whole_epochs=False)
             found = {"N*": interval(plans.params), "epochs*": interval(plans.epochs), "loss": interval(law.loss(*point))}
             for name, value in found.items():
                 hits[way][name].append(value is not None and value.low <= true[name] <= value.high)
