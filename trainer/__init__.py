@@ -20,7 +20,13 @@ _HOMES = {
     "estimate": "trainer.estimate",
     "RunResult": "trainer.result",
     "read_result": "trainer.result",
+    "load_run": "trainer.export",
+    "Llama": "trainer.model",
+    "Batches": "trainer.batches",
+    "prepare": "trainer.tokens",
+    "evaluate": "trainer.evaluation",
     "TrainingStopped": "trainer.errors",
+    "Interrupted": "trainer.errors",
 }
 
 __all__ = sorted(_HOMES)

@@ -8,7 +8,7 @@ number of ranks.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -106,6 +106,12 @@ def agree(world: World) -> None:
 def anywhere(flag: bool, world: World) -> bool:
     """Whether any rank says yes: all ranks must stop at the same step."""
     return flag if world.size == 1 else total(torch.tensor(float(flag), device=world.mesh.device_type), world) > 0
+
+
+def finite(tensors: Iterable[torch.Tensor], world: World) -> bool:
+    """Whether all values of all tensors are numbers, on every rank."""
+    shards = (getattr(tensor, "_local_tensor", tensor).detach() for tensor in tensors)
+    return not anywhere(not all(torch.isfinite(shard).all().item() for shard in shards), world)
 
 
 def clip(parameters: list[nn.Parameter], most: float) -> float:

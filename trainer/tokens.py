@@ -64,7 +64,7 @@ def prepare(config: RunConfig, spec: tokenizers.Spec) -> TokenSet:
     """The token set of a run: made now, or found where another run made it."""
     corpora.check(config.corpus)
     identity = _identity(config, spec)
-    name = hashlib.blake2b(json.dumps(identity, sort_keys=True).encode(), digest_size=12).hexdigest()
+    name = _named(identity)
     cache = cache_folder(config.cache)
     folder = cache / name
     try:
@@ -76,6 +76,15 @@ def prepare(config: RunConfig, spec: tokenizers.Spec) -> TokenSet:
     except OSError as error:
         raise InvalidInput(f"token files cannot be written to {cache}: {error.strerror or error}.") from None
     return open_set(folder)
+
+
+def fingerprint(config: RunConfig, spec: tokenizers.Spec) -> str:
+    """The name of a run's token set, without making it."""
+    return _named(_identity(config, spec))
+
+
+def _named(identity: dict[str, Any]) -> str:
+    return hashlib.blake2b(json.dumps(identity, sort_keys=True).encode(), digest_size=12).hexdigest()
 
 
 def open_set(folder: Path) -> TokenSet:

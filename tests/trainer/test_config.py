@@ -48,7 +48,6 @@ def test_presets_and_changes() -> None:
     [
         ({"preset": "mini"}, "preset must be one of paper, micro; got 'mini'"),
         ({"lerning_rate": 1}, "lerning_rate is not a setting of a run; did you mean learning_rate"),
-        ({"corpus": {"path": "x"}}, "path is not a setting of a run; did you mean paths"),
         ({"corpus": {"paths": "x", "dataset": "y"}}, "either paths"),
         ({"unique_tokens": "many"}, "unique_tokens must be a number such as 250e6"),
         ({"unique_tokens": 5}, "at least one sequence of 128 tokens; got 5"),
@@ -64,6 +63,19 @@ def test_presets_and_changes() -> None:
         ),
         ({"params": None, "shape": {"d_model": 6, "layers": 2, "heads": 2, "d_ff": 8}}, "must be even for rotary positions"),
         ({"params": None, "shape": {"d_model": 6, "layers": 2, "heads": 2}}, "d_ff is missing"),
+        (
+            {"params": None, "shape": {"d_model": 8, "layer": 2}},
+            "shape.layer is not a setting of a run; did you mean shape.layers",
+        ),
+        ({"params": None, "shape": {"d_model": 8, "layers": 0, "heads": 1, "d_ff": 8}}, "shape.layers: input should be greater"),
+        ({"params": None, "shape": 5}, "shape must be a name such as '15M' or a table"),
+        ({"corpus": 5}, "corpus must be a path, a list of paths, or a table"),
+        ({"corpus": {"path": "x"}}, "corpus.path is not a setting of a run; did you mean corpus.paths"),
+        ({"corpus": {"paths": "x", "tokens": "many"}}, "corpus.tokens must be"),
+        ({"preset": [1]}, "preset must be one of paper, micro; got [1]"),
+        ({"betas": [0.9]}, "betas must be two numbers, such as [0.9, 0.95]; got [0.9]"),
+        ({"epochs": 1e300}, "epochs: input should be less than or equal to 1000000"),
+        ({"batch_size": 10**11}, "batch_size: input should be less than or equal to 1048576"),
         ({"dtype": "fp8"}, "dtype: input should be 'auto', 'fp32' or 'bf16'; got 'fp8'"),
     ],
 )

@@ -205,6 +205,7 @@ def test_bpe_is_trained_the_same_twice() -> None:
         ({"corpus": "nowhere/*.txt"}, "neither a file, nor a folder, nor a pattern"),
         ({"tokenizer": "gpt-17"}, "there is no file 'gpt-17'"),
         ({"tokenizer": "bpe:100"}, "at least 257"),
+        ({"tokenizer": "bpe:99999999999999999999"}, "at most 1,000,000"),
         ({"validation_documents": 80}, "80 different documents, which 80 held-out ones"),
     ],
 )
@@ -220,6 +221,9 @@ def test_bad_data_is_named(settings: dict[str, Any], changes: dict[str, Any], me
         ("blank.jsonl", b'{"text": "  "}\n', "is empty: it has no document"),
         ("bad.jsonl", b'{"text": "a"}\nnonsense\n', "line 2 of .*bad.jsonl is not JSON"),
         ("field.jsonl", b'{"body": "a"}\n', "no text in field 'text' .it has body."),
+        ("number.jsonl", b'{"text": 5}\n', "line 1 of .*number.jsonl has a int in field 'text' where text should be"),
+        ("short.txt.gz", gzip.compress(b"a document " * 99)[:-20], "short.txt.gz cannot be read"),
+        ("broken.txt.gz", gzip.compress(b"a")[:10] + b"\xff" * 20, "broken.txt.gz cannot be read"),
         ("bytes.txt", b"\xff\xfe\x00", "is not UTF-8 text"),
         ("broken.parquet", b"PAR1nonsense", "is not a Parquet file"),
     ],
