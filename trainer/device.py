@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import shutil
 import time
 from dataclasses import asdict, dataclass
@@ -16,6 +17,7 @@ from typing import Any
 
 import torch
 
+from planner.costs import ACCELERATORS
 from planner.errors import InvalidInput
 from planner.shapes import Architecture
 from trainer import attention
@@ -23,12 +25,6 @@ from trainer.config import RunConfig
 
 COMPILE_PAYS = 1.5e12  # FLOPs of a run from which compiling for a CPU pays: about half a minute of work
 _CPU_ACTIVATIONS = 384 * 2**20  # bytes; more does not make a CPU faster
-
-# Dense bf16 peak in FLOP/s by a part of the device's name, from the makers' data sheets.
-_PEAKS = {
-    "B200": 2250e12, "H200": 989e12, "H100 PCIe": 756e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "A6000": 155e12,
-    "A10": 125e12, "L4": 121e12, "4090": 165e12, "3090": 71e12, "V100": 125e12, "T4": 65e12,
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -161,12 +157,16 @@ def has_compiler() -> bool:
 
 def peak_flops(device: torch.device) -> float:
     """The device's peak in FLOP/s: from its data sheet for known GPUs, else measured with a large matrix product."""
-    if device.type == "cuda":
-        name = torch.cuda.get_device_name(device)
-        for part, peak in _PEAKS.items():
-            if part in name:
-                return peak
-    return measured_peak(str(device), torch.get_num_threads())
+    known = data_sheet_peak(torch.cuda.get_device_name(device)) if device.type == "cuda" else None
+    return known or measured_peak(str(device), torch.get_num_threads())
+
+
+def data_sheet_peak(name: str) -> float | None:
+    """The peak of the planner's accelerator whose words are all in a device's name; of several, the one with most words."""
+    words = set(re.split(r"[^A-Z0-9]+", name.upper()))
+    known = {a: a.name.upper().split("-") for a in ACCELERATORS.values()} if "LAPTOP" not in words else {}
+    matches = [(len(parts), a.peak_flops) for a, parts in known.items() if words.issuperset(parts)]
+    return max(matches)[1] if matches else None
 
 
 @lru_cache(maxsize=8)

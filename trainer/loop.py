@@ -39,7 +39,7 @@ from trainer.config import RunConfig, differences
 from trainer.device import Execution, check_memory, flops_per_token, peak_flops, resolve, resolve_device, resolve_dtype
 from trainer.errors import Interrupted, TrainingStopped
 from trainer.evaluation import autocast, evaluate
-from trainer.files import locked, read_json, write_json
+from trainer.files import locked, mirror, read_json, write_json
 from trainer.model import Llama, create
 from trainer.result import FILE, RunResult, read_result
 
@@ -167,13 +167,9 @@ class _Run:
             )
 
     def _open(self, progress: bool) -> None:
-        tokenizer = self.folder / "tokenizer"
-        if not tokenizer.is_dir():
-            shutil.copytree(self.data.folder / "tokenizer", tokenizer)
+        mirror(self.data.folder / "tokenizer", self.folder / "tokenizer")
         self.watchers = watch.watchers(self.config, self.folder, start=self.step, steps=self.batches.steps, progress=progress)
-        self.peak = (
-            peak_flops(self.device) * self.world.size if progress or self.config.tensorboard or self.config.wandb else None
-        )
+        self.peak = peak_flops(self.device) * self.world.size
 
     def _train_step(self) -> None:
         """One optimiser step over one batch, in as many passes as its rows need."""
@@ -220,10 +216,13 @@ class _Run:
             "tokens_per_second": speed,
             "seconds": self.seconds,
         }
-        if self.peak:
-            values["mfu"] = speed * flops_per_token(self.architecture, self.batches.length) / self.peak
+        values["mfu"] = self._utilisation(speed)
         for watcher in self.watchers:
             watcher.record(values)
+
+    def _utilisation(self, speed: float) -> float:
+        """Of the devices' peak, at so many tokens per second."""
+        return speed * flops_per_token(self.architecture, self.batches.length) / self.peak
 
     def _checkpoint(self) -> None:
         self._check_weights()
@@ -282,6 +281,7 @@ class _Run:
             distributed.agree(self.world)
             return read_result(self.folder)  # type: ignore[return-value]
         final = checkpoints.write(self.folder, "final", state, weights)
+        speed = self.timed_tokens / self.timed_seconds if self.timed_tokens else batches.tokens / max(self.seconds, 1e-9)
         counted = flops_per_token(self.architecture, batches.length) * batches.tokens
         result = RunResult(
             run=self.folder.name,
@@ -301,9 +301,8 @@ class _Run:
             counted_flops=counted,
             steps=batches.steps,
             seconds=self.seconds,
-            tokens_per_second=self.timed_tokens / self.timed_seconds
-            if self.timed_tokens
-            else batches.tokens / max(self.seconds, 1e-9),
+            tokens_per_second=speed,
+            mfu=self._utilisation(speed),
             starts=self.starts,
             non_embedding_params=self.architecture.non_embedding_params,
             architecture=self.architecture.model_dump(),

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
+from planner.costs import ACCELERATORS
 from planner.errors import InvalidInput
 from planner.shapes import presets
 from trainer.config import PRESETS, RunConfig
-from trainer.device import flops_per_token
+from trainer.device import data_sheet_peak, flops_per_token
 from trainer.optimizer import learning_rate
 
 from .conftest import ROOT
@@ -109,6 +110,32 @@ def test_the_learning_rate_rises_and_falls() -> None:
     assert rates[-1] == pytest.approx(0.1)
     assert all(a >= b for a, b in pairwise(rates[9:]))
     assert rates[504] == pytest.approx(0.55, abs=0.01)
+    assert learning_rate(0, 1, config) == 1.0
+    for steps in (2, 3, 4):
+        assert learning_rate(0, steps, config) == 1.0
+        assert learning_rate(steps - 1, steps, config) == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [
+        ("NVIDIA A100-SXM4-80GB", "A100"),
+        ("NVIDIA H100 PCIe", "H100-PCIe"),
+        ("NVIDIA H100 80GB HBM3", "H100"),
+        ("NVIDIA L40S", "L40S"),
+        ("NVIDIA L4", "L4"),
+        ("NVIDIA GeForce RTX 4090", "RTX-4090"),
+        ("NVIDIA RTX 6000 Ada Generation", "RTX-6000-Ada"),
+        ("Tesla V100-SXM2-16GB", "V100"),
+    ],
+)
+def test_peaks_are_those_of_the_planner(name: str, known: str) -> None:
+    assert data_sheet_peak(name) == ACCELERATORS[known].peak_flops
+
+
+@pytest.mark.parametrize("name", ["NVIDIA L40", "NVIDIA A10", "NVIDIA GeForce RTX 4090 Laptop GPU", "Some GPU"])
+def test_a_device_that_is_not_known_is_not_taken_for_another(name: str) -> None:
+    assert data_sheet_peak(name) is None
 
 
 def test_flops_are_six_per_parameter_plus_attention() -> None:

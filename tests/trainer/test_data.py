@@ -149,6 +149,23 @@ if __name__ == "__main__":
     assert len([path for path in tmp_path.iterdir() if path.is_dir()]) == 1
 
 
+def test_a_limit_counts_only_what_was_used(settings: dict[str, Any], corpus: Path) -> None:
+    found = prepared(settings, corpus={"paths": str(corpus), "tokens": 2000})
+    streams = found.facts["streams"]
+    texts = split(found, "train")  # whole documents; the last one is cut off
+    assert (streams["train"]["tokens"], streams["train"]["documents"]) == (2001, len(texts) + 1)
+    assert sum(len(text) for text in texts) < streams["train"]["bytes"] < 3000
+    assert found.facts["dropped_as_repeating_held_out_text"] == {"documents": 0, "bytes": 0}
+
+
+def test_what_a_killed_process_left_is_swept(settings: dict[str, Any], tmp_path: Path) -> None:
+    name = prepared(settings).folder.name
+    (tmp_path / f".{name}.12345").mkdir()
+    (tmp_path / f".{name}.12345" / "train.bin").write_bytes(b"half")
+    prepared(settings, cache=str(tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
 def test_a_damaged_token_file_is_refused(settings: dict[str, Any], tmp_path: Path) -> None:
     found = prepared(settings, cache=str(tmp_path))
     path = found.folder / "train.bin"

@@ -47,6 +47,10 @@ def test_a_run_learns_and_records_what_it_was(settings: dict[str, Any], tmp_path
     facts = result.data["validation_set"]
     assert result.bits_per_byte == pytest.approx(result.loss * facts["tokens"] / math.log(2) / facts["bytes"])
     assert facts["documents"] == 5
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    assert result.mfu is not None
+    assert result.mfu > 0
+    assert all(json.loads(line)["mfu"] > 0 for line in lines[:-1])  # the last one is the validation
     assert result.flops == 6 * result.params * result.tokens
     assert (result.weight_decay, result.seed, result.starts) == (0.3, 5, 1)
     assert (result.execution["device"], result.execution["attention"], result.execution["dtype"]) == ("cpu", "sdpa", "fp32")
@@ -361,3 +365,17 @@ def test_the_same_files_under_another_path_are_the_same_run(
     again = train(config, tmp_path / "run")
     assert again.loss == first.loss
     assert "was not checked: corpus" in again.remarks[-1]
+
+
+def test_a_tokenizer_that_was_half_copied_is_repaired(settings: dict[str, Any], tmp_path: Path) -> None:
+    config = RunConfig(**settings | {"epochs": 0.2})
+    with pytest.raises(TrainingStopped):
+        train(config, tmp_path / "run", should_stop=stop_after(1))
+    folder = tmp_path / "run" / "tokenizer"
+    whole = {path.name: path.read_bytes() for path in folder.iterdir()}
+    (folder / "tokenizer.json").write_text("{")
+    (folder / "tokenizer_config.json").unlink()
+    (tmp_path / "run" / ".tokenizer.99").mkdir()
+    train(config, tmp_path / "run")
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == whole
+    assert not (tmp_path / "run" / ".tokenizer.99").exists()
