@@ -68,11 +68,16 @@ def shard(model: Any, world: World) -> None:
     fully_shard(model, mesh=world.mesh)
 
 
-def whole(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor in one piece on the CPU, from its shards; every rank must ask for it."""
-    tensor = tensor.detach()
-    full = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
-    return full.cpu().contiguous()
+def gathered(named: Iterable[tuple[str, torch.Tensor]], world: World) -> dict[str, torch.Tensor]:
+    """Tensors in one piece on the CPU of the first rank, one after the other; every rank must ask, and others get nothing."""
+    found = {}
+    for name, tensor in named:
+        full = tensor.detach()
+        if hasattr(full, "full_tensor"):
+            full = full.full_tensor()
+        if world.first:
+            found[name] = full.cpu().contiguous()
+    return found
 
 
 def place(target: Any, full: torch.Tensor) -> None:

@@ -4,7 +4,7 @@
 
 A run lives in a directory:
 
-    config.json        what is trained; never changes
+    config.json        what is trained; never changes once something has been
     tokenizer/         loadable by transformers
     metrics.jsonl      one line every few steps
     checkpoints/       the last complete one while the run is unfinished
@@ -40,9 +40,10 @@ from trainer.device import Execution, check_memory, flops_per_token, peak_flops,
 from trainer.errors import Interrupted, TrainingStopped
 from trainer.evaluation import autocast, evaluate
 from trainer.files import locked, mirror, read_json, write_json
-from trainer.model import Llama, create
+from trainer.model import Llama, materialise, outline
 from trainer.result import FILE, RunResult, read_result
 
+_MOMENTS = ("exp_avg", "exp_avg_sq")
 _RECENT = 50  # steps over which the reported training loss is a mean
 
 
@@ -227,12 +228,9 @@ class _Run:
     def _checkpoint(self) -> None:
         self._check_weights()
         named = dict(self.model.named_parameters())
-        weights = {name: distributed.whole(p) for name, p in named.items()}
-        moments = {
-            f"{moment}/{name}": distributed.whole(self.optimizer.state[p][moment])
-            for name, p in named.items()
-            for moment in ("exp_avg", "exp_avg_sq")
-        }
+        weights = distributed.gathered(named.items(), self.world)
+        slots = ((f"{moment}/{name}", self.optimizer.state[p][moment]) for name, p in named.items() for moment in _MOMENTS)
+        moments = distributed.gathered(slots, self.world)
         state = {
             "step": self.step,
             "identity": self.config.identity(),
@@ -251,7 +249,7 @@ class _Run:
         state, weights, moments = found.state, found.weights(), found.moments()
         for name, p in self.model.named_parameters():
             distributed.place(p, weights[name])
-            slots = {moment: torch.zeros_like(p) for moment in ("exp_avg", "exp_avg_sq")}
+            slots = {moment: torch.zeros_like(p) for moment in _MOMENTS}
             for moment, slot in slots.items():
                 distributed.place(slot, moments[f"{moment}/{name}"])
             self.optimizer.state[p] = {"step": torch.tensor(float(found.step), device=self.device), **slots}
@@ -274,7 +272,7 @@ class _Run:
                     f"the {name} loss after the last step is not a number ({value.loss}); earlier checkpoints are intact and a "
                     f"lower learning_rate would do."
                 )
-        weights = {name: distributed.whole(p) for name, p in self.model.named_parameters()}
+        weights = distributed.gathered(self.model.named_parameters(), self.world)
         validation = found["validation"]
         state = {"step": self.step, "identity": config.identity(), "data": self.data.fingerprint}
         if not self.world.first:
@@ -353,20 +351,28 @@ class _Run:
 
 
 def build(config: RunConfig, architecture: Architecture, execution: Execution, world: distributed.World | None = None) -> Llama:
-    """The model of a run with its first weights, compiled and sharded as the run will use it."""
-    model = create(
+    """The model of a run with its first weights, compiled and sharded as the run will use it.
+
+    A sharded model is never whole on a device: it takes up memory once it is sharded, and is then filled tensor by tensor.
+    """
+    world = world or distributed.World()
+    model = outline(
         architecture,
         config.sequence_length,
-        config.seed,
         rope_theta=config.rope_theta,
         norm_eps=config.norm_eps,
         attend=attention.function(execution.attention),
     )
-    model.to(torch.device(execution.device))
+    late = world.size > 1 and not architecture.tied_embeddings  # a tied matrix is known as one only outside of the meta device
+    if not late:
+        materialise(model, "cpu", config.seed)
+        model.to(torch.device(execution.device))
     if execution.compiled:
-        for part in [model.body] if world is None or world.size == 1 else model.body.layers:
+        for part in [model.body] if world.size == 1 else model.body.layers:
             part.compile(dynamic=False)
-    distributed.shard(model, world or distributed.World())
+    distributed.shard(model, world)
+    if late:
+        materialise(model, execution.device, config.seed, distributed.place)
     return model
 
 
@@ -434,7 +440,7 @@ def _directory(folder: Path, config: RunConfig, world: distributed.World) -> Ite
                 raise _unwritable(folder, error) from None
             _refuse_foreign(folder)
             stored = _stored(folder / "config.json")
-            if stored is not None:
+            if stored is not None and _begun(folder):
                 _same(folder, "a run", stored, config)
         distributed.agree(world)
         yield
@@ -455,10 +461,17 @@ def _stored(path: Path) -> dict[str, Any] | None:
 def _claim(folder: Path, config: RunConfig) -> None:
     """Write the configuration, once everything that could be wrong with it has been checked."""
     try:
-        if not (folder / "config.json").exists():
+        if not _begun(folder):
             write_json(folder / "config.json", config.model_dump(mode="json"))
     except OSError as error:
         raise _unwritable(folder, error) from None
+
+
+def _begun(folder: Path) -> bool:
+    """Whether a run directory holds anything that was trained; until then its configuration may still be corrected."""
+    metrics = folder / "metrics.jsonl"
+    kept = (folder / FILE, folder / "final", folder / "checkpoints")
+    return any(path.exists() for path in kept) or (metrics.exists() and metrics.stat().st_size > 0)
 
 
 def _unwritable(folder: Path, error: OSError) -> InvalidInput:

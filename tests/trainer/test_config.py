@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import trainer
 from planner.costs import ACCELERATORS
 from planner.errors import InvalidInput
 from planner.shapes import presets
@@ -148,3 +149,8 @@ def test_importing_is_light() -> None:
     code = "import sys, planner, trainer.cli, trainer.config; print({'torch', 'datasets', 'transformers'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+def test_the_pieces_are_importable_from_the_package() -> None:
+    assert {"RunConfig", "train", "load_run", "Llama", "Batches", "prepare", "evaluate"} <= set(dir(trainer))
+    assert all(callable(getattr(trainer, name)) for name in dir(trainer))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
+from contextlib import nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -322,12 +323,21 @@ def test_hidden_folders_in_a_run_directory_stay(settings: dict[str, Any], tmp_pa
     assert not (tmp_path / "run" / ".final.123").exists()  # a draft that a killed process left
 
 
+class Interrupting(nullcontext[None]):
+    def __enter__(self) -> None:
+        raise KeyboardInterrupt
+
+
 def test_a_failed_start_can_be_corrected(settings: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="unique_tokens asks for"):
         train(RunConfig(**settings | {"unique_tokens": "10M"}), tmp_path / "run")
     with pytest.raises(InvalidInput, match="held-out ones"):
         train(RunConfig(**settings | {"validation_documents": 80}), tmp_path / "run")
-    assert train(RunConfig(**settings | {"epochs": 0.1}), tmp_path / "run").steps == 2
+    with pytest.raises(KeyboardInterrupt):  # in the first step
+        train(RunConfig(**settings), tmp_path / "run", during_steps=Interrupting())
+    config = RunConfig(**settings | {"epochs": 0.1})
+    assert train(config, tmp_path / "run").steps == 2
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["epochs"] == 0.1
 
 
 @pytest.mark.parametrize(
