@@ -286,7 +286,7 @@ EXECUTION = {
 
 def _changed(values: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     """Values with some replaced; a name with a dot is that of a field of a table."""
-    for name, value in changes.items():
+    for name, value in sorted(changes.items(), key=lambda change: "." in change[0]):  # whole tables, then fields of them
         table, dot, field = name.partition(".")
         if dot:
             before = values.get(table, PRESETS.get(str(values.get("preset")), {}).get(table))

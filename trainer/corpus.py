@@ -154,7 +154,7 @@ def _streamed(corpus: Corpus) -> Iterator[str]:
 def _field(row: Any, corpus: Corpus, place: str) -> str:
     value = row.get(corpus.text_field) if isinstance(row, dict) else None
     if value is not None and not isinstance(value, str):
-        raise InvalidInput(f"{place} has a {type(value).__name__} in field {corpus.text_field!r} where text should be.")
+        raise InvalidInput(f"{place} has no text but a value of type {type(value).__name__} in field {corpus.text_field!r}.")
     if value is None:
         names = ", ".join(map(str, row)) if isinstance(row, dict) else type(row).__name__
         raise InvalidInput(f"{place} has no text in field {corpus.text_field!r} (it has {names}); set text_field.")

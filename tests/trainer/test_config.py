@@ -103,6 +103,14 @@ def test_toml_paths_are_relative_to_the_file(tmp_path: Path) -> None:
         RunConfig.from_toml(tmp_path / "none.toml")
 
 
+def test_a_change_may_be_of_a_field_of_a_table(tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text('params = "100k"\nunique_tokens = "1M"\ntokenizer = "bytes"\n')
+    plain = RunConfig.from_toml(tmp_path / "run.toml", **{"corpus.split": "test"})
+    assert (plain.corpus.dataset, plain.corpus.split) == ("HuggingFaceFW/fineweb", "test")
+    micro = RunConfig.from_toml(tmp_path / "run.toml", **{"corpus.tokens": "2M", "preset": "micro"})
+    assert (micro.corpus.paths, micro.corpus.tokens) == (("python-stdlib",), 2_000_000)
+
+
 def test_the_learning_rate_rises_and_falls() -> None:
     config = RunConfig(**GOOD | {"learning_rate": 1.0})
     rates = [learning_rate(step, 1000, config) for step in range(1000)]

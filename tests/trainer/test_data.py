@@ -238,7 +238,7 @@ def test_bad_data_is_named(settings: dict[str, Any], changes: dict[str, Any], me
         ("blank.jsonl", b'{"text": "  "}\n', "is empty: it has no document"),
         ("bad.jsonl", b'{"text": "a"}\nnonsense\n', "line 2 of .*bad.jsonl is not JSON"),
         ("field.jsonl", b'{"body": "a"}\n', "no text in field 'text' .it has body."),
-        ("number.jsonl", b'{"text": 5}\n', "line 1 of .*number.jsonl has a int in field 'text' where text should be"),
+        ("number.jsonl", b'{"text": 5}\n', "line 1 of .*number.jsonl has no text but a value of type int in field 'text'"),
         ("short.txt.gz", gzip.compress(b"a document " * 99)[:-20], "short.txt.gz cannot be read"),
         ("broken.txt.gz", gzip.compress(b"a")[:10] + b"\xff" * 20, "broken.txt.gz cannot be read"),
         ("bytes.txt", b"\xff\xfe\x00", "is not UTF-8 text"),
@@ -270,3 +270,11 @@ def test_a_tokenizer_without_an_end_asks_for_one(tmp_path: Path) -> None:
     assert tokenizers.Spec(str(tmp_path / "tokenizer.json"), "stop").ready.eos == 2  # type: ignore[union-attr]
     with pytest.raises(InvalidInput, match="'end' is not a token"):
         tokenizers.Spec(str(tmp_path / "tokenizer.json"), "end")
+
+
+def test_passages_are_known_by_the_same_hash_in_every_process() -> None:
+    text = sentence(random.Random(3)) * 4
+    overlap = Overlap()
+    overlap.hold_out(text)
+    code = "import sys; from trainer.holdout import Overlap; o = Overlap(); o.hold_out(sys.argv[1]); print(sorted(o.passages))"
+    assert start(code, text).stdout.strip() == str(sorted(overlap.passages))
