@@ -16,8 +16,6 @@ _HOMES = {
     "RunConfig": "trainer.config",
     "Corpus": "trainer.config",
     "train": "trainer.loop",
-    "export": "trainer.export",
-    "estimate": "trainer.estimate",
     "RunResult": "trainer.result",
     "read_result": "trainer.result",
     "load_run": "trainer.export",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -161,4 +162,6 @@ def test_importing_is_light() -> None:
 
 def test_the_pieces_are_importable_from_the_package() -> None:
     assert {"RunConfig", "train", "load_run", "Llama", "Batches", "prepare", "evaluate"} <= set(dir(trainer))
-    assert all(callable(getattr(trainer, name)) for name in dir(trainer))
+    for name in dir(trainer):
+        assert callable(getattr(trainer, name))
+        assert find_spec(f"trainer.{name}") is None  # importing a module of that name would take its place
