@@ -16,11 +16,15 @@ _HOMES = {
     "RunConfig": "trainer.config",
     "Corpus": "trainer.config",
     "train": "trainer.loop",
-    "export": "trainer.export",
-    "estimate": "trainer.estimate",
     "RunResult": "trainer.result",
     "read_result": "trainer.result",
+    "load_run": "trainer.export",
+    "Llama": "trainer.model",
+    "Batches": "trainer.batches",
+    "prepare": "trainer.tokens",
+    "evaluate": "trainer.evaluation",
     "TrainingStopped": "trainer.errors",
+    "Interrupted": "trainer.errors",
 }
 
 __all__ = sorted(_HOMES)

@@ -12,6 +12,7 @@ complete. One that is damaged, or belongs to another run or other data, is refus
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,10 +23,12 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from planner.errors import InvalidInput
+from trainer.config import differences
 from trainer.errors import TrainingStopped
 from trainer.files import checksum, read_json, sync_file, sync_folder, write_json
 
 VERSION = 1
+_DRAFT = re.compile(r"\.(step-\d+|final)\.\d+")
 Tensors = dict[str, torch.Tensor]
 
 
@@ -93,7 +96,7 @@ def newest(folder: Path, belongs: dict[str, Any]) -> tuple[Checkpoint | None, li
         except Damaged as error:
             remarks.append(str(error))
     if remarks:
-        raise InvalidInput(f"{remarks[0].rstrip('.')}, and there is no other checkpoint; delete {folder.parent} to start again.")
+        raise InvalidInput(f"{remarks[0].rstrip('.')}, and there is no other checkpoint; delete {folder} to start again.")
     return None, remarks
 
 
@@ -105,6 +108,8 @@ def read(folder: Path, belongs: dict[str, Any]) -> Checkpoint:
     """One checkpoint, checked."""
     try:
         state = read_json(folder / "state.json")
+        if not isinstance(state, dict):
+            raise ValueError("state.json is not a table")
         if state["version"] != VERSION:
             raise InvalidInput(f"{folder} was written by another version of the trainer ({state['version']}, this is {VERSION}).")
         changed = [file for file, value in state["checksums"].items() if checksum(folder / file) != value]
@@ -125,8 +130,7 @@ def read(folder: Path, belongs: dict[str, Any]) -> Checkpoint:
 def _another(what: str, stored: Any, asked: Any) -> str:
     """Says in which field a checkpoint differs."""
     if isinstance(stored, dict) and isinstance(asked, dict):
-        differs = [key for key in {**stored, **asked} if stored.get(key) != asked.get(key)]
-        return f"a run with another {what} ({', '.join(f'{k} {stored.get(k)!r}, now {asked.get(k)!r}' for k in differs[:3])})"
+        return f"a run with another {differences(stored, asked)}"
     return f"a run on other {what} ({stored}, now {asked})"
 
 
@@ -142,4 +146,5 @@ def _steps(folder: Path) -> list[Path]:
 def _sweep_drafts(folder: Path) -> None:
     """Remove what killed processes left; the lock of the run directory makes sure that nobody is writing."""
     for path in folder.glob(".*"):
-        shutil.rmtree(path, ignore_errors=True)
+        if _DRAFT.fullmatch(path.name):
+            shutil.rmtree(path, ignore_errors=True)

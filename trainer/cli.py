@@ -6,35 +6,35 @@ import functools
 import json
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import click
 
+from planner.command_line import BadInput, json_option
 from planner.errors import InvalidInput
 from planner.units import scientific, short
 
 
-class _BadInput(click.ClickException):
-    exit_code = 2
-
-
 def _plainly(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Bad input becomes one sentence and exit code 2; a run that had to stop, one sentence and exit code 1."""
+    """Bad input becomes one sentence and exit code 2; a run that had to stop, one sentence and exit code 1; Ctrl-C, code 130."""
 
     @functools.wraps(command)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        from trainer.errors import TrainingStopped
+        from trainer.errors import Interrupted, TrainingStopped
 
         try:
             return command(*args, **kwargs)
         except InvalidInput as error:
-            raise _BadInput(str(error)) from None
+            raise BadInput(str(error)) from None
+        except (Interrupted, KeyboardInterrupt) as error:
+            click.echo(str(error) or "stopped; the same command goes on from the last checkpoint, or from the start.", err=True)
+            raise click.exceptions.Exit(128 + signal.SIGINT) from None
         except TrainingStopped as error:
             raise click.ClickException(str(error)) from None
         except ModuleNotFoundError as error:
-            raise _BadInput(f"{error.name} is not installed; pip install 'databound[train]' would do.") from None
+            raise BadInput(f"{error.name} is not installed; pip install 'databound[train]' would do.") from None
 
     return wrapped
 
@@ -45,10 +45,15 @@ def _plainly(command: Callable[..., Any]) -> Callable[..., Any]:
     "-o", "--out", type=click.Path(path_type=Path), help="Run directory; default: the config file's name without .toml."
 )
 @click.option(
-    "-s", "--set", "changes", multiple=True, metavar="FIELD=VALUE", help="Change a field of the config; may be repeated."
+    "-s",
+    "--set",
+    "changes",
+    multiple=True,
+    metavar="FIELD=VALUE",
+    help="Change a field of the config, such as epochs=8 or corpus.tokens=5M; may be repeated.",
 )
 @click.option("--dry-run", is_flag=True, help="Print shape, memory, steps, FLOPs and expected time, and train nothing.")
-@click.option("--json", "as_json", is_flag=True, help="Print the result (or the dry run) as JSON.")
+@json_option
 @click.option("--quiet", is_flag=True, help="No progress bar.")
 @_plainly
 def train(config: Path, out: Path | None, changes: tuple[str, ...], dry_run: bool, as_json: bool, quiet: bool) -> None:
@@ -69,7 +74,7 @@ def train(config: Path, out: Path | None, changes: tuple[str, ...], dry_run: boo
     """
     from trainer.config import RunConfig
 
-    run = RunConfig.from_toml(config, **dict(_assignment(text) for text in changes))
+    run = RunConfig.from_toml(config, **_assignments(changes))
     if dry_run:
         from trainer.estimate import estimate
 
@@ -78,8 +83,13 @@ def train(config: Path, out: Path | None, changes: tuple[str, ...], dry_run: boo
         return
     from trainer.loop import train as train_run
 
+    interruption, progress = _Interruption(), not quiet and sys.stderr.isatty()
     result = train_run(
-        run, out or config.with_suffix(""), progress=not quiet and sys.stderr.isatty(), should_stop=_interruption()
+        run,
+        out or config.with_suffix(""),
+        progress=progress,
+        should_stop=interruption.asked_for,
+        during_steps=interruption,
     )
     if as_json:
         click.echo(json.dumps(result.model_dump(mode="json"), indent=2))
@@ -95,7 +105,7 @@ def train(config: Path, out: Path | None, changes: tuple[str, ...], dry_run: boo
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option("--to", "kind", type=click.Choice(["hf"]), default="hf", show_default=True, help="hf: a folder for transformers.")
 @click.option("-o", "--out", type=click.Path(path_type=Path), help="Folder to write; default: RUN/hf.")
-@click.option("--json", "as_json", is_flag=True, help="Print the folder as JSON.")
+@json_option
 @_plainly
 def export(run: Path, kind: str, out: Path | None, as_json: bool) -> None:
     """Write a finished run as a folder that transformers loads, tokenizer included.
@@ -110,30 +120,48 @@ def export(run: Path, kind: str, out: Path | None, as_json: bool) -> None:
     click.echo(json.dumps({"folder": str(folder)}) if as_json else f"Wrote {folder}.")
 
 
-def _assignment(text: str) -> tuple[str, Any]:
-    """FIELD=VALUE, the value read as TOML where it is TOML and as text where it is not."""
+def _assignments(texts: Iterable[str]) -> dict[str, Any]:
+    """FIELD=VALUE, the value read as TOML where it is TOML and as text where it is not; TABLE.FIELD changes a field of a table."""
     import tomllib
 
-    name, equals, value = text.partition("=")
-    if not equals or not name.strip():
-        raise InvalidInput(f"--set needs FIELD=VALUE, such as weight_decay=1.0; got {text!r}.")
-    try:
-        return name.strip(), tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
-        return name.strip(), value.strip()
+    found: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = (part.strip() for part in text.partition("="))
+        if not equals or not all(name.split(".")):
+            raise InvalidInput(f"--set needs FIELD=VALUE, such as weight_decay=1.0; got {text!r}.")
+        try:
+            found[name] = tomllib.loads(f"value = {value}")["value"]
+        except tomllib.TOMLDecodeError:
+            found[name] = value
+    return found
 
 
-def _interruption() -> Callable[[], bool]:
-    """Makes Ctrl-C and a polite kill end the run after the current step, with a checkpoint; a second Ctrl-C ends it at once."""
-    asked = []
+class _Interruption:
+    """While steps are trained, makes Ctrl-C and a polite kill end the run after the current step, with a checkpoint.
 
-    def note(number: int, frame: Any) -> None:
-        asked.append(number)
-        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+    A second one ends it at once, and so does the first where no step has been done yet, for that one may have to compile.
+    """
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, note)
-    return lambda: bool(asked)
+    def __init__(self) -> None:
+        self.asked = self.stepped = False
+
+    def asked_for(self) -> bool:
+        """Asked after every step."""
+        self.stepped = True
+        return self.asked
+
+    def __enter__(self) -> None:
+        self.kept = {number: signal.signal(number, self._note) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def __exit__(self, *error: object) -> None:
+        for number, handler in self.kept.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, frame: Any) -> None:
+        if self.asked or not self.stepped:
+            raise KeyboardInterrupt
+        self.asked = True
+        click.echo("stopping after this step; Ctrl-C again to stop now", err=True)
 
 
 def _describe(facts: dict[str, Any]) -> str:

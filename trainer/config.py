@@ -14,7 +14,7 @@ import hashlib
 import json
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
@@ -34,6 +34,7 @@ class _Checked(BaseModel):
     """Frozen, no unknown keys, and mistakes named in one sentence."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    inside: ClassVar[str] = ""  # the table that the fields are written in
 
     def __init__(self, **values: Any):
         try:
@@ -45,6 +46,7 @@ class _Checked(BaseModel):
 class Corpus(_Checked):
     """Where the text comes from: local files, or a Hugging Face dataset by name."""
 
+    inside: ClassVar[str] = "corpus."
     paths: tuple[str, ...] = ()  # files, folders or glob patterns; "python-stdlib" is the running Python's library
     dataset: str | None = None  # a Hugging Face dataset, streamed; never runs code of the dataset
     subset: str | None = None
@@ -85,6 +87,7 @@ class Corpus(_Checked):
 class Shape(_Checked):
     """A Llama-2 shape of one's own; the size of a head follows."""
 
+    inside: ClassVar[str] = "shape."
     d_model: int = Field(gt=0)
     layers: int = Field(gt=0)
     heads: int = Field(gt=0)
@@ -133,15 +136,15 @@ class RunConfig(_Checked):
     corpus: Corpus = FINEWEB
     tokenizer: str = Field(min_length=1)  # "bytes", "bpe:1024", a tokenizer.json, or a SentencePiece .model
     eos_token: str | None = None  # only where a tokenizer.json does not say which token ends a document
-    sequence_length: int = Field(512, gt=1)
+    sequence_length: int = Field(512, gt=1, le=2**20)
     unique_tokens: Count
-    epochs: float = Field(1.0, gt=0)
+    epochs: float = Field(1.0, gt=0, le=1_000_000)
     order: Literal["shuffle", "fixed"] = "shuffle"
     validation_documents: int = Field(6400, gt=0)
     development_documents: int = Field(0, ge=0)  # a second held-out set, for choosing settings without touching the reported one
 
     # Recipe
-    batch_size: int = Field(128, gt=0)
+    batch_size: int = Field(128, gt=0, le=2**20)
     learning_rate: float = Field(2e-4, gt=0)
     min_lr_ratio: float = Field(0.1, ge=0, le=1)
     warmup_ratio: float = Field(0.01, ge=0, lt=1)
@@ -167,19 +170,31 @@ class RunConfig(_Checked):
 
     def __init__(self, **values: Any):
         name = values.get("preset", "paper")
-        if name not in PRESETS:
+        if not isinstance(name, str) or name not in PRESETS:
             raise InvalidInput(f"preset must be one of {', '.join(PRESETS)}; got {name!r}.")
         super().__init__(**PRESETS[name] | values)
 
     @field_validator("corpus", mode="before")
     @classmethod
     def _paths_alone(cls, value: Any) -> Any:
-        return {"paths": value} if isinstance(value, str | list | tuple) else value
+        found = _as_corpus(value)
+        if not isinstance(found, dict | Corpus):
+            raise ValueError(f"corpus must be a path, a list of paths, or a table of paths or dataset; got {value!r}")
+        return found
 
     @field_validator("shape", mode="before")
     @classmethod
     def _name_or_table(cls, value: Any) -> Any:
+        if not isinstance(value, str | dict | Shape | None):
+            raise ValueError(f"shape must be a name such as '15M' or a table of d_model, layers, heads, d_ff; got {value!r}")
         return Shape(**value) if isinstance(value, dict) else value
+
+    @field_validator("betas", mode="before")
+    @classmethod
+    def _two_betas(cls, value: Any) -> Any:
+        if not isinstance(value, list | tuple) or len(value) != 2:
+            raise ValueError(f"betas must be two numbers, such as [0.9, 0.95]; got {value!r}")
+        return value
 
     @field_validator("betas")
     @classmethod
@@ -204,7 +219,10 @@ class RunConfig(_Checked):
 
     @classmethod
     def from_toml(cls, path: str | Path, **changes: Any) -> RunConfig:
-        """The run described by a TOML file; relative paths in it are relative to the file."""
+        """The run described by a TOML file; relative paths in it are relative to the file.
+
+        A change named `corpus.tokens` changes one field of a table.
+        """
         path = Path(path)
         try:
             values = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -215,7 +233,7 @@ class RunConfig(_Checked):
         except tomllib.TOMLDecodeError as error:
             raise InvalidInput(f"{path} is not TOML: {_lower(str(error))}.") from None
         try:
-            return cls(**_anchored(values, path.parent) | changes)
+            return cls(**_changed(_anchored(values, path.parent), changes))
         except InvalidInput as error:
             raise InvalidInput(f"{path}: {error}") from None
 
@@ -249,16 +267,53 @@ class RunConfig(_Checked):
 
     def identity(self) -> dict[str, Any]:
         """The fields that say what is trained; a checkpoint belongs to exactly one identity."""
-        return self.model_dump(mode="json", exclude=EXECUTION)
+        identity = self.model_dump(mode="json", exclude=EXECUTION)
+        for name in ("paths", "exclude"):  # which files there are is in the fingerprint of the data, by content
+            del identity["corpus"][name]
+        if self.tokenizer != "bytes" and not self.tokenizer.startswith("bpe:"):
+            identity["tokenizer"] = "a file"  # likewise
+        return identity
 
     def fingerprint(self) -> str:
         return hashlib.blake2b(json.dumps(self.identity(), sort_keys=True).encode(), digest_size=8).hexdigest()
 
 
 EXECUTION = {
-    "preset", "device", "dtype", "attention", "compile", "micro_batch", "checkpoint_every", "checkpoint_seconds",
+    "preset", "device", "attention", "compile", "micro_batch", "checkpoint_every", "checkpoint_seconds",
     "log_every", "tensorboard", "wandb", "cache",
 }  # fmt: skip
+
+
+def _changed(values: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """Values with some replaced; a name with a dot is that of a field of a table."""
+    for name, value in sorted(changes.items(), key=lambda change: "." in change[0]):  # whole tables, then fields of them
+        table, dot, field = name.partition(".")
+        if dot:
+            before = values.get(table, PRESETS.get(str(values.get("preset")), {}).get(table))
+            if table == "corpus":
+                before = _as_corpus(before) if before is not None else FINEWEB.model_dump(exclude_unset=True)
+            value = (before if isinstance(before, dict) else {}) | {field: value}
+        values = values | {table: value}
+    return values
+
+
+def _as_corpus(value: Any) -> Any:
+    """Paths alone are a corpus."""
+    return {"paths": value} if isinstance(value, str | list | tuple) else value
+
+
+def differences(stored: dict[str, Any], asked: dict[str, Any]) -> str:
+    """The fields in which two identities differ, at most three, with both values; fields of tables as `corpus.split`."""
+    one, two = _flat(stored), _flat(asked)
+    names = [name for name in {**one, **two} if one.get(name) != two.get(name)]
+    return ", ".join(f"{name} ({one.get(name)!r}, now {two.get(name)!r})" for name in names[:3])
+
+
+def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
+    return flat
 
 
 def _anchored(values: dict[str, Any], folder: Path) -> dict[str, Any]:
@@ -267,9 +322,7 @@ def _anchored(values: dict[str, Any], folder: Path) -> dict[str, Any]:
     def anchor(path: Any) -> Any:
         return path if not isinstance(path, str) or path == STANDARD_LIBRARY else str(folder / Path(path).expanduser())
 
-    corpus = values.get("corpus")
-    if isinstance(corpus, str | list):
-        corpus = {"paths": corpus}
+    corpus = _as_corpus(values.get("corpus"))
     if isinstance(corpus, dict) and "paths" in corpus:
         paths = corpus["paths"]
         values = values | {"corpus": corpus | {"paths": [anchor(p) for p in paths] if isinstance(paths, list) else anchor(paths)}}
@@ -281,16 +334,15 @@ def _anchored(values: dict[str, Any], folder: Path) -> dict[str, Any]:
     return values
 
 
-def _explain(error: ValidationError, model: type[BaseModel]) -> str:
+def _explain(error: ValidationError, model: type[_Checked]) -> str:
     """The first mistake, as a sentence with the field's name, what was given and what would do."""
     first = min(error.errors(include_url=False), key=lambda found: found["type"] != "extra_forbidden")  # a typo explains the rest
-    place = ".".join(
+    place = model.inside + ".".join(
         str(part) for part in first["loc"] if not (isinstance(part, str) and part.startswith(("function-", "Shape", "str")))
     )
     if first["type"] == "extra_forbidden":
-        fields = {**RunConfig.model_fields, **Corpus.model_fields, **Shape.model_fields} if "." in place else model.model_fields
-        close = difflib.get_close_matches(place.split(".")[-1], fields, n=1)
-        return f"{place} is not a setting of a run{f'; did you mean {close[0]}' if close else ''}."
+        close = difflib.get_close_matches(place.split(".")[-1], model.model_fields, n=1)
+        return f"{place} is not a setting of a run{f'; did you mean {model.inside}{close[0]}' if close else ''}."
     if first["type"] == "missing":
         return f"{place} is missing; a run needs it."
     if first["type"] == "value_error":

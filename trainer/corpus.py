@@ -14,8 +14,10 @@ import json
 import os
 import sysconfig
 import tokenize
+import zlib
 from collections.abc import Iterator
 from fnmatch import fnmatch
+from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any
 
@@ -90,8 +92,8 @@ def _local(corpus: Corpus) -> Iterator[str]:
     for path in files(corpus):
         try:
             yield from {"text": _text, "jsonl": _json_lines, "parquet": _parquet}[_format(path, corpus)](path, corpus)
-        except OSError as error:
-            raise InvalidInput(f"{path} cannot be read: {error.strerror or error}.") from None
+        except (OSError, EOFError, zlib.error) as error:
+            raise InvalidInput(f"{path} cannot be read: {getattr(error, 'strerror', None) or str(error).rstrip('.')}.") from None
         except UnicodeDecodeError as error:
             raise InvalidInput(f"{path} is not UTF-8 text (byte {error.start}); exclude it or convert it.") from None
 
@@ -151,7 +153,9 @@ def _streamed(corpus: Corpus) -> Iterator[str]:
 
 def _field(row: Any, corpus: Corpus, place: str) -> str:
     value = row.get(corpus.text_field) if isinstance(row, dict) else None
-    if not isinstance(value, str):
+    if value is not None and not isinstance(value, str):
+        raise InvalidInput(f"{place} has no text but a value of type {type(value).__name__} in field {corpus.text_field!r}.")
+    if value is None:
         names = ", ".join(map(str, row)) if isinstance(row, dict) else type(row).__name__
         raise InvalidInput(f"{place} has no text in field {corpus.text_field!r} (it has {names}); set text_field.")
     return value
@@ -164,9 +168,16 @@ def _format(path: Path, corpus: Corpus) -> str:
 
 def _checksum(path: Path) -> str:
     try:
-        return checksum(path)
+        facts = path.stat()
+        return _known_checksum(path.absolute(), facts.st_size, facts.st_mtime_ns)
     except OSError as error:
         raise InvalidInput(f"{path} cannot be read: {error.strerror or error}.") from None
+
+
+@lru_cache(maxsize=100_000)
+def _known_checksum(path: Path, size: int, changed: int) -> str:
+    """A sweep asks for the checksums of one corpus hundreds of times."""
+    return checksum(path)
 
 
 def _opened(path: Path) -> IO[str]:

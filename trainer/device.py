@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import shutil
 import time
 from dataclasses import asdict, dataclass
@@ -16,6 +17,7 @@ from typing import Any
 
 import torch
 
+from planner.costs import ACCELERATORS
 from planner.errors import InvalidInput
 from planner.shapes import Architecture
 from trainer import attention
@@ -23,12 +25,6 @@ from trainer.config import RunConfig
 
 COMPILE_PAYS = 1.5e12  # FLOPs of a run from which compiling for a CPU pays: about half a minute of work
 _CPU_ACTIVATIONS = 384 * 2**20  # bytes; more does not make a CPU faster
-
-# Dense bf16 peak in FLOP/s by a part of the device's name, from the makers' data sheets.
-_PEAKS = {
-    "B200": 2250e12, "H200": 989e12, "H100 PCIe": 756e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "A6000": 155e12,
-    "A10": 125e12, "L4": 121e12, "4090": 165e12, "3090": 71e12, "V100": 125e12, "T4": 65e12,
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -86,7 +82,9 @@ def resolve(config: RunConfig, architecture: Architecture, steps: int, world_siz
         dtype={torch.float32: "fp32", torch.bfloat16: "bf16"}[dtype],
         attention=attention.resolve(config.attention, device, dtype, architecture.d_head),
         compiled=compiled,
-        micro_batch=min(config.micro_batch or _rows_that_fit(architecture, config.sequence_length, device, dtype), rows),
+        micro_batch=min(
+            config.micro_batch or _rows_that_fit(architecture, config.sequence_length, device, dtype, world_size), rows
+        ),
         world_size=world_size,
         threads=torch.get_num_threads(),
         torch=torch.__version__,
@@ -110,19 +108,44 @@ def activation_bytes(shape: Architecture, sequence_length: int, dtype: torch.dty
     return sequence_length * shape.layers * (12 * shape.d_model + 5 * shape.d_ff) * dtype.itemsize
 
 
-def memory_bytes(shape: Architecture, sequence_length: int, micro_batch: int, dtype: torch.dtype) -> float:
-    """Weights, gradients and two moments in fp32, activations of one pass, and the largest pieces of the head."""
+def memory_bytes(shape: Architecture, sequence_length: int, micro_batch: int, dtype: torch.dtype, world_size: int = 1) -> float:
+    """Of each device: its share of weights, gradients and two moments in fp32, activations of one pass, and the largest pieces of
+    the head."""
     return (
-        16.0 * shape.params
+        16.0 * shape.params / world_size
         + micro_batch * activation_bytes(shape, sequence_length, dtype)
         + 8.0 * shape.vocab_size * shape.d_model
         + 2**26
     )
 
 
-def _rows_that_fit(shape: Architecture, sequence_length: int, device: torch.device, dtype: torch.dtype) -> int:
+def check_memory(shape: Architecture, sequence_length: int, execution: Execution) -> None:
+    """Raise where a run cannot fit into the memory there is, before any of it is taken."""
+    dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[execution.dtype]
+    needed = memory_bytes(shape, sequence_length, execution.micro_batch, dtype, execution.world_size)
+    there = total_memory(torch.device(execution.device))
+    if needed > there:
+        raise InvalidInput(
+            f"training {shape.params:,} parameters needs about {needed / 2**30:,.1f} GiB on each device and {execution.name} has "
+            f"{there / 2**30:,.1f}; a smaller shape, micro_batch or sequence_length, or more devices, would do."
+        )
+
+
+def total_memory(device: torch.device) -> float:
+    """Bytes of a GPU, or of main memory as far as this process may use it."""
     if device.type == "cuda":
-        budget = 0.6 * torch.cuda.get_device_properties(device).total_memory - 24.0 * shape.params
+        return torch.cuda.get_device_properties(device).total_memory
+    installed = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        with open("/sys/fs/cgroup/memory.max", encoding="utf-8") as stream:
+            return min(installed, float(stream.read()))
+    except (OSError, ValueError):  # no limit
+        return installed
+
+
+def _rows_that_fit(shape: Architecture, sequence_length: int, device: torch.device, dtype: torch.dtype, world_size: int) -> int:
+    if device.type == "cuda":
+        budget = 0.6 * torch.cuda.get_device_properties(device).total_memory - 24.0 * shape.params / world_size
     else:
         budget = float(_CPU_ACTIVATIONS)
     return max(1, int(budget / activation_bytes(shape, sequence_length, dtype)))
@@ -134,12 +157,16 @@ def has_compiler() -> bool:
 
 def peak_flops(device: torch.device) -> float:
     """The device's peak in FLOP/s: from its data sheet for known GPUs, else measured with a large matrix product."""
-    if device.type == "cuda":
-        name = torch.cuda.get_device_name(device)
-        for part, peak in _PEAKS.items():
-            if part in name:
-                return peak
-    return measured_peak(str(device), torch.get_num_threads())
+    known = data_sheet_peak(torch.cuda.get_device_name(device)) if device.type == "cuda" else None
+    return known or measured_peak(str(device), torch.get_num_threads())
+
+
+def data_sheet_peak(name: str) -> float | None:
+    """The peak of the planner's accelerator whose words are all in a device's name; of several, the one with most words."""
+    words = set(re.split(r"[^A-Z0-9]+", name.upper()))
+    known = {a: a.name.upper().split("-") for a in ACCELERATORS.values()} if "LAPTOP" not in words else {}
+    matches = [(len(parts), a.peak_flops) for a, parts in known.items() if words.issuperset(parts)]
+    return max(matches)[1] if matches else None
 
 
 @lru_cache(maxsize=8)

@@ -8,7 +8,7 @@ number of ranks.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -68,11 +68,16 @@ def shard(model: Any, world: World) -> None:
     fully_shard(model, mesh=world.mesh)
 
 
-def whole(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor in one piece on the CPU, from its shards; every rank must ask for it."""
-    tensor = tensor.detach()
-    full = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
-    return full.cpu().contiguous()
+def gathered(named: Iterable[tuple[str, torch.Tensor]], world: World) -> dict[str, torch.Tensor]:
+    """Tensors in one piece on the CPU of the first rank, one after the other; every rank must ask, and others get nothing."""
+    found = {}
+    for name, tensor in named:
+        full = tensor.detach()
+        if hasattr(full, "full_tensor"):
+            full = full.full_tensor()
+        if world.first:
+            found[name] = full.cpu().contiguous()
+    return found
 
 
 def place(target: Any, full: torch.Tensor) -> None:
@@ -106,6 +111,12 @@ def agree(world: World) -> None:
 def anywhere(flag: bool, world: World) -> bool:
     """Whether any rank says yes: all ranks must stop at the same step."""
     return flag if world.size == 1 else total(torch.tensor(float(flag), device=world.mesh.device_type), world) > 0
+
+
+def finite(tensors: Iterable[torch.Tensor], world: World) -> bool:
+    """Whether all values of all tensors are numbers, on every rank."""
+    shards = (getattr(tensor, "_local_tensor", tensor).detach() for tensor in tensors)
+    return not anywhere(not all(torch.isfinite(shard).all().item() for shard in shards), world)
 
 
 def clip(parameters: list[nn.Parameter], most: float) -> float:

@@ -12,8 +12,9 @@ from typing import Any
 
 import torch
 
+from planner.errors import InvalidInput
 from trainer.config import RunConfig
-from trainer.device import flops_per_token, memory_bytes, peak_flops
+from trainer.device import check_memory, flops_per_token, memory_bytes, peak_flops
 from trainer.evaluation import autocast
 from trainer.loop import build, check
 
@@ -25,13 +26,18 @@ _COMPILED_GAIN = 1.3  # what compiling gives over the timed uncompiled pass
 def estimate(config: RunConfig) -> dict[str, Any]:
     """Shape, memory, steps, FLOPs and expected seconds of a run."""
     _, shape, execution, remarks = check(config)
+    fits = True
+    try:
+        check_memory(shape, config.sequence_length, execution)
+    except InvalidInput as error:
+        fits, remarks = False, [*remarks, str(error).rstrip(".")]
     device, dtype = torch.device(execution.device), {"fp32": torch.float32, "bf16": torch.bfloat16}[execution.dtype]
     length = config.sequence_length
     chunks = config.unique_tokens // length
     total = max(1, round(config.epochs * chunks))
     counted = flops_per_token(shape, length) * total * length
     per_pass = flops_per_token(shape, length) * execution.micro_batch * length
-    if per_pass <= _PROBE_FLOPS:
+    if fits and per_pass <= _PROBE_FLOPS:
         seconds = _time_pass(config.having(compile="off"), execution.micro_batch, device, dtype) * total / execution.micro_batch
         seconds, basis = seconds / (_COMPILED_GAIN if execution.compiled else 1.0) / execution.world_size, "one pass timed here"
     else:
@@ -40,7 +46,7 @@ def estimate(config: RunConfig) -> dict[str, Any]:
     return {
         "shape": shape.describe(),
         "params": shape.params,
-        "memory_bytes": memory_bytes(shape, length, execution.micro_batch, dtype),
+        "memory_bytes": memory_bytes(shape, length, execution.micro_batch, dtype, execution.world_size),
         "unique_tokens": min(chunks, total) * length,
         "tokens": total * length,
         "epochs": max(1.0, total / chunks),

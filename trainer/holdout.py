@@ -33,7 +33,12 @@ class Overlap:
 
     def __init__(self) -> None:
         self.keys: set[bytes] = set()
-        self.passages: set[int] = set()
+        self.passages: set[bytes] = set()
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin to count anew: documents are read more than once."""
+        self.met: set[bytes] = set()
         self.dropped_documents = self.dropped_bytes = 0
 
     def hold_out(self, text: str) -> None:
@@ -42,15 +47,20 @@ class Overlap:
         self.passages.update(_passage(words, start) for start in range(len(words) - PASSAGE + 1))
 
     def repeats(self, text: str) -> bool:
-        """Whether a document repeats held-out text, whole or in a passage; those that do are counted."""
+        """Whether a document repeats held-out text, whole or in a passage; those that do are counted, held-out ones are not."""
+        key = content_key(text)
+        if key in self.keys and key not in self.met:  # the held-out document itself, which is rightly not trained on
+            self.met.add(key)
+            return True
         words = text.casefold().split()
         windows = range(0, len(words) - PASSAGE + 1, PASSAGE)
-        found = content_key(text) in self.keys or any(_passage(words, start) in self.passages for start in windows)
+        found = key in self.keys or any(_passage(words, start) in self.passages for start in windows)
         if found:
             self.dropped_documents += 1
             self.dropped_bytes += len(text.encode("utf-8", "surrogatepass"))
         return found
 
 
-def _passage(words: list[str], start: int) -> int:
-    return hash(" ".join(words[start : start + PASSAGE]))
+def _passage(words: list[str], start: int) -> bytes:
+    passage = " ".join(words[start : start + PASSAGE])
+    return hashlib.blake2b(passage.encode("utf-8", "surrogatepass"), digest_size=8).digest()

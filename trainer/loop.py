@@ -4,7 +4,7 @@
 
 A run lives in a directory:
 
-    config.json        what is trained; never changes
+    config.json        what is trained; never changes once something has been
     tokenizer/         loadable by transformers
     metrics.jsonl      one line every few steps
     checkpoints/       the last complete one while the run is unfinished
@@ -23,7 +23,7 @@ import shutil
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -35,29 +35,38 @@ from planner.errors import InvalidInput
 from planner.shapes import Architecture
 from trainer import attention, checkpoints, corpus, distributed, optimizer, tokenizers, tokens, watch
 from trainer.batches import PADDING, Batches
-from trainer.config import RunConfig
-from trainer.device import Execution, flops_per_token, peak_flops, resolve, resolve_device, resolve_dtype
-from trainer.errors import TrainingStopped
+from trainer.config import RunConfig, differences
+from trainer.device import Execution, check_memory, flops_per_token, peak_flops, resolve, resolve_device, resolve_dtype
+from trainer.errors import Interrupted, TrainingStopped
 from trainer.evaluation import autocast, evaluate
-from trainer.files import locked, read_json, write_json
-from trainer.model import Llama, create
+from trainer.files import locked, mirror, read_json, write_json
+from trainer.model import Llama, materialise, outline
 from trainer.result import FILE, RunResult, read_result
 
+_MOMENTS = ("exp_avg", "exp_avg_sq")
 _RECENT = 50  # steps over which the reported training loss is a mean
 
 
 def train(
-    config: RunConfig, out: str | Path, *, progress: bool = False, should_stop: Callable[[], bool] = lambda: False
+    config: RunConfig,
+    out: str | Path,
+    *,
+    progress: bool = False,
+    should_stop: Callable[[], bool] = lambda: False,
+    during_steps: AbstractContextManager[Any] | None = None,
 ) -> RunResult:
     """Train a run in directory `out`, or continue it, or return its result where it is finished.
 
-    `should_stop` is asked after every step; when it says yes, a checkpoint is written and TrainingStopped raised.
+    `should_stop` is asked after every step; when it says yes, a checkpoint is written and Interrupted raised. `during_steps` is
+    entered while steps are trained, and only then.
     """
     folder = Path(out).expanduser().absolute()
+    _refuse_foreign(folder)
     finished = _finished(folder, config)
     if finished:
         return finished
     spec, architecture, execution, remarks = check(config)
+    check_memory(architecture, config.sequence_length, execution)
     device = torch.device(execution.device)
     with distributed.joined(device) as world, _directory(folder, config, world):
         finished = _finished(folder, config)  # perhaps by the process that held the directory until now
@@ -67,9 +76,11 @@ def train(
         batches = _batches(config, data)
         belongs = {"identity": config.identity(), "data": data.fingerprint}
         found, passed_over = checkpoints.newest(folder / "checkpoints", belongs)
+        if world.first:
+            _claim(folder, config)
         with _deterministic(device), _many_shapes(execution.compiled):
             run = _Run(config, folder, architecture, execution, data, batches, world, [*remarks, *passed_over])
-            return run.start(found).until_done(progress, should_stop)
+            return run.start(found).until_done(progress, should_stop, during_steps or nullcontext())
 
 
 def check(config: RunConfig) -> tuple[tokenizers.Spec, Architecture, Execution, list[str]]:
@@ -119,24 +130,13 @@ class _Run:
         self.starts += 1
         return self
 
-    def until_done(self, progress: bool, should_stop: Callable[[], bool]) -> RunResult:
+    def until_done(self, progress: bool, should_stop: Callable[[], bool], during_steps: AbstractContextManager[Any]) -> RunResult:
         """Train the remaining steps, validate, and write the result."""
         try:
             if self.world.first:
                 self._open(progress)
-            written = time.monotonic()
-            while self.step < self.batches.steps:
-                self._train_step()
-                every, late = self.config.checkpoint_every, time.monotonic() - written > self.config.checkpoint_seconds
-                due = self.step % every == 0 if every else distributed.anywhere(late, self.world)
-                stop = distributed.anywhere(should_stop(), self.world)
-                if due or stop or self.step == self.batches.steps:
-                    self._checkpoint()
-                    written = time.monotonic()
-                if stop and self.step < self.batches.steps:
-                    raise TrainingStopped(
-                        f"stopped at step {self.step} of {self.batches.steps}; the same command continues from there."
-                    )
+            with during_steps:
+                self._steps(should_stop)
             return self._finish()
         except OSError as error:
             raise TrainingStopped(
@@ -146,14 +146,31 @@ class _Run:
             for watcher in getattr(self, "watchers", []):
                 watcher.close()
 
+    def _steps(self, should_stop: Callable[[], bool]) -> None:
+        """Train to the last step. It has no checkpoint: what follows it is validation, which must find numbers first."""
+        written = time.monotonic()
+        while self.step < self.batches.steps:
+            self._train_step()
+            every, late = self.config.checkpoint_every, time.monotonic() - written > self.config.checkpoint_seconds
+            due = self.step % every == 0 if every else distributed.anywhere(late, self.world)
+            stop = distributed.anywhere(should_stop(), self.world)
+            if (due or stop) and self.step < self.batches.steps:
+                self._checkpoint()
+                written = time.monotonic()
+            if stop and self.step < self.batches.steps:
+                raise Interrupted(f"stopped at step {self.step} of {self.batches.steps}; the same command continues from there.")
+
+    def _check_weights(self) -> None:
+        if not distributed.finite(self.model.parameters(), self.world):
+            raise TrainingStopped(
+                f"the weights after step {self.step} are not numbers; earlier checkpoints are intact and a lower learning_rate "
+                f"would do."
+            )
+
     def _open(self, progress: bool) -> None:
-        tokenizer = self.folder / "tokenizer"
-        if not tokenizer.is_dir():
-            shutil.copytree(self.data.folder / "tokenizer", tokenizer)
+        mirror(self.data.folder / "tokenizer", self.folder / "tokenizer")
         self.watchers = watch.watchers(self.config, self.folder, start=self.step, steps=self.batches.steps, progress=progress)
-        self.peak = (
-            peak_flops(self.device) * self.world.size if progress or self.config.tensorboard or self.config.wandb else None
-        )
+        self.peak = peak_flops(self.device) * self.world.size
 
     def _train_step(self) -> None:
         """One optimiser step over one batch, in as many passes as its rows need."""
@@ -200,19 +217,20 @@ class _Run:
             "tokens_per_second": speed,
             "seconds": self.seconds,
         }
-        if self.peak:
-            values["mfu"] = speed * flops_per_token(self.architecture, self.batches.length) / self.peak
+        values["mfu"] = self._utilisation(speed)
         for watcher in self.watchers:
             watcher.record(values)
 
+    def _utilisation(self, speed: float) -> float:
+        """Of the devices' peak, at so many tokens per second."""
+        return speed * flops_per_token(self.architecture, self.batches.length) / self.peak
+
     def _checkpoint(self) -> None:
+        self._check_weights()
         named = dict(self.model.named_parameters())
-        weights = {name: distributed.whole(p) for name, p in named.items()}
-        moments = {
-            f"{moment}/{name}": distributed.whole(self.optimizer.state[p][moment])
-            for name, p in named.items()
-            for moment in ("exp_avg", "exp_avg_sq")
-        }
+        weights = distributed.gathered(named.items(), self.world)
+        slots = ((f"{moment}/{name}", self.optimizer.state[p][moment]) for name, p in named.items() for moment in _MOMENTS)
+        moments = distributed.gathered(slots, self.world)
         state = {
             "step": self.step,
             "identity": self.config.identity(),
@@ -231,7 +249,7 @@ class _Run:
         state, weights, moments = found.state, found.weights(), found.moments()
         for name, p in self.model.named_parameters():
             distributed.place(p, weights[name])
-            slots = {moment: torch.zeros_like(p) for moment in ("exp_avg", "exp_avg_sq")}
+            slots = {moment: torch.zeros_like(p) for moment in _MOMENTS}
             for moment, slot in slots.items():
                 distributed.place(slot, moments[f"{moment}/{name}"])
             self.optimizer.state[p] = {"step": torch.tensor(float(found.step), device=self.device), **slots}
@@ -246,14 +264,22 @@ class _Run:
 
     def _finish(self) -> RunResult:
         config, batches = self.config, self.batches
+        self._check_weights()
         found = {name: self._evaluate(name) for name in ("validation", "development") if name in self.data.facts["streams"]}
-        weights = {name: distributed.whole(p) for name, p in self.model.named_parameters()}
+        for name, value in found.items():
+            if not math.isfinite(value.loss):
+                raise TrainingStopped(
+                    f"the {name} loss after the last step is not a number ({value.loss}); earlier checkpoints are intact and a "
+                    f"lower learning_rate would do."
+                )
+        weights = distributed.gathered(self.model.named_parameters(), self.world)
         validation = found["validation"]
         state = {"step": self.step, "identity": config.identity(), "data": self.data.fingerprint}
         if not self.world.first:
             distributed.agree(self.world)
             return read_result(self.folder)  # type: ignore[return-value]
         final = checkpoints.write(self.folder, "final", state, weights)
+        speed = self.timed_tokens / self.timed_seconds if self.timed_tokens else batches.tokens / max(self.seconds, 1e-9)
         counted = flops_per_token(self.architecture, batches.length) * batches.tokens
         result = RunResult(
             run=self.folder.name,
@@ -273,9 +299,8 @@ class _Run:
             counted_flops=counted,
             steps=batches.steps,
             seconds=self.seconds,
-            tokens_per_second=self.timed_tokens / self.timed_seconds
-            if self.timed_tokens
-            else batches.tokens / max(self.seconds, 1e-9),
+            tokens_per_second=speed,
+            mfu=self._utilisation(speed),
             starts=self.starts,
             non_embedding_params=self.architecture.non_embedding_params,
             architecture=self.architecture.model_dump(),
@@ -326,20 +351,28 @@ class _Run:
 
 
 def build(config: RunConfig, architecture: Architecture, execution: Execution, world: distributed.World | None = None) -> Llama:
-    """The model of a run with its first weights, compiled and sharded as the run will use it."""
-    model = create(
+    """The model of a run with its first weights, compiled and sharded as the run will use it.
+
+    A sharded model is never whole on a device: it takes up memory once it is sharded, and is then filled tensor by tensor.
+    """
+    world = world or distributed.World()
+    model = outline(
         architecture,
         config.sequence_length,
-        config.seed,
         rope_theta=config.rope_theta,
         norm_eps=config.norm_eps,
         attend=attention.function(execution.attention),
     )
-    model.to(torch.device(execution.device))
+    late = world.size > 1 and not architecture.tied_embeddings  # a tied matrix is known as one only outside of the meta device
+    if not late:
+        materialise(model, "cpu", config.seed)
+        model.to(torch.device(execution.device))
     if execution.compiled:
-        for part in [model.body] if world is None or world.size == 1 else model.body.layers:
+        for part in [model.body] if world.size == 1 else model.body.layers:
             part.compile(dynamic=False)
-    distributed.shard(model, world or distributed.World())
+    distributed.shard(model, world)
+    if late:
+        materialise(model, execution.device, config.seed, distributed.place)
     return model
 
 
@@ -366,54 +399,93 @@ def _batches(config: RunConfig, data: tokens.TokenSet) -> Batches:
 
 
 def _finished(folder: Path, config: RunConfig) -> RunResult | None:
-    """The result of a directory that is done; raises where it is that of another run."""
-    if not folder.is_dir():
-        return None
+    """The result of a directory that is done; raises where it is that of another run or of other data."""
     result = read_result(folder)
-    if result and result.config_fingerprint != config.fingerprint():
+    if result is None:
+        return None
+    _same(folder, "a finished run", result.config, config)
+    try:
+        data = tokens.fingerprint(config, tokenizers.Spec(config.tokenizer, config.eos_token))
+    except InvalidInput as error:
+        remark = f"whether the data is still the same was not checked: {str(error).rstrip('.')}"
+        return result.model_copy(update={"remarks": [*result.remarks, remark]})
+    if result.data["fingerprint"] != data:
         raise InvalidInput(
-            f"{folder} holds a finished run with {_difference(result.config, config)}; another directory would do."
+            f"{folder} holds a finished run on other data ({result.data['fingerprint']}, now {data}); another directory would do."
         )
     return result
+
+
+def _refuse_foreign(folder: Path) -> None:
+    """Raise where a directory holds anything but a run: nothing of somebody else's is ever overwritten."""
+    try:
+        names = set(os.listdir(folder))
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise _unwritable(folder, error) from None
+    if "config.json" not in names and any(name != ".lock" and not name.startswith(".config.json.") for name in names):
+        raise InvalidInput(f"{folder} is not a run directory, and not empty; name a new one.")
 
 
 @contextmanager
 def _directory(folder: Path, config: RunConfig, world: distributed.World) -> Iterator[None]:
     """The run directory: made, checked, and locked against other processes."""
-    if not world.first:
+    with ExitStack() as held:
+        if world.first:
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+                held.enter_context(locked(folder / ".lock", busy=f"{folder} is being trained"))
+            except OSError as error:
+                raise _unwritable(folder, error) from None
+            _refuse_foreign(folder)
+            stored = _stored(folder / "config.json")
+            if stored is not None and _begun(folder):
+                _same(folder, "a run", stored, config)
         distributed.agree(world)
         yield
-        return
+
+
+def _stored(path: Path) -> dict[str, Any] | None:
+    """The configuration that a directory belongs to."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if not os.access(folder, os.W_OK | os.X_OK):
-            raise PermissionError(13, "permission denied")
-        with locked(folder / ".lock", busy=f"{folder} is being trained"):
-            _claim(folder, config)
-            distributed.agree(world)
-            yield
-    except (PermissionError, NotADirectoryError, FileExistsError) as error:
-        raise InvalidInput(f"run directory {folder} cannot be written: {checkpoints.reason(error)}.") from None
+        return RunConfig(**read_json(path)).model_dump(mode="json")
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError) as error:
+        raise InvalidInput(
+            f"{path} is not the configuration of a run ({checkpoints.reason(error)}); another directory would do."
+        ) from None
 
 
 def _claim(folder: Path, config: RunConfig) -> None:
-    """Write the configuration, or check that it is the one that is there."""
-    path = folder / "config.json"
-    if path.exists():
-        try:
-            stored = RunConfig(**read_json(path))
-        except (ValueError, TypeError) as error:
-            raise InvalidInput(f"{path} is damaged ({checkpoints.reason(error)}); another directory would do.") from None
-        if stored.identity() != config.identity():
-            raise InvalidInput(f"{folder} holds a run with {_difference(stored.identity(), config)}; another directory would do.")
-        return
-    write_json(path, config.model_dump(mode="json"))
+    """Write the configuration, once everything that could be wrong with it has been checked."""
+    try:
+        if not _begun(folder):
+            write_json(folder / "config.json", config.model_dump(mode="json"))
+    except OSError as error:
+        raise _unwritable(folder, error) from None
 
 
-def _difference(stored: dict[str, Any], config: RunConfig) -> str:
-    asked = config.identity()
-    names = [name for name in asked if stored.get(name) != asked[name]]
-    return "another " + ", ".join(f"{name} ({stored.get(name)!r}, now {asked[name]!r})" for name in names[:3])
+def _begun(folder: Path) -> bool:
+    """Whether a run directory holds anything that was trained; until then its configuration may still be corrected."""
+    metrics = folder / "metrics.jsonl"
+    kept = (folder / FILE, folder / "final", folder / "checkpoints")
+    return any(path.exists() for path in kept) or (metrics.exists() and metrics.stat().st_size > 0)
+
+
+def _unwritable(folder: Path, error: OSError) -> InvalidInput:
+    return InvalidInput(f"run directory {folder} cannot be written: {checkpoints.reason(error)}.")
+
+
+def _same(folder: Path, what: str, stored: dict[str, Any], config: RunConfig) -> None:
+    """Raise where a directory holds a run of another configuration."""
+    try:
+        differs = differences(RunConfig(**stored).identity(), config.identity())
+    except InvalidInput as error:
+        raise InvalidInput(f"{folder} holds {what} that cannot be read ({str(error).rstrip('.')}).") from None
+    if differs:
+        raise InvalidInput(f"{folder} holds {what} with another {differs}; another directory would do.")
 
 
 @contextmanager

@@ -12,6 +12,7 @@ on the order in which tensors are made or on how many devices share them.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -136,16 +137,30 @@ class Llama(nn.Module):
 
 def create(shape: Architecture, sequence_length: int, seed: int, **options: Any) -> Llama:
     """A model with its first weights, made without drawing from torch's global generator."""
-    with torch.device("meta"):
-        model = Llama(shape, sequence_length, **options)
-    model.to_empty(device="cpu")
-    if shape.tied_embeddings:
-        model.head.weight = model.embed.weight  # leaving the meta device has separated them
-    initialise(model, seed)
+    model = outline(shape, sequence_length, **options)
+    materialise(model, "cpu", seed)
     return model
 
 
-def initialise(model: Llama, seed: int) -> None:
+def outline(shape: Architecture, sequence_length: int, **options: Any) -> Llama:
+    """A model that takes up no memory yet."""
+    with torch.device("meta"):
+        return Llama(shape, sequence_length, **options)
+
+
+def _copy(target: torch.Tensor, value: torch.Tensor) -> None:
+    target.copy_(value)
+
+
+def materialise(model: Llama, device: str, seed: int, place: Callable[[Any, torch.Tensor], None] = _copy) -> None:
+    """Give an outline its memory and its first weights; `place` copies a whole tensor into one that may be sharded."""
+    model.to_empty(device=device)
+    if model.shape.tied_embeddings:
+        model.head.weight = model.embed.weight  # leaving the meta device has separated them
+    initialise(model, seed, place)
+
+
+def initialise(model: Llama, seed: int, place: Callable[[Any, torch.Tensor], None] = _copy) -> None:
     """Draw every matrix from N(0, 0.02^2), set every gain to one, and fill the table of rotations."""
     with torch.no_grad():
         tables = rotations(model.sequence_length, model.shape.d_head, model.rope_theta)
@@ -157,5 +172,4 @@ def initialise(model: Llama, seed: int) -> None:
                 continue
             key = int.from_bytes(hashlib.blake2b(f"{seed}/{name}".encode(), digest_size=7).digest(), "big")
             generator = torch.Generator().manual_seed(key)
-            drawn = torch.empty(parameter.shape, dtype=torch.float32).normal_(0.0, INIT_STD, generator=generator)
-            parameter.copy_(drawn)
+            place(parameter, torch.empty(parameter.shape, dtype=torch.float32).normal_(0.0, INIT_STD, generator=generator))

@@ -38,10 +38,12 @@ def adamw(model: nn.Module, config: RunConfig) -> torch.optim.AdamW:
 
 
 def learning_rate(step: int, steps: int, config: RunConfig) -> float:
-    """The rate of a step: a linear rise over the first 1% of all steps, then a cosine down to 10% of the peak at the last."""
+    """The rate of a step: a linear rise to the peak over the first `warmup_ratio` of all steps, then a cosine down to
+    `min_lr_ratio` of the peak, reached at the last step. A run of a single step has it at the peak.
+    """
     warmup = math.ceil(config.warmup_ratio * steps)
     if step < warmup:
         return config.learning_rate * (step + 1) / warmup
-    along = (step - warmup) / max(1, steps - 1 - warmup)
+    along = (step - warmup) / (steps - 1 - warmup) if steps - 1 > warmup else 1.0
     low = config.min_lr_ratio
-    return config.learning_rate * (low + (1 - low) * 0.5 * (1 + math.cos(math.pi * min(1.0, along))))
+    return config.learning_rate * (low + (1 - low) * 0.5 * (1 + math.cos(math.pi * along)))

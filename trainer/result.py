@@ -36,6 +36,7 @@ class RunResult(BaseModel):
     steps: int
     seconds: float  # training only, over all starts
     tokens_per_second: float  # since the last start, without its first step, which compiles
+    mfu: float | None = None  # model FLOPs utilisation: counted FLOPs per second over the devices' peak
     starts: int  # 1 for a run that was never interrupted
     non_embedding_params: int
     architecture: dict[str, Any]

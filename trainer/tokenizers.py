@@ -23,6 +23,7 @@ import numpy as np
 from planner.errors import InvalidInput
 
 END = "<|endoftext|>"
+_LARGEST_BPE = 1_000_000
 _KNOWN_ENDS = ("</s>", "<|endoftext|>", "<|end_of_text|>", "<eos>", "<|eos|>", "[EOS]")
 
 
@@ -44,15 +45,16 @@ class Spec:
         self.text, self.eos_token = text, eos_token
         self.ready: Tokenizer | None = None
         self.bpe_size = 0
-        match = re.fullmatch(r"bpe:(\d+)", text)
+        match = re.fullmatch(r"bpe:(\d{1,30})", text)
         if text == "bytes":
             self.ready = byte_tokenizer()
             self.fingerprint = text
         elif match:
             self.bpe_size = int(match[1])
-            if self.bpe_size < 257:
+            if not 257 <= self.bpe_size <= _LARGEST_BPE:
                 raise InvalidInput(
-                    f"tokenizer 'bpe:N' needs N of at least 257 (256 bytes and the end of a document); got {text!r}."
+                    f"tokenizer 'bpe:N' needs N of at least 257 (256 bytes and the end of a document) and at most "
+                    f"{_LARGEST_BPE:,}; got {text!r}."
                 )
             self.fingerprint = text
         else:

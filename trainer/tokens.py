@@ -64,18 +64,29 @@ def prepare(config: RunConfig, spec: tokenizers.Spec) -> TokenSet:
     """The token set of a run: made now, or found where another run made it."""
     corpora.check(config.corpus)
     identity = _identity(config, spec)
-    name = hashlib.blake2b(json.dumps(identity, sort_keys=True).encode(), digest_size=12).hexdigest()
+    name = _named(identity)
     cache = cache_folder(config.cache)
     folder = cache / name
     try:
         cache.mkdir(parents=True, exist_ok=True)
         if not folder.is_dir():
-            with locked(cache / f"{name}.lock"):
+            lock = cache / f"{name}.lock"
+            with locked(lock):
                 if not folder.is_dir():
                     _make(config, spec, folder, {"fingerprint": name, "identity": identity})
+                lock.unlink(missing_ok=True)  # whoever waits for it finds the folder complete
     except OSError as error:
         raise InvalidInput(f"token files cannot be written to {cache}: {error.strerror or error}.") from None
     return open_set(folder)
+
+
+def fingerprint(config: RunConfig, spec: tokenizers.Spec) -> str:
+    """The name of a run's token set, without making it."""
+    return _named(_identity(config, spec))
+
+
+def _named(identity: dict[str, Any]) -> str:
+    return hashlib.blake2b(json.dumps(identity, sort_keys=True).encode(), digest_size=12).hexdigest()
 
 
 def open_set(folder: Path) -> TokenSet:
@@ -108,13 +119,13 @@ def _identity(config: RunConfig, spec: tokenizers.Spec) -> dict[str, Any]:
 
 
 def _make(config: RunConfig, spec: tokenizers.Spec, folder: Path, facts: dict[str, Any]) -> None:
+    for left in folder.parent.glob(f".{folder.name}.*"):  # by processes that were killed: the lock is ours
+        shutil.rmtree(left, ignore_errors=True)
     draft = folder.with_name(f".{folder.name}.{os.getpid()}")
-    shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir()
     try:
         held_out, training, overlap = _divide(config.corpus, config.validation_documents, config.development_documents)
         tokenizer = spec.tokenizer(islice(training(), _BPE_DOCUMENTS))
-        overlap.dropped_documents = overlap.dropped_bytes = 0  # count once, in the pass that is kept
         tokenizer.save(draft / "tokenizer")
         dtype = "uint16" if tokenizer.size <= 2**16 else "uint32"
         counts = {name: _write(draft / f"{name}.bin", texts, tokenizer, dtype) for name, texts in held_out.items()}
@@ -127,8 +138,7 @@ def _make(config: RunConfig, spec: tokenizers.Spec, folder: Path, facts: dict[st
         for name in counts:
             sync_file(draft / f"{name}.bin")
             checksums[f"{name}.bin"] = quick_checksum(draft / f"{name}.bin")
-        own = [text for texts in held_out.values() for text in texts]  # met once more on the way, and rightly not trained on
-        dropped = {"documents": overlap.dropped_documents - len(own), "bytes": overlap.dropped_bytes - sum(map(_bytes, own))}
+        dropped = {"documents": overlap.dropped_documents, "bytes": overlap.dropped_bytes}
         facts |= {"corpus": config.corpus.describe(), "tokenizer": spec.text, "vocabulary": tokenizer.size, "eos": tokenizer.eos}
         facts |= {"dtype": dtype, "streams": counts, "dropped_as_repeating_held_out_text": dropped, "checksums": checksums}
         write_json(draft / "tokens.json", facts)
@@ -180,6 +190,7 @@ def _divide(corpus: Corpus, validation: int, development: int) -> tuple[dict[str
         overlap.hold_out(text)
 
     def training() -> Iterator[str]:
+        overlap.begin()
         ordered = everything()
         if corpus.shuffled:
             ordered = sorted(ordered, key=lambda text: content_key(text)[8:])
@@ -203,10 +214,10 @@ def _write(
                 stream.write(ids.astype(dtype).tobytes())
                 stream.write(end.tobytes())
                 tokens, count, size = tokens + len(ids) + 1, count + 1, size + _bytes(text)
-            if limit is not None and tokens > limit:
-                tokens = limit + 1
-                stream.truncate(tokens * end.itemsize)
-                break
+                if limit is not None and tokens > limit:
+                    tokens = limit + 1
+                    stream.truncate(tokens * end.itemsize)
+                    return {"tokens": tokens, "documents": count, "bytes": size}
     return {"tokens": tokens, "documents": count, "bytes": size}
 
 

@@ -51,7 +51,7 @@ class JsonLines:
         self.stream = open(path, "a", encoding="utf-8")  # noqa: SIM115
 
     def record(self, values: dict[str, Any]) -> None:
-        self.stream.write(json.dumps(values) + "\n")
+        self.stream.write(json.dumps(values, allow_nan=False) + "\n")
         self.stream.flush()
 
     def close(self) -> None:

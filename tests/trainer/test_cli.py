@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from trainer import read_result
-from trainer.cli import export, train
+from trainer.cli import _Interruption, export, train
 
 from .conftest import ROOT
 
@@ -30,15 +30,6 @@ def config(settings: dict[str, Any], tmp_path: Path) -> Path:
     path = tmp_path / "run.toml"
     path.write_text(toml(settings | {"epochs": 1}))
     return path
-
-
-@pytest.fixture(autouse=True)
-def signals() -> Any:
-    """The command handles signals for the rest of its process; tests go on with their own."""
-    kept = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    yield
-    for number, handler in kept.items():
-        signal.signal(number, handler)
 
 
 def invoke(command: Any, *arguments: Any) -> Result:
@@ -61,6 +52,14 @@ def test_set_changes_fields(config: Path, tmp_path: Path) -> None:
     assert (stored["weight_decay"], stored["config"]["order"]) == (1.0, "fixed")
 
 
+def test_set_changes_a_field_of_a_table(config: Path, tmp_path: Path) -> None:
+    done = invoke(train, config, "--set", "corpus.tokens=5k", "-o", tmp_path / "other", "--json")
+    stored = json.loads(done.stdout)["config"]["corpus"]
+    assert (stored["tokens"], len(stored["paths"])) == (5000, 1)
+    wrong = invoke(train, config, "--set", "corpus.token=5k")
+    assert (wrong.exit_code, "corpus.token is not a setting of a run; did you mean corpus.tokens" in wrong.stderr) == (2, True)
+
+
 def test_dry_run_trains_nothing(config: Path, tmp_path: Path) -> None:
     done = invoke(train, config, "--dry-run")
     assert done.exit_code == 0, done.output
@@ -69,6 +68,8 @@ def test_dry_run_trains_nothing(config: Path, tmp_path: Path) -> None:
     facts = json.loads(invoke(train, config, "--dry-run", "--json").stdout)
     assert (facts["steps"], facts["tokens"], facts["unique_tokens"]) == (20, 2560, 2560)
     assert facts["seconds"] > 0
+    large = json.loads(invoke(train, config, "--dry-run", "--json", "--set", "shape.d_ff=100000000000").stdout)
+    assert "GiB on each device" in large["remarks"][0]  # said, not refused: a dry run is for finding out
     assert not (tmp_path / "run").exists()
 
 
@@ -120,6 +121,37 @@ def test_an_interrupted_command_continues(config: Path, tmp_path: Path) -> None:
         time.sleep(0.1)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=120)
-    assert process.returncode == 1, errors
+    assert process.returncode == 130, errors
+    assert "stopping after this step" in errors
     assert "the same command continues from there" in errors
+    assert "Error" not in errors
     assert len(list((tmp_path / "long" / "checkpoints").iterdir())) == 1
+
+
+def test_an_interruption_outside_the_steps_ends_the_command_at_once(
+    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("tokens.prepare", "evaluate"):
+
+        def interrupted(*args: Any, **kwargs: Any) -> None:
+            signal.raise_signal(signal.SIGINT)
+
+        monkeypatch.setattr(f"trainer.loop.{name}", interrupted)
+        before = signal.getsignal(signal.SIGINT)
+        done = invoke(train, config, "-o", tmp_path / name)
+        assert (done.exit_code, done.stdout) == (130, "")
+        assert done.stderr.startswith("stopped; the same command goes on")
+        assert signal.getsignal(signal.SIGINT) is before
+        monkeypatch.undo()
+
+
+def test_a_first_interruption_waits_for_the_step_and_a_second_does_not() -> None:
+    interruption = _Interruption()
+    with interruption:
+        with pytest.raises(KeyboardInterrupt):  # the first step may have to compile
+            signal.raise_signal(signal.SIGTERM)
+        assert not interruption.asked_for()
+        signal.raise_signal(signal.SIGINT)
+        assert interruption.asked_for()
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)

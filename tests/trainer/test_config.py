@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import trainer
+from planner.costs import ACCELERATORS
 from planner.errors import InvalidInput
 from planner.shapes import presets
 from trainer.config import PRESETS, RunConfig
-from trainer.device import flops_per_token
+from trainer.device import data_sheet_peak, flops_per_token
 from trainer.optimizer import learning_rate
 
 from .conftest import ROOT
@@ -48,7 +51,6 @@ def test_presets_and_changes() -> None:
     [
         ({"preset": "mini"}, "preset must be one of paper, micro; got 'mini'"),
         ({"lerning_rate": 1}, "lerning_rate is not a setting of a run; did you mean learning_rate"),
-        ({"corpus": {"path": "x"}}, "path is not a setting of a run; did you mean paths"),
         ({"corpus": {"paths": "x", "dataset": "y"}}, "either paths"),
         ({"unique_tokens": "many"}, "unique_tokens must be a number such as 250e6"),
         ({"unique_tokens": 5}, "at least one sequence of 128 tokens; got 5"),
@@ -64,6 +66,19 @@ def test_presets_and_changes() -> None:
         ),
         ({"params": None, "shape": {"d_model": 6, "layers": 2, "heads": 2, "d_ff": 8}}, "must be even for rotary positions"),
         ({"params": None, "shape": {"d_model": 6, "layers": 2, "heads": 2}}, "d_ff is missing"),
+        (
+            {"params": None, "shape": {"d_model": 8, "layer": 2}},
+            "shape.layer is not a setting of a run; did you mean shape.layers",
+        ),
+        ({"params": None, "shape": {"d_model": 8, "layers": 0, "heads": 1, "d_ff": 8}}, "shape.layers: input should be greater"),
+        ({"params": None, "shape": 5}, "shape must be a name such as '15M' or a table"),
+        ({"corpus": 5}, "corpus must be a path, a list of paths, or a table"),
+        ({"corpus": {"path": "x"}}, "corpus.path is not a setting of a run; did you mean corpus.paths"),
+        ({"corpus": {"paths": "x", "tokens": "many"}}, "corpus.tokens must be"),
+        ({"preset": [1]}, "preset must be one of paper, micro; got [1]"),
+        ({"betas": [0.9]}, "betas must be two numbers, such as [0.9, 0.95]; got [0.9]"),
+        ({"epochs": 1e300}, "epochs: input should be less than or equal to 1000000"),
+        ({"batch_size": 10**11}, "batch_size: input should be less than or equal to 1048576"),
         ({"dtype": "fp8"}, "dtype: input should be 'auto', 'fp32' or 'bf16'; got 'fp8'"),
     ],
 )
@@ -89,6 +104,14 @@ def test_toml_paths_are_relative_to_the_file(tmp_path: Path) -> None:
         RunConfig.from_toml(tmp_path / "none.toml")
 
 
+def test_a_change_may_be_of_a_field_of_a_table(tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text('params = "100k"\nunique_tokens = "1M"\ntokenizer = "bytes"\n')
+    plain = RunConfig.from_toml(tmp_path / "run.toml", **{"corpus.split": "test"})
+    assert (plain.corpus.dataset, plain.corpus.split) == ("HuggingFaceFW/fineweb", "test")
+    micro = RunConfig.from_toml(tmp_path / "run.toml", **{"corpus.tokens": "2M", "preset": "micro"})
+    assert (micro.corpus.paths, micro.corpus.tokens) == (("python-stdlib",), 2_000_000)
+
+
 def test_the_learning_rate_rises_and_falls() -> None:
     config = RunConfig(**GOOD | {"learning_rate": 1.0})
     rates = [learning_rate(step, 1000, config) for step in range(1000)]
@@ -97,6 +120,32 @@ def test_the_learning_rate_rises_and_falls() -> None:
     assert rates[-1] == pytest.approx(0.1)
     assert all(a >= b for a, b in pairwise(rates[9:]))
     assert rates[504] == pytest.approx(0.55, abs=0.01)
+    assert learning_rate(0, 1, config) == 1.0
+    for steps in (2, 3, 4):
+        assert learning_rate(0, steps, config) == 1.0
+        assert learning_rate(steps - 1, steps, config) == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [
+        ("NVIDIA A100-SXM4-80GB", "A100"),
+        ("NVIDIA H100 PCIe", "H100-PCIe"),
+        ("NVIDIA H100 80GB HBM3", "H100"),
+        ("NVIDIA L40S", "L40S"),
+        ("NVIDIA L4", "L4"),
+        ("NVIDIA GeForce RTX 4090", "RTX-4090"),
+        ("NVIDIA RTX 6000 Ada Generation", "RTX-6000-Ada"),
+        ("Tesla V100-SXM2-16GB", "V100"),
+    ],
+)
+def test_peaks_are_those_of_the_planner(name: str, known: str) -> None:
+    assert data_sheet_peak(name) == ACCELERATORS[known].peak_flops
+
+
+@pytest.mark.parametrize("name", ["NVIDIA L40", "NVIDIA A10", "NVIDIA GeForce RTX 4090 Laptop GPU", "Some GPU"])
+def test_a_device_that_is_not_known_is_not_taken_for_another(name: str) -> None:
+    assert data_sheet_peak(name) is None
 
 
 def test_flops_are_six_per_parameter_plus_attention() -> None:
@@ -109,3 +158,10 @@ def test_importing_is_light() -> None:
     code = "import sys, planner, trainer.cli, trainer.config; print({'torch', 'datasets', 'transformers'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+def test_the_pieces_are_importable_from_the_package() -> None:
+    assert {"RunConfig", "train", "load_run", "Llama", "Batches", "prepare", "evaluate"} <= set(dir(trainer))
+    for name in dir(trainer):
+        assert callable(getattr(trainer, name))
+        assert find_spec(f"trainer.{name}") is None  # importing a module of that name would take its place

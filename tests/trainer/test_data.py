@@ -149,6 +149,23 @@ if __name__ == "__main__":
     assert len([path for path in tmp_path.iterdir() if path.is_dir()]) == 1
 
 
+def test_a_limit_counts_only_what_was_used(settings: dict[str, Any], corpus: Path) -> None:
+    found = prepared(settings, corpus={"paths": str(corpus), "tokens": 2000})
+    streams = found.facts["streams"]
+    texts = split(found, "train")  # whole documents; the last one is cut off
+    assert (streams["train"]["tokens"], streams["train"]["documents"]) == (2001, len(texts) + 1)
+    assert sum(len(text) for text in texts) < streams["train"]["bytes"] < 3000
+    assert found.facts["dropped_as_repeating_held_out_text"] == {"documents": 0, "bytes": 0}
+
+
+def test_what_a_killed_process_left_is_swept(settings: dict[str, Any], tmp_path: Path) -> None:
+    name = prepared(settings).folder.name
+    (tmp_path / f".{name}.12345").mkdir()
+    (tmp_path / f".{name}.12345" / "train.bin").write_bytes(b"half")
+    prepared(settings, cache=str(tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
 def test_a_damaged_token_file_is_refused(settings: dict[str, Any], tmp_path: Path) -> None:
     found = prepared(settings, cache=str(tmp_path))
     path = found.folder / "train.bin"
@@ -205,6 +222,7 @@ def test_bpe_is_trained_the_same_twice() -> None:
         ({"corpus": "nowhere/*.txt"}, "neither a file, nor a folder, nor a pattern"),
         ({"tokenizer": "gpt-17"}, "there is no file 'gpt-17'"),
         ({"tokenizer": "bpe:100"}, "at least 257"),
+        ({"tokenizer": "bpe:99999999999999999999"}, "at most 1,000,000"),
         ({"validation_documents": 80}, "80 different documents, which 80 held-out ones"),
     ],
 )
@@ -220,6 +238,9 @@ def test_bad_data_is_named(settings: dict[str, Any], changes: dict[str, Any], me
         ("blank.jsonl", b'{"text": "  "}\n', "is empty: it has no document"),
         ("bad.jsonl", b'{"text": "a"}\nnonsense\n', "line 2 of .*bad.jsonl is not JSON"),
         ("field.jsonl", b'{"body": "a"}\n', "no text in field 'text' .it has body."),
+        ("number.jsonl", b'{"text": 5}\n', "line 1 of .*number.jsonl has no text but a value of type int in field 'text'"),
+        ("short.txt.gz", gzip.compress(b"a document " * 99)[:-20], "short.txt.gz cannot be read"),
+        ("broken.txt.gz", gzip.compress(b"a")[:10] + b"\xff" * 20, "broken.txt.gz cannot be read"),
         ("bytes.txt", b"\xff\xfe\x00", "is not UTF-8 text"),
         ("broken.parquet", b"PAR1nonsense", "is not a Parquet file"),
     ],
@@ -249,3 +270,11 @@ def test_a_tokenizer_without_an_end_asks_for_one(tmp_path: Path) -> None:
     assert tokenizers.Spec(str(tmp_path / "tokenizer.json"), "stop").ready.eos == 2  # type: ignore[union-attr]
     with pytest.raises(InvalidInput, match="'end' is not a token"):
         tokenizers.Spec(str(tmp_path / "tokenizer.json"), "end")
+
+
+def test_passages_are_known_by_the_same_hash_in_every_process() -> None:
+    text = sentence(random.Random(3)) * 4
+    overlap = Overlap()
+    overlap.hold_out(text)
+    code = "import sys; from trainer.holdout import Overlap; o = Overlap(); o.hold_out(sys.argv[1]); print(sorted(o.passages))"
+    assert start(code, text).stdout.strip() == str(sorted(overlap.passages))

@@ -9,9 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
+from planner.shapes import presets
 from trainer import RunConfig, TrainingStopped, read_result, train
 from trainer.batches import PADDING
+from trainer.device import memory_bytes
 from trainer.distributed import World
 from trainer.loop import passes
 
@@ -41,6 +44,46 @@ def test_two_gloo_processes_give_the_losses_of_one(settings: dict[str, Any], tmp
     assert [step for step, _ in losses(tmp_path / "two")] == [step for step, _ in losses(tmp_path / "one")]
     assert [x for _, x in losses(tmp_path / "two")] == pytest.approx([x for _, x in losses(tmp_path / "one")], abs=1e-4)
     assert "world_size" in two.remarks[0]
+
+
+CHECKPOINTS = """
+import json, sys
+from trainer import RunConfig, checkpoints, distributed, train
+from trainer.loop import build
+from trainer import loop
+plain = distributed.gathered
+def watched(named, world):
+    found = plain(named, world)
+    assert bool(found) == world.first
+    return found
+distributed.gathered = watched
+def built(*args):
+    model = build(*args)
+    assert all(hasattr(p, "device_mesh") for p in model.parameters())
+    return model
+loop.build = built
+train(RunConfig(**json.loads(sys.argv[1])), sys.argv[2])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tied", [False, True])
+def test_a_sharded_run_starts_from_the_same_weights_and_is_gathered_on_one_rank(
+    settings: dict[str, Any], tmp_path: Path, tied: bool
+) -> None:
+    settings |= {"epochs": 0.3, "learning_rate": 1e-3, "checkpoint_every": 2, "tied_embeddings": tied}
+    (tmp_path / "run.py").write_text(CHECKPOINTS)
+    train(RunConfig(**settings), tmp_path / "one")
+    launcher = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    done = start(str(tmp_path / "run.py"), json.dumps(settings), str(tmp_path / "two"), launcher=launcher)
+    assert done.returncode == 0, done.stderr
+    assert [x for _, x in losses(tmp_path / "two")] == pytest.approx([x for _, x in losses(tmp_path / "one")], abs=1e-4)
+
+
+def test_memory_is_shared_between_devices() -> None:
+    shape = presets()["1B"]
+    one, eight = (memory_bytes(shape, 512, 1, torch.bfloat16, size) for size in (1, 8))
+    assert one - eight == 16 * shape.params * 7 / 8
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
+from contextlib import nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,10 @@ def test_a_run_learns_and_records_what_it_was(settings: dict[str, Any], tmp_path
     facts = result.data["validation_set"]
     assert result.bits_per_byte == pytest.approx(result.loss * facts["tokens"] / math.log(2) / facts["bytes"])
     assert facts["documents"] == 5
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    assert result.mfu is not None
+    assert result.mfu > 0
+    assert all(json.loads(line)["mfu"] > 0 for line in lines[:-1])  # the last one is the validation
     assert result.flops == 6 * result.params * result.tokens
     assert (result.weight_decay, result.seed, result.starts) == (0.3, 5, 1)
     assert (result.execution["device"], result.execution["attention"], result.execution["dtype"]) == ("cpu", "sdpa", "fp32")
@@ -185,13 +190,14 @@ def test_damaged_and_foreign_checkpoints_are_refused(settings: dict[str, Any], t
 
     shutil.rmtree(step)
     shutil.copytree(tmp_path / "two" / "checkpoints" / "step-00000009", step)
-    with pytest.raises(InvalidInput, match=r"belongs to a run with another identity .seed 1, now 0."):
+    with pytest.raises(InvalidInput, match=r"belongs to a run with another seed .1, now 0."):
         train(config, tmp_path / "one")
 
     for file, damage, message in (
         ("model.safetensors", lambda raw: raw[:-1] + bytes([raw[-1] ^ 1]), "model.safetensors does not match its checksum"),
         ("optimizer.safetensors", lambda raw: raw[: len(raw) // 2], "optimizer.safetensors does not match its checksum"),
         ("state.json", lambda raw: raw[:30], "is damaged"),
+        ("state.json", lambda raw: b"[]", r"is damaged .*; delete .*checkpoints to start again"),
         ("model.safetensors", None, "no such file"),
     ):
         shutil.rmtree(step)
@@ -261,6 +267,7 @@ def test_the_state_of_the_library_is_left_alone(settings: dict[str, Any], tmp_pa
         ({"device": "toaster"}, "device must be auto, cpu, cuda"),
         ({"corpus": "nowhere"}, "corpus nowhere is neither a file"),
         ({"tokenizer": "nothing.model"}, "there is no file 'nothing.model'"),
+        ({"shape": {"d_model": 10**6, "layers": 99, "heads": 2, "d_ff": 10**6}}, "GiB on each device and"),
         ({"vocab_size": 100}, "smaller than the tokenizer's 257"),
     ],
 )
@@ -276,6 +283,8 @@ def test_a_directory_that_cannot_be_written_is_named(settings: dict[str, Any], t
     (tmp_path / "file").write_text("")
     with pytest.raises(InvalidInput, match=r"run directory .* cannot be written"):
         train(RunConfig(**settings), tmp_path / "file" / "run")
+    with pytest.raises(InvalidInput, match=r"run directory /proc/run cannot be written"):
+        train(RunConfig(**settings), "/proc/run")
     with pytest.raises(InvalidInput, match="token files cannot be written"):
         train(RunConfig(**settings | {"cache": str(tmp_path / "file" / "cache")}), tmp_path / "run")
 
@@ -285,3 +294,98 @@ def test_a_damaged_result_is_named(settings: dict[str, Any], tmp_path: Path) -> 
     (tmp_path / "run" / "result.json").write_text(json.dumps({"run": "x"}))
     with pytest.raises(InvalidInput, match=r"result.json is damaged"):
         read_result(tmp_path / "run")
+
+
+def test_a_directory_of_somebody_else_is_left_alone(settings: dict[str, Any], tmp_path: Path) -> None:
+    theirs = [tmp_path / "project" / name for name in (".git/HEAD", ".venv/python", "final/thesis.txt", "checkpoints/mine")]
+    for path in theirs:
+        path.parent.mkdir(parents=True)
+        path.write_text("precious")
+    config = RunConfig(**settings | {"epochs": 0.1})
+    with pytest.raises(InvalidInput, match="is not a run directory, and not empty; name a new one"):
+        train(config, tmp_path / "project")
+    train(config, tmp_path / "run")
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text('{"architectures": ["LlamaForCausalLM"]}')
+    with pytest.raises(InvalidInput, match="is not the configuration of a run"):
+        train(config, tmp_path / "model")
+    assert all(path.read_text() == "precious" for path in theirs)
+
+
+def test_hidden_folders_in_a_run_directory_stay(settings: dict[str, Any], tmp_path: Path) -> None:
+    config = RunConfig(**settings | {"epochs": 0.2})
+    with pytest.raises(TrainingStopped):
+        train(config, tmp_path / "run", should_stop=stop_after(1))
+    for name in (".git", ".final.123", "checkpoints/.step-00000009.77"):
+        (tmp_path / "run" / name).mkdir()
+    train(config, tmp_path / "run")
+    assert (tmp_path / "run" / ".git").is_dir()
+    assert not (tmp_path / "run" / ".final.123").exists()  # a draft that a killed process left
+
+
+class Interrupting(nullcontext[None]):
+    def __enter__(self) -> None:
+        raise KeyboardInterrupt
+
+
+def test_a_failed_start_can_be_corrected(settings: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="unique_tokens asks for"):
+        train(RunConfig(**settings | {"unique_tokens": "10M"}), tmp_path / "run")
+    with pytest.raises(InvalidInput, match="held-out ones"):
+        train(RunConfig(**settings | {"validation_documents": 80}), tmp_path / "run")
+    with pytest.raises(KeyboardInterrupt):  # in the first step
+        train(RunConfig(**settings), tmp_path / "run", during_steps=Interrupting())
+    config = RunConfig(**settings | {"epochs": 0.1})
+    assert train(config, tmp_path / "run").steps == 2
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["epochs"] == 0.1
+
+
+@pytest.mark.parametrize(
+    ("rate", "message"), [(1e30, "loss after the last step is not a number"), (1e300, "weights after step 1")]
+)
+def test_a_last_update_that_breaks_the_model_leaves_no_half_run(
+    settings: dict[str, Any], tmp_path: Path, rate: float, message: str
+) -> None:
+    config = RunConfig(**settings | {"epochs": 0.05, "learning_rate": rate, "weight_decay": 0.0})
+    with pytest.raises(TrainingStopped, match=message):
+        train(config, tmp_path / "run")
+    assert not {"checkpoints", "final", "result.json"} & {path.name for path in (tmp_path / "run").iterdir()}
+    assert [step for step, _ in losses(tmp_path / "run")] == [1]
+
+
+def test_the_same_files_under_another_path_are_the_same_run(
+    settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = tmp_path / "texts"
+    shutil.copytree(settings["corpus"], texts)
+    config = RunConfig(**settings | {"corpus": str(texts), "epochs": 0.2})
+    with pytest.raises(TrainingStopped):
+        train(config, tmp_path / "run", should_stop=stop_after(2))
+    monkeypatch.chdir(tmp_path)
+    first = train(config.having(corpus="texts"), tmp_path / "run")
+    assert first.starts == 2
+    with pytest.raises(InvalidInput, match=r"with another corpus.separator .None, now 'x'.; another"):
+        train(config.having(corpus={"paths": "texts", "separator": "x"}), tmp_path / "run")
+    with pytest.raises(InvalidInput, match=r"finished run with another dtype .'auto', now 'bf16'."):
+        train(config.having(dtype="bf16"), tmp_path / "run")
+    (texts / "003.txt").write_text("something else")
+    with pytest.raises(InvalidInput, match="finished run on other data"):
+        train(config, tmp_path / "run")
+    shutil.rmtree(texts)
+    again = train(config, tmp_path / "run")
+    assert again.loss == first.loss
+    assert "was not checked: corpus" in again.remarks[-1]
+
+
+def test_a_tokenizer_that_was_half_copied_is_repaired(settings: dict[str, Any], tmp_path: Path) -> None:
+    config = RunConfig(**settings | {"epochs": 0.2})
+    with pytest.raises(TrainingStopped):
+        train(config, tmp_path / "run", should_stop=stop_after(1))
+    folder = tmp_path / "run" / "tokenizer"
+    whole = {path.name: path.read_bytes() for path in folder.iterdir()}
+    (folder / "tokenizer.json").write_text("{")
+    (folder / "tokenizer_config.json").unlink()
+    (tmp_path / "run" / ".tokenizer.99").mkdir()
+    train(config, tmp_path / "run")
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == whole
+    assert not (tmp_path / "run" / ".tokenizer.99").exists()
