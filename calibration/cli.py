@@ -120,7 +120,9 @@ def fit(
     if out:
         calibration.save(out)
     if out and not as_json:
-        _console().print(f"Written to {out}: planner plan --calibration {out} {_example(calibration)}", highlight=False, soft_wrap=True)
+        _console().print(
+            f"Written to {out}: planner plan --calibration {out} {_example(calibration)}", highlight=False, soft_wrap=True
+        )
         if vocab_size is None:
             _console().print(
                 "Plans will not know the vocabulary: --vocab-size 32100, say, puts it into the file.", highlight=False
