@@ -18,6 +18,7 @@ from planner.crossings import Landscape, landscape
 from planner.laws import Array, Law
 
 Height = Callable[[Landscape], np.ndarray]  # what is to be lowest
+_CLOSE = 0.03  # in ln(flops): how close the second parabola is drawn
 
 
 class Turn(NamedTuple):
@@ -85,16 +86,17 @@ def _minima(law: Law, ud: float, along: Landscape, wanted: list[tuple[int, Heigh
         return []
     x = np.log(along.flops)
     peaks = [_vertex(x[i - 1 : i + 2], height(along)[i - 1 : i + 2]) for i, height in wanted]
-    near = landscape(law, ud, np.exp(np.add.outer(peaks, 0.05 * np.arange(-1, 2))), **limits)
-    vertices = [_vertex(np.log(near.flops[k]), height(near)[k]) for k, (_, height) in enumerate(wanted)]
-    there = landscape(law, ud, np.exp(np.array(vertices))[:, None], **limits)
+    near = landscape(law, ud, np.exp(np.add.outer(peaks, _CLOSE * np.arange(-1, 2))), **limits)
     turns = []
     for k, (i, height) in enumerate(wanted):
         jumps = abs(np.diff(np.log(along.epochs[i - 1 : i + 2]))).max() > 0.2
-        if not jumps and height(there)[k, 0] <= height(near)[k].min():
-            turns.append(Turn(*(float(values[k, 0]) for values in (there.flops, there.params, there.epochs, there.loss))))
-        else:  # the optimum jumps from one valley to another here: no parabola fits
+        if jumps:  # the optimum jumps from one valley to another here: no parabola fits
             turns.append(_zoom(law, ud, along.flops[i - 1], along.flops[i + 1], height, limits))
+            continue
+        t = np.clip((_vertex(np.log(near.flops[k]), height(near)[k]) - peaks[k]) / _CLOSE, -1, 1)
+        through = np.array([t * (t - 1) / 2, 1 - t * t, t * (t + 1) / 2])  # the same parabola for epochs and loss
+        flops, epochs = float(np.exp(peaks[k] + _CLOSE * t)), float(through @ near.epochs[k])
+        turns.append(Turn(flops, flops / (FLOPS_PER_PARAM_TOKEN * ud * epochs), epochs, float(through @ near.loss[k])))
     return turns
 
 

@@ -167,8 +167,8 @@ def _repeating_minima(
         return by.epochs - by.params  # d loss / d ln epochs with params * epochs held
 
     # Whole epochs only need the minimum to a quarter of an epoch: its integer neighbours are tried anyway.
-    # Otherwise to 1e-9, or to what is left of the digits of e - 1 when e is next to one.
-    tolerance = 0.25 * np.exp(-high) if rough else 1e-9 + 1e-15 * np.exp(-low)
+    # Otherwise the last step is 1e-7 (and the error far less), or what is left of the digits of e - 1 next to one.
+    tolerance = 0.25 * np.exp(-high) if rough else 1e-7 + 1e-15 * np.exp(-low)
     return row, 1.0 + np.exp(_rising_root(slope, low, high, tolerance))
 
 

@@ -99,8 +99,8 @@ def _polish(first: Law, second: Law, ud: float, ends: np.ndarray, gaps: np.ndarr
             gap += sign * float(best.loss)
             slope += sign * float(_loss_slope(law, ud, best, how))
         step = -gap / slope if slope else np.inf
-        if abs(step) < 1e-11:
-            break
+        if abs(step) < 1e-6:  # the error after a Newton step is about its square
+            return float(np.exp(x + step))
         if (gap > 0) == rising:
             high = x
         else:
