@@ -26,7 +26,7 @@ import numpy as np
 from calibration.objective import Array
 from calibration.phases import Fits, Progress, Refits, parameter_arrays, refit
 from planner.allocation import allocate
-from planner.calibration import Calibration, Ensemble, Setting
+from planner.calibration import Ensemble, Setting
 from planner.errors import InvalidInput
 from planner.laws import BASE_PARAMETERS, Law, repetition_parameters
 
@@ -196,31 +196,3 @@ def allocation_intervals(
     best = allocate(members(setting, form), ud, flops, **{"whole_epochs": False, **limits})
     found = {name: interval(values, level) for name, values in best._asdict().items()}
     return {name: value for name, value in found.items() if value is not None}
-
-
-def crossover_interval(
-    calibration: Calibration, ud: float, weaker: float, stronger: float, form: str | None = None, level: float = LEVEL
-) -> Interval | None:
-    """Interval of C×, the compute above which the stronger weight decay has the lower optimal loss; None where there is none.
-
-    The refits of the two settings are paired one to one and each pair is bisected on ln(flops).
-    """
-    form = form or calibration.default_law
-    pair = [members(calibration.setting(decay), form) for decay in (weaker, stronger)]
-    size = min(len(next(iter(law.parameters.values()))) for law in pair)
-    first, second = (law.member(slice(size)) for law in pair)
-    once = 6 * ud * first.optimal_params(ud)
-    low, high = np.log(once) - 7, np.log(once) + 9
-
-    def gap(ln_flops: Array) -> Array:
-        one, two = (allocate(law, ud, np.exp(ln_flops), whole_epochs=False) for law in (first, second))
-        return one.loss - two.loss
-
-    crosses = (gap(low) < 0) & (gap(high) > 0)
-    if crosses.mean() < 0.5:
-        return None
-    for _ in range(30):
-        middle = 0.5 * (low + high)
-        above = gap(middle) > 0
-        low, high = np.where(above, low, middle), np.where(above, middle, high)
-    return interval(np.where(crosses, np.exp(0.5 * (low + high)), np.nan), level)

@@ -15,7 +15,6 @@ from calibration.generated import grid_table
 from calibration.intervals import (
     allocation_intervals,
     bootstrap,
-    crossover_interval,
     interval,
     loss_interval,
     parameter_intervals,
@@ -24,6 +23,7 @@ from calibration.intervals import (
     resampled_weights,
 )
 from calibration.phases import Fits, fit_forms, parameter_arrays
+from planner import crossover
 from planner.allocation import allocate
 from planner.calibration import Calibration
 from planner.errors import InvalidInput
@@ -67,7 +67,7 @@ def test_the_truth_is_within_the_intervals(calibration: Calibration) -> None:
     loss = loss_interval(setting, "additive_4p", 6e8, 250e6, 5)
     assert loss is not None
     assert loss.low < float(LAW.loss(6e8, 250e6, 5)) < loss.high
-    crossing = crossover_interval(calibration, 250e6, 0.1, 1.0)
+    crossing = crossover(250e6, calibration=calibration, epochs="continuous").interval
     assert crossing is not None
     low, high = 1e18, 1e19  # the crossover of the true laws, by bisection
     for _ in range(40):
