@@ -112,6 +112,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "sequence_length": 128,
         "batch_size": 4,
         "learning_rate": 1e-2,
+        "init_std": 0.06,  # at widths of 32 to 128, 0.02 would be so small that the first steps at this rate drown it
         "validation_documents": 48,
         "development_documents": 16,
         "checkpoint_seconds": 30,
@@ -131,6 +132,7 @@ class RunConfig(_Checked):
     tied_embeddings: bool = False
     rope_theta: float = Field(10_000.0, gt=0)
     norm_eps: float = Field(1e-5, gt=0)
+    init_std: float = Field(0.02, gt=0)  # of every matrix at the start
 
     # Data
     corpus: Corpus = FINEWEB

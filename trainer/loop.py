@@ -326,10 +326,11 @@ class _Run:
             self.data.stream(name),
             counts,
             sequence_length=self.batches.length,
-            rows=self.execution.micro_batch,
+            rows=pass_width(self.config.batch_size, self.world, self.execution.micro_batch),
             device=self.device,
             dtype=self.dtype,
             world=self.world,
+            compiled=self.execution.compiled and self.world.size == 1,
         )
 
     def _recipe(self) -> dict[str, Any]:
@@ -361,6 +362,7 @@ def build(config: RunConfig, architecture: Architecture, execution: Execution, w
         config.sequence_length,
         rope_theta=config.rope_theta,
         norm_eps=config.norm_eps,
+        init_std=config.init_std,
         attend=attention.function(execution.attention),
     )
     late = world.size > 1 and not architecture.tied_embeddings  # a tied matrix is known as one only outside of the meta device
@@ -376,11 +378,16 @@ def build(config: RunConfig, architecture: Architecture, execution: Execution, w
     return model
 
 
+def pass_width(rows: int, world: distributed.World, micro_batch: int) -> int:
+    """Rows of each pass: as even as they can be without exceeding `micro_batch`."""
+    share = math.ceil(rows / world.size)
+    return math.ceil(share / math.ceil(share / micro_batch))
+
+
 def passes(rows: np.ndarray, world: distributed.World, micro_batch: int) -> Iterator[np.ndarray]:
     """The rows of each pass of this rank, all of the same length; what is missing is padding."""
-    share = math.ceil(len(rows) / world.size)
-    count = math.ceil(share / micro_batch)
-    width = math.ceil(share / count)
+    share, width = math.ceil(len(rows) / world.size), pass_width(len(rows), world, micro_batch)
+    count = math.ceil(share / width)
     mine = rows[world.rank * share : (world.rank + 1) * share]
     padded = np.concatenate([mine, np.full(count * width - len(mine), PADDING)])
     yield from padded.reshape(count, width)

@@ -5,7 +5,7 @@
     loss = cross entropy of head(norm(h))
 
 The query, key and value matrices are stored as one, and so are gate and up: the same numbers in fewer, larger products.
-Weights are drawn from N(0, 0.02^2), each tensor from its own generator seeded by (seed, name), so that they do not depend
+Weights are drawn from N(0, std^2), 0.02 by default, each tensor from its own generator seeded by (seed, name), so that they do not depend
 on the order in which tensors are made or on how many devices share them.
 """
 
@@ -105,10 +105,11 @@ class Llama(nn.Module):
         *,
         rope_theta: float = 10_000.0,
         norm_eps: float = 1e-5,
+        init_std: float = INIT_STD,
         attend: attention.Attention = attention.sdpa,
     ):
         super().__init__()
-        self.shape = shape
+        self.shape, self.init_std = shape, init_std
         self.embed = nn.Embedding(shape.vocab_size, shape.d_model)
         self.body = Body(shape, norm_eps, attend)
         self.head = nn.Linear(shape.d_model, shape.vocab_size, bias=False)
@@ -125,10 +126,13 @@ class Llama(nn.Module):
 
     def forward(self, ids: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Summed cross entropy in nats over all targets that are not ignored."""
-        h = self.hidden(ids)
-        if torch.is_autocast_enabled(ids.device.type):
-            h = h.to(torch.get_autocast_dtype(ids.device.type))
-        return head_loss(h.flatten(0, 1), self.head.weight, targets.flatten())
+        return self.loss(self.hidden(ids), targets)
+
+    def loss(self, hidden: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """That of states that the body has already made."""
+        if torch.is_autocast_enabled(hidden.device.type):
+            hidden = hidden.to(torch.get_autocast_dtype(hidden.device.type))
+        return head_loss(hidden.flatten(0, 1), self.head.weight, targets.flatten())
 
     def logits(self, ids: torch.Tensor) -> torch.Tensor:
         """All logits at once: for tests and small uses, never in training."""
@@ -161,7 +165,7 @@ def materialise(model: Llama, device: str, seed: int, place: Callable[[Any, torc
 
 
 def initialise(model: Llama, seed: int, place: Callable[[Any, torch.Tensor], None] = _copy) -> None:
-    """Draw every matrix from N(0, 0.02^2), set every gain to one, and fill the table of rotations."""
+    """Draw every matrix from N(0, init_std^2), set every gain to one, and fill the table of rotations."""
     with torch.no_grad():
         tables = rotations(model.sequence_length, model.shape.d_head, model.rope_theta)
         for buffer, table in zip((model.cos, model.sin), tables, strict=True):
@@ -172,4 +176,4 @@ def initialise(model: Llama, seed: int, place: Callable[[Any, torch.Tensor], Non
                 continue
             key = int.from_bytes(hashlib.blake2b(f"{seed}/{name}".encode(), digest_size=7).digest(), "big")
             generator = torch.Generator().manual_seed(key)
-            place(parameter, torch.empty(parameter.shape, dtype=torch.float32).normal_(0.0, INIT_STD, generator=generator))
+            place(parameter, torch.empty(parameter.shape, dtype=torch.float32).normal_(0.0, model.init_std, generator=generator))
