@@ -21,6 +21,8 @@ _ELSEWHERE = {
     "backtest": "calibration.backtest_cli:backtest",
     "design": "calibration.design_cli:design",
     "report": "calibration.report_cli:report",
+    "sweep": "calibration.sweeps.cli:sweep",
+    "validate": "calibration.validate_cli:validate",
 }
 
 

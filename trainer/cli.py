@@ -74,7 +74,7 @@ def train(config: Path, out: Path | None, changes: tuple[str, ...], dry_run: boo
     """
     from trainer.config import RunConfig
 
-    run = RunConfig.from_toml(config, **_assignments(changes))
+    run = RunConfig.from_toml(config, **assignments(changes))
     if dry_run:
         from trainer.estimate import estimate
 
@@ -120,7 +120,7 @@ def export(run: Path, kind: str, out: Path | None, as_json: bool) -> None:
     click.echo(json.dumps({"folder": str(folder)}) if as_json else f"Wrote {folder}.")
 
 
-def _assignments(texts: Iterable[str]) -> dict[str, Any]:
+def assignments(texts: Iterable[str]) -> dict[str, Any]:
     """FIELD=VALUE, the value read as TOML where it is TOML and as text where it is not; TABLE.FIELD changes a field of a table."""
     import tomllib
 

@@ -362,7 +362,7 @@ def build(config: RunConfig, architecture: Architecture, execution: Execution, w
         config.sequence_length,
         rope_theta=config.rope_theta,
         norm_eps=config.norm_eps,
-        init_std=config.init_std,
+        init=config.init,
         attend=attention.function(execution.attention),
     )
     late = world.size > 1 and not architecture.tied_embeddings  # a tied matrix is known as one only outside of the meta device

@@ -5,8 +5,11 @@
     loss = cross entropy of head(norm(h))
 
 The query, key and value matrices are stored as one, and so are gate and up: the same numbers in fewer, larger products.
-Weights are drawn from N(0, std^2), 0.02 by default, each tensor from its own generator seeded by (seed, name), so that they do not depend
-on the order in which tensors are made or on how many devices share them.
+Weights are drawn from a normal distribution, each tensor from its own generator seeded by (seed, name), so that they do not
+depend on the order in which tensors are made or on how many devices share them. The standard deviation is 0.02 for every matrix
+(`init="normal"`, as transformers does), or follows the shape (`init="scaled"`): 1 for the input embedding, half of 1 / sqrt(inputs)
+for other matrices, and 1 / sqrt(2 layers) of that for the two of each layer that write to h, so that narrow models begin with
+the embedding still visible after the last layer. Tied embeddings, which are also the head, begin with 1 / sqrt(d).
 """
 
 from __future__ import annotations
@@ -105,11 +108,11 @@ class Llama(nn.Module):
         *,
         rope_theta: float = 10_000.0,
         norm_eps: float = 1e-5,
-        init_std: float = INIT_STD,
+        init: str = "normal",
         attend: attention.Attention = attention.sdpa,
     ):
         super().__init__()
-        self.shape, self.init_std = shape, init_std
+        self.shape, self.init = shape, init
         self.embed = nn.Embedding(shape.vocab_size, shape.d_model)
         self.body = Body(shape, norm_eps, attend)
         self.head = nn.Linear(shape.d_model, shape.vocab_size, bias=False)
@@ -165,7 +168,7 @@ def materialise(model: Llama, device: str, seed: int, place: Callable[[Any, torc
 
 
 def initialise(model: Llama, seed: int, place: Callable[[Any, torch.Tensor], None] = _copy) -> None:
-    """Draw every matrix from N(0, init_std^2), set every gain to one, and fill the table of rotations."""
+    """Draw every matrix, set every gain to one, and fill the table of rotations."""
     with torch.no_grad():
         tables = rotations(model.sequence_length, model.shape.d_head, model.rope_theta)
         for buffer, table in zip((model.cos, model.sin), tables, strict=True):
@@ -176,4 +179,12 @@ def initialise(model: Llama, seed: int, place: Callable[[Any, torch.Tensor], Non
                 continue
             key = int.from_bytes(hashlib.blake2b(f"{seed}/{name}".encode(), digest_size=7).digest(), "big")
             generator = torch.Generator().manual_seed(key)
-            place(parameter, torch.empty(parameter.shape, dtype=torch.float32).normal_(0.0, model.init_std, generator=generator))
+            std = INIT_STD if model.init == "normal" else _scaled_std(name, parameter, model.shape)
+            place(parameter, torch.empty(parameter.shape, dtype=torch.float32).normal_(0.0, std, generator=generator))
+
+
+def _scaled_std(name: str, matrix: torch.Tensor, shape: Architecture) -> float:
+    if name.startswith("embed"):
+        return shape.d_model**-0.5 if shape.tied_embeddings else 1.0
+    std = 0.5 * matrix.shape[1] ** -0.5
+    return std * (2 * shape.layers) ** -0.5 if name.endswith(("out.weight", "down.weight")) else std

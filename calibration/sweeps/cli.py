@@ -1,0 +1,186 @@
+"""`planner calibrate sweep`: train every run of a study that is not trained yet."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from calibration.console import Command, print_json, print_table
+from planner.command_line import json_option
+from planner.errors import InvalidInput
+from planner.units import scientific, short
+
+if TYPE_CHECKING:
+    from calibration.sweeps.engine import Engine
+    from calibration.sweeps.study import Study
+
+
+def engine_options(function: Any) -> Any:
+    """The options that say who trains."""
+    options = (
+        click.option("-o", "--out", metavar="DIR", help="Study directory [default: the study's name, in the current directory]."),
+        click.option("--engine", type=click.Choice(["local", "ray"]), default="local", show_default=True, help="Who trains."),
+        click.option("--workers", type=int, metavar="N", help="Runs at the same time [default: one per core or GPU; all that fit with ray]."),
+        click.option("--per-gpu", type=int, default=1, show_default=True, metavar="N", help="Runs that share one GPU."),
+        click.option("--address", metavar="HOST:PORT", help="A Ray cluster's address [default: a running one, else this machine]."),
+        click.option("--set", "changes", multiple=True, metavar="FIELD=VALUE", help="Change a setting of the recipe; may be repeated."),
+        click.option("--quiet", is_flag=True, help="No live table."),
+    )  # fmt: skip
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+@click.command(cls=Command)
+@click.argument("study", metavar="STUDY")
+@engine_options
+@click.option("--dry-run", is_flag=True, help="List runs, FLOPs, hours and money, and train nothing.")
+@click.option(
+    "--gpu", "cards", multiple=True, metavar="CARD", help="Accelerator of the dry run; may be repeated [default: H100]."
+)
+@click.option("--gpus", type=int, default=1, show_default=True, metavar="N", help="How many of them.")
+@click.option("--mfu", type=float, default=0.4, show_default=True, help="Share of the peak that training reaches.")
+@click.option("--price", type=float, metavar="USD", help="Price per accelerator-hour, or per hour of this machine.")
+@json_option
+def sweep(
+    study: str, out: str | None, engine: str, workers: int | None, per_gpu: int, address: str | None, changes: tuple[str, ...],
+    quiet: bool, dry_run: bool, cards: tuple[str, ...], gpus: int, mfu: float, price: float | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Train every run of STUDY (a TOML file, or paper, micro or smoke) that is not trained yet.
+
+    Stop it with Ctrl-C and start it again at will: finished runs count once and unfinished ones go on from their checkpoints.
+
+    \b
+    Example:
+      planner calibrate sweep micro --dry-run
+      planner calibrate sweep micro
+      planner calibrate fit micro -o law.json
+    """
+    from calibration.sweeps import directory as directories
+    from calibration.sweeps.study import load
+    from calibration.sweeps.sweep import sweep as train_all
+
+    plan = load(study)
+    if changes:
+        from trainer.cli import assignments
+
+        plan = plan.with_recipe(**assignments(changes))
+    target = Path(out or plan.name)
+    if dry_run:
+        _dry_run(plan, target, workers, cards or ("H100",), gpus, mfu, price, as_json)
+        return
+    with interruptible():
+        folder = directories.begin(plan, target)
+        trainers = make_engine(engine, folder.compiled, workers, per_gpu, address)
+        if not quiet:
+            click.echo(f"{len(plan.runs)} runs of {plan.name} in {target}: {trainers.describe()}", err=True)
+        directories.prepare(plan, folder)
+        from calibration.sweeps.live import shown
+
+        with shown(folder, quiet=quiet) as watch:
+            progress = train_all(plan.runs, folder, trainers, watch=watch)
+        directories.table(folder).to_csv(folder.path / "runs.csv", index=False)
+    facts = {
+        "study": plan.name, "directory": str(target), "runs": len(plan.runs), "done": len(progress.done),
+        "trained": len(progress.trained), "failed": progress.failed,
+    }  # fmt: skip
+    if as_json:
+        print_json(facts)
+    else:
+        click.echo(f"{len(progress.done)} of {len(plan.runs)} runs are done, {len(progress.trained)} of them trained now.")
+        if not progress.failed:
+            click.echo(f"Next: planner calibrate fit {target} -o law.json")
+    if progress.failed:
+        for name, reason in progress.failed.items():
+            click.echo(f"{name} failed: {reason}", err=True)
+        raise click.exceptions.Exit(1)
+
+
+def make_engine(kind: str, compiled: Path, workers: int | None, per_gpu: int, address: str | None) -> Engine:
+    if per_gpu < 1:
+        raise InvalidInput(f"per_gpu must be at least 1; got {per_gpu}.")
+    if kind == "ray":
+        from calibration.sweeps.cluster import RayEngine
+
+        return RayEngine(compiled, workers=workers, per_gpu=per_gpu, address=address)
+    if address is not None:
+        raise InvalidInput("address is that of a Ray cluster; add --engine ray.")
+    from calibration.sweeps.local import LocalEngine
+
+    return LocalEngine(compiled, workers=workers, per_gpu=per_gpu)
+
+
+class interruptible:
+    """Ctrl-C and a polite kill end a sweep with one line; runs have left checkpoints by then."""
+
+    def __enter__(self) -> None:
+        self.before = signal.signal(signal.SIGTERM, _interrupt)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
+        from trainer.errors import TrainingStopped
+
+        signal.signal(signal.SIGTERM, self.before)
+        if isinstance(error, KeyboardInterrupt):
+            click.echo("stopped; the same command goes on from here.", err=True)
+            raise click.exceptions.Exit(128 + signal.SIGINT) from None
+        if isinstance(error, TrainingStopped):
+            raise click.ClickException(str(error)) from None
+        if isinstance(error, ModuleNotFoundError) and error.name in ("torch", "tokenizers", "datasets", "safetensors"):
+            raise InvalidInput(f"{error.name} is not installed; pip install 'databound[train]' would do.") from None
+
+
+def _interrupt(number: int, frame: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def _dry_run(
+    plan: Study,
+    target: Path,
+    workers: int | None,
+    cards: tuple[str, ...],
+    gpus: int,
+    mfu: float,
+    price: float | None,
+    as_json: bool,
+) -> None:
+    from calibration.sweeps import directory as directories
+    from calibration.sweeps.expense import on_accelerator, on_this_machine, rows
+    from calibration.sweeps.live import duration
+    from calibration.sweeps.local import LocalEngine
+
+    folder = directories.StudyDirectory(target)
+    missing = directories.unfinished(folder, plan.runs)
+    names = {run.name for run in missing}
+    listed = rows(plan.runs, {run.name for run in plan.runs} - names)
+    machine = LocalEngine(folder.compiled, workers=workers)
+    expenses = [on_accelerator(missing, card, gpus, mfu, price) for card in cards] if missing else []
+    if missing:
+        expenses.insert(0, on_this_machine(missing, machine.size, machine.threads, price))
+    total = sum(run.flops for run in missing)
+    if as_json:
+        facts = {"study": plan.name, "runs": listed, "missing": len(missing), "flops": total}
+        print_json(facts | {"engines": [expense.as_dict() for expense in expenses]})
+        return
+    print_table(
+        ("run", "params", "unique", "epochs", "λ", "seed", "steps", "FLOPs", ""),
+        [
+            (
+                row["run"], short(row["params"], 3), short(row["unique_tokens"]), f"{row['epochs']:g}", f"{row['weight_decay']:g}",
+                str(row["seed"]), f"{row['steps']:,}", scientific(row["flops"]), "done" if row["done"] else "",
+            )
+            for row in listed
+        ],
+    )  # fmt: skip
+    click.echo(f"\n{len(plan.runs)} runs, {len(missing)} of them to train: {scientific(total)} FLOPs (6 N D).")
+    for expense in expenses:
+        if expense.hours is None or expense.wall_hours is None:
+            click.echo(f"  {expense.engine:6s} {expense.on}: {expense.basis}")
+            continue
+        money = f", ${expense.usd:,.2f}" if expense.usd is not None else ""
+        click.echo(
+            f"  {expense.engine:6s} {expense.on}: {duration(expense.hours * 3600)} of work, {duration(expense.wall_hours * 3600)} "
+            f"on {expense.devices}{money} ({expense.basis})"
+        )

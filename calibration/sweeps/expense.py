@@ -1,0 +1,84 @@
+"""What a study will take before any of it is trained: FLOPs, hours and money, on this machine and on named accelerators.
+
+Hours on this machine are measured: one pass of every distinct shape that is small enough is timed (see `trainer.estimate`).
+Those on an accelerator are FLOPs over its data-sheet peak at the given utilisation. Money follows from a price per hour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from calibration.sweeps.study import StudyRun
+from planner.costs import DEFAULT_MFU, cost
+from planner.errors import InvalidInput
+
+
+@dataclass(frozen=True)
+class Expense:
+    """A list of runs on one engine."""
+
+    engine: str
+    on: str
+    hours: float | None  # of one device
+    wall_hours: float | None  # with `devices` of them
+    devices: int
+    usd: float | None
+    basis: str
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def on_accelerator(
+    runs: Sequence[StudyRun], gpu: str, gpus: int = 1, mfu: float = DEFAULT_MFU, price: float | None = None
+) -> Expense:
+    """Hours and money on a named card: the runs share `gpus` of them, one run on each."""
+    found = cost(sum(run.flops for run in runs), gpu=gpu, gpus=gpus, mfu=mfu, price=price)
+    longest = cost(max(run.flops for run in runs), gpu=gpu, mfu=mfu).hours
+    basis = f"6 N D at {mfu:.0%} of its {found.flops / found.gpu_hours / 3600 / mfu / 1e12:,.0f} TFLOP/s, ${found.price_per_gpu_hour:.2f} an hour"
+    return Expense("ray", f"{gpus} x {found.gpu}", found.gpu_hours, max(found.hours, longest), gpus, found.usd, basis)
+
+
+def on_this_machine(runs: Sequence[StudyRun], workers: int, threads: int, price: float | None = None) -> Expense:
+    """Hours on this machine, from one timed pass of each shape."""
+    try:
+        import torch
+
+        from trainer.estimate import estimate
+    except ImportError:
+        return Expense("local", "this machine", None, None, workers, None, "torch is not installed, so nothing was timed")
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        speeds: dict[Any, float] = {}
+        seconds, bases = 0.0, set()
+        for run in runs:
+            shape = run.architecture
+            if shape not in speeds:
+                facts = estimate(run.config)
+                speeds[shape] = facts["seconds"] / facts["flops"]
+                bases.add(facts["seconds_from"])
+            seconds += speeds[shape] * run.flops
+        longest = max(speeds[run.architecture] * run.flops for run in runs)
+    except InvalidInput as error:
+        return Expense("local", "this machine", None, None, workers, None, f"cannot be timed here: {error}")
+    finally:
+        torch.set_num_threads(before)
+    usd = None if price is None else price * seconds / 3600 / workers
+    return Expense(
+        "local", "this machine", seconds / 3600, max(seconds / workers, longest) / 3600, workers, usd, " and ".join(sorted(bases))
+    )
+
+
+def rows(runs: Iterable[StudyRun], done: set[str]) -> list[dict[str, Any]]:
+    """Every run as plain values, longest first."""
+    return [
+        {
+            "run": run.name, "params": run.params, "unique_tokens": run.config.unique_tokens, "epochs": run.config.epochs,
+            "weight_decay": run.config.weight_decay, "seed": run.config.seed, "steps": run.steps, "flops": run.flops,
+            "done": run.name in done,
+        }
+        for run in sorted(runs, key=lambda run: -run.flops)
+    ]  # fmt: skip

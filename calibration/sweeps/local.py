@@ -1,0 +1,150 @@
+"""The engine of one machine: a process per CPU core or GPU, each of which trains run after run.
+
+Small models do not fill two cores: two processes of one thread train almost twice as much as one process of two. A process
+keeps what it has compiled, and all share one cache on disk, so that a shape is compiled once and loaded in seconds afterwards.
+
+A worker lives as long as the pipe to its driver. When the driver is gone, however it went, the worker finds the pipe closed after
+its next step, writes a checkpoint and ends.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Collection
+from contextlib import suppress
+from dataclasses import dataclass, field
+from multiprocessing import connection, get_context
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+from calibration.sweeps.engine import FAILED, STOPPED, Outcome, Task
+from planner.errors import InvalidInput
+
+_PATIENCE = 60.0  # seconds that workers are given to write their checkpoints
+
+
+@dataclass
+class _Worker:
+    process: BaseProcess
+    pipe: Connection
+    device: int | None
+    task: Task | None = None
+
+
+@dataclass
+class LocalEngine:
+    """`workers` processes; by default one per CPU core, or per GPU where there are any."""
+
+    compiled: Path
+    workers: int | None = None
+    per_gpu: int = 1
+    _running: list[_Worker] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.gpus = _gpus()
+        self.cores = len(os.sched_getaffinity(0))
+        if self.workers is not None and self.workers < 1:
+            raise InvalidInput(f"workers must be at least 1; got {self.workers}.")
+        self.size = self.workers or (self.gpus * self.per_gpu if self.gpus else self.cores)
+        self.threads = max(1, self.cores // self.size)
+
+    def describe(self) -> str:
+        where = f"{self.gpus} GPU{'s' * (self.gpus > 1)}" if self.gpus else f"{self.cores} CPU cores"
+        return f"{self.size} worker{'s' * (self.size > 1)} on {where}, {self.threads} thread{'s' * (self.threads > 1)} each"
+
+    def __enter__(self) -> LocalEngine:
+        self.compiled.mkdir(parents=True, exist_ok=True)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for worker in self._running:
+            worker.pipe.close()  # a worker that is training sees it after its step, an idle one at once
+        deadline = time.monotonic() + _PATIENCE
+        for worker in self._running:
+            worker.process.join(max(0.0, deadline - time.monotonic()))
+            if worker.process.is_alive():
+                worker.process.kill()
+                worker.process.join()
+        self._running.clear()
+
+    def room(self) -> int:
+        return self.size - sum(worker.task is not None for worker in self._running)
+
+    def start(self, task: Task) -> None:
+        idle = next((worker for worker in self._running if worker.task is None), None) or self._hire()
+        idle.task = task
+        with suppress(OSError):  # where it has died meanwhile, `wait` says so
+            idle.pipe.send(task)
+
+    def wait(self, seconds: float) -> Collection[Outcome]:
+        busy = {worker.pipe: worker for worker in self._running if worker.task is not None}
+        ended = []
+        for ready in connection.wait(list(busy), timeout=seconds):
+            worker = busy[ready]  # type: ignore[index]
+            try:
+                ended.append(worker.pipe.recv())
+                worker.task = None
+            except (EOFError, OSError):
+                ended.append(self._bury(worker))
+        return ended
+
+    def _bury(self, worker: _Worker) -> Outcome:
+        """What is to be said of a worker that died while it trained."""
+        worker.process.join()
+        worker.pipe.close()
+        self._running.remove(worker)
+        code = worker.process.exitcode or 0
+        how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
+        hint = "; if memory ran out, fewer --workers would do" if -code == signal.SIGKILL else ""
+        assert worker.task is not None
+        return Outcome(worker.task.name, FAILED, f"its process {how}{hint}")
+
+    def _hire(self) -> _Worker:
+        context = get_context("spawn")
+        ours, theirs = context.Pipe()
+        device = None
+        if self.gpus:
+            device = min(range(self.gpus), key=lambda gpu: sum(worker.device == gpu for worker in self._running))
+        process = context.Process(target=_serve, args=(theirs, self.threads, device, str(self.compiled)), daemon=True)
+        process.start()
+        theirs.close()
+        self._running.append(_Worker(process, ours, device))
+        return self._running[-1]
+
+
+def _serve(pipe: Connection, threads: int, device: int | None, compiled: str) -> None:
+    """The life of a worker: one task after the other, until the pipe closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole terminal; the driver decides
+    os.environ["OMP_NUM_THREADS"] = str(threads)
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = compiled
+    os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
+    if device is not None:
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+        os.environ["CUDA_VISIBLE_DEVICES"] = visible.split(",")[device] if visible else str(device)
+    import torch
+
+    torch.set_num_threads(threads)
+    from calibration.sweeps.worker import perform
+
+    def driver_is_gone() -> bool:
+        return pipe.poll()  # while a task runs nothing is sent, so anything to read is the end of the pipe
+
+    try:
+        while True:
+            outcome = perform(pipe.recv(), driver_is_gone)
+            if outcome.kind == STOPPED:
+                return
+            pipe.send(outcome)
+    except (EOFError, OSError):
+        return
+
+
+def _gpus() -> int:
+    if not Path("/dev/nvidiactl").exists() and not Path("/dev/kfd").exists():
+        return 0  # without asking torch, which takes seconds to import
+    import torch
+
+    return torch.cuda.device_count()

@@ -1,0 +1,37 @@
+"""Trains one run for an engine and says how it ended; nothing that goes wrong in a run leaves this file as an exception."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from pathlib import Path
+
+from calibration.sweeps.engine import BUSY, DISK, DONE, FAILED, REFUSED, STOPPED, Outcome, Task
+from planner.errors import InvalidInput
+
+
+def perform(task: Task, should_stop: Callable[[], bool] = lambda: False) -> Outcome:
+    """Train a run, or continue it, or find it done."""
+    from trainer.config import RunConfig
+    from trainer.errors import Busy, Interrupted, TrainingStopped
+    from trainer.loop import train
+
+    try:
+        train(RunConfig(**task.config), Path(task.folder), should_stop=should_stop)
+    except Busy as error:
+        return Outcome(task.name, BUSY, str(error))
+    except InvalidInput as error:
+        return Outcome(task.name, REFUSED, str(error))
+    except Interrupted as error:
+        return Outcome(task.name, STOPPED, str(error))
+    except TrainingStopped as error:
+        return Outcome(task.name, DISK if _disk_is_full(error.__cause__) else FAILED, str(error))
+    except OSError as error:
+        return Outcome(task.name, DISK if _disk_is_full(error) else FAILED, str(error))
+    except Exception as error:  # one run's trouble, whatever it is, must not end the others
+        return Outcome(task.name, FAILED, f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
+    return Outcome(task.name, DONE)
+
+
+def _disk_is_full(error: BaseException | None) -> bool:
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
