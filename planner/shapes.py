@@ -122,7 +122,7 @@ def shape_for(params: Any, vocab_size: Any = DEFAULT_VOCAB, *, tied_embeddings: 
 def _search(wanted: float, vocab: int, tied: bool) -> Architecture | None:
     embeddings = (1 if tied else 2) * vocab
     # Widths: fine steps for small models, steps of 64 and then 128 for large ones, as hardware likes them.
-    steps = ((2, 64, 2), (64, 2048, 32), (2048, 8192, 128), (8192, 32769, 512))
+    steps = ((6, 64, 2), (64, 2048, 32), (2048, 8192, 128), (8192, 32769, 512))
     widths = np.concatenate([np.arange(*step) for step in steps])
     widths = widths[embeddings * widths < wanted]
     if not len(widths):
@@ -171,8 +171,9 @@ def _usual_aspect(params: float) -> float:
 
 
 def _head_size(width: int) -> int:
-    """128 for wide models and 64 for the rest, as in the paper; smaller even divisors where the width asks for it."""
-    for size in (128, 64, 32, 16, 8, 4, 2):
-        if width % size == 0 and (size <= 64 or width >= 1280):
+    """128 for wide models and 64 for the rest, as in the paper; less where the width asks for it or would leave fewer than three heads."""
+    usual = (128, 64, 32, 16, 8) if width >= 1280 else (64, 32, 16, 8)
+    for size in (*usual, *range(64, 0, -2)):
+        if width % size == 0 and width // size >= 3:
             return size
-    raise InvalidInput(f"d_model must be even; got {width}.")
+    raise InvalidInput(f"d_model must be even and at least 6; got {width}.")
