@@ -132,7 +132,9 @@ def _show(comparison: Any) -> None:
 
     results = comparison.models
     chosen = any(result.accuracy is not None for result in results)
-    table = Table(title=f"Bits per byte, {results[0].suite}", title_justify="left", box=None, pad_edge=False)
+    console = Console(width=None if sys.stdout.isatty() else 110 + 40 * len(results), highlight=False)
+    console.print(f"Bits per byte, {results[0].suite}", soft_wrap=True)
+    table = Table(box=None, pad_edge=False)
     table.add_column("task")
     for result in results:
         table.add_column(f"{result.model}\nBPB", justify="right")
@@ -148,7 +150,6 @@ def _show(comparison: Any) -> None:
             if chosen:
                 cells.append(f"{cell['accuracy']:.1%}" if cell["accuracy"] is not None else "")
         table.add_row(row["task"] + (f" ({row['note']})" if row["note"] else ""), *cells)
-    console = Console(width=None if sys.stdout.isatty() else 110 + 40 * len(results), highlight=False)
     console.print(table)
     first = results[0]
     notes = ["± standard error over documents" + ("; * best" if len(results) > 1 else "")]
@@ -178,11 +179,11 @@ def _show_overlap(rows: Sequence[Any], stream: str, ngram: str) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(
-        title=f"Documents that share {ngram} tokens in a row with {stream}", title_justify="left", box=None, pad_edge=False
-    )
+    console = Console(width=None if sys.stdout.isatty() else 110, highlight=False)
+    console.print(f"Documents that share {ngram} tokens in a row with {stream}", soft_wrap=True)
+    table = Table(box=None, pad_edge=False)
     for name in ("task", "documents", "overlapping", "too short to tell"):
         table.add_column(name, justify="left" if name == "task" else "right")
     for row in rows:
         table.add_row(row.task, f"{row.documents:,}", f"{row.overlapping:,}", f"{row.too_short:,}")
-    Console(width=None if sys.stdout.isatty() else 110, highlight=False).print(table)
+    console.print(table)
