@@ -18,7 +18,7 @@ from trainer.downstream.metrics import Scores
 from trainer.files import read_json, write_json
 from trainer.tokens import cache_folder
 
-VERSION = 1  # of the scoring: raised when the same model would score differently
+VERSION = 2  # of the scoring: raised when the same model would score differently
 
 
 class Cache:
@@ -26,6 +26,9 @@ class Cache:
 
     def __init__(self, folder: str | None, fingerprint: str):
         self.folder: Path = cache_folder(folder) / "downstream" / fingerprint
+
+    def create(self) -> None:
+        """Make the folder, so that one that cannot be written to is found before anything is scored."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -33,21 +36,21 @@ class Cache:
                 f"results cannot be kept in {self.folder}: {error.strerror}; --cache FOLDER or --no-cache would do."
             ) from None
 
-    def read(self, task: str, identity: dict[str, Any]) -> tuple[Scores, dict[str, int]] | None:
-        """Scores and counts of a task, or None where they are not there."""
+    def read(self, task: str, identity: dict[str, Any]) -> tuple[Scores, dict[str, Any]] | None:
+        """Scores and facts of a task, or None where they are not there."""
         try:
             stored = read_json(self._path(task, identity))
             if stored["identity"] != _identity(identity):
                 return None
             found = Scores(**stored["scores"])
-            return (found, stored["counts"]) if len(found.bpb) == len(found.documents) > 0 else None
+            return (found, stored["facts"]) if len(found.bpb) == len(found.documents) > 0 else None
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
-    def write(self, task: str, identity: dict[str, Any], scores: Scores, counts: dict[str, int]) -> None:
+    def write(self, task: str, identity: dict[str, Any], scores: Scores, facts: dict[str, Any]) -> None:
         path = self._path(task, identity)
         try:
-            write_json(path, {"identity": _identity(identity), "counts": counts, "scores": asdict(scores)})
+            write_json(path, {"identity": _identity(identity), "facts": facts, "scores": asdict(scores)})
         except OSError as error:
             raise InvalidInput(f"{path} cannot be written: {error.strerror}; --cache FOLDER or --no-cache would do.") from None
 

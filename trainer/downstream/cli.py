@@ -93,17 +93,11 @@ def evaluate(
 
 
 def _evaluate(models: Sequence[str], how: dict[str, Any], keep: bool, quiet: bool) -> Any:
-    from trainer.downstream.evaluation import evaluate as evaluate_model
+    from trainer.downstream.evaluation import evaluate_all
     from trainer.downstream.results import compare
 
-    twice = [name for name in models if models.count(name) > 1]
-    if twice:
-        raise InvalidInput(f"model {twice[0]} is given twice.")
-    results = []
-    for name in models:
-        with _bars(name, quiet) as progress:
-            results.append(evaluate_model(name, keep=keep, progress=progress, **how))
-    return compare(results)
+    with _bars(quiet) as progress:
+        return compare(evaluate_all(models, keep=keep, progress=progress, **how))
 
 
 def _overlap(stream: str, ngram: str, how: dict[str, Any], quiet: bool) -> Any:
@@ -111,23 +105,23 @@ def _overlap(stream: str, ngram: str, how: dict[str, Any], quiet: bool) -> Any:
     from trainer.downstream.tasks import load_suite
 
     tasks = load_suite(how["suite"], how["tasks_dir"], how["only"])
-    with _bars("overlap", quiet) as progress:
-        return check_overlap(stream, tasks, ngram, how["limit"], lambda at, of: progress("stream", at, of))
+    with _bars(quiet) as progress:
+        return check_overlap(stream, tasks, ngram, how["limit"], lambda at, of: progress(f"{stream} overlap", at, of))
 
 
 @contextmanager
-def _bars(title: str, quiet: bool) -> Iterator[Callable[[str, int, int], None]]:
+def _bars(quiet: bool) -> Iterator[Callable[[str, int, int], None]]:
     """A progress bar on stderr, where somebody is looking."""
     if quiet or not sys.stderr.isatty():
-        yield lambda task, done, total: None
+        yield lambda what, done, total: None
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        row = bar.add_task(title, total=None)
-        yield lambda task, done, total: bar.update(row, description=f"{title} {task}", completed=done, total=total)
+        row = bar.add_task("loading", total=None)
+        yield lambda what, done, total: bar.update(row, description=what, completed=done, total=total)
 
 
 def _show(comparison: Any) -> None:
@@ -138,7 +132,9 @@ def _show(comparison: Any) -> None:
 
     results = comparison.models
     chosen = any(result.accuracy is not None for result in results)
-    table = Table(title=f"Bits per byte, {results[0].suite}", title_justify="left", box=None, pad_edge=False)
+    console = Console(width=None if sys.stdout.isatty() else 110 + 40 * len(results), highlight=False)
+    console.print(f"Bits per byte, {results[0].suite}", soft_wrap=True)
+    table = Table(box=None, pad_edge=False)
     table.add_column("task")
     for result in results:
         table.add_column(f"{result.model}\nBPB", justify="right")
@@ -154,7 +150,6 @@ def _show(comparison: Any) -> None:
             if chosen:
                 cells.append(f"{cell['accuracy']:.1%}" if cell["accuracy"] is not None else "")
         table.add_row(row["task"] + (f" ({row['note']})" if row["note"] else ""), *cells)
-    console = Console(width=None if sys.stdout.isatty() else 110 + 40 * len(results), highlight=False)
     console.print(table)
     first = results[0]
     notes = ["± standard error over documents" + ("; * best" if len(results) > 1 else "")]
@@ -184,11 +179,11 @@ def _show_overlap(rows: Sequence[Any], stream: str, ngram: str) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(
-        title=f"Documents that share {ngram} tokens in a row with {stream}", title_justify="left", box=None, pad_edge=False
-    )
+    console = Console(width=None if sys.stdout.isatty() else 110, highlight=False)
+    console.print(f"Documents that share {ngram} tokens in a row with {stream}", soft_wrap=True)
+    table = Table(box=None, pad_edge=False)
     for name in ("task", "documents", "overlapping", "too short to tell"):
         table.add_column(name, justify="left" if name == "task" else "right")
     for row in rows:
         table.add_row(row.task, f"{row.documents:,}", f"{row.overlapping:,}", f"{row.too_short:,}")
-    Console(width=None if sys.stdout.isatty() else 110, highlight=False).print(table)
+    console.print(table)

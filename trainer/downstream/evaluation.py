@@ -1,14 +1,18 @@
-"""One model over one suite."""
+"""Models over a suite: score them, or look up what was scored before."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from planner.errors import InvalidInput
 from planner.units import whole
-from trainer.downstream import models, tasks
+from trainer.device import resolve_device
+from trainer.downstream import models
+from trainer.downstream import tasks as task_data
 from trainer.downstream.cache import Cache
 from trainer.downstream.metrics import DRAWS, LEVEL, Scores, scores
 from trainer.downstream.requests import prepare
@@ -16,11 +20,143 @@ from trainer.downstream.results import SuiteResult, suite_result, task_result
 from trainer.downstream.scoring import score
 
 Progress = Callable[[str, int, int], None]  # task, documents done, documents in all
+Scored = tuple[Scores, dict[str, Any]]  # with facts about how it went
+
+
+class Settings(TypedDict, total=False):
+    """What decides the figures."""
+
+    suite: str  # a name that ships, or a folder of tasks; default olmes19
+    tasks_dir: str | Path | None  # where the data of a suite that ships is; default: the installed package
+    only: Sequence[str]  # some of the tasks; default all
+    limit: int | str | None  # the first documents of each task; default all
+    max_length: int | str | None  # tokens that a model is shown; default 512, or as many as it can see
+    bos: str  # whether texts begin with a special token: auto (as the tokenizer has it), always, never
+    bpb_only: bool  # score right answers alone, which gives no accuracy
+    dtype: str  # fp32 or bf16
 
 
 def evaluate(
     model: str | Path,
     *,
+    device: str = "auto",
+    cache: str | None = None,
+    keep: bool = True,
+    progress: Progress = lambda task, done, total: None,
+    **settings: Unpack[Settings],
+) -> SuiteResult:
+    """Bits per byte and accuracy of a finished run or a Hugging Face folder.
+
+    Finished tasks are kept in `cache` (default: where token files are) unless `keep` is false, and are not scored again.
+    """
+    evaluation = _evaluation(model, device, **settings)
+    kept = Cache(cache, evaluation.model.fingerprint) if keep else None
+    found = _kept(evaluation, kept) if kept else {}
+    left = [task for task in evaluation.tasks if task.label not in found]
+    # Every file is read before anything is scored, so that a damaged one is found now and not in an hour.
+    documents = {task.label: task.documents(evaluation.limit) for task in left}
+    if left:
+        if kept:
+            kept.create()
+        evaluation.model.load()
+        evaluation.model.see(evaluation.length)
+    for task in left:
+        found[task.label] = _score_task(evaluation, task, documents.pop(task.label), progress)
+        if kept:
+            kept.write(task.label, evaluation.identity(task), *found[task.label])
+    return evaluation.result(found)
+
+
+def evaluate_all(
+    folders: Sequence[str | Path],
+    *,
+    device: str = "auto",
+    cache: str | None = None,
+    keep: bool = True,
+    progress: Progress = lambda task, done, total: None,
+    **settings: Unpack[Settings],
+) -> list[SuiteResult]:
+    """The same for several folders, one after the other; what is wrong with any of them is found before the first is scored."""
+    names = list(map(str, folders))
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise InvalidInput(f"model {twice} is given twice.")
+    for name in names:
+        _evaluation(name, device, **settings)
+    results = []
+    for name in names:
+        told = partial(_tell, progress, name)
+        results.append(evaluate(name, device=device, cache=cache, keep=keep, progress=told, **settings))
+    return results
+
+
+def _tell(progress: Progress, name: str, task: str, done: int, total: int) -> None:
+    progress(f"{name} {task}", done, total)
+
+
+def stored(folders: Iterable[str | Path], *, cache: str | None = None, **settings: Unpack[Settings]) -> list[SuiteResult]:
+    """The results of those folders that were evaluated before with the same settings; nothing is scored, no weights are read.
+
+    Folders of which a task is still to be scored are left out. `SuiteResult.model` is the folder as it was given.
+    """
+    results = []
+    for folder in folders:
+        evaluation = _evaluation(folder, "cpu", **settings)
+        found = _kept(evaluation, Cache(cache, evaluation.model.fingerprint))
+        if len(found) == len(evaluation.tasks):
+            results.append(evaluation.result(found))
+    return results
+
+
+@dataclass(frozen=True)
+class _Evaluation:
+    """Everything that is decided before the first token is scored."""
+
+    folder: str
+    model: models.LanguageModel
+    suite: str
+    tasks: list[task_data.Task]
+    data: dict[str, str]  # checksum of each task's file
+    limit: int | None
+    length: int
+    bos: str
+    bpb_only: bool
+    dtype: str
+    source: str
+
+    def identity(self, task: task_data.Task) -> dict[str, Any]:
+        """What a task's scores depend on besides the model."""
+        how = {"limit": self.limit, "max_length": self.length, "before": list(self.model.before), "bpb_only": self.bpb_only}
+        return {"task": task.label, "data": self.data[task.label], **how, "dtype": self.dtype}
+
+    def result(self, found: dict[str, Scored]) -> SuiteResult:
+        rows = [task_result(task, self.data[task.label], *found[task.label]) for task in self.tasks]
+        facts = {"model": self.folder, "kind": self.model.kind, "fingerprint": self.model.fingerprint, "suite": self.suite}
+        return suite_result(rows, choices=self._choices(), **facts)
+
+    def _choices(self) -> dict[str, Any]:
+        """For the record."""
+        return {
+            "metric": "mean over tasks of mean over documents of -log2 p(right answer) / UTF-8 bytes of it, leading space counted",
+            "tokenised": "context and continuation together, split where the tokens leave those of the context",
+            "max_length": self.length,
+            "truncation": "on the left, special tokens included; longer continuations in pieces of half the length",
+            "bos": list(self.model.before) or "none",
+            "bos_asked": self.bos,
+            "documents": f"the first {self.limit} documents of each task" if self.limit else "all documents",
+            "not_scored": f"doc_id >= {task_data.UNCONDITIONAL}",
+            "accuracy": "none"
+            if self.bpb_only
+            else "highest log-probability per character, leading space counted; accuracy_raw: highest log-probability",
+            "errors": f"bootstrap over documents, {DRAWS} draws, {LEVEL:.0%} intervals",
+            "dtype": self.dtype,
+            "task_data": self.source,
+        }
+
+
+def _evaluation(
+    folder: str | Path,
+    device: str,
     suite: str = "olmes19",
     tasks_dir: str | Path | None = None,
     only: Sequence[str] = (),
@@ -28,55 +164,32 @@ def evaluate(
     max_length: int | str | None = None,
     bos: str = "auto",
     bpb_only: bool = False,
-    device: str = "auto",
     dtype: str = "fp32",
-    cache: str | None = None,
-    keep: bool = True,
-    progress: Progress = lambda task, done, total: None,
-) -> SuiteResult:
-    """Bits per byte and accuracy of a finished run or a Hugging Face folder.
-
-    `limit` takes the first documents of each task, `only` some of the tasks, `bpb_only` scores right answers alone and gives no
-    accuracy. Finished tasks are kept in `cache` (default: where token files are) unless `keep` is false.
-    """
-    from trainer.device import resolve_device
-
+) -> _Evaluation:
     first = whole(limit, "limit") if limit is not None else None
     if dtype not in models.DTYPES:
         raise InvalidInput(f"dtype must be one of {', '.join(models.DTYPES)}; got {dtype!r}.")
-    wanted = tasks.load_suite(suite, tasks_dir, only)
-    loaded = models.load(model, device=resolve_device(device), dtype=dtype, bos=bos)
-    length = _length(max_length, loaded)
-    loaded.see(length)
-    how = {"limit": first, "max_length": length, "before": list(loaded.before), "bpb_only": bpb_only, "dtype": dtype}
-    kept = Cache(cache, loaded.fingerprint) if keep else None
-    identities: dict[str, dict[str, Any]] = {
-        task.label: {"task": task.label, "data": task.fingerprint(), **how} for task in wanted
-    }
-    found: dict[str, tuple[Scores, dict[str, int]]] = {}
-    for task in wanted:
-        stored = kept.read(task.label, identities[task.label]) if kept else None
-        if stored is not None:
-            found[task.label] = stored
-    # Every file is read before anything is scored, so that a damaged one is found now and not in an hour.
-    documents = {task.label: task.documents(first) for task in wanted if task.label not in found}
-    for task in wanted:
-        if task.label not in found:
-            found[task.label] = _score_task(loaded, task, documents.pop(task.label), length, bpb_only, progress)
-            if kept:
-                kept.write(task.label, identities[task.label], *found[task.label])
-    rows = [
-        task_result(task, identities[task.label]["data"], *found[task.label], five_shot=task.shots == tasks.SHOTS)
-        for task in wanted
-    ]
-    return suite_result(
-        rows,
-        model=str(model),
-        kind=loaded.kind,
-        fingerprint=loaded.fingerprint,
+    wanted = task_data.load_suite(suite, tasks_dir, only)
+    model = models.find(folder, device=resolve_device(device), dtype=dtype, bos=bos)
+    return _Evaluation(
+        folder=str(folder),
+        model=model,
         suite=suite,
-        choices=_choices(loaded, first, length, bos, bpb_only, dtype),
+        tasks=wanted,
+        data={task.label: task.fingerprint() for task in wanted},
+        limit=first,
+        length=_length(max_length, model),
+        bos=bos,
+        bpb_only=bpb_only,
+        dtype=dtype,
+        source=task_data.source(suite, tasks_dir),
     )
+
+
+def _kept(evaluation: _Evaluation, cache: Cache) -> dict[str, Scored]:
+    """The tasks that were scored before."""
+    found = {task.label: cache.read(task.label, evaluation.identity(task)) for task in evaluation.tasks}
+    return {label: scored for label, scored in found.items() if scored is not None}
 
 
 def _length(wanted: int | str | None, model: models.LanguageModel) -> int:
@@ -91,16 +204,10 @@ def _length(wanted: int | str | None, model: models.LanguageModel) -> int:
     return length
 
 
-def _score_task(
-    model: models.LanguageModel,
-    task: tasks.Task,
-    documents: list[tasks.Document],
-    length: int,
-    bpb_only: bool,
-    progress: Progress,
-) -> tuple[Scores, dict[str, int]]:
+def _score_task(evaluation: _Evaluation, task: task_data.Task, documents: list[task_data.Document], progress: Progress) -> Scored:
+    model, bpb_only = evaluation.model, evaluation.bpb_only
     if bpb_only:
-        documents = [tasks.Document(d.number, (d.answers[d.gold],), 0) for d in documents]
+        documents = [task_data.Document(d.number, (d.answers[d.gold],), 0) for d in documents]
     done = 0
 
     def tell(count: int) -> None:
@@ -110,11 +217,12 @@ def _score_task(
 
     progress(task.name, 0, len(documents))
     try:
-        requests = prepare(documents, model, length)
+        requests = prepare(documents, model, evaluation.length)
     except InvalidInput as error:
         raise InvalidInput(f"{task.label}: {error}") from None
     gold = [answers[document.gold] for document, answers in zip(documents, requests, strict=True)]
-    counts = {
+    facts = {
+        "device": str(model.device),
         "truncated": sum(request.truncated for request in gold),
         "in_pieces": sum(len(request.windows) > 1 for request in gold),
         "merged": sum(request.merged for request in gold),
@@ -123,24 +231,4 @@ def _score_task(
     result = scores(documents, values, task.multiple_choice and not bpb_only)
     if not all(value < float("inf") for value in result.bpb):
         raise InvalidInput(f"{model.name} gives {task.label} a probability that is not a number; its weights are broken.")
-    return result, counts
-
-
-def _choices(model: models.LanguageModel, limit: int | None, length: int, bos: str, bpb_only: bool, dtype: str) -> dict[str, Any]:
-    """Everything that was decided, for the record."""
-    return {
-        "metric": "mean over tasks of mean over documents of -log2 p(right answer) / UTF-8 bytes of it, leading space counted",
-        "tokenised": "context and continuation together, split where the tokens leave those of the context",
-        "max_length": length,
-        "truncation": "on the left, special tokens included; longer continuations in pieces of half the length",
-        "bos": list(model.before) or "none",
-        "bos_asked": bos,
-        "documents": f"the first {limit} documents of each task" if limit else "all documents",
-        "not_scored": f"doc_id >= {tasks.UNCONDITIONAL}",
-        "accuracy": "none" if bpb_only else "highest log-probability per character; accuracy_raw: highest log-probability",
-        "errors": f"bootstrap over documents, {DRAWS} draws, {LEVEL:.0%} intervals",
-        "dtype": dtype,
-        "device": str(model.device),
-        "shared_beginnings": model.shares,
-        "task_data": f"{tasks.PACKAGE} {tasks.package_version() or 'not installed'}",
-    }
+    return result, facts

@@ -8,7 +8,8 @@ Bytes, not tokens, so that models with different tokenizers can be compared.
 Accuracy is the share of documents whose right answer has the highest log-probability, per character of the answer (`accuracy`) or
 in sum (`accuracy_raw`). The first counts no answer as better for being short.
 
-Standard errors and intervals come from a bootstrap over documents, each task on its own. Two models are compared on the same
+Standard errors and intervals come from a bootstrap over documents, each task on its own; deviations are widened by
+sqrt(n / (n - 1)), by which samples from n documents vary too little. Two models are compared on the same
 documents, so documents are drawn as pairs: most of what makes a document hard is hard for both and cancels in the difference.
 """
 
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -73,7 +74,8 @@ def resampled(values: Sequence[float], name: str) -> np.ndarray:
         array[generator.integers(len(array), size=(min(together, DRAWS - start), len(array)))].mean(axis=1)
         for start in range(0, DRAWS, together)
     ]
-    return np.concatenate(means)
+    mean = array.mean()
+    return mean + (np.concatenate(means) - mean) * math.sqrt(len(array) / max(1, len(array) - 1))
 
 
 def estimate(value: float, draws: np.ndarray) -> Estimate:
@@ -86,7 +88,7 @@ def task_mean(values: Sequence[float], name: str) -> Estimate:
     return estimate(float(np.mean(values)), resampled(values, name))
 
 
-def suite_mean(tasks: dict[str, Sequence[float]]) -> Estimate:
+def suite_mean(tasks: Mapping[str, Sequence[float]]) -> Estimate:
     """Mean over tasks of the means over documents."""
     return estimate(
         float(np.mean([np.mean(values) for values in tasks.values()])),

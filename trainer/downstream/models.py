@@ -1,5 +1,7 @@
 """A finished run, or any causal language model in Hugging Face format, behind one small interface.
 
+    model = find(folder)                        what it is, without its weights: fingerprint, tokenizer, length
+    model.load()                                its weights
     states, past = model.extend(ids, past)      continue sequences by some tokens; `past` holds what precedes them
     model.log_probabilities(states, picks)      of the (state, target) pairs that are scored
 
@@ -7,7 +9,8 @@
 hold sequences of different lengths, padded on the right; `Past.real` says which positions are tokens, padding is never attended to.
 
 A Hugging Face model is not trusted to work this way (some scale their logits after the head, some keep no keys and values): on
-loading, a few tokens are scored plainly and in parts, and where the two differ the plain way is used for everything.
+loading, a few tokens are scored plainly and in parts, and where the two differ the plain way is used for everything. One whose
+predictions depend on later tokens is refused.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import inspect
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +28,19 @@ import torch
 from torch.nn import functional
 
 from planner.errors import InvalidInput
-from trainer.files import quick_checksum
+from trainer import tokenizers
+from trainer.config import RunConfig
+from trainer.export import load_run
+from trainer.files import checksum
 from trainer.loss import rows_per_chunk
+from trainer.result import read_result
 
 LENGTH = 512  # tokens that a model is shown, as in the paper's protocol
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 BOS = ("auto", "always", "never")
+# What configs call a limited reach of attention.
+REACH = ("sliding_window", "window_size", "attention_window_size", "attention_chunk_size")
+MODEL_FILES = (".json", ".safetensors", ".bin", ".model", ".txt", ".jinja", ".tiktoken", ".spm", ".vocab")
 
 
 @dataclass(frozen=True)
@@ -53,9 +64,8 @@ class LanguageModel:
 
     name: str
     kind: str  # "run" or "hf"
-    fingerprint: str
     limit: int | None  # the longest sequence it can see
-    vocab_size: int
+    vocab_size: int  # known when the weights are
     before: tuple[int, ...]  # special tokens that begin every text
     fallback: int | None  # stands before a text that nothing precedes
     shares: bool = True  # whether beginnings can be shared
@@ -63,6 +73,15 @@ class LanguageModel:
     window: int | None = None  # how far back its attention reaches, where that is limited
     device: torch.device
     dtype: torch.dtype
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """The same for the same weights and tokenizer, wherever they are."""
+        raise NotImplementedError
+
+    def load(self) -> None:
+        """Bring the weights into memory; everything above is known without."""
+        raise NotImplementedError
 
     def encode(self, texts: list[str]) -> list[list[int]]:
         """Tokens of some texts, without special ones."""
@@ -116,8 +135,8 @@ class LanguageModel:
             self.before = ()
 
 
-def load(folder: str | Path, *, device: torch.device | None = None, dtype: str = "fp32", bos: str = "auto") -> LanguageModel:
-    """The model in a folder: a finished run, or a causal language model in Hugging Face format."""
+def find(folder: str | Path, *, device: torch.device | None = None, dtype: str = "fp32", bos: str = "auto") -> LanguageModel:
+    """The model in a folder, a finished run or a causal language model in Hugging Face format, without its weights."""
     path = Path(folder)
     device = device or torch.device("cpu")
     if not path.is_dir():
@@ -131,22 +150,39 @@ def load(folder: str | Path, *, device: torch.device | None = None, dtype: str =
     return HuggingFace(path, device, DTYPES[dtype], bos)
 
 
+def load(folder: str | Path, *, device: torch.device | None = None, dtype: str = "fp32", bos: str = "auto") -> LanguageModel:
+    """The same with its weights."""
+    model = find(folder, device=device, dtype=dtype, bos=bos)
+    model.load()
+    return model
+
+
 class Run(LanguageModel):
     """A finished run of the trainer."""
 
     kind = "run"
 
     def __init__(self, path: Path, device: torch.device, dtype: torch.dtype, bos: str):
-        from trainer.export import load_run
-
-        model, self.tokenizer, result = load_run(path)
-        self.name, self.device, self.dtype = str(path), device, dtype
-        self.model = model.to(device=device, dtype=dtype)
-        self.fingerprint = _digest(result.weights_checksum, model.sequence_length, *_files(path / "tokenizer"))
-        self.limit, self.vocab_size = model.sequence_length, model.shape.vocab_size
+        self.path, self.name, self.device, self.dtype = path, str(path), device, dtype
+        result = read_result(path)
+        assert result is not None
+        self.result, self.config = result, RunConfig(**result.config)
+        self.tokenizer = tokenizers.load(path / "tokenizer")
+        self.limit = self.config.sequence_length
         self.before, self.fallback = (), self.tokenizer.eos
-        self.past_bytes = 2.0 * model.shape.layers * model.shape.heads * model.shape.d_head * dtype.itemsize
         self.use_bos(bos, None)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        shape = json.dumps(self.result.architecture, sort_keys=True)
+        settings = (self.config.sequence_length, self.config.rope_theta, self.config.norm_eps)
+        return _digest(self.result.weights_checksum, shape, *settings, *_files(self.path / "tokenizer"))
+
+    def load(self) -> None:
+        model, _, _ = load_run(self.path)
+        self.model = model.to(device=self.device, dtype=self.dtype)
+        self.vocab_size = model.shape.vocab_size
+        self.past_bytes = 2.0 * model.shape.layers * model.shape.heads * model.shape.d_head * self.dtype.itemsize
         self.attention = [_RememberingAttention() for _ in model.body.layers]
         for layer, attend in zip(model.body.layers, self.attention, strict=True):
             setattr(layer, "attend", attend)  # noqa: B010
@@ -198,24 +234,32 @@ class HuggingFace(LanguageModel):
     kind = "hf"
 
     def __init__(self, path: Path, device: torch.device, dtype: torch.dtype, bos: str):
-        self.name, self.device, self.dtype = str(path), device, dtype
-        self.model, self.tokenizer = _load_hugging_face(path, dtype)
-        self.model.to(device).eval()
-        config = self.model.config.get_text_config(decoder=True)
-        self.fingerprint = _digest(*_files(path))
-        limits = [getattr(config, name, None) for name in ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")]
-        self.limit = next((value for value in limits if isinstance(value, int) and value > 0), None)
-        self.vocab_size = self.model.get_input_embeddings().weight.shape[0]
+        self.path, self.name, self.device, self.dtype = path, str(path), device, dtype
+        _check_causal(path)
+        self.config, self.tokenizer = _config_and_tokenizer(path)
+        self.limit = self._setting("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
+        self.window = self._setting(*REACH)
         own = self.tokenizer.bos_token_id
         self.fallback = own if own is not None else self.tokenizer.eos_token_id
         self.before = _begins_with(self.tokenizer)
         self.use_bos(bos, own)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        return _digest(*_files(self.path))
+
+    def load(self) -> None:
+        self.model = _weights(self.path, self.dtype).to(self.device).eval()
+        self.vocab_size = self.model.get_input_embeddings().weight.shape[0]
         self.base: Callable[..., Any] = self.model.base_model
         self.head: Callable[[torch.Tensor], torch.Tensor] = self.model.get_output_embeddings()
         self.takes_positions = "position_ids" in inspect.signature(self.model.base_model.forward).parameters
-        window = getattr(config, "sliding_window", None)
-        self.window = window if isinstance(window, int) else None
         self._find_out()
+
+    def _setting(self, *names: str) -> int | None:
+        """The first of some settings that is a number."""
+        values = (getattr(self.config, name, None) for name in names)
+        return next((value for value in values if isinstance(value, int) and value > 0), None)
 
     def encode(self, texts: list[str]) -> list[list[int]]:
         return self.tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"] if texts else []
@@ -250,6 +294,8 @@ class HuggingFace(LanguageModel):
         tolerance = 1e-3 if self.dtype == torch.float32 else 0.05
         with torch.inference_mode():
             plain = self.model(input_ids=ids, use_cache=False).logits.float()
+            half = count // 2
+            self._check_direction(ids, plain, half)
             try:
                 parts = self.logits(self.base(input_ids=ids, use_cache=False).last_hidden_state).float()
                 separate = torch.allclose(parts, plain, rtol=tolerance, atol=tolerance)
@@ -257,7 +303,6 @@ class HuggingFace(LanguageModel):
                 separate = False
             if not separate:
                 self.base, self.head = self.model, _same
-            half = count // 2
             try:
                 real = torch.ones(2, half + 2, dtype=torch.bool, device=self.device)
                 real[:, half:] = False  # two columns of padding between the parts
@@ -272,6 +317,15 @@ class HuggingFace(LanguageModel):
                 self.shares = torch.allclose(self.logits(states).float(), plain.flip(0)[:, half:], rtol=tolerance, atol=tolerance)
             except Exception:
                 self.shares = False
+
+    def _check_direction(self, ids: torch.Tensor, logits: torch.Tensor, half: int) -> None:
+        """Other tokens after the first `half` must not change what is predicted there; shapes are equal, so rounding is too."""
+        other = torch.cat((ids[:, :half], (ids[:, half:] + 1) % self.vocab_size), dim=1)
+        change = self.model(input_ids=other, use_cache=False).logits.float()[:, :half] - logits[:, :half]
+        if half and change.abs().max() > (1e-5 if self.dtype == torch.float32 else 1e-2) * logits.abs().max():
+            raise InvalidInput(
+                f"{self.name} holds no causal language model: what {type(self.model).__name__} predicts depends on later tokens."
+            )
 
 
 def _states(output: Any) -> torch.Tensor:
@@ -295,37 +349,48 @@ def _continue(real: torch.Tensor, past: Past | None) -> tuple[torch.Tensor, torc
     return positions, mask, torch.cat((past.real, real), dim=1)
 
 
-def _load_hugging_face(path: Path, dtype: torch.dtype) -> tuple[Any, Any]:
+def _transformers(path: Path) -> Any:
     try:
         import transformers
     except ModuleNotFoundError:
         raise InvalidInput(
             f"{path} is in Hugging Face format, which needs transformers; pip install 'databound[eval]' would do."
         ) from None
+    return transformers
+
+
+def _check_causal(path: Path) -> None:
+    """Whether a folder claims to hold a causal language model that transformers knows."""
+    _transformers(path)
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-    auto: Any = transformers.AutoModelForCausalLM
     facts = _config(path)
-    kind = facts.get("model_type")
+    kind, made_for = facts.get("model_type"), facts.get("architectures") or []
     if kind is None:
         reason = "its config.json has no model_type; an unfinished run must be trained to its end first"
         raise InvalidInput(f"{path} is neither a finished run nor a model in Hugging Face format ({reason}).")
-    made_for = facts.get("architectures") or []
-    if kind not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES or (made_for and not any(_is_causal(name) for name in made_for)):
-        what = ", ".join(made_for) or kind
+    if not isinstance(kind, str) or not isinstance(made_for, list) or not all(isinstance(name, str) for name in made_for):
+        raise InvalidInput(f"{path / 'config.json'} needs a text as model_type and a list of texts as architectures.")
+    what = ", ".join(made_for) or kind
+    if kind not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and facts.get("auto_map"):
+        raise InvalidInput(
+            f"{path} holds {what}, which needs program code from its own folder; only models that transformers itself knows are run."
+        )
+    known = kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and not facts.get("is_encoder_decoder")
+    if not known or (made_for and not any(_is_causal(name) for name in made_for)):
         raise InvalidInput(
             f"{path} holds no causal language model but {what}, which cannot give the probability of a continuation."
         )
+
+
+def _config_and_tokenizer(path: Path) -> tuple[Any, Any]:
+    transformers = _transformers(path)
     try:
         with _quiet(transformers):
-            model, report = auto.from_pretrained(
-                path, dtype=dtype, local_files_only=True, trust_remote_code=False, output_loading_info=True
-            )
-    except Exception as error:  # the library raises many kinds; all mean that the model cannot be had
-        raise InvalidInput(f"the model in {path} cannot be loaded: {_one_line(error)}.") from None
-    missing = sorted(report["missing_keys"])
-    if missing:
-        raise InvalidInput(f"the weights in {path} are not those of {type(model).__name__}: {missing[0]} is missing.")
+            config = transformers.AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)
+            config = config.get_text_config(decoder=True)
+    except Exception as error:  # the library raises many kinds; all mean that it cannot be had
+        raise InvalidInput(f"{path / 'config.json'} cannot be used: {_one_line(error)}.") from None
     try:
         with _quiet(transformers):
             tokenizer = transformers.AutoTokenizer.from_pretrained(path, local_files_only=True, trust_remote_code=False)
@@ -333,7 +398,23 @@ def _load_hugging_face(path: Path, dtype: torch.dtype) -> tuple[Any, Any]:
         raise InvalidInput(f"the tokenizer in {path} cannot be loaded: {_one_line(error)}.") from None
     if not len(tokenizer):
         raise InvalidInput(f"{path} has no tokenizer files.")
-    return model, tokenizer
+    return config, tokenizer
+
+
+def _weights(path: Path, dtype: torch.dtype) -> Any:
+    transformers = _transformers(path)
+    auto: Any = transformers.AutoModelForCausalLM
+    try:
+        with _quiet(transformers):
+            model, report = auto.from_pretrained(
+                path, dtype=dtype, local_files_only=True, trust_remote_code=False, output_loading_info=True
+            )
+    except Exception as error:
+        raise InvalidInput(f"the model in {path} cannot be loaded: {_one_line(error)}.") from None
+    missing = sorted(report["missing_keys"])
+    if missing:
+        raise InvalidInput(f"the weights in {path} are not those of {type(model).__name__}: {missing[0]} is missing.")
+    return model
 
 
 def _config(path: Path) -> dict[str, Any]:
@@ -378,8 +459,8 @@ def _begins_with(tokenizer: Any) -> tuple[int, ...]:
 
 def _files(folder: Path) -> list[str]:
     """Names and content hashes of the files that define a model or tokenizer."""
-    kept = (".json", ".safetensors", ".bin", ".model", ".txt", ".jinja")
-    return [f"{file.name} {quick_checksum(file)}" for file in sorted(folder.iterdir()) if file.suffix in kept]
+    files = sorted(file for file in folder.iterdir() if file.suffix in MODEL_FILES and file.is_file())
+    return [f"{file.name} {checksum(file)}" for file in files]
 
 
 def _digest(*parts: Any) -> str:
@@ -387,4 +468,6 @@ def _digest(*parts: Any) -> str:
 
 
 def _one_line(error: BaseException) -> str:
-    return (" ".join(str(error).split())[:200] or type(error).__name__).rstrip(".")
+    """The first sentence of an error."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text.split(". ")[0].rstrip(".")[:300]

@@ -24,7 +24,7 @@ import numpy as np
 from planner.errors import InvalidInput
 from planner.units import whole
 from trainer import tokens as token_files
-from trainer.downstream.requests import common_prefix
+from trainer.downstream.requests import TOGETHER, common_prefix
 from trainer.downstream.tasks import Document, Task
 from trainer.result import read_result
 
@@ -53,17 +53,18 @@ def check_overlap(
     """Overlap of every task with a training stream: a token set, one of its files, or a run trained on it."""
     ngram = whole(ngram, "ngram")
     first = whole(limit, "limit") if limit is not None else None
-    ids, encode, vocabulary = _stream(Path(stream))
-    if len(ids) < ngram:
-        raise InvalidInput(f"{stream} has {len(ids)} tokens, fewer than the {ngram} that must match.")
+    trained, encode, vocabulary = _stream(Path(stream))
+    if len(trained) < ngram:
+        raise InvalidInput(f"{stream} has {len(trained)} tokens, fewer than the {ngram} that must match.")
     random = np.random.default_rng(0).integers(0, 2**63, size=vocabulary, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
     found: list[tuple[Task, list[Document], list[np.ndarray]]] = []
     for task in tasks:
         documents = task.documents(first)
-        encoded = encode(_own_texts(documents))
-        found.append((task, documents, [window_hashes(np.asarray(e, dtype=np.int64), random, ngram) for e in encoded]))
+        texts = _own_texts(documents)
+        blocks = (encode(texts[start : start + TOGETHER]) for start in range(0, len(texts), TOGETHER))
+        found.append((task, documents, [window_hashes(ids.astype(np.int64), random, ngram) for block in blocks for ids in block]))
     every = [hashes for _, _, windows in found for hashes in windows if len(hashes)]
-    shared = _in_stream(np.unique(np.concatenate(every)) if every else np.empty(0, dtype=np.uint64), ids, random, ngram, done)
+    shared = _in_stream(np.unique(np.concatenate(every)) if every else np.empty(0, dtype=np.uint64), trained, random, ngram, done)
     return [_count(task, documents, windows, shared) for task, documents, windows in found]
 
 

