@@ -70,13 +70,9 @@ class Page:
             sentence = "no plan can be computed from this calibration and these inputs; other values would do."
             yield markup.problem(sentence, notes), "", None, "", choices.query()
 
-    def update(self, address: str, *values: Any) -> Iterator[tuple[Any, ...]]:
-        """What was typed or picked; a field that only follows what is shown already changes nothing."""
-        choices = _choices(values)
-        if choices.query() == (address or ""):
-            yield tuple(gr.skip() for _ in range(5))
-        else:
-            yield from self.show(choices)
+    def update(self, *values: Any) -> Iterator[tuple[Any, ...]]:
+        """What was typed or picked."""
+        yield from self.show(_choices(values))
 
     def restore(self, query: str) -> Iterator[tuple[Any, ...]]:
         """The page that an address describes, unfolded where it holds something that would be out of sight."""
@@ -270,15 +266,10 @@ class Page:
             shown = [answer, calls, plot, caption, address]
             quickly: dict[str, Any] = {"show_progress": "hidden", "trigger_mode": "always_last", "api_visibility": "private"}
             quickly["concurrency_limit"] = USERS_AT_ONCE
-            # A text box's `input` event misses deletions, so its `change` is listened to. Boxes that are out of sight at first also
-            # send `change` when they are unfolded, one before the other has its value: there `input` and leaving the box count.
-            out_of_sight = [hours, min_params, max_params, max_epochs, price]
-            simple = [
-                c.input for c in components if c is not calibration and (c in out_of_sight or not isinstance(c, gr.Textbox))
-            ]
-            simple += [c.change for c in components if isinstance(c, gr.Textbox) and c not in out_of_sight]
-            simple += [c.blur for c in out_of_sight]
-            gr.on(simple, self.update, [address, *components], shown, **quickly)
+            # Gradio's own events of a text box miss deletions or fire when it is unfolded, so page.js presses this button instead.
+            typed = gr.Button(visible="hidden", elem_id="typed")
+            picked = [c.input for c in components if c is not calibration and not isinstance(c, gr.Textbox)]
+            gr.on([typed.click, *picked], self.update, components, shown, **quickly)
             calibration.input(self.switch, components, [*components, *shown], **quickly)
             upload.upload(self.bring, [upload, *components], [*components, *shown], **quickly)
             budgets = [ud, flops, hours]
@@ -378,7 +369,9 @@ def _choices(values: tuple[Any, ...]) -> state.Choices:
 
 def _text(label: str, value: str, name: str, example: str, **how: Any) -> gr.Textbox:
     how = {"min_width": 90, **how}
-    return gr.Textbox(value, label=label, placeholder=example, elem_id=f"in-{name}", max_lines=1, max_length=state.LONGEST, **how)
+    return gr.Textbox(
+        value, label=label, placeholder=example, elem_id=f"in-{name}", elem_classes="db-text", max_lines=1, max_length=state.LONGEST, **how
+    )  # fmt: skip
 
 
 def _budget(label: str, value: str, name: str, example: str) -> tuple[gr.Textbox, gr.Button, gr.Button]:

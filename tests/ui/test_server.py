@@ -25,7 +25,7 @@ def ask(address: str, config: dict[str, Any], visitor: int, changes: dict[str, s
     """The answer that a visitor with these inputs gets, over the same two requests that the page makes."""
     by_id = {component["id"]: component["props"] for component in config["components"]}
     update = next(
-        d for d in config["dependencies"] if any(by_id.get(target, {}).get("elem_id") == "in-ud" for target, _ in d["targets"])
+        d for d in config["dependencies"] if any(by_id.get(target, {}).get("elem_id") == "typed" for target, _ in d["targets"])
     )
     names = [(by_id[i].get("elem_id") or "").removeprefix("in-") for i in update["inputs"]]
     data = [changes.get(name, by_id[i].get("value")) for name, i in zip(names, update["inputs"], strict=True)]
