@@ -32,7 +32,7 @@ document.addEventListener("click", async (event) => {
   if (!button) return;
   const source = button.dataset.copy;
   await window.databound.copy(source === "address" ? location.href : document.getElementById(source).textContent);
-  const label = button.textContent;
+  const label = (button.dataset.label ??= button.textContent);
   button.textContent = "Copied ✓";
   setTimeout(() => (button.textContent = label), 1500);
 });

@@ -10,6 +10,8 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import signal
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
@@ -30,7 +32,7 @@ from planner.errors import InvalidInput
 
 LARGEST_UPLOAD = 16 * 2**20
 USERS_AT_ONCE = 20
-REFITS = (0, 200, 1000)
+FILES_AT_ONCE = 4  # each is read by a process of its own
 _HERE = Path(__file__).parent
 _log = logging.getLogger(__name__)
 
@@ -271,7 +273,8 @@ class Page:
             picked = [c.input for c in components if c is not calibration and not isinstance(c, gr.Textbox)]
             gr.on([typed.click, *picked], self.update, components, shown, **quickly)
             calibration.input(self.switch, components, [*components, *shown], **quickly)
-            upload.upload(self.bring, [upload, *components], [*components, *shown], **quickly)
+            reading = {**quickly, "concurrency_limit": FILES_AT_ONCE, "concurrency_id": "files"}
+            upload.upload(self.bring, [upload, *components], [*components, *shown], **reading)
             budgets = [ud, flops, hours]
             for button, name, factor in (
                 (halve_ud, "ud", 0.5),
@@ -324,6 +327,8 @@ class Page:
             [table, decay, most],
             checked,
             trigger_mode="always_last",
+            concurrency_limit=FILES_AT_ONCE,
+            concurrency_id="files",
             **calm,
         )
         table.clear(lambda: ("", ""), None, [checked, result], **calm)
@@ -335,22 +340,20 @@ class Page:
         return key, use
 
 
-def launch(host: str = "127.0.0.1", port: int | None = None, *, browser: bool = False, block: bool = True) -> Page:
-    """Serve the page. Nothing is loaded from anywhere else, and nothing is sent anywhere."""
+def launch(host: str = "127.0.0.1", port: int | None = None, *, browser: bool = False) -> None:
+    """Serve the page until the process is told to stop. Nothing is loaded from anywhere else, and nothing is sent anywhere."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # so that uploads are deleted then, too
     page = Page()
-    page.jobs.warm_up()
     try:
+        page.jobs.warm_up()
         page.blocks.launch(
             server_name=host, server_port=port, inbrowser=browser, share=False, quiet=True, prevent_thread_lock=True, ssr_mode=False,
             max_file_size=LARGEST_UPLOAD, footer_links=[], show_error=True, theme=theme(), css=(_HERE / "page.css").read_text(),
             head=f"<script>{(_HERE / 'page.js').read_text()}</script>", max_threads=40, enable_monitoring=False, pwa=False,
         )  # fmt: skip
-        if block:
-            page.blocks.block_thread()
+        page.blocks.block_thread()
     finally:
-        if block:
-            page.close()
-    return page
+        page.close()
 
 
 def theme() -> gr.themes.Base:
