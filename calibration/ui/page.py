@@ -158,21 +158,24 @@ class Page:
         return markup.run_summary(found["rows"], missing)
 
     def fit(self, path: str | None, name: str, decay: str, epochs: str, refits: int) -> Iterator[tuple[Any, ...]]:
-        """Fit an uploaded table: progress, then the metrics, the picture, the files and the key of the calibration."""
-        nothing = (None, gr.update(visible=False), gr.update(visible=False), gr.update(visible=False), "")
+        """Fit an uploaded table: progress, then the metrics, the picture, the files and the key of the calibration.
+
+        Last come the buttons: Fit can be pressed while nothing is being fitted, and Stop while something is.
+        """
+        idle, busy = _nothing_fitted(), _nothing_fitted(busy=True)
         if path is None:
-            yield markup.table_problems("upload a table of runs first.", []), *nothing
+            yield markup.table_problems("upload a table of runs first.", []), *idle
             return
         name = (name or "").strip()[:60] or "my-calibration"
         try:
             _check_size(path)
-            yield markup.progress("starting", 0.0), *nothing
+            yield markup.progress("starting", 0.0), *busy
             with tempfile.TemporaryDirectory(dir=self.folder) as folder:
                 options: dict[str, Any] = {"max_epochs": _given(epochs), "weight_decay": _given(decay)}
                 options |= {"refits": int(refits), "name": name, "folder": folder, "file": "calibration.json"}
                 for message in self.jobs.run("fit", path, **options):
                     if not isinstance(message, dict):
-                        yield markup.progress(*message), *nothing
+                        yield markup.progress(*message), *busy
                 known = Calibration.load(Path(folder) / "calibration.json")
                 stem = Path(answers.file_name(known)).stem
                 file = (Path(folder) / "calibration.json").rename(Path(folder) / f"{stem}.json")
@@ -185,14 +188,17 @@ class Page:
                     gr.update(visible=True, value=str(report)),
                     gr.update(visible=True),
                     self.shelf.add(known),
+                    *idle[-2:],
                 )
         except InvalidInput as error:
-            yield markup.table_problems(str(error), getattr(error, "problems", [])), *nothing
+            yield markup.table_problems(str(error), getattr(error, "problems", [])), *idle
 
     def plan_with(self, key: str, *values: Any) -> Iterator[tuple[Any, ...]]:
-        """Plan with the calibration that was fitted here."""
-        for shown in self._adopt(replace(_choices(values), calibration=key), []):
-            yield gr.Tabs(selected="plan"), *shown
+        """Plan with the calibration that was fitted here. The tab comes first: a picture is measured as it is drawn."""
+        shown = self._adopt(replace(_choices(values), calibration=key), [])
+        yield gr.Tabs(selected="plan"), *(gr.skip() for _ in range(len(state.NAMES) + 5))
+        for one in shown:
+            yield gr.skip(), *one
 
     # -- layout -----------------------------------------------------------------------------------------------------------
 
@@ -292,8 +298,8 @@ class Page:
 
     def _runs_tab(self) -> tuple[gr.Textbox, gr.Button]:
         gr.HTML(_RUNS_HELP, padding=False)
-        with gr.Row():
-            with gr.Column(min_width=280, scale=1, elem_id="db-runs-inputs"):
+        with gr.Row(elem_id="db-runs"):
+            with gr.Column(min_width=280, scale=1):
                 table = gr.File(
                     label="Table of runs (.csv or .parquet, up to 16 MB)", file_types=[".csv", ".tsv", ".parquet", ".pq"], type="filepath",
                     elem_id="upload-runs", height=140,
@@ -310,7 +316,7 @@ class Page:
                 )
                 with gr.Row():
                     start = gr.Button("Fit", variant="primary", elem_id="fit")
-                    stop = gr.Button("Stop", min_width=80, scale=0, elem_id="stop")
+                    stop = gr.Button("Stop", min_width=80, scale=0, elem_id="stop", interactive=False)
             with gr.Column(min_width=320, scale=3):
                 checked = gr.HTML(elem_id="runs-check", padding=False)
                 result = gr.HTML(elem_id="runs-result", padding=False)
@@ -332,11 +338,13 @@ class Page:
             **calm,
         )
         table.clear(lambda: ("", ""), None, [checked, result], **calm)
+        outcome = [result, picture, file, report, use, key, start, stop]
         fitting = start.click(
-            self.fit, [table, name, decay, most, refits], [result, picture, file, report, use, key], concurrency_limit=2,
-            concurrency_id="fit", **calm,
+            self.fit, [table, name, decay, most, refits], outcome, concurrency_limit=2, concurrency_id="fit", trigger_mode="multiple", **calm
         )  # fmt: skip
-        stop.click(lambda: "", None, result, cancels=[fitting], **calm)
+        # First the fit ends, then that is said: whatever it said last must not come after.
+        stopping = stop.click(None, cancels=[fitting], **calm)
+        stopping.then(lambda: (markup.note("Stopped."), *_nothing_fitted()), None, outcome, **calm)
         return key, use
 
 
@@ -395,6 +403,12 @@ def _decays(known: Calibration) -> list[tuple[str, str]]:
 
 def _only(compute: str) -> tuple[Any, Any]:
     return gr.update(visible=compute == state.IN_FLOPS), gr.update(visible=compute == state.IN_HOURS)
+
+
+def _nothing_fitted(busy: bool = False) -> tuple[Any, ...]:
+    """No picture, no files, no calibration, and the buttons that start and stop a fit."""
+    hidden = gr.update(visible=False)
+    return None, hidden, hidden, hidden, "", gr.update(interactive=not busy), gr.update(interactive=busy)
 
 
 def _multiplied(choices: state.Choices, field: str, factor: float) -> str:

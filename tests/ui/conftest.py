@@ -24,6 +24,7 @@ from calibration.generated import grid_table
 from planner.calibration import Calibration
 
 ROOT = Path(__file__).resolve().parents[2]
+PHONE = 375  # pixels wide
 PATIENCE = 25.0  # seconds; only a failure waits that long
 
 
@@ -87,6 +88,11 @@ class Browser:
     def open(self, query: str = "") -> None:
         self.driver.get(f"{self.address}/{query}")
         eventually(lambda: self.script("return !!document.querySelector('#answer section')"))
+
+    def narrow(self) -> None:
+        """As on a phone."""
+        phone = {"width": PHONE, "height": 720, "deviceScaleFactor": 2, "mobile": True}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", phone)
 
     def script(self, code: str, *values: Any) -> Any:
         return self.driver.execute_script(code, *values)

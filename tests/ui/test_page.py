@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shlex
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from click.testing import CliRunner
 
 from planner import cost, flops_from_gpus, plan
+from planner.cli import planner
 from planner.units import short
-from tests.ui.conftest import ROOT, Browser, eventually
+from tests.ui.conftest import PHONE, ROOT, Browser, eventually
 
 pytestmark = pytest.mark.slow
 
@@ -217,7 +223,7 @@ return (high + 0.05) / (low + 0.05);
 """
 
 
-def test_the_copied_calls_reproduce_the_page(browser: Browser) -> None:
+def test_the_copied_calls_reproduce_the_page(browser: Browser, tmp_path: Path) -> None:
     browser.driver.execute_cdp_cmd(
         "Browser.grantPermissions", {"origin": browser.address, "permissions": ["clipboardReadWrite", "clipboardSanitizedWrite"]}
     )
@@ -230,30 +236,42 @@ def test_the_copied_calls_reproduce_the_page(browser: Browser) -> None:
     exec(eventually(lambda: browser.script(read), lambda text: "plan(" in text), space)
     assert space["p"].loss == wanted["loss"]
     browser.press("[data-copy=db-config]")
-    config = tomllib.loads(eventually(lambda: browser.script(read), lambda text: "unique_tokens" in text))
+    text = eventually(lambda: browser.script(read), lambda text: "unique_tokens" in text)
+    config = tomllib.loads(text)
     assert (config["unique_tokens"], config["epochs"], config["weight_decay"]) == (
         500_000_000,
         wanted["epochs"],
         wanted["weight_decay"],
     )
+    (tmp_path / "run.toml").write_text(text)
+    tried = subprocess.run(
+        [sys.executable, "-m", "planner", "train", str(tmp_path / "run.toml"), "--dry-run"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert tried.returncode == 0 or "databound[train]" in tried.stderr, tried.stderr
+    browser.press("[data-copy=db-command]")
+    words = shlex.split(eventually(lambda: browser.script(read), lambda text: text.startswith("planner plan")))
+    printed = CliRunner().invoke(planner, [*words[1:], "--json"]).output
+    assert json.loads(printed)["loss"] == wanted["loss"]
     browser.press("[data-copy=address]")
     assert eventually(lambda: browser.script(read), lambda text: text.startswith("http")) == browser.driver.current_url
 
 
 def test_it_works_at_phone_width(browser: Browser) -> None:
-    phone = {"width": 375, "height": 720, "deviceScaleFactor": 2, "mobile": True}
-    browser.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", phone)
+    browser.narrow()
     browser.open()
     shows(browser, expected())
     eventually(
         lambda: browser.script("return document.querySelector('#plot .js-plotly-plot')?.getBoundingClientRect().width ?? 0")
     )
-    assert browser.script("return document.documentElement.scrollWidth") <= 375
+    assert browser.script("return document.documentElement.scrollWidth") <= PHONE
     assert browser.find(".db-headline").is_displayed()
     for name in ("ud", "flops", "gpu", "weight_decay"):
         box = browser.find(f"#in-{name}").rect
         assert box["x"] >= 0
-        assert box["x"] + box["width"] <= 375
+        assert box["x"] + box["width"] <= PHONE
     browser.type("ud", "100M")
     shows(browser, expected("100M"))
     assert short(expected("100M")["params"]) in browser.text(".db-headline")
