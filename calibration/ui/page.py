@@ -32,6 +32,7 @@ from planner.errors import InvalidInput
 
 LARGEST_UPLOAD = 16 * 2**20
 USERS_AT_ONCE = 20
+SHOWN = 5  # answer, calls, picture, caption and address
 FILES_AT_ONCE = 4  # each is read by a process of its own
 _HERE = Path(__file__).parent
 _log = logging.getLogger(__name__)
@@ -172,7 +173,7 @@ class Page:
             yield markup.progress("starting", 0.0), *busy
             with tempfile.TemporaryDirectory(dir=self.folder) as folder:
                 options: dict[str, Any] = {"max_epochs": _given(epochs), "weight_decay": _given(decay)}
-                options |= {"refits": int(refits), "name": name, "folder": folder, "file": "calibration.json"}
+                options |= {"refits": int(refits), "name": name, "folder": folder}
                 for message in self.jobs.run("fit", path, **options):
                     if not isinstance(message, dict):
                         yield markup.progress(*message), *busy
@@ -192,11 +193,14 @@ class Page:
                 )
         except InvalidInput as error:
             yield markup.table_problems(str(error), getattr(error, "problems", [])), *idle
+        except Exception:  # whatever a stranger's table led to: say so and let the next one be fitted
+            _log.exception("no fit of %s", name)
+            yield markup.table_problems("this table could not be fitted; other runs would do.", []), *idle
 
     def plan_with(self, key: str, *values: Any) -> Iterator[tuple[Any, ...]]:
         """Plan with the calibration that was fitted here. The tab comes first: a picture is measured as it is drawn."""
         shown = self._adopt(replace(_choices(values), calibration=key), [])
-        yield gr.Tabs(selected="plan"), *(gr.skip() for _ in range(len(state.NAMES) + 5))
+        yield gr.Tabs(selected="plan"), *(gr.skip() for _ in range(len(state.NAMES) + SHOWN))
         for one in shown:
             yield gr.skip(), *one
 
@@ -337,8 +341,8 @@ class Page:
             concurrency_id="files",
             **calm,
         )
-        table.clear(lambda: ("", ""), None, [checked, result], **calm)
         outcome = [result, picture, file, report, use, key, start, stop]
+        table.clear(lambda: ("", "", *_nothing_fitted()), None, [checked, *outcome], **calm)
         fitting = start.click(
             self.fit, [table, name, decay, most, refits], outcome, concurrency_limit=2, concurrency_id="fit", trigger_mode="multiple", **calm
         )  # fmt: skip
