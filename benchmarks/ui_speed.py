@@ -8,6 +8,7 @@ to the first change of the shown text. For the planner also until the picture ha
 
 from __future__ import annotations
 
+import os
 import shutil
 import statistics
 import subprocess
@@ -48,6 +49,7 @@ ROUNDS = 12
 
 
 def main() -> None:
+    load = os.getloadavg()[0]
     ports = _free_port(), _free_port()
     servers = [
         subprocess.Popen(
@@ -81,6 +83,7 @@ def main() -> None:
         for server in servers:
             server.terminate()
             server.wait()
+    print(f"load of this machine, before and after: {load:.1f} and {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
     base = statistics.median(times["echo page"])
     print(f"{'':28}{'median':>10}{'worst':>10}{'of echo':>10}")
     for name, values in times.items():

@@ -62,6 +62,10 @@ def problem(sentence: str, notes: Sequence[str] = ()) -> str:
     return f'<section class="db-answer" aria-live="assertive">{_notes(notes)}<p class="db-problem" role="alert">{escape(text)}</p></section>'
 
 
+def note(sentence: str) -> str:
+    return f'<p class="db-note" role="status">{escape(sentence)}</p>'
+
+
 def calls(found: Answer) -> str:
     """Buttons that copy the call, and the text that they copy."""
     texts = [
@@ -193,7 +197,7 @@ def _crossover(p: Plan, bounds: Interval | None) -> str:
 
 
 def _notes(notes: Sequence[str]) -> str:
-    return "".join(f'<p class="db-note" role="status">{escape(note)}</p>' for note in notes)
+    return "".join(note(one) for one in notes)
 
 
 def _list(style: str, title: str, lines: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-// What the browser does by itself: keep the address in step with the page, and copy.
+// What the browser does by itself: tell the server what was typed, keep the address in step with the page, and copy.
 window.databound = {
   // The address holds our choices; parts that are not ours, such as the theme, stay.
   remember(query) {
@@ -22,12 +22,17 @@ window.databound = {
   },
 };
 
+// Typing, deleting, pasting and undoing all count; Gradio has taken the text over by the time the button is pressed.
+document.addEventListener("input", (event) => {
+  if (event.target.closest("#db-inputs .db-text")) setTimeout(() => document.getElementById("typed").click());
+});
+
 document.addEventListener("click", async (event) => {
   const button = event.target.closest("[data-copy]");
   if (!button) return;
   const source = button.dataset.copy;
   await window.databound.copy(source === "address" ? location.href : document.getElementById(source).textContent);
-  const label = button.textContent;
+  const label = (button.dataset.label ??= button.textContent);
   button.textContent = "Copied ✓";
   setTimeout(() => (button.textContent = label), 1500);
 });

@@ -10,6 +10,8 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import signal
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
@@ -30,7 +32,8 @@ from planner.errors import InvalidInput
 
 LARGEST_UPLOAD = 16 * 2**20
 USERS_AT_ONCE = 20
-REFITS = (0, 200, 1000)
+SHOWN = 5  # answer, calls, picture, caption and address
+FILES_AT_ONCE = 4  # each is read by a process of its own
 _HERE = Path(__file__).parent
 _log = logging.getLogger(__name__)
 
@@ -70,13 +73,9 @@ class Page:
             sentence = "no plan can be computed from this calibration and these inputs; other values would do."
             yield markup.problem(sentence, notes), "", None, "", choices.query()
 
-    def update(self, address: str, *values: Any) -> Iterator[tuple[Any, ...]]:
-        """What was typed or picked; a field that only follows what is shown already changes nothing."""
-        choices = _choices(values)
-        if choices.query() == (address or ""):
-            yield tuple(gr.skip() for _ in range(5))
-        else:
-            yield from self.show(choices)
+    def update(self, *values: Any) -> Iterator[tuple[Any, ...]]:
+        """What was typed or picked."""
+        yield from self.show(_choices(values))
 
     def restore(self, query: str) -> Iterator[tuple[Any, ...]]:
         """The page that an address describes, unfolded where it holds something that would be out of sight."""
@@ -160,21 +159,24 @@ class Page:
         return markup.run_summary(found["rows"], missing)
 
     def fit(self, path: str | None, name: str, decay: str, epochs: str, refits: int) -> Iterator[tuple[Any, ...]]:
-        """Fit an uploaded table: progress, then the metrics, the picture, the files and the key of the calibration."""
-        nothing = (None, gr.update(visible=False), gr.update(visible=False), gr.update(visible=False), "")
+        """Fit an uploaded table: progress, then the metrics, the picture, the files and the key of the calibration.
+
+        Last come the buttons: Fit can be pressed while nothing is being fitted, and Stop while something is.
+        """
+        idle, busy = _nothing_fitted(), _nothing_fitted(busy=True)
         if path is None:
-            yield markup.table_problems("upload a table of runs first.", []), *nothing
+            yield markup.table_problems("upload a table of runs first.", []), *idle
             return
         name = (name or "").strip()[:60] or "my-calibration"
         try:
             _check_size(path)
-            yield markup.progress("starting", 0.0), *nothing
+            yield markup.progress("starting", 0.0), *busy
             with tempfile.TemporaryDirectory(dir=self.folder) as folder:
                 options: dict[str, Any] = {"max_epochs": _given(epochs), "weight_decay": _given(decay)}
-                options |= {"refits": int(refits), "name": name, "folder": folder, "file": "calibration.json"}
+                options |= {"refits": int(refits), "name": name, "folder": folder}
                 for message in self.jobs.run("fit", path, **options):
                     if not isinstance(message, dict):
-                        yield markup.progress(*message), *nothing
+                        yield markup.progress(*message), *busy
                 known = Calibration.load(Path(folder) / "calibration.json")
                 stem = Path(answers.file_name(known)).stem
                 file = (Path(folder) / "calibration.json").rename(Path(folder) / f"{stem}.json")
@@ -187,14 +189,20 @@ class Page:
                     gr.update(visible=True, value=str(report)),
                     gr.update(visible=True),
                     self.shelf.add(known),
+                    *idle[-2:],
                 )
         except InvalidInput as error:
-            yield markup.table_problems(str(error), getattr(error, "problems", [])), *nothing
+            yield markup.table_problems(str(error), getattr(error, "problems", [])), *idle
+        except Exception:  # whatever a stranger's table led to: say so and let the next one be fitted
+            _log.exception("no fit of %s", name)
+            yield markup.table_problems("this table could not be fitted; other runs would do.", []), *idle
 
     def plan_with(self, key: str, *values: Any) -> Iterator[tuple[Any, ...]]:
-        """Plan with the calibration that was fitted here."""
-        for shown in self._adopt(replace(_choices(values), calibration=key), []):
-            yield gr.Tabs(selected="plan"), *shown
+        """Plan with the calibration that was fitted here. The tab comes first: a picture is measured as it is drawn."""
+        shown = self._adopt(replace(_choices(values), calibration=key), [])
+        yield gr.Tabs(selected="plan"), *(gr.skip() for _ in range(len(state.NAMES) + SHOWN))
+        for one in shown:
+            yield gr.skip(), *one
 
     # -- layout -----------------------------------------------------------------------------------------------------------
 
@@ -270,17 +278,13 @@ class Page:
             shown = [answer, calls, plot, caption, address]
             quickly: dict[str, Any] = {"show_progress": "hidden", "trigger_mode": "always_last", "api_visibility": "private"}
             quickly["concurrency_limit"] = USERS_AT_ONCE
-            # A text box's `input` event misses deletions, so its `change` is listened to. Boxes that are out of sight at first also
-            # send `change` when they are unfolded, one before the other has its value: there `input` and leaving the box count.
-            out_of_sight = [hours, min_params, max_params, max_epochs, price]
-            simple = [
-                c.input for c in components if c is not calibration and (c in out_of_sight or not isinstance(c, gr.Textbox))
-            ]
-            simple += [c.change for c in components if isinstance(c, gr.Textbox) and c not in out_of_sight]
-            simple += [c.blur for c in out_of_sight]
-            gr.on(simple, self.update, [address, *components], shown, **quickly)
+            # Gradio's own events of a text box miss deletions or fire when it is unfolded, so page.js presses this button instead.
+            typed = gr.Button(visible="hidden", elem_id="typed")
+            picked = [c.input for c in components if c is not calibration and not isinstance(c, gr.Textbox)]
+            gr.on([typed.click, *picked], self.update, components, shown, **quickly)
             calibration.input(self.switch, components, [*components, *shown], **quickly)
-            upload.upload(self.bring, [upload, *components], [*components, *shown], **quickly)
+            reading = {**quickly, "concurrency_limit": FILES_AT_ONCE, "concurrency_id": "files"}
+            upload.upload(self.bring, [upload, *components], [*components, *shown], **reading)
             budgets = [ud, flops, hours]
             for button, name, factor in (
                 (halve_ud, "ud", 0.5),
@@ -298,8 +302,8 @@ class Page:
 
     def _runs_tab(self) -> tuple[gr.Textbox, gr.Button]:
         gr.HTML(_RUNS_HELP, padding=False)
-        with gr.Row():
-            with gr.Column(min_width=280, scale=1, elem_id="db-runs-inputs"):
+        with gr.Row(elem_id="db-runs"):
+            with gr.Column(min_width=280, scale=1):
                 table = gr.File(
                     label="Table of runs (.csv or .parquet, up to 16 MB)", file_types=[".csv", ".tsv", ".parquet", ".pq"], type="filepath",
                     elem_id="upload-runs", height=140,
@@ -316,7 +320,7 @@ class Page:
                 )
                 with gr.Row():
                     start = gr.Button("Fit", variant="primary", elem_id="fit")
-                    stop = gr.Button("Stop", min_width=80, scale=0, elem_id="stop")
+                    stop = gr.Button("Stop", min_width=80, scale=0, elem_id="stop", interactive=False)
             with gr.Column(min_width=320, scale=3):
                 checked = gr.HTML(elem_id="runs-check", padding=False)
                 result = gr.HTML(elem_id="runs-result", padding=False)
@@ -333,33 +337,35 @@ class Page:
             [table, decay, most],
             checked,
             trigger_mode="always_last",
+            concurrency_limit=FILES_AT_ONCE,
+            concurrency_id="files",
             **calm,
         )
-        table.clear(lambda: ("", ""), None, [checked, result], **calm)
+        outcome = [result, picture, file, report, use, key, start, stop]
+        table.clear(lambda: ("", "", *_nothing_fitted()), None, [checked, *outcome], **calm)
         fitting = start.click(
-            self.fit, [table, name, decay, most, refits], [result, picture, file, report, use, key], concurrency_limit=2,
-            concurrency_id="fit", **calm,
+            self.fit, [table, name, decay, most, refits], outcome, concurrency_limit=2, concurrency_id="fit", trigger_mode="multiple", **calm
         )  # fmt: skip
-        stop.click(lambda: "", None, result, cancels=[fitting], **calm)
+        # First the fit ends, then that is said: whatever it said last must not come after.
+        stopping = stop.click(None, cancels=[fitting], **calm)
+        stopping.then(lambda: (markup.note("Stopped."), *_nothing_fitted()), None, outcome, **calm)
         return key, use
 
 
-def launch(host: str = "127.0.0.1", port: int | None = None, *, browser: bool = False, block: bool = True) -> Page:
-    """Serve the page. Nothing is loaded from anywhere else, and nothing is sent anywhere."""
+def launch(host: str = "127.0.0.1", port: int | None = None, *, browser: bool = False) -> None:
+    """Serve the page until the process is told to stop. Nothing is loaded from anywhere else, and nothing is sent anywhere."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # so that uploads are deleted then, too
     page = Page()
-    page.jobs.warm_up()
     try:
+        page.jobs.warm_up()
         page.blocks.launch(
             server_name=host, server_port=port, inbrowser=browser, share=False, quiet=True, prevent_thread_lock=True, ssr_mode=False,
             max_file_size=LARGEST_UPLOAD, footer_links=[], show_error=True, theme=theme(), css=(_HERE / "page.css").read_text(),
             head=f"<script>{(_HERE / 'page.js').read_text()}</script>", max_threads=40, enable_monitoring=False, pwa=False,
         )  # fmt: skip
-        if block:
-            page.blocks.block_thread()
+        page.blocks.block_thread()
     finally:
-        if block:
-            page.close()
-    return page
+        page.close()
 
 
 def theme() -> gr.themes.Base:
@@ -378,7 +384,9 @@ def _choices(values: tuple[Any, ...]) -> state.Choices:
 
 def _text(label: str, value: str, name: str, example: str, **how: Any) -> gr.Textbox:
     how = {"min_width": 90, **how}
-    return gr.Textbox(value, label=label, placeholder=example, elem_id=f"in-{name}", max_lines=1, max_length=state.LONGEST, **how)
+    return gr.Textbox(
+        value, label=label, placeholder=example, elem_id=f"in-{name}", elem_classes="db-text", max_lines=1, max_length=state.LONGEST, **how
+    )  # fmt: skip
 
 
 def _budget(label: str, value: str, name: str, example: str) -> tuple[gr.Textbox, gr.Button, gr.Button]:
@@ -399,6 +407,12 @@ def _decays(known: Calibration) -> list[tuple[str, str]]:
 
 def _only(compute: str) -> tuple[Any, Any]:
     return gr.update(visible=compute == state.IN_FLOPS), gr.update(visible=compute == state.IN_HOURS)
+
+
+def _nothing_fitted(busy: bool = False) -> tuple[Any, ...]:
+    """No picture, no files, no calibration, and the buttons that start and stop a fit."""
+    hidden = gr.update(visible=False)
+    return None, hidden, hidden, hidden, "", gr.update(interactive=not busy), gr.update(interactive=busy)
 
 
 def _multiplied(choices: state.Choices, field: str, factor: float) -> str:

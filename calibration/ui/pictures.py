@@ -150,6 +150,7 @@ def whatif(found: Answer) -> go.Figure:
     p = found.plan
     factors = 2.0 ** np.linspace(-2, 4, 49)
     figure = _figure("times what you have", "predicted loss of the best plan (nats per token)")
+    doubled = []
     for i, (name, data, compute) in enumerate((("more data", 1, 0), ("more compute", 0, 1), ("more of both", 1, 1))):
         best = _best(found, p.ud * factors**data, p.flops * factors**compute)
         text = [
@@ -158,17 +159,19 @@ def whatif(found: Answer) -> go.Figure:
         ]
         _line(figure, factors, best["loss"], name, SERIES[i], _SERIES_DASHES[i], text, group=name)
         twice = int(np.argmin(np.abs(factors - 2)))
-        said = f"twice: {best['loss'][twice] - p.loss:+.3f} nats, {text[twice]}"
-        _point(figure, 2.0, best["loss"][twice], name, "diamond", SERIES[i], group=name, text=said)
-        side = ("bottom center", "top center", "middle right")[i]
-        figure.data[-1].update(mode="markers+text", texttemplate=f"{best['loss'][twice] - p.loss:+.3f}", textposition=side)
+        change = f"{best['loss'][twice] - p.loss:+.3f}"
+        _point(figure, 2.0, best["loss"][twice], name, "diamond", SERIES[i], name, f"twice: {change} nats, {text[twice]}")
+        doubled.append(figure.data[-1].update(mode="markers+text", texttemplate=change))
+    by_loss = sorted(doubled, key=lambda point: point.y[0])
+    for point, side in zip(by_loss, ("bottom center", "middle right", "top center"), strict=True):  # so that labels keep apart
+        point.textposition = side
     _point(figure, 1.0, p.loss, "the plan", "circle", _ACCENT)
     losses = np.concatenate([np.asarray(trace.y, dtype=float) for trace in figure.data])
     low, high = float(np.nanmin(losses)), float(np.nanmax(losses))
     high = min(high, p.loss + max(0.5, 2 * (p.loss - low)))  # far beyond a limit the loss explodes and would flatten the rest
     figure.update_yaxes(range=[low - 0.08 * (high - low), high + 0.05 * (high - low)])
     marks = [0.25, 0.5, 1, 2, 4, 8, 16]
-    labels = ["¼ ×", "½ ×", "as it is", "2 ×", "4 ×", "8 ×", "16 ×"]
+    labels = ["¼ ×", "½ ×", "1 ×", "2 ×", "4 ×", "8 ×", "16 ×"]
     figure.update_xaxes(type="log", tickvals=marks, ticktext=labels)
     return figure
 
@@ -208,7 +211,7 @@ CAPTIONS = {
     "frontier": "Each line is one law's best plan as compute grows. Laws that charge for repetition turn back: fewer epochs, larger models.",
     "crossover": "Strong weight decay pays a premium while data is fresh, and wins from C× on. Past the triangles more compute hurts.",
     "terms": "What the loss of the planned model consists of, if it were trained for fewer or more epochs.",
-    "whatif": "The best loss if you had less or more of one thing and the same of the other; diamonds mark twice as much.",
+    "whatif": "The best loss if you had less or more of one thing and the same of the other, at the weight decay that is best then unless you chose one; diamonds mark twice as much.",
 }
 
 

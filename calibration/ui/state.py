@@ -70,7 +70,7 @@ def from_query(query: str) -> tuple[Choices, list[str]]:
     """The choices that an address holds, and a sentence for each part of it that cannot be used."""
     given: dict[str, str] = {}
     problems = []
-    for name, value in parse_qsl(query.removeprefix("?")[:8000], keep_blank_values=True, max_num_fields=100):
+    for name, value in parse_qsl(query.removeprefix("?")[:8000], keep_blank_values=True):
         if name not in NAMES:
             continue  # other parts of an address, such as the theme, are not ours
         if len(value) > LONGEST:

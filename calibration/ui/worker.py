@@ -132,7 +132,7 @@ def fit(request: dict[str, Any], progress: Any) -> dict[str, Any]:
     )  # fmt: skip
     progress("writing the report", 0.96)
     folder = Path(request["folder"])
-    found.save(folder / request["file"])
+    found.save(folder / "calibration.json")
     (folder / "report.html").write_text(report(found, runs), encoding="utf-8")
     runs[["run", "params", "unique_tokens", "epochs", "tokens", "weight_decay", "loss"]].to_json(
         folder / "runs.json", orient="columns"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -22,6 +24,7 @@ from calibration.generated import grid_table
 from planner.calibration import Calibration
 
 ROOT = Path(__file__).resolve().parents[2]
+PHONE = 375  # pixels wide
 PATIENCE = 25.0  # seconds; only a failure waits that long
 
 
@@ -39,21 +42,33 @@ def eventually(what: Callable[[], Any], wanted: Callable[[Any], bool] = bool, pa
 @pytest.fixture(scope="session")
 def server() -> Iterator[str]:
     """The address of `planner ui`, as a user starts it."""
+    with serving() as address:
+        assert address.startswith("http://127.0.0.1:")
+        yield address
+
+
+@contextlib.contextmanager
+def serving(*options: str) -> Iterator[str]:
+    """`planner ui` with these options, until it is no longer needed; its address."""
     if importlib.util.find_spec("gradio") is None:
         pytest.skip("gradio is not installed: pip install 'databound[ui]'")
-    command = [sys.executable, "-u", "-m", "planner", "ui", "--port", "0", "--no-browser"]
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    command = [sys.executable, "-u", "-m", "planner", "ui", "--port", "0", "--no-browser", *options]
+    files = tempfile.TemporaryDirectory()
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": files.name}
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, env=environment)
     assert process.stdout is not None
     try:
         address = process.stdout.readline().split()[2]
-        assert address.startswith("http://127.0.0.1:")
-        eventually(lambda: _answers(address))
+        eventually(lambda: _answers(address), patience=60)
         yield address
         assert process.poll() is None, "the server died while it was tested"
     finally:
         process.terminate()
         process.wait(20)
         process.stdout.close()
+        left = sorted(path.name for path in Path(files.name).glob("databound-ui-*"))
+        files.cleanup()
+    assert left == [], "what visitors uploaded outlived the server"
 
 
 def _answers(address: str) -> bool:
@@ -73,6 +88,11 @@ class Browser:
     def open(self, query: str = "") -> None:
         self.driver.get(f"{self.address}/{query}")
         eventually(lambda: self.script("return !!document.querySelector('#answer section')"))
+
+    def narrow(self) -> None:
+        """As on a phone."""
+        phone = {"width": PHONE, "height": 720, "deviceScaleFactor": 2, "mobile": True}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", phone)
 
     def script(self, code: str, *values: Any) -> Any:
         return self.driver.execute_script(code, *values)

@@ -48,6 +48,7 @@ def test_an_address_holds_only_what_differs_and_nothing_else_is_taken_from_it() 
     assert state.DEFAULTS.query() == ""
     assert of(ud="500M", picture="terms").query() == "ud=500M&picture=terms"
     assert state.from_query("?__theme=dark&utm=1") == (state.DEFAULTS, [])
+    assert state.from_query("?ud=1B" + "&utm=1" * 5000) == (of(ud="1B"), [])
     for query in ("?compute=magic", "?gpu=abacus", "?epochs=1", "?picture=x", "?law=best", "?ud=" + "9" * 500):
         restored, (problem,) = state.from_query(query)
         assert restored == state.DEFAULTS
@@ -157,6 +158,8 @@ def test_every_picture_can_be_drawn_and_holds_the_plan(changes: dict[str, str]) 
     for name, draw in pictures.PICTURES.items():
         figure = draw(found)
         assert "NaN" not in figure.to_json()
+        lines = [(t.line.dash, t.line.width) for t in figure.data if t.mode == "lines" and t.stackgroup is None]
+        assert len(set(lines)) == len(lines)  # who cannot tell the colours apart can tell the lines
         if name in ("isoflop", "crossover", "whatif"):
             points = [(trace.x[0], trace.y[0]) for trace in figure.data if trace.name and trace.name.startswith("the plan")]
             assert [y for _, y in points] == [found.plan.loss]

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shlex
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
+from click.testing import CliRunner
 
 from planner import cost, flops_from_gpus, plan
+from planner.cli import planner
 from planner.units import short
-from tests.ui.conftest import ROOT, Browser, eventually
+from tests.ui.conftest import PHONE, ROOT, Browser, eventually
 
 pytestmark = pytest.mark.slow
 
@@ -45,12 +52,12 @@ def test_the_first_page_is_the_default_plan_and_asks_nobody_else_for_anything(br
     eventually(lambda: browser.script("return document.querySelectorAll('#plot .js-plotly-plot .scatterlayer .trace').length"))
     asked = browser.visited()
     assert asked
-    assert [
-        url for url in asked if not url.startswith(browser.address.replace("http", "", 1)) and "//127.0.0.1:" not in url
-    ] == []
+    assert {urlsplit(url).netloc for url in asked} == {urlsplit(browser.address).netloc}
 
 
 def test_changing_any_input_changes_the_answer_to_that_of_plan(browser: Browser) -> None:
+    from selenium.webdriver.common.keys import Keys
+
     browser.open()
     browser.type("ud", "500M")
     shows(browser, expected("500M"))
@@ -97,12 +104,20 @@ def test_changing_any_input_changes_the_answer_to_that_of_plan(browser: Browser)
     browser.pick("epochs", "any fraction")
     shows(browser, expected("250M", 2 * flops, **limits, **hardware, epochs="continuous"))
 
+    # Taking a limit or a digit away counts like typing one.
+    browser.type("max_epochs", "")
+    del limits["max_epochs"]
+    shows(browser, expected("250M", 2 * flops, **limits, **hardware, epochs="continuous"))
+    browser.find("#in-hours :is(input, textarea)").send_keys(Keys.BACKSPACE)
+    flops = flops_from_gpus("L40S", 2, 4, 0.3)
+    shows(browser, expected("250M", flops, **limits, **hardware, epochs="continuous"))
+
     # The address by now holds all of it: somebody else who follows it sees the same page.
     link = browser.script("return location.search")
     browser.driver.switch_to.new_window("tab")
     try:
         browser.open(link)
-        shows(browser, expected("250M", 2 * flops, **limits, **hardware, epochs="continuous"))
+        shows(browser, expected("250M", flops, **limits, **hardware, epochs="continuous"))
         limit = "return document.querySelector('#in-max_params :is(input, textarea)')?.value"
         assert eventually(lambda: browser.script(limit)) == "1B"
         eventually(lambda: browser.script("return location.search"), lambda query: query == link)
@@ -112,6 +127,8 @@ def test_changing_any_input_changes_the_answer_to_that_of_plan(browser: Browser)
 
 
 def test_bad_input_is_named_in_the_place_of_the_answer_and_can_be_corrected(browser: Browser) -> None:
+    from selenium.webdriver.common.keys import Keys
+
     browser.open()
     browser.type("ud", "lots")
     eventually(lambda: browser.text("#answer [role=alert]"), lambda said: "Unique tokens must be a number such as" in said)
@@ -119,7 +136,7 @@ def test_bad_input_is_named_in_the_place_of_the_answer_and_can_be_corrected(brow
     browser.type("ud", "250M")
     shows(browser, expected())
     browser.type("ud", "250M7")
-    browser.find("#in-ud :is(input, textarea)").send_keys("\ue003")  # deleting counts as a change, too
+    browser.find("#in-ud :is(input, textarea)").send_keys(Keys.BACKSPACE)
     shows(browser, expected())
     browser.open("?ud=300M&gpu=abacus&law=additive_9p&picture=nude&calibration=/etc/passwd&weight_decay=0.3&__theme=light")
     shows(browser, expected("300M"))
@@ -144,27 +161,60 @@ def test_every_picture_is_drawn_and_can_be_hovered_in_both_themes(browser: Brows
             eventually(lambda: browser.text("#plot .ytitle") + browser.text("#plot .xtitle"), lambda t: t and t not in titles)
         )
         assert eventually(lambda: browser.script(traces)) >= 3
-    assert browser.script("return typeof document.querySelector('#plot .js-plotly-plot').on") == "function"
-    for selector in (
-        ".db-label",
-        ".db-below",
-        ".db-facts dt",
-        ".db-buttons button",
-        ".db-figure",
-        "#plot .xtick text",
-        "#plot .legendtext",
-    ):
+        if label == "Loss terms":
+            assert "overfitting" in hovered(browser, "the plan: ")
+            assert browser.script(_CONTRAST, "#plot .hoverlayer .legendtext", "#plot .hoverlayer .legend .bg") >= 4.5
+    made = plan("250M", "5e18")
+    said = hovered(browser, "the plan: ")  # the curve runs through the plan
+    assert said == f"{short(made.params)} parameters × {made.epochs:.3g} epochsloss {made.loss:.3f}"
+    ink = (".db-label", ".db-below", ".db-facts dt", ".db-buttons button", ".db-figure", "#plot .xtick text", "#plot .legendtext")
+    for selector in ink:
         assert browser.script(_CONTRAST, selector) >= 4.5, selector
 
 
+def test_a_picture_can_be_zoomed_with_the_mouse(browser: Browser) -> None:
+    from selenium.webdriver.common.actions.action_builder import ActionBuilder
+
+    browser.open()
+    x, y = eventually(lambda: browser.script(_PLACE, "the plan: "))
+    low, high = browser.script(_RANGE)
+    drag = ActionBuilder(browser.driver)
+    drag.pointer_action.move_to_location(x - 80, y - 60).pointer_down().move_to_location(x + 80, y + 40).pointer_up()
+    drag.perform()
+    nearer = eventually(lambda: browser.script(_RANGE), lambda found: found != [low, high])
+    assert low < nearer[0] < nearer[1] < high
+
+
+def hovered(browser: Browser, name: str) -> str:
+    """What appears at the mouse when it rests on a point of the picture."""
+    from selenium.webdriver.common.actions.action_builder import ActionBuilder
+
+    x, y = eventually(lambda: browser.script(_PLACE, name))
+    browser.script("document.querySelector('#plot .hoverlayer').replaceChildren()")
+    for left in (300, 0):
+        mouse = ActionBuilder(browser.driver)
+        mouse.pointer_action.move_to_location(x - left, y)
+        mouse.perform()
+    return eventually(lambda: browser.text("#plot .hoverlayer"))
+
+
+_RANGE = "return document.querySelector('#plot .js-plotly-plot')._fullLayout.xaxis.range"
+# Where on the screen the first point is of the line or mark whose name starts so.
+_PLACE = """
+const plot = document.querySelector("#plot .js-plotly-plot"), trace = plot?.data?.find((one) => one.name?.startsWith(arguments[0]));
+if (!trace || !plot._fullLayout?.xaxis?.d2p) return null;
+plot.scrollIntoView({block: "center"});
+const {left, top} = plot.getBoundingClientRect(), {xaxis, yaxis} = plot._fullLayout;
+return [left + xaxis._offset + xaxis.d2p(trace.x[0]), top + yaxis._offset + yaxis.d2p(trace.y[0])].map(Math.round);
+"""
 _CONTRAST = """
 const parts = (text) => text.match(/[\\d.]+/g).map(Number);
 const light = ([r, g, b]) => [r, g, b].map((v) => v / 255).map((v) => (v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4))
   .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
 const element = document.querySelector(arguments[0]), style = getComputedStyle(element);
 const ink = parts(element instanceof SVGElement ? style.fill : style.color);
-let behind = element, paper = [255, 255, 255];
-for (; behind; behind = behind.parentElement) {
+let behind = element, paper = arguments[1] ? parts(getComputedStyle(document.querySelector(arguments[1])).fill) : [255, 255, 255];
+for (; behind && !arguments[1]; behind = behind.parentElement) {
   const found = parts(getComputedStyle(behind).backgroundColor);
   if (found.length === 3 || found[3] > 0.99) { paper = found; break; }
 }
@@ -173,7 +223,7 @@ return (high + 0.05) / (low + 0.05);
 """
 
 
-def test_the_copied_calls_reproduce_the_page(browser: Browser) -> None:
+def test_the_copied_calls_reproduce_the_page(browser: Browser, tmp_path: Path) -> None:
     browser.driver.execute_cdp_cmd(
         "Browser.grantPermissions", {"origin": browser.address, "permissions": ["clipboardReadWrite", "clipboardSanitizedWrite"]}
     )
@@ -186,30 +236,42 @@ def test_the_copied_calls_reproduce_the_page(browser: Browser) -> None:
     exec(eventually(lambda: browser.script(read), lambda text: "plan(" in text), space)
     assert space["p"].loss == wanted["loss"]
     browser.press("[data-copy=db-config]")
-    config = tomllib.loads(eventually(lambda: browser.script(read), lambda text: "unique_tokens" in text))
+    text = eventually(lambda: browser.script(read), lambda text: "unique_tokens" in text)
+    config = tomllib.loads(text)
     assert (config["unique_tokens"], config["epochs"], config["weight_decay"]) == (
         500_000_000,
         wanted["epochs"],
         wanted["weight_decay"],
     )
+    (tmp_path / "run.toml").write_text(text)
+    tried = subprocess.run(
+        [sys.executable, "-m", "planner", "train", str(tmp_path / "run.toml"), "--dry-run"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert tried.returncode == 0 or "databound[train]" in tried.stderr, tried.stderr
+    browser.press("[data-copy=db-command]")
+    words = shlex.split(eventually(lambda: browser.script(read), lambda text: text.startswith("planner plan")))
+    printed = CliRunner().invoke(planner, [*words[1:], "--json"]).output
+    assert json.loads(printed)["loss"] == wanted["loss"]
     browser.press("[data-copy=address]")
     assert eventually(lambda: browser.script(read), lambda text: text.startswith("http")) == browser.driver.current_url
 
 
 def test_it_works_at_phone_width(browser: Browser) -> None:
-    phone = {"width": 375, "height": 720, "deviceScaleFactor": 2, "mobile": True}
-    browser.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", phone)
+    browser.narrow()
     browser.open()
     shows(browser, expected())
     eventually(
         lambda: browser.script("return document.querySelector('#plot .js-plotly-plot')?.getBoundingClientRect().width ?? 0")
     )
-    assert browser.script("return document.documentElement.scrollWidth") <= 375
+    assert browser.script("return document.documentElement.scrollWidth") <= PHONE
     assert browser.find(".db-headline").is_displayed()
     for name in ("ud", "flops", "gpu", "weight_decay"):
         box = browser.find(f"#in-{name}").rect
         assert box["x"] >= 0
-        assert box["x"] + box["width"] <= 375
+        assert box["x"] + box["width"] <= PHONE
     browser.type("ud", "100M")
     shows(browser, expected("100M"))
     assert short(expected("100M")["params"]) in browser.text(".db-headline")

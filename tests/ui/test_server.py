@@ -17,6 +17,7 @@ from click.testing import CliRunner
 from calibration.ui.cli import ui
 from planner import plan
 from planner.units import short
+from tests.ui.conftest import serving
 
 pytestmark = pytest.mark.slow
 
@@ -25,7 +26,7 @@ def ask(address: str, config: dict[str, Any], visitor: int, changes: dict[str, s
     """The answer that a visitor with these inputs gets, over the same two requests that the page makes."""
     by_id = {component["id"]: component["props"] for component in config["components"]}
     update = next(
-        d for d in config["dependencies"] if any(by_id.get(target, {}).get("elem_id") == "in-ud" for target, _ in d["targets"])
+        d for d in config["dependencies"] if any(by_id.get(target, {}).get("elem_id") == "typed" for target, _ in d["targets"])
     )
     names = [(by_id[i].get("elem_id") or "").removeprefix("in-") for i in update["inputs"]]
     data = [changes.get(name, by_id[i].get("value")) for name, i in zip(names, update["inputs"], strict=True)]
@@ -59,12 +60,29 @@ def test_twenty_visitors_at_once_each_get_their_own_answer(server: str) -> None:
         assert f'value="{made.loss!r}"' in answer
 
 
-def test_it_listens_on_this_machine_only(server: str) -> None:
+def test_it_listens_on_this_machine_only_unless_told_otherwise(server: str) -> None:
     port = int(server.rsplit(":", 1)[1])
-    others = {info[4][0] for info in socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET)} - {"127.0.0.1"}
-    for other in others:
-        with pytest.raises(OSError):
-            socket.create_connection((other, port), timeout=2).close()
+    assert reached("127.0.0.1", port)
+    for other in ELSEWHERE:
+        assert not reached(other, port)
+    with serving("--host", "0.0.0.0") as told:
+        port = int(told.rsplit(":", 1)[1])
+        for other in ELSEWHERE:
+            assert reached(other, port)
+
+
+# 127.0.0.2 is an address of every Linux machine that a socket bound to 127.0.0.1 does not answer, as it would not that of a network card.
+ELSEWHERE = sorted(
+    {"127.0.0.2", *(info[4][0] for info in socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET))} - {"127.0.0.1"}
+)
+
+
+def reached(host: str | int, port: int) -> bool:
+    try:
+        socket.create_connection((host, port), timeout=5).close()
+    except OSError:
+        return False
+    return True
 
 
 def test_files_of_the_machine_and_programmatic_calls_are_not_on_offer(server: str) -> None:

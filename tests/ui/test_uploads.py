@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from planner import Calibration, plan
-from tests.ui.conftest import Browser, eventually
+from tests.ui.conftest import PHONE, Browser, eventually
 from tests.ui.test_page import expected, shows
 
 pytestmark = pytest.mark.slow
@@ -26,8 +26,17 @@ def test_own_runs_from_upload_to_plan(browser: Browser, runs: pd.DataFrame, tmp_
     browser.upload("#upload-runs", table)
     eventually(lambda: browser.text("#runs-check"), lambda said: "The table can be read" in said and "90" in said)
     browser.type("name", "our corpus <b>1</b>")
+    progress = "return document.querySelector('#runs-result progress')?.value"
+    browser.pick("refits", "1000")
     browser.press("#fit")
-    eventually(lambda: browser.script("return !!document.querySelector('#runs-result progress, #runs-result table')"))
+    eventually(lambda: browser.script(progress), lambda share: share is not None)
+    eventually(lambda: browser.find("#stop").is_enabled())
+    browser.press("#stop")
+    eventually(lambda: browser.text("#runs-result"), lambda said: said.strip() == "Stopped.")
+    assert not browser.find("#stop").is_enabled()
+    browser.pick("refits", "200")
+    browser.press("#fit")
+    eventually(lambda: browser.script(progress), lambda share: share is not None)
     said = eventually(lambda: browser.text("#runs-result"), lambda text: "is fitted" in text, patience=90)
     assert "our corpus <b>1</b> is fitted" in said  # as text: nothing of a name is markup
     assert "held-out error" in said
@@ -42,6 +51,10 @@ def test_own_runs_from_upload_to_plan(browser: Browser, runs: pd.DataFrame, tmp_
 
     browser.press("#use")
     shows(browser, expected(calibration=known))
+    edges = "const at = (s) => document.querySelector('#plot ' + s)?.getBoundingClientRect(); return [at('.legend')?.bottom, at('.nsewdrag')?.top]"
+    eventually(
+        lambda: browser.script(edges), lambda found: None not in found and found[0] <= found[1] + 2
+    )  # legend above the curves
     made = plan("250M", "5e18", calibration=known)
     assert made.intervals is not None
     interval = f"95%: {made.intervals['loss'].low:.3f} to {made.intervals['loss'].high:.3f}"
@@ -66,10 +79,12 @@ def test_a_broken_table_is_explained_row_by_row(browser: Browser, tmp_path: Path
         "c,15M,,1,0.1,-3\n"
         "a,<img src=x onerror=window.hacked=1>,50M,2,0.1,3.9\n"
     )
+    browser.narrow()
     browser.open()
     browser.tab("Your own runs")
     browser.upload("#upload-runs", table)
     eventually(lambda: browser.text("#runs-check"), lambda said: "5 problems in 3 rows" in said)
+    assert browser.script("return document.documentElement.scrollWidth") <= PHONE
     rows = browser.script(
         "return [...document.querySelectorAll('#runs-check tbody tr')].map(r => [...r.cells].map(c => c.textContent))"
     )
