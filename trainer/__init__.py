@@ -25,6 +25,7 @@ _HOMES = {
     "evaluate": "trainer.evaluation",
     "TrainingStopped": "trainer.errors",
     "Interrupted": "trainer.errors",
+    "Busy": "trainer.errors",
 }
 
 __all__ = sorted(_HOMES)

@@ -1,6 +1,8 @@
-"""Why a run that had started stopped before its end."""
+"""Why a run did not reach its end: it stopped on the way, or its folder belongs to another process."""
 
 from __future__ import annotations
+
+from planner.errors import InvalidInput
 
 
 class TrainingStopped(RuntimeError):
@@ -9,3 +11,7 @@ class TrainingStopped(RuntimeError):
 
 class Interrupted(TrainingStopped):
     """A run that was asked to stop, and did so after a step with a checkpoint."""
+
+
+class Busy(InvalidInput):
+    """A folder another process is working in: nothing is wrong with the input, and trying again later may do."""

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from planner.errors import InvalidInput
+from trainer.errors import Busy
 
 _WHOLE = 64 * 2**20  # files up to this size are hashed whole
 _BLOCK = 2**20
@@ -94,14 +94,14 @@ def quick_checksum(path: Path) -> str:
 def locked(path: Path, busy: str | None = None) -> Iterator[None]:
     """Hold a lock for the duration; the system drops it when the process ends, however it ends.
 
-    With `busy`, a lock held by another process is an error with that text; without it, wait.
+    With `busy`, a lock held by another process raises Busy with that text; without it, wait.
     """
     with open(path, "a+", encoding="utf-8") as stream:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | (fcntl.LOCK_NB if busy else 0))
         except BlockingIOError:
             stream.seek(0)
-            raise InvalidInput(f"{busy} (by {stream.read().strip() or 'another process'}).") from None
+            raise Busy(f"{busy} (by {stream.read().strip() or 'another process'}).") from None
         stream.truncate(0)
         stream.write(f"process {os.getpid()} on {socket.gethostname()}")
         stream.flush()

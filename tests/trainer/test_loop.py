@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 from planner.errors import InvalidInput
 from trainer import RunConfig, TrainingStopped, read_result, train
 from trainer.batches import PADDING, Batches
+from trainer.errors import Busy
 from trainer.files import locked
 
 from .conftest import losses
@@ -216,7 +217,7 @@ def test_damaged_and_foreign_checkpoints_are_refused(settings: dict[str, Any], t
 
 def test_two_processes_cannot_train_one_directory(settings: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
-    with locked(tmp_path / "run" / ".lock"), pytest.raises(InvalidInput, match=r"is being trained .by process"):
+    with locked(tmp_path / "run" / ".lock"), pytest.raises(Busy, match=r"is being trained .by process"):
         train(RunConfig(**settings), tmp_path / "run")
 
 
