@@ -60,7 +60,7 @@ def train(
     `should_stop` is asked after every step; when it says yes, a checkpoint is written and Interrupted raised. `during_steps` is
     entered while steps are trained, and only then.
     """
-    folder = Path(out).expanduser().absolute()
+    folder = Path(os.path.expanduser(out)).absolute()
     _refuse_foreign(folder)
     finished = _finished(folder, config)
     if finished:

@@ -60,8 +60,8 @@ class _HeadLoss(torch.autograd.Function):
         learns = any(ctx.needs_input_grad[:2])
         matrix = weight.to(hidden.dtype)
         total = torch.zeros((), device=hidden.device)
-        d_hidden = torch.empty_like(hidden)
-        d_weight = torch.zeros_like(weight)
+        if learns:
+            d_hidden, d_weight = torch.empty_like(hidden), torch.zeros_like(weight)
         step = min(rows_per_chunk(weight.shape[0], hidden.device.type), hidden.shape[0])
         room = torch.empty(step, weight.shape[0], dtype=hidden.dtype, device=hidden.device)  # the only logits there are
         for start in range(0, hidden.shape[0], step):
