@@ -17,6 +17,7 @@ import tokenize
 import zlib
 from collections.abc import Iterator
 from fnmatch import fnmatch
+from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
 
@@ -31,8 +32,12 @@ _TEST_FOLDERS = {"test", "tests", "idle_test", "site-packages", "dist-packages",
 
 def check(corpus: Corpus) -> None:
     """Raise where the corpus cannot be there: no such file, nothing matches, a library is missing."""
-    if not corpus.streamed:
-        files(corpus)
+    if corpus.streamed:
+        needed = "datasets"
+    else:
+        needed = "pyarrow" if any(_format(path, corpus) == "parquet" for path in files(corpus)) else None
+    if needed and find_spec(needed) is None:
+        raise InvalidInput(f"corpus {corpus.describe()} needs {needed}; pip install 'databound[train]' would do.")
 
 
 def fingerprint(corpus: Corpus, notes: Path) -> str:
@@ -144,10 +149,8 @@ def _parquet(path: Path, corpus: Corpus) -> Iterator[str]:
 
 
 def _streamed(corpus: Corpus) -> Iterator[str]:
-    try:
-        from datasets import load_dataset
-    except ImportError:
-        raise InvalidInput("datasets is not installed; pip install 'databound[train]' would do.") from None
+    from datasets import load_dataset
+
     try:
         rows = load_dataset(corpus.dataset, corpus.subset, split=corpus.split, revision=corpus.revision, streaming=True)
         for number, row in enumerate(rows, 1):

@@ -50,6 +50,13 @@ class TokenSet:
     def fingerprint(self) -> str:
         return self.facts["fingerprint"]
 
+    @property
+    def content(self) -> dict[str, str] | None:
+        """Checksums of the streams, which a fingerprint does not know: a dataset may change under its name. None in sets made by
+        an earlier version.
+        """
+        return self.facts.get("blake2b")
+
     def stream(self, name: str) -> np.ndarray:
         """ "train", "validation" or "development"."""
         return np.memmap(self.folder / f"{name}.bin", dtype=self.facts["dtype"], mode="r")
