@@ -32,12 +32,10 @@ _TEST_FOLDERS = {"test", "tests", "idle_test", "site-packages", "dist-packages",
 
 def check(corpus: Corpus) -> None:
     """Raise where the corpus cannot be there: no such file, nothing matches, a library is missing."""
-    if corpus.streamed:
-        needed = "datasets"
-    else:
-        needed = "pyarrow" if any(_format(path, corpus) == "parquet" for path in files(corpus)) else None
-    if needed and find_spec(needed) is None:
-        raise InvalidInput(f"corpus {corpus.describe()} needs {needed}; pip install 'databound[train]' would do.")
+    tables = not corpus.streamed and any(_format(path, corpus) == "parquet" for path in files(corpus))
+    for library, needed in (("datasets", corpus.streamed), ("pyarrow", tables)):
+        if needed and find_spec(library) is None:
+            raise InvalidInput(f"corpus {corpus.describe()} needs {library}; pip install 'databound[train]' would do.")
 
 
 def fingerprint(corpus: Corpus, notes: Path) -> str:

@@ -128,6 +128,17 @@ def test_checksums_are_remembered_until_a_file_changes(tmp_path: Path, monkeypat
     assert not (tmp_path / "nowhere").exists()
 
 
+@pytest.mark.parametrize(("source", "library"), [({"dataset": "some/name"}, "datasets"), ({"paths": "x.parquet"}, "pyarrow")])
+def test_a_missing_library_is_named_before_data_is_read(
+    source: dict[str, Any], library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "x.parquet").touch()
+    monkeypatch.setattr(corpora, "find_spec", lambda name: None)
+    with pytest.raises(InvalidInput, match=f"needs {library}"):
+        corpora.check(Corpus(**source))
+
+
 def test_processes_remember_checksums_together(tmp_path: Path) -> None:
     files = [tmp_path / str(number) for number in range(24)]
     for path in files:
