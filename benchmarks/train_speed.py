@@ -33,7 +33,7 @@ from trainer.model import create
 from trainer.optimizer import adamw
 
 MICRO = Architecture(d_model=64, layers=2, heads=4, d_head=16, d_ff=256, vocab_size=2048)
-CASES = {"15M": (preset("15M"), 512, 4), "micro": (MICRO, 128, 32)}  # shape, sequence length, rows per step
+CASES = {"15M": (preset("15M"), 512, 8), "micro": (MICRO, 128, 32)}  # shape, sequence length, rows per step
 
 
 def ours(shape: Architecture, length: int, compiled: bool) -> tuple[torch.nn.Module, Any]:
@@ -134,7 +134,7 @@ if __name__ == "__main__":
     parser.add_argument("--shape", choices=CASES)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--seconds", type=float, default=60.0)
-    parser.add_argument("--rows", type=int, help="sequences per step; default: 4 at 15M and 32 at the micro shape")
+    parser.add_argument("--rows", type=int, help="sequences per step; default: 8 at 15M and 32 at the micro shape")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     if options.shape:
