@@ -81,6 +81,7 @@ def train(config: Path, out: Path | None, changes: tuple[str, ...], dry_run: boo
         facts = estimate(run)
         click.echo(json.dumps(facts, indent=2) if as_json else _describe(facts))
         return
+    from trainer import distributed
     from trainer.loop import train as train_run
 
     interruption, progress = _Interruption(), not quiet and sys.stderr.isatty()
@@ -91,6 +92,8 @@ def train(config: Path, out: Path | None, changes: tuple[str, ...], dry_run: boo
         should_stop=interruption.asked_for,
         during_steps=interruption,
     )
+    if not distributed.first():
+        return
     if as_json:
         click.echo(json.dumps(result.model_dump(mode="json"), indent=2))
     else:

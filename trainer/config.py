@@ -12,6 +12,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
+import os
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -322,14 +323,14 @@ def anchored(values: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Relative paths of a TOML file, made relative to its folder."""
 
     def anchor(path: Any) -> Any:
-        return path if not isinstance(path, str) or path == STANDARD_LIBRARY else str(folder / Path(path).expanduser())
+        return path if not isinstance(path, str) or path == STANDARD_LIBRARY else str(folder / os.path.expanduser(path))
 
     corpus = _as_corpus(values.get("corpus"))
     if isinstance(corpus, dict) and "paths" in corpus:
         paths = corpus["paths"]
         values = values | {"corpus": corpus | {"paths": [anchor(p) for p in paths] if isinstance(paths, list) else anchor(paths)}}
     tokenizer = values.get("tokenizer")
-    if isinstance(tokenizer, str) and (folder / tokenizer).is_file():
+    if isinstance(tokenizer, str) and (folder / os.path.expanduser(tokenizer)).is_file():
         values = values | {"tokenizer": anchor(tokenizer)}
     if isinstance(values.get("cache"), str):
         values = values | {"cache": anchor(values["cache"])}

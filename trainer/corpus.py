@@ -17,30 +17,37 @@ import tokenize
 import zlib
 from collections.abc import Iterator
 from fnmatch import fnmatch
-from functools import lru_cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
 
 from planner.errors import InvalidInput
+from trainer.checksums import checksums
 from trainer.config import STANDARD_LIBRARY, Corpus
-from trainer.files import checksum
 
 _SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".parquet": "parquet"}
+_BLOCK = 2**20  # characters of a text file in memory at once, or a document if that is longer
 _TEST_FOLDERS = {"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"}
 
 
 def check(corpus: Corpus) -> None:
     """Raise where the corpus cannot be there: no such file, nothing matches, a library is missing."""
-    if not corpus.streamed:
-        files(corpus)
+    tables = not corpus.streamed and any(_format(path, corpus) == "parquet" for path in files(corpus))
+    for library, needed in (("datasets", corpus.streamed), ("pyarrow", tables)):
+        if needed and find_spec(library) is None:
+            raise InvalidInput(f"corpus {corpus.describe()} needs {library}; pip install 'databound[train]' would do.")
 
 
-def fingerprint(corpus: Corpus) -> str:
-    """What the documents are, as a short text that changes when they do."""
+def fingerprint(corpus: Corpus, notes: Path) -> str:
+    """What the documents are, as a short text that changes when they do; `notes` is the folder where checksums are remembered."""
     if corpus.streamed:
         source: list[Any] = [corpus.dataset, corpus.subset, corpus.split, corpus.revision]
     else:
-        source = [[_format(path, corpus), _checksum(path)] for path in files(corpus)]
+        paths = files(corpus)
+        try:
+            source = [[_format(path, corpus), value] for path, value in zip(paths, checksums(paths, notes), strict=True)]
+        except OSError as error:
+            raise InvalidInput(f"{error.filename or corpus.describe()} cannot be read: {error.strerror or error}.") from None
     source += [corpus.text_field, corpus.separator]
     return hashlib.blake2b(json.dumps(source).encode(), digest_size=16).hexdigest()
 
@@ -58,7 +65,7 @@ def files(corpus: Corpus) -> list[Path]:
         if pattern == STANDARD_LIBRARY:
             found += _standard_library()
             continue
-        path = Path(pattern).expanduser()
+        path = Path(os.path.expanduser(pattern))
         if path.is_dir():
             inside = sorted(
                 p for p in path.rglob("*") if p.is_file() and not any(part.startswith(".") for part in p.relative_to(path).parts)
@@ -102,10 +109,14 @@ def _text(path: Path, corpus: Corpus) -> Iterator[str]:
     if path.suffix == ".py":
         with tokenize.open(path) as source:  # honours the encoding a source file declares
             whole = source.read()
-    else:
-        with _opened(path) as stream:
-            whole = stream.read()
-    yield from whole.split(corpus.separator) if corpus.separator else (whole,)
+        yield from whole.split(corpus.separator) if corpus.separator else (whole,)
+        return
+    with _opened(path) as stream:
+        rest = "" if corpus.separator else stream.read()
+        while block := stream.read(max(_BLOCK, len(rest))):
+            *documents, rest = (rest + block).split(corpus.separator)
+            yield from documents
+    yield rest
 
 
 def _json_lines(path: Path, corpus: Corpus) -> Iterator[str]:
@@ -136,10 +147,8 @@ def _parquet(path: Path, corpus: Corpus) -> Iterator[str]:
 
 
 def _streamed(corpus: Corpus) -> Iterator[str]:
-    try:
-        from datasets import load_dataset
-    except ImportError:
-        raise InvalidInput("datasets is not installed; pip install 'databound[train]' would do.") from None
+    from datasets import load_dataset
+
     try:
         rows = load_dataset(corpus.dataset, corpus.subset, split=corpus.split, revision=corpus.revision, streaming=True)
         for number, row in enumerate(rows, 1):
@@ -164,20 +173,6 @@ def _field(row: Any, corpus: Corpus, place: str) -> str:
 def _format(path: Path, corpus: Corpus) -> str:
     name = path.with_suffix("") if path.suffix == ".gz" else path
     return corpus.format if corpus.format != "auto" else _SUFFIXES.get(name.suffix.lower(), "text")
-
-
-def _checksum(path: Path) -> str:
-    try:
-        facts = path.stat()
-        return _known_checksum(path.absolute(), facts.st_size, facts.st_mtime_ns)
-    except OSError as error:
-        raise InvalidInput(f"{path} cannot be read: {error.strerror or error}.") from None
-
-
-@lru_cache(maxsize=100_000)
-def _known_checksum(path: Path, size: int, changed: int) -> str:
-    """A sweep asks for the checksums of one corpus hundreds of times."""
-    return checksum(path)
 
 
 def _opened(path: Path) -> IO[str]:

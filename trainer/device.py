@@ -46,16 +46,19 @@ class Execution:
 
 
 def resolve_device(wanted: str) -> torch.device:
+    """The device of this process; of several on one machine, each has the GPU of its own number."""
     if wanted == "auto":
-        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0))) if torch.cuda.is_available() else torch.device("cpu")
+        wanted = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         device = torch.device(wanted)
     except RuntimeError:
         raise InvalidInput(f"device must be auto, cpu, cuda or cuda:N; got {wanted!r}.") from None
     if device.type not in ("cpu", "cuda"):
         raise InvalidInput(f"device must be auto, cpu, cuda or cuda:N; got {wanted!r}.")
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise InvalidInput(f"device {wanted!r} is not there: this machine has {torch.cuda.device_count()} CUDA devices.")
+    if device.type == "cuda" and device.index is None:
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+    if device.type == "cuda" and device.index >= torch.cuda.device_count():
+        raise InvalidInput(f"device {str(device)!r} is not there: this machine has {torch.cuda.device_count()} CUDA devices.")
     return device
 
 

@@ -35,6 +35,11 @@ def world_size() -> int:
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
+def first() -> bool:
+    """Whether this is the process that speaks for all."""
+    return os.environ.get("RANK", "0") == "0"
+
+
 @contextmanager
 def joined(device: torch.device) -> Iterator[World]:
     """The processes of this run; the process group is left as it was found."""

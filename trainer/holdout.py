@@ -12,7 +12,7 @@ missed. A training document with one such passage is dropped, and counted. Short
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from bisect import insort
 
 PASSAGE = 25  # words
 
@@ -22,10 +22,39 @@ def content_key(text: str) -> bytes:
     return hashlib.blake2b(" ".join(text.split()).casefold().encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
-def choose(keys: Iterable[bytes], validation: int, development: int) -> tuple[set[bytes], set[bytes]]:
-    """The keys of the held-out documents: the lowest ones, without repetitions."""
-    lowest = sorted(set(keys))
-    return set(lowest[:validation]), set(lowest[validation : validation + development])
+class Candidates:
+    """The documents to hold out, found while a corpus goes by once: those with the lowest keys, or the first ones.
+
+    One more than is wanted is kept, as a sign that others are left; copies count once.
+    """
+
+    def __init__(self, validation: int, development: int, first: bool):
+        self.validation, self.development, self.first = validation, development, first
+        self.met = 0
+        self.kept: dict[bytes, tuple[int, str]] = {}
+        self.ranks: list[tuple[bytes, bytes]] = []
+
+    @property
+    def enough(self) -> bool:
+        """Whether all places are taken; of a stream, nothing that follows changes them."""
+        return len(self.kept) > self.validation + self.development
+
+    def offer(self, key: bytes, text: str) -> None:
+        self.met += 1
+        rank = self.met.to_bytes(16, "big") if self.first else key
+        if key in self.kept or (self.enough and rank > self.ranks[-1][0]):
+            return
+        if self.enough:
+            del self.kept[self.ranks.pop()[1]]
+        insort(self.ranks, (rank, key))
+        self.kept[key] = (self.met, text)
+
+    def chosen(self) -> dict[str, list[str]]:
+        """Texts of the validation and of the development documents, each in the order of the corpus."""
+        keys = [key for _, key in self.ranks]
+        end = self.validation + self.development
+        sets = {"validation": keys[: self.validation], "development": keys[self.validation : end]}
+        return {name: [text for _, text in sorted(self.kept[key] for key in chosen)] for name, chosen in sets.items()}
 
 
 class Overlap:

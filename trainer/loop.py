@@ -60,7 +60,7 @@ def train(
     `should_stop` is asked after every step; when it says yes, a checkpoint is written and Interrupted raised. `during_steps` is
     entered while steps are trained, and only then.
     """
-    folder = Path(out).expanduser().absolute()
+    folder = Path(os.path.expanduser(out)).absolute()
     _refuse_foreign(folder)
     finished = _finished(folder, config)
     if finished:
@@ -76,6 +76,11 @@ def train(
         batches = _batches(config, data)
         belongs = {"identity": config.identity(), "data": data.fingerprint}
         found, passed_over = checkpoints.newest(folder / "checkpoints", belongs)
+        if found and data.content != (found.state.get("tokens") or data.content):
+            raise InvalidInput(
+                f"checkpoint {found.folder} belongs to a run on other tokens of the same name: the dataset has changed, or the "
+                f"tokenizer's version; another run directory would do."
+            )
         if world.first:
             _claim(folder, config)
         with _deterministic(device), _many_shapes(execution.compiled):
@@ -235,6 +240,7 @@ class _Run:
             "step": self.step,
             "identity": self.config.identity(),
             "data": self.data.fingerprint,
+            "tokens": self.data.content,
             "execution": self.execution.facts(),
             "seconds": self.seconds,
             "starts": self.starts,

@@ -19,24 +19,33 @@ from typing import Any
 import torch
 
 CHUNK_BYTES = {"cpu": 16 * 2**20, "cuda": 512 * 2**20}  # fp32 logits of one chunk: enough for full-speed products, little to keep
+_RARE = 1e-30  # a probability whose logarithm is still exact in fp32
 
 
-def rows_loss(logits: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Summed loss of some rows, and its gradient with respect to their logits; on a CPU in the memory of the logits themselves.
+def rows_loss(
+    hidden: torch.Tensor, matrix: torch.Tensor, targets: torch.Tensor, room: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Summed loss of some rows, and its gradient with respect to their logits, which are made in `room`.
 
-    Uncompiled on purpose: log-softmax and exp are each one pass over a row that is still in cache, and take less time than
-    the fused kernel a compiler makes of the same formula.
+    Uncompiled on purpose: softmax takes one row at a time through the cache, in less time than the kernel a compiler makes of the
+    same formula. The loss is read off the probability of the target; where that is too small for fp32 (beyond 69 nats, which
+    happens in a run that diverges and may yet recover) the logits of the row are made again.
     """
     column = targets.clamp(min=0).unsqueeze(1)
     kept = (targets >= 0).unsqueeze(1).float()
+    logits = torch.mm(hidden, matrix.T, out=room)
     if logits.device.type == "cpu" and logits.dtype == torch.float32:
-        torch.log_softmax(logits, 1, out=logits)
+        gradient = torch.softmax(logits, 1, out=logits)
     else:
-        logits = torch.log_softmax(logits, 1, dtype=torch.float32)
-    loss = -(logits.gather(1, column) * kept).sum()
-    gradient = logits.exp_()
+        gradient = torch.softmax(logits, 1, dtype=torch.float32)
+    probability = gradient.gather(1, column)
+    nats = -probability.log()
+    rare = (probability < _RARE).squeeze(1)
+    if rare.any():
+        again = torch.log_softmax(torch.mm(hidden[rare], matrix.T), 1, dtype=torch.float32)
+        nats[rare] = -again.gather(1, column[rare])
     gradient.scatter_add_(1, column, -torch.ones_like(kept))
-    return loss, gradient if kept.all() else gradient.mul_(kept)
+    return (nats * kept).sum(), gradient if kept.all() else gradient.mul_(kept)
 
 
 def rows_per_chunk(vocab_size: int, device: str = "cpu") -> int:
@@ -51,14 +60,13 @@ class _HeadLoss(torch.autograd.Function):
         learns = any(ctx.needs_input_grad[:2])
         matrix = weight.to(hidden.dtype)
         total = torch.zeros((), device=hidden.device)
-        d_hidden = torch.empty_like(hidden)
-        d_weight = torch.zeros_like(weight)
+        if learns:
+            d_hidden, d_weight = torch.empty_like(hidden), torch.zeros_like(weight)
         step = min(rows_per_chunk(weight.shape[0], hidden.device.type), hidden.shape[0])
         room = torch.empty(step, weight.shape[0], dtype=hidden.dtype, device=hidden.device)  # the only logits there are
         for start in range(0, hidden.shape[0], step):
             chunk = hidden[start : start + step]
-            logits = torch.mm(chunk, matrix.T, out=room[: len(chunk)])
-            loss, gradient = rows_loss(logits, targets[start : start + step])
+            loss, gradient = rows_loss(chunk, matrix, targets[start : start + step], room[: len(chunk)])
             total += loss
             if learns:
                 gradient = gradient.to(hidden.dtype)
@@ -68,13 +76,15 @@ class _HeadLoss(torch.autograd.Function):
                 else:
                     d_weight += gradient.T @ chunk
         if learns:
-            ctx.save_for_backward(d_hidden, d_weight)
+            ctx.gradients = d_hidden, d_weight
         return total
 
     @staticmethod
     def backward(ctx: Any, *outputs: torch.Tensor) -> Any:
-        d_hidden, d_weight = ctx.saved_tensors
-        return d_hidden * outputs[0].to(d_hidden.dtype), d_weight * outputs[0], None
+        if ctx.gradients is None:
+            raise RuntimeError("the gradients of the head loss can be had once; call it again.")
+        (d_hidden, d_weight), ctx.gradients = ctx.gradients, None  # let go, so that autograd keeps them instead of copies
+        return d_hidden.mul_(outputs[0].to(d_hidden.dtype)), d_weight.mul_(outputs[0]), None
 
 
 def head_loss(hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:

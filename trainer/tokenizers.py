@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import shutil
 from collections.abc import Iterable, Sequence
@@ -24,6 +25,7 @@ from planner.errors import InvalidInput
 
 END = "<|endoftext|>"
 _LARGEST_BPE = 1_000_000
+_HALF = re.compile("[\ud800-\udfff]")
 _KNOWN_ENDS = ("</s>", "<|endoftext|>", "<|end_of_text|>", "<eos>", "<|eos|>", "[EOS]")
 
 
@@ -58,7 +60,7 @@ class Spec:
                 )
             self.fingerprint = text
         else:
-            path = Path(text)
+            path = Path(os.path.expanduser(text))
             if not path.is_file():
                 kinds = "'bytes', 'bpe:1024', or the path of a tokenizer.json or a SentencePiece .model"
                 raise InvalidInput(f"tokenizer must be {kinds}; there is no file {text!r}.")
@@ -101,7 +103,10 @@ class HuggingFace:
         raise InvalidInput(f"{path} does not say which token ends a document; set eos_token.")
 
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
-        return [np.array(e.ids, dtype=np.int64) for e in self.inner.encode_batch_fast(list(texts), add_special_tokens=False)]
+        return [
+            np.array(e.ids, dtype=np.int64)
+            for e in self.inner.encode_batch_fast([_whole(text) for text in texts], add_special_tokens=False)
+        ]
 
     def decode(self, tokens: Sequence[int]) -> str:
         return self.inner.decode([int(t) for t in tokens], skip_special_tokens=False)
@@ -138,7 +143,7 @@ class SentencePiece:
             raise InvalidInput(f"{path} has no end-of-sequence token; documents could not be told apart.")
 
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
-        return [np.array(ids, dtype=np.int64) for ids in self.inner.encode(list(texts))]
+        return [np.array(ids, dtype=np.int64) for ids in self.inner.encode([_whole(text) for text in texts])]
 
     def decode(self, tokens: Sequence[int]) -> str:
         return self.inner.decode([int(t) for t in tokens])
@@ -174,7 +179,7 @@ def train_bpe(texts: Iterable[str], size: int) -> HuggingFace:
     inner.decoder = tokenizers.decoders.ByteLevel()
     alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
     trainer = tokenizers.trainers.BpeTrainer(vocab_size=size - 1, initial_alphabet=sorted(alphabet), show_progress=False)
-    inner.train_from_iterator(texts, trainer)
+    inner.train_from_iterator(map(_whole, texts), trainer)
     inner.add_special_tokens([END])
     tokenizer = HuggingFace(inner, inner.get_vocab(with_added_tokens=True)[END])
     tokenizer.size = size  # a tiny corpus may give fewer merges; the vocabulary keeps the size that was asked for
@@ -189,6 +194,11 @@ def load(folder: Path) -> Tokenizer:
     if loaded.size == 257 and loaded.eos == 256:
         return Bytes(loaded.inner, loaded.eos)
     return loaded
+
+
+def _whole(text: str) -> str:
+    """JSON may hold half of a surrogate pair, which is no character: a replacement character stands for it."""
+    return _HALF.sub("\ufffd", text)
 
 
 def _byte_characters() -> list[str]:

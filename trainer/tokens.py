@@ -28,9 +28,11 @@ import numpy as np
 from planner.errors import InvalidInput
 from trainer import corpus as corpora
 from trainer import tokenizers
+from trainer.checksums import checksums
 from trainer.config import Corpus, RunConfig
-from trainer.files import locked, quick_checksum, read_json, sync_file, sync_folder, write_json
-from trainer.holdout import Overlap, choose, content_key
+from trainer.files import checksum, locked, quick_checksum, read_json, sync_file, sync_folder, write_json
+from trainer.holdout import Candidates, Overlap, content_key
+from trainer.shuffle import ShuffledDocuments
 
 VERSION = 1
 _TOGETHER = 256  # documents per call of the tokenizer
@@ -48,6 +50,13 @@ class TokenSet:
     def fingerprint(self) -> str:
         return self.facts["fingerprint"]
 
+    @property
+    def content(self) -> dict[str, str] | None:
+        """Checksums of the streams, which a fingerprint does not know: a dataset may change under its name. None in sets made by
+        an earlier version.
+        """
+        return self.facts.get("blake2b")
+
     def stream(self, name: str) -> np.ndarray:
         """ "train", "validation" or "development"."""
         return np.memmap(self.folder / f"{name}.bin", dtype=self.facts["dtype"], mode="r")
@@ -57,18 +66,18 @@ class TokenSet:
 
 
 def cache_folder(given: str | None) -> Path:
-    return Path(given or os.environ.get("DATABOUND_CACHE") or Path.home() / ".cache" / "databound").expanduser()
+    return Path(os.path.expanduser(given or os.environ.get("DATABOUND_CACHE") or "~/.cache/databound"))
 
 
 def prepare(config: RunConfig, spec: tokenizers.Spec) -> TokenSet:
     """The token set of a run: made now, or found where another run made it."""
     corpora.check(config.corpus)
-    identity = _identity(config, spec)
-    name = _named(identity)
     cache = cache_folder(config.cache)
-    folder = cache / name
     try:
         cache.mkdir(parents=True, exist_ok=True)
+        identity = _identity(config, spec)
+        name = _named(identity)
+        folder = cache / name
         if not folder.is_dir():
             lock = cache / f"{name}.lock"
             with locked(lock):
@@ -90,10 +99,16 @@ def _named(identity: dict[str, Any]) -> str:
 
 
 def open_set(folder: Path) -> TokenSet:
-    """A token set on disk, checked against its own checksums."""
+    """A token set on disk, checked against its own checksums (once, not at every start: see `trainer.checksums`)."""
     try:
         facts = read_json(folder / "tokens.json")
-        broken = [name for name, value in facts["checksums"].items() if quick_checksum(folder / name) != value]
+        if "blake2b" in facts:
+            wanted = facts["blake2b"]
+            found = dict(zip(wanted, checksums([folder / name for name in wanted], folder.parent), strict=True))
+        else:  # made by an earlier version
+            wanted = facts["checksums"]
+            found = {name: quick_checksum(folder / name) for name in wanted}
+        broken = [name for name, value in wanted.items() if found[name] != value]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InvalidInput(
             f"{folder} is not a complete token set ({type(error).__name__}); delete it and it will be made again."
@@ -108,7 +123,7 @@ def _identity(config: RunConfig, spec: tokenizers.Spec) -> dict[str, Any]:
     limit = config.corpus.tokens or (config.unique_tokens if config.corpus.streamed else None)
     return {
         "version": VERSION,
-        "corpus": corpora.fingerprint(config.corpus),
+        "corpus": corpora.fingerprint(config.corpus, cache_folder(config.cache)),
         "tokenizer": spec.fingerprint,
         "document_order": "shuffled by content" if config.corpus.shuffled else "as in the corpus",
         "held_out": "lowest content hashes" if not config.corpus.streamed else "first documents",
@@ -124,7 +139,9 @@ def _make(config: RunConfig, spec: tokenizers.Spec, folder: Path, facts: dict[st
     draft = folder.with_name(f".{folder.name}.{os.getpid()}")
     draft.mkdir()
     try:
-        held_out, training, overlap = _divide(config.corpus, config.validation_documents, config.development_documents)
+        held_out, training, overlap = _divide(
+            config.corpus, config.validation_documents, config.development_documents, draft / "documents"
+        )
         tokenizer = spec.tokenizer(islice(training(), _BPE_DOCUMENTS))
         tokenizer.save(draft / "tokenizer")
         dtype = "uint16" if tokenizer.size <= 2**16 else "uint32"
@@ -134,13 +151,13 @@ def _make(config: RunConfig, spec: tokenizers.Spec, folder: Path, facts: dict[st
             raise InvalidInput(
                 f"corpus {config.corpus.describe()} has no training documents left that do not repeat held-out ones."
             )
-        checksums = {}
+        shutil.rmtree(draft / "documents", ignore_errors=True)
         for name in counts:
             sync_file(draft / f"{name}.bin")
-            checksums[f"{name}.bin"] = quick_checksum(draft / f"{name}.bin")
+        hashes = {f"{name}.bin": checksum(draft / f"{name}.bin") for name in counts}
         dropped = {"documents": overlap.dropped_documents, "bytes": overlap.dropped_bytes}
         facts |= {"corpus": config.corpus.describe(), "tokenizer": spec.text, "vocabulary": tokenizer.size, "eos": tokenizer.eos}
-        facts |= {"dtype": dtype, "streams": counts, "dropped_as_repeating_held_out_text": dropped, "checksums": checksums}
+        facts |= {"dtype": dtype, "streams": counts, "dropped_as_repeating_held_out_text": dropped, "blake2b": hashes}
         write_json(draft / "tokens.json", facts)
         try:
             os.rename(draft, folder)
@@ -152,52 +169,42 @@ def _make(config: RunConfig, spec: tokenizers.Spec, folder: Path, facts: dict[st
         shutil.rmtree(draft, ignore_errors=True)
 
 
-def _divide(corpus: Corpus, validation: int, development: int) -> tuple[dict[str, list[str]], Any, Overlap]:
-    """Held-out documents by name, a function that yields the training documents, and the check that keeps them apart."""
-    texts = list(corpora.documents(corpus)) if corpus.shuffled else None
+def _divide(corpus: Corpus, validation: int, development: int, room: Path) -> tuple[dict[str, list[str]], Any, Overlap]:
+    """Held-out documents by name, a function that yields the training documents, and the check that keeps them apart.
 
-    def everything() -> Iterable[str]:
-        return corpora.documents(corpus) if texts is None else texts
+    The corpus is not held in memory: held-out documents are found in one pass, and documents to be shuffled are sorted in `room`.
+    """
+    candidates = Candidates(validation, development, first=corpus.streamed)
 
-    held_out: dict[str, dict[bytes, str]] = {"validation": {}, "development": {}}
-    if corpus.streamed:
-        seen = 0
-        for seen, text in enumerate(everything(), 1):  # noqa: B007
-            name = "validation" if len(held_out["validation"]) < validation else "development"
-            if len(held_out[name]) >= {"validation": validation, "development": development}[name]:
-                break
+    def offered() -> Iterator[tuple[bytes, str]]:
+        for text in corpora.documents(corpus):
             key = content_key(text)
-            if key not in held_out["validation"]:
-                held_out[name].setdefault(key, text)
-    else:
-        keys = [content_key(text) for text in everything()]
-        seen = len(set(keys))
-        chosen = dict(zip(held_out, choose(keys, validation, development), strict=True))
-        for key, text in zip(keys, everything(), strict=True):
-            for name, kept in held_out.items():
-                if key in chosen[name]:
-                    kept.setdefault(key, text)
-    if seen == 0:
+            candidates.offer(key, text)
+            yield key, text
+
+    shuffled = ShuffledDocuments(room, offered()) if corpus.shuffled else None
+    if shuffled is None:
+        for _ in offered():
+            if corpus.streamed and candidates.enough:
+                break
+    if not candidates.met:
         raise InvalidInput(f"corpus {corpus.describe()} is empty: it has no document with any text.")
-    if seen <= validation + development:
+    if not candidates.enough:
         advice = "fewer held-out documents, or a separator that splits files into documents, would do"
         raise InvalidInput(
-            f"corpus {corpus.describe()} has {seen:,} different documents, which {validation + development:,} held-out ones "
-            f"would use up; {advice}."
+            f"corpus {corpus.describe()} has {len(candidates.kept):,} different documents, which {validation + development:,} "
+            f"held-out ones would use up; {advice}."
         )
+    held_out = candidates.chosen()
     overlap = Overlap()
-    for text in chain(*(kept.values() for kept in held_out.values())):
+    for text in chain(*held_out.values()):
         overlap.hold_out(text)
 
     def training() -> Iterator[str]:
         overlap.begin()
-        ordered = everything()
-        if corpus.shuffled:
-            ordered = sorted(ordered, key=lambda text: content_key(text)[8:])
-        return (text for text in ordered if not overlap.repeats(text))
+        return (text for text in shuffled or corpora.documents(corpus) if not overlap.repeats(text))
 
-    names = ("validation", "development") if development else ("validation",)
-    return {name: list(held_out[name].values()) for name in names}, training, overlap
+    return held_out if development else {"validation": held_out["validation"]}, training, overlap
 
 
 def _write(

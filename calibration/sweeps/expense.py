@@ -57,7 +57,8 @@ def on_this_machine(runs: Sequence[StudyRun], workers: int, threads: int, price:
         for run in runs:
             shape = run.architecture
             if shape not in speeds:
-                facts = estimate(run.config)
+                # The time does not depend on the tokenizer, which may not be there yet.
+                facts = estimate(run.config.having(tokenizer="bytes", vocab_size=shape.vocab_size))
                 speeds[shape] = facts["seconds"] / facts["flops"]
                 bases.add(facts["seconds_from"])
             seconds += speeds[shape] * run.flops

@@ -5,17 +5,24 @@ from __future__ import annotations
 import gzip
 import json
 import random
+import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 from itertools import chain, pairwise
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from planner.errors import InvalidInput
 from trainer import corpus as corpora
 from trainer import tokenizers, tokens
+from trainer.checksums import checksums
 from trainer.config import Corpus, RunConfig
+from trainer.files import checksum, quick_checksum, read_json, write_json
 from trainer.holdout import PASSAGE, Overlap, content_key
 
 from .conftest import sentence, start
@@ -32,6 +39,135 @@ def split(found: tokens.TokenSet, name: str) -> list[str]:
     ends = np.flatnonzero(stream == tokenizer.eos)
     assert ends[0] == 0
     return [tokenizer.decode(stream[a + 1 : b]) for a, b in pairwise(ends)]
+
+
+def test_token_files_are_those_of_sorting_everything_in_memory(settings: dict[str, Any], tmp_path: Path) -> None:
+    generator = random.Random(3)
+    texts = [" ".join(f"w{generator.randrange(900)}" for _ in range(generator.randrange(1, 90))) for _ in range(400)]
+    texts += [text.upper() for text in texts[::9]] + texts[:30] + ["half of a pair: \ud800", " "]  # copies; nothing
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    (folder / "a.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts[:200]))
+    with gzip.open(folder / "b.jsonl.gz", "wt") as stream:
+        stream.write("".join(json.dumps({"text": text}) + "\n" for text in texts[200:]))
+    found = prepared(settings, corpus=str(folder), validation_documents=20, development_documents=7, cache=str(tmp_path))
+
+    texts = [text for text in texts if text.strip()]
+    first: dict[bytes, str] = {}  # of copies, in the order of the corpus
+    for text in texts:
+        first.setdefault(content_key(text), text)
+    lowest = sorted(first)
+    held_out = {"validation": lowest[:20], "development": lowest[20:27]}
+    overlap = Overlap()
+    for key in lowest[:27]:
+        overlap.hold_out(first[key])
+    expected = {name: [text for key, text in first.items() if key in keys] for name, keys in held_out.items()}
+    ordered = sorted(texts, key=lambda text: content_key(text)[8:])
+    expected["train"] = [text for text in ordered if not overlap.repeats(text)]
+    for name, documents in expected.items():
+        raw = [list(text.encode("utf-8", "surrogatepass")) for text in documents]
+        assert found.stream(name).tolist() == [256, *chain(*([*document, 256] for document in raw))]
+        assert found.facts["streams"][name]["documents"] == len(documents)
+    assert sorted(path.name for path in found.folder.iterdir()) == [
+        "development.bin", "tokenizer", "tokens.json", "train.bin", "validation.bin"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("order", ["shuffled", "as-is"])
+def test_a_corpus_is_never_whole_in_memory(tmp_path: Path, order: str) -> None:
+    with open(tmp_path / "much.jsonl", "w") as stream:
+        for number in range(2000):
+            stream.write(json.dumps({"text": f"{number} {'x' * 8000}"}) + "\n")
+    with open(tmp_path / "much.txt", "w") as stream:
+        for number in range(1000):
+            stream.write(f"{number} {'y' * 8000}\n\n")
+    source = Corpus(paths=str(tmp_path / "much.*"), separator="\n\n", order=order)
+    tracemalloc.start()
+    try:
+        _, training, _ = tokens._divide(source, 10, 5, tmp_path / "room")
+        assert sum(1 for _ in training()) == 3000 - 15
+        assert tracemalloc.get_traced_memory()[1] < 8e6  # of 24 million bytes
+    finally:
+        tracemalloc.stop()
+
+
+@given(text=st.text("ab\n", max_size=60), separator=st.sampled_from(["a", "aa", "aba", "\n\n"]))
+def test_text_read_in_blocks_is_split_as_a_whole(text: str, separator: str) -> None:
+    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(corpora, "_BLOCK", 3)
+        path = Path(folder, "text.txt")
+        path.write_text(text, newline="")
+        source = Corpus(paths=str(path), separator=separator)
+        assert list(corpora.documents(source)) == [part for part in text.split(separator) if part.strip()]
+
+
+def test_checksums_are_remembered_until_a_file_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    monkeypatch.setattr("trainer.checksums.checksum", lambda path: (read.append(path.name), checksum(path))[1])
+    files, notes = [tmp_path / "a", tmp_path / "b"], tmp_path / "notes"
+    notes.mkdir()
+    for path in files:
+        path.write_text(path.name)
+    fresh = checksums(files, notes)
+    assert checksums(files, notes) == fresh
+    assert read == ["a", "b"] * 2  # just written: not to be relied on yet
+    monkeypatch.setattr("trainer.checksums._SETTLED", -(10**9))
+    for _ in range(2):
+        assert checksums(files, notes) == fresh == [checksum(path) for path in files]
+    assert read == ["a", "b"] * 3
+    files[0].write_text("c")
+    assert checksums(files, notes) == [checksum(files[0]), fresh[1]] != fresh
+    assert read[6:] == ["a"]
+    for damage in (b"{", b"[]", b"\xff", b'{"x": 1}', b'{"x": [1, 2, 3, 4]}'):
+        (notes / "checksums.json").write_bytes(damage)
+        assert checksums(files, notes)[1] == fresh[1]
+    files[0].unlink()
+    checksums([Path(__file__)], notes)
+    assert sorted(read_json(notes / "checksums.json")) == sorted([str(files[1]), __file__])  # without those that are gone
+    assert checksums(files[1:], tmp_path / "nowhere") == fresh[1:]
+    assert not (tmp_path / "nowhere").exists()
+
+
+@pytest.mark.parametrize(("source", "library"), [({"dataset": "some/name"}, "datasets"), ({"paths": "x.parquet"}, "pyarrow")])
+def test_a_missing_library_is_named_before_data_is_read(
+    source: dict[str, Any], library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "x.parquet").touch()
+    monkeypatch.setattr(corpora, "find_spec", lambda name: None)
+    with pytest.raises(InvalidInput, match=f"needs {library}"):
+        corpora.check(Corpus(**source))
+
+
+def test_processes_remember_checksums_together(tmp_path: Path) -> None:
+    files = [tmp_path / str(number) for number in range(24)]
+    for path in files:
+        path.write_text(path.name)
+    code = (
+        "import sys; from pathlib import Path; import trainer.checksums as c; c._SETTLED = -10**9\n"
+        "for name in sys.argv[2:]: c.checksums([Path(name)], Path(sys.argv[1]))"
+    )
+    with ThreadPoolExecutor() as pool:
+        for done in pool.map(lambda part: start(code, str(tmp_path), *map(str, files[part::3])), range(3)):
+            assert done.returncode == 0, done.stderr
+    assert sorted(read_json(tmp_path / "checksums.json")) == sorted(map(str, files))
+
+
+def test_half_a_surrogate_pair_can_be_tokenised(settings: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "odd.jsonl").write_text("".join(json.dumps({"text": f"odd \udc00 {i}"}) + "\n" for i in range(50)))
+    found = prepared(settings, corpus=str(tmp_path / "odd.jsonl"), tokenizer="bpe:300")
+    assert all("odd \ufffd" in text for text in split(found, "train"))
+
+
+def test_token_sets_of_an_earlier_version_are_still_read(settings: dict[str, Any], tmp_path: Path) -> None:
+    found = prepared(settings, cache=str(tmp_path))
+    facts = {name: value for name, value in found.facts.items() if name != "blake2b"}
+    facts["checksums"] = {name: quick_checksum(found.folder / name) for name in found.facts["blake2b"]}
+    write_json(found.folder / "tokens.json", facts)
+    assert prepared(settings, cache=str(tmp_path)).facts == facts
+    (found.folder / "train.bin").write_bytes(b"other")
+    with pytest.raises(InvalidInput, match=r"train.bin is damaged"):
+        prepared(settings, cache=str(tmp_path))
 
 
 @pytest.mark.parametrize("tokenizer", ["bytes", "bpe:300"])
@@ -163,7 +299,7 @@ def test_what_a_killed_process_left_is_swept(settings: dict[str, Any], tmp_path:
     (tmp_path / f".{name}.12345").mkdir()
     (tmp_path / f".{name}.12345" / "train.bin").write_bytes(b"half")
     prepared(settings, cache=str(tmp_path))
-    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert [path.name for path in tmp_path.iterdir() if name in path.name] == [name]
 
 
 def test_a_damaged_token_file_is_refused(settings: dict[str, Any], tmp_path: Path) -> None:

@@ -11,15 +11,18 @@ import numpy as np
 import pytest
 import torch
 
+from planner.errors import InvalidInput
 from planner.shapes import presets
 from trainer import RunConfig, TrainingStopped, read_result, train
 from trainer.batches import PADDING
-from trainer.device import memory_bytes
+from trainer.device import memory_bytes, resolve_device
 from trainer.distributed import World
 from trainer.loop import passes
 
 from .conftest import losses, start
 from .test_loop import stop_after
+
+TWO = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 
 SCRIPT = """
 import json, sys
@@ -35,8 +38,7 @@ def test_two_gloo_processes_give_the_losses_of_one(settings: dict[str, Any], tmp
     one = train(RunConfig(**settings), tmp_path / "one")
     with pytest.raises(TrainingStopped):  # one process begins, two continue: checkpoints do not know how many there were
         train(RunConfig(**settings), tmp_path / "two", should_stop=stop_after(4))
-    launcher = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
-    done = start(str(tmp_path / "run.py"), json.dumps(settings), str(tmp_path / "two"), launcher=launcher)
+    done = start(str(tmp_path / "run.py"), json.dumps(settings), str(tmp_path / "two"), launcher=TWO)
     two = read_result(tmp_path / "two")
     assert two is not None, done.stderr
     assert two.execution["world_size"] == 2
@@ -74,10 +76,32 @@ def test_a_sharded_run_starts_from_the_same_weights_and_is_gathered_on_one_rank(
     settings |= {"epochs": 0.3, "learning_rate": 1e-3, "checkpoint_every": 2, "tied_embeddings": tied}
     (tmp_path / "run.py").write_text(CHECKPOINTS)
     train(RunConfig(**settings), tmp_path / "one")
-    launcher = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
-    done = start(str(tmp_path / "run.py"), json.dumps(settings), str(tmp_path / "two"), launcher=launcher)
+    done = start(str(tmp_path / "run.py"), json.dumps(settings), str(tmp_path / "two"), launcher=TWO)
     assert done.returncode == 0, done.stderr
     assert [x for _, x in losses(tmp_path / "two")] == pytest.approx([x for _, x in losses(tmp_path / "one")], abs=1e-4)
+
+
+@pytest.mark.slow
+def test_one_of_two_processes_reports(settings: dict[str, Any], tmp_path: Path) -> None:
+    table = "shape = { d_model = 16, layers = 2, heads = 2, d_ff = 32 }\n"
+    (tmp_path / "run.toml").write_text(
+        table + "".join(f"{name} = {json.dumps(value)}\n" for name, value in settings.items() if name != "shape")
+    )
+    arguments = ("train", str(tmp_path / "run.toml"), "--set", "epochs=0.2")
+    done = start("-m", "planner", *arguments, launcher=TWO)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("loss") == 1
+    assert read_result(tmp_path / "run") is not None
+
+
+def test_each_process_has_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setenv("LOCAL_RANK", "3")
+    assert [str(resolve_device(wanted)) for wanted in ("auto", "cuda", "cuda:1", "cpu")] == ["cuda:3", "cuda:3", "cuda:1", "cpu"]
+    monkeypatch.setenv("LOCAL_RANK", "4")
+    with pytest.raises(InvalidInput, match="device 'cuda:4' is not there"):
+        resolve_device("cuda")
 
 
 def test_memory_is_shared_between_devices() -> None:

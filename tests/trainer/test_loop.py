@@ -18,7 +18,7 @@ from planner.errors import InvalidInput
 from trainer import RunConfig, TrainingStopped, read_result, train
 from trainer.batches import PADDING, Batches
 from trainer.errors import Busy
-from trainer.files import locked
+from trainer.files import checksum, locked, read_json, write_json
 
 from .conftest import losses
 
@@ -178,6 +178,23 @@ def test_another_configuration_or_other_data_is_refused(settings: dict[str, Any]
     assert before == sorted(
         (path.name, path.stat().st_mtime_ns) for path in (tmp_path / "run").rglob("*") if path.name != ".lock"
     )
+
+
+def test_a_dataset_that_changed_under_its_name_is_noticed(settings: dict[str, Any], tmp_path: Path) -> None:
+    config = RunConfig(**settings | {"checkpoint_every": 5, "cache": str(tmp_path / "cache")})
+    with pytest.raises(TrainingStopped):
+        train(config, tmp_path / "run", should_stop=stop_after(6))
+    (facts,) = (tmp_path / "cache").glob("*/tokens.json")
+    with open(facts.with_name("train.bin"), "r+b") as stream:  # as if the same fingerprint had been made from other text
+        stream.seek(100)
+        stream.write(b"\1\0")
+    known = read_json(facts)
+    write_json(facts, known | {"blake2b": known["blake2b"] | {"train.bin": checksum(facts.with_name("train.bin"))}})
+    with pytest.raises(InvalidInput, match="belongs to a run on other tokens"):
+        train(config, tmp_path / "run")
+    write_json(facts, known)
+    with pytest.raises(InvalidInput, match=r"train.bin is damaged"):
+        train(config, tmp_path / "run")
 
 
 def test_damaged_and_foreign_checkpoints_are_refused(settings: dict[str, Any], tmp_path: Path) -> None:

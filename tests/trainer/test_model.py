@@ -100,14 +100,26 @@ def test_head_loss_is_cross_entropy_with_ignored_rows(rows: int, dtype: torch.dt
     torch.testing.assert_close(ours[1], weight.grad, **close)
 
 
+def test_a_target_of_hardly_any_probability_has_its_exact_loss() -> None:
+    hidden = torch.tensor([[1.0], [1.0], [1.0], [1.0]], requires_grad=True)
+    weight = torch.tensor([[0.0], [-60.0], [-90.0], [-500.0]], requires_grad=True)
+    losses = [head_loss(hidden[i : i + 1], weight, torch.tensor([i])).item() for i in range(4)]
+    assert losses == pytest.approx([0.0, 60.0, 90.0, 500.0])
+    loss = head_loss(hidden, weight, torch.tensor([0, 3, -100, 2]))
+    loss.backward()
+    assert loss.item() == pytest.approx(590.0)
+    assert hidden.grad is not None
+    assert hidden.grad.flatten().tolist() == pytest.approx([0.0, 500.0, 0.0, 90.0])
+    with pytest.raises(RuntimeError):
+        loss.backward()
+
+
 def test_the_logits_of_a_batch_never_exist(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(CHUNK_BYTES, "cpu", 64 * 4 * 211)
     sizes: list[int] = []
     model = Llama(TINY, 64)
     initialise(model, 0)
-    monkeypatch.setattr(
-        "trainer.loss.rows_loss", lambda logits, targets: (sizes.append(logits.shape[0]), rows_loss(logits, targets))[1]
-    )
+    monkeypatch.setattr("trainer.loss.rows_loss", lambda *given: (sizes.append(given[-1].shape[0]), rows_loss(*given))[1])
     ids = torch.randint(211, (4, 64))
     model(ids, ids).backward()
     assert sum(sizes) == 4 * 64
