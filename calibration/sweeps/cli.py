@@ -180,7 +180,6 @@ def _dry_run(
             click.echo(f"  {expense.engine:6s} {expense.on}: {expense.basis}")
             continue
         money = f", ${expense.usd:,.2f}" if expense.usd is not None else ""
-        click.echo(
-            f"  {expense.engine:6s} {expense.on}: {duration(expense.hours * 3600)} of work, {duration(expense.wall_hours * 3600)} "
-            f"on {expense.devices}{money} ({expense.basis})"
-        )
+        work = f"{expense.hours:,.3g} GPU-hours" if expense.engine == "ray" else f"{duration(expense.hours * 3600)} of one worker"
+        together = f", {duration(expense.wall_hours * 3600)} with {expense.devices}" if expense.devices > 1 else ""
+        click.echo(f"  {expense.engine:6s} {expense.on}: {work}{together}{money} ({expense.basis})")

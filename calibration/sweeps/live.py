@@ -39,7 +39,9 @@ class Lines:
     """One line for every run that ends."""
 
     def __init__(self, directory: StudyDirectory):
-        self.directory, self.told, self.tries = directory, None, {}  # type: ignore[var-annotated]
+        self.directory = directory
+        self.told: set[str] | None = None  # runs whose end has been told
+        self.tries: dict[str, int] = {}
 
     def __call__(self, progress: Progress) -> None:
         if self.told is None:
@@ -118,4 +120,7 @@ def duration(seconds: float) -> str:
         return f"{seconds:.0f} s"
     if seconds < 5400:
         return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h" if seconds < 72 * 3600 else f"{seconds / 86400:.1f} days"
+    if seconds < 72 * 3600:
+        return f"{seconds / 3600:.1f} h"
+    days = seconds / 86400
+    return f"{days:.1f} days" if days < 1000 else f"{days / 365.25:,.0f} years"
