@@ -112,7 +112,8 @@ def _worth(p: Plan, within: str) -> str:
     for what, change in (("data", value.loss_if_twice_the_data), ("compute", value.loss_if_twice_the_compute)):
         verb = "leaves no plan" if change is None else f"would change the loss by {change:+.3f}"
         changes.append(f"twice the {what} {verb}")
-    return f"{token}: {', '.join(changes)}{within}."
+    staying = f" at weight decay {p.weight_decay}" if p.other_weight_decays else ""  # another one may then be better
+    return f"{token}: {', '.join(changes)}{staying}{within}."
 
 
 def _flatness(p: Plan, within: str) -> str:
