@@ -25,7 +25,7 @@ def subset(epochs: float, seeds: int) -> Study:
     """Cells of the micro study: three sizes, one budget."""
     micro = load("micro")
     grid = {
-        **micro.grids[0], "params": [90_016, 140_280, 250_938], "unique_tokens": [65_536], "epochs": [epochs],
+        **micro.grids[0], "params": [110_304, 179_856, 282_048], "unique_tokens": [65_536], "epochs": [epochs],
         "seeds": list(range(seeds)), "max_flops": None,
     }  # fmt: skip
     return Study("subset", micro.title, micro.recipe, (grid,), (), micro.validation)

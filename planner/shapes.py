@@ -139,8 +139,9 @@ def _search(wanted: float, vocab: int, tied: bool) -> Architecture | None:
     total = embeddings * d + depth * (4 * d**2 + 3 * d * d_ff + 2 * d) + d
     error = np.abs(total / wanted - 1)
     aspect = _usual_aspect(wanted)
-    head = np.where(d >= 1280, 128, np.where(d % 64 == 0, 64, 32))
+    head = np.where(d >= 1280, 128, np.where(d % 64 == 0, 64, np.where(d >= 64, 32, 16)))
     awkward = np.where(d % head == 0, 0.0, 0.3) + np.where((d >= 64) & (d % 64 != 0), 0.1, 0.0)
+    awkward += np.where(d % 8 == 0, 0.0, 2.0)  # heads of fewer than eight dimensions
     score = (
         np.log(d / (depth * aspect)) ** 2  # usual width over depth
         + 4 * np.maximum(np.abs(np.log(d_ff / d / 3.27)) - 0.21, 0) ** 2  # d_ff within 8/3 to 4 widths
