@@ -16,6 +16,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from scipy.optimize import minimize_scalar
 
+from calibration.optima import has_optimum
 from planner.allocation import FLOPS_PER_PARAM_TOKEN, Allocation, allocate
 from planner.calibration import Calibration, Setting
 from planner.errors import InvalidInput
@@ -282,7 +283,7 @@ def one_epoch_flops(law: Law, ud: float) -> float:
     """Compute at which one epoch over `ud` tokens is optimal: the middle of any picture of an allocation."""
     with np.errstate(all="ignore"):
         flops = FLOPS_PER_PARAM_TOKEN * ud * float(law.optimal_params(ud))
-    if not 1.0 < flops < 1e60 or not _sensible(law, ud, flops * np.array([0.1, 100.0])).all():
+    if not 1.0 < flops < 1e60 or not has_optimum(law, ud, flops * np.array([0.1, 100.0])).all():
         raise InvalidInput(
             f"{LABELS[law.form]} has no sensible optimum at {short(ud)} unique tokens; another ud or law would do."
         )
@@ -303,20 +304,11 @@ def allocation_band(setting: Setting, form: str, ud: float, budgets: np.ndarray)
     members = setting.ensemble_law(form)
     if members is None:
         return None
-    kept = _sensible(members.member(np.s_[:, None]), ud, budgets[[0, -1]]).all(axis=-1)
+    kept = has_optimum(members.member(np.s_[:, None]), ud, budgets[[0, -1]]).all(axis=-1)
     if kept.mean() < 0.5:
         return None
     spread = best_allocation(members.member(np.flatnonzero(kept)[:, None]), ud, budgets)
     return {name: np.quantile(values, [0.025, 0.975], axis=0) for name, values in spread._asdict().items()}
-
-
-def _sensible(law: Law, ud: float, budgets: np.ndarray) -> np.ndarray:
-    """Whether the search for an optimum has finite ends."""
-    product = budgets / (FLOPS_PER_PARAM_TOKEN * ud)
-    with np.errstate(all="ignore"):
-        start = np.maximum(law.fresh_epochs(product, ud), 1.0)
-        end = law.epochs_bound(product, law.loss(product / start, ud, start))
-    return (start < 1e15) & (end < 1e15)
 
 
 def _points(runs: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

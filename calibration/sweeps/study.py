@@ -148,7 +148,7 @@ class Study:
 def load(source: str | Path) -> Study:
     """A study by the name of a shipped one or from a TOML file; relative paths in it are relative to the file."""
     path = Path(source)
-    if not path.exists() and (SHIPPED / f"{source}.toml").is_file():
+    if not path.is_file() and (SHIPPED / f"{source}.toml").is_file():
         path = SHIPPED / f"{source}.toml"
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
