@@ -54,7 +54,7 @@ def _style():
         yield
 
 
-def _styled(draw: Callable[..., Figure]) -> Callable[..., Figure]:
+def styled(draw: Callable[..., Figure]) -> Callable[..., Figure]:
     def drawn(*args: Any, **kwargs: Any) -> Figure:
         with _style():
             return draw(*args, **kwargs)
@@ -63,7 +63,7 @@ def _styled(draw: Callable[..., Figure]) -> Callable[..., Figure]:
     return drawn
 
 
-@_styled
+@styled
 def predicted_observed(setting: Setting, runs: pd.DataFrame) -> Figure:
     """Predicted against observed loss, one panel per law; the distance to the diagonal is the error."""
     forms = [form for form in FORMS if form in setting.laws]
@@ -90,7 +90,7 @@ def predicted_observed(setting: Setting, runs: pd.DataFrame) -> Figure:
         axis.set_title(LABELS[form] + (f"   R² (repeated) {r2:.3f}" if r2 is not None else ""))
         axis.set_xscale("log")
         axis.set_yscale("log")
-        _plain_ticks(axis, "both", ends)
+        plain_ticks(axis, "both", ends)
     for axis in axes.flat[len(forms) :]:
         axis.set_visible(False)
     axes[0, 0].legend(loc="upper left", handletextpad=0.2)
@@ -141,7 +141,7 @@ def shared_exponent(law: Law, runs: pd.DataFrame) -> SharedExponent | None:
     return SharedExponent(delta, found)
 
 
-@_styled
+@styled
 def residual_repeats(setting: Setting, runs: pd.DataFrame) -> Figure:
     """Loss beyond the base law against repeats, both logarithmic: straight lines of one slope are a power law."""
     figure = Figure(figsize=(7.2, 4.4), layout="constrained")
@@ -161,7 +161,7 @@ def residual_repeats(setting: Setting, runs: pd.DataFrame) -> Figure:
         axis.set_xscale("log")
         axis.set_yscale("log")
         axis.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), title="parameters on tokens", title_fontsize=9)
-        _plain_ticks(axis, "x", axis.get_xlim())
+        plain_ticks(axis, "x", axis.get_xlim())
         below = sum(int((residual <= 0).sum()) for *_, residual in shared.cells)
         if below:
             axis.text(
@@ -177,7 +177,7 @@ def residual_repeats(setting: Setting, runs: pd.DataFrame) -> Figure:
     return figure
 
 
-@_styled
+@styled
 def fit_quality(setting: Setting) -> Figure:
     """Huber sum, R² and held-out error of every form side by side."""
     forms = [form for form in FORMS if form in setting.laws]
@@ -215,7 +215,7 @@ def fit_quality(setting: Setting) -> Figure:
     return figure
 
 
-@_styled
+@styled
 def parameter_clouds(setting: Setting, form: str) -> Figure:
     """Bootstrap refits of a law in pairs of parameters: a long thin cloud is a combination that the runs do not pin down."""
     members = setting.ensemble_law(form)
@@ -247,7 +247,7 @@ def parameter_clouds(setting: Setting, form: str) -> Figure:
     return figure
 
 
-@_styled
+@styled
 def allocation(
     calibration: Calibration, ud: float, form: str | None = None, low: float | None = None, high: float | None = None
 ) -> Figure:
@@ -274,7 +274,7 @@ def allocation(
     axes[0].set_yscale("log")
     axes[1].set_yscale("log")
     axes[1].axhline(1, color=INK, linewidth=0.8, linestyle=":")
-    _plain_ticks(axes[1], "y", axes[1].get_ylim())
+    plain_ticks(axes[1], "y", axes[1].get_ylim())
     axes[0].legend(loc="upper left")
     return figure
 
@@ -316,7 +316,7 @@ def _points(runs: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return params, unique, epochs
 
 
-def _plain_ticks(axis: Any, which: str, ends: Iterable[float]) -> None:
+def plain_ticks(axis: Any, which: str, ends: Iterable[float]) -> None:
     """A handful of round numbers instead of powers of ten, on a logarithmic axis that spans less than a few decades."""
     low, high = ends
     candidates = np.array([m * 10.0**e for e in range(-4, 7) for m in (1, 1.5, 2, 3, 5, 7)])

@@ -25,7 +25,7 @@ from planner.allocation import FLOPS_PER_PARAM_TOKEN, allocate
 from planner.api import crossover
 from planner.calibration import Calibration, Setting
 from planner.errors import InvalidInput
-from planner.shapes import TOLERANCE, Architecture
+from planner.shapes import TOLERANCE, shape_for
 from planner.units import short
 
 WHOLE_EPOCHS = 0.01  # epochs stay whole where the compute is this close to the budget
@@ -146,7 +146,7 @@ def runs_of(planned: Iterable[Prescription]) -> list[StudyRun]:
 
 def _cell(study: Study, size: float, epochs: float, ud: float, flops: float) -> dict[str, Any]:
     """The size, unique tokens and epochs to train: the nearest shape, at the budget's compute."""
-    shape, built = _size(study, size, ud)
+    shape, built = _size(study, size)
     length = study.runs[0].config.sequence_length
     chunks = int(ud) // length
     per_sequence = FLOPS_PER_PARAM_TOKEN * built * length
@@ -161,20 +161,22 @@ def _cell(study: Study, size: float, epochs: float, ud: float, flops: float) -> 
     return {**shape, "unique_tokens": int(ud), "epochs": float(f"{sequences / chunks:g}")}
 
 
-def _size(study: Study, size: float, ud: float) -> tuple[dict[str, Any], int]:
+def _size(study: Study, size: float) -> tuple[dict[str, Any], int]:
     """How to ask for a size, and its parameters: one of the study's where it is near enough, else the nearest shape."""
     near = min(study.runs, key=lambda run: abs(run.params / size - 1))
     if abs(near.params / size - 1) <= TOLERANCE:
         return _as_asked(near), near.params
-    built: Architecture = study.run(params=round(size), unique_tokens=int(ud), epochs=1, weight_decay=0.1, seed=0).architecture
+    vocab, tied = near.architecture.vocab_size, near.architecture.tied_embeddings
+    built = shape_for(size, vocab, tied_embeddings=tied)
     same = next((run for run in study.runs if run.architecture == built), None)
     if same is not None:
         return _as_asked(same), built.params
     if built.preset is not None:
         return {"shape": built.preset}, built.params
     # By its shape and not by the size asked for, of which many lead to this shape.
-    return {"shape": {name: getattr(built, name) for name in ("d_model", "layers", "heads", "d_ff")}}, built.params
+    shape = {name: getattr(built, name) for name in ("d_model", "layers", "heads", "d_ff")}
+    return {"shape": shape, "vocab_size": vocab}, built.params
 
 
 def _as_asked(run: StudyRun) -> dict[str, Any]:
-    return {"shape": run.config.shape} if run.config.shape is not None else {"params": run.config.params}
+    return {"params": run.config.params} if run.config.shape is None else {"shape": run.config.shape}

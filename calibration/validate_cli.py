@@ -295,6 +295,8 @@ def _standing_row(standing: Standing) -> tuple[str, ...]:
 
 
 def _show_crossover(found: CrossoverFound) -> None:
+    from calibration.verdicts import sentence
+
     click.echo(f"\nCrossover from λ = {found.weaker:g} to {found.stronger:g} at {short(found.ud)} unique tokens ({found.law})")
     if found.budgets:
         print_table(
@@ -310,25 +312,7 @@ def _show_crossover(found: CrossoverFound) -> None:
     for budget in found.budgets:
         if budget.reason:
             click.echo(f"{scientific(budget.flops)}: {budget.reason}")
-    click.echo(crossover_sentence(found))
-
-
-def crossover_sentence(found: CrossoverFound) -> str:
-    """Predicted and observed in one line."""
-    if found.predicted is None:
-        return found.note
-    text = f"predicted {scientific(found.predicted)}"
-    if found.predicted_interval is not None:
-        text += " (95% {} to {})".format(*(scientific(end) for end in found.predicted_interval))
-    if found.observed is None:
-        return f"{text}; observed: {found.note}"
-    text += f", observed {scientific(found.observed)}"
-    if found.observed_interval is not None:
-        low, high = found.observed_interval
-        ends = ("below the range" if low is None else scientific(low), "above the range" if high is None else scientific(high))
-        text += " (95% {} to {})".format(*ends)
-    text += f": {found.ratio:.2f} times the predicted one"
-    return f"{text}; {found.note}" if found.note else text
+    click.echo(sentence(found))
 
 
 def _side(configuration: Any) -> tuple[str, str, str]:
