@@ -25,11 +25,13 @@ def regret(verdict: Verdict) -> Figure:
     for axis, decay in zip(axes, decays, strict=True):
         trials = [trial for trial in verdict.trials if trial.weight_decay == decay]
         for k, trial in enumerate(trials):
-            shown = [(tried.regret, places[tried.law]) for tried in trial.laws if tried.regret is not None]
+            shown = [(tried.regret, places[tried.law] + 0.15) for tried in trial.laws if tried.regret is not None]
             if shown:
                 label = f"{short(trial.ud)}, {scientific(trial.flops)}"
                 x, y = zip(*shown, strict=True)
-                axis.scatter(x, y, s=22, marker=MARKERS[k % len(MARKERS)], color=INK, zorder=3, linewidths=0, label=label)
+                axis.scatter(
+                    x, y, s=22, marker=MARKERS[k % len(MARKERS)], color=INK, zorder=3, linewidths=0, clip_on=False, label=label
+                )
         for standing in (s for s in verdict.standings if s.weight_decay == decay):
             place = places[standing.law]
             if standing.regret is None:
@@ -37,7 +39,9 @@ def regret(verdict: Verdict) -> Figure:
                 continue
             axis.barh(place, standing.regret, color=COLOURS[standing.law], height=0.62, alpha=0.75)
             if standing.seed_error is not None:
-                axis.errorbar(standing.regret, place, xerr=standing.seed_error, color=INK, capsize=3, linewidth=1.2, zorder=2)
+                axis.errorbar(
+                    standing.regret, place - 0.15, xerr=standing.seed_error, color=INK, capsize=3, linewidth=1.2, zorder=2
+                )
         axis.set_title(f"λ = {decay:g}")
         axis.set_xlabel("regret (nats per token)")
         axis.grid(axis="y", visible=False)
@@ -68,6 +72,8 @@ def crossover(found: Sequence[CrossoverFound]) -> Figure:
         _upright(axis, one.predicted, one.predicted_interval, "predicted", ":", one.budgets)
         _upright(axis, one.observed, one.observed_interval, "observed", "-", one.budgets)
         axis.set_xscale("log")
+        axis.set_xticks([budget.flops for budget in one.budgets], [scientific(budget.flops, 2) for budget in one.budgets])
+        axis.set_xticks([], minor=True)
         axis.set_xlabel("compute (FLOPs)")
         axis.set_title(f"{short(one.ud)} unique tokens")
         axis.legend(loc="best")
