@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 @click.option("--weight-decay", metavar="λ", help="Weight decay of runs whose table does not say it.")
 @click.option("--ud", metavar="TOKENS", help="Unique tokens of the allocation [default: the middle of what was fitted on].")
 @click.option("--law", metavar="FORM", help="Law of the allocation and the parameter clouds [default: the recommended one].")
+@click.option("--suite", metavar="SUITE", help="Downstream results of a study that were evaluated with this --suite.")
 @click.option("--limit", type=int, metavar="N", help="Downstream results of a study that were evaluated with this --limit.")
 @click.option(
     "-o",
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 )
 def report(
     subject: str, calibration: str | None, runs: str | None, max_epochs: str | None, where: str | None, weight_decay: str | None, ud: str | None,
-    law: str | None, limit: int | None, output: str | None,
+    law: str | None, suite: str | None, limit: int | None, output: str | None,
 ) -> None:  # fmt: skip
     """Write one HTML page about a calibration (a file, or a shipped name): allocation, fit quality, parameters, pictures.
 
@@ -48,13 +49,15 @@ def report(
       planner calibrate report study/ --calibration law.json -o report.html
     """
     from calibration.report import report as build
-    from planner.calibration import Calibration
+    from calibration.sweeps.directory import is_study
+    from planner.calibration import Calibration, shipped_names
 
-    if Path(subject).is_dir():
-        _of_study(subject, calibration, runs, max_epochs, where, weight_decay, ud, law, limit, output)
+    if is_study(subject) or (Path(subject).is_dir() and subject not in shipped_names()):
+        _of_study(subject, calibration, runs, max_epochs, where, weight_decay, ud, law, suite, limit, output)
         return
-    if calibration is not None:
-        raise InvalidInput("calibration is for the directory of a study; here the argument itself is one.")
+    for option, value in (("calibration", calibration), ("suite", suite), ("limit", limit)):
+        if value is not None:
+            raise InvalidInput(f"{option} goes with the directory of a study, and {subject} is none.")
     target = output if output is not None else f"{Path(subject).stem or 'report'}.html"
     check_output(target, subject, runs)
     known = Calibration.load(subject)
@@ -68,7 +71,7 @@ def report(
 
 def _of_study(
     folder: str, calibration: str | None, runs: str | None, max_epochs: str | None, where: str | None, weight_decay: str | None,
-    ud: str | None, law: str | None, limit: int | None, output: str | None,
+    ud: str | None, law: str | None, suite: str | None, limit: int | None, output: str | None,
 ) -> None:  # fmt: skip
     from calibration.fitting import fit
     from calibration.report import report as build
@@ -82,7 +85,8 @@ def _of_study(
     target = output if output is not None else f"{name}.html"
     check_output(target, calibration)
     table = load_runs(folder, max_epochs, where, weight_decay, choice=True)
-    makers = sections(directory, **({} if limit is None else {"limit": limit}))
+    evaluated = {name: value for name, value in (("suite", suite), ("limit", limit)) if value is not None}
+    makers = sections(directory, **evaluated)
     with progress_bar("report") as progress:
         if calibration is not None:
             known = Calibration.load(calibration)

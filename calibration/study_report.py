@@ -222,7 +222,9 @@ def _downstream(directory: StudyDirectory, verdict: Verdict, evaluated: dict[str
         folders = {str(directory.run_folder(name)): name for name in chosen}
         try:
             results = stored(folders, **evaluated)
-        except InvalidInput:  # the tasks are not installed, or a run has no weights: then nothing was evaluated here
+        except InvalidInput:  # without the tasks' data nothing can have been evaluated here
+            if evaluated:
+                raise
             return None
         if not results:
             continue
