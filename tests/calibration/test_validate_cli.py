@@ -183,3 +183,40 @@ def test_a_study_that_ships_is_found_next_to_its_directory(tmp_path: Path, monke
     monkeypatch.chdir(tmp_path)
     begin(load("smoke"), tmp_path / "smoke")
     assert load("smoke").runs
+
+
+@pytest.mark.slow
+def test_bits_per_byte_stand_next_to_perplexity(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    downstream = pytest.importorskip("trainer.downstream")
+    monkeypatch.setenv("DATABOUND_CACHE", str(tmp_path / "cache"))
+    questions = tmp_path / "suite" / "next_word" / "rc_0shot"
+    questions.mkdir(parents=True)
+    lines = [
+        {"doc_id": doc, "idx": k, "label": doc % 2, "request": {"context": "data bound", "continuation": answer}}
+        for doc in range(4)
+        for k, answer in enumerate((" law", " zebra"))
+    ]
+    (questions / "requests.jsonl").write_text("\n".join(json.dumps(line) for line in lines))
+    assert validate(home).exit_code == 0
+    made = (
+        "report",
+        home / "tiny",
+        "--calibration",
+        home / "law.json",
+        "--suite",
+        tmp_path / "suite",
+        "-o",
+        tmp_path / "page.html",
+    )
+    assert run(*made).exit_code == 0
+    assert "next_word" not in (tmp_path / "page.html").read_text()  # nothing was evaluated yet
+
+    trial = json.loads((home / "tiny" / "validation.json").read_text())["trials"][0]
+    names = sorted({law["configuration"]["runs"][0] for law in trial["laws"]})
+    found = downstream.evaluate_all([home / "tiny" / VALIDATION / name for name in names], suite=str(tmp_path / "suite"))
+    result = run(*made)
+    assert result.exit_code == 0, result.output
+    text = (tmp_path / "page.html").read_text()
+    assert "next_word (0-shot)" in text
+    assert all(f"{one.bpb:.4f}" in text for one in found)
+    assert "no-such-suite" in refused(*made[:4], "--suite", "no-such-suite", "-o", tmp_path / "page.html")
