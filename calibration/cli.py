@@ -88,7 +88,7 @@ def fit(
     delta: str, joint: bool, bootstrap: int, resample: str, scheme: str, seed: int, name: str | None, title: str, corpus: str,
     model_family: str, vocab_size: int | None, as_json: bool,
 ) -> None:  # fmt: skip
-    """Fit laws to a run TABLE (CSV or Parquet), per weight decay.
+    """Fit laws to a run TABLE (CSV or Parquet) or to the directory of a study, per weight decay.
 
     The table has the columns run, params, unique_tokens, epochs and / or tokens, weight_decay, loss; --where can use others.
     Each law is judged on (size, budget) cells that it was not fitted on, and the best one becomes the default.
@@ -96,6 +96,7 @@ def fit(
     \b
     Example:
       planner calibrate fit runs.csv --max-epochs 64 -o my.json
+      planner calibrate fit study/ -o law.json
     """
     from pathlib import Path
 
@@ -106,8 +107,8 @@ def fit(
     with progress_bar("fitting") as progress:
         calibration = fit_table(
             table, laws=laws or FORMS, delta=delta, joint=joint, bootstrap=bootstrap, resample=resample, scheme=scheme, seed=seed,
-            name=name or Path(table).stem, title=title, corpus=corpus, model_family=model_family, vocab_size=vocab_size,
-            source=f"fitted to {Path(table).name}", max_epochs=max_epochs, where=where, weight_decay=weight_decay,
+            name=name or (Path(table).resolve().name if Path(table).is_dir() else Path(table).stem), title=title, corpus=corpus, model_family=model_family, vocab_size=vocab_size,
+            source=f"fitted to {Path(table).resolve().name}", max_epochs=max_epochs, where=where, weight_decay=weight_decay,
             progress=progress,
         )  # fmt: skip
     # Printed first: a file that cannot be written after all loses nothing.
@@ -125,7 +126,7 @@ def fit(
         _console().print(
             f"Written to {out}: planner plan --calibration {out} {_example(calibration)}", highlight=False, soft_wrap=True
         )
-        if vocab_size is None:
+        if calibration.vocab_size is None:
             _console().print(
                 "Plans will not know the vocabulary: --vocab-size 32100, say, puts it into the file.", highlight=False
             )

@@ -19,6 +19,7 @@ from calibration.intervals import RESAMPLE, SCHEMES, ensemble_of, interval, para
 from calibration.intervals import bootstrap as refit_often
 from calibration.metrics import capped, held_out_residuals, metrics
 from calibration.phases import Fits, FormFit, Progress, fit_forms
+from calibration.sweeps.origin import origin
 from calibration.tables import read_runs
 from planner.calibration import Calibration, FittedLaw, FittedRange, Setting
 from planner.errors import InvalidInput
@@ -59,6 +60,8 @@ def fit(
 ) -> Calibration:
     """Fit these laws to a run table, per weight decay, with metrics, held-out errors and a bootstrap ensemble.
 
+    The directory of a study is the table of its grid, and knows its own corpus, model family and vocabulary.
+
     `delta` is Huber's threshold on ln(loss), or "noise" to choose it from the residuals. `joint` fits base law and
     repetition together instead of locking the base. `bootstrap=0` leaves the intervals out; `calibration.intervals` says what
     `resample` and `scheme` mean.
@@ -74,6 +77,7 @@ def fit(
     if not isinstance(name, str) or not name.strip():
         raise InvalidInput(f"name must be a text such as 'my-corpus'; got {name!r}.")
     runs = read_runs(table, max_epochs=max_epochs, where=where, weight_decay=weight_decay)
+    known = {} if isinstance(table, pd.DataFrame) else origin(table)
     decays = [float(decay) for decay in sorted(runs["weight_decay"].unique())]
     unusable = _unusable(runs, forms)
     settings, evidence, left_out = [], [], {}
@@ -91,9 +95,11 @@ def fit(
     if not settings:
         raise InvalidInput(f"the base law is not identified at weight decay {next(f'{d}: {r}' for d, r in left_out.items())}.")
     recommendation = _recommend(evidence)
+    given = {"title": title, "corpus": corpus, "model_family": model_family, "vocab_size": vocabulary}
+    described = known | {field: value for field, value in given.items() if value}
     return Calibration(
-        name=name, title=title, corpus=corpus, model_family=model_family, source=source, vocab_size=vocabulary,
-        default_law=recommendation["law"], settings=tuple(settings), recommendation=recommendation, left_out=left_out,
+        name=name, source=source, **described, default_law=recommendation["law"], settings=tuple(settings),
+        recommendation=recommendation, left_out=left_out,
     )  # type: ignore[call-arg]  # fmt: skip
 
 

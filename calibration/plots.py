@@ -16,6 +16,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from scipy.optimize import minimize_scalar
 
+from calibration.optima import has_optimum
 from planner.allocation import FLOPS_PER_PARAM_TOKEN, Allocation, allocate
 from planner.calibration import Calibration, Setting
 from planner.errors import InvalidInput
@@ -53,7 +54,7 @@ def _style():
         yield
 
 
-def _styled(draw: Callable[..., Figure]) -> Callable[..., Figure]:
+def styled(draw: Callable[..., Figure]) -> Callable[..., Figure]:
     def drawn(*args: Any, **kwargs: Any) -> Figure:
         with _style():
             return draw(*args, **kwargs)
@@ -62,7 +63,7 @@ def _styled(draw: Callable[..., Figure]) -> Callable[..., Figure]:
     return drawn
 
 
-@_styled
+@styled
 def predicted_observed(setting: Setting, runs: pd.DataFrame) -> Figure:
     """Predicted against observed loss, one panel per law; the distance to the diagonal is the error."""
     forms = [form for form in FORMS if form in setting.laws]
@@ -89,7 +90,7 @@ def predicted_observed(setting: Setting, runs: pd.DataFrame) -> Figure:
         axis.set_title(LABELS[form] + (f"   R² (repeated) {r2:.3f}" if r2 is not None else ""))
         axis.set_xscale("log")
         axis.set_yscale("log")
-        _plain_ticks(axis, "both", ends)
+        plain_ticks(axis, "both", ends)
     for axis in axes.flat[len(forms) :]:
         axis.set_visible(False)
     axes[0, 0].legend(loc="upper left", handletextpad=0.2)
@@ -140,7 +141,7 @@ def shared_exponent(law: Law, runs: pd.DataFrame) -> SharedExponent | None:
     return SharedExponent(delta, found)
 
 
-@_styled
+@styled
 def residual_repeats(setting: Setting, runs: pd.DataFrame) -> Figure:
     """Loss beyond the base law against repeats, both logarithmic: straight lines of one slope are a power law."""
     figure = Figure(figsize=(7.2, 4.4), layout="constrained")
@@ -160,7 +161,7 @@ def residual_repeats(setting: Setting, runs: pd.DataFrame) -> Figure:
         axis.set_xscale("log")
         axis.set_yscale("log")
         axis.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), title="parameters on tokens", title_fontsize=9)
-        _plain_ticks(axis, "x", axis.get_xlim())
+        plain_ticks(axis, "x", axis.get_xlim())
         below = sum(int((residual <= 0).sum()) for *_, residual in shared.cells)
         if below:
             axis.text(
@@ -176,7 +177,7 @@ def residual_repeats(setting: Setting, runs: pd.DataFrame) -> Figure:
     return figure
 
 
-@_styled
+@styled
 def fit_quality(setting: Setting) -> Figure:
     """Huber sum, R² and held-out error of every form side by side."""
     forms = [form for form in FORMS if form in setting.laws]
@@ -214,7 +215,7 @@ def fit_quality(setting: Setting) -> Figure:
     return figure
 
 
-@_styled
+@styled
 def parameter_clouds(setting: Setting, form: str) -> Figure:
     """Bootstrap refits of a law in pairs of parameters: a long thin cloud is a combination that the runs do not pin down."""
     members = setting.ensemble_law(form)
@@ -246,7 +247,7 @@ def parameter_clouds(setting: Setting, form: str) -> Figure:
     return figure
 
 
-@_styled
+@styled
 def allocation(
     calibration: Calibration, ud: float, form: str | None = None, low: float | None = None, high: float | None = None
 ) -> Figure:
@@ -273,7 +274,7 @@ def allocation(
     axes[0].set_yscale("log")
     axes[1].set_yscale("log")
     axes[1].axhline(1, color=INK, linewidth=0.8, linestyle=":")
-    _plain_ticks(axes[1], "y", axes[1].get_ylim())
+    plain_ticks(axes[1], "y", axes[1].get_ylim())
     axes[0].legend(loc="upper left")
     return figure
 
@@ -282,7 +283,7 @@ def one_epoch_flops(law: Law, ud: float) -> float:
     """Compute at which one epoch over `ud` tokens is optimal: the middle of any picture of an allocation."""
     with np.errstate(all="ignore"):
         flops = FLOPS_PER_PARAM_TOKEN * ud * float(law.optimal_params(ud))
-    if not 1.0 < flops < 1e60 or not _sensible(law, ud, flops * np.array([0.1, 100.0])).all():
+    if not 1.0 < flops < 1e60 or not has_optimum(law, ud, flops * np.array([0.1, 100.0])).all():
         raise InvalidInput(
             f"{LABELS[law.form]} has no sensible optimum at {short(ud)} unique tokens; another ud or law would do."
         )
@@ -303,20 +304,11 @@ def allocation_band(setting: Setting, form: str, ud: float, budgets: np.ndarray)
     members = setting.ensemble_law(form)
     if members is None:
         return None
-    kept = _sensible(members.member(np.s_[:, None]), ud, budgets[[0, -1]]).all(axis=-1)
+    kept = has_optimum(members.member(np.s_[:, None]), ud, budgets[[0, -1]]).all(axis=-1)
     if kept.mean() < 0.5:
         return None
     spread = best_allocation(members.member(np.flatnonzero(kept)[:, None]), ud, budgets)
     return {name: np.quantile(values, [0.025, 0.975], axis=0) for name, values in spread._asdict().items()}
-
-
-def _sensible(law: Law, ud: float, budgets: np.ndarray) -> np.ndarray:
-    """Whether the search for an optimum has finite ends."""
-    product = budgets / (FLOPS_PER_PARAM_TOKEN * ud)
-    with np.errstate(all="ignore"):
-        start = np.maximum(law.fresh_epochs(product, ud), 1.0)
-        end = law.epochs_bound(product, law.loss(product / start, ud, start))
-    return (start < 1e15) & (end < 1e15)
 
 
 def _points(runs: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -324,7 +316,7 @@ def _points(runs: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return params, unique, epochs
 
 
-def _plain_ticks(axis: Any, which: str, ends: Iterable[float]) -> None:
+def plain_ticks(axis: Any, which: str, ends: Iterable[float]) -> None:
     """A handful of round numbers instead of powers of ten, on a logarithmic axis that spans less than a few decades."""
     low, high = ends
     candidates = np.array([m * 10.0**e for e in range(-4, 7) for m in (1, 1.5, 2, 3, 5, 7)])

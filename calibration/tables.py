@@ -1,4 +1,5 @@
-"""Run tables: one row per finished run, read from CSV, Parquet or a DataFrame and checked before anything is fitted.
+"""Run tables: one row per finished run, read from CSV, Parquet, a DataFrame or a study's directory, and checked before anything
+is fitted.
 
     run, params, unique_tokens, epochs, tokens, weight_decay, loss      (other columns are kept as they are)
 
@@ -71,6 +72,8 @@ def read_runs(
 ) -> pd.DataFrame:
     """The run table of a CSV or Parquet file or a DataFrame, checked, with all seven columns and numbers as floats.
 
+    The directory of a study is the table of its finished grid runs; runs that laws prescribed are never part of it.
+
     `where` (see `filters`) and `max_epochs` choose rows; rows that they leave out need not be usable. `weight_decay`
     is that of all runs whose table does not say it; where all say it, giving it is a mistake, unless the caller goes on to
     choose by it.
@@ -105,9 +108,14 @@ def _load(source: Any) -> tuple[str, pd.DataFrame, list[Problem]]:
     elif isinstance(source, str | os.PathLike):
         path = Path(source)
         name = path.name or str(path)
-        frame, problems = _parquet(path) if path.suffix.lower() in (".parquet", ".pq") else _csv(path, name)
+        if path.is_dir():
+            name, frame, problems = path.resolve().name, _study(path), []
+        else:
+            frame, problems = _parquet(path) if path.suffix.lower() in (".parquet", ".pq") else _csv(path, name)
     else:
-        raise InvalidInput(f"runs must be a CSV or Parquet file or a DataFrame; got {type(source).__name__}.")
+        raise InvalidInput(
+            f"runs must be a CSV or Parquet file, a study's directory or a DataFrame; got {type(source).__name__}."
+        )
     twice = sorted({str(column) for column in frame.columns[frame.columns.duplicated()]})
     if twice:
         raise InvalidInput(f"{name} has the column {twice[0]!r} more than once; rename or drop one of them.")
@@ -116,10 +124,22 @@ def _load(source: Any) -> tuple[str, pd.DataFrame, list[Problem]]:
     return name, frame.reset_index(drop=True), problems
 
 
+def _study(path: Path) -> pd.DataFrame:
+    """The finished grid runs of a study."""
+    from calibration.sweeps.directory import is_study, open_directory, table
+
+    if not is_study(path):
+        raise InvalidInput(
+            f"runs must be a CSV or Parquet file or the directory of a study; {str(path)!r} is a directory without one."
+        )
+    found = table(open_directory(path))
+    if not len(found):
+        raise InvalidInput(f"the study in {path} has no finished runs yet; `planner calibrate sweep` trains them.")
+    return found
+
+
 def _bytes(path: Path) -> bytes:
     try:
-        if path.is_dir():
-            raise InvalidInput(f"runs must be a CSV or Parquet file; {str(path)!r} is a directory.")
         if path.stat().st_size > _LARGEST_FILE:
             raise InvalidInput(
                 f"{path.name} is larger than {_LARGEST_FILE >> 20} MB, which no run table is; give one row per finished run."

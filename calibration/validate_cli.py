@@ -1,0 +1,332 @@
+"""`planner calibrate validate`: train what each law prescribes, and say who won."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from calibration.console import Command, print_json, print_table
+from calibration.sweeps.cli import engine_options, interruptible, make_engine
+from planner.command_line import json_option
+from planner.errors import InvalidInput
+from planner.units import compute, count, number, scientific, short, whole
+
+if TYPE_CHECKING:
+    from calibration.prescriptions import CrossoverTest, Prescription
+    from calibration.sweeps.directory import StudyDirectory
+    from calibration.sweeps.study import Study, StudyRun
+    from calibration.validation import CrossoverFound, Standing, Trial, Verdict
+    from planner.calibration import Calibration
+
+
+@click.command(cls=Command)
+@click.argument("study", metavar="STUDY")
+@click.option("--calibration", metavar="LAW.json", help="The laws [default: fitted to the study's grid, without intervals].")
+@click.option("--ud", "uds", multiple=True, metavar="TOKENS", help="Unique tokens of a budget; repeat together with --flops.")
+@click.option("--flops", "computes", multiple=True, metavar="FLOPS", help="Compute of that budget.")
+@click.option(
+    "--weight-decay", "decays", multiple=True, metavar="λ", help="Where laws prescribe [default: the weakest calibrated]."
+)
+@click.option("--law", "laws", multiple=True, metavar="FORM", help="A law to try; may be repeated [default: all six].")
+@click.option("--crossover", "crossings", multiple=True, metavar="TOKENS", help="Look for the weight-decay crossover here.")
+@click.option("--crossover-law", metavar="FORM", help="The law that predicts it [default: the calibration's recommended one].")
+@click.option("--seeds", type=int, metavar="N", help="Runs of each configuration [default: the study's, else 3].")
+@click.option("--max-params", metavar="N", help="Train nothing larger [default: 10 times the largest size fitted on].")
+@engine_options
+@click.option("--dry-run", is_flag=True, help="List what would be trained, and train nothing.")
+@json_option
+def validate(
+    study: str, calibration: str | None, uds: tuple[str, ...], computes: tuple[str, ...], decays: tuple[str, ...],
+    laws: tuple[str, ...], crossings: tuple[str, ...], crossover_law: str | None, seeds: int | None, max_params: str | None,
+    out: str | None, engine: str, workers: int | None, per_gpu: int, address: str | None, changes: tuple[str, ...], quiet: bool,
+    dry_run: bool, as_json: bool,
+) -> None:  # fmt: skip
+    """Train what each law prescribes for budgets of STUDY at equal compute, with seeds, and compare.
+
+    Budgets are --ud and --flops in pairs, or those of the study's [validation] table. What is trained already is used again, and a
+    stopped validation goes on where it was. The result is validation.json in the study's directory, which `planner calibrate
+    report` shows; it holds what the last call asked for.
+
+    \b
+    Example:
+      planner calibrate validate micro --calibration law.json
+      planner calibrate validate study.toml --ud 100k --flops 2e11 --ud 200k --flops 4e11 --seeds 3
+      planner calibrate validate study.toml --crossover 100k --dry-run
+    """
+    from calibration.prescriptions import crossover_test, prescriptions, runs_of
+    from calibration.sweeps import directory as directories
+    from calibration.sweeps.study import load
+    from planner.laws import check_form
+
+    plan = load(study)
+    if changes:
+        from trainer.cli import assignments
+
+        plan = plan.with_recipe(**assignments(changes))
+    asked = plan.validation
+    given = bool(uds or computes or crossings)
+    pairs = _pairs(uds, computes) if given else list(asked.pairs)
+    tokens = [count(ud, "crossover") for ud in crossings] if given else list(asked.crossover_uds)
+    if not pairs and not tokens:
+        raise InvalidInput(f"study {plan.name} names no budgets to validate at; --ud 100k --flops 2e11, say, would do.")
+    times = asked.seeds if seeds is None else whole(seeds, "seeds", example="3")
+    limit = None if max_params is None else count(max_params, "max_params")
+    forms = [check_form(law) for law in laws] or list(asked.laws)
+    target = Path(out or plan.name)
+    known = _calibration(calibration, target)
+    at = [known.setting(number(d, "weight_decay", positive=False)).weight_decay for d in decays or asked.weight_decays or ()]
+    planned = prescriptions(plan, known, pairs, laws=forms, weight_decays=at, seeds=times, max_params=limit)
+    tests = [
+        crossover_test(plan, known, ud, law=crossover_law, factors=asked.crossover_factors, seeds=times, max_params=limit)
+        for ud in tokens
+    ]
+    runs = runs_of([*planned, *(prescription for test in tests for prescription in test.prescriptions)])
+    folder = directories.StudyDirectory(target)
+    if dry_run:
+        _dry_run(planned, tests, runs, folder, workers, as_json)
+        return
+    failed: Mapping[str, str] = {}
+    with interruptible():
+        folder = directories.begin(plan, target)
+        if runs:
+            failed = _train(plan, runs, folder, make_engine(engine, folder.compiled, workers, per_gpu, address), quiet)
+    facts = _judge(plan, known, folder, planned, tests, failed, times, limit)
+    if as_json:
+        print_json(facts[1])
+    else:
+        show(facts[0])
+        click.echo(f"\nWritten to {folder.path / 'validation.json'}; next: planner calibrate report {folder.path} -o report.html")
+    if failed:
+        for name, reason in failed.items():
+            click.echo(f"{name} failed: {reason}", err=True)
+        raise click.exceptions.Exit(1)
+
+
+def _pairs(uds: Sequence[str], computes: Sequence[str]) -> list[tuple[float, float]]:
+    if len(uds) != len(computes):
+        raise InvalidInput(
+            f"--ud and --flops come in pairs; got {len(uds)} and {len(computes)}: --ud 100k --flops 2e11 --ud 200k --flops 4e11."
+        )
+    return [(count(ud, "ud"), compute(flops, "flops")) for ud, flops in zip(uds, computes, strict=True)]
+
+
+def _calibration(source: str | None, target: Path) -> Calibration:
+    from calibration.fitting import fit
+    from calibration.sweeps.directory import open_directory
+    from planner.calibration import Calibration
+
+    if source is not None:
+        return Calibration.load(source)
+    open_directory(target)
+    return fit(target, bootstrap=0, name=target.resolve().name, source=f"fitted to {target.resolve().name}")
+
+
+def _train(plan: Study, runs: list[StudyRun], folder: StudyDirectory, trainers: Any, quiet: bool) -> dict[str, str]:
+    """Train everything that is needed in one sweep, longest first; what failed, and why."""
+    from calibration.sweeps import directory as directories
+    from calibration.sweeps.live import shown
+    from calibration.sweeps.sweep import sweep
+
+    facts = directories.prepare(plan, folder)
+    available = facts["streams"]["train"]["tokens"] - 1
+    largest = max(runs, key=lambda run: run.config.unique_tokens)
+    if largest.config.unique_tokens > available:
+        raise InvalidInput(
+            f"a budget asks for {largest.config.unique_tokens:,} unique tokens and the corpus has {available:,}; a smaller ud would do."
+        )
+    if not quiet:
+        click.echo(f"{len(runs)} runs of {plan.name} in {folder.path}: {trainers.describe()}", err=True)
+    with shown(folder, quiet=quiet) as watch:
+        progress = sweep(runs, folder, trainers, part=directories.VALIDATION, watch=watch)
+    return progress.failed
+
+
+def _judge(
+    plan: Study, known: Calibration, folder: StudyDirectory, planned: Sequence[Prescription], tests: Sequence[CrossoverTest],
+    failed: Mapping[str, str], seeds: int, limit: float | None,
+) -> tuple[Verdict, dict[str, Any]]:  # fmt: skip
+    import pandas as pd
+
+    from calibration.sweeps import directory as directories
+    from calibration.validation import judge
+    from calibration.verdicts import save
+
+    table = pd.concat([directories.table(folder, part) for part in (directories.GRID, directories.VALIDATION)], ignore_index=True)
+    verdict = judge(planned, tests, table, failed)
+    facts = {"study": plan.name, "calibration": known.name, "source": known.source, "seeds": seeds, "max_params": limit}
+    return verdict, save(folder, verdict, facts)
+
+
+def _dry_run(
+    planned: Sequence[Prescription], tests: Sequence[CrossoverTest], runs: Sequence[StudyRun], folder: StudyDirectory,
+    workers: int | None, as_json: bool,
+) -> None:  # fmt: skip
+    from calibration.sweeps.directory import unfinished
+    from calibration.sweeps.expense import on_this_machine, rows
+    from calibration.sweeps.live import duration
+    from calibration.sweeps.local import LocalEngine
+
+    missing = unfinished(folder, runs)
+    machine = LocalEngine(folder.compiled, workers=workers)
+    expense = on_this_machine(missing, machine.size, machine.threads) if missing else None
+    total = sum(run.flops for run in missing)
+    everything = [*planned, *(prescription for test in tests for prescription in test.prescriptions)]
+    if as_json:
+        names = {run.name for run in missing}
+        facts: dict[str, Any] = {
+            "prescriptions": [_plain(prescription) for prescription in planned],
+            "crossovers": [
+                {"ud": test.ud, "predicted": test.predicted, "note": test.note, "prescriptions": [_plain(p) for p in test.prescriptions]}
+                for test in tests
+            ],
+            "runs": rows(runs, {run.name for run in runs} - names), "missing": len(missing), "flops": total,
+            "expense": expense.as_dict() if expense else None,
+        }  # fmt: skip
+        print_json(facts)
+        return
+    print_table(
+        ("law", "unique", "FLOPs", "λ", "wants", "epochs", "trains", "tokens", "epochs", "predicted", "off budget"),
+        [_planned_row(prescription) for prescription in everything],
+    )
+    for prescription in everything:
+        if prescription.reason:
+            click.echo(f"{prescription.law} at {short(prescription.ud)}, {scientific(prescription.flops)}: {prescription.reason}")
+    for test in tests:
+        click.echo(f"crossover at {short(test.ud)} unique tokens ({test.law}): {test.note}")
+    click.echo(f"\n{len(runs)} runs, {len(missing)} of them to train: {scientific(total) if total else '0'} FLOPs (6 N D).")
+    if expense is not None and expense.wall_hours is not None:
+        click.echo(
+            f"  about {duration(expense.wall_hours * 3600)} on this machine with {expense.devices} workers ({expense.basis})"
+        )
+
+
+def _plain(prescription: Prescription) -> dict[str, Any]:
+    values = {name: value for name, value in vars(prescription).items() if name != "runs"}
+    return values | {"runs": [run.name for run in prescription.runs]}
+
+
+def _planned_row(prescription: Prescription) -> tuple[str, ...]:
+    start = (prescription.law, short(prescription.ud), scientific(prescription.flops), f"{prescription.weight_decay:g}")
+    wants = (
+        ("", "")
+        if prescription.wanted_params is None
+        else (short(prescription.wanted_params), f"{prescription.wanted_epochs:.4g}")
+    )
+    if not prescription.runs:
+        return (*start, *wants, "nothing", "", "", "", "")
+    run = prescription.runs[0]
+    off = run.flops / prescription.flops - 1
+    trains = (short(run.params), short(run.config.unique_tokens), f"{run.config.epochs:.4g}")
+    return (*start, *wants, *trains, f"{prescription.predicted_loss:.4f}", f"{off:+.2%}")
+
+
+# -- showing --------------------------------------------------------------------------------------------------------------
+
+
+def show(verdict: Verdict) -> None:
+    """The tables of a validation."""
+    for trial in verdict.trials:
+        _show_trial(trial)
+    if verdict.standings:
+        click.echo("\nMean regret over the budgets")
+        print_table(
+            ("law", "λ", "budgets", "regret", "± budgets", "± seeds", "behind", "95%", "beyond noise", "wins"),
+            [_standing_row(standing) for standing in sorted(verdict.standings, key=_by_regret)],
+        )
+    for found in verdict.crossovers:
+        _show_crossover(found)
+
+
+def _show_trial(trial: Trial) -> None:
+    noise = f"seed noise {trial.noise:.4f}" if trial.noise is not None else "seed noise unknown (one seed)"
+    click.echo(f"\n{short(trial.ud)} unique tokens, {scientific(trial.flops)} FLOPs, λ = {trial.weight_decay:g}: {noise}")
+    rows = []
+    for tried in trial.laws:
+        if tried.configuration is None:
+            continue
+        c = tried.configuration
+        rows.append(
+            (
+                tried.law, short(c.params), short(c.unique_tokens), f"{c.epochs:.4g}", f"{tried.loss:.4f}",
+                _or_blank(tried.deviation, ".4f"), f"{len(c.losses)}", f"{tried.perplexity:.3f}", _or_blank(tried.predicted_loss, ".4f"),
+                f"{tried.regret:.4f}", _or_blank(tried.behind, "+.4f"), _yes_no(tried.beyond_noise, tried.behind),
+            )
+        )  # fmt: skip
+    header = (
+        "law",
+        "params",
+        "unique",
+        "epochs",
+        "loss",
+        "± sd",
+        "seeds",
+        "perplexity",
+        "predicted",
+        "regret",
+        "behind",
+        "beyond noise",
+    )
+    print_table(header, rows)
+    for tried in trial.laws:
+        if tried.configuration is None:
+            click.echo(f"{tried.law}: {tried.reason}")
+    if trial.best is not None:
+        b = trial.best
+        click.echo(
+            f"best trained: {short(b.params)} parameters, {short(b.unique_tokens)} unique tokens, {b.epochs:.4g} epochs: loss "
+            f"{b.loss:.4f} ({len(b.losses)} seed{'s' * (len(b.losses) > 1)})"
+        )
+
+
+def _by_regret(standing: Standing) -> tuple[float, float]:
+    return standing.weight_decay, float("inf") if standing.regret is None else standing.regret
+
+
+def _standing_row(standing: Standing) -> tuple[str, ...]:
+    between = "" if standing.behind_interval is None else "{:+.4f} to {:+.4f}".format(*standing.behind_interval)
+    return (
+        standing.law, f"{standing.weight_decay:g}", f"{standing.pairs} of {standing.of_pairs}", _or_blank(standing.regret, ".4f"),
+        _or_blank(standing.error, ".4f"), _or_blank(standing.seed_error, ".4f"), _or_blank(standing.behind, "+.4f"), between,
+        _yes_no(standing.beyond_noise, standing.behind), str(standing.wins),
+    )  # fmt: skip
+
+
+def _show_crossover(found: CrossoverFound) -> None:
+    from calibration.verdicts import sentence
+
+    click.echo(f"\nCrossover from λ = {found.weaker:g} to {found.stronger:g} at {short(found.ud)} unique tokens ({found.law})")
+    if found.budgets:
+        print_table(
+            ("FLOPs", f"λ = {found.weaker:g}", "params", "epochs", f"λ = {found.stronger:g}", "params", "epochs", "difference"),
+            [
+                (
+                    scientific(budget.flops), *_side(budget.weaker), *_side(budget.stronger),
+                    _or_blank(budget.difference, "+.4f"),
+                )
+                for budget in found.budgets
+            ],
+        )  # fmt: skip
+    for budget in found.budgets:
+        if budget.reason:
+            click.echo(f"{scientific(budget.flops)}: {budget.reason}")
+    click.echo(sentence(found))
+
+
+def _side(configuration: Any) -> tuple[str, str, str]:
+    if configuration is None:
+        return ("", "", "")
+    spread = "" if configuration.deviation is None else f" ± {configuration.deviation:.4f}"
+    return (f"{configuration.loss:.4f}{spread}", short(configuration.params), f"{configuration.epochs:.4g}")
+
+
+def _or_blank(value: float | None, style: str) -> str:
+    return "" if value is None else format(value, style)
+
+
+def _yes_no(value: bool | None, behind: float | None) -> str:
+    if value is None:
+        return "best" if behind in (None, 0.0) else "unknown"
+    return "yes" if value else "no"
