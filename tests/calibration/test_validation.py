@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 from dataclasses import asdict, replace
 
 import numpy as np
@@ -30,7 +31,7 @@ REPETITION = {
 }
 RANGE = FittedRange(params=(3.6e4, 6e5), unique_tokens=(3.2e4, 1e6), epochs=(1, 16))
 STRONG = {**BASE, "A": BASE["A"] * 1.1, "P": 0.01, "delta": 1.2, "kappa": 0.7, "gamma": 1.0}
-WORLDS = 100  # in which intervals are checked
+WORLDS = int(os.environ.get("DATABOUND_WORLDS", 100))  # simulated studies
 PAIRS = [(64_000, 1e12), (128_000, 2e12), (256_000, 8e12)]
 
 
@@ -214,6 +215,7 @@ def test_noise_intervals_cover_the_truth(study: Study, calibration: Calibration)
         found = judge(planned, [], outcome(runs, truth_of(calibration), noise=0.02, seed=seed))
         behind = {s.law: s for s in found.standings}["chinchilla"]
         hits += behind.behind_interval is not None and behind.behind_interval[0] <= expected <= behind.behind_interval[1]
+    print(f"the difference of two laws: {hits} of {WORLDS}")
     assert hits >= 0.88 * WORLDS  # 95%, less what chance allows
 
 
@@ -294,6 +296,7 @@ def test_crossover_intervals_cover_the_truth(study: Study, calibration: Calibrat
         found = judge([], [test], outcome(runs, truth_of(calibration), noise=0.03, seed=seed)).crossovers[0]
         low, high = found.observed_interval or (math.inf, 0.0)
         hits += (low or 0.0) <= truth <= (high or math.inf)
+    print(f"the crossover: {hits} of {WORLDS}")
     assert hits >= 0.82 * WORLDS
 
 
