@@ -73,8 +73,8 @@ def sweep(
         _dry_run(plan, target, workers, cards or ("H100",), gpus, mfu, price, as_json)
         return
     with interruptible():
+        trainers = make_engine(engine, directories.StudyDirectory(target).compiled, workers, per_gpu, address)
         folder = directories.begin(plan, target)
-        trainers = make_engine(engine, folder.compiled, workers, per_gpu, address)
         if not quiet:
             click.echo(f"{len(plan.runs)} runs of {plan.name} in {target}: {trainers.describe()}", err=True)
         directories.prepare(plan, folder)
