@@ -28,7 +28,10 @@ from planner.errors import InvalidInput
 from trainer.errors import TrainingStopped
 
 _PATIENCE = 60.0  # seconds that workers are given to write their checkpoints
-_ANSWER = 10.0  # seconds that a cluster is given to say that it is there; Ray itself would try for minutes
+_CONNECT, _ANSWER = (
+    3.0,
+    12.0,
+)  # seconds for a port to open and for a cluster behind it to answer; Ray itself would try for minutes
 _QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 
 
@@ -170,18 +173,24 @@ def _check_reachable(address: str) -> None:
     if not host or not port.isdigit():
         raise InvalidInput(f"the address of a Ray cluster is HOST:PORT; got {address!r}.")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWER / 2).close()
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT).close()
     except (OSError, OverflowError):
         raise missing from None
-    if address.startswith("ray://"):
-        return
-    command = [sys.executable, "-m", "ray.scripts.scripts", "health-check", "--address", address]
+    connect = "import ray, sys; ray.init(sys.argv[1], log_to_driver=False)"  # in a process that can be given up
     try:
-        asked = subprocess.run(command, capture_output=True, timeout=_ANSWER, check=False, env={**os.environ, **_QUIET})
-    except subprocess.TimeoutExpired:
+        subprocess.run(
+            [sys.executable, "-c", connect, address],
+            capture_output=True,
+            timeout=_ANSWER,
+            check=True,
+            env={**os.environ, **_QUIET},
+        )
+    except (subprocess.TimeoutExpired, subprocess.CalledProcessError) as error:
+        if b"InvalidAuthToken" in (error.stderr or b""):
+            raise InvalidInput(
+                f"the Ray cluster at {address} asks for another token; RAY_AUTH_TOKEN_PATH with the file that has it would do."
+            ) from None
         raise missing from None
-    if asked.returncode != 0:
-        raise missing
 
 
 @contextmanager
