@@ -8,9 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
-DONE, FAILED, REFUSED, BUSY, STOPPED, DISK = "done", "failed", "refused", "busy", "stopped", "disk"
+DONE: Final = "done"
+FAILED: Final = "failed"
+REFUSED: Final = "refused"
+BUSY: Final = "busy"
+STOPPED: Final = "stopped"
+DISK: Final = "disk"
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,9 @@ class Lines:
     """One line for every run that ends."""
 
     def __init__(self, directory: StudyDirectory):
-        self.directory, self.told, self.tries = directory, None, {}  # type: ignore[var-annotated]
+        self.directory = directory
+        self.told: set[str] | None = None
+        self.tries: dict[str, int] = {}
 
     def __call__(self, progress: Progress) -> None:
         if self.told is None:
