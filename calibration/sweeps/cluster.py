@@ -7,6 +7,7 @@ step with a checkpoint; one that is killed, with its node or alone, leaves the c
 
 from __future__ import annotations
 
+import logging
 import os
 import platform
 import signal
@@ -16,7 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -72,10 +73,12 @@ class RayEngine:
 
         with _own_signals():
             try:
-                ray.init(self.address, include_dashboard=False, log_to_driver=False, logging_level="CRITICAL")
+                ray.init(self.address, include_dashboard=False, log_to_driver=False, logging_level=logging.CRITICAL)
             except (ConnectionError, RuntimeError, ValueError) as error:
                 raise InvalidInput(f"there is no Ray cluster at {self.address or 'this machine'}: {_sentence(error)}.") from None
         self._train = ray.remote(max_retries=0)(_perform)
+        self._silence = ExitStack()  # Ray prints what happens to nodes to standard output, into the middle of any JSON
+        self._silence.enter_context(redirect_stdout(self._silence.enter_context(open(os.devnull, "w", encoding="utf-8"))))
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -90,6 +93,7 @@ class RayEngine:
                     ray.cancel(running, force=True)
         self._running.clear()
         ray.shutdown()
+        self._silence.close()
 
     def room(self) -> int:
         slots, _ = self._slots()
