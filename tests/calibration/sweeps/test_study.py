@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calibration.cli import calibrate
@@ -31,6 +31,7 @@ def cells(*grids: dict[str, Any]) -> set[tuple[Any, ...]]:
     return {cell for grid in grids for cell in product(*(grid[name] for name in AXES))}
 
 
+@settings(max_examples=25)
 @given(first=GRIDS, second=GRIDS)
 def test_a_study_is_the_union_of_its_grids(first: dict[str, Any], second: dict[str, Any]) -> None:
     study = parse({"recipe": RECIPE, "grid": [first, second]}, "s")
@@ -40,6 +41,7 @@ def test_a_study_is_the_union_of_its_grids(first: dict[str, Any], second: dict[s
     assert set(asked) == cells(first, second)
 
 
+@settings(max_examples=25)
 @given(grid=GRIDS, limit=st.floats(1e8, 1e12))
 def test_cells_above_the_limit_are_left_out(grid: dict[str, Any], limit: float) -> None:
     everything = parse({"recipe": RECIPE, "grid": [grid]}, "s").runs
