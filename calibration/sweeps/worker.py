@@ -24,7 +24,7 @@ def perform(task: Task, should_stop: Callable[[], bool] = lambda: False) -> Outc
     except Busy as error:
         return Outcome(task.name, BUSY, str(error))
     except InvalidInput as error:
-        return Outcome(task.name, REFUSED, str(error))
+        return Outcome(task.name, DISK if _disk_is_full(error.__context__) else REFUSED, str(error))
     except Interrupted as error:
         return Outcome(task.name, STOPPED, str(error))
     except TrainingStopped as error:
