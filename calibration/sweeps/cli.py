@@ -73,8 +73,8 @@ def sweep(
         _dry_run(plan, target, workers, cards or ("H100",), gpus, mfu, price, as_json)
         return
     with interruptible():
+        trainers = make_engine(engine, directories.StudyDirectory(target).compiled, workers, per_gpu, address)
         folder = directories.begin(plan, target)
-        trainers = make_engine(engine, folder.compiled, workers, per_gpu, address)
         if not quiet:
             click.echo(f"{len(plan.runs)} runs of {plan.name} in {target}: {trainers.describe()}", err=True)
         directories.prepare(plan, folder)
@@ -128,6 +128,11 @@ class interruptible:
             raise click.exceptions.Exit(128 + signal.SIGINT) from None
         if isinstance(error, TrainingStopped):
             raise click.ClickException(str(error)) from None
+        if isinstance(error, OSError):
+            where = error.filename or "the study directory"
+            raise click.ClickException(
+                f"{where} cannot be written ({error.strerror or error}); once it can be, the same command goes on."
+            ) from None
         if isinstance(error, ModuleNotFoundError) and error.name in ("torch", "tokenizers", "datasets", "safetensors"):
             raise InvalidInput(f"{error.name} is not installed; pip install 'databound[train]' would do.") from None
 

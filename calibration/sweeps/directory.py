@@ -87,7 +87,7 @@ def begin(study: Study, path: str | Path) -> StudyDirectory:
     folder = Path(path)
     stored = _stored(folder)
     if stored is not None:
-        differs = differences(stored["recipe"], study.identity())
+        differs = differences(_wherever(stored["recipe"]), _wherever(study.identity()))
         if differs:
             raise InvalidInput(f"{folder} holds a study with another {differs}; another directory would do.")
     elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -141,6 +141,12 @@ def _fingerprint(study: Study) -> str:
 
     config = study.runs[0].config
     return tokens.fingerprint(config, Spec(config.tokenizer, config.eos_token))
+
+
+def _wherever(recipe: dict[str, Any]) -> dict[str, Any]:
+    """A recipe without the places of its files: what is in them is in the fingerprint, so a study may move with its corpus."""
+    corpus = {name: value for name, value in recipe.get("corpus", {}).items() if name not in ("paths", "exclude")}
+    return {**recipe, "corpus": corpus}
 
 
 def _stored(folder: Path) -> dict[str, Any] | None:

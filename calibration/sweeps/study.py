@@ -42,7 +42,7 @@ from trainer.config import EXECUTION, RunConfig, anchored, changed
 
 SHIPPED = Path(__file__).parent / "studies"
 _PER_CELL = {"params", "shape", "unique_tokens", "epochs", "weight_decay", "seed"}
-_GRID = ("params", "shapes", "unique_tokens", "epochs", "weight_decays", "seeds", "learning_rates", "max_flops", "max_epochs")
+_GRID = ("params", "shapes", "unique_tokens", "epochs", "weight_decays", "seeds", "learning_rates", "max_flops")
 _TOP = ("title", "recipe", "grid", "cells", "validation")
 _VALIDATION = ("pairs", "laws", "weight_decays", "seeds", "crossover_uds", "crossover_factors")
 
@@ -309,7 +309,7 @@ def _shape(name: Any) -> str:
 
 
 def _seed(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value) or value < 0:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not float(value).is_integer() or value < 0:
         raise InvalidInput(f"seeds must be whole numbers from 0 on; got {value!r}.")
     return int(value)
 

@@ -71,8 +71,11 @@ def sweep(
         progress.began = time.monotonic()
         while len(progress.done) + len(progress.failed) < len(runs):
             _look_again(progress)
-            waiting = progress.waiting
-            for run in waiting[: engine.room()]:
+            waiting, room = progress.waiting, engine.room()
+            for run in waiting[:room]:
+                if not unfinished(directory, [run]):  # another sweep has finished it meanwhile
+                    progress.done[run.name] = run
+                    continue
                 progress.running[run.name] = time.monotonic()
                 engine.start(task_of(run, directory, part))
             for outcome in engine.wait(1.0):

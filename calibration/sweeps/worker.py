@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import errno
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 from calibration.sweeps.engine import BUSY, DISK, DONE, FAILED, REFUSED, STOPPED, Outcome, Task
 from planner.errors import InvalidInput
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def perform(task: Task, should_stop: Callable[[], bool] = lambda: False) -> Outcome:
@@ -21,7 +24,7 @@ def perform(task: Task, should_stop: Callable[[], bool] = lambda: False) -> Outc
     except Busy as error:
         return Outcome(task.name, BUSY, str(error))
     except InvalidInput as error:
-        return Outcome(task.name, REFUSED, str(error))
+        return Outcome(task.name, DISK if _disk_is_full(error.__context__) else REFUSED, str(error))
     except Interrupted as error:
         return Outcome(task.name, STOPPED, str(error))
     except TrainingStopped as error:
@@ -34,4 +37,7 @@ def perform(task: Task, should_stop: Callable[[], bool] = lambda: False) -> Outc
 
 
 def _disk_is_full(error: BaseException | None) -> bool:
-    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    """Whether nothing more can be written; safetensors, which writes the checkpoints, has the number only in its text."""
+    found = re.search(r"\(os error (\d+)\)", str(error))
+    number = error.errno if isinstance(error, OSError) else int(found[1]) if found else None
+    return number in _FULL
