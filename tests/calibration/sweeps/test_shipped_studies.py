@@ -64,7 +64,12 @@ def test_the_paper_study_without_the_paper():
     assert {run.config.seed for run in runs} == {0}
     assert all(run.architecture.preset == run.config.shape for run in runs)
     recipe = runs[0].config
-    assert (recipe.learning_rate, recipe.batch_size, recipe.sequence_length, recipe.validation_documents) == (2e-4, 128, 512, 6400)
+    assert (recipe.learning_rate, recipe.batch_size, recipe.sequence_length, recipe.validation_documents) == (
+        2e-4,
+        128,
+        512,
+        6400,
+    )
 
 
 def test_prescriptions_of_the_paper_take_its_validation_shapes():
