@@ -1,0 +1,157 @@
+"""The tables and pictures of docs/micro-study/README.md, from the files next to it.
+
+    python docs/micro-study/make.py          # prints the tables and draws the pictures
+
+The files are those that the commands on that page wrote: `runs.csv` and `validation-runs.csv` (run tables), `learning-rate.csv`,
+`validation.json`, and the calibration `micro`, which ships with the planner.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+
+from calibration import study_plots
+from calibration.compare import compare
+from calibration.intervals import parameter_intervals
+from calibration.sweeps.directory import StudyDirectory
+from calibration.verdicts import read
+from planner.calibration import Calibration
+from planner.laws import FORMS, parameter_names
+from planner.units import scientific, short
+
+HERE = Path(__file__).resolve().parent
+PUBLISHED = Calibration.load("fineweb-llama2")
+MICRO = Calibration.load("micro")
+PAPER_P_FALL = 0.70
+
+
+def table(header: str, rows: list[list[str]]) -> list[str]:
+    names = [name.strip() for name in header.split("|")]
+    return [" | ".join(["", *cells, ""]).strip() for cells in (names, ["---"] * len(names), *rows)]
+
+
+def learning_rates() -> list[str]:
+    runs = pd.read_csv(HERE / "learning-rate.csv")
+    means = runs.pivot_table(index="learning_rate", columns=["params", "weight_decay"], values="development_loss")
+    header = "learning rate | " + " | ".join(f"{short(size)}, λ={decay:g}" for size, decay in means.columns) + " | mean"
+    rows = [[f"{rate:g}", *(f"{value:.3f}" for value in row), f"{row.mean():.3f}"] for rate, row in means.iterrows()]  # type: ignore[str-format]
+    return table(header, rows)
+
+
+def repetition(unique: int = 65_536) -> list[str]:
+    """Mean loss over seeds at one budget of unique tokens."""
+    runs = pd.read_csv(HERE / "runs.csv")
+    means = runs[runs["unique_tokens"] == unique].pivot_table(index=["weight_decay", "params"], columns="epochs", values="loss")
+    rows = [
+        [f"{decay:g}", short(size), *("" if np.isnan(value) else f"{value:.2f}" for value in row)]
+        for (decay, size), row in means.iterrows()  # type: ignore[misc]
+    ]
+    return table("λ | parameters | " + " | ".join(f"{epochs:g} epochs" for epochs in means.columns), rows)
+
+
+def quality() -> list[str]:
+    rows = []
+    for setting in MICRO.settings:
+        for law in FORMS:
+            metrics = setting.laws[law].metrics if law in setting.laws else {}
+            cells = [_number(metrics.get(name)) for name in ("r2", "r2_multi")]
+            left_out = metrics.get("held_out_error_multi")
+            rows.append([f"{setting.weight_decay:g}", law, *cells, "" if left_out is None else f"{left_out:.1%}"])
+    return table("λ | law | R² | R² of repeated runs | error of repeated runs in cells left out", rows)
+
+
+def parameters() -> list[str]:
+    rows = []
+    for setting in MICRO.settings:
+        published = PUBLISHED.setting(setting.weight_decay).laws["additive_4p"].parameters
+        found = parameter_intervals(setting, "additive_4p")
+        for name in parameter_names("additive_4p"):
+            value = setting.laws["additive_4p"].parameters[name]
+            low, high = found[name].low, found[name].high
+            rows.append([f"{setting.weight_decay:g}", name, f"{value:.4g}", f"{low:.3g} to {high:.3g}", f"{published[name]:.4g}"])
+    return table("λ | parameter | micro | 95% interval | paper", rows)
+
+
+def overfitting() -> list[str]:
+    weak, strong = MICRO.settings
+    return [found.sentence for law in ("additive_1p", "additive_4p") for found in compare(weak, strong, law=law)]
+
+
+def prescriptions() -> list[str]:
+    rows = []
+    for trial in VERDICT.trials:
+        for tried in trial.laws:
+            trained = tried.configuration
+            if trained is None:
+                rows.append([short(trial.ud), scientific(trial.flops), tried.law, tried.reason, "", "", "", "", ""])
+                continue
+            beyond = {None: "", True: "yes", False: "no"}[tried.beyond_noise]
+            rows.append(
+                [short(trial.ud), scientific(trial.flops), tried.law, short(trained.params), f"{trained.epochs:.3g}", _number(tried.predicted_loss),
+                 f"{tried.loss:.3f} ± {tried.deviation:.3f}", f"{tried.perplexity:.1f}", f"{tried.regret:+.3f}", beyond]
+            )  # fmt: skip
+    return table("U_D | C | law | parameters | epochs | predicted | loss | perplexity | regret | behind the best law beyond noise", rows)
+
+
+def standings() -> list[str]:
+    rows = []
+    for s in sorted(VERDICT.standings, key=lambda s: (s.weight_decay, np.inf if s.regret is None else s.regret)):
+        regret = "" if s.regret is None else f"{s.regret:.3f}"
+        errors = "" if s.error is None or s.seed_error is None else f"± {s.error:.3f} (budgets), ± {s.seed_error:.3f} (seeds)"
+        beyond = {None: "", True: "yes", False: "no"}[s.beyond_noise]
+        rows.append([f"{s.weight_decay:g}", s.law, regret, errors, f"{s.wins} of {s.of_pairs}", beyond])
+    return table("λ | law | mean regret | standard errors | wins | behind the first beyond noise", rows)
+
+
+def crossovers() -> list[str]:
+    rows = []
+    for found in VERDICT.crossovers:
+        observed = found.note if found.observed is None else scientific(found.observed)
+        ends = found.observed_interval or (None, None)
+        between = " to ".join("open" if end is None else scientific(end) for end in ends)
+        ratio = "" if found.ratio is None else f"{found.ratio:.2f}"
+        predicted = "none" if found.predicted is None else scientific(found.predicted)
+        span = "" if found.predicted_interval is None else " to ".join(scientific(end) for end in found.predicted_interval)
+        rows.append([short(found.ud), predicted, span, observed, between, ratio])
+    return table("U_D | predicted C× | 95% interval | observed C× | 95% interval | observed / predicted", rows)
+
+
+def budgets() -> list[str]:
+    rows = []
+    for found in VERDICT.crossovers:
+        for budget in found.budgets:
+            cells = [short(found.ud), scientific(budget.flops)]
+            for side in (budget.weaker, budget.stronger):
+                cells.append("" if side is None else f"{short(side.params)}, {side.epochs:.3g}: {side.loss:.3f}")
+            rows.append([*cells, "" if budget.difference is None else f"{budget.difference:+.3f}"])
+    return table("U_D | C | λ=0.1: parameters, epochs: loss | λ=1.0 | difference", rows)
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.3f}"
+
+
+VERDICT, FACTS = read(StudyDirectory(HERE)) or (None, None)
+
+PARTS = (learning_rates, repetition, quality, parameters, overfitting, prescriptions, standings, crossovers, budgets)
+
+
+def pictures() -> None:
+    for name, figure in (("regret", study_plots.regret(VERDICT)), ("crossover", study_plots.crossover(VERDICT.crossovers))):
+        figure.savefig(HERE / f"{name}.png", dpi=130)
+        plt.close(figure)
+
+
+def main() -> None:
+    for part in PARTS:
+        print(f"\n{part.__name__}\n")
+        print("\n".join(part()))
+    pictures()
+
+
+if __name__ == "__main__":
+    main()
