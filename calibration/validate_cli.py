@@ -73,7 +73,7 @@ def validate(
     if not pairs and not tokens:
         raise InvalidInput(f"study {plan.name} names no budgets to validate at; --ud 100k --flops 2e11, say, would do.")
     times = asked.seeds if seeds is None else whole(seeds, "seeds", example="3")
-    limit = None if max_params is None else count(max_params, "max_params")
+    limit = asked.max_params if max_params is None else count(max_params, "max_params")
     forms = [check_form(law) for law in laws] or list(asked.laws)
     target = Path(out or plan.name)
     known = _calibration(calibration, target)

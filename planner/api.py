@@ -497,28 +497,46 @@ def _crossover(
     better_below: float | None = weaker.weight_decay if weak_is_better_below else stronger.weight_decay
     if weak.parameters == strong.parameters or searched is None:
         better_below = None
-    # The better setting alternates from crossing to crossing; C× is the first from which the stronger one is better.
+    # The better setting alternates from crossing to crossing; C× is the first from which the stronger one is better, except
+    # that where laws cross below everything they were fitted on, and again above, the latter counts.
     upward = found[0::2] if better_below == weaker.weight_decay else found[1::2]
+    smallest = max(FLOPS_PER_PARAM_TOKEN * s.fitted_on.params[0] * s.fitted_on.unique_tokens[0] for s in (weaker, stronger))
+    centre = next((flops for flops in upward if flops >= smallest), upward[0] if upward else None)
     note = crossover_note(weaker.weight_decay, stronger.weight_decay, better_below, found, searched)
     members = weaker.ensemble_law(form), stronger.ensemble_law(form)
     bounds: Interval | None = None
-    if members[0] is not None and members[1] is not None and upward:
-        bounds, share = crossover_interval(members[0], members[1], ud, upward[0], how)
+    if len(found) > 1 and centre is not None:
+        note += f"; C× is {units.scientific(centre)}, from which {stronger.weight_decay} is better"
+    if members[0] is not None and members[1] is not None and centre is not None:
+        between = _room_around(centre, found)
+        bounds, share = crossover_interval(members[0], members[1], ud, between, how)
         if share < 0.975:
-            note += f"; {1 - share:.0%} of the refits do not cross within a factor of 100 of that"
+            low, high = (units.scientific(end, 2) for end in between)
+            note += f"; {1 - share:.0%} of the refits do not cross between {low} and {high}"
     return Crossover(
         ud=ud,
         law=form,
         calibration=known.name,
         weaker=weaker.weight_decay,
         stronger=stronger.weight_decay,
-        crossover_flops=upward[0] if upward else None,
+        crossover_flops=centre,
         crossings=found,
         searched=searched or (float(computes[0]), float(computes[-1])),
         better_below=better_below,
         interval=bounds,
         note=note,
     )
+
+
+def _room_around(centre: float, found: list[float]) -> tuple[float, float]:
+    """Where refits may have the same crossing: within a factor of 100, and half-way to the next ones."""
+    low, high = centre / 100, centre * 100
+    for other in found:
+        if other < centre:
+            low = max(low, (other * centre) ** 0.5)
+        elif other > centre:
+            high = min(high, (other * centre) ** 0.5)
+    return low, high
 
 
 def _architecture(params: float, vocab_size: Any, known: Calibration, warnings: list[str]) -> Architecture | None:

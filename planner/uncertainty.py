@@ -80,9 +80,9 @@ def plan_intervals(
 
 
 def crossover_interval(
-    weaker: Law, stronger: Law, ud: float, centre: float, how: dict[str, Any]
+    weaker: Law, stronger: Law, ud: float, between: tuple[float, float], how: dict[str, Any]
 ) -> tuple[Interval | None, float]:
-    """Interval of the crossover within a factor of 100 of `centre`, and the share of refits that cross there.
+    """Interval of the crossover between two computes, and the share of refits that cross there.
 
     One refit of each setting at a time, by bisection of all at once.
     """
@@ -93,7 +93,7 @@ def crossover_interval(
         flops = np.exp(ln_flops)
         return allocate(stronger, ud, flops, **how).loss < allocate(weaker, ud, flops, **how).loss
 
-    low, high = np.full(size, np.log(centre) - np.log(100)), np.full(size, np.log(centre) + np.log(100))
+    low, high = (np.full(size, np.log(end)) for end in between)
     crosses = ~stronger_wins(low) & stronger_wins(high)
     for _ in range(14):  # ends below 0.1%
         middle = 0.5 * (low + high)

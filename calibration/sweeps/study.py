@@ -44,7 +44,7 @@ SHIPPED = Path(__file__).parent / "studies"
 _PER_CELL = {"params", "shape", "unique_tokens", "epochs", "weight_decay", "seed"}
 _GRID = ("params", "shapes", "unique_tokens", "epochs", "weight_decays", "seeds", "learning_rates", "max_flops")
 _TOP = ("title", "recipe", "grid", "cells", "validation")
-_VALIDATION = ("pairs", "laws", "weight_decays", "seeds", "crossover_uds", "crossover_factors")
+_VALIDATION = ("pairs", "laws", "weight_decays", "seeds", "max_params", "crossover_uds", "crossover_factors")
 
 
 @dataclass(frozen=True)
@@ -81,6 +81,7 @@ class Validation:
     laws: tuple[str, ...] = tuple(FORMS)
     weight_decays: tuple[float, ...] | None = None  # at which every law prescribes; None: the weakest of the calibration
     seeds: int = 3
+    max_params: float | None = None  # larger prescriptions are not trained; None: ten times the largest size fitted
     crossover_uds: tuple[float, ...] = ()  # unique tokens at which the crossover between weight decays is looked for
     crossover_factors: tuple[float, ...] = (0.25, 0.5, 1.0, 2.0, 4.0)  # at these multiples of the predicted one
 
@@ -239,6 +240,7 @@ def _validation(values: Any) -> Validation:
         laws=tuple(check_form(law) for law in _several(values, "laws", list(default.laws))),
         weight_decays=tuple(decays) or None,
         seeds=whole(values.get("seeds", default.seeds), "validation.seeds", example="3"),
+        max_params=count(values["max_params"], "validation.max_params") if "max_params" in values else None,
         crossover_uds=tuple(count(ud, "validation.crossover_uds") for ud in _several(values, "crossover_uds", [])),
         crossover_factors=tuple(number(factor, "validation.crossover_factors", examples="0.5") for factor in factors),
     )
