@@ -30,7 +30,7 @@ from trainer.errors import TrainingStopped
 
 _PATIENCE = 60.0  # seconds that workers are given to write their checkpoints
 _CONNECT = 3.0  # seconds for a port to open
-_ANSWER = 12.0  # and for a cluster behind it to answer; Ray itself would try for minutes
+_ANSWER = 30.0  # and for a cluster behind it to answer, on a busy machine; Ray itself would try for minutes
 _QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 
 
