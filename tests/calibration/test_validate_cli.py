@@ -151,6 +151,7 @@ def test_mistakes_are_one_sentence_and_train_nothing(home: Path) -> None:
     assert "neither a file nor a shipped name" in refused("validate", tiny, "--calibration", home / "no.json")
     assert "runs are those of the study" in refused("report", home / "tiny", "--runs", "runs.csv")
     assert "is not the directory of a study" in refused("report", home)
+    assert "there is neither a calibration nor a study's directory" in refused("report", home / "elsewhere")
     assert sorted((home / "tiny").rglob("*")) == before
     assert "--workers must be at least 1" in refused(
         "validate", tiny, "-o", home / "elsewhere", "--calibration", law, "--workers", "0"
