@@ -71,14 +71,14 @@ def prescriptions(
     seeds: int = 3,
     max_params: float | None = None,
 ) -> list[Prescription]:
-    """Every law at every (unique tokens, FLOPs) pair, at these weight decays; by default at the weakest one calibrated."""
+    """Every law at every (unique tokens, FLOPs) pair, each once, at these weight decays; by default at the weakest one."""
     decays = weight_decays or [min(calibration.weight_decays)]
-    settings = [calibration.setting(decay) for decay in decays]
+    settings = [calibration.setting(decay) for decay in dict.fromkeys(decays)]
     return [
         prescribe(study, setting, law, ud, flops, seeds=seeds, max_params=max_params)
-        for ud, flops in pairs
+        for ud, flops in dict.fromkeys(pairs)
         for setting in settings
-        for law in laws
+        for law in dict.fromkeys(laws)
     ]
 
 
@@ -146,9 +146,11 @@ def runs_of(planned: Iterable[Prescription]) -> list[StudyRun]:
 
 def _cell(study: Study, size: float, epochs: float, ud: float, flops: float) -> dict[str, Any]:
     """The size, unique tokens and epochs to train: the nearest shape, at the budget's compute."""
-    shape, built = _size(study, size)
     length = study.runs[0].config.sequence_length
     chunks = int(ud) // length
+    if chunks < 1:
+        raise InvalidInput(f"{short(ud)} unique tokens are less than one sequence of {length}.")
+    shape, built = _size(study, size)
     per_sequence = FLOPS_PER_PARAM_TOKEN * built * length
     if epochs >= 1 and abs(round(epochs * chunks) * per_sequence / flops - 1) <= WHOLE_EPOCHS:
         return {**shape, "unique_tokens": int(ud), "epochs": epochs}

@@ -55,6 +55,10 @@ def report(
     if is_study(subject) or (Path(subject).is_dir() and subject not in shipped_names()):
         _of_study(subject, calibration, runs, max_epochs, where, weight_decay, ud, law, suite, limit, output)
         return
+    if not Path(subject).exists() and subject not in shipped_names():
+        raise InvalidInput(
+            f"there is neither a calibration nor a study's directory {subject!r}; shipped calibrations are {', '.join(shipped_names())}."
+        )
     for option, value in (("calibration", calibration), ("suite", suite), ("limit", limit)):
         if value is not None:
             raise InvalidInput(f"{option} goes with the directory of a study, and {subject} is none.")

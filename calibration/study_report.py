@@ -116,8 +116,8 @@ def _prescriptive(verdict: Verdict, facts: dict[str, Any]) -> Section:
     rows = [
         (
             plots.LABELS[s.law], f"{s.weight_decay:g}", f"{s.pairs} of {s.of_pairs}", _figure(s.regret), _figure(s.error),
-            _figure(s.seed_error), _figure(s.behind, "+.4f"), _between(s.behind_interval), _beyond(s.beyond_noise, s.behind),
-            str(s.wins),
+            _figure(s.seed_error), _figure(s.behind, "+.4f"), _between(s.behind_interval),
+            _beyond(s.beyond_noise, s.behind) if s.pairs else "", str(s.wins),
         )
         for s in sorted(verdict.standings, key=lambda s: (s.weight_decay, float("inf") if s.regret is None else s.regret))
     ]  # fmt: skip

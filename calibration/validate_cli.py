@@ -86,13 +86,15 @@ def validate(
     runs = runs_of([*planned, *(prescription for test in tests for prescription in test.prescriptions)])
     folder = directories.StudyDirectory(target)
     if dry_run:
+        directories.check_recipe(plan, target)
         _dry_run(planned, tests, runs, folder, workers, as_json)
         return
     failed: Mapping[str, str] = {}
     with interruptible():
-        folder = directories.begin(plan, target)
+        trainers = make_engine(engine, folder.compiled, workers, per_gpu, address)
+        directories.begin(plan, target)
         if runs:
-            failed = _train(plan, runs, folder, make_engine(engine, folder.compiled, workers, per_gpu, address), quiet)
+            failed = _train(plan, runs, folder, trainers, quiet)
     facts = _judge(plan, known, folder, planned, tests, failed, times, limit)
     if as_json:
         print_json(facts[1])
@@ -139,8 +141,11 @@ def _train(plan: Study, runs: list[StudyRun], folder: StudyDirectory, trainers: 
         )
     if not quiet:
         click.echo(f"{len(runs)} runs of {plan.name} in {folder.path}: {trainers.describe()}", err=True)
+    grid = {run.name for run in plan.runs}
     with shown(folder, quiet=quiet) as watch:
-        progress = sweep(runs, folder, trainers, part=directories.VALIDATION, watch=watch)
+        progress = sweep(
+            runs, folder, trainers, part=lambda run: directories.GRID if run.name in grid else directories.VALIDATION, watch=watch
+        )
     return progress.failed
 
 
@@ -290,7 +295,7 @@ def _standing_row(standing: Standing) -> tuple[str, ...]:
     return (
         standing.law, f"{standing.weight_decay:g}", f"{standing.pairs} of {standing.of_pairs}", _or_blank(standing.regret, ".4f"),
         _or_blank(standing.error, ".4f"), _or_blank(standing.seed_error, ".4f"), _or_blank(standing.behind, "+.4f"), between,
-        _yes_no(standing.beyond_noise, standing.behind), str(standing.wins),
+        _yes_no(standing.beyond_noise, standing.behind) if standing.pairs else "", str(standing.wins),
     )  # fmt: skip
 
 

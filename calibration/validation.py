@@ -165,11 +165,11 @@ def judge(
 
 
 def configurations(results: pd.DataFrame) -> list[Configuration]:
-    """Runs that differ only in their seed, together."""
+    """Runs that differ only in their seed, together; each once, however often the table has it."""
     if not len(results):
         return []
     found = []
-    for _, group in results.groupby(_SAME, sort=False):
+    for _, group in results.drop_duplicates("run").groupby(_SAME, sort=False):
         first = group.sort_values("seed")
         row = first.iloc[0]
         found.append(
@@ -277,7 +277,7 @@ def _standings(trials: Sequence[Trial]) -> list[Standing]:
     names = list(dict.fromkeys(tried.law for trial in trials for tried in trial.laws))
     rows = {name: [next((t for t in trial.laws if t.law == name), None) for trial in trials] for name in names}
     means = {name: float(np.mean(regrets)) for name in names if (regrets := _regrets(rows[name]))}
-    # Only a law that was trained at most pairs can lead: a mean over easier pairs is no comparison.
+    # Only a law that was trained at as many pairs as any can lead: a mean over easier pairs is no comparison.
     most = max((len(_regrets(rows[name])) for name in names), default=0)
     full = [name for name in means if len(_regrets(rows[name])) == most]
     leader = min(full, key=means.__getitem__, default=None)
@@ -331,14 +331,13 @@ def _mean_difference(
         gaps.append(mine.configuration.loss - theirs.configuration.loss)
         if mine.configuration is theirs.configuration:  # the same runs: no difference, and none by chance
             continue
-        if trial.noise is None:
-            return float(np.mean(gaps)), None
-        variances.append(trial.noise**2 * (1 / len(mine.configuration.losses) + 1 / len(theirs.configuration.losses)))
+        variance = math.nan if trial.noise is None else trial.noise**2
+        variances.append(variance * (1 / len(mine.configuration.losses) + 1 / len(theirs.configuration.losses)))
         freedoms.append(trial.noise_freedom)
     if not gaps:
         return None, None
     mean = float(np.mean(gaps))
-    if not variances or not sum(variances):
+    if not sum(variances) > 0:  # none, or of a budget with one seed, where it is not known
         return mean, None
     # Welch and Satterthwaite: the freedom of a sum of variances that are each known from few seeds.
     freedom = sum(variances) ** 2 / sum(v**2 / f for v, f in zip(variances, freedoms, strict=True))

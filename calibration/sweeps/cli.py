@@ -70,6 +70,7 @@ def sweep(
         plan = plan.with_recipe(**assignments(changes))
     target = Path(out or plan.name)
     if dry_run:
+        directories.check_recipe(plan, target)
         _dry_run(plan, target, workers, cards or ("H100",), gpus, mfu, price, as_json)
         return
     with interruptible():

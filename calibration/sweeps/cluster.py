@@ -29,10 +29,8 @@ from planner.errors import InvalidInput
 from trainer.errors import TrainingStopped
 
 _PATIENCE = 60.0  # seconds that workers are given to write their checkpoints
-_CONNECT, _ANSWER = (
-    3.0,
-    12.0,
-)  # seconds for a port to open and for a cluster behind it to answer; Ray itself would try for minutes
+_CONNECT = 3.0  # seconds for a port to open
+_ANSWER = 30.0  # and for a cluster behind it to answer, on a busy machine; Ray itself would try for minutes
 _QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 
 
@@ -48,6 +46,7 @@ class RayEngine:
     per_gpu: int = 1
     address: str | None = None
     _running: dict[Any, Task] = field(default_factory=dict)
+    _on_gpus: bool = False
 
     def __post_init__(self) -> None:
         if find_spec("ray") is None:
@@ -144,9 +143,10 @@ class RayEngine:
             nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
         except ray.exceptions.RayError as error:
             raise TrainingStopped(f"the Ray cluster is gone ({_sentence(error)}); the same command goes on from here.") from None
-        if any(node.get("GPU", 0) >= 1 for node in nodes):
-            slots = sum(int(node.get("GPU", 0)) * self.per_gpu for node in nodes)
-            return slots, {"num_cpus": 0, "num_gpus": 1 / self.per_gpu}
+        gpus = sum(int(node.get("GPU", 0)) for node in nodes)
+        self._on_gpus = self._on_gpus or gpus > 0  # and when the last such node is lost, wait for one
+        if self._on_gpus:
+            return max(1, gpus * self.per_gpu), {"num_cpus": 0, "num_gpus": 1 / self.per_gpu}
         return max(1, sum(int(node.get("CPU", 0)) for node in nodes)), {"num_cpus": 1}
 
 

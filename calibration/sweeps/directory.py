@@ -85,13 +85,7 @@ def open_directory(path: str | Path) -> StudyDirectory:
 def begin(study: Study, path: str | Path) -> StudyDirectory:
     """The directory of a study, made or continued; refuses one of another recipe, or whose corpus has changed since."""
     folder = Path(path)
-    stored = _stored(folder)
-    if stored is not None:
-        differs = differences(_wherever(stored["recipe"]), _wherever(study.identity()))
-        if differs:
-            raise InvalidInput(f"{folder} holds a study with another {differs}; another directory would do.")
-    elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise InvalidInput(f"{folder} is not the directory of a study, and not empty; name a new one with -o.")
+    stored = check_recipe(study, folder)
     fingerprint = _fingerprint(study)
     if stored is not None and stored["data"] != fingerprint:
         raise InvalidInput(
@@ -99,14 +93,28 @@ def begin(study: Study, path: str | Path) -> StudyDirectory:
             f"bring the old one back, or name a new directory with -o."
         )
     try:
-        for part in (GRID, VALIDATION):
-            (folder / part).mkdir(parents=True, exist_ok=True)
-        if stored is None:
+        folder.mkdir(parents=True, exist_ok=True)
+        if stored is None:  # before anything else, or a directory whose making was cut short would not be known again
             facts = {"format": FORMAT, "study": study.name, "title": study.title, "recipe": study.identity(), "data": fingerprint}
             write_json(folder / "study.json", facts)
+        for part in (GRID, VALIDATION):
+            (folder / part).mkdir(exist_ok=True)
     except OSError as error:
         raise InvalidInput(f"study directory {folder} cannot be written: {error.strerror or error}.") from None
     return StudyDirectory(folder)
+
+
+def check_recipe(study: Study, path: str | Path) -> dict[str, Any] | None:
+    """The facts of a directory where the study was begun, None where it was not; raises where there is something else."""
+    folder = Path(path)
+    stored = _stored(folder)
+    if stored is not None:
+        differs = differences(_wherever(stored["recipe"]), _wherever(study.identity()))
+        if differs:
+            raise InvalidInput(f"{folder} holds a study with another {differs}; another directory would do.")
+    elif folder.exists() and (not folder.is_dir() or any(not name.name.startswith(".study.json.") for name in folder.iterdir())):
+        raise InvalidInput(f"{folder} is not the directory of a study, and not empty; name a new one with -o.")
+    return stored
 
 
 def prepare(study: Study, directory: StudyDirectory) -> dict[str, Any]:

@@ -67,10 +67,9 @@ def on_this_machine(runs: Sequence[StudyRun], workers: int, threads: int, price:
         return Expense("local", "this machine", None, None, workers, None, f"cannot be timed here: {error}")
     finally:
         torch.set_num_threads(before)
-    usd = None if price is None else price * seconds / 3600 / workers
-    return Expense(
-        "local", "this machine", seconds / 3600, max(seconds / workers, longest) / 3600, workers, usd, " and ".join(sorted(bases))
-    )
+    wall_hours = max(seconds / workers, longest) / 3600
+    usd = None if price is None else price * wall_hours
+    return Expense("local", "this machine", seconds / 3600, wall_hours, workers, usd, " and ".join(sorted(bases)))
 
 
 def rows(runs: Iterable[StudyRun], done: set[str]) -> list[dict[str, Any]]:

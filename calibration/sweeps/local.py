@@ -10,6 +10,7 @@ its next step, writes a checkpoint and ends.
 from __future__ import annotations
 
 import os
+import platform
 import signal
 import time
 from collections.abc import Collection
@@ -45,7 +46,7 @@ class LocalEngine:
 
     def __post_init__(self) -> None:
         self.gpus = _gpus()
-        self.cores = len(os.sched_getaffinity(0))
+        self.cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         if self.workers is not None and self.workers < 1:
             raise InvalidInput(f"workers must be at least 1; got {self.workers}.")
         self.size = self.workers or (self.gpus * self.per_gpu if self.gpus else self.cores)
@@ -119,7 +120,7 @@ def _serve(pipe: Connection, threads: int, device: int | None, compiled: str) ->
     """The life of a worker: one task after the other, until the pipe closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole terminal; the driver decides
     os.environ["OMP_NUM_THREADS"] = str(threads)
-    os.environ["TORCHINDUCTOR_CACHE_DIR"] = compiled
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(Path(compiled) / platform.node())  # compiled for its kind of CPU
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
     if device is not None:
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")

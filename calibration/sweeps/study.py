@@ -27,7 +27,7 @@ import difflib
 import math
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 from pathlib import Path
@@ -123,7 +123,8 @@ class Study:
 
     def with_recipe(self, **changes: Any) -> Study:
         """A copy with some settings of the recipe changed; `corpus.tokens` is a field of a table."""
-        return Study(self.name, self.title, changed(dict(self.recipe), changes), self.grids, self.cells, self.validation)
+        _check_shared(changes)
+        return replace(self, recipe=changed(dict(self.recipe), changes))
 
     def identity(self) -> dict[str, Any]:
         """What all runs share: two sweeps with different ones do not belong together."""
@@ -173,9 +174,7 @@ def parse(values: Mapping[str, Any], name: str, folder: Path = Path()) -> Study:
     recipe = values.get("recipe", {})
     if not isinstance(recipe, dict):
         raise InvalidInput("recipe must be a table of settings that all runs share.")
-    clash = sorted(_PER_CELL & set(recipe))
-    if clash:
-        raise InvalidInput(f"recipe.{clash[0]} differs from run to run; it belongs into a [[grid]].")
+    _check_shared(recipe)
     grids = values.get("grid", [])
     if not isinstance(grids, list) or not all(isinstance(grid, dict) for grid in grids):
         raise InvalidInput("grid must be written as [[grid]], one for each block of cells.")
@@ -193,6 +192,13 @@ def parse(values: Mapping[str, Any], name: str, folder: Path = Path()) -> Study:
             "corpus.tokens is missing; a study of a streamed dataset needs the tokens that all its runs share, such as '6B'."
         )
     return study
+
+
+def _check_shared(recipe: Iterable[str]) -> None:
+    """Raise where a setting of the recipe is one that cells have of their own, and would be overruled by theirs."""
+    clash = sorted(_PER_CELL.intersection(recipe))
+    if clash:
+        raise InvalidInput(f"recipe.{clash[0]} differs from run to run; it belongs into a [[grid]].")
 
 
 def _grid(values: Mapping[str, Any], place: int) -> dict[str, Any]:

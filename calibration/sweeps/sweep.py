@@ -54,11 +54,12 @@ def sweep(
     directory: StudyDirectory,
     engine: Engine,
     *,
-    part: str = GRID,
+    part: Callable[[StudyRun], str] = lambda run: GRID,
     watch: Callable[[Progress], None] = lambda progress: None,
 ) -> Progress:
     """Train what is missing of `runs`; `watch` is called at least every second.
 
+    `part` says where a run belongs. Two sweeps must agree on it, or each would train the run in its own place.
     A run that fails three times is put aside with its reason. Ctrl-C ends the sweep and leaves checkpoints.
     """
     missing = {run.name for run in unfinished(directory, runs)}
@@ -77,7 +78,7 @@ def sweep(
                     progress.done[run.name] = run
                     continue
                 progress.running[run.name] = time.monotonic()
-                engine.start(task_of(run, directory, part))
+                engine.start(task_of(run, directory, part(run)))
             for outcome in engine.wait(1.0):
                 _settle(outcome, by_name[outcome.name], progress, directory)
             if not progress.running and progress.elsewhere:

@@ -10,9 +10,11 @@ from click.testing import CliRunner, Result
 
 from calibration.cli import calibrate
 from calibration.fitting import fit
-from calibration.sweeps.directory import VALIDATION, begin
+from calibration.sweeps.directory import GRID, VALIDATION, begin
+from calibration.sweeps.local import LocalEngine
 from calibration.sweeps.study import load
 from calibration.tables import read_runs
+from calibration.validate_cli import _train
 from planner.calibration import Calibration, FittedLaw, FittedRange, Setting
 from planner.errors import InvalidInput
 from planner.laws import Law
@@ -124,6 +126,17 @@ def test_a_study_is_validated_once_and_reported(home: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_cell_of_the_grid_is_trained_into_the_grid(home: Path, tmp_path: Path) -> None:
+    out = shutil.copytree(home / "tiny", tmp_path / "tiny")
+    study = load(home / "tiny.toml")
+    shutil.rmtree(out / GRID / study.runs[0].name)
+    folder = begin(study, out)
+    assert not _train(study, [study.runs[0]], folder, LocalEngine(folder.compiled, workers=1), True)
+    assert len(read_runs(out)) == 4
+    assert not (out / VALIDATION / study.runs[0].name).exists()
+
+
+@pytest.mark.slow
 def test_mistakes_are_one_sentence_and_train_nothing(home: Path) -> None:
     tiny, law = home / "tiny.toml", home / "law.json"
     before = sorted((home / "tiny").rglob("*"))
@@ -138,7 +151,11 @@ def test_mistakes_are_one_sentence_and_train_nothing(home: Path) -> None:
     assert "neither a file nor a shipped name" in refused("validate", tiny, "--calibration", home / "no.json")
     assert "runs are those of the study" in refused("report", home / "tiny", "--runs", "runs.csv")
     assert "is not the directory of a study" in refused("report", home)
+    assert "there is neither a calibration nor a study's directory" in refused("report", home / "elsewhere")
     assert sorted((home / "tiny").rglob("*")) == before
+    assert "--workers must be at least 1" in refused(
+        "validate", tiny, "-o", home / "elsewhere", "--calibration", law, "--workers", "0"
+    )
     assert not (home / "elsewhere").exists()
 
 

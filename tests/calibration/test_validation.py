@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from calibration.prescriptions import LARGEST, WHOLE_EPOCHS, crossover_test, prescribe, prescriptions, runs_of
 from calibration.sweeps.study import Study, StudyRun, parse
+from calibration.validate_cli import show
 from calibration.validation import Configuration, configurations, judge, pooled, sign_changes
 from planner.api import crossover
 from planner.calibration import Calibration, FittedLaw, FittedRange, Setting
@@ -141,6 +142,7 @@ def test_laws_that_agree_share_their_runs(study: Study, calibration: Calibration
         ({"max_params": 1000.0}, "above the limit of 1k"),
         ({"law": "exponential_decay", "missing": True}, "not calibrated at this weight decay: too few runs"),
         ({"flops": 1e7}, "cannot be built"),
+        ({"ud": 100, "flops": 1e9, "max_params": 1e9}, "100 unique tokens are less than one sequence of 128"),
     ],
 )
 def test_what_cannot_be_trained_is_kept_with_the_reason(
@@ -244,6 +246,10 @@ def test_one_seed_claims_nothing_about_noise(study: Study, calibration: Calibrat
     assert all(trial.noise is None for trial in verdict.trials)
     assert all(tried.beyond_noise is None for trial in verdict.trials for tried in trial.laws)
     assert all(standing.seed_error is None and standing.beyond_noise is None for standing in verdict.standings)
+    regrets = {standing.law: standing.regret for standing in verdict.standings if standing.pairs == len(PAIRS[:2])}
+    for standing in verdict.standings:
+        if standing.law in regrets and standing.behind is not None:
+            assert standing.behind == pytest.approx(regrets[standing.law] - min(regrets.values()), abs=1e-12)
 
 
 def test_failed_and_missing_runs_are_named(study: Study, calibration: Calibration) -> None:
@@ -269,6 +275,23 @@ def test_seeds_of_one_configuration_stand_together(study: Study, calibration: Ca
     planned = prescriptions(study, calibration, PAIRS[:1], laws=("additive_4p",), seeds=4)
     found = configurations(outcome(runs_of(planned), truth_of(calibration), noise=0.1))
     assert [len(c.losses) for c in found] == [4]
+
+
+def test_what_is_named_twice_counts_once(study: Study, calibration: Calibration) -> None:
+    once = prescriptions(study, calibration, PAIRS[:2], laws=("additive_4p", "chinchilla"), weight_decays=[0.1], seeds=2)
+    pairs, laws = [*PAIRS[:2], PAIRS[0]], ("additive_4p", "chinchilla", "additive_4p")
+    assert prescriptions(study, calibration, pairs, laws=laws, weight_decays=[0.1, 0.1], seeds=2) == once
+    table = outcome(runs_of(once), truth_of(calibration), noise=0.1)
+    assert configurations(pd.concat([table, table])) == configurations(table)
+
+
+def test_a_law_that_trained_nothing_is_not_called_best(
+    study: Study, calibration: Calibration, capsys: pytest.CaptureFixture[str]
+) -> None:
+    planned = prescriptions(study, calibration, PAIRS[:1], laws=("chinchilla", "additive_4p"), seeds=2)
+    show(judge(planned, [], outcome(list(planned[1].runs), truth_of(calibration), noise=0.1)))
+    standings = capsys.readouterr().out.split("Mean regret")[1].splitlines()
+    assert [line.split()[0] for line in standings if "best" in line] == ["additive_4p"]
 
 
 # -- crossover ------------------------------------------------------------------------------------------------------------

@@ -144,9 +144,23 @@ def test_another_token(head: str, study: Path, tmp_path: Path) -> None:
 def test_something_else_listens_there(study: Path, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         address = f"127.0.0.1:{other.getsockname()[1]}"
-        done = run(study, tmp_path / "out", "--engine", "ray", "--address", address, timeout=60)
+        done = run(study, tmp_path / "out", "--engine", "ray", "--address", address, timeout=120)
     assert done.returncode == 2
     assert done.stderr == f"Error: no Ray cluster answers at {address}; `ray start --head` prints the address of one.\n"
+
+
+def test_runs_wait_for_a_gpu_when_the_last_node_with_one_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import ray
+
+    from calibration.sweeps.cluster import RayEngine
+
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    engine = RayEngine(tmp_path, per_gpu=2)
+    nodes = [{"Alive": True, "Resources": {"CPU": 8.0}}, {"Alive": True, "Resources": {"CPU": 8.0, "GPU": 4.0}}]
+    monkeypatch.setattr(ray, "nodes", lambda: nodes)
+    assert engine.room() == 8
+    nodes[1]["Alive"] = False
+    assert engine._slots() == (1, {"num_cpus": 0, "num_gpus": 0.5})
 
 
 def test_ray_is_not_installed(study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from calibration.sweeps.cli import sweep
+from calibration.sweeps.directory import begin, is_study
+from calibration.sweeps.study import load
 
 from .conftest import endings, finished, run
 
@@ -64,6 +66,7 @@ def test_no_such_study(tmp_path: Path) -> None:
         (("--engine", "ray", "--workers", "0"), "--workers must be at least 1; got 0."),
         (("--per-gpu", "0"), "--per-gpu must be at least 1; got 0."),
         (("--address", "there:1"), "--address is that of a Ray cluster; add --engine ray."),
+        (("--set", "weight_decay=3"), "recipe.weight_decay differs from run to run; it belongs into a [[grid]]."),
     ],
 )
 def test_options_that_make_no_sense(options: tuple[str, ...], complaint: str, study: Path, tmp_path: Path) -> None:
@@ -78,6 +81,14 @@ def test_a_folder_of_something_else(study: Path, tmp_path: Path) -> None:
     (tmp_path / "out" / "thesis.txt").write_text("mine")
     assert "is not the directory of a study, and not empty" in refused(study, tmp_path / "out")
     assert contents(tmp_path / "out") == {"thesis.txt": b"mine"}
+
+
+def test_a_directory_whose_making_was_cut_short(study: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / ".study.json.123").write_text("{")  # what a kill or a full disk leaves
+    begin(load(study), tmp_path / "out")
+    assert is_study(tmp_path / "out")
+    begin(load(study), tmp_path / "out")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
@@ -127,7 +138,9 @@ def test_the_corpus_has_changed(place: Path) -> None:
 @pytest.mark.slow
 def test_another_recipe(place: Path) -> None:
     before = contents(place / "out")
-    assert "holds a study with another batch_size" in refused(place / "tiny.toml", place / "out", "--set", "batch_size=8")
+    for more in ((), ("--dry-run",)):
+        said = refused(place / "tiny.toml", place / "out", "--set", "batch_size=8", *more)
+        assert "holds a study with another batch_size" in said
     assert contents(place / "out") == before
 
 
