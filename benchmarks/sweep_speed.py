@@ -48,6 +48,8 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=2)
     options = parser.parse_args()
     cores = LocalEngine(Path()).cores
+    if cores < 2:
+        parser.error("this needs two cores or more")
     with tempfile.TemporaryDirectory() as scratch:
         shared = Path(scratch)
         (shared / "tokens").mkdir()

@@ -34,7 +34,11 @@ if TYPE_CHECKING:
 @click.option("--crossover", "crossings", multiple=True, metavar="TOKENS", help="Look for the weight-decay crossover here.")
 @click.option("--crossover-law", metavar="FORM", help="The law that predicts it [default: the calibration's recommended one].")
 @click.option("--seeds", type=int, metavar="N", help="Runs of each configuration [default: the study's, else 3].")
-@click.option("--max-params", metavar="N", help="Train nothing larger [default: 10 times the largest size fitted on].")
+@click.option(
+    "--max-params",
+    metavar="N",
+    help="Train nothing larger [default: the study's max_params, else 10 times the largest size fitted on].",
+)
 @engine_options
 @click.option("--dry-run", is_flag=True, help="List what would be trained, and train nothing.")
 @json_option

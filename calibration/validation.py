@@ -159,7 +159,7 @@ def judge(
         for _, group in groupby(planned, key=lambda p: (p.ud, p.flops, p.weight_decay))
     ]
     decays = list(dict.fromkeys(trial.weight_decay for trial in trials))
-    standings = [standing for decay in decays for standing in _standings([t for t in trials if t.weight_decay == decay])]
+    standings = [standing for decay in decays for standing in standings_of([t for t in trials if t.weight_decay == decay])]
     found = [_crossover(test, where, failed or {}) for test in crossings]
     return Verdict(tuple(trials), tuple(standings), tuple(found))
 
@@ -273,7 +273,7 @@ def _half(variance: float, freedom: float) -> float:
 # -- over pairs -----------------------------------------------------------------------------------------------------------
 
 
-def _standings(trials: Sequence[Trial]) -> list[Standing]:
+def standings_of(trials: Sequence[Trial]) -> list[Standing]:
     names = list(dict.fromkeys(tried.law for trial in trials for tried in trial.laws))
     rows = {name: [next((t for t in trial.laws if t.law == name), None) for trial in trials] for name in names}
     means = {name: float(np.mean(regrets)) for name in names if (regrets := _regrets(rows[name]))}

@@ -78,12 +78,13 @@ def sweep(
         folder = directories.begin(plan, target)
         if not quiet:
             click.echo(f"{len(plan.runs)} runs of {plan.name} in {target}: {trainers.describe()}", err=True)
+        folder.results()  # a damaged one is better named now than after hours of training
         directories.prepare(plan, folder)
         from calibration.sweeps.live import shown
 
         with shown(folder, quiet=quiet) as watch:
             progress = train_all(plan.runs, folder, trainers, watch=watch)
-        directories.table(folder).to_csv(folder.path / "runs.csv", index=False)
+        directories.write_table(folder)
     facts = {
         "study": plan.name, "directory": str(target), "runs": len(plan.runs), "done": len(progress.done),
         "trained": len(progress.trained), "failed": progress.failed,

@@ -14,6 +14,7 @@ What is done is only ever read off the run directories, so nothing here can disa
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -61,6 +62,10 @@ class StudyDirectory:
         """All finished runs of a part, by name; raises where one is damaged."""
         folders = sorted((self.path / part).glob("*/result.json"))
         return [found for folder in folders if (found := read_result(folder.parent)) is not None]
+
+    def checkpoint(self, name: str) -> str:
+        """The name of a run's newest checkpoint; nothing where it has none."""
+        return max((path.name for path in (self.run_folder(name) / "checkpoints").glob("step-*")), default="")
 
     def note_failure(self, name: str, reason: str) -> None:
         with open(self.path / "failures.jsonl", "a", encoding="utf-8") as stream:
@@ -137,6 +142,13 @@ def prepare(study: Study, directory: StudyDirectory) -> dict[str, Any]:
 def table(directory: StudyDirectory, part: str = GRID) -> pd.DataFrame:
     """The run table of all finished runs."""
     return pd.DataFrame([result.row() for result in directory.results(part)])
+
+
+def write_table(directory: StudyDirectory) -> None:
+    """Write the run table for people and other programs, at once."""
+    draft = directory.path / f".runs.csv.{os.getpid()}"
+    table(directory).to_csv(draft, index=False)
+    os.replace(draft, directory.path / "runs.csv")
 
 
 def unfinished(directory: StudyDirectory, runs: Iterable[StudyRun]) -> list[StudyRun]:

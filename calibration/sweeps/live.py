@@ -57,7 +57,7 @@ class Lines:
         for name, tries in progress.attempts.items():
             if self.tries.get(name) != tries:
                 self.tries[name] = tries
-                given_up = f", given up: {progress.failed[name]}" if name in progress.failed else ""
+                given_up = f", given up: {progress.failed[name]}" if name in progress.failed else "; see failures.jsonl"
                 click.echo(f"      {name}  failed (attempt {tries}){given_up}", err=True)
 
 

@@ -30,7 +30,8 @@ class Progress:
     running: dict[str, float] = field(default_factory=dict)  # and when it was started
     elsewhere: dict[str, float] = field(default_factory=dict)  # trained by somebody else; when to look again
     failed: dict[str, str] = field(default_factory=dict)  # for good
-    attempts: dict[str, int] = field(default_factory=dict)
+    attempts: dict[str, int] = field(default_factory=dict)  # that failed, since its last new checkpoint
+    reached: dict[str, str] = field(default_factory=dict)  # that checkpoint
     began: float = field(default_factory=time.monotonic)
 
     @property
@@ -60,7 +61,7 @@ def sweep(
     """Train what is missing of `runs`; `watch` is called at least every second.
 
     `part` says where a run belongs. Two sweeps must agree on it, or each would train the run in its own place.
-    A run that fails three times is put aside with its reason. Ctrl-C ends the sweep and leaves checkpoints.
+    A run that fails three times without getting further is put aside with its reason. Ctrl-C ends the sweep and leaves checkpoints.
     """
     missing = {run.name for run in unfinished(directory, runs)}
     progress = Progress(runs, done={run.name: run for run in runs if run.name not in missing})
@@ -107,6 +108,10 @@ def _settle(outcome: Outcome, run: StudyRun, progress: Progress, directory: Stud
         )
     elif outcome.kind != STOPPED:
         directory.note_failure(run.name, outcome.reason)
+        checkpoint = directory.checkpoint(run.name)
+        if checkpoint != progress.reached.get(run.name):  # it got further: a node that is taken away is not the run's fault
+            progress.attempts.pop(run.name, None)
+            progress.reached[run.name] = checkpoint
         progress.attempts[run.name] = progress.attempts.get(run.name, 0) + 1
         if outcome.kind == REFUSED or progress.attempts[run.name] >= ATTEMPTS:
             progress.failed[run.name] = outcome.reason

@@ -8,6 +8,7 @@ The files are those that the commands on that page wrote: `runs.csv` and `valida
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -18,6 +19,7 @@ from calibration import study_plots
 from calibration.compare import compare
 from calibration.intervals import parameter_intervals
 from calibration.sweeps.directory import StudyDirectory
+from calibration.validation import Trial, standings_of
 from calibration.verdicts import read
 from planner.calibration import Calibration
 from planner.laws import FORMS, parameter_names
@@ -26,7 +28,6 @@ from planner.units import scientific, short
 HERE = Path(__file__).resolve().parent
 PUBLISHED = Calibration.load("fineweb-llama2")
 MICRO = Calibration.load("micro")
-PAPER_P_FALL = 0.70
 
 
 def table(header: str, rows: list[list[str]]) -> list[str]:
@@ -94,17 +95,34 @@ def prescriptions() -> list[str]:
                 [short(trial.ud), scientific(trial.flops), tried.law, short(trained.params), f"{trained.epochs:.3g}", _number(tried.predicted_loss),
                  f"{tried.loss:.3f} ± {tried.deviation:.3f}", f"{tried.perplexity:.1f}", f"{tried.regret:+.3f}", beyond]
             )  # fmt: skip
-    return table("U_D | C | law | parameters | epochs | predicted | loss | perplexity | regret | behind the best law beyond noise", rows)
+    return table(
+        "U_D | C | law | parameters | epochs | predicted | loss | perplexity | regret | behind the best law beyond noise", rows
+    )
 
 
-def standings() -> list[str]:
+FIXED = 3  # the first budgets were fixed before anything was fitted
+
+
+def standings_fixed() -> list[str]:
+    return _standings(VERDICT.trials[:FIXED])
+
+
+def standings_added() -> list[str]:
+    return _standings(VERDICT.trials[FIXED:])
+
+
+def standings_all() -> list[str]:
+    return _standings(VERDICT.trials)
+
+
+def _standings(trials: Sequence[Trial]) -> list[str]:
     rows = []
-    for s in sorted(VERDICT.standings, key=lambda s: (s.weight_decay, np.inf if s.regret is None else s.regret)):
+    for s in sorted(standings_of(trials), key=lambda s: np.inf if s.regret is None else s.regret):
         regret = "" if s.regret is None else f"{s.regret:.3f}"
         errors = "" if s.error is None or s.seed_error is None else f"± {s.error:.3f} (budgets), ± {s.seed_error:.3f} (seeds)"
         beyond = {None: "", True: "yes", False: "no"}[s.beyond_noise]
-        rows.append([f"{s.weight_decay:g}", s.law, regret, errors, f"{s.wins} of {s.of_pairs}", beyond])
-    return table("λ | law | mean regret | standard errors | wins | behind the first beyond noise", rows)
+        rows.append([s.law, regret, errors, f"{s.wins} of {s.of_pairs}", beyond])
+    return table("law | mean regret | standard errors | wins | behind the first beyond noise", rows)
 
 
 def crossovers() -> list[str]:
@@ -137,7 +155,19 @@ def _number(value: float | None) -> str:
 
 VERDICT, FACTS = read(StudyDirectory(HERE)) or (None, None)
 
-PARTS = (learning_rates, repetition, quality, parameters, overfitting, prescriptions, standings, crossovers, budgets)
+PARTS = (
+    learning_rates,
+    repetition,
+    quality,
+    parameters,
+    overfitting,
+    prescriptions,
+    standings_fixed,
+    standings_added,
+    standings_all,
+    crossovers,
+    budgets,
+)
 
 
 def pictures() -> None:
