@@ -14,7 +14,7 @@ from planner.calibration import shipped_names
 
 
 def test_what_ships() -> None:
-    assert {"fineweb-llama2", "c4-gpt2", "c4-muennighoff"} <= set(shipped_names())
+    assert {"fineweb-llama2", "c4-gpt2", "c4-muennighoff", "micro"} <= set(shipped_names())
     fineweb = Calibration.load("fineweb-llama2")
     assert fineweb.weight_decays == (0.1, 1.0)
     for setting in fineweb.settings:
