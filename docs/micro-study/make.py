@@ -125,12 +125,43 @@ def _standings(trials: Sequence[Trial]) -> list[str]:
     return table("law | mean regret | standard errors | wins | behind the first beyond noise", rows)
 
 
+def large_models() -> list[str]:
+    """Prescriptions far above the grid at smaller learning rates, next to the study's own."""
+    columns = ["params", "unique_tokens", "epochs", "learning_rate", "loss"]
+    runs, tried = pd.read_csv(HERE / "large-models.csv"), pd.read_csv(HERE / "validation-runs.csv")
+    cells = runs[["params", "unique_tokens", "epochs"]].drop_duplicates()
+    both = pd.concat([runs[columns], tried.merge(cells)[columns]])
+    means = both.groupby(columns[:-1])["loss"].agg(["mean", "count"])
+    rows = [
+        [short(size), short(unique), f"{epochs:g}", f"{rate:g}", f"{row['mean']:.3f}", f"{row['count']:.0f}"]
+        for (size, unique, epochs, rate), row in means.iterrows()  # type: ignore[misc]
+    ]
+    return table("parameters | U_D | epochs | learning rate | loss | seeds", rows)
+
+
+def stop_spending() -> list[str]:
+    """What the planner advises at the fixed budgets, next to the best that anything reached with all of the compute."""
+    runs, rows = pd.read_csv(HERE / "stop-spending.csv"), []
+    for trial in VERDICT.trials[:FIXED]:
+        here = runs[runs["unique_tokens"] == trial.ud]
+        best = min(tried.loss for tried in trial.laws if tried.loss is not None)
+        share = here["flops"].iloc[0] / trial.flops
+        cells = [
+            short(trial.ud),
+            scientific(trial.flops),
+            f"{short(here['params'].iloc[0])}, {here['epochs'].iloc[0]:g}",
+            f"{share:.0%}",
+        ]
+        rows.append([*cells, f"{here['loss'].mean():.3f} ± {here['loss'].std():.3f}", f"{best:.3f}"])
+    return table("U_D | C | advised: parameters, epochs | of the compute | loss | best law's loss with all of it", rows)
+
+
 def crossovers() -> list[str]:
     rows = []
     for found in VERDICT.crossovers:
         observed = found.note if found.observed is None else scientific(found.observed)
         ends = found.observed_interval or (None, None)
-        between = " to ".join("open" if end is None else scientific(end) for end in ends)
+        between = "" if ends == (None, None) else " to ".join("open" if end is None else scientific(end) for end in ends)
         ratio = "" if found.ratio is None else f"{found.ratio:.2f}"
         predicted = "none" if found.predicted is None else scientific(found.predicted)
         span = "" if found.predicted_interval is None else " to ".join(scientific(end) for end in found.predicted_interval)
