@@ -196,6 +196,8 @@ PARTS = (
     standings_fixed,
     standings_added,
     standings_all,
+    large_models,
+    stop_spending,
     crossovers,
     budgets,
 )
