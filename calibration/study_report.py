@@ -115,8 +115,8 @@ def _prescriptive(verdict: Verdict, facts: dict[str, Any]) -> Section:
     )
     rows = [
         (
-            plots.LABELS[s.law], f"{s.weight_decay:g}", f"{s.pairs} of {s.of_pairs}", _figure(s.regret), _figure(s.error),
-            _figure(s.seed_error), _figure(s.behind, "+.4f"), _between(s.behind_interval),
+            plots.LABELS[s.law], f"{s.weight_decay:g}", f"{s.pairs} of {s.of_pairs}", _figure(s.regret, ".3f"),
+            _figure(s.error, ".3f"), _figure(s.seed_error, ".3f"), _figure(s.behind, "+.3f"), _between(s.behind_interval),
             _beyond(s.beyond_noise, s.behind) if s.pairs else "", str(s.wins),
         )
         for s in sorted(verdict.standings, key=lambda s: (s.weight_decay, float("inf") if s.regret is None else s.regret))
@@ -141,8 +141,7 @@ def _trial(trial: Trial) -> str:
     rows = [_tried(tried, tried.configuration) for tried in trial.laws if tried.configuration is not None]
     if rows:
         header = (
-            "law", "parameters", "unique tokens", "epochs", "loss", "seeds", "perplexity", "predicted loss", "regret", "behind",
-            "beyond noise?",
+            "law", "parameters", "epochs", "predicted", "loss", "seeds", "perplexity", "regret", "behind", "beyond noise?",
         )  # fmt: skip
         body += table(header, rows)
     missing = [(plots.LABELS[tried.law], tried.reason) for tried in trial.laws if tried.configuration is None]
@@ -155,9 +154,9 @@ def _trial(trial: Trial) -> str:
 
 def _tried(tried: Tried, trained: Configuration) -> tuple[str, ...]:
     return (
-        plots.LABELS[tried.law], short(trained.params), short(trained.unique_tokens), f"{trained.epochs:.4g}", _loss(trained),
-        str(len(trained.losses)), _figure(tried.perplexity, ".3f"), _figure(tried.predicted_loss), _figure(tried.regret),
-        _figure(tried.behind, "+.4f"), _beyond(tried.beyond_noise, tried.behind),
+        plots.LABELS[tried.law], short(trained.params), f"{trained.epochs:.4g}", _figure(tried.predicted_loss, ".3f"),
+        _loss(trained, 3), str(len(trained.losses)), _figure(tried.perplexity, ".1f"), _figure(tried.regret, ".3f"),
+        _figure(tried.behind, "+.3f"), _beyond(tried.beyond_noise, tried.behind),
     )  # fmt: skip
 
 
@@ -246,8 +245,8 @@ def _downstream(directory: StudyDirectory, verdict: Verdict, evaluated: dict[str
 # -- cells ----------------------------------------------------------------------------------------------------------------
 
 
-def _loss(c: Configuration) -> str:
-    return f"{c.loss:.4f}" + ("" if c.deviation is None else f" ± {c.deviation:.4f}")
+def _loss(c: Configuration, digits: int = 4) -> str:
+    return f"{c.loss:.{digits}f}" + ("" if c.deviation is None else f" ± {c.deviation:.{digits}f}")
 
 
 def _figure(value: float | None, style: str = ".4f") -> str:
@@ -255,7 +254,7 @@ def _figure(value: float | None, style: str = ".4f") -> str:
 
 
 def _between(ends: tuple[float, float] | None) -> str:
-    return "" if ends is None else f"{ends[0]:+.4f} to {ends[1]:+.4f}"
+    return "" if ends is None else f"{ends[0]:+.3f} to {ends[1]:+.3f}"
 
 
 def _beyond(value: bool | None, behind: float | None) -> str:
