@@ -137,6 +137,6 @@ def _stream(path: Path) -> tuple[np.ndarray, Callable[[list[str]], list[np.ndarr
             f"{path} is no training stream: a folder with tokens.json, a .bin file in one, or a finished run would do."
         )
     tokens = token_files.open_set(folder)
-    if f"{name}.bin" not in tokens.facts["checksums"]:
-        raise InvalidInput(f"{path} is not one of the streams of {folder}: {', '.join(tokens.facts['checksums'])}.")
+    if name not in tokens.facts["streams"]:
+        raise InvalidInput(f"{path} is not one of the streams of {folder}: {', '.join(f'{stream}.bin' for stream in tokens.facts['streams'])}.")
     return tokens.stream(name), lambda texts: tokens.tokenizer().encode(texts), tokens.facts["vocabulary"]
