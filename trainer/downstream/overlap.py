@@ -138,5 +138,7 @@ def _stream(path: Path) -> tuple[np.ndarray, Callable[[list[str]], list[np.ndarr
         )
     tokens = token_files.open_set(folder)
     if name not in tokens.facts["streams"]:
-        raise InvalidInput(f"{path} is not one of the streams of {folder}: {', '.join(f'{stream}.bin' for stream in tokens.facts['streams'])}.")
+        raise InvalidInput(
+            f"{path} is not one of the streams of {folder}: {', '.join(f'{stream}.bin' for stream in tokens.facts['streams'])}."
+        )
     return tokens.stream(name), lambda texts: tokens.tokenizer().encode(texts), tokens.facts["vocabulary"]
