@@ -18,7 +18,7 @@ from pathlib import Path
 from calibration.sweeps import directory as directories
 from calibration.sweeps.local import LocalEngine
 from calibration.sweeps.study import Study, load
-from calibration.sweeps.sweep import check_complete, sweep
+from calibration.sweeps.sweep import sweep
 
 
 def subset(epochs: float, seeds: int) -> Study:
@@ -35,8 +35,10 @@ def timed(study: Study, shared: Path, workers: int) -> float:
     folder = directories.begin(study, shared / f"{workers}-{time.time_ns()}")
     (folder.path / "tokens").symlink_to(shared / "tokens")
     start = time.perf_counter()
-    check_complete(sweep(study.runs, folder, LocalEngine(shared / f"compiled-{workers}", workers=workers)))
+    progress = sweep(study.runs, folder, LocalEngine(shared / f"compiled-{workers}", workers=workers))
     seconds = time.perf_counter() - start
+    if progress.failed:
+        raise SystemExit(f"some runs could not be trained: {progress.failed}")
     shutil.rmtree(folder.path)
     return seconds
 

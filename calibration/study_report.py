@@ -11,7 +11,7 @@ from calibration.report import SECTIONS, Section, SectionMaker, Subject, paragra
 from calibration.sweeps.directory import GRID, VALIDATION, StudyDirectory
 from calibration.sweeps.live import duration
 from calibration.validation import Configuration, CrossoverFound, Trial, Tried, Verdict
-from calibration.verdicts import read
+from calibration.verdicts import beyond_noise, by_regret, figure, read
 from calibration.verdicts import sentence as crossover_sentence
 from planner.errors import InvalidInput
 from planner.units import scientific, short
@@ -115,11 +115,11 @@ def _prescriptive(verdict: Verdict, facts: dict[str, Any]) -> Section:
     )
     rows = [
         (
-            plots.LABELS[s.law], f"{s.weight_decay:g}", f"{s.pairs} of {s.of_pairs}", _figure(s.regret, ".3f"),
-            _figure(s.error, ".3f"), _figure(s.seed_error, ".3f"), _figure(s.behind, "+.3f"), _between(s.behind_interval),
-            _beyond(s.beyond_noise, s.behind) if s.pairs else "", str(s.wins),
+            plots.LABELS[s.law], f"{s.weight_decay:g}", f"{s.pairs} of {s.of_pairs}", figure(s.regret, ".3f"),
+            figure(s.error, ".3f"), figure(s.seed_error, ".3f"), figure(s.behind, "+.3f"), _between(s.behind_interval),
+            beyond_noise(s.beyond_noise, s.behind) if s.pairs else "", str(s.wins),
         )
-        for s in sorted(verdict.standings, key=lambda s: (s.weight_decay, float("inf") if s.regret is None else s.regret))
+        for s in sorted(verdict.standings, key=by_regret)
     ]  # fmt: skip
     header = ("law", "λ", "budgets", "mean regret", "± over budgets", "± by seeds", "behind", "95%", "beyond noise?", "wins")
     body += table(header, rows)
@@ -154,9 +154,9 @@ def _trial(trial: Trial) -> str:
 
 def _tried(tried: Tried, trained: Configuration) -> tuple[str, ...]:
     return (
-        plots.LABELS[tried.law], short(trained.params), f"{trained.epochs:.4g}", _figure(tried.predicted_loss, ".3f"),
-        _loss(trained, 3), str(len(trained.losses)), _figure(tried.perplexity, ".1f"), _figure(tried.regret, ".3f"),
-        _figure(tried.behind, "+.3f"), _beyond(tried.beyond_noise, tried.behind),
+        plots.LABELS[tried.law], short(trained.params), f"{trained.epochs:.4g}", figure(tried.predicted_loss, ".3f"),
+        _loss(trained, 3), str(len(trained.losses)), figure(tried.perplexity, ".1f"), figure(tried.regret, ".3f"),
+        figure(tried.behind, "+.3f"), beyond_noise(tried.beyond_noise, tried.behind),
     )  # fmt: skip
 
 
@@ -189,7 +189,7 @@ def _crossovers(found: Sequence[CrossoverFound]) -> Section:
         rows = [
             (
                 scientific(budget.flops), *_side(budget.weaker), *_side(budget.stronger),
-                _figure(budget.difference, "+.4f") or budget.reason,
+                figure(budget.difference, "+.4f") or budget.reason,
             )
             for budget in one.budgets
         ]  # fmt: skip
@@ -230,7 +230,7 @@ def _downstream(directory: StudyDirectory, verdict: Verdict, evaluated: dict[str
         body += f"<h3>{short(trial.ud)} unique tokens, {scientific(trial.flops)} FLOPs, λ = {trial.weight_decay:g}</h3>"
         named = {result.model: ", ".join(chosen[folders[result.model]]) for result in results}
         perplexity = {model: (result.perplexity if (result := directory.result(folders[model])) else None) for model in named}
-        rows = [("perplexity", *(_figure(perplexity[model], ".3f") for model in named))]
+        rows = [("perplexity", *(figure(perplexity[model], ".3f") for model in named))]
         for row in bpb_table(results):
             cells = [row["models"][model] for model in named]
             label = row["task"] + (f" ({row['note']})" if row["note"] else "")
@@ -249,15 +249,5 @@ def _loss(c: Configuration, digits: int = 4) -> str:
     return f"{c.loss:.{digits}f}" + ("" if c.deviation is None else f" ± {c.deviation:.{digits}f}")
 
 
-def _figure(value: float | None, style: str = ".4f") -> str:
-    return "" if value is None else format(value, style)
-
-
 def _between(ends: tuple[float, float] | None) -> str:
     return "" if ends is None else f"{ends[0]:+.3f} to {ends[1]:+.3f}"
-
-
-def _beyond(value: bool | None, behind: float | None) -> str:
-    if value is None:
-        return "best" if behind in (None, 0.0) else "unknown"
-    return "yes" if value else "no"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from calibration.prescriptions import CrossoverTest, Prescription
     from calibration.sweeps.directory import StudyDirectory
     from calibration.sweeps.study import Study, StudyRun
-    from calibration.validation import CrossoverFound, Standing, Trial, Verdict
+    from calibration.validation import Verdict
     from planner.calibration import Calibration
 
 
@@ -103,6 +103,8 @@ def validate(
     if as_json:
         print_json(facts[1])
     else:
+        from calibration.verdict_tables import show
+
         show(facts[0])
         click.echo(f"\nWritten to {folder.path / 'validation.json'}; next: planner calibrate report {folder.path} -o report.html")
     if failed:
@@ -230,112 +232,3 @@ def _planned_row(prescription: Prescription) -> tuple[str, ...]:
     off = run.flops / prescription.flops - 1
     trains = (short(run.params), short(run.config.unique_tokens), f"{run.config.epochs:.4g}")
     return (*start, *wants, *trains, f"{prescription.predicted_loss:.4f}", f"{off:+.2%}")
-
-
-# -- showing --------------------------------------------------------------------------------------------------------------
-
-
-def show(verdict: Verdict) -> None:
-    """The tables of a validation."""
-    for trial in verdict.trials:
-        _show_trial(trial)
-    if verdict.standings:
-        click.echo("\nMean regret over the budgets")
-        print_table(
-            ("law", "λ", "budgets", "regret", "± budgets", "± seeds", "behind", "95%", "beyond noise", "wins"),
-            [_standing_row(standing) for standing in sorted(verdict.standings, key=_by_regret)],
-        )
-    for found in verdict.crossovers:
-        _show_crossover(found)
-
-
-def _show_trial(trial: Trial) -> None:
-    noise = f"seed noise {trial.noise:.4f}" if trial.noise is not None else "seed noise unknown (one seed)"
-    click.echo(f"\n{short(trial.ud)} unique tokens, {scientific(trial.flops)} FLOPs, λ = {trial.weight_decay:g}: {noise}")
-    rows = []
-    for tried in trial.laws:
-        if tried.configuration is None:
-            continue
-        c = tried.configuration
-        rows.append(
-            (
-                tried.law, short(c.params), short(c.unique_tokens), f"{c.epochs:.4g}", f"{tried.loss:.4f}",
-                _or_blank(tried.deviation, ".4f"), f"{len(c.losses)}", f"{tried.perplexity:.3f}", _or_blank(tried.predicted_loss, ".4f"),
-                f"{tried.regret:.4f}", _or_blank(tried.behind, "+.4f"), _yes_no(tried.beyond_noise, tried.behind),
-            )
-        )  # fmt: skip
-    header = (
-        "law",
-        "params",
-        "unique",
-        "epochs",
-        "loss",
-        "± sd",
-        "seeds",
-        "perplexity",
-        "predicted",
-        "regret",
-        "behind",
-        "beyond noise",
-    )
-    print_table(header, rows)
-    for tried in trial.laws:
-        if tried.configuration is None:
-            click.echo(f"{tried.law}: {tried.reason}")
-    if trial.best is not None:
-        b = trial.best
-        click.echo(
-            f"best trained: {short(b.params)} parameters, {short(b.unique_tokens)} unique tokens, {b.epochs:.4g} epochs: loss "
-            f"{b.loss:.4f} ({len(b.losses)} seed{'s' * (len(b.losses) > 1)})"
-        )
-
-
-def _by_regret(standing: Standing) -> tuple[float, float]:
-    return standing.weight_decay, float("inf") if standing.regret is None else standing.regret
-
-
-def _standing_row(standing: Standing) -> tuple[str, ...]:
-    between = "" if standing.behind_interval is None else "{:+.4f} to {:+.4f}".format(*standing.behind_interval)
-    return (
-        standing.law, f"{standing.weight_decay:g}", f"{standing.pairs} of {standing.of_pairs}", _or_blank(standing.regret, ".4f"),
-        _or_blank(standing.error, ".4f"), _or_blank(standing.seed_error, ".4f"), _or_blank(standing.behind, "+.4f"), between,
-        _yes_no(standing.beyond_noise, standing.behind) if standing.pairs else "", str(standing.wins),
-    )  # fmt: skip
-
-
-def _show_crossover(found: CrossoverFound) -> None:
-    from calibration.verdicts import sentence
-
-    click.echo(f"\nCrossover from λ = {found.weaker:g} to {found.stronger:g} at {short(found.ud)} unique tokens ({found.law})")
-    if found.budgets:
-        print_table(
-            ("FLOPs", f"λ = {found.weaker:g}", "params", "epochs", f"λ = {found.stronger:g}", "params", "epochs", "difference"),
-            [
-                (
-                    scientific(budget.flops), *_side(budget.weaker), *_side(budget.stronger),
-                    _or_blank(budget.difference, "+.4f"),
-                )
-                for budget in found.budgets
-            ],
-        )  # fmt: skip
-    for budget in found.budgets:
-        if budget.reason:
-            click.echo(f"{scientific(budget.flops)}: {budget.reason}")
-    click.echo(sentence(found))
-
-
-def _side(configuration: Any) -> tuple[str, str, str]:
-    if configuration is None:
-        return ("", "", "")
-    spread = "" if configuration.deviation is None else f" ± {configuration.deviation:.4f}"
-    return (f"{configuration.loss:.4f}{spread}", short(configuration.params), f"{configuration.epochs:.4g}")
-
-
-def _or_blank(value: float | None, style: str) -> str:
-    return "" if value is None else format(value, style)
-
-
-def _yes_no(value: bool | None, behind: float | None) -> str:
-    if value is None:
-        return "best" if behind in (None, 0.0) else "unknown"
-    return "yes" if value else "no"

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from calibration.sweeps.directory import StudyDirectory
-from calibration.validation import CrossoverFound, Verdict
+from calibration.validation import CrossoverFound, Standing, Verdict
 from planner.errors import InvalidInput
 from planner.units import scientific
 from trainer.files import read_json, write_json
@@ -66,6 +66,23 @@ def sentence(found: CrossoverFound) -> str:
         text += " (95% {} to {})".format(*ends)
     text += f": {found.ratio:.2f} times the predicted one"
     return f"{text}; {found.note}" if found.note else text
+
+
+def beyond_noise(value: bool | None, behind: float | None) -> str:
+    """Whether a law is behind the best one beyond seed noise, in a word."""
+    if value is None:
+        return "best" if behind in (None, 0.0) else "unknown"
+    return "yes" if value else "no"
+
+
+def by_regret(standing: Standing) -> tuple[float, float]:
+    """The order of a table of standings; laws of which nothing was trained come last."""
+    return standing.weight_decay, float("inf") if standing.regret is None else standing.regret
+
+
+def figure(value: float | None, style: str = ".4f") -> str:
+    """A number of a table, blank where it is not known."""
+    return "" if value is None else format(value, style)
 
 
 def _fingerprint(value: Any) -> str:

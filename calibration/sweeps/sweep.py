@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from calibration.sweeps.directory import GRID, StudyDirectory, unfinished
 from calibration.sweeps.engine import BUSY, DISK, DONE, REFUSED, STOPPED, Engine, Outcome, Task
 from calibration.sweeps.study import StudyRun
-from planner.errors import InvalidInput
 from trainer.errors import TrainingStopped
 
 ATTEMPTS = 3
@@ -121,11 +120,3 @@ def _look_again(progress: Progress) -> None:
     now = time.monotonic()
     for name in [name for name, when in progress.elsewhere.items() if when <= now]:
         del progress.elsewhere[name]
-
-
-def check_complete(progress: Progress) -> None:
-    """Raise where some runs could not be trained."""
-    if progress.failed:
-        name, reason = next(iter(progress.failed.items()))
-        more = f", and {len(progress.failed) - 1} more" if len(progress.failed) > 1 else ""
-        raise InvalidInput(f"run {name} could not be trained{more}: {reason}")

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from calibration.prescriptions import LARGEST, WHOLE_EPOCHS, crossover_test, prescribe, prescriptions, runs_of
 from calibration.sweeps.study import Study, StudyRun, parse
-from calibration.validate_cli import show
 from calibration.validation import Configuration, configurations, judge, pooled, sign_changes
+from calibration.verdict_tables import show
 from planner.api import crossover
 from planner.calibration import Calibration, FittedLaw, FittedRange, Setting
 from planner.errors import InvalidInput
