@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -104,6 +105,8 @@ def sweep(
 def make_engine(kind: str, compiled: Path, workers: int | None, per_gpu: int, address: str | None) -> Engine:
     if per_gpu < 1:
         raise InvalidInput(f"per_gpu must be at least 1; got {per_gpu}.")
+    if find_spec("torch") is None:  # otherwise every worker would find out for itself, run by run
+        raise InvalidInput("torch is not installed; pip install 'databound[train]' would do.")
     if kind == "ray":
         from calibration.sweeps.cluster import RayEngine
 

@@ -194,3 +194,12 @@ def test_a_damaged_configuration_is_one_run_s_trouble(place: Path) -> None:
     assert done.returncode == 1
     assert "config.json is not the configuration of a run" in json.loads(done.stdout)["failed"][name]
     assert finished(out) == {other: before[other]}
+
+
+def test_torch_is_missing(study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("calibration.sweeps.cli.find_spec", lambda name: None)
+    out = tmp_path / "out"
+    done = CliRunner().invoke(sweep, [str(study), "-o", str(out)])
+    assert done.exit_code == 2
+    assert done.stderr == "Error: torch is not installed; pip install 'databound[train]' would do.\n"
+    assert not out.exists()
