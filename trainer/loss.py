@@ -89,4 +89,6 @@ class _HeadLoss(torch.autograd.Function):
 
 def head_loss(hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """Summed cross entropy of `hidden @ weight.T` against `targets`; hidden is (rows, d), weight (vocabulary, d)."""
+    if not torch.is_grad_enabled():  # which an autograd function cannot see from inside: it would make gradients for nobody
+        hidden, weight = hidden.detach(), weight.detach()
     return _HeadLoss.apply(hidden, weight, targets)

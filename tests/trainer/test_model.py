@@ -100,6 +100,23 @@ def test_head_loss_is_cross_entropy_with_ignored_rows(rows: int, dtype: torch.dt
     torch.testing.assert_close(ours[1], weight.grad, **close)
 
 
+def test_validation_makes_no_gradients_of_the_head() -> None:
+    hidden, targets = torch.randn(40, 8), torch.randint(30, (40,))
+    weight = torch.randn(30, 8, requires_grad=True)
+
+    def products() -> tuple[list[str], float]:
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as seen:
+            loss = head_loss(hidden, weight, targets).item()
+        return sorted(event.name for event in seen.events() if event.name in ("aten::mm", "aten::addmm_")), loss
+
+    training, loss = products()
+    with torch.no_grad():
+        validating, same = products()
+    assert training == ["aten::addmm_", "aten::mm", "aten::mm"]
+    assert validating == ["aten::mm"]
+    assert loss == same
+
+
 def test_a_target_of_hardly_any_probability_has_its_exact_loss() -> None:
     hidden = torch.tensor([[1.0], [1.0], [1.0], [1.0]], requires_grad=True)
     weight = torch.tensor([[0.0], [-60.0], [-90.0], [-500.0]], requires_grad=True)
