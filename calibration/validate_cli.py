@@ -80,7 +80,7 @@ def validate(
     limit = asked.max_params if max_params is None else count(max_params, "max_params")
     forms = [check_form(law) for law in laws] or list(asked.laws)
     target = Path(out or plan.name)
-    known = _calibration(calibration, target)
+    known = _calibration(calibration, target, plan)
     at = [known.setting(number(d, "weight_decay", positive=False)).weight_decay for d in decays or asked.weight_decays or ()]
     planned = prescriptions(plan, known, pairs, laws=forms, weight_decays=at, seeds=times, max_params=limit)
     tests = [
@@ -121,14 +121,19 @@ def _pairs(uds: Sequence[str], computes: Sequence[str]) -> list[tuple[float, flo
     return [(count(ud, "ud"), compute(flops, "flops")) for ud, flops in zip(uds, computes, strict=True)]
 
 
-def _calibration(source: str | None, target: Path) -> Calibration:
+def _calibration(source: str | None, target: Path, plan: Study) -> Calibration:
     from calibration.fitting import fit
-    from calibration.sweeps.directory import open_directory
+    from calibration.sweeps.directory import open_directory, unfinished
     from planner.calibration import Calibration
 
     if source is not None:
         return Calibration.load(source)
-    open_directory(target)
+    missing = unfinished(open_directory(target), plan.runs)
+    if missing:  # prescriptions would change, and be trained anew, with every run that is finished later
+        click.echo(
+            f"Note: {len(missing)} of {len(plan.runs)} runs of the grid are not finished, and the laws are fitted to the others.",
+            err=True,
+        )
     return fit(target, bootstrap=0, name=target.resolve().name, source=f"fitted to {target.resolve().name}")
 
 
@@ -138,13 +143,7 @@ def _train(plan: Study, runs: list[StudyRun], folder: StudyDirectory, trainers: 
     from calibration.sweeps.live import shown
     from calibration.sweeps.sweep import sweep
 
-    facts = directories.prepare(plan, folder)
-    available = facts["streams"]["train"]["tokens"] - 1
-    largest = max(runs, key=lambda run: run.config.unique_tokens)
-    if largest.config.unique_tokens > available:
-        raise InvalidInput(
-            f"a budget asks for {largest.config.unique_tokens:,} unique tokens and the corpus has {available:,}; a smaller ud would do."
-        )
+    directories.prepare(runs, folder)
     if not quiet:
         click.echo(f"{len(runs)} runs of {plan.name} in {folder.path}: {trainers.describe()}", err=True)
     grid = {run.name for run in plan.runs}
@@ -199,7 +198,7 @@ def _dry_run(
         print_json(facts)
         return
     print_table(
-        ("law", "unique", "FLOPs", "λ", "wants", "epochs", "trains", "tokens", "epochs", "predicted", "off budget"),
+        ("law", "unique", "FLOPs", "λ", "wants", "epochs", "trains", "of unique", "epochs", "predicted", "off budget"),
         [_planned_row(prescription) for prescription in everything],
     )
     for prescription in everything:

@@ -109,9 +109,10 @@ class RayEngine:
             return []
         import ray
 
-        ready, _ = ray.wait(list(self._running), timeout=seconds)
-        if ready:  # and whatever else has ended by now
-            ready, _ = ray.wait(list(self._running), num_returns=len(self._running), timeout=0)
+        with _cluster_there():
+            ready, _ = ray.wait(list(self._running), timeout=seconds)
+            if ready:  # and whatever else has ended by now
+                ready, _ = ray.wait(list(self._running), num_returns=len(self._running), timeout=0)
         return [self._outcome(ended) for ended in ready]
 
     def _outcome(self, ended: Any) -> Outcome:
@@ -139,10 +140,8 @@ class RayEngine:
         """
         import ray
 
-        try:
+        with _cluster_there():
             nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-        except ray.exceptions.RayError as error:
-            raise TrainingStopped(f"the Ray cluster is gone ({_sentence(error)}); the same command goes on from here.") from None
         gpus = sum(int(node.get("GPU", 0)) for node in nodes)
         self._on_gpus = self._on_gpus or gpus > 0  # and when the last such node is lost, wait for one
         if self._on_gpus:
@@ -195,6 +194,17 @@ def _check_reachable(address: str) -> None:
                 f"the Ray cluster at {address} asks for another token; RAY_AUTH_TOKEN_PATH with the file that has it would do."
             ) from None
         raise missing from None
+
+
+@contextmanager
+def _cluster_there() -> Iterator[None]:
+    """Say so where the whole cluster has gone away."""
+    import ray
+
+    try:
+        yield
+    except ray.exceptions.RayError as error:
+        raise TrainingStopped(f"the Ray cluster is gone ({_sentence(error)}); the same command goes on from here.") from None
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -122,21 +122,20 @@ def check_recipe(study: Study, path: str | Path) -> dict[str, Any] | None:
     return stored
 
 
-def prepare(study: Study, directory: StudyDirectory) -> dict[str, Any]:
-    """Tokenise the corpus for all runs, once; the facts of the token set."""
+def prepare(runs: Sequence[StudyRun], directory: StudyDirectory) -> None:
+    """Tokenise the corpus for all runs, once; raises where it is too small for one of them."""
     from trainer.tokenizers import Spec
     from trainer.tokens import prepare as prepare_tokens
 
-    config = study.runs[0].config.having(cache=str(directory.tokens))
+    config = runs[0].config.having(cache=str(directory.tokens))
     found = prepare_tokens(config, Spec(config.tokenizer, config.eos_token))
     available = found.facts["streams"]["train"]["tokens"] - 1
-    largest = max(study.runs, key=lambda run: run.config.unique_tokens)
+    largest = max(runs, key=lambda run: run.config.unique_tokens)
     if largest.config.unique_tokens > available:
         raise InvalidInput(
             f"run {largest.name} asks for {largest.config.unique_tokens:,} unique tokens and the corpus has {available:,}; "
             f"smaller unique_tokens would do."
         )
-    return found.facts
 
 
 def table(directory: StudyDirectory, part: str = GRID) -> pd.DataFrame:

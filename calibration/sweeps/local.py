@@ -75,6 +75,8 @@ class LocalEngine:
         return self.size - sum(worker.task is not None for worker in self._running)
 
     def start(self, task: Task) -> None:
+        for worker in [worker for worker in self._running if worker.task is None and not worker.process.is_alive()]:
+            self._dismiss(worker)  # it died between two runs, which is no run's fault
         idle = next((worker for worker in self._running if worker.task is None), None) or self._hire()
         idle.task = task
         with suppress(OSError):  # where it has died meanwhile, `wait` says so
@@ -94,14 +96,17 @@ class LocalEngine:
 
     def _bury(self, worker: _Worker) -> Outcome:
         """What is to be said of a worker that died while it trained."""
-        worker.process.join()
-        worker.pipe.close()
-        self._running.remove(worker)
+        self._dismiss(worker)
         code = worker.process.exitcode or 0
         how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
         hint = "; if memory ran out, fewer --workers would do" if -code == signal.SIGKILL else ""
         assert worker.task is not None
         return Outcome(worker.task.name, FAILED, f"its process {how}{hint}")
+
+    def _dismiss(self, worker: _Worker) -> None:
+        worker.process.join()
+        worker.pipe.close()
+        self._running.remove(worker)
 
     def _hire(self) -> _Worker:
         context = get_context("spawn")

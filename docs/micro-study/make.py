@@ -9,6 +9,7 @@ The files are those that the commands on that page wrote: `runs.csv` and `valida
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -19,7 +20,7 @@ from calibration import study_plots
 from calibration.compare import compare
 from calibration.intervals import parameter_intervals
 from calibration.sweeps.directory import StudyDirectory
-from calibration.validation import Trial, standings_of
+from calibration.validation import Configuration, Trial, configurations, pooled, standings_of
 from calibration.verdicts import read
 from planner.calibration import Calibration
 from planner.laws import FORMS, parameter_names
@@ -125,18 +126,47 @@ def _standings(trials: Sequence[Trial]) -> list[str]:
     return table("law | mean regret | standard errors | wins | behind the first beyond noise", rows)
 
 
-def large_models() -> list[str]:
-    """Prescriptions far above the grid at smaller learning rates, next to the study's own."""
-    columns = ["params", "unique_tokens", "epochs", "learning_rate", "loss"]
-    runs, tried = pd.read_csv(HERE / "large-models.csv"), pd.read_csv(HERE / "validation-runs.csv")
-    cells = runs[["params", "unique_tokens", "epochs"]].drop_duplicates()
-    both = pd.concat([runs[columns], tried.merge(cells)[columns]])
-    means = both.groupby(columns[:-1])["loss"].agg(["mean", "count"])
-    rows = [
-        [short(size), short(unique), f"{epochs:g}", f"{rate:g}", f"{row['mean']:.3f}", f"{row['count']:.0f}"]
-        for (size, unique, epochs, rate), row in means.iterrows()  # type: ignore[misc]
-    ]
-    return table("parameters | U_D | epochs | learning rate | loss | seeds", rows)
+def tuned() -> list[Trial]:
+    """The budgets fixed beforehand once more, each prescription at the learning rate that development documents prefer for it."""
+    runs = pd.concat([pd.read_csv(HERE / name) for name in ("validation-runs.csv", "large-models.csv")])
+    shape = ["params", "unique_tokens", "tokens", "weight_decay"]
+    rates = runs.groupby([*shape, "learning_rate"])["development_loss"].mean().reset_index()
+    chosen = rates.sort_values("development_loss").drop_duplicates(shape)
+    trained = {(c.params, c.unique_tokens, c.tokens): c for c in configurations(runs.merge(chosen[[*shape, "learning_rate"]]))}
+    return [_again(trial, trained) for trial in VERDICT.trials[:FIXED]]
+
+
+def _again(trial: Trial, trained: dict[tuple[int, int, int], Configuration]) -> Trial:
+    now = {tried.law: trained[_shape(tried.configuration)] for tried in trial.laws}
+    noise, freedom = pooled({c.runs: c for c in now.values()}.values())
+    winner = min(now.values(), key=lambda c: c.loss)
+    best = min(winner, trial.best, key=lambda c: c.loss)
+    laws = [
+        replace(tried, configuration=now[tried.law], loss=now[tried.law].loss, deviation=now[tried.law].deviation,
+                regret=now[tried.law].loss - best.loss, behind=now[tried.law].loss - winner.loss)
+        for tried in trial.laws
+    ]  # fmt: skip
+    return replace(trial, noise=noise, noise_freedom=freedom, best=best, laws=tuple(laws))
+
+
+def _shape(configuration: Configuration) -> tuple[int, int, int]:
+    return configuration.params, configuration.unique_tokens, configuration.tokens
+
+
+def tuned_rates() -> list[str]:
+    """Every prescription at the study's learning rate and at its own best one."""
+    rows = []
+    for before, after in zip(VERDICT.trials, tuned(), strict=False):
+        for was, now in zip(before.laws, after.laws, strict=True):
+            size = f"{short(now.configuration.params)}, {now.configuration.epochs:.3g}"
+            at_rate = f"{now.configuration.learning_rate:g}"
+            cells = [short(before.ud), scientific(before.flops), now.law, size, _number(now.predicted_loss), _number(was.loss), at_rate]
+            rows.append([*cells, f"{now.loss:.3f} ± {now.deviation:.3f}", f"{now.regret:+.3f}"])
+    return table("U_D | C | law | parameters, epochs | predicted | loss at 0.01 | best rate | loss there | regret", rows)
+
+
+def standings_tuned() -> list[str]:
+    return _standings(tuned())
 
 
 def stop_spending() -> list[str]:
@@ -196,7 +226,8 @@ PARTS = (
     standings_fixed,
     standings_added,
     standings_all,
-    large_models,
+    tuned_rates,
+    standings_tuned,
     stop_spending,
     crossovers,
     budgets,

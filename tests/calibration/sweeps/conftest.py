@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -114,12 +115,12 @@ def steps(out: Path) -> int:
     return sum(path.read_bytes().count(b'"loss"') for path in (out / "runs").glob("*/metrics.jsonl"))
 
 
-def until(holds: Callable[[], Any], process: subprocess.Popen[str], timeout: float = 150) -> bool:
-    """Wait until something holds, or the process has ended; says whether it still runs."""
+def until(holds: Callable[[], Any], process: subprocess.Popen[str], timeout: float = 150) -> Any:
+    """Wait until something holds and return it; False where the process has ended before."""
     deadline = time.monotonic() + timeout
     while process.poll() is None:
-        if holds():
-            return True
+        if found := holds():
+            return found
         assert time.monotonic() < deadline, "it never came to that"
         time.sleep(0.02)
     return False
@@ -127,13 +128,13 @@ def until(holds: Callable[[], Any], process: subprocess.Popen[str], timeout: flo
 
 def children(pid: int, containing: str) -> Iterator[int]:
     """Processes that a process has started, by a part of their command line."""
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        for child in (task / "children").read_text().split():
-            try:
-                line = Path(f"/proc/{child}/cmdline").read_bytes().replace(b"\0", b" ").decode()
-            except OSError:
-                continue
-            if containing in line:
+    started: list[str] = []
+    for thread in Path(f"/proc/{pid}/task").glob("*"):
+        with suppress(OSError):  # threads and processes come and go
+            started += (thread / "children").read_text().split()
+    for child in started:
+        with suppress(OSError):
+            if containing in Path(f"/proc/{child}/cmdline").read_bytes().replace(b"\0", b" ").decode():
                 yield int(child)
 
 
