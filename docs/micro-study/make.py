@@ -160,7 +160,15 @@ def tuned_rates() -> list[str]:
         for was, now in zip(before.laws, after.laws, strict=True):
             size = f"{short(now.configuration.params)}, {now.configuration.epochs:.3g}"
             at_rate = f"{now.configuration.learning_rate:g}"
-            cells = [short(before.ud), scientific(before.flops), now.law, size, _number(now.predicted_loss), _number(was.loss), at_rate]
+            cells = [
+                short(before.ud),
+                scientific(before.flops),
+                now.law,
+                size,
+                _number(now.predicted_loss),
+                _number(was.loss),
+                at_rate,
+            ]
             rows.append([*cells, f"{now.loss:.3f} ± {now.deviation:.3f}", f"{now.regret:+.3f}"])
     return table("U_D | C | law | parameters, epochs | predicted | loss at 0.01 | best rate | loss there | regret", rows)
 
