@@ -190,6 +190,7 @@ def _dry_run(
             click.echo(f"  {expense.engine:6s} {expense.on}: {expense.basis}")
             continue
         money = f", ${expense.usd:,.2f}" if expense.usd is not None else ""
-        work = f"{expense.hours:,.3g} GPU-hours" if expense.engine == "ray" else f"{duration(expense.hours * 3600)} of one worker"
+        hours = f"{expense.hours:,.0f}" if expense.hours >= 100 else f"{expense.hours:.3g}"
+        work = f"{hours} GPU-hours" if expense.engine == "ray" else f"{duration(expense.hours * 3600)} of one worker"
         together = f", {duration(expense.wall_hours * 3600)} with {expense.devices}" if expense.devices > 1 else ""
         click.echo(f"  {expense.engine:6s} {expense.on}: {work}{together}{money} ({expense.basis})")

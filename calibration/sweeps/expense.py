@@ -1,18 +1,24 @@
 """What a study will take before any of it is trained: FLOPs, hours and money, on this machine and on named accelerators.
 
-Hours on this machine are measured: one pass of every distinct shape that is small enough is timed (see `trainer.estimate`).
+Hours on this machine are measured: one pass of some shapes, from the smallest to the largest, is timed where it is small enough
+(see `trainer.estimate`), and others are taken to be as fast as the nearest of these.
 Those on an accelerator are FLOPs over its data-sheet peak at the given utilisation. Money follows from a price per hour.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
+
 from calibration.sweeps.study import StudyRun
 from planner.costs import DEFAULT_MFU, cost
 from planner.errors import InvalidInput
+
+_PROBES = 6  # shapes that are timed
 
 
 @dataclass(frozen=True)
@@ -42,7 +48,7 @@ def on_accelerator(
 
 
 def on_this_machine(runs: Sequence[StudyRun], workers: int, threads: int, price: float | None = None) -> Expense:
-    """Hours on this machine, from one timed pass of each shape."""
+    """Hours on this machine, from timed passes of a few shapes."""
     try:
         import torch
 
@@ -52,24 +58,22 @@ def on_this_machine(runs: Sequence[StudyRun], workers: int, threads: int, price:
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        speeds: dict[Any, float] = {}
-        seconds, bases = 0.0, set()
-        for run in runs:
-            shape = run.architecture
-            if shape not in speeds:
-                # The time does not depend on the tokenizer, which may not be there yet.
-                facts = estimate(run.config.having(tokenizer="bytes", vocab_size=shape.vocab_size))
-                speeds[shape] = facts["seconds"] / facts["flops"]
-                bases.add(facts["seconds_from"])
-            seconds += speeds[shape] * run.flops
-        longest = max(speeds[run.architecture] * run.flops for run in runs)
+        by_size = sorted({run.params: run for run in runs}.values(), key=lambda run: run.params)
+        places = np.linspace(0, len(by_size) - 1, min(_PROBES, len(by_size))).round().astype(int)
+        per_flop, bases = {}, set()
+        for run in (by_size[place] for place in places):
+            # The time does not depend on the tokenizer, which may not be there yet.
+            facts = estimate(run.config.having(tokenizer="bytes", vocab_size=run.architecture.vocab_size))
+            per_flop[run.params] = facts["seconds"] / facts["flops"]
+            bases.add(facts["seconds_from"])
+        taken = [run.flops * per_flop[min(per_flop, key=lambda size: abs(math.log(size / run.params)))] for run in runs]
     except InvalidInput as error:
         return Expense("local", "this machine", None, None, workers, None, f"cannot be timed here: {error}")
     finally:
         torch.set_num_threads(before)
-    wall_hours = max(seconds / workers, longest) / 3600
+    wall_hours = max(sum(taken) / workers, max(taken)) / 3600
     usd = None if price is None else price * wall_hours
-    return Expense("local", "this machine", seconds / 3600, wall_hours, workers, usd, " and ".join(sorted(bases)))
+    return Expense("local", "this machine", sum(taken) / 3600, wall_hours, workers, usd, " and ".join(sorted(bases)))
 
 
 def rows(runs: Iterable[StudyRun], done: set[str]) -> list[dict[str, Any]]:
