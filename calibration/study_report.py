@@ -110,8 +110,8 @@ def _prescriptive(verdict: Verdict, facts: dict[str, Any]) -> Section:
     body = paragraph(
         f"Each law of calibration {facts.get('calibration')} was asked how to spend a budget, and what it said was trained at equal "
         f"compute. Regret is the mean loss over seeds minus the lowest mean loss of anything in the study that was allowed there. A law "
-        f"is behind beyond noise where the 95% interval of its difference to the best law, by the pooled deviation over seeds, does "
-        f"not hold zero."
+        f"is behind beyond noise where the 95% interval of its difference to the best law, by the scatter of both over their seeds and "
+        f"with allowance for the number of laws, does not hold zero."
     )
     rows = [
         (
@@ -144,7 +144,7 @@ def _trial(trial: Trial) -> str:
             "law", "parameters", "epochs", "predicted", "loss", "seeds", "perplexity", "regret", "behind", "beyond noise?",
         )  # fmt: skip
         body += table(header, rows)
-    missing = [(plots.LABELS[tried.law], tried.reason) for tried in trial.laws if tried.configuration is None]
+    missing = [(plots.LABELS[tried.law], tried.reason) for tried in trial.laws if tried.reason]
     if missing:
         body += paragraph("Not trained:") + table(None, missing)
     if trial.best is not None:

@@ -143,7 +143,6 @@ def _train(plan: Study, runs: list[StudyRun], folder: StudyDirectory, trainers: 
     from calibration.sweeps.live import shown
     from calibration.sweeps.sweep import sweep
 
-    directories.prepare(runs, folder)
     if not quiet:
         click.echo(f"{len(runs)} runs of {plan.name} in {folder.path}: {trainers.describe()}", err=True)
     grid = {run.name for run in plan.runs}

@@ -4,9 +4,10 @@ For each (unique tokens, FLOPs) pair and weight decay, the loss of a law is the 
 **regret** that minus the lowest mean loss of all configurations in the study that were allowed there: the same weight decay and
 learning rate, at most these unique tokens and at most 2% more compute, from the grid or from any law.
 
-**Seed noise** is the standard deviation over seeds, pooled over the configurations of a pair. A difference between two laws is
-beyond noise where its 95% t interval, with that deviation and its degrees of freedom, does not hold zero. With one seed nothing is
-known about noise and nothing is claimed.
+**Seed noise** is each configuration's own: large models at a high learning rate scatter thirty times as much as small ones. A law is
+behind beyond noise where the 95% interval of its difference to the best law does not hold zero: Games and Howell's, which is
+Welch's with the quantile of the largest of all differences, because which law is the best is read off the same runs. With one seed
+nothing is known about noise and nothing is claimed.
 
 The **observed crossover** of two weight decays is where the difference of their mean losses changes its sign, interpolated in ln C.
 Its interval comes from drawing the seeds again: residuals of each weight decay are pooled over budgets and widened for the mean
@@ -20,6 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import groupby
 
 import numpy as np
@@ -64,7 +66,7 @@ class Tried:
     law: str
     wanted_params: float | None
     wanted_epochs: float | None
-    reason: str = ""  # why nothing was trained
+    reason: str = ""  # why nothing was trained, or not all seeds
     configuration: Configuration | None = None
     loss: float | None = None
     perplexity: float | None = None
@@ -83,8 +85,7 @@ class Trial:
     ud: float
     flops: float
     weight_decay: float
-    noise: float | None  # pooled standard deviation over seeds
-    noise_freedom: int  # its degrees of freedom
+    noise: float | None  # standard deviation over seeds, pooled over what the laws prescribed
     best: Configuration | None  # the lowest mean loss that anything allowed here reached
     laws: tuple[Tried, ...]
 
@@ -100,7 +101,9 @@ class Standing:
     regret: float | None  # mean
     error: float | None  # standard error over the pairs
     seed_error: float | None  # standard error that seed noise alone gives
-    behind: float | None  # mean difference to the law with the lowest mean regret, over the pairs that both have
+    behind: (
+        float | None
+    )  # mean difference to the law with the lowest mean regret, over the pairs that both have; zero: it is that
     behind_interval: tuple[float, float] | None
     beyond_noise: bool | None
     wins: int  # pairs at which no law did better
@@ -192,17 +195,17 @@ def _trial(
     head = planned[0]
     trained = [_trained(prescription, where) for prescription in planned]
     distinct = list({configuration.runs: configuration for configuration in trained if configuration is not None}.values())
-    noise, freedom = pooled(distinct)
+    noise, _ = pooled(distinct)
     best = None
     if distinct:
         rivals = [c for c in known if _allowed(c, head, distinct[0].learning_rate)]
         best = min([*rivals, *distinct], key=lambda c: c.loss)
     winner = min(distinct, key=lambda c: c.loss, default=None)
     laws = [
-        _tried(prescription, configuration, best, winner, noise, freedom, failed)
+        _tried(prescription, configuration, best, winner, len(distinct), failed)
         for prescription, configuration in zip(planned, trained, strict=True)
     ]
-    return Trial(head.ud, head.flops, head.weight_decay, noise, freedom, best, tuple(laws))
+    return Trial(head.ud, head.flops, head.weight_decay, noise, best, tuple(laws))
 
 
 def _trained(prescription: Prescription, where: Mapping[str, Configuration]) -> Configuration | None:
@@ -232,8 +235,7 @@ def _tried(
     configuration: Configuration | None,
     best: Configuration | None,
     winner: Configuration | None,
-    noise: float | None,
-    freedom: int,
+    rivals: int,
     failed: Mapping[str, str],
 ) -> Tried:
     asked = {"law": prescription.law, "wanted_params": prescription.wanted_params, "wanted_epochs": prescription.wanted_epochs}
@@ -242,11 +244,12 @@ def _tried(
         return Tried(**asked, predicted_loss=prescription.predicted_loss, reason=reason)  # type: ignore[arg-type]
     behind = configuration.loss - winner.loss
     interval = beyond = None
-    if configuration is not winner and noise is not None:
-        half = _half(noise**2 * (1 / len(configuration.losses) + 1 / len(winner.losses)), freedom)
+    half = _half([configuration, winner], rivals) if configuration is not winner else None
+    if half is not None:
         interval, beyond = (behind - half, behind + half), behind > half
     return Tried(
         **asked,  # type: ignore[arg-type]
+        reason=_missing_seeds(prescription, configuration, failed),
         configuration=configuration,
         loss=configuration.loss,
         perplexity=math.exp(configuration.loss),
@@ -266,8 +269,35 @@ def _why_not(prescription: Prescription, failed: Mapping[str, str]) -> str:
     return "not trained yet"
 
 
-def _half(variance: float, freedom: float) -> float:
-    return float(stats.t.ppf(0.5 + LEVEL / 2, freedom)) * math.sqrt(variance)
+def _missing_seeds(prescription: Prescription, configuration: Configuration, failed: Mapping[str, str]) -> str:
+    missing = [run.name for run in prescription.runs if run.name not in configuration.runs]
+    if not missing:
+        return ""
+    why = next((f"training failed: {failed[name]}" for name in missing if name in failed), "not trained yet")
+    return f"{len(missing)} of {len(prescription.runs)} seeds are missing: {why}"
+
+
+def _half(configurations: Sequence[Configuration], rivals: int, scale: float = 1.0) -> float | None:
+    """Half of the interval of a difference that is made of these configurations' means; None where one has a single seed.
+
+    Welch and Satterthwaite: the freedom of a sum of variances that are each known from few seeds.
+    """
+    if any(len(c.losses) < 2 for c in configurations):
+        return None
+    variances = [float(np.var(c.losses, ddof=1)) / len(c.losses) for c in configurations]
+    total = sum(variances)
+    if total == 0:
+        return 0.0
+    freedom = total**2 / sum(v**2 / (len(c.losses) - 1) for v, c in zip(variances, configurations, strict=True))
+    return _quantile(rivals, math.floor(10 * freedom) / 10) * math.sqrt(total) * scale
+
+
+@lru_cache(maxsize=1000)
+def _quantile(rivals: int, freedom: float) -> float:
+    """Of the largest of all differences between so many, in their standard errors; of two, that is Student's t."""
+    if rivals <= 2:
+        return float(stats.t.ppf(0.5 + LEVEL / 2, freedom))
+    return float(stats.studentized_range.ppf(LEVEL, rivals, freedom)) / math.sqrt(2)
 
 
 # -- over pairs -----------------------------------------------------------------------------------------------------------
@@ -281,18 +311,23 @@ def standings_of(trials: Sequence[Trial]) -> list[Standing]:
     most = max((len(_regrets(rows[name])) for name in names), default=0)
     full = [name for name in means if len(_regrets(rows[name])) == most]
     leader = min(full, key=means.__getitem__, default=None)
-    return [_standing(name, rows[name], None if leader in (None, name) else rows[leader], trials) for name in names]
+    rivals = len(
+        {tuple(tried.configuration.runs if tried and tried.configuration else () for tried in rows[name]) for name in means}
+    )
+    return [_standing(name, rows[name], rows[leader] if leader else None, rivals, trials) for name in names]
 
 
 def _regrets(row: Iterable[Tried | None]) -> list[float]:
     return [tried.regret for tried in row if tried is not None and tried.regret is not None]
 
 
-def _standing(name: str, row: list[Tried | None], leader: list[Tried | None] | None, trials: Sequence[Trial]) -> Standing:
+def _standing(
+    name: str, row: list[Tried | None], leader: list[Tried | None] | None, rivals: int, trials: Sequence[Trial]
+) -> Standing:
     regrets = _regrets(row)
     behind = interval = beyond = None
     if leader is not None:
-        behind, interval = _mean_difference(row, leader, trials)
+        behind, interval = _mean_difference(row, leader, rivals)
         beyond = None if interval is None or behind is None else interval[0] > 0
     return Standing(
         law=name,
@@ -301,7 +336,7 @@ def _standing(name: str, row: list[Tried | None], leader: list[Tried | None] | N
         of_pairs=len(trials),
         regret=float(np.mean(regrets)) if regrets else None,
         error=float(np.std(regrets, ddof=1) / math.sqrt(len(regrets))) if len(regrets) > 1 else None,
-        seed_error=_seed_error(row, trials),
+        seed_error=_seed_error(row),
         behind=behind,
         behind_interval=interval,
         beyond_noise=beyond,
@@ -309,40 +344,29 @@ def _standing(name: str, row: list[Tried | None], leader: list[Tried | None] | N
     )
 
 
-def _seed_error(row: list[Tried | None], trials: Sequence[Trial]) -> float | None:
+def _seed_error(row: list[Tried | None]) -> float | None:
     """Of a mean over pairs, as far as it comes from the seeds."""
-    variances = []
-    for tried, trial in zip(row, trials, strict=True):
-        if tried is not None and tried.configuration is not None:
-            if trial.noise is None:
-                return None
-            variances.append(trial.noise**2 / len(tried.configuration.losses))
-    return math.sqrt(sum(variances)) / len(variances) if variances else None
+    trained = [tried.configuration for tried in row if tried is not None and tried.configuration is not None]
+    if not trained or any(len(c.losses) < 2 for c in trained):
+        return None
+    return math.sqrt(sum(float(np.var(c.losses, ddof=1)) / len(c.losses) for c in trained)) / len(trained)
 
 
 def _mean_difference(
-    row: list[Tried | None], leader: list[Tried | None], trials: Sequence[Trial]
+    row: list[Tried | None], leader: list[Tried | None], rivals: int
 ) -> tuple[float | None, tuple[float, float] | None]:
     """Mean loss of a law minus that of the leader over the pairs that both have, with its interval by seed noise."""
-    gaps, variances, freedoms = [], [], []
-    for mine, theirs, trial in zip(row, leader, trials, strict=True):
-        if mine is None or theirs is None or mine.configuration is None or theirs.configuration is None:
-            continue
-        gaps.append(mine.configuration.loss - theirs.configuration.loss)
-        if mine.configuration is theirs.configuration:  # the same runs: no difference, and none by chance
-            continue
-        variance = math.nan if trial.noise is None else trial.noise**2
-        variances.append(variance * (1 / len(mine.configuration.losses) + 1 / len(theirs.configuration.losses)))
-        freedoms.append(trial.noise_freedom)
-    if not gaps:
+    both = [
+        (mine.configuration, theirs.configuration)
+        for mine, theirs in zip(row, leader, strict=True)
+        if mine is not None and theirs is not None and mine.configuration is not None and theirs.configuration is not None
+    ]
+    if not both:
         return None, None
-    mean = float(np.mean(gaps))
-    if not sum(variances) > 0:  # none, or of a budget with one seed, where it is not known
-        return mean, None
-    # Welch and Satterthwaite: the freedom of a sum of variances that are each known from few seeds.
-    freedom = sum(variances) ** 2 / sum(v**2 / f for v, f in zip(variances, freedoms, strict=True))
-    half = _half(sum(variances) / len(gaps) ** 2, freedom)
-    return mean, (mean - half, mean + half)
+    mean = float(np.mean([mine.loss - theirs.loss for mine, theirs in both]))
+    different = [c for mine, theirs in both if mine is not theirs for c in (mine, theirs)]  # the same runs differ by nothing
+    half = _half(different, rivals, 1 / len(both)) if different else None
+    return mean, None if half is None else (mean - half, mean + half)
 
 
 # -- crossover ------------------------------------------------------------------------------------------------------------
@@ -353,9 +377,9 @@ def _crossover(test: CrossoverTest, where: Mapping[str, Configuration], failed: 
     for weaker, stronger in zip(test.prescriptions[::2], test.prescriptions[1::2], strict=True):
         pair = [_trained(prescription, where) for prescription in (weaker, stronger)]
         reasons = [
-            f"λ = {p.weight_decay:g}: {p.reason or _why_not(p, failed)}"
+            f"λ = {p.weight_decay:g}: {why}"
             for p, configuration in zip((weaker, stronger), pair, strict=True)
-            if configuration is None
+            if (why := _missing_seeds(p, configuration, failed) if configuration else p.reason or _why_not(p, failed))
         ]
         difference = None if pair[0] is None or pair[1] is None else pair[1].loss - pair[0].loss
         budgets.append(Budget(weaker.flops, pair[0], pair[1], difference, "; ".join(reasons)))
@@ -365,12 +389,12 @@ def _crossover(test: CrossoverTest, where: Mapping[str, Configuration], failed: 
     crossings = [math.exp(x) for x in sign_changes(ln_flops, gaps)]
     observed = _overtaken(ln_flops, gaps)
     inside = observed is not None and math.isfinite(observed)
-    interval, share = _resampled(usable, ln_flops)
+    interval, share, agreed = _resampled(usable, ln_flops, observed)
     at = math.exp(observed) if inside and observed is not None else None
     return CrossoverFound(
         test.ud, test.law, test.weaker, test.stronger, test.predicted, test.predicted_interval,
         observed=at, observed_interval=interval, ratio=at / test.predicted if at and test.predicted else None,
-        crossings=tuple(crossings), crossing_share=share, note=_note(test, observed, crossings, usable), budgets=tuple(budgets),
+        crossings=tuple(crossings), crossing_share=share, note=_note(test, observed, agreed, crossings, usable), budgets=tuple(budgets),
     )  # fmt: skip
 
 
@@ -400,14 +424,18 @@ def _overtaken(ln_flops: np.ndarray, gaps: np.ndarray) -> float | None:
     return upward[0] if upward else None
 
 
-def _resampled(usable: Sequence[Budget], ln_flops: np.ndarray) -> tuple[tuple[float | None, float | None] | None, float | None]:
-    """The interval of the observed crossover when the seeds are drawn again, and the share of draws that cross inside."""
+def _resampled(
+    usable: Sequence[Budget], ln_flops: np.ndarray, observed: float | None
+) -> tuple[tuple[float | None, float | None] | None, float | None, float | None]:
+    """The interval of the observed crossover when the seeds are drawn again, the share of draws that cross inside, and the share
+    that say what the means say, where those do not cross.
+    """
     sides = []
     for name in ("weaker", "stronger"):
         groups = [np.asarray(getattr(budget, name).losses) for budget in usable]
         several = [losses for losses in groups if len(losses) > 1]
         if len(usable) < 2 or not several:
-            return None, None
+            return None, None, None
         residuals = np.concatenate([(losses - losses.mean()) * math.sqrt(len(losses) / (len(losses) - 1)) for losses in several])
         sides.append((groups, residuals))
     rng = np.random.default_rng(0)
@@ -417,24 +445,27 @@ def _resampled(usable: Sequence[Budget], ln_flops: np.ndarray) -> tuple[tuple[fl
     drawn = [_overtaken(ln_flops, gaps) for gaps in (means[1] - means[0]).T]
     known = np.array([x for x in drawn if x is not None])
     share = float(np.isfinite(known).sum() / DRAWS)
+    agreed = drawn.count(observed) / DRAWS
     if len(known) < LEVEL * DRAWS:
-        return None, share
+        return None, share, agreed
     ends = np.quantile(known, [0.5 - LEVEL / 2, 0.5 + LEVEL / 2], method="nearest")
     low, high = (math.exp(end) if math.isfinite(end) else None for end in ends)
-    return (low, high), share
+    return (low, high), share, agreed
 
 
-def _note(test: CrossoverTest, observed: float | None, crossings: Sequence[float], usable: Sequence[Budget]) -> str:
+def _note(
+    test: CrossoverTest, observed: float | None, agreed: float | None, crossings: Sequence[float], usable: Sequence[Budget]
+) -> str:
     if test.predicted is None:
         return f"no crossover is predicted, so none was looked for: {test.note}"
     if len(usable) < 2:
         return "fewer than two budgets were trained at both weight decays"
+    doubt = "" if agreed is None or agreed >= LEVEL else f" by its mean loss, and in {agreed:.0%} of draws of the seeds"
     if observed is None:
-        return f"λ = {test.stronger:g} never overtakes inside the range tried: it only falls behind"
-    if observed == -math.inf:
-        return f"none inside the range tried: λ = {test.stronger:g} is better at all of it"
-    if observed == math.inf:
-        return f"none inside the range tried: λ = {test.weaker:g} is better at all of it"
+        return f"λ = {test.stronger:g} never overtakes inside the range tried: it only falls behind{doubt}"
+    if math.isinf(observed):
+        better = test.stronger if observed < 0 else test.weaker
+        return f"none inside the range tried: λ = {better:g} is better at all of it{doubt}"
     if len(crossings) > 1:
         return (
             f"the better weight decay changes {len(crossings)} times; the first at which λ = {test.stronger:g} overtakes is given"

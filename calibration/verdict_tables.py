@@ -55,7 +55,7 @@ def _show_trial(trial: Trial) -> None:
     )
     print_table(header, rows)
     for tried in trial.laws:
-        if tried.configuration is None:
+        if tried.reason:
             click.echo(f"{tried.law}: {tried.reason}")
     if trial.best is not None:
         b = trial.best

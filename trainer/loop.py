@@ -54,25 +54,27 @@ def train(
     progress: bool = False,
     should_stop: Callable[[], bool] = lambda: False,
     during_steps: AbstractContextManager[Any] | None = None,
+    data: tokens.TokenSet | None = None,
 ) -> RunResult:
     """Train a run in directory `out`, or continue it, or return its result where it is finished.
 
-    `should_stop` is asked after every step; when it says yes, a checkpoint is written and Interrupted raised. `during_steps` is
+    With `data`, a token set that was made before, the corpus is not looked at: all runs of a sweep train on the same tokens,
+    whatever happens to the files meanwhile. `should_stop` is asked after every step; when it says yes, a checkpoint is written and Interrupted raised. `during_steps` is
     entered while steps are trained, and only then.
     """
     folder = Path(os.path.expanduser(out)).absolute()
     _refuse_foreign(folder)
-    finished = _finished(folder, config)
+    finished = _finished(folder, config, data)
     if finished:
         return finished
-    spec, architecture, execution, remarks = check(config)
+    spec, architecture, execution, remarks = check(config, data)
     check_memory(architecture, config.sequence_length, execution)
     device = torch.device(execution.device)
     with distributed.joined(device) as world, _directory(folder, config, world):
-        finished = _finished(folder, config)  # perhaps by the process that held the directory until now
+        finished = _finished(folder, config, data)  # perhaps by the process that held the directory until now
         if finished:
             return finished
-        data = tokens.prepare(config, spec)
+        data = data or tokens.prepare(config, spec)
         batches = _batches(config, data)
         belongs = {"identity": config.identity(), "data": data.fingerprint}
         found, passed_over = checkpoints.newest(folder / "checkpoints", belongs)
@@ -88,7 +90,7 @@ def train(
             return run.start(found).until_done(progress, should_stop, during_steps or nullcontext())
 
 
-def check(config: RunConfig) -> tuple[tokenizers.Spec, Architecture, Execution, list[str]]:
+def check(config: RunConfig, data: tokens.TokenSet | None = None) -> tuple[tokenizers.Spec, Architecture, Execution, list[str]]:
     """Everything that can be wrong before data is read: attention, device, watchers, tokenizer, shape, files."""
     device = resolve_device(config.device)
     attention.resolve(config.attention, device, resolve_dtype(config.dtype, device), 64)
@@ -99,7 +101,8 @@ def check(config: RunConfig) -> tuple[tokenizers.Spec, Architecture, Execution, 
     chunks = config.unique_tokens // config.sequence_length
     steps = math.ceil(max(1, round(config.epochs * chunks)) / config.batch_size)
     execution, remarks = resolve(config, architecture, steps, distributed.world_size())
-    corpus.check(config.corpus)
+    if data is None:
+        corpus.check(config.corpus)
     return spec, architecture, execution, remarks
 
 
@@ -411,20 +414,20 @@ def _batches(config: RunConfig, data: tokens.TokenSet) -> Batches:
     )
 
 
-def _finished(folder: Path, config: RunConfig) -> RunResult | None:
+def _finished(folder: Path, config: RunConfig, data: tokens.TokenSet | None) -> RunResult | None:
     """The result of a directory that is done; raises where it is that of another run or of other data."""
     result = read_result(folder)
     if result is None:
         return None
     _same(folder, "a finished run", result.config, config)
     try:
-        data = tokens.fingerprint(config, tokenizers.Spec(config.tokenizer, config.eos_token))
+        wanted = data.fingerprint if data else tokens.fingerprint(config, tokenizers.Spec(config.tokenizer, config.eos_token))
     except InvalidInput as error:
         remark = f"whether the data is still the same was not checked: {str(error).rstrip('.')}"
         return result.model_copy(update={"remarks": [*result.remarks, remark]})
-    if result.data["fingerprint"] != data:
+    if result.data["fingerprint"] != wanted:
         raise InvalidInput(
-            f"{folder} holds a finished run on other data ({result.data['fingerprint']}, now {data}); another directory would do."
+            f"{folder} holds a finished run on other data ({result.data['fingerprint']}, now {wanted}); another directory would do."
         )
     return result
 

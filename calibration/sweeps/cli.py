@@ -80,7 +80,7 @@ def sweep(
         if not quiet:
             click.echo(f"{len(plan.runs)} runs of {plan.name} in {target}: {trainers.describe()}", err=True)
         folder.results()  # a damaged one is better named now than after hours of training
-        directories.prepare(plan.runs, folder)
+        directories.adopt(plan, folder)
         from calibration.sweeps.live import shown
 
         with shown(folder, quiet=quiet) as watch:

@@ -26,7 +26,7 @@ import pandas as pd
 from calibration.sweeps.study import Study, StudyRun
 from planner.errors import InvalidInput
 from trainer.config import differences
-from trainer.files import read_json, write_json
+from trainer.files import locked, read_json, write_json
 from trainer.result import RunResult, read_result
 
 FORMAT = 1
@@ -92,16 +92,11 @@ def begin(study: Study, path: str | Path) -> StudyDirectory:
     folder = Path(path)
     stored = check_recipe(study, folder)
     fingerprint = _fingerprint(study)
-    if stored is not None and stored["data"] != fingerprint:
-        raise InvalidInput(
-            f"the corpus has changed since the study in {folder} began ({stored['data']}, now {fingerprint}); "
-            f"bring the old one back, or name a new directory with -o."
-        )
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if stored is None:  # before anything else, or a directory whose making was cut short would not be known again
-            facts = {"format": FORMAT, "study": study.name, "title": study.title, "recipe": study.identity(), "data": fingerprint}
-            write_json(folder / "study.json", facts)
+        if stored is None:
+            stored = _found(study, folder, fingerprint)
+        if stored["data"] != fingerprint:
+            raise _changed(folder, stored["data"], fingerprint)
         for part in (GRID, VALIDATION):
             (folder / part).mkdir(exist_ok=True)
     except OSError as error:
@@ -109,26 +104,54 @@ def begin(study: Study, path: str | Path) -> StudyDirectory:
     return StudyDirectory(folder)
 
 
+def _found(study: Study, folder: Path, fingerprint: str) -> dict[str, Any]:
+    """Make a directory the study's, unless somebody else was first; the facts of whose it is, checked."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder / ".study.json.lock"):
+        stored = check_recipe(study, folder)
+        if stored is None:  # before anything else, or a directory whose making was cut short would not be known again
+            stored = {"format": FORMAT, "study": study.name, "title": study.title}
+            stored |= {"recipe": study.identity(), "data": fingerprint}
+            write_json(folder / "study.json", stored)
+        return stored
+
+
 def check_recipe(study: Study, path: str | Path) -> dict[str, Any] | None:
     """The facts of a directory where the study was begun, None where it was not; raises where there is something else."""
     folder = Path(path)
+    try:  # before study.json, which is written first: whoever sees anything else here sees that, too
+        foreign = [name for name in os.listdir(folder) if not name.startswith(".study.json.")]
+    except FileNotFoundError:
+        foreign = []
+    except OSError:
+        foreign = [folder.name]
     stored = _stored(folder)
     if stored is not None:
         differs = differences(_wherever(stored["recipe"]), _wherever(study.identity()))
         if differs:
             raise InvalidInput(f"{folder} holds a study with another {differs}; another directory would do.")
-    elif folder.exists() and (not folder.is_dir() or any(not name.name.startswith(".study.json.") for name in folder.iterdir())):
+    elif foreign:
         raise InvalidInput(f"{folder} is not the directory of a study, and not empty; name a new one with -o.")
     return stored
 
 
-def prepare(runs: Sequence[StudyRun], directory: StudyDirectory) -> None:
-    """Tokenise the corpus for all runs, once; raises where it is too small for one of them."""
+def adopt(study: Study, directory: StudyDirectory) -> None:
+    """Count runs of the grid that laws had prescribed before: as part of the grid, laws are fitted to them."""
+    for run in study.runs:
+        prescribed, home = (directory.path / part / run.name for part in (VALIDATION, GRID))
+        if (prescribed / "result.json").exists() and not home.exists():
+            prescribed.rename(home)
+
+
+def prepare(runs: Sequence[StudyRun], directory: StudyDirectory) -> Path:
+    """The token set that all runs of the study train on, made once; raises where it is too small for one of them."""
     from trainer.tokenizers import Spec
     from trainer.tokens import prepare as prepare_tokens
 
     config = runs[0].config.having(cache=str(directory.tokens))
     found = prepare_tokens(config, Spec(config.tokenizer, config.eos_token))
+    if found.fingerprint != directory.facts()["data"]:
+        raise _changed(directory.path, directory.facts()["data"], found.fingerprint)
     available = found.facts["streams"]["train"]["tokens"] - 1
     largest = max(runs, key=lambda run: run.config.unique_tokens)
     if largest.config.unique_tokens > available:
@@ -136,6 +159,14 @@ def prepare(runs: Sequence[StudyRun], directory: StudyDirectory) -> None:
             f"run {largest.name} asks for {largest.config.unique_tokens:,} unique tokens and the corpus has {available:,}; "
             f"smaller unique_tokens would do."
         )
+    return found.folder
+
+
+def _changed(folder: Path, before: str, now: str) -> InvalidInput:
+    return InvalidInput(
+        f"the corpus has changed since the study in {folder} began ({before}, now {now}); "
+        f"bring the old one back, or name a new directory with -o."
+    )
 
 
 def table(directory: StudyDirectory, part: str = GRID) -> pd.DataFrame:

@@ -20,11 +20,12 @@ DISK: Final = "disk"
 
 @dataclass(frozen=True)
 class Task:
-    """A run to train: its configuration as plain values, and its directory."""
+    """A run to train: its configuration as plain values, its directory, and that of the token set it trains on."""
 
     name: str
     config: dict[str, Any]
     folder: str
+    tokens: str
 
 
 @dataclass(frozen=True)

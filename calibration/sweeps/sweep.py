@@ -9,8 +9,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from calibration.sweeps.directory import GRID, StudyDirectory, unfinished
+from calibration.sweeps.directory import GRID, StudyDirectory, prepare, unfinished
 from calibration.sweeps.engine import BUSY, DISK, DONE, REFUSED, STOPPED, Engine, Outcome, Task
 from calibration.sweeps.study import StudyRun
 from trainer.errors import TrainingStopped
@@ -29,6 +30,7 @@ class Progress:
     running: dict[str, float] = field(default_factory=dict)  # and when it was started
     elsewhere: dict[str, float] = field(default_factory=dict)  # trained by somebody else; when to look again
     failed: dict[str, str] = field(default_factory=dict)  # for good
+    failures: dict[str, list[str]] = field(default_factory=dict)  # why each attempt failed that did
     attempts: dict[str, int] = field(default_factory=dict)  # that failed, since its last new checkpoint
     reached: dict[str, str] = field(default_factory=dict)  # that checkpoint
     began: float = field(default_factory=time.monotonic)
@@ -68,6 +70,7 @@ def sweep(
     if not missing:
         return progress
     by_name = {run.name: run for run in runs}
+    data = prepare(runs, directory)
     with engine:
         progress.began = time.monotonic()
         while len(progress.done) + len(progress.failed) < len(runs):
@@ -78,7 +81,7 @@ def sweep(
                     progress.done[run.name] = run
                     continue
                 progress.running[run.name] = time.monotonic()
-                engine.start(task_of(run, directory, part(run)))
+                engine.start(task_of(run, directory, data, part(run)))
             for outcome in engine.wait(1.0):
                 _settle(outcome, by_name[outcome.name], progress, directory)
             if not progress.running and progress.elsewhere:
@@ -87,11 +90,11 @@ def sweep(
     return progress
 
 
-def task_of(run: StudyRun, directory: StudyDirectory, part: str = GRID) -> Task:
+def task_of(run: StudyRun, directory: StudyDirectory, data: Path, part: str = GRID) -> Task:
     """A run as an engine takes it: paths absolute, token files of the study, models compiled unless the recipe says otherwise."""
     values = run.config.model_dump(mode="json", exclude_unset=True)
     values |= {"cache": str(directory.tokens.absolute()), "compile": values.get("compile", "on")}
-    return Task(run.name, values, str(directory.run_folder(run.name, part).absolute()))
+    return Task(run.name, values, str(directory.run_folder(run.name, part).absolute()), str(data.absolute()))
 
 
 def _settle(outcome: Outcome, run: StudyRun, progress: Progress, directory: StudyDirectory) -> None:
@@ -107,6 +110,7 @@ def _settle(outcome: Outcome, run: StudyRun, progress: Progress, directory: Stud
         )
     elif outcome.kind != STOPPED:
         directory.note_failure(run.name, outcome.reason)
+        progress.failures.setdefault(run.name, []).append(outcome.reason)
         checkpoint = directory.checkpoint(run.name)
         if checkpoint != progress.reached.get(run.name):  # it got further: a node that is taken away is not the run's fault
             progress.attempts.pop(run.name, None)

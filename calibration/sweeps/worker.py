@@ -18,9 +18,10 @@ def perform(task: Task, should_stop: Callable[[], bool] = lambda: False) -> Outc
     from trainer.config import RunConfig
     from trainer.errors import Busy, Interrupted, TrainingStopped
     from trainer.loop import train
+    from trainer.tokens import open_set
 
     try:
-        train(RunConfig(**task.config), Path(task.folder), should_stop=should_stop)
+        train(RunConfig(**task.config), Path(task.folder), should_stop=should_stop, data=open_set(Path(task.tokens)))
     except Busy as error:
         return Outcome(task.name, BUSY, str(error))
     except InvalidInput as error:

@@ -1,15 +1,17 @@
 """The tables and pictures of docs/micro-study/README.md, from the files next to it.
 
-    python docs/micro-study/make.py          # prints the tables and draws the pictures
+    python docs/micro-study/make.py          # judges the runs, prints the tables, draws the pictures
 
 The files are those that the commands on that page wrote: `runs.csv` and `validation-runs.csv` (run tables), `learning-rate.csv`,
-`validation.json`, and the calibration `micro`, which ships with the planner.
+`large-models.csv`, `stop-spending.csv`, and the calibration `micro`, which ships with the planner. `validation.json` follows from
+them: it is what `planner calibrate validate` says of these runs.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -19,9 +21,10 @@ import pandas as pd
 from calibration import study_plots
 from calibration.compare import compare
 from calibration.intervals import parameter_intervals
-from calibration.sweeps.directory import StudyDirectory
-from calibration.validation import Configuration, Trial, configurations, pooled, standings_of
-from calibration.verdicts import read
+from calibration.prescriptions import crossover_test, prescriptions
+from calibration.sweeps.study import load
+from calibration.validation import Configuration, Trial, Verdict, configurations, judge, pooled, standings_of
+from calibration.verdicts import FILE
 from planner.calibration import Calibration
 from planner.laws import FORMS, parameter_names
 from planner.units import scientific, short
@@ -29,6 +32,7 @@ from planner.units import scientific, short
 HERE = Path(__file__).resolve().parent
 PUBLISHED = Calibration.load("fineweb-llama2")
 MICRO = Calibration.load("micro")
+STUDY = load("micro")
 
 
 def table(header: str, rows: list[list[str]]) -> list[str]:
@@ -83,7 +87,7 @@ def overfitting() -> list[str]:
     return [found.sentence for law in ("additive_1p", "additive_4p") for found in compare(weak, strong, law=law)]
 
 
-def prescriptions() -> list[str]:
+def prescribed() -> list[str]:
     rows = []
     for trial in VERDICT.trials:
         for tried in trial.laws:
@@ -138,7 +142,7 @@ def tuned() -> list[Trial]:
 
 def _again(trial: Trial, trained: dict[tuple[int, int, int], Configuration]) -> Trial:
     now = {tried.law: trained[_shape(tried.configuration)] for tried in trial.laws}
-    noise, freedom = pooled({c.runs: c for c in now.values()}.values())
+    noise, _ = pooled({c.runs: c for c in now.values()}.values())
     winner = min(now.values(), key=lambda c: c.loss)
     best = min(winner, trial.best, key=lambda c: c.loss)
     laws = [
@@ -146,7 +150,7 @@ def _again(trial: Trial, trained: dict[tuple[int, int, int], Configuration]) -> 
                 regret=now[tried.law].loss - best.loss, behind=now[tried.law].loss - winner.loss)
         for tried in trial.laws
     ]  # fmt: skip
-    return replace(trial, noise=noise, noise_freedom=freedom, best=best, laws=tuple(laws))
+    return replace(trial, noise=noise, best=best, laws=tuple(laws))
 
 
 def _shape(configuration: Configuration) -> tuple[int, int, int]:
@@ -222,7 +226,17 @@ def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.3f}"
 
 
-VERDICT, FACTS = read(StudyDirectory(HERE)) or (None, None)
+def judged() -> Verdict:
+    """What the study's prescriptions came to."""
+    asked = STUDY.validation
+    common = {"seeds": asked.seeds, "max_params": asked.max_params}
+    planned = prescriptions(STUDY, MICRO, asked.pairs, laws=asked.laws, weight_decays=asked.weight_decays or (), **common)
+    tests = [crossover_test(STUDY, MICRO, ud, factors=asked.crossover_factors, **common) for ud in asked.crossover_uds]
+    runs = pd.concat([pd.read_csv(HERE / name) for name in ("runs.csv", "validation-runs.csv")])
+    return judge(planned, tests, runs)
+
+
+VERDICT = judged()
 
 PARTS = (
     learning_rates,
@@ -230,7 +244,7 @@ PARTS = (
     quality,
     parameters,
     overfitting,
-    prescriptions,
+    prescribed,
     standings_fixed,
     standings_added,
     standings_all,
@@ -249,6 +263,8 @@ def pictures() -> None:
 
 
 def main() -> None:
+    path = HERE / FILE
+    path.write_text(json.dumps(json.loads(path.read_text()) | asdict(VERDICT), indent=2) + "\n")
     for part in PARTS:
         print(f"\n{part.__name__}\n")
         print("\n".join(part()))

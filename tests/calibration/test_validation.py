@@ -221,6 +221,62 @@ def test_noise_intervals_cover_the_truth(study: Study, calibration: Calibration)
     assert hits >= 0.88 * WORLDS  # 95%, less what chance allows
 
 
+def equally_good(runs: list[StudyRun], spread: float, seed: int) -> pd.DataFrame:
+    """A world in which every configuration is as good as any other, and their seeds scatter differently, up to `spread`-fold."""
+    table = outcome(runs, dict.fromkeys((0.1, 1.0), Law("chinchilla", BASE)))
+    sizes = sorted({run.params for run in runs})
+    scatter = dict(zip(sizes, np.geomspace(0.01, 0.01 * spread, len(sizes)), strict=True))
+    noise = np.random.default_rng(seed).standard_normal(len(table)) * table["params"].map(scatter)
+    return table.assign(loss=3 + noise)
+
+
+@pytest.mark.parametrize("spread", [1, 30])
+def test_laws_that_are_equally_good_are_rarely_told_apart(study: Study, calibration: Calibration, spread: float) -> None:
+    planned = prescriptions(study, calibration, PAIRS[:1], laws=FORMS, seeds=3)
+    runs = runs_of(planned)
+    assert len({run.params for run in runs}) >= 5
+    wrong = 0
+    for seed in range(WORLDS):
+        trial = judge(planned, [], equally_good(runs, spread, seed)).trials[0]
+        wrong += any(tried.beyond_noise for tried in trial.laws)
+    print(f"some law called worse than the best though none was, scatter differing {spread}-fold: {wrong} of {WORLDS}")
+    assert wrong <= 0.12 * WORLDS  # about 5%, and what chance adds
+
+
+def test_one_law_that_scatters_does_not_hide_that_others_differ(study: Study, calibration: Calibration) -> None:
+    planned = prescriptions(study, calibration, PAIRS[:1], laws=FORMS, seeds=3)
+    runs = runs_of(planned)
+    best, other, loud, *rest = sorted({run.params for run in runs})
+    means = {best: 3.0, other: 3.1, loud: 3.2, **dict.fromkeys(rest, 3.1)}
+    seeds = np.array([-1.0, 0.0, 1.0])
+    table = outcome(runs, dict.fromkeys((0.1, 1.0), Law("chinchilla", BASE)))
+    table["loss"] = table["params"].map(means) + seeds[table["seed"]] * np.where(table["params"] == loud, 0.4, 0.01)
+    found = {t.configuration.params: t.beyond_noise for t in judge(planned, [], table).trials[0].laws}
+    assert (found[best], found[other], found[loud]) == (None, True, False)
+
+
+def test_a_law_with_no_budget_in_common_with_the_best_is_not_compared(
+    study: Study, calibration: Calibration, capsys: pytest.CaptureFixture[str]
+) -> None:
+    planned = prescriptions(study, calibration, PAIRS, laws=("chinchilla", "additive_4p"), seeds=2)
+    trained = [p for p in planned if (p.law == "chinchilla") == ((p.ud, p.flops) == PAIRS[0])]
+    show(judge(planned, [], outcome(runs_of(trained), truth_of(calibration), noise=1e-4)))
+    standings = capsys.readouterr().out.split("Mean regret")[1].splitlines()[2:]
+    words = {line.split()[0]: line for line in standings if line.strip()}
+    assert [*words][:2] == ["additive_4p", "chinchilla"]  # at two budgets, at one
+    assert "best" in words["additive_4p"]
+    assert "not comparable" in words["chinchilla"]
+
+
+def test_seeds_that_are_missing_are_named(study: Study, calibration: Calibration) -> None:
+    planned = prescriptions(study, calibration, PAIRS[:1], laws=("additive_4p",), seeds=3)
+    gone = planned[0].runs[1].name
+    table = outcome([run for run in planned[0].runs if run.name != gone], truth_of(calibration), noise=0.01)
+    tried = judge(planned, [], table, {gone: "loss is not finite"}).trials[0].laws[0]
+    assert tried.reason == "1 of 3 seeds are missing: training failed: loss is not finite"
+    assert len(tried.configuration.losses) == 2
+
+
 def test_regret_is_against_what_was_allowed(study: Study, calibration: Calibration) -> None:
     planned = prescriptions(study, calibration, PAIRS[:1], laws=("additive_4p",), seeds=2)
     table = outcome(runs_of(planned), truth_of(calibration))
@@ -332,6 +388,15 @@ def test_no_crossover_inside_is_said(study: Study, calibration: Calibration, shi
     assert found.observed is None
     assert found.ratio is None
     assert found.note == f"none inside the range tried: {says}"
+
+
+def test_a_difference_within_noise_is_not_called_better_at_all_of_it(study: Study, calibration: Calibration) -> None:
+    test = crossover_test(study, calibration, 128_000, seeds=3)
+    table = outcome(runs_of(test.prescriptions), dict.fromkeys((0.1, 1.0), Law("chinchilla", BASE)))
+    table["loss"] = 3 + 0.05 * np.array([-1.0, 0.0, 1.0])[table["seed"]] - 0.01 * (table["weight_decay"] == 1.0)
+    found = judge([], [test], table).crossovers[0]
+    assert found.note.startswith("none inside the range tried: λ = 1 is better at all of it by its mean loss, and in ")
+    assert found.note.endswith("% of draws of the seeds")
 
 
 def test_a_law_without_a_crossover_trains_nothing(study: Study, calibration: Calibration) -> None:

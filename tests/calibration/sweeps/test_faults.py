@@ -6,6 +6,7 @@ import json
 import os
 import random
 import resource
+import shutil
 import signal
 import subprocess
 from functools import partial
@@ -54,6 +55,22 @@ def test_two_sweeps_at_once_share_the_runs(study: Path, tmp_path: Path, undistur
     assert starts(out) == dict.fromkeys(undisturbed, 1)  # nobody took a run from the other, or trained it again
     assert endings(out) == undisturbed
     assert not failures(out)
+
+
+def test_a_corpus_that_changes_meanwhile(study: Path, corpus: Path, tmp_path: Path, undisturbed: dict[str, Any]) -> None:
+    """What began on some tokens ends on them; the next sweep says that they are no longer those of the files."""
+    out = tmp_path / "out"
+    texts = shutil.copytree(corpus, tmp_path / "texts")
+    study.write_text(study.read_text().replace(str(corpus), str(texts)))
+    process = begin(study, out, "--workers", "2", "--quiet")
+    assert until(lambda: finished(out), process)
+    (texts / "000.txt").write_text("Something else altogether.")
+    (texts / "001.txt").unlink()
+    assert ended(process).returncode == 0
+    assert endings(out) == undisturbed
+    again = run(study, out)
+    assert again.returncode == 2
+    assert again.stderr.startswith("Error: the corpus has changed since the study in ")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -9,12 +9,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from click.testing import CliRunner, Result
 
+from calibration.sweeps import directory
 from calibration.sweeps.cli import sweep
 from calibration.sweeps.directory import begin, is_study
 from calibration.sweeps.study import load
+from planner.errors import InvalidInput
 
 from .conftest import endings, finished, run
 
@@ -91,6 +94,22 @@ def test_a_directory_whose_making_was_cut_short(study: Path, tmp_path: Path) -> 
     begin(load(study), tmp_path / "out")
 
 
+def test_two_recipes_that_begin_together(study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other one is first, after this one has found nothing."""
+    ours, theirs, out = load(study), load(study).with_recipe(batch_size=8), tmp_path / "out"
+    fingerprint = directory._fingerprint
+
+    def slow(plan: Any) -> str:
+        monkeypatch.setattr(directory, "_fingerprint", fingerprint)
+        begin(theirs, out)
+        return fingerprint(plan)
+
+    monkeypatch.setattr(directory, "_fingerprint", slow)
+    with pytest.raises(InvalidInput, match="holds a study with another batch_size"):
+        begin(ours, out)
+    assert directory.open_directory(out).facts()["recipe"]["batch_size"] == 8
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_a_folder_that_cannot_be_written(study: Path, tmp_path: Path) -> None:
     (tmp_path / "locked").mkdir(mode=0o500)
@@ -136,6 +155,19 @@ def test_the_corpus_has_changed(place: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_prescribed_run_that_becomes_part_of_the_grid(place: Path) -> None:
+    out = place / "out"
+    name, other = sorted(endings(out))
+    before = finished(out)
+    (out / "runs" / name).rename(out / "validation" / name)  # where a validation would have trained it
+    done = run(place / "tiny.toml", out, "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["trained"] == 0
+    assert finished(out) == before
+    assert {*pd.read_csv(out / "runs.csv")["run"]} == {name, other}
+
+
+@pytest.mark.slow
 def test_another_recipe(place: Path) -> None:
     before = contents(place / "out")
     for more in ((), ("--dry-run",)):
@@ -171,7 +203,7 @@ def test_a_damaged_directory(damage: Callable[[Path, str], Any], complaint: str,
     lines = done.stderr.strip().splitlines()
     assert (done.returncode, len(lines)) == (1 if foreign else 2, 1), done.stderr
     assert complaint in lines[0]
-    written = {"failures.jsonl", "runs.csv"} if foreign else set()
+    written = {"failures.jsonl", "runs.csv", "tokens/checksums.json", "tokens/checksums.lock"} if foreign else set()
     kept = {path: content for path, content in contents(out).items() if path not in written}
     assert kept == {path: content for path, content in before.items() if path not in written}
 
