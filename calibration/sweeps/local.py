@@ -13,10 +13,10 @@ import os
 import platform
 import signal
 import time
-from collections.abc import Collection
-from contextlib import suppress
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from multiprocessing import connection, get_context
+from multiprocessing import connection, get_context, resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -115,15 +115,26 @@ class LocalEngine:
         if self.gpus:
             device = min(range(self.gpus), key=lambda gpu: sum(worker.device == gpu for worker in self._running))
         process = context.Process(target=_serve, args=(theirs, self.threads, device, str(self.compiled)), daemon=True)
-        process.start()
-        theirs.close()
-        self._running.append(_Worker(process, ours, device))
+        with _deaf_to_ctrl_c():
+            process.start()
+            theirs.close()
+            self._running.append(_Worker(process, ours, device))
         return self._running[-1]
+
+
+@contextmanager
+def _deaf_to_ctrl_c() -> Iterator[None]:
+    """Ctrl-C reaches the whole terminal, but the driver decides: it hears it afterwards, a process that is started here never."""
+    resource_tracker.ensure_running()  # else `start` would do it, which ends the deafness
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _serve(pipe: Connection, threads: int, device: int | None, compiled: str) -> None:
     """The life of a worker: one task after the other, until the pipe closes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole terminal; the driver decides
     os.environ["OMP_NUM_THREADS"] = str(threads)
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(Path(compiled) / platform.node())  # compiled for its kind of CPU
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
