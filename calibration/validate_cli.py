@@ -143,6 +143,8 @@ def _train(plan: Study, runs: list[StudyRun], folder: StudyDirectory, trainers: 
     from calibration.sweeps.live import shown
     from calibration.sweeps.sweep import sweep
 
+    for part in (directories.GRID, directories.VALIDATION):
+        folder.results(part)  # a damaged one is better named now than after hours of training
     directories.prepare(runs, folder)
     if not quiet:
         click.echo(f"{len(runs)} runs of {plan.name} in {folder.path}: {trainers.describe()}", err=True)

@@ -137,6 +137,17 @@ def test_a_cell_of_the_grid_is_trained_into_the_grid(home: Path, tmp_path: Path)
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("part", [GRID, VALIDATION])
+def test_a_damaged_result_is_named_before_anything_is_trained(part: str, home: Path, tmp_path: Path) -> None:
+    out = shutil.copytree(home / "tiny", tmp_path / "tiny", ignore=shutil.ignore_patterns(VALIDATION))
+    (out / part / "somebody").mkdir(parents=True)
+    (out / part / "somebody" / "result.json").write_text("{")
+    said = refused("validate", home / "tiny.toml", "-o", out, "--calibration", home / "law.json", "--quiet")
+    assert f"{part}/somebody/result.json is damaged" in said
+    assert [path.name for path in (out / VALIDATION).iterdir()] == (["somebody"] if part == VALIDATION else [])
+
+
+@pytest.mark.slow
 def test_mistakes_are_one_sentence_and_train_nothing(home: Path) -> None:
     tiny, law = home / "tiny.toml", home / "law.json"
     before = sorted((home / "tiny").rglob("*"))
