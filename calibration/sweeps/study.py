@@ -121,6 +121,18 @@ class Study:
             name += f"-lr{config.learning_rate:g}"
         return StudyRun(name, config, architecture)
 
+    @cached_property
+    def shared_learning_rate(self) -> dict[str, float]:
+        """What a further cell says of its learning rate to be like the others: nothing where they leave it to the recipe."""
+        rates = sorted({run.config.learning_rate for run in self.runs})
+        if len(rates) > 1:
+            raise InvalidInput(
+                f"study {self.name} has runs at learning rates {', '.join(f'{rate:g}' for rate in rates)}, and a law holds for one; "
+                f"the chosen one as learning_rate in the recipe, and no learning_rates in the grids, would do."
+            )
+        axis = not self.cells and all(grid["learning_rates"] for grid in self.grids)
+        return {"learning_rate": rates[0]} if axis else {}
+
     def with_recipe(self, **changes: Any) -> Study:
         """A copy with some settings of the recipe changed; `corpus.tokens` is a field of a table."""
         _check_shared(changes)
