@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -83,15 +84,16 @@ def validate(
     known = _calibration(calibration, target, plan)
     at = [known.setting(number(d, "weight_decay", positive=False)).weight_decay for d in decays or asked.weight_decays or ()]
     planned = prescriptions(plan, known, pairs, laws=forms, weight_decays=at, seeds=times, max_params=limit)
-    tests = [
-        crossover_test(plan, known, ud, law=crossover_law, factors=asked.crossover_factors, seeds=times, max_params=limit)
-        for ud in tokens
-    ]
+    with _naming(ud="crossover" if given else "validation.crossover_uds", law="crossover_law"):
+        tests = [
+            crossover_test(plan, known, ud, law=crossover_law, factors=asked.crossover_factors, seeds=times, max_params=limit)
+            for ud in tokens
+        ]
     runs = runs_of([*planned, *(prescription for test in tests for prescription in test.prescriptions)])
     folder = directories.StudyDirectory(target)
     if dry_run:
         directories.check_recipe(plan, target)
-        _dry_run(planned, tests, runs, folder, workers, as_json)
+        _dry_run(planned, tests, runs, folder, workers, per_gpu, as_json)
         return
     failed: Mapping[str, str] = {}
     with interruptible():
@@ -111,6 +113,16 @@ def validate(
         for name, reason in failed.items():
             click.echo(f"{name} failed: {reason}", err=True)
         raise click.exceptions.Exit(1)
+
+
+@contextmanager
+def _naming(**fields: str) -> Iterator[None]:
+    """Complaints name a field as the user knows it: the `ud` of a crossover is `crossover` here."""
+    try:
+        yield
+    except InvalidInput as error:
+        field, space, rest = str(error).partition(" ")
+        raise InvalidInput(fields.get(field, field) + space + rest) from None
 
 
 def _pairs(uds: Sequence[str], computes: Sequence[str]) -> list[tuple[float, float]]:
@@ -174,7 +186,7 @@ def _judge(
 
 def _dry_run(
     planned: Sequence[Prescription], tests: Sequence[CrossoverTest], runs: Sequence[StudyRun], folder: StudyDirectory,
-    workers: int | None, as_json: bool,
+    workers: int | None, per_gpu: int, as_json: bool,
 ) -> None:  # fmt: skip
     from calibration.sweeps.directory import unfinished
     from calibration.sweeps.expense import on_this_machine, rows
@@ -182,7 +194,7 @@ def _dry_run(
     from calibration.sweeps.local import LocalEngine
 
     missing = unfinished(folder, runs)
-    machine = LocalEngine(folder.compiled, workers=workers)
+    machine = LocalEngine(folder.compiled, workers=workers, per_gpu=per_gpu)
     expense = on_this_machine(missing, machine.size, machine.threads) if missing else None
     total = sum(run.flops for run in missing)
     everything = [*planned, *(prescription for test in tests for prescription in test.prescriptions)]
@@ -208,7 +220,7 @@ def _dry_run(
             click.echo(f"{prescription.law} at {short(prescription.ud)}, {scientific(prescription.flops)}: {prescription.reason}")
     for test in tests:
         click.echo(f"crossover at {short(test.ud)} unique tokens ({test.law}): {test.note}")
-    click.echo(f"\n{len(runs)} runs, {len(missing)} of them to train: {scientific(total) if total else '0'} FLOPs (6 N D).")
+    click.echo(f"\n{len(runs)} runs, {len(missing)} of them to train: {scientific(total)} FLOPs (6 N D).")
     if expense is not None and expense.wall_hours is not None:
         click.echo(
             f"  about {duration(expense.wall_hours * 3600)} on this machine with {expense.devices} workers ({expense.basis})"

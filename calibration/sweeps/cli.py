@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from calibration.console import Command, print_json, print_table
-from planner.command_line import json_option
+from planner.command_line import BadInput, json_option
 from planner.errors import InvalidInput
 from planner.units import scientific, short
 
@@ -19,10 +19,16 @@ if TYPE_CHECKING:
     from calibration.sweeps.study import Study
 
 
+def _a_directory(ctx: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    if value is not None and not value.strip():
+        raise BadInput(f"{option.opts[0]} must name a directory; got {value!r}.")
+    return value
+
+
 def engine_options(function: Any) -> Any:
     """The options that say who trains."""
     options = (
-        click.option("-o", "--out", metavar="DIR", help="Study directory [default: the study's name, in the current directory]."),
+        click.option("-o", "--out", metavar="DIR", callback=_a_directory, help="Study directory [default: the study's name, in the current directory]."),
         click.option("--engine", type=click.Choice(["local", "ray"]), default="local", show_default=True, help="Who trains."),
         click.option("--workers", type=int, metavar="N", help="Runs at the same time [default: one per core or GPU; all that fit with ray]."),
         click.option("--per-gpu", type=int, default=1, show_default=True, metavar="N", help="Runs that share one GPU."),
@@ -72,7 +78,7 @@ def sweep(
     target = Path(out or plan.name)
     if dry_run:
         directories.check_recipe(plan, target)
-        _dry_run(plan, target, workers, cards or ("H100",), gpus, mfu, price, as_json)
+        _dry_run(plan, target, workers, per_gpu, cards or ("H100",), gpus, mfu, price, as_json)
         return
     with interruptible():
         trainers = make_engine(engine, directories.StudyDirectory(target).compiled, workers, per_gpu, address)
@@ -103,8 +109,6 @@ def sweep(
 
 
 def make_engine(kind: str, compiled: Path, workers: int | None, per_gpu: int, address: str | None) -> Engine:
-    if per_gpu < 1:
-        raise InvalidInput(f"per_gpu must be at least 1; got {per_gpu}.")
     if find_spec("torch") is None:  # otherwise every worker would find out for itself, run by run
         raise InvalidInput("torch is not installed; pip install 'databound[train]' would do.")
     if kind == "ray":
@@ -150,6 +154,7 @@ def _dry_run(
     plan: Study,
     target: Path,
     workers: int | None,
+    per_gpu: int,
     cards: tuple[str, ...],
     gpus: int,
     mfu: float,
@@ -165,7 +170,7 @@ def _dry_run(
     missing = directories.unfinished(folder, plan.runs)
     names = {run.name for run in missing}
     listed = rows(plan.runs, {run.name for run in plan.runs} - names)
-    machine = LocalEngine(folder.compiled, workers=workers)
+    machine = LocalEngine(folder.compiled, workers=workers, per_gpu=per_gpu)
     expenses = [on_accelerator(missing, card, gpus, mfu, price) for card in cards] if missing else []
     if missing:
         expenses.insert(0, on_this_machine(missing, machine.size, machine.threads, price))

@@ -49,6 +49,8 @@ class LocalEngine:
         self.cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         if self.workers is not None and self.workers < 1:
             raise InvalidInput(f"workers must be at least 1; got {self.workers}.")
+        if self.per_gpu < 1:
+            raise InvalidInput(f"per_gpu must be at least 1; got {self.per_gpu}.")
         self.size = self.workers or (self.gpus * self.per_gpu if self.gpus else self.cores)
         self.threads = max(1, self.cores // self.size)
 

@@ -66,6 +66,7 @@ def test_no_such_study(tmp_path: Path) -> None:
         (("--engine", "ray", "--workers", "0"), "--workers must be at least 1; got 0."),
         (("--per-gpu", "0"), "--per-gpu must be at least 1; got 0."),
         (("--address", "there:1"), "--address is that of a Ray cluster; add --engine ray."),
+        (("-o", " "), "-o must name a directory; got ' '."),
         (("--set", "weight_decay=3"), "recipe.weight_decay differs from run to run; it belongs into a [[grid]]."),
     ],
 )
@@ -73,6 +74,8 @@ def test_options_that_make_no_sense(options: tuple[str, ...], complaint: str, st
     if "ray" in options:
         pytest.importorskip("ray")
     assert refused(study, tmp_path / "out", *options) == complaint
+    if "ray" not in options and "--address" not in options:
+        assert refused(study, tmp_path / "out", *options, "--dry-run") == complaint
     assert not (tmp_path / "out").exists()
 
 
