@@ -93,12 +93,14 @@ def validate(
     folder = directories.StudyDirectory(target)
     if dry_run:
         directories.check_recipe(plan, target)
+        _warn_of_a_stranger(known, plan, folder)
         _dry_run(planned, tests, runs, folder, workers, per_gpu, as_json)
         return
     failed: Mapping[str, str] = {}
     with interruptible():
         trainers = make_engine(engine, folder.compiled, workers, per_gpu, address)
         directories.begin(plan, target)
+        _warn_of_a_stranger(known, plan, folder)
         if runs:
             failed = _train(plan, runs, folder, trainers, quiet)
     facts = _judge(plan, known, folder, planned, tests, failed, times, limit)
@@ -147,6 +149,13 @@ def _calibration(source: str | None, target: Path, plan: Study) -> Calibration:
             err=True,
         )
     return fit(target, bootstrap=0, name=target.resolve().name, source=f"fitted to {target.resolve().name}")
+
+
+def _warn_of_a_stranger(known: Calibration, plan: Study, folder: StudyDirectory) -> None:
+    from calibration.sweeps.origin import strangeness
+
+    if differing := strangeness(known, plan, folder):
+        click.echo(f"Warning: calibration {known.name} was fitted to {differing}, so its laws may not hold here.", err=True)
 
 
 def _train(plan: Study, runs: list[StudyRun], folder: StudyDirectory, trainers: Any, quiet: bool) -> dict[str, str]:

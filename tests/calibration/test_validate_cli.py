@@ -10,8 +10,9 @@ from click.testing import CliRunner, Result
 
 from calibration.cli import calibrate
 from calibration.fitting import fit
-from calibration.sweeps.directory import GRID, VALIDATION, begin
+from calibration.sweeps.directory import GRID, VALIDATION, StudyDirectory, begin
 from calibration.sweeps.local import LocalEngine
+from calibration.sweeps.origin import strangeness
 from calibration.sweeps.study import load
 from calibration.tables import read_runs
 from calibration.validate_cli import _train
@@ -171,6 +172,29 @@ def test_mistakes_are_one_sentence_and_train_nothing(home: Path) -> None:
         "validate", tiny, "-o", home / "elsewhere", "--calibration", law, "--workers", "0"
     )
     assert not (home / "elsewhere").exists()
+
+
+def test_a_calibration_of_something_else_is_used_with_a_warning(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("\n\n".join(f"text {i}" for i in range(30)))
+    (tmp_path / "tiny.toml").write_text(STUDY)
+    study = load(tmp_path / "tiny.toml")
+    folder = begin(study, tmp_path / "tiny")
+    law, data = Calibration.load("fineweb-llama2"), folder.facts()["data"]
+
+    def strange(**facts: object) -> str:
+        return strangeness(law.model_copy(update={"vocab_size": None, "corpus": "", **facts}), study, folder)
+
+    assert strange() == strange(vocab_size=257) == strange(corpus=f"text.txt; tokenizer bytes; data {data}") == ""
+    assert strange(corpus="FineWeb sample-10BT") == ""  # which says nothing that could be compared
+    assert strange(corpus="text.txt; tokenizer bytes; data 0123") == f"another corpus (0123, here {data})"
+    asked = ("validate", tmp_path / "tiny.toml", "-o", tmp_path / "tiny", "--calibration", "fineweb-llama2", "--dry-run")
+    assert run(*asked, "--json").stderr.splitlines() == [
+        "Warning: calibration fineweb-llama2 was fitted to another vocabulary (32,100, here 257), so its laws may not hold here."
+    ]
+
+
+def test_the_published_laws_are_no_strangers_to_the_paper_s_study(tmp_path: Path) -> None:
+    assert not strangeness(Calibration.load("fineweb-llama2"), load("paper"), StudyDirectory(tmp_path))
 
 
 @pytest.mark.slow
