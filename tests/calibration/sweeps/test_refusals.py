@@ -45,6 +45,8 @@ def contents(folder: Path) -> dict[str, bytes]:
         (("epochs = [2, 4]", "epochs = []"), "tiny.toml: grid 1: epochs is empty."),
         (("[[grid]]", "[grid]"), "tiny.toml: grid must be written as [[grid]], one for each block of cells."),
         (("[[grid]]", "[[grid"), "is not TOML"),
+        (('"4k"', '"20"'), "tiny.toml: study tiny, grid 1: unique_tokens must fill at least one sequence"),
+        (('["4k"]', '["20"]\nmax_flops = 1e9'), "tiny.toml: study tiny, grid 1: unique_tokens must fill at least one sequence"),
         (("[[grid]]", "seed = 1\n[[grid]]"), "tiny.toml: recipe.seed differs from run to run; it belongs into a [[grid]]."),
     ],
 )
