@@ -9,6 +9,7 @@ its next step, writes a checkpoint and ends.
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import signal
@@ -46,7 +47,7 @@ class LocalEngine:
 
     def __post_init__(self) -> None:
         self.gpus = _gpus()
-        self.cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        self.cores = _cores()
         if self.workers is not None and self.workers < 1:
             raise InvalidInput(f"workers must be at least 1; got {self.workers}.")
         if self.per_gpu < 1:
@@ -159,6 +160,16 @@ def _serve(pipe: Connection, threads: int, device: int | None, compiled: str) ->
             pipe.send(outcome)
     except (EOFError, OSError):
         return
+
+
+def _cores(quota: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
+    """The cores that this process may use, of which a container may be given only some time: "200000 100000" is that of two."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        time_given, period = quota.read_text().split()
+        return min(cores, max(1, math.ceil(int(time_given) / int(period))))
+    except (OSError, ValueError):  # there is no such file, or it says "max"
+        return cores
 
 
 def _gpus() -> int:
