@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import signal
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,6 +18,8 @@ from planner.units import scientific, short
 if TYPE_CHECKING:
     from calibration.sweeps.engine import Engine
     from calibration.sweeps.study import Study
+
+_UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM}
 
 
 def _a_directory(ctx: click.Context, option: click.Parameter, value: str | None) -> str | None:
@@ -138,12 +141,19 @@ class interruptible:
         if isinstance(error, TrainingStopped):
             raise click.ClickException(str(error)) from None
         if isinstance(error, OSError):
-            where = error.filename or "the study directory"
-            raise click.ClickException(
-                f"{where} cannot be written ({error.strerror or error}); once it can be, the same command goes on."
-            ) from None
+            raise click.ClickException(_complaint(error)) from None
         if isinstance(error, ModuleNotFoundError) and error.name in ("torch", "tokenizers", "datasets", "safetensors"):
             raise InvalidInput(f"{error.name} is not installed; pip install 'databound[train]' would do.") from None
+
+
+def _complaint(error: OSError) -> str:
+    reason = " ".join((error.strerror or str(error)).split()).rstrip(".") or type(error).__name__
+    if error.errno in _UNWRITABLE:
+        return (
+            f"{error.filename or 'the study directory'} cannot be written ({reason}); once it can be, the same command goes on."
+        )
+    where = f"{error.filename}: " if error.filename else ""
+    return f"{where}{reason}; the same command goes on from here."
 
 
 def _interrupt(number: int, frame: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -10,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click import ClickException
 from click.testing import CliRunner, Result
 
-from calibration.sweeps.cli import sweep
+from calibration.sweeps.cli import interruptible, sweep
 from calibration.sweeps.directory import begin, is_study
 from calibration.sweeps.study import load
 
@@ -199,6 +201,24 @@ def test_a_damaged_configuration_is_one_run_s_trouble(place: Path) -> None:
     assert done.returncode == 1
     assert "config.json is not the configuration of a run" in json.loads(done.stdout)["failed"][name]
     assert finished(out) == {other: before[other]}
+
+
+@pytest.mark.parametrize(
+    ("error", "complaint"),
+    [
+        (OSError(errno.ENOSPC, "No space left", "runs.csv"), "runs.csv cannot be written (No space left); once it can be, "),
+        (OSError(errno.EROFS, "Read-only file system"), "the study directory cannot be written (Read-only file system); once "),
+        (OSError(errno.EIO, "Input/output error", "runs.csv"), "runs.csv: Input/output error; "),
+        (ConnectionResetError(errno.ECONNRESET, "Connection reset by peer"), "Connection reset by peer; "),
+        (TimeoutError(), "TimeoutError; "),
+        (ConnectionError("Max retries exceeded\nwith url: /api."), "Max retries exceeded with url: /api; "),
+    ],
+)
+def test_trouble_outside_is_called_what_it_is(error: OSError, complaint: str) -> None:
+    with pytest.raises(ClickException) as said, interruptible():
+        raise error
+    assert said.value.message.startswith(complaint)
+    assert "the same command goes on" in said.value.message
 
 
 def test_torch_is_missing(study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
