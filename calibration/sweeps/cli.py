@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import signal
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,8 @@ from planner.units import scientific, short
 
 if TYPE_CHECKING:
     from calibration.sweeps.engine import Engine
-    from calibration.sweeps.study import Study
+    from calibration.sweeps.expense import Expense
+    from calibration.sweeps.study import Study, StudyRun
 
 _UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM}
 
@@ -44,16 +46,24 @@ def engine_options(function: Any) -> Any:
     return function
 
 
+def dry_run_options(function: Any) -> Any:
+    """The options that say what a dry run reckons with."""
+    options = (
+        click.option("--dry-run", is_flag=True, help="List runs, FLOPs, hours and money, and train nothing."),
+        click.option("--gpu", "cards", multiple=True, default=["H100"], show_default=True, metavar="CARD", help="Accelerator of the dry run; may be repeated."),
+        click.option("--gpus", type=int, default=1, show_default=True, metavar="N", help="How many of them."),
+        click.option("--mfu", type=float, default=0.4, show_default=True, help="Share of the peak that training reaches."),
+        click.option("--price", type=float, metavar="USD", help="Price per accelerator-hour, or per hour of this machine."),
+    )  # fmt: skip
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
 @click.command(cls=Command)
 @click.argument("study", metavar="STUDY")
 @engine_options
-@click.option("--dry-run", is_flag=True, help="List runs, FLOPs, hours and money, and train nothing.")
-@click.option(
-    "--gpu", "cards", multiple=True, metavar="CARD", help="Accelerator of the dry run; may be repeated [default: H100]."
-)
-@click.option("--gpus", type=int, default=1, show_default=True, metavar="N", help="How many of them.")
-@click.option("--mfu", type=float, default=0.4, show_default=True, help="Share of the peak that training reaches.")
-@click.option("--price", type=float, metavar="USD", help="Price per accelerator-hour, or per hour of this machine.")
+@dry_run_options
 @json_option
 def sweep(
     study: str, out: str | None, engine: str, workers: int | None, per_gpu: int, address: str | None, changes: tuple[str, ...],
@@ -70,6 +80,8 @@ def sweep(
       planner calibrate fit micro -o law.json
     """
     from calibration.sweeps import directory as directories
+    from calibration.sweeps.expense import expenses
+    from calibration.sweeps.local import LocalEngine
     from calibration.sweeps.study import load
     from calibration.sweeps.sweep import sweep as train_all
 
@@ -81,7 +93,10 @@ def sweep(
     target = Path(out or plan.name)
     if dry_run:
         directories.check_recipe(plan, target)
-        _dry_run(plan, target, workers, per_gpu, cards or ("H100",), gpus, mfu, price, as_json)
+        folder = directories.StudyDirectory(target)
+        missing = directories.unfinished(folder, plan.runs)
+        takes = expenses(missing, LocalEngine(folder.compiled, workers=workers, per_gpu=per_gpu), cards, gpus, mfu, price)
+        _dry_run(plan, missing, takes, as_json)
         return
     with interruptible():
         trainers = make_engine(engine, directories.StudyDirectory(target).compiled, workers, per_gpu, address)
@@ -160,34 +175,13 @@ def _interrupt(number: int, frame: Any) -> None:
     raise KeyboardInterrupt
 
 
-def _dry_run(
-    plan: Study,
-    target: Path,
-    workers: int | None,
-    per_gpu: int,
-    cards: tuple[str, ...],
-    gpus: int,
-    mfu: float,
-    price: float | None,
-    as_json: bool,
-) -> None:
-    from calibration.sweeps import directory as directories
-    from calibration.sweeps.expense import on_accelerator, on_this_machine, rows
-    from calibration.sweeps.live import duration
-    from calibration.sweeps.local import LocalEngine
+def _dry_run(plan: Study, missing: Sequence[StudyRun], takes: Sequence[Expense], as_json: bool) -> None:
+    from calibration.sweeps.expense import rows
 
-    folder = directories.StudyDirectory(target)
-    missing = directories.unfinished(folder, plan.runs)
-    names = {run.name for run in missing}
-    listed = rows(plan.runs, {run.name for run in plan.runs} - names)
-    machine = LocalEngine(folder.compiled, workers=workers, per_gpu=per_gpu)
-    expenses = [on_accelerator(missing, card, gpus, mfu, price) for card in cards] if missing else []
-    if missing:
-        expenses.insert(0, on_this_machine(missing, machine.size, machine.threads, price))
-    total = sum(run.flops for run in missing)
+    listed = rows(plan.runs, {run.name for run in plan.runs} - {run.name for run in missing})
     if as_json:
-        facts = {"study": plan.name, "runs": listed, "missing": len(missing), "flops": total}
-        print_json(facts | {"engines": [expense.as_dict() for expense in expenses]})
+        facts = {"study": plan.name, "runs": listed, "missing": len(missing), "flops": sum(run.flops for run in missing)}
+        print_json(facts | {"engines": [expense.as_dict() for expense in takes]})
         return
     print_table(
         ("run", "params", "unique", "epochs", "λ", "seed", "steps", "FLOPs", ""),
@@ -199,13 +193,12 @@ def _dry_run(
             for row in listed
         ],
     )  # fmt: skip
-    click.echo(f"\n{len(plan.runs)} runs, {len(missing)} of them to train: {scientific(total)} FLOPs (6 N D).")
-    for expense in expenses:
-        if expense.hours is None or expense.wall_hours is None:
-            click.echo(f"  {expense.engine:6s} {expense.on}: {expense.basis}")
-            continue
-        money = f", ${expense.usd:,.2f}" if expense.usd is not None else ""
-        hours = f"{expense.hours:,.0f}" if expense.hours >= 100 else f"{expense.hours:.3g}"
-        work = f"{hours} GPU-hours" if expense.engine == "ray" else f"{duration(expense.hours * 3600)} of one worker"
-        together = f", {duration(expense.wall_hours * 3600)} with {expense.devices}" if expense.devices > 1 else ""
-        click.echo(f"  {expense.engine:6s} {expense.on}: {work}{together}{money} ({expense.basis})")
+    print_totals(plan.runs, missing, takes)
+
+
+def print_totals(runs: Sequence[StudyRun], missing: Sequence[StudyRun], takes: Sequence[Expense]) -> None:
+    """The end of a dry run: what there is to train, and what that takes."""
+    total = sum(run.flops for run in missing)
+    click.echo(f"\n{len(runs)} runs, {len(missing)} of them to train: {scientific(total)} FLOPs (6 N D).")
+    for expense in takes:
+        click.echo(f"  {expense}")

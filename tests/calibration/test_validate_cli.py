@@ -56,10 +56,8 @@ def refused(*words: object) -> str:
     return " ".join(result.output.split())
 
 
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A study file, its corpus, a calibration, and the swept grid of four tiny runs."""
-    folder = tmp_path_factory.mktemp("tiny")
+def write_study(folder: Path) -> None:
+    """A study file, its corpus, and a calibration."""
     rng = np.random.default_rng(0)
     words = ["data", "bound", "law", "token", "epoch", "loss", "model", "size"]
     (folder / "text.txt").write_text("\n\n".join(" ".join(rng.choice(words, 60)) for _ in range(30)))
@@ -72,6 +70,13 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
         Setting(weight_decay=1.0, fitted_on=fitted_on, laws=strong),
     )
     Calibration(name="hand-made", settings=settings).save(folder / "law.json")
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A study file, its corpus, a calibration, and the swept grid of four tiny runs."""
+    folder = tmp_path_factory.mktemp("tiny")
+    write_study(folder)
     result = run("sweep", folder / "tiny.toml", "-o", folder / "tiny", "--quiet")
     assert result.exit_code == 0, result.output
     return folder
@@ -174,9 +179,23 @@ def test_mistakes_are_one_sentence_and_train_nothing(home: Path) -> None:
     assert not (home / "elsewhere").exists()
 
 
+def test_a_dry_run_says_what_it_would_take_here_and_on_accelerators(tmp_path: Path) -> None:
+    write_study(tmp_path)
+    asked = ("--dry-run", "--gpu", "A100", "--gpu", "T4", "--gpus", 2, "--mfu", 0.2, "--price", 3)
+    done = validate(tmp_path, *asked)
+    assert done.exit_code == 0, done.output
+    assert [line.split(":")[0].split() for line in done.stdout.splitlines()[-3:]] == [
+        ["local", "this", "machine"], ["ray", "2", "x", "A100"], ["ray", "2", "x", "T4"],
+    ]  # fmt: skip
+    facts = json.loads(validate(tmp_path, *asked, "--json").stdout)
+    a100 = facts["engines"][1]
+    assert a100["hours"] == pytest.approx(facts["flops"] / (0.2 * 312e12) / 3600)
+    assert a100["usd"] == pytest.approx(3 * a100["hours"])
+    assert not (tmp_path / "tiny").exists()
+
+
 def test_a_calibration_of_something_else_is_used_with_a_warning(tmp_path: Path) -> None:
-    (tmp_path / "text.txt").write_text("\n\n".join(f"text {i}" for i in range(30)))
-    (tmp_path / "tiny.toml").write_text(STUDY)
+    write_study(tmp_path)
     study = load(tmp_path / "tiny.toml")
     folder = begin(study, tmp_path / "tiny")
     law, data = Calibration.load("fineweb-llama2"), folder.facts()["data"]
