@@ -7,6 +7,7 @@ epochs are adjusted until 6 N D meets the budget again: all laws get **equal com
 - Whole epochs stay whole where they meet the budget to 1%; otherwise they become the fraction that meets it.
 - Less than one epoch is one epoch over fewer unique tokens.
 - Laws that prescribe the same configuration share its runs; runs are known by name, so what is trained is never trained again.
+- The learning rate is the one of the study's runs. Where they have several, nothing can be prescribed.
 
 A law that prescribes nothing that can be trained is kept, with the reason.
 """
@@ -101,8 +102,9 @@ def prescribe(
     limit = max_params if max_params is not None else LARGEST * setting.fitted_on.params[1]
     if size > limit:
         return Prescription(**asked, reason=f"{short(size)} parameters are above the limit of {short(limit)}")
+    rate = study.shared_learning_rate
     try:
-        cell = _cell(study, size, epochs, ud, flops)
+        cell = _cell(study, size, epochs, ud, flops) | rate
         runs = tuple(study.run(**cell, weight_decay=setting.weight_decay, seed=seed) for seed in range(seeds))
     except InvalidInput as error:
         return Prescription(**asked, reason=f"cannot be built: {error}")

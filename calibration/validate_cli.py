@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from calibration.console import Command, print_json, print_table
-from calibration.sweeps.cli import engine_options, interruptible, make_engine
+from calibration.sweeps.cli import dry_run_options, engine_options, interruptible, make_engine, print_totals
 from planner.command_line import json_option
 from planner.errors import InvalidInput
 from planner.units import compute, count, number, scientific, short, whole
@@ -17,6 +18,7 @@ from planner.units import compute, count, number, scientific, short, whole
 if TYPE_CHECKING:
     from calibration.prescriptions import CrossoverTest, Prescription
     from calibration.sweeps.directory import StudyDirectory
+    from calibration.sweeps.expense import Expense
     from calibration.sweeps.study import Study, StudyRun
     from calibration.validation import Verdict
     from planner.calibration import Calibration
@@ -40,13 +42,13 @@ if TYPE_CHECKING:
     help="Train nothing larger [default: the study's max_params, else 10 times the largest size fitted on].",
 )
 @engine_options
-@click.option("--dry-run", is_flag=True, help="List what would be trained, and train nothing.")
+@dry_run_options
 @json_option
 def validate(
     study: str, calibration: str | None, uds: tuple[str, ...], computes: tuple[str, ...], decays: tuple[str, ...],
     laws: tuple[str, ...], crossings: tuple[str, ...], crossover_law: str | None, seeds: int | None, max_params: str | None,
     out: str | None, engine: str, workers: int | None, per_gpu: int, address: str | None, changes: tuple[str, ...], quiet: bool,
-    dry_run: bool, as_json: bool,
+    dry_run: bool, cards: tuple[str, ...], gpus: int, mfu: float, price: float | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Train what each law prescribes for budgets of STUDY at equal compute, with seeds, and compare.
 
@@ -62,6 +64,8 @@ def validate(
     """
     from calibration.prescriptions import crossover_test, prescriptions, runs_of
     from calibration.sweeps import directory as directories
+    from calibration.sweeps.expense import expenses
+    from calibration.sweeps.local import LocalEngine
     from calibration.sweeps.study import load
     from planner.laws import check_form
 
@@ -83,20 +87,25 @@ def validate(
     known = _calibration(calibration, target, plan)
     at = [known.setting(number(d, "weight_decay", positive=False)).weight_decay for d in decays or asked.weight_decays or ()]
     planned = prescriptions(plan, known, pairs, laws=forms, weight_decays=at, seeds=times, max_params=limit)
-    tests = [
-        crossover_test(plan, known, ud, law=crossover_law, factors=asked.crossover_factors, seeds=times, max_params=limit)
-        for ud in tokens
-    ]
+    with _naming(ud="crossover" if given else "validation.crossover_uds", law="crossover_law"):
+        tests = [
+            crossover_test(plan, known, ud, law=crossover_law, factors=asked.crossover_factors, seeds=times, max_params=limit)
+            for ud in tokens
+        ]
     runs = runs_of([*planned, *(prescription for test in tests for prescription in test.prescriptions)])
     folder = directories.StudyDirectory(target)
     if dry_run:
         directories.check_recipe(plan, target)
-        _dry_run(planned, tests, runs, folder, workers, as_json)
+        _warn_of_a_stranger(known, plan, folder)
+        missing = directories.unfinished(folder, runs)
+        takes = expenses(missing, LocalEngine(folder.compiled, workers=workers, per_gpu=per_gpu), cards, gpus, mfu, price)
+        _dry_run(planned, tests, runs, missing, takes, as_json)
         return
     failed: Mapping[str, str] = {}
     with interruptible():
         trainers = make_engine(engine, folder.compiled, workers, per_gpu, address)
         directories.begin(plan, target)
+        _warn_of_a_stranger(known, plan, folder)
         if runs:
             failed = _train(plan, runs, folder, trainers, quiet)
     facts = _judge(plan, known, folder, planned, tests, failed, times, limit)
@@ -111,6 +120,16 @@ def validate(
         for name, reason in failed.items():
             click.echo(f"{name} failed: {reason}", err=True)
         raise click.exceptions.Exit(1)
+
+
+@contextmanager
+def _naming(**fields: str) -> Iterator[None]:
+    """Complaints name a field as the user knows it: the `ud` of a crossover is `crossover` here."""
+    try:
+        yield
+    except InvalidInput as error:
+        field, space, rest = str(error).partition(" ")
+        raise InvalidInput(fields.get(field, field) + space + rest) from None
 
 
 def _pairs(uds: Sequence[str], computes: Sequence[str]) -> list[tuple[float, float]]:
@@ -137,12 +156,21 @@ def _calibration(source: str | None, target: Path, plan: Study) -> Calibration:
     return fit(target, bootstrap=0, name=target.resolve().name, source=f"fitted to {target.resolve().name}")
 
 
+def _warn_of_a_stranger(known: Calibration, plan: Study, folder: StudyDirectory) -> None:
+    from calibration.sweeps.origin import strangeness
+
+    if differing := strangeness(known, plan, folder):
+        click.echo(f"Warning: calibration {known.name} was fitted to {differing}, so its laws may not hold here.", err=True)
+
+
 def _train(plan: Study, runs: list[StudyRun], folder: StudyDirectory, trainers: Any, quiet: bool) -> dict[str, str]:
     """Train everything that is needed in one sweep, longest first; what failed, and why."""
     from calibration.sweeps import directory as directories
     from calibration.sweeps.live import shown
     from calibration.sweeps.sweep import sweep
 
+    for part in (directories.GRID, directories.VALIDATION):
+        folder.results(part)  # a damaged one is better named now than after hours of training
     if not quiet:
         click.echo(f"{len(runs)} runs of {plan.name} in {folder.path}: {trainers.describe()}", err=True)
     grid = {run.name for run in plan.runs}
@@ -170,29 +198,22 @@ def _judge(
 
 
 def _dry_run(
-    planned: Sequence[Prescription], tests: Sequence[CrossoverTest], runs: Sequence[StudyRun], folder: StudyDirectory,
-    workers: int | None, as_json: bool,
+    planned: Sequence[Prescription], tests: Sequence[CrossoverTest], runs: Sequence[StudyRun], missing: Sequence[StudyRun],
+    takes: Sequence[Expense], as_json: bool,
 ) -> None:  # fmt: skip
-    from calibration.sweeps.directory import unfinished
-    from calibration.sweeps.expense import on_this_machine, rows
-    from calibration.sweeps.live import duration
-    from calibration.sweeps.local import LocalEngine
+    from calibration.sweeps.expense import rows
 
-    missing = unfinished(folder, runs)
-    machine = LocalEngine(folder.compiled, workers=workers)
-    expense = on_this_machine(missing, machine.size, machine.threads) if missing else None
-    total = sum(run.flops for run in missing)
     everything = [*planned, *(prescription for test in tests for prescription in test.prescriptions)]
     if as_json:
-        names = {run.name for run in missing}
+        done = {run.name for run in runs} - {run.name for run in missing}
         facts: dict[str, Any] = {
             "prescriptions": [_plain(prescription) for prescription in planned],
             "crossovers": [
                 {"ud": test.ud, "predicted": test.predicted, "note": test.note, "prescriptions": [_plain(p) for p in test.prescriptions]}
                 for test in tests
             ],
-            "runs": rows(runs, {run.name for run in runs} - names), "missing": len(missing), "flops": total,
-            "expense": expense.as_dict() if expense else None,
+            "runs": rows(runs, done), "missing": len(missing),
+            "flops": sum(run.flops for run in missing), "engines": [expense.as_dict() for expense in takes],
         }  # fmt: skip
         print_json(facts)
         return
@@ -205,11 +226,7 @@ def _dry_run(
             click.echo(f"{prescription.law} at {short(prescription.ud)}, {scientific(prescription.flops)}: {prescription.reason}")
     for test in tests:
         click.echo(f"crossover at {short(test.ud)} unique tokens ({test.law}): {test.note}")
-    click.echo(f"\n{len(runs)} runs, {len(missing)} of them to train: {scientific(total) if total else '0'} FLOPs (6 N D).")
-    if expense is not None and expense.wall_hours is not None:
-        click.echo(
-            f"  about {duration(expense.wall_hours * 3600)} on this machine with {expense.devices} workers ({expense.basis})"
-        )
+    print_totals(runs, missing, takes)
 
 
 def _plain(prescription: Prescription) -> dict[str, Any]:

@@ -106,7 +106,9 @@ def epochs(value: float) -> str:
 
 
 def scientific(value: float, digits: int = 3) -> str:
-    """Compute as people write it: 5e18, 3.19e18."""
+    """Compute as people write it: 5e18, 3.19e18, 0."""
+    if not value:
+        return "0"
     mantissa, exponent = f"{value:.{digits - 1}e}".split("e")
     return f"{mantissa.rstrip('0').rstrip('.') if '.' in mantissa else mantissa}e{int(exponent)}"
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import signal
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,19 +12,28 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from calibration.console import Command, print_json, print_table
-from planner.command_line import json_option
+from planner.command_line import BadInput, json_option
 from planner.errors import InvalidInput
 from planner.units import scientific, short
 
 if TYPE_CHECKING:
     from calibration.sweeps.engine import Engine
-    from calibration.sweeps.study import Study
+    from calibration.sweeps.expense import Expense
+    from calibration.sweeps.study import Study, StudyRun
+
+_UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM}
+
+
+def _a_directory(ctx: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    if value is not None and not value.strip():
+        raise BadInput(f"{option.opts[0]} must name a directory; got {value!r}.")
+    return value
 
 
 def engine_options(function: Any) -> Any:
     """The options that say who trains."""
     options = (
-        click.option("-o", "--out", metavar="DIR", help="Study directory [default: the study's name, in the current directory]."),
+        click.option("-o", "--out", metavar="DIR", callback=_a_directory, help="Study directory [default: the study's name, in the current directory]."),
         click.option("--engine", type=click.Choice(["local", "ray"]), default="local", show_default=True, help="Who trains."),
         click.option("--workers", type=int, metavar="N", help="Runs at the same time [default: one per core or GPU; all that fit with ray]."),
         click.option("--per-gpu", type=int, default=1, show_default=True, metavar="N", help="Runs that share one GPU."),
@@ -35,16 +46,24 @@ def engine_options(function: Any) -> Any:
     return function
 
 
+def dry_run_options(function: Any) -> Any:
+    """The options that say what a dry run reckons with."""
+    options = (
+        click.option("--dry-run", is_flag=True, help="List runs, FLOPs, hours and money, and train nothing."),
+        click.option("--gpu", "cards", multiple=True, default=["H100"], show_default=True, metavar="CARD", help="Accelerator of the dry run; may be repeated."),
+        click.option("--gpus", type=int, default=1, show_default=True, metavar="N", help="How many of them."),
+        click.option("--mfu", type=float, default=0.4, show_default=True, help="Share of the peak that training reaches."),
+        click.option("--price", type=float, metavar="USD", help="Price per accelerator-hour, or per hour of this machine."),
+    )  # fmt: skip
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
 @click.command(cls=Command)
 @click.argument("study", metavar="STUDY")
 @engine_options
-@click.option("--dry-run", is_flag=True, help="List runs, FLOPs, hours and money, and train nothing.")
-@click.option(
-    "--gpu", "cards", multiple=True, metavar="CARD", help="Accelerator of the dry run; may be repeated [default: H100]."
-)
-@click.option("--gpus", type=int, default=1, show_default=True, metavar="N", help="How many of them.")
-@click.option("--mfu", type=float, default=0.4, show_default=True, help="Share of the peak that training reaches.")
-@click.option("--price", type=float, metavar="USD", help="Price per accelerator-hour, or per hour of this machine.")
+@dry_run_options
 @json_option
 def sweep(
     study: str, out: str | None, engine: str, workers: int | None, per_gpu: int, address: str | None, changes: tuple[str, ...],
@@ -61,6 +80,8 @@ def sweep(
       planner calibrate fit micro -o law.json
     """
     from calibration.sweeps import directory as directories
+    from calibration.sweeps.expense import expenses
+    from calibration.sweeps.local import LocalEngine
     from calibration.sweeps.study import load
     from calibration.sweeps.sweep import sweep as train_all
 
@@ -72,7 +93,10 @@ def sweep(
     target = Path(out or plan.name)
     if dry_run:
         directories.check_recipe(plan, target)
-        _dry_run(plan, target, workers, cards or ("H100",), gpus, mfu, price, as_json)
+        folder = directories.StudyDirectory(target)
+        missing = directories.unfinished(folder, plan.runs)
+        takes = expenses(missing, LocalEngine(folder.compiled, workers=workers, per_gpu=per_gpu), cards, gpus, mfu, price)
+        _dry_run(plan, missing, takes, as_json)
         return
     with interruptible():
         trainers = make_engine(engine, directories.StudyDirectory(target).compiled, workers, per_gpu, address)
@@ -103,8 +127,6 @@ def sweep(
 
 
 def make_engine(kind: str, compiled: Path, workers: int | None, per_gpu: int, address: str | None) -> Engine:
-    if per_gpu < 1:
-        raise InvalidInput(f"per_gpu must be at least 1; got {per_gpu}.")
     if find_spec("torch") is None:  # otherwise every worker would find out for itself, run by run
         raise InvalidInput("torch is not installed; pip install 'databound[train]' would do.")
     if kind == "ray":
@@ -134,45 +156,32 @@ class interruptible:
         if isinstance(error, TrainingStopped):
             raise click.ClickException(str(error)) from None
         if isinstance(error, OSError):
-            where = error.filename or "the study directory"
-            raise click.ClickException(
-                f"{where} cannot be written ({error.strerror or error}); once it can be, the same command goes on."
-            ) from None
+            raise click.ClickException(_complaint(error)) from None
         if isinstance(error, ModuleNotFoundError) and error.name in ("torch", "tokenizers", "datasets", "safetensors"):
             raise InvalidInput(f"{error.name} is not installed; pip install 'databound[train]' would do.") from None
+
+
+def _complaint(error: OSError) -> str:
+    reason = " ".join((error.strerror or str(error)).split()).rstrip(".") or type(error).__name__
+    if error.errno in _UNWRITABLE:
+        return (
+            f"{error.filename or 'the study directory'} cannot be written ({reason}); once it can be, the same command goes on."
+        )
+    where = f"{error.filename}: " if error.filename else ""
+    return f"{where}{reason}; the same command goes on from here."
 
 
 def _interrupt(number: int, frame: Any) -> None:
     raise KeyboardInterrupt
 
 
-def _dry_run(
-    plan: Study,
-    target: Path,
-    workers: int | None,
-    cards: tuple[str, ...],
-    gpus: int,
-    mfu: float,
-    price: float | None,
-    as_json: bool,
-) -> None:
-    from calibration.sweeps import directory as directories
-    from calibration.sweeps.expense import on_accelerator, on_this_machine, rows
-    from calibration.sweeps.live import duration
-    from calibration.sweeps.local import LocalEngine
+def _dry_run(plan: Study, missing: Sequence[StudyRun], takes: Sequence[Expense], as_json: bool) -> None:
+    from calibration.sweeps.expense import rows
 
-    folder = directories.StudyDirectory(target)
-    missing = directories.unfinished(folder, plan.runs)
-    names = {run.name for run in missing}
-    listed = rows(plan.runs, {run.name for run in plan.runs} - names)
-    machine = LocalEngine(folder.compiled, workers=workers)
-    expenses = [on_accelerator(missing, card, gpus, mfu, price) for card in cards] if missing else []
-    if missing:
-        expenses.insert(0, on_this_machine(missing, machine.size, machine.threads, price))
-    total = sum(run.flops for run in missing)
+    listed = rows(plan.runs, {run.name for run in plan.runs} - {run.name for run in missing})
     if as_json:
-        facts = {"study": plan.name, "runs": listed, "missing": len(missing), "flops": total}
-        print_json(facts | {"engines": [expense.as_dict() for expense in expenses]})
+        facts = {"study": plan.name, "runs": listed, "missing": len(missing), "flops": sum(run.flops for run in missing)}
+        print_json(facts | {"engines": [expense.as_dict() for expense in takes]})
         return
     print_table(
         ("run", "params", "unique", "epochs", "λ", "seed", "steps", "FLOPs", ""),
@@ -184,13 +193,12 @@ def _dry_run(
             for row in listed
         ],
     )  # fmt: skip
-    click.echo(f"\n{len(plan.runs)} runs, {len(missing)} of them to train: {scientific(total)} FLOPs (6 N D).")
-    for expense in expenses:
-        if expense.hours is None or expense.wall_hours is None:
-            click.echo(f"  {expense.engine:6s} {expense.on}: {expense.basis}")
-            continue
-        money = f", ${expense.usd:,.2f}" if expense.usd is not None else ""
-        hours = f"{expense.hours:,.0f}" if expense.hours >= 100 else f"{expense.hours:.3g}"
-        work = f"{hours} GPU-hours" if expense.engine == "ray" else f"{duration(expense.hours * 3600)} of one worker"
-        together = f", {duration(expense.wall_hours * 3600)} with {expense.devices}" if expense.devices > 1 else ""
-        click.echo(f"  {expense.engine:6s} {expense.on}: {work}{together}{money} ({expense.basis})")
+    print_totals(plan.runs, missing, takes)
+
+
+def print_totals(runs: Sequence[StudyRun], missing: Sequence[StudyRun], takes: Sequence[Expense]) -> None:
+    """The end of a dry run: what there is to train, and what that takes."""
+    total = sum(run.flops for run in missing)
+    click.echo(f"\n{len(runs)} runs, {len(missing)} of them to train: {scientific(total)} FLOPs (6 N D).")
+    for expense in takes:
+        click.echo(f"  {expense}")

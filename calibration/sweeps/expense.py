@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from calibration.sweeps.live import duration
+from calibration.sweeps.local import LocalEngine
 from calibration.sweeps.study import StudyRun
 from planner.costs import DEFAULT_MFU, cost
 from planner.errors import InvalidInput
@@ -35,6 +37,26 @@ class Expense:
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
+
+    def __str__(self) -> str:
+        start = f"{self.engine:6s} {self.on}: "
+        if self.hours is None or self.wall_hours is None:
+            return start + self.basis
+        money = f", ${self.usd:,.2f}" if self.usd is not None else ""
+        hours = f"{self.hours:,.0f}" if self.hours >= 100 else f"{self.hours:.3g}"
+        work = f"{hours} GPU-hours" if self.engine == "ray" else f"{duration(self.hours * 3600)} of one worker"
+        together = f", {duration(self.wall_hours * 3600)} with {self.devices}" if self.devices > 1 else ""
+        return f"{start}{work}{together}{money} ({self.basis})"
+
+
+def expenses(
+    runs: Sequence[StudyRun], machine: LocalEngine, cards: Iterable[str], gpus: int, mfu: float, price: float | None
+) -> list[Expense]:
+    """The runs on this machine and on each of the cards; nothing where there are none."""
+    if not runs:
+        return []
+    on_cards = [on_accelerator(runs, card, gpus, mfu, price) for card in cards]  # first: a wrong name costs no timing
+    return [on_this_machine(runs, machine.size, machine.threads, price), *on_cards]
 
 
 def on_accelerator(

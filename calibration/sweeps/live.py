@@ -1,8 +1,9 @@
-"""What a sweep looks like while it runs: a live table on a terminal, one line per finished run elsewhere."""
+"""What a sweep looks like while it runs: a live table on a terminal, one line per finished run and per failure elsewhere."""
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,12 +37,12 @@ def shown(directory: StudyDirectory, *, quiet: bool = False) -> Iterator[Any]:
 
 
 class Lines:
-    """One line for every run that ends."""
+    """One line for every run that ends and for every attempt that fails."""
 
     def __init__(self, directory: StudyDirectory):
         self.directory = directory
         self.told: set[str] | None = None  # runs whose end has been told
-        self.tries: dict[str, int] = {}
+        self.failures: Counter[str] = Counter()  # that have been told
 
     def __call__(self, progress: Progress) -> None:
         if self.told is None:
@@ -54,11 +55,11 @@ class Lines:
             took = f" in {progress.trained[name]:.0f} s" if name in progress.trained else ""
             loss = f"loss {result.loss:.4f}" if result else "done"
             click.echo(f"{len(progress.done):4d}/{len(progress.runs)}  {name}  {loss}{took}{_left(progress)}", err=True)
-        for name, tries in progress.attempts.items():
-            if self.tries.get(name) != tries:
-                self.tries[name] = tries
-                given_up = f", given up: {progress.failed[name]}" if name in progress.failed else "; see failures.jsonl"
-                click.echo(f"      {name}  failed (attempt {tries}){given_up}", err=True)
+        for name, reasons in progress.failures.items():
+            for attempt in range(self.failures[name] + 1, len(reasons) + 1):
+                given_up = ", given up" if name in progress.failed and attempt == len(reasons) else ""
+                click.echo(f"      {name}  failed (attempt {attempt}){given_up}: {reasons[attempt - 1]}", err=True)
+            self.failures[name] = len(reasons)
 
 
 def _table(progress: Progress, directory: StudyDirectory) -> RenderableType:
@@ -77,7 +78,7 @@ def _table(progress: Progress, directory: StudyDirectory) -> RenderableType:
         step = f"{last['step']:,} / {steps[name]:,}" if last else f"of {steps[name]:,}"
         table.add_row(
             name,
-            "running" if last else "starting",
+            ("running" if last else "starting") + _failed_before(progress, name),
             step,
             f"{last['loss']:.3f}" if "loss" in last else "",
             f"{speed:,.0f}" if speed else "",
@@ -90,6 +91,11 @@ def _table(progress: Progress, directory: StudyDirectory) -> RenderableType:
         result = read_result(directory.run_folder(name))
         table.add_row(name, f"done in {progress.trained[name]:.0f} s", "", f"{result.loss:.3f}" if result else "", "")
     return table
+
+
+def _failed_before(progress: Progress, name: str) -> str:
+    times = len(progress.failures.get(name, ()))
+    return f", failed {times} time{'s' * (times > 1)} before" if times else ""
 
 
 def last_metrics(folder: Path) -> dict[str, Any]:

@@ -9,14 +9,15 @@ its next step, writes a checkpoint and ends.
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import signal
 import time
-from collections.abc import Collection
-from contextlib import suppress
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from multiprocessing import connection, get_context
+from multiprocessing import connection, get_context, resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -46,9 +47,11 @@ class LocalEngine:
 
     def __post_init__(self) -> None:
         self.gpus = _gpus()
-        self.cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        self.cores = _cores()
         if self.workers is not None and self.workers < 1:
             raise InvalidInput(f"workers must be at least 1; got {self.workers}.")
+        if self.per_gpu < 1:
+            raise InvalidInput(f"per_gpu must be at least 1; got {self.per_gpu}.")
         self.size = self.workers or (self.gpus * self.per_gpu if self.gpus else self.cores)
         self.threads = max(1, self.cores // self.size)
 
@@ -115,15 +118,26 @@ class LocalEngine:
         if self.gpus:
             device = min(range(self.gpus), key=lambda gpu: sum(worker.device == gpu for worker in self._running))
         process = context.Process(target=_serve, args=(theirs, self.threads, device, str(self.compiled)), daemon=True)
-        process.start()
-        theirs.close()
-        self._running.append(_Worker(process, ours, device))
+        with _deaf_to_ctrl_c():
+            process.start()
+            theirs.close()
+            self._running.append(_Worker(process, ours, device))
         return self._running[-1]
+
+
+@contextmanager
+def _deaf_to_ctrl_c() -> Iterator[None]:
+    """Ctrl-C reaches the whole terminal, but the driver decides: it hears it afterwards, a process that is started here never."""
+    resource_tracker.ensure_running()  # else `start` would do it, which ends the deafness
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _serve(pipe: Connection, threads: int, device: int | None, compiled: str) -> None:
     """The life of a worker: one task after the other, until the pipe closes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole terminal; the driver decides
     os.environ["OMP_NUM_THREADS"] = str(threads)
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(Path(compiled) / platform.node())  # compiled for its kind of CPU
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
@@ -146,6 +160,16 @@ def _serve(pipe: Connection, threads: int, device: int | None, compiled: str) ->
             pipe.send(outcome)
     except (EOFError, OSError):
         return
+
+
+def _cores(quota: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
+    """The cores that this process may use, of which a container may be given only some time: "200000 100000" is that of two."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        time_given, period = quota.read_text().split()
+        return min(cores, max(1, math.ceil(int(time_given) / int(period))))
+    except (OSError, ValueError):  # there is no such file, or it says "max"
+        return cores
 
 
 def _gpus() -> int:

@@ -12,7 +12,7 @@
     epochs = [1, 4, 16]
     weight_decays = [0.1, 1.0]
     seeds = [0, 1, 2]
-    max_flops = 1e12                  # cells above are left out
+    max_flops = 1e12                  # cells more than 0.5% above are left out
 
     [validation]                      # budgets that the laws are tried at, fixed before anything is fitted
     pairs = [{ ud = "64k", flops = 2e12 }]
@@ -41,6 +41,7 @@ from planner.units import compute, count, number, whole
 from trainer.config import EXECUTION, RunConfig, anchored, changed
 
 SHIPPED = Path(__file__).parent / "studies"
+_SLACK = 1.005  # sizes and tokens are rounded to what can be trained, which must not cost a cell that is meant to be at the limit
 _PER_CELL = {"params", "shape", "unique_tokens", "epochs", "weight_decay", "seed"}
 _GRID = ("params", "shapes", "unique_tokens", "epochs", "weight_decays", "seeds", "learning_rates", "max_flops")
 _TOP = ("title", "recipe", "grid", "cells", "validation")
@@ -101,12 +102,13 @@ class Study:
     def runs(self) -> tuple[StudyRun, ...]:
         """Every run once, in the order in which the file names them."""
         found: dict[str, StudyRun] = {}
-        for place, values in self._combinations():
+        for place, values, limit in self._combinations():
             try:
                 run = self.run(**values)
             except InvalidInput as error:
                 raise InvalidInput(f"study {self.name}, {place}: {error}") from None
-            found.setdefault(run.name, run)
+            if run.flops <= limit * _SLACK:
+                found.setdefault(run.name, run)
         if not found:
             raise InvalidInput(f"study {self.name} has no runs; a [[grid]] with sizes, unique_tokens and epochs would do.")
         return tuple(found.values())
@@ -121,6 +123,18 @@ class Study:
             name += f"-lr{config.learning_rate:g}"
         return StudyRun(name, config, architecture)
 
+    @cached_property
+    def shared_learning_rate(self) -> dict[str, float]:
+        """What a further cell says of its learning rate to be like the others: nothing where they leave it to the recipe."""
+        rates = sorted({run.config.learning_rate for run in self.runs})
+        if len(rates) > 1:
+            raise InvalidInput(
+                f"study {self.name} has runs at learning rates {', '.join(f'{rate:g}' for rate in rates)}, and a law holds for one; "
+                f"the chosen one as learning_rate in the recipe, and no learning_rates in the grids, would do."
+            )
+        axis = not self.cells and all(grid["learning_rates"] for grid in self.grids)
+        return {"learning_rate": rates[0]} if axis else {}
+
     def with_recipe(self, **changes: Any) -> Study:
         """A copy with some settings of the recipe changed; `corpus.tokens` is a field of a table."""
         _check_shared(changes)
@@ -132,7 +146,8 @@ class Study:
             "learning_rate": self.recipe.get("learning_rate")
         }
 
-    def _combinations(self) -> Iterator[tuple[str, dict[str, Any]]]:
+    def _combinations(self) -> Iterator[tuple[str, dict[str, Any], float]]:
+        """Where a cell is from, its values, and the FLOPs above which it is left out."""
         for number_, grid in enumerate(self.grids, 1):
             place = f"grid {number_}"
             sizes = [{"shape": shape} for shape in grid["shapes"]] + [{"params": size} for size in grid["params"]]
@@ -141,10 +156,9 @@ class Study:
                 values = {**size, "unique_tokens": unique, "epochs": epochs, "weight_decay": decay, "seed": seed}
                 if rate is not None:
                     values["learning_rate"] = rate
-                if grid["max_flops"] is None or self.run(**values).flops <= grid["max_flops"] * 1.005:
-                    yield place, values
+                yield place, values, grid["max_flops"]
         for row, cell in enumerate(self.cells, 1):
-            yield f"row {row} of cells", dict(cell)
+            yield f"row {row} of cells", dict(cell), math.inf
 
 
 def load(source: str | Path) -> Study:
@@ -205,7 +219,7 @@ def _grid(values: Mapping[str, Any], place: int) -> dict[str, Any]:
     where = f"grid {place}"
     _known(values, _GRID, where)
     try:
-        limit = compute(values["max_flops"], "max_flops") if "max_flops" in values else None
+        limit = compute(values["max_flops"], "max_flops") if "max_flops" in values else math.inf
         grid = {
             "shapes": [_shape(name) for name in _several(values, "shapes", [])],
             "params": [round(count(size, "params")) for size in _several(values, "params", [])],

@@ -10,8 +10,9 @@ from click.testing import CliRunner, Result
 
 from calibration.cli import calibrate
 from calibration.fitting import fit
-from calibration.sweeps.directory import GRID, VALIDATION, begin
+from calibration.sweeps.directory import GRID, VALIDATION, StudyDirectory, begin
 from calibration.sweeps.local import LocalEngine
+from calibration.sweeps.origin import strangeness
 from calibration.sweeps.study import load
 from calibration.tables import read_runs
 from calibration.validate_cli import _train
@@ -55,10 +56,8 @@ def refused(*words: object) -> str:
     return " ".join(result.output.split())
 
 
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A study file, its corpus, a calibration, and the swept grid of four tiny runs."""
-    folder = tmp_path_factory.mktemp("tiny")
+def write_study(folder: Path) -> None:
+    """A study file, its corpus, and a calibration."""
     rng = np.random.default_rng(0)
     words = ["data", "bound", "law", "token", "epoch", "loss", "model", "size"]
     (folder / "text.txt").write_text("\n\n".join(" ".join(rng.choice(words, 60)) for _ in range(30)))
@@ -71,6 +70,13 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
         Setting(weight_decay=1.0, fitted_on=fitted_on, laws=strong),
     )
     Calibration(name="hand-made", settings=settings).save(folder / "law.json")
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A study file, its corpus, a calibration, and the swept grid of four tiny runs."""
+    folder = tmp_path_factory.mktemp("tiny")
+    write_study(folder)
     result = run("sweep", folder / "tiny.toml", "-o", folder / "tiny", "--quiet")
     assert result.exit_code == 0, result.output
     return folder
@@ -137,12 +143,26 @@ def test_a_cell_of_the_grid_is_trained_into_the_grid(home: Path, tmp_path: Path)
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("part", [GRID, VALIDATION])
+def test_a_damaged_result_is_named_before_anything_is_trained(part: str, home: Path, tmp_path: Path) -> None:
+    out = shutil.copytree(home / "tiny", tmp_path / "tiny", ignore=shutil.ignore_patterns(VALIDATION))
+    (out / part / "somebody").mkdir(parents=True)
+    (out / part / "somebody" / "result.json").write_text("{")
+    said = refused("validate", home / "tiny.toml", "-o", out, "--calibration", home / "law.json", "--quiet")
+    assert f"{part}/somebody/result.json is damaged" in said
+    assert [path.name for path in (out / VALIDATION).iterdir()] == (["somebody"] if part == VALIDATION else [])
+
+
+@pytest.mark.slow
 def test_mistakes_are_one_sentence_and_train_nothing(home: Path) -> None:
     tiny, law = home / "tiny.toml", home / "law.json"
     before = sorted((home / "tiny").rglob("*"))
     common = ("validate", tiny, "-o", home / "tiny", "--calibration", law)
     assert "come in pairs; got 2 and 1" in refused(*common, "--ud", "1k", "--ud", "2k", "--flops", "1e8")
     assert "--law must be one of" in refused(*common, "--law", "hoffmann")
+    assert "--crossover-law must be one of" in refused(*common, "--crossover", "1k", "--crossover-law", "hoffmann")
+    assert "--crossover must be between" in refused(*common, "--crossover", "10")
+    assert "-o must name a directory" in refused("validate", tiny, "-o", "", "--calibration", law)
     assert "--weight-decay must be one that calibration hand-made" in refused(*common, "--weight-decay", "0.3")
     assert "--seeds must be above zero" in refused(*common, "--seeds", "0")
     assert "the corpus has" in refused(*common, "--ud", "900k", "--flops", "9e10", "--max-params", "1M")
@@ -157,6 +177,43 @@ def test_mistakes_are_one_sentence_and_train_nothing(home: Path) -> None:
         "validate", tiny, "-o", home / "elsewhere", "--calibration", law, "--workers", "0"
     )
     assert not (home / "elsewhere").exists()
+
+
+def test_a_dry_run_says_what_it_would_take_here_and_on_accelerators(tmp_path: Path) -> None:
+    write_study(tmp_path)
+    asked = ("--dry-run", "--gpu", "A100", "--gpu", "T4", "--gpus", 2, "--mfu", 0.2, "--price", 3)
+    done = validate(tmp_path, *asked)
+    assert done.exit_code == 0, done.output
+    assert [line.split(":")[0].split() for line in done.stdout.splitlines()[-3:]] == [
+        ["local", "this", "machine"], ["ray", "2", "x", "A100"], ["ray", "2", "x", "T4"],
+    ]  # fmt: skip
+    facts = json.loads(validate(tmp_path, *asked, "--json").stdout)
+    a100 = facts["engines"][1]
+    assert a100["hours"] == pytest.approx(facts["flops"] / (0.2 * 312e12) / 3600)
+    assert a100["usd"] == pytest.approx(3 * a100["hours"])
+    assert not (tmp_path / "tiny").exists()
+
+
+def test_a_calibration_of_something_else_is_used_with_a_warning(tmp_path: Path) -> None:
+    write_study(tmp_path)
+    study = load(tmp_path / "tiny.toml")
+    folder = begin(study, tmp_path / "tiny")
+    law, data = Calibration.load("fineweb-llama2"), folder.facts()["data"]
+
+    def strange(**facts: object) -> str:
+        return strangeness(law.model_copy(update={"vocab_size": None, "corpus": "", **facts}), study, folder)
+
+    assert strange() == strange(vocab_size=257) == strange(corpus=f"text.txt; tokenizer bytes; data {data}") == ""
+    assert strange(corpus="FineWeb sample-10BT") == ""  # which says nothing that could be compared
+    assert strange(corpus="text.txt; tokenizer bytes; data 0123") == f"another corpus (0123, here {data})"
+    asked = ("validate", tmp_path / "tiny.toml", "-o", tmp_path / "tiny", "--calibration", "fineweb-llama2", "--dry-run")
+    assert run(*asked, "--json").stderr.splitlines() == [
+        "Warning: calibration fineweb-llama2 was fitted to another vocabulary (32,100, here 257), so its laws may not hold here."
+    ]
+
+
+def test_the_published_laws_are_no_strangers_to_the_paper_s_study(tmp_path: Path) -> None:
+    assert not strangeness(Calibration.load("fineweb-llama2"), load("paper"), StudyDirectory(tmp_path))
 
 
 @pytest.mark.slow

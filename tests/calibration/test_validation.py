@@ -60,6 +60,27 @@ def calibration() -> Calibration:
     )
 
 
+def at_rates(study: Study, *rates: float) -> Study:
+    return replace(study, grids=tuple({**grid, "learning_rates": list(rates)} for grid in study.grids))
+
+
+def test_prescriptions_are_trained_at_the_learning_rate_of_the_grid(study: Study, calibration: Calibration) -> None:
+    swept = at_rates(study, 0.003)
+    cell = swept.runs[-1]
+    planned = prescribe(swept, calibration.setting(0.1), "chinchilla", 64_000, 2e12, seeds=1)
+    assert [run.config.learning_rate for run in planned.runs] == [0.003]
+    again = swept.run(
+        params=cell.config.params, unique_tokens=128_000, epochs=16, weight_decay=1.0, seed=0, **swept.shared_learning_rate
+    )
+    assert again == cell  # so that what the grid has trained is used again
+    assert prescribe(study, calibration.setting(0.1), "chinchilla", 64_000, 2e12).runs[0].name.endswith("-s0")
+
+
+def test_a_grid_of_several_learning_rates_has_no_law_to_follow(study: Study, calibration: Calibration) -> None:
+    with pytest.raises(InvalidInput, match=r"at learning rates 0.003, 0.01, and a law holds for one; .* in the recipe"):
+        prescriptions(at_rates(study, 0.01, 0.003), calibration, PAIRS, laws=["chinchilla"])
+
+
 def outcome(runs: list[StudyRun], truth: dict[float, Law], noise: float = 0.0, seed: int = 0) -> pd.DataFrame:
     """What these runs would give in a world that follows `truth`."""
     rng = np.random.default_rng(seed)

@@ -24,6 +24,16 @@ def reached(process: subprocess.Popen[str], out: Path, point: int) -> bool:
     return steps(out) >= point and any(children(process.pid, "spawn_main"))
 
 
+def prepared_for_ctrl_c(pid: int) -> bool:
+    """Whether SIGINT is caught, ignored or blocked there; before that it ends a process without a word."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return False
+    masks = [int(line.split()[1], 16) for line in lines if line.startswith(("SigBlk", "SigIgn", "SigCgt"))]
+    return any(mask >> (signal.SIGINT - 1) & 1 for mask in masks)
+
+
 def test_driver_and_workers_killed_three_times_at_random(study: Path, tmp_path: Path, undisturbed: dict[str, Any]) -> None:
     out, points = tmp_path / "out", []
     before: dict[str, int] = {}
@@ -87,6 +97,15 @@ def test_ctrl_c_leaves_checkpoints_and_one_line(number: int, study: Path, tmp_pa
     assert run(study, out, "--quiet").returncode == 0
     assert endings(out) == undisturbed
     assert max(starts(out).values()) == 2
+
+
+def test_ctrl_c_while_workers_are_starting_is_one_line(study: Path, tmp_path: Path) -> None:
+    process = begin(study, tmp_path / "out", "--workers", "2", "--quiet")
+    assert until(lambda: any(prepared_for_ctrl_c(child) for child in children(process.pid, "spawn_main")), process)
+    os.killpg(process.pid, signal.SIGINT)
+    stopped = ended(process)
+    assert stopped.returncode == 130
+    assert stopped.stderr.splitlines() == ["stopped; the same command goes on from here."]
 
 
 def test_a_run_that_always_fails_is_put_aside(study: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -11,10 +12,11 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from click import ClickException
 from click.testing import CliRunner, Result
 
 from calibration.sweeps import directory
-from calibration.sweeps.cli import sweep
+from calibration.sweeps.cli import interruptible, sweep
 from calibration.sweeps.directory import begin, is_study
 from calibration.sweeps.study import load
 from planner.errors import InvalidInput
@@ -48,6 +50,8 @@ def contents(folder: Path) -> dict[str, bytes]:
         (("epochs = [2, 4]", "epochs = []"), "tiny.toml: grid 1: epochs is empty."),
         (("[[grid]]", "[grid]"), "tiny.toml: grid must be written as [[grid]], one for each block of cells."),
         (("[[grid]]", "[[grid"), "is not TOML"),
+        (('"4k"', '"20"'), "tiny.toml: study tiny, grid 1: unique_tokens must fill at least one sequence"),
+        (('["4k"]', '["20"]\nmax_flops = 1e9'), "tiny.toml: study tiny, grid 1: unique_tokens must fill at least one sequence"),
         (("[[grid]]", "seed = 1\n[[grid]]"), "tiny.toml: recipe.seed differs from run to run; it belongs into a [[grid]]."),
     ],
 )
@@ -69,6 +73,7 @@ def test_no_such_study(tmp_path: Path) -> None:
         (("--engine", "ray", "--workers", "0"), "--workers must be at least 1; got 0."),
         (("--per-gpu", "0"), "--per-gpu must be at least 1; got 0."),
         (("--address", "there:1"), "--address is that of a Ray cluster; add --engine ray."),
+        (("-o", " "), "-o must name a directory; got ' '."),
         (("--set", "weight_decay=3"), "recipe.weight_decay differs from run to run; it belongs into a [[grid]]."),
     ],
 )
@@ -76,6 +81,8 @@ def test_options_that_make_no_sense(options: tuple[str, ...], complaint: str, st
     if "ray" in options:
         pytest.importorskip("ray")
     assert refused(study, tmp_path / "out", *options) == complaint
+    if "ray" not in options and "--address" not in options:
+        assert refused(study, tmp_path / "out", *options, "--dry-run") == complaint
     assert not (tmp_path / "out").exists()
 
 
@@ -226,6 +233,24 @@ def test_a_damaged_configuration_is_one_run_s_trouble(place: Path) -> None:
     assert done.returncode == 1
     assert "config.json is not the configuration of a run" in json.loads(done.stdout)["failed"][name]
     assert finished(out) == {other: before[other]}
+
+
+@pytest.mark.parametrize(
+    ("error", "complaint"),
+    [
+        (OSError(errno.ENOSPC, "No space left", "runs.csv"), "runs.csv cannot be written (No space left); once it can be, "),
+        (OSError(errno.EROFS, "Read-only file system"), "the study directory cannot be written (Read-only file system); once "),
+        (OSError(errno.EIO, "Input/output error", "runs.csv"), "runs.csv: Input/output error; "),
+        (ConnectionResetError(errno.ECONNRESET, "Connection reset by peer"), "Connection reset by peer; "),
+        (TimeoutError(), "TimeoutError; "),
+        (ConnectionError("Max retries exceeded\nwith url: /api."), "Max retries exceeded with url: /api; "),
+    ],
+)
+def test_trouble_outside_is_called_what_it_is(error: OSError, complaint: str) -> None:
+    with pytest.raises(ClickException) as said, interruptible():
+        raise error
+    assert said.value.message.startswith(complaint)
+    assert "the same command goes on" in said.value.message
 
 
 def test_torch_is_missing(study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

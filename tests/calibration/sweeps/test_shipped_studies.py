@@ -86,6 +86,12 @@ def test_the_micro_study_can_identify_its_laws():
     assert study.validation.seeds >= 3
 
 
+@pytest.mark.parametrize("name", ["paper", "micro"])
+def test_a_crossover_is_looked_for_on_both_sides_of_the_predicted_one(name: str):
+    factors = load(name).validation.crossover_factors
+    assert min(factors) < 1 < max(factors)
+
+
 @pytest.mark.parametrize("name", ["paper", "micro", "smoke"])
 def test_names_are_good_directories(name: str):
     for run in load(name).runs:

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calibration.cli import calibrate
+from calibration.sweeps.directory import begin
 from calibration.sweeps.study import load, parse
 from planner.errors import InvalidInput
 
@@ -109,3 +110,12 @@ def test_a_dry_run_says_what_it_would_take_and_writes_nothing(study: Path, tmp_p
     assert [engine["engine"] for engine in facts["engines"]] == ["local", "ray"]
     assert all(engine["hours"] > 0 and engine["usd"] >= 0 for engine in facts["engines"])
     assert not (tmp_path / "out").exists()
+
+
+def test_a_dry_run_of_a_finished_study_takes_nothing(study: Path, tmp_path: Path) -> None:
+    folder = begin(load(study), tmp_path / "out")
+    for run in load(study).runs:
+        (folder.run_folder(run.name) / "result.json").parent.mkdir()
+        (folder.run_folder(run.name) / "result.json").touch()
+    done = CliRunner().invoke(calibrate, ["sweep", str(study), "-o", str(tmp_path / "out"), "--dry-run"])
+    assert done.stdout.splitlines()[-1] == "8 runs, 0 of them to train: 0 FLOPs (6 N D)."
