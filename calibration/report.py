@@ -385,13 +385,13 @@ _CSS = """
 @media (prefers-color-scheme:dark){:root{--ink:#e4e6e8;--paper:#16181b;--soft:#212429;--line:#3a3f45;--link:#7cc0ff}}
 *{box-sizing:border-box}
 body{margin:0;background:var(--paper);color:var(--ink);font:16px/1.55 system-ui,-apple-system,"Segoe UI",Roboto,sans-serif}
-main{max-width:62rem;margin:0 auto;padding:1rem}
+main{max-width:68rem;margin:0 auto;padding:1rem}
 h1{font-size:1.6rem;line-height:1.25;overflow-wrap:anywhere}
 h2{font-size:1.25rem;margin:2.2rem 0 .6rem;border-bottom:1px solid var(--line);padding-bottom:.2rem}
 h3{font-size:1rem;margin:1.4rem 0 .4rem}
 a{color:var(--link)} nav ul{list-style:none;padding:0;display:flex;flex-wrap:wrap;gap:.3rem 1rem}
 .scroll{overflow-x:auto;margin:.6rem 0} table{border-collapse:collapse;font-size:.9rem;font-variant-numeric:tabular-nums}
-th,td{padding:.3rem .7rem;border-bottom:1px solid var(--line);text-align:right;white-space:nowrap;vertical-align:top}
+th,td{padding:.3rem .5rem;border-bottom:1px solid var(--line);text-align:right;white-space:nowrap;vertical-align:top}
 thead th{background:var(--soft);font-weight:600} tbody th{text-align:left;font-weight:500} th:first-child{text-align:left}
 table.plain td{text-align:left;white-space:normal;overflow-wrap:anywhere}
 figure{margin:1rem 0} figure svg{width:100%;min-width:40rem;height:auto;display:block}

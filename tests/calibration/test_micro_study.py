@@ -9,8 +9,10 @@ from types import ModuleType
 import pytest
 
 from calibration.fitting import fit
+from calibration.sweeps.directory import StudyDirectory
 from calibration.sweeps.study import load
 from calibration.tables import read_runs
+from calibration.verdicts import read
 from planner import plan
 from planner.calibration import Calibration
 
@@ -49,6 +51,16 @@ def test_plans_with_it_have_intervals() -> None:
     assert p.intervals["loss"].low < p.loss < p.intervals["loss"].high
     assert p.architecture is not None
     assert p.architecture.vocab_size == 1024
+
+
+def test_the_verdict_is_what_the_runs_give(make: ModuleType) -> None:
+    written, _ = read(StudyDirectory(HERE))
+    for mine, theirs in zip(make.VERDICT.trials, written.trials, strict=True):
+        for law, other in zip(mine.laws, theirs.laws, strict=True):
+            assert (law.configuration.runs, law.beyond_noise) == (other.configuration.runs, other.beyond_noise)
+            assert (law.loss, law.regret) == pytest.approx((other.loss, other.regret), abs=1e-12)
+    for found, stored in zip(make.VERDICT.crossovers, written.crossovers, strict=True):
+        assert (found.note, found.observed) == (stored.note, stored.observed)
 
 
 def test_the_page_shows_what_the_files_say(make: ModuleType) -> None:
