@@ -148,13 +148,16 @@ def test_another_token(head: str, study: Path, tmp_path: Path) -> None:
     assert len(done.stderr.splitlines()) == 1
 
 
-@pytest.mark.slow
-def test_something_else_listens_there(study: Path, tmp_path: Path) -> None:
+def test_something_else_listens_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from calibration.sweeps import cluster
+    from planner.errors import InvalidInput
+
+    monkeypatch.setattr(cluster, "_ANSWER", 4.0)  # instead of what a busy cluster is given
     with socket.create_server(("127.0.0.1", 0)) as other:
         address = f"127.0.0.1:{other.getsockname()[1]}"
-        done = run(study, tmp_path / "out", "--engine", "ray", "--address", address, timeout=120)
-    assert done.returncode == 2
-    assert done.stderr == f"Error: no Ray cluster answers at {address}; `ray start --head` prints the address of one.\n"
+        with pytest.raises(InvalidInput) as refused:
+            cluster.RayEngine(tmp_path, address=address)
+    assert str(refused.value) == f"no Ray cluster answers at {address}; `ray start --head` prints the address of one."
 
 
 def test_runs_wait_for_a_gpu_when_the_last_node_with_one_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
