@@ -24,16 +24,11 @@ from pathlib import Path
 
 from calibration.sweeps import directory as directories
 from calibration.sweeps.local import LocalEngine
-from calibration.sweeps.study import Study, StudyRun, load
+from calibration.sweeps.study import SHIPPED, Study, StudyRun, load
 from calibration.sweeps.sweep import sweep
 
-CONFIG = """
-preset = "micro"
-corpus = { paths = "python-stdlib", separator = "\\n\\n\\n", exclude = ["*/encodings/*", "*/pydoc_data/*"] }
-validation_documents = 100
-development_documents = 60
-compile = "on"
-"""  # the recipe of the micro study
+# The recipe as the study's file has it, and compiled as sweeps are.
+CONFIG = (SHIPPED / "micro.toml").read_text().partition("[recipe]")[2].partition("[[grid]]")[0] + '\ncompile = "on"\n'
 
 
 def shortened(study: Study, runs: Sequence[StudyRun]) -> list[StudyRun]:

@@ -58,6 +58,10 @@ class Configuration:
     def deviation(self) -> float | None:
         return float(np.std(self.losses, ddof=1)) if len(self.losses) > 1 else None
 
+    @property
+    def variance_of_mean(self) -> float | None:
+        return None if self.deviation is None else self.deviation**2 / len(self.losses)
+
 
 @dataclass(frozen=True)
 class Tried:
@@ -101,9 +105,7 @@ class Standing:
     regret: float | None  # mean
     error: float | None  # standard error over the pairs
     seed_error: float | None  # standard error that seed noise alone gives
-    behind: (
-        float | None
-    )  # mean difference to the law with the lowest mean regret, over the pairs that both have; zero: it is that
+    behind: float | None  # mean difference to the best law over the pairs that both have; zero: it is that law
     behind_interval: tuple[float, float] | None
     beyond_noise: bool | None
     wins: int  # pairs at which no law did better
@@ -273,8 +275,7 @@ def _missing_seeds(prescription: Prescription, configuration: Configuration, fai
     missing = [run.name for run in prescription.runs if run.name not in configuration.runs]
     if not missing:
         return ""
-    why = next((f"training failed: {failed[name]}" for name in missing if name in failed), "not trained yet")
-    return f"{len(missing)} of {len(prescription.runs)} seeds are missing: {why}"
+    return f"{len(missing)} of {len(prescription.runs)} seeds are missing: {_why_not(prescription, failed)}"
 
 
 def _half(configurations: Sequence[Configuration], rivals: int, scale: float = 1.0) -> float | None:
@@ -282,9 +283,9 @@ def _half(configurations: Sequence[Configuration], rivals: int, scale: float = 1
 
     Welch and Satterthwaite: the freedom of a sum of variances that are each known from few seeds.
     """
-    if any(len(c.losses) < 2 for c in configurations):
+    variances = [c.variance_of_mean for c in configurations if c.variance_of_mean is not None]
+    if len(variances) < len(configurations):
         return None
-    variances = [float(np.var(c.losses, ddof=1)) / len(c.losses) for c in configurations]
     total = sum(variances)
     if total == 0:
         return 0.0
@@ -347,9 +348,8 @@ def _standing(
 def _seed_error(row: list[Tried | None]) -> float | None:
     """Of a mean over pairs, as far as it comes from the seeds."""
     trained = [tried.configuration for tried in row if tried is not None and tried.configuration is not None]
-    if not trained or any(len(c.losses) < 2 for c in trained):
-        return None
-    return math.sqrt(sum(float(np.var(c.losses, ddof=1)) / len(c.losses) for c in trained)) / len(trained)
+    variances = [c.variance_of_mean for c in trained if c.variance_of_mean is not None]
+    return math.sqrt(sum(variances)) / len(trained) if variances and len(variances) == len(trained) else None
 
 
 def _mean_difference(

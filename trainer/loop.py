@@ -59,8 +59,8 @@ def train(
     """Train a run in directory `out`, or continue it, or return its result where it is finished.
 
     With `data`, a token set that was made before, the corpus is not looked at: all runs of a sweep train on the same tokens,
-    whatever happens to the files meanwhile. `should_stop` is asked after every step; when it says yes, a checkpoint is written and Interrupted raised. `during_steps` is
-    entered while steps are trained, and only then.
+    whatever happens to the files meanwhile. `should_stop` is asked after every step; when it says yes, a checkpoint is written and
+    Interrupted raised. `during_steps` is entered while steps are trained, and only then.
     """
     folder = Path(os.path.expanduser(out)).absolute()
     _refuse_foreign(folder)

@@ -30,6 +30,13 @@ def _a_directory(ctx: click.Context, option: click.Parameter, value: str | None)
     return value
 
 
+def _with(function: Any, options: Sequence[Any]) -> Any:
+    """A command with options that others have as well, in their order."""
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
 def engine_options(function: Any) -> Any:
     """The options that say who trains."""
     options = (
@@ -41,9 +48,7 @@ def engine_options(function: Any) -> Any:
         click.option("--set", "changes", multiple=True, metavar="FIELD=VALUE", help="Change a setting of the recipe; may be repeated."),
         click.option("--quiet", is_flag=True, help="No live table."),
     )  # fmt: skip
-    for option in reversed(options):
-        function = option(function)
-    return function
+    return _with(function, options)
 
 
 def dry_run_options(function: Any) -> Any:
@@ -55,9 +60,7 @@ def dry_run_options(function: Any) -> Any:
         click.option("--mfu", type=float, default=0.4, show_default=True, help="Share of the peak that training reaches."),
         click.option("--price", type=float, metavar="USD", help="Price per accelerator-hour, or per hour of this machine."),
     )  # fmt: skip
-    for option in reversed(options):
-        function = option(function)
-    return function
+    return _with(function, options)
 
 
 @click.command(cls=Command)
