@@ -16,12 +16,12 @@ from pathlib import Path
 
 import numpy as np
 
-from calibration.forms import Runs
-from calibration.generated import grid_table
-from calibration.intervals import bootstrap, interval
-from calibration.phases import fit_forms, parameter_arrays
+from benchmarks.simulated import grid_table
+from calibration.fitting.intervals import bootstrap, interval
+from calibration.fitting.problems import Runs
+from calibration.fitting.stages import fit_forms, parameter_arrays
 from planner.allocation import allocate
-from planner.calibration import Calibration
+from planner.calibration_files import Calibration
 from planner.laws import Law
 
 FORM = "additive_4p"

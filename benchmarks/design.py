@@ -22,9 +22,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from calibration.design import Reference, _points, believe, choose, flops_of, foundation
-from calibration.tables import read_runs
-from planner.calibration import Calibration
+from calibration.fitting.design import Reference, _points, believe, choose, flops_of, foundation
+from calibration.fitting.tables import read_runs
+from planner.calibration_files import Calibration
 
 SHARES, SEEDS, ROUNDS, FORM = (0.01, 0.05, 0.10), 10, 6, "additive_4p"
 START, END = "<!-- measured: begin -->", "<!-- measured: end -->"

@@ -26,12 +26,12 @@ import torch
 
 from planner.shapes import preset
 from trainer.config import RunConfig
+from trainer.data.tokenizers import train_bpe
 from trainer.downstream import models, tasks
 from trainer.downstream.requests import prepare
 from trainer.downstream.scoring import score
-from trainer.export import hf_config, hf_weights
-from trainer.model import create
-from trainer.tokenizers import train_bpe
+from trainer.model.llama import create
+from trainer.run.export import hf_config, hf_weights
 
 TASKS = ("arc_easy", "hellaswag", "winogrande", "sciriff_yesno", "coqa")
 LENGTH = 512

@@ -30,13 +30,13 @@ from typing import Any
 import numpy as np
 from scipy.optimize import minimize
 
-from calibration.forms import Runs, base_parameters, base_problem
-from calibration.generated import grid_table
-from calibration.intervals import bootstrap
-from calibration.objective import Problems, huber
-from calibration.phases import fit_forms, refit
-from calibration.solver import minimise
-from planner.calibration import Calibration
+from benchmarks.simulated import grid_table
+from calibration.fitting.intervals import bootstrap
+from calibration.fitting.objective import Problems, huber
+from calibration.fitting.problems import Runs, base_parameters, base_problem
+from calibration.fitting.solver import minimise
+from calibration.fitting.stages import fit_forms, refit
+from planner.calibration_files import Calibration
 
 DELTA = 1e-3
 GRID = {

@@ -16,11 +16,11 @@ import time
 import numpy as np
 from scipy.optimize import minimize
 
-from calibration.forms import Runs, base_problem
-from calibration.generated import random_base_table
-from calibration.objective import Problems
-from calibration.phases import fit_forms
-from calibration.solver import minimise
+from benchmarks.simulated import random_base_table
+from calibration.fitting.objective import Problems
+from calibration.fitting.problems import Runs, base_problem
+from calibration.fitting.solver import minimise
+from calibration.fitting.stages import fit_forms
 
 DELTA = 1e-3
 

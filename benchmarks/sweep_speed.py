@@ -22,10 +22,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from calibration.sweeps import directory as directories
-from calibration.sweeps.local import LocalEngine
-from calibration.sweeps.study import SHIPPED, Study, StudyRun, load
-from calibration.sweeps.sweep import sweep
+from calibration.studies import directory as directories
+from calibration.studies.local import LocalEngine
+from calibration.studies.study import SHIPPED, Study, StudyRun, load
+from calibration.studies.sweep import sweep
 
 # The recipe as the study's file has it, and compiled as sweeps are.
 CONFIG = (SHIPPED / "micro.toml").read_text().partition("[recipe]")[2].partition("[[grid]]")[0] + '\ncompile = "on"\n'

@@ -17,12 +17,12 @@ import time
 import numpy as np
 import torch
 
-from trainer import distributed
-from trainer.batches import Batches
 from trainer.config import RunConfig
-from trainer.device import memory_bytes, resolve
-from trainer.loop import build, passes
-from trainer.optimizer import adamw
+from trainer.data.batches import Batches
+from trainer.model.optimizer import adamw
+from trainer.run import distributed
+from trainer.run.device import memory_bytes, resolve
+from trainer.run.loop import build, passes
 
 
 def measure(steps: int, compile: str) -> dict[str, object]:

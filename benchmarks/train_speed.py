@@ -28,9 +28,9 @@ import torch
 
 from planner.shapes import Architecture, preset
 from trainer.config import RunConfig
-from trainer.device import flops_per_token
-from trainer.model import create
-from trainer.optimizer import adamw
+from trainer.model.llama import create
+from trainer.model.optimizer import adamw
+from trainer.run.device import flops_per_token
 
 MICRO = Architecture(d_model=64, layers=2, heads=4, d_head=16, d_ff=256, vocab_size=2048)
 CASES = {"15M": (preset("15M"), 512, 8), "micro": (MICRO, 128, 32)}  # shape, sequence length, rows per step

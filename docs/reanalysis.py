@@ -21,15 +21,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from calibration.forms import Runs, base_parameters, base_problem, base_theta
-from calibration.intervals import bootstrap
-from calibration.metrics import r_squared
-from calibration.objective import Problems, huber
-from calibration.phases import PAPER_DELTA, fit_forms, parameter_arrays
-from calibration.solver import best_of
-from calibration.tables import read_runs
+from calibration.fitting.intervals import bootstrap
+from calibration.fitting.metrics import r_squared
+from calibration.fitting.objective import Problems, huber
+from calibration.fitting.problems import Runs, base_parameters, base_problem, base_theta
+from calibration.fitting.solver import best_of
+from calibration.fitting.stages import PAPER_DELTA, fit_forms, parameter_arrays
+from calibration.fitting.tables import read_runs
 from planner.allocation import FLOPS_PER_PARAM_TOKEN, allocate
-from planner.calibration import Calibration
+from planner.calibration_files import Calibration
 from planner.errors import InvalidInput
 from planner.laws import BASE_PARAMETERS, Law
 from planner.units import scientific, short

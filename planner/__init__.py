@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from planner.api import Frontier, compare, crossover, frontier, plan, predict
-    from planner.calibration import Calibration
+    from planner.calibration_files import Calibration
     from planner.costs import cost, flops_from_gpus
     from planner.errors import InvalidCalibration, InvalidInput
     from planner.laws import FORMS, Law

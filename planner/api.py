@@ -18,7 +18,7 @@ import numpy as np
 from planner import units
 from planner.advice import Limit, Turn, exchange_rate, flat_range, remarkable_points
 from planner.allocation import FLOPS_PER_PARAM_TOKEN, Allocation, allocate
-from planner.calibration import Calibration, Setting
+from planner.calibration_files import Calibration, Setting
 from planner.crossings import crossings, landscape, search_range, size_is_held
 from planner.errors import InvalidInput
 from planner.laws import Law, check_form

@@ -13,12 +13,12 @@ from typing import Any
 import click
 
 from planner import api, units
-from planner.calibration import DEFAULT_CALIBRATION, Calibration, shipped_names
-from planner.command_line import BadInput, PlannerGroup, json_option
+from planner.calibration_files import DEFAULT_CALIBRATION, Calibration, shipped_names
 from planner.costs import ACCELERATORS, DEFAULT_MFU, flops_from_gpus
 from planner.costs import cost as cost_of
 from planner.laws import FORMS
 from planner.shapes import DEFAULT_VOCAB, preset, presets, shape_for
+from planner.shell import BadInput, PlannerGroup, json_option
 
 Command = Callable[..., Any]
 

@@ -20,7 +20,7 @@ from matplotlib.ticker import FuncFormatter
 from planner.advice import remarkable_points
 from planner.allocation import FLOPS_PER_PARAM_TOKEN, allocate
 from planner.api import CalibrationSource
-from planner.calibration import Calibration
+from planner.calibration_files import Calibration
 from planner.crossings import landscape, search_range
 from planner.results import Crossover, Plan, Prediction
 from planner.units import count, scientific, short

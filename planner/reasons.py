@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from planner import units
 from planner.advice import Turn
-from planner.calibration import Calibration
+from planner.calibration_files import Calibration
 from planner.results import Plan
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 import click
 
 from planner.api import Frontier
-from planner.calibration import Calibration
+from planner.calibration_files import Calibration
 from planner.costs import ACCELERATORS, Cost
 from planner.laws import BASE_PARAMETERS
 from planner.results import Alternative, Comparison, Crossover, Interval, LossTerms, Plan, Prediction

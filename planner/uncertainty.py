@@ -9,7 +9,7 @@ import numpy as np
 
 from planner.advice import flat_range, remarkable_points
 from planner.allocation import allocate
-from planner.calibration import Calibration, Setting
+from planner.calibration_files import Calibration, Setting
 from planner.crossings import landscape, search_range
 from planner.laws import Law
 from planner.results import Alternative, Interval

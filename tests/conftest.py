@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.places import SHARED
 
 settings.register_profile("default", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("default")
@@ -15,7 +16,6 @@ settings.load_profile("default")
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """The folder with public run tables, which is not part of the project."""
-    root = Path(os.environ.get("DATABOUND_SHARED", Path(__file__).resolve().parents[2] / "shared"))
-    if not (root / "data").is_dir():
+    if not (SHARED / "data").is_dir():
         pytest.skip("the public run tables (../shared/data or $DATABOUND_SHARED/data) are not here")
-    return root / "data"
+    return SHARED / "data"

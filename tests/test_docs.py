@@ -11,8 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from planner.cli import planner
-
-ROOT = Path(__file__).resolve().parents[1]
+from tests.places import ROOT
 
 
 def _commands(text: str) -> list[str]:

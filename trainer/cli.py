@@ -12,8 +12,8 @@ from typing import Any
 
 import click
 
-from planner.command_line import BadInput, json_option
 from planner.errors import InvalidInput
+from planner.shell import BadInput, json_option
 from planner.units import scientific, short
 
 
@@ -76,13 +76,13 @@ def train(config: Path, out: Path | None, changes: tuple[str, ...], dry_run: boo
 
     run = RunConfig.from_toml(config, **assignments(changes))
     if dry_run:
-        from trainer.estimate import estimate
+        from trainer.run.estimate import estimate
 
         facts = estimate(run)
         click.echo(json.dumps(facts, indent=2) if as_json else _describe(facts))
         return
-    from trainer import distributed
-    from trainer.loop import train as train_run
+    from trainer.run import distributed
+    from trainer.run.loop import train as train_run
 
     interruption, progress = _Interruption(), not quiet and sys.stderr.isatty()
     result = train_run(
@@ -117,7 +117,7 @@ def export(run: Path, kind: str, out: Path | None, as_json: bool) -> None:
     Example:
         planner export runs/first --to hf -o first-hf
     """
-    from trainer.export import export as export_run
+    from trainer.run.export import export as export_run
 
     folder = export_run(run, out or run / kind)
     click.echo(json.dumps({"folder": str(folder)}) if as_json else f"Wrote {folder}.")

@@ -9,7 +9,7 @@ from typing import Any
 from calibration.ui.state import IN_HOURS, WHOLE, Choices
 from planner import units
 from planner.api import plan
-from planner.calibration import DEFAULT_CALIBRATION, Calibration, Setting, shipped_names
+from planner.calibration_files import DEFAULT_CALIBRATION, Calibration, Setting, shipped_names
 from planner.costs import DEFAULT_MFU, cost, flops_from_gpus
 from planner.results import Plan
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from calibration.tables import Problem
+from calibration.fitting.tables import Problem
 from planner.errors import InvalidInput
 
 PATIENCE = {"check": 40.0, "calibration": 40.0, "fit": 3600.0}  # seconds of wall clock

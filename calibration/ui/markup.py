@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from html import escape
 
-from calibration.tables import Problem
+from calibration.fitting.tables import Problem
 from calibration.ui.answers import Answer, as_command, as_python, as_training_config
 from planner.costs import Cost
 from planner.results import Interval, Plan

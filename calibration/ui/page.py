@@ -21,12 +21,12 @@ from typing import Any
 import gradio as gr
 import pandas as pd
 
-from calibration.plots import LABELS
+from calibration.reports.plots import LABELS
 from calibration.ui import answers, markup, pictures, state
 from calibration.ui.jobs import JobFailed, Jobs
-from calibration.ui.shelf import Shelf
+from calibration.ui.uploaded import Shelf
 from planner import units
-from planner.calibration import Calibration, shipped_names
+from planner.calibration_files import Calibration, shipped_names
 from planner.costs import ACCELERATORS
 from planner.errors import InvalidInput
 

@@ -14,12 +14,12 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from calibration.plots import COLOURS, LABELS, SERIES
+from calibration.reports.plots import COLOURS, LABELS, SERIES
 from calibration.ui.answers import Answer
 from calibration.ui.state import WHOLE
 from planner.advice import remarkable_points
 from planner.allocation import FLOPS_PER_PARAM_TOKEN, allocate
-from planner.calibration import Calibration
+from planner.calibration_files import Calibration
 from planner.crossings import landscape, search_range
 from planner.results import Alternative, Plan
 from planner.units import count, number, scientific, short

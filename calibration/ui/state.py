@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from urllib.parse import parse_qsl, urlencode
 
-from planner.calibration import DEFAULT_CALIBRATION, Calibration
+from planner.calibration_files import DEFAULT_CALIBRATION, Calibration
 from planner.costs import ACCELERATORS, DEFAULT_MFU
 from planner.laws import FORMS
 

@@ -27,8 +27,8 @@ def main() -> None:
     os.dup2(2, 1)  # whatever a library prints is not part of the conversation
     import numpy  # noqa: F401  while nobody is waiting
 
-    import calibration.fitting
-    import calibration.tables  # noqa: F401
+    import calibration.fitting.fit
+    import calibration.fitting.tables  # noqa: F401
 
     line = sys.stdin.readline()
     if not line:
@@ -76,8 +76,8 @@ def _failure(error: Exception) -> dict[str, Any]:
 def check(request: dict[str, Any], progress: Any) -> dict[str, Any]:
     """What a run table holds, one line per weight decay, and which laws it cannot determine."""
     runs = _runs(request)
-    from calibration.fitting import FORMS
-    from calibration.identify import unidentified
+    from calibration.fitting.fit import FORMS
+    from calibration.fitting.identify import unidentified
     from planner.units import short
 
     def span(values: Any, show: Any) -> str:
@@ -97,7 +97,7 @@ def check(request: dict[str, Any], progress: Any) -> dict[str, Any]:
 
 def read_calibration(request: dict[str, Any], progress: Any) -> dict[str, Any]:
     """A calibration file, checked, as JSON text."""
-    from planner.calibration import Calibration
+    from planner.calibration_files import Calibration
     from planner.errors import InvalidInput
 
     given = Path(request["path"])
@@ -117,10 +117,10 @@ def read_calibration(request: dict[str, Any], progress: Any) -> dict[str, Any]:
 
 def fit(request: dict[str, Any], progress: Any) -> dict[str, Any]:
     """Fit every law that the table determines; write the calibration and the report where the page asked for them."""
-    from calibration.fitting import FORMS
-    from calibration.fitting import fit as fit_runs
-    from calibration.identify import unidentified
-    from calibration.report import report
+    from calibration.fitting.fit import FORMS
+    from calibration.fitting.fit import fit as fit_runs
+    from calibration.fitting.identify import unidentified
+    from calibration.reports.report import report
 
     runs = _runs(request)
     missing = {one.form for one in unidentified(runs, FORMS)}
@@ -141,7 +141,7 @@ def fit(request: dict[str, Any], progress: Any) -> dict[str, Any]:
 
 
 def _runs(request: dict[str, Any]) -> Any:
-    from calibration.tables import read_runs
+    from calibration.fitting.tables import read_runs
     from planner.errors import InvalidInput
 
     rows, columns = _extent(Path(request["path"]))

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from planner import FORMS, Calibration, InvalidCalibration, InvalidInput, plan
-from planner.calibration import shipped_names
+from planner.calibration_files import shipped_names
 
 
 def test_what_ships() -> None:

@@ -200,7 +200,7 @@ assert not found, found
 
 def test_commands_of_other_packages_are_found_through_entry_points(monkeypatch: pytest.MonkeyPatch) -> None:
     """A command whose dependencies are missing is listed, and says what is missing when called."""
-    from planner import command_line
+    from planner import shell as command_line
 
     class Broken:
         def load(self) -> None:

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch", reason="the trainer needs torch")
+from tests.places import ROOT
 
-ROOT = Path(__file__).parents[2]
+pytest.importorskip("torch", reason="the trainer needs torch")
 
 
 def sentence(generator: random.Random) -> str:

@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.places import ROOT
 from trainer import read_result
 from trainer.cli import _Interruption, export, train
-
-from .conftest import ROOT
 
 
 def toml(settings: dict[str, Any]) -> str:
@@ -136,7 +135,7 @@ def test_an_interruption_outside_the_steps_ends_the_command_at_once(
         def interrupted(*args: Any, **kwargs: Any) -> None:
             signal.raise_signal(signal.SIGINT)
 
-        monkeypatch.setattr(f"trainer.loop.{name}", interrupted)
+        monkeypatch.setattr(f"trainer.run.loop.{name}", interrupted)
         before = signal.getsignal(signal.SIGINT)
         done = invoke(train, config, "-o", tmp_path / name)
         assert (done.exit_code, done.stdout) == (130, "")

@@ -15,11 +15,10 @@ import trainer
 from planner.costs import ACCELERATORS
 from planner.errors import InvalidInput
 from planner.shapes import presets
+from tests.places import ROOT
 from trainer.config import PRESETS, RunConfig
-from trainer.device import data_sheet_peak, flops_per_token
-from trainer.optimizer import learning_rate
-
-from .conftest import ROOT
+from trainer.model.optimizer import learning_rate
+from trainer.run.device import data_sheet_peak, flops_per_token
 
 GOOD: dict[str, Any] = {"preset": "micro", "params": "100k", "unique_tokens": "128k"}
 

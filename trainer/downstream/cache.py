@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from planner.errors import InvalidInput
+from trainer.data.tokens import cache_folder
 from trainer.downstream.metrics import Scores
 from trainer.files import read_json, write_json
-from trainer.tokens import cache_folder
 
 VERSION = 2  # of the scoring: raised when the same model would score differently
 

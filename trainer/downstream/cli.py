@@ -11,8 +11,8 @@ from typing import Any
 
 import click
 
-from planner.command_line import BadInput, json_option
 from planner.errors import InvalidInput
+from planner.shell import BadInput, json_option
 
 
 class _Plain(click.Command):

@@ -10,7 +10,6 @@ from typing import Any, TypedDict, Unpack
 
 from planner.errors import InvalidInput
 from planner.units import whole
-from trainer.device import resolve_device
 from trainer.downstream import models
 from trainer.downstream import tasks as task_data
 from trainer.downstream.cache import Cache
@@ -18,6 +17,7 @@ from trainer.downstream.metrics import DRAWS, LEVEL, Scores, scores
 from trainer.downstream.requests import prepare
 from trainer.downstream.results import SuiteResult, suite_result, task_result
 from trainer.downstream.scoring import score
+from trainer.run.device import resolve_device
 
 Progress = Callable[[str, int, int], None]  # task, documents done, documents in all
 Scored = tuple[Scores, dict[str, Any]]  # with facts about how it went

@@ -28,12 +28,12 @@ import torch
 from torch.nn import functional
 
 from planner.errors import InvalidInput
-from trainer import tokenizers
 from trainer.config import RunConfig
-from trainer.export import load_run
+from trainer.data import tokenizers
 from trainer.files import checksum
-from trainer.loss import rows_per_chunk
-from trainer.result import read_result
+from trainer.model.loss import rows_per_chunk
+from trainer.run.export import load_run
+from trainer.run.result import read_result
 
 LENGTH = 512  # tokens that a model is shown, as in the paper's protocol
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}

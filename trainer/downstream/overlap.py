@@ -23,10 +23,10 @@ import numpy as np
 
 from planner.errors import InvalidInput
 from planner.units import whole
-from trainer import tokens as token_files
+from trainer.data import tokens as token_files
 from trainer.downstream.requests import TOGETHER, common_prefix
 from trainer.downstream.tasks import Document, Task
-from trainer.result import read_result
+from trainer.run.result import read_result
 
 NGRAM = 20
 BLOCK = 2**22  # windows per block of the stream

@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 
 from planner.errors import InvalidInput
+from tests.places import ROOT
 from trainer import RunConfig, train
 from trainer.downstream.tasks import INSTALL, load_suite
-from trainer.export import export
-
-from ..conftest import ROOT
+from trainer.run.export import export
 
 Row = tuple[int, int, Any, str, str]  # doc_id, idx, label, context, continuation
 
@@ -26,7 +25,7 @@ def run(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Path:
     folder = tmp_path_factory.mktemp("evaluated")
     config = {
         "shape": {"d_model": 32, "layers": 2, "heads": 4, "d_ff": 64},
-        "corpus": [str(ROOT / "planner/*.py"), str(ROOT / "trainer/*.py"), str(ROOT / "README.md")],
+        "corpus": [str(ROOT / "planner/*.py"), str(ROOT / "trainer/*/*.py"), str(ROOT / "README.md")],
         "tokenizer": "bpe:600",
         "sequence_length": 512,
         "unique_tokens": 512 * 60,

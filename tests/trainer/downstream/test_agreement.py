@@ -12,7 +12,7 @@ import pytest
 
 from trainer import RunConfig, train
 from trainer.downstream import evaluate, models
-from trainer.export import export
+from trainer.run.export import export
 
 from ..test_data import pieces  # noqa: F401
 from . import reference

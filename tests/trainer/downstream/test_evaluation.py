@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from planner.errors import InvalidInput
+from tests.places import ROOT
 from trainer.downstream import bpb_table, evaluate, evaluate_all, stored
 
-from ..conftest import ROOT
 from .conftest import ANSWERS, QUESTIONS
 
 SUITE = {"questions/rc_3shot": QUESTIONS, "answers/bpb_5shot": ANSWERS}

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from planner.errors import InvalidInput
 from trainer import read_result
+from trainer.data.tokens import open_set
 from trainer.downstream import overlap
 from trainer.downstream.overlap import check_overlap, window_hashes
 from trainer.downstream.tasks import load_suite
-from trainer.tokens import open_set
 
 RANDOM = np.random.default_rng(0).integers(0, 2**63, size=4, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
 

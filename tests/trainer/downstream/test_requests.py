@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.errors import InvalidInput
-from trainer import tokenizers
+from trainer.data import tokenizers
 from trainer.downstream import requests as requests_module
 from trainer.downstream.requests import Request, common_prefix, prepare, request
 from trainer.downstream.tasks import Answer, Document

@@ -1,0 +1,100 @@
+"""`planner calibrate compare`: how much less one setting overfits than another."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import click
+
+from calibration.commands.shared import Command, console
+from planner.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from calibration.fitting.compare import Comparison
+    from planner.calibration_files import Calibration, Setting
+
+
+@click.command(cls=Command)
+@click.argument("calibrations", nargs=-1, required=True)
+@click.option("--weight-decay", "decays", multiple=True, help="Which settings; twice for one file with two, or once per file.")
+@click.option("--law", help="One of the additive forms; all by default.")
+@click.option("--params", help="Model size of the common point, such as 300M.")
+@click.option("--ud", help="Unique tokens of the common point, such as 500M.")
+@click.option("--epochs", help="Epochs of the common point, such as 4.")
+@click.option("--json", "as_json", is_flag=True, help="Print the comparison as JSON.")
+def compare(
+    calibrations: tuple[str, ...], decays: tuple[str, ...], law: str | None, params: str | None, ud: str | None,
+    epochs: str | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Compare how much two settings overfit, at a point that both cover.
+
+    CALIBRATIONS are two files (or shipped names), or one with two weight decays.
+
+    \b
+    Example:
+      planner calibrate compare fineweb-llama2
+      planner calibrate compare a.json b.json --params 300M --ud 500M --epochs 4
+    """
+    from calibration.fitting.compare import compare as compare_settings
+    from planner.calibration_files import Calibration
+
+    known = [Calibration.load(name) for name in calibrations]
+    first, second = _two_settings(known, decays)
+    recommended = known[0].default_law
+    found = compare_settings(first, second, law=law, recommended=recommended, params=params, ud=ud, epochs=epochs)
+    if as_json:
+        click.echo(json.dumps([item.model_dump() for item in found]))
+        return
+    _print_comparison(found, recommended)
+
+
+def _two_settings(calibrations: list[Calibration], decays: tuple[str, ...]) -> tuple[Setting, Setting]:
+    """The two settings that the files and weight decays on the command line mean, or an error that lists the choice."""
+    if len(calibrations) > 2:
+        raise InvalidInput(f"compare takes one or two calibrations; got {len(calibrations)}.")
+    if len(decays) > 2:
+        raise InvalidInput(f"--weight-decay may be given at most twice; got {len(decays)}.")
+    if len(calibrations) == 1:
+        only = calibrations[0]
+        if not decays and len(only.settings) == 2:
+            return only.settings[0], only.settings[1]
+        if len(decays) == 2:
+            return only.setting(decays[0]), only.setting(decays[1])
+        known = ", ".join(f"{decay:g}" for decay in only.weight_decays)
+        raise InvalidInput(
+            f"calibration {only.name} has the weight decays {known}; name two of them, or give a second calibration."
+        )
+    chosen = []
+    for i, calibration in enumerate(calibrations):
+        decay = decays[i] if len(decays) == 2 else decays[0] if decays else None
+        if decay is None and len(calibration.settings) > 1:
+            known = ", ".join(f"{value:g}" for value in calibration.weight_decays)
+            raise InvalidInput(
+                f"calibration {calibration.name} has the weight decays {known}; choose with --weight-decay, once per file."
+            )
+        chosen.append(calibration.settings[0] if decay is None else calibration.setting(decay))
+    return chosen[0], chosen[1]
+
+
+def _print_comparison(found: list[Comparison], recommended: str) -> None:
+    from rich.table import Table
+
+    head = found[0]
+    console().print(head.sentence, highlight=False)
+    sure = next((item for item in found if item.ratio_low is not None), head)
+    if sure is not head and head.ratio_low is None:  # the best-supported figure, where the recommended form has no interval
+        console().print(sure.sentence, highlight=False)
+    for warning in head.warnings:
+        console().print(f"Warning: {warning}", highlight=False)
+    table = Table(title=f"Penalty in nats at {head.reference}", title_justify="left")
+    decays = (f"at {head.first_weight_decay:g}", f"at {head.second_weight_decay:g}")
+    for column in ("law", *decays, "ratio", "95%", "ratio of P alone", "interval from"):
+        table.add_column(column, justify="left" if column in ("law", "interval from") else "right", overflow="fold")
+    for item in found:
+        between = "" if item.ratio_low is None else f"{item.ratio_low:.3g} to {item.ratio_high:.3g}"
+        alone = f"{item.coefficient_ratio:.3g}" + ("" if item.coefficients_comparable else " (other units)")
+        name = item.law + (" (recommended)" if item.law == recommended else "")
+        penalties = (f"{item.first_penalty:.4g}", f"{item.second_penalty:.4g}")
+        table.add_row(name, *penalties, f"{item.ratio:.3g}", between, alone, item.interval_from)
+    console().print(table)

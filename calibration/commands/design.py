@@ -1,0 +1,100 @@
+"""`planner calibrate design`: which runs to train next."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import click
+
+from calibration.commands.shared import Command, check_output, load_runs, print_json, print_table, progress_bar, write_text
+from planner.units import scientific, short
+
+if TYPE_CHECKING:
+    from calibration.fitting.design import Design
+
+
+@click.command(cls=Command)
+@click.option("--budget", required=True, metavar="FLOPS", help="Compute for all new runs together, such as 1e19.")
+@click.option(
+    "--target-ud", required=True, metavar="TOKENS", help="Unique tokens of the run that is being planned, such as 250M."
+)
+@click.option("--target-flops", required=True, metavar="FLOPS", help="Compute of the run that is being planned, such as 5e18.")
+@click.option("--runs", metavar="RUNS.csv", help="Runs that exist already; without them the design starts from nothing.")
+@click.option(
+    "--calibration", metavar="NAME|FILE", help="Law that is believed before any run [default: the published FineWeb law]."
+)
+@click.option(
+    "--weight-decay", metavar="λ", help="Weight decay to design for [default: that of the runs, or of the calibration]."
+)
+@click.option("--law", metavar="FORM", help="Law form [default: additive_4p].")
+@click.option("--max-epochs", metavar="N", help="Leave out existing runs beyond so many epochs.")
+@click.option("--where", metavar="CONDITION", help="Use the existing runs for which this holds.")
+@click.option("--max-runs", type=click.IntRange(1, 200), default=30, show_default=True, help="Propose at most so many runs.")
+@click.option("--min-params", metavar="N", help="Smallest model worth training [default: 1/64 of the planned size].")
+@click.option("--vocab-size", metavar="V", help="Vocabulary of the proposed shapes [default: that of the calibration].")
+@click.option("-o", "--output", "--out", metavar="FILE.csv", help="Write the runs as a table that lacks only its losses.")
+@click.option("--json", "as_json", is_flag=True, help="Print the design as JSON.")
+def design(
+    budget: str, target_ud: str, target_flops: str, runs: str | None, calibration: str | None, weight_decay: str | None,
+    law: str | None, max_epochs: str | None, where: str | None, max_runs: int, min_params: str | None, vocab_size: str | None,
+    output: str | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Propose the runs that make a plan certain soonest per FLOP.
+
+    \b
+    Example:
+      planner calibrate design --budget 1e19 --target-ud 250M --target-flops 5e18
+      planner calibrate design --budget 1e19 --target-ud 250M --target-flops 5e18 --runs runs.csv -o next.csv
+
+    Train the proposed runs from the top, and ask again with --runs whenever some are done: each loss changes what is worth
+    knowing next.
+    """
+    from calibration.fitting.design import design as propose
+    from planner.calibration_files import Calibration
+    from planner.shapes import DEFAULT_VOCAB
+
+    check_output(output, runs, calibration)
+    table = None if runs is None else load_runs(runs, max_epochs, where, weight_decay, choice=True)
+    with progress_bar("design") as progress:
+        plan = propose(
+            budget, target_ud, target_flops, runs=table, calibration=calibration, weight_decay=weight_decay, law=law,
+            max_runs=max_runs, min_params=min_params, vocab_size=vocab_size, progress=progress,
+        )  # fmt: skip
+    if vocab_size is None and Calibration.load(calibration).vocab_size is None:
+        click.echo(f"Vocabulary not known, {DEFAULT_VOCAB:,} assumed for the shapes: --vocab-size.", err=True)
+    if as_json:
+        print_json(plan.as_dict())
+    else:
+        _print(plan)
+    if output is not None:
+        write_text(output, plan.table().to_csv(index=False))
+        if not as_json:
+            click.echo(f"Written to {output}.")
+
+
+def _print(plan: Design) -> None:
+    from calibration.fitting.design import describe
+
+    click.echo(f"{plan.law} at weight decay {plan.weight_decay:g}, {plan.existing_runs} existing runs; {describe(plan)}.\n")
+    rows = [
+        (
+            str(k), short(run.params, 4), short(run.unique_tokens), f"{run.epochs:g}", scientific(run.flops),
+            scientific(run.cumulative_flops), f"±{run.loss_error:.3f}", _factor(run.params_error),
+            f"{run.architecture.d_model} x {run.architecture.layers}, d_ff {run.architecture.d_ff}",
+        )
+        for k, run in enumerate(plan.runs, start=1)
+    ]  # fmt: skip
+    rows.insert(0, ("-", "", "", "", "", "", f"±{plan.loss_error_before:.3f}", _factor(plan.params_error_before), ""))
+    print_table(
+        ("run", "params", "unique", "epochs", "FLOPs", "together", "target loss", "target params", "width x layers"), rows
+    )
+    click.echo(
+        f"\n{len(plan.runs)} runs, {scientific(plan.flops)} of {scientific(plan.budget)} FLOPs. Standard errors of the target "
+        f"are those after all runs up to the line, allowing for the law itself to be off."
+    )
+
+
+def _factor(error: float | None) -> str:
+    """A standard error of ln N* as people say it: a factor."""
+    return "flat" if error is None else f"x/÷ {math.exp(min(error, 20)):.3g}"

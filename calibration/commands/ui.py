@@ -1,0 +1,55 @@
+"""`planner ui`: serve the page on this machine."""
+
+from __future__ import annotations
+
+import click
+
+from planner.shell import BadInput
+
+DEFAULT_PORT = 7860
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on; 0.0.0.0 lets other machines in.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), help=f"Port; 0 takes any free one.  [default: {DEFAULT_PORT} or the next free one]"
+)
+@click.option("--no-browser", is_flag=True, help="Do not open a browser.")
+def ui(host: str, port: int | None, no_browser: bool) -> None:
+    """Explore plans on a web page, and fit your own runs there.
+
+    \b
+    Example:
+      planner ui
+      planner ui --port 8000 --no-browser
+    """
+    port = _port(host, port)
+    try:
+        from calibration.ui.page import launch
+    except ModuleNotFoundError as error:
+        raise BadInput(
+            f"`planner ui` needs {error.name}, which is not installed; `pip install 'databound[ui]'` has it."
+        ) from None
+    shown = f"[{host}]" if ":" in host else host
+    click.echo(f"Serving on http://{shown}:{port} (Ctrl-C stops).")
+    launch(host, port, browser=not no_browser)
+
+
+def _port(host: str, wanted: int | None) -> int:
+    """A port that can be had, or one sentence; looked for before the page is built."""
+    import socket
+
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    candidates = range(DEFAULT_PORT, DEFAULT_PORT + 100) if wanted is None else [wanted]
+    reason = "none is free"
+    for candidate in candidates:
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((host, candidate))
+            except OSError as error:
+                reason = (error.strerror or str(error)).lower()
+                continue
+            return int(probe.getsockname()[1])
+    place = f"--port {wanted}" if wanted is not None else f"--host {host}"
+    raise BadInput(f"{place} cannot be listened on: {reason}; another one would do.")

@@ -1,0 +1,215 @@
+"""Where a study lives: a directory that both engines write and that survives whoever writes it.
+
+    study.json            the recipe, and the fingerprint of the data it was begun with
+    runs/NAME/            one run directory per cell, as `planner train` makes it
+    validation/NAME/      runs that laws prescribed; no law is ever fitted to them
+    tokens/               the token files that all runs share
+    compiled/             compiled models, shared by all processes of a machine
+    failures.jsonl        what went wrong, one line each
+    runs.csv              the run table, written when a sweep ends
+
+What is done is only ever read off the run directories, so nothing here can disagree with them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from calibration.studies.study import Study, StudyRun
+from planner.errors import InvalidInput
+from trainer.config import differences
+from trainer.files import locked, read_json, write_json
+from trainer.run.result import RunResult, read_result
+
+FORMAT = 1
+GRID, VALIDATION = "runs", "validation"
+
+
+@dataclass(frozen=True)
+class StudyDirectory:
+    """The directory of a study."""
+
+    path: Path
+
+    @property
+    def tokens(self) -> Path:
+        return self.path / "tokens"
+
+    @property
+    def compiled(self) -> Path:
+        return self.path / "compiled"
+
+    def run_folder(self, name: str, part: str = GRID) -> Path:
+        """Where a run is, wherever it was trained first; where it will be in `part` otherwise."""
+        for home in (GRID, VALIDATION):
+            if (self.path / home / name / "config.json").exists():
+                return self.path / home / name
+        return self.path / part / name
+
+    def result(self, name: str) -> RunResult | None:
+        """The result of a run, or None while it is unfinished."""
+        return read_result(self.run_folder(name))
+
+    def results(self, part: str = GRID) -> list[RunResult]:
+        """All finished runs of a part, by name; raises where one is damaged."""
+        folders = sorted((self.path / part).glob("*/result.json"))
+        return [found for folder in folders if (found := read_result(folder.parent)) is not None]
+
+    def checkpoint(self, name: str) -> str:
+        """The name of a run's newest checkpoint; nothing where it has none."""
+        return max((path.name for path in (self.run_folder(name) / "checkpoints").glob("step-*")), default="")
+
+    def note_failure(self, name: str, reason: str) -> None:
+        with open(self.path / "failures.jsonl", "a", encoding="utf-8") as stream:
+            stream.write(json.dumps({"time": round(time.time(), 1), "run": name, "reason": reason}) + "\n")
+
+    def facts(self) -> dict[str, Any]:
+        return _stored(self.path) or {}
+
+
+def is_study(path: str | Path) -> bool:
+    return (Path(path) / "study.json").is_file()
+
+
+def open_directory(path: str | Path) -> StudyDirectory:
+    """The directory of a study that was begun."""
+    if not is_study(path):
+        raise InvalidInput(f"{path} is not the directory of a study; `planner calibrate sweep STUDY.toml -o {path}` makes one.")
+    _stored(Path(path))
+    return StudyDirectory(Path(path))
+
+
+def begin(study: Study, path: str | Path) -> StudyDirectory:
+    """The directory of a study, made or continued; refuses one of another recipe, or whose corpus has changed since."""
+    folder = Path(path)
+    stored = check_recipe(study, folder)
+    fingerprint = _fingerprint(study)
+    try:
+        if stored is None:
+            stored = _found(study, folder, fingerprint)
+        if stored["data"] != fingerprint:
+            raise _changed(folder, stored["data"], fingerprint)
+        for part in (GRID, VALIDATION):
+            (folder / part).mkdir(exist_ok=True)
+    except OSError as error:
+        raise InvalidInput(f"study directory {folder} cannot be written: {error.strerror or error}.") from None
+    return StudyDirectory(folder)
+
+
+def _found(study: Study, folder: Path, fingerprint: str) -> dict[str, Any]:
+    """Make a directory the study's, unless somebody else was first; the facts of whose it is, checked."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder / ".study.json.lock"):
+        stored = check_recipe(study, folder)
+        if stored is None:  # before anything else, or a directory whose making was cut short would not be known again
+            stored = {"format": FORMAT, "study": study.name, "title": study.title}
+            stored |= {"recipe": study.identity(), "data": fingerprint}
+            write_json(folder / "study.json", stored)
+        return stored
+
+
+def check_recipe(study: Study, path: str | Path) -> dict[str, Any] | None:
+    """The facts of a directory where the study was begun, None where it was not; raises where there is something else."""
+    folder = Path(path)
+    try:  # before study.json, which is written first: whoever sees anything else here sees that, too
+        foreign = [name for name in os.listdir(folder) if not name.startswith(".study.json.")]
+    except FileNotFoundError:
+        foreign = []
+    except OSError:
+        foreign = [folder.name]
+    stored = _stored(folder)
+    if stored is not None:
+        differs = differences(_wherever(stored["recipe"]), _wherever(study.identity()))
+        if differs:
+            raise InvalidInput(f"{folder} holds a study with another {differs}; another directory would do.")
+    elif foreign:
+        raise InvalidInput(f"{folder} is not the directory of a study, and not empty; name a new one with -o.")
+    return stored
+
+
+def adopt(study: Study, directory: StudyDirectory) -> None:
+    """Count runs of the grid that laws had prescribed before: as part of the grid, laws are fitted to them."""
+    for run in study.runs:
+        prescribed, home = (directory.path / part / run.name for part in (VALIDATION, GRID))
+        if (prescribed / "result.json").exists() and not home.exists():
+            prescribed.rename(home)
+
+
+def prepare(runs: Sequence[StudyRun], directory: StudyDirectory) -> Path:
+    """The token set that all runs of the study train on, made once; raises where it is too small for one of them."""
+    from trainer.data.tokenizers import Spec
+    from trainer.data.tokens import prepare as prepare_tokens
+
+    config = runs[0].config.having(cache=str(directory.tokens))
+    found = prepare_tokens(config, Spec(config.tokenizer, config.eos_token))
+    if found.fingerprint != directory.facts()["data"]:
+        raise _changed(directory.path, directory.facts()["data"], found.fingerprint)
+    available = found.facts["streams"]["train"]["tokens"] - 1
+    largest = max(runs, key=lambda run: run.config.unique_tokens)
+    if largest.config.unique_tokens > available:
+        raise InvalidInput(
+            f"run {largest.name} asks for {largest.config.unique_tokens:,} unique tokens and the corpus has {available:,}; "
+            f"smaller unique_tokens would do."
+        )
+    return found.folder
+
+
+def _changed(folder: Path, before: str, now: str) -> InvalidInput:
+    return InvalidInput(
+        f"the corpus has changed since the study in {folder} began ({before}, now {now}); "
+        f"bring the old one back, or name a new directory with -o."
+    )
+
+
+def table(directory: StudyDirectory, part: str = GRID) -> pd.DataFrame:
+    """The run table of all finished runs."""
+    return pd.DataFrame([result.row() for result in directory.results(part)])
+
+
+def write_table(directory: StudyDirectory) -> None:
+    """Write the run table for people and other programs, at once."""
+    draft = directory.path / f".runs.csv.{os.getpid()}"
+    table(directory).to_csv(draft, index=False)
+    os.replace(draft, directory.path / "runs.csv")
+
+
+def unfinished(directory: StudyDirectory, runs: Iterable[StudyRun]) -> list[StudyRun]:
+    return [run for run in runs if not (directory.run_folder(run.name) / "result.json").exists()]
+
+
+def _fingerprint(study: Study) -> str:
+    from trainer.data import tokens
+    from trainer.data.tokenizers import Spec
+
+    config = study.runs[0].config
+    return tokens.fingerprint(config, Spec(config.tokenizer, config.eos_token))
+
+
+def _wherever(recipe: dict[str, Any]) -> dict[str, Any]:
+    """A recipe without the places of its files: what is in them is in the fingerprint, so a study may move with its corpus."""
+    corpus = {name: value for name, value in recipe.get("corpus", {}).items() if name not in ("paths", "exclude")}
+    return {**recipe, "corpus": corpus}
+
+
+def _stored(folder: Path) -> dict[str, Any] | None:
+    path = folder / "study.json"
+    try:
+        facts = read_json(path)
+        if facts["format"] != FORMAT:
+            raise InvalidInput(f"{path} has format {facts['format']!r}, and this version reads {FORMAT}; a newer one would do.")
+        return {"recipe": dict(facts["recipe"]), "data": str(facts["data"]), **facts}
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        if isinstance(error, InvalidInput):
+            raise
+        reason = getattr(error, "strerror", None) or f"{type(error).__name__}"
+        raise InvalidInput(f"{path} is damaged ({reason}); restore it, or name a new directory with -o.") from None

@@ -1,0 +1,180 @@
+"""The engine of one machine: a process per CPU core or GPU, each of which trains run after run.
+
+Small models do not fill two cores: two processes of one thread train almost twice as much as one process of two. A process
+keeps what it has compiled, and all share one cache on disk, so that a shape is compiled once and loaded in seconds afterwards.
+
+A worker lives as long as the pipe to its driver. When the driver is gone, however it went, the worker finds the pipe closed after
+its next step, writes a checkpoint and ends.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+import signal
+import time
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from multiprocessing import connection, get_context, resource_tracker
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+from calibration.studies.engine import FAILED, STOPPED, Outcome, Task
+from planner.errors import InvalidInput
+
+_PATIENCE = 60.0  # seconds that workers are given to write their checkpoints
+
+
+@dataclass
+class _Worker:
+    process: BaseProcess
+    pipe: Connection
+    device: int | None
+    task: Task | None = None
+
+
+@dataclass
+class LocalEngine:
+    """`workers` processes; by default one per CPU core, or per GPU where there are any."""
+
+    compiled: Path
+    workers: int | None = None
+    per_gpu: int = 1
+    _running: list[_Worker] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.gpus = _gpus()
+        self.cores = _cores()
+        if self.workers is not None and self.workers < 1:
+            raise InvalidInput(f"workers must be at least 1; got {self.workers}.")
+        if self.per_gpu < 1:
+            raise InvalidInput(f"per_gpu must be at least 1; got {self.per_gpu}.")
+        self.size = self.workers or (self.gpus * self.per_gpu if self.gpus else self.cores)
+        self.threads = max(1, self.cores // self.size)
+
+    def describe(self) -> str:
+        where = f"{self.gpus} GPU{'s' * (self.gpus > 1)}" if self.gpus else f"{self.cores} CPU cores"
+        return f"{self.size} worker{'s' * (self.size > 1)} on {where}, {self.threads} thread{'s' * (self.threads > 1)} each"
+
+    def __enter__(self) -> LocalEngine:
+        self.compiled.mkdir(parents=True, exist_ok=True)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for worker in self._running:
+            worker.pipe.close()  # a worker that is training sees it after its step, an idle one at once
+        deadline = time.monotonic() + _PATIENCE
+        for worker in self._running:
+            worker.process.join(max(0.0, deadline - time.monotonic()))
+            if worker.process.is_alive():
+                worker.process.kill()
+                worker.process.join()
+        self._running.clear()
+
+    def room(self) -> int:
+        return self.size - sum(worker.task is not None for worker in self._running)
+
+    def start(self, task: Task) -> None:
+        for worker in [worker for worker in self._running if worker.task is None and not worker.process.is_alive()]:
+            self._dismiss(worker)  # it died between two runs, which is no run's fault
+        idle = next((worker for worker in self._running if worker.task is None), None) or self._hire()
+        idle.task = task
+        with suppress(OSError):  # where it has died meanwhile, `wait` says so
+            idle.pipe.send(task)
+
+    def wait(self, seconds: float) -> Collection[Outcome]:
+        busy = {worker.pipe: worker for worker in self._running if worker.task is not None}
+        ended = []
+        for ready in connection.wait(list(busy), timeout=seconds):
+            worker = busy[ready]  # type: ignore[index]
+            try:
+                ended.append(worker.pipe.recv())
+                worker.task = None
+            except (EOFError, OSError):
+                ended.append(self._bury(worker))
+        return ended
+
+    def _bury(self, worker: _Worker) -> Outcome:
+        """What is to be said of a worker that died while it trained."""
+        self._dismiss(worker)
+        code = worker.process.exitcode or 0
+        how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
+        hint = "; if memory ran out, fewer --workers would do" if -code == signal.SIGKILL else ""
+        assert worker.task is not None
+        return Outcome(worker.task.name, FAILED, f"its process {how}{hint}")
+
+    def _dismiss(self, worker: _Worker) -> None:
+        worker.process.join()
+        worker.pipe.close()
+        self._running.remove(worker)
+
+    def _hire(self) -> _Worker:
+        context = get_context("spawn")
+        ours, theirs = context.Pipe()
+        device = None
+        if self.gpus:
+            device = min(range(self.gpus), key=lambda gpu: sum(worker.device == gpu for worker in self._running))
+        process = context.Process(target=_serve, args=(theirs, self.threads, device, str(self.compiled)), daemon=True)
+        with _deaf_to_ctrl_c():
+            process.start()
+            theirs.close()
+            self._running.append(_Worker(process, ours, device))
+        return self._running[-1]
+
+
+@contextmanager
+def _deaf_to_ctrl_c() -> Iterator[None]:
+    """Ctrl-C reaches the whole terminal, but the driver decides: it hears it afterwards, a process that is started here never."""
+    resource_tracker.ensure_running()  # else `start` would do it, which ends the deafness
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _serve(pipe: Connection, threads: int, device: int | None, compiled: str) -> None:
+    """The life of a worker: one task after the other, until the pipe closes."""
+    os.environ["OMP_NUM_THREADS"] = str(threads)
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(Path(compiled) / platform.node())  # compiled for its kind of CPU
+    os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
+    if device is not None:
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+        os.environ["CUDA_VISIBLE_DEVICES"] = visible.split(",")[device] if visible else str(device)
+    import torch
+
+    torch.set_num_threads(threads)
+    from calibration.studies.worker import perform
+
+    def driver_is_gone() -> bool:
+        return pipe.poll()  # while a task runs nothing is sent, so anything to read is the end of the pipe
+
+    try:
+        while True:
+            outcome = perform(pipe.recv(), driver_is_gone)
+            if outcome.kind == STOPPED:
+                return
+            pipe.send(outcome)
+    except (EOFError, OSError):
+        return
+
+
+def _cores(quota: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
+    """The cores that this process may use, of which a container may be given only some time: "200000 100000" is that of two."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        time_given, period = quota.read_text().split()
+        return min(cores, max(1, math.ceil(int(time_given) / int(period))))
+    except (OSError, ValueError):  # there is no such file, or it says "max"
+        return cores
+
+
+def _gpus() -> int:
+    if not Path("/dev/nvidiactl").exists() and not Path("/dev/kfd").exists():
+        return 0  # without asking torch, which takes seconds to import
+    import torch
+
+    return torch.cuda.device_count()

@@ -1,0 +1,186 @@
+"""What each law would train: the runs that put the laws of a calibration to the test.
+
+A law is solved for its best whole-epoch allocation of a budget. The nearest shape that can be built is up to 2% off in size, so the
+epochs are adjusted until 6 N D meets the budget again: all laws get **equal compute**.
+
+- A size within 2% that the study has already is preferred, because its runs may exist.
+- Whole epochs stay whole where they meet the budget to 1%; otherwise they become the fraction that meets it.
+- Less than one epoch is one epoch over fewer unique tokens.
+- Laws that prescribe the same configuration share its runs; runs are known by name, so what is trained is never trained again.
+- The learning rate is the one of the study's runs. Where they have several, nothing can be prescribed.
+
+A law that prescribes nothing that can be trained is kept, with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from calibration.fitting.optima import has_optimum
+from calibration.studies.study import Study, StudyRun
+from planner.allocation import FLOPS_PER_PARAM_TOKEN, allocate
+from planner.api import crossover
+from planner.calibration_files import Calibration, Setting
+from planner.errors import InvalidInput
+from planner.shapes import TOLERANCE, shape_for
+from planner.units import short
+
+WHOLE_EPOCHS = 0.01  # epochs stay whole where the compute is this close to the budget
+LARGEST = 10.0  # times the largest size that the laws were fitted on: what is trained unless a limit is given
+
+
+@dataclass(frozen=True)
+class Prescription:
+    """What one law says for one budget at one weight decay, and the runs, one per seed, that try it."""
+
+    law: str
+    weight_decay: float
+    ud: float
+    flops: float
+    wanted_params: float | None = None
+    wanted_epochs: float | None = None
+    predicted_loss: float | None = None  # by this law, of the configuration that is trained
+    runs: tuple[StudyRun, ...] = ()
+    reason: str = ""  # why there are none
+
+
+@dataclass(frozen=True)
+class CrossoverTest:
+    """Two weight decays around the compute at which the stronger one should overtake: each with its own optimum at each budget."""
+
+    ud: float
+    law: str
+    weaker: float
+    stronger: float
+    predicted: float | None
+    predicted_interval: tuple[float, float] | None
+    note: str
+    prescriptions: tuple[Prescription, ...] = ()  # weaker and stronger in turns, compute ascending
+
+
+def prescriptions(
+    study: Study,
+    calibration: Calibration,
+    pairs: Iterable[tuple[float, float]],
+    *,
+    laws: Sequence[str],
+    weight_decays: Sequence[float] | None = None,
+    seeds: int = 3,
+    max_params: float | None = None,
+) -> list[Prescription]:
+    """Every law at every (unique tokens, FLOPs) pair, each once, at these weight decays; by default at the weakest one."""
+    decays = weight_decays or [min(calibration.weight_decays)]
+    settings = [calibration.setting(decay) for decay in dict.fromkeys(decays)]
+    return [
+        prescribe(study, setting, law, ud, flops, seeds=seeds, max_params=max_params)
+        for ud, flops in dict.fromkeys(pairs)
+        for setting in settings
+        for law in dict.fromkeys(laws)
+    ]
+
+
+def prescribe(
+    study: Study, setting: Setting, law: str, ud: float, flops: float, *, seeds: int = 3, max_params: float | None = None
+) -> Prescription:
+    """What a law says for a budget, as runs of the study's recipe."""
+    asked: dict[str, Any] = {"law": law, "weight_decay": setting.weight_decay, "ud": ud, "flops": flops}
+    if law not in setting.laws:
+        why = setting.method.get("not_identified", {}).get(law, "it was not fitted")
+        return Prescription(**asked, reason=f"not calibrated at this weight decay: {why}")
+    known = setting.law(law)
+    if not has_optimum(known, ud, flops):
+        return Prescription(**asked, reason="this law has no optimum here")
+    best = allocate(known, ud, flops)
+    size, epochs = float(best.params), float(best.epochs)
+    if not (np.isfinite(size) and np.isfinite(epochs) and np.isfinite(best.loss)):
+        return Prescription(**asked, reason="this law has no optimum here")
+    asked |= {"wanted_params": size, "wanted_epochs": epochs}
+    limit = max_params if max_params is not None else LARGEST * setting.fitted_on.params[1]
+    if size > limit:
+        return Prescription(**asked, reason=f"{short(size)} parameters are above the limit of {short(limit)}")
+    rate = study.shared_learning_rate
+    try:
+        cell = _cell(study, size, epochs, ud, flops) | rate
+        runs = tuple(study.run(**cell, weight_decay=setting.weight_decay, seed=seed) for seed in range(seeds))
+    except InvalidInput as error:
+        return Prescription(**asked, reason=f"cannot be built: {error}")
+    first = runs[0]
+    unique = first.config.unique_tokens // first.config.sequence_length * first.config.sequence_length
+    predicted = float(known.loss(first.params, unique, first.tokens / unique))
+    return Prescription(**asked, predicted_loss=predicted, runs=runs)
+
+
+def crossover_test(
+    study: Study,
+    calibration: Calibration,
+    ud: float,
+    *,
+    law: str | None = None,
+    weight_decays: Sequence[float] | None = None,
+    factors: Sequence[float] = (0.25, 0.5, 1.0, 2.0, 4.0),
+    seeds: int = 3,
+    max_params: float | None = None,
+) -> CrossoverTest:
+    """The optimum of each of two weight decays at multiples of the compute at which they should swap places."""
+    found = crossover(ud, law=law, calibration=calibration, weight_decays=weight_decays)
+    between = None if found.interval is None else (found.interval.low, found.interval.high)
+    budgets = [] if found.crossover_flops is None else [found.crossover_flops * factor for factor in sorted(factors)]
+    tried = [
+        prescribe(
+            study, calibration.setting(decay), found.law, ud, float(f"{flops:.3g}"), seeds=seeds, max_params=max_params
+        )
+        for flops in budgets
+        for decay in (found.weaker, found.stronger)
+    ]  # fmt: skip
+    return CrossoverTest(
+        ud, found.law, found.weaker, found.stronger, found.crossover_flops, between, found.note, tuple(tried)
+    )  # fmt: skip
+
+
+def runs_of(planned: Iterable[Prescription]) -> list[StudyRun]:
+    """Every run once, whoever prescribed it."""
+    return list({run.name: run for prescription in planned for run in prescription.runs}.values())
+
+
+def _cell(study: Study, size: float, epochs: float, ud: float, flops: float) -> dict[str, Any]:
+    """The size, unique tokens and epochs to train: the nearest shape, at the budget's compute."""
+    length = study.runs[0].config.sequence_length
+    chunks = int(ud) // length
+    if chunks < 1:
+        raise InvalidInput(f"{short(ud)} unique tokens are less than one sequence of {length}.")
+    shape, built = _size(study, size)
+    per_sequence = FLOPS_PER_PARAM_TOKEN * built * length
+    if epochs >= 1 and abs(round(epochs * chunks) * per_sequence / flops - 1) <= WHOLE_EPOCHS:
+        return {**shape, "unique_tokens": int(ud), "epochs": epochs}
+    sequences = round(flops / per_sequence)
+    if sequences < 1:
+        raise InvalidInput(f"the budget pays for less than one sequence of {length} tokens at {short(built)} parameters.")
+    if sequences <= chunks:
+        return {**shape, "unique_tokens": sequences * length, "epochs": 1.0}
+    # Rounded as the run's name shows it, so that one name is one configuration.
+    return {**shape, "unique_tokens": int(ud), "epochs": float(f"{sequences / chunks:g}")}
+
+
+def _size(study: Study, size: float) -> tuple[dict[str, Any], int]:
+    """How to ask for a size, and its parameters: one of the study's where it is near enough, else the nearest shape."""
+    near = min(study.runs, key=lambda run: abs(run.params / size - 1))
+    if abs(near.params / size - 1) <= TOLERANCE:
+        return _as_asked(near), near.params
+    vocab, tied = near.architecture.vocab_size, near.architecture.tied_embeddings
+    built = shape_for(size, vocab, tied_embeddings=tied)
+    same = next((run for run in study.runs if run.architecture == built), None)
+    if same is not None:
+        return _as_asked(same), built.params
+    if built.preset is not None:
+        return {"shape": built.preset}, built.params
+    # By its shape and not by the size asked for, of which many lead to this shape.
+    shape = {name: getattr(built, name) for name in ("d_model", "layers", "heads", "d_ff")}
+    return {"shape": shape, "vocab_size": vocab}, built.params
+
+
+def _as_asked(run: StudyRun) -> dict[str, Any]:
+    return {"params": run.config.params} if run.config.shape is None else {"shape": run.config.shape}

@@ -1,0 +1,342 @@
+"""What a study is: one recipe and a set of cells (size, unique tokens, epochs, weight decay, seed), read from a TOML file.
+
+    title = "A law for our corpus"
+
+    [recipe]                          # any setting of a run that all cells share; see `trainer.config`
+    preset = "micro"
+    corpus = "texts/*.jsonl"
+
+    [[grid]]                          # every combination is a run; a study may have several grids, and cells they share count once
+    params = ["60k", "200k"]          # or shapes = ["25M", "125M"]
+    unique_tokens = ["64k", "128k"]
+    epochs = [1, 4, 16]
+    weight_decays = [0.1, 1.0]
+    seeds = [0, 1, 2]
+    max_flops = 1e12                  # cells more than 0.5% above are left out
+
+    [validation]                      # budgets that the laws are tried at, fixed before anything is fitted
+    pairs = [{ ud = "64k", flops = 2e12 }]
+
+Instead of, or next to, grids, `cells = "next.csv"` names a table such as `planner calibrate design -o next.csv` writes. Studies that
+ship with the package are known by name: paper, micro, smoke.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from planner.allocation import FLOPS_PER_PARAM_TOKEN
+from planner.errors import InvalidInput
+from planner.laws import FORMS, check_form
+from planner.shapes import Architecture, preset
+from planner.units import compute, count, number, whole
+from trainer.config import EXECUTION, RunConfig, anchored, changed
+
+SHIPPED = Path(__file__).parent / "shipped"
+_SLACK = 1.005  # sizes and tokens are rounded to what can be trained, which must not cost a cell that is meant to be at the limit
+_PER_CELL = {"params", "shape", "unique_tokens", "epochs", "weight_decay", "seed"}
+_GRID = ("params", "shapes", "unique_tokens", "epochs", "weight_decays", "seeds", "learning_rates", "max_flops")
+_TOP = ("title", "recipe", "grid", "cells", "validation")
+_VALIDATION = ("pairs", "laws", "weight_decays", "seeds", "max_params", "crossover_uds", "crossover_factors")
+
+
+@dataclass(frozen=True)
+class StudyRun:
+    """One cell of a study: its name, which is also its directory's, and the run it stands for."""
+
+    name: str
+    config: RunConfig
+    architecture: Architecture
+
+    @property
+    def params(self) -> int:
+        return self.architecture.params
+
+    @property
+    def tokens(self) -> int:
+        chunks = self.config.unique_tokens // self.config.sequence_length
+        return max(1, round(self.config.epochs * chunks)) * self.config.sequence_length
+
+    @property
+    def steps(self) -> int:
+        return math.ceil(self.tokens / self.config.sequence_length / self.config.batch_size)
+
+    @property
+    def flops(self) -> float:
+        return FLOPS_PER_PARAM_TOKEN * self.params * self.tokens
+
+
+@dataclass(frozen=True)
+class Validation:
+    """Where the laws are tried, and how often."""
+
+    pairs: tuple[tuple[float, float], ...] = ()  # (unique tokens, FLOPs)
+    laws: tuple[str, ...] = tuple(FORMS)
+    weight_decays: tuple[float, ...] | None = None  # at which every law prescribes; None: the weakest of the calibration
+    seeds: int = 3
+    max_params: float | None = None  # larger prescriptions are not trained; None: ten times the largest size fitted
+    crossover_uds: tuple[float, ...] = ()  # unique tokens at which the crossover between weight decays is looked for
+    crossover_factors: tuple[float, ...] = (0.25, 0.5, 1.0, 2.0, 4.0)  # at these multiples of the predicted one
+
+
+@dataclass(frozen=True)
+class Study:
+    """A recipe, the runs that a law is fitted to, and the budgets that it is tried at."""
+
+    name: str
+    title: str
+    recipe: Mapping[str, Any]
+    grids: tuple[Mapping[str, Any], ...]
+    cells: tuple[Mapping[str, Any], ...]
+    validation: Validation
+
+    @cached_property
+    def runs(self) -> tuple[StudyRun, ...]:
+        """Every run once, in the order in which the file names them."""
+        found: dict[str, StudyRun] = {}
+        for place, values, limit in self._combinations():
+            try:
+                run = self.run(**values)
+            except InvalidInput as error:
+                raise InvalidInput(f"study {self.name}, {place}: {error}") from None
+            if run.flops <= limit * _SLACK:
+                found.setdefault(run.name, run)
+        if not found:
+            raise InvalidInput(f"study {self.name} has no runs; a [[grid]] with sizes, unique_tokens and epochs would do.")
+        return tuple(found.values())
+
+    def run(self, **cell: Any) -> StudyRun:
+        """The run of a cell: `params` or `shape`, `unique_tokens`, `epochs`, `weight_decay`, `seed`."""
+        config = RunConfig(**{**self.recipe, **cell})
+        architecture = config.architecture(_vocabulary(config))
+        size = config.shape if isinstance(config.shape, str) else f"{architecture.params}"
+        name = f"n{size}-u{config.unique_tokens}-e{config.epochs:g}-wd{config.weight_decay:g}-s{config.seed}"
+        if "learning_rate" in cell:
+            name += f"-lr{config.learning_rate:g}"
+        return StudyRun(name, config, architecture)
+
+    @cached_property
+    def shared_learning_rate(self) -> dict[str, float]:
+        """What a further cell says of its learning rate to be like the others: nothing where they leave it to the recipe."""
+        rates = sorted({run.config.learning_rate for run in self.runs})
+        if len(rates) > 1:
+            raise InvalidInput(
+                f"study {self.name} has runs at learning rates {', '.join(f'{rate:g}' for rate in rates)}, and a law holds for one; "
+                f"the chosen one as learning_rate in the recipe, and no learning_rates in the grids, would do."
+            )
+        axis = not self.cells and all(grid["learning_rates"] for grid in self.grids)
+        return {"learning_rate": rates[0]} if axis else {}
+
+    def with_recipe(self, **changes: Any) -> Study:
+        """A copy with some settings of the recipe changed; `corpus.tokens` is a field of a table."""
+        _check_shared(changes)
+        return replace(self, recipe=changed(dict(self.recipe), changes))
+
+    def identity(self) -> dict[str, Any]:
+        """What all runs share: two sweeps with different ones do not belong together."""
+        return self.runs[0].config.model_dump(mode="json", exclude=EXECUTION | _PER_CELL | {"learning_rate"}) | {
+            "learning_rate": self.recipe.get("learning_rate")
+        }
+
+    def _combinations(self) -> Iterator[tuple[str, dict[str, Any], float]]:
+        """Where a cell is from, its values, and the FLOPs above which it is left out."""
+        for number_, grid in enumerate(self.grids, 1):
+            place = f"grid {number_}"
+            sizes = [{"shape": shape} for shape in grid["shapes"]] + [{"params": size} for size in grid["params"]]
+            axes = (grid["unique_tokens"], grid["epochs"], grid["weight_decays"], grid["seeds"], grid["learning_rates"] or [None])
+            for size, (unique, epochs, decay, seed, rate) in product(sizes, product(*axes)):
+                values = {**size, "unique_tokens": unique, "epochs": epochs, "weight_decay": decay, "seed": seed}
+                if rate is not None:
+                    values["learning_rate"] = rate
+                yield place, values, grid["max_flops"]
+        for row, cell in enumerate(self.cells, 1):
+            yield f"row {row} of cells", dict(cell), math.inf
+
+
+def load(source: str | Path) -> Study:
+    """A study by the name of a shipped one or from a TOML file; relative paths in it are relative to the file."""
+    path = Path(source)
+    if not path.is_file() and (SHIPPED / f"{source}.toml").is_file():
+        path = SHIPPED / f"{source}.toml"
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InvalidInput(
+            f"there is no study {str(source)!r}; give a TOML file or one of {', '.join(sorted(p.stem for p in SHIPPED.glob('*.toml')))}."
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"study {path} cannot be read: {getattr(error, 'strerror', None) or error}.") from None
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidInput(f"{path} is not TOML: {str(error)[:1].lower()}{str(error)[1:].rstrip('.')}.") from None
+    try:
+        return parse(values, path.stem, path.parent)
+    except InvalidInput as error:
+        raise InvalidInput(f"{path.name}: {error}") from None
+
+
+def parse(values: Mapping[str, Any], name: str, folder: Path = Path()) -> Study:
+    """A study from the content of its file, every name and value checked."""
+    _known(values, _TOP, "a study")
+    recipe = values.get("recipe", {})
+    if not isinstance(recipe, dict):
+        raise InvalidInput("recipe must be a table of settings that all runs share.")
+    _check_shared(recipe)
+    grids = values.get("grid", [])
+    if not isinstance(grids, list) or not all(isinstance(grid, dict) for grid in grids):
+        raise InvalidInput("grid must be written as [[grid]], one for each block of cells.")
+    study = Study(
+        name=name,
+        title=_text(values.get("title", ""), "title"),
+        recipe=anchored(dict(recipe), folder),
+        grids=tuple(_grid(grid, place) for place, grid in enumerate(grids, 1)),
+        cells=tuple(_cells(values["cells"], folder)) if "cells" in values else (),
+        validation=_validation(values.get("validation", {})),
+    )
+    streamed = study.runs[0].config.corpus
+    if streamed.streamed and streamed.tokens is None:
+        raise InvalidInput(
+            "corpus.tokens is missing; a study of a streamed dataset needs the tokens that all its runs share, such as '6B'."
+        )
+    return study
+
+
+def _check_shared(recipe: Iterable[str]) -> None:
+    """Raise where a setting of the recipe is one that cells have of their own, and would be overruled by theirs."""
+    clash = sorted(_PER_CELL.intersection(recipe))
+    if clash:
+        raise InvalidInput(f"recipe.{clash[0]} differs from run to run; it belongs into a [[grid]].")
+
+
+def _grid(values: Mapping[str, Any], place: int) -> dict[str, Any]:
+    where = f"grid {place}"
+    _known(values, _GRID, where)
+    try:
+        limit = compute(values["max_flops"], "max_flops") if "max_flops" in values else math.inf
+        grid = {
+            "shapes": [_shape(name) for name in _several(values, "shapes", [])],
+            "params": [round(count(size, "params")) for size in _several(values, "params", [])],
+            "unique_tokens": [round(count(size, "unique_tokens")) for size in _several(values, "unique_tokens")],
+            "epochs": [number(value, "epochs", examples="4") for value in _several(values, "epochs")],
+            "weight_decays": [
+                number(v, "weight_decays", positive=False, examples="0.1") for v in _several(values, "weight_decays")
+            ],
+            "seeds": [_seed(value) for value in _several(values, "seeds", [0])],
+            "learning_rates": [
+                number(value, "learning_rates", examples="0.01") for value in _several(values, "learning_rates", [])
+            ],
+            "max_flops": limit,
+        }
+    except InvalidInput as error:
+        raise InvalidInput(f"{where}: {error}") from None
+    if not grid["shapes"] and not grid["params"]:
+        raise InvalidInput(f"{where} has no sizes; params such as ['60k', '200k'] or shapes such as ['25M'] would do.")
+    return grid
+
+
+def _validation(values: Any) -> Validation:
+    if not isinstance(values, dict):
+        raise InvalidInput("validation must be a table with pairs of ud and flops.")
+    _known(values, _VALIDATION, "validation")
+    pairs = []
+    for pair in _several(values, "pairs", []):
+        if not isinstance(pair, dict) or set(pair) != {"ud", "flops"}:
+            raise InvalidInput(f"validation.pairs are written as {{ ud = '64k', flops = 2e12 }}; got {pair!r}.")
+        pairs.append((count(pair["ud"], "validation.pairs.ud"), compute(pair["flops"], "validation.pairs.flops")))
+    default = Validation()
+    decays = [
+        number(v, "validation.weight_decays", positive=False, examples="0.1") for v in _several(values, "weight_decays", [])
+    ]
+    factors = _several(values, "crossover_factors", list(default.crossover_factors))
+    return Validation(
+        pairs=tuple(pairs),
+        laws=tuple(check_form(law) for law in _several(values, "laws", list(default.laws))),
+        weight_decays=tuple(decays) or None,
+        seeds=whole(values.get("seeds", default.seeds), "validation.seeds", example="3"),
+        max_params=count(values["max_params"], "validation.max_params") if "max_params" in values else None,
+        crossover_uds=tuple(count(ud, "validation.crossover_uds") for ud in _several(values, "crossover_uds", [])),
+        crossover_factors=tuple(number(factor, "validation.crossover_factors", examples="0.5") for factor in factors),
+    )
+
+
+def _cells(source: Any, folder: Path) -> Iterator[dict[str, Any]]:
+    """The cells of a table: params, unique_tokens, epochs, weight_decay, and seed where it has one."""
+    import pandas as pd
+
+    path = folder / _text(source, "cells")
+    try:
+        table = pd.read_csv(path)
+    except FileNotFoundError:
+        raise InvalidInput(f"cells: there is no file {path}; `planner calibrate design -o FILE` writes one.") from None
+    except (OSError, ValueError) as error:
+        raise InvalidInput(f"cells: {path} cannot be read: {str(error).rstrip('.')}.") from None
+    missing = [name for name in ("params", "unique_tokens", "epochs", "weight_decay") if name not in table]
+    if missing:
+        raise InvalidInput(f"cells: {path} has no column {missing[0]}.")
+    for row, values in enumerate(table.to_dict("records"), 1):
+        try:
+            yield {
+                "params": round(count(values["params"], "params")),
+                "unique_tokens": round(count(values["unique_tokens"], "unique_tokens")),
+                "epochs": number(values["epochs"], "epochs", examples="4"),
+                "weight_decay": number(values["weight_decay"], "weight_decay", positive=False, examples="0.1"),
+                "seed": _seed(values.get("seed", 0)),
+            }
+        except InvalidInput as error:
+            raise InvalidInput(f"cells: row {row} of {path}: {error}") from None
+
+
+def _vocabulary(config: RunConfig) -> int:
+    """The tokenizer's size where it is needed to know the shape and can be known; a shape by name has the paper's."""
+    if config.vocab_size is not None or isinstance(config.shape, str):
+        return 0
+    from trainer.data.tokenizers import Spec
+
+    return Spec(config.tokenizer, config.eos_token).size
+
+
+def _known(values: Mapping[str, Any], names: Iterable[str], what: str) -> None:
+    for name in values:
+        if name not in names:
+            close = difflib.get_close_matches(str(name), list(names), n=1)
+            hint = f"did you mean {close[0]}" if close else f"there are {', '.join(names)}"
+            raise InvalidInput(f"{name} is not a setting of {what}; {hint}.")
+
+
+_REQUIRED = object()
+
+
+def _several(values: Mapping[str, Any], name: str, default: Any = _REQUIRED) -> list[Any]:
+    """A list; one value alone is a list of one."""
+    if name not in values:
+        if default is _REQUIRED:
+            raise InvalidInput(f"{name} is missing.")
+        return default
+    found = values[name]
+    found = found if isinstance(found, list) else [found]
+    if not found:
+        raise InvalidInput(f"{name} is empty.")
+    return found
+
+
+def _shape(name: Any) -> str:
+    return preset(name).preset or name
+
+
+def _seed(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not float(value).is_integer() or value < 0:
+        raise InvalidInput(f"seeds must be whole numbers from 0 on; got {value!r}.")
+    return int(value)
+
+
+def _text(value: Any, name: str) -> str:
+    if not isinstance(value, str):
+        raise InvalidInput(f"{name} must be text; got {value!r}.")
+    return value

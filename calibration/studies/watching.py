@@ -1,0 +1,132 @@
+"""What a sweep looks like while it runs: a live table on a terminal, one line per finished run and per failure elsewhere."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from calibration.studies.directory import StudyDirectory
+from calibration.studies.sweep import Progress
+from trainer.run.result import read_result
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+@contextmanager
+def shown(directory: StudyDirectory, *, quiet: bool = False) -> Iterator[Any]:
+    """A function to give to `sweep(watch=...)`."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if quiet:
+        yield lambda progress: None
+    elif console.is_terminal:
+        from rich.live import Live
+
+        with Live(console=console, refresh_per_second=2) as live:
+            yield lambda progress: live.update(_table(progress, directory))
+    else:
+        yield Lines(directory)
+
+
+class Lines:
+    """One line for every run that ends and for every attempt that fails."""
+
+    def __init__(self, directory: StudyDirectory):
+        self.directory = directory
+        self.told: set[str] | None = None  # runs whose end has been told
+        self.failures: Counter[str] = Counter()  # that have been told
+
+    def __call__(self, progress: Progress) -> None:
+        if self.told is None:
+            self.told = {*progress.done}
+            if progress.done:
+                click.echo(f"{len(progress.done)} of {len(progress.runs)} runs are done already", err=True)
+        for name in [name for name in progress.done if name not in self.told]:
+            self.told.add(name)
+            result = read_result(self.directory.run_folder(name))
+            took = f" in {progress.trained[name]:.0f} s" if name in progress.trained else ""
+            loss = f"loss {result.loss:.4f}" if result else "done"
+            click.echo(f"{len(progress.done):4d}/{len(progress.runs)}  {name}  {loss}{took}{_left(progress)}", err=True)
+        for name, reasons in progress.failures.items():
+            for attempt in range(self.failures[name] + 1, len(reasons) + 1):
+                given_up = ", given up" if name in progress.failed and attempt == len(reasons) else ""
+                click.echo(f"      {name}  failed (attempt {attempt}){given_up}: {reasons[attempt - 1]}", err=True)
+            self.failures[name] = len(reasons)
+
+
+def _table(progress: Progress, directory: StudyDirectory) -> RenderableType:
+    from rich.table import Table
+
+    title = f"{len(progress.done)} of {len(progress.runs)} done, {len(progress.running)} running"
+    title += f", {len(progress.elsewhere)} trained elsewhere" if progress.elsewhere else ""
+    title += f", {len(progress.failed)} failed" if progress.failed else ""
+    table = Table(title=title + _left(progress), title_justify="left")
+    for name in ("run", "state", "step", "loss", "tokens/s"):
+        table.add_column(name, justify="left" if name in ("run", "state") else "right", overflow="fold")
+    steps = {run.name: run.steps for run in progress.runs}
+    for name in progress.running:
+        last = last_metrics(directory.run_folder(name))
+        speed = last.get("tokens_per_second")
+        step = f"{last['step']:,} / {steps[name]:,}" if last else f"of {steps[name]:,}"
+        table.add_row(
+            name,
+            ("running" if last else "starting") + _failed_before(progress, name),
+            step,
+            f"{last['loss']:.3f}" if "loss" in last else "",
+            f"{speed:,.0f}" if speed else "",
+        )
+    for name in progress.elsewhere:
+        table.add_row(name, "trained by another sweep", "", "", "")
+    for name, reason in progress.failed.items():
+        table.add_row(name, f"failed: {reason}", "", "", "")
+    for name in list(progress.trained)[-3:]:
+        result = read_result(directory.run_folder(name))
+        table.add_row(name, f"done in {progress.trained[name]:.0f} s", "", f"{result.loss:.3f}" if result else "", "")
+    return table
+
+
+def _failed_before(progress: Progress, name: str) -> str:
+    times = len(progress.failures.get(name, ()))
+    return f", failed {times} time{'s' * (times > 1)} before" if times else ""
+
+
+def last_metrics(folder: Path) -> dict[str, Any]:
+    """The last complete line of a run's metrics; nothing where there is none yet."""
+    try:
+        with open(folder / "metrics.jsonl", "rb") as stream:
+            stream.seek(max(0, stream.seek(0, 2) - 4096))
+            lines = stream.read().splitlines()
+    except OSError:
+        return {}
+    for line in reversed(lines):
+        try:
+            found = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(found, dict) and "step" in found:
+            return found
+    return {}
+
+
+def _left(progress: Progress) -> str:
+    left = progress.seconds_left()
+    return f", about {duration(left)} left" if left else ""
+
+
+def duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    if seconds < 72 * 3600:
+        return f"{seconds / 3600:.1f} h"
+    days = seconds / 86400
+    return f"{days:.1f} days" if days < 1000 else f"{days / 365.25:,.0f} years"

@@ -1,0 +1,44 @@
+"""Trains one run for an engine and says how it ended; nothing that goes wrong in a run leaves this file as an exception."""
+
+from __future__ import annotations
+
+import errno
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from calibration.studies.engine import BUSY, DISK, DONE, FAILED, REFUSED, STOPPED, Outcome, Task
+from planner.errors import InvalidInput
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def perform(task: Task, should_stop: Callable[[], bool] = lambda: False) -> Outcome:
+    """Train a run, or continue it, or find it done."""
+    from trainer.config import RunConfig
+    from trainer.data.tokens import open_set
+    from trainer.errors import Busy, Interrupted, TrainingStopped
+    from trainer.run.loop import train
+
+    try:
+        train(RunConfig(**task.config), Path(task.folder), should_stop=should_stop, data=open_set(Path(task.tokens)))
+    except Busy as error:
+        return Outcome(task.name, BUSY, str(error))
+    except InvalidInput as error:
+        return Outcome(task.name, DISK if _disk_is_full(error.__context__) else REFUSED, str(error))
+    except Interrupted as error:
+        return Outcome(task.name, STOPPED, str(error))
+    except TrainingStopped as error:
+        return Outcome(task.name, DISK if _disk_is_full(error.__cause__) else FAILED, str(error))
+    except OSError as error:
+        return Outcome(task.name, DISK if _disk_is_full(error) else FAILED, str(error))
+    except Exception as error:  # one run's trouble, whatever it is, must not end the others
+        return Outcome(task.name, FAILED, f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
+    return Outcome(task.name, DONE)
+
+
+def _disk_is_full(error: BaseException | None) -> bool:
+    """Whether nothing more can be written; safetensors, which writes the checkpoints, has the number only in its text."""
+    found = re.search(r"\(os error (\d+)\)", str(error))
+    number = error.errno if isinstance(error, OSError) else int(found[1]) if found else None
+    return number in _FULL

@@ -1,0 +1,232 @@
+"""The report: one page that needs nothing else, escapes what it did not write, and works with whatever a calibration has."""
+
+import re
+from html import escape
+from html.parser import HTMLParser
+
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from matplotlib.figure import Figure
+
+from benchmarks.simulated import grid_table
+from calibration.commands.report import report as command
+from calibration.fitting.fit import fit
+from calibration.fitting.tables import read_runs
+from calibration.reports import plots
+from calibration.reports.report import SECTIONS, Section, paragraph, report, table
+from planner.calibration_files import Calibration, shipped_names
+from planner.errors import InvalidInput
+from planner.laws import FORMS, parameter_names
+
+LAWS = {decay: Calibration.load("fineweb-llama2").law(decay, "additive_4p") for decay in (0.1, 1.0)}
+
+
+@pytest.fixture(scope="module")
+def runs() -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    parts = [grid_table(law, 60, 0.005, rng, weight_decay=decay) for decay, law in LAWS.items()]
+    return read_runs(pd.concat([part.assign(run=part["run"] + f"-{k}") for k, part in enumerate(parts)], ignore_index=True))
+
+
+@pytest.fixture(scope="module")
+def calibration(runs: pd.DataFrame) -> Calibration:
+    return fit(runs, bootstrap=40, name="mine", corpus="<script>alert('corpus')</script> & more")
+
+
+@pytest.fixture(scope="module")
+def html(calibration: Calibration, runs: pd.DataFrame) -> str:
+    return report(calibration, runs)
+
+
+class Checker(HTMLParser):
+    """Collects tags, and complains about anything that would need the network."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list) -> None:
+        self.tags.append(tag)
+        assert tag not in ("script", "link", "iframe", "object")
+        for name, value in attrs:
+            if name in ("src", "href", "xlink:href"):
+                assert value.startswith(("#", "data:")), value
+        if tag not in ("meta", "br", "path", "use", "rect", "image", "line"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if self.open and self.open[-1] == tag:
+            self.open.pop()
+
+
+def check_page(html: str) -> Checker:
+    checker = Checker()
+    checker.feed(html)
+    assert html.startswith("<!doctype html>")
+    assert "@import" not in html
+    assert not re.search(r"url\((?!#)", html)
+    assert checker.open == []
+    return checker
+
+
+def test_the_page_is_whole_and_self_contained(html):
+    checker = check_page(html)
+    assert checker.tags.count("svg") == 1 + 4 * 2  # allocation; quality, predictions, residuals and clouds per weight decay
+    for title in (
+        "Allocation",
+        "How well the laws fit",
+        "Predicted against observed",
+        "What repetition costs",
+        "Parameters",
+        "Runs",
+    ):
+        assert f"<h2>{title}</h2>" in html
+    assert "prefers-color-scheme:dark" in html
+    assert 'name="viewport"' in html
+
+
+def test_the_page_says_why_and_how_well(calibration, runs):
+    setting = calibration.settings[0].model_copy(update={"method": {"not_identified": {"additive_2p": "runs <too> alike"}}})
+    told = []
+    html = report(
+        calibration.model_copy(update={"settings": (setting, *calibration.settings[1:])}),
+        progress=lambda what, share: told.append(share),
+    )
+    assert escape(calibration.recommendation["reason"]) in html
+    assert "<h2>How the fits converged</h2>" in html
+    for text in ("starts at the optimum", "gradient norm", "nearly flat along", "40 of 40", "runs &lt;too&gt; alike"):
+        assert text in html
+    assert told == sorted(told)
+    assert len(told) == len(SECTIONS)
+
+
+def test_text_from_files_is_escaped(html):
+    assert "<script" not in html
+    assert "&lt;script&gt;alert(&#x27;corpus&#x27;)&lt;/script&gt; &amp; more" in html
+    assert "<b>" not in table(("<b>",), [("<b>", "<b>")]) + paragraph("<b>")
+
+
+def test_the_ink_follows_the_theme(html):
+    assert plots.INK not in html
+    assert "currentColor" in html
+
+
+def test_the_same_input_gives_the_same_page(calibration, runs, html):
+    assert report(calibration, runs) == html
+
+
+def test_without_runs_and_without_an_ensemble(calibration):
+    html = report(calibration)
+    assert "Predicted against observed" not in html
+    check_page(html)
+    for name in shipped_names():
+        check_page(report(Calibration.load(name)))
+
+
+def test_sections_can_be_added(calibration):
+    def mine(subject):
+        return Section("A study of <mine>", paragraph(f"on {subject.calibration.name}"))
+
+    html = report(calibration, sections=[*SECTIONS[:1], mine, lambda subject: None])
+    assert "<h2>A study of &lt;mine&gt;</h2><p>on mine</p>" in html
+
+
+def test_mistakes_are_named(calibration, runs):
+    with pytest.raises(InvalidInput, match="none of the runs has a weight decay"):
+        report(calibration, runs.assign(weight_decay=0.7))
+    with pytest.raises(InvalidInput, match="law must be one of"):
+        report(calibration, law="magic")
+    with pytest.raises(InvalidInput, match="ud must be a number"):
+        report(calibration, ud="many")
+
+
+def test_the_shared_exponent_is_recovered():
+    """Residuals that are exactly P R^1.6 per cell give 1.6."""
+    law = LAWS[0.1]
+    rng = np.random.default_rng(1)
+    table_ = grid_table(law, 80, 0.0, rng)
+    repeats = np.maximum(table_["epochs"] - 1, 0)
+    base = law.base().loss(table_["params"], table_["unique_tokens"], table_["epochs"])
+    found = plots.shared_exponent(law, table_.assign(loss=base + 1e-3 * repeats**1.6))
+    assert found is not None
+    assert found.delta == pytest.approx(1.6, abs=1e-3)
+    assert plots.shared_exponent(law, table_[table_["epochs"] == 1]) is None
+
+
+@pytest.mark.parametrize("draw", ["predicted_observed", "residual_repeats", "fit_quality"])
+def test_pictures_do_not_touch_global_state(calibration, runs, draw):
+    import matplotlib
+
+    before = dict(matplotlib.rcParams)
+    setting = calibration.settings[0]
+    arguments = (setting,) if draw == "fit_quality" else (setting, runs[runs["weight_decay"] == setting.weight_decay])
+    assert isinstance(getattr(plots, draw)(*arguments), Figure)
+    assert dict(matplotlib.rcParams) == before
+
+
+def wild_calibration(rng: np.random.Generator) -> Calibration:
+    """A valid calibration whose numbers make no sense at all."""
+
+    def parameters(form: str, shape: tuple[int, ...] = ()) -> dict:
+        decades = {"E": (-3, 2), "A": (-6, 8), "B": (-6, 8), "P": (-20, 5), "R_D_star": (-2, 8), "R_N_star": (-2, 8)}
+        values = {name: 10 ** rng.uniform(*decades.get(name, (-2, 0.8)), shape) for name in parameter_names(form)}
+        return {name: value.tolist() if shape else float(value) for name, value in values.items()}
+
+    forms = [form for form in FORMS if rng.random() < 0.6] or ["chinchilla"]
+    setting = {
+        "weight_decay": 0.1,
+        "fitted_on": {name: sorted((10 ** rng.uniform(3, 12, 2)).tolist()) for name in ("params", "unique_tokens", "epochs")},
+        "laws": {form: {"parameters": parameters(form), "metrics": {"huber": float(rng.normal())}} for form in forms},
+    }
+    if rng.random() < 0.6:
+        setting["ensemble"] = {"method": "", "laws": {form: parameters(form, (5,)) for form in forms}}
+    return Calibration.model_validate({"name": "wild", "default_law": forms[0], "settings": [setting]})
+
+
+@pytest.mark.slow
+@settings(max_examples=8, deadline=None)
+@given(st.integers(0, 2**32 - 1))
+def test_any_calibration_and_any_runs_give_a_page(seed):
+    rng = np.random.default_rng(seed)
+    size = int(rng.integers(1, 9))
+    wild = pd.DataFrame(
+        {
+            "run": [str(i) for i in range(size)],
+            "params": 10 ** rng.uniform(3, 11, size),
+            "unique_tokens": 10 ** rng.uniform(3, 11, size) if rng.random() < 0.7 else 1e7,
+            "epochs": rng.choice([0.3, 1.0, 2.0, 4.0, 100.0], size),
+            "weight_decay": 0.1,
+            "loss": 10 ** rng.uniform(-1, 1, size),
+        }
+    )
+    check_page(report(wild_calibration(rng), read_runs(wild)))
+
+
+def test_the_command(calibration, runs, tmp_path):
+    calibration.save(tmp_path / "my.json")
+    runs.to_csv(tmp_path / "runs.csv", index=False)
+    out = tmp_path / "report.html"
+    options = [str(tmp_path / "my.json"), "--runs", str(tmp_path / "runs.csv"), "--ud", "250M", "-o", str(out)]
+    done = CliRunner().invoke(command, options)
+    assert done.exit_code == 0, done.output
+    check_page(out.read_text(encoding="utf-8"))
+    assert "Warning" not in done.stderr
+    fewer = CliRunner().invoke(command, [*options, "--max-epochs", "4"])
+    assert fewer.exit_code == 0
+    assert "the law was fitted to 60; the same --max-epochs and --where" in fewer.stderr
+    before = (tmp_path / "my.json").read_bytes()
+    for taken in ("my.json", "runs.csv"):
+        refused = CliRunner().invoke(command, [*options[:-1], str(tmp_path / taken)])
+        assert refused.exit_code == 2
+        assert "it is the input" in refused.stderr
+    assert (tmp_path / "my.json").read_bytes() == before
+    for bad in (["none.json"], [*options[:1], "--runs", "none.csv"], [*options[:1], "-o", str(tmp_path / "no" / "x.html")]):
+        refused = CliRunner().invoke(command, bad)
+        assert refused.exit_code == 2
+        assert refused.stderr.startswith("Error: ")
+        assert "Traceback" not in refused.output

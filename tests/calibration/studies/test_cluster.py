@@ -1,0 +1,183 @@
+"""The Ray engine: a node that dies in the middle, a driver that dies, Ctrl-C, a study that moves between engines, no cluster at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .conftest import begin, children, ended, endings, environment, failures, finished, holder, run, starts, steps, until
+
+pytest.importorskip("ray", reason="the Ray engine needs ray")
+
+
+@contextmanager
+def node(*options: str) -> Iterator[subprocess.Popen[str]]:
+    """A node of a Ray cluster with one core, in processes of their own."""
+    command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--num-cpus=1", "--disable-usage-stats", *options]
+    quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "text": True, "start_new_session": True}
+    process = subprocess.Popen(command, env=environment(), **quiet)
+    try:
+        yield process
+    finally:
+        slay(process)
+
+
+def stopped_in_a_run(process: subprocess.Popen[str], out: Path) -> str | None:
+    """The name of the run that a node is in the middle of, stopped there so that it cannot end meanwhile; None between two runs."""
+    workers = {worker for raylet in children(process.pid, "raylet/raylet") for worker in children(raylet, "ray::")}
+    for folder in (path.parent for path in (out / "runs").glob("*/metrics.jsonl") if path.parent.name not in finished(out)):
+        worker = holder(out, folder.name)
+        if worker and worker in workers:
+            os.kill(worker, signal.SIGSTOP)
+            if folder.name not in finished(out):
+                return folder.name
+            os.kill(worker, signal.SIGCONT)
+    return None
+
+
+def slay(process: subprocess.Popen[str]) -> None:
+    """kill -9 a node: its raylet, the workers that the raylet has started, and whatever else belongs to it."""
+    for raylet in children(process.pid, "raylet/raylet") if process.poll() is None else ():
+        for victim in [raylet, *children(raylet, "")]:
+            os.kill(victim, signal.SIGKILL)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+@pytest.fixture(scope="module")
+def head() -> Iterator[str]:
+    """The address of a cluster with one node."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    address = f"127.0.0.1:{port}"
+    with node("--head", f"--port={port}", "--include-dashboard=false", "--node-ip-address=127.0.0.1") as process:
+        asked = [sys.executable, "-m", "ray.scripts.scripts", "health-check", "--address", address]
+        assert until(lambda: subprocess.run(asked, env=environment(), capture_output=True).returncode == 0, process, 60)
+        yield address
+
+
+@pytest.mark.slow
+def test_a_node_dies_in_the_middle_of_smoke(head: str, tmp_path: Path) -> None:
+    often = ("--set", "checkpoint_every=20", "--set", "log_every=1")
+    assert run("smoke", tmp_path / "local", "--quiet", timeout=600).returncode == 0
+    out = tmp_path / "out"
+    with node(f"--address={head}") as second:
+        process = begin("smoke", out, "--engine", "ray", "--address", head, "--json", *often)
+        lost = until(lambda: len(finished(out)) >= 2 and stopped_in_a_run(second, out), process, 600)
+        slay(second)
+        done = ended(process, 600)
+    assert done.returncode == 0, done.stderr
+    facts = json.loads(done.stdout)
+    assert (facts["done"], facts["trained"], facts["failed"]) == (21, 21, {})
+    assert endings(out) == endings(tmp_path / "local")
+    failed = [(failure["run"], failure["reason"]) for failure in failures(out)]
+    assert failed == [(lost, "its process died, or the node that it ran on")]
+    again = {name: count for name, count in starts(out).items() if count > 1}
+    assert again in ({}, {lost: 2})  # from its beginning where it had no checkpoint yet
+
+
+@pytest.mark.slow
+def test_a_study_moves_from_this_machine_to_ray_and_back(
+    head: str, study: Path, tmp_path: Path, undisturbed: dict[str, Any]
+) -> None:
+    out, ray = tmp_path / "out", ("--engine", "ray", "--address", head)
+    process = begin(study, out, "--workers", "2", "--quiet")
+    assert until(lambda: finished(out), process)
+    process.kill()
+    ended(process)
+    here = finished(out)
+    process = begin(study, out, *ray, "--quiet")
+    assert until(lambda: len(finished(out)) > len(here), process)
+    process.kill()
+    ended(process)
+    there = finished(out)
+    done = run(study, out, "--quiet")
+    assert done.returncode == 0, done.stderr
+    assert here.items() <= there.items() <= finished(out).items()
+    assert endings(out) == undisturbed
+
+
+@pytest.mark.slow
+def test_ctrl_c_has_the_cluster_write_checkpoints(head: str, study: Path, tmp_path: Path) -> None:
+    study.write_text(study.read_text().replace("epochs = [2, 4]", "epochs = [200]").replace("every = 10", "every = 1000000"))
+    out = tmp_path / "out"
+    process = begin(study, out, "--engine", "ray", "--address", head, "--quiet")
+    assert until(lambda: steps(out) > 20, process)
+    process.send_signal(signal.SIGINT)
+    stopped = ended(process)
+    assert (stopped.returncode, stopped.stderr.splitlines()) == (130, ["stopped; the same command goes on from here."])
+    assert len([*(out / "runs").glob("*/checkpoints/step-*/state.json")]) == 1
+    assert not failures(out)
+
+
+@pytest.mark.parametrize(
+    ("address", "complaint"),
+    [
+        ("127.0.0.1:9", "no Ray cluster answers at 127.0.0.1:9"),
+        ("nowhere", "the address of a Ray cluster is HOST:PORT; got 'nowhere'"),
+    ],
+)
+def test_no_cluster_there(address: str, complaint: str, study: Path, tmp_path: Path) -> None:
+    done = run(study, tmp_path / "out", "--engine", "ray", "--address", address, timeout=60)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"Error: {complaint}")
+    assert len(done.stderr.splitlines()) == 1
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_another_token(head: str, study: Path, tmp_path: Path) -> None:
+    process = begin(
+        study, tmp_path / "out", "--engine", "ray", "--address", head, env=environment() | {"RAY_AUTH_TOKEN": "0" * 32}
+    )
+    done = ended(process, 60)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"Error: the Ray cluster at {head} asks for another token")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_something_else_listens_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from calibration.studies import cluster
+    from planner.errors import InvalidInput
+
+    monkeypatch.setattr(cluster, "_ANSWER", 4.0)  # instead of what a busy cluster is given
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        with pytest.raises(InvalidInput) as refused:
+            cluster.RayEngine(tmp_path, address=address)
+    assert str(refused.value) == f"no Ray cluster answers at {address}; `ray start --head` prints the address of one."
+
+
+def test_runs_wait_for_a_gpu_when_the_last_node_with_one_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import ray
+
+    from calibration.studies.cluster import RayEngine
+
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    engine = RayEngine(tmp_path, per_gpu=2)
+    nodes = [{"Alive": True, "Resources": {"CPU": 8.0}}, {"Alive": True, "Resources": {"CPU": 8.0, "GPU": 4.0}}]
+    monkeypatch.setattr(ray, "nodes", lambda: nodes)
+    assert engine.room() == 8
+    nodes[1]["Alive"] = False
+    assert engine._slots() == (1, {"num_cpus": 0, "num_gpus": 0.5})
+
+
+def test_ray_is_not_installed(study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from calibration.studies import cluster
+    from planner.errors import InvalidInput
+
+    monkeypatch.setattr(cluster, "find_spec", lambda name: None)
+    with pytest.raises(InvalidInput, match=r"ray is not installed; pip install 'databound\[cluster\]' would do"):
+        cluster.RayEngine(tmp_path)

@@ -1,0 +1,70 @@
+"""The micro study that is committed: its calibration is what its runs give, and its page says what its files say."""
+
+from __future__ import annotations
+
+import importlib.util
+from types import ModuleType
+
+import pytest
+
+from calibration.fitting.fit import fit
+from calibration.fitting.tables import read_runs
+from calibration.studies.directory import StudyDirectory
+from calibration.studies.study import load
+from calibration.studies.verdicts import read
+from planner import plan
+from planner.calibration_files import Calibration
+from tests.places import ROOT
+
+HERE = ROOT / "studies" / "micro"
+
+
+@pytest.fixture(scope="module")
+def make() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("make_micro_study", HERE / "make.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_runs_are_those_of_the_shipped_study() -> None:
+    runs = read_runs(HERE / "runs.csv")
+    study = load("micro")
+    assert set(runs["run"]) == {run.name for run in study.runs}
+    assert {run.name: run.params for run in study.runs} == dict(zip(runs["run"], runs["params"], strict=True))
+
+
+def test_the_shipped_calibration_is_fitted_to_these_runs() -> None:
+    again, shipped = fit(HERE / "runs.csv", bootstrap=20), Calibration.load("micro")
+    for setting in shipped.settings:
+        other = again.setting(setting.weight_decay)
+        assert other.fitted_on == setting.fitted_on
+        for name, law in setting.laws.items():
+            assert other.laws[name].parameters == pytest.approx(law.parameters, rel=1e-6)
+
+
+def test_plans_with_it_have_intervals() -> None:
+    p = plan(ud="131k", flops=8e11, calibration="micro")
+    assert p.intervals is not None
+    assert p.intervals["loss"].low < p.loss < p.intervals["loss"].high
+    assert p.architecture is not None
+    assert p.architecture.vocab_size == 1024
+
+
+def test_the_verdict_is_what_the_runs_give(make: ModuleType) -> None:
+    written, _ = read(StudyDirectory(HERE))
+    for mine, theirs in zip(make.VERDICT.trials, written.trials, strict=True):
+        for law, other in zip(mine.laws, theirs.laws, strict=True):
+            assert (law.configuration.runs, law.beyond_noise) == (other.configuration.runs, other.beyond_noise)
+            assert (law.loss, law.regret) == pytest.approx((other.loss, other.regret), abs=1e-12)
+    for found, stored in zip(make.VERDICT.crossovers, written.crossovers, strict=True):
+        assert (found.note, found.observed) == (stored.note, stored.observed)
+
+
+def test_the_page_shows_what_the_files_say(make: ModuleType) -> None:
+    text = (HERE / "README.md").read_text(encoding="utf-8")
+    for part in make.PARTS:
+        for line in part():
+            assert line in text, f"{part.__name__}: {line}"

@@ -1,0 +1,184 @@
+"""Choices, addresses and calls, without a browser."""
+
+from __future__ import annotations
+
+import shlex
+import tomllib
+from dataclasses import fields, replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from calibration.ui import answers, markup, state
+from calibration.ui.uploaded import ROOM, Shelf
+from planner import Calibration, InvalidInput, plan
+from planner.cli import planner
+from planner.results import Plan
+
+CHOICES = [
+    {},
+    {"ud": "1B", "compute": "hours", "hours": "12", "gpu": "A100", "gpus": "4", "mfu": "35%", "price": "2"},
+    {"ud": "100M", "flops": "5 EFLOP", "weight_decay": "0.1", "law": "additive_2p", "max_params": "1B", "max_epochs": "40"},
+    {"ud": "2B", "flops": "1e17", "epochs": "continuous", "calibration": "c4-gpt2"},
+    {"ud": "1e12", "flops": "1e20", "min_params": "1M"},
+]
+
+
+def of(**changes: str) -> state.Choices:
+    return replace(state.DEFAULTS, **changes)
+
+
+@given(
+    st.fixed_dictionaries({}, optional={name: st.text(max_size=20) for name in ("ud", "flops", "hours", "max_params", "price")})
+)
+def test_an_address_reproduces_what_was_typed(typed: dict[str, str]) -> None:
+    choices = of(**typed)
+    restored, problems = state.from_query("?" + choices.query())
+    assert restored == choices
+    assert problems == []
+
+
+def test_an_address_holds_only_what_differs_and_nothing_else_is_taken_from_it() -> None:
+    assert state.DEFAULTS.query() == ""
+    assert of(ud="500M", picture="terms").query() == "ud=500M&picture=terms"
+    assert state.from_query("?__theme=dark&utm=1") == (state.DEFAULTS, [])
+    assert state.from_query("?ud=1B" + "&utm=1" * 5000) == (of(ud="1B"), [])
+    for query in ("?compute=magic", "?gpu=abacus", "?epochs=1", "?picture=x", "?law=best", "?ud=" + "9" * 500):
+        restored, (problem,) = state.from_query(query)
+        assert restored == state.DEFAULTS
+        assert problem.endswith("the default is shown instead.")
+
+
+@given(st.text(max_size=200))
+def test_any_address_can_be_read(query: str) -> None:
+    choices, _ = state.from_query(query)
+    assert isinstance(choices, state.Choices)
+
+
+@pytest.mark.parametrize("changes", CHOICES)
+def test_python_and_command_line_give_the_plan_that_the_page_shows(changes: dict[str, str], tmp_path: Path) -> None:
+    found = answers.answer(of(**changes), Calibration.load(of(**changes).calibration))
+    space: dict[str, Any] = {}
+    exec(answers.as_python(found), space)
+    assert space["p"] == found.plan.model_copy(update={"cost": None})
+    words = shlex.split(answers.as_command(found))
+    printed = CliRunner().invoke(planner, [*words[1:], "--json"]).output
+    assert Plan.model_validate_json(printed) == found.plan
+
+
+@pytest.mark.parametrize("changes", CHOICES)
+def test_the_training_config_is_one_that_train_accepts(changes: dict[str, str], tmp_path: Path) -> None:
+    found = answers.answer(of(**changes), Calibration.load(of(**changes).calibration))
+    text, made = answers.as_training_config(found), found.plan
+    values = tomllib.loads(text)
+    assert values["unique_tokens"] * values["epochs"] == pytest.approx(made.tokens, rel=1e-6)
+    assert values["weight_decay"] == made.weight_decay
+    config = pytest.importorskip("trainer.config", reason="the trainer is not installed here")
+    (tmp_path / "run.toml").write_text(text)
+    run = config.RunConfig.from_toml(tmp_path / "run.toml")
+    assert made.architecture is not None
+    assert run.architecture(min(32_000, made.architecture.vocab_size)).params == made.architecture.params
+
+
+def test_intervals_can_come_later_and_change_nothing_else() -> None:
+    known = _with_refits(Calibration.load())
+    whole = answers.answer(state.DEFAULTS, known)
+    quick = answers.answer(state.DEFAULTS, known, intervals=False)
+    assert whole.complete
+    assert not quick.complete
+    assert quick.plan.intervals is None
+    assert whole.plan == plan("250M", "5e18", calibration=known).model_copy(update={"cost": whole.plan.cost})
+    kept = {"intervals", "interval_note"}
+    assert quick.plan.model_dump(exclude=kept) == whole.plan.model_dump(exclude=kept)
+    assert "95%: …" in markup.answer(quick)
+
+
+def test_each_field_is_named_as_on_the_page() -> None:
+    wrong = {
+        "ud": "Unique tokens", "flops": "Compute", "gpus": "Number of GPUs", "mfu": "MFU", "max_params": "Largest model",
+        "min_params": "Smallest model", "max_epochs": "Most epochs", "price": "Price per GPU-hour",
+    }  # fmt: skip
+    for field, label in wrong.items():
+        with pytest.raises(InvalidInput, match=f"^{label} must be"):
+            answers.answer(of(**{field: "x"}), Calibration.load())
+    with pytest.raises(InvalidInput, match=r"^Hours must be"):
+        answers.answer(of(compute="hours", hours=""), Calibration.load())
+
+
+def test_names_from_a_file_are_text_wherever_they_are_shown() -> None:
+    name = "<script>alert(1)</script>\"'&"
+    known = Calibration.load().model_copy(update={"name": name})
+    found = answers.answer(of(calibration="own-1"), known)
+    shown = markup.answer(found, [name]) + markup.calls(found) + markup.problem(name) + markup.fit_summary(name, [[name]], [name])
+    tags: set[str] = set()
+
+    class Tags(HTMLParser):
+        def handle_starttag(self, tag: str, attrs: Any) -> None:
+            tags.add(tag)
+
+    Tags().feed(shown)
+    assert "script" not in tags
+    assert "--calibration script-alert-1---script.json" in answers.as_command(found)
+
+
+def test_a_calibration_without_the_chosen_law_or_weight_decay_says_so() -> None:
+    known = Calibration.load("c4-muennighoff")
+    choices, said = state.fitting(of(law="additive_4p", weight_decay="1.0"), known)
+    assert (choices.law, choices.weight_decay) == ("", "")
+    assert len(said) == 2
+    assert state.fitting(of(weight_decay="0.10"), known) == (of(weight_decay="0.1"), [])
+
+
+def test_the_shelf_keeps_what_was_brought_and_reads_no_files(tmp_path: Path) -> None:
+    shelf = Shelf()
+    known = Calibration.load()
+    first = shelf.add(known.model_copy(update={"name": "first"}))
+    assert shelf.get(first).name == "first"
+    Calibration.load().save(tmp_path / "x.json")
+    for key in (str(tmp_path / "x.json"), "", "own-unknown"):
+        with pytest.raises(InvalidInput):
+            shelf.get(key)
+    for i in range(ROOM):
+        shelf.add(known.model_copy(update={"name": f"other {i}"}))
+    with pytest.raises(InvalidInput, match="upload it again"):
+        shelf.get(first)
+
+
+@pytest.mark.parametrize("changes", [*CHOICES, {"weight_decay": "0.1", "flops": "1e22"}, {"max_params": "100M"}])
+def test_every_picture_can_be_drawn_and_holds_the_plan(changes: dict[str, str]) -> None:
+    pictures = pytest.importorskip("calibration.ui.pictures", reason="plotly is not installed")
+    known = Calibration.load(of(**changes).calibration)
+    found = answers.answer(of(**changes), known)
+    for name, draw in pictures.PICTURES.items():
+        figure = draw(found)
+        assert "NaN" not in figure.to_json()
+        lines = [(t.line.dash, t.line.width) for t in figure.data if t.mode == "lines" and t.stackgroup is None]
+        assert len(set(lines)) == len(lines)  # who cannot tell the colours apart can tell the lines
+        if name in ("isoflop", "crossover", "whatif"):
+            points = [(trace.x[0], trace.y[0]) for trace in figure.data if trace.name and trace.name.startswith("the plan")]
+            assert [y for _, y in points] == [found.plan.loss]
+    # The plan lies on the curve it is drawn with.
+    curve = next(t for t in pictures.isoflop(found).data if t.mode == "lines" and "new" not in t.name)
+    assert np.interp(np.log(found.plan.epochs), np.log(curve.x), curve.y) == pytest.approx(found.plan.loss, abs=0.005)
+
+
+def _with_refits(known: Calibration) -> Calibration:
+    rng = np.random.default_rng(0)
+    raw = known.model_dump()
+    for setting in raw["settings"]:
+        laws = {
+            form: {k: (v * np.exp(0.001 * rng.standard_normal(20))).tolist() for k, v in law["parameters"].items()}
+            for form, law in setting["laws"].items()
+        }
+        setting["ensemble"] = {"method": "made up for a test", "laws": laws}
+    return Calibration.model_validate(raw)
+
+
+def test_every_choice_has_a_name_in_the_address() -> None:
+    assert tuple(field.name for field in fields(state.Choices)) == state.NAMES

@@ -1,0 +1,123 @@
+"""Two processes with FSDP2 train the same run as one."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from planner.errors import InvalidInput
+from planner.shapes import presets
+from trainer import RunConfig, TrainingStopped, read_result, train
+from trainer.data.batches import PADDING
+from trainer.run.device import memory_bytes, resolve_device
+from trainer.run.distributed import World
+from trainer.run.loop import passes
+
+from .conftest import losses, start
+from .test_loop import stop_after
+
+TWO = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+
+SCRIPT = """
+import json, sys
+from trainer import RunConfig, train
+train(RunConfig(**json.loads(sys.argv[1])), sys.argv[2])
+"""
+
+
+@pytest.mark.slow
+def test_two_gloo_processes_give_the_losses_of_one(settings: dict[str, Any], tmp_path: Path) -> None:
+    settings |= {"batch_size": 5, "epochs": 1.5, "learning_rate": 1e-3}  # five rows: the ranks have different shares
+    (tmp_path / "run.py").write_text(SCRIPT)
+    one = train(RunConfig(**settings), tmp_path / "one")
+    with pytest.raises(TrainingStopped):  # one process begins, two continue: checkpoints do not know how many there were
+        train(RunConfig(**settings), tmp_path / "two", should_stop=stop_after(4))
+    done = start(str(tmp_path / "run.py"), json.dumps(settings), str(tmp_path / "two"), launcher=TWO)
+    two = read_result(tmp_path / "two")
+    assert two is not None, done.stderr
+    assert two.execution["world_size"] == 2
+    assert two.loss == pytest.approx(one.loss, abs=1e-4)
+    assert [step for step, _ in losses(tmp_path / "two")] == [step for step, _ in losses(tmp_path / "one")]
+    assert [x for _, x in losses(tmp_path / "two")] == pytest.approx([x for _, x in losses(tmp_path / "one")], abs=1e-4)
+    assert "world_size" in two.remarks[0]
+
+
+CHECKPOINTS = """
+import json, sys
+from trainer import RunConfig, train
+from trainer.run import checkpoints
+from trainer.run import distributed
+from trainer.run.loop import build
+from trainer.run import loop
+plain = distributed.gathered
+def watched(named, world):
+    found = plain(named, world)
+    assert bool(found) == world.first
+    return found
+distributed.gathered = watched
+def built(*args):
+    model = build(*args)
+    assert all(hasattr(p, "device_mesh") for p in model.parameters())
+    return model
+loop.build = built
+train(RunConfig(**json.loads(sys.argv[1])), sys.argv[2])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tied", [False, True])
+def test_a_sharded_run_starts_from_the_same_weights_and_is_gathered_on_one_rank(
+    settings: dict[str, Any], tmp_path: Path, tied: bool
+) -> None:
+    settings |= {"epochs": 0.3, "learning_rate": 1e-3, "checkpoint_every": 2, "tied_embeddings": tied}
+    (tmp_path / "run.py").write_text(CHECKPOINTS)
+    train(RunConfig(**settings), tmp_path / "one")
+    done = start(str(tmp_path / "run.py"), json.dumps(settings), str(tmp_path / "two"), launcher=TWO)
+    assert done.returncode == 0, done.stderr
+    assert [x for _, x in losses(tmp_path / "two")] == pytest.approx([x for _, x in losses(tmp_path / "one")], abs=1e-4)
+
+
+@pytest.mark.slow
+def test_one_of_two_processes_reports(settings: dict[str, Any], tmp_path: Path) -> None:
+    table = "shape = { d_model = 16, layers = 2, heads = 2, d_ff = 32 }\n"
+    (tmp_path / "run.toml").write_text(
+        table + "".join(f"{name} = {json.dumps(value)}\n" for name, value in settings.items() if name != "shape")
+    )
+    arguments = ("train", str(tmp_path / "run.toml"), "--set", "epochs=0.2")
+    done = start("-m", "planner", *arguments, launcher=TWO)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("loss") == 1
+    assert read_result(tmp_path / "run") is not None
+
+
+def test_each_process_has_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setenv("LOCAL_RANK", "3")
+    assert [str(resolve_device(wanted)) for wanted in ("auto", "cuda", "cuda:1", "cpu")] == ["cuda:3", "cuda:3", "cuda:1", "cpu"]
+    monkeypatch.setenv("LOCAL_RANK", "4")
+    with pytest.raises(InvalidInput, match="device 'cuda:4' is not there"):
+        resolve_device("cuda")
+
+
+def test_memory_is_shared_between_devices() -> None:
+    shape = presets()["1B"]
+    one, eight = (memory_bytes(shape, 512, 1, torch.bfloat16, size) for size in (1, 8))
+    assert one - eight == 16 * shape.params * 7 / 8
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+@pytest.mark.parametrize("micro_batch", [1, 2, 4, 9])
+def test_every_row_is_in_exactly_one_pass_of_one_rank(size: int, micro_batch: int) -> None:
+    rows = np.arange(9)
+    ranks = [list(passes(rows, World(rank, size), micro_batch)) for rank in range(size)]
+    assert len({len(rank) for rank in ranks}) == 1  # as many passes on every rank
+    assert len({len(piece) for rank in ranks for piece in rank}) == 1
+    seen = np.concatenate([piece for rank in ranks for piece in rank])
+    assert sorted(seen[seen != PADDING]) == rows.tolist()

@@ -1,0 +1,181 @@
+"""Documents, one after the other, from local text, JSON lines or Parquet files, or from a Hugging Face dataset.
+
+A document is a text file (or a part of one, where a separator is given), a line of a JSON-lines file, or a row of a table.
+Empty documents are skipped. The fingerprint of local files is their content; that of a dataset is its name, subset, split and
+revision.
+"""
+
+from __future__ import annotations
+
+import glob
+import gzip
+import hashlib
+import json
+import os
+import sysconfig
+import tokenize
+import zlib
+from collections.abc import Iterator
+from fnmatch import fnmatch
+from importlib.util import find_spec
+from pathlib import Path
+from typing import IO, Any
+
+from planner.errors import InvalidInput
+from trainer.config import STANDARD_LIBRARY, Corpus
+from trainer.data.checksums import checksums
+
+_SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".parquet": "parquet"}
+_BLOCK = 2**20  # characters of a text file in memory at once, or a document if that is longer
+_TEST_FOLDERS = {"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"}
+
+
+def check(corpus: Corpus) -> None:
+    """Raise where the corpus cannot be there: no such file, nothing matches, a library is missing."""
+    tables = not corpus.streamed and any(_format(path, corpus) == "parquet" for path in files(corpus))
+    for library, needed in (("datasets", corpus.streamed), ("pyarrow", tables)):
+        if needed and find_spec(library) is None:
+            raise InvalidInput(f"corpus {corpus.describe()} needs {library}; pip install 'databound[train]' would do.")
+
+
+def fingerprint(corpus: Corpus, notes: Path) -> str:
+    """What the documents are, as a short text that changes when they do; `notes` is the folder where checksums are remembered."""
+    if corpus.streamed:
+        source: list[Any] = [corpus.dataset, corpus.subset, corpus.split, corpus.revision]
+    else:
+        paths = files(corpus)
+        try:
+            source = [[_format(path, corpus), value] for path, value in zip(paths, checksums(paths, notes), strict=True)]
+        except OSError as error:
+            raise InvalidInput(f"{error.filename or corpus.describe()} cannot be read: {error.strerror or error}.") from None
+    source += [corpus.text_field, corpus.separator]
+    return hashlib.blake2b(json.dumps(source).encode(), digest_size=16).hexdigest()
+
+
+def documents(corpus: Corpus) -> Iterator[str]:
+    """Every document with some text in it, in the corpus's own order."""
+    source = _streamed(corpus) if corpus.streamed else _local(corpus)
+    return (text for text in source if text and not text.isspace())
+
+
+def files(corpus: Corpus) -> list[Path]:
+    """The local files of a corpus, in a fixed order."""
+    found: list[Path] = []
+    for pattern in corpus.paths:
+        if pattern == STANDARD_LIBRARY:
+            found += _standard_library()
+            continue
+        path = Path(os.path.expanduser(pattern))
+        if path.is_dir():
+            inside = sorted(
+                p for p in path.rglob("*") if p.is_file() and not any(part.startswith(".") for part in p.relative_to(path).parts)
+            )
+            if not inside:
+                raise InvalidInput(f"corpus folder {pattern} holds no files.")
+            found += inside
+        elif path.is_file():
+            found.append(path)
+        else:
+            matches = sorted(Path(match) for match in glob.glob(str(path), recursive=True) if Path(match).is_file())
+            if not matches:
+                raise InvalidInput(f"corpus {pattern} is neither a file, nor a folder, nor a pattern that matches a file.")
+            found += matches
+    kept = [path for path in dict.fromkeys(found) if not any(fnmatch(str(path), pattern) for pattern in corpus.exclude)]
+    if not kept:
+        raise InvalidInput(f"corpus {corpus.describe()} has no files left after exclude.")
+    return kept
+
+
+def _standard_library() -> list[Path]:
+    root = Path(sysconfig.get_paths()["stdlib"])
+    found = []
+    for folder, inside, names in os.walk(root):
+        inside[:] = [name for name in inside if name not in _TEST_FOLDERS]
+        found += [Path(folder, name) for name in names if name.endswith(".py")]
+    return sorted(found)
+
+
+def _local(corpus: Corpus) -> Iterator[str]:
+    for path in files(corpus):
+        try:
+            yield from {"text": _text, "jsonl": _json_lines, "parquet": _parquet}[_format(path, corpus)](path, corpus)
+        except (OSError, EOFError, zlib.error) as error:
+            raise InvalidInput(f"{path} cannot be read: {getattr(error, 'strerror', None) or str(error).rstrip('.')}.") from None
+        except UnicodeDecodeError as error:
+            raise InvalidInput(f"{path} is not UTF-8 text (byte {error.start}); exclude it or convert it.") from None
+
+
+def _text(path: Path, corpus: Corpus) -> Iterator[str]:
+    if path.suffix == ".py":
+        with tokenize.open(path) as source:  # honours the encoding a source file declares
+            whole = source.read()
+        yield from whole.split(corpus.separator) if corpus.separator else (whole,)
+        return
+    with _opened(path) as stream:
+        rest = "" if corpus.separator else stream.read()
+        while block := stream.read(max(_BLOCK, len(rest))):
+            *documents, rest = (rest + block).split(corpus.separator)
+            yield from documents
+    yield rest
+
+
+def _json_lines(path: Path, corpus: Corpus) -> Iterator[str]:
+    with _opened(path) as stream:
+        for number, line in enumerate(stream, 1):
+            if not line.isspace():
+                try:
+                    row = json.loads(line)
+                except ValueError:
+                    raise InvalidInput(f"line {number} of {path} is not JSON; every line must be one JSON object.") from None
+                yield _field(row, corpus, f"line {number} of {path}")
+
+
+def _parquet(path: Path, corpus: Corpus) -> Iterator[str]:
+    from pyarrow import ArrowException, parquet
+
+    try:
+        table = parquet.ParquetFile(path)
+        if corpus.text_field not in table.schema_arrow.names:
+            raise InvalidInput(
+                f"{path} has no column {corpus.text_field!r} (it has {', '.join(table.schema_arrow.names)}); set text_field."
+            )
+        for batch in table.iter_batches(batch_size=1024, columns=[corpus.text_field]):
+            for text in batch.column(0).to_pylist():
+                yield _field({corpus.text_field: text or ""}, corpus, str(path))
+    except ArrowException as error:
+        raise InvalidInput(f"{path} is not a Parquet file: {' '.join(str(error).split())[:200].rstrip('.')}.") from None
+
+
+def _streamed(corpus: Corpus) -> Iterator[str]:
+    from datasets import load_dataset
+
+    try:
+        rows = load_dataset(corpus.dataset, corpus.subset, split=corpus.split, revision=corpus.revision, streaming=True)
+        for number, row in enumerate(rows, 1):
+            yield _field(row, corpus, f"row {number} of dataset {corpus.dataset}")
+    except InvalidInput:
+        raise
+    except Exception as error:  # the library and its network stack raise many kinds; all mean that the text cannot be had
+        reason = " ".join(str(error).split())[:200].rstrip(".")
+        raise InvalidInput(f"dataset {corpus.describe()} cannot be read: {type(error).__name__}: {reason}.") from None
+
+
+def _field(row: Any, corpus: Corpus, place: str) -> str:
+    value = row.get(corpus.text_field) if isinstance(row, dict) else None
+    if value is not None and not isinstance(value, str):
+        raise InvalidInput(f"{place} has no text but a value of type {type(value).__name__} in field {corpus.text_field!r}.")
+    if value is None:
+        names = ", ".join(map(str, row)) if isinstance(row, dict) else type(row).__name__
+        raise InvalidInput(f"{place} has no text in field {corpus.text_field!r} (it has {names}); set text_field.")
+    return value
+
+
+def _format(path: Path, corpus: Corpus) -> str:
+    name = path.with_suffix("") if path.suffix == ".gz" else path
+    return corpus.format if corpus.format != "auto" else _SUFFIXES.get(name.suffix.lower(), "text")
+
+
+def _opened(path: Path) -> IO[str]:
+    if path.suffix == ".gz":
+        return gzip.open(path, "rt", encoding="utf-8")
+    return open(os.fspath(path), encoding="utf-8", newline="")

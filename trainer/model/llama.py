@@ -1,0 +1,190 @@
+"""Llama-2, built from a planner shape: RoPE, SwiGLU, RMSNorm before each block, multi-head attention, no biases.
+
+    h  = embed(ids)
+    h += attention(norm(h));  h += down(silu(gate(norm(h))) * up(norm(h)))        for every layer
+    loss = cross entropy of head(norm(h))
+
+The query, key and value matrices are stored as one, and so are gate and up: the same numbers in fewer, larger products.
+Weights are drawn from a normal distribution, each tensor from its own generator seeded by (seed, name), so that they do not
+depend on the order in which tensors are made or on how many devices share them. The standard deviation is 0.02 for every matrix
+(`init="normal"`, as transformers does), or follows the shape (`init="scaled"`): 1 for the input embedding, half of 1 / sqrt(inputs)
+for other matrices, and 1 / sqrt(2 layers) of that for the two of each layer that write to h, so that narrow models begin with
+the embedding still visible after the last layer. Tied embeddings, which are also the head, begin with 1 / sqrt(d).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from planner.shapes import Architecture
+from trainer.model import attention
+from trainer.model.loss import head_loss
+
+INIT_STD = 0.02
+
+
+class Norm(nn.Module):
+    """Root-mean-square normalisation in fp32, with a gain."""
+
+    def __init__(self, size: int, eps: float):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(size))
+        self.eps = eps
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        wide = x.float()
+        return (self.weight * (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps))).to(x.dtype)
+
+
+def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    """RoPE on (batch, sequence, heads, head size): the two halves of each head are the two coordinates of the rotations."""
+    first, second = x.chunk(2, dim=-1)
+    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1).to(x.dtype)
+
+
+def rotations(length: int, d_head: int, theta: float, device: torch.device | None = None) -> tuple[torch.Tensor, torch.Tensor]:
+    """Cosines and sines of the rotation angles, (1, length, 1, d_head / 2)."""
+    frequency = theta ** (-torch.arange(0, d_head, 2, dtype=torch.float32, device=device) / d_head)
+    angle = torch.outer(torch.arange(length, dtype=torch.float32, device=device), frequency)
+    return angle.cos()[None, :, None, :], angle.sin()[None, :, None, :]
+
+
+class Layer(nn.Module):
+    def __init__(self, shape: Architecture, eps: float, attend: attention.Attention):
+        super().__init__()
+        d, inner = shape.d_model, shape.heads * shape.d_head
+        self.heads, self.d_head = shape.heads, shape.d_head
+        self.attend = attend
+        self.attention_norm = Norm(d, eps)
+        self.qkv = nn.Linear(d, 3 * inner, bias=False)
+        self.out = nn.Linear(inner, d, bias=False)
+        self.feed_forward_norm = Norm(d, eps)
+        self.gate_up = nn.Linear(d, 2 * shape.d_ff, bias=False)
+        self.down = nn.Linear(shape.d_ff, d, bias=False)
+
+    def forward(self, h: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+        batch, length, _ = h.shape
+        query, key, value = self.qkv(self.attention_norm(h)).view(batch, length, 3, self.heads, self.d_head).unbind(2)
+        mixed = self.attend(rotate(query, cos, sin), rotate(key, cos, sin), value)
+        h = h + self.out(mixed.reshape(batch, length, -1))
+        gate, up = self.gate_up(self.feed_forward_norm(h)).chunk(2, dim=-1)
+        return h + self.down(functional.silu(gate) * up)
+
+
+class Body(nn.Module):
+    """All layers and the final norm: what torch.compile sees as one graph.
+
+    The embedding stays outside: compiled for a CPU, its backward adds rows from several threads in any order, and runs would no
+    longer repeat to the bit.
+    """
+
+    def __init__(self, shape: Architecture, eps: float, attend: attention.Attention):
+        super().__init__()
+        self.layers = nn.ModuleList(Layer(shape, eps, attend) for _ in range(shape.layers))
+        self.norm = Norm(shape.d_model, eps)
+
+    def forward(self, h: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            h = layer(h, cos, sin)
+        return self.norm(h)
+
+
+class Llama(nn.Module):
+    """The whole model. `forward` gives the summed loss, `logits` the logits."""
+
+    cos: torch.Tensor
+    sin: torch.Tensor
+
+    def __init__(
+        self,
+        shape: Architecture,
+        sequence_length: int,
+        *,
+        rope_theta: float = 10_000.0,
+        norm_eps: float = 1e-5,
+        init: str = "normal",
+        attend: attention.Attention = attention.sdpa,
+    ):
+        super().__init__()
+        self.shape, self.init = shape, init
+        self.embed = nn.Embedding(shape.vocab_size, shape.d_model)
+        self.body = Body(shape, norm_eps, attend)
+        self.head = nn.Linear(shape.d_model, shape.vocab_size, bias=False)
+        if shape.tied_embeddings:
+            self.head.weight = self.embed.weight
+        self.sequence_length, self.rope_theta = sequence_length, rope_theta
+        for name, table in zip(("cos", "sin"), rotations(sequence_length, shape.d_head, rope_theta), strict=True):
+            self.register_buffer(name, table, persistent=False)
+
+    def hidden(self, ids: torch.Tensor) -> torch.Tensor:
+        """The normalised states that the head reads, (batch, sequence, d_model)."""
+        length = ids.shape[1]
+        return self.body(self.embed(ids), self.cos[:, :length], self.sin[:, :length])
+
+    def forward(self, ids: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Summed cross entropy in nats over all targets that are not ignored."""
+        return self.loss(self.hidden(ids), targets)
+
+    def loss(self, hidden: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """That of states that the body has already made."""
+        if torch.is_autocast_enabled(hidden.device.type):
+            hidden = hidden.to(torch.get_autocast_dtype(hidden.device.type))
+        return head_loss(hidden.flatten(0, 1), self.head.weight, targets.flatten())
+
+    def logits(self, ids: torch.Tensor) -> torch.Tensor:
+        """All logits at once: for tests and small uses, never in training."""
+        return self.head(self.hidden(ids))
+
+
+def create(shape: Architecture, sequence_length: int, seed: int, **options: Any) -> Llama:
+    """A model with its first weights, made without drawing from torch's global generator."""
+    model = outline(shape, sequence_length, **options)
+    materialise(model, "cpu", seed)
+    return model
+
+
+def outline(shape: Architecture, sequence_length: int, **options: Any) -> Llama:
+    """A model that takes up no memory yet."""
+    with torch.device("meta"):
+        return Llama(shape, sequence_length, **options)
+
+
+def _copy(target: torch.Tensor, value: torch.Tensor) -> None:
+    target.copy_(value)
+
+
+def materialise(model: Llama, device: str, seed: int, place: Callable[[Any, torch.Tensor], None] = _copy) -> None:
+    """Give an outline its memory and its first weights; `place` copies a whole tensor into one that may be sharded."""
+    model.to_empty(device=device)
+    if model.shape.tied_embeddings:
+        model.head.weight = model.embed.weight  # leaving the meta device has separated them
+    initialise(model, seed, place)
+
+
+def initialise(model: Llama, seed: int, place: Callable[[Any, torch.Tensor], None] = _copy) -> None:
+    """Draw every matrix, set every gain to one, and fill the table of rotations."""
+    with torch.no_grad():
+        tables = rotations(model.sequence_length, model.shape.d_head, model.rope_theta)
+        for buffer, table in zip((model.cos, model.sin), tables, strict=True):
+            buffer.copy_(table)
+        for name, parameter in model.named_parameters():
+            if parameter.ndim < 2:
+                parameter.fill_(1.0)
+                continue
+            key = int.from_bytes(hashlib.blake2b(f"{seed}/{name}".encode(), digest_size=7).digest(), "big")
+            generator = torch.Generator().manual_seed(key)
+            std = INIT_STD if model.init == "normal" else _scaled_std(name, parameter, model.shape)
+            place(parameter, torch.empty(parameter.shape, dtype=torch.float32).normal_(0.0, std, generator=generator))
+
+
+def _scaled_std(name: str, matrix: torch.Tensor, shape: Architecture) -> float:
+    if name.startswith("embed"):
+        return shape.d_model**-0.5 if shape.tied_embeddings else 1.0
+    std = 0.5 * matrix.shape[1] ** -0.5
+    return std * (2 * shape.layers) ** -0.5 if name.endswith(("out.weight", "down.weight")) else std

@@ -1,0 +1,201 @@
+"""Where and how a run computes: device, precision, attention, compilation, rows per pass; decided before any data is read.
+
+bf16 is used where the hardware is faster with it: CUDA from Ampere on, and CPUs with AMX tiles. torch.compile is used on CUDA,
+and on a CPU when there is a C++ compiler and the run is long enough to earn back the time it takes.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import shutil
+import time
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from typing import Any
+
+import torch
+
+from planner.costs import ACCELERATORS
+from planner.errors import InvalidInput
+from planner.shapes import Architecture
+from trainer.config import RunConfig
+from trainer.model import attention
+
+COMPILE_PAYS = 1.5e12  # FLOPs of a run from which compiling for a CPU pays: about half a minute of work
+_CPU_ACTIVATIONS = 384 * 2**20  # bytes; more does not make a CPU faster
+
+
+@dataclass(frozen=True)
+class Execution:
+    """How a run computes. Runs repeat to the bit where all of this is the same."""
+
+    device: str
+    dtype: str
+    attention: str
+    compiled: bool
+    micro_batch: int
+    world_size: int
+    threads: int
+    torch: str
+    name: str
+
+    def facts(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def resolve_device(wanted: str) -> torch.device:
+    """The device of this process; of several on one machine, each has the GPU of its own number."""
+    if wanted == "auto":
+        wanted = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(wanted)
+    except RuntimeError:
+        raise InvalidInput(f"device must be auto, cpu, cuda or cuda:N; got {wanted!r}.") from None
+    if device.type not in ("cpu", "cuda"):
+        raise InvalidInput(f"device must be auto, cpu, cuda or cuda:N; got {wanted!r}.")
+    if device.type == "cuda" and device.index is None:
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+    if device.type == "cuda" and device.index >= torch.cuda.device_count():
+        raise InvalidInput(f"device {str(device)!r} is not there: this machine has {torch.cuda.device_count()} CUDA devices.")
+    return device
+
+
+def resolve_dtype(wanted: str, device: torch.device) -> torch.dtype:
+    if wanted == "fp32":
+        return torch.float32
+    fast = torch.cuda.get_device_capability(device)[0] >= 8 if device.type == "cuda" else torch.cpu._is_amx_tile_supported()
+    return torch.bfloat16 if wanted == "bf16" or fast else torch.float32
+
+
+def resolve(config: RunConfig, architecture: Architecture, steps: int, world_size: int = 1) -> tuple[Execution, list[str]]:
+    """How this run will compute here, and remarks on what was asked for but cannot be had."""
+    device = resolve_device(config.device)
+    dtype = resolve_dtype(config.dtype, device)
+    remarks: list[str] = []
+    total = steps * config.batch_size * config.sequence_length * flops_per_token(architecture, config.sequence_length)
+    compiled = config.compile == "on" or (config.compile == "auto" and (device.type == "cuda" or total >= COMPILE_PAYS))
+    if compiled and device.type == "cpu" and not has_compiler():
+        compiled = False
+        remarks.append("torch.compile needs a C++ compiler and none was found; the run is not compiled")
+    rows = math.ceil(config.batch_size / world_size)
+    execution = Execution(
+        device=str(device),
+        dtype={torch.float32: "fp32", torch.bfloat16: "bf16"}[dtype],
+        attention=attention.resolve(config.attention, device, dtype, architecture.d_head),
+        compiled=compiled,
+        micro_batch=min(
+            config.micro_batch or _rows_that_fit(architecture, config.sequence_length, device, dtype, world_size), rows
+        ),
+        world_size=world_size,
+        threads=torch.get_num_threads(),
+        torch=torch.__version__,
+        name=torch.cuda.get_device_name(device) if device.type == "cuda" else cpu_name(),
+    )
+    return execution, remarks
+
+
+def flops_per_token(shape: Architecture, sequence_length: int) -> float:
+    """FLOPs to train on one token: 6 per parameter of layers and head, plus the lower triangle of attention.
+
+    Attention multiplies queries with keys and weights with values, 2 * 2 * d per pair of positions forward and twice that
+    backward; a position sees T / 2 others on average, which makes 6 * T * d per layer.
+    """
+    head = shape.vocab_size * shape.d_model
+    return 6.0 * (shape.non_embedding_params + head) + 6.0 * shape.layers * shape.heads * shape.d_head * sequence_length
+
+
+def activation_bytes(shape: Architecture, sequence_length: int, dtype: torch.dtype) -> float:
+    """Memory that one row keeps for its backward pass."""
+    return sequence_length * shape.layers * (12 * shape.d_model + 5 * shape.d_ff) * dtype.itemsize
+
+
+def memory_bytes(shape: Architecture, sequence_length: int, micro_batch: int, dtype: torch.dtype, world_size: int = 1) -> float:
+    """Of each device: its share of weights, gradients and two moments in fp32, activations of one pass, and the largest pieces of
+    the head."""
+    return (
+        16.0 * shape.params / world_size
+        + micro_batch * activation_bytes(shape, sequence_length, dtype)
+        + 8.0 * shape.vocab_size * shape.d_model
+        + 2**26
+    )
+
+
+def check_memory(shape: Architecture, sequence_length: int, execution: Execution) -> None:
+    """Raise where a run cannot fit into the memory there is, before any of it is taken."""
+    dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[execution.dtype]
+    needed = memory_bytes(shape, sequence_length, execution.micro_batch, dtype, execution.world_size)
+    there = total_memory(torch.device(execution.device))
+    if needed > there:
+        raise InvalidInput(
+            f"training {shape.params:,} parameters needs about {needed / 2**30:,.1f} GiB on each device and {execution.name} has "
+            f"{there / 2**30:,.1f}; a smaller shape, micro_batch or sequence_length, or more devices, would do."
+        )
+
+
+def total_memory(device: torch.device) -> float:
+    """Bytes of a GPU, or of main memory as far as this process may use it."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_properties(device).total_memory
+    installed = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        with open("/sys/fs/cgroup/memory.max", encoding="utf-8") as stream:
+            return min(installed, float(stream.read()))
+    except (OSError, ValueError):  # no limit
+        return installed
+
+
+def _rows_that_fit(shape: Architecture, sequence_length: int, device: torch.device, dtype: torch.dtype, world_size: int) -> int:
+    if device.type == "cuda":
+        budget = 0.6 * torch.cuda.get_device_properties(device).total_memory - 24.0 * shape.params / world_size
+    else:
+        budget = float(_CPU_ACTIVATIONS)
+    return max(1, int(budget / activation_bytes(shape, sequence_length, dtype)))
+
+
+def has_compiler() -> bool:
+    return any(shutil.which(name) for name in (os.environ.get("CXX"), "g++", "clang++", "c++") if name)
+
+
+def peak_flops(device: torch.device) -> float:
+    """The device's peak in FLOP/s: from its data sheet for known GPUs, else measured with a large matrix product."""
+    known = data_sheet_peak(torch.cuda.get_device_name(device)) if device.type == "cuda" else None
+    return known or measured_peak(str(device), torch.get_num_threads())
+
+
+def data_sheet_peak(name: str) -> float | None:
+    """The peak of the planner's accelerator whose words are all in a device's name; of several, the one with most words."""
+    words = set(re.split(r"[^A-Z0-9]+", name.upper()))
+    known = {a: a.name.upper().split("-") for a in ACCELERATORS.values()} if "LAPTOP" not in words else {}
+    matches = [(len(parts), a.peak_flops) for a, parts in known.items() if words.issuperset(parts)]
+    return max(matches)[1] if matches else None
+
+
+@lru_cache(maxsize=8)
+def measured_peak(device: str, threads: int) -> float:
+    """The best of a few matrix products of 1,024 x 1,024 (CPU, fp32) or 8,192 x 8,192 (CUDA, bf16), in FLOP/s."""
+    cuda = device.startswith("cuda")
+    size, dtype = (8192, torch.bfloat16) if cuda else (1024, torch.float32)
+    a = torch.ones(size, size, device=device, dtype=dtype)
+    best = math.inf
+    for _ in range(10):
+        start = time.perf_counter()
+        a @ a
+        if cuda:
+            torch.cuda.synchronize(device)
+        best = min(best, time.perf_counter() - start)
+    return 2.0 * size**3 / best
+
+
+def cpu_name() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as stream:
+            for line in stream:
+                if line.startswith("model name"):
+                    return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    import platform
+
+    return platform.processor() or platform.machine()

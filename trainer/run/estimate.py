@@ -1,0 +1,76 @@
+"""What a run would take, without reading data: shape, memory, steps, FLOPs, and time on this machine.
+
+The time is measured, not looked up: one pass of the real shape, uncompiled, where a pass takes less than a few seconds; for
+larger models it is FLOPs over the device's peak at `TYPICAL_MFU`.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any
+
+import torch
+
+from planner.errors import InvalidInput
+from trainer.config import RunConfig
+from trainer.run.device import check_memory, flops_per_token, memory_bytes, peak_flops
+from trainer.run.evaluation import autocast
+from trainer.run.loop import build, check
+
+TYPICAL_MFU = 0.4
+_PROBE_FLOPS = 4e11  # passes below this are timed: a few seconds on a CPU
+_COMPILED_GAIN = 1.3  # what compiling gives over the timed uncompiled pass
+
+
+def estimate(config: RunConfig) -> dict[str, Any]:
+    """Shape, memory, steps, FLOPs and expected seconds of a run."""
+    _, shape, execution, remarks = check(config)
+    fits = True
+    try:
+        check_memory(shape, config.sequence_length, execution)
+    except InvalidInput as error:
+        fits, remarks = False, [*remarks, str(error).rstrip(".")]
+    device, dtype = torch.device(execution.device), {"fp32": torch.float32, "bf16": torch.bfloat16}[execution.dtype]
+    length = config.sequence_length
+    chunks = config.unique_tokens // length
+    total = max(1, round(config.epochs * chunks))
+    counted = flops_per_token(shape, length) * total * length
+    per_pass = flops_per_token(shape, length) * execution.micro_batch * length
+    if fits and per_pass <= _PROBE_FLOPS:
+        seconds = _time_pass(config.having(compile="off"), execution.micro_batch, device, dtype) * total / execution.micro_batch
+        seconds, basis = seconds / (_COMPILED_GAIN if execution.compiled else 1.0) / execution.world_size, "one pass timed here"
+    else:
+        seconds = counted / (peak_flops(device) * TYPICAL_MFU * execution.world_size)
+        basis = f"the device's peak at {TYPICAL_MFU:.0%}"
+    return {
+        "shape": shape.describe(),
+        "params": shape.params,
+        "memory_bytes": memory_bytes(shape, length, execution.micro_batch, dtype, execution.world_size),
+        "unique_tokens": min(chunks, total) * length,
+        "tokens": total * length,
+        "epochs": max(1.0, total / chunks),
+        "steps": math.ceil(total / config.batch_size),
+        "flops": 6.0 * shape.params * total * length,
+        "counted_flops": counted,
+        "seconds": seconds,
+        "seconds_from": basis,
+        "execution": execution.facts(),
+        "remarks": remarks,
+    }
+
+
+def _time_pass(config: RunConfig, rows: int, device: torch.device, dtype: torch.dtype) -> float:
+    _, shape, execution, _ = check(config)
+    model = build(config, shape, execution)
+    ids = torch.randint(shape.vocab_size, (rows, config.sequence_length), device=device)
+    best = math.inf
+    for _ in range(3):
+        start = time.perf_counter()
+        with autocast(device, dtype):
+            loss = model(ids, ids)
+        loss.backward()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        best = min(best, time.perf_counter() - start)
+    return best

@@ -1,0 +1,535 @@
+"""Train one run, from its configuration to `result.json`, resumable at any instant.
+
+    check everything -> tokens -> model -> (checkpoint) -> steps -> validation -> result
+
+A run lives in a directory:
+
+    config.json        what is trained; never changes once something has been
+    tokenizer/         loadable by transformers
+    metrics.jsonl      one line every few steps
+    checkpoints/       the last complete one while the run is unfinished
+    final/             the weights of a finished run
+    result.json        written last, at once; a directory that has it is never trained again
+
+The state of a run is weights, moments and the number of steps done: the data order is a function of the seed and the step, and
+nothing else is random. That is why a run that was killed and continued ends in the same bits as one that was not.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from planner.errors import InvalidInput
+from planner.shapes import Architecture
+from trainer.config import RunConfig, differences
+from trainer.data import corpus, tokenizers, tokens
+from trainer.data.batches import PADDING, Batches
+from trainer.errors import Interrupted, TrainingStopped
+from trainer.files import locked, mirror, read_json, write_json
+from trainer.model import attention, optimizer
+from trainer.model.llama import Llama, materialise, outline
+from trainer.run import checkpoints, distributed, watch
+from trainer.run.device import Execution, check_memory, flops_per_token, peak_flops, resolve, resolve_device, resolve_dtype
+from trainer.run.evaluation import autocast, evaluate
+from trainer.run.result import FILE, RunResult, read_result
+
+_MOMENTS = ("exp_avg", "exp_avg_sq")
+_RECENT = 50  # steps over which the reported training loss is a mean
+
+
+def train(
+    config: RunConfig,
+    out: str | Path,
+    *,
+    progress: bool = False,
+    should_stop: Callable[[], bool] = lambda: False,
+    during_steps: AbstractContextManager[Any] | None = None,
+    data: tokens.TokenSet | None = None,
+) -> RunResult:
+    """Train a run in directory `out`, or continue it, or return its result where it is finished.
+
+    With `data`, a token set that was made before, the corpus is not looked at: all runs of a sweep train on the same tokens,
+    whatever happens to the files meanwhile. `should_stop` is asked after every step; when it says yes, a checkpoint is written and
+    Interrupted raised. `during_steps` is entered while steps are trained, and only then.
+    """
+    folder = Path(os.path.expanduser(out)).absolute()
+    _refuse_foreign(folder)
+    finished = _finished(folder, config, data)
+    if finished:
+        return finished
+    spec, architecture, execution, remarks = check(config, data)
+    check_memory(architecture, config.sequence_length, execution)
+    device = torch.device(execution.device)
+    with distributed.joined(device) as world, _directory(folder, config, world):
+        finished = _finished(folder, config, data)  # perhaps by the process that held the directory until now
+        if finished:
+            return finished
+        data = data or tokens.prepare(config, spec)
+        batches = _batches(config, data)
+        belongs = {"identity": config.identity(), "data": data.fingerprint}
+        found, passed_over = checkpoints.newest(folder / "checkpoints", belongs)
+        if found and data.content != (found.state.get("tokens") or data.content):
+            raise InvalidInput(
+                f"checkpoint {found.folder} belongs to a run on other tokens of the same name: the dataset has changed, or the "
+                f"tokenizer's version; another run directory would do."
+            )
+        if world.first:
+            _claim(folder, config)
+        with _deterministic(device), _many_shapes(execution.compiled):
+            run = _Run(config, folder, architecture, execution, data, batches, world, [*remarks, *passed_over])
+            return run.start(found).until_done(progress, should_stop, during_steps or nullcontext())
+
+
+def check(config: RunConfig, data: tokens.TokenSet | None = None) -> tuple[tokenizers.Spec, Architecture, Execution, list[str]]:
+    """Everything that can be wrong before data is read: attention, device, watchers, tokenizer, shape, files."""
+    device = resolve_device(config.device)
+    attention.resolve(config.attention, device, resolve_dtype(config.dtype, device), 64)
+    watch.check(config)
+    distributed.check(config.batch_size)
+    spec = tokenizers.Spec(config.tokenizer, config.eos_token)
+    architecture = config.architecture(spec.size)
+    chunks = config.unique_tokens // config.sequence_length
+    steps = math.ceil(max(1, round(config.epochs * chunks)) / config.batch_size)
+    execution, remarks = resolve(config, architecture, steps, distributed.world_size())
+    if data is None:
+        corpus.check(config.corpus)
+    return spec, architecture, execution, remarks
+
+
+class _Run:
+    """A run in progress."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        folder: Path,
+        architecture: Architecture,
+        execution: Execution,
+        data: tokens.TokenSet,
+        batches: Batches,
+        world: distributed.World,
+        remarks: list[str],
+    ):
+        self.config, self.folder, self.architecture, self.execution = config, folder, architecture, execution
+        self.data, self.batches, self.world, self.remarks = data, batches, world, remarks
+        self.device = torch.device(execution.device)
+        self.dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[execution.dtype]
+        self.step, self.seconds, self.starts = 0, 0.0, 0
+        self.timed_tokens, self.timed_seconds = 0, 0.0  # without the first step after a start, which compiles
+        self.warm = False
+        self.recent: deque[float] = deque(maxlen=_RECENT)
+
+    def start(self, found: checkpoints.Checkpoint | None) -> _Run:
+        """Build model and optimiser, from a checkpoint where there is one."""
+        self.model = build(self.config, self.architecture, self.execution, self.world)
+        self.optimizer = optimizer.adamw(self.model, self.config)
+        if found:
+            self._restore(found)
+        self.starts += 1
+        return self
+
+    def until_done(self, progress: bool, should_stop: Callable[[], bool], during_steps: AbstractContextManager[Any]) -> RunResult:
+        """Train the remaining steps, validate, and write the result."""
+        try:
+            if self.world.first:
+                self._open(progress)
+            with during_steps:
+                self._steps(should_stop)
+            return self._finish()
+        except OSError as error:
+            raise TrainingStopped(
+                f"{self.folder} cannot be written ({checkpoints.reason(error)}); checkpoints before step {self.step} are intact."
+            ) from error
+        finally:
+            for watcher in getattr(self, "watchers", []):
+                watcher.close()
+
+    def _steps(self, should_stop: Callable[[], bool]) -> None:
+        """Train to the last step. It has no checkpoint: what follows it is validation, which must find numbers first."""
+        written = time.monotonic()
+        while self.step < self.batches.steps:
+            self._train_step()
+            every, late = self.config.checkpoint_every, time.monotonic() - written > self.config.checkpoint_seconds
+            due = self.step % every == 0 if every else distributed.anywhere(late, self.world)
+            stop = distributed.anywhere(should_stop(), self.world)
+            if (due or stop) and self.step < self.batches.steps:
+                self._checkpoint()
+                written = time.monotonic()
+            if stop and self.step < self.batches.steps:
+                raise Interrupted(f"stopped at step {self.step} of {self.batches.steps}; the same command continues from there.")
+
+    def _check_weights(self) -> None:
+        if not distributed.finite(self.model.parameters(), self.world):
+            raise TrainingStopped(
+                f"the weights after step {self.step} are not numbers; earlier checkpoints are intact and a lower learning_rate "
+                f"would do."
+            )
+
+    def _open(self, progress: bool) -> None:
+        mirror(self.data.folder / "tokenizer", self.folder / "tokenizer")
+        self.watchers = watch.watchers(self.config, self.folder, start=self.step, steps=self.batches.steps, progress=progress)
+        self.peak = peak_flops(self.device) * self.world.size
+
+    def _train_step(self) -> None:
+        """One optimiser step over one batch, in as many passes as its rows need."""
+        start = time.perf_counter()
+        step, real = self.step, self.batches.real_tokens(self.step)
+        self.optimizer.zero_grad(set_to_none=True)
+        summed = torch.zeros((), dtype=torch.float64, device=self.device)
+        for rows in passes(self.batches.rows(step), self.world, self.execution.micro_batch):
+            inputs, targets = (torch.from_numpy(array).to(self.device, non_blocking=True) for array in self.batches.arrays(rows))
+            with autocast(self.device, self.dtype):
+                nats = self.model(inputs, targets)
+            (nats * (self.world.size / real)).backward()
+            summed += nats.detach()
+        norm = distributed.clip(list(self.model.parameters()), self.config.clip)
+        loss = distributed.total(summed, self.world) / real
+        if not (math.isfinite(loss) and math.isfinite(norm)):
+            raise TrainingStopped(
+                f"the loss of step {step + 1} is not a number (loss {loss}, gradient norm {norm}); the last checkpoint is intact "
+                f"and a lower learning_rate would do."
+            )
+        rate = optimizer.learning_rate(step, self.batches.steps, self.config)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        self.optimizer.step()
+        self.step += 1
+        self.recent.append(loss)
+        spent = time.perf_counter() - start
+        self.seconds += spent
+        if self.warm:
+            self.timed_tokens, self.timed_seconds = self.timed_tokens + real, self.timed_seconds + spent
+        self.warm = True
+        if self.step % self.config.log_every == 0 or self.step == self.batches.steps:
+            self._log(loss, norm, rate, real / spent)
+
+    def _log(self, loss: float, norm: float, rate: float, speed: float) -> None:
+        if not self.world.first:
+            return
+        seen = min(self.step * self.config.batch_size, self.batches.total)
+        values: dict[str, Any] = {"step": self.step, "epoch": seen / self.batches.chunks, "tokens": seen * self.batches.length}
+        values |= {
+            "loss": loss,
+            "gradient_norm": norm,
+            "learning_rate": rate,
+            "tokens_per_second": speed,
+            "seconds": self.seconds,
+        }
+        values["mfu"] = self._utilisation(speed)
+        for watcher in self.watchers:
+            watcher.record(values)
+
+    def _utilisation(self, speed: float) -> float:
+        """Of the devices' peak, at so many tokens per second."""
+        return speed * flops_per_token(self.architecture, self.batches.length) / self.peak
+
+    def _checkpoint(self) -> None:
+        self._check_weights()
+        named = dict(self.model.named_parameters())
+        weights = distributed.gathered(named.items(), self.world)
+        slots = ((f"{moment}/{name}", self.optimizer.state[p][moment]) for name, p in named.items() for moment in _MOMENTS)
+        moments = distributed.gathered(slots, self.world)
+        state = {
+            "step": self.step,
+            "identity": self.config.identity(),
+            "data": self.data.fingerprint,
+            "tokens": self.data.content,
+            "execution": self.execution.facts(),
+            "seconds": self.seconds,
+            "starts": self.starts,
+            "recent_losses": list(self.recent),
+            "remarks": self.remarks,
+        }
+        if self.world.first:
+            checkpoints.write_step(self.folder / "checkpoints", state, weights, moments)
+        distributed.agree(self.world)
+
+    def _restore(self, found: checkpoints.Checkpoint) -> None:
+        state, weights, moments = found.state, found.weights(), found.moments()
+        for name, p in self.model.named_parameters():
+            distributed.place(p, weights[name])
+            slots = {moment: torch.zeros_like(p) for moment in _MOMENTS}
+            for moment, slot in slots.items():
+                distributed.place(slot, moments[f"{moment}/{name}"])
+            self.optimizer.state[p] = {"step": torch.tensor(float(found.step), device=self.device), **slots}
+        self.step, self.seconds, self.starts = found.step, state["seconds"], state["starts"]
+        self.recent.extend(state["recent_losses"])
+        changed = [name for name, value in self.execution.facts().items() if state["execution"].get(name) != value]
+        self.remarks = [*state["remarks"], *(remark for remark in self.remarks if remark not in state["remarks"])]
+        if changed:
+            self.remarks.append(
+                f"continued at step {self.step} with another {', '.join(changed)}; its bits may differ from an uninterrupted run"
+            )
+
+    def _finish(self) -> RunResult:
+        config, batches = self.config, self.batches
+        self._check_weights()
+        found = {name: self._evaluate(name) for name in ("validation", "development") if name in self.data.facts["streams"]}
+        for name, value in found.items():
+            if not math.isfinite(value.loss):
+                raise TrainingStopped(
+                    f"the {name} loss after the last step is not a number ({value.loss}); earlier checkpoints are intact and a "
+                    f"lower learning_rate would do."
+                )
+        weights = distributed.gathered(self.model.named_parameters(), self.world)
+        validation = found["validation"]
+        state = {"step": self.step, "identity": config.identity(), "data": self.data.fingerprint}
+        if not self.world.first:
+            distributed.agree(self.world)
+            return read_result(self.folder)  # type: ignore[return-value]
+        final = checkpoints.write(self.folder, "final", state, weights)
+        speed = self.timed_tokens / self.timed_seconds if self.timed_tokens else batches.tokens / max(self.seconds, 1e-9)
+        counted = flops_per_token(self.architecture, batches.length) * batches.tokens
+        result = RunResult(
+            run=self.folder.name,
+            params=self.architecture.params,
+            unique_tokens=batches.unique_tokens,
+            epochs=batches.epochs,
+            tokens=batches.tokens,
+            weight_decay=config.weight_decay,
+            loss=validation.loss,
+            perplexity=validation.perplexity,
+            bits_per_byte=validation.bits_per_byte,
+            train_loss=sum(self.recent) / len(self.recent),
+            development_loss=found["development"].loss if "development" in found else None,
+            seed=config.seed,
+            learning_rate=config.learning_rate,
+            flops=6.0 * self.architecture.params * batches.tokens,
+            counted_flops=counted,
+            steps=batches.steps,
+            seconds=self.seconds,
+            tokens_per_second=speed,
+            mfu=self._utilisation(speed),
+            starts=self.starts,
+            non_embedding_params=self.architecture.non_embedding_params,
+            architecture=self.architecture.model_dump(),
+            execution=self.execution.facts(),
+            data={"fingerprint": self.data.fingerprint, **{f"{name}_set": asdict(value) for name, value in found.items()}},
+            recipe=self._recipe(),
+            config=config.model_dump(mode="json"),
+            config_fingerprint=config.fingerprint(),
+            weights_checksum=read_json(final / "state.json")["checksums"]["model.safetensors"],
+            remarks=self.remarks,
+        )
+        for watcher in self.watchers:
+            watcher.record({"step": self.step, "validation_loss": result.loss, "bits_per_byte": result.bits_per_byte})
+        write_json(self.folder / FILE, result.model_dump(mode="json"))
+        shutil.rmtree(self.folder / "checkpoints", ignore_errors=True)
+        distributed.agree(self.world)
+        return result
+
+    def _evaluate(self, name: str) -> Any:
+        counts = self.data.facts["streams"][name]
+        return evaluate(
+            self.model,
+            self.data.stream(name),
+            counts,
+            sequence_length=self.batches.length,
+            rows=pass_width(self.config.batch_size, self.world, self.execution.micro_batch),
+            device=self.device,
+            dtype=self.dtype,
+            world=self.world,
+            compiled=self.execution.compiled and self.world.size == 1,
+        )
+
+    def _recipe(self) -> dict[str, Any]:
+        """The choices that the configuration only names."""
+        named = [(name, p) for name, p in self.model.named_parameters()]
+        decayed = optimizer.decayed_names(named, self.config.decay)
+        return {
+            "asked_unique_tokens": self.config.unique_tokens,
+            "asked_epochs": self.config.epochs,
+            "chunks_per_epoch": self.batches.chunks,
+            "chunks_seen": self.batches.total,
+            "tail": "tokens that do not fill a sequence are left out; the last batch is padded with rows that do not count",
+            "order": "a new order every epoch, from the seed"
+            if self.config.order == "shuffle"
+            else "the corpus order, every epoch",
+            "decayed": decayed,
+            "not_decayed": [name for name, _ in named if name not in decayed],
+        }
+
+
+def build(config: RunConfig, architecture: Architecture, execution: Execution, world: distributed.World | None = None) -> Llama:
+    """The model of a run with its first weights, compiled and sharded as the run will use it.
+
+    A sharded model is never whole on a device: it takes up memory once it is sharded, and is then filled tensor by tensor.
+    """
+    world = world or distributed.World()
+    model = outline(
+        architecture,
+        config.sequence_length,
+        rope_theta=config.rope_theta,
+        norm_eps=config.norm_eps,
+        init=config.init,
+        attend=attention.function(execution.attention),
+    )
+    late = world.size > 1 and not architecture.tied_embeddings  # a tied matrix is known as one only outside of the meta device
+    if not late:
+        materialise(model, "cpu", config.seed)
+        model.to(torch.device(execution.device))
+    if execution.compiled:
+        for part in [model.body] if world.size == 1 else model.body.layers:
+            part.compile(dynamic=False)
+    distributed.shard(model, world)
+    if late:
+        materialise(model, execution.device, config.seed, distributed.place)
+    return model
+
+
+def pass_width(rows: int, world: distributed.World, micro_batch: int) -> int:
+    """Rows of each pass: as even as they can be without exceeding `micro_batch`."""
+    share = math.ceil(rows / world.size)
+    return math.ceil(share / math.ceil(share / micro_batch))
+
+
+def passes(rows: np.ndarray, world: distributed.World, micro_batch: int) -> Iterator[np.ndarray]:
+    """The rows of each pass of this rank, all of the same length; what is missing is padding."""
+    share, width = math.ceil(len(rows) / world.size), pass_width(len(rows), world, micro_batch)
+    count = math.ceil(share / width)
+    mine = rows[world.rank * share : (world.rank + 1) * share]
+    padded = np.concatenate([mine, np.full(count * width - len(mine), PADDING)])
+    yield from padded.reshape(count, width)
+
+
+def _batches(config: RunConfig, data: tokens.TokenSet) -> Batches:
+    return Batches(
+        data.stream("train"),
+        unique_tokens=config.unique_tokens,
+        epochs=config.epochs,
+        batch_size=config.batch_size,
+        sequence_length=config.sequence_length,
+        seed=config.seed,
+        order=config.order,
+    )
+
+
+def _finished(folder: Path, config: RunConfig, data: tokens.TokenSet | None) -> RunResult | None:
+    """The result of a directory that is done; raises where it is that of another run or of other data."""
+    result = read_result(folder)
+    if result is None:
+        return None
+    _same(folder, "a finished run", result.config, config)
+    try:
+        wanted = data.fingerprint if data else tokens.fingerprint(config, tokenizers.Spec(config.tokenizer, config.eos_token))
+    except InvalidInput as error:
+        remark = f"whether the data is still the same was not checked: {str(error).rstrip('.')}"
+        return result.model_copy(update={"remarks": [*result.remarks, remark]})
+    if result.data["fingerprint"] != wanted:
+        raise InvalidInput(
+            f"{folder} holds a finished run on other data ({result.data['fingerprint']}, now {wanted}); another directory would do."
+        )
+    return result
+
+
+def _refuse_foreign(folder: Path) -> None:
+    """Raise where a directory holds anything but a run: nothing of somebody else's is ever overwritten."""
+    try:
+        names = set(os.listdir(folder))
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise _unwritable(folder, error) from None
+    if "config.json" not in names and any(name != ".lock" and not name.startswith(".config.json.") for name in names):
+        raise InvalidInput(f"{folder} is not a run directory, and not empty; name a new one.")
+
+
+@contextmanager
+def _directory(folder: Path, config: RunConfig, world: distributed.World) -> Iterator[None]:
+    """The run directory: made, checked, and locked against other processes."""
+    with ExitStack() as held:
+        if world.first:
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+                held.enter_context(locked(folder / ".lock", busy=f"{folder} is being trained"))
+            except OSError as error:
+                raise _unwritable(folder, error) from None
+            _refuse_foreign(folder)
+            stored = _stored(folder / "config.json")
+            if stored is not None and _begun(folder):
+                _same(folder, "a run", stored, config)
+        distributed.agree(world)
+        yield
+
+
+def _stored(path: Path) -> dict[str, Any] | None:
+    """The configuration that a directory belongs to."""
+    try:
+        return RunConfig(**read_json(path)).model_dump(mode="json")
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError) as error:
+        raise InvalidInput(
+            f"{path} is not the configuration of a run ({checkpoints.reason(error)}); another directory would do."
+        ) from None
+
+
+def _claim(folder: Path, config: RunConfig) -> None:
+    """Write the configuration, once everything that could be wrong with it has been checked."""
+    try:
+        if not _begun(folder):
+            write_json(folder / "config.json", config.model_dump(mode="json"))
+    except OSError as error:
+        raise _unwritable(folder, error) from None
+
+
+def _begun(folder: Path) -> bool:
+    """Whether a run directory holds anything that was trained; until then its configuration may still be corrected."""
+    metrics = folder / "metrics.jsonl"
+    kept = (folder / FILE, folder / "final", folder / "checkpoints")
+    return any(path.exists() for path in kept) or (metrics.exists() and metrics.stat().st_size > 0)
+
+
+def _unwritable(folder: Path, error: OSError) -> InvalidInput:
+    return InvalidInput(f"run directory {folder} cannot be written: {checkpoints.reason(error)}.")
+
+
+def _same(folder: Path, what: str, stored: dict[str, Any], config: RunConfig) -> None:
+    """Raise where a directory holds a run of another configuration."""
+    try:
+        differs = differences(RunConfig(**stored).identity(), config.identity())
+    except InvalidInput as error:
+        raise InvalidInput(f"{folder} holds {what} that cannot be read ({str(error).rstrip('.')}).") from None
+    if differs:
+        raise InvalidInput(f"{folder} holds {what} with another {differs}; another directory would do.")
+
+
+@contextmanager
+def _many_shapes(compiled: bool) -> Iterator[None]:
+    """Let one process compile many shapes: by default torch stops compiling, without a word, at the ninth."""
+    if not compiled:
+        yield
+        return
+    import torch._dynamo.config
+
+    with torch._dynamo.config.patch(recompile_limit=256):
+        yield
+
+
+@contextmanager
+def _deterministic(device: torch.device) -> Iterator[None]:
+    """Deterministic kernels on CUDA for the duration of a run; CPU kernels used here already are."""
+    if device.type != "cuda":
+        yield
+        return
+    before = torch.are_deterministic_algorithms_enabled(), torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(True)
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before[0])
+        torch.utils.deterministic.fill_uninitialized_memory = before[1]  # type: ignore[attr-defined]
