@@ -30,7 +30,9 @@ MARKS = ("<!-- coverage: begin -->", "<!-- coverage: end -->")
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "intervals.md"
 
 
-def measure(runs: int, noise: float, cell_noise: float, ways: list[tuple[str, str]], tables: int, replicates: int) -> list[str]:
+def measure(
+    runs: int, noise: float, cell_noise: float, ways: list[tuple[str, str]], tables: int, replicates: int
+) -> list[str]:
     truth = Calibration.load("fineweb-llama2").law(0.1, FORM)
     best = allocate(truth, UD, FLOPS, whole_epochs=False)
     point = (float(best.params), UD, float(best.epochs))
@@ -50,7 +52,11 @@ def measure(runs: int, noise: float, cell_noise: float, ways: list[tuple[str, st
             columns = parameter_arrays(FORM, refits, fits.runs)
             law = Law(FORM, {name: values[refits.converged] for name, values in columns.items()})
             plans = allocate(law, UD, FLOPS, whole_epochs=False)
-            found = {"N*": interval(plans.params), "epochs*": interval(plans.epochs), "loss": interval(law.loss(*point))}
+            found = {
+                "N*": interval(plans.params),
+                "epochs*": interval(plans.epochs),
+                "loss": interval(law.loss(*point)),
+            }
             for name, value in found.items():
                 hits[way][name].append(value is not None and value.low <= true[name] <= value.high)
             size, loss = found["N*"], found["loss"]

@@ -30,7 +30,9 @@ SHARES, SEEDS, ROUNDS, FORM = (0.01, 0.05, 0.10), 10, 6, "additive_4p"
 START, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 
 
-def by_design(pool: pd.DataFrame, held_out: pd.DataFrame, budget: float, prior, reference: Reference) -> list[int]:
+def by_design(
+    pool: pd.DataFrame, held_out: pd.DataFrame, budget: float, prior, reference: Reference
+) -> list[int]:
     """Indices into the pool. Losses are looked at only once a run is trained; of the held-out runs, never."""
     candidates, wanted = _points(pool), _points(held_out)
     cost, trained, left = flops_of(candidates), [], budget
@@ -44,7 +46,11 @@ def by_design(pool: pd.DataFrame, held_out: pd.DataFrame, budget: float, prior, 
         chosen = sorted((int(free[i]) for i in chosen), key=lambda i: cost[i])
         if round_ < ROUNDS - 1:  # train the cheap half, and half of that at first, then ask again
             spent = np.cumsum(cost[chosen])
-            chosen = [i for i, total in zip(chosen, spent, strict=True) if total <= left * 0.5 ** (ROUNDS - 1 - round_)]
+            chosen = [
+                i
+                for i, total in zip(chosen, spent, strict=True)
+                if total <= left * 0.5 ** (ROUNDS - 1 - round_)
+            ]
         trained += chosen
         left -= cost[chosen].sum()
     return trained
@@ -65,9 +71,15 @@ def by_thrift(pool: pd.DataFrame, budget: float) -> list[int]:
     return [int(i) for i in order[np.cumsum(cost[order]) <= budget]]
 
 
-def experiment(table: pd.DataFrame, share_held_out: float, weight_decay: float, seeds: int = SEEDS) -> pd.DataFrame:
+def experiment(
+    table: pd.DataFrame, share_held_out: float, weight_decay: float, seeds: int = SEEDS
+) -> pd.DataFrame:
     """Errors on the held-out runs per share of FLOPs, strategy and seed."""
-    order = table.assign(flops=flops_of(_points(table))).sort_values("flops", kind="stable").reset_index(drop=True)
+    order = (
+        table.assign(flops=flops_of(_points(table)))
+        .sort_values("flops", kind="stable")
+        .reset_index(drop=True)
+    )
     held = round(share_held_out * len(order))
     everything, held_out = order.iloc[:-held], order.iloc[-held:]
     setting = Calibration.load("fineweb-llama2").setting(weight_decay)
@@ -88,7 +100,13 @@ def experiment(table: pd.DataFrame, share_held_out: float, weight_decay: float, 
                 law = believe(prior, reference, pool.iloc[chosen]).law
                 error = np.abs(law.loss(*_points(held_out)) - held_out["loss"].to_numpy())
                 rows.append(
-                    {"share": share, "strategy": name, "runs": len(chosen), "mean": error.mean(), "median": np.median(error)}
+                    {
+                        "share": share,
+                        "strategy": name,
+                        "runs": len(chosen),
+                        "mean": error.mean(),
+                        "median": np.median(error),
+                    }
                 )
     return pd.DataFrame(rows)
 
@@ -107,7 +125,9 @@ def as_text(results: pd.DataFrame) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("data", nargs="?", type=Path, default=Path(__file__).parents[2] / "shared" / "data")
     parser.add_argument("--write", type=Path, help="replace the measured part of this document")
     parser.add_argument("--seeds", type=int, default=SEEDS)

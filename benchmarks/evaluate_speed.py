@@ -46,7 +46,11 @@ def make_model(folder: Path, texts: list[str]) -> Path:
     tokenizer = train_bpe(texts, shape.vocab_size)
     tokenizer.save(folder)
     llama = create(shape, LENGTH, seed=0)
-    save_file(hf_weights(dict(llama.named_parameters()), shape), folder / "model.safetensors", metadata={"format": "pt"})
+    save_file(
+        hf_weights(dict(llama.named_parameters()), shape),
+        folder / "model.safetensors",
+        metadata={"format": "pt"},
+    )
     config = RunConfig(shape="15M", tokenizer="bytes", unique_tokens="1M", sequence_length=LENGTH)
     (folder / "config.json").write_text(json.dumps(hf_config(shape, config, tokenizer.eos)))
     return folder
@@ -82,7 +86,9 @@ class Clock:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--documents", type=int, default=200, help="over all tasks together")
     parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--batch-sizes", type=int, nargs="+", default=[1, 8, 32], help="of lm-eval")
@@ -93,10 +99,14 @@ def main() -> None:
 
     each = max(1, arguments.documents // len(TASKS))
     chosen = {task.name: task.documents(each) for task in tasks.load_suite("olmes19", only=TASKS)}
-    texts = [a.context + a.continuation for documents in chosen.values() for d in documents for a in d.answers]
+    texts = [
+        a.context + a.continuation for documents in chosen.values() for d in documents for a in d.answers
+    ]
     with tempfile.TemporaryDirectory() as place:
         folder = make_model(Path(place), texts)
-        scorers: dict[str, Callable[[list[tasks.Document]], list[float]]] = {OURS: partial(ours, models.load(folder))}
+        scorers: dict[str, Callable[[list[tasks.Document]], list[float]]] = {
+            OURS: partial(ours, models.load(folder))
+        }
         for size in arguments.batch_sizes:
             peer = HFLM(str(folder), device="cpu", dtype="float32", batch_size=size, max_length=LENGTH)
             scorers[f"lm-eval, batch {size}"] = partial(theirs, peer)
@@ -106,14 +116,20 @@ def main() -> None:
         print(
             f"{torch.get_num_threads()} threads, torch {torch.__version__}; wall-clock / processor seconds, fastest of {arguments.repeats}"
         )
-        print(f"{'task':<16}{'documents':>10}{'requests':>10}" + "".join(f"{name:>20}" for name in scorers) + f"{'ratio':>14}")
+        print(
+            f"{'task':<16}{'documents':>10}{'requests':>10}"
+            + "".join(f"{name:>20}" for name in scorers)
+            + f"{'ratio':>14}"
+        )
         total = {name: Clock() for name in scorers}
         for clock in total.values():
             clock.wall = clock.processor = 0.0
         for task, documents in chosen.items():
             clocks = {name: Clock() for name in scorers}
             for _ in range(arguments.repeats):
-                sums = {name: clocks[name].time(partial(scorer, documents)) for name, scorer in scorers.items()}
+                sums = {
+                    name: clocks[name].time(partial(scorer, documents)) for name, scorer in scorers.items()
+                }
             for name, values in sums.items():
                 worst = max(abs(a - b) for a, b in zip(sums[OURS], values, strict=True))
                 assert worst < 1e-2, f"{name} differs from ours by {worst} nats on {task}"
@@ -130,7 +146,9 @@ def show(name: str, documents: int, requests: int, clocks: dict[str, Clock]) -> 
     wall = min(clock.wall for clock in peers) / clocks[OURS].wall
     processor = min(clock.processor for clock in peers) / clocks[OURS].processor
     times = "".join(f"{f'{clock.wall:.2f} / {clock.processor:.2f}':>20}" for clock in clocks.values())
-    print(f"{name:<16}{documents:>10}{requests:>10}{times}{f'{wall:.1f}x / {processor:.1f}x':>14}", flush=True)
+    print(
+        f"{name:<16}{documents:>10}{requests:>10}{times}{f'{wall:.1f}x / {processor:.1f}x':>14}", flush=True
+    )
 
 
 if __name__ == "__main__":

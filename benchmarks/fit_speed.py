@@ -59,10 +59,14 @@ def best_time(work: Callable[[], Any], repeats: int = 5) -> tuple[float, Any]:
 
 def around_reference(points: np.ndarray, runs: Runs) -> np.ndarray:
     e, a, b, alpha, beta = points.T
-    return np.stack([np.exp(e) / runs.scale, a - alpha * runs.ref_params, alpha, b - beta * runs.ref_tokens, beta], axis=1)
+    return np.stack(
+        [np.exp(e) / runs.scale, a - alpha * runs.ref_params, alpha, b - beta * runs.ref_tokens, beta], axis=1
+    )
 
 
-def plain_objective(runs: Runs, weights: np.ndarray) -> tuple[Callable[[np.ndarray], float], Callable[[np.ndarray], Any]]:
+def plain_objective(
+    runs: Runs, weights: np.ndarray
+) -> tuple[Callable[[np.ndarray], float], Callable[[np.ndarray], Any]]:
     """The objective as a peer would write it, in (ln E, ln A, ln B, alpha, beta): alone, and with its exact gradient."""
     n, d, y = runs.ln_params, runs.ln_tokens, runs.ln_loss
 
@@ -76,7 +80,13 @@ def plain_objective(runs: Runs, weights: np.ndarray) -> tuple[Callable[[np.ndarr
         residual = np.log(predicted) - y
         slope = np.clip(residual, -DELTA, DELTA)
         pull = weights * slope / predicted
-        gradient = [floor * pull.sum(), pull @ capacity, pull @ data, -(pull * capacity) @ n, -(pull * data) @ d]
+        gradient = [
+            floor * pull.sum(),
+            pull @ capacity,
+            pull @ data,
+            -(pull * capacity) @ n,
+            -(pull * data) @ d,
+        ]
         return float((weights * slope * (residual - 0.5 * slope)).sum()), np.array(gradient)
 
     return value, with_gradient
@@ -88,7 +98,13 @@ def lbfgs(with_gradient: Callable[[np.ndarray], Any], start: np.ndarray) -> floa
     best, x = np.inf, start
     while True:
         options = {"maxiter": 5000, "maxfun": 20000, "ftol": 1e-16, "gtol": 1e-14, "maxls": 50}
-        found = minimize(lambda at: [scale * part for part in with_gradient(at)], x, jac=True, method="L-BFGS-B", options=options)
+        found = minimize(
+            lambda at: [scale * part for part in with_gradient(at)],
+            x,
+            jac=True,
+            method="L-BFGS-B",
+            options=options,
+        )
         if found.fun > best * (1 - 1e-10):
             return min(float(found.fun), best) / scale
         best, x = float(found.fun), found.x
@@ -107,7 +123,9 @@ def chinchilla_peer(runs: Runs) -> tuple[float, float] | None:
         warnings.simplefilter("ignore")
         grid = {key: tuple(values) for key, values in GRID.items()}
         peer = Chinchilla(project_dir=folder, param_grid=grid, loss_fn=loss, log_level=100)
-        for params, tokens, observed in zip(np.exp(runs.ln_params), np.exp(runs.ln_tokens), runs.loss, strict=True):
+        for params, tokens, observed in zip(
+            np.exp(runs.ln_params), np.exp(runs.ln_tokens), runs.loss, strict=True
+        ):
             peer.append(N=params, D=tokens, C=6 * params * tokens, loss=observed)
         began = time.perf_counter()
         peer.fit(parallel=False)
@@ -123,7 +141,9 @@ def main() -> None:
     table = grid_table(law, 161, 0.005, rng)
     runs = Runs.of(table)
     single = Runs.of(table[table["epochs"] == 1])
-    print(f"table: {len(runs)} generated runs, {len(single)} of them single-epoch, noise 0.5%, delta {DELTA}\n")
+    print(
+        f"table: {len(runs)} generated runs, {len(single)} of them single-epoch, noise 0.5%, delta {DELTA}\n"
+    )
 
     free = base_problem(single)
     points = np.array(list(itertools.product(*GRID.values())))
@@ -133,7 +153,9 @@ def main() -> None:
     ours, solved = best_time(lambda: minimise(problems, starts, free.bounds, damping=3.0))
     optimum = float(solved.value.min())
     share = float((solved.value <= optimum * (1 + 1e-9)).mean())
-    print(f"324 starts, this solver: {ours:.4f} s, objective {optimum:.12g}, {share:.1%} of the starts at the optimum")
+    print(
+        f"324 starts, this solver: {ours:.4f} s, objective {optimum:.12g}, {share:.1%} of the starts at the optimum"
+    )
 
     _, with_gradient = plain_objective(single, ones)
     sample = points[rng.choice(len(points), 24, replace=False)]
@@ -157,20 +179,29 @@ def main() -> None:
         print("324 starts, PyPI chinchilla: not installed (pip install 'databound[bench]')")
     else:
         seconds, gap = peer[0], peer[1] / optimum - 1
-        print(f"324 starts, PyPI chinchilla 0.2.0, one process: {seconds:.1f} s, best within {gap:.1e}: {seconds / ours:.0f}x\n")
+        print(
+            f"324 starts, PyPI chinchilla 0.2.0, one process: {seconds:.1f} s, best within {gap:.1e}: {seconds / ours:.0f}x\n"
+        )
 
     fits = fit_forms(single, ["chinchilla"], delta=DELTA)
     weights = rng.multinomial(len(single), np.full(len(single), 1 / len(single)), size=1000).astype(float)
     boot, again = best_time(lambda: refit(fits, weights=weights)["chinchilla"], repeats=3)
     start = base_parameters(fits.forms["chinchilla"].base, single)
-    x0 = np.array([np.log(start["E"]), np.log(start["A"]), np.log(start["B"]), start["alpha"], start["beta"]], dtype=float)
+    x0 = np.array(
+        [np.log(start["E"]), np.log(start["A"]), np.log(start["B"]), start["alpha"], start["beta"]],
+        dtype=float,
+    )
     began = time.perf_counter()
     for row in weights[:20]:
         minimize(plain_objective(single, row)[0], x0, method="BFGS", options={"gtol": 1e-9})
     loop = (time.perf_counter() - began) / 20 * 1000
     done = again.converged.mean()
-    print(f"1,000 bootstrap refits, this solver: {boot:.4f} s, {done:.1%} converged, {boot / ours:.2f}x the 324 starts")
-    print(f"1,000 bootstrap refits, loop of scipy BFGS from finite differences: {loop:.1f} s (from 20): {loop / boot:.0f}x")
+    print(
+        f"1,000 bootstrap refits, this solver: {boot:.4f} s, {done:.1%} converged, {boot / ours:.2f}x the 324 starts"
+    )
+    print(
+        f"1,000 bootstrap refits, loop of scipy BFGS from finite differences: {loop:.1f} s (from 20): {loop / boot:.0f}x"
+    )
     resamples = [Problems(free.model, single.ln_loss, row, DELTA) for row in weights[:50]]
     check = np.array([minimise(resample, starts[::4], free.bounds).value.min() for resample in resamples])
     mine = Problems(free.model, single.ln_loss, weights[:50], DELTA).values(again.base[:50])
@@ -181,7 +212,9 @@ def main() -> None:
         return fitted, bootstrap(fitted, 1000, scheme="weights")
 
     seconds, _ = best_time(four_parameters, repeats=3)
-    print(f"4p: 324 + 160 starts and 1,000 bootstrap refits of both phases on {len(runs)} runs (weights): {seconds:.2f} s")
+    print(
+        f"4p: 324 + 160 starts and 1,000 bootstrap refits of both phases on {len(runs)} runs (weights): {seconds:.2f} s"
+    )
     seconds, _ = best_time(lambda: bootstrap(fit_forms(runs, ["additive_4p"], delta=DELTA), 1000), repeats=3)
     print(f"4p: the same with residuals drawn anew (the default): {seconds:.2f} s")
 

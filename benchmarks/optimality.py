@@ -27,9 +27,13 @@ DELTA = 1e-3
 
 def hoffmann_starts(runs: Runs) -> np.ndarray:
     """324 starts in the original coordinates, expressed around the table's reference point."""
-    grid = itertools.product([-1.0, 0.0, 0.5, 1.0], [0.0, 10.0, 20.0], [0.1, 0.5, 1.0], [0.0, 10.0, 20.0], [0.1, 0.5, 1.0])
+    grid = itertools.product(
+        [-1.0, 0.0, 0.5, 1.0], [0.0, 10.0, 20.0], [0.1, 0.5, 1.0], [0.0, 10.0, 20.0], [0.1, 0.5, 1.0]
+    )
     e, a, alpha, b, beta = np.array(list(grid)).T
-    return np.stack([np.exp(e) / runs.scale, a - alpha * runs.ref_params, alpha, b - beta * runs.ref_tokens, beta], axis=1)
+    return np.stack(
+        [np.exp(e) / runs.scale, a - alpha * runs.ref_params, alpha, b - beta * runs.ref_tokens, beta], axis=1
+    )
 
 
 def lbfgs(problems: Problems, start: np.ndarray, bounds: list[tuple[float, float]]) -> float:
@@ -61,7 +65,9 @@ def main(tables: int = 500, first: int = 0) -> None:
         starts = np.clip(hoffmann_starts(runs), free.bounds.lower, free.bounds.upper)
         reference = float(minimise(problems, starts, free.bounds, max_iterations=600).value.min())
         few = starts[rng.choice(len(starts), 8, replace=False)]
-        reference = min(reference, *(lbfgs(problems, start, list(zip(*free.bounds, strict=True))) for start in few))
+        reference = min(
+            reference, *(lbfgs(problems, start, list(zip(*free.bounds, strict=True))) for start in few)
+        )
         gap = fit.optimum.value / reference - 1
         gaps.append(gap)
         within += gap <= 1e-9
@@ -69,8 +75,12 @@ def main(tables: int = 500, first: int = 0) -> None:
         if gap > 1e-9 and fit.problem is None:
             wrong.append((seed, gap))
     print(f"tables {tables}, seconds {time.perf_counter() - began:.0f}")
-    print(f"within 1e-9 of the best known objective: {within} ({within / tables:.1%}); largest gap {max(gaps):.2e}")
-    print(f"reported as not identified: {refused}; worse than the best and reported as a success: {len(wrong)} {wrong}")
+    print(
+        f"within 1e-9 of the best known objective: {within} ({within / tables:.1%}); largest gap {max(gaps):.2e}"
+    )
+    print(
+        f"reported as not identified: {refused}; worse than the best and reported as a success: {len(wrong)} {wrong}"
+    )
 
 
 if __name__ == "__main__":

@@ -13,7 +13,13 @@ EPOCHS = (2.0, 4.0, 8.0, 12.0, 16.0)
 
 
 def grid_table(
-    law: Law, runs: int, noise: float, rng: np.random.Generator, *, weight_decay: float = 0.1, cell_noise: float = 0.0
+    law: Law,
+    runs: int,
+    noise: float,
+    rng: np.random.Generator,
+    *,
+    weight_decay: float = 0.1,
+    cell_noise: float = 0.0,
 ) -> pd.DataFrame:
     """`runs` runs on a banded grid like the paper's, half of them single-epoch, with multiplicative noise on the loss.
 
@@ -21,7 +27,9 @@ def grid_table(
     """
     cells = [(n, u) for n in SIZES for u in BUDGETS if n * u < 1e18]
     single = [cells[i] for i in rng.permutation(len(cells))[: (runs + 1) // 2]]
-    more = [cells[i] for i in rng.integers(len(cells), size=max((runs + 1) // 2 - len(single), 0))]  # second seeds
+    more = [
+        cells[i] for i in rng.integers(len(cells), size=max((runs + 1) // 2 - len(single), 0))
+    ]  # second seeds
     rows = [(n, u, 1.0) for n, u in single + more]
     repeated = [(n, u, e) for n, u in single for e in EPOCHS]
     rows += [repeated[i] for i in rng.permutation(len(repeated))[: runs - len(rows)]]
@@ -30,7 +38,12 @@ def grid_table(
 
 
 def with_losses(
-    law: Law, table: pd.DataFrame, noise: float, rng: np.random.Generator, weight_decay: float = 0.1, cell_noise: float = 0.0
+    law: Law,
+    table: pd.DataFrame,
+    noise: float,
+    rng: np.random.Generator,
+    weight_decay: float = 0.1,
+    cell_noise: float = 0.0,
 ) -> pd.DataFrame:
     """The table with the losses that `law` predicts, times exp(noise), and the columns that a run table needs."""
     exact = law.loss(*(table[name].to_numpy(dtype=float) for name in ("params", "unique_tokens", "epochs")))
@@ -51,8 +64,12 @@ def random_base_table(rng: np.random.Generator) -> pd.DataFrame:
     alpha, beta = rng.uniform(0.2, 0.5, 2)
     capacity, data = rng.uniform(0.2, 1.2, 2)  # the two terms at 200M parameters and 2B tokens
     base = {
-        "E": rng.uniform(1.2, 2.5), "A": capacity * 2e8**alpha, "alpha": alpha, "B": data * 2e9**beta, "beta": beta,
-    }  # fmt: skip
+        "E": rng.uniform(1.2, 2.5),
+        "A": capacity * 2e8**alpha,
+        "alpha": alpha,
+        "B": data * 2e9**beta,
+        "beta": beta,
+    }
     if rng.random() < 0.5:
         params = np.exp(rng.uniform(np.log(1e7), np.log(2e9), runs))
     else:

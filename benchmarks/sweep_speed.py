@@ -28,13 +28,17 @@ from calibration.studies.study import SHIPPED, Study, StudyRun, load
 from calibration.studies.sweep import sweep
 
 # The recipe as the study's file has it, and compiled as sweeps are.
-CONFIG = (SHIPPED / "micro.toml").read_text().partition("[recipe]")[2].partition("[[grid]]")[0] + '\ncompile = "on"\n'
+CONFIG = (SHIPPED / "micro.toml").read_text().partition("[recipe]")[2].partition("[[grid]]")[
+    0
+] + '\ncompile = "on"\n'
 
 
 def shortened(study: Study, runs: Sequence[StudyRun]) -> list[StudyRun]:
     """A short run of every size, to have it compiled."""
     sizes = {run.params: run for run in runs}
-    return [study.run(params=size, unique_tokens=65_536, epochs=0.1, weight_decay=0.1, seed=9) for size in sizes]
+    return [
+        study.run(params=size, unique_tokens=65_536, epochs=0.1, weight_decay=0.1, seed=9) for size in sizes
+    ]
 
 
 def in_a_sweep(study: Study, runs: Sequence[StudyRun], shared: Path, workers: int) -> float:
@@ -82,7 +86,9 @@ def as_commands(runs: Sequence[StudyRun], shared: Path, threads: int) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--every", type=int, default=20, help="take every Nth run of the micro study")
     options = parser.parse_args()
@@ -112,7 +118,9 @@ def main() -> None:
     medians = {name: statistics.median(times) for name, times in taken.items()}
     *others, together = medians.values()
     for name, seconds in zip(medians, others, strict=False):
-        print(f"{cores} workers against {name}: {seconds:.1f} s / {together:.1f} s = {seconds / together:.2f}x")
+        print(
+            f"{cores} workers against {name}: {seconds:.1f} s / {together:.1f} s = {seconds / together:.2f}x"
+        )
 
 
 if __name__ == "__main__":

@@ -38,7 +38,9 @@ def test_plan_another_corpus_each_time(benchmark) -> None:
 
 @pytest.mark.benchmark(group="10,000 budgets")
 def test_frontier_vectorised(benchmark) -> None:
-    benchmark.pedantic(lambda: frontier(UD, BUDGETS, weight_decay=0.1, epochs="continuous"), rounds=20, warmup_rounds=2)
+    benchmark.pedantic(
+        lambda: frontier(UD, BUDGETS, weight_decay=0.1, epochs="continuous"), rounds=20, warmup_rounds=2
+    )
 
 
 @pytest.mark.benchmark(group="10,000 budgets")

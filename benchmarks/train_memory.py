@@ -30,7 +30,9 @@ def measure(steps: int, compile: str) -> dict[str, object]:
     shape = config.architecture(257)
     execution, _ = resolve(config, shape, steps)
     stream = np.random.default_rng(0).integers(0, shape.vocab_size, 128 * 512 * steps + 1).astype(np.uint16)
-    batches = Batches(stream, unique_tokens=config.unique_tokens, epochs=1, batch_size=128, sequence_length=512, seed=0)
+    batches = Batches(
+        stream, unique_tokens=config.unique_tokens, epochs=1, batch_size=128, sequence_length=512, seed=0
+    )
     model = build(config, shape, execution)
     optimizer = adamw(model, config)
     began = time.perf_counter()
@@ -51,7 +53,9 @@ def measure(steps: int, compile: str) -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--steps", type=int, default=1)
     parser.add_argument("--compile", choices=["on", "off"], default="off")
     options = parser.parse_args()

@@ -61,7 +61,11 @@ def transformers(shape: Architecture, length: int, compiled: bool) -> tuple[torc
 
 
 def stepper(
-    make: Callable[..., tuple[torch.nn.Module, Any]], shape: Architecture, length: int, rows: int, compiled: bool
+    make: Callable[..., tuple[torch.nn.Module, Any]],
+    shape: Architecture,
+    length: int,
+    rows: int,
+    compiled: bool,
 ) -> Callable[[], None]:
     model, loss = make(shape, length, compiled)
     optimizer = adamw(model, RunConfig(preset="micro", params=1e5, unique_tokens=1e5))
@@ -95,7 +99,9 @@ def measure(name: str, seconds: float, asked_rows: int | None = None) -> dict[st
     processor: dict[str, list[float]] = {variant: [] for variant in steps}
     product = []
     end = time.monotonic() + seconds
-    repeat, warm = (1, 0) if length >= 512 else (5, 1)  # a step of the larger shape goes through the cache many times over
+    repeat, warm = (
+        (1, 0) if length >= 512 else (5, 1)
+    )  # a step of the larger shape goes through the cache many times over
     while time.monotonic() < end:
         for variant, step in steps.items():
             for _ in range(warm):
@@ -119,26 +125,41 @@ def measure(name: str, seconds: float, asked_rows: int | None = None) -> dict[st
         "rounds": len(product),
         "gemm_gflops_per_processor_second": peak / 1e9,
         "tokens_per_second": {variant: tokens / statistics.median(times) for variant, times in wall.items()},
-        "tokens_per_processor_second": {variant: tokens / statistics.median(times) for variant, times in processor.items()},
+        "tokens_per_processor_second": {
+            variant: tokens / statistics.median(times) for variant, times in processor.items()
+        },
         "mfu": {variant: flops / statistics.median(times) / peak for variant, times in processor.items()},
-        "speedup_wall": {v: statistics.median(wall[v]) / statistics.median(wall[best]) for v in steps if v != best},
+        "speedup_wall": {
+            v: statistics.median(wall[v]) / statistics.median(wall[best]) for v in steps if v != best
+        },
         "speedup_fastest_wall": {v: min(wall[v]) / min(wall[best]) for v in steps if v != best},
         "speedup_processor": {
-            v: statistics.median(processor[v]) / statistics.median(processor[best]) for v in steps if v != best
+            v: statistics.median(processor[v]) / statistics.median(processor[best])
+            for v in steps
+            if v != best
         },
     }
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--shape", choices=CASES)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--seconds", type=float, default=60.0)
-    parser.add_argument("--rows", type=int, help="sequences per step; default: 8 at 15M and 32 at the micro shape")
+    parser.add_argument(
+        "--rows", type=int, help="sequences per step; default: 8 at 15M and 32 at the micro shape"
+    )
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     if options.shape:
-        print(json.dumps({options.shape: measure(options.shape, options.seconds, options.rows)}, indent=2), flush=True)
+        print(
+            json.dumps({options.shape: measure(options.shape, options.seconds, options.rows)}, indent=2),
+            flush=True,
+        )
     else:
-        for case in CASES:  # each in a process of its own: what one leaves in the allocator would change the other
+        for (
+            case
+        ) in CASES:  # each in a process of its own: what one leaves in the allocator would change the other
             subprocess.run([sys.executable, *sys.argv, "--shape", case], check=True)

@@ -53,7 +53,8 @@ def main() -> None:
     ports = _free_port(), _free_port()
     servers = [
         subprocess.Popen(
-            [sys.executable, "-m", "planner", "ui", "--port", str(ports[0]), "--no-browser"], stdout=subprocess.DEVNULL
+            [sys.executable, "-m", "planner", "ui", "--port", str(ports[0]), "--no-browser"],
+            stdout=subprocess.DEVNULL,
         ),
         subprocess.Popen([sys.executable, "-c", ECHO, str(ports[1])], stdout=subprocess.DEVNULL),
     ]
@@ -72,8 +73,18 @@ def main() -> None:
             for name, field in (("unique tokens", "ud"), ("compute", "flops"), ("GPUs", "gpus")):
                 _note(times, f"{name}: answer", _type(driver, field, ANSWER, i), i)
         for i in range(ROUNDS + 2):
-            _note(times, "button ×2 or ÷2: answer", _press(driver, "#halve-compute" if i % 2 else "#double-compute", ANSWER), i)
-            _note(times, "button ×2 or ÷2: picture", _press(driver, "#halve-ud" if i % 2 else "#double-ud", PICTURE), i)
+            _note(
+                times,
+                "button ×2 or ÷2: answer",
+                _press(driver, "#halve-compute" if i % 2 else "#double-compute", ANSWER),
+                i,
+            )
+            _note(
+                times,
+                "button ×2 or ÷2: picture",
+                _press(driver, "#halve-ud" if i % 2 else "#double-ud", PICTURE),
+                i,
+            )
         for i in range(7):
             for key in ("frontier", "crossover", "terms", "whatif", "isoflop"):
                 _note(times, f"picture {key}", _press(driver, f"#in-picture input[value={key}]", PICTURE), i)
@@ -83,7 +94,9 @@ def main() -> None:
         for server in servers:
             server.terminate()
             server.wait()
-    print(f"load of this machine, before and after: {load:.1f} and {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
+    print(
+        f"load of this machine, before and after: {load:.1f} and {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors"
+    )
     base = statistics.median(times["echo page"])
     print(f"{'':28}{'median':>10}{'worst':>10}{'of echo':>10}")
     for name, values in times.items():

@@ -57,11 +57,16 @@ def table(rows: list[tuple]) -> list[str]:
 
 def ranking() -> list[str]:
     """For each budget: does the law order what was trained as reality does?"""
-    lines = ["| unique tokens | FLOPs | law's order, best first | measured order, best first |", "|---|---|---|---|"]
+    lines = [
+        "| unique tokens | FLOPs | law's order, best first | measured order, best first |",
+        "|---|---|---|---|",
+    ]
     for rows, key in ((MEASURED, 2), (MEASURED_DECAY, 3)):
         for ud, flops in dict.fromkeys((row[0], row[1]) for row in rows):
             group = [row for row in rows if row[:2] == (ud, flops)]
-            expected = sorted(group, key=lambda r: predict(r[1] / (6 * r[0] * r[4]), r[0], r[4], weight_decay=r[3]).loss)
+            expected = sorted(
+                group, key=lambda r: predict(r[1] / (6 * r[0] * r[4]), r[0], r[4], weight_decay=r[3]).loss
+            )
             reality = sorted(group, key=lambda r: r[6])
             names = [", ".join(str(row[key]) for row in order) for order in (expected, reality)]
             lines.append(f"| {short(ud)} | {scientific(flops)} | {names[0]} | {names[1]} |")
@@ -72,7 +77,14 @@ def check_prescriptions() -> None:
     """The configurations above are what the shipped coefficients prescribe (one printed row is a near-tie)."""
     for ud, flops, law, decay, epochs, *_ in MEASURED + MEASURED_DECAY:
         found = plan(ud, flops, law=law, weight_decay=decay).epochs
-        assert found == epochs or (law, flops, found) == ("chinchilla", 2e19, 11), (ud, flops, law, decay, epochs, found)
+        assert found == epochs or (law, flops, found) == ("chinchilla", 2e19, 11), (
+            ud,
+            flops,
+            law,
+            decay,
+            epochs,
+            found,
+        )
 
 
 if __name__ == "__main__":

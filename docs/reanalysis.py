@@ -65,17 +65,25 @@ def laws(runs: Runs) -> tuple[dict[str, Law], dict[str, Law]]:
     published = known.law("chinchilla")
     single = runs.single
     free = base_problem(runs, single, tied=True)
-    tied = best_of(Problems(free.model, runs.ln_loss[single], np.ones(single.sum()), PAPER_DELTA), free.starts, free.bounds)
+    tied = best_of(
+        Problems(free.model, runs.ln_loss[single], np.ones(single.sum()), PAPER_DELTA),
+        free.starts,
+        free.bounds,
+    )
     locked = {
         PUBLISHED: base_theta(dict(published.parameters), runs),
         REFIT: None,
-        TIED: base_theta({name: float(value) for name, value in base_parameters(tied.theta, runs).items()}, runs),
+        TIED: base_theta(
+            {name: float(value) for name, value in base_parameters(tied.theta, runs).items()}, runs
+        ),
     }
     fits = {name: fit_forms(runs, ["effective_parameters"], base=base).forms for name, base in locked.items()}
     for name, forms in fits.items():
         for form, fit in forms.items():
             if fit.problem:
-                raise InvalidInput(f"{form} on the {name} base law is not identified by this table: {fit.problem}.")
+                raise InvalidInput(
+                    f"{form} on the {name} base law is not identified by this table: {fit.problem}."
+                )
     base, repetition = (
         {name: Law(form, forms[form].parameters) for name, forms in fits.items()}
         for form in ("chinchilla", "effective_parameters")
@@ -138,11 +146,24 @@ def allocation_table(repetition: dict[str, Law]) -> list[str]:
     rows = []
     for flops in BUDGETS:
         for label, law in repetition.items():
-            alone, best = (allocate(each, UNIQUE_TOKENS, flops, whole_epochs=False) for each in (law.base(), law))
+            alone, best = (
+                allocate(each, UNIQUE_TOKENS, flops, whole_epochs=False) for each in (law.base(), law)
+            )
             sizes = [f"{short(float(each.params))} x {float(each.epochs):.3g}" for each in (alone, best)]
             ratio = float(best.params / alone.params)
-            rows.append([scientific(flops), DESCRIBED[label], *sizes, f"{ratio:.2f}", "larger" if ratio > 1 else "smaller"])
-    return _markdown(["FLOPs", "D̂, N̂ law", "Chinchilla: params x epochs", "D̂, N̂: params x epochs", "size ratio", "advice"], rows)
+            rows.append(
+                [
+                    scientific(flops),
+                    DESCRIBED[label],
+                    *sizes,
+                    f"{ratio:.2f}",
+                    "larger" if ratio > 1 else "smaller",
+                ]
+            )
+    return _markdown(
+        ["FLOPs", "D̂, N̂ law", "Chinchilla: params x epochs", "D̂, N̂: params x epochs", "size ratio", "advice"],
+        rows,
+    )
 
 
 def certainty_table(repetition: dict[str, Law], runs: Runs) -> list[str]:
@@ -155,18 +176,29 @@ def certainty_table(repetition: dict[str, Law], runs: Runs) -> list[str]:
         refits = bootstrap(fits, REFITS, scheme=scheme, seed=0)["effective_parameters"]
         members = parameter_arrays("effective_parameters", refits, runs)
         kept = refits.converged & np.all([np.isfinite(value) for value in members.values()], axis=0)
-        ratio = _size_ratio(Law("effective_parameters", {name: value[kept] for name, value in members.items()}), flops)
+        ratio = _size_ratio(
+            Law("effective_parameters", {name: value[kept] for name, value in members.items()}), flops
+        )
         low, middle, high = np.quantile(ratio, [0.025, 0.5, 0.975])
         shares = [f"{np.mean(chosen):.0%}" for chosen in (ratio > 1.01, ratio < 0.99, ratio <= published)]
         rows.append([redrawn, f"{kept.sum():,}", f"{middle:.2f}", f"{low:.2f} to {high:.2f}", *shares])
-    header = ["redrawn", "refits", "median size ratio", "95% interval", "larger by over 1%", "smaller by over 1%"]
+    header = [
+        "redrawn",
+        "refits",
+        "median size ratio",
+        "95% interval",
+        "larger by over 1%",
+        "smaller by over 1%",
+    ]
     header.append(f"as small as published ({published:.2f})")
     return _markdown(header, rows)
 
 
 def _size_ratio(law: Law, flops: float) -> np.ndarray:
     """The law's optimal size over that of its own Chinchilla base."""
-    alone, best = (allocate(each, UNIQUE_TOKENS, flops, whole_epochs=False).params for each in (law.base(), law))
+    alone, best = (
+        allocate(each, UNIQUE_TOKENS, flops, whole_epochs=False).params for each in (law.base(), law)
+    )
     return best / alone
 
 
@@ -180,8 +212,14 @@ def findings(base: dict[str, Law], repetition: dict[str, Law], runs: Runs) -> li
     without = Law(refit.form, {**refit.parameters, "R_N_star": 1000 * refit.parameters["R_N_star"]})
     flat = figures(without, runs)["huber"] / added[REFIT]["huber"] - 1
     flops = BUDGETS[1]
-    size = {label: float(allocate(law, UNIQUE_TOKENS, flops, whole_epochs=False).params) for label, law in repetition.items()}
-    plain = {name: float(allocate(law, UNIQUE_TOKENS, flops, whole_epochs=False).params) for name, law in base.items()}
+    size = {
+        label: float(allocate(law, UNIQUE_TOKENS, flops, whole_epochs=False).params)
+        for label, law in repetition.items()
+    }
+    plain = {
+        name: float(allocate(law, UNIQUE_TOKENS, flops, whole_epochs=False).params)
+        for name, law in base.items()
+    }
     return [
         f"- **The published base law is off before any token repeats.** It explains {alone[PUBLISHED]['single']:.1%} of the variance "
         f"of the {runs.single.sum()} single-epoch runs; a law of the same form fitted to them explains {alone[REFIT]['single']:.1%}, "
@@ -203,7 +241,13 @@ def findings(base: dict[str, Law], repetition: dict[str, Law], runs: Runs) -> li
 
 def _quality(found: dict[str, float], alone: dict[str, float] | None) -> list[str]:
     gain = "" if alone is None else f"{found['all'] - alone['all']:+.4f}"
-    return [f"{found['all']:.4f}", gain, f"{found['single']:.4f}", f"{found['multi']:.4f}", f"{found['huber']:.5f}"]
+    return [
+        f"{found['all']:.4f}",
+        gain,
+        f"{found['single']:.4f}",
+        f"{found['multi']:.4f}",
+        f"{found['huber']:.5f}",
+    ]
 
 
 def _plain(value: float) -> str:
@@ -218,7 +262,12 @@ def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]
 
 # Okabe and Ito's colours, one per base law; line styles tell the laws on the same base apart without colour.
 _BLUE, _VERMILLION = "#0072B2", "#D55E00"
-_LOOK = {AS_PUBLISHED: (_BLUE, "-"), PUBLISHED: (_BLUE, "--"), REFIT: (_VERMILLION, "-"), TIED: (_VERMILLION, "--")}
+_LOOK = {
+    AS_PUBLISHED: (_BLUE, "-"),
+    PUBLISHED: (_BLUE, "--"),
+    REFIT: (_VERMILLION, "-"),
+    TIED: (_VERMILLION, "--"),
+}
 
 
 def picture(base: dict[str, Law], repetition: dict[str, Law], runs: Runs) -> Figure:
@@ -228,13 +277,34 @@ def picture(base: dict[str, Law], repetition: dict[str, Law], runs: Runs) -> Fig
     paths, ratios = figure.subplots(1, 2)
     for name, colour in ((PUBLISHED, _BLUE), (REFIT, _VERMILLION)):
         alone = allocate(base[name], UNIQUE_TOKENS, flops, whole_epochs=False)
-        paths.plot(alone.tokens, alone.params, color=colour, linestyle=":", linewidth=2, label=f"Chinchilla, {name} base")
+        paths.plot(
+            alone.tokens,
+            alone.params,
+            color=colour,
+            linestyle=":",
+            linewidth=2,
+            label=f"Chinchilla, {name} base",
+        )
     for label, law in repetition.items():
         colour, style = _LOOK[label]
         alone, best = (allocate(each, UNIQUE_TOKENS, flops, whole_epochs=False) for each in (law.base(), law))
-        ratios.plot(flops, best.params / alone.params, color=colour, linestyle=style, linewidth=2, label=DESCRIBED[label])
+        ratios.plot(
+            flops,
+            best.params / alone.params,
+            color=colour,
+            linestyle=style,
+            linewidth=2,
+            label=DESCRIBED[label],
+        )
         if label != TIED:  # its Chinchilla line would be a third one; the ratio says what matters
-            paths.plot(best.tokens, best.params, color=colour, linestyle=style, linewidth=2, label=f"D̂, N̂: {DESCRIBED[label]}")
+            paths.plot(
+                best.tokens,
+                best.params,
+                color=colour,
+                linestyle=style,
+                linewidth=2,
+                label=f"D̂, N̂: {DESCRIBED[label]}",
+            )
     _finish_paths(paths)
     _finish_ratios(ratios, runs)
     return figure
@@ -250,11 +320,15 @@ def _finish_paths(axes: Axes) -> None:
         axes.plot(span, budget / (FLOPS_PER_PARAM_TOKEN * span), color="grey", linewidth=0.8, alpha=0.7)
         at = 2e11 * (budget / 1e21) ** 0.45  # between the curves
         label = (at, budget / (FLOPS_PER_PARAM_TOKEN * at))
-        axes.annotate(f" {scientific(budget)} FLOPs", label, color="#555555", fontsize=8, ha="left", va="bottom")
+        axes.annotate(
+            f" {scientific(budget)} FLOPs", label, color="#555555", fontsize=8, ha="left", va="bottom"
+        )
     axes.set_xlim(low, high)
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
-    above = axes.secondary_xaxis("top", functions=(lambda tokens: tokens / UNIQUE_TOKENS, lambda epochs: epochs * UNIQUE_TOKENS))
+    above = axes.secondary_xaxis(
+        "top", functions=(lambda tokens: tokens / UNIQUE_TOKENS, lambda epochs: epochs * UNIQUE_TOKENS)
+    )
     above.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     above.set_xlabel(f"epochs over {short(UNIQUE_TOKENS)} unique tokens")
     axes.set_xlabel("training tokens")
@@ -270,21 +344,35 @@ def _finish_ratios(axes: Axes, runs: Runs) -> None:
     axes.axhline(1, color="black", linewidth=1)
     axes.axvline(largest, color="grey", linewidth=0.8)
     low, high = axes.get_ylim()
-    axes.text(largest * 0.93, low * 1.03, "largest run of the table", rotation=90, fontsize=8, color="#555555", ha="right")
+    axes.text(
+        largest * 0.93,
+        low * 1.03,
+        "largest run of the table",
+        rotation=90,
+        fontsize=8,
+        color="#555555",
+        ha="right",
+    )
     axes.set_ylim(low, high * 1.15)
     ticks = [0.2, 0.3, 0.5, 0.7, 1.0, 1.2]
     axes.yaxis.set_ticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.yaxis.set_ticks([], minor=True)
     axes.set_xlabel("compute (FLOPs)")
     axes.set_ylabel("parameters relative to Chinchilla on the same base")
-    axes.set_title("above 1: larger model, fewer epochs; below 1: smaller model, more epochs", loc="left", fontsize=10)
+    axes.set_title(
+        "above 1: larger model, fewer epochs; below 1: smaller model, more epochs", loc="left", fontsize=10
+    )
     axes.grid(alpha=0.25)
     axes.legend(frameon=False, fontsize=8.5, loc="lower left", title="D̂, N̂ law", alignment="left")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="Refit the 182 public C4 runs; print the tables and draw the picture.")
-    parser.add_argument("table", nargs="?", default=TABLE, help="the public run table, a CSV file (docs/reanalysis.md)")
+    parser = argparse.ArgumentParser(
+        description="Refit the 182 public C4 runs; print the tables and draw the picture."
+    )
+    parser.add_argument(
+        "table", nargs="?", default=TABLE, help="the public run table, a CSV file (docs/reanalysis.md)"
+    )
     parser.add_argument("--picture", type=Path, default=PICTURE, help="where to draw the picture")
     given = parser.parse_args(arguments)
     try:

@@ -52,7 +52,9 @@ class Exchange(NamedTuple):
     flops_per_token: float | None  # None: more compute does not help at all
 
 
-def remarkable_points(law: Law, ud: float, along: Landscape, **limits: Any) -> tuple[Turn | None, Limit | None]:
+def remarkable_points(
+    law: Law, ud: float, along: Landscape, **limits: Any
+) -> tuple[Turn | None, Limit | None]:
     """The turning point and the spending limit, each None where the searched range has none.
 
     The turning point is where the optimal epochs peak along compute; the spending limit is where more compute first makes
@@ -80,7 +82,9 @@ def remarkable_points(law: Law, ud: float, along: Landscape, **limits: Any) -> t
     return found.get("turn"), Limit(best, float(along.flops[regained[0]]) if len(regained) else None)
 
 
-def _minima(law: Law, ud: float, along: Landscape, wanted: list[tuple[int, Height]], limits: dict[str, Any]) -> list[Turn]:
+def _minima(
+    law: Law, ud: float, along: Landscape, wanted: list[tuple[int, Height]], limits: dict[str, Any]
+) -> list[Turn]:
     """The minimum of each `height` next to its grid point: the vertex of a parabola in ln(flops), drawn twice, ever closer."""
     if not wanted:
         return []
@@ -94,9 +98,13 @@ def _minima(law: Law, ud: float, along: Landscape, wanted: list[tuple[int, Heigh
             turns.append(_zoom(law, ud, along.flops[i - 1], along.flops[i + 1], height, limits))
             continue
         t = np.clip((_vertex(np.log(near.flops[k]), height(near)[k]) - peaks[k]) / _CLOSE, -1, 1)
-        through = np.array([t * (t - 1) / 2, 1 - t * t, t * (t + 1) / 2])  # the same parabola for epochs and loss
+        through = np.array(
+            [t * (t - 1) / 2, 1 - t * t, t * (t + 1) / 2]
+        )  # the same parabola for epochs and loss
         flops, epochs = float(np.exp(peaks[k] + _CLOSE * t)), float(through @ near.epochs[k])
-        turns.append(Turn(flops, flops / (FLOPS_PER_PARAM_TOKEN * ud * epochs), epochs, float(through @ near.loss[k])))
+        turns.append(
+            Turn(flops, flops / (FLOPS_PER_PARAM_TOKEN * ud * epochs), epochs, float(through @ near.loss[k]))
+        )
     return turns
 
 

@@ -64,7 +64,9 @@ def allocate(
     if law.is_ensemble:
         shape = np.broadcast_shapes(shape, *(np.shape(value) for value in law.parameters.values()))
         ud, flops = np.broadcast_to(ud, shape), np.broadcast_to(flops, shape)
-        law = Law(law.form, {name: np.broadcast_to(value, shape).ravel() for name, value in law.parameters.items()})
+        law = Law(
+            law.form, {name: np.broadcast_to(value, shape).ravel() for name, value in law.parameters.items()}
+        )
     ud, flops = ud.ravel(), flops.ravel()
 
     product = flops / (FLOPS_PER_PARAM_TOKEN * ud)
@@ -108,7 +110,9 @@ def _sweep(law: Law, budgets: _Budgets, furthest: float, whole_epochs: bool) -> 
         table[(every < low[:, None]) | (every > high[:, None])] = np.inf
     pick = table.argmin(axis=1)
     least = table[np.arange(len(product)), pick]
-    if (pick > 0).all() and np.isfinite(least).all():  # more than one epoch: less than one would be worse still
+    if (pick > 0).all() and np.isfinite(
+        least
+    ).all():  # more than one epoch: less than one would be worse still
         return every[pick]
     subset = _subset(law, budgets)
     below = (subset < 1) & ~(law.loss(product / subset, ud, subset) > least)
@@ -146,7 +150,9 @@ def _repeating_minima(
     ln_repeats = _grid(furthest - 1)
     grid = 1.0 + np.exp(ln_repeats)
     factors = law.isoflop_factors(product, ud, grid)
-    buffer = np.empty((min(_BLOCK, len(product)), len(grid)))  # reused: fresh pages cost more than the arithmetic
+    buffer = np.empty(
+        (min(_BLOCK, len(product)), len(grid))
+    )  # reused: fresh pages cost more than the arithmetic
     found = []
     for start in range(0, len(product), _BLOCK):
         block = slice(start, start + _BLOCK)
@@ -175,11 +181,15 @@ def _repeating_minima(
 def _grid(most_repeats: float) -> np.ndarray:
     """ln(repeats) from next to nothing to `most_repeats` and two steps beyond, coarse where the curve is a pure power."""
     near = np.arange(np.log(_SMALLEST_REPEAT), np.log(_NEAR_ONE), 0.7)
-    far = np.arange(np.log(_NEAR_ONE), max(np.log(max(most_repeats, _NEAR_ONE)), 0.0) + 3 * _GRID_STEP, _GRID_STEP)
+    far = np.arange(
+        np.log(_NEAR_ONE), max(np.log(max(most_repeats, _NEAR_ONE)), 0.0) + 3 * _GRID_STEP, _GRID_STEP
+    )
     return np.concatenate([near, far])
 
 
-def _rising_root(slope: Callable[[np.ndarray], np.ndarray], low: np.ndarray, high: np.ndarray, tolerance: Array) -> np.ndarray:
+def _rising_root(
+    slope: Callable[[np.ndarray], np.ndarray], low: np.ndarray, high: np.ndarray, tolerance: Array
+) -> np.ndarray:
     """Where `slope` crosses zero upwards inside each [low, high]: false position with halved ends (Illinois method).
 
     The step shrinks faster than linearly, so the error is far below the last step, which is what is tested.

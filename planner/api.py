@@ -37,7 +37,13 @@ from planner.results import (
     TurningPoint,
 )
 from planner.shapes import DEFAULT_VOCAB, Architecture, shape_for
-from planner.uncertainty import crossover_interval, interval_note, loss_intervals, plan_intervals, range_warnings
+from planner.uncertainty import (
+    crossover_interval,
+    interval_note,
+    loss_intervals,
+    plan_intervals,
+    range_warnings,
+)
 
 CalibrationSource = str | os.PathLike[str] | Calibration | None
 DEFAULT_TOLERANCE = 0.01  # nats; about 1% of perplexity
@@ -61,7 +67,10 @@ class Frontier:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain lists, as `--json` prints them."""
-        return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in vars(self).items()}
+        return {
+            name: value.tolist() if isinstance(value, np.ndarray) else value
+            for name, value in vars(self).items()
+        }
 
 
 def plan(
@@ -106,7 +115,9 @@ def plan(
     turn, limit = _remarkable_points(known, form, chosen.weight_decay, ud, outlier, tuple(limits.items()))
     overspent = limit is not None and flops > limit.best.flops * 1.005 and loss > limit.best.loss + 1e-9
     (e_min, e_max), (n_min, n_max) = flat_range(chosen_law, ud, flops, n_epochs, loss, slack, **how)
-    others = [_alternative(chosen, name, chosen_law, loss, ud, flops, how) for name in chosen.laws if name != form]
+    others = [
+        _alternative(chosen, name, chosen_law, loss, ud, flops, how) for name in chosen.laws if name != form
+    ]
     rivals = [
         _as_alternative(form, decay, b, float(b.loss), loss)
         for decay, b in sorted(best.items(), key=lambda item: _loss_or_inf(item[1].loss))
@@ -114,19 +125,25 @@ def plan(
     ]
     swap = None
     if rivals:
-        swap = _crossover(known, form, ud, chosen.weight_decay, rivals[0].weight_decay, outlier, tuple(how.items()))
+        swap = _crossover(
+            known, form, ud, chosen.weight_decay, rivals[0].weight_decay, outlier, tuple(how.items())
+        )
 
     # -- how sure, how buildable --------------------------------------------------------------------------------
     members = chosen.ensemble_law(form)
     intervals = None
     if members is not None:
-        intervals = plan_intervals(members, ud, flops, slack, others, how) | loss_intervals(members, params, ud, n_epochs)
+        intervals = plan_intervals(members, ud, flops, slack, others, how) | loss_intervals(
+            members, params, ud, n_epochs
+        )
         if swap is not None and swap.interval is not None:
             intervals["crossover_flops"] = swap.interval
     unique = ud * min(n_epochs, 1.0)
     warnings = range_warnings(chosen, params, unique, n_epochs)
     architecture = _architecture(params, vocab_size, known, warnings)
-    guessing = math.log(architecture.vocab_size if architecture is not None else known.vocab_size or DEFAULT_VOCAB)
+    guessing = math.log(
+        architecture.vocab_size if architecture is not None else known.vocab_size or DEFAULT_VOCAB
+    )
     if loss > guessing:
         warnings.append(
             f"the predicted loss {loss:.4g} is above that of guessing ({guessing:.3g}): no law describes such a plan."
@@ -151,9 +168,15 @@ def plan(
         architecture=architecture,
         continuous_epochs=float(exact.epochs),
         continuous_loss=float(exact.loss),
-        flat_range=FlatRange(tolerance=slack, epochs_min=e_min, epochs_max=e_max, params_min=n_min, params_max=n_max),
-        turning_point=TurningPoint(flops=turn.flops, epochs=turn.epochs, params=turn.params) if turn else None,
-        spending_limit=SpendingLimit(**limit.best._asdict(), regained_flops=limit.regained_flops) if limit else None,
+        flat_range=FlatRange(
+            tolerance=slack, epochs_min=e_min, epochs_max=e_max, params_min=n_min, params_max=n_max
+        ),
+        turning_point=TurningPoint(flops=turn.flops, epochs=turn.epochs, params=turn.params)
+        if turn
+        else None,
+        spending_limit=SpendingLimit(**limit.best._asdict(), regained_flops=limit.regained_flops)
+        if limit
+        else None,
         overspent=overspent,
         marginal_value=_marginal_value(chosen_law, ud, flops, loss, exact, how),
         other_laws=others,
@@ -220,7 +243,10 @@ def frontier(
         raise InvalidInput(f"ud and flops must have one length or broadcast; got {sizes} values.") from None
     if np.any(tokens > compute):
         raise InvalidInput(_swapped(float(tokens[tokens > compute][0]), float(compute[tokens > compute][0])))
-    for values, field, limits, unit in ((tokens, "ud", _UD_RANGE, "unique tokens"), (compute, "flops", _FLOPS_RANGE, "FLOPs")):
+    for values, field, limits, unit in (
+        (tokens, "ud", _UD_RANGE, "unique tokens"),
+        (compute, "flops", _FLOPS_RANGE, "FLOPs"),
+    ):
         _within(float(values.min()), field, limits, unit)
         _within(float(values.max()), field, limits, unit)
     known = Calibration.load(calibration)
@@ -231,7 +257,10 @@ def frontier(
     losses = np.stack([np.where(np.isfinite(f.loss), f.loss, np.inf) for f in found])
     winner = np.argmin(losses, axis=0)
     pick = np.arange(len(winner))
-    chosen = [np.stack([getattr(f, name) for f in found])[winner, pick] for name in ("params", "epochs", "tokens", "loss")]
+    chosen = [
+        np.stack([getattr(f, name) for f in found])[winner, pick]
+        for name in ("params", "epochs", "tokens", "loss")
+    ]
     decays = np.array([setting.weight_decay for setting in settings])[winner]
     params, passes, trained, loss = chosen
     return Frontier(tokens, compute, params, passes, trained, loss, decays, form, known.name)
@@ -252,7 +281,9 @@ def frontier_range(
     high = units.compute(stop, "--to") if stop is not None else low * 1e4
     number = units.whole(points, "--points", example="25")
     if high <= low:
-        raise InvalidInput(f"--to must be above --from; got {units.scientific(high)} and {units.scientific(low)}.")
+        raise InvalidInput(
+            f"--to must be above --from; got {units.scientific(high)} and {units.scientific(low)}."
+        )
     if not 2 <= number <= 100_000:
         raise InvalidInput(f"--points must be between 2 and 100000; got {number}.")
     if single_epoch:
@@ -288,10 +319,14 @@ def crossover(
         decays = [min(decays), max(decays)]
     else:
         if isinstance(weight_decays, str) or not isinstance(weight_decays, Iterable):
-            raise InvalidInput(f"weight_decays must be two numbers such as (0.1, 1.0); got {weight_decays!r}.")
+            raise InvalidInput(
+                f"weight_decays must be two numbers such as (0.1, 1.0); got {weight_decays!r}."
+            )
         decays = [known.setting(decay).weight_decay for decay in weight_decays]
         if len(decays) != 2 or decays[0] == decays[1]:
-            raise InvalidInput(f"weight_decays must be two different ones; got {', '.join(str(d) for d in decays) or 'none'}.")
+            raise InvalidInput(
+                f"weight_decays must be two different ones; got {', '.join(str(d) for d in decays) or 'none'}."
+            )
     return _crossover(known, form, tokens, decays[0], decays[1], None, tuple(how.items()))
 
 
@@ -351,12 +386,19 @@ def _swapped(tokens: float, compute: float) -> str:
 
 def _within(value: float, field: str, limits: tuple[float, float], unit: str) -> float:
     if not limits[0] <= value <= limits[1]:
-        raise InvalidInput(f"{field} must be between {limits[0]:.0e} and {limits[1]:.0e} {unit}; got {units.scientific(value)}.")
+        raise InvalidInput(
+            f"{field} must be between {limits[0]:.0e} and {limits[1]:.0e} {unit}; got {units.scientific(value)}."
+        )
     return value
 
 
 def _many(values: Any, field: str, parse: Any) -> np.ndarray:
-    if isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype.kind in "fiu" and np.all(values > 0):
+    if (
+        isinstance(values, np.ndarray)
+        and values.ndim == 1
+        and values.dtype.kind in "fiu"
+        and np.all(values > 0)
+    ):
         array = values.astype(float)  # the fast path: ten thousand budgets are checked at once
         if len(array) and np.all(np.isfinite(array)):
             return array
@@ -425,14 +467,18 @@ def _perplexity(loss: float) -> float:
 
 
 def _terms(law: Law, params: float, ud: float, epochs: float) -> LossTerms:
-    return LossTerms(**{name: float(value) for name, value in law.terms(params, ud, epochs)._asdict().items()})
+    return LossTerms(
+        **{name: float(value) for name, value in law.terms(params, ud, epochs)._asdict().items()}
+    )
 
 
 def _alternative(
     setting: Setting, form: str, judge: Law, best: float, ud: float, flops: float, how: dict[str, Any]
 ) -> Alternative:
     found = allocate(setting.law(form), ud, flops, **how)
-    return _as_alternative(form, setting.weight_decay, found, float(judge.loss(found.params, ud, found.epochs)), best)
+    return _as_alternative(
+        form, setting.weight_decay, found, float(judge.loss(found.params, ud, found.epochs)), best
+    )
 
 
 def _as_alternative(form: str, decay: float, found: Allocation, expected: float, best: float) -> Alternative:
@@ -448,7 +494,9 @@ def _as_alternative(form: str, decay: float, found: Allocation, expected: float,
     )
 
 
-def _marginal_value(law: Law, ud: float, flops: float, loss: float, exact: Allocation, how: dict[str, Any]) -> MarginalValue:
+def _marginal_value(
+    law: Law, ud: float, flops: float, loss: float, exact: Allocation, how: dict[str, Any]
+) -> MarginalValue:
     held = bool(size_is_held(exact.params, how.get("min_params"), how.get("max_params")))
     rate = exchange_rate(law, ud, exact.params, exact.epochs, size_held=held)
     doubled = allocate(law, [2 * ud, ud], [flops, 2 * flops], **how).loss - loss
@@ -461,11 +509,17 @@ def _best_up_to(
 ) -> Turn | None:
     """The lowest loss that this weight decay reaches with at most `flops`, and where."""
     law = known.law(weight_decay, form)
-    _, limit = _remarkable_points(known, form, weight_decay, ud, _outside_search(law, ud, flops), tuple(limits.items()))
+    _, limit = _remarkable_points(
+        known, form, weight_decay, ud, _outside_search(law, ud, flops), tuple(limits.items())
+    )
     if limit is not None and limit.best.flops < flops:
         return limit.best
     here = allocate(law, ud, flops, whole_epochs=False, **limits)
-    return Turn(flops, float(here.params), float(here.epochs), float(here.loss)) if np.isfinite(here.loss) else None
+    return (
+        Turn(flops, float(here.params), float(here.epochs), float(here.loss))
+        if np.isfinite(here.loss)
+        else None
+    )
 
 
 def _outside_search(law: Law, ud: float, flops: float) -> float | None:
@@ -479,7 +533,12 @@ def _outside_search(law: Law, ud: float, flops: float) -> float | None:
 
 @lru_cache(maxsize=128)
 def _remarkable_points(
-    known: Calibration, form: str, weight_decay: float, ud: float, include: float | None, limits: tuple[tuple[str, Any], ...]
+    known: Calibration,
+    form: str,
+    weight_decay: float,
+    ud: float,
+    include: float | None,
+    limits: tuple[tuple[str, Any], ...],
 ) -> tuple[Turn | None, Limit | None]:
     law, within = known.law(weight_decay, form), dict(limits)
     return remarkable_points(law, ud, landscape(law, ud, search_range(law, ud, include), **within), **within)
@@ -487,7 +546,13 @@ def _remarkable_points(
 
 @lru_cache(maxsize=128)
 def _crossover(
-    known: Calibration, form: str, ud: float, one: float, other: float, include: float | None, limits: tuple[tuple[str, Any], ...]
+    known: Calibration,
+    form: str,
+    ud: float,
+    one: float,
+    other: float,
+    include: float | None,
+    limits: tuple[tuple[str, Any], ...],
 ) -> Crossover:
     how = dict(limits)
     weaker, stronger = (known.setting(decay) for decay in sorted((one, other)))
@@ -500,7 +565,10 @@ def _crossover(
     # The better setting alternates from crossing to crossing; C× is the first from which the stronger one is better, except
     # that where laws cross below everything they were fitted on, and again above, the latter counts.
     upward = found[0::2] if better_below == weaker.weight_decay else found[1::2]
-    smallest = max(FLOPS_PER_PARAM_TOKEN * s.fitted_on.params[0] * s.fitted_on.unique_tokens[0] for s in (weaker, stronger))
+    smallest = max(
+        FLOPS_PER_PARAM_TOKEN * s.fitted_on.params[0] * s.fitted_on.unique_tokens[0]
+        for s in (weaker, stronger)
+    )
     centre = next((flops for flops in upward if flops >= smallest), upward[0] if upward else None)
     note = crossover_note(weaker.weight_decay, stronger.weight_decay, better_below, found, searched)
     members = weaker.ensemble_law(form), stronger.ensemble_law(form)
@@ -539,11 +607,15 @@ def _room_around(centre: float, found: list[float]) -> tuple[float, float]:
     return low, high
 
 
-def _architecture(params: float, vocab_size: Any, known: Calibration, warnings: list[str]) -> Architecture | None:
+def _architecture(
+    params: float, vocab_size: Any, known: Calibration, warnings: list[str]
+) -> Architecture | None:
     given = vocab_size if vocab_size is not None else known.vocab_size or DEFAULT_VOCAB
     vocab = units.whole(given, "vocab_size", example="32100")
     if vocab_size is None and known.vocab_size is None:
-        warnings.append(f"calibration {known.name} does not say its vocabulary: the model shape assumes {vocab:,} rows.")
+        warnings.append(
+            f"calibration {known.name} does not say its vocabulary: the model shape assumes {vocab:,} rows."
+        )
     try:
         return shape_for(params, vocab)
     except InvalidInput as error:

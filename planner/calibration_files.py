@@ -93,7 +93,9 @@ class Setting(_Record):
             members = self.ensemble_law(form)
             sizes = {len(values) for values in self.ensemble.laws[form].values()} if self.ensemble else set()
             if members is None or len(sizes) != 1 or min(sizes) < 2:
-                raise ValueError(f"the ensemble of {form} needs the same number of refits, at least 2, for each parameter")
+                raise ValueError(
+                    f"the ensemble of {form} needs the same number of refits, at least 2, for each parameter"
+                )
         return self
 
     def law(self, form: str) -> Law:
@@ -118,7 +120,10 @@ class Setting(_Record):
         import numpy as np
 
         members = self.ensemble.laws if self.ensemble else {}
-        return {form: Law(form, {k: np.asarray(v, dtype=float) for k, v in p.items()}) for form, p in members.items()}
+        return {
+            form: Law(form, {k: np.asarray(v, dtype=float) for k, v in p.items()})
+            for form, p in members.items()
+        }
 
 
 class Calibration(_Record):
@@ -140,7 +145,9 @@ class Calibration(_Record):
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise ValueError(f"must be a whole number from 1 to {SCHEMA_VERSION}, not {value!r}")
         if value > SCHEMA_VERSION:
-            raise ValueError(f"the file has schema version {value}, this release reads up to {SCHEMA_VERSION}: upgrade databound")
+            raise ValueError(
+                f"the file has schema version {value}, this release reads up to {SCHEMA_VERSION}: upgrade databound"
+            )
         return value
 
     @model_validator(mode="after")
@@ -151,11 +158,15 @@ class Calibration(_Record):
         check_form(self.default_law)
         for setting in self.settings:
             if self.default_law not in setting.laws:
-                raise ValueError(f"default_law {self.default_law} is missing at weight decay {setting.weight_decay}")
+                raise ValueError(
+                    f"default_law {self.default_law} is missing at weight decay {setting.weight_decay}"
+                )
         return self
 
     def __hash__(self) -> int:
-        return hash((self.name, self.weight_decays))  # laws and ensembles are left to comparison: hashing must be cheap
+        return hash(
+            (self.name, self.weight_decays)
+        )  # laws and ensembles are left to comparison: hashing must be cheap
 
     @property
     def weight_decays(self) -> tuple[float, ...]:
@@ -168,7 +179,9 @@ class Calibration(_Record):
             if math.isclose(setting.weight_decay, wanted, rel_tol=1e-9, abs_tol=1e-12):
                 return setting
         known = " and ".join(str(decay) for decay in self.weight_decays)
-        raise InvalidInput(f"weight_decay must be one that calibration {self.name} was fitted at ({known}); got {wanted}.")
+        raise InvalidInput(
+            f"weight_decay must be one that calibration {self.name} was fitted at ({known}); got {wanted}."
+        )
 
     def law(self, weight_decay: Any, form: str | None = None) -> Law:
         """The law of this form (by default the calibration's own default) at this weight decay."""
@@ -230,14 +243,18 @@ def _read(path: Path) -> Calibration:
     except UnicodeDecodeError:
         raise InvalidCalibration(f"calibration {name} cannot be read: it is not UTF-8 text.") from None
     except (OSError, ValueError) as error:
-        raise InvalidCalibration(f"calibration {name} cannot be read: {getattr(error, 'strerror', None) or error}.") from None
+        raise InvalidCalibration(
+            f"calibration {name} cannot be read: {getattr(error, 'strerror', None) or error}."
+        ) from None
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
         where = f" at line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
         raise InvalidCalibration(f"calibration {name} is not valid JSON{where}; restore a copy.") from None
     if isinstance(data, dict) and "schema_version" not in data:
-        raise InvalidCalibration(f"calibration {name} is not usable: schema_version is missing; it should be {SCHEMA_VERSION}.")
+        raise InvalidCalibration(
+            f"calibration {name} is not usable: schema_version is missing; it should be {SCHEMA_VERSION}."
+        )
     try:
         return Calibration.model_validate(data)
     except ValidationError as error:
@@ -247,4 +264,13 @@ def _read(path: Path) -> Calibration:
         raise InvalidCalibration(f"calibration {name} is not usable: {where}: {reason}.") from None
 
 
-__all__ = ["FORMS", "Calibration", "Ensemble", "FittedLaw", "FittedRange", "Setting", "parameter_names", "shipped_names"]
+__all__ = [
+    "FORMS",
+    "Calibration",
+    "Ensemble",
+    "FittedLaw",
+    "FittedRange",
+    "Setting",
+    "parameter_names",
+    "shipped_names",
+]

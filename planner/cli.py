@@ -24,7 +24,10 @@ Command = Callable[..., Any]
 
 
 def _help(text: str, *examples: str) -> dict[str, str]:
-    return {"short_help": text, "help": f"{text}\n\n\b\nExample:\n" + "\n".join(f"  {line}" for line in examples)}
+    return {
+        "short_help": text,
+        "help": f"{text}\n\n\b\nExample:\n" + "\n".join(f"  {line}" for line in examples),
+    }
 
 
 def _options(*options: Command) -> Callable[[Command], Command]:
@@ -36,25 +39,41 @@ def _options(*options: Command) -> Callable[[Command], Command]:
     return add
 
 
-_UD = click.option("--ud", required=True, metavar="TOKENS", help="Unique training tokens you have: 250M, 0.25B, 250e6.")
+_UD = click.option(
+    "--ud", required=True, metavar="TOKENS", help="Unique training tokens you have: 250M, 0.25B, 250e6."
+)
 _FLOPS = _options(
-    click.option("--flops", metavar="FLOPS", help="Training compute: 5e18, '5 EFLOP'. Or give --gpu and --hours."),
-    click.option("--gpu", metavar="NAME", help=f"Accelerator to count compute and cost with: {', '.join(ACCELERATORS)}."),
+    click.option(
+        "--flops", metavar="FLOPS", help="Training compute: 5e18, '5 EFLOP'. Or give --gpu and --hours."
+    ),
+    click.option(
+        "--gpu",
+        metavar="NAME",
+        help=f"Accelerator to count compute and cost with: {', '.join(ACCELERATORS)}.",
+    ),
     click.option("--gpus", metavar="N", help="How many of them.  [default: 1]"),
     click.option("--hours", metavar="H", help="For how many hours."),
-    click.option("--mfu", metavar="SHARE", help=f"Share of peak speed that training reaches.  [default: {DEFAULT_MFU}]"),
+    click.option(
+        "--mfu", metavar="SHARE", help=f"Share of peak speed that training reaches.  [default: {DEFAULT_MFU}]"
+    ),
 )
-_PRICE = click.option("--price", metavar="USD", help="Price per GPU-hour.  [default: an indicative list price]")
+_PRICE = click.option(
+    "--price", metavar="USD", help="Price per GPU-hour.  [default: an indicative list price]"
+)
 _CALIBRATION = click.option(
     "--calibration",
     metavar="NAME|FILE",
     help=f"Shipped calibration or a file from `planner calibrate fit`.  [default: {DEFAULT_CALIBRATION}]",
 )
 _LAW = click.option(
-    "--law", metavar="NAME", help=f"Law form: {', '.join(FORMS)}.  [default: the calibration's, usually additive_4p]"
+    "--law",
+    metavar="NAME",
+    help=f"Law form: {', '.join(FORMS)}.  [default: the calibration's, usually additive_4p]",
 )
 _DECAY = click.option(
-    "--weight-decay", metavar="λ", help="The weight decay you are committed to.  [default: best of those calibrated]"
+    "--weight-decay",
+    metavar="λ",
+    help="The weight decay you are committed to.  [default: best of those calibrated]",
 )
 _LIMITS = _options(
     click.option(
@@ -71,7 +90,9 @@ _LIMITS = _options(
 _PLOT = click.option("--plot", metavar="FILE", help="Also draw the picture to FILE (.png, .svg or .pdf).")
 
 
-@click.group(cls=PlannerGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(
+    cls=PlannerGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
+)
 @click.version_option(package_name="databound", prog_name="planner")
 def planner() -> None:
     """Plan language-model training when data, not compute, is the limit.
@@ -83,7 +104,12 @@ def planner() -> None:
 
 
 def _compute(
-    flops: str | None, gpu: str | None, gpus: str | None, hours: str | None, mfu: str | None, price: str | None = None
+    flops: str | None,
+    gpu: str | None,
+    gpus: str | None,
+    hours: str | None,
+    mfu: str | None,
+    price: str | None = None,
 ) -> float:
     """FLOPs as given, or from accelerators and hours; options that would be ignored are refused."""
     if flops is not None and hours is not None:
@@ -122,7 +148,9 @@ def _compute(
     metavar="NATS",
     help="How much worse than the best still counts as good.",
 )
-@click.option("--vocab", metavar="ROWS", help="Vocabulary size of the model shape.  [default: the calibration's]")
+@click.option(
+    "--vocab", metavar="ROWS", help="Vocabulary size of the model shape.  [default: the calibration's]"
+)
 @json_option
 @_PLOT
 def plan(
@@ -140,9 +168,13 @@ def plan(
     **how: Any,
 ) -> None:
     _check_plot(plot)
-    result = api.plan(ud, _compute(flops, gpu, gpus, hours, mfu, price), tolerance=tolerance, vocab_size=vocab, **how)
+    result = api.plan(
+        ud, _compute(flops, gpu, gpus, hours, mfu, price), tolerance=tolerance, vocab_size=vocab, **how
+    )
     if gpu is not None:
-        bill = cost_of(result.flops, gpu, gpus or 1, mfu or DEFAULT_MFU, price, architecture=result.architecture)
+        bill = cost_of(
+            result.flops, gpu, gpus or 1, mfu or DEFAULT_MFU, price, architecture=result.architecture
+        )
         result = result.model_copy(update={"cost": bill})
     if as_json:
         click.echo(result.model_dump_json())
@@ -205,11 +237,25 @@ def compare(
 )
 @_UD
 @click.option(
-    "--from", "start", default=None, metavar="FLOPS", help="Smallest compute.  [default: where the corpus is used once]"
+    "--from",
+    "start",
+    default=None,
+    metavar="FLOPS",
+    help="Smallest compute.  [default: where the corpus is used once]",
 )
-@click.option("--to", "stop", default=None, metavar="FLOPS", help="Largest compute.  [default: 10,000 times that]")
-@click.option("--points", default="25", show_default=True, metavar="N", help="How many budgets, evenly spaced on a log scale.")
-@click.option("--single-epoch", is_flag=True, help="Fresh data only: at most one epoch, with as much data as it takes.")
+@click.option(
+    "--to", "stop", default=None, metavar="FLOPS", help="Largest compute.  [default: 10,000 times that]"
+)
+@click.option(
+    "--points",
+    default="25",
+    show_default=True,
+    metavar="N",
+    help="How many budgets, evenly spaced on a log scale.",
+)
+@click.option(
+    "--single-epoch", is_flag=True, help="Fresh data only: at most one epoch, with as much data as it takes."
+)
 @_DECAY
 @_LAW
 @_CALIBRATION
@@ -217,7 +263,14 @@ def compare(
 @json_option
 @_PLOT
 def frontier(
-    ud: str, start: str | None, stop: str | None, points: str, single_epoch: bool, as_json: bool, plot: str | None, **how: Any
+    ud: str,
+    start: str | None,
+    stop: str | None,
+    points: str,
+    single_epoch: bool,
+    as_json: bool,
+    plot: str | None,
+    **how: Any,
 ) -> None:
     _check_plot(plot)
     result = api.frontier_range(ud, start, stop, points, single_epoch=single_epoch, **how)
@@ -231,24 +284,33 @@ def frontier(
         from planner import plots
 
         if single_epoch:
-            figure = plots.single_epoch_frontiers(result.flops[0], result.flops[-1], how["calibration"], how["weight_decay"])
+            figure = plots.single_epoch_frontiers(
+                result.flops[0], result.flops[-1], how["calibration"], how["weight_decay"]
+            )
         else:
             span = (float(result.flops[0]), float(result.flops[-1]))
             figure = plots.allocation_frontier(float(result.ud[0]), span=span, **how)
         _draw(figure, plot, as_json)
 
 
-@planner.command(**_help("The compute above which stronger weight decay wins (C×).", "planner crossover --ud 250M"))
+@planner.command(
+    **_help("The compute above which stronger weight decay wins (C×).", "planner crossover --ud 250M")
+)
 @_UD
 @click.option(
-    "--weight-decays", nargs=2, metavar="λ λ", help="Which two settings.  [default: the weakest and the strongest calibrated]"
+    "--weight-decays",
+    nargs=2,
+    metavar="λ λ",
+    help="Which two settings.  [default: the weakest and the strongest calibrated]",
 )
 @_LAW
 @_CALIBRATION
 @_LIMITS
 @json_option
 @_PLOT
-def crossover(ud: str, weight_decays: tuple[str, str] | None, as_json: bool, plot: str | None, **how: Any) -> None:
+def crossover(
+    ud: str, weight_decays: tuple[str, str] | None, as_json: bool, plot: str | None, **how: Any
+) -> None:
     _check_plot(plot)
     result = api.crossover(ud, weight_decays=weight_decays or None, **how)
     if as_json:
@@ -271,7 +333,13 @@ def crossover(ud: str, weight_decays: tuple[str, str] | None, as_json: bool, plo
 )
 @click.option("--params", required=True, metavar="N", help="Model size with embeddings: 500M.")
 @_UD
-@click.option("--epochs", default="1", show_default=True, metavar="E", help="Passes over the unique tokens; fractions are fine.")
+@click.option(
+    "--epochs",
+    default="1",
+    show_default=True,
+    metavar="E",
+    help="Passes over the unique tokens; fractions are fine.",
+)
 @_DECAY
 @_LAW
 @_CALIBRATION
@@ -293,7 +361,11 @@ def predict(params: str, ud: str, epochs: str, as_json: bool, plot: str | None, 
 
 
 @planner.command(
-    **_help("The calibrations that ship with the package, or all coefficients of one.", "planner laws", "planner laws c4-gpt2")
+    **_help(
+        "The calibrations that ship with the package, or all coefficients of one.",
+        "planner laws",
+        "planner laws c4-gpt2",
+    )
 )
 @click.argument("calibration", required=False)
 @json_option
@@ -301,7 +373,11 @@ def laws(calibration: str | None, as_json: bool) -> None:
     shown = [Calibration.load(name) for name in ([calibration] if calibration else shipped_names())]
     if as_json:
         # The bootstrap ensembles are for machines that read the file itself.
-        click.echo(json.dumps([c.model_dump(mode="json", exclude={"settings": {"__all__": {"ensemble"}}}) for c in shown]))
+        click.echo(
+            json.dumps(
+                [c.model_dump(mode="json", exclude={"settings": {"__all__": {"ensemble"}}}) for c in shown]
+            )
+        )
     else:
         from planner import render
 
@@ -317,8 +393,16 @@ def laws(calibration: str | None, as_json: bool) -> None:
 @_FLOPS
 @_PRICE
 @click.option("--params", metavar="N", help="Also estimate the training memory of a model of this size.")
-@click.option("--vocab", default=str(DEFAULT_VOCAB), show_default=True, metavar="ROWS", help="Its vocabulary size.")
-@click.option("--sequences", default="8", show_default=True, metavar="B", help="Sequences trained at a time on one device.")
+@click.option(
+    "--vocab", default=str(DEFAULT_VOCAB), show_default=True, metavar="ROWS", help="Its vocabulary size."
+)
+@click.option(
+    "--sequences",
+    default="8",
+    show_default=True,
+    metavar="B",
+    help="Sequences trained at a time on one device.",
+)
 @click.option("--sequence-length", default="512", show_default=True, metavar="T", help="Tokens per sequence.")
 @json_option
 def cost(
@@ -343,10 +427,14 @@ def cost(
             render.accelerators()
         return
     if gpu is None:
-        raise BadInput("--gpu is missing: name the accelerator, such as --gpu H100 (`planner cost` lists them).")
+        raise BadInput(
+            "--gpu is missing: name the accelerator, such as --gpu H100 (`planner cost` lists them)."
+        )
     budget = _compute(flops, gpu, gpus, hours, mfu, price)
     architecture = shape_for(params, vocab) if params is not None else None
-    result = cost_of(budget, gpu, gpus or 1, mfu or DEFAULT_MFU, price, architecture, sequences, sequence_length)
+    result = cost_of(
+        budget, gpu, gpus or 1, mfu or DEFAULT_MFU, price, architecture, sequences, sequence_length
+    )
     if as_json:
         click.echo(result.model_dump_json())
     else:
@@ -369,13 +457,19 @@ def shape(params: str | None, vocab: str | None, name: str | None, as_json: bool
     if params is not None and name is not None:
         raise BadInput("give either a parameter count or --preset, not both.")
     if vocab is not None and params is None:
-        raise BadInput("--vocab needs a parameter count, such as `planner shape 556M --vocab 50257`; presets have their own.")
+        raise BadInput(
+            "--vocab needs a parameter count, such as `planner shape 556M --vocab 50257`; presets have their own."
+        )
     if name is not None:
         found = [preset(name)]
     else:
-        found = [shape_for(params, vocab or DEFAULT_VOCAB)] if params is not None else list(presets().values())
+        found = (
+            [shape_for(params, vocab or DEFAULT_VOCAB)] if params is not None else list(presets().values())
+        )
     if as_json:
-        click.echo(json.dumps([one.model_dump() for one in found] if len(found) > 1 else found[0].model_dump()))
+        click.echo(
+            json.dumps([one.model_dump() for one in found] if len(found) > 1 else found[0].model_dump())
+        )
     else:
         from planner import render
 

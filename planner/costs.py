@@ -25,7 +25,9 @@ class Accelerator(NamedTuple):
 
 
 def _table(*rows: tuple[str, float, float, float]) -> dict[str, Accelerator]:
-    return {name: Accelerator(name, peak * _TERA, memory * _GIGA, price) for name, peak, memory, price in rows}
+    return {
+        name: Accelerator(name, peak * _TERA, memory * _GIGA, price) for name, peak, memory, price in rows
+    }
 
 
 ACCELERATORS = _table(  # name, TFLOP/s, GB, USD/h
@@ -53,7 +55,14 @@ ACCELERATORS = _table(  # name, TFLOP/s, GB, USD/h
 )
 
 
-_ALIASES = {"h100sxm": "H100", "h10080gb": "H100", "a10080gb": "A100", "a100sxm": "A100", "a6000": "RTX-A6000", "mi300": "MI300X"}
+_ALIASES = {
+    "h100sxm": "H100",
+    "h10080gb": "H100",
+    "a10080gb": "A100",
+    "a100sxm": "A100",
+    "a6000": "RTX-A6000",
+    "mi300": "MI300X",
+}
 
 
 def accelerator(name: str) -> Accelerator:
@@ -69,7 +78,13 @@ def accelerator(name: str) -> Accelerator:
 
 def flops_from_gpus(gpu: str, gpus: Any = 1, hours: Any = 1, mfu: Any = DEFAULT_MFU) -> float:
     """The training FLOPs that `gpus` accelerators deliver in `hours` at a model FLOPs utilisation of `mfu`."""
-    return accelerator(gpu).peak_flops * fraction(mfu, "mfu") * whole(gpus, "gpus") * number(hours, "hours", examples="3") * 3600
+    return (
+        accelerator(gpu).peak_flops
+        * fraction(mfu, "mfu")
+        * whole(gpus, "gpus")
+        * number(hours, "hours", examples="3")
+        * 3600
+    )
 
 
 class Memory(BaseModel):
@@ -126,7 +141,9 @@ def cost(
     if architecture is not None:
         if not isinstance(architecture, Architecture):
             raise InvalidInput(f"architecture must come from shape_for() or preset(); got {architecture!r}.")
-        memory = training_memory(architecture, card, whole(sequences, "sequences"), whole(sequence_length, "sequence_length"))
+        memory = training_memory(
+            architecture, card, whole(sequences, "sequences"), whole(sequence_length, "sequence_length")
+        )
     return Cost(
         flops=total,
         gpu=card.name,
@@ -141,16 +158,23 @@ def cost(
     )
 
 
-def training_memory(shape: Architecture, card: Accelerator, sequences: int = 8, sequence_length: int = 512) -> Memory:
+def training_memory(
+    shape: Architecture, card: Accelerator, sequences: int = 8, sequence_length: int = 512
+) -> Memory:
     """Memory to train `shape` with `sequences` sequences at a time on each device."""
-    weights, gradients, moments = (bytes_each * shape.params for bytes_each in (4 + 2, 4, 8))  # fp32 + bf16 copy; fp32; 2 x fp32
+    weights, gradients, moments = (
+        bytes_each * shape.params for bytes_each in (4 + 2, 4, 8)
+    )  # fp32 + bf16 copy; fp32; 2 x fp32
     # Kept per token and layer for the backward pass: two norm inputs in fp32 and, in bf16, two norm outputs, q, k, v,
     # attention and output projections (8 d_model), gate, up and their product (3 d_ff).
     per_token_layer = 2 * 4 * shape.d_model + 2 * (8 * shape.d_model + 3 * shape.d_ff)
     tokens = sequences * sequence_length
     logits = 2 * 4 * min(tokens, 2048) * shape.vocab_size  # a chunk of rows, with its gradient
     activations = tokens * shape.layers * per_token_layer + logits
-    state, usable = weights + gradients + moments, 0.92 * card.memory_bytes  # the rest goes to the runtime and fragmentation
+    state, usable = (
+        weights + gradients + moments,
+        0.92 * card.memory_bytes,
+    )  # the rest goes to the runtime and fragmentation
     room = usable - activations
     needed = max(1, -(-int(state) // max(int(room), 1))) if room > 0 else 0
     return Memory(

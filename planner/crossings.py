@@ -69,7 +69,9 @@ def search_range(law: Law, ud: float, include: float | None = None) -> np.ndarra
     return np.logspace(low, high, round((high - low) * POINTS_PER_DECADE) + 1)
 
 
-def crossings(first: Law, second: Law, ud: float, flops: np.ndarray, *, whole_epochs: bool = True, **limits: Any) -> Crossings:
+def crossings(
+    first: Law, second: Law, ud: float, flops: np.ndarray, *, whole_epochs: bool = True, **limits: Any
+) -> Crossings:
     """Every compute within `flops` (ascending) at which the lower optimal loss changes between the two laws."""
     how = {"whole_epochs": whole_epochs, **limits}
     one, two = (allocate(law, ud, flops, **how) for law in (first, second))
@@ -83,7 +85,9 @@ def crossings(first: Law, second: Law, ud: float, flops: np.ndarray, *, whole_ep
     return Crossings(found, not (len(rises) and rises[0]), searched)
 
 
-def _polish(first: Law, second: Law, ud: float, ends: np.ndarray, gaps: np.ndarray, how: dict[str, Any]) -> float:
+def _polish(
+    first: Law, second: Law, ud: float, ends: np.ndarray, gaps: np.ndarray, how: dict[str, Any]
+) -> float:
     """Equal optimal losses inside one bracket of ln(flops): Newton's method, bisecting where it would leave the bracket.
 
     The slope of each optimal loss is known (see `landscape`); the optimal epochs may follow or stay, to first order the

@@ -62,7 +62,9 @@ class Slopes(NamedTuple):
     epochs: Array
 
 
-@dataclass(frozen=True, eq=False)  # arrays have no truth value: laws are the same only if they are the same object
+@dataclass(
+    frozen=True, eq=False
+)  # arrays have no truth value: laws are the same only if they are the same object
 class Law:
     """One law form with its parameters (numbers, or arrays for an ensemble of laws)."""
 
@@ -78,9 +80,13 @@ class Law:
         try:
             given = {name: np.asarray(value, dtype=float) for name, value in self.parameters.items()}
         except (TypeError, ValueError):
-            raise InvalidInput(f"the parameters of law {self.form} must be numbers: {', '.join(needed)}.") from None
+            raise InvalidInput(
+                f"the parameters of law {self.form} must be numbers: {', '.join(needed)}."
+            ) from None
         if set(given) != set(needed):
-            raise InvalidInput(f"law {self.form} needs the parameters {', '.join(needed)}; got {', '.join(given) or 'none'}.")
+            raise InvalidInput(
+                f"law {self.form} needs the parameters {', '.join(needed)}; got {', '.join(given) or 'none'}."
+            )
         for name, value in given.items():
             at_least_zero = name in ("E", "P")
             if not np.all(np.isfinite(value) & ((value > 0) | (at_least_zero & (value == 0)))):
@@ -178,7 +184,9 @@ class Law:
         column = self.member((slice(None), None)) if self.is_ensemble else self
         return column.loss(product[:, None] / epochs, unique_tokens[:, None], epochs)
 
-    def isoflop_factors(self, product: Array, unique_tokens: Array, epochs: Array) -> tuple[Array, Array] | None:
+    def isoflop_factors(
+        self, product: Array, unique_tokens: Array, epochs: Array
+    ) -> tuple[Array, Array] | None:
         """Two matrices whose product is `on_isoflop`, or None where there are none.
 
         For all forms but effective_parameters each term is (a factor of the budget) x (a factor of the epochs): a matrix
@@ -196,7 +204,9 @@ class Law:
         ]
         if "P" in p:
             terms.append((np.exp(p["kappa"] * (ln_k - p["gamma"] * ln_u)), self._penalty(-ln_e, 0.0, epochs)))
-        return np.stack([budget for budget, _ in terms], axis=1), np.stack([repetition for _, repetition in terms])
+        return np.stack([budget for budget, _ in terms], axis=1), np.stack(
+            [repetition for _, repetition in terms]
+        )
 
     # -- the pieces -------------------------------------------------------------------------------------------
 
@@ -206,7 +216,11 @@ class Law:
             return 0.0
         repeats = epochs - 1
         ln_repeats = np.log(np.maximum(repeats, _TINY))
-        return np.where(repeats > 0, p["P"] * np.exp(p["delta"] * ln_repeats + p["kappa"] * (ln_n - p["gamma"] * ln_u)), 0.0)
+        return np.where(
+            repeats > 0,
+            p["P"] * np.exp(p["delta"] * ln_repeats + p["kappa"] * (ln_n - p["gamma"] * ln_u)),
+            0.0,
+        )
 
     def _effective_tokens(self, ln_u: Array, epochs: Array) -> tuple[Array, Array]:
         """ln D' and d ln D' / d ln epochs (its slope by ln U is always 1)."""

@@ -52,14 +52,22 @@ def isoflop(plan: Plan, calibration: CalibrationSource = None) -> Figure:
     law = Calibration.load(calibration).law(plan.weight_decay, plan.law)
     product = plan.flops / (FLOPS_PER_PARAM_TOKEN * plan.ud)
     flat = plan.flat_range
-    epochs = np.geomspace(min(flat.epochs_min / 4, plan.epochs / 8), max(flat.epochs_max * 4, plan.epochs * 6), 400)
+    epochs = np.geomspace(
+        min(flat.epochs_min / 4, plan.epochs / 8), max(flat.epochs_max * 4, plan.epochs * 6), 400
+    )
     loss = np.asarray(law.loss(product / epochs, plan.ud, epochs))
-    figure, axes = _figure(f"{short(plan.ud)} unique tokens, {scientific(plan.flops)} FLOPs, weight decay {plan.weight_decay}")
+    figure, axes = _figure(
+        f"{short(plan.ud)} unique tokens, {scientific(plan.flops)} FLOPs, weight decay {plan.weight_decay}"
+    )
     axes.plot(epochs, loss, color=_COLOURS["additive_4p"], label=f"{plan.law}: predicted loss")
     base = np.asarray(law.base().loss(product / epochs, plan.ud, epochs))
     axes.plot(epochs, base, color="black", linestyle=":", label="if repeats were as good as new")
     axes.axvspan(
-        flat.epochs_min, flat.epochs_max, color="#009E73", alpha=0.18, label=f"within {flat.tolerance:g} nats of the best"
+        flat.epochs_min,
+        flat.epochs_max,
+        color="#009E73",
+        alpha=0.18,
+        label=f"within {flat.tolerance:g} nats of the best",
     )
     best = f"{short(plan.params)} params x {passes(plan.epochs)}: {plan.loss:.3f}"
     axes.plot([plan.epochs], [plan.loss], "o", color="black", markersize=8, label=best)
@@ -107,9 +115,15 @@ def allocation_frontier(
         least = 1.0
         for form in [law] if law else list(setting.laws):
             best = allocate(setting.law(form), ud, flops, whole_epochs=False, **bounds)
-            jumps = np.abs(np.diff(np.log(best.epochs), prepend=np.log(best.epochs[0]))) > 0.25  # from one valley to another
+            jumps = (
+                np.abs(np.diff(np.log(best.epochs), prepend=np.log(best.epochs[0]))) > 0.25
+            )  # from one valley to another
             axes.plot(
-                best.params, np.where(jumps, np.nan, best.epochs), color=_COLOURS[form], linestyle=_STYLES[form], label=form
+                best.params,
+                np.where(jumps, np.nan, best.epochs),
+                color=_COLOURS[form],
+                linestyle=_STYLES[form],
+                label=form,
             )
             least = min(least, float(np.nanmin(best.epochs, initial=1.0)))
             if mark is not None:
@@ -124,7 +138,9 @@ def allocation_frontier(
             same = mark / (FLOPS_PER_PARAM_TOKEN * ud * params)
             axes.plot(params, same, "-", color="grey", linewidth=0.8, label=f"{scientific(mark)} FLOPs")
             axes.axis(window)
-        axes.set_title(f"{short(ud)} unique tokens, weight decay {setting.weight_decay}", loc="left", fontsize=11)
+        axes.set_title(
+            f"{short(ud)} unique tokens, weight decay {setting.weight_decay}", loc="left", fontsize=11
+        )
         axes.set_xlabel("parameters")
         axes.set_ylabel("epochs")
         _log_labels(axes.xaxis, short)
@@ -135,7 +151,11 @@ def allocation_frontier(
 
 
 def loss_against_compute(
-    crossover: Crossover, calibration: CalibrationSource = None, law: str | None = None, epochs: str = "whole", **limits: Any
+    crossover: Crossover,
+    calibration: CalibrationSource = None,
+    law: str | None = None,
+    epochs: str = "whole",
+    **limits: Any,
 ) -> Figure:
     """Optimal loss against compute for each weight decay, with every crossing and where more compute starts to hurt."""
     known = Calibration.load(calibration)
@@ -144,11 +164,15 @@ def loss_against_compute(
     places = crossover.crossings or [float(np.sqrt(low * high))]
     flops = np.geomspace(max(places[0] / 60, low), min(places[-1] * 30, high), 400)
     figure, axes = _figure(f"{short(crossover.ud)} unique tokens ({crossover.law})")
-    for colour, style, decay in zip(_DECAYS, ("-", "--"), (crossover.weaker, crossover.stronger), strict=False):
+    for colour, style, decay in zip(
+        _DECAYS, ("-", "--"), (crossover.weaker, crossover.stronger), strict=False
+    ):
         one = known.law(decay, crossover.law)
         best = allocate(one, crossover.ud, flops, whole_epochs=epochs == "whole", **bounds)
         axes.plot(flops, best.loss, color=colour, linestyle=style, label=f"weight decay {decay}")
-        _, limit = remarkable_points(one, crossover.ud, landscape(one, crossover.ud, flops, **bounds), **bounds)
+        _, limit = remarkable_points(
+            one, crossover.ud, landscape(one, crossover.ud, flops, **bounds), **bounds
+        )
         if limit is not None:
             words = f"lowest at {scientific(limit.best.flops)} FLOPs"
             axes.plot([limit.best.flops], [limit.best.loss], "v", color=colour, markersize=7, label=words)
@@ -157,7 +181,14 @@ def loss_against_compute(
         axes.axvline(place, color="grey", linewidth=1)
         words = f"C× = {scientific(place)}" if place in upward else f"back at {scientific(place)}"
         spot = (place, 0.97 - 0.07 * number)
-        axes.annotate(words, spot, xycoords=("data", "axes fraction"), xytext=(6, 0), textcoords="offset points", va="top")
+        axes.annotate(
+            words,
+            spot,
+            xycoords=("data", "axes fraction"),
+            xytext=(6, 0),
+            textcoords="offset points",
+            va="top",
+        )
     axes.set_xscale("log")
     axes.set_xlabel("compute (FLOPs)")
     axes.set_ylabel("optimal loss (nats per token)")
@@ -172,12 +203,20 @@ def loss_terms(prediction: Prediction, calibration: CalibrationSource = None) ->
     terms = law.terms(prediction.params, prediction.ud, epochs)
     title = f"{short(prediction.params)} parameters, {short(prediction.ud)} unique tokens, weight decay {prediction.weight_decay}"
     figure, axes = _figure(title)
-    axes.stackplot(epochs, *terms, labels=list(terms._fields), colors=[_TERMS[name] for name in terms._fields], alpha=0.85)
+    axes.stackplot(
+        epochs,
+        *terms,
+        labels=list(terms._fields),
+        colors=[_TERMS[name] for name in terms._fields],
+        alpha=0.85,
+    )
     axes.plot(epochs, terms.loss, color="black", linewidth=1.2)
     here = f"{passes(prediction.epochs)}: {prediction.loss:.3f}"
     axes.plot([prediction.epochs], [prediction.loss], "o", color="black", label=here)
     least = int(np.argmin(terms.loss))
-    axes.plot([epochs[least]], [terms.loss[least]], "v", color="black", label=f"lowest at {passes(epochs[least])}")
+    axes.plot(
+        [epochs[least]], [terms.loss[least]], "v", color="black", label=f"lowest at {passes(epochs[least])}"
+    )
     axes.set_xlim(epochs[0], epochs[-1])
     axes.set_ylim(0.9 * float(np.min(terms.floor)), None)
     axes.set_xlabel("epochs over the unique tokens")
@@ -187,7 +226,9 @@ def loss_terms(prediction: Prediction, calibration: CalibrationSource = None) ->
     return figure
 
 
-def single_epoch_frontiers(low: float, high: float, calibration: CalibrationSource = None, weight_decay: Any = None) -> Figure:
+def single_epoch_frontiers(
+    low: float, high: float, calibration: CalibrationSource = None, weight_decay: Any = None
+) -> Figure:
     """Fresh data only: optimal loss against compute, and how large a model each weight decay prefers."""
     known = Calibration.load(calibration)
     settings = known.settings if weight_decay is None else (known.setting(weight_decay),)
@@ -196,12 +237,25 @@ def single_epoch_frontiers(low: float, high: float, calibration: CalibrationSour
     left, right = figure.add_subplot(1, 2, 1), figure.add_subplot(1, 2, 2)
     for colour, style, setting in zip(_DECAYS, ("-", "--", ":", "-.", "-", "--"), settings, strict=False):
         base = setting.law(known.default_law).base()
-        best = allocate(base, 1e9, flops, whole_epochs=False)  # the corpus size does not matter when repeats count as new
+        best = allocate(
+            base, 1e9, flops, whole_epochs=False
+        )  # the corpus size does not matter when repeats count as new
         name = f"weight decay {setting.weight_decay}"
         left.plot(flops, best.loss, color=colour, linestyle=style, label=name)
         right.plot(flops, best.params, color=colour, linestyle=style, label=f"{name}: parameters")
-        right.plot(flops, best.tokens, color=colour, linestyle=style, linewidth=0.9, alpha=0.6, label=f"{name}: fresh tokens")
-    for axes, label in ((left, "optimal loss with fresh data (nats per token)"), (right, "optimal size and tokens")):
+        right.plot(
+            flops,
+            best.tokens,
+            color=colour,
+            linestyle=style,
+            linewidth=0.9,
+            alpha=0.6,
+            label=f"{name}: fresh tokens",
+        )
+    for axes, label in (
+        (left, "optimal loss with fresh data (nats per token)"),
+        (right, "optimal size and tokens"),
+    ):
         axes.set_xscale("log")
         axes.set_xlabel("compute (FLOPs)")
         axes.set_ylabel(label)
@@ -210,7 +264,9 @@ def single_epoch_frontiers(low: float, high: float, calibration: CalibrationSour
     right.set_yscale("log")
     _log_labels(right.yaxis, short)
     premium = "The premium of strong weight decay while data is fresh"
-    left.set_title(premium if len(settings) > 1 else "Optimal loss while data is fresh", loc="left", fontsize=11)
+    left.set_title(
+        premium if len(settings) > 1 else "Optimal loss while data is fresh", loc="left", fontsize=11
+    )
     return figure
 
 
@@ -232,4 +288,6 @@ def _log_labels(axis: Any, show: Callable[[float], str]) -> None:
     low, high = sorted(axis.get_view_interval())
     few = low > 0 and high / low < 1e3
     axis.set_major_formatter(FuncFormatter(lambda value, _: show(value)))
-    axis.set_minor_formatter(FuncFormatter(lambda value, _: show(value) if few and f"{value:.0e}"[0] in "25" else ""))
+    axis.set_minor_formatter(
+        FuncFormatter(lambda value, _: show(value) if few and f"{value:.0e}"[0] in "25" else "")
+    )

@@ -27,7 +27,9 @@ def reasons(p: Plan, *, committed: bool, limited: bool, rival_best: Turn | None)
     if not (p.overspent and committed):  # "Instead" has said it already
         said += _weight_decay(p, committed)
     if p.terms.overfitting >= 0.0005:
-        said.append(f"Overfitting on repeated tokens costs {p.terms.overfitting:.3f} nats of the {p.loss:.3f}.")
+        said.append(
+            f"Overfitting on repeated tokens costs {p.terms.overfitting:.3f} nats of the {p.loss:.3f}."
+        )
     if not p.overspent:
         said += _headroom(p, within)
     said += _repetition(p)
@@ -55,7 +57,9 @@ def _stop_spending(p: Plan, within: str, rival_best: Turn | None) -> list[str]:
             f"{units.short(rival_best.params)} parameters and {units.epochs(rival_best.epochs)}"
         )
     if p.marginal_value.loss_if_twice_the_data is not None:
-        instead.append(f"twice the unique tokens would change the loss by {p.marginal_value.loss_if_twice_the_data:+.3f}")
+        instead.append(
+            f"twice the unique tokens would change the loss by {p.marginal_value.loss_if_twice_the_data:+.3f}"
+        )
     return [text, f"Instead: {'; '.join(instead)}."] if instead else [text]
 
 
@@ -79,7 +83,11 @@ def _headroom(p: Plan, within: str) -> list[str]:
     limit = p.spending_limit
     if limit is None:
         return []
-    until = f"until about {units.scientific(limit.regained_flops, 2)}" if limit.regained_flops else "as far as the search goes"
+    until = (
+        f"until about {units.scientific(limit.regained_flops, 2)}"
+        if limit.regained_flops
+        else "as far as the search goes"
+    )
     if p.flops > limit.flops:
         return [
             f"Past {units.scientific(limit.flops)} FLOPs more compute makes the optimal loss worse, {until}; this budget is beyond that."
@@ -94,7 +102,9 @@ def _repetition(p: Plan) -> list[str]:
     turn = p.turning_point
     if turn is None:
         return []
-    where = f"More repetition stops paying at {units.scientific(turn.flops)} FLOPs ({units.epochs(turn.epochs)})"
+    where = (
+        f"More repetition stops paying at {units.scientific(turn.flops)} FLOPs ({units.epochs(turn.epochs)})"
+    )
     if p.flops > turn.flops:
         return [f"{where}; this budget is past that point: extra compute goes into size, with fewer epochs."]
     return [f"{where}; this budget is before that point."]
@@ -109,10 +119,15 @@ def _worth(p: Plan, within: str) -> str:
     else:
         token = f"One more unique token is worth {units.scientific(value.flops_per_token, 2)} FLOPs here"
     changes = []
-    for what, change in (("data", value.loss_if_twice_the_data), ("compute", value.loss_if_twice_the_compute)):
+    for what, change in (
+        ("data", value.loss_if_twice_the_data),
+        ("compute", value.loss_if_twice_the_compute),
+    ):
         verb = "leaves no plan" if change is None else f"would change the loss by {change:+.3f}"
         changes.append(f"twice the {what} {verb}")
-    staying = f" at weight decay {p.weight_decay}" if p.other_weight_decays else ""  # another one may then be better
+    staying = (
+        f" at weight decay {p.weight_decay}" if p.other_weight_decays else ""
+    )  # another one may then be better
     return f"{token}: {', '.join(changes)}{staying}{within}."
 
 
@@ -128,7 +143,11 @@ def _flatness(p: Plan, within: str) -> str:
 
 
 def crossover_note(
-    weaker: float, stronger: float, better_below: float | None, found: list[float], searched: tuple[float, float] | None
+    weaker: float,
+    stronger: float,
+    better_below: float | None,
+    found: list[float],
+    searched: tuple[float, float] | None,
 ) -> str:
     """Which of two weight decays is better where, in words."""
     if searched is None:
@@ -140,7 +159,9 @@ def crossover_note(
     if not found:
         return f"no crossover {span}: weight decay {better_below} is better than {worse} throughout"
     if len(found) == 1:
-        return f"weight decay {better_below} is better below {units.scientific(found[0])} FLOPs, {worse} above"
+        return (
+            f"weight decay {better_below} is better below {units.scientific(found[0])} FLOPs, {worse} above"
+        )
     places = ", ".join(units.scientific(flops) for flops in found)
     return f"the better weight decay changes {len(found)} times, at {places} FLOPs; the lowest compute belongs to {better_below}"
 

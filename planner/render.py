@@ -27,13 +27,19 @@ def plan(p: Plan) -> None:
     if p.overspent and p.spending_limit is not None:
         best = p.spending_limit
         facts.append(
-            ("spend only", f"{scientific(best.flops)} FLOPs for a lower loss ({best.loss:.4f}); with all of it, the best is:")
+            (
+                "spend only",
+                f"{scientific(best.flops)} FLOPs for a lower loss ({best.loss:.4f}); with all of it, the best is:",
+            )
         )
     facts += [
         ("model size", f"{short(p.params)} parameters{_between(within.get('params'), short)}"),
         ("epochs", f"{_epochs(p.epochs)}{_between(within.get('epochs'), _epochs)}"),
         ("weight decay", f"{p.weight_decay}"),
-        ("training tokens", f"{short(p.tokens)} ({short(p.unique_tokens)} unique){_between(within.get('tokens'), short)}"),
+        (
+            "training tokens",
+            f"{short(p.tokens)} ({short(p.unique_tokens)} unique){_between(within.get('tokens'), short)}",
+        ),
         ("predicted loss", f"{p.loss:.4f} nats per token{_between(within.get('loss'), '{:.4f}'.format)}"),
         ("perplexity", f"{_perplexity(p.perplexity)}{_between(within.get('perplexity'), _perplexity)}"),
         ("made of", _terms(p.terms, within)),
@@ -53,14 +59,28 @@ def plan(p: Plan) -> None:
     _bullets("Careful", p.warnings, colour="yellow")
     if p.other_laws:
         click.echo()
-        _alternatives(f"What other laws would recommend, and the loss {p.law} expects from that", p.other_laws)
+        _alternatives(
+            f"What other laws would recommend, and the loss {p.law} expects from that", p.other_laws
+        )
 
 
 def _advice_with_intervals(p: Plan, within: dict[str, Interval]) -> list[tuple[str, str]]:
     """The figures of the advice, each with its interval: the same figures as in the sentences."""
     figures: list[tuple[str, str, float | None, Callable[[float], str], str]] = [
-        ("turning point", "turning_flops", p.turning_point.flops if p.turning_point else None, scientific, "FLOPs"),
-        ("spending limit", "spending_limit_flops", p.spending_limit.flops if p.spending_limit else None, scientific, "FLOPs"),
+        (
+            "turning point",
+            "turning_flops",
+            p.turning_point.flops if p.turning_point else None,
+            scientific,
+            "FLOPs",
+        ),
+        (
+            "spending limit",
+            "spending_limit_flops",
+            p.spending_limit.flops if p.spending_limit else None,
+            scientific,
+            "FLOPs",
+        ),
         ("flat from", "flat_epochs_min", p.flat_range.epochs_min, _epochs, "epochs"),
         ("flat to", "flat_epochs_max", p.flat_range.epochs_max, _epochs, "epochs"),
     ]
@@ -103,7 +123,10 @@ def crossover(c: Crossover) -> None:
         facts.append(("interval", f"{scientific(c.interval.low)} to {scientific(c.interval.high)} FLOPs"))
     if len(c.crossings) > 1:
         facts.append(("all crossings", ", ".join(scientific(flops, 4) for flops in c.crossings)))
-    facts += [("in words", c.note), ("searched", f"{scientific(c.searched[0])} to {scientific(c.searched[1])} FLOPs")]
+    facts += [
+        ("in words", c.note),
+        ("searched", f"{scientific(c.searched[0])} to {scientific(c.searched[1])} FLOPs"),
+    ]
     title = f"Weight decay {c.weaker} against {c.stronger} at {short(c.ud)} unique tokens"
     _facts(title, facts, f"{c.law} of {c.calibration}")
 
@@ -130,16 +153,26 @@ def laws(calibrations: Sequence[Calibration], details: bool) -> None:
         _paragraph(known.source, indent=2, dim=True)
         for setting in known.settings:
             fitted = setting.fitted_on
-            sizes, tokens = ("-".join(short(x) for x in pair) for pair in (fitted.params, fitted.unique_tokens))
+            sizes, tokens = (
+                "-".join(short(x) for x in pair) for pair in (fitted.params, fitted.unique_tokens)
+            )
             runs = f"{fitted.runs} runs, " if fitted.runs else ""
             sure = "with a bootstrap ensemble" if setting.ensemble else "no uncertainty published"
-            text = f"{runs}{sizes} params, {tokens} unique tokens, up to {fitted.epochs[1]:,.0f} epochs, {sure}"
+            text = (
+                f"{runs}{sizes} params, {tokens} unique tokens, up to {fitted.epochs[1]:,.0f} epochs, {sure}"
+            )
             _paragraph(f"weight decay {setting.weight_decay}: {text}", indent=2)
             rows = []
             for form, law in setting.laws.items():
                 star = " *" if form == known.default_law else ""
                 metrics = (law.metrics.get(key) for key in ("r2", "r2_multi", "huber"))
-                rows.append([form + star, *("" if m is None else f"{m:.4g}" for m in metrics), _parameters(law.parameters, form)])
+                rows.append(
+                    [
+                        form + star,
+                        *("" if m is None else f"{m:.4g}" for m in metrics),
+                        _parameters(law.parameters, form),
+                    ]
+                )
             _table("", ["law", "R²", "R² multi", "Huber", "parameters"], rows, left=(0, 4), indent=4)
             if details and any(law.spread for law in setting.laws.values()):
                 spreads = (
@@ -147,15 +180,23 @@ def laws(calibrations: Sequence[Calibration], details: bool) -> None:
                     for form, law in setting.laws.items()
                     if law.spread
                 )
-                _paragraph("published spread (MAD) of single parameters: " + "; ".join(spreads), indent=4, dim=True)
+                _paragraph(
+                    "published spread (MAD) of single parameters: " + "; ".join(spreads), indent=4, dim=True
+                )
         click.echo()
-    click.secho("* the calibration's default law; the base law (E, A, alpha, B, beta) is shown once, with chinchilla", dim=True)
+    click.secho(
+        "* the calibration's default law; the base law (E, A, alpha, B, beta) is shown once, with chinchilla",
+        dim=True,
+    )
 
 
 def cost(c: Cost, architecture: Architecture | None) -> None:
     clock = f"{c.hours:,.4g} hours ({c.days:,.3g} days) on {c.gpus} x {c.gpu}"
     facts = [("GPU-hours", f"{c.gpu_hours:,.4g}"), ("wall clock", clock)]
-    facts += [("money", f"${c.usd:,.2f} at ${c.price_per_gpu_hour:,.2f} per GPU-hour"), ("MFU", f"{c.mfu:.0%}")]
+    facts += [
+        ("money", f"${c.usd:,.2f} at ${c.price_per_gpu_hour:,.2f} per GPU-hour"),
+        ("MFU", f"{c.mfu:.0%}"),
+    ]
     if architecture is not None and c.memory is not None:
         facts += [("shape", architecture.describe()), ("memory", _memory_line(c))]
     _facts(f"{scientific(c.flops)} FLOPs", facts, "")
@@ -163,16 +204,34 @@ def cost(c: Cost, architecture: Architecture | None) -> None:
 
 def accelerators() -> None:
     rows = [
-        [card.name, f"{card.peak_flops / 1e12:.0f}", f"{card.memory_bytes / 1e9:.0f}", f"{card.price_per_hour:.2f}"]
+        [
+            card.name,
+            f"{card.peak_flops / 1e12:.0f}",
+            f"{card.memory_bytes / 1e9:.0f}",
+            f"{card.price_per_hour:.2f}",
+        ]
         for card in ACCELERATORS.values()
     ]
-    _table("Accelerators: dense bf16 peak, memory, indicative on-demand price", ["name", "TFLOP/s", "GB", "USD per hour"], rows)
+    _table(
+        "Accelerators: dense bf16 peak, memory, indicative on-demand price",
+        ["name", "TFLOP/s", "GB", "USD per hour"],
+        rows,
+    )
 
 
 def shapes(found: Iterable[Architecture]) -> None:
     rows = []
     for a in found:
-        figures = (a.d_model, a.layers, a.heads, a.d_head, a.d_ff, a.vocab_size, a.params, a.non_embedding_params)
+        figures = (
+            a.d_model,
+            a.layers,
+            a.heads,
+            a.d_head,
+            a.d_ff,
+            a.vocab_size,
+            a.params,
+            a.non_embedding_params,
+        )
         rows.append([a.preset or "-", *(f"{value:,}" for value in figures)])
     header = ["preset", "d_model", "layers", "heads", "d_head", "d_ff", "vocab", "params", "non-embedding"]
     _table("", header, rows)
@@ -188,7 +247,9 @@ def _width() -> int:
 def _paragraph(text: str, indent: int = 0, *, bold: bool = False, dim: bool = False) -> None:
     pad = " " * indent
     click.secho(
-        textwrap.fill(text, _width(), initial_indent=pad, subsequent_indent=pad, break_on_hyphens=False), bold=bold, dim=dim
+        textwrap.fill(text, _width(), initial_indent=pad, subsequent_indent=pad, break_on_hyphens=False),
+        bold=bold,
+        dim=dim,
     )
 
 
@@ -208,16 +269,25 @@ def _bullets(title: str, lines: Sequence[str], colour: str | None = None) -> Non
     click.echo()
     click.secho(title, bold=True, fg=colour)
     for line in lines:
-        click.echo(textwrap.fill(line, _width(), initial_indent="  - ", subsequent_indent="    ", break_on_hyphens=False))
+        click.echo(
+            textwrap.fill(
+                line, _width(), initial_indent="  - ", subsequent_indent="    ", break_on_hyphens=False
+            )
+        )
 
 
-def _table(title: str, header: list[str], rows: list[list[str]], *, left: Sequence[int] = (0,), indent: int = 2) -> None:
+def _table(
+    title: str, header: list[str], rows: list[list[str]], *, left: Sequence[int] = (0,), indent: int = 2
+) -> None:
     if title:
         _paragraph(title, bold=True)
     widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
 
     def line(cells: list[str]) -> str:
-        padded = (c.ljust(w) if i in left else c.rjust(w) for i, (c, w) in enumerate(zip(cells, widths, strict=True)))
+        padded = (
+            c.ljust(w) if i in left else c.rjust(w)
+            for i, (c, w) in enumerate(zip(cells, widths, strict=True))
+        )
         return (" " * indent + "  ".join(padded)).rstrip()
 
     click.secho(line(header), dim=True)
@@ -226,7 +296,16 @@ def _table(title: str, header: list[str], rows: list[list[str]], *, left: Sequen
 
 
 def _alternatives(title: str, rows: Sequence[Alternative], with_decay: bool = False) -> None:
-    header = ["law", *(["λ"] if with_decay else []), "params", "epochs", "tokens", "predicts", "expected", "regret"]
+    header = [
+        "law",
+        *(["λ"] if with_decay else []),
+        "params",
+        "epochs",
+        "tokens",
+        "predicts",
+        "expected",
+        "regret",
+    ]
     body = []
     for r in rows:
         decay = [str(r.weight_decay)] if with_decay else []
@@ -252,7 +331,8 @@ def _terms(terms: LossTerms, within: dict[str, Interval]) -> str:
     parts = ((name, getattr(terms, name)) for name in ("floor", "capacity", "data", "overfitting"))
     show = "{:.3f}".format
     return " + ".join(
-        f"{name} {value:.3f}" + (f" [{show(within[name].low)}, {show(within[name].high)}]" if name in within else "")
+        f"{name} {value:.3f}"
+        + (f" [{show(within[name].low)}, {show(within[name].high)}]" if name in within else "")
         for name, value in parts
     )
 
@@ -269,7 +349,9 @@ def _crossing(p: Plan, bounds: Interval | None) -> str:
 
 def _cost_line(c: Cost) -> str:
     clock = f"{c.hours:,.3g} hours ({c.days:,.2g} days)"
-    return f"{c.gpu_hours:,.3g} GPU-hours, {clock} on {c.gpus} x {c.gpu} at {c.mfu:.0%} MFU, about ${c.usd:,.2f}"
+    return (
+        f"{c.gpu_hours:,.3g} GPU-hours, {clock} on {c.gpus} x {c.gpu} at {c.mfu:.0%} MFU, about ${c.usd:,.2f}"
+    )
 
 
 def _memory_line(c: Cost) -> str:

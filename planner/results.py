@@ -90,7 +90,9 @@ class Crossover(_Answer):
     crossover_flops: float | None  # above it the stronger weight decay has the lower optimal loss
     crossings: list[float]  # all computes at which the better one changes
     searched: tuple[float, float]  # where both settings have a plan
-    better_below: float | None  # below the first crossing, everywhere if there is none; None: nowhere a difference
+    better_below: (
+        float | None
+    )  # below the first crossing, everywhere if there is none; None: nowhere a difference
     interval: Interval | None = None
     note: str
 

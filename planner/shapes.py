@@ -45,7 +45,10 @@ class Architecture(BaseModel):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def non_embedding_params(self) -> int:
-        return self.layers * (4 * self.d_model**2 + 3 * self.d_model * self.d_ff + 2 * self.d_model) + self.d_model
+        return (
+            self.layers * (4 * self.d_model**2 + 3 * self.d_model * self.d_ff + 2 * self.d_model)
+            + self.d_model
+        )
 
     def describe(self) -> str:
         name = f" (the paper's {self.preset})" if self.preset else ""
@@ -106,7 +109,9 @@ def shape_for(params: Any, vocab_size: Any = DEFAULT_VOCAB, *, tied_embeddings: 
     wanted = count(params, "params")
     vocab = whole(vocab_size, "vocab_size", example="32100")
     for known in presets().values():
-        if (known.vocab_size, known.tied_embeddings) == (vocab, tied_embeddings) and abs(known.params / wanted - 1) <= TOLERANCE:
+        if (known.vocab_size, known.tied_embeddings) == (vocab, tied_embeddings) and abs(
+            known.params / wanted - 1
+        ) <= TOLERANCE:
             return known
     if wanted > LARGEST:
         raise InvalidInput(f"params must be at most {short(LARGEST)} for a model shape; got {short(wanted)}.")

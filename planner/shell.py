@@ -59,11 +59,15 @@ class PlannerGroup(OneSentenceErrors):
         except ImportError as error:
             return _unavailable(name, error)
 
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            raise BadInput(f"{error.message.rstrip('.')}; commands are {', '.join(self.list_commands(ctx))}.") from None
+            raise BadInput(
+                f"{error.message.rstrip('.')}; commands are {', '.join(self.list_commands(ctx))}."
+            ) from None
 
 
 def _added() -> dict[str, Any]:
@@ -77,10 +81,16 @@ def _unavailable(name: str, error: ImportError) -> click.Command:
     missing = getattr(error, "name", None) or str(error)
     extra = {"ui": "ui", "evaluate": "eval"}.get(name, "train")
 
-    @click.command(name, help=f"Not available: {missing} is not installed.", context_settings={"ignore_unknown_options": True})
+    @click.command(
+        name,
+        help=f"Not available: {missing} is not installed.",
+        context_settings={"ignore_unknown_options": True},
+    )
     @click.argument("ignored", nargs=-1, type=click.UNPROCESSED)
     def unavailable(ignored: tuple[str, ...]) -> None:
-        raise BadInput(f"`planner {name}` needs {missing}, which is not installed; `pip install 'databound[{extra}]'` has it.")
+        raise BadInput(
+            f"`planner {name}` needs {missing}, which is not installed; `pip install 'databound[{extra}]'` has it."
+        )
 
     return unavailable
 

@@ -25,7 +25,11 @@ def interval_note(known: Calibration, setting: Setting, form: str) -> str:
     members = setting.ensemble_law(form)
     if members is not None and setting.ensemble is not None:
         size = _size(members)
-        some = f"; turning point, spending limit and flat range from the first {_CURVES}" if size > _CURVES else ""
+        some = (
+            f"; turning point, spending limit and flat range from the first {_CURVES}"
+            if size > _CURVES
+            else ""
+        )
         return f"intervals hold {LEVEL:.0%} of {size:,} refits ({setting.ensemble.method}){some}"
     if all(one.ensemble is None for one in known.settings):
         return _NO_ENSEMBLE
@@ -50,11 +54,18 @@ def loss_intervals(members: Law, params: float, ud: float, epochs: float) -> dic
 
 
 def plan_intervals(
-    members: Law, ud: float, flops: float, tolerance: float, others: Sequence[Alternative], how: dict[str, Any]
+    members: Law,
+    ud: float,
+    flops: float,
+    tolerance: float,
+    others: Sequence[Alternative],
+    how: dict[str, Any],
 ) -> dict[str, Interval]:
     """Intervals of what is decided on: what each refit would have recommended, and what it says of the other laws."""
     best = allocate(members, ud, flops, **how)
-    data, compute = (allocate(members, u, c, **how).loss - best.loss for u, c in ((2 * ud, flops), (ud, 2 * flops)))
+    data, compute = (
+        allocate(members, u, c, **how).loss - best.loss for u, c in ((2 * ud, flops), (ud, 2 * flops))
+    )
     figures = {"params": best.params, "epochs": best.epochs, "tokens": best.tokens}
     figures |= {"loss_if_twice_the_data": data, "loss_if_twice_the_compute": compute}
     figures |= {f"regret_{row.law}": members.loss(row.params, ud, row.epochs) - best.loss for row in others}
@@ -62,7 +73,9 @@ def plan_intervals(
     rows = []
     for i in range(min(_size(members), _CURVES)):
         law = members.member(i)
-        turn, limit = remarkable_points(law, ud, landscape(law, ud, search_range(law, ud, flops), **limits), **limits)
+        turn, limit = remarkable_points(
+            law, ud, landscape(law, ud, search_range(law, ud, flops), **limits), **limits
+        )
         flat = flat_range(law, ud, flops, float(best.epochs[i]), float(best.loss[i]), tolerance, **how)
         rows.append(
             {
@@ -106,13 +119,18 @@ def range_warnings(setting: Setting, params: float, unique_tokens: float, epochs
     """One sentence for each quantity that lies outside of what the law was fitted on, with by how much."""
     fitted = setting.fitted_on
     texts: list[str] = []
-    checks = [("model size", params, fitted.params, "the law"), ("unique tokens", unique_tokens, fitted.unique_tokens, "the law")]
+    checks = [
+        ("model size", params, fitted.params, "the law"),
+        ("unique tokens", unique_tokens, fitted.unique_tokens, "the law"),
+    ]
     if epochs > fitted.epochs[1]:  # below one epoch nothing repeats: that is inside every fit
         checks.append(("number of epochs", epochs, fitted.epochs, "the law"))
     if epochs > 1:
         penalty = "the cost of repetition"
         checks += [("model size", params, fitted.repeated_params or fitted.params, penalty)]
-        checks += [("unique tokens", unique_tokens, fitted.repeated_unique_tokens or fitted.unique_tokens, penalty)]
+        checks += [
+            ("unique tokens", unique_tokens, fitted.repeated_unique_tokens or fitted.unique_tokens, penalty)
+        ]
     for name, value, (low, high), what in checks:
         factor = value / high if value > high else low / value
         if factor <= 1.005 or any(text.startswith(f"{name} ") for text in texts):
@@ -129,7 +147,9 @@ def _above(factor: float) -> str:
 
 
 def _below(factor: float) -> str:
-    return f"{1 - 1 / factor:.0%} below the smallest" if factor < 2 else f"{factor:.3g} times below the smallest"
+    return (
+        f"{1 - 1 / factor:.0%} below the smallest" if factor < 2 else f"{factor:.3g} times below the smallest"
+    )
 
 
 def _size(members: Law) -> int:

@@ -13,7 +13,9 @@ from typing import Any
 
 from planner.errors import InvalidInput
 
-_NUMBER = r"([+-]?(?:\d{1,3}(?:[,_]\d{3})+(?![\d,_])|\d+)?(?:\.\d*)?(?:e[+-]?\d+)?)"  # 1,500 is fine, 1,5 is not
+_NUMBER = (
+    r"([+-]?(?:\d{1,3}(?:[,_]\d{3})+(?![\d,_])|\d+)?(?:\.\d*)?(?:e[+-]?\d+)?)"  # 1,500 is fine, 1,5 is not
+)
 _COUNTS = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
 _COUNTS |= {"thousand": 1e3, "million": 1e6, "billion": 1e9, "trillion": 1e12}
 _PREFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "p": 1e15, "e": 1e18, "z": 1e21, "y": 1e24}

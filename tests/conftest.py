@@ -9,7 +9,9 @@ from hypothesis import HealthCheck, settings
 
 from tests.places import SHARED
 
-settings.register_profile("default", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "default", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("default")
 
 

@@ -24,7 +24,9 @@ DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def test_law_against_reality_is_up_to_date() -> None:
-    spec = importlib.util.spec_from_file_location("law_against_reality", ROOT / "docs" / "law_against_reality.py")
+    spec = importlib.util.spec_from_file_location(
+        "law_against_reality", ROOT / "docs" / "law_against_reality.py"
+    )
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -53,8 +55,12 @@ def _quick(line: str) -> bool:
     return shlex.split(line)[1] in planner.commands or "calibrate design" in line
 
 
-@pytest.mark.parametrize("line", sorted({line for path in DOCUMENTS for line in _commands(path.read_text()) if _quick(line)}))
-def test_every_command_in_the_documents_runs(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "line", sorted({line for path in DOCUMENTS for line in _commands(path.read_text()) if _quick(line)})
+)
+def test_every_command_in_the_documents_runs(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     result = CliRunner().invoke(planner, shlex.split(line)[1:])
     assert result.exit_code == 0, result.output

@@ -29,12 +29,18 @@ def _plainly(command: Callable[..., Any]) -> Callable[..., Any]:
         except InvalidInput as error:
             raise BadInput(str(error)) from None
         except (Interrupted, KeyboardInterrupt) as error:
-            click.echo(str(error) or "stopped; the same command goes on from the last checkpoint, or from the start.", err=True)
+            click.echo(
+                str(error)
+                or "stopped; the same command goes on from the last checkpoint, or from the start.",
+                err=True,
+            )
             raise click.exceptions.Exit(128 + signal.SIGINT) from None
         except TrainingStopped as error:
             raise click.ClickException(str(error)) from None
         except ModuleNotFoundError as error:
-            raise BadInput(f"{error.name} is not installed; pip install 'databound[train]' would do.") from None
+            raise BadInput(
+                f"{error.name} is not installed; pip install 'databound[train]' would do."
+            ) from None
 
     return wrapped
 
@@ -42,7 +48,10 @@ def _plainly(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.command()
 @click.argument("config", type=click.Path(path_type=Path))
 @click.option(
-    "-o", "--out", type=click.Path(path_type=Path), help="Run directory; default: the config file's name without .toml."
+    "-o",
+    "--out",
+    type=click.Path(path_type=Path),
+    help="Run directory; default: the config file's name without .toml.",
 )
 @click.option(
     "-s",
@@ -52,11 +61,15 @@ def _plainly(command: Callable[..., Any]) -> Callable[..., Any]:
     metavar="FIELD=VALUE",
     help="Change a field of the config, such as epochs=8 or corpus.tokens=5M; may be repeated.",
 )
-@click.option("--dry-run", is_flag=True, help="Print shape, memory, steps, FLOPs and expected time, and train nothing.")
+@click.option(
+    "--dry-run", is_flag=True, help="Print shape, memory, steps, FLOPs and expected time, and train nothing."
+)
 @json_option
 @click.option("--quiet", is_flag=True, help="No progress bar.")
 @_plainly
-def train(config: Path, out: Path | None, changes: tuple[str, ...], dry_run: bool, as_json: bool, quiet: bool) -> None:
+def train(
+    config: Path, out: Path | None, changes: tuple[str, ...], dry_run: bool, as_json: bool, quiet: bool
+) -> None:
     """Train one run, or continue it where it stopped.
 
     \b
@@ -106,7 +119,14 @@ def train(config: Path, out: Path | None, changes: tuple[str, ...], dry_run: boo
 
 @click.command()
 @click.argument("run", type=click.Path(path_type=Path))
-@click.option("--to", "kind", type=click.Choice(["hf"]), default="hf", show_default=True, help="hf: a folder for transformers.")
+@click.option(
+    "--to",
+    "kind",
+    type=click.Choice(["hf"]),
+    default="hf",
+    show_default=True,
+    help="hf: a folder for transformers.",
+)
 @click.option("-o", "--out", type=click.Path(path_type=Path), help="Folder to write; default: RUN/hf.")
 @json_option
 @_plainly

@@ -17,7 +17,15 @@ import tomllib
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from planner.errors import InvalidInput
 from planner.shapes import Architecture, preset, shape_for
@@ -27,7 +35,8 @@ STANDARD_LIBRARY = "python-stdlib"  # the source of the running Python's standar
 
 Count = Annotated[int, BeforeValidator(lambda value: round(count(value, "a count")))]
 Switch = Annotated[
-    Literal["auto", "on", "off"], BeforeValidator(lambda v: {True: "on", False: "off"}.get(v, v) if isinstance(v, bool) else v)
+    Literal["auto", "on", "off"],
+    BeforeValidator(lambda v: {True: "on", False: "off"}.get(v, v) if isinstance(v, bool) else v),
 ]
 
 
@@ -48,7 +57,9 @@ class Corpus(_Checked):
     """Where the text comes from: local files, or a Hugging Face dataset by name."""
 
     inside: ClassVar[str] = "corpus."
-    paths: tuple[str, ...] = ()  # files, folders or glob patterns; "python-stdlib" is the running Python's library
+    paths: tuple[
+        str, ...
+    ] = ()  # files, folders or glob patterns; "python-stdlib" is the running Python's library
     dataset: str | None = None  # a Hugging Face dataset, streamed; never runs code of the dataset
     subset: str | None = None
     split: str = "train"
@@ -57,7 +68,9 @@ class Corpus(_Checked):
     format: Literal["auto", "text", "jsonl", "parquet"] = "auto"  # auto: by the file's name
     separator: str | None = None  # splits text files into documents; without it a file is a document
     exclude: tuple[str, ...] = ()  # glob patterns of files to leave out
-    order: Literal["auto", "shuffled", "as-is"] = "auto"  # of documents; auto: shuffled by content for files, as-is for datasets
+    order: Literal["auto", "shuffled", "as-is"] = (
+        "auto"  # of documents; auto: shuffled by content for files, as-is for datasets
+    )
     tokens: Count | None = (
         None  # stop tokenising after so many training tokens; default: all of local files, what is needed of datasets
     )
@@ -70,7 +83,9 @@ class Corpus(_Checked):
     @model_validator(mode="after")
     def _one_source(self) -> Corpus:
         if bool(self.paths) == bool(self.dataset):
-            raise ValueError("corpus needs either paths (files, folders, patterns) or dataset (a Hugging Face name)")
+            raise ValueError(
+                "corpus needs either paths (files, folders, patterns) or dataset (a Hugging Face name)"
+            )
         return self
 
     @property
@@ -82,7 +97,11 @@ class Corpus(_Checked):
         return self.order == "shuffled" or (self.order == "auto" and not self.streamed)
 
     def describe(self) -> str:
-        return ", ".join(filter(None, (self.dataset, self.subset, self.split))) if self.dataset else ", ".join(self.paths)
+        return (
+            ", ".join(filter(None, (self.dataset, self.subset, self.split)))
+            if self.dataset
+            else ", ".join(self.paths)
+        )
 
 
 class Shape(_Checked):
@@ -99,7 +118,9 @@ class Shape(_Checked):
         if self.d_model % self.heads:
             raise ValueError(f"heads must divide d_model; got {self.heads} heads for d_model {self.d_model}")
         if (self.d_model // self.heads) % 2:
-            raise ValueError(f"d_model / heads must be even for rotary positions; got {self.d_model} / {self.heads}")
+            raise ValueError(
+                f"d_model / heads must be even for rotary positions; got {self.d_model} / {self.heads}"
+            )
         return self
 
 
@@ -129,11 +150,15 @@ class RunConfig(_Checked):
     # Model
     shape: str | Shape | None = None
     params: Count | None = None
-    vocab_size: int | None = Field(None, gt=1)  # rows of the embedding; default: the preset's 32,100, else the tokenizer's size
+    vocab_size: int | None = Field(
+        None, gt=1
+    )  # rows of the embedding; default: the preset's 32,100, else the tokenizer's size
     tied_embeddings: bool = False
     rope_theta: float = Field(10_000.0, gt=0)
     norm_eps: float = Field(1e-5, gt=0)
-    init: Literal["normal", "scaled"] = "normal"  # first weights: 0.02 for all matrices, or by width and depth; see trainer.model
+    init: Literal["normal", "scaled"] = (
+        "normal"  # first weights: 0.02 for all matrices, or by width and depth; see trainer.model
+    )
 
     # Data
     corpus: Corpus = FINEWEB
@@ -144,7 +169,9 @@ class RunConfig(_Checked):
     epochs: float = Field(1.0, gt=0, le=1_000_000)
     order: Literal["shuffle", "fixed"] = "shuffle"
     validation_documents: int = Field(6400, gt=0)
-    development_documents: int = Field(0, ge=0)  # a second held-out set, for choosing settings without touching the reported one
+    development_documents: int = Field(
+        0, ge=0
+    )  # a second held-out set, for choosing settings without touching the reported one
 
     # Recipe
     batch_size: int = Field(128, gt=0, le=2**20)
@@ -182,14 +209,18 @@ class RunConfig(_Checked):
     def _paths_alone(cls, value: Any) -> Any:
         found = _as_corpus(value)
         if not isinstance(found, dict | Corpus):
-            raise ValueError(f"corpus must be a path, a list of paths, or a table of paths or dataset; got {value!r}")
+            raise ValueError(
+                f"corpus must be a path, a list of paths, or a table of paths or dataset; got {value!r}"
+            )
         return found
 
     @field_validator("shape", mode="before")
     @classmethod
     def _name_or_table(cls, value: Any) -> Any:
         if not isinstance(value, str | dict | Shape | None):
-            raise ValueError(f"shape must be a name such as '15M' or a table of d_model, layers, heads, d_ff; got {value!r}")
+            raise ValueError(
+                f"shape must be a name such as '15M' or a table of d_model, layers, heads, d_ff; got {value!r}"
+            )
         return Shape(**value) if isinstance(value, dict) else value
 
     @field_validator("betas", mode="before")
@@ -260,7 +291,10 @@ class RunConfig(_Checked):
             else:
                 d_head = self.shape.d_model // self.shape.heads
                 built = Architecture(
-                    **self.shape.model_dump(), d_head=d_head, vocab_size=vocab, tied_embeddings=self.tied_embeddings
+                    **self.shape.model_dump(),
+                    d_head=d_head,
+                    vocab_size=vocab,
+                    tied_embeddings=self.tied_embeddings,
                 )
         if vocab < tokenizer_size:
             raise InvalidInput(
@@ -271,25 +305,41 @@ class RunConfig(_Checked):
     def identity(self) -> dict[str, Any]:
         """The fields that say what is trained; a checkpoint belongs to exactly one identity."""
         identity = self.model_dump(mode="json", exclude=EXECUTION)
-        for name in ("paths", "exclude"):  # which files there are is in the fingerprint of the data, by content
+        for name in (
+            "paths",
+            "exclude",
+        ):  # which files there are is in the fingerprint of the data, by content
             del identity["corpus"][name]
         if self.tokenizer != "bytes" and not self.tokenizer.startswith("bpe:"):
             identity["tokenizer"] = "a file"  # likewise
         return identity
 
     def fingerprint(self) -> str:
-        return hashlib.blake2b(json.dumps(self.identity(), sort_keys=True).encode(), digest_size=8).hexdigest()
+        return hashlib.blake2b(
+            json.dumps(self.identity(), sort_keys=True).encode(), digest_size=8
+        ).hexdigest()
 
 
 EXECUTION = {
-    "preset", "device", "attention", "compile", "micro_batch", "checkpoint_every", "checkpoint_seconds",
-    "log_every", "tensorboard", "wandb", "cache",
-}  # fmt: skip
+    "preset",
+    "device",
+    "attention",
+    "compile",
+    "micro_batch",
+    "checkpoint_every",
+    "checkpoint_seconds",
+    "log_every",
+    "tensorboard",
+    "wandb",
+    "cache",
+}
 
 
 def changed(values: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     """Values with some replaced; a name with a dot is that of a field of a table."""
-    for name, value in sorted(changes.items(), key=lambda change: "." in change[0]):  # whole tables, then fields of them
+    for name, value in sorted(
+        changes.items(), key=lambda change: "." in change[0]
+    ):  # whole tables, then fields of them
         table, dot, field = name.partition(".")
         if dot:
             before = values.get(table, PRESETS.get(str(values.get("preset")), {}).get(table))
@@ -323,12 +373,19 @@ def anchored(values: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Relative paths of a TOML file, made relative to its folder."""
 
     def anchor(path: Any) -> Any:
-        return path if not isinstance(path, str) or path == STANDARD_LIBRARY else str(folder / os.path.expanduser(path))
+        return (
+            path
+            if not isinstance(path, str) or path == STANDARD_LIBRARY
+            else str(folder / os.path.expanduser(path))
+        )
 
     corpus = _as_corpus(values.get("corpus"))
     if isinstance(corpus, dict) and "paths" in corpus:
         paths = corpus["paths"]
-        values = values | {"corpus": corpus | {"paths": [anchor(p) for p in paths] if isinstance(paths, list) else anchor(paths)}}
+        values = values | {
+            "corpus": corpus
+            | {"paths": [anchor(p) for p in paths] if isinstance(paths, list) else anchor(paths)}
+        }
     tokenizer = values.get("tokenizer")
     if isinstance(tokenizer, str) and (folder / os.path.expanduser(tokenizer)).is_file():
         values = values | {"tokenizer": anchor(tokenizer)}
@@ -339,13 +396,19 @@ def anchored(values: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 def _explain(error: ValidationError, model: type[_Checked]) -> str:
     """The first mistake, as a sentence with the field's name, what was given and what would do."""
-    first = min(error.errors(include_url=False), key=lambda found: found["type"] != "extra_forbidden")  # a typo explains the rest
+    first = min(
+        error.errors(include_url=False), key=lambda found: found["type"] != "extra_forbidden"
+    )  # a typo explains the rest
     place = model.inside + ".".join(
-        str(part) for part in first["loc"] if not (isinstance(part, str) and part.startswith(("function-", "Shape", "str")))
+        str(part)
+        for part in first["loc"]
+        if not (isinstance(part, str) and part.startswith(("function-", "Shape", "str")))
     )
     if first["type"] == "extra_forbidden":
         close = difflib.get_close_matches(place.split(".")[-1], model.model_fields, n=1)
-        return f"{place} is not a setting of a run{f'; did you mean {model.inside}{close[0]}' if close else ''}."
+        return (
+            f"{place} is not a setting of a run{f'; did you mean {model.inside}{close[0]}' if close else ''}."
+        )
     if first["type"] == "missing":
         return f"{place} is missing; a run needs it."
     if first["type"] == "value_error":

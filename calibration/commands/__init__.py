@@ -21,7 +21,9 @@ class CalibrateGroup(click.Group):
     """A group that imports the sub-commands of other modules only when they are used or listed."""
 
     def list_commands(self, context: click.Context) -> list[str]:
-        return sorted({*super().list_commands(context), *(name for name in _COMMANDS if _find(name) is not None)})
+        return sorted(
+            {*super().list_commands(context), *(name for name in _COMMANDS if _find(name) is not None)}
+        )
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         return super().get_command(context, name) or _find(name)

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import click
 
-from calibration.commands.shared import Command, load_runs, print_json, print_table, progress_bar, run_table_options
+from calibration.commands.shared import (
+    Command,
+    load_runs,
+    print_json,
+    print_table,
+    progress_bar,
+    run_table_options,
+)
 from planner.laws import FORMS
 
 
@@ -12,10 +19,18 @@ from planner.laws import FORMS
 @click.argument("runs", metavar="RUNS.csv")
 @run_table_options
 @click.option(
-    "--law", "laws", multiple=True, metavar="FORM", help=f"Laws to judge (may be repeated); all by default: {', '.join(FORMS)}."
+    "--law",
+    "laws",
+    multiple=True,
+    metavar="FORM",
+    help=f"Laws to judge (may be repeated); all by default: {', '.join(FORMS)}.",
 )
 @click.option(
-    "--tolerance", default="0.1", show_default=True, metavar="SHARE", help="How far the compute of one group's runs may be apart."
+    "--tolerance",
+    default="0.1",
+    show_default=True,
+    metavar="SHARE",
+    help="How far the compute of one group's runs may be apart.",
 )
 @click.option(
     "--leave",
@@ -25,11 +40,20 @@ from planner.laws import FORMS
     help="What each fit leaves out: the group, or all its cells.",
 )
 @click.option("--seed", default=0, show_default=True, help="Seed of the intervals over groups.")
-@click.option("--json", "as_json", is_flag=True, help="Print everything, with the choices of each group, as JSON.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print everything, with the choices of each group, as JSON."
+)
 def backtest(
-    runs: str, max_epochs: str | None, where: str | None, weight_decay: str | None, laws: tuple[str, ...], tolerance: str,
-    leave: str, seed: int, as_json: bool,
-) -> None:  # fmt: skip
+    runs: str,
+    max_epochs: str | None,
+    where: str | None,
+    weight_decay: str | None,
+    laws: tuple[str, ...],
+    tolerance: str,
+    leave: str,
+    seed: int,
+    as_json: bool,
+) -> None:
     """Would each law have chosen well among runs that exist already?
 
     Runs with the same unique tokens and nearly equal compute are compared: does a law that was fitted without them rank
@@ -44,7 +68,9 @@ def backtest(
 
     table = load_runs(runs, max_epochs, where, weight_decay)
     with progress_bar("fitting") as progress:
-        result = judge(table, laws=laws or FORMS, tolerance=tolerance, leave=leave, seed=seed, progress=progress)
+        result = judge(
+            table, laws=laws or FORMS, tolerance=tolerance, leave=leave, seed=seed, progress=progress
+        )
     if as_json:
         print_json(result.as_dict())
         return
@@ -57,12 +83,17 @@ def backtest(
     click.echo()
     rows = [
         (
-            score.law + " *" * (score.law in result.not_identified), f"{score.accuracy:.1%}", _between(score.accuracy_interval, ".1%"),
-            f"{score.kendall:.2f}", f"{score.regret:.4f}", _between(score.regret_interval, ".4f"),
-            f"{score.worst_regret:.3f}", f"{score.best_picks:.0%}",
+            score.law + " *" * (score.law in result.not_identified),
+            f"{score.accuracy:.1%}",
+            _between(score.accuracy_interval, ".1%"),
+            f"{score.kendall:.2f}",
+            f"{score.regret:.4f}",
+            _between(score.regret_interval, ".4f"),
+            f"{score.worst_regret:.3f}",
+            f"{score.best_picks:.0%}",
         )
         for score in result.scores
-    ]  # fmt: skip
+    ]
     print_table(("law", "pairs right", "95%", "Kendall", "regret", "95%", "worst", "picked best"), rows)
     for law, reason in result.not_identified.items():
         click.echo(f"* {law} is not identified: {reason}; `planner calibrate fit` leaves it out.")

@@ -17,16 +17,26 @@ if TYPE_CHECKING:
 
 @click.command(cls=Command)
 @click.argument("calibrations", nargs=-1, required=True)
-@click.option("--weight-decay", "decays", multiple=True, help="Which settings; twice for one file with two, or once per file.")
+@click.option(
+    "--weight-decay",
+    "decays",
+    multiple=True,
+    help="Which settings; twice for one file with two, or once per file.",
+)
 @click.option("--law", help="One of the additive forms; all by default.")
 @click.option("--params", help="Model size of the common point, such as 300M.")
 @click.option("--ud", help="Unique tokens of the common point, such as 500M.")
 @click.option("--epochs", help="Epochs of the common point, such as 4.")
 @click.option("--json", "as_json", is_flag=True, help="Print the comparison as JSON.")
 def compare(
-    calibrations: tuple[str, ...], decays: tuple[str, ...], law: str | None, params: str | None, ud: str | None,
-    epochs: str | None, as_json: bool,
-) -> None:  # fmt: skip
+    calibrations: tuple[str, ...],
+    decays: tuple[str, ...],
+    law: str | None,
+    params: str | None,
+    ud: str | None,
+    epochs: str | None,
+    as_json: bool,
+) -> None:
     """Compare how much two settings overfit, at a point that both cover.
 
     CALIBRATIONS are two files (or shipped names), or one with two weight decays.
@@ -42,7 +52,9 @@ def compare(
     known = [Calibration.load(name) for name in calibrations]
     first, second = _two_settings(known, decays)
     recommended = known[0].default_law
-    found = compare_settings(first, second, law=law, recommended=recommended, params=params, ud=ud, epochs=epochs)
+    found = compare_settings(
+        first, second, law=law, recommended=recommended, params=params, ud=ud, epochs=epochs
+    )
     if as_json:
         click.echo(json.dumps([item.model_dump() for item in found]))
         return
@@ -83,14 +95,18 @@ def _print_comparison(found: list[Comparison], recommended: str) -> None:
     head = found[0]
     console().print(head.sentence, highlight=False)
     sure = next((item for item in found if item.ratio_low is not None), head)
-    if sure is not head and head.ratio_low is None:  # the best-supported figure, where the recommended form has no interval
+    if (
+        sure is not head and head.ratio_low is None
+    ):  # the best-supported figure, where the recommended form has no interval
         console().print(sure.sentence, highlight=False)
     for warning in head.warnings:
         console().print(f"Warning: {warning}", highlight=False)
     table = Table(title=f"Penalty in nats at {head.reference}", title_justify="left")
     decays = (f"at {head.first_weight_decay:g}", f"at {head.second_weight_decay:g}")
     for column in ("law", *decays, "ratio", "95%", "ratio of P alone", "interval from"):
-        table.add_column(column, justify="left" if column in ("law", "interval from") else "right", overflow="fold")
+        table.add_column(
+            column, justify="left" if column in ("law", "interval from") else "right", overflow="fold"
+        )
     for item in found:
         between = "" if item.ratio_low is None else f"{item.ratio_low:.3g} to {item.ratio_high:.3g}"
         alone = f"{item.coefficient_ratio:.3g}" + ("" if item.coefficients_comparable else " (other units)")

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from calibration.commands.shared import Command, check_output, load_runs, print_json, print_table, progress_bar, write_text
+from calibration.commands.shared import (
+    Command,
+    check_output,
+    load_runs,
+    print_json,
+    print_table,
+    progress_bar,
+    write_text,
+)
 from planner.units import scientific, short
 
 if TYPE_CHECKING:
@@ -15,31 +23,74 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=Command)
-@click.option("--budget", required=True, metavar="FLOPS", help="Compute for all new runs together, such as 1e19.")
 @click.option(
-    "--target-ud", required=True, metavar="TOKENS", help="Unique tokens of the run that is being planned, such as 250M."
-)
-@click.option("--target-flops", required=True, metavar="FLOPS", help="Compute of the run that is being planned, such as 5e18.")
-@click.option("--runs", metavar="RUNS.csv", help="Runs that exist already; without them the design starts from nothing.")
-@click.option(
-    "--calibration", metavar="NAME|FILE", help="Law that is believed before any run [default: the published FineWeb law]."
+    "--budget", required=True, metavar="FLOPS", help="Compute for all new runs together, such as 1e19."
 )
 @click.option(
-    "--weight-decay", metavar="λ", help="Weight decay to design for [default: that of the runs, or of the calibration]."
+    "--target-ud",
+    required=True,
+    metavar="TOKENS",
+    help="Unique tokens of the run that is being planned, such as 250M.",
+)
+@click.option(
+    "--target-flops",
+    required=True,
+    metavar="FLOPS",
+    help="Compute of the run that is being planned, such as 5e18.",
+)
+@click.option(
+    "--runs", metavar="RUNS.csv", help="Runs that exist already; without them the design starts from nothing."
+)
+@click.option(
+    "--calibration",
+    metavar="NAME|FILE",
+    help="Law that is believed before any run [default: the published FineWeb law].",
+)
+@click.option(
+    "--weight-decay",
+    metavar="λ",
+    help="Weight decay to design for [default: that of the runs, or of the calibration].",
 )
 @click.option("--law", metavar="FORM", help="Law form [default: additive_4p].")
 @click.option("--max-epochs", metavar="N", help="Leave out existing runs beyond so many epochs.")
 @click.option("--where", metavar="CONDITION", help="Use the existing runs for which this holds.")
-@click.option("--max-runs", type=click.IntRange(1, 200), default=30, show_default=True, help="Propose at most so many runs.")
-@click.option("--min-params", metavar="N", help="Smallest model worth training [default: 1/64 of the planned size].")
-@click.option("--vocab-size", metavar="V", help="Vocabulary of the proposed shapes [default: that of the calibration].")
-@click.option("-o", "--output", "--out", metavar="FILE.csv", help="Write the runs as a table that lacks only its losses.")
+@click.option(
+    "--max-runs",
+    type=click.IntRange(1, 200),
+    default=30,
+    show_default=True,
+    help="Propose at most so many runs.",
+)
+@click.option(
+    "--min-params", metavar="N", help="Smallest model worth training [default: 1/64 of the planned size]."
+)
+@click.option(
+    "--vocab-size", metavar="V", help="Vocabulary of the proposed shapes [default: that of the calibration]."
+)
+@click.option(
+    "-o",
+    "--output",
+    "--out",
+    metavar="FILE.csv",
+    help="Write the runs as a table that lacks only its losses.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the design as JSON.")
 def design(
-    budget: str, target_ud: str, target_flops: str, runs: str | None, calibration: str | None, weight_decay: str | None,
-    law: str | None, max_epochs: str | None, where: str | None, max_runs: int, min_params: str | None, vocab_size: str | None,
-    output: str | None, as_json: bool,
-) -> None:  # fmt: skip
+    budget: str,
+    target_ud: str,
+    target_flops: str,
+    runs: str | None,
+    calibration: str | None,
+    weight_decay: str | None,
+    law: str | None,
+    max_epochs: str | None,
+    where: str | None,
+    max_runs: int,
+    min_params: str | None,
+    vocab_size: str | None,
+    output: str | None,
+    as_json: bool,
+) -> None:
     """Propose the runs that make a plan certain soonest per FLOP.
 
     \b
@@ -58,9 +109,18 @@ def design(
     table = None if runs is None else load_runs(runs, max_epochs, where, weight_decay, choice=True)
     with progress_bar("design") as progress:
         plan = propose(
-            budget, target_ud, target_flops, runs=table, calibration=calibration, weight_decay=weight_decay, law=law,
-            max_runs=max_runs, min_params=min_params, vocab_size=vocab_size, progress=progress,
-        )  # fmt: skip
+            budget,
+            target_ud,
+            target_flops,
+            runs=table,
+            calibration=calibration,
+            weight_decay=weight_decay,
+            law=law,
+            max_runs=max_runs,
+            min_params=min_params,
+            vocab_size=vocab_size,
+            progress=progress,
+        )
     if vocab_size is None and Calibration.load(calibration).vocab_size is None:
         click.echo(f"Vocabulary not known, {DEFAULT_VOCAB:,} assumed for the shapes: --vocab-size.", err=True)
     if as_json:
@@ -76,18 +136,39 @@ def design(
 def _print(plan: Design) -> None:
     from calibration.fitting.design import describe
 
-    click.echo(f"{plan.law} at weight decay {plan.weight_decay:g}, {plan.existing_runs} existing runs; {describe(plan)}.\n")
+    click.echo(
+        f"{plan.law} at weight decay {plan.weight_decay:g}, {plan.existing_runs} existing runs; {describe(plan)}.\n"
+    )
     rows = [
         (
-            str(k), short(run.params, 4), short(run.unique_tokens), f"{run.epochs:g}", scientific(run.flops),
-            scientific(run.cumulative_flops), f"±{run.loss_error:.3f}", _factor(run.params_error),
+            str(k),
+            short(run.params, 4),
+            short(run.unique_tokens),
+            f"{run.epochs:g}",
+            scientific(run.flops),
+            scientific(run.cumulative_flops),
+            f"±{run.loss_error:.3f}",
+            _factor(run.params_error),
             f"{run.architecture.d_model} x {run.architecture.layers}, d_ff {run.architecture.d_ff}",
         )
         for k, run in enumerate(plan.runs, start=1)
-    ]  # fmt: skip
-    rows.insert(0, ("-", "", "", "", "", "", f"±{plan.loss_error_before:.3f}", _factor(plan.params_error_before), ""))
+    ]
+    rows.insert(
+        0, ("-", "", "", "", "", "", f"±{plan.loss_error_before:.3f}", _factor(plan.params_error_before), "")
+    )
     print_table(
-        ("run", "params", "unique", "epochs", "FLOPs", "together", "target loss", "target params", "width x layers"), rows
+        (
+            "run",
+            "params",
+            "unique",
+            "epochs",
+            "FLOPs",
+            "together",
+            "target loss",
+            "target params",
+            "width x layers",
+        ),
+        rows,
     )
     click.echo(
         f"\n{len(plan.runs)} runs, {scientific(plan.flops)} of {scientific(plan.budget)} FLOPs. Standard errors of the target "

@@ -15,16 +15,37 @@ if TYPE_CHECKING:
 @click.command(cls=Command)
 @click.argument("table", type=click.Path())
 @click.option("-o", "--out", "--output", type=click.Path(), help="Write the calibration to this file.")
-@click.option("--law", "laws", multiple=True, help="A law form to fit; repeat for several. All six by default.")
-@run_table_options
-@click.option("--delta", default="1e-3", show_default=True, help="Huber threshold on ln(loss), or 'noise': from the runs.")
-@click.option("--joint", is_flag=True, help="Fit base law and repetition together instead of locking the base law first.")
-@click.option("--bootstrap", type=int, default=1000, show_default=True, help="Refits for the intervals; 0 for none.")
 @click.option(
-    "--resample", type=click.Choice(["runs", "cells"]), default="runs", show_default=True, help="What the bootstrap redraws."
+    "--law", "laws", multiple=True, help="A law form to fit; repeat for several. All six by default."
+)
+@run_table_options
+@click.option(
+    "--delta",
+    default="1e-3",
+    show_default=True,
+    help="Huber threshold on ln(loss), or 'noise': from the runs.",
 )
 @click.option(
-    "--scheme", type=click.Choice(["residuals", "weights"]), default="residuals", show_default=True, help="How it redraws them."
+    "--joint",
+    is_flag=True,
+    help="Fit base law and repetition together instead of locking the base law first.",
+)
+@click.option(
+    "--bootstrap", type=int, default=1000, show_default=True, help="Refits for the intervals; 0 for none."
+)
+@click.option(
+    "--resample",
+    type=click.Choice(["runs", "cells"]),
+    default="runs",
+    show_default=True,
+    help="What the bootstrap redraws.",
+)
+@click.option(
+    "--scheme",
+    type=click.Choice(["residuals", "weights"]),
+    default="residuals",
+    show_default=True,
+    help="How it redraws them.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Same seed, same file.")
 @click.option("--name", help="Name of the calibration; the table's file name by default.")
@@ -34,10 +55,25 @@ if TYPE_CHECKING:
 @click.option("--vocab-size", type=int, help="Rows of the embedding, for plans with an architecture.")
 @click.option("--json", "as_json", is_flag=True, help="Print the calibration as JSON.")
 def fit(
-    table: str, out: str | None, laws: tuple[str, ...], max_epochs: str | None, where: str | None, weight_decay: str | None,
-    delta: str, joint: bool, bootstrap: int, resample: str, scheme: str, seed: int, name: str | None, title: str, corpus: str,
-    model_family: str, vocab_size: int | None, as_json: bool,
-) -> None:  # fmt: skip
+    table: str,
+    out: str | None,
+    laws: tuple[str, ...],
+    max_epochs: str | None,
+    where: str | None,
+    weight_decay: str | None,
+    delta: str,
+    joint: bool,
+    bootstrap: int,
+    resample: str,
+    scheme: str,
+    seed: int,
+    name: str | None,
+    title: str,
+    corpus: str,
+    model_family: str,
+    vocab_size: int | None,
+    as_json: bool,
+) -> None:
     """Fit laws to a run TABLE (CSV or Parquet) or to the directory of a study, per weight decay.
 
     The table has the columns run, params, unique_tokens, epochs and / or tokens, weight_decay, loss; --where can use others.
@@ -56,11 +92,25 @@ def fit(
     check_output(out, table)
     with progress_bar("fitting") as progress:
         calibration = fit_table(
-            table, laws=laws or FORMS, delta=delta, joint=joint, bootstrap=bootstrap, resample=resample, scheme=scheme, seed=seed,
-            name=name or (Path(table).resolve().name if Path(table).is_dir() else Path(table).stem), title=title, corpus=corpus, model_family=model_family, vocab_size=vocab_size,
-            source=f"fitted to {Path(table).resolve().name}", max_epochs=max_epochs, where=where, weight_decay=weight_decay,
+            table,
+            laws=laws or FORMS,
+            delta=delta,
+            joint=joint,
+            bootstrap=bootstrap,
+            resample=resample,
+            scheme=scheme,
+            seed=seed,
+            name=name or (Path(table).resolve().name if Path(table).is_dir() else Path(table).stem),
+            title=title,
+            corpus=corpus,
+            model_family=model_family,
+            vocab_size=vocab_size,
+            source=f"fitted to {Path(table).resolve().name}",
+            max_epochs=max_epochs,
+            where=where,
+            weight_decay=weight_decay,
             progress=progress,
-        )  # fmt: skip
+        )
     # Printed first: a file that cannot be written after all loses nothing.
     if as_json:
         click.echo(calibration.model_dump_json(exclude_none=True))
@@ -68,17 +118,23 @@ def fit(
         for setting in calibration.settings:
             _print_setting(setting)
         for decay, reason in calibration.left_out.items():  # type: ignore[attr-defined]
-            console().print(f"Left out: weight decay {decay}, whose base law is not identified: {reason}.", highlight=False)
+            console().print(
+                f"Left out: weight decay {decay}, whose base law is not identified: {reason}.",
+                highlight=False,
+            )
         console().print("Recommended: " + calibration.recommendation["reason"], highlight=False)  # type: ignore[attr-defined]
     if out:
         calibration.save(out)
     if out and not as_json:
         console().print(
-            f"Written to {out}: planner plan --calibration {out} {_example(calibration)}", highlight=False, soft_wrap=True
+            f"Written to {out}: planner plan --calibration {out} {_example(calibration)}",
+            highlight=False,
+            soft_wrap=True,
         )
         if calibration.vocab_size is None:
             console().print(
-                "Plans will not know the vocabulary: --vocab-size 32100, say, puts it into the file.", highlight=False
+                "Plans will not know the vocabulary: --vocab-size 32100, say, puts it into the file.",
+                highlight=False,
             )
 
 
@@ -86,10 +142,14 @@ def _print_setting(setting: Setting) -> None:
     from rich.table import Table
 
     ranges = setting.fitted_on
-    title = f"weight decay {setting.weight_decay:g}: {ranges.runs} runs, {ranges.single_epoch_runs} single-epoch"
+    title = (
+        f"weight decay {setting.weight_decay:g}: {ranges.runs} runs, {ranges.single_epoch_runs} single-epoch"
+    )
     table = Table(title=title, title_justify="left")
     for column in ("law", "parameters", "R²", "R² multi", "Huber", "AICc", "held out", "starts at optimum"):
-        table.add_column(column, justify="left" if column in ("law", "parameters") else "right", overflow="fold")
+        table.add_column(
+            column, justify="left" if column in ("law", "parameters") else "right", overflow="fold"
+        )
     for form, fitted in setting.laws.items():
         shown = _own(form, fitted.parameters)
         text = ", ".join(f"{name} {value:.4g}{_between(fitted, name)}" for name, value in shown.items())
@@ -98,7 +158,9 @@ def _print_setting(setting: Setting) -> None:
         flat = convergence["nearly_flat"]
         agree = f"{convergence['share_at_optimum']:.0%}" + (f" (flat: {', '.join(flat)})" if flat else "")
         styles = {"r2": ".4f", "r2_multi": ".4f", "huber": ".3g", "aicc": ".1f", "held_out_error": ".3%"}
-        table.add_row(form, text, *(_number(figures.get(name), style) for name, style in styles.items()), agree)
+        table.add_row(
+            form, text, *(_number(figures.get(name), style) for name, style in styles.items()), agree
+        )
     for form, reason in setting.method.get("not_identified", {}).items():
         table.add_row(form, f"not identified: {reason}", *[""] * 6)
     console().print(table)
@@ -129,5 +191,8 @@ def _between(fitted: FittedLaw, name: str) -> str:
     if ends is None:
         return ""
     unbounded = fitted.convergence["refits"]["open"].get(name, ())  # type: ignore[attr-defined]
-    low, high = (f"{'≤ ' * ('below' in unbounded)}{ends[0]:.3g}", f"{'≥ ' * ('above' in unbounded)}{ends[2]:.3g}")
+    low, high = (
+        f"{'≤ ' * ('below' in unbounded)}{ends[0]:.3g}",
+        f"{'≥ ' * ('above' in unbounded)}{ends[2]:.3g}",
+    )
     return f" ({low} to {high})"

@@ -18,15 +18,34 @@ if TYPE_CHECKING:
 
 @click.command(cls=Command)
 @click.argument("subject", metavar="CALIBRATION|STUDY/")
-@click.option("--calibration", metavar="LAW.json", help="The laws of a study's directory [default: fitted to it].")
-@click.option("--runs", metavar="RUNS.csv", help="The runs it was fitted on: adds the pictures that show them.")
+@click.option(
+    "--calibration", metavar="LAW.json", help="The laws of a study's directory [default: fitted to it]."
+)
+@click.option(
+    "--runs", metavar="RUNS.csv", help="The runs it was fitted on: adds the pictures that show them."
+)
 @click.option("--max-epochs", metavar="N", help="Leave out runs beyond so many epochs.")
 @click.option("--where", metavar="CONDITION", help="Use the runs for which this holds.")
 @click.option("--weight-decay", metavar="λ", help="Weight decay of runs whose table does not say it.")
-@click.option("--ud", metavar="TOKENS", help="Unique tokens of the allocation [default: the middle of what was fitted on].")
-@click.option("--law", metavar="FORM", help="Law of the allocation and the parameter clouds [default: the recommended one].")
-@click.option("--suite", metavar="SUITE", help="Downstream results of a study that were evaluated with this --suite.")
-@click.option("--limit", type=int, metavar="N", help="Downstream results of a study that were evaluated with this --limit.")
+@click.option(
+    "--ud",
+    metavar="TOKENS",
+    help="Unique tokens of the allocation [default: the middle of what was fitted on].",
+)
+@click.option(
+    "--law",
+    metavar="FORM",
+    help="Law of the allocation and the parameter clouds [default: the recommended one].",
+)
+@click.option(
+    "--suite", metavar="SUITE", help="Downstream results of a study that were evaluated with this --suite."
+)
+@click.option(
+    "--limit",
+    type=int,
+    metavar="N",
+    help="Downstream results of a study that were evaluated with this --limit.",
+)
 @click.option(
     "-o",
     "--output",
@@ -35,9 +54,18 @@ if TYPE_CHECKING:
     help="Where to write [default: the calibration's name, in the current directory].",
 )
 def report(
-    subject: str, calibration: str | None, runs: str | None, max_epochs: str | None, where: str | None, weight_decay: str | None, ud: str | None,
-    law: str | None, suite: str | None, limit: int | None, output: str | None,
-) -> None:  # fmt: skip
+    subject: str,
+    calibration: str | None,
+    runs: str | None,
+    max_epochs: str | None,
+    where: str | None,
+    weight_decay: str | None,
+    ud: str | None,
+    law: str | None,
+    suite: str | None,
+    limit: int | None,
+    output: str | None,
+) -> None:
     """Write one HTML page about a calibration (a file, or a shipped name): allocation, fit quality, parameters, pictures.
 
     The directory of a study adds what was trained, which law's prescriptions won, the weight-decay crossover, and downstream
@@ -74,9 +102,18 @@ def report(
 
 
 def _of_study(
-    folder: str, calibration: str | None, runs: str | None, max_epochs: str | None, where: str | None, weight_decay: str | None,
-    ud: str | None, law: str | None, suite: str | None, limit: int | None, output: str | None,
-) -> None:  # fmt: skip
+    folder: str,
+    calibration: str | None,
+    runs: str | None,
+    max_epochs: str | None,
+    where: str | None,
+    weight_decay: str | None,
+    ud: str | None,
+    law: str | None,
+    suite: str | None,
+    limit: int | None,
+    output: str | None,
+) -> None:
     from calibration.fitting.fit import fit
     from calibration.reports.report import report as build
     from calibration.reports.study_report import sections
@@ -96,7 +133,9 @@ def _of_study(
             known = Calibration.load(calibration)
         else:
             source = f"fitted to {name}"
-            known = fit(folder, name=name, source=source, max_epochs=max_epochs, where=where, progress=progress)
+            known = fit(
+                folder, name=name, source=source, max_epochs=max_epochs, where=where, progress=progress
+            )
         text = build(known, table, ud=ud, law=law, sections=makers, progress=progress)
     _warn_of_other_runs(known, table)
     _write(target, text)

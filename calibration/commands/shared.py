@@ -41,7 +41,11 @@ def run_table_options(function: Callable) -> Callable:
     """The options that choose the runs of a table."""
     options = (
         click.option("--max-epochs", metavar="N", help="Leave out runs beyond so many epochs."),
-        click.option("--where", metavar="CONDITION", help='Use the runs for which this holds: "kind == base and epochs <= 64".'),
+        click.option(
+            "--where",
+            metavar="CONDITION",
+            help='Use the runs for which this holds: "kind == base and epochs <= 64".',
+        ),
         click.option("--weight-decay", metavar="λ", help="Weight decay of runs whose table does not say it."),
     )
     for option in reversed(options):
@@ -52,7 +56,9 @@ def run_table_options(function: Callable) -> Callable:
 def load_runs(
     path: str, max_epochs: str | None, where: str | None, weight_decay: str | None, *, choice: bool = False
 ) -> pd.DataFrame:
-    return read_runs(path, max_epochs=max_epochs, where=where, weight_decay=weight_decay, weight_decay_is_choice=choice)
+    return read_runs(
+        path, max_epochs=max_epochs, where=where, weight_decay=weight_decay, weight_decay_is_choice=choice
+    )
 
 
 def print_json(value: Any) -> None:
@@ -89,8 +95,15 @@ def check_output(path: str | None, *inputs: str | None) -> None:
         return
     target = Path(path)
     for given in inputs:
-        if given is not None and os.path.exists(given) and target.exists() and os.path.samefile(given, target):
-            raise InvalidInput(f"cannot write {path}: it is the input {given}, which is never changed; another name would do.")
+        if (
+            given is not None
+            and os.path.exists(given)
+            and target.exists()
+            and os.path.samefile(given, target)
+        ):
+            raise InvalidInput(
+                f"cannot write {path}: it is the input {given}, which is never changed; another name would do."
+            )
     folder = target.resolve().parent
     reason = None
     if not path.strip() or target.is_dir():

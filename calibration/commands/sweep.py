@@ -40,14 +40,43 @@ def _with(function: Any, options: Sequence[Any]) -> Any:
 def engine_options(function: Any) -> Any:
     """The options that say who trains."""
     options = (
-        click.option("-o", "--out", metavar="DIR", callback=_a_directory, help="Study directory [default: the study's name, in the current directory]."),
-        click.option("--engine", type=click.Choice(["local", "ray"]), default="local", show_default=True, help="Who trains."),
-        click.option("--workers", type=int, metavar="N", help="Runs at the same time [default: one per core or GPU; all that fit with ray]."),
-        click.option("--per-gpu", type=int, default=1, show_default=True, metavar="N", help="Runs that share one GPU."),
-        click.option("--address", metavar="HOST:PORT", help="A Ray cluster's address [default: a running one, else this machine]."),
-        click.option("--set", "changes", multiple=True, metavar="FIELD=VALUE", help="Change a setting of the recipe; may be repeated."),
+        click.option(
+            "-o",
+            "--out",
+            metavar="DIR",
+            callback=_a_directory,
+            help="Study directory [default: the study's name, in the current directory].",
+        ),
+        click.option(
+            "--engine",
+            type=click.Choice(["local", "ray"]),
+            default="local",
+            show_default=True,
+            help="Who trains.",
+        ),
+        click.option(
+            "--workers",
+            type=int,
+            metavar="N",
+            help="Runs at the same time [default: one per core or GPU; all that fit with ray].",
+        ),
+        click.option(
+            "--per-gpu", type=int, default=1, show_default=True, metavar="N", help="Runs that share one GPU."
+        ),
+        click.option(
+            "--address",
+            metavar="HOST:PORT",
+            help="A Ray cluster's address [default: a running one, else this machine].",
+        ),
+        click.option(
+            "--set",
+            "changes",
+            multiple=True,
+            metavar="FIELD=VALUE",
+            help="Change a setting of the recipe; may be repeated.",
+        ),
         click.option("--quiet", is_flag=True, help="No live table."),
-    )  # fmt: skip
+    )
     return _with(function, options)
 
 
@@ -55,11 +84,30 @@ def dry_run_options(function: Any) -> Any:
     """The options that say what a dry run reckons with."""
     options = (
         click.option("--dry-run", is_flag=True, help="List runs, FLOPs, hours and money, and train nothing."),
-        click.option("--gpu", "cards", multiple=True, default=["H100"], show_default=True, metavar="CARD", help="Accelerator of the dry run; may be repeated."),
+        click.option(
+            "--gpu",
+            "cards",
+            multiple=True,
+            default=["H100"],
+            show_default=True,
+            metavar="CARD",
+            help="Accelerator of the dry run; may be repeated.",
+        ),
         click.option("--gpus", type=int, default=1, show_default=True, metavar="N", help="How many of them."),
-        click.option("--mfu", type=float, default=0.4, show_default=True, help="Share of the peak that training reaches."),
-        click.option("--price", type=float, metavar="USD", help="Price per accelerator-hour, or per hour of this machine."),
-    )  # fmt: skip
+        click.option(
+            "--mfu",
+            type=float,
+            default=0.4,
+            show_default=True,
+            help="Share of the peak that training reaches.",
+        ),
+        click.option(
+            "--price",
+            type=float,
+            metavar="USD",
+            help="Price per accelerator-hour, or per hour of this machine.",
+        ),
+    )
     return _with(function, options)
 
 
@@ -69,9 +117,21 @@ def dry_run_options(function: Any) -> Any:
 @dry_run_options
 @json_option
 def sweep(
-    study: str, out: str | None, engine: str, workers: int | None, per_gpu: int, address: str | None, changes: tuple[str, ...],
-    quiet: bool, dry_run: bool, cards: tuple[str, ...], gpus: int, mfu: float, price: float | None, as_json: bool,
-) -> None:  # fmt: skip
+    study: str,
+    out: str | None,
+    engine: str,
+    workers: int | None,
+    per_gpu: int,
+    address: str | None,
+    changes: tuple[str, ...],
+    quiet: bool,
+    dry_run: bool,
+    cards: tuple[str, ...],
+    gpus: int,
+    mfu: float,
+    price: float | None,
+    as_json: bool,
+) -> None:
     """Train every run of STUDY (a TOML file, or paper, micro or smoke) that is not trained yet.
 
     Stop it with Ctrl-C and start it again at will: finished runs count once and unfinished ones go on from their checkpoints.
@@ -98,7 +158,9 @@ def sweep(
         directories.check_recipe(plan, target)
         folder = directories.StudyDirectory(target)
         missing = directories.unfinished(folder, plan.runs)
-        takes = expenses(missing, LocalEngine(folder.compiled, workers=workers, per_gpu=per_gpu), cards, gpus, mfu, price)
+        takes = expenses(
+            missing, LocalEngine(folder.compiled, workers=workers, per_gpu=per_gpu), cards, gpus, mfu, price
+        )
         _dry_run(plan, missing, takes, as_json)
         return
     with interruptible():
@@ -114,13 +176,19 @@ def sweep(
             progress = train_all(plan.runs, folder, trainers, watch=watch)
         directories.write_table(folder)
     facts = {
-        "study": plan.name, "directory": str(target), "runs": len(plan.runs), "done": len(progress.done),
-        "trained": len(progress.trained), "failed": progress.failed,
-    }  # fmt: skip
+        "study": plan.name,
+        "directory": str(target),
+        "runs": len(plan.runs),
+        "done": len(progress.done),
+        "trained": len(progress.trained),
+        "failed": progress.failed,
+    }
     if as_json:
         print_json(facts)
     else:
-        click.echo(f"{len(progress.done)} of {len(plan.runs)} runs are done, {len(progress.trained)} of them trained now.")
+        click.echo(
+            f"{len(progress.done)} of {len(plan.runs)} runs are done, {len(progress.trained)} of them trained now."
+        )
         if not progress.failed:
             click.echo(f"Next: planner calibrate fit {target} -o law.json")
     if progress.failed:
@@ -160,16 +228,21 @@ class interruptible:
             raise click.ClickException(str(error)) from None
         if isinstance(error, OSError):
             raise click.ClickException(_complaint(error)) from None
-        if isinstance(error, ModuleNotFoundError) and error.name in ("torch", "tokenizers", "datasets", "safetensors"):
-            raise InvalidInput(f"{error.name} is not installed; pip install 'databound[train]' would do.") from None
+        if isinstance(error, ModuleNotFoundError) and error.name in (
+            "torch",
+            "tokenizers",
+            "datasets",
+            "safetensors",
+        ):
+            raise InvalidInput(
+                f"{error.name} is not installed; pip install 'databound[train]' would do."
+            ) from None
 
 
 def _complaint(error: OSError) -> str:
     reason = " ".join((error.strerror or str(error)).split()).rstrip(".") or type(error).__name__
     if error.errno in _UNWRITABLE:
-        return (
-            f"{error.filename or 'the study directory'} cannot be written ({reason}); once it can be, the same command goes on."
-        )
+        return f"{error.filename or 'the study directory'} cannot be written ({reason}); once it can be, the same command goes on."
     where = f"{error.filename}: " if error.filename else ""
     return f"{where}{reason}; the same command goes on from here."
 
@@ -183,19 +256,31 @@ def _dry_run(plan: Study, missing: Sequence[StudyRun], takes: Sequence[Expense],
 
     listed = rows(plan.runs, {run.name for run in plan.runs} - {run.name for run in missing})
     if as_json:
-        facts = {"study": plan.name, "runs": listed, "missing": len(missing), "flops": sum(run.flops for run in missing)}
+        facts = {
+            "study": plan.name,
+            "runs": listed,
+            "missing": len(missing),
+            "flops": sum(run.flops for run in missing),
+        }
         print_json(facts | {"engines": [expense.as_dict() for expense in takes]})
         return
     print_table(
         ("run", "params", "unique", "epochs", "λ", "seed", "steps", "FLOPs", ""),
         [
             (
-                row["run"], short(row["params"], 3), short(row["unique_tokens"]), f"{row['epochs']:g}", f"{row['weight_decay']:g}",
-                str(row["seed"]), f"{row['steps']:,}", scientific(row["flops"]), "done" if row["done"] else "",
+                row["run"],
+                short(row["params"], 3),
+                short(row["unique_tokens"]),
+                f"{row['epochs']:g}",
+                f"{row['weight_decay']:g}",
+                str(row["seed"]),
+                f"{row['steps']:,}",
+                scientific(row["flops"]),
+                "done" if row["done"] else "",
             )
             for row in listed
         ],
-    )  # fmt: skip
+    )
     print_totals(plan.runs, missing, takes)
 
 

@@ -10,9 +10,16 @@ DEFAULT_PORT = 7860
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on; 0.0.0.0 lets other machines in.")
 @click.option(
-    "--port", type=click.IntRange(0, 65535), help=f"Port; 0 takes any free one.  [default: {DEFAULT_PORT} or the next free one]"
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help="Address to listen on; 0.0.0.0 lets other machines in.",
+)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    help=f"Port; 0 takes any free one.  [default: {DEFAULT_PORT} or the next free one]",
 )
 @click.option("--no-browser", is_flag=True, help="Do not open a browser.")
 def ui(host: str, port: int | None, no_browser: bool) -> None:

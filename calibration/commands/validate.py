@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from calibration.commands.shared import Command, print_json, print_table
-from calibration.commands.sweep import dry_run_options, engine_options, interruptible, make_engine, print_totals
+from calibration.commands.sweep import (
+    dry_run_options,
+    engine_options,
+    interruptible,
+    make_engine,
+    print_totals,
+)
 from planner.errors import InvalidInput
 from planner.shell import json_option
 from planner.units import compute, count, number, scientific, short, whole
@@ -26,16 +32,44 @@ if TYPE_CHECKING:
 
 @click.command(cls=Command)
 @click.argument("study", metavar="STUDY")
-@click.option("--calibration", metavar="LAW.json", help="The laws [default: fitted to the study's grid, without intervals].")
-@click.option("--ud", "uds", multiple=True, metavar="TOKENS", help="Unique tokens of a budget; repeat together with --flops.")
+@click.option(
+    "--calibration",
+    metavar="LAW.json",
+    help="The laws [default: fitted to the study's grid, without intervals].",
+)
+@click.option(
+    "--ud",
+    "uds",
+    multiple=True,
+    metavar="TOKENS",
+    help="Unique tokens of a budget; repeat together with --flops.",
+)
 @click.option("--flops", "computes", multiple=True, metavar="FLOPS", help="Compute of that budget.")
 @click.option(
-    "--weight-decay", "decays", multiple=True, metavar="λ", help="Where laws prescribe [default: the weakest calibrated]."
+    "--weight-decay",
+    "decays",
+    multiple=True,
+    metavar="λ",
+    help="Where laws prescribe [default: the weakest calibrated].",
 )
-@click.option("--law", "laws", multiple=True, metavar="FORM", help="A law to try; may be repeated [default: all six].")
-@click.option("--crossover", "crossings", multiple=True, metavar="TOKENS", help="Look for the weight-decay crossover here.")
-@click.option("--crossover-law", metavar="FORM", help="The law that predicts it [default: the calibration's recommended one].")
-@click.option("--seeds", type=int, metavar="N", help="Runs of each configuration [default: the study's, else 3].")
+@click.option(
+    "--law", "laws", multiple=True, metavar="FORM", help="A law to try; may be repeated [default: all six]."
+)
+@click.option(
+    "--crossover",
+    "crossings",
+    multiple=True,
+    metavar="TOKENS",
+    help="Look for the weight-decay crossover here.",
+)
+@click.option(
+    "--crossover-law",
+    metavar="FORM",
+    help="The law that predicts it [default: the calibration's recommended one].",
+)
+@click.option(
+    "--seeds", type=int, metavar="N", help="Runs of each configuration [default: the study's, else 3]."
+)
 @click.option(
     "--max-params",
     metavar="N",
@@ -45,11 +79,30 @@ if TYPE_CHECKING:
 @dry_run_options
 @json_option
 def validate(
-    study: str, calibration: str | None, uds: tuple[str, ...], computes: tuple[str, ...], decays: tuple[str, ...],
-    laws: tuple[str, ...], crossings: tuple[str, ...], crossover_law: str | None, seeds: int | None, max_params: str | None,
-    out: str | None, engine: str, workers: int | None, per_gpu: int, address: str | None, changes: tuple[str, ...], quiet: bool,
-    dry_run: bool, cards: tuple[str, ...], gpus: int, mfu: float, price: float | None, as_json: bool,
-) -> None:  # fmt: skip
+    study: str,
+    calibration: str | None,
+    uds: tuple[str, ...],
+    computes: tuple[str, ...],
+    decays: tuple[str, ...],
+    laws: tuple[str, ...],
+    crossings: tuple[str, ...],
+    crossover_law: str | None,
+    seeds: int | None,
+    max_params: str | None,
+    out: str | None,
+    engine: str,
+    workers: int | None,
+    per_gpu: int,
+    address: str | None,
+    changes: tuple[str, ...],
+    quiet: bool,
+    dry_run: bool,
+    cards: tuple[str, ...],
+    gpus: int,
+    mfu: float,
+    price: float | None,
+    as_json: bool,
+) -> None:
     """Train what each law prescribes for budgets of STUDY at equal compute, with seeds, and compare.
 
     Budgets are --ud and --flops in pairs, or those of the study's [validation] table. What is trained already is used again, and a
@@ -79,17 +132,30 @@ def validate(
     pairs = _pairs(uds, computes) if given else list(asked.pairs)
     tokens = [count(ud, "crossover") for ud in crossings] if given else list(asked.crossover_uds)
     if not pairs and not tokens:
-        raise InvalidInput(f"study {plan.name} names no budgets to validate at; --ud 100k --flops 2e11, say, would do.")
+        raise InvalidInput(
+            f"study {plan.name} names no budgets to validate at; --ud 100k --flops 2e11, say, would do."
+        )
     times = asked.seeds if seeds is None else whole(seeds, "seeds", example="3")
     limit = asked.max_params if max_params is None else count(max_params, "max_params")
     forms = [check_form(law) for law in laws] or list(asked.laws)
     target = Path(out or plan.name)
     known = _calibration(calibration, target, plan)
-    at = [known.setting(number(d, "weight_decay", positive=False)).weight_decay for d in decays or asked.weight_decays or ()]
+    at = [
+        known.setting(number(d, "weight_decay", positive=False)).weight_decay
+        for d in decays or asked.weight_decays or ()
+    ]
     planned = prescriptions(plan, known, pairs, laws=forms, weight_decays=at, seeds=times, max_params=limit)
     with _naming(ud="crossover" if given else "validation.crossover_uds", law="crossover_law"):
         tests = [
-            crossover_test(plan, known, ud, law=crossover_law, factors=asked.crossover_factors, seeds=times, max_params=limit)
+            crossover_test(
+                plan,
+                known,
+                ud,
+                law=crossover_law,
+                factors=asked.crossover_factors,
+                seeds=times,
+                max_params=limit,
+            )
             for ud in tokens
         ]
     runs = runs_of([*planned, *(prescription for test in tests for prescription in test.prescriptions)])
@@ -98,7 +164,9 @@ def validate(
         directories.check_recipe(plan, target)
         _warn_of_a_stranger(known, plan, folder)
         missing = directories.unfinished(folder, runs)
-        takes = expenses(missing, LocalEngine(folder.compiled, workers=workers, per_gpu=per_gpu), cards, gpus, mfu, price)
+        takes = expenses(
+            missing, LocalEngine(folder.compiled, workers=workers, per_gpu=per_gpu), cards, gpus, mfu, price
+        )
         _dry_run(planned, tests, runs, missing, takes, as_json)
         return
     failed: Mapping[str, str] = {}
@@ -115,7 +183,9 @@ def validate(
         from calibration.commands.verdict_tables import show
 
         show(facts[0])
-        click.echo(f"\nWritten to {folder.path / 'validation.json'}; next: planner calibrate report {folder.path} -o report.html")
+        click.echo(
+            f"\nWritten to {folder.path / 'validation.json'}; next: planner calibrate report {folder.path} -o report.html"
+        )
     if failed:
         for name, reason in failed.items():
             click.echo(f"{name} failed: {reason}", err=True)
@@ -160,10 +230,15 @@ def _warn_of_a_stranger(known: Calibration, plan: Study, folder: StudyDirectory)
     from calibration.studies.provenance import strangeness
 
     if differing := strangeness(known, plan, folder):
-        click.echo(f"Warning: calibration {known.name} was fitted to {differing}, so its laws may not hold here.", err=True)
+        click.echo(
+            f"Warning: calibration {known.name} was fitted to {differing}, so its laws may not hold here.",
+            err=True,
+        )
 
 
-def _train(plan: Study, runs: list[StudyRun], folder: StudyDirectory, trainers: Any, quiet: bool) -> dict[str, str]:
+def _train(
+    plan: Study, runs: list[StudyRun], folder: StudyDirectory, trainers: Any, quiet: bool
+) -> dict[str, str]:
     """Train everything that is needed in one sweep, longest first; what failed, and why."""
     from calibration.studies import directory as directories
     from calibration.studies.sweep import sweep
@@ -176,31 +251,54 @@ def _train(plan: Study, runs: list[StudyRun], folder: StudyDirectory, trainers: 
     grid = {run.name for run in plan.runs}
     with shown(folder, quiet=quiet) as watch:
         progress = sweep(
-            runs, folder, trainers, part=lambda run: directories.GRID if run.name in grid else directories.VALIDATION, watch=watch
+            runs,
+            folder,
+            trainers,
+            part=lambda run: directories.GRID if run.name in grid else directories.VALIDATION,
+            watch=watch,
         )
     return progress.failed
 
 
 def _judge(
-    plan: Study, known: Calibration, folder: StudyDirectory, planned: Sequence[Prescription], tests: Sequence[CrossoverTest],
-    failed: Mapping[str, str], seeds: int, limit: float | None,
-) -> tuple[Verdict, dict[str, Any]]:  # fmt: skip
+    plan: Study,
+    known: Calibration,
+    folder: StudyDirectory,
+    planned: Sequence[Prescription],
+    tests: Sequence[CrossoverTest],
+    failed: Mapping[str, str],
+    seeds: int,
+    limit: float | None,
+) -> tuple[Verdict, dict[str, Any]]:
     import pandas as pd
 
     from calibration.studies import directory as directories
     from calibration.studies.validation import judge
     from calibration.studies.verdicts import save
 
-    table = pd.concat([directories.table(folder, part) for part in (directories.GRID, directories.VALIDATION)], ignore_index=True)
+    table = pd.concat(
+        [directories.table(folder, part) for part in (directories.GRID, directories.VALIDATION)],
+        ignore_index=True,
+    )
     verdict = judge(planned, tests, table, failed)
-    facts = {"study": plan.name, "calibration": known.name, "source": known.source, "seeds": seeds, "max_params": limit}
+    facts = {
+        "study": plan.name,
+        "calibration": known.name,
+        "source": known.source,
+        "seeds": seeds,
+        "max_params": limit,
+    }
     return verdict, save(folder, verdict, facts)
 
 
 def _dry_run(
-    planned: Sequence[Prescription], tests: Sequence[CrossoverTest], runs: Sequence[StudyRun], missing: Sequence[StudyRun],
-    takes: Sequence[Expense], as_json: bool,
-) -> None:  # fmt: skip
+    planned: Sequence[Prescription],
+    tests: Sequence[CrossoverTest],
+    runs: Sequence[StudyRun],
+    missing: Sequence[StudyRun],
+    takes: Sequence[Expense],
+    as_json: bool,
+) -> None:
     from calibration.studies.expense import rows
 
     everything = [*planned, *(prescription for test in tests for prescription in test.prescriptions)]
@@ -209,21 +307,42 @@ def _dry_run(
         facts: dict[str, Any] = {
             "prescriptions": [_plain(prescription) for prescription in planned],
             "crossovers": [
-                {"ud": test.ud, "predicted": test.predicted, "note": test.note, "prescriptions": [_plain(p) for p in test.prescriptions]}
+                {
+                    "ud": test.ud,
+                    "predicted": test.predicted,
+                    "note": test.note,
+                    "prescriptions": [_plain(p) for p in test.prescriptions],
+                }
                 for test in tests
             ],
-            "runs": rows(runs, done), "missing": len(missing),
-            "flops": sum(run.flops for run in missing), "engines": [expense.as_dict() for expense in takes],
-        }  # fmt: skip
+            "runs": rows(runs, done),
+            "missing": len(missing),
+            "flops": sum(run.flops for run in missing),
+            "engines": [expense.as_dict() for expense in takes],
+        }
         print_json(facts)
         return
     print_table(
-        ("law", "unique", "FLOPs", "λ", "wants", "epochs", "trains", "of unique", "epochs", "predicted", "off budget"),
+        (
+            "law",
+            "unique",
+            "FLOPs",
+            "λ",
+            "wants",
+            "epochs",
+            "trains",
+            "of unique",
+            "epochs",
+            "predicted",
+            "off budget",
+        ),
         [_planned_row(prescription) for prescription in everything],
     )
     for prescription in everything:
         if prescription.reason:
-            click.echo(f"{prescription.law} at {short(prescription.ud)}, {scientific(prescription.flops)}: {prescription.reason}")
+            click.echo(
+                f"{prescription.law} at {short(prescription.ud)}, {scientific(prescription.flops)}: {prescription.reason}"
+            )
     for test in tests:
         click.echo(f"crossover at {short(test.ud)} unique tokens ({test.law}): {test.note}")
     print_totals(runs, missing, takes)
@@ -235,7 +354,12 @@ def _plain(prescription: Prescription) -> dict[str, Any]:
 
 
 def _planned_row(prescription: Prescription) -> tuple[str, ...]:
-    start = (prescription.law, short(prescription.ud), scientific(prescription.flops), f"{prescription.weight_decay:g}")
+    start = (
+        prescription.law,
+        short(prescription.ud),
+        scientific(prescription.flops),
+        f"{prescription.weight_decay:g}",
+    )
     wants = (
         ("", "")
         if prescription.wanted_params is None

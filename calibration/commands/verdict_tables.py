@@ -17,7 +17,18 @@ def show(verdict: Verdict) -> None:
     if verdict.standings:
         click.echo("\nMean regret over the budgets")
         print_table(
-            ("law", "λ", "budgets", "regret", "± budgets", "± seeds", "behind", "95%", "beyond noise", "wins"),
+            (
+                "law",
+                "λ",
+                "budgets",
+                "regret",
+                "± budgets",
+                "± seeds",
+                "behind",
+                "95%",
+                "beyond noise",
+                "wins",
+            ),
             [_standing_row(standing) for standing in sorted(verdict.standings, key=by_regret)],
         )
     for found in verdict.crossovers:
@@ -26,7 +37,9 @@ def show(verdict: Verdict) -> None:
 
 def _show_trial(trial: Trial) -> None:
     noise = f"seed noise {trial.noise:.4f}" if trial.noise is not None else "seed noise unknown (one seed)"
-    click.echo(f"\n{short(trial.ud)} unique tokens, {scientific(trial.flops)} FLOPs, λ = {trial.weight_decay:g}: {noise}")
+    click.echo(
+        f"\n{short(trial.ud)} unique tokens, {scientific(trial.flops)} FLOPs, λ = {trial.weight_decay:g}: {noise}"
+    )
     rows = []
     for tried in trial.laws:
         if tried.configuration is None:
@@ -34,11 +47,20 @@ def _show_trial(trial: Trial) -> None:
         c = tried.configuration
         rows.append(
             (
-                tried.law, short(c.params), short(c.unique_tokens), f"{c.epochs:.4g}", f"{tried.loss:.4f}",
-                figure(tried.deviation, ".4f"), f"{len(c.losses)}", f"{tried.perplexity:.3f}", figure(tried.predicted_loss, ".4f"),
-                f"{tried.regret:.4f}", figure(tried.behind, "+.4f"), beyond_noise(tried.beyond_noise, tried.behind),
+                tried.law,
+                short(c.params),
+                short(c.unique_tokens),
+                f"{c.epochs:.4g}",
+                f"{tried.loss:.4f}",
+                figure(tried.deviation, ".4f"),
+                f"{len(c.losses)}",
+                f"{tried.perplexity:.3f}",
+                figure(tried.predicted_loss, ".4f"),
+                f"{tried.regret:.4f}",
+                figure(tried.behind, "+.4f"),
+                beyond_noise(tried.beyond_noise, tried.behind),
             )
-        )  # fmt: skip
+        )
     header = (
         "law",
         "params",
@@ -66,27 +88,49 @@ def _show_trial(trial: Trial) -> None:
 
 
 def _standing_row(standing: Standing) -> tuple[str, ...]:
-    between = "" if standing.behind_interval is None else "{:+.4f} to {:+.4f}".format(*standing.behind_interval)
+    between = (
+        "" if standing.behind_interval is None else "{:+.4f} to {:+.4f}".format(*standing.behind_interval)
+    )
     return (
-        standing.law, f"{standing.weight_decay:g}", f"{standing.pairs} of {standing.of_pairs}", figure(standing.regret, ".4f"),
-        figure(standing.error, ".4f"), figure(standing.seed_error, ".4f"), figure(standing.behind, "+.4f"), between,
-        beyond_noise(standing.beyond_noise, standing.behind) if standing.pairs else "", str(standing.wins),
-    )  # fmt: skip
+        standing.law,
+        f"{standing.weight_decay:g}",
+        f"{standing.pairs} of {standing.of_pairs}",
+        figure(standing.regret, ".4f"),
+        figure(standing.error, ".4f"),
+        figure(standing.seed_error, ".4f"),
+        figure(standing.behind, "+.4f"),
+        between,
+        beyond_noise(standing.beyond_noise, standing.behind) if standing.pairs else "",
+        str(standing.wins),
+    )
 
 
 def _show_crossover(found: CrossoverFound) -> None:
-    click.echo(f"\nCrossover from λ = {found.weaker:g} to {found.stronger:g} at {short(found.ud)} unique tokens ({found.law})")
+    click.echo(
+        f"\nCrossover from λ = {found.weaker:g} to {found.stronger:g} at {short(found.ud)} unique tokens ({found.law})"
+    )
     if found.budgets:
         print_table(
-            ("FLOPs", f"λ = {found.weaker:g}", "params", "epochs", f"λ = {found.stronger:g}", "params", "epochs", "difference"),
+            (
+                "FLOPs",
+                f"λ = {found.weaker:g}",
+                "params",
+                "epochs",
+                f"λ = {found.stronger:g}",
+                "params",
+                "epochs",
+                "difference",
+            ),
             [
                 (
-                    scientific(budget.flops), *_side(budget.weaker), *_side(budget.stronger),
+                    scientific(budget.flops),
+                    *_side(budget.weaker),
+                    *_side(budget.stronger),
                     figure(budget.difference, "+.4f"),
                 )
                 for budget in found.budgets
             ],
-        )  # fmt: skip
+        )
     for budget in found.budgets:
         if budget.reason:
             click.echo(f"{scientific(budget.flops)}: {budget.reason}")

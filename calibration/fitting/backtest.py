@@ -73,7 +73,9 @@ class Backtest:
     leave: str
     scores: tuple[Score, ...]
     details: tuple[dict[str, Any], ...]  # per group: the choices, and what each law picked
-    not_identified: dict[str, str] = dataclasses.field(default_factory=dict)  # forms that all runs together do not determine
+    not_identified: dict[str, str] = dataclasses.field(
+        default_factory=dict
+    )  # forms that all runs together do not determine
 
     def as_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -136,12 +138,15 @@ def backtest(
 def find_groups(table: pd.DataFrame, tolerance: float) -> list[Group]:
     """Groups of at least two configurations with the same unique tokens and weight decay and nearly equal compute."""
     params, unique, epochs, decay, loss = (
-        table[name].to_numpy(dtype=float) for name in ("params", "unique_tokens", "epochs", "weight_decay", "loss")
+        table[name].to_numpy(dtype=float)
+        for name in ("params", "unique_tokens", "epochs", "weight_decay", "loss")
     )
     flops = FLOPS_PER_PARAM_TOKEN * params * unique * epochs
     groups = []
     for rows in _split(np.arange(len(table)), decay, np.log(unique), 1e-3):
-        for choice in _chunks(rows[np.argsort(flops[rows], kind="stable")], np.log(flops), np.log1p(tolerance)):
+        for choice in _chunks(
+            rows[np.argsort(flops[rows], kind="stable")], np.log(flops), np.log1p(tolerance)
+        ):
             configurations = _chunks(choice[np.argsort(params[choice], kind="stable")], np.log(params), _SAME)
             if len(configurations) < 2:
                 continue
@@ -180,9 +185,16 @@ def _chunks(rows: np.ndarray, values: np.ndarray, width: float) -> list[np.ndarr
 
 
 def _left_out(
-    table: pd.DataFrame, index: np.ndarray, groups: list[Group], forms: list[str], delta: float, leave: str,
-    progress: Any, done: float, span: float,
-) -> tuple[dict[str, list[np.ndarray]], np.ndarray, dict[str, str]]:  # fmt: skip
+    table: pd.DataFrame,
+    index: np.ndarray,
+    groups: list[Group],
+    forms: list[str],
+    delta: float,
+    leave: str,
+    progress: Any,
+    done: float,
+    span: float,
+) -> tuple[dict[str, list[np.ndarray]], np.ndarray, dict[str, str]]:
     """Per form and group the predicted losses of its configurations, by laws fitted without it; which groups are usable; and
     why a form is not identified even by all runs.
     """
@@ -193,7 +205,9 @@ def _left_out(
         out = np.array([position[row] for rows in group.rows for row in rows])
         weights[g, np.isin(runs.cells, runs.cells[out]) if leave == "cells" else out] = 0.0
     configurations = table[["params", "unique_tokens", "epochs"]].to_numpy(dtype=float)
-    usable = np.array([all(is_identified(configurations[row > 0], form) for form in forms) for row in weights])
+    usable = np.array(
+        [all(is_identified(configurations[row > 0], form) for form in forms) for row in weights]
+    )
     fits = fit_forms(runs, forms, delta=delta)
     if progress is not None:
         progress("fitting without each group", done)
@@ -206,7 +220,9 @@ def _left_out(
         with np.errstate(over="ignore"):
             losses[form] = [np.exp(prediction[g, rows]) for g, rows in enumerate(first)]
         settled &= again[form].converged
-    for g in map(int, np.flatnonzero(~settled & usable)):  # not settled from the fit at hand: from all starts, then
+    for g in map(
+        int, np.flatnonzero(~settled & usable)
+    ):  # not settled from the fit at hand: from all starts, then
         if progress is not None:
             progress("fitting without each group", done + span * (g + 1) / len(groups))
         alone = fit_forms(Runs.of(table[weights[g] > 0]), forms, delta=delta)
@@ -223,19 +239,32 @@ def _left_out(
 
 
 def _scored(
-    groups: list[Group], predicted: dict[str, list[np.ndarray]], skipped: int, tolerance: float, leave: str, seed: int
+    groups: list[Group],
+    predicted: dict[str, list[np.ndarray]],
+    skipped: int,
+    tolerance: float,
+    leave: str,
+    seed: int,
 ) -> Backtest:
     observed = [np.array(group.loss) for group in groups]
     pairs = np.array([_pairs(loss, loss)[1] for loss in observed], dtype=float)
     rng = np.random.default_rng(seed)
-    again = rng.integers(len(groups), size=(_RESAMPLES, len(groups)))  # the same resamples for all laws: they can be compared
+    again = rng.integers(
+        len(groups), size=(_RESAMPLES, len(groups))
+    )  # the same resamples for all laws: they can be compared
     scores = []
     for law, losses in predicted.items():
         right = np.array([_pairs(loss, guess)[0] for loss, guess in zip(observed, losses, strict=True)])
-        regret = np.array([loss[np.argmin(guess)] - loss.min() for loss, guess in zip(observed, losses, strict=True)])
+        regret = np.array(
+            [loss[np.argmin(guess)] - loss.min() for loss, guess in zip(observed, losses, strict=True)]
+        )
         scores.append(_score(law, right, pairs, regret, again))
     chance = np.array([loss.mean() - loss.min() for loss in observed])
-    scores.append(_score(COIN, pairs / 2, pairs, chance, again, picks=float(np.mean([1 / len(loss) for loss in observed]))))
+    scores.append(
+        _score(
+            COIN, pairs / 2, pairs, chance, again, picks=float(np.mean([1 / len(loss) for loss in observed]))
+        )
+    )
     details = tuple(
         {
             **{name: value for name, value in dataclasses.asdict(group).items() if name != "rows"},
@@ -244,11 +273,18 @@ def _scored(
         for g, group in enumerate(groups)
     )
     rows = {row for group in groups for some in group.rows for row in some}
-    return Backtest(len(groups), int(pairs.sum()), len(rows), skipped, tolerance, leave, tuple(scores), details)
+    return Backtest(
+        len(groups), int(pairs.sum()), len(rows), skipped, tolerance, leave, tuple(scores), details
+    )
 
 
 def _score(
-    law: str, right: np.ndarray, pairs: np.ndarray, regret: np.ndarray, again: np.ndarray, picks: float | None = None
+    law: str,
+    right: np.ndarray,
+    pairs: np.ndarray,
+    regret: np.ndarray,
+    again: np.ndarray,
+    picks: float | None = None,
 ) -> Score:
     accuracy = float(right.sum() / pairs.sum()) if pairs.sum() else 0.5
     with np.errstate(invalid="ignore"):

@@ -55,7 +55,9 @@ class Comparison(BaseModel):
     interval_from: str
     coefficient_ratio: float  # of P alone
     coefficients_comparable: bool  # whether the exponents are the same, so that P alone means something
-    warnings: tuple[str, ...] = ()  # where the point lies outside of what a setting's repetition was fitted on
+    warnings: tuple[
+        str, ...
+    ] = ()  # where the point lies outside of what a setting's repetition was fitted on
 
     @property
     def excludes_no_difference(self) -> bool | None:
@@ -90,13 +92,19 @@ def compare(
 ) -> list[Comparison]:
     """Compare the overfitting of two settings, for one additive form or for all that both have, the recommended one first."""
     if first is second:
-        raise InvalidInput(f"weight decay {first.weight_decay:g} cannot be compared with itself; name two different settings.")
+        raise InvalidInput(
+            f"weight decay {first.weight_decay:g} cannot be compared with itself; name two different settings."
+        )
     if law is not None and check_form(law) not in ADDITIVE:
-        raise InvalidInput(f"law must be one of {', '.join(ADDITIVE)} to compare overfitting; {law} has no overfitting penalty.")
+        raise InvalidInput(
+            f"law must be one of {', '.join(ADDITIVE)} to compare overfitting; {law} has no overfitting penalty."
+        )
     wanted = ADDITIVE if law is None else (law,)
     forms = [form for form in wanted if form in first.laws and form in second.laws]
     if not forms:
-        raise InvalidInput(f"the two settings have none of {', '.join(wanted)} in common; fit both with one of them.")
+        raise InvalidInput(
+            f"the two settings have none of {', '.join(wanted)} in common; fit both with one of them."
+        )
     forms.sort(key=lambda form: form != recommended)
     point = _reference(first, second, params, ud, epochs)
     warnings = tuple(
@@ -107,7 +115,9 @@ def compare(
     return [_compare(first, second, form, point, warnings) for form in forms]
 
 
-def _compare(first: Setting, second: Setting, form: str, point: Point, warnings: tuple[str, ...]) -> Comparison:
+def _compare(
+    first: Setting, second: Setting, form: str, point: Point, warnings: tuple[str, ...]
+) -> Comparison:
     where = (point.params, point.unique_tokens, point.epochs)
     one, two = (float(setting.law(form).terms(*where).overfitting) for setting in (first, second))
     if one <= 0:
@@ -118,12 +128,20 @@ def _compare(first: Setting, second: Setting, form: str, point: Point, warnings:
     low, high, source = _ratio_interval(first, second, form, where)
     p, q = first.laws[form].parameters, second.laws[form].parameters
     return Comparison(
-        law=form, first_weight_decay=first.weight_decay, second_weight_decay=second.weight_decay, reference=point,
-        first_penalty=one, second_penalty=two, ratio=two / one, ratio_low=low, ratio_high=high, interval_from=source,
+        law=form,
+        first_weight_decay=first.weight_decay,
+        second_weight_decay=second.weight_decay,
+        reference=point,
+        first_penalty=one,
+        second_penalty=two,
+        ratio=two / one,
+        ratio_low=low,
+        ratio_high=high,
+        interval_from=source,
         coefficient_ratio=q["P"] / p["P"] if p["P"] > 0 else float("inf"),
         coefficients_comparable=all(p[name] == q[name] for name in ("delta", "kappa", "gamma") if name in p),
         warnings=warnings,
-    )  # fmt: skip
+    )
 
 
 def _ratio_interval(
@@ -142,7 +160,9 @@ def _ratio_interval(
     spreads = [setting.laws[form].spread.get("P") for setting in (first, second)]
     if form == "additive_1p" and all(spreads):
         coefficients = [setting.laws[form].parameters["P"] for setting in (first, second)]
-        parts = [_MAD_TO_SIGMA * float(spread or 0.0) / p for spread, p in zip(spreads, coefficients, strict=True)]
+        parts = [
+            _MAD_TO_SIGMA * float(spread or 0.0) / p for spread, p in zip(spreads, coefficients, strict=True)
+        ]
         width = 1.96 * math.hypot(*parts)
         ratio = coefficients[1] / coefficients[0]
         source = "the published median absolute deviations of P, taken as normal"
@@ -156,12 +176,18 @@ def _reference(first: Setting, second: Setting, params: Any, ud: Any, epochs: An
     high = min(one.epochs[1], two.epochs[1])
     chosen = 1 + max(high - 1, 1.0) ** 0.5 if epochs is None else number(epochs, "epochs", examples="4")
     if chosen <= 1:
-        raise InvalidInput(f"epochs must be above 1, such as 4, because nothing overfits before data repeats; got {chosen:g}.")
+        raise InvalidInput(
+            f"epochs must be above 1, such as 4, because nothing overfits before data repeats; got {chosen:g}."
+        )
     sizes = [fitted.repeated_params or fitted.params for fitted in (one, two)]
     budgets = [fitted.repeated_unique_tokens or fitted.unique_tokens for fitted in (one, two)]
     return Point(
-        params=_middle(sizes[0], sizes[1], "model sizes", "params") if params is None else count(params, "params"),
-        unique_tokens=_middle(budgets[0], budgets[1], "unique tokens", "ud") if ud is None else count(ud, "ud"),
+        params=_middle(sizes[0], sizes[1], "model sizes", "params")
+        if params is None
+        else count(params, "params"),
+        unique_tokens=_middle(budgets[0], budgets[1], "unique tokens", "ud")
+        if ud is None
+        else count(ud, "ud"),
         epochs=chosen,
     )
 

@@ -42,16 +42,27 @@ from planner.shapes import Architecture, shape_for
 from planner.units import compute, count, number, scientific, short
 
 NOISE = 0.01  # of ln(loss) between seeds: 0.7% over the 16 repeated configurations of the public C4 runs
-MISFIT = 0.1  # relative, of the loss above the floor: the best law leaves 0.09 unexplained on the public C4 runs
+MISFIT = (
+    0.1  # relative, of the loss above the floor: the best law leaves 0.09 unexplained on the public C4 runs
+)
 NEIGHBOURS = 2.0  # times the misfit, where runs are weighed one by one: neighbours share theirs, and say less than they seem to
 CAUTION = 3.0  # times the misfit, where runs are chosen: a law fails together and where it was not looked at
 LENGTH = 0.8  # ln of the factor in size, budget or epochs over which the misfit changes
 THRIFT = (0.0, 0.25, 0.5, 0.75, 1.0)
 # Prior standard deviations: about as much as floors, terms and exponents differ between corpora and settings.
 _PRIOR = {
-    "E": 0.2, "A": 0.6, "alpha": 0.27, "B": 0.8, "beta": 0.25, "P": 2.0, "delta": 0.3, "kappa": 0.3, "gamma": 0.4,
-    "R_D_star": 1.0, "R_N_star": 2.0,
-}  # fmt: skip
+    "E": 0.2,
+    "A": 0.6,
+    "alpha": 0.27,
+    "B": 0.8,
+    "beta": 0.25,
+    "P": 2.0,
+    "delta": 0.3,
+    "kappa": 0.3,
+    "gamma": 0.4,
+    "R_D_star": 1.0,
+    "R_N_star": 2.0,
+}
 _STEP = 1e-4  # of theta, for central differences
 _APART = 0.35  # ln of the size ratio at which the slope of the iso-FLOP curve is taken
 _LEAST_GAIN = 0.002  # a run that lowers the wanted variance by less than this share is not worth listing
@@ -90,8 +101,12 @@ class Reference:
         if name == "B":
             return np.exp(p["beta"]) * np.log(self.unique_tokens)
         if name == "P":
-            delta, kappa, gamma = (np.exp(p[exponent]) if exponent in p else 1.0 for exponent in ("delta", "kappa", "gamma"))
-            return -delta * np.log(self.repeats) - kappa * (np.log(self.params) - gamma * np.log(self.unique_tokens))
+            delta, kappa, gamma = (
+                np.exp(p[exponent]) if exponent in p else 1.0 for exponent in ("delta", "kappa", "gamma")
+            )
+            return -delta * np.log(self.repeats) - kappa * (
+                np.log(self.params) - gamma * np.log(self.unique_tokens)
+            )
         return 0.0
 
 
@@ -122,7 +137,10 @@ class Belief:
         jacobian = self.jacobian(points) * self.prior_sd
         loss = self.law.loss(*points)
         above = (loss - float(self.law.parameters["E"])) / loss
-        where = np.column_stack([np.log(points[0]), np.log(points[1]), np.log(np.maximum(points[2], 1.0))]) / LENGTH
+        where = (
+            np.column_stack([np.log(points[0]), np.log(points[1]), np.log(np.maximum(points[2], 1.0))])
+            / LENGTH
+        )
         apart = ((where[:, None] - where[None]) ** 2).sum(axis=-1)
         return jacobian @ jacobian.T + self.misfit**2 * np.outer(above, above) * np.exp(-0.5 * apart)
 
@@ -132,7 +150,12 @@ class Belief:
 
 
 def believe(
-    prior: Law, reference: Reference, runs: pd.DataFrame | None = None, *, noise: float = NOISE, misfit: float = MISFIT
+    prior: Law,
+    reference: Reference,
+    runs: pd.DataFrame | None = None,
+    *,
+    noise: float = NOISE,
+    misfit: float = MISFIT,
 ) -> Belief:
     """The most probable law after these runs: the prior law where there are none, the data's own where there are many."""
     start = reference.theta(prior)
@@ -183,7 +206,9 @@ def choose(
     for row in (*range(targets.stop, len(start)), *first):
         start = _conditioned(start, row, belief.noise)
     before = np.einsum("ij,jk,ik->i", functions, start[targets, targets], functions)
-    functions = functions / np.sqrt(np.maximum(before, 1e-300))[:, None]  # each as a share of what is unknown about it now
+    functions = (
+        functions / np.sqrt(np.maximum(before, 1e-300))[:, None]
+    )  # each as a share of what is unknown about it now
     best: tuple[float, list[int]] = (np.inf, [])
     for done, thrift in enumerate(THRIFT):
         if progress is not None:
@@ -192,11 +217,17 @@ def choose(
         free = ~np.isin(np.arange(size), chosen)
         unknown = float(len(functions))
         while max_runs is None or len(chosen) < max_runs:
-            gain = ((functions @ covariance[targets, :size]) ** 2).sum(axis=0) / (np.diag(covariance)[:size] + belief.noise**2)
+            gain = ((functions @ covariance[targets, :size]) ** 2).sum(axis=0) / (
+                np.diag(covariance)[:size] + belief.noise**2
+            )
             possible = free & (cost <= left) & (gain > least_gain * unknown)
             if not possible.any():
                 break
-            index = int(np.argmax(np.where(possible, np.log(np.maximum(gain, 1e-300)) - thrift * np.log(cost), -np.inf)))
+            index = int(
+                np.argmax(
+                    np.where(possible, np.log(np.maximum(gain, 1e-300)) - thrift * np.log(cost), -np.inf)
+                )
+            )
             covariance = _conditioned(covariance, index, belief.noise)
             chosen.append(index)
             free[index] = False
@@ -309,15 +340,28 @@ def design(
     `runs` are those that exist already (at one weight decay); `calibration` is the prior law, weak enough to be
     overruled by a dozen runs. Candidates use at most `target_ud` unique tokens and no more compute than the target.
     """
-    total, flops, ud = compute(budget, "budget"), compute(target_flops, "target_flops"), count(target_ud, "target_ud")
-    noise, misfit = number(noise, "noise", examples="0.01"), number(misfit, "misfit", positive=False, examples="0.3")
+    total, flops, ud = (
+        compute(budget, "budget"),
+        compute(target_flops, "target_flops"),
+        count(target_ud, "target_ud"),
+    )
+    noise, misfit = (
+        number(noise, "noise", examples="0.01"),
+        number(misfit, "misfit", positive=False, examples="0.3"),
+    )
     if misfit < 0:
         raise InvalidInput(f"misfit must not be negative, such as 0.3; got {misfit:g}.")
     known = Calibration.load(calibration)
-    form = check_form(law) if law is not None else (DEFAULT_FORM if DEFAULT_FORM in known.settings[0].laws else known.default_law)
+    form = (
+        check_form(law)
+        if law is not None
+        else (DEFAULT_FORM if DEFAULT_FORM in known.settings[0].laws else known.default_law)
+    )
     decay, runs = _decay(runs, weight_decay, known)
     # The prior holds for any weight decay: it is weak, and the nearest calibrated setting is the best guess there is.
-    nearest = min(known.settings, key=lambda setting: abs(np.log((setting.weight_decay + 1e-3) / (decay + 1e-3))))
+    nearest = min(
+        known.settings, key=lambda setting: abs(np.log((setting.weight_decay + 1e-3) / (decay + 1e-3)))
+    )
     belief = believe(nearest.law(form), Reference.of(nearest), runs, noise=noise, misfit=misfit)
 
     plan = allocate(belief.law, ud, flops, whole_epochs=False)
@@ -334,9 +378,17 @@ def design(
     trained = None if runs is None else _points(runs)
     first = foundation(form, candidates, trained, total)
     chosen = choose(
-        belief, candidates, wanted, functions, total, trained=trained, first=first, least_gain=_LEAST_GAIN, max_runs=max_runs,
+        belief,
+        candidates,
+        wanted,
+        functions,
+        total,
+        trained=trained,
+        first=first,
+        least_gain=_LEAST_GAIN,
+        max_runs=max_runs,
         progress=progress,
-    )  # fmt: skip
+    )
     cost = flops_of(candidates)
     chosen = sorted(chosen, key=lambda i: (cost[i], i))
     errors = _errors(belief, candidates, chosen, wanted, functions, trained)
@@ -357,18 +409,31 @@ def design(
         for k, i in enumerate(chosen, start=1)
     )
     return Design(
-        law=form, weight_decay=decay, target_ud=ud, target_flops=flops, target_params=float(plan.params),
-        target_epochs=float(plan.epochs), target_loss=loss, existing_runs=0 if runs is None else len(runs), budget=total,
-        flops=float(spent[-1]), loss_error_before=errors[0][0] * loss, params_error_before=errors[0][1],
-        loss_error_after=errors[-1][0] * loss, params_error_after=errors[-1][1], runs=proposed,
-    )  # fmt: skip
+        law=form,
+        weight_decay=decay,
+        target_ud=ud,
+        target_flops=flops,
+        target_params=float(plan.params),
+        target_epochs=float(plan.epochs),
+        target_loss=loss,
+        existing_runs=0 if runs is None else len(runs),
+        budget=total,
+        flops=float(spent[-1]),
+        loss_error_before=errors[0][0] * loss,
+        params_error_before=errors[0][1],
+        loss_error_after=errors[-1][0] * loss,
+        params_error_after=errors[-1][1],
+        runs=proposed,
+    )
 
 
 def flops_of(points: Points) -> np.ndarray:
     return FLOPS_PER_PARAM_TOKEN * points[0] * points[1] * points[2]
 
 
-def _decay(runs: pd.DataFrame | None, weight_decay: Any, known: Calibration) -> tuple[float, pd.DataFrame | None]:
+def _decay(
+    runs: pd.DataFrame | None, weight_decay: Any, known: Calibration
+) -> tuple[float, pd.DataFrame | None]:
     """The weight decay that is designed for, and the existing runs at it."""
     wanted = None if weight_decay is None else number(weight_decay, "weight_decay", positive=False)
     if runs is None:
@@ -397,7 +462,9 @@ def _what_matters(law: Law, params: float, ud: float, flops: float) -> tuple[Poi
     return points, np.array(rows)
 
 
-def _candidates(params: float, ud: float, dearest: float, min_params: Any, vocab_size: Any) -> tuple[list[Architecture], Points]:
+def _candidates(
+    params: float, ud: float, dearest: float, min_params: Any, vocab_size: Any
+) -> tuple[list[Architecture], Points]:
     """Buildable sizes x subsets of the corpus x epochs that cost at most `dearest`."""
     smallest = params / 64 if min_params is None else count(min_params, "min_params")
     vocabulary = {} if vocab_size is None else {"vocab_size": vocab_size}
@@ -427,7 +494,9 @@ def _candidates(params: float, ud: float, dearest: float, min_params: Any, vocab
     return [shape for shape, _, _ in rows], points
 
 
-def _without(candidates: Points, shapes: list[Architecture], trained: Points) -> tuple[Points, list[Architecture]]:
+def _without(
+    candidates: Points, shapes: list[Architecture], trained: Points
+) -> tuple[Points, list[Architecture]]:
     """Candidates that are not, to within 5% in each number, among the trained runs."""
     near = np.ones((len(shapes), len(trained[0])), dtype=bool)
     for mine, theirs in zip(candidates, trained, strict=True):
@@ -438,7 +507,12 @@ def _without(candidates: Points, shapes: list[Architecture], trained: Points) ->
 
 
 def _errors(
-    belief: Belief, candidates: Points, chosen: Sequence[int], wanted: Points, functions: np.ndarray, trained: Points | None
+    belief: Belief,
+    candidates: Points,
+    chosen: Sequence[int],
+    wanted: Points,
+    functions: np.ndarray,
+    trained: Points | None,
 ) -> list[tuple[float, float | None]]:
     """Standard errors of ln(loss) and ln N* at the target before, and after each of the chosen runs."""
     order = list(chosen)
@@ -474,7 +548,9 @@ def _jacobian(form: str, reference: Reference, theta: np.ndarray, points: Points
 
 
 def _points(table: pd.DataFrame) -> Points:
-    params, unique, epochs = (table[name].to_numpy(dtype=float) for name in ("params", "unique_tokens", "epochs"))
+    params, unique, epochs = (
+        table[name].to_numpy(dtype=float) for name in ("params", "unique_tokens", "epochs")
+    )
     return params, unique, epochs
 
 

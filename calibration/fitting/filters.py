@@ -25,9 +25,15 @@ _TOKEN = re.compile(
     r"""\s*(?:(?P<op><=|>=|==|!=|<>|=|<|>)|(?P<mark>[(),])|`(?P<column>[^`]+)`|(?P<quoted>"[^"]*"|'[^']*')|(?P<word>[^\s()<>=!,`"']+))"""
 )
 _COMPARE: dict[str, Callable] = {
-    "==": operator.eq, "=": operator.eq, "!=": operator.ne, "<>": operator.ne,
-    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
-}  # fmt: skip
+    "==": operator.eq,
+    "=": operator.eq,
+    "!=": operator.ne,
+    "<>": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
 _LONGEST, _DEEPEST = 2000, 40
 EXAMPLE = "epochs <= 64 and kind == base"
 
@@ -55,7 +61,9 @@ class RowFilter:
     def __call__(self, table: pd.DataFrame) -> np.ndarray:
         missing = [name for name in sorted(self.columns) if name not in table.columns]
         if missing:
-            raise InvalidInput(f"where refers to column {missing[0]!r}; the table has {', '.join(map(str, table.columns))}.")
+            raise InvalidInput(
+                f"where refers to column {missing[0]!r}; the table has {', '.join(map(str, table.columns))}."
+            )
         return self._rows(table)
 
     # -- grammar: each method reads its part of the tokens and returns a function from a table to booleans -----------
@@ -100,7 +108,9 @@ class RowFilter:
                 values.append(self._value())
             if not self._mark(")"):
                 self._fail("a bracket is not closed")
-            return lambda table: negated ^ np.logical_or.reduce([_compare(table[name], name, "==", v) for v in values])
+            return lambda table: (
+                negated ^ np.logical_or.reduce([_compare(table[name], name, "==", v) for v in values])
+            )
         if negated:
             self._fail("'not' inside a comparison goes with 'in' only")
         sign = self._next("a comparison sign such as <=", "op").text
@@ -142,7 +152,9 @@ def _tokens(text: str):
     while position < len(text):
         match = _TOKEN.match(text, position)
         if match is None:
-            raise InvalidInput(f"where cannot be read at {text[position:].strip()[:20]!r}; write it like {EXAMPLE!r}.")
+            raise InvalidInput(
+                f"where cannot be read at {text[position:].strip()[:20]!r}; write it like {EXAMPLE!r}."
+            )
         position = match.end()
         kind = str(match.lastgroup)
         yield _Token(kind, match[kind])
@@ -160,6 +172,8 @@ def _compare(column: pd.Series, name: str, sign: str, value: str) -> np.ndarray:
         numbers = column.to_numpy(dtype=float, na_value=np.nan)
         return _COMPARE[sign](numbers, wanted)
     if sign not in ("==", "=", "!=", "<>"):
-        raise InvalidInput(f"where orders the text column {name!r} with {sign}; text can only be compared with == and !=.")
+        raise InvalidInput(
+            f"where orders the text column {name!r} with {sign}; text can only be compared with == and !=."
+        )
     texts = column.map(lambda cell: "" if cell is None or cell is pd.NA else str(cell)).to_numpy(dtype=object)
     return np.asarray(_COMPARE[sign](texts, value), dtype=bool)

@@ -14,7 +14,14 @@ import numpy as np
 import pandas as pd
 
 from calibration.fitting.identify import unidentified
-from calibration.fitting.intervals import RESAMPLE, SCHEMES, ensemble_of, interval, parameter_intervals, refit_record
+from calibration.fitting.intervals import (
+    RESAMPLE,
+    SCHEMES,
+    ensemble_of,
+    interval,
+    parameter_intervals,
+    refit_record,
+)
 from calibration.fitting.intervals import bootstrap as refit_often
 from calibration.fitting.metrics import capped, held_out_residuals, metrics
 from calibration.fitting.problems import Runs
@@ -32,7 +39,9 @@ NOISE = "noise"
 class Evidence(NamedTuple):
     """Held-out errors of one weight decay."""
 
-    by_cell: dict[str, np.ndarray]  # per form, |ln(predicted / observed)| summed over the runs of each cell that counts
+    by_cell: dict[
+        str, np.ndarray
+    ]  # per form, |ln(predicted / observed)| summed over the runs of each cell that counts
     runs: int  # in those cells
     cells: int  # in all
 
@@ -84,29 +93,54 @@ def fit(
     for done, decay in enumerate(decays):
         try:
             setting, held_out = _setting(
-                runs[runs["weight_decay"] == decay], decay, forms, unusable[decay], threshold, joint, replicates, resample,
-                scheme, (int(seed), done), _share(progress, done, len(decays), decay),
-            )  # fmt: skip
+                runs[runs["weight_decay"] == decay],
+                decay,
+                forms,
+                unusable[decay],
+                threshold,
+                joint,
+                replicates,
+                resample,
+                scheme,
+                (int(seed), done),
+                _share(progress, done, len(decays), decay),
+            )
         except _NoBaseLaw as error:
             left_out[f"{decay:g}"] = str(error)
             continue
         settings.append(setting)
         evidence.append(held_out)
     if not settings:
-        raise InvalidInput(f"the base law is not identified at weight decay {next(f'{d}: {r}' for d, r in left_out.items())}.")
+        raise InvalidInput(
+            f"the base law is not identified at weight decay {next(f'{d}: {r}' for d, r in left_out.items())}."
+        )
     recommendation = _recommend(evidence)
     given = {"title": title, "corpus": corpus, "model_family": model_family, "vocab_size": vocabulary}
     described = known | {field: value for field, value in given.items() if value}
     return Calibration(
-        name=name, source=source, **described, default_law=recommendation["law"], settings=tuple(settings),
-        recommendation=recommendation, left_out=left_out,
-    )  # type: ignore[call-arg]  # fmt: skip
+        name=name,
+        source=source,
+        **described,
+        default_law=recommendation["law"],
+        settings=tuple(settings),
+        recommendation=recommendation,
+        left_out=left_out,
+    )  # type: ignore[call-arg]
 
 
 def _setting(
-    table: pd.DataFrame, decay: float, laws: list[str], unusable: dict[str, str], delta: float | str, joint: bool, replicates: int, resample: str,
-    scheme: str, seed: tuple[int, int], progress: Progress | None,
-) -> tuple[Setting, Evidence]:  # fmt: skip
+    table: pd.DataFrame,
+    decay: float,
+    laws: list[str],
+    unusable: dict[str, str],
+    delta: float | str,
+    joint: bool,
+    replicates: int,
+    resample: str,
+    scheme: str,
+    seed: tuple[int, int],
+    progress: Progress | None,
+) -> tuple[Setting, Evidence]:
     """One weight decay: its laws, and how they did on cells that they were not fitted on."""
     if "chinchilla" in unusable:
         raise _NoBaseLaw(unusable["chinchilla"])
@@ -118,7 +152,9 @@ def _setting(
         raise _NoBaseLaw(
             f"{missing['chinchilla']}{_no_trend(runs)}; single-epoch runs over a wider range of sizes and tokens would do"
         )
-    kept = Fits(runs, fits.delta, joint, {form: fit for form, fit in fits.forms.items() if form not in missing})
+    kept = Fits(
+        runs, fits.delta, joint, {form: fit for form, fit in fits.forms.items() if form not in missing}
+    )
     held_out = held_out_residuals(kept, _share(progress, 1, 10))
     ensemble, records = None, {}
     if replicates:
@@ -126,33 +162,46 @@ def _setting(
         share = _share(progress, 2, 10, span=8)
         refits = refit_often(kept, replicates, resample=resample, scheme=scheme, seed=seed, progress=share)
         phases = "all parameters together" if joint else "both phases"
-        ensemble = ensemble_of(kept, refits, f"bootstrap of {phases}, {scheme} over {resample}, seed {seed[0]}")
+        ensemble = ensemble_of(
+            kept, refits, f"bootstrap of {phases}, {scheme} over {resample}, seed {seed[0]}"
+        )
         records = {form: refit_record(kept, form, found) for form, found in refits.items()}
     epochs = table["epochs"]
     repeated = table[~runs.single] if not runs.single.all() else table
     setting = Setting(
         weight_decay=decay,
         fitted_on=FittedRange(
-            params=_range(table["params"]), unique_tokens=_range(table["unique_tokens"]), epochs=_range(epochs),
-            repeated_params=_range(repeated["params"]), repeated_unique_tokens=_range(repeated["unique_tokens"]),
-            runs=len(runs), single_epoch_runs=int(runs.single.sum()), multi_epoch_runs=int((~runs.single).sum()),
+            params=_range(table["params"]),
+            unique_tokens=_range(table["unique_tokens"]),
+            epochs=_range(epochs),
+            repeated_params=_range(repeated["params"]),
+            repeated_unique_tokens=_range(repeated["unique_tokens"]),
+            runs=len(runs),
+            single_epoch_runs=int(runs.single.sum()),
+            multi_epoch_runs=int((~runs.single).sum()),
         ),
-        laws={form: _fitted(kept, fit, held_out[form], records.get(form)) for form, fit in kept.forms.items()},
+        laws={
+            form: _fitted(kept, fit, held_out[form], records.get(form)) for form, fit in kept.forms.items()
+        },
         ensemble=ensemble,
         method={
             "objective": "Huber loss of ln(predicted) - ln(observed), summed over runs",
             "delta": float(f"{kept.delta:.6g}"),
             "delta_from": NOISE if isinstance(delta, str) else "given",
-            "phases": "joint" if joint else "base law on single-epoch runs, locked; then repetition on all runs",
+            "phases": "joint"
+            if joint
+            else "base law on single-epoch runs, locked; then repetition on all runs",
             "solver": "damped Newton with exact Hessians from all starts",
             "seed": seed[0],
             "not_identified": missing,
         },
-    )  # fmt: skip
+    )
     judged = ~np.isnan(held_out["chinchilla"])
     _, cells = np.unique(runs.cells[judged], return_inverse=True)
     by_cell = {form: np.bincount(cells, capped(values[judged])) for form, values in held_out.items()}
-    return (_with_spread(setting) if ensemble else setting), Evidence(by_cell, int(judged.sum()), len(np.unique(runs.cells)))
+    return (_with_spread(setting) if ensemble else setting), Evidence(
+        by_cell, int(judged.sum()), len(np.unique(runs.cells))
+    )
 
 
 class _NoBaseLaw(Exception):
@@ -171,7 +220,11 @@ def _unusable(runs: pd.DataFrame, forms: list[str]) -> dict[float, dict[str, str
         unusable[item.weight_decay][item.form] = f"{item.reason}; {item.advice}"
     if all(set(forms) <= set(reasons) for reasons in unusable.values()):
         first = found[0]
-        others = "" if set(forms) == set(FORMS) or first.form == "chinchilla" else ", or fit other forms with --law"
+        others = (
+            ""
+            if set(forms) == set(FORMS) or first.form == "chinchilla"
+            else ", or fit other forms with --law"
+        )
         raise InvalidInput(
             f"{first.form} cannot be identified at weight decay {first.weight_decay:g}: {first.reason}; {first.advice}{others}."
         )
@@ -180,7 +233,9 @@ def _unusable(runs: pd.DataFrame, forms: list[str]) -> dict[float, dict[str, str
 
 def _no_trend(runs: Runs) -> str:
     """In words, if the losses of the single-epoch runs do not fall with size or with tokens."""
-    x = np.column_stack([np.ones(int(runs.single.sum())), runs.ln_params[runs.single], runs.ln_tokens[runs.single]])
+    x = np.column_stack(
+        [np.ones(int(runs.single.sum())), runs.ln_params[runs.single], runs.ln_tokens[runs.single]]
+    )
     slopes = np.linalg.lstsq(x, runs.ln_loss[runs.single], rcond=None)[0][1:]
     flat = [what for what, slope in zip(("model size", "tokens"), slopes, strict=True) if slope > -0.002]
     return f" (the losses of the single-epoch runs do not fall with {' or '.join(flat)})" if flat else ""
@@ -204,13 +259,17 @@ def _with_spread(setting: Setting) -> Setting:
             laws[form] = fitted
             continue
         found = parameter_intervals(setting, form)
-        extra: dict[str, Any] = {"intervals": {key: [value.low, value.median, value.high] for key, value in found.items()}}
+        extra: dict[str, Any] = {
+            "intervals": {key: [value.low, value.median, value.high] for key, value in found.items()}
+        }
         point = getattr(fitted, "reference_penalty", None)
         if point:
             terms = members.terms(point["params"], point["unique_tokens"], point["epochs"])
             if spread := interval(terms.overfitting):
                 extra["reference_penalty"] = {**point, "interval": [spread.low, spread.median, spread.high]}
-        laws[form] = fitted.model_copy(update={"spread": {key: value.mad for key, value in found.items()}, **extra})
+        laws[form] = fitted.model_copy(
+            update={"spread": {key: value.mad for key, value in found.items()}, **extra}
+        )
     return setting.model_copy(update={"laws": laws})
 
 
@@ -222,7 +281,11 @@ def _recommend(evidence: list[Evidence]) -> dict[str, Any]:
     """
     common = [form for form in FORMS if all(form in setting.by_cell for setting in evidence)]
     cells = {form: np.concatenate([setting.by_cell[form] for setting in evidence]) for form in common}
-    runs, counted, of = sum(setting.runs for setting in evidence), len(cells[common[0]]), sum(s.cells for s in evidence)
+    runs, counted, of = (
+        sum(setting.runs for setting in evidence),
+        len(cells[common[0]]),
+        sum(s.cells for s in evidence),
+    )
     if not runs:
         simplest = min(common, key=lambda form: len(parameter_names(form)))
         reason = f"{simplest} is the simplest; no (size, budget) cell can be left out of these fits to tell the forms apart."
@@ -241,7 +304,13 @@ def _recommend(evidence: list[Evidence]) -> dict[str, Any]:
         reason += f", the least of all; next is {second} with {errors[second]:.3%}"
     if counted < of:
         reason += f"; {counted} of {of} cells count, the others being needed to fit all forms"
-    return {"law": chosen, "reason": reason + ".", "held_out_error": errors, "cells": counted, "cells_in_all": of}
+    return {
+        "law": chosen,
+        "reason": reason + ".",
+        "held_out_error": errors,
+        "cells": counted,
+        "cells_in_all": of,
+    }
 
 
 def _paired(by_cell: np.ndarray, runs: int) -> tuple[float, float]:
@@ -267,13 +336,23 @@ def _delta(delta: Any) -> float | str:
         try:
             delta = float(delta)
         except ValueError:
-            raise InvalidInput(f"delta must be a number such as 0.001, or {NOISE!r}; got {delta!r}.") from None
+            raise InvalidInput(
+                f"delta must be a number such as 0.001, or {NOISE!r}; got {delta!r}."
+            ) from None
     return number(delta, "delta", examples="0.001")
 
 
 def _replicates(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 0 or value == 1 or value > 100_000:
-        raise InvalidInput(f"bootstrap must be 0 (no intervals) or a whole number from 2 to 100000, such as 1000; got {value!r}.")
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | np.integer)
+        or value < 0
+        or value == 1
+        or value > 100_000
+    ):
+        raise InvalidInput(
+            f"bootstrap must be 0 (no intervals) or a whole number from 2 to 100000, such as 1000; got {value!r}."
+        )
     return int(value)
 
 
@@ -286,7 +365,9 @@ def _range(column: pd.Series) -> tuple[float, float]:
     return float(column.min()), float(column.max())
 
 
-def _share(progress: Progress | None, done: float, of: float, decay: float | None = None, span: float = 1) -> Progress | None:
+def _share(
+    progress: Progress | None, done: float, of: float, decay: float | None = None, span: float = 1
+) -> Progress | None:
     """A progress report for one part of a longer piece of work."""
     if progress is None:
         return None

@@ -189,7 +189,11 @@ def _penalty_rows(runs: np.ndarray, form: str) -> np.ndarray:
 def _singular(rows: np.ndarray) -> np.ndarray:
     """Singular values by column, padded with zeros where there are fewer rows than columns."""
     values = np.linalg.svd(rows / np.sqrt(len(rows)), compute_uv=False)
-    return np.concatenate([values, np.zeros(rows.shape[1] - len(values))]) if len(values) < rows.shape[1] else values
+    return (
+        np.concatenate([values, np.zeros(rows.shape[1] - len(values))])
+        if len(values) < rows.shape[1]
+        else values
+    )
 
 
 def _is_full(rows: np.ndarray) -> bool:

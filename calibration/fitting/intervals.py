@@ -71,7 +71,12 @@ def bootstrap(
     found: dict[str, Refits] = {}
     # Each form has repeated residuals of its own, and all share the base law's refits: they can be compared member by member.
     for done, form in enumerate(fits.forms):
-        one = Fits(fits.runs, fits.delta, fits.joint, {name: fits.forms[name] for name in dict.fromkeys(("chinchilla", form))})
+        one = Fits(
+            fits.runs,
+            fits.delta,
+            fits.joint,
+            {name: fits.forms[name] for name in dict.fromkeys(("chinchilla", form))},
+        )
         targets = resampled_losses(one, form, replicates, resample, np.random.default_rng(seed))
         if progress is not None:
             progress(f"bootstrap of {form}", done / len(fits.forms))
@@ -93,7 +98,9 @@ def resampled_weights(fits: Fits, replicates: int, resample: str, rng: np.random
     return weights
 
 
-def resampled_losses(fits: Fits, form: str, replicates: int, resample: str, rng: np.random.Generator) -> Array:
+def resampled_losses(
+    fits: Fits, form: str, replicates: int, resample: str, rng: np.random.Generator
+) -> Array:
     """ln(loss) (replicates, runs): predictions with residuals drawn anew."""
     runs, fit = fits.runs, fits.forms[form]
     predicted = fits.log_prediction(form, fit.base, fit.repetition)
@@ -101,7 +108,10 @@ def resampled_losses(fits: Fits, form: str, replicates: int, resample: str, rng:
     single = predicted if fits.joint else fits.log_prediction("chinchilla", fit.base, np.empty(0))
     drawn = np.empty((replicates, len(runs)))
     luck = rng.random((replicates, int(runs.cells.max()) + 1))  # of each cell, in both of its parts
-    parts = ((runs.single, single, len(BASE_PARAMETERS)), (~runs.single, predicted, len(repetition_parameters(form))))
+    parts = (
+        (runs.single, single, len(BASE_PARAMETERS)),
+        (~runs.single, predicted, len(repetition_parameters(form))),
+    )
     for part, expected, p in parts:
         n = int(part.sum())
         if not n:
@@ -143,7 +153,9 @@ def ensemble_of(fits: Fits, refits: dict[str, Refits], method: str) -> Ensemble:
         good = found.converged
         if good.sum() >= 2:
             values = parameter_arrays(form, Refits(*(part[good] for part in found)), fits.runs)
-            laws[form] = {name: [float(f"{value:.{_DIGITS}g}") for value in column] for name, column in values.items()}
+            laws[form] = {
+                name: [float(f"{value:.{_DIGITS}g}") for value in column] for name, column in values.items()
+            }
     return Ensemble(method=method, laws=laws)
 
 
@@ -159,7 +171,9 @@ def refit_record(fits: Fits, form: str, refits: Refits) -> dict[str, Any]:
     for name, column in zip(names, side.T, strict=True):
         if column.any():
             record["at_bound"][name] = int((column != 0).sum())
-        ends = [end for end, sign in (("below", -1), ("above", 1)) if np.mean(column == sign) >= 0.5 - LEVEL / 2]
+        ends = [
+            end for end, sign in (("below", -1), ("above", 1)) if np.mean(column == sign) >= 0.5 - LEVEL / 2
+        ]
         if ends:
             record["open"][name] = ends
     return record
@@ -184,7 +198,9 @@ def parameter_intervals(setting: Setting, form: str, level: float = LEVEL) -> di
     return {name: value for name, value in found.items() if value is not None}
 
 
-def loss_interval(setting: Setting, form: str, params: float, ud: float, epochs: float, level: float = LEVEL) -> Interval | None:
+def loss_interval(
+    setting: Setting, form: str, params: float, ud: float, epochs: float, level: float = LEVEL
+) -> Interval | None:
     """Interval of the predicted loss of one configuration."""
     return interval(members(setting, form).loss(params, ud, epochs), level)
 

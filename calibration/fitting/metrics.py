@@ -82,9 +82,13 @@ def held_out_residuals(fits: Fits, progress: Progress | None = None) -> dict[str
     again = refit(fits, weights=weights, progress=progress)
     own = np.searchsorted(cells, runs.cells)
     everyone = np.arange(len(runs))
-    predicted = {form: fits.log_prediction(form, refits.base, refits.repetition) for form, refits in again.items()}
+    predicted = {
+        form: fits.log_prediction(form, refits.base, refits.repetition) for form, refits in again.items()
+    }
     found = {form: values[own, everyone] - runs.ln_loss for form, values in predicted.items()}
-    found = {form: np.where(np.isnan(values), np.inf, values) for form, values in found.items()}  # ran away: as wrong as can be
+    found = {
+        form: np.where(np.isnan(values), np.inf, values) for form, values in found.items()
+    }  # ran away: as wrong as can be
     settled = np.logical_and.reduce([refits.converged for refits in again.values()])
     for done, i in enumerate(np.flatnonzero(~settled)):
         if progress is not None:

@@ -169,7 +169,10 @@ class LogSum:
         value, slope, bend, secant = _weighted(residual, weights, delta)
         bend -= slope
         inverse = np.reciprocal(prediction, out=prediction)
-        shares = [inverse if term.linear else np.multiply(v, inverse, out=v) for term, v in zip(self.terms, values, strict=True)]
+        shares = [
+            inverse if term.linear else np.multiply(v, inverse, out=v)
+            for term, v in zip(self.terms, values, strict=True)
+        ]
         p, b = self.size, len(theta)
         gradient, hessian, majorant = np.zeros((p, b)), np.zeros((p, p, b)), np.zeros((p, p, b))
         for k, term in enumerate(self.terms):
@@ -196,7 +199,8 @@ class LogSum:
         if all(np.ndim(term.offset) < 2 for term in self.terms):
             return self
         terms = tuple(
-            replace(term, offset=np.asarray(term.offset)[problems]) if np.ndim(term.offset) == 2 else term for term in self.terms
+            replace(term, offset=np.asarray(term.offset)[problems]) if np.ndim(term.offset) == 2 else term
+            for term in self.terms
         )
         return replace(self, terms=terms)
 
@@ -265,7 +269,9 @@ class EffectiveData:
         for k in range(self.size):
             nudge = np.zeros(self.size)
             nudge[k] = 1e-5
-            ahead, behind = (np.einsum("bn,pbn->pb", slope, self._evaluate(theta + sign * nudge)[1]) for sign in (1, -1))
+            ahead, behind = (
+                np.einsum("bn,pbn->pb", slope, self._evaluate(theta + sign * nudge)[1]) for sign in (1, -1)
+            )
             bent[k] = (ahead - behind) / 2e-5
         hessian += 0.5 * (bent + bent.transpose(1, 0, 2))
         return Curvature(value, gradient, hessian, majorant)
@@ -280,12 +286,18 @@ class EffectiveData:
         """m (B, n) and its Jacobian (p, B, n)."""
         base = theta[:, :5] if self.base is None else np.atleast_2d(self.base)
         floor, ln_a, alpha, ln_b, beta = (base[:, i : i + 1] for i in range(5))
-        ln_d, d_by_star = _saturated(self.repeats, np.exp(theta[:, -2:-1] if self.saturate_params else theta[:, -1:]))
+        ln_d, d_by_star = _saturated(
+            self.repeats, np.exp(theta[:, -2:-1] if self.saturate_params else theta[:, -1:])
+        )
         ln_d = ln_d + self.ln_unique - self.ln_tokens_ref
         data = np.exp(ln_b - beta * ln_d)
         if self.saturate_params:
             ln_optimal = (
-                np.log(alpha / beta) + ln_a + alpha * self.ln_params_ref - ln_b + beta * (self.ln_unique - self.ln_tokens_ref)
+                np.log(alpha / beta)
+                + ln_a
+                + alpha * self.ln_params_ref
+                - ln_b
+                + beta * (self.ln_unique - self.ln_tokens_ref)
             ) / alpha
             over = ln_optimal < self.ln_params
             ln_used = np.where(over, ln_optimal, self.ln_params)
@@ -335,7 +347,9 @@ def along_power_laws(scale: float, exponents: tuple[tuple[int, int], ...]) -> Mo
 
     def move(theta: Array, step: Array) -> Array:
         moved = theta - step
-        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):  # a step out of the domain is refused later
+        with np.errstate(
+            invalid="ignore", divide="ignore", over="ignore"
+        ):  # a step out of the domain is refused later
             level = moved[0] * scale
             for amplitude, exponent in exponents:
                 at = np.exp(theta[amplitude])

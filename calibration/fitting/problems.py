@@ -26,7 +26,10 @@ from planner.laws import BASE_PARAMETERS, repetition_parameters
 
 SINGLE_EPOCH = 1 + 1e-9  # up to here no token is seen twice
 
-_SMALLEST_EXPONENT, _LARGEST_EXPONENT = 0.02, 5.0  # a power law below the first is a constant, above the second a step
+_SMALLEST_EXPONENT, _LARGEST_EXPONENT = (
+    0.02,
+    5.0,
+)  # a power law below the first is a constant, above the second a step
 _ADDITIVE = ("additive_1p", "additive_2p", "additive_4p")
 
 
@@ -56,13 +59,23 @@ class Runs:
         multi = ~single if not single.all() else single
         with np.errstate(divide="ignore"):
             ln_repeats = np.log(repeats)
-        ref = tuple(float(a[multi].mean()) if not single.all() else 0.0 for a in (ln_params, ln_unique, ln_repeats))
+        ref = tuple(
+            float(a[multi].mean()) if not single.all() else 0.0 for a in (ln_params, ln_unique, ln_repeats)
+        )
         base = single if single.any() else multi
         cells = np.unique(np.stack([params, unique]), axis=1, return_inverse=True)[1].ravel()
         return Runs(
-            ln_params, ln_unique, ln_tokens, repeats, np.log(loss), cells, float(loss.min()),
-            float(ln_params[base].mean()), float(ln_tokens[base].mean()), ref,  # type: ignore[arg-type]
-        )  # fmt: skip
+            ln_params,
+            ln_unique,
+            ln_tokens,
+            repeats,
+            np.log(loss),
+            cells,
+            float(loss.min()),
+            float(ln_params[base].mean()),
+            float(ln_tokens[base].mean()),
+            ref,  # type: ignore[arg-type]
+        )
 
     @property
     def single(self) -> Array:
@@ -111,7 +124,9 @@ def base_problem(runs: Runs, rows: Array | slice = slice(None), *, tied: bool = 
     return Free(model, Bounds(np.array(low), np.array(high)), starts, names)
 
 
-def _base_terms(n: Array, d: Array, scale: float, tied: bool = False) -> tuple[tuple[Term, ...], tuple[tuple[int, int], ...]]:
+def _base_terms(
+    n: Array, d: Array, scale: float, tied: bool = False
+) -> tuple[tuple[Term, ...], tuple[tuple[int, int], ...]]:
     one = np.ones_like(n)
     beta = 2 if tied else 4
     terms = (
@@ -138,11 +153,15 @@ def base_parameters(theta: Array, runs: Runs) -> dict[str, Array]:
 def base_theta(parameters: dict[str, float], runs: Runs) -> Array:
     """The inverse of `base_parameters`, for a base law from elsewhere."""
     p = parameters
-    return np.array([
-        p["E"] / runs.scale,
-        np.log(p["A"]) - p["alpha"] * runs.ref_params, p["alpha"],
-        np.log(p["B"]) - p["beta"] * runs.ref_tokens, p["beta"],
-    ])  # fmt: skip
+    return np.array(
+        [
+            p["E"] / runs.scale,
+            np.log(p["A"]) - p["alpha"] * runs.ref_params,
+            p["alpha"],
+            np.log(p["B"]) - p["beta"] * runs.ref_tokens,
+            p["beta"],
+        ]
+    )
 
 
 def base_log_prediction(theta: Array, runs: Runs) -> Array:
@@ -174,16 +193,22 @@ def joint_problem(form: str, runs: Runs, base: Array, repetition: Array) -> Free
     low, high, starts = _repetition_box(form, runs)
     model: Model
     if form in _ADDITIVE:
-        terms, exponents = _base_terms(runs.ln_params - runs.ref_params, runs.ln_tokens - runs.ref_tokens, runs.scale)
-        model = LogSum((*terms, _penalty(form, runs, 5)), 5 + len(low), along_power_laws(runs.scale, exponents))
+        terms, exponents = _base_terms(
+            runs.ln_params - runs.ref_params, runs.ln_tokens - runs.ref_tokens, runs.scale
+        )
+        model = LogSum(
+            (*terms, _penalty(form, runs, 5)), 5 + len(low), along_power_laws(runs.scale, exponents)
+        )
     else:
         model = _effective(form, runs, None)
     some = free.starts[:: max(len(free.starts) // 54, 1)]
-    everything = np.vstack([
-        np.concatenate([base, repetition])[None],
-        np.hstack([np.tile(base, (len(starts), 1)), starts]),
-        np.hstack([some, np.tile(repetition, (len(some), 1))]),
-    ])  # fmt: skip
+    everything = np.vstack(
+        [
+            np.concatenate([base, repetition])[None],
+            np.hstack([np.tile(base, (len(starts), 1)), starts]),
+            np.hstack([some, np.tile(repetition, (len(some), 1))]),
+        ]
+    )
     bounds = Bounds(np.concatenate([free.bounds.lower, low]), np.concatenate([free.bounds.upper, high]))
     return Free(model, bounds, everything, free.names + repetition_parameters(form))
 
@@ -203,8 +228,10 @@ def repetition_values(form: str, theta: Array, runs: Runs) -> dict[str, Array]:
     at, delta, kappa, by_unique = columns
     return {
         "P": np.exp(at - delta * r0 - kappa * n0 + by_unique * u0),
-        "delta": delta, "kappa": kappa, "gamma": by_unique / kappa,
-    }  # fmt: skip
+        "delta": delta,
+        "kappa": kappa,
+        "gamma": by_unique / kappa,
+    }
 
 
 def _repetition_box(form: str, runs: Runs) -> tuple[Array, Array, Array]:
@@ -219,11 +246,17 @@ def _repetition_box(form: str, runs: Runs) -> tuple[Array, Array, Array]:
     elif form == "effective_parameters":
         box, grid = [star, star], [list(stars), list(np.log([0.3, 1, 2, 5, 15, 50, 200, 1e3, 1e4]))]
     elif form == "additive_1p":
-        box, grid = [(0.0, 100 * runs.scale)], [[share * runs.scale for share in (0, 0.001, 0.01, 0.03, 0.1, 0.3, 1.0)]]
+        box, grid = (
+            [(0.0, 100 * runs.scale)],
+            [[share * runs.scale for share in (0, 0.001, 0.01, 0.03, 0.1, 0.3, 1.0)]],
+        )
     elif form == "additive_2p":
         box, grid = [amplitude, exponent], [sizes, [0.2, 0.4, 0.6, 0.9, 1.2, 1.6, 2.2]]
     else:
-        box, grid = [amplitude, exponent, exponent, exponent], [sizes, [0.5, 0.9, 1.3, 2.0], [0.3, 0.7, 1.1, 1.6], [0.3, 0.9]]
+        box, grid = (
+            [amplitude, exponent, exponent, exponent],
+            [sizes, [0.5, 0.9, 1.3, 2.0], [0.3, 0.7, 1.1, 1.6], [0.3, 0.9]],
+        )
     low, high = np.array(box, dtype=float).T
     return low, high, np.array(list(itertools.product(*grid)), dtype=float)
 
@@ -246,6 +279,13 @@ def _penalty(form: str, runs: Runs, first: int) -> Term:
 def _effective(form: str, runs: Runs, base: Array | None) -> EffectiveData:
     curve = along_power_laws(runs.scale, ((1, 2), (3, 4))) if base is None else None
     return EffectiveData(
-        runs.ln_params, runs.ln_unique, runs.repeats, runs.scale, runs.ref_params, runs.ref_tokens,
-        form == "effective_parameters", base, curve,
-    )  # fmt: skip
+        runs.ln_params,
+        runs.ln_unique,
+        runs.repeats,
+        runs.scale,
+        runs.ref_params,
+        runs.ref_tokens,
+        form == "effective_parameters",
+        base,
+        curve,
+    )

@@ -53,14 +53,18 @@ class Optimum:
     converged: bool
     starts: int
     share: float  # of the starts that ended there
-    gradient_norm: float  # largest component, in units of the objective per unit of a parameter, bounds respected
+    gradient_norm: (
+        float  # largest component, in units of the objective per unit of a parameter, bounds respected
+    )
     at_bound: tuple[int, ...]
     curvature: Array  # eigenvalues of the Hessian over the objective, ascending; bounds respected
     flat: Array  # direction of the smallest one
     iterations: int
 
 
-def minimise(problems: Problems, start: Array, bounds: Bounds, *, damping: float = 0.3, max_iterations: int = 150) -> Solution:
+def minimise(
+    problems: Problems, start: Array, bounds: Bounds, *, damping: float = 0.3, max_iterations: int = 150
+) -> Solution:
     """Solve every problem of the batch from its start, (problems, parameters)."""
     low, high = bounds.lower[:, None], bounds.upper[:, None]
     x = np.clip(start, bounds.lower, bounds.upper).T
@@ -85,11 +89,19 @@ def minimise(problems: Problems, start: Array, bounds: Bounds, *, damping: float
             if not len(stay):
                 break
             alive, x, mu, refused = alive[stay], x[:, stay], mu[stay], refused[stay]
-            step, promise, held, crossing, still = step[:, stay], promise[stay], held[:, stay], crossing[stay], still[stay]
+            step, promise, held, crossing, still = (
+                step[:, stay],
+                promise[stay],
+                held[:, stay],
+                crossing[stay],
+                still[stay],
+            )
             problems, state = problems.pick(stay), Curvature(*(array[..., stay] for array in state))
         length = np.minimum(1.0, _LONGEST / np.maximum(np.abs(step).max(axis=0), 1e-300))
         trial = problems.model.move(x, step * length)
-        straight = crossing | held.any(axis=0) | ~((trial >= low) & (trial <= high)).all(axis=0)  # NaN is out of bounds
+        straight = (
+            crossing | held.any(axis=0) | ~((trial >= low) & (trial <= high)).all(axis=0)
+        )  # NaN is out of bounds
         if straight.any():
             trial = np.where(straight, np.clip(x - step * length, low, high), trial)
         there = problems.curvature(trial.T)
@@ -99,14 +111,22 @@ def minimise(problems: Problems, start: Array, bounds: Bounds, *, damping: float
         # Trust grows after a good step, less so right after a refusal, so that accepting and refusing do not alternate.
         looser, tighter = mu * np.where(refused, 0.5, 0.3), np.maximum(mu, 1e-3) * np.where(better, 2.0, 3.5)
         mu = np.maximum(np.where(gain > 0.7, looser, np.where(gain > 0.2, mu, tighter)), 1e-9)
-        mu = np.where(still, 0.3 * np.minimum(mu, 0.3), mu)  # at the optimum nothing can improve: only the damping is in the way
+        mu = np.where(
+            still, 0.3 * np.minimum(mu, 0.3), mu
+        )  # at the optimum nothing can improve: only the damping is in the way
         refused = ~better
         x = np.where(better, trial, x)
-        state = there if better.all() else Curvature(*(np.where(better, new, old) for new, old in zip(there, state, strict=True)))
+        state = (
+            there
+            if better.all()
+            else Curvature(*(np.where(better, new, old) for new, old in zip(there, state, strict=True)))
+        )
     return Solution(theta, value, converged, iterations, (theta <= bounds.lower) | (theta >= bounds.upper))
 
 
-def _step(state: Curvature, x: Array, low: Array, high: Array, held: Array, mu: Array) -> tuple[Array, Array, Array, Array]:
+def _step(
+    state: Curvature, x: Array, low: Array, high: Array, held: Array, mu: Array
+) -> tuple[Array, Array, Array, Array]:
     """The step (to be subtracted), the decrease it promises, whether it is a Newton step, and whether it meets a bound."""
     diagonal = np.arange(len(x))
     ridge = 1e-10 * state.majorant[diagonal, diagonal].max(axis=0) + 1e-300
@@ -170,7 +190,9 @@ def best_of(problems: Problems, starts: Array, bounds: Bounds) -> Optimum:
     state = problems.pick(np.array([best])).curvature(theta[None])
     gradient, hessian = state.gradient[:, 0], state.hessian[..., 0]
     free = ~solution.at_bound[best]
-    spectrum, vectors = np.linalg.eigh(hessian[np.ix_(free, free)]) if free.any() else (np.empty(0), np.empty((0, 0)))
+    spectrum, vectors = (
+        np.linalg.eigh(hessian[np.ix_(free, free)]) if free.any() else (np.empty(0), np.empty((0, 0)))
+    )
     flat = np.zeros(len(theta))
     if free.any():
         flat[free] = vectors[:, 0]

@@ -32,7 +32,9 @@ from planner.laws import BASE_PARAMETERS, FORMS, parameter_names
 PAPER_DELTA = 1e-3
 _TUNING = 1.345  # Huber's delta over sigma: 95% efficient where the noise is normal
 _FEWEST_STARTS = 0.01  # share of the starts that must agree on the optimum
-_FLAT = 0.01  # a direction is nearly flat where a whole unit along it costs less than this share of the objective
+_FLAT = (
+    0.01  # a direction is nearly flat where a whole unit along it costs less than this share of the objective
+)
 
 Progress = Callable[[str, float], None]  # what is being done, and the share done so far
 
@@ -139,7 +141,9 @@ def fit_forms(
             free = joint_problem(form, runs, base, repetition)
             optimum = _solve(free, runs, fits.delta)
             own, repetition = optimum.theta[:5], optimum.theta[5:]
-        fits.forms[form] = FormFit(form, own, repetition, optimum, free.names, _parameters(form, own, runs, repetition))
+        fits.forms[form] = FormFit(
+            form, own, repetition, optimum, free.names, _parameters(form, own, runs, repetition)
+        )
     return fits
 
 
@@ -162,7 +166,10 @@ def _parameters(form: str, base: Array, runs: Runs, repetition: Array | None = N
     values = base_parameters(base, runs)
     if repetition is not None and form != "chinchilla":
         values |= repetition_values(form, repetition, runs)
-    return {name: float(values[name]) if np.ndim(values[name]) == 0 else values[name] for name in parameter_names(form)}
+    return {
+        name: float(values[name]) if np.ndim(values[name]) == 0 else values[name]
+        for name in parameter_names(form)
+    }
 
 
 def parameter_arrays(form: str, refits: Refits, runs: Runs) -> dict[str, Array]:
@@ -204,11 +211,15 @@ def refit(
         elif form == "chinchilla":
             free = base_problem(runs, runs.single)
             solved = again(free, fit.base, runs.single)
-            found[form] = Refits(solved.theta, np.empty((size, 0)), solved.converged, sides(free, solved.theta))
+            found[form] = Refits(
+                solved.theta, np.empty((size, 0)), solved.converged, sides(free, solved.theta)
+            )
         elif fits.joint:
             free = joint_problem(form, runs, fit.base, fit.repetition)
             solved = again(free, np.concatenate([fit.base, fit.repetition]))
-            found[form] = Refits(solved.theta[:, :5], solved.theta[:, 5:], solved.converged, sides(free, solved.theta))
+            found[form] = Refits(
+                solved.theta[:, :5], solved.theta[:, 5:], solved.converged, sides(free, solved.theta)
+            )
         else:
             first = found["chinchilla"]
             free = repetition_problem(form, runs, first.base)

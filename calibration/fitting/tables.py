@@ -30,9 +30,13 @@ ALIASES = {"tokens": "total_tokens"}  # read where the column itself is absent
 _COUNTS = ("params", "unique_tokens", "tokens")
 # Cells outside of these ranges are slips of a unit or of a column, and would only break the arithmetic of a fit.
 _PLAUSIBLE = {
-    "params": (1.0, 1e18), "unique_tokens": (1.0, 1e18), "tokens": (1e-3, 1e21), "epochs": (1e-9, 1e9),
-    "weight_decay": (0.0, 1e6), "loss": (1e-9, 1e3),
-}  # fmt: skip
+    "params": (1.0, 1e18),
+    "unique_tokens": (1.0, 1e18),
+    "tokens": (1e-3, 1e21),
+    "epochs": (1e-9, 1e9),
+    "weight_decay": (0.0, 1e6),
+    "loss": (1e-9, 1e3),
+}
 _MISSING = {"", "na", "n/a", "nan", "null", "none", "-"}
 _AGREE, _AGREE_EPOCHS = 0.01, 0.005  # tokens and epochs may be rounded: to 1%, or to two decimals of an epoch
 _LARGEST_FILE = 256 * 2**20
@@ -54,9 +58,14 @@ class RunTableError(InvalidInput):
     def __init__(self, name: str, problems: Sequence[Problem]) -> None:
         self.problems = list(problems)
         rows = len({problem.row for problem in problems})
-        cells = "1 problem" if len(problems) == 1 else f"{len(problems)} problems in {rows} row{'s' * (rows > 1)}"
+        cells = (
+            "1 problem" if len(problems) == 1 else f"{len(problems)} problems in {rows} row{'s' * (rows > 1)}"
+        )
         lines = [f"{name} has {cells} (row 1 is the first run):"]
-        lines += [f"  row {p.row}, {p.column}: {p.value + ' ' if p.value else ''}{p.reason}" for p in self.problems[:_SHOWN]]
+        lines += [
+            f"  row {p.row}, {p.column}: {p.value + ' ' if p.value else ''}{p.reason}"
+            for p in self.problems[:_SHOWN]
+        ]
         if len(problems) > _SHOWN:
             lines.append(f"  ... and {len(problems) - _SHOWN} more")
         super().__init__("\n".join(lines))
@@ -111,7 +120,9 @@ def _load(source: Any) -> tuple[str, pd.DataFrame, list[Problem]]:
         if path.is_dir():
             name, frame, problems = path.resolve().name, _study(path), []
         else:
-            frame, problems = _parquet(path) if path.suffix.lower() in (".parquet", ".pq") else _csv(path, name)
+            frame, problems = (
+                _parquet(path) if path.suffix.lower() in (".parquet", ".pq") else _csv(path, name)
+            )
     else:
         raise InvalidInput(
             f"runs must be a CSV or Parquet file, a study's directory or a DataFrame; got {type(source).__name__}."
@@ -134,7 +145,9 @@ def _study(path: Path) -> pd.DataFrame:
         )
     found = table(open_directory(path))
     if not len(found):
-        raise InvalidInput(f"the study in {path} has no finished runs yet; `planner calibrate sweep` trains them.")
+        raise InvalidInput(
+            f"the study in {path} has no finished runs yet; `planner calibrate sweep` trains them."
+        )
     return found
 
 
@@ -148,7 +161,9 @@ def _bytes(path: Path) -> bytes:
     except FileNotFoundError:
         raise InvalidInput(f"run table {str(path)!r} does not exist.") from None
     except (OSError, ValueError) as error:
-        raise InvalidInput(f"run table {str(path)!r} cannot be read: {getattr(error, 'strerror', None) or error}.") from None
+        raise InvalidInput(
+            f"run table {str(path)!r} cannot be read: {getattr(error, 'strerror', None) or error}."
+        ) from None
 
 
 def _csv(path: Path, name: str) -> tuple[pd.DataFrame, list[Problem]]:
@@ -158,11 +173,17 @@ def _csv(path: Path, name: str) -> tuple[pd.DataFrame, list[Problem]]:
     except UnicodeDecodeError:
         text = "\0"
     if "\0" in text:
-        raise InvalidInput(f"{name} is not text; a run table is a UTF-8 CSV file, or a Parquet file that ends in .parquet.")
+        raise InvalidInput(
+            f"{name} is not text; a run table is a UTF-8 CSV file, or a Parquet file that ends in .parquet."
+        )
     first = text.split("\n", 1)[0]
     delimiter = max(",;\t", key=first.count)
     try:
-        lines = [cells for cells in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter) if any(map(str.strip, cells))]
+        lines = [
+            cells
+            for cells in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+            if any(map(str.strip, cells))
+        ]
     except csv.Error as error:
         raise InvalidInput(f"{name} is not a readable CSV file: {error}.") from None
     if not lines:
@@ -174,7 +195,9 @@ def _csv(path: Path, name: str) -> tuple[pd.DataFrame, list[Problem]]:
             problems.append(Problem(row, "-", "", f"has {len(cells)} cells where the header has {width}"))
         cells[width:] = []
         cells.extend([""] * (width - len(cells)))
-    frame = pd.DataFrame({i: pd.Series([c[i].strip() for c in lines[1:]], dtype=object) for i in range(width)})
+    frame = pd.DataFrame(
+        {i: pd.Series([c[i].strip() for c in lines[1:]], dtype=object) for i in range(width)}
+    )
     frame.columns = pd.Index(header, dtype=object)
     return frame, problems
 
@@ -184,11 +207,15 @@ def _parquet(path: Path) -> tuple[pd.DataFrame, list[Problem]]:
     try:
         import pyarrow.parquet
     except ImportError:
-        raise InvalidInput("Parquet files need pyarrow: pip install 'databound[parquet]', or give a CSV file.") from None
+        raise InvalidInput(
+            "Parquet files need pyarrow: pip install 'databound[parquet]', or give a CSV file."
+        ) from None
     try:
         frame = pyarrow.parquet.read_table(io.BytesIO(content)).to_pandas()
     except Exception:  # a damaged file fails in many ways deep inside the reader; to the user they are one
-        raise InvalidInput(f"{path.name} is not a readable Parquet file; write it again or give a CSV file.") from None
+        raise InvalidInput(
+            f"{path.name} is not a readable Parquet file; write it again or give a CSV file."
+        ) from None
     frame.columns = pd.Index([str(column).strip() for column in frame.columns], dtype=object)
     return frame, []
 
@@ -197,7 +224,12 @@ def _parquet(path: Path) -> tuple[pd.DataFrame, list[Problem]]:
 
 
 def _checked(
-    name: str, raw: pd.DataFrame, ragged: list[Problem], limit: float | None, keep: RowFilter | None, decay: float | None
+    name: str,
+    raw: pd.DataFrame,
+    ragged: list[Problem],
+    limit: float | None,
+    keep: RowFilter | None,
+    decay: float | None,
 ) -> pd.DataFrame:
     rows = len(raw)
     source = {column: column if column in raw else ALIASES.get(column, column) for column in COLUMNS}
@@ -206,11 +238,17 @@ def _checked(
     if not {"tokens", "epochs"} & given:
         needed.append("epochs (or tokens)")
     if needed:
-        near = [str(column) for column in raw.columns if column not in COLUMNS and str(column).lower() in COLUMNS]
+        near = [
+            str(column) for column in raw.columns if column not in COLUMNS and str(column).lower() in COLUMNS
+        ]
         hint = f"; names are in lower case: {near[0].lower()} instead of {near[0]}" if near else ""
-        raise InvalidInput(f"{name} has no column {' and no column '.join(needed)}; it has {_listed(raw.columns)}{hint}.")
+        raise InvalidInput(
+            f"{name} has no column {' and no column '.join(needed)}; it has {_listed(raw.columns)}{hint}."
+        )
     if "weight_decay" not in given and decay is None:
-        raise InvalidInput(f"{name} has no column weight_decay; add it, or say which one all runs used: --weight-decay 0.1.")
+        raise InvalidInput(
+            f"{name} has no column weight_decay; add it, or say which one all runs used: --weight-decay 0.1."
+        )
 
     problems: dict[str, list[Problem]] = {column: [] for column in COLUMNS}
     table: dict[str, Any] = {}
@@ -221,7 +259,9 @@ def _checked(
             if column == "weight_decay" and decay is not None:
                 table[column][empty] = decay
             elif column not in ("tokens", "epochs") or not {"tokens", "epochs"} <= given:
-                problems[column] += [Problem(int(i) + 1, column, "", "is missing") for i in np.nonzero(empty)[0]]
+                problems[column] += [
+                    Problem(int(i) + 1, column, "", "is missing") for i in np.nonzero(empty)[0]
+                ]
         else:
             table[column] = np.full(rows, decay if column == "weight_decay" else np.nan)
     already = {p.row for column in ("tokens", "epochs", "unique_tokens") for p in problems[column]}
@@ -236,7 +276,9 @@ def _checked(
 
     chosen = _chosen(checked, limit, keep)
     # A row is answered for if the filter keeps it, or if the filter cannot know because the cell it reads is bad.
-    used = (keep.columns if keep else set()) | ({"epochs", "tokens", "unique_tokens"} if limit is not None else set())
+    used = (keep.columns if keep else set()) | (
+        {"epochs", "tokens", "unique_tokens"} if limit is not None else set()
+    )
     doubtful = {p.row for column in used & set(COLUMNS) for p in problems[column]}
     problems["run"] = _repeated(checked, chosen, "run" in given)
     everything = ragged + [p for column in COLUMNS for p in problems[column]]
@@ -244,8 +286,12 @@ def _checked(
     if reported:
         raise RunTableError(name, reported)
     if not chosen.any():
-        conditions = ([f"--max-epochs {limit:g}"] if limit is not None else []) + ([f"--where {keep.text!r}"] if keep else [])
-        raise InvalidInput(f"no run of {name} is left after {' and '.join(conditions)}; a wider condition would do.")
+        conditions = ([f"--max-epochs {limit:g}"] if limit is not None else []) + (
+            [f"--where {keep.text!r}"] if keep else []
+        )
+        raise InvalidInput(
+            f"no run of {name} is left after {' and '.join(conditions)}; a wider condition would do."
+        )
     return checked[chosen].reset_index(drop=True)
 
 
@@ -286,7 +332,9 @@ def _complete(table: dict[str, Any], known: set[int]) -> list[Problem]:
     problems = []
     for i in np.nonzero(~given_epochs & ~given_tokens)[0]:
         if int(i) + 1 not in known:
-            problems.append(Problem(int(i) + 1, "tokens", "", "is missing, and so is epochs: one of the two is needed"))
+            problems.append(
+                Problem(int(i) + 1, "tokens", "", "is missing, and so is epochs: one of the two is needed")
+            )
     for i in np.nonzero(contradict)[0]:
         reason = f"is {implied[i]:.4g} epochs of the unique tokens, but epochs says {epochs[i]:.4g}"
         problems.append(Problem(int(i) + 1, "tokens", f"{tokens[i]:g}", reason))
@@ -313,14 +361,18 @@ def _repeated(table: pd.DataFrame, chosen: np.ndarray, named: bool) -> list[Prob
     """Runs that occur twice among the chosen rows: by name, or by all their numbers where they have no names."""
     problems = []
     seen: dict[Any, int] = {}
-    keys: Iterable[Any] = table["run"] if named else table[list(COLUMNS[1:])].itertuples(index=False, name=None)
+    keys: Iterable[Any] = (
+        table["run"] if named else table[list(COLUMNS[1:])].itertuples(index=False, name=None)
+    )
     for i, key in enumerate(keys):
         if not chosen[i]:
             continue
         if named and not key:
             problems.append(Problem(i + 1, "run", "", "is missing: every run needs a name"))
         elif key in seen:
-            problems.append(Problem(i + 1, "run", _shown(table["run"][i]), f"is a duplicate of row {seen[key]}"))
+            problems.append(
+                Problem(i + 1, "run", _shown(table["run"][i]), f"is a duplicate of row {seen[key]}")
+            )
         else:
             seen[key] = i + 1
     return problems
@@ -349,7 +401,12 @@ def _inferred(cells: pd.Series) -> pd.Series:
 def _is_missing(cell: Any) -> bool:
     if isinstance(cell, str):
         return cell.strip().lower() in _MISSING
-    return cell is None or cell is pd.NA or cell is pd.NaT or (isinstance(cell, float | np.floating) and cell != cell)
+    return (
+        cell is None
+        or cell is pd.NA
+        or cell is pd.NaT
+        or (isinstance(cell, float | np.floating) and cell != cell)
+    )
 
 
 def _shown(cell: Any) -> str:

@@ -25,27 +25,61 @@ from planner.units import short
 
 INK = "#3a3a3b"
 COLOURS = {
-    "chinchilla": "#999999", "exponential_decay": "#E69F00", "effective_parameters": "#CC79A7", "additive_1p": "#56B4E9",
-    "additive_2p": "#009E73", "additive_4p": "#0072B2",
-}  # fmt: skip
+    "chinchilla": "#999999",
+    "exponential_decay": "#E69F00",
+    "effective_parameters": "#CC79A7",
+    "additive_1p": "#56B4E9",
+    "additive_2p": "#009E73",
+    "additive_4p": "#0072B2",
+}
 SERIES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#999999", "#7A5195")
 MARKERS = "osD^vPX*"
 LABELS = {
-    "chinchilla": "Chinchilla", "exponential_decay": "exponential decay", "effective_parameters": "effective parameters",
-    "additive_1p": "additive 1p", "additive_2p": "additive 2p", "additive_4p": "additive 4p",
-}  # fmt: skip
+    "chinchilla": "Chinchilla",
+    "exponential_decay": "exponential decay",
+    "effective_parameters": "effective parameters",
+    "additive_1p": "additive 1p",
+    "additive_2p": "additive 2p",
+    "additive_4p": "additive 4p",
+}
 SYMBOLS = {
-    "E": "E", "A": "A", "alpha": "α", "B": "B", "beta": "β", "P": "P", "delta": "δ", "kappa": "κ", "gamma": "γ",
-    "R_D_star": "R*_D", "R_N_star": "R*_N",
-}  # fmt: skip
+    "E": "E",
+    "A": "A",
+    "alpha": "α",
+    "B": "B",
+    "beta": "β",
+    "P": "P",
+    "delta": "δ",
+    "kappa": "κ",
+    "gamma": "γ",
+    "R_D_star": "R*_D",
+    "R_N_star": "R*_N",
+}
 _STYLE: Any = {
-    "font.family": "sans-serif", "font.size": 10, "text.color": INK, "axes.labelcolor": INK, "axes.edgecolor": INK,
-    "xtick.color": INK, "ytick.color": INK, "axes.titlesize": 10, "axes.titlecolor": INK,
-    "legend.fontsize": 9, "legend.frameon": False,
-    "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.color": INK, "grid.alpha": 0.15,
-    "grid.linewidth": 0.6, "figure.facecolor": "none", "axes.facecolor": "none", "savefig.facecolor": "none",
-    "svg.fonttype": "none", "axes.formatter.useoffset": False, "axes.axisbelow": True,
-}  # fmt: skip
+    "font.family": "sans-serif",
+    "font.size": 10,
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "axes.titlesize": 10,
+    "axes.titlecolor": INK,
+    "legend.fontsize": 9,
+    "legend.frameon": False,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": INK,
+    "grid.alpha": 0.15,
+    "grid.linewidth": 0.6,
+    "figure.facecolor": "none",
+    "axes.facecolor": "none",
+    "savefig.facecolor": "none",
+    "svg.fonttype": "none",
+    "axes.formatter.useoffset": False,
+    "axes.axisbelow": True,
+}
 
 
 @contextmanager
@@ -81,10 +115,22 @@ def predicted_observed(setting: Setting, runs: pd.DataFrame) -> Figure:
             predicted = np.clip(setting.law(form).loss(*points), ends[0], ends[1])
         axis.plot(ends, ends, color=INK, linewidth=0.8)
         axis.scatter(
-            observed[~repeated], predicted[~repeated], s=16, facecolors="none", edgecolors=INK, linewidths=0.8, label="one epoch"
+            observed[~repeated],
+            predicted[~repeated],
+            s=16,
+            facecolors="none",
+            edgecolors=INK,
+            linewidths=0.8,
+            label="one epoch",
         )
         axis.scatter(
-            observed[repeated], predicted[repeated], s=14, color=COLOURS[form], alpha=0.75, linewidths=0, label="repeated data"
+            observed[repeated],
+            predicted[repeated],
+            s=14,
+            color=COLOURS[form],
+            alpha=0.75,
+            linewidths=0,
+            label="repeated data",
         )
         r2 = setting.laws[form].metrics.get("r2_multi")
         axis.set_title(LABELS[form] + (f"   R² (repeated) {r2:.3f}" if r2 is not None else ""))
@@ -103,7 +149,9 @@ class SharedExponent(NamedTuple):
     """Residual = P_i repeats^delta with one delta for all cells and a coefficient for each."""
 
     delta: float
-    cells: list[tuple[float, float, float, np.ndarray, np.ndarray]]  # params, unique tokens, P, repeats, residual
+    cells: list[
+        tuple[float, float, float, np.ndarray, np.ndarray]
+    ]  # params, unique tokens, P, repeats, residual
 
 
 def shared_exponent(law: Law, runs: pd.DataFrame) -> SharedExponent | None:
@@ -126,18 +174,29 @@ def shared_exponent(law: Law, runs: pd.DataFrame) -> SharedExponent | None:
 
     def misfit(delta: float) -> float:
         return sum(
-            float((((cell["residual"] - coefficient(cell, delta) * cell["repeats"] ** delta) * cell["weight"]) ** 2).sum())
+            float(
+                (
+                    (
+                        (cell["residual"] - coefficient(cell, delta) * cell["repeats"] ** delta)
+                        * cell["weight"]
+                    )
+                    ** 2
+                ).sum()
+            )
             for cell in cells
         )
 
     delta = float(minimize_scalar(misfit, bounds=(0.05, 5.0), method="bounded").x)
     found = [
         (
-            float(cell["params"].iloc[0]), float(cell["unique_tokens"].iloc[0]), coefficient(cell, delta),
-            cell["repeats"].to_numpy(dtype=float), cell["residual"].to_numpy(dtype=float),
+            float(cell["params"].iloc[0]),
+            float(cell["unique_tokens"].iloc[0]),
+            coefficient(cell, delta),
+            cell["repeats"].to_numpy(dtype=float),
+            cell["residual"].to_numpy(dtype=float),
         )
         for cell in cells
-    ]  # fmt: skip
+    ]
     return SharedExponent(delta, found)
 
 
@@ -146,13 +205,17 @@ def residual_repeats(setting: Setting, runs: pd.DataFrame) -> Figure:
     """Loss beyond the base law against repeats, both logarithmic: straight lines of one slope are a power law."""
     figure = Figure(figsize=(7.2, 4.4), layout="constrained")
     axis = figure.subplots()
-    shared = shared_exponent(setting.law("chinchilla" if "chinchilla" in setting.laws else next(iter(setting.laws))), runs)
+    shared = shared_exponent(
+        setting.law("chinchilla" if "chinchilla" in setting.laws else next(iter(setting.laws))), runs
+    )
     cells = [] if shared is None else [cell for cell in shared.cells if cell[2] > 0]
     cells.sort(key=lambda cell: (-len(cell[3]), -cell[2]))  # the fullest cells say most about the slope
     for k, (params, unique, size, repeats, residual) in enumerate(cells[: len(SERIES)]):
         colour, above = SERIES[k], residual > 0
         label = f"{short(params)} on {short(unique)}"
-        axis.scatter(repeats[above], residual[above], s=24, color=colour, marker=MARKERS[k], linewidths=0, label=label)
+        axis.scatter(
+            repeats[above], residual[above], s=24, color=colour, marker=MARKERS[k], linewidths=0, label=label
+        )
         span = np.array([repeats.min(), repeats.max()])
         axis.plot(span, size * span**shared.delta, color=colour, linewidth=1, linestyle="--")  # type: ignore[union-attr]
     if shared is not None and cells:
@@ -160,16 +223,25 @@ def residual_repeats(setting: Setting, runs: pd.DataFrame) -> Figure:
         axis.set_title(f"shared exponent δ = {shared.delta:.2f} over {len(shared.cells)} cells{drawn}")
         axis.set_xscale("log")
         axis.set_yscale("log")
-        axis.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), title="parameters on tokens", title_fontsize=9)
+        axis.legend(
+            loc="center left", bbox_to_anchor=(1.0, 0.5), title="parameters on tokens", title_fontsize=9
+        )
         plain_ticks(axis, "x", axis.get_xlim())
         below = sum(int((residual <= 0).sum()) for *_, residual in shared.cells)
         if below:
             axis.text(
-                0.01, 0.01, f"runs below the base law, not shown: {below}", transform=axis.transAxes, fontsize=8, va="bottom"
+                0.01,
+                0.01,
+                f"runs below the base law, not shown: {below}",
+                transform=axis.transAxes,
+                fontsize=8,
+                va="bottom",
             )
     else:
         reason = (
-            "no (size, budget) cell has two runs with repeated data" if shared is None else "no cell does worse than the base law"
+            "no (size, budget) cell has two runs with repeated data"
+            if shared is None
+            else "no cell does worse than the base law"
         )
         axis.text(0.5, 0.5, reason, ha="center", transform=axis.transAxes)
     axis.set_xlabel("repeats (epochs - 1)")
@@ -187,7 +259,9 @@ def fit_quality(setting: Setting) -> Figure:
         ("r2_multi", "R² on repeated data (higher is better)"),
         ("held_out_error", "held-out error of ln loss (lower is better)"),
     ]
-    shown = [(key, title) for key, title in panels if any(metrics[form].get(key) is not None for form in forms)]
+    shown = [
+        (key, title) for key, title in panels if any(metrics[form].get(key) is not None for form in forms)
+    ]
     figure = Figure(figsize=(max(3.6 * len(shown) + 1.2, 4), 0.42 * len(forms) + 1.0), layout="constrained")
     if not shown:
         axis = figure.subplots()
@@ -233,7 +307,10 @@ def parameter_clouds(setting: Setting, form: str) -> Figure:
             x, y = (np.asarray(members.parameters[name], dtype=float) for name in (across, up))
             x, y = np.broadcast_arrays(np.atleast_1d(x), np.atleast_1d(y))
             axis.scatter(x, y, s=6, color=COLOURS[form], alpha=0.35, linewidths=0, rasterized=len(x) > 2000)
-            for values, log, limit in ((x, axis.set_xscale, axis.set_xlim), (y, axis.set_yscale, axis.set_ylim)):
+            for values, log, limit in (
+                (x, axis.set_xscale, axis.set_xlim),
+                (y, axis.set_yscale, axis.set_ylim),
+            ):
                 positive = values[values > 0]
                 if len(positive) == len(values) and positive.max() > 30 * positive.min():
                     log("log")
@@ -249,7 +326,11 @@ def parameter_clouds(setting: Setting, form: str) -> Figure:
 
 @styled
 def allocation(
-    calibration: Calibration, ud: float, form: str | None = None, low: float | None = None, high: float | None = None
+    calibration: Calibration,
+    ud: float,
+    form: str | None = None,
+    low: float | None = None,
+    high: float | None = None,
 ) -> Figure:
     """Optimal size, epochs and loss against compute at one corpus size, per weight decay, with 95% of the bootstrap refits."""
     form = form or calibration.default_law
@@ -264,7 +345,13 @@ def allocation(
         band = allocation_band(setting, form, ud, budgets)
         for axis, name in zip(axes, ("params", "epochs", "loss"), strict=True):
             style = ("-", "--", "-.", ":")[k % 4]
-            axis.plot(budgets, getattr(best, name), color=colour, label=f"λ = {setting.weight_decay:g}", linestyle=style)
+            axis.plot(
+                budgets,
+                getattr(best, name),
+                color=colour,
+                label=f"λ = {setting.weight_decay:g}",
+                linestyle=style,
+            )
             if band is not None:
                 axis.fill_between(budgets, *band[name], color=colour, alpha=0.18, linewidth=0)
     for axis, name in zip(axes, ("optimal parameters", "optimal epochs", "loss at the optimum"), strict=True):
@@ -296,7 +383,9 @@ def best_allocation(law: Law, ud: float, budgets: np.ndarray) -> Allocation:
         return allocate(law, ud, budgets, whole_epochs=False)
 
 
-def allocation_band(setting: Setting, form: str, ud: float, budgets: np.ndarray) -> dict[str, np.ndarray] | None:
+def allocation_band(
+    setting: Setting, form: str, ud: float, budgets: np.ndarray
+) -> dict[str, np.ndarray] | None:
     """Per quantity of an allocation the ends of the central 95% of the refits, (2, budgets); None without refits.
 
     Refits that ran away, and have no optimum at all, are left out; with fewer than half remaining there is no band.
@@ -312,7 +401,9 @@ def allocation_band(setting: Setting, form: str, ud: float, budgets: np.ndarray)
 
 
 def _points(runs: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    params, unique, epochs = (runs[name].to_numpy(dtype=float) for name in ("params", "unique_tokens", "epochs"))
+    params, unique, epochs = (
+        runs[name].to_numpy(dtype=float) for name in ("params", "unique_tokens", "epochs")
+    )
     return params, unique, epochs
 
 

@@ -102,9 +102,13 @@ def report(
 def about(subject: Subject) -> Section:
     c = subject.calibration
     fields = [
-        ("calibration", c.name), ("corpus", c.corpus), ("model family", c.model_family), ("source", c.source),
-        ("recommended law", plots.LABELS[c.default_law]), ("why", _reason(c)),
-    ]  # fmt: skip
+        ("calibration", c.name),
+        ("corpus", c.corpus),
+        ("model family", c.model_family),
+        ("source", c.source),
+        ("recommended law", plots.LABELS[c.default_law]),
+        ("why", _reason(c)),
+    ]
     rows = [(name, value) for name, value in fields if value]
     for setting in c.settings:
         on = setting.fitted_on
@@ -141,7 +145,9 @@ def recommendation(subject: Subject) -> Section:
                     text += f" ({low} to {high})"
                 cells.append(text)
             rows.append(tuple(cells))
-    body = paragraph(f"Optimal allocation of {short(ud)} unique tokens under {plots.LABELS[form]}, with 95% intervals.")
+    body = paragraph(
+        f"Optimal allocation of {short(ud)} unique tokens under {plots.LABELS[form]}, with 95% intervals."
+    )
     body += table(("λ", "FLOPs", "parameters", "epochs", "loss"), rows)
     body += picture(
         plots.allocation(c, ud, form),
@@ -153,13 +159,21 @@ def recommendation(subject: Subject) -> Section:
 
 def fit_quality(subject: Subject) -> Section:
     keys = [
-        ("r2", "R²"), ("r2_multi", "R² repeated"), ("r2_single", "R² one epoch"), ("huber", "Huber sum"), ("aicc", "AICc"),
+        ("r2", "R²"),
+        ("r2_multi", "R² repeated"),
+        ("r2_single", "R² one epoch"),
+        ("huber", "Huber sum"),
+        ("aicc", "AICc"),
         ("held_out_error", "held-out error"),
-    ]  # fmt: skip
+    ]
     body = ""
     for setting in subject.calibration.settings:
         forms = [form for form in FORMS if form in setting.laws]
-        known = [(key, title) for key, title in keys if any(setting.laws[form].metrics.get(key) is not None for form in forms)]
+        known = [
+            (key, title)
+            for key, title in keys
+            if any(setting.laws[form].metrics.get(key) is not None for form in forms)
+        ]
         rows = []
         for form in forms:
             fitted = setting.laws[form]
@@ -167,8 +181,14 @@ def fit_quality(subject: Subject) -> Section:
             rows.append((plots.LABELS[form], *cells))
         body += heading(subject, setting)
         body += table(("law", *(title for _, title in known)), rows)
-        body += picture(plots.fit_quality(setting), f"Fit quality of all forms at weight decay {setting.weight_decay:g}", "")
-    body += paragraph("The held-out error, mean |ln(predicted / observed)| in (size, budget) cells left out of the fit, decides.")
+        body += picture(
+            plots.fit_quality(setting),
+            f"Fit quality of all forms at weight decay {setting.weight_decay:g}",
+            "",
+        )
+    body += paragraph(
+        "The held-out error, mean |ln(predicted / observed)| in (size, budget) cells left out of the fit, decides."
+    )
     return Section("How well the laws fit", body)
 
 
@@ -183,7 +203,9 @@ def convergence(subject: Subject) -> Section | None:
                 rows.append((plots.LABELS[form], *_ending(how)))
         missing = setting.method.get("not_identified")
         reasons = (
-            [(plots.LABELS.get(form, str(form)), str(why)) for form, why in missing.items()] if isinstance(missing, dict) else []
+            [(plots.LABELS.get(form, str(form)), str(why)) for form, why in missing.items()]
+            if isinstance(missing, dict)
+            else []
         )
         if not rows and not reasons:
             continue
@@ -206,7 +228,9 @@ def convergence(subject: Subject) -> Section | None:
 
 def _ending(how: dict[str, Any]) -> tuple[str, ...]:
     """Status, starts, gradient, flat directions and refits of one fit; blank where the file does not say."""
-    share, starts, gradient, flat = (how.get(name) for name in ("share_at_optimum", "starts", "gradient_norm", "nearly_flat"))
+    share, starts, gradient, flat = (
+        how.get(name) for name in ("share_at_optimum", "starts", "gradient_norm", "nearly_flat")
+    )
     refits = how.get("refits")
     kept = bound = ""
     if isinstance(refits, dict):
@@ -265,7 +289,11 @@ def parameters(subject: Subject) -> Section:
         for form in (form for form in FORMS if form in setting.laws):
             between = parameter_intervals(setting, form) if setting.ensemble_law(form) is not None else {}
             for name in parameter_names(form):
-                if form != "chinchilla" and name in ("E", "A", "alpha", "B", "beta") and "chinchilla" in setting.laws:
+                if (
+                    form != "chinchilla"
+                    and name in ("E", "A", "alpha", "B", "beta")
+                    and "chinchilla" in setting.laws
+                ):
                     continue  # the base law is that of the first rows
                 value = f"{setting.laws[form].parameters[name]:.5g}"
                 interval = f"{between[name].low:.4g} to {between[name].high:.4g}" if name in between else ""
@@ -288,16 +316,23 @@ def run_list(subject: Subject) -> Section | None:
     runs = subject.runs
     rows = [
         (
-            f"{decay:g}", str(len(here)), str(int((here["epochs"] <= 1).sum())),
+            f"{decay:g}",
+            str(len(here)),
+            str(int((here["epochs"] <= 1).sum())),
             _span((here["params"].min(), here["params"].max())),
-            _span((here["unique_tokens"].min(), here["unique_tokens"].max())), f"{here['epochs'].max():g}",
+            _span((here["unique_tokens"].min(), here["unique_tokens"].max())),
+            f"{here['epochs'].max():g}",
             f"{here['loss'].min():.3f} to {here['loss'].max():.3f}",
             scientific(float((FLOPS_PER_PARAM_TOKEN * here["params"] * here["tokens"]).sum())),
         )
         for decay, here in runs.groupby("weight_decay")
-    ]  # fmt: skip
+    ]
     return Section(
-        "Runs", table(("λ", "runs", "one epoch", "parameters", "unique tokens", "most epochs", "loss", "FLOPs in all"), rows)
+        "Runs",
+        table(
+            ("λ", "runs", "one epoch", "parameters", "unique tokens", "most epochs", "loss", "FLOPs in all"),
+            rows,
+        ),
     )
 
 
@@ -331,7 +366,10 @@ def page(title: str, sections: Iterable[Section]) -> str:
     """Sections as one page with a table of contents."""
     parts = list(sections)
     contents = "".join(f'<li><a href="#s{i}">{escape(part.title)}</a></li>' for i, part in enumerate(parts))
-    body = "".join(f'<section id="s{i}"><h2>{escape(part.title)}</h2>{part.body}</section>' for i, part in enumerate(parts))
+    body = "".join(
+        f'<section id="s{i}"><h2>{escape(part.title)}</h2>{part.body}</section>'
+        for i, part in enumerate(parts)
+    )
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -375,7 +413,9 @@ def picture(figure: Figure, label: str, caption: str) -> str:
     svg = re.sub(r'<svg ([^>]*?)height="[^"]*"([^>]*?)width="[^"]*"', r"<svg \1\2", svg, count=1)
     width = float(re.search(r'viewBox="0 0 ([\d.]+)', svg)[1]) * 96 / 72  # type: ignore[index]
     svg = svg.replace(plots.INK, "currentColor")
-    svg = svg.replace("<svg ", f'<svg role="img" aria-label="{escape(label)}" style="max-width:{width:.0f}px" ', 1)
+    svg = svg.replace(
+        "<svg ", f'<svg role="img" aria-label="{escape(label)}" style="max-width:{width:.0f}px" ', 1
+    )
     below = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
     return f'<figure><div class="scroll">{svg}</div>{below}</figure>'
 

@@ -25,12 +25,22 @@ def regret(verdict: Verdict) -> Figure:
     for axis, decay in zip(axes, decays, strict=True):
         trials = [trial for trial in verdict.trials if trial.weight_decay == decay]
         for k, trial in enumerate(trials):
-            shown = [(tried.regret, places[tried.law] + 0.15) for tried in trial.laws if tried.regret is not None]
+            shown = [
+                (tried.regret, places[tried.law] + 0.15) for tried in trial.laws if tried.regret is not None
+            ]
             if shown:
                 label = f"{short(trial.ud)}, {scientific(trial.flops)}"
                 x, y = zip(*shown, strict=True)
                 axis.scatter(
-                    x, y, s=22, marker=MARKERS[k % len(MARKERS)], color=INK, zorder=3, linewidths=0, clip_on=False, label=label
+                    x,
+                    y,
+                    s=22,
+                    marker=MARKERS[k % len(MARKERS)],
+                    color=INK,
+                    zorder=3,
+                    linewidths=0,
+                    clip_on=False,
+                    label=label,
                 )
         for standing in (s for s in verdict.standings if s.weight_decay == decay):
             place = places[standing.law]
@@ -40,7 +50,13 @@ def regret(verdict: Verdict) -> Figure:
             axis.barh(place, standing.regret, color=COLOURS[standing.law], height=0.62, alpha=0.75)
             if standing.seed_error is not None:
                 axis.errorbar(
-                    standing.regret, place - 0.15, xerr=standing.seed_error, color=INK, capsize=3, linewidth=1.2, zorder=2
+                    standing.regret,
+                    place - 0.15,
+                    xerr=standing.seed_error,
+                    color=INK,
+                    capsize=3,
+                    linewidth=1.2,
+                    zorder=2,
                 )
         axis.set_title(f"λ = {decay:g}")
         axis.set_xlabel("regret (nats per token)")
@@ -48,7 +64,9 @@ def regret(verdict: Verdict) -> Figure:
         axis.tick_params(axis="y", length=0)
         axis.set_xlim(left=min(0.0, axis.get_xlim()[0]))
     axes[0].set_yticks([places[form] for form in forms], [LABELS[form] for form in forms])
-    axes[-1].legend(loc="center left", bbox_to_anchor=(1.0, 0.5), title="unique tokens, FLOPs", title_fontsize=9)
+    axes[-1].legend(
+        loc="center left", bbox_to_anchor=(1.0, 0.5), title="unique tokens, FLOPs", title_fontsize=9
+    )
     return figure
 
 
@@ -59,7 +77,11 @@ def crossover(found: Sequence[CrossoverFound]) -> Figure:
     axes = figure.subplots(1, len(found), squeeze=False)[0]
     for axis, one in zip(axes, found, strict=True):
         for k, (side, decay) in enumerate((("weaker", one.weaker), ("stronger", one.stronger))):
-            trained = [(budget.flops, getattr(budget, side)) for budget in one.budgets if getattr(budget, side) is not None]
+            trained = [
+                (budget.flops, getattr(budget, side))
+                for budget in one.budgets
+                if getattr(budget, side) is not None
+            ]
             axis.plot(
                 [flops for flops, _ in trained],
                 [c.loss for _, c in trained],
@@ -68,11 +90,21 @@ def crossover(found: Sequence[CrossoverFound]) -> Figure:
                 label=f"λ = {decay:g}",
             )
             for flops, c in trained:
-                axis.scatter([flops] * len(c.losses), c.losses, s=16, color=SERIES[k], marker=MARKERS[k], alpha=0.7, linewidths=0)
+                axis.scatter(
+                    [flops] * len(c.losses),
+                    c.losses,
+                    s=16,
+                    color=SERIES[k],
+                    marker=MARKERS[k],
+                    alpha=0.7,
+                    linewidths=0,
+                )
         _upright(axis, one.predicted, one.predicted_interval, "predicted", ":", one.budgets)
         _upright(axis, one.observed, one.observed_interval, "observed", "-", one.budgets)
         axis.set_xscale("log")
-        axis.set_xticks([budget.flops for budget in one.budgets], [scientific(budget.flops, 2) for budget in one.budgets])
+        axis.set_xticks(
+            [budget.flops for budget in one.budgets], [scientific(budget.flops, 2) for budget in one.budgets]
+        )
         axis.set_xticks([], minor=True)
         axis.set_xlabel("compute (FLOPs)")
         axis.set_title(f"{short(one.ud)} unique tokens")
@@ -81,7 +113,9 @@ def crossover(found: Sequence[CrossoverFound]) -> Figure:
     return figure
 
 
-def _upright(axis: Any, place: float | None, ends: Any, label: str, style: str, budgets: Sequence[Any]) -> None:
+def _upright(
+    axis: Any, place: float | None, ends: Any, label: str, style: str, budgets: Sequence[Any]
+) -> None:
     if place is None:
         return
     axis.axvline(place, color=INK, linestyle=style, linewidth=1.1, label=f"{label} {scientific(place, 2)}")

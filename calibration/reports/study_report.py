@@ -32,7 +32,9 @@ def sections(directory: StudyDirectory, **evaluated: Any) -> list[SectionMaker]:
         return None if validated is None or not validated[0].trials else _prescriptive(*validated)
 
     def weight_decay_crossover(subject: Subject) -> Section | None:
-        return None if validated is None or not validated[0].crossovers else _crossovers(validated[0].crossovers)
+        return (
+            None if validated is None or not validated[0].crossovers else _crossovers(validated[0].crossovers)
+        )
 
     def downstream(subject: Subject) -> Section | None:
         return None if validated is None else _downstream(directory, validated[0], evaluated)
@@ -54,14 +56,18 @@ def _trained(directory: StudyDirectory, results: dict[str, list[RunResult]]) -> 
         machines.setdefault(_machine(result), []).append(result)
     body += table(
         ("trained on", "runs", "training time"),
-        [(name, str(len(found)), duration(sum(result.seconds for result in found))) for name, found in machines.items()],
+        [
+            (name, str(len(found)), duration(sum(result.seconds for result in found)))
+            for name, found in machines.items()
+        ],
     )
     failures = _failures(directory)
     if failures:
         finished = {result.run for result in everything}
         body += paragraph("What went wrong on the way; a run that is finished was tried again with success.")
         rows = [
-            (name, str(count), "finished" if name in finished else "not finished", why) for name, count, why in failures[:_SHOWN]
+            (name, str(count), "finished" if name in finished else "not finished", why)
+            for name, count, why in failures[:_SHOWN]
         ]
         body += table(("run", "attempts that failed", "now", "last reason"), rows)
         if len(failures) > _SHOWN:
@@ -74,15 +80,23 @@ def _sums(directory: StudyDirectory, part: str, found: Sequence[RunResult]) -> t
     seeds = ", ".join(map(str, sorted({result.seed for result in found})))
     flops = sum(result.flops for result in found)
     return (
-        str(len(found)), str(max(begun - len(found), 0)), seeds, scientific(flops) if flops else "0",
-        duration(sum(result.seconds for result in found)), str(sum(result.starts > 1 for result in found)),
-    )  # fmt: skip
+        str(len(found)),
+        str(max(begun - len(found), 0)),
+        seeds,
+        scientific(flops) if flops else "0",
+        duration(sum(result.seconds for result in found)),
+        str(sum(result.starts > 1 for result in found)),
+    )
 
 
 def _machine(result: RunResult) -> str:
     how = result.execution
     name = how.get("name") or how.get("device") or "unknown"
-    threads = f", {how['threads']} thread{'s' * (how['threads'] != 1)}" if how.get("device") == "cpu" and "threads" in how else ""
+    threads = (
+        f", {how['threads']} thread{'s' * (how['threads'] != 1)}"
+        if how.get("device") == "cpu" and "threads" in how
+        else ""
+    )
     return f"{name} ({how.get('device', '')}{threads}, {how.get('dtype', '')}, torch {how.get('torch', '?')})"
 
 
@@ -115,13 +129,31 @@ def _prescriptive(verdict: Verdict, facts: dict[str, Any]) -> Section:
     )
     rows = [
         (
-            plots.LABELS[s.law], f"{s.weight_decay:g}", f"{s.pairs} of {s.of_pairs}", figure(s.regret, ".3f"),
-            figure(s.error, ".3f"), figure(s.seed_error, ".3f"), figure(s.behind, "+.3f"), _between(s.behind_interval),
-            beyond_noise(s.beyond_noise, s.behind) if s.pairs else "", str(s.wins),
+            plots.LABELS[s.law],
+            f"{s.weight_decay:g}",
+            f"{s.pairs} of {s.of_pairs}",
+            figure(s.regret, ".3f"),
+            figure(s.error, ".3f"),
+            figure(s.seed_error, ".3f"),
+            figure(s.behind, "+.3f"),
+            _between(s.behind_interval),
+            beyond_noise(s.beyond_noise, s.behind) if s.pairs else "",
+            str(s.wins),
         )
         for s in sorted(verdict.standings, key=by_regret)
-    ]  # fmt: skip
-    header = ("law", "λ", "budgets", "mean regret", "± over budgets", "± by seeds", "behind", "95%", "beyond noise?", "wins")
+    ]
+    header = (
+        "law",
+        "λ",
+        "budgets",
+        "mean regret",
+        "± over budgets",
+        "± by seeds",
+        "behind",
+        "95%",
+        "beyond noise?",
+        "wins",
+    )
     body += table(header, rows)
     if any(s.regret is not None for s in verdict.standings):
         body += picture(
@@ -136,13 +168,26 @@ def _prescriptive(verdict: Verdict, facts: dict[str, Any]) -> Section:
 
 
 def _trial(trial: Trial) -> str:
-    noise = f"pooled seed noise {trial.noise:.4f}" if trial.noise is not None else "seed noise unknown with one seed"
+    noise = (
+        f"pooled seed noise {trial.noise:.4f}"
+        if trial.noise is not None
+        else "seed noise unknown with one seed"
+    )
     body = f"<h3>{short(trial.ud)} unique tokens, {scientific(trial.flops)} FLOPs, λ = {trial.weight_decay:g}</h3>"
     rows = [_tried(tried, tried.configuration) for tried in trial.laws if tried.configuration is not None]
     if rows:
         header = (
-            "law", "parameters", "epochs", "predicted", "loss", "seeds", "perplexity", "regret", "behind", "beyond noise?",
-        )  # fmt: skip
+            "law",
+            "parameters",
+            "epochs",
+            "predicted",
+            "loss",
+            "seeds",
+            "perplexity",
+            "regret",
+            "behind",
+            "beyond noise?",
+        )
         body += table(header, rows)
     missing = [(plots.LABELS[tried.law], tried.reason) for tried in trial.laws if tried.reason]
     if missing:
@@ -154,10 +199,17 @@ def _trial(trial: Trial) -> str:
 
 def _tried(tried: Tried, trained: Configuration) -> tuple[str, ...]:
     return (
-        plots.LABELS[tried.law], short(trained.params), f"{trained.epochs:.4g}", figure(tried.predicted_loss, ".3f"),
-        _loss(trained, 3), str(len(trained.losses)), figure(tried.perplexity, ".1f"), figure(tried.regret, ".3f"),
-        figure(tried.behind, "+.3f"), beyond_noise(tried.beyond_noise, tried.behind),
-    )  # fmt: skip
+        plots.LABELS[tried.law],
+        short(trained.params),
+        f"{trained.epochs:.4g}",
+        figure(tried.predicted_loss, ".3f"),
+        _loss(trained, 3),
+        str(len(trained.losses)),
+        figure(tried.perplexity, ".1f"),
+        figure(tried.regret, ".3f"),
+        figure(tried.behind, "+.3f"),
+        beyond_noise(tried.beyond_noise, tried.behind),
+    )
 
 
 def _words(c: Configuration) -> str:
@@ -188,13 +240,19 @@ def _crossovers(found: Sequence[CrossoverFound]) -> Section:
         )
         rows = [
             (
-                scientific(budget.flops), *_side(budget.weaker), *_side(budget.stronger),
+                scientific(budget.flops),
+                *_side(budget.weaker),
+                *_side(budget.stronger),
                 figure(budget.difference, "+.4f") or budget.reason,
             )
             for budget in one.budgets
-        ]  # fmt: skip
+        ]
         if rows:
-            sides = [cell for decay in (one.weaker, one.stronger) for cell in (f"λ = {decay:g}: parameters", "epochs", "loss")]
+            sides = [
+                cell
+                for decay in (one.weaker, one.stronger)
+                for cell in (f"λ = {decay:g}: parameters", "epochs", "loss")
+            ]
             body += table(("FLOPs", *sides, "difference"), rows)
     return Section("The weight-decay crossover", body)
 
@@ -229,12 +287,23 @@ def _downstream(directory: StudyDirectory, verdict: Verdict, evaluated: dict[str
             continue
         body += f"<h3>{short(trial.ud)} unique tokens, {scientific(trial.flops)} FLOPs, λ = {trial.weight_decay:g}</h3>"
         named = {result.model: ", ".join(chosen[folders[result.model]]) for result in results}
-        perplexity = {model: (result.perplexity if (result := directory.result(folders[model])) else None) for model in named}
+        perplexity = {
+            model: (result.perplexity if (result := directory.result(folders[model])) else None)
+            for model in named
+        }
         rows = [("perplexity", *(figure(perplexity[model], ".3f") for model in named))]
         for row in bpb_table(results):
             cells = [row["models"][model] for model in named]
             label = row["task"] + (f" ({row['note']})" if row["note"] else "")
-            rows.append((label, *(f"{cell['bpb']:.4f} ± {cell['error']:.4f}{' *' if cell['best'] else ''}" for cell in cells)))
+            rows.append(
+                (
+                    label,
+                    *(
+                        f"{cell['bpb']:.4f} ± {cell['error']:.4f}{' *' if cell['best'] else ''}"
+                        for cell in cells
+                    ),
+                )
+            )
         body += table(("", *named.values()), rows)
     if not body:
         return None

@@ -72,12 +72,20 @@ class RayEngine:
 
         with _own_signals():
             try:
-                ray.init(self.address, include_dashboard=False, log_to_driver=False, logging_level=logging.CRITICAL)
+                ray.init(
+                    self.address, include_dashboard=False, log_to_driver=False, logging_level=logging.CRITICAL
+                )
             except (ConnectionError, RuntimeError, ValueError) as error:
-                raise InvalidInput(f"there is no Ray cluster at {self.address or 'this machine'}: {_sentence(error)}.") from None
+                raise InvalidInput(
+                    f"there is no Ray cluster at {self.address or 'this machine'}: {_sentence(error)}."
+                ) from None
         self._train = ray.remote(max_retries=0)(_perform)
-        self._silence = ExitStack()  # Ray prints what happens to nodes to standard output, into the middle of any JSON
-        self._silence.enter_context(redirect_stdout(self._silence.enter_context(open(os.devnull, "w", encoding="utf-8"))))
+        self._silence = (
+            ExitStack()
+        )  # Ray prints what happens to nodes to standard output, into the middle of any JSON
+        self._silence.enter_context(
+            redirect_stdout(self._silence.enter_context(open(os.devnull, "w", encoding="utf-8")))
+        )
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -153,7 +161,9 @@ def _perform(task: Task, compiled: str) -> Outcome:
     """Train a run in a process of Ray's; a cancelled task is sent SIGINT."""
     if not Path(compiled).is_dir():
         return Outcome(
-            task.name, FAILED, f"{platform.node()} does not see {compiled}; the study directory must be on shared storage"
+            task.name,
+            FAILED,
+            f"{platform.node()} does not see {compiled}; the study directory must be on shared storage",
         )
     cancelled = threading.Event()
     before = signal.signal(signal.SIGINT, lambda number, frame: cancelled.set())
@@ -171,7 +181,9 @@ def _perform(task: Task, compiled: str) -> Outcome:
 
 def _check_reachable(address: str) -> None:
     """Raise unless a Ray cluster answers."""
-    missing = InvalidInput(f"no Ray cluster answers at {address}; `ray start --head` prints the address of one.")
+    missing = InvalidInput(
+        f"no Ray cluster answers at {address}; `ray start --head` prints the address of one."
+    )
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not host or not port.isdigit():
         raise InvalidInput(f"the address of a Ray cluster is HOST:PORT; got {address!r}.")
@@ -179,7 +191,9 @@ def _check_reachable(address: str) -> None:
         socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT).close()
     except (OSError, OverflowError):
         raise missing from None
-    connect = "import ray, sys; ray.init(sys.argv[1], log_to_driver=False)"  # in a process that can be given up
+    connect = (
+        "import ray, sys; ray.init(sys.argv[1], log_to_driver=False)"  # in a process that can be given up
+    )
     try:
         subprocess.run(
             [sys.executable, "-c", connect, address],
@@ -204,7 +218,9 @@ def _cluster_there() -> Iterator[None]:
     try:
         yield
     except ray.exceptions.RayError as error:
-        raise TrainingStopped(f"the Ray cluster is gone ({_sentence(error)}); the same command goes on from here.") from None
+        raise TrainingStopped(
+            f"the Ray cluster is gone ({_sentence(error)}); the same command goes on from here."
+        ) from None
 
 
 @contextmanager

@@ -82,7 +82,9 @@ def is_study(path: str | Path) -> bool:
 def open_directory(path: str | Path) -> StudyDirectory:
     """The directory of a study that was begun."""
     if not is_study(path):
-        raise InvalidInput(f"{path} is not the directory of a study; `planner calibrate sweep STUDY.toml -o {path}` makes one.")
+        raise InvalidInput(
+            f"{path} is not the directory of a study; `planner calibrate sweep STUDY.toml -o {path}` makes one."
+        )
     _stored(Path(path))
     return StudyDirectory(Path(path))
 
@@ -100,7 +102,9 @@ def begin(study: Study, path: str | Path) -> StudyDirectory:
         for part in (GRID, VALIDATION):
             (folder / part).mkdir(exist_ok=True)
     except OSError as error:
-        raise InvalidInput(f"study directory {folder} cannot be written: {error.strerror or error}.") from None
+        raise InvalidInput(
+            f"study directory {folder} cannot be written: {error.strerror or error}."
+        ) from None
     return StudyDirectory(folder)
 
 
@@ -109,7 +113,9 @@ def _found(study: Study, folder: Path, fingerprint: str) -> dict[str, Any]:
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder / ".study.json.lock"):
         stored = check_recipe(study, folder)
-        if stored is None:  # before anything else, or a directory whose making was cut short would not be known again
+        if (
+            stored is None
+        ):  # before anything else, or a directory whose making was cut short would not be known again
             stored = {"format": FORMAT, "study": study.name, "title": study.title}
             stored |= {"recipe": study.identity(), "data": fingerprint}
             write_json(folder / "study.json", stored)
@@ -131,7 +137,9 @@ def check_recipe(study: Study, path: str | Path) -> dict[str, Any] | None:
         if differs:
             raise InvalidInput(f"{folder} holds a study with another {differs}; another directory would do.")
     elif foreign:
-        raise InvalidInput(f"{folder} is not the directory of a study, and not empty; name a new one with -o.")
+        raise InvalidInput(
+            f"{folder} is not the directory of a study, and not empty; name a new one with -o."
+        )
     return stored
 
 
@@ -195,7 +203,9 @@ def _fingerprint(study: Study) -> str:
 
 def _wherever(recipe: dict[str, Any]) -> dict[str, Any]:
     """A recipe without the places of its files: what is in them is in the fingerprint, so a study may move with its corpus."""
-    corpus = {name: value for name, value in recipe.get("corpus", {}).items() if name not in ("paths", "exclude")}
+    corpus = {
+        name: value for name, value in recipe.get("corpus", {}).items() if name not in ("paths", "exclude")
+    }
     return {**recipe, "corpus": corpus}
 
 
@@ -204,7 +214,9 @@ def _stored(folder: Path) -> dict[str, Any] | None:
     try:
         facts = read_json(path)
         if facts["format"] != FORMAT:
-            raise InvalidInput(f"{path} has format {facts['format']!r}, and this version reads {FORMAT}; a newer one would do.")
+            raise InvalidInput(
+                f"{path} has format {facts['format']!r}, and this version reads {FORMAT}; a newer one would do."
+            )
         return {"recipe": dict(facts["recipe"]), "data": str(facts["data"]), **facts}
     except (FileNotFoundError, NotADirectoryError):
         return None
@@ -212,4 +224,6 @@ def _stored(folder: Path) -> dict[str, Any] | None:
         if isinstance(error, InvalidInput):
             raise
         reason = getattr(error, "strerror", None) or f"{type(error).__name__}"
-        raise InvalidInput(f"{path} is damaged ({reason}); restore it, or name a new directory with -o.") from None
+        raise InvalidInput(
+            f"{path} is damaged ({reason}); restore it, or name a new directory with -o."
+        ) from None

@@ -44,18 +44,27 @@ class Expense:
             return start + self.basis
         money = f", ${self.usd:,.2f}" if self.usd is not None else ""
         hours = f"{self.hours:,.0f}" if self.hours >= 100 else f"{self.hours:.3g}"
-        work = f"{hours} GPU-hours" if self.engine == "ray" else f"{duration(self.hours * 3600)} of one worker"
+        work = (
+            f"{hours} GPU-hours" if self.engine == "ray" else f"{duration(self.hours * 3600)} of one worker"
+        )
         together = f", {duration(self.wall_hours * 3600)} with {self.devices}" if self.devices > 1 else ""
         return f"{start}{work}{together}{money} ({self.basis})"
 
 
 def expenses(
-    runs: Sequence[StudyRun], machine: LocalEngine, cards: Iterable[str], gpus: int, mfu: float, price: float | None
+    runs: Sequence[StudyRun],
+    machine: LocalEngine,
+    cards: Iterable[str],
+    gpus: int,
+    mfu: float,
+    price: float | None,
 ) -> list[Expense]:
     """The runs on this machine and on each of the cards; nothing where there are none."""
     if not runs:
         return []
-    on_cards = [on_accelerator(runs, card, gpus, mfu, price) for card in cards]  # first: a wrong name costs no timing
+    on_cards = [
+        on_accelerator(runs, card, gpus, mfu, price) for card in cards
+    ]  # first: a wrong name costs no timing
     return [on_this_machine(runs, machine.size, machine.threads, price), *on_cards]
 
 
@@ -66,17 +75,23 @@ def on_accelerator(
     found = cost(sum(run.flops for run in runs), gpu=gpu, gpus=gpus, mfu=mfu, price=price)
     longest = cost(max(run.flops for run in runs), gpu=gpu, mfu=mfu).hours
     basis = f"6 N D at {mfu:.0%} of its {found.flops / found.gpu_hours / 3600 / mfu / 1e12:,.0f} TFLOP/s, ${found.price_per_gpu_hour:.2f} an hour"
-    return Expense("ray", f"{gpus} x {found.gpu}", found.gpu_hours, max(found.hours, longest), gpus, found.usd, basis)
+    return Expense(
+        "ray", f"{gpus} x {found.gpu}", found.gpu_hours, max(found.hours, longest), gpus, found.usd, basis
+    )
 
 
-def on_this_machine(runs: Sequence[StudyRun], workers: int, threads: int, price: float | None = None) -> Expense:
+def on_this_machine(
+    runs: Sequence[StudyRun], workers: int, threads: int, price: float | None = None
+) -> Expense:
     """Hours on this machine, from timed passes of a few shapes."""
     try:
         import torch
 
         from trainer.run.estimate import estimate
     except ImportError:
-        return Expense("local", "this machine", None, None, workers, None, "torch is not installed, so nothing was timed")
+        return Expense(
+            "local", "this machine", None, None, workers, None, "torch is not installed, so nothing was timed"
+        )
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
@@ -88,23 +103,34 @@ def on_this_machine(runs: Sequence[StudyRun], workers: int, threads: int, price:
             facts = estimate(run.config.having(tokenizer="bytes", vocab_size=run.architecture.vocab_size))
             per_flop[run.params] = facts["seconds"] / facts["flops"]
             bases.add(facts["seconds_from"])
-        taken = [run.flops * per_flop[min(per_flop, key=lambda size: abs(math.log(size / run.params)))] for run in runs]
+        taken = [
+            run.flops * per_flop[min(per_flop, key=lambda size: abs(math.log(size / run.params)))]
+            for run in runs
+        ]
     except InvalidInput as error:
         return Expense("local", "this machine", None, None, workers, None, f"cannot be timed here: {error}")
     finally:
         torch.set_num_threads(before)
     wall_hours = max(sum(taken) / workers, max(taken)) / 3600
     usd = None if price is None else price * wall_hours
-    return Expense("local", "this machine", sum(taken) / 3600, wall_hours, workers, usd, " and ".join(sorted(bases)))
+    return Expense(
+        "local", "this machine", sum(taken) / 3600, wall_hours, workers, usd, " and ".join(sorted(bases))
+    )
 
 
 def rows(runs: Iterable[StudyRun], done: set[str]) -> list[dict[str, Any]]:
     """Every run as plain values, longest first."""
     return [
         {
-            "run": run.name, "params": run.params, "unique_tokens": run.config.unique_tokens, "epochs": run.config.epochs,
-            "weight_decay": run.config.weight_decay, "seed": run.config.seed, "steps": run.steps, "flops": run.flops,
+            "run": run.name,
+            "params": run.params,
+            "unique_tokens": run.config.unique_tokens,
+            "epochs": run.config.epochs,
+            "weight_decay": run.config.weight_decay,
+            "seed": run.config.seed,
+            "steps": run.steps,
+            "flops": run.flops,
             "done": run.name in done,
         }
         for run in sorted(runs, key=lambda run: -run.flops)
-    ]  # fmt: skip
+    ]

@@ -78,7 +78,9 @@ class LocalEngine:
         return self.size - sum(worker.task is not None for worker in self._running)
 
     def start(self, task: Task) -> None:
-        for worker in [worker for worker in self._running if worker.task is None and not worker.process.is_alive()]:
+        for worker in [
+            worker for worker in self._running if worker.task is None and not worker.process.is_alive()
+        ]:
             self._dismiss(worker)  # it died between two runs, which is no run's fault
         idle = next((worker for worker in self._running if worker.task is None), None) or self._hire()
         idle.task = task
@@ -116,8 +118,12 @@ class LocalEngine:
         ours, theirs = context.Pipe()
         device = None
         if self.gpus:
-            device = min(range(self.gpus), key=lambda gpu: sum(worker.device == gpu for worker in self._running))
-        process = context.Process(target=_serve, args=(theirs, self.threads, device, str(self.compiled)), daemon=True)
+            device = min(
+                range(self.gpus), key=lambda gpu: sum(worker.device == gpu for worker in self._running)
+            )
+        process = context.Process(
+            target=_serve, args=(theirs, self.threads, device, str(self.compiled)), daemon=True
+        )
         with _deaf_to_ctrl_c():
             process.start()
             theirs.close()
@@ -139,7 +145,9 @@ def _deaf_to_ctrl_c() -> Iterator[None]:
 def _serve(pipe: Connection, threads: int, device: int | None, compiled: str) -> None:
     """The life of a worker: one task after the other, until the pipe closes."""
     os.environ["OMP_NUM_THREADS"] = str(threads)
-    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(Path(compiled) / platform.node())  # compiled for its kind of CPU
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(
+        Path(compiled) / platform.node()
+    )  # compiled for its kind of CPU
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
     if device is not None:
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")

@@ -84,7 +84,14 @@ def prescriptions(
 
 
 def prescribe(
-    study: Study, setting: Setting, law: str, ud: float, flops: float, *, seeds: int = 3, max_params: float | None = None
+    study: Study,
+    setting: Setting,
+    law: str,
+    ud: float,
+    flops: float,
+    *,
+    seeds: int = 3,
+    max_params: float | None = None,
 ) -> Prescription:
     """What a law says for a budget, as runs of the study's recipe."""
     asked: dict[str, Any] = {"law": law, "weight_decay": setting.weight_decay, "ud": ud, "flops": flops}
@@ -128,17 +135,27 @@ def crossover_test(
     """The optimum of each of two weight decays at multiples of the compute at which they should swap places."""
     found = crossover(ud, law=law, calibration=calibration, weight_decays=weight_decays)
     between = None if found.interval is None else (found.interval.low, found.interval.high)
-    budgets = [] if found.crossover_flops is None else [found.crossover_flops * factor for factor in sorted(factors)]
+    budgets = (
+        []
+        if found.crossover_flops is None
+        else [found.crossover_flops * factor for factor in sorted(factors)]
+    )
     tried = [
         prescribe(
-            study, calibration.setting(decay), found.law, ud, float(f"{flops:.3g}"), seeds=seeds, max_params=max_params
+            study,
+            calibration.setting(decay),
+            found.law,
+            ud,
+            float(f"{flops:.3g}"),
+            seeds=seeds,
+            max_params=max_params,
         )
         for flops in budgets
         for decay in (found.weaker, found.stronger)
-    ]  # fmt: skip
+    ]
     return CrossoverTest(
         ud, found.law, found.weaker, found.stronger, found.crossover_flops, between, found.note, tuple(tried)
-    )  # fmt: skip
+    )
 
 
 def runs_of(planned: Iterable[Prescription]) -> list[StudyRun]:
@@ -158,7 +175,9 @@ def _cell(study: Study, size: float, epochs: float, ud: float, flops: float) -> 
         return {**shape, "unique_tokens": int(ud), "epochs": epochs}
     sequences = round(flops / per_sequence)
     if sequences < 1:
-        raise InvalidInput(f"the budget pays for less than one sequence of {length} tokens at {short(built)} parameters.")
+        raise InvalidInput(
+            f"the budget pays for less than one sequence of {length} tokens at {short(built)} parameters."
+        )
     if sequences <= chunks:
         return {**shape, "unique_tokens": sequences * length, "epochs": 1.0}
     # Rounded as the run's name shows it, so that one name is one configuration.

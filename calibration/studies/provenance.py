@@ -23,10 +23,15 @@ def origin(path: str | os.PathLike[str]) -> dict[str, Any]:
     facts = directory.facts()
     recipe, corpus = facts["recipe"], facts["recipe"].get("corpus") or {}
     named = (
-        (corpus.get("dataset"), corpus.get("subset"), corpus.get("split")) if corpus.get("dataset") else corpus.get("paths") or ()
+        (corpus.get("dataset"), corpus.get("subset"), corpus.get("split"))
+        if corpus.get("dataset")
+        else corpus.get("paths") or ()
     )
     source = ", ".join(str(part) for part in named if part)
-    shapes = {(shape["vocab_size"], shape["tied_embeddings"]) for shape in (run.architecture for run in directory.results())}
+    shapes = {
+        (shape["vocab_size"], shape["tied_embeddings"])
+        for shape in (run.architecture for run in directory.results())
+    }
     if len(shapes) > 1:
         raise InvalidInput(
             f"the runs of the study in {path} differ in vocabulary or in tied embeddings; one law cannot hold for both."

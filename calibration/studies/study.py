@@ -43,7 +43,16 @@ from trainer.config import EXECUTION, RunConfig, anchored, changed
 SHIPPED = Path(__file__).parent / "shipped"
 _SLACK = 1.005  # sizes and tokens are rounded to what can be trained, which must not cost a cell that is meant to be at the limit
 _PER_CELL = {"params", "shape", "unique_tokens", "epochs", "weight_decay", "seed"}
-_GRID = ("params", "shapes", "unique_tokens", "epochs", "weight_decays", "seeds", "learning_rates", "max_flops")
+_GRID = (
+    "params",
+    "shapes",
+    "unique_tokens",
+    "epochs",
+    "weight_decays",
+    "seeds",
+    "learning_rates",
+    "max_flops",
+)
 _TOP = ("title", "recipe", "grid", "cells", "validation")
 _VALIDATION = ("pairs", "laws", "weight_decays", "seeds", "max_params", "crossover_uds", "crossover_factors")
 
@@ -80,11 +89,23 @@ class Validation:
 
     pairs: tuple[tuple[float, float], ...] = ()  # (unique tokens, FLOPs)
     laws: tuple[str, ...] = tuple(FORMS)
-    weight_decays: tuple[float, ...] | None = None  # at which every law prescribes; None: the weakest of the calibration
+    weight_decays: tuple[float, ...] | None = (
+        None  # at which every law prescribes; None: the weakest of the calibration
+    )
     seeds: int = 3
-    max_params: float | None = None  # larger prescriptions are not trained; None: ten times the largest size fitted
-    crossover_uds: tuple[float, ...] = ()  # unique tokens at which the crossover between weight decays is looked for
-    crossover_factors: tuple[float, ...] = (0.25, 0.5, 1.0, 2.0, 4.0)  # at these multiples of the predicted one
+    max_params: float | None = (
+        None  # larger prescriptions are not trained; None: ten times the largest size fitted
+    )
+    crossover_uds: tuple[
+        float, ...
+    ] = ()  # unique tokens at which the crossover between weight decays is looked for
+    crossover_factors: tuple[float, ...] = (
+        0.25,
+        0.5,
+        1.0,
+        2.0,
+        4.0,
+    )  # at these multiples of the predicted one
 
 
 @dataclass(frozen=True)
@@ -110,7 +131,9 @@ class Study:
             if run.flops <= limit * _SLACK:
                 found.setdefault(run.name, run)
         if not found:
-            raise InvalidInput(f"study {self.name} has no runs; a [[grid]] with sizes, unique_tokens and epochs would do.")
+            raise InvalidInput(
+                f"study {self.name} has no runs; a [[grid]] with sizes, unique_tokens and epochs would do."
+            )
         return tuple(found.values())
 
     def run(self, **cell: Any) -> StudyRun:
@@ -142,18 +165,32 @@ class Study:
 
     def identity(self) -> dict[str, Any]:
         """What all runs share: two sweeps with different ones do not belong together."""
-        return self.runs[0].config.model_dump(mode="json", exclude=EXECUTION | _PER_CELL | {"learning_rate"}) | {
-            "learning_rate": self.recipe.get("learning_rate")
-        }
+        return self.runs[0].config.model_dump(
+            mode="json", exclude=EXECUTION | _PER_CELL | {"learning_rate"}
+        ) | {"learning_rate": self.recipe.get("learning_rate")}
 
     def _combinations(self) -> Iterator[tuple[str, dict[str, Any], float]]:
         """Where a cell is from, its values, and the FLOPs above which it is left out."""
         for number_, grid in enumerate(self.grids, 1):
             place = f"grid {number_}"
-            sizes = [{"shape": shape} for shape in grid["shapes"]] + [{"params": size} for size in grid["params"]]
-            axes = (grid["unique_tokens"], grid["epochs"], grid["weight_decays"], grid["seeds"], grid["learning_rates"] or [None])
+            sizes = [{"shape": shape} for shape in grid["shapes"]] + [
+                {"params": size} for size in grid["params"]
+            ]
+            axes = (
+                grid["unique_tokens"],
+                grid["epochs"],
+                grid["weight_decays"],
+                grid["seeds"],
+                grid["learning_rates"] or [None],
+            )
             for size, (unique, epochs, decay, seed, rate) in product(sizes, product(*axes)):
-                values = {**size, "unique_tokens": unique, "epochs": epochs, "weight_decay": decay, "seed": seed}
+                values = {
+                    **size,
+                    "unique_tokens": unique,
+                    "epochs": epochs,
+                    "weight_decay": decay,
+                    "seed": seed,
+                }
                 if rate is not None:
                     values["learning_rate"] = rate
                 yield place, values, grid["max_flops"]
@@ -173,9 +210,13 @@ def load(source: str | Path) -> Study:
             f"there is no study {str(source)!r}; give a TOML file or one of {', '.join(sorted(p.stem for p in SHIPPED.glob('*.toml')))}."
         ) from None
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidInput(f"study {path} cannot be read: {getattr(error, 'strerror', None) or error}.") from None
+        raise InvalidInput(
+            f"study {path} cannot be read: {getattr(error, 'strerror', None) or error}."
+        ) from None
     except tomllib.TOMLDecodeError as error:
-        raise InvalidInput(f"{path} is not TOML: {str(error)[:1].lower()}{str(error)[1:].rstrip('.')}.") from None
+        raise InvalidInput(
+            f"{path} is not TOML: {str(error)[:1].lower()}{str(error)[1:].rstrip('.')}."
+        ) from None
     try:
         return parse(values, path.stem, path.parent)
     except InvalidInput as error:
@@ -223,21 +264,27 @@ def _grid(values: Mapping[str, Any], place: int) -> dict[str, Any]:
         grid = {
             "shapes": [_shape(name) for name in _several(values, "shapes", [])],
             "params": [round(count(size, "params")) for size in _several(values, "params", [])],
-            "unique_tokens": [round(count(size, "unique_tokens")) for size in _several(values, "unique_tokens")],
+            "unique_tokens": [
+                round(count(size, "unique_tokens")) for size in _several(values, "unique_tokens")
+            ],
             "epochs": [number(value, "epochs", examples="4") for value in _several(values, "epochs")],
             "weight_decays": [
-                number(v, "weight_decays", positive=False, examples="0.1") for v in _several(values, "weight_decays")
+                number(v, "weight_decays", positive=False, examples="0.1")
+                for v in _several(values, "weight_decays")
             ],
             "seeds": [_seed(value) for value in _several(values, "seeds", [0])],
             "learning_rates": [
-                number(value, "learning_rates", examples="0.01") for value in _several(values, "learning_rates", [])
+                number(value, "learning_rates", examples="0.01")
+                for value in _several(values, "learning_rates", [])
             ],
             "max_flops": limit,
         }
     except InvalidInput as error:
         raise InvalidInput(f"{where}: {error}") from None
     if not grid["shapes"] and not grid["params"]:
-        raise InvalidInput(f"{where} has no sizes; params such as ['60k', '200k'] or shapes such as ['25M'] would do.")
+        raise InvalidInput(
+            f"{where} has no sizes; params such as ['60k', '200k'] or shapes such as ['25M'] would do."
+        )
     return grid
 
 
@@ -248,11 +295,16 @@ def _validation(values: Any) -> Validation:
     pairs = []
     for pair in _several(values, "pairs", []):
         if not isinstance(pair, dict) or set(pair) != {"ud", "flops"}:
-            raise InvalidInput(f"validation.pairs are written as {{ ud = '64k', flops = 2e12 }}; got {pair!r}.")
-        pairs.append((count(pair["ud"], "validation.pairs.ud"), compute(pair["flops"], "validation.pairs.flops")))
+            raise InvalidInput(
+                f"validation.pairs are written as {{ ud = '64k', flops = 2e12 }}; got {pair!r}."
+            )
+        pairs.append(
+            (count(pair["ud"], "validation.pairs.ud"), compute(pair["flops"], "validation.pairs.flops"))
+        )
     default = Validation()
     decays = [
-        number(v, "validation.weight_decays", positive=False, examples="0.1") for v in _several(values, "weight_decays", [])
+        number(v, "validation.weight_decays", positive=False, examples="0.1")
+        for v in _several(values, "weight_decays", [])
     ]
     factors = _several(values, "crossover_factors", list(default.crossover_factors))
     return Validation(
@@ -261,8 +313,12 @@ def _validation(values: Any) -> Validation:
         weight_decays=tuple(decays) or None,
         seeds=whole(values.get("seeds", default.seeds), "validation.seeds", example="3"),
         max_params=count(values["max_params"], "validation.max_params") if "max_params" in values else None,
-        crossover_uds=tuple(count(ud, "validation.crossover_uds") for ud in _several(values, "crossover_uds", [])),
-        crossover_factors=tuple(number(factor, "validation.crossover_factors", examples="0.5") for factor in factors),
+        crossover_uds=tuple(
+            count(ud, "validation.crossover_uds") for ud in _several(values, "crossover_uds", [])
+        ),
+        crossover_factors=tuple(
+            number(factor, "validation.crossover_factors", examples="0.5") for factor in factors
+        ),
     )
 
 
@@ -274,7 +330,9 @@ def _cells(source: Any, folder: Path) -> Iterator[dict[str, Any]]:
     try:
         table = pd.read_csv(path)
     except FileNotFoundError:
-        raise InvalidInput(f"cells: there is no file {path}; `planner calibrate design -o FILE` writes one.") from None
+        raise InvalidInput(
+            f"cells: there is no file {path}; `planner calibrate design -o FILE` writes one."
+        ) from None
     except (OSError, ValueError) as error:
         raise InvalidInput(f"cells: {path} cannot be read: {str(error).rstrip('.')}.") from None
     missing = [name for name in ("params", "unique_tokens", "epochs", "weight_decay") if name not in table]
@@ -286,7 +344,9 @@ def _cells(source: Any, folder: Path) -> Iterator[dict[str, Any]]:
                 "params": round(count(values["params"], "params")),
                 "unique_tokens": round(count(values["unique_tokens"], "unique_tokens")),
                 "epochs": number(values["epochs"], "epochs", examples="4"),
-                "weight_decay": number(values["weight_decay"], "weight_decay", positive=False, examples="0.1"),
+                "weight_decay": number(
+                    values["weight_decay"], "weight_decay", positive=False, examples="0.1"
+                ),
                 "seed": _seed(values.get("seed", 0)),
             }
         except InvalidInput as error:
@@ -331,7 +391,12 @@ def _shape(name: Any) -> str:
 
 
 def _seed(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not float(value).is_integer() or value < 0:
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float)
+        or not float(value).is_integer()
+        or value < 0
+    ):
         raise InvalidInput(f"seeds must be whole numbers from 0 on; got {value!r}.")
     return int(value)
 

@@ -47,7 +47,9 @@ class Progress:
         trained = sum(by_name[name].flops for name in self.trained)
         if not trained:
             return None
-        left = sum(run.flops for run in self.runs if run.name not in self.done and run.name not in self.failed)
+        left = sum(
+            run.flops for run in self.runs if run.name not in self.done and run.name not in self.failed
+        )
         return left * (time.monotonic() - self.began) / trained
 
 
@@ -112,7 +114,9 @@ def _settle(outcome: Outcome, run: StudyRun, progress: Progress, directory: Stud
         directory.note_failure(run.name, outcome.reason)
         progress.failures.setdefault(run.name, []).append(outcome.reason)
         checkpoint = directory.checkpoint(run.name)
-        if checkpoint != progress.reached.get(run.name):  # it got further: a node that is taken away is not the run's fault
+        if checkpoint != progress.reached.get(
+            run.name
+        ):  # it got further: a node that is taken away is not the run's fault
             progress.attempts.pop(run.name, None)
             progress.reached[run.name] = checkpoint
         progress.attempts[run.name] = progress.attempts.get(run.name, 0) + 1

@@ -33,7 +33,13 @@ from calibration.studies.prescriptions import CrossoverTest, Prescription
 LEVEL = 0.95
 SLACK = 1.02  # a configuration may have had this much of the budget and still count as a rival
 DRAWS = 2000
-_SAME = ["params", "unique_tokens", "tokens", "weight_decay", "learning_rate"]  # what makes two runs seeds of one configuration
+_SAME = [
+    "params",
+    "unique_tokens",
+    "tokens",
+    "weight_decay",
+    "learning_rate",
+]  # what makes two runs seeds of one configuration
 
 
 @dataclass(frozen=True)
@@ -79,7 +85,9 @@ class Tried:
     regret: float | None = None
     behind: float | None = None  # loss minus that of the best law here
     behind_interval: tuple[float, float] | None = None
-    beyond_noise: bool | None = None  # whether it is behind beyond seed noise; None: not known, or it is the best
+    beyond_noise: bool | None = (
+        None  # whether it is behind beyond seed noise; None: not known, or it is the best
+    )
 
 
 @dataclass(frozen=True)
@@ -105,7 +113,9 @@ class Standing:
     regret: float | None  # mean
     error: float | None  # standard error over the pairs
     seed_error: float | None  # standard error that seed noise alone gives
-    behind: float | None  # mean difference to the best law over the pairs that both have; zero: it is that law
+    behind: (
+        float | None
+    )  # mean difference to the best law over the pairs that both have; zero: it is that law
     behind_interval: tuple[float, float] | None
     beyond_noise: bool | None
     wins: int  # pairs at which no law did better
@@ -164,7 +174,11 @@ def judge(
         for _, group in groupby(planned, key=lambda p: (p.ud, p.flops, p.weight_decay))
     ]
     decays = list(dict.fromkeys(trial.weight_decay for trial in trials))
-    standings = [standing for decay in decays for standing in standings_of([t for t in trials if t.weight_decay == decay])]
+    standings = [
+        standing
+        for decay in decays
+        for standing in standings_of([t for t in trials if t.weight_decay == decay])
+    ]
     found = [_crossover(test, where, failed or {}) for test in crossings]
     return Verdict(tuple(trials), tuple(standings), tuple(found))
 
@@ -179,12 +193,17 @@ def configurations(results: pd.DataFrame) -> list[Configuration]:
         row = first.iloc[0]
         found.append(
             Configuration(
-                runs=tuple(first["run"]), params=int(row["params"]), unique_tokens=int(row["unique_tokens"]),
-                epochs=float(row["epochs"]), tokens=int(row["tokens"]), flops=float(row["flops"]),
-                weight_decay=float(row["weight_decay"]), learning_rate=float(row["learning_rate"]),
+                runs=tuple(first["run"]),
+                params=int(row["params"]),
+                unique_tokens=int(row["unique_tokens"]),
+                epochs=float(row["epochs"]),
+                tokens=int(row["tokens"]),
+                flops=float(row["flops"]),
+                weight_decay=float(row["weight_decay"]),
+                learning_rate=float(row["learning_rate"]),
                 losses=tuple(float(loss) for loss in first["loss"]),
             )
-        )  # fmt: skip
+        )
     return found
 
 
@@ -192,11 +211,16 @@ def configurations(results: pd.DataFrame) -> list[Configuration]:
 
 
 def _trial(
-    planned: list[Prescription], known: list[Configuration], where: Mapping[str, Configuration], failed: Mapping[str, str]
+    planned: list[Prescription],
+    known: list[Configuration],
+    where: Mapping[str, Configuration],
+    failed: Mapping[str, str],
 ) -> Trial:
     head = planned[0]
     trained = [_trained(prescription, where) for prescription in planned]
-    distinct = list({configuration.runs: configuration for configuration in trained if configuration is not None}.values())
+    distinct = list(
+        {configuration.runs: configuration for configuration in trained if configuration is not None}.values()
+    )
     noise, _ = pooled(distinct)
     best = None
     if distinct:
@@ -229,7 +253,9 @@ def pooled(found: Iterable[Configuration]) -> tuple[float | None, int]:
     freedom = sum(len(losses) - 1 for losses in groups)
     if freedom < 1:
         return None, 0
-    return math.sqrt(sum(float(((losses - losses.mean()) ** 2).sum()) for losses in groups) / freedom), freedom
+    return math.sqrt(
+        sum(float(((losses - losses.mean()) ** 2).sum()) for losses in groups) / freedom
+    ), freedom
 
 
 def _tried(
@@ -240,7 +266,11 @@ def _tried(
     rivals: int,
     failed: Mapping[str, str],
 ) -> Tried:
-    asked = {"law": prescription.law, "wanted_params": prescription.wanted_params, "wanted_epochs": prescription.wanted_epochs}
+    asked = {
+        "law": prescription.law,
+        "wanted_params": prescription.wanted_params,
+        "wanted_epochs": prescription.wanted_epochs,
+    }
     if configuration is None or best is None or winner is None:
         reason = prescription.reason or _why_not(prescription, failed)
         return Tried(**asked, predicted_loss=prescription.predicted_loss, reason=reason)  # type: ignore[arg-type]
@@ -271,7 +301,9 @@ def _why_not(prescription: Prescription, failed: Mapping[str, str]) -> str:
     return "not trained yet"
 
 
-def _missing_seeds(prescription: Prescription, configuration: Configuration, failed: Mapping[str, str]) -> str:
+def _missing_seeds(
+    prescription: Prescription, configuration: Configuration, failed: Mapping[str, str]
+) -> str:
     missing = [run.name for run in prescription.runs if run.name not in configuration.runs]
     if not missing:
         return ""
@@ -289,7 +321,9 @@ def _half(configurations: Sequence[Configuration], rivals: int, scale: float = 1
     total = sum(variances)
     if total == 0:
         return 0.0
-    freedom = total**2 / sum(v**2 / (len(c.losses) - 1) for v, c in zip(variances, configurations, strict=True))
+    freedom = total**2 / sum(
+        v**2 / (len(c.losses) - 1) for v, c in zip(variances, configurations, strict=True)
+    )
     return _quantile(rivals, math.floor(10 * freedom) / 10) * math.sqrt(total) * scale
 
 
@@ -306,14 +340,19 @@ def _quantile(rivals: int, freedom: float) -> float:
 
 def standings_of(trials: Sequence[Trial]) -> list[Standing]:
     names = list(dict.fromkeys(tried.law for trial in trials for tried in trial.laws))
-    rows = {name: [next((t for t in trial.laws if t.law == name), None) for trial in trials] for name in names}
+    rows = {
+        name: [next((t for t in trial.laws if t.law == name), None) for trial in trials] for name in names
+    }
     means = {name: float(np.mean(regrets)) for name in names if (regrets := _regrets(rows[name]))}
     # Only a law that was trained at as many pairs as any can lead: a mean over easier pairs is no comparison.
     most = max((len(_regrets(rows[name])) for name in names), default=0)
     full = [name for name in means if len(_regrets(rows[name])) == most]
     leader = min(full, key=means.__getitem__, default=None)
     rivals = len(
-        {tuple(tried.configuration.runs if tried and tried.configuration else () for tried in rows[name]) for name in means}
+        {
+            tuple(tried.configuration.runs if tried and tried.configuration else () for tried in rows[name])
+            for name in means
+        }
     )
     return [_standing(name, rows[name], rows[leader] if leader else None, rivals, trials) for name in names]
 
@@ -323,7 +362,11 @@ def _regrets(row: Iterable[Tried | None]) -> list[float]:
 
 
 def _standing(
-    name: str, row: list[Tried | None], leader: list[Tried | None] | None, rivals: int, trials: Sequence[Trial]
+    name: str,
+    row: list[Tried | None],
+    leader: list[Tried | None] | None,
+    rivals: int,
+    trials: Sequence[Trial],
 ) -> Standing:
     regrets = _regrets(row)
     behind = interval = beyond = None
@@ -359,12 +402,17 @@ def _mean_difference(
     both = [
         (mine.configuration, theirs.configuration)
         for mine, theirs in zip(row, leader, strict=True)
-        if mine is not None and theirs is not None and mine.configuration is not None and theirs.configuration is not None
+        if mine is not None
+        and theirs is not None
+        and mine.configuration is not None
+        and theirs.configuration is not None
     ]
     if not both:
         return None, None
     mean = float(np.mean([mine.loss - theirs.loss for mine, theirs in both]))
-    different = [c for mine, theirs in both if mine is not theirs for c in (mine, theirs)]  # the same runs differ by nothing
+    different = [
+        c for mine, theirs in both if mine is not theirs for c in (mine, theirs)
+    ]  # the same runs differ by nothing
     half = _half(different, rivals, 1 / len(both)) if different else None
     return mean, None if half is None else (mean - half, mean + half)
 
@@ -372,14 +420,20 @@ def _mean_difference(
 # -- crossover ------------------------------------------------------------------------------------------------------------
 
 
-def _crossover(test: CrossoverTest, where: Mapping[str, Configuration], failed: Mapping[str, str]) -> CrossoverFound:
+def _crossover(
+    test: CrossoverTest, where: Mapping[str, Configuration], failed: Mapping[str, str]
+) -> CrossoverFound:
     budgets = []
     for weaker, stronger in zip(test.prescriptions[::2], test.prescriptions[1::2], strict=True):
         pair = [_trained(prescription, where) for prescription in (weaker, stronger)]
         reasons = [
             f"λ = {p.weight_decay:g}: {why}"
             for p, configuration in zip((weaker, stronger), pair, strict=True)
-            if (why := _missing_seeds(p, configuration, failed) if configuration else p.reason or _why_not(p, failed))
+            if (
+                why := _missing_seeds(p, configuration, failed)
+                if configuration
+                else p.reason or _why_not(p, failed)
+            )
         ]
         difference = None if pair[0] is None or pair[1] is None else pair[1].loss - pair[0].loss
         budgets.append(Budget(weaker.flops, pair[0], pair[1], difference, "; ".join(reasons)))
@@ -392,10 +446,20 @@ def _crossover(test: CrossoverTest, where: Mapping[str, Configuration], failed: 
     interval, share, agreed = _resampled(usable, ln_flops, observed)
     at = math.exp(observed) if inside and observed is not None else None
     return CrossoverFound(
-        test.ud, test.law, test.weaker, test.stronger, test.predicted, test.predicted_interval,
-        observed=at, observed_interval=interval, ratio=at / test.predicted if at and test.predicted else None,
-        crossings=tuple(crossings), crossing_share=share, note=_note(test, observed, agreed, crossings, usable), budgets=tuple(budgets),
-    )  # fmt: skip
+        test.ud,
+        test.law,
+        test.weaker,
+        test.stronger,
+        test.predicted,
+        test.predicted_interval,
+        observed=at,
+        observed_interval=interval,
+        ratio=at / test.predicted if at and test.predicted else None,
+        crossings=tuple(crossings),
+        crossing_share=share,
+        note=_note(test, observed, agreed, crossings, usable),
+        budgets=tuple(budgets),
+    )
 
 
 def sign_changes(ln_flops: np.ndarray, gaps: np.ndarray) -> list[float]:
@@ -403,7 +467,9 @@ def sign_changes(ln_flops: np.ndarray, gaps: np.ndarray) -> list[float]:
     found = []
     for k in range(len(gaps) - 1):
         if (gaps[k] > 0) != (gaps[k + 1] > 0):
-            found.append(float(ln_flops[k] + (ln_flops[k + 1] - ln_flops[k]) * gaps[k] / (gaps[k] - gaps[k + 1])))
+            found.append(
+                float(ln_flops[k] + (ln_flops[k + 1] - ln_flops[k]) * gaps[k] / (gaps[k] - gaps[k + 1]))
+            )
     return found
 
 
@@ -420,7 +486,9 @@ def _overtaken(ln_flops: np.ndarray, gaps: np.ndarray) -> float | None:
     if not better.any():
         return math.inf
     changes = sign_changes(ln_flops, gaps)
-    upward = [x for x, k in zip(changes, np.flatnonzero(better[1:] != better[:-1]), strict=True) if better[k + 1]]
+    upward = [
+        x for x, k in zip(changes, np.flatnonzero(better[1:] != better[:-1]), strict=True) if better[k + 1]
+    ]
     return upward[0] if upward else None
 
 
@@ -436,11 +504,14 @@ def _resampled(
         several = [losses for losses in groups if len(losses) > 1]
         if len(usable) < 2 or not several:
             return None, None, None
-        residuals = np.concatenate([(losses - losses.mean()) * math.sqrt(len(losses) / (len(losses) - 1)) for losses in several])
+        residuals = np.concatenate(
+            [(losses - losses.mean()) * math.sqrt(len(losses) / (len(losses) - 1)) for losses in several]
+        )
         sides.append((groups, residuals))
     rng = np.random.default_rng(0)
     means = [
-        np.stack([g.mean() + rng.choice(residuals, (DRAWS, len(g))).mean(axis=1) for g in groups]) for groups, residuals in sides
+        np.stack([g.mean() + rng.choice(residuals, (DRAWS, len(g))).mean(axis=1) for g in groups])
+        for groups, residuals in sides
     ]
     drawn = [_overtaken(ln_flops, gaps) for gaps in (means[1] - means[0]).T]
     known = np.array([x for x in drawn if x is not None])
@@ -454,20 +525,26 @@ def _resampled(
 
 
 def _note(
-    test: CrossoverTest, observed: float | None, agreed: float | None, crossings: Sequence[float], usable: Sequence[Budget]
+    test: CrossoverTest,
+    observed: float | None,
+    agreed: float | None,
+    crossings: Sequence[float],
+    usable: Sequence[Budget],
 ) -> str:
     if test.predicted is None:
         return f"no crossover is predicted, so none was looked for: {test.note}"
     if len(usable) < 2:
         return "fewer than two budgets were trained at both weight decays"
-    doubt = "" if agreed is None or agreed >= LEVEL else f" by its mean loss, and in {agreed:.0%} of draws of the seeds"
+    doubt = (
+        ""
+        if agreed is None or agreed >= LEVEL
+        else f" by its mean loss, and in {agreed:.0%} of draws of the seeds"
+    )
     if observed is None:
         return f"λ = {test.stronger:g} never overtakes inside the range tried: it only falls behind{doubt}"
     if math.isinf(observed):
         better = test.stronger if observed < 0 else test.weaker
         return f"none inside the range tried: λ = {better:g} is better at all of it{doubt}"
     if len(crossings) > 1:
-        return (
-            f"the better weight decay changes {len(crossings)} times; the first at which λ = {test.stronger:g} overtakes is given"
-        )
+        return f"the better weight decay changes {len(crossings)} times; the first at which λ = {test.stronger:g} overtakes is given"
     return ""

@@ -39,7 +39,9 @@ def read(directory: StudyDirectory) -> tuple[Verdict, dict[str, Any]] | None:
     try:
         content = read_json(path)
         if content["format"] != FORMAT:
-            raise InvalidInput(f"{path} has format {content['format']!r}, and this version reads {FORMAT}; validate again.")
+            raise InvalidInput(
+                f"{path} has format {content['format']!r}, and this version reads {FORMAT}; validate again."
+            )
         fields = {name: content.pop(name) for name in ("trials", "standings", "crossovers")}
         return TypeAdapter(Verdict).validate_python(fields), content
     except FileNotFoundError:
@@ -47,7 +49,9 @@ def read(directory: StudyDirectory) -> tuple[Verdict, dict[str, Any]] | None:
     except (OSError, ValidationError, ValueError, KeyError, TypeError) as error:
         if isinstance(error, InvalidInput):
             raise
-        raise InvalidInput(f"{path} is damaged; `planner calibrate validate` writes it again without training anew.") from None
+        raise InvalidInput(
+            f"{path} is damaged; `planner calibrate validate` writes it again without training anew."
+        ) from None
 
 
 def sentence(found: CrossoverFound) -> str:
@@ -60,7 +64,10 @@ def sentence(found: CrossoverFound) -> str:
     between = ""
     if found.observed_interval is not None and found.observed_interval != (None, None):
         low, high = found.observed_interval
-        ends = ("below the range" if low is None else scientific(low), "above the range" if high is None else scientific(high))
+        ends = (
+            "below the range" if low is None else scientific(low),
+            "above the range" if high is None else scientific(high),
+        )
         between = " (95% {} to {})".format(*ends)
     if found.observed is None:
         return f"{text}; observed: {found.note}{between}"
@@ -80,7 +87,11 @@ def beyond_noise(value: bool | None, behind: float | None) -> str:
 
 def by_regret(standing: Standing) -> tuple[float, int, float]:
     """The order of a table of standings: a mean over fewer budgets is no comparison, so these laws come later."""
-    return standing.weight_decay, -standing.pairs, float("inf") if standing.regret is None else standing.regret
+    return (
+        standing.weight_decay,
+        -standing.pairs,
+        float("inf") if standing.regret is None else standing.regret,
+    )
 
 
 def figure(value: float | None, style: str = ".4f") -> str:

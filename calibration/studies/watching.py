@@ -54,11 +54,16 @@ class Lines:
             result = read_result(self.directory.run_folder(name))
             took = f" in {progress.trained[name]:.0f} s" if name in progress.trained else ""
             loss = f"loss {result.loss:.4f}" if result else "done"
-            click.echo(f"{len(progress.done):4d}/{len(progress.runs)}  {name}  {loss}{took}{_left(progress)}", err=True)
+            click.echo(
+                f"{len(progress.done):4d}/{len(progress.runs)}  {name}  {loss}{took}{_left(progress)}",
+                err=True,
+            )
         for name, reasons in progress.failures.items():
             for attempt in range(self.failures[name] + 1, len(reasons) + 1):
                 given_up = ", given up" if name in progress.failed and attempt == len(reasons) else ""
-                click.echo(f"      {name}  failed (attempt {attempt}){given_up}: {reasons[attempt - 1]}", err=True)
+                click.echo(
+                    f"      {name}  failed (attempt {attempt}){given_up}: {reasons[attempt - 1]}", err=True
+                )
             self.failures[name] = len(reasons)
 
 
@@ -89,7 +94,9 @@ def _table(progress: Progress, directory: StudyDirectory) -> RenderableType:
         table.add_row(name, f"failed: {reason}", "", "", "")
     for name in list(progress.trained)[-3:]:
         result = read_result(directory.run_folder(name))
-        table.add_row(name, f"done in {progress.trained[name]:.0f} s", "", f"{result.loss:.3f}" if result else "", "")
+        table.add_row(
+            name, f"done in {progress.trained[name]:.0f} s", "", f"{result.loss:.3f}" if result else "", ""
+        )
     return table
 
 

@@ -21,7 +21,12 @@ def perform(task: Task, should_stop: Callable[[], bool] = lambda: False) -> Outc
     from trainer.run.loop import train
 
     try:
-        train(RunConfig(**task.config), Path(task.folder), should_stop=should_stop, data=open_set(Path(task.tokens)))
+        train(
+            RunConfig(**task.config),
+            Path(task.folder),
+            should_stop=should_stop,
+            data=open_set(Path(task.tokens)),
+        )
     except Busy as error:
         return Outcome(task.name, BUSY, str(error))
     except InvalidInput as error:

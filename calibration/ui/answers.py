@@ -61,7 +61,10 @@ def _check(choices: Choices) -> None:
 
 def _limits(choices: Choices) -> dict[str, Any]:
     """The arguments of `plan` that differ from its defaults."""
-    given = {name: getattr(choices, name) for name in ("weight_decay", "law", "min_params", "max_params", "max_epochs")}
+    given = {
+        name: getattr(choices, name)
+        for name in ("weight_decay", "law", "min_params", "max_params", "max_epochs")
+    }
     how = {name: value for name, value in given.items() if value}
     if choices.epochs != WHOLE:
         how["epochs"] = choices.epochs
@@ -73,7 +76,9 @@ def _without_refits(known: Calibration) -> Calibration:
         return known
     # Built anew rather than copied: a copy would carry the laws of the refits along, which a setting caches.
     bare = [
-        Setting.model_construct(weight_decay=s.weight_decay, fitted_on=s.fitted_on, laws=s.laws, ensemble=None, method=s.method)
+        Setting.model_construct(
+            weight_decay=s.weight_decay, fitted_on=s.fitted_on, laws=s.laws, ensemble=None, method=s.method
+        )
         for s in known.settings
     ]
     return known.model_copy(update={"settings": tuple(bare)})
@@ -88,7 +93,9 @@ def as_python(answer: Answer) -> str:
     budget, imports = repr(c.flops), "plan"
     if c.compute == IN_HOURS:
         gpus, hours = f"{units.whole(c.gpus, 'gpus')}", f"{units.number(c.hours, 'hours'):g}"
-        budget = f"flops_from_gpus({c.gpu!r}, gpus={gpus}, hours={hours}, mfu={units.fraction(c.mfu, 'mfu'):g})"
+        budget = (
+            f"flops_from_gpus({c.gpu!r}, gpus={gpus}, hours={hours}, mfu={units.fraction(c.mfu, 'mfu'):g})"
+        )
         imports = "flops_from_gpus, plan"
     arguments = [f"ud={c.ud!r}", f"flops={budget}"]
     arguments += [f"{name}={value!r}" for name, value in _limits(c).items()]
@@ -128,14 +135,18 @@ def as_training_config(answer: Answer) -> str:
         vocab = TOKENIZER_SIZE
     else:
         vocab = shape.vocab_size
-        parts = f"d_model = {shape.d_model}, layers = {shape.layers}, heads = {shape.heads}, d_ff = {shape.d_ff}"
+        parts = (
+            f"d_model = {shape.d_model}, layers = {shape.layers}, heads = {shape.heads}, d_ff = {shape.d_ff}"
+        )
         lines += [f"shape = {{ {parts} }}", f"vocab_size = {vocab}"]
     size = min(TOKENIZER_SIZE, vocab)
     tokenizer = f"bpe:{size}" if size >= 257 else "bytes"
     lines += [
         f'tokenizer = "{tokenizer}"  # or the path of your tokenizer.json',
         f"unique_tokens = {round(p.unique_tokens)}",
-        f"epochs = {max(p.epochs, 1.0):g}" if p.epochs == round(p.epochs) or p.epochs < 1 else f"epochs = {p.epochs!r}",
+        f"epochs = {max(p.epochs, 1.0):g}"
+        if p.epochs == round(p.epochs) or p.epochs < 1
+        else f"epochs = {p.epochs!r}",
         f"weight_decay = {p.weight_decay}",
     ]
     return "\n".join(lines) + "\n"
@@ -149,5 +160,7 @@ def _source(answer: Answer) -> str:
 
 def file_name(known: Calibration) -> str:
     """A calibration's name as that of a file, with nothing in it that a shell or a file system could mistake."""
-    safe = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in known.name).strip("-.")[:60]
+    safe = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in known.name).strip(
+        "-."
+    )[:60]
     return f"{safe or 'calibration'}.json"

@@ -52,7 +52,9 @@ class Jobs:
                 _end(self._spare)
                 self._spare = None
 
-    def run(self, task: str, path: str | os.PathLike[str], **options: Any) -> Iterator[tuple[str, float] | dict[str, Any]]:
+    def run(
+        self, task: str, path: str | os.PathLike[str], **options: Any
+    ) -> Iterator[tuple[str, float] | dict[str, Any]]:
         """Progress as (what, share), and last the result; JobFailed where there is none."""
         worker = self._take()
         overdue = threading.Timer(PATIENCE[task], worker.kill)
@@ -100,9 +102,12 @@ def _start() -> subprocess.Popen[str]:
     paths = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
     one_thread = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     return subprocess.Popen(
-        [sys.executable, "-m", "calibration.ui.worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        [sys.executable, "-m", "calibration.ui.worker"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
         env={**os.environ, **one_thread, "PYTHONPATH": paths},
-    )  # fmt: skip
+    )
 
 
 def _end(worker: subprocess.Popen[str]) -> None:

@@ -22,10 +22,31 @@ def answer(found: Answer, notes: Sequence[str] = ()) -> str:
     p = found.plan
     within = p.intervals or {}
     tiles = [
-        _tile("params", "Parameters", p.params, short(p.params), _flat_params(p), _interval(within.get("params"), short)),
-        _tile("epochs", "Epochs", p.epochs, epochs(p.epochs), _tokens(p), _interval(within.get("epochs"), epochs)),
+        _tile(
+            "params",
+            "Parameters",
+            p.params,
+            short(p.params),
+            _flat_params(p),
+            _interval(within.get("params"), short),
+        ),
+        _tile(
+            "epochs",
+            "Epochs",
+            p.epochs,
+            epochs(p.epochs),
+            _tokens(p),
+            _interval(within.get("epochs"), epochs),
+        ),
         _tile("weight_decay", "Weight decay", p.weight_decay, str(p.weight_decay), _rival(p), ""),
-        _tile("loss", "Predicted loss", p.loss, f"{p.loss:.3f}", f"perplexity {p.perplexity:.2f}", _loss_interval(found)),
+        _tile(
+            "loss",
+            "Predicted loss",
+            p.loss,
+            f"{p.loss:.3f}",
+            f"perplexity {p.perplexity:.2f}",
+            _loss_interval(found),
+        ),
     ]
     facts = [("Compute", _data("flops", p.flops, scientific(p.flops)) + " FLOPs")]
     if p.cost is not None:
@@ -33,9 +54,7 @@ def answer(found: Answer, notes: Sequence[str] = ()) -> str:
     if p.architecture is not None:
         facts.append(("Llama-2 shape", escape(p.architecture.describe())))
     terms = p.terms
-    made = (
-        f"floor {terms.floor:.3f} + capacity {terms.capacity:.3f} + data {terms.data:.3f} + overfitting {terms.overfitting:.3f}"
-    )
+    made = f"floor {terms.floor:.3f} + capacity {terms.capacity:.3f} + data {terms.data:.3f} + overfitting {terms.overfitting:.3f}"
     facts += [("Loss is made of", made), ("Crossover C×", _crossover(p, within.get("crossover_flops")))]
     facts += [("How sure", escape(p.interval_note if found.complete else "working out the intervals …"))]
     facts += [("From", escape(f"{p.law} of {found.calibration.name}"))]
@@ -73,8 +92,12 @@ def calls(found: Answer) -> str:
         ("command", "Command line", as_command(found)),
         ("config", "Training config", as_training_config(found)),
     ]
-    buttons = "".join(f'<button type="button" data-copy="db-{key}">Copy {name}</button>' for key, name, _ in texts)
-    shown = "".join(f'<h4>{name}</h4><pre id="db-{key}" tabindex="0">{escape(text)}</pre>' for key, name, text in texts)
+    buttons = "".join(
+        f'<button type="button" data-copy="db-{key}">Copy {name}</button>' for key, name, _ in texts
+    )
+    shown = "".join(
+        f'<h4>{name}</h4><pre id="db-{key}" tabindex="0">{escape(text)}</pre>' for key, name, text in texts
+    )
     return (
         f'<div class="db-calls"><div class="db-buttons">{buttons}<button type="button" data-copy="address">Copy link</button></div>'
         f"<details><summary>Show what is copied</summary>{shown}</details></div>"
@@ -93,7 +116,11 @@ def table_problems(sentence: str, problems: Sequence[Problem]) -> str:
     if not problems:
         return f'<p class="db-problem" role="alert">{escape(sentence[:1].upper() + sentence[1:])}</p>'
     rows = {p.row for p in problems}
-    count = "1 problem" if len(problems) == 1 else f"{len(problems):,} problems in {len(rows):,} row{'s' * (len(rows) > 1)}"
+    count = (
+        "1 problem"
+        if len(problems) == 1
+        else f"{len(problems):,} problems in {len(rows):,} row{'s' * (len(rows) > 1)}"
+    )
     body = ([str(p.row), p.column, p.value, p.reason] for p in problems[:SHOWN_PROBLEMS])
     more = len(problems) - SHOWN_PROBLEMS
     rest = f"<p>and {more:,} more</p>" if more > 0 else ""
@@ -191,9 +218,7 @@ def _crossover(p: Plan, bounds: Interval | None) -> str:
     if p.crossover_flops is None:
         return escape(f"none: {p.crossover_note}")
     between = f" ({_interval(bounds, scientific)})" if bounds else ""
-    return (
-        f"{_data('crossover_flops', p.crossover_flops, scientific(p.crossover_flops))} FLOPs{between}: {escape(p.crossover_note)}"
-    )
+    return f"{_data('crossover_flops', p.crossover_flops, scientific(p.crossover_flops))} FLOPs{between}: {escape(p.crossover_note)}"
 
 
 def _notes(notes: Sequence[str]) -> str:

@@ -62,15 +62,25 @@ class Page:
             picture = pictures.PICTURES[choices.picture](found)
             caption = f'<p class="db-caption">{pictures.CAPTIONS[choices.picture]}</p>'
             address = choices.query()
-            yield markup.answer(found, notes), markup.calls(found) + markup.headline(found), picture, caption, address
+            yield (
+                markup.answer(found, notes),
+                markup.calls(found) + markup.headline(found),
+                picture,
+                caption,
+                address,
+            )
             if not found.complete:
                 whole = answers.answer(choices, known)
                 yield markup.answer(whole, notes), gr.skip(), gr.skip(), gr.skip(), address
         except InvalidInput as error:
             yield markup.problem(str(error), notes), "", None, "", choices.query()
-        except Exception:  # a calibration from outside may hold numbers nobody thought of: say so and keep serving
+        except (
+            Exception
+        ):  # a calibration from outside may hold numbers nobody thought of: say so and keep serving
             _log.exception("no answer for %s", choices)
-            sentence = "no plan can be computed from this calibration and these inputs; other values would do."
+            sentence = (
+                "no plan can be computed from this calibration and these inputs; other values would do."
+            )
             yield markup.problem(sentence, notes), "", None, "", choices.query()
 
     def update(self, *values: Any) -> Iterator[tuple[Any, ...]]:
@@ -80,7 +90,10 @@ class Page:
     def restore(self, query: str) -> Iterator[tuple[Any, ...]]:
         """The page that an address describes, unfolded where it holds something that would be out of sight."""
         choices, notes = state.from_query(query or "")
-        folds = [any(getattr(choices, name) != getattr(state.DEFAULTS, name) for name in names) for names in state.FOLDED]
+        folds = [
+            any(getattr(choices, name) != getattr(state.DEFAULTS, name) for name in names)
+            for names in state.FOLDED
+        ]
         opened = tuple(gr.update(open=True) if changed else gr.skip() for changed in folds)
         for shown in self._adopt(choices, notes):
             yield *shown, *opened
@@ -99,7 +112,9 @@ class Page:
         choices, changed = state.fitting(choices, known)
         shown = {
             **asdict(choices),
-            "calibration": gr.update(choices=self._calibrations(choices.calibration, known), value=choices.calibration),
+            "calibration": gr.update(
+                choices=self._calibrations(choices.calibration, known), value=choices.calibration
+            ),
             "law": gr.update(choices=_laws(known), value=choices.law),
             "weight_decay": gr.update(choices=_decays(known), value=choices.weight_decay),
         }
@@ -154,11 +169,14 @@ class Page:
         except InvalidInput as error:
             return markup.table_problems(str(error), getattr(error, "problems", []))
         missing = [
-            f"weight decay {d:g}: {LABELS[form]} cannot be fitted, {reason}" for d, form, reason in found["not_identified"]
+            f"weight decay {d:g}: {LABELS[form]} cannot be fitted, {reason}"
+            for d, form, reason in found["not_identified"]
         ]
         return markup.run_summary(found["rows"], missing)
 
-    def fit(self, path: str | None, name: str, decay: str, epochs: str, refits: int) -> Iterator[tuple[Any, ...]]:
+    def fit(
+        self, path: str | None, name: str, decay: str, epochs: str, refits: int
+    ) -> Iterator[tuple[Any, ...]]:
         """Fit an uploaded table: progress, then the metrics, the picture, the files and the key of the calibration.
 
         Last come the buttons: Fit can be pressed while nothing is being fitted, and Stop while something is.
@@ -181,7 +199,9 @@ class Page:
                 stem = Path(answers.file_name(known)).stem
                 file = (Path(folder) / "calibration.json").rename(Path(folder) / f"{stem}.json")
                 report = (Path(folder) / "report.html").rename(Path(folder) / f"{stem}-report.html")
-                runs = pd.read_json(Path(folder) / "runs.json", dtype=False, convert_dates=False, convert_axes=False)
+                runs = pd.read_json(
+                    Path(folder) / "runs.json", dtype=False, convert_dates=False, convert_axes=False
+                )
                 yield (  # Gradio copies the two files before it asks for more
                     markup.fit_summary(_recommendation(known), _metrics(known), _left_out(known)),
                     pictures.predicted_observed(known, runs),
@@ -210,41 +230,66 @@ class Page:
         default = Calibration.load()
         chosen = state.DEFAULTS
         with gr.Blocks(
-            title="databound: plan training when data is the limit", analytics_enabled=False, delete_cache=(600, 7200)
+            title="databound: plan training when data is the limit",
+            analytics_enabled=False,
+            delete_cache=(600, 7200),
         ) as blocks:
             gr.HTML(_HEADER, padding=False)
             address = gr.Textbox(visible=False)
             with gr.Tabs() as tabs:
                 with gr.Tab("Plan", id="plan"), gr.Row(elem_id="db-columns"):
                     with gr.Column(elem_id="db-inputs", min_width=280, scale=1):
-                        ud, halve_ud, double_ud = _budget("Unique tokens", chosen.ud, "ud", "250M, 0.25B, 250e6")
+                        ud, halve_ud, double_ud = _budget(
+                            "Unique tokens", chosen.ud, "ud", "250M, 0.25B, 250e6"
+                        )
                         with gr.Group():
                             compute = gr.Radio(
-                                [("in FLOPs", state.IN_FLOPS), ("in GPU time", state.IN_HOURS)], value=chosen.compute, label="Compute",
+                                [("in FLOPs", state.IN_FLOPS), ("in GPU time", state.IN_HOURS)],
+                                value=chosen.compute,
+                                label="Compute",
                                 elem_id="in-compute",
-                            )  # fmt: skip
+                            )
                             with gr.Row(elem_classes="db-budget"):
                                 flops = _text("FLOPs", chosen.flops, "flops", "5e18, 5 EFLOP", scale=4)
-                                hours = _text("Hours on these GPUs", chosen.hours, "hours", "3", scale=4, visible=False)
-                                halve = gr.Button("÷2", size="sm", min_width=44, scale=0, elem_id="halve-compute")
-                                double = gr.Button("×2", size="sm", min_width=44, scale=0, elem_id="double-compute")
+                                hours = _text(
+                                    "Hours on these GPUs", chosen.hours, "hours", "3", scale=4, visible=False
+                                )
+                                halve = gr.Button(
+                                    "÷2", size="sm", min_width=44, scale=0, elem_id="halve-compute"
+                                )
+                                double = gr.Button(
+                                    "×2", size="sm", min_width=44, scale=0, elem_id="double-compute"
+                                )
                             with gr.Row(elem_classes="db-hardware"):
                                 gpus = _text("GPUs", chosen.gpus, "gpus", "8", min_width=60)
                                 gpu = gr.Dropdown(
-                                    list(ACCELERATORS), value=chosen.gpu, label="Kind", elem_id="in-gpu", min_width=110, scale=2
+                                    list(ACCELERATORS),
+                                    value=chosen.gpu,
+                                    label="Kind",
+                                    elem_id="in-gpu",
+                                    min_width=110,
+                                    scale=2,
                                 )
                                 mfu = _text("MFU", chosen.mfu, "mfu", "40%", min_width=60)
                         weight_decay = gr.Dropdown(
-                            _decays(default), value=chosen.weight_decay, label="Weight decay", elem_id="in-weight_decay"
+                            _decays(default),
+                            value=chosen.weight_decay,
+                            label="Weight decay",
+                            elem_id="in-weight_decay",
                         )
                         with gr.Accordion("Law and calibration", open=False) as laws:
                             law = gr.Dropdown(_laws(default), value=chosen.law, label="Law", elem_id="in-law")
                             calibration = gr.Dropdown(
-                                self._calibrations(chosen.calibration, default), value=chosen.calibration, label="Calibration",
+                                self._calibrations(chosen.calibration, default),
+                                value=chosen.calibration,
+                                label="Calibration",
                                 elem_id="in-calibration",
-                            )  # fmt: skip
+                            )
                             upload = gr.UploadButton(
-                                "Upload a calibration (.json)", file_types=[".json"], size="sm", elem_id="upload-calibration"
+                                "Upload a calibration (.json)",
+                                file_types=[".json"],
+                                size="sm",
+                                elem_id="upload-calibration",
                             )
                         with gr.Accordion("Limits and price", open=False) as limits:
                             with gr.Row():
@@ -254,29 +299,52 @@ class Page:
                                 max_epochs = _text("Most epochs", "", "max_epochs", "no limit, or 16")
                                 price = _text("$ per GPU-hour", "", "price", "list price")
                             epochs = gr.Radio(
-                                [("whole", state.WHOLE), ("any fraction", state.CONTINUOUS)], value=chosen.epochs, label="Epochs are",
+                                [("whole", state.WHOLE), ("any fraction", state.CONTINUOUS)],
+                                value=chosen.epochs,
+                                label="Epochs are",
                                 elem_id="in-epochs",
-                            )  # fmt: skip
+                            )
                     with gr.Column(elem_id="db-output", min_width=320, scale=3):
                         answer = gr.HTML(elem_id="answer", padding=False)
                         calls = gr.HTML(elem_id="calls", padding=False)
                         picture = gr.Radio(
-                            [(title, key) for key, title in state.PICTURES.items()], value=chosen.picture, label="Picture", show_label=False,
-                            elem_id="in-picture", container=False,
-                        )  # fmt: skip
+                            [(title, key) for key, title in state.PICTURES.items()],
+                            value=chosen.picture,
+                            label="Picture",
+                            show_label=False,
+                            elem_id="in-picture",
+                            container=False,
+                        )
                         plot = gr.Plot(show_label=False, elem_id="plot", container=False, buttons=[])
                         caption = gr.HTML(padding=False)
                 with gr.Tab("Your own runs", id="runs"):
                     fitted, use = self._runs_tab()
 
             given: dict[str, Any] = {
-                "ud": ud, "compute": compute, "flops": flops, "hours": hours, "gpu": gpu, "gpus": gpus, "mfu": mfu, "price": price,
-                "weight_decay": weight_decay, "law": law, "calibration": calibration, "epochs": epochs, "min_params": min_params,
-                "max_params": max_params, "max_epochs": max_epochs, "picture": picture,
-            }  # fmt: skip
+                "ud": ud,
+                "compute": compute,
+                "flops": flops,
+                "hours": hours,
+                "gpu": gpu,
+                "gpus": gpus,
+                "mfu": mfu,
+                "price": price,
+                "weight_decay": weight_decay,
+                "law": law,
+                "calibration": calibration,
+                "epochs": epochs,
+                "min_params": min_params,
+                "max_params": max_params,
+                "max_epochs": max_epochs,
+                "picture": picture,
+            }
             components = [given[name] for name in state.NAMES]
             shown = [answer, calls, plot, caption, address]
-            quickly: dict[str, Any] = {"show_progress": "hidden", "trigger_mode": "always_last", "api_visibility": "private"}
+            quickly: dict[str, Any] = {
+                "show_progress": "hidden",
+                "trigger_mode": "always_last",
+                "api_visibility": "private",
+            }
             quickly["concurrency_limit"] = USERS_AT_ONCE
             # Gradio's own events of a text box miss deletions or fire when it is unfolded, so page.js presses this button instead.
             typed = gr.Button(visible="hidden", elem_id="typed")
@@ -293,10 +361,18 @@ class Page:
                 (double, "flops", 2.0),
             ):
                 button.click(self.stepped(name, factor), components, [*budgets, *shown], **quickly)
-            compute.change(_only, compute, [flops, hours], queue=False, show_progress="hidden", api_visibility="private")
+            compute.change(
+                _only, compute, [flops, hours], queue=False, show_progress="hidden", api_visibility="private"
+            )
             address.change(None, address, None, js=_WRITE_ADDRESS, api_visibility="private")
             use.click(self.plan_with, [fitted, *components], [tabs, *components, *shown], **quickly)
-            blocks.load(self.restore, address, [*components, *shown, laws, limits], js="() => window.location.search", **quickly)
+            blocks.load(
+                self.restore,
+                address,
+                [*components, *shown, laws, limits],
+                js="() => window.location.search",
+                **quickly,
+            )
         blocks.queue(default_concurrency_limit=USERS_AT_ONCE, max_size=400)
         return blocks
 
@@ -305,13 +381,20 @@ class Page:
         with gr.Row(elem_id="db-runs"):
             with gr.Column(min_width=280, scale=1):
                 table = gr.File(
-                    label="Table of runs (.csv or .parquet, up to 16 MB)", file_types=[".csv", ".tsv", ".parquet", ".pq"], type="filepath",
-                    elem_id="upload-runs", height=140,
-                )  # fmt: skip
+                    label="Table of runs (.csv or .parquet, up to 16 MB)",
+                    file_types=[".csv", ".tsv", ".parquet", ".pq"],
+                    type="filepath",
+                    elem_id="upload-runs",
+                    height=140,
+                )
                 name = _text("Name of the calibration", "my-calibration", "name", "my-corpus")
                 with gr.Row():
-                    decay = _text("Weight decay, if the table does not say", "", "runs-decay", "0.1", min_width=120)
-                    most = _text("Leave out runs beyond this many epochs", "", "runs-epochs", "no limit", min_width=120)
+                    decay = _text(
+                        "Weight decay, if the table does not say", "", "runs-decay", "0.1", min_width=120
+                    )
+                    most = _text(
+                        "Leave out runs beyond this many epochs", "", "runs-epochs", "no limit", min_width=120
+                    )
                 refits = gr.Radio(
                     [("none", 0), ("200", 200), ("1000", 1000)],
                     value=200,
@@ -325,8 +408,12 @@ class Page:
                 checked = gr.HTML(elem_id="runs-check", padding=False)
                 result = gr.HTML(elem_id="runs-result", padding=False)
                 with gr.Row():
-                    use = gr.Button("Plan with this calibration", variant="primary", visible=False, elem_id="use")
-                    file = gr.DownloadButton("Calibration file", visible=False, elem_id="download-calibration")
+                    use = gr.Button(
+                        "Plan with this calibration", variant="primary", visible=False, elem_id="use"
+                    )
+                    file = gr.DownloadButton(
+                        "Calibration file", visible=False, elem_id="download-calibration"
+                    )
                     report = gr.DownloadButton("HTML report", visible=False, elem_id="download-report")
                 picture = gr.Plot(show_label=False, elem_id="runs-plot", container=False, buttons=[])
                 key = gr.Textbox(visible=False)
@@ -344,8 +431,14 @@ class Page:
         outcome = [result, picture, file, report, use, key, start, stop]
         table.clear(lambda: ("", "", *_nothing_fitted()), None, [checked, *outcome], **calm)
         fitting = start.click(
-            self.fit, [table, name, decay, most, refits], outcome, concurrency_limit=2, concurrency_id="fit", trigger_mode="multiple", **calm
-        )  # fmt: skip
+            self.fit,
+            [table, name, decay, most, refits],
+            outcome,
+            concurrency_limit=2,
+            concurrency_id="fit",
+            trigger_mode="multiple",
+            **calm,
+        )
         # First the fit ends, then that is said: whatever it said last must not come after.
         stopping = stop.click(None, cancels=[fitting], **calm)
         stopping.then(lambda: (markup.note("Stopped."), *_nothing_fitted()), None, outcome, **calm)
@@ -359,10 +452,23 @@ def launch(host: str = "127.0.0.1", port: int | None = None, *, browser: bool = 
     try:
         page.jobs.warm_up()
         page.blocks.launch(
-            server_name=host, server_port=port, inbrowser=browser, share=False, quiet=True, prevent_thread_lock=True, ssr_mode=False,
-            max_file_size=LARGEST_UPLOAD, footer_links=[], show_error=True, theme=theme(), css=(_HERE / "page.css").read_text(),
-            head=f"<script>{(_HERE / 'page.js').read_text()}</script>", max_threads=40, enable_monitoring=False, pwa=False,
-        )  # fmt: skip
+            server_name=host,
+            server_port=port,
+            inbrowser=browser,
+            share=False,
+            quiet=True,
+            prevent_thread_lock=True,
+            ssr_mode=False,
+            max_file_size=LARGEST_UPLOAD,
+            footer_links=[],
+            show_error=True,
+            theme=theme(),
+            css=(_HERE / "page.css").read_text(),
+            head=f"<script>{(_HERE / 'page.js').read_text()}</script>",
+            max_threads=40,
+            enable_monitoring=False,
+            pwa=False,
+        )
         page.blocks.block_thread()
     finally:
         page.close()
@@ -372,7 +478,9 @@ def theme() -> gr.themes.Base:
     """Gradio's plain theme with the system's own fonts, so that none has to be fetched."""
     sans = ("system-ui", "-apple-system", "Segoe UI", "Roboto", "sans-serif")
     mono = ("ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "monospace")
-    return gr.themes.Default(primary_hue="blue", neutral_hue="slate", font=sans, font_mono=mono, text_size="md")
+    return gr.themes.Default(
+        primary_hue="blue", neutral_hue="slate", font=sans, font_mono=mono, text_size="md"
+    )
 
 
 # -- pieces ---------------------------------------------------------------------------------------------------------------
@@ -385,8 +493,15 @@ def _choices(values: tuple[Any, ...]) -> state.Choices:
 def _text(label: str, value: str, name: str, example: str, **how: Any) -> gr.Textbox:
     how = {"min_width": 90, **how}
     return gr.Textbox(
-        value, label=label, placeholder=example, elem_id=f"in-{name}", elem_classes="db-text", max_lines=1, max_length=state.LONGEST, **how
-    )  # fmt: skip
+        value,
+        label=label,
+        placeholder=example,
+        elem_id=f"in-{name}",
+        elem_classes="db-text",
+        max_lines=1,
+        max_length=state.LONGEST,
+        **how,
+    )
 
 
 def _budget(label: str, value: str, name: str, example: str) -> tuple[gr.Textbox, gr.Button, gr.Button]:
@@ -398,7 +513,10 @@ def _budget(label: str, value: str, name: str, example: str) -> tuple[gr.Textbox
 
 
 def _laws(known: Calibration) -> list[tuple[str, str]]:
-    return [(f"choose for me ({LABELS[known.default_law]})", ""), *((LABELS[form], form) for form in state.laws_of(known))]
+    return [
+        (f"choose for me ({LABELS[known.default_law]})", ""),
+        *((LABELS[form], form) for form in state.laws_of(known)),
+    ]
 
 
 def _decays(known: Calibration) -> list[tuple[str, str]]:
@@ -430,7 +548,9 @@ def _given(text: str | None) -> str | None:
 def _check_size(path: str) -> None:
     size = os.path.getsize(path)
     if size > LARGEST_UPLOAD:
-        raise JobFailed(f"the file has {size / 2**20:,.0f} MB; the page reads up to {LARGEST_UPLOAD >> 20} MB.", [])
+        raise JobFailed(
+            f"the file has {size / 2**20:,.0f} MB; the page reads up to {LARGEST_UPLOAD >> 20} MB.", []
+        )
 
 
 def _recommendation(known: Calibration) -> str:

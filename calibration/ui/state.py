@@ -24,7 +24,10 @@ PICTURES = {
     "terms": "Loss terms",
     "whatif": "What if",
 }
-FOLDED = (("law", "calibration"), ("min_params", "max_params", "max_epochs", "price", "epochs"))  # what is folded away at first
+FOLDED = (
+    ("law", "calibration"),
+    ("min_params", "max_params", "max_epochs", "price", "epochs"),
+)  # what is folded away at first
 LONGEST = 80  # characters of one value in an address: more is not a number anybody typed
 
 
@@ -74,10 +77,14 @@ def from_query(query: str) -> tuple[Choices, list[str]]:
         if name not in NAMES:
             continue  # other parts of an address, such as the theme, are not ours
         if len(value) > LONGEST:
-            problems.append(f"The link's {name} is too long to be a value of this page; the default is shown instead.")
+            problems.append(
+                f"The link's {name} is too long to be a value of this page; the default is shown instead."
+            )
         elif name in _LISTS and value not in _LISTS[name]:
             allowed = ", ".join(choice for choice in _LISTS[name] if choice)
-            problems.append(f"The link asks for {name} {value!r}, which is not one of {allowed}; the default is shown instead.")
+            problems.append(
+                f"The link asks for {name} {value!r}, which is not one of {allowed}; the default is shown instead."
+            )
         else:
             given[name] = value
     return replace(DEFAULTS, **given), problems
@@ -87,13 +94,17 @@ def fitting(choices: Choices, known: Calibration) -> tuple[Choices, list[str]]:
     """The choices with law and weight decay that this calibration has, and a sentence for each that had to change."""
     problems, changes = [], {}
     if choices.law and choices.law not in laws_of(known):
-        problems.append(f"{known.name} has no law {choices.law}; its own default, {known.default_law}, is used.")
+        problems.append(
+            f"{known.name} has no law {choices.law}; its own default, {known.default_law}, is used."
+        )
         changes["law"] = ""
     if choices.weight_decay and choices.weight_decay not in decays_of(known):
         wanted = next((text for text in decays_of(known) if _same(text, choices.weight_decay)), "")
         if not wanted:
             settings = " and ".join(decays_of(known))
-            problems.append(f"{known.name} was not fitted at weight decay {choices.weight_decay}, only at {settings}.")
+            problems.append(
+                f"{known.name} was not fitted at weight decay {choices.weight_decay}, only at {settings}."
+            )
         changes["weight_decay"] = wanted
     return replace(choices, **changes), problems
 

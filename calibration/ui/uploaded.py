@@ -41,5 +41,9 @@ class Shelf:
                 self._kept.move_to_end(key)
                 return self._kept[key]
         if key.startswith(_PREFIX):
-            raise InvalidInput("this link uses a calibration that somebody uploaded and that is no longer here: upload it again.")
-        raise InvalidInput(f"calibration must be one of {', '.join(shipped_names())}, or uploaded; got {key!r}.")
+            raise InvalidInput(
+                "this link uses a calibration that somebody uploaded and that is no longer here: upload it again."
+            )
+        raise InvalidInput(
+            f"calibration must be one of {', '.join(shipped_names())}, or uploaded; got {key!r}."
+        )

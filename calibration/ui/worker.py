@@ -41,7 +41,13 @@ def main() -> None:
 
     _limit(request["task"])
     try:
-        send({"result": _TASKS[request.pop("task")](request, lambda what, share: send({"progress": [what, share]}))})
+        send(
+            {
+                "result": _TASKS[request.pop("task")](
+                    request, lambda what, share: send({"progress": [what, share]})
+                )
+            }
+        )
     except Exception as error:
         send(_failure(error))
 
@@ -86,13 +92,22 @@ def check(request: dict[str, Any], progress: Any) -> dict[str, Any]:
 
     rows = [
         [
-            str(float(decay)), f"{len(here):,}", f"{int((here['epochs'] <= 1).sum()):,}", span(here["params"], short),
-            span(here["unique_tokens"], short), f"{here['epochs'].max():g}", span(here["loss"], "{:.3f}".format),
+            str(float(decay)),
+            f"{len(here):,}",
+            f"{int((here['epochs'] <= 1).sum()):,}",
+            span(here["params"], short),
+            span(here["unique_tokens"], short),
+            f"{here['epochs'].max():g}",
+            span(here["loss"], "{:.3f}".format),
         ]
         for decay, here in runs.groupby("weight_decay")
-    ]  # fmt: skip
+    ]
     missing = unidentified(runs, FORMS)
-    return {"rows": rows, "runs": len(runs), "not_identified": [[one.weight_decay, one.form, one.reason] for one in missing]}
+    return {
+        "rows": rows,
+        "runs": len(runs),
+        "not_identified": [[one.weight_decay, one.form, one.reason] for one in missing],
+    }
 
 
 def read_calibration(request: dict[str, Any], progress: Any) -> dict[str, Any]:
@@ -105,9 +120,16 @@ def read_calibration(request: dict[str, Any], progress: Any) -> dict[str, Any]:
         known = Calibration.load(given)
     except InvalidInput as error:  # the visitor knows the file by its name, not by where the server keeps it
         raise InvalidInput(str(error).replace(repr(str(given)), repr(given.name))) from None
-    refits = [len(next(iter(law.values()))) for s in known.settings if s.ensemble for law in s.ensemble.laws.values()]
+    refits = [
+        len(next(iter(law.values())))
+        for s in known.settings
+        if s.ensemble
+        for law in s.ensemble.laws.values()
+    ]
     if max(refits, default=0) > MOST_REFITS:
-        raise InvalidInput(f"calibration {given.name!r} holds {max(refits):,} refits; the page works with up to {MOST_REFITS:,}.")
+        raise InvalidInput(
+            f"calibration {given.name!r} holds {max(refits):,} refits; the page works with up to {MOST_REFITS:,}."
+        )
     if len(known.settings) > MOST_SETTINGS:
         raise InvalidInput(
             f"calibration {given.name!r} holds {len(known.settings)} weight decays; the page works with {MOST_SETTINGS}."
@@ -127,9 +149,13 @@ def fit(request: dict[str, Any], progress: Any) -> dict[str, Any]:
     # Without a base law nothing can be fitted; then all forms are asked for, so that `fit` says which runs to add.
     forms = list(FORMS) if "chinchilla" in missing else [form for form in FORMS if form not in missing]
     found = fit_runs(
-        runs, laws=forms, bootstrap=request["refits"], name=request["name"], title=request["name"],
+        runs,
+        laws=forms,
+        bootstrap=request["refits"],
+        name=request["name"],
+        title=request["name"],
         progress=lambda what, share: progress(what, 0.95 * share),
-    )  # fmt: skip
+    )
     progress("writing the report", 0.96)
     folder = Path(request["folder"])
     found.save(folder / "calibration.json")

@@ -23,7 +23,15 @@ from calibration.fitting.intervals import parameter_intervals
 from calibration.reports import study_plots
 from calibration.studies.prescriptions import crossover_test, prescriptions
 from calibration.studies.study import load
-from calibration.studies.validation import Configuration, Trial, Verdict, configurations, judge, pooled, standings_of
+from calibration.studies.validation import (
+    Configuration,
+    Trial,
+    Verdict,
+    configurations,
+    judge,
+    pooled,
+    standings_of,
+)
 from calibration.studies.verdicts import FILE
 from planner.calibration_files import Calibration
 from planner.laws import FORMS, parameter_names
@@ -42,16 +50,27 @@ def table(header: str, rows: list[list[str]]) -> list[str]:
 
 def learning_rates() -> list[str]:
     runs = pd.read_csv(HERE / "learning-rate.csv")
-    means = runs.pivot_table(index="learning_rate", columns=["params", "weight_decay"], values="development_loss")
-    header = "learning rate | " + " | ".join(f"{short(size)}, λ={decay:g}" for size, decay in means.columns) + " | mean"
-    rows = [[f"{rate:g}", *(f"{value:.3f}" for value in row), f"{row.mean():.3f}"] for rate, row in means.iterrows()]  # type: ignore[str-format]
+    means = runs.pivot_table(
+        index="learning_rate", columns=["params", "weight_decay"], values="development_loss"
+    )
+    header = (
+        "learning rate | "
+        + " | ".join(f"{short(size)}, λ={decay:g}" for size, decay in means.columns)
+        + " | mean"
+    )
+    rows = [
+        [f"{rate:g}", *(f"{value:.3f}" for value in row), f"{row.mean():.3f}"]
+        for rate, row in means.iterrows()
+    ]  # type: ignore[str-format]
     return table(header, rows)
 
 
 def repetition(unique: int = 65_536) -> list[str]:
     """Mean loss over seeds at one budget of unique tokens."""
     runs = pd.read_csv(HERE / "runs.csv")
-    means = runs[runs["unique_tokens"] == unique].pivot_table(index=["weight_decay", "params"], columns="epochs", values="loss")
+    means = runs[runs["unique_tokens"] == unique].pivot_table(
+        index=["weight_decay", "params"], columns="epochs", values="loss"
+    )
     rows = [
         [f"{decay:g}", short(size), *("" if np.isnan(value) else f"{value:.2f}" for value in row)]
         for (decay, size), row in means.iterrows()  # type: ignore[misc]
@@ -66,7 +85,9 @@ def quality() -> list[str]:
             metrics = setting.laws[law].metrics if law in setting.laws else {}
             cells = [_number(metrics.get(name)) for name in ("r2", "r2_multi")]
             left_out = metrics.get("held_out_error_multi")
-            rows.append([f"{setting.weight_decay:g}", law, *cells, "" if left_out is None else f"{left_out:.1%}"])
+            rows.append(
+                [f"{setting.weight_decay:g}", law, *cells, "" if left_out is None else f"{left_out:.1%}"]
+            )
     return table("λ | law | R² | R² of repeated runs | error of repeated runs in cells left out", rows)
 
 
@@ -78,13 +99,23 @@ def parameters() -> list[str]:
         for name in parameter_names("additive_4p"):
             value = setting.laws["additive_4p"].parameters[name]
             low, high = found[name].low, found[name].high
-            rows.append([f"{setting.weight_decay:g}", name, f"{value:.4g}", f"{low:.3g} to {high:.3g}", f"{published[name]:.4g}"])
+            rows.append(
+                [
+                    f"{setting.weight_decay:g}",
+                    name,
+                    f"{value:.4g}",
+                    f"{low:.3g} to {high:.3g}",
+                    f"{published[name]:.4g}",
+                ]
+            )
     return table("λ | parameter | micro | 95% interval | paper", rows)
 
 
 def overfitting() -> list[str]:
     weak, strong = MICRO.settings
-    return [found.sentence for law in ("additive_1p", "additive_4p") for found in compare(weak, strong, law=law)]
+    return [
+        found.sentence for law in ("additive_1p", "additive_4p") for found in compare(weak, strong, law=law)
+    ]
 
 
 def prescribed() -> list[str]:
@@ -93,15 +124,28 @@ def prescribed() -> list[str]:
         for tried in trial.laws:
             trained = tried.configuration
             if trained is None:
-                rows.append([short(trial.ud), scientific(trial.flops), tried.law, tried.reason, "", "", "", "", ""])
+                rows.append(
+                    [short(trial.ud), scientific(trial.flops), tried.law, tried.reason, "", "", "", "", ""]
+                )
                 continue
             beyond = {None: "", True: "yes", False: "no"}[tried.beyond_noise]
             rows.append(
-                [short(trial.ud), scientific(trial.flops), tried.law, short(trained.params), f"{trained.epochs:.3g}", _number(tried.predicted_loss),
-                 f"{tried.loss:.3f} ± {tried.deviation:.3f}", f"{tried.perplexity:.1f}", f"{tried.regret:+.3f}", beyond]
-            )  # fmt: skip
+                [
+                    short(trial.ud),
+                    scientific(trial.flops),
+                    tried.law,
+                    short(trained.params),
+                    f"{trained.epochs:.3g}",
+                    _number(tried.predicted_loss),
+                    f"{tried.loss:.3f} ± {tried.deviation:.3f}",
+                    f"{tried.perplexity:.1f}",
+                    f"{tried.regret:+.3f}",
+                    beyond,
+                ]
+            )
     return table(
-        "U_D | C | law | parameters | epochs | predicted | loss | perplexity | regret | behind the best law beyond noise", rows
+        "U_D | C | law | parameters | epochs | predicted | loss | perplexity | regret | behind the best law beyond noise",
+        rows,
     )
 
 
@@ -124,7 +168,11 @@ def _standings(trials: Sequence[Trial]) -> list[str]:
     rows = []
     for s in sorted(standings_of(trials), key=lambda s: np.inf if s.regret is None else s.regret):
         regret = "" if s.regret is None else f"{s.regret:.3f}"
-        errors = "" if s.error is None or s.seed_error is None else f"± {s.error:.3f} (budgets), ± {s.seed_error:.3f} (seeds)"
+        errors = (
+            ""
+            if s.error is None or s.seed_error is None
+            else f"± {s.error:.3f} (budgets), ± {s.seed_error:.3f} (seeds)"
+        )
         beyond = {None: "", True: "yes", False: "no"}[s.beyond_noise]
         rows.append([s.law, regret, errors, f"{s.wins} of {s.of_pairs}", beyond])
     return table("law | mean regret | standard errors | wins | behind the first beyond noise", rows)
@@ -136,7 +184,10 @@ def tuned() -> list[Trial]:
     shape = ["params", "unique_tokens", "tokens", "weight_decay"]
     rates = runs.groupby([*shape, "learning_rate"])["development_loss"].mean().reset_index()
     chosen = rates.sort_values("development_loss").drop_duplicates(shape)
-    trained = {(c.params, c.unique_tokens, c.tokens): c for c in configurations(runs.merge(chosen[[*shape, "learning_rate"]]))}
+    trained = {
+        (c.params, c.unique_tokens, c.tokens): c
+        for c in configurations(runs.merge(chosen[[*shape, "learning_rate"]]))
+    }
     return [_again(trial, trained) for trial in VERDICT.trials[:FIXED]]
 
 
@@ -146,10 +197,16 @@ def _again(trial: Trial, trained: dict[tuple[int, int, int], Configuration]) -> 
     winner = min(now.values(), key=lambda c: c.loss)
     best = min(winner, trial.best, key=lambda c: c.loss)
     laws = [
-        replace(tried, configuration=now[tried.law], loss=now[tried.law].loss, deviation=now[tried.law].deviation,
-                regret=now[tried.law].loss - best.loss, behind=now[tried.law].loss - winner.loss)
+        replace(
+            tried,
+            configuration=now[tried.law],
+            loss=now[tried.law].loss,
+            deviation=now[tried.law].deviation,
+            regret=now[tried.law].loss - best.loss,
+            behind=now[tried.law].loss - winner.loss,
+        )
         for tried in trial.laws
-    ]  # fmt: skip
+    ]
     return replace(trial, noise=noise, best=best, laws=tuple(laws))
 
 
@@ -174,7 +231,10 @@ def tuned_rates() -> list[str]:
                 at_rate,
             ]
             rows.append([*cells, f"{now.loss:.3f} ± {now.deviation:.3f}", f"{now.regret:+.3f}"])
-    return table("U_D | C | law | parameters, epochs | predicted | loss at 0.01 | best rate | loss there | regret", rows)
+    return table(
+        "U_D | C | law | parameters, epochs | predicted | loss at 0.01 | best rate | loss there | regret",
+        rows,
+    )
 
 
 def standings_tuned() -> list[str]:
@@ -195,7 +255,9 @@ def stop_spending() -> list[str]:
             f"{share:.0%}",
         ]
         rows.append([*cells, f"{here['loss'].mean():.3f} ± {here['loss'].std():.3f}", f"{best:.3f}"])
-    return table("U_D | C | advised: parameters, epochs | of the compute | loss | best law's loss with all of it", rows)
+    return table(
+        "U_D | C | advised: parameters, epochs | of the compute | loss | best law's loss with all of it", rows
+    )
 
 
 def crossovers() -> list[str]:
@@ -203,12 +265,22 @@ def crossovers() -> list[str]:
     for found in VERDICT.crossovers:
         observed = found.note if found.observed is None else scientific(found.observed)
         ends = found.observed_interval or (None, None)
-        between = "" if ends == (None, None) else " to ".join("open" if end is None else scientific(end) for end in ends)
+        between = (
+            ""
+            if ends == (None, None)
+            else " to ".join("open" if end is None else scientific(end) for end in ends)
+        )
         ratio = "" if found.ratio is None else f"{found.ratio:.2f}"
         predicted = "none" if found.predicted is None else scientific(found.predicted)
-        span = "" if found.predicted_interval is None else " to ".join(scientific(end) for end in found.predicted_interval)
+        span = (
+            ""
+            if found.predicted_interval is None
+            else " to ".join(scientific(end) for end in found.predicted_interval)
+        )
         rows.append([short(found.ud), predicted, span, observed, between, ratio])
-    return table("U_D | predicted C× | 95% interval | observed C× | 95% interval | observed / predicted", rows)
+    return table(
+        "U_D | predicted C× | 95% interval | observed C× | 95% interval | observed / predicted", rows
+    )
 
 
 def budgets() -> list[str]:
@@ -217,7 +289,9 @@ def budgets() -> list[str]:
         for budget in found.budgets:
             cells = [short(found.ud), scientific(budget.flops)]
             for side in (budget.weaker, budget.stronger):
-                cells.append("" if side is None else f"{short(side.params)}, {side.epochs:.3g}: {side.loss:.3f}")
+                cells.append(
+                    "" if side is None else f"{short(side.params)}, {side.epochs:.3g}: {side.loss:.3f}"
+                )
             rows.append([*cells, "" if budget.difference is None else f"{budget.difference:+.3f}"])
     return table("U_D | C | λ=0.1: parameters, epochs: loss | λ=1.0 | difference", rows)
 
@@ -230,8 +304,13 @@ def judged() -> Verdict:
     """What the study's prescriptions came to."""
     asked = STUDY.validation
     common = {"seeds": asked.seeds, "max_params": asked.max_params}
-    planned = prescriptions(STUDY, MICRO, asked.pairs, laws=asked.laws, weight_decays=asked.weight_decays or (), **common)
-    tests = [crossover_test(STUDY, MICRO, ud, factors=asked.crossover_factors, **common) for ud in asked.crossover_uds]
+    planned = prescriptions(
+        STUDY, MICRO, asked.pairs, laws=asked.laws, weight_decays=asked.weight_decays or (), **common
+    )
+    tests = [
+        crossover_test(STUDY, MICRO, ud, factors=asked.crossover_factors, **common)
+        for ud in asked.crossover_uds
+    ]
     runs = pd.concat([pd.read_csv(HERE / name) for name in ("runs.csv", "validation-runs.csv")])
     return judge(planned, tests, runs)
 
@@ -257,7 +336,10 @@ PARTS = (
 
 
 def pictures() -> None:
-    for name, figure in (("regret", study_plots.regret(VERDICT)), ("crossover", study_plots.crossover(VERDICT.crossovers))):
+    for name, figure in (
+        ("regret", study_plots.regret(VERDICT)),
+        ("crossover", study_plots.crossover(VERDICT.crossovers)),
+    ):
         figure.savefig(HERE / f"{name}.png", dpi=130)
         plt.close(figure)
 

@@ -35,10 +35,16 @@ def test_turning_point_and_spending_limit_against_a_dense_scan() -> None:
 
 @pytest.mark.parametrize(
     ("calibration", "decay", "form", "ud"),
-    [("fineweb-llama2", 1.0, "additive_2p", 250e6), ("fineweb-llama2", 1.0, "additive_2p", 500e6),
-     ("fineweb-llama2", 0.1, "additive_2p", 250e6), ("c4-gpt2", 0.1, "additive_1p", 250e6)],
-)  # fmt: skip
-def test_a_jump_between_valleys_is_a_turning_point_too(calibration: str, decay: float, form: str, ud: float) -> None:
+    [
+        ("fineweb-llama2", 1.0, "additive_2p", 250e6),
+        ("fineweb-llama2", 1.0, "additive_2p", 500e6),
+        ("fineweb-llama2", 0.1, "additive_2p", 250e6),
+        ("c4-gpt2", 0.1, "additive_1p", 250e6),
+    ],
+)
+def test_a_jump_between_valleys_is_a_turning_point_too(
+    calibration: str, decay: float, form: str, ud: float
+) -> None:
     """Under the short forms the optimum can jump from many epochs of a small model to a few of a large one."""
     law = Calibration.load(calibration).law(decay, form)
     turn, _ = remarkable_points(law, ud, landscape(law, ud, search_range(law, ud)))
@@ -102,7 +108,8 @@ def test_stopping_looks_at_the_other_weight_decay_too() -> None:
 
 
 @pytest.mark.parametrize(
-    "limits", [{"max_epochs": 1}, {"max_params": 50e6}, {"min_params": 2e9}, {"max_epochs": 3, "max_params": 2e9}]
+    "limits",
+    [{"max_epochs": 1}, {"max_params": 50e6}, {"min_params": 2e9}, {"max_epochs": 3, "max_params": 2e9}],
 )
 def test_advice_stays_within_the_limits(limits: dict) -> None:
     p = plan(250e6, 5e18, **limits)
@@ -113,10 +120,16 @@ def test_advice_stays_within_the_limits(limits: dict) -> None:
     for best in (p.turning_point, p.spending_limit):
         if best is not None:
             assert best.epochs <= limits.get("max_epochs", math.inf) * slack
-            assert limits.get("min_params", 0) / slack <= best.params <= limits.get("max_params", math.inf) * slack
+            assert (
+                limits.get("min_params", 0) / slack
+                <= best.params
+                <= limits.get("max_params", math.inf) * slack
+            )
     assert any("within your limits" in reason for reason in p.reasons)
     inside = np.geomspace(p.flat_range.epochs_min, p.flat_range.epochs_max, 40)
-    assert np.all(KNOWN.law(p.weight_decay).loss(p.params * p.epochs / inside, 250e6, inside) <= p.loss + 0.01 + 1e-9)
+    assert np.all(
+        KNOWN.law(p.weight_decay).loss(p.params * p.epochs / inside, 250e6, inside) <= p.loss + 0.01 + 1e-9
+    )
 
 
 @settings(max_examples=40)
@@ -125,7 +138,10 @@ def test_a_size_limit_makes_epochs_the_margin(budget: tuple[float, float], large
     ud, flops = budget
     p = plan(ud, flops, weight_decay=0.1, max_params=largest, epochs="continuous")
     h = 1e-4
-    around = [plan(ud, flops * math.exp(d), weight_decay=0.1, max_params=largest, epochs="continuous") for d in (h, -h)]
+    around = [
+        plan(ud, flops * math.exp(d), weight_decay=0.1, max_params=largest, epochs="continuous")
+        for d in (h, -h)
+    ]
     if abs(math.log(around[0].epochs / around[1].epochs)) > 0.01:
         return  # a jump
     assert p.marginal_value.loss_per_flop * flops == pytest.approx(
@@ -182,7 +198,9 @@ def test_flat_range_holds_what_it_says(budget: tuple[float, float], decay: float
     product = flops / (6 * ud)
     assert np.all(law.loss(product / inside, ud, inside) <= best.loss + tolerance + 1e-9)
     for edge, outward in ((flat.epochs[0], 0.999), (flat.epochs[1], 1.001)):
-        assert float(law.loss(product / edge, ud, edge)) == pytest.approx(float(best.loss) + tolerance, abs=tolerance * 0.02)
+        assert float(law.loss(product / edge, ud, edge)) == pytest.approx(
+            float(best.loss) + tolerance, abs=tolerance * 0.02
+        )
         assert float(law.loss(product / (edge * outward), ud, edge * outward)) > best.loss + tolerance * 0.99
     assert flat.params == pytest.approx((product / flat.epochs[1], product / flat.epochs[0]))
 
@@ -198,8 +216,12 @@ def test_exchange_rate_is_the_slope_of_the_optimal_loss(budget: tuple[float, flo
     if np.ptp(np.log(around.epochs)) > 0.01:
         return  # the optimum jumps between valleys here: it has no slope
     rate = exchange_rate(law, ud, float(best.params), float(best.epochs))
-    assert rate.loss_per_token * ud == pytest.approx((around.loss[0] - around.loss[1]) / (2 * h), rel=1e-2, abs=1e-6)
-    assert rate.loss_per_flop * flops == pytest.approx((around.loss[2] - around.loss[3]) / (2 * h), rel=1e-2, abs=1e-6)
+    assert rate.loss_per_token * ud == pytest.approx(
+        (around.loss[0] - around.loss[1]) / (2 * h), rel=1e-2, abs=1e-6
+    )
+    assert rate.loss_per_flop * flops == pytest.approx(
+        (around.loss[2] - around.loss[3]) / (2 * h), rel=1e-2, abs=1e-6
+    )
     if rate.flops_per_token is not None:
         assert rate.flops_per_token == pytest.approx(rate.loss_per_token / rate.loss_per_flop)
 
@@ -207,14 +229,18 @@ def test_exchange_rate_is_the_slope_of_the_optimal_loss(budget: tuple[float, flo
 def test_more_data_is_worthless_only_where_it_is_plentiful() -> None:
     assert plan(100e9, 1e18).marginal_value.loss_per_token == 0
     assert plan(100e6, 1e19).marginal_value.loss_per_token < 0
-    assert plan(250e6, 5e18, weight_decay=0.1).marginal_value.flops_per_token is None  # beyond the spending limit
+    assert (
+        plan(250e6, 5e18, weight_decay=0.1).marginal_value.flops_per_token is None
+    )  # beyond the spending limit
 
 
 def test_other_laws_are_judged_by_the_law_at_hand() -> None:
     p = plan(500e6, 2e19, weight_decay=0.1)
     assert {row.law for row in p.other_laws} == set(KNOWN.settings[0].laws) - {"additive_4p"}
     for row in p.other_laws:
-        assert row.expected_loss == pytest.approx(predict(row.params, 500e6, row.epochs, weight_decay=0.1).loss)
+        assert row.expected_loss == pytest.approx(
+            predict(row.params, 500e6, row.epochs, weight_decay=0.1).loss
+        )
         assert row.regret == pytest.approx(row.expected_loss - p.loss)
         assert row.regret >= 0
     assert max(p.other_laws, key=lambda row: row.regret).law == "chinchilla"
@@ -234,7 +260,9 @@ def test_at_a_crossover_both_settings_are_equally_good() -> None:
     for whole in (True, False):
         found = crossover(300e6, epochs="whole" if whole else "continuous")
         (flops,) = found.crossings
-        losses = [float(allocate(KNOWN.law(decay), 300e6, flops, whole_epochs=whole).loss) for decay in (0.1, 1.0)]
+        losses = [
+            float(allocate(KNOWN.law(decay), 300e6, flops, whole_epochs=whole).loss) for decay in (0.1, 1.0)
+        ]
         assert losses[0] == pytest.approx(losses[1], abs=1e-9)
         assert found.better_below == 0.1
 
@@ -253,7 +281,10 @@ def test_several_crossings_are_all_found() -> None:
     # Flatter in size, steeper in data, lower floor: better, worse and better again as compute grows.
     second = Law("chinchilla", {"E": 1.73, "A": 60.0, "alpha": 0.23, "B": 12_000.0, "beta": 0.46})
     flops = np.geomspace(1e14, 1e26, 97)
-    gap = allocate(first, 1e9, flops, whole_epochs=False).loss - allocate(second, 1e9, flops, whole_epochs=False).loss
+    gap = (
+        allocate(first, 1e9, flops, whole_epochs=False).loss
+        - allocate(second, 1e9, flops, whole_epochs=False).loss
+    )
     changes = int(np.sum(np.diff(np.sign(gap)) != 0))
     found = crossings(first, second, 1e9, flops, whole_epochs=False)
     assert len(found.flops) == changes >= 2
@@ -302,7 +333,9 @@ def test_a_crossover_needs_two_settings() -> None:
 
 def test_extrapolation_is_said_for_each_quantity_and_by_how_much() -> None:
     words = plan(250e6, 1e19, weight_decay=0.1).warnings
-    assert words == ["model size 3.33B is 2.95 times the largest that the law was fitted on (1.13B): this is an extrapolation."]
+    assert words == [
+        "model size 3.33B is 2.95 times the largest that the law was fitted on (1.13B): this is an extrapolation."
+    ]
     words = plan(10e6, 1e17, law="chinchilla", weight_decay=0.1).warnings
     assert any("unique tokens 10M is 5 times below the smallest" in w for w in words)
     assert any(w.startswith("number of epochs ") and "the largest" in w and "(16)" in w for w in words)
@@ -311,7 +344,10 @@ def test_extrapolation_is_said_for_each_quantity_and_by_how_much() -> None:
         "model size 556M is 14% above the largest that the cost of repetition was fitted on (489M): this is an extrapolation."
     ]
     assert plan(250e6, 1e18).warnings == []
-    assert plan(250e6, 5e18).interval_note == "no uncertainty was published with this calibration, so no interval can be given"
+    assert (
+        plan(250e6, 5e18).interval_note
+        == "no uncertainty was published with this calibration, so no interval can be given"
+    )
 
 
 @settings(max_examples=40)
@@ -320,7 +356,12 @@ def test_any_budget_gets_a_whole_answer(budget: tuple[float, float]) -> None:
     ud, flops = budget
     p = plan(ud, flops)
     assert (
-        p.loss <= min([row.predicted_loss for row in p.other_weight_decays] + [row.expected_loss for row in p.other_laws]) + 1e-12
+        p.loss
+        <= min(
+            [row.predicted_loss for row in p.other_weight_decays]
+            + [row.expected_loss for row in p.other_laws]
+        )
+        + 1e-12
     )
     assert p.perplexity == pytest.approx(math.exp(p.loss))
     assert p.terms.floor + p.terms.capacity + p.terms.data + p.terms.overfitting == pytest.approx(p.loss)

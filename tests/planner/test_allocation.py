@@ -53,7 +53,11 @@ def test_many_budgets_at_once_equal_one_at_a_time(law: Law, u: float, many: list
 def test_limits_are_kept_and_the_best_within_them_is_found(
     law: Law, product: float, u: float, largest: float, spread: float, most: float
 ) -> None:
-    limits = {"max_params": product / largest * spread, "min_params": product / largest / spread, "max_epochs": most}
+    limits = {
+        "max_params": product / largest * spread,
+        "min_params": product / largest / spread,
+        "max_epochs": most,
+    }
     best = allocate(law, u, 6 * u * product, whole_epochs=False, **limits)
     low, high = product / limits["max_params"], min(product / limits["min_params"], most)
     if low > high:
@@ -77,7 +81,9 @@ def test_several_local_minima_return_the_global_one() -> None:
     assert len(valleys) >= 2
     best = allocate(law, 500e6, 1e21, whole_epochs=False)
     assert float(best.loss) <= loss.min() + 1e-9
-    descent = minimize_scalar(lambda x: float(law.loss(product / np.exp(x), 500e6, np.exp(x))), bracket=(4.0, 5.0))
+    descent = minimize_scalar(
+        lambda x: float(law.loss(product / np.exp(x), 500e6, np.exp(x))), bracket=(4.0, 5.0)
+    )
     assert descent.fun > float(best.loss) + 1e-3  # a local search from the wrong side is fooled
 
 

@@ -39,7 +39,10 @@ def test_other_calls(bad: object) -> None:
 @pytest.mark.parametrize(
     ("kwargs", "words"),
     [
-        ({"weight_decay": 0.3}, "weight_decay must be one that calibration fineweb-llama2 was fitted at (0.1 and 1.0); got 0.3."),
+        (
+            {"weight_decay": 0.3},
+            "weight_decay must be one that calibration fineweb-llama2 was fitted at (0.1 and 1.0); got 0.3.",
+        ),
         ({"law": "kaplan"}, "law must be one of chinchilla"),
         ({"law": 3}, "law must be one of chinchilla"),
         ({"epochs": "some"}, "epochs must be 'whole' or 'continuous'; got 'some'."),
@@ -55,7 +58,10 @@ def test_other_calls(bad: object) -> None:
         ({"max_params": 1e6, "max_epochs": 4}, "the limits leave no choice"),
         ({"min_params": 1.2e9, "max_params": 1.3e9}, "no whole number of epochs lies between 2.56 and 2.78"),
         ({"calibration": 7}, "calibration must be a name or a path"),
-        ({"calibration": "c4-muennighoff", "law": "additive_4p"}, "law additive_4p is not calibrated at weight decay 0.1"),
+        (
+            {"calibration": "c4-muennighoff", "law": "additive_4p"},
+            "law additive_4p is not calibrated at weight decay 0.1",
+        ),
     ],
 )
 def test_options(kwargs: dict, words: str) -> None:

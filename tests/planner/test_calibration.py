@@ -30,9 +30,16 @@ def test_what_ships() -> None:
 def test_published_coefficients_are_the_printed_ones() -> None:
     strong = Calibration.load().setting(1.0)
     assert strong.laws["additive_4p"].parameters == {
-        "E": 2.0422, "A": 214.64, "alpha": 0.2922, "B": 29370.43, "beta": 0.5333,
-        "P": 0.00257, "delta": 1.563, "kappa": 1.391, "gamma": 1.024,
-    }  # fmt: skip
+        "E": 2.0422,
+        "A": 214.64,
+        "alpha": 0.2922,
+        "B": 29370.43,
+        "beta": 0.5333,
+        "P": 0.00257,
+        "delta": 1.563,
+        "kappa": 1.391,
+        "gamma": 1.024,
+    }
     assert strong.laws["exponential_decay"].metrics == {"r2": 0.9741, "r2_multi": 0.9476, "huber": 0.001463}
 
 
@@ -40,8 +47,15 @@ def test_muennighoff_as_published() -> None:
     import math
 
     p = Calibration.load("c4-muennighoff").settings[0].laws["effective_parameters"].parameters
-    assert (math.log(p["A"]), math.log(p["B"]), math.log(p["E"])) == pytest.approx((6.255414, 7.3049974, 0.6254804))
-    assert (p["alpha"], p["beta"], p["R_D_star"], p["R_N_star"]) == (0.3526596, 0.3526596, 15.387756, 5.309743)
+    assert (math.log(p["A"]), math.log(p["B"]), math.log(p["E"])) == pytest.approx(
+        (6.255414, 7.3049974, 0.6254804)
+    )
+    assert (p["alpha"], p["beta"], p["R_D_star"], p["R_N_star"]) == (
+        0.3526596,
+        0.3526596,
+        15.387756,
+        5.309743,
+    )
 
 
 def test_published_laws_reproduce_published_metrics(shared_data: Path) -> None:
@@ -50,9 +64,14 @@ def test_published_laws_reproduce_published_metrics(shared_data: Path) -> None:
     import pandas as pd
 
     runs = pd.read_csv(shared_data / "datablations_c4_runs.csv")
-    for name, rows in (("c4-gpt2", runs[runs.in_paper158 == 1]), ("c4-muennighoff", runs[runs.in_filtered182 == 1])):
+    for name, rows in (
+        ("c4-gpt2", runs[runs.in_paper158 == 1]),
+        ("c4-muennighoff", runs[runs.in_filtered182 == 1]),
+    ):
         for form, law in Calibration.load(name).settings[0].laws.items():
-            predicted = Calibration.load(name).law(0.1, form).loss(rows.params, rows.unique_tokens, rows.epochs)
+            predicted = (
+                Calibration.load(name).law(0.1, form).loss(rows.params, rows.unique_tokens, rows.epochs)
+            )
             r2 = 1 - np.sum((rows.loss - predicted) ** 2) / np.sum((rows.loss - rows.loss.mean()) ** 2)
             if "r2" in law.metrics:
                 assert r2 == pytest.approx(law.metrics["r2"], abs=2e-3), (name, form)
@@ -65,7 +84,9 @@ def test_round_trip(tmp_path: Path) -> None:
     assert again == known
     assert plan(250e6, 5e18, calibration=str(tmp_path / "mine.json")).params == plan(250e6, 5e18).params
     assert [path.name for path in tmp_path.iterdir()] == ["mine.json"]  # nothing left behind
-    assert '"params": [ 15870000.0, 1128980000.0 ]' in (tmp_path / "mine.json").read_text()  # a list of numbers is one line
+    assert (
+        '"params": [ 15870000.0, 1128980000.0 ]' in (tmp_path / "mine.json").read_text()
+    )  # a list of numbers is one line
 
 
 def test_unknown_fields_are_kept(tmp_path: Path) -> None:
@@ -124,13 +145,22 @@ def broken(**changes: object) -> str:
         (broken(schema_version=0), "whole number from 1 to 1"),
         (broken(schema_version=None), "schema_version is missing"),
         (broken(settings=[]), "settings"),
-        (broken(settings__0__laws__additive_4p__parameters__P=-1.0), "parameter P of law additive_4p must be finite"),
+        (
+            broken(settings__0__laws__additive_4p__parameters__P=-1.0),
+            "parameter P of law additive_4p must be finite",
+        ),
         (broken(settings__0__laws__additive_4p__parameters__P=None), "needs the parameters"),
-        (broken(settings__0__laws__additive_4p=None), "default_law additive_4p is missing at weight decay 0.1"),
+        (
+            broken(settings__0__laws__additive_4p=None),
+            "default_law additive_4p is missing at weight decay 0.1",
+        ),
         (broken(settings__0__laws={"kaplan": {"parameters": {}}}), "law must be one of"),
         (broken(settings__0__weight_decay=1.0), "each weight decay may appear only once"),
         (broken(settings__0__fitted_on__params=[5, 1]), "two increasing numbers"),
-        (broken(settings__0__ensemble={"method": "m", "laws": {"chinchilla": {"E": [1.0]}}}), "needs the parameters"),
+        (
+            broken(settings__0__ensemble={"method": "m", "laws": {"chinchilla": {"E": [1.0]}}}),
+            "needs the parameters",
+        ),
         (
             broken(
                 settings__0__ensemble={

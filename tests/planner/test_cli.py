@@ -24,8 +24,17 @@ def test_plan_as_a_table_with_reasons() -> None:
     result = run(*PLAN)
     assert result.exit_code == 0
     said = " ".join(result.output.split())  # lines wrap at the terminal's width
-    for words in ("556M parameters", "epochs 6", "weight decay 1.0", "3.19e18 FLOPs", "Why, and what else to know",
-                  "within 0.01 nats", "chinchilla", "no uncertainty was published", "d_model 1,280"):  # fmt: skip
+    for words in (
+        "556M parameters",
+        "epochs 6",
+        "weight decay 1.0",
+        "3.19e18 FLOPs",
+        "Why, and what else to know",
+        "within 0.01 nats",
+        "chinchilla",
+        "no uncertainty was published",
+        "d_model 1,280",
+    ):
         assert words in said, words
 
 
@@ -77,7 +86,9 @@ def test_every_command_answers_in_words_and_in_json(args: tuple[str, ...]) -> No
     json.loads(answer.output)
 
 
-@pytest.mark.parametrize("command", ["plan", "compare", "frontier", "crossover", "predict", "laws", "cost", "shape"])
+@pytest.mark.parametrize(
+    "command", ["plan", "compare", "frontier", "crossover", "predict", "laws", "cost", "shape"]
+)
 def test_every_help_has_an_example(command: str) -> None:
     result = run(command, "--help")
     assert result.exit_code == 0
@@ -116,13 +127,29 @@ def test_pictures(args: tuple[str, ...], suffix: str, tmp_path: Path) -> None:
         (("plan", "--ud", "5e18", "--flops", "250M"), "--flops", "swapped"),
         (("plan", "--ud", "5e18", "--flops", "250e6"), "ud", "swapped"),
         (("plan", "--ud", "250M", "--flops", "5e40"), "flops", "between"),
-        (("plan", "--ud", "250M", "--flops", "5e18", "--weight-decay", "0.3"), "--weight-decay", "0.1 and 1.0"),
-        (("plan", "--ud", "250M", "--flops", "5e18", "--weight-decay", "strong"), "--weight-decay", "such as"),
+        (
+            ("plan", "--ud", "250M", "--flops", "5e18", "--weight-decay", "0.3"),
+            "--weight-decay",
+            "0.1 and 1.0",
+        ),
+        (
+            ("plan", "--ud", "250M", "--flops", "5e18", "--weight-decay", "strong"),
+            "--weight-decay",
+            "such as",
+        ),
         (("plan", "--ud", "250M", "--flops", "5e18", "--law", "kaplan"), "law", "additive_4p"),
         (("plan", "--ud", "250M", "--flops", "5e18", "--calibration", "no.json"), "no.json", "shipped name"),
         (("plan", "--ud", "250M", "--flops", "5e18", "--max-epochs", "0"), "--max-epochs", "above zero"),
-        (("plan", "--ud", "250M", "--flops", "5e18", "--min-params", "2B", "--max-params", "1B"), "--min-params", "max_params"),
-        (("plan", "--ud", "250M", "--flops", "5e18", "--max-params", "10M", "--max-epochs", "2"), "max_params", "raise"),
+        (
+            ("plan", "--ud", "250M", "--flops", "5e18", "--min-params", "2B", "--max-params", "1B"),
+            "--min-params",
+            "max_params",
+        ),
+        (
+            ("plan", "--ud", "250M", "--flops", "5e18", "--max-params", "10M", "--max-epochs", "2"),
+            "max_params",
+            "raise",
+        ),
         (("plan", "--ud", "250M", "--flops", "5e18", "--tolerance", "-1"), "tolerance", "above zero"),
         (("plan", "--ud", "250M", "--flops", "5e18", "--vocab", "1.5"), "vocab_size", "whole"),
         (("plan", "--ud", "250M"), "compute is missing", "--gpu"),
@@ -155,7 +182,11 @@ def test_pictures(args: tuple[str, ...], suffix: str, tmp_path: Path) -> None:
         (("cost", "--gpu", "H100"), "compute is missing", "--flops"),
         (("shape", "--preset", "500M", "--vocab", "50000"), "--vocab", "presets"),
         (("shape", "1e20"), "params", "at most"),
-        (("frontier", "--ud", "250M", "--single-epoch", "--law", "additive_1p"), "--single-epoch", "base law"),
+        (
+            ("frontier", "--ud", "250M", "--single-epoch", "--law", "additive_1p"),
+            "--single-epoch",
+            "base law",
+        ),
         (("predict", "--params", "1e300", "--ud", "250M"), "--params", "between"),
         (("predict", "--params", "1B", "--ud", "250M", "--epochs", "1e9"), "--epochs", "between"),
         (("plan", "--ud", "250M", "--flops", "5e18", "--calibration", ""), "--calibration", "path"),
@@ -180,7 +211,9 @@ def test_a_picture_that_cannot_be_written_computes_nothing(tmp_path: Path) -> No
 
 
 def test_python_m_planner_is_the_same_command() -> None:
-    done = subprocess.run([sys.executable, "-m", "planner", *PLAN, "--json"], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "planner", *PLAN, "--json"], capture_output=True, text=True, check=True
+    )
     assert done.stdout == run(*PLAN, "--json").output
 
 

@@ -71,8 +71,12 @@ def test_terms_are_monotone(law: Law, n: float, u: float, e: float, factor: floa
 
 
 @given(laws(forms=("additive_1p", "additive_2p")), sizes, unique_tokens, repeating, st.floats(0.1, 10.0))
-def test_short_penalties_depend_only_on_the_ratio_of_size_to_data(law: Law, n: float, u: float, e: float, scale: float) -> None:
-    assert float(law.terms(n * scale, u * scale, e).overfitting) == pytest.approx(float(law.terms(n, u, e).overfitting), rel=1e-9)
+def test_short_penalties_depend_only_on_the_ratio_of_size_to_data(
+    law: Law, n: float, u: float, e: float, scale: float
+) -> None:
+    assert float(law.terms(n * scale, u * scale, e).overfitting) == pytest.approx(
+        float(law.terms(n, u, e).overfitting), rel=1e-9
+    )
 
 
 @given(laws(forms=("chinchilla",)), sizes, unique_tokens, repeating)
@@ -137,7 +141,10 @@ def test_broadcasting(form: str) -> None:
     law = Calibration.load().law(1.0, form)
     loss = law.loss(np.array([1e8, 1e9])[:, None], 1e8, np.array([0.5, 1.0, 4.0]))
     assert np.shape(loss) == (2, 3)
-    assert all(np.shape(term) == (2, 3) for term in law.terms(np.array([1e8, 1e9])[:, None], 1e8, np.array([0.5, 1.0, 4.0])))
+    assert all(
+        np.shape(term) == (2, 3)
+        for term in law.terms(np.array([1e8, 1e9])[:, None], 1e8, np.array([0.5, 1.0, 4.0]))
+    )
 
 
 def test_bad_laws_are_named() -> None:

@@ -44,7 +44,9 @@ def test_prescription(law: str, decay: float, ud: float, flops: float, millions:
     p = plan(ud=ud, flops=flops, law=law, weight_decay=decay)
     assert (round(p.params / 1e6), p.epochs) == (millions, epochs)
 
-    printed = run_json("plan", "--ud", str(ud), "--flops", str(flops), "--law", law, "--weight-decay", str(decay))
+    printed = run_json(
+        "plan", "--ud", str(ud), "--flops", str(flops), "--law", law, "--weight-decay", str(decay)
+    )
     assert (round(printed["params"] / 1e6), printed["epochs"]) == (millions, epochs)
     assert printed == json.loads(p.model_dump_json())
 
@@ -81,7 +83,9 @@ def test_near_tie_of_chinchilla_at_500m() -> None:
     """The one cell where the paper prints another row: ten and eleven epochs differ by less than 0.0005 nats."""
     from planner import predict
 
-    losses = [predict(2e19 / (6 * 500e6 * e), 500e6, e, law="chinchilla", weight_decay=0.1).loss for e in (10, 11)]
+    losses = [
+        predict(2e19 / (6 * 500e6 * e), 500e6, e, law="chinchilla", weight_decay=0.1).loss for e in (10, 11)
+    ]
     assert losses[1] <= losses[0] < losses[1] + 5e-4
 
 

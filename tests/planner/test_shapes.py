@@ -10,9 +10,20 @@ from planner import Calibration, InvalidInput, plan, preset, presets, shape_for
 from planner.shapes import STUDY_SHAPES, VALIDATION_SHAPES
 
 PRINTED = {
-    "15M": "15.87", "25M": "24.83", "35M": "35.30", "50M": "48.25", "125M": "134.26", "250M": "245.60", "500M": "488.55",
-    "750M": "778.16", "1B": "1128.98", "280M": "284.14", "350M": "374.07", "390M": "392.51", "720M": "721.25",
-}  # fmt: skip
+    "15M": "15.87",
+    "25M": "24.83",
+    "35M": "35.30",
+    "50M": "48.25",
+    "125M": "134.26",
+    "250M": "245.60",
+    "500M": "488.55",
+    "750M": "778.16",
+    "1B": "1128.98",
+    "280M": "284.14",
+    "350M": "374.07",
+    "390M": "392.51",
+    "720M": "721.25",
+}
 
 
 @pytest.mark.parametrize("name", PRINTED)
@@ -67,7 +78,8 @@ def test_tied_embeddings_count_once() -> None:
 
 def test_impossible_shapes_are_named() -> None:
     with pytest.raises(
-        InvalidInput, match=r"no Llama-2 shape within 2% of 1k parameters.*vocabulary of 32,100.*smaller vocabulary"
+        InvalidInput,
+        match=r"no Llama-2 shape within 2% of 1k parameters.*vocabulary of 32,100.*smaller vocabulary",
     ):
         shape_for(1000)
     with pytest.raises(InvalidInput, match="vocab_size must be a whole number"):
@@ -79,7 +91,10 @@ def test_impossible_shapes_are_named() -> None:
 
 def test_an_unknown_vocabulary_is_assumed_aloud() -> None:
     unknown = Calibration.load().model_copy(update={"vocab_size": None, "name": "mine"})
-    assert any("mine does not say its vocabulary" in warning for warning in plan(250e6, 1e18, calibration=unknown).warnings)
+    assert any(
+        "mine does not say its vocabulary" in warning
+        for warning in plan(250e6, 1e18, calibration=unknown).warnings
+    )
     assert plan(250e6, 1e18, calibration=unknown, vocab_size=32_000).warnings == []
 
 

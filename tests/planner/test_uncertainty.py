@@ -42,14 +42,23 @@ def test_every_figure_has_an_interval_around_it() -> None:
     assert p.turning_point is not None
     assert p.spending_limit is not None
     assert p.intervals["turning_flops"].low < p.turning_point.flops < p.intervals["turning_flops"].high
-    assert p.intervals["spending_limit_flops"].low < p.spending_limit.flops < p.intervals["spending_limit_flops"].high
+    assert (
+        p.intervals["spending_limit_flops"].low
+        < p.spending_limit.flops
+        < p.intervals["spending_limit_flops"].high
+    )
     assert p.intervals["flat_epochs_min"].low < p.flat_range.epochs_min < p.intervals["flat_epochs_min"].high
-    assert p.intervals["regret_chinchilla"].low < p.other_laws[0].regret < p.intervals["regret_chinchilla"].high
+    assert (
+        p.intervals["regret_chinchilla"].low < p.other_laws[0].regret < p.intervals["regret_chinchilla"].high
+    )
     twice = p.marginal_value.loss_if_twice_the_data
     assert twice is not None
     assert p.intervals["loss_if_twice_the_data"].low < twice < p.intervals["loss_if_twice_the_data"].high
     assert {"floor", "capacity", "data", "overfitting"} <= set(p.intervals)
-    assert "300 refits (scattered for a test); turning point, spending limit and flat range from the first 100" in p.interval_note
+    assert (
+        "300 refits (scattered for a test); turning point, spending limit and flat range from the first 100"
+        in p.interval_note
+    )
 
 
 def test_the_interval_is_the_percentile_of_the_refits() -> None:
@@ -74,7 +83,10 @@ def test_crossover_and_prediction_have_intervals_too() -> None:
 
 
 def test_a_wider_ensemble_gives_wider_intervals() -> None:
-    narrow, wide = (plan(250e6, 5e18, calibration=with_ensemble(spread=s), epochs="continuous").intervals for s in (0.01, 0.04))
+    narrow, wide = (
+        plan(250e6, 5e18, calibration=with_ensemble(spread=s), epochs="continuous").intervals
+        for s in (0.01, 0.04)
+    )
     assert narrow is not None
     assert wide is not None
     for figure in ("params", "epochs", "loss"):
@@ -87,8 +99,14 @@ def test_a_certain_ensemble_pins_every_figure() -> None:
     assert p.intervals is not None
     assert p.turning_point is not None
     assert p.spending_limit is not None
-    figures = {"params": p.params, "loss": p.loss, "turning_flops": p.turning_point.flops, "spending_limit_flops": p.spending_limit.flops,
-               "spending_limit_loss": p.spending_limit.loss, "flat_params_max": p.flat_range.params_max}  # fmt: skip
+    figures = {
+        "params": p.params,
+        "loss": p.loss,
+        "turning_flops": p.turning_point.flops,
+        "spending_limit_flops": p.spending_limit.flops,
+        "spending_limit_loss": p.spending_limit.loss,
+        "flat_params_max": p.flat_range.params_max,
+    }
     for name, value in figures.items():
         assert p.intervals[name].low == pytest.approx(value, rel=2e-4), name
         assert p.intervals[name].high == pytest.approx(value, rel=2e-4), name
@@ -104,7 +122,10 @@ def test_a_form_without_refits_says_so() -> None:
     del data["settings"][1]["ensemble"]["laws"]["additive_4p"]
     p = plan(250e6, 5e18, weight_decay=1.0, calibration=Calibration.model_validate(data))
     assert p.intervals is None
-    assert p.interval_note == "this calibration has no refits of additive_4p at weight decay 1.0, so no interval can be given"
+    assert (
+        p.interval_note
+        == "this calibration has no refits of additive_4p at weight decay 1.0, so no interval can be given"
+    )
 
 
 def test_sentences_and_intervals_speak_of_the_same_figure(capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,18 +16,40 @@ from planner.units import compute, count, epochs, fraction, number, scientific, 
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [("250M", 250e6), ("0.25B", 250e6), ("250e6", 250e6), ("250_000_000", 250e6), ("250,000,000", 250e6), (" 1.5 b tokens", 1.5e9),
-     ("3T", 3e12), ("2 million", 2e6), ("1e9 tokens", 1e9), (".5B", 5e8), ("64k", 64e3), (7, 7.0), (np.float64(2e8), 2e8), (np.int64(5), 5.0)],
-)  # fmt: skip
+    [
+        ("250M", 250e6),
+        ("0.25B", 250e6),
+        ("250e6", 250e6),
+        ("250_000_000", 250e6),
+        ("250,000,000", 250e6),
+        (" 1.5 b tokens", 1.5e9),
+        ("3T", 3e12),
+        ("2 million", 2e6),
+        ("1e9 tokens", 1e9),
+        (".5B", 5e8),
+        ("64k", 64e3),
+        (7, 7.0),
+        (np.float64(2e8), 2e8),
+        (np.int64(5), 5.0),
+    ],
+)
 def test_counts(text: object, value: float) -> None:
     assert count(text, "ud") == pytest.approx(value)
 
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [("5e18", 5e18), ("5 EFLOP", 5e18), ("5EFLOPs", 5e18), ("2 ZFLOP", 2e21), ("0.1 PFLOP/s-days", 8.64e18), ("1 PFLOP-day", 8.64e19),
-     ("3 TFLOP/s hours", 3e12 * 3600), (5e18, 5e18)],
-)  # fmt: skip
+    [
+        ("5e18", 5e18),
+        ("5 EFLOP", 5e18),
+        ("5EFLOPs", 5e18),
+        ("2 ZFLOP", 2e21),
+        ("0.1 PFLOP/s-days", 8.64e18),
+        ("1 PFLOP-day", 8.64e19),
+        ("3 TFLOP/s hours", 3e12 * 3600),
+        (5e18, 5e18),
+    ],
+)
 def test_compute(text: object, value: float) -> None:
     assert compute(text) == pytest.approx(value)
 
@@ -135,7 +157,8 @@ def test_memory_tells_what_fits() -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "kwargs"), [("price", {"price": -1}), ("mfu", {"mfu": 0}), ("gpus", {"gpus": 0}), ("flops", {"flops": "x"})]
+    ("field", "kwargs"),
+    [("price", {"price": -1}), ("mfu", {"mfu": 0}), ("gpus", {"gpus": 0}), ("flops", {"flops": "x"})],
 )
 def test_bad_costs_are_named(field: str, kwargs: dict) -> None:
     with pytest.raises(InvalidInput, match=rf"^{field} must"):

@@ -41,7 +41,9 @@ def sentence(generator: random.Random) -> str:
         "ypsilon",
     ]
     start = generator.randrange(len(words))
-    return " ".join(words[(start + i * i) % len(words)] for i in range(8)) + f" {generator.randrange(1000)}.\n"
+    return (
+        " ".join(words[(start + i * i) % len(words)] for i in range(8)) + f" {generator.randrange(1000)}.\n"
+    )
 
 
 @pytest.fixture(scope="session")
@@ -50,7 +52,9 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("corpus")
     generator = random.Random(1)
     for number in range(80):
-        (folder / f"{number:03d}.txt").write_text("".join(sentence(generator) for _ in range(14)), encoding="utf-8")
+        (folder / f"{number:03d}.txt").write_text(
+            "".join(sentence(generator) for _ in range(14)), encoding="utf-8"
+        )
     return folder
 
 
@@ -78,10 +82,16 @@ def settings(corpus: Path, cache: Path) -> dict[str, Any]:
     }
 
 
-def start(code: str, *arguments: str, launcher: tuple[str, ...] = (sys.executable,)) -> subprocess.CompletedProcess[str]:
+def start(
+    code: str, *arguments: str, launcher: tuple[str, ...] = (sys.executable,)
+) -> subprocess.CompletedProcess[str]:
     """Run a piece of Python in its own process, single-threaded."""
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    command = [*launcher, "-c", code, *arguments] if launcher == (sys.executable,) else [*launcher, code, *arguments]
+    command = (
+        [*launcher, "-c", code, *arguments]
+        if launcher == (sys.executable,)
+        else [*launcher, code, *arguments]
+    )
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100, check=False)
 
 

@@ -41,12 +41,16 @@ def test_train_and_export(config: Path, tmp_path: Path) -> None:
     assert json.loads(done.stdout)["loss"] == read_result(tmp_path / "run").loss  # type: ignore[union-attr]
     again = invoke(train, config)
     assert again.stdout.startswith("run: loss ")
-    assert invoke(export, tmp_path / "run", "--to", "hf").stdout.strip() == f"Wrote {tmp_path / 'run' / 'hf'}."
+    assert (
+        invoke(export, tmp_path / "run", "--to", "hf").stdout.strip() == f"Wrote {tmp_path / 'run' / 'hf'}."
+    )
     assert (tmp_path / "run" / "hf" / "config.json").is_file()
 
 
 def test_set_changes_fields(config: Path, tmp_path: Path) -> None:
-    done = invoke(train, config, "--set", "weight_decay=1.0", "-s", "order=fixed", "-o", tmp_path / "other", "--json")
+    done = invoke(
+        train, config, "--set", "weight_decay=1.0", "-s", "order=fixed", "-o", tmp_path / "other", "--json"
+    )
     stored = json.loads(done.stdout)
     assert (stored["weight_decay"], stored["config"]["order"]) == (1.0, "fixed")
 
@@ -56,7 +60,10 @@ def test_set_changes_a_field_of_a_table(config: Path, tmp_path: Path) -> None:
     stored = json.loads(done.stdout)["config"]["corpus"]
     assert (stored["tokens"], len(stored["paths"])) == (5000, 1)
     wrong = invoke(train, config, "--set", "corpus.token=5k")
-    assert (wrong.exit_code, "corpus.token is not a setting of a run; did you mean corpus.tokens" in wrong.stderr) == (2, True)
+    assert (
+        wrong.exit_code,
+        "corpus.token is not a setting of a run; did you mean corpus.tokens" in wrong.stderr,
+    ) == (2, True)
 
 
 def test_dry_run_trains_nothing(config: Path, tmp_path: Path) -> None:
@@ -67,7 +74,9 @@ def test_dry_run_trains_nothing(config: Path, tmp_path: Path) -> None:
     facts = json.loads(invoke(train, config, "--dry-run", "--json").stdout)
     assert (facts["steps"], facts["tokens"], facts["unique_tokens"]) == (20, 2560, 2560)
     assert facts["seconds"] > 0
-    large = json.loads(invoke(train, config, "--dry-run", "--json", "--set", "shape.d_ff=100000000000").stdout)
+    large = json.loads(
+        invoke(train, config, "--dry-run", "--json", "--set", "shape.d_ff=100000000000").stdout
+    )
     assert "GiB on each device" in large["remarks"][0]  # said, not refused: a dry run is for finding out
     assert not (tmp_path / "run").exists()
 
@@ -82,7 +91,9 @@ def test_dry_run_trains_nothing(config: Path, tmp_path: Path) -> None:
         (("CONFIG", "--set", "attention=flash", "--dry-run"), "attention = 'flash' cannot work here"),
     ],
 )
-def test_bad_input_is_one_sentence_and_exit_code_2(config: Path, arguments: tuple[str, ...], message: str) -> None:
+def test_bad_input_is_one_sentence_and_exit_code_2(
+    config: Path, arguments: tuple[str, ...], message: str
+) -> None:
     done = invoke(train, *(config if a == "CONFIG" else a for a in arguments))
     assert done.exit_code == 2
     assert message in done.stderr

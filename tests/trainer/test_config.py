@@ -25,8 +25,18 @@ GOOD: dict[str, Any] = {"preset": "micro", "params": "100k", "unique_tokens": "1
 
 def test_the_paper_is_the_default() -> None:
     config = RunConfig(shape="125M", unique_tokens="250M", tokenizer="bytes")
-    assert (config.learning_rate, config.betas, config.batch_size, config.sequence_length) == (2e-4, (0.9, 0.95), 128, 512)
-    assert (config.clip, config.min_lr_ratio, config.warmup_ratio, config.weight_decay) == (1.0, 0.1, 0.01, 0.1)
+    assert (config.learning_rate, config.betas, config.batch_size, config.sequence_length) == (
+        2e-4,
+        (0.9, 0.95),
+        128,
+        512,
+    )
+    assert (config.clip, config.min_lr_ratio, config.warmup_ratio, config.weight_decay) == (
+        1.0,
+        0.1,
+        0.01,
+        0.1,
+    )
     assert (config.corpus.dataset, config.corpus.subset, config.validation_documents) == (
         "HuggingFaceFW/fineweb",
         "sample-10BT",
@@ -40,7 +50,9 @@ def test_presets_and_changes() -> None:
     assert config.learning_rate == PRESETS["micro"]["learning_rate"]
     assert config.architecture(1024).params == pytest.approx(100_000, rel=0.02)
     assert config.having(weight_decay=1).fingerprint() != config.fingerprint()
-    assert config.having(micro_batch=1, cache="elsewhere", compile=False).fingerprint() == config.fingerprint()
+    assert (
+        config.having(micro_batch=1, cache="elsewhere", compile=False).fingerprint() == config.fingerprint()
+    )
     assert RunConfig(**config.model_dump(mode="json")) == config  # a stored configuration comes back
     assert RunConfig(**GOOD | {"compile": True}).compile == "on"
 
@@ -63,13 +75,19 @@ def test_presets_and_changes() -> None:
             {"params": None, "shape": {"d_model": 64, "layers": 2, "heads": 3, "d_ff": 8}},
             "heads must divide d_model; got 3 heads",
         ),
-        ({"params": None, "shape": {"d_model": 6, "layers": 2, "heads": 2, "d_ff": 8}}, "must be even for rotary positions"),
+        (
+            {"params": None, "shape": {"d_model": 6, "layers": 2, "heads": 2, "d_ff": 8}},
+            "must be even for rotary positions",
+        ),
         ({"params": None, "shape": {"d_model": 6, "layers": 2, "heads": 2}}, "d_ff is missing"),
         (
             {"params": None, "shape": {"d_model": 8, "layer": 2}},
             "shape.layer is not a setting of a run; did you mean shape.layers",
         ),
-        ({"params": None, "shape": {"d_model": 8, "layers": 0, "heads": 1, "d_ff": 8}}, "shape.layers: input should be greater"),
+        (
+            {"params": None, "shape": {"d_model": 8, "layers": 0, "heads": 1, "d_ff": 8}},
+            "shape.layers: input should be greater",
+        ),
         ({"params": None, "shape": 5}, "shape must be a name such as '15M' or a table"),
         ({"corpus": 5}, "corpus must be a path, a list of paths, or a table"),
         ({"corpus": {"path": "x"}}, "corpus.path is not a setting of a run; did you mean corpus.paths"),
@@ -95,7 +113,11 @@ def test_toml_paths_are_relative_to_the_file(tmp_path: Path) -> None:
     config = RunConfig.from_toml(tmp_path / "run.toml", seed=3)
     assert config.corpus.paths == (str(tmp_path / "texts"),)
     assert (config.cache, config.seed) == (str(tmp_path / "cache"), 3)
-    for content, message in (("preset = ", "is not TOML"), ("wd = 1", "wd is not a setting"), ("", "is missing")):
+    for content, message in (
+        ("preset = ", "is not TOML"),
+        ("wd = 1", "wd is not a setting"),
+        ("", "is missing"),
+    ):
         (tmp_path / "bad.toml").write_text(content)
         with pytest.raises(InvalidInput, match=message):
             RunConfig.from_toml(tmp_path / "bad.toml")
@@ -142,7 +164,9 @@ def test_peaks_are_those_of_the_planner(name: str, known: str) -> None:
     assert data_sheet_peak(name) == ACCELERATORS[known].peak_flops
 
 
-@pytest.mark.parametrize("name", ["NVIDIA L40", "NVIDIA A10", "NVIDIA GeForce RTX 4090 Laptop GPU", "Some GPU"])
+@pytest.mark.parametrize(
+    "name", ["NVIDIA L40", "NVIDIA A10", "NVIDIA GeForce RTX 4090 Laptop GPU", "Some GPU"]
+)
 def test_a_device_that_is_not_known_is_not_taken_for_another(name: str) -> None:
     assert data_sheet_peak(name) is None
 

@@ -51,7 +51,13 @@ class Batches:
                 f"unique_tokens asks for {unique_tokens:,} tokens, but the training documents have {available:,}; "
                 f"more text or fewer unique tokens would do."
             )
-        self.stream, self.batch_size, self.length, self.seed, self.order = stream, batch_size, sequence_length, seed, order
+        self.stream, self.batch_size, self.length, self.seed, self.order = (
+            stream,
+            batch_size,
+            sequence_length,
+            seed,
+            order,
+        )
         self.chunks = unique_tokens // sequence_length  # in one epoch
         self.total = max(1, round(epochs * self.chunks))  # in the whole run
         self.steps = math.ceil(self.total / batch_size)

@@ -35,7 +35,9 @@ def check(corpus: Corpus) -> None:
     tables = not corpus.streamed and any(_format(path, corpus) == "parquet" for path in files(corpus))
     for library, needed in (("datasets", corpus.streamed), ("pyarrow", tables)):
         if needed and find_spec(library) is None:
-            raise InvalidInput(f"corpus {corpus.describe()} needs {library}; pip install 'databound[train]' would do.")
+            raise InvalidInput(
+                f"corpus {corpus.describe()} needs {library}; pip install 'databound[train]' would do."
+            )
 
 
 def fingerprint(corpus: Corpus, notes: Path) -> str:
@@ -45,9 +47,14 @@ def fingerprint(corpus: Corpus, notes: Path) -> str:
     else:
         paths = files(corpus)
         try:
-            source = [[_format(path, corpus), value] for path, value in zip(paths, checksums(paths, notes), strict=True)]
+            source = [
+                [_format(path, corpus), value]
+                for path, value in zip(paths, checksums(paths, notes), strict=True)
+            ]
         except OSError as error:
-            raise InvalidInput(f"{error.filename or corpus.describe()} cannot be read: {error.strerror or error}.") from None
+            raise InvalidInput(
+                f"{error.filename or corpus.describe()} cannot be read: {error.strerror or error}."
+            ) from None
     source += [corpus.text_field, corpus.separator]
     return hashlib.blake2b(json.dumps(source).encode(), digest_size=16).hexdigest()
 
@@ -68,7 +75,9 @@ def files(corpus: Corpus) -> list[Path]:
         path = Path(os.path.expanduser(pattern))
         if path.is_dir():
             inside = sorted(
-                p for p in path.rglob("*") if p.is_file() and not any(part.startswith(".") for part in p.relative_to(path).parts)
+                p
+                for p in path.rglob("*")
+                if p.is_file() and not any(part.startswith(".") for part in p.relative_to(path).parts)
             )
             if not inside:
                 raise InvalidInput(f"corpus folder {pattern} holds no files.")
@@ -76,11 +85,19 @@ def files(corpus: Corpus) -> list[Path]:
         elif path.is_file():
             found.append(path)
         else:
-            matches = sorted(Path(match) for match in glob.glob(str(path), recursive=True) if Path(match).is_file())
+            matches = sorted(
+                Path(match) for match in glob.glob(str(path), recursive=True) if Path(match).is_file()
+            )
             if not matches:
-                raise InvalidInput(f"corpus {pattern} is neither a file, nor a folder, nor a pattern that matches a file.")
+                raise InvalidInput(
+                    f"corpus {pattern} is neither a file, nor a folder, nor a pattern that matches a file."
+                )
             found += matches
-    kept = [path for path in dict.fromkeys(found) if not any(fnmatch(str(path), pattern) for pattern in corpus.exclude)]
+    kept = [
+        path
+        for path in dict.fromkeys(found)
+        if not any(fnmatch(str(path), pattern) for pattern in corpus.exclude)
+    ]
     if not kept:
         raise InvalidInput(f"corpus {corpus.describe()} has no files left after exclude.")
     return kept
@@ -98,11 +115,17 @@ def _standard_library() -> list[Path]:
 def _local(corpus: Corpus) -> Iterator[str]:
     for path in files(corpus):
         try:
-            yield from {"text": _text, "jsonl": _json_lines, "parquet": _parquet}[_format(path, corpus)](path, corpus)
+            yield from {"text": _text, "jsonl": _json_lines, "parquet": _parquet}[_format(path, corpus)](
+                path, corpus
+            )
         except (OSError, EOFError, zlib.error) as error:
-            raise InvalidInput(f"{path} cannot be read: {getattr(error, 'strerror', None) or str(error).rstrip('.')}.") from None
+            raise InvalidInput(
+                f"{path} cannot be read: {getattr(error, 'strerror', None) or str(error).rstrip('.')}."
+            ) from None
         except UnicodeDecodeError as error:
-            raise InvalidInput(f"{path} is not UTF-8 text (byte {error.start}); exclude it or convert it.") from None
+            raise InvalidInput(
+                f"{path} is not UTF-8 text (byte {error.start}); exclude it or convert it."
+            ) from None
 
 
 def _text(path: Path, corpus: Corpus) -> Iterator[str]:
@@ -126,7 +149,9 @@ def _json_lines(path: Path, corpus: Corpus) -> Iterator[str]:
                 try:
                     row = json.loads(line)
                 except ValueError:
-                    raise InvalidInput(f"line {number} of {path} is not JSON; every line must be one JSON object.") from None
+                    raise InvalidInput(
+                        f"line {number} of {path} is not JSON; every line must be one JSON object."
+                    ) from None
                 yield _field(row, corpus, f"line {number} of {path}")
 
 
@@ -143,30 +168,42 @@ def _parquet(path: Path, corpus: Corpus) -> Iterator[str]:
             for text in batch.column(0).to_pylist():
                 yield _field({corpus.text_field: text or ""}, corpus, str(path))
     except ArrowException as error:
-        raise InvalidInput(f"{path} is not a Parquet file: {' '.join(str(error).split())[:200].rstrip('.')}.") from None
+        raise InvalidInput(
+            f"{path} is not a Parquet file: {' '.join(str(error).split())[:200].rstrip('.')}."
+        ) from None
 
 
 def _streamed(corpus: Corpus) -> Iterator[str]:
     from datasets import load_dataset
 
     try:
-        rows = load_dataset(corpus.dataset, corpus.subset, split=corpus.split, revision=corpus.revision, streaming=True)
+        rows = load_dataset(
+            corpus.dataset, corpus.subset, split=corpus.split, revision=corpus.revision, streaming=True
+        )
         for number, row in enumerate(rows, 1):
             yield _field(row, corpus, f"row {number} of dataset {corpus.dataset}")
     except InvalidInput:
         raise
-    except Exception as error:  # the library and its network stack raise many kinds; all mean that the text cannot be had
+    except (
+        Exception
+    ) as error:  # the library and its network stack raise many kinds; all mean that the text cannot be had
         reason = " ".join(str(error).split())[:200].rstrip(".")
-        raise InvalidInput(f"dataset {corpus.describe()} cannot be read: {type(error).__name__}: {reason}.") from None
+        raise InvalidInput(
+            f"dataset {corpus.describe()} cannot be read: {type(error).__name__}: {reason}."
+        ) from None
 
 
 def _field(row: Any, corpus: Corpus, place: str) -> str:
     value = row.get(corpus.text_field) if isinstance(row, dict) else None
     if value is not None and not isinstance(value, str):
-        raise InvalidInput(f"{place} has no text but a value of type {type(value).__name__} in field {corpus.text_field!r}.")
+        raise InvalidInput(
+            f"{place} has no text but a value of type {type(value).__name__} in field {corpus.text_field!r}."
+        )
     if value is None:
         names = ", ".join(map(str, row)) if isinstance(row, dict) else type(row).__name__
-        raise InvalidInput(f"{place} has no text in field {corpus.text_field!r} (it has {names}); set text_field.")
+        raise InvalidInput(
+            f"{place} has no text in field {corpus.text_field!r} (it has {names}); set text_field."
+        )
     return value
 
 

@@ -19,7 +19,9 @@ PASSAGE = 25  # words
 
 def content_key(text: str) -> bytes:
     """What a document says, whitespace and case aside: 16 bytes, the first half used to choose and the second to order."""
-    return hashlib.blake2b(" ".join(text.split()).casefold().encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    return hashlib.blake2b(
+        " ".join(text.split()).casefold().encode("utf-8", "surrogatepass"), digest_size=16
+    ).digest()
 
 
 class Candidates:
@@ -54,7 +56,10 @@ class Candidates:
         keys = [key for _, key in self.ranks]
         end = self.validation + self.development
         sets = {"validation": keys[: self.validation], "development": keys[self.validation : end]}
-        return {name: [text for _, text in sorted(self.kept[key] for key in chosen)] for name, chosen in sets.items()}
+        return {
+            name: [text for _, text in sorted(self.kept[key] for key in chosen)]
+            for name, chosen in sets.items()
+        }
 
 
 class Overlap:
@@ -78,7 +83,9 @@ class Overlap:
     def repeats(self, text: str) -> bool:
         """Whether a document repeats held-out text, whole or in a passage; those that do are counted, held-out ones are not."""
         key = content_key(text)
-        if key in self.keys and key not in self.met:  # the held-out document itself, which is rightly not trained on
+        if (
+            key in self.keys and key not in self.met
+        ):  # the held-out document itself, which is rightly not trained on
             self.met.add(key)
             return True
         words = text.casefold().split()

@@ -64,8 +64,12 @@ class Spec:
             if not path.is_file():
                 kinds = "'bytes', 'bpe:1024', or the path of a tokenizer.json or a SentencePiece .model"
                 raise InvalidInput(f"tokenizer must be {kinds}; there is no file {text!r}.")
-            self.ready = SentencePiece(path) if path.suffix == ".model" else HuggingFace.from_file(path, eos_token)
-            self.fingerprint = f"{hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()}:{self.ready.eos}"
+            self.ready = (
+                SentencePiece(path) if path.suffix == ".model" else HuggingFace.from_file(path, eos_token)
+            )
+            self.fingerprint = (
+                f"{hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()}:{self.ready.eos}"
+            )
 
     @property
     def size(self) -> int:
@@ -116,7 +120,12 @@ class HuggingFace:
         self.inner.save(str(folder / "tokenizer.json"))
         end = self.inner.id_to_token(self.eos)
         _write_config(
-            folder, {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": end, "clean_up_tokenization_spaces": False}
+            folder,
+            {
+                "tokenizer_class": "PreTrainedTokenizerFast",
+                "eos_token": end,
+                "clean_up_tokenization_spaces": False,
+            },
         )
 
 
@@ -124,7 +133,10 @@ class Bytes(HuggingFace):
     """A byte-level BPE without merges: the number of a token is the byte itself."""
 
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
-        return [np.frombuffer(text.encode("utf-8", "surrogatepass"), dtype=np.uint8).astype(np.int64) for text in texts]
+        return [
+            np.frombuffer(text.encode("utf-8", "surrogatepass"), dtype=np.uint8).astype(np.int64)
+            for text in texts
+        ]
 
 
 class SentencePiece:
@@ -152,10 +164,17 @@ class SentencePiece:
         folder.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(self.path, folder / "tokenizer.model")
         pieces = {name: self.inner.id_to_piece(i) for name, i in self._special().items()}
-        _write_config(folder, {"tokenizer_class": "LlamaTokenizer", "add_bos_token": False, "add_eos_token": False, **pieces})
+        _write_config(
+            folder,
+            {"tokenizer_class": "LlamaTokenizer", "add_bos_token": False, "add_eos_token": False, **pieces},
+        )
 
     def _special(self) -> dict[str, int]:
-        special = {"bos_token": self.inner.bos_id(), "eos_token": self.inner.eos_id(), "unk_token": self.inner.unk_id()}
+        special = {
+            "bos_token": self.inner.bos_id(),
+            "eos_token": self.inner.eos_id(),
+            "unk_token": self.inner.unk_id(),
+        }
         return {name: number for name, number in special.items() if number >= 0}
 
 
@@ -178,11 +197,15 @@ def train_bpe(texts: Iterable[str], size: int) -> HuggingFace:
     inner.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     inner.decoder = tokenizers.decoders.ByteLevel()
     alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
-    trainer = tokenizers.trainers.BpeTrainer(vocab_size=size - 1, initial_alphabet=sorted(alphabet), show_progress=False)
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=size - 1, initial_alphabet=sorted(alphabet), show_progress=False
+    )
     inner.train_from_iterator(map(_whole, texts), trainer)
     inner.add_special_tokens([END])
     tokenizer = HuggingFace(inner, inner.get_vocab(with_added_tokens=True)[END])
-    tokenizer.size = size  # a tiny corpus may give fewer merges; the vocabulary keeps the size that was asked for
+    tokenizer.size = (
+        size  # a tiny corpus may give fewer merges; the vocabulary keeps the size that was asked for
+    )
     return tokenizer
 
 
@@ -211,7 +234,9 @@ def _byte_characters() -> list[str]:
 def _configured_end(path: Path) -> str | None:
     """The end-of-sequence token that the tokenizer_config.json next to a tokenizer.json names."""
     try:
-        named = json.loads((path.parent / "tokenizer_config.json").read_text(encoding="utf-8")).get("eos_token")
+        named = json.loads((path.parent / "tokenizer_config.json").read_text(encoding="utf-8")).get(
+            "eos_token"
+        )
     except (OSError, ValueError, AttributeError):
         return None
     return named.get("content") if isinstance(named, dict) else named

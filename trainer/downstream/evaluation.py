@@ -94,7 +94,9 @@ def _tell(progress: Progress, name: str, task: str, done: int, total: int) -> No
     progress(f"{name} {task}", done, total)
 
 
-def stored(folders: Iterable[str | Path], *, cache: str | None = None, **settings: Unpack[Settings]) -> list[SuiteResult]:
+def stored(
+    folders: Iterable[str | Path], *, cache: str | None = None, **settings: Unpack[Settings]
+) -> list[SuiteResult]:
     """The results of those folders that were evaluated before with the same settings; nothing is scored, no weights are read.
 
     Folders of which a task is still to be scored are left out. `SuiteResult.model` is the folder as it was given.
@@ -126,12 +128,22 @@ class _Evaluation:
 
     def identity(self, task: task_data.Task) -> dict[str, Any]:
         """What a task's scores depend on besides the model."""
-        how = {"limit": self.limit, "max_length": self.length, "before": list(self.model.before), "bpb_only": self.bpb_only}
+        how = {
+            "limit": self.limit,
+            "max_length": self.length,
+            "before": list(self.model.before),
+            "bpb_only": self.bpb_only,
+        }
         return {"task": task.label, "data": self.data[task.label], **how, "dtype": self.dtype}
 
     def result(self, found: dict[str, Scored]) -> SuiteResult:
         rows = [task_result(task, self.data[task.label], *found[task.label]) for task in self.tasks]
-        facts = {"model": self.folder, "kind": self.model.kind, "fingerprint": self.model.fingerprint, "suite": self.suite}
+        facts = {
+            "model": self.folder,
+            "kind": self.model.kind,
+            "fingerprint": self.model.fingerprint,
+            "suite": self.suite,
+        }
         return suite_result(rows, choices=self._choices(), **facts)
 
     def _choices(self) -> dict[str, Any]:
@@ -204,7 +216,9 @@ def _length(wanted: int | str | None, model: models.LanguageModel) -> int:
     return length
 
 
-def _score_task(evaluation: _Evaluation, task: task_data.Task, documents: list[task_data.Document], progress: Progress) -> Scored:
+def _score_task(
+    evaluation: _Evaluation, task: task_data.Task, documents: list[task_data.Document], progress: Progress
+) -> Scored:
     model, bpb_only = evaluation.model, evaluation.bpb_only
     if bpb_only:
         documents = [task_data.Document(d.number, (d.answers[d.gold],), 0) for d in documents]
@@ -230,5 +244,7 @@ def _score_task(evaluation: _Evaluation, task: task_data.Task, documents: list[t
     values = score(model, requests, tell)
     result = scores(documents, values, task.multiple_choice and not bpb_only)
     if not all(value < float("inf") for value in result.bpb):
-        raise InvalidInput(f"{model.name} gives {task.label} a probability that is not a number; its weights are broken.")
+        raise InvalidInput(
+            f"{model.name} gives {task.label} a probability that is not a number; its weights are broken."
+        )
     return result, facts

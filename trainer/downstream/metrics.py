@@ -52,12 +52,16 @@ def bits_per_byte(log_probability: float, size: int) -> float:
     return -log_probability / size * math.log2(math.e)
 
 
-def scores(documents: Sequence[Document], log_probabilities: Sequence[Sequence[float]], choices: bool) -> Scores:
+def scores(
+    documents: Sequence[Document], log_probabilities: Sequence[Sequence[float]], choices: bool
+) -> Scores:
     """Turn log-probabilities of all answers into scores."""
     bpb, correct, raw = [], [], []
     for document, values in zip(documents, log_probabilities, strict=True):
         bpb.append(bits_per_byte(values[document.gold], document.answers[document.gold].bytes))
-        per_character = [value / len(answer.continuation) for value, answer in zip(values, document.answers, strict=True)]
+        per_character = [
+            value / len(answer.continuation) for value, answer in zip(values, document.answers, strict=True)
+        ]
         correct.append(int(max(range(len(values)), key=per_character.__getitem__) == document.gold))
         raw.append(int(max(range(len(values)), key=values.__getitem__) == document.gold))
     numbers = [document.number for document in documents]

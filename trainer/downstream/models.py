@@ -54,7 +54,8 @@ class Past:
         """The same for other sequences: row i is that of sequence `rows[i]`."""
         if len(self.real) == 1:  # everything follows the same beginning, which need not be copied
             return Past(
-                [(k.expand(len(rows), -1, -1, -1), v.expand(len(rows), -1, -1, -1)) for k, v in self.layers], self.real[rows]
+                [(k.expand(len(rows), -1, -1, -1), v.expand(len(rows), -1, -1, -1)) for k, v in self.layers],
+                self.real[rows],
             )
         return Past([(key[rows], value[rows]) for key, value in self.layers], self.real[rows])
 
@@ -108,7 +109,9 @@ class LanguageModel:
                 logits = self.logits(states[start : start + step]).float()
                 row = torch.tensor([picks[i][0] - start for i in here], device=self.device)
                 target = torch.tensor([picks[i][1] for i in here], device=self.device)
-                for i, value in zip(here, (logits[row, target] - logits.logsumexp(1)[row]).tolist(), strict=True):
+                for i, value in zip(
+                    here, (logits[row, target] - logits.logsumexp(1)[row]).tolist(), strict=True
+                ):
                     found[i] = value
         return found
 
@@ -135,7 +138,9 @@ class LanguageModel:
             self.before = ()
 
 
-def find(folder: str | Path, *, device: torch.device | None = None, dtype: str = "fp32", bos: str = "auto") -> LanguageModel:
+def find(
+    folder: str | Path, *, device: torch.device | None = None, dtype: str = "fp32", bos: str = "auto"
+) -> LanguageModel:
     """The model in a folder, a finished run or a causal language model in Hugging Face format, without its weights."""
     path = Path(folder)
     device = device or torch.device("cpu")
@@ -150,7 +155,9 @@ def find(folder: str | Path, *, device: torch.device | None = None, dtype: str =
     return HuggingFace(path, device, DTYPES[dtype], bos)
 
 
-def load(folder: str | Path, *, device: torch.device | None = None, dtype: str = "fp32", bos: str = "auto") -> LanguageModel:
+def load(
+    folder: str | Path, *, device: torch.device | None = None, dtype: str = "fp32", bos: str = "auto"
+) -> LanguageModel:
     """The same with its weights."""
     model = find(folder, device=device, dtype=dtype, bos=bos)
     model.load()
@@ -182,7 +189,9 @@ class Run(LanguageModel):
         model, _, _ = load_run(self.path)
         self.model = model.to(device=self.device, dtype=self.dtype)
         self.vocab_size = model.shape.vocab_size
-        self.past_bytes = 2.0 * model.shape.layers * model.shape.heads * model.shape.d_head * self.dtype.itemsize
+        self.past_bytes = (
+            2.0 * model.shape.layers * model.shape.heads * model.shape.d_head * self.dtype.itemsize
+        )
         self.attention = [_RememberingAttention() for _ in model.body.layers]
         for layer, attend in zip(model.body.layers, self.attention, strict=True):
             setattr(layer, "attend", attend)  # noqa: B010
@@ -220,7 +229,9 @@ class _RememberingAttention:
         if self.keep:
             self.kept = key, value
         q, k, v = (x.transpose(1, 2) for x in (query, key, value))
-        return functional.scaled_dot_product_attention(q, k, v, attn_mask=self.mask, is_causal=self.mask is None).transpose(1, 2)
+        return functional.scaled_dot_product_attention(
+            q, k, v, attn_mask=self.mask, is_causal=self.mask is None
+        ).transpose(1, 2)
 
     def taken(self) -> tuple[torch.Tensor, torch.Tensor]:
         assert self.kept is not None
@@ -309,12 +320,18 @@ class HuggingFace(LanguageModel):
                 padded = torch.cat((ids[:, :half], ids[:, :2]), dim=1)
                 _, past = self.extend(padded, real, keep=True)
                 assert past is not None
-                self.past_bytes = max(1.0, sum(key.nbytes + value.nbytes for key, value in past.layers) / past.real.numel())
+                self.past_bytes = max(
+                    1.0, sum(key.nbytes + value.nbytes for key, value in past.layers) / past.real.numel()
+                )
                 rest = ids.flip(0)[:, half:]
                 states, _ = self.extend(
-                    rest, torch.ones_like(rest, dtype=torch.bool), past.select(torch.tensor([1, 0], device=self.device))
+                    rest,
+                    torch.ones_like(rest, dtype=torch.bool),
+                    past.select(torch.tensor([1, 0], device=self.device)),
                 )
-                self.shares = torch.allclose(self.logits(states).float(), plain.flip(0)[:, half:], rtol=tolerance, atol=tolerance)
+                self.shares = torch.allclose(
+                    self.logits(states).float(), plain.flip(0)[:, half:], rtol=tolerance, atol=tolerance
+                )
             except Exception:
                 self.shares = False
 
@@ -337,7 +354,9 @@ def _same(states: torch.Tensor) -> torch.Tensor:
     return states
 
 
-def _continue(real: torch.Tensor, past: Past | None) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
+def _continue(
+    real: torch.Tensor, past: Past | None
+) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
     """Positions of new tokens, which earlier and new tokens each may see (None: all up to itself), and what the past then holds."""
     count = real.shape[1]
     steps = torch.arange(count, device=real.device)
@@ -369,8 +388,14 @@ def _check_causal(path: Path) -> None:
     if kind is None:
         reason = "its config.json has no model_type; an unfinished run must be trained to its end first"
         raise InvalidInput(f"{path} is neither a finished run nor a model in Hugging Face format ({reason}).")
-    if not isinstance(kind, str) or not isinstance(made_for, list) or not all(isinstance(name, str) for name in made_for):
-        raise InvalidInput(f"{path / 'config.json'} needs a text as model_type and a list of texts as architectures.")
+    if (
+        not isinstance(kind, str)
+        or not isinstance(made_for, list)
+        or not all(isinstance(name, str) for name in made_for)
+    ):
+        raise InvalidInput(
+            f"{path / 'config.json'} needs a text as model_type and a list of texts as architectures."
+        )
     what = ", ".join(made_for) or kind
     if kind not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and facts.get("auto_map"):
         raise InvalidInput(
@@ -387,13 +412,17 @@ def _config_and_tokenizer(path: Path) -> tuple[Any, Any]:
     transformers = _transformers(path)
     try:
         with _quiet(transformers):
-            config = transformers.AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)
+            config = transformers.AutoConfig.from_pretrained(
+                path, local_files_only=True, trust_remote_code=False
+            )
             config = config.get_text_config(decoder=True)
     except Exception as error:  # the library raises many kinds; all mean that it cannot be had
         raise InvalidInput(f"{path / 'config.json'} cannot be used: {_one_line(error)}.") from None
     try:
         with _quiet(transformers):
-            tokenizer = transformers.AutoTokenizer.from_pretrained(path, local_files_only=True, trust_remote_code=False)
+            tokenizer = transformers.AutoTokenizer.from_pretrained(
+                path, local_files_only=True, trust_remote_code=False
+            )
     except Exception as error:
         raise InvalidInput(f"the tokenizer in {path} cannot be loaded: {_one_line(error)}.") from None
     if not len(tokenizer):
@@ -413,7 +442,9 @@ def _weights(path: Path, dtype: torch.dtype) -> Any:
         raise InvalidInput(f"the model in {path} cannot be loaded: {_one_line(error)}.") from None
     missing = sorted(report["missing_keys"])
     if missing:
-        raise InvalidInput(f"the weights in {path} are not those of {type(model).__name__}: {missing[0]} is missing.")
+        raise InvalidInput(
+            f"the weights in {path} are not those of {type(model).__name__}: {missing[0]} is missing."
+        )
     return model
 
 

@@ -56,15 +56,29 @@ def check_overlap(
     trained, encode, vocabulary = _stream(Path(stream))
     if len(trained) < ngram:
         raise InvalidInput(f"{stream} has {len(trained)} tokens, fewer than the {ngram} that must match.")
-    random = np.random.default_rng(0).integers(0, 2**63, size=vocabulary, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
+    random = np.random.default_rng(0).integers(0, 2**63, size=vocabulary, dtype=np.uint64) * np.uint64(
+        2
+    ) + np.uint64(1)
     found: list[tuple[Task, list[Document], list[np.ndarray]]] = []
     for task in tasks:
         documents = task.documents(first)
         texts = _own_texts(documents)
         blocks = (encode(texts[start : start + TOGETHER]) for start in range(0, len(texts), TOGETHER))
-        found.append((task, documents, [window_hashes(ids.astype(np.int64), random, ngram) for block in blocks for ids in block]))
+        found.append(
+            (
+                task,
+                documents,
+                [window_hashes(ids.astype(np.int64), random, ngram) for block in blocks for ids in block],
+            )
+        )
     every = [hashes for _, _, windows in found for hashes in windows if len(hashes)]
-    shared = _in_stream(np.unique(np.concatenate(every)) if every else np.empty(0, dtype=np.uint64), trained, random, ngram, done)
+    shared = _in_stream(
+        np.unique(np.concatenate(every)) if every else np.empty(0, dtype=np.uint64),
+        trained,
+        random,
+        ngram,
+        done,
+    )
     return [_count(task, documents, windows, shared) for task, documents, windows in found]
 
 
@@ -107,9 +121,13 @@ def _in_stream(
     return np.unique(np.concatenate(seen))
 
 
-def _count(task: Task, documents: Sequence[Document], windows: Sequence[np.ndarray], shared: np.ndarray) -> TaskOverlap:
+def _count(
+    task: Task, documents: Sequence[Document], windows: Sequence[np.ndarray], shared: np.ndarray
+) -> TaskOverlap:
     hits = [d.number for d, hashes in zip(documents, windows, strict=True) if np.isin(hashes, shared).any()]
-    return TaskOverlap(task.name, len(documents), len(hits), sum(not len(hashes) for hashes in windows), hits[:10])
+    return TaskOverlap(
+        task.name, len(documents), len(hits), sum(not len(hashes) for hashes in windows), hits[:10]
+    )
 
 
 def _own_texts(documents: Sequence[Document]) -> list[str]:

@@ -79,7 +79,9 @@ def _prepare(documents: Sequence[Document], tokens: Tokens, length: int) -> list
     return prepared
 
 
-def request(context: Sequence[int], whole: Sequence[int], tokens: Tokens, length: int, place: str = "a request") -> Request:
+def request(
+    context: Sequence[int], whole: Sequence[int], tokens: Tokens, length: int, place: str = "a request"
+) -> Request:
     """The request of one answer, from the tokens of its context and those of context and continuation together."""
     split = common_prefix(context, whole)
     if split == len(whole):
@@ -102,7 +104,9 @@ def request(context: Sequence[int], whole: Sequence[int], tokens: Tokens, length
     else:
         step = max(1, length // 2)
         pieces = [(start, min(start + step, last)) for start in range(first, last, step)]
-    windows = tuple(Window(every[max(0, end - 1 - length) : end - 1], every[start:end]) for start, end in pieces)
+    windows = tuple(
+        Window(every[max(0, end - 1 - length) : end - 1], every[start:end]) for start, end in pieces
+    )
     return Request(windows, truncated=last - 1 > length, merged=split < len(context))
 
 

@@ -124,8 +124,13 @@ def compare(results: Sequence[SuiteResult]) -> Comparison:
     """Best model per task, and for every pair of models the paired difference per task and of the mean."""
     if not results:
         raise InvalidInput("there is no result to compare.")
-    best = {row["task"]: next(name for name, cell in row["models"].items() if cell["best"]) for row in bpb_table(results)}
-    differences = [difference for first, second in combinations(results, 2) for difference in _differences(first, second)]
+    best = {
+        row["task"]: next(name for name, cell in row["models"].items() if cell["best"])
+        for row in bpb_table(results)
+    }
+    differences = [
+        difference for first, second in combinations(results, 2) for difference in _differences(first, second)
+    ]
     return Comparison(models=list(results), best=best, differences=differences, remarks=_remarks(results))
 
 
@@ -141,8 +146,16 @@ def bpb_table(results: Sequence[SuiteResult]) -> list[dict[str, Any]]:
     _comparable(results)
     rows = []
     for place, (name, task) in enumerate(zip(_names(results[0]), results[0].tasks, strict=True)):
-        cells = {r.model: (r.tasks[place].bpb, r.tasks[place].bpb_error, r.tasks[place].accuracy) for r in results}
-        rows.append(_row(name, "" if task.five_shot else f"{task.shots}-shot" if task.shots is not None else task.variant, cells))
+        cells = {
+            r.model: (r.tasks[place].bpb, r.tasks[place].bpb_error, r.tasks[place].accuracy) for r in results
+        }
+        rows.append(
+            _row(
+                name,
+                "" if task.five_shot else f"{task.shots}-shot" if task.shots is not None else task.variant,
+                cells,
+            )
+        )
     rows.append(_row(MEAN, "", {r.model: (r.bpb, r.bpb_error, r.accuracy) for r in results}))
     return rows
 
@@ -162,7 +175,9 @@ def _comparable(results: Sequence[SuiteResult]) -> None:
             if (mine.label, mine.data) != (theirs.label, theirs.data):
                 break
             if mine.scores.documents != theirs.scores.documents:
-                raise InvalidInput(f"{results[0].model} and {other.model} were scored on different documents of {mine.task}.")
+                raise InvalidInput(
+                    f"{results[0].model} and {other.model} were scored on different documents of {mine.task}."
+                )
         else:
             if len(results[0].tasks) == len(other.tasks):
                 continue
@@ -180,7 +195,10 @@ def _differences(first: SuiteResult, second: SuiteResult) -> list[Difference]:
         a.label: [x - y for x, y in zip(a.scores.bpb, b.scores.bpb, strict=True)]
         for a, b in zip(first.tasks, second.tasks, strict=True)
     }
-    found = [(name, task_mean(gaps[a.label], a.label), a.documents) for name, a in zip(_names(first), first.tasks, strict=True)]
+    found = [
+        (name, task_mean(gaps[a.label], a.label), a.documents)
+        for name, a in zip(_names(first), first.tasks, strict=True)
+    ]
     found.append((MEAN, suite_mean(gaps), min(a.documents for a in first.tasks)))
     return [
         Difference(
@@ -191,7 +209,11 @@ def _differences(first: SuiteResult, second: SuiteResult) -> list[Difference]:
             error=gap.error,
             low=gap.low,
             high=gap.high,
-            verdict="tie" if documents == 1 or gap.low <= 0 <= gap.high else first.model if gap.high < 0 else second.model,
+            verdict="tie"
+            if documents == 1 or gap.low <= 0 <= gap.high
+            else first.model
+            if gap.high < 0
+            else second.model,
         )
         for task, gap, documents in found
     ]
@@ -199,7 +221,9 @@ def _differences(first: SuiteResult, second: SuiteResult) -> list[Difference]:
 
 def _remarks(results: Sequence[SuiteResult]) -> list[str]:
     """What makes the models less comparable than they look."""
-    single = [name for name, task in zip(_names(results[0]), results[0].tasks, strict=True) if task.documents == 1]
+    single = [
+        name for name, task in zip(_names(results[0]), results[0].tasks, strict=True) if task.documents == 1
+    ]
     remarks = [f"a single document tells nothing about its own error: {', '.join(single)}"] if single else []
     for what, name in (
         ("max_length", "see different numbers of tokens"),
@@ -208,5 +232,7 @@ def _remarks(results: Sequence[SuiteResult]) -> list[str]:
     ):
         values = {result.model: result.choices[what] for result in results}
         if len(set(map(str, values.values()))) > 1:
-            remarks.append(f"the models {name}: {', '.join(f'{model} {value}' for model, value in values.items())}")
+            remarks.append(
+                f"the models {name}: {', '.join(f'{model} {value}' for model, value in values.items())}"
+            )
     return remarks

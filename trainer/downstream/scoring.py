@@ -27,7 +27,10 @@ from trainer.downstream.requests import Request, common_prefix
 BATCH_TOKENS = {"cpu": 2048, "cuda": 16384}  # tokens computed together: on a CPU, what stays in its caches
 PAST_BYTES = 2**30  # of keys and values held at a time
 SHARED_BY_ALL = 16  # a beginning shorter than this is not worth a pass of its own
-FEW_ROWS, RAGGED = 16, 0.6  # rows shorter than this part of the longest make a chunk of their own, unless they are few
+FEW_ROWS, RAGGED = (
+    16,
+    0.6,
+)  # rows shorter than this part of the longest make a chunk of their own, unless they are few
 
 
 @dataclass
@@ -124,7 +127,10 @@ def _shared_parts(model: LanguageModel, batch: Sequence[_Tree]) -> tuple[Past | 
     past: Past | None = None
     common = 0
     if model.shares and sum(len(tree.leaves) for tree in batch) > 1:
-        common = min(_shared([leaf.inputs for tree in batch for leaf in tree.leaves]), min(tree.unscored for tree in batch))
+        common = min(
+            _shared([leaf.inputs for tree in batch for leaf in tree.leaves]),
+            min(tree.unscored for tree in batch),
+        )
         if common < SHARED_BY_ALL:
             common = 0
     if common:
@@ -152,7 +158,9 @@ def _chunks(rows: list[_Row], budget: int, past_bytes: float, past: Past | None)
     chunk: list[_Row] = []
     for row in rows:
         longest = len(chunk[0].rest) if chunk else len(row.rest)
-        full = (len(chunk) + 1) * longest > budget or (len(chunk) + 1) * (behind + longest) * past_bytes > PAST_BYTES
+        full = (len(chunk) + 1) * longest > budget or (len(chunk) + 1) * (
+            behind + longest
+        ) * past_bytes > PAST_BYTES
         ragged = len(chunk) >= FEW_ROWS and len(row.rest) < RAGGED * longest
         if chunk and (full or ragged):
             yield chunk
@@ -161,7 +169,9 @@ def _chunks(rows: list[_Row], budget: int, past_bytes: float, past: Past | None)
     yield chunk
 
 
-def _score_leaves(model: LanguageModel, rows: Sequence[_Row], past: Past | None, sums: list[list[float]]) -> None:
+def _score_leaves(
+    model: LanguageModel, rows: Sequence[_Row], past: Past | None, sums: list[list[float]]
+) -> None:
     above = past.select(torch.tensor([row.parent for row in rows], device=model.device)) if past else None
     states, _ = model.extend(*_padded(model, [row.rest for row in rows]), above)
     kept = [states[i, len(row.rest) - row.leaf.scored : len(row.rest)] for i, row in enumerate(rows)]
@@ -173,7 +183,9 @@ def _score_leaves(model: LanguageModel, rows: Sequence[_Row], past: Past | None,
         for answer, targets in row.leaf.wanted:
             picks += zip(range(after - len(targets), after), targets, strict=True)
             owners += [(row.tree.number, answer)] * len(targets)
-    for (document, answer), value in zip(owners, model.log_probabilities(torch.cat(kept), picks), strict=True):
+    for (document, answer), value in zip(
+        owners, model.log_probabilities(torch.cat(kept), picks), strict=True
+    ):
         sums[document][answer] += value
 
 

@@ -125,7 +125,9 @@ class Task:
             if number >= UNCONDITIONAL:
                 continue
             if number != last and number in rows:
-                raise InvalidInput(f"{self.path} line {line} goes back to document {number}; its answers must stand together.")
+                raise InvalidInput(
+                    f"{self.path} line {line} goes back to document {number}; its answers must stand together."
+                )
             if number not in rows and len(rows) == limit:
                 break
             rows.setdefault(number, []).append((index, label, answer))
@@ -135,7 +137,9 @@ class Task:
         return [_document(number, found, self.path) for number, found in rows.items()]
 
 
-def load_suite(suite: str = "olmes19", tasks_dir: str | Path | None = None, only: Sequence[str] = ()) -> list[Task]:
+def load_suite(
+    suite: str = "olmes19", tasks_dir: str | Path | None = None, only: Sequence[str] = ()
+) -> list[Task]:
     """The tasks of a suite: a name that ships, or a folder of one's own; `only` keeps those tasks.
 
     Every file is known to exist when this returns.
@@ -148,9 +152,13 @@ def load_suite(suite: str = "olmes19", tasks_dir: str | Path | None = None, only
         tasks = [Task(name, variant, _requests(root / name / variant)) for name, variant in wanted.items()]
     elif Path(suite).is_dir():
         if tasks_dir is not None:
-            raise InvalidInput(f"suite {suite} is a folder with tasks of its own, so there is no use for tasks_dir {tasks_dir}.")
+            raise InvalidInput(
+                f"suite {suite} is a folder with tasks of its own, so there is no use for tasks_dir {tasks_dir}."
+            )
         folders = sorted({file.parent for file in Path(suite).glob("*/*/requests.jsonl*")})
-        tasks = [Task(f.parts[-2], f.parts[-1], _requests(f)) for f in folders if not only or f.parts[-2] in only]
+        tasks = [
+            Task(f.parts[-2], f.parts[-1], _requests(f)) for f in folders if not only or f.parts[-2] in only
+        ]
         if not folders:
             raise InvalidInput(f"suite folder {suite} has no <task>/<variant>/requests.jsonl.gz in it.")
     else:
@@ -195,7 +203,9 @@ def _requests(folder: Path) -> Path:
     for name in ("requests.jsonl.gz", "requests.jsonl"):
         if (folder / name).is_file():
             return folder / name
-    raise InvalidInput(f"{folder / 'requests.jsonl.gz'} is missing; {INSTALL}, or a --tasks-dir that has it, would do.")
+    raise InvalidInput(
+        f"{folder / 'requests.jsonl.gz'} is missing; {INSTALL}, or a --tasks-dir that has it, would do."
+    )
 
 
 def _rows(path: Path) -> Iterator[tuple[int, Any]]:
@@ -210,7 +220,9 @@ def _rows(path: Path) -> Iterator[tuple[int, Any]]:
         raise InvalidInput(f"{path} is missing; {INSTALL}, or a --tasks-dir that has it, would do.") from None
     except (OSError, EOFError, zlib.error, UnicodeDecodeError, json.JSONDecodeError) as error:
         reason = " ".join(str(error).split()).rstrip(".")
-        raise InvalidInput(f"{path} is damaged after line {max(line - 1, 0):,} ({reason}); a fresh copy would do.") from None
+        raise InvalidInput(
+            f"{path} is damaged after line {max(line - 1, 0):,} ({reason}); a fresh copy would do."
+        ) from None
 
 
 def _checked(row: Any, place: str) -> tuple[int, int, Any, Answer]:
@@ -222,7 +234,9 @@ def _checked(row: Any, place: str) -> tuple[int, int, Any, Answer]:
         what = f"no {error}" if isinstance(error, KeyError) else "no object in the format of requests.jsonl"
         raise InvalidInput(f"{place} has {what}.") from None
     if row.get("request_type", "loglikelihood") != "loglikelihood":
-        raise InvalidInput(f"{place} is a {row['request_type']!r} request; only 'loglikelihood' can be scored.")
+        raise InvalidInput(
+            f"{place} is a {row['request_type']!r} request; only 'loglikelihood' can be scored."
+        )
     if not isinstance(number, int) or not isinstance(index, int):
         raise InvalidInput(f"{place} needs whole numbers as doc_id and idx; got {number!r} and {index!r}.")
     if not isinstance(context, str) or not isinstance(continuation, str):
@@ -232,7 +246,9 @@ def _checked(row: Any, place: str) -> tuple[int, int, Any, Answer]:
     try:
         (context + continuation).encode("utf-8")
     except UnicodeEncodeError:
-        raise InvalidInput(f"{place} has half a surrogate pair in its text, which UTF-8 cannot hold.") from None
+        raise InvalidInput(
+            f"{place} has half a surrogate pair in its text, which UTF-8 cannot hold."
+        ) from None
     return number, index, label, Answer(context, continuation)
 
 
@@ -244,7 +260,9 @@ def _document(number: int, rows: list[tuple[int, Any, Answer]], path: Path) -> D
     label = rows[0][1]
     if not isinstance(label, int):  # the label is text: the only answer is the right one
         if len(rows) > 1:
-            raise InvalidInput(f"{place} has {len(rows)} answers and its label {label!r} does not say which one is right.")
+            raise InvalidInput(
+                f"{place} has {len(rows)} answers and its label {label!r} does not say which one is right."
+            )
         label = indices[0]
     if label not in indices:
         raise InvalidInput(f"{place} has no answer with idx {label}, which its label names as the right one.")

@@ -39,7 +39,9 @@ class Norm(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         wide = x.float()
-        return (self.weight * (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps))).to(x.dtype)
+        return (self.weight * (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps))).to(
+            x.dtype
+        )
 
 
 def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
@@ -48,7 +50,9 @@ def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tenso
     return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1).to(x.dtype)
 
 
-def rotations(length: int, d_head: int, theta: float, device: torch.device | None = None) -> tuple[torch.Tensor, torch.Tensor]:
+def rotations(
+    length: int, d_head: int, theta: float, device: torch.device | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Cosines and sines of the rotation angles, (1, length, 1, d_head / 2)."""
     frequency = theta ** (-torch.arange(0, d_head, 2, dtype=torch.float32, device=device) / d_head)
     angle = torch.outer(torch.arange(length, dtype=torch.float32, device=device), frequency)
@@ -70,7 +74,9 @@ class Layer(nn.Module):
 
     def forward(self, h: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
         batch, length, _ = h.shape
-        query, key, value = self.qkv(self.attention_norm(h)).view(batch, length, 3, self.heads, self.d_head).unbind(2)
+        query, key, value = (
+            self.qkv(self.attention_norm(h)).view(batch, length, 3, self.heads, self.d_head).unbind(2)
+        )
         mixed = self.attend(rotate(query, cos, sin), rotate(key, cos, sin), value)
         h = h + self.out(mixed.reshape(batch, length, -1))
         gate, up = self.gate_up(self.feed_forward_norm(h)).chunk(2, dim=-1)
@@ -119,7 +125,9 @@ class Llama(nn.Module):
         if shape.tied_embeddings:
             self.head.weight = self.embed.weight
         self.sequence_length, self.rope_theta = sequence_length, rope_theta
-        for name, table in zip(("cos", "sin"), rotations(sequence_length, shape.d_head, rope_theta), strict=True):
+        for name, table in zip(
+            ("cos", "sin"), rotations(sequence_length, shape.d_head, rope_theta), strict=True
+        ):
             self.register_buffer(name, table, persistent=False)
 
     def hidden(self, ids: torch.Tensor) -> torch.Tensor:
@@ -159,7 +167,9 @@ def _copy(target: torch.Tensor, value: torch.Tensor) -> None:
     target.copy_(value)
 
 
-def materialise(model: Llama, device: str, seed: int, place: Callable[[Any, torch.Tensor], None] = _copy) -> None:
+def materialise(
+    model: Llama, device: str, seed: int, place: Callable[[Any, torch.Tensor], None] = _copy
+) -> None:
     """Give an outline its memory and its first weights; `place` copies a whole tensor into one that may be sharded."""
     model.to_empty(device=device)
     if model.shape.tied_embeddings:
@@ -180,7 +190,10 @@ def initialise(model: Llama, seed: int, place: Callable[[Any, torch.Tensor], Non
             key = int.from_bytes(hashlib.blake2b(f"{seed}/{name}".encode(), digest_size=7).digest(), "big")
             generator = torch.Generator().manual_seed(key)
             std = INIT_STD if model.init == "normal" else _scaled_std(name, parameter, model.shape)
-            place(parameter, torch.empty(parameter.shape, dtype=torch.float32).normal_(0.0, std, generator=generator))
+            place(
+                parameter,
+                torch.empty(parameter.shape, dtype=torch.float32).normal_(0.0, std, generator=generator),
+            )
 
 
 def _scaled_std(name: str, matrix: torch.Tensor, shape: Architecture) -> float:

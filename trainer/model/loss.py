@@ -18,7 +18,10 @@ from typing import Any
 
 import torch
 
-CHUNK_BYTES = {"cpu": 16 * 2**20, "cuda": 512 * 2**20}  # fp32 logits of one chunk: enough for full-speed products, little to keep
+CHUNK_BYTES = {
+    "cpu": 16 * 2**20,
+    "cuda": 512 * 2**20,
+}  # fp32 logits of one chunk: enough for full-speed products, little to keep
 _RARE = 1e-30  # a probability whose logarithm is still exact in fp32
 
 
@@ -63,7 +66,9 @@ class _HeadLoss(torch.autograd.Function):
         if learns:
             d_hidden, d_weight = torch.empty_like(hidden), torch.zeros_like(weight)
         step = min(rows_per_chunk(weight.shape[0], hidden.device.type), hidden.shape[0])
-        room = torch.empty(step, weight.shape[0], dtype=hidden.dtype, device=hidden.device)  # the only logits there are
+        room = torch.empty(
+            step, weight.shape[0], dtype=hidden.dtype, device=hidden.device
+        )  # the only logits there are
         for start in range(0, hidden.shape[0], step):
             chunk = hidden[start : start + step]
             loss, gradient = rows_loss(chunk, matrix, targets[start : start + step], room[: len(chunk)])
@@ -83,12 +88,17 @@ class _HeadLoss(torch.autograd.Function):
     def backward(ctx: Any, *outputs: torch.Tensor) -> Any:
         if ctx.gradients is None:
             raise RuntimeError("the gradients of the head loss can be had once; call it again.")
-        (d_hidden, d_weight), ctx.gradients = ctx.gradients, None  # let go, so that autograd keeps them instead of copies
+        (d_hidden, d_weight), ctx.gradients = (
+            ctx.gradients,
+            None,
+        )  # let go, so that autograd keeps them instead of copies
         return d_hidden.mul_(outputs[0].to(d_hidden.dtype)), d_weight.mul_(outputs[0]), None
 
 
 def head_loss(hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """Summed cross entropy of `hidden @ weight.T` against `targets`; hidden is (rows, d), weight (vocabulary, d)."""
-    if not torch.is_grad_enabled():  # which an autograd function cannot see from inside: it would make gradients for nobody
+    if (
+        not torch.is_grad_enabled()
+    ):  # which an autograd function cannot see from inside: it would make gradients for nobody
         hidden, weight = hidden.detach(), weight.detach()
     return _HeadLoss.apply(hidden, weight, targets)

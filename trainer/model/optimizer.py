@@ -22,7 +22,11 @@ def decayed_names(parameters: Iterable[tuple[str, nn.Parameter]], decay: str) ->
     """Which tensors are decayed."""
     if decay == "all":
         return [name for name, _ in parameters]
-    return [name for name, p in parameters if p.ndim > 1 and not (decay == "matrices-without-embeddings" and name in _EMBEDDINGS)]
+    return [
+        name
+        for name, p in parameters
+        if p.ndim > 1 and not (decay == "matrices-without-embeddings" and name in _EMBEDDINGS)
+    ]
 
 
 def adamw(model: nn.Module, config: RunConfig) -> torch.optim.AdamW:
@@ -34,7 +38,9 @@ def adamw(model: nn.Module, config: RunConfig) -> torch.optim.AdamW:
         {"params": [p for name, p in named.items() if name not in decayed], "weight_decay": 0.0},
     ]
     groups = [group for group in groups if group["params"]]
-    return torch.optim.AdamW(groups, lr=config.learning_rate, betas=config.betas, eps=config.adam_eps, fused=True)
+    return torch.optim.AdamW(
+        groups, lr=config.learning_rate, betas=config.betas, eps=config.adam_eps, fused=True
+    )
 
 
 def learning_rate(step: int, steps: int, config: RunConfig) -> float:

@@ -50,14 +50,18 @@ class Checkpoint:
         return load_file(self.folder / "optimizer.safetensors")
 
 
-def write(folder: Path, name: str, state: dict[str, Any], weights: Tensors, moments: Tensors | None = None) -> Path:
+def write(
+    folder: Path, name: str, state: dict[str, Any], weights: Tensors, moments: Tensors | None = None
+) -> Path:
     """Write one checkpoint, whole or not at all; a disk that fails stops the run and leaves earlier checkpoints as they were."""
     draft, final = folder / f".{name}.{os.getpid()}", folder / name
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _sweep_drafts(folder)
         draft.mkdir()
-        files = {"model.safetensors": weights} | ({"optimizer.safetensors": moments} if moments is not None else {})
+        files = {"model.safetensors": weights} | (
+            {"optimizer.safetensors": moments} if moments is not None else {}
+        )
         for file, tensors in files.items():
             save_file(tensors, draft / file)
             sync_file(draft / file)
@@ -96,7 +100,9 @@ def newest(folder: Path, belongs: dict[str, Any]) -> tuple[Checkpoint | None, li
         except Damaged as error:
             remarks.append(str(error))
     if remarks:
-        raise InvalidInput(f"{remarks[0].rstrip('.')}, and there is no other checkpoint; delete {folder} to start again.")
+        raise InvalidInput(
+            f"{remarks[0].rstrip('.')}, and there is no other checkpoint; delete {folder} to start again."
+        )
     return None, remarks
 
 
@@ -111,7 +117,9 @@ def read(folder: Path, belongs: dict[str, Any]) -> Checkpoint:
         if not isinstance(state, dict):
             raise ValueError("state.json is not a table")
         if state["version"] != VERSION:
-            raise InvalidInput(f"{folder} was written by another version of the trainer ({state['version']}, this is {VERSION}).")
+            raise InvalidInput(
+                f"{folder} was written by another version of the trainer ({state['version']}, this is {VERSION})."
+            )
         changed = [file for file, value in state["checksums"].items() if checksum(folder / file) != value]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         if isinstance(error, InvalidInput):

@@ -58,24 +58,39 @@ def resolve_device(wanted: str) -> torch.device:
     if device.type == "cuda" and device.index is None:
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
     if device.type == "cuda" and device.index >= torch.cuda.device_count():
-        raise InvalidInput(f"device {str(device)!r} is not there: this machine has {torch.cuda.device_count()} CUDA devices.")
+        raise InvalidInput(
+            f"device {str(device)!r} is not there: this machine has {torch.cuda.device_count()} CUDA devices."
+        )
     return device
 
 
 def resolve_dtype(wanted: str, device: torch.device) -> torch.dtype:
     if wanted == "fp32":
         return torch.float32
-    fast = torch.cuda.get_device_capability(device)[0] >= 8 if device.type == "cuda" else torch.cpu._is_amx_tile_supported()
+    fast = (
+        torch.cuda.get_device_capability(device)[0] >= 8
+        if device.type == "cuda"
+        else torch.cpu._is_amx_tile_supported()
+    )
     return torch.bfloat16 if wanted == "bf16" or fast else torch.float32
 
 
-def resolve(config: RunConfig, architecture: Architecture, steps: int, world_size: int = 1) -> tuple[Execution, list[str]]:
+def resolve(
+    config: RunConfig, architecture: Architecture, steps: int, world_size: int = 1
+) -> tuple[Execution, list[str]]:
     """How this run will compute here, and remarks on what was asked for but cannot be had."""
     device = resolve_device(config.device)
     dtype = resolve_dtype(config.dtype, device)
     remarks: list[str] = []
-    total = steps * config.batch_size * config.sequence_length * flops_per_token(architecture, config.sequence_length)
-    compiled = config.compile == "on" or (config.compile == "auto" and (device.type == "cuda" or total >= COMPILE_PAYS))
+    total = (
+        steps
+        * config.batch_size
+        * config.sequence_length
+        * flops_per_token(architecture, config.sequence_length)
+    )
+    compiled = config.compile == "on" or (
+        config.compile == "auto" and (device.type == "cuda" or total >= COMPILE_PAYS)
+    )
     if compiled and device.type == "cpu" and not has_compiler():
         compiled = False
         remarks.append("torch.compile needs a C++ compiler and none was found; the run is not compiled")
@@ -86,7 +101,9 @@ def resolve(config: RunConfig, architecture: Architecture, steps: int, world_siz
         attention=attention.resolve(config.attention, device, dtype, architecture.d_head),
         compiled=compiled,
         micro_batch=min(
-            config.micro_batch or _rows_that_fit(architecture, config.sequence_length, device, dtype, world_size), rows
+            config.micro_batch
+            or _rows_that_fit(architecture, config.sequence_length, device, dtype, world_size),
+            rows,
         ),
         world_size=world_size,
         threads=torch.get_num_threads(),
@@ -103,7 +120,10 @@ def flops_per_token(shape: Architecture, sequence_length: int) -> float:
     backward; a position sees T / 2 others on average, which makes 6 * T * d per layer.
     """
     head = shape.vocab_size * shape.d_model
-    return 6.0 * (shape.non_embedding_params + head) + 6.0 * shape.layers * shape.heads * shape.d_head * sequence_length
+    return (
+        6.0 * (shape.non_embedding_params + head)
+        + 6.0 * shape.layers * shape.heads * shape.d_head * sequence_length
+    )
 
 
 def activation_bytes(shape: Architecture, sequence_length: int, dtype: torch.dtype) -> float:
@@ -111,7 +131,9 @@ def activation_bytes(shape: Architecture, sequence_length: int, dtype: torch.dty
     return sequence_length * shape.layers * (12 * shape.d_model + 5 * shape.d_ff) * dtype.itemsize
 
 
-def memory_bytes(shape: Architecture, sequence_length: int, micro_batch: int, dtype: torch.dtype, world_size: int = 1) -> float:
+def memory_bytes(
+    shape: Architecture, sequence_length: int, micro_batch: int, dtype: torch.dtype, world_size: int = 1
+) -> float:
     """Of each device: its share of weights, gradients and two moments in fp32, activations of one pass, and the largest pieces of
     the head."""
     return (
@@ -146,9 +168,13 @@ def total_memory(device: torch.device) -> float:
         return installed
 
 
-def _rows_that_fit(shape: Architecture, sequence_length: int, device: torch.device, dtype: torch.dtype, world_size: int) -> int:
+def _rows_that_fit(
+    shape: Architecture, sequence_length: int, device: torch.device, dtype: torch.dtype, world_size: int
+) -> int:
     if device.type == "cuda":
-        budget = 0.6 * torch.cuda.get_device_properties(device).total_memory - 24.0 * shape.params / world_size
+        budget = (
+            0.6 * torch.cuda.get_device_properties(device).total_memory - 24.0 * shape.params / world_size
+        )
     else:
         budget = float(_CPU_ACTIVATIONS)
     return max(1, int(budget / activation_bytes(shape, sequence_length, dtype)))

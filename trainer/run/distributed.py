@@ -56,7 +56,9 @@ def joined(device: torch.device) -> Iterator[World]:
     if ours:
         distributed.init_process_group("nccl" if device.type == "cuda" else "gloo")
     try:
-        yield World(distributed.get_rank(), distributed.get_world_size(), init_device_mesh(device.type, (size,)))
+        yield World(
+            distributed.get_rank(), distributed.get_world_size(), init_device_mesh(device.type, (size,))
+        )
     finally:
         if ours:
             distributed.destroy_process_group()
@@ -115,7 +117,11 @@ def agree(world: World) -> None:
 
 def anywhere(flag: bool, world: World) -> bool:
     """Whether any rank says yes: all ranks must stop at the same step."""
-    return flag if world.size == 1 else total(torch.tensor(float(flag), device=world.mesh.device_type), world) > 0
+    return (
+        flag
+        if world.size == 1
+        else total(torch.tensor(float(flag), device=world.mesh.device_type), world) > 0
+    )
 
 
 def finite(tensors: Iterable[torch.Tensor], world: World) -> bool:
@@ -133,4 +139,6 @@ def clip(parameters: list[nn.Parameter], most: float) -> float:
 
 def check(batch_size: int) -> None:
     if world_size() > batch_size:
-        raise InvalidInput(f"batch_size {batch_size} is smaller than the {world_size()} processes; fewer processes would do.")
+        raise InvalidInput(
+            f"batch_size {batch_size} is smaller than the {world_size()} processes; fewer processes would do."
+        )

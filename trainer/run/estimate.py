@@ -31,15 +31,25 @@ def estimate(config: RunConfig) -> dict[str, Any]:
         check_memory(shape, config.sequence_length, execution)
     except InvalidInput as error:
         fits, remarks = False, [*remarks, str(error).rstrip(".")]
-    device, dtype = torch.device(execution.device), {"fp32": torch.float32, "bf16": torch.bfloat16}[execution.dtype]
+    device, dtype = (
+        torch.device(execution.device),
+        {"fp32": torch.float32, "bf16": torch.bfloat16}[execution.dtype],
+    )
     length = config.sequence_length
     chunks = config.unique_tokens // length
     total = max(1, round(config.epochs * chunks))
     counted = flops_per_token(shape, length) * total * length
     per_pass = flops_per_token(shape, length) * execution.micro_batch * length
     if fits and per_pass <= _PROBE_FLOPS:
-        seconds = _time_pass(config.having(compile="off"), execution.micro_batch, device, dtype) * total / execution.micro_batch
-        seconds, basis = seconds / (_COMPILED_GAIN if execution.compiled else 1.0) / execution.world_size, "one pass timed here"
+        seconds = (
+            _time_pass(config.having(compile="off"), execution.micro_batch, device, dtype)
+            * total
+            / execution.micro_batch
+        )
+        seconds, basis = (
+            seconds / (_COMPILED_GAIN if execution.compiled else 1.0) / execution.world_size,
+            "one pass timed here",
+        )
     else:
         seconds = counted / (peak_flops(device) * TYPICAL_MFU * execution.world_size)
         basis = f"the device's peak at {TYPICAL_MFU:.0%}"

@@ -48,12 +48,22 @@ def evaluate(
     world = world or distributed.World()
     predicted = len(stream) - 1
     chunks = math.ceil(predicted / sequence_length)
-    each = math.ceil(math.ceil(chunks / world.size) / rows) * rows  # every rank makes the same number of passes
+    each = (
+        math.ceil(math.ceil(chunks / world.size) / rows) * rows
+    )  # every rank makes the same number of passes
     nats = torch.zeros((), dtype=torch.float64, device=device)
-    with torch.no_grad(), torch.compiler.set_stance("default" if compiled else "force_eager"), autocast(device, dtype):
+    with (
+        torch.no_grad(),
+        torch.compiler.set_stance("default" if compiled else "force_eager"),
+        autocast(device, dtype),
+    ):
         for start in range(world.rank * each, (world.rank + 1) * each, rows):
-            inputs, targets = (torch.from_numpy(array).to(device) for array in _window(stream, start, rows, sequence_length))
-            nats += (_through_training_graph(model, inputs, targets) if compiled else model(inputs, targets)).double()
+            inputs, targets = (
+                torch.from_numpy(array).to(device) for array in _window(stream, start, rows, sequence_length)
+            )
+            nats += (
+                _through_training_graph(model, inputs, targets) if compiled else model(inputs, targets)
+            ).double()
     summed = distributed.total(nats, world)
     loss = summed / predicted
     return Evaluation(

@@ -56,7 +56,10 @@ def load_run(run: str | Path) -> tuple[Llama, tokenizers.Tokenizer, RunResult]:
     result = _result(folder)
     config = RunConfig(**result.config)
     model = Llama(
-        Architecture(**result.architecture), config.sequence_length, rope_theta=config.rope_theta, norm_eps=config.norm_eps
+        Architecture(**result.architecture),
+        config.sequence_length,
+        rope_theta=config.rope_theta,
+        norm_eps=config.norm_eps,
     )
     with torch.no_grad():
         for name, weight in _weights(folder, result).items():
@@ -66,7 +69,10 @@ def load_run(run: str | Path) -> tuple[Llama, tokenizers.Tokenizer, RunResult]:
 
 def hf_weights(weights: dict[str, torch.Tensor], shape: Architecture) -> dict[str, torch.Tensor]:
     """The same weights under the names of `LlamaForCausalLM`."""
-    named = {"model.embed_tokens.weight": weights["embed.weight"], "model.norm.weight": weights["body.norm.weight"]}
+    named = {
+        "model.embed_tokens.weight": weights["embed.weight"],
+        "model.norm.weight": weights["body.norm.weight"],
+    }
     if not shape.tied_embeddings:
         named["lm_head.weight"] = weights["head.weight"]
     for i in range(shape.layers):
@@ -113,12 +119,16 @@ def _result(folder: Path) -> RunResult:
         raise InvalidInput(f"there is no run directory {folder}.")
     result = read_result(folder)
     if result is None:
-        raise InvalidInput(f"{folder} is not a finished run (it has no result.json); train it to its end first.")
+        raise InvalidInput(
+            f"{folder} is not a finished run (it has no result.json); train it to its end first."
+        )
     return result
 
 
 def _weights(folder: Path, result: RunResult) -> dict[str, torch.Tensor]:
     stored = checkpoints.read(folder / "final", {})
     if stored.state["checksums"]["model.safetensors"] != result.weights_checksum:
-        raise InvalidInput(f"{folder / 'final'} does not hold the weights that {folder / 'result.json'} describes.")
+        raise InvalidInput(
+            f"{folder / 'final'} does not hold the weights that {folder / 'result.json'} describes."
+        )
     return stored.weights()

@@ -41,7 +41,15 @@ from trainer.files import locked, mirror, read_json, write_json
 from trainer.model import attention, optimizer
 from trainer.model.llama import Llama, materialise, outline
 from trainer.run import checkpoints, distributed, watch
-from trainer.run.device import Execution, check_memory, flops_per_token, peak_flops, resolve, resolve_device, resolve_dtype
+from trainer.run.device import (
+    Execution,
+    check_memory,
+    flops_per_token,
+    peak_flops,
+    resolve,
+    resolve_device,
+    resolve_dtype,
+)
 from trainer.run.evaluation import autocast, evaluate
 from trainer.run.result import FILE, RunResult, read_result
 
@@ -88,11 +96,15 @@ def train(
         if world.first:
             _claim(folder, config)
         with _deterministic(device), _many_shapes(execution.compiled):
-            run = _Run(config, folder, architecture, execution, data, batches, world, [*remarks, *passed_over])
+            run = _Run(
+                config, folder, architecture, execution, data, batches, world, [*remarks, *passed_over]
+            )
             return run.start(found).until_done(progress, should_stop, during_steps or nullcontext())
 
 
-def check(config: RunConfig, data: tokens.TokenSet | None = None) -> tuple[tokenizers.Spec, Architecture, Execution, list[str]]:
+def check(
+    config: RunConfig, data: tokens.TokenSet | None = None
+) -> tuple[tokenizers.Spec, Architecture, Execution, list[str]]:
     """Everything that can be wrong before data is read: attention, device, watchers, tokenizer, shape, files."""
     device = resolve_device(config.device)
     attention.resolve(config.attention, device, resolve_dtype(config.dtype, device), 64)
@@ -140,7 +152,9 @@ class _Run:
         self.starts += 1
         return self
 
-    def until_done(self, progress: bool, should_stop: Callable[[], bool], during_steps: AbstractContextManager[Any]) -> RunResult:
+    def until_done(
+        self, progress: bool, should_stop: Callable[[], bool], during_steps: AbstractContextManager[Any]
+    ) -> RunResult:
         """Train the remaining steps, validate, and write the result."""
         try:
             if self.world.first:
@@ -161,14 +175,19 @@ class _Run:
         written = time.monotonic()
         while self.step < self.batches.steps:
             self._train_step()
-            every, late = self.config.checkpoint_every, time.monotonic() - written > self.config.checkpoint_seconds
+            every, late = (
+                self.config.checkpoint_every,
+                time.monotonic() - written > self.config.checkpoint_seconds,
+            )
             due = self.step % every == 0 if every else distributed.anywhere(late, self.world)
             stop = distributed.anywhere(should_stop(), self.world)
             if (due or stop) and self.step < self.batches.steps:
                 self._checkpoint()
                 written = time.monotonic()
             if stop and self.step < self.batches.steps:
-                raise Interrupted(f"stopped at step {self.step} of {self.batches.steps}; the same command continues from there.")
+                raise Interrupted(
+                    f"stopped at step {self.step} of {self.batches.steps}; the same command continues from there."
+                )
 
     def _check_weights(self) -> None:
         if not distributed.finite(self.model.parameters(), self.world):
@@ -179,7 +198,9 @@ class _Run:
 
     def _open(self, progress: bool) -> None:
         mirror(self.data.folder / "tokenizer", self.folder / "tokenizer")
-        self.watchers = watch.watchers(self.config, self.folder, start=self.step, steps=self.batches.steps, progress=progress)
+        self.watchers = watch.watchers(
+            self.config, self.folder, start=self.step, steps=self.batches.steps, progress=progress
+        )
         self.peak = peak_flops(self.device) * self.world.size
 
     def _train_step(self) -> None:
@@ -189,7 +210,10 @@ class _Run:
         self.optimizer.zero_grad(set_to_none=True)
         summed = torch.zeros((), dtype=torch.float64, device=self.device)
         for rows in passes(self.batches.rows(step), self.world, self.execution.micro_batch):
-            inputs, targets = (torch.from_numpy(array).to(self.device, non_blocking=True) for array in self.batches.arrays(rows))
+            inputs, targets = (
+                torch.from_numpy(array).to(self.device, non_blocking=True)
+                for array in self.batches.arrays(rows)
+            )
             with autocast(self.device, self.dtype):
                 nats = self.model(inputs, targets)
             (nats * (self.world.size / real)).backward()
@@ -219,7 +243,11 @@ class _Run:
         if not self.world.first:
             return
         seen = min(self.step * self.config.batch_size, self.batches.total)
-        values: dict[str, Any] = {"step": self.step, "epoch": seen / self.batches.chunks, "tokens": seen * self.batches.length}
+        values: dict[str, Any] = {
+            "step": self.step,
+            "epoch": seen / self.batches.chunks,
+            "tokens": seen * self.batches.length,
+        }
         values |= {
             "loss": loss,
             "gradient_norm": norm,
@@ -239,7 +267,11 @@ class _Run:
         self._check_weights()
         named = dict(self.model.named_parameters())
         weights = distributed.gathered(named.items(), self.world)
-        slots = ((f"{moment}/{name}", self.optimizer.state[p][moment]) for name, p in named.items() for moment in _MOMENTS)
+        slots = (
+            (f"{moment}/{name}", self.optimizer.state[p][moment])
+            for name, p in named.items()
+            for moment in _MOMENTS
+        )
         moments = distributed.gathered(slots, self.world)
         state = {
             "step": self.step,
@@ -266,8 +298,13 @@ class _Run:
             self.optimizer.state[p] = {"step": torch.tensor(float(found.step), device=self.device), **slots}
         self.step, self.seconds, self.starts = found.step, state["seconds"], state["starts"]
         self.recent.extend(state["recent_losses"])
-        changed = [name for name, value in self.execution.facts().items() if state["execution"].get(name) != value]
-        self.remarks = [*state["remarks"], *(remark for remark in self.remarks if remark not in state["remarks"])]
+        changed = [
+            name for name, value in self.execution.facts().items() if state["execution"].get(name) != value
+        ]
+        self.remarks = [
+            *state["remarks"],
+            *(remark for remark in self.remarks if remark not in state["remarks"]),
+        ]
         if changed:
             self.remarks.append(
                 f"continued at step {self.step} with another {', '.join(changed)}; its bits may differ from an uninterrupted run"
@@ -276,7 +313,11 @@ class _Run:
     def _finish(self) -> RunResult:
         config, batches = self.config, self.batches
         self._check_weights()
-        found = {name: self._evaluate(name) for name in ("validation", "development") if name in self.data.facts["streams"]}
+        found = {
+            name: self._evaluate(name)
+            for name in ("validation", "development")
+            if name in self.data.facts["streams"]
+        }
         for name, value in found.items():
             if not math.isfinite(value.loss):
                 raise TrainingStopped(
@@ -290,7 +331,11 @@ class _Run:
             distributed.agree(self.world)
             return read_result(self.folder)  # type: ignore[return-value]
         final = checkpoints.write(self.folder, "final", state, weights)
-        speed = self.timed_tokens / self.timed_seconds if self.timed_tokens else batches.tokens / max(self.seconds, 1e-9)
+        speed = (
+            self.timed_tokens / self.timed_seconds
+            if self.timed_tokens
+            else batches.tokens / max(self.seconds, 1e-9)
+        )
         counted = flops_per_token(self.architecture, batches.length) * batches.tokens
         result = RunResult(
             run=self.folder.name,
@@ -316,7 +361,10 @@ class _Run:
             non_embedding_params=self.architecture.non_embedding_params,
             architecture=self.architecture.model_dump(),
             execution=self.execution.facts(),
-            data={"fingerprint": self.data.fingerprint, **{f"{name}_set": asdict(value) for name, value in found.items()}},
+            data={
+                "fingerprint": self.data.fingerprint,
+                **{f"{name}_set": asdict(value) for name, value in found.items()},
+            },
             recipe=self._recipe(),
             config=config.model_dump(mode="json"),
             config_fingerprint=config.fingerprint(),
@@ -324,7 +372,9 @@ class _Run:
             remarks=self.remarks,
         )
         for watcher in self.watchers:
-            watcher.record({"step": self.step, "validation_loss": result.loss, "bits_per_byte": result.bits_per_byte})
+            watcher.record(
+                {"step": self.step, "validation_loss": result.loss, "bits_per_byte": result.bits_per_byte}
+            )
         write_json(self.folder / FILE, result.model_dump(mode="json"))
         shutil.rmtree(self.folder / "checkpoints", ignore_errors=True)
         distributed.agree(self.world)
@@ -362,7 +412,12 @@ class _Run:
         }
 
 
-def build(config: RunConfig, architecture: Architecture, execution: Execution, world: distributed.World | None = None) -> Llama:
+def build(
+    config: RunConfig,
+    architecture: Architecture,
+    execution: Execution,
+    world: distributed.World | None = None,
+) -> Llama:
     """The model of a run with its first weights, compiled and sharded as the run will use it.
 
     A sharded model is never whole on a device: it takes up memory once it is sharded, and is then filled tensor by tensor.
@@ -376,7 +431,9 @@ def build(config: RunConfig, architecture: Architecture, execution: Execution, w
         init=config.init,
         attend=attention.function(execution.attention),
     )
-    late = world.size > 1 and not architecture.tied_embeddings  # a tied matrix is known as one only outside of the meta device
+    late = (
+        world.size > 1 and not architecture.tied_embeddings
+    )  # a tied matrix is known as one only outside of the meta device
     if not late:
         materialise(model, "cpu", config.seed)
         model.to(torch.device(execution.device))
@@ -423,7 +480,11 @@ def _finished(folder: Path, config: RunConfig, data: tokens.TokenSet | None) -> 
         return None
     _same(folder, "a finished run", result.config, config)
     try:
-        wanted = data.fingerprint if data else tokens.fingerprint(config, tokenizers.Spec(config.tokenizer, config.eos_token))
+        wanted = (
+            data.fingerprint
+            if data
+            else tokens.fingerprint(config, tokenizers.Spec(config.tokenizer, config.eos_token))
+        )
     except InvalidInput as error:
         remark = f"whether the data is still the same was not checked: {str(error).rstrip('.')}"
         return result.model_copy(update={"remarks": [*result.remarks, remark]})
@@ -442,7 +503,9 @@ def _refuse_foreign(folder: Path) -> None:
         return
     except OSError as error:
         raise _unwritable(folder, error) from None
-    if "config.json" not in names and any(name != ".lock" and not name.startswith(".config.json.") for name in names):
+    if "config.json" not in names and any(
+        name != ".lock" and not name.startswith(".config.json.") for name in names
+    ):
         raise InvalidInput(f"{folder} is not a run directory, and not empty; name a new one.")
 
 

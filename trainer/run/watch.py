@@ -109,7 +109,12 @@ class WeightsAndBiases:
 
         identity = f"{folder.name}-{config.fingerprint()}"
         self.run = wandb.init(
-            project=config.wandb, name=folder.name, id=identity, resume="allow", dir=str(folder), config=config.identity()
+            project=config.wandb,
+            name=folder.name,
+            id=identity,
+            resume="allow",
+            dir=str(folder),
+            config=config.identity(),
         )
 
     def record(self, values: dict[str, Any]) -> None:

@@ -29,7 +29,10 @@ def run(*arguments: object) -> Result:
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    tables = [grid_table(PAPER.law(d, "additive_4p"), 60, 0.004, np.random.default_rng(2), weight_decay=d) for d in (0.1, 1.0)]
+    tables = [
+        grid_table(PAPER.law(d, "additive_4p"), 60, 0.004, np.random.default_rng(2), weight_decay=d)
+        for d in (0.1, 1.0)
+    ]
     path = tmp_path_factory.mktemp("runs") / "runs.csv"
     pd.concat(tables).assign(run=lambda frame: [f"r{i}" for i in range(len(frame))]).to_csv(path, index=False)
     return path
@@ -57,7 +60,14 @@ def test_fit_writes_a_calibration_that_can_be_planned_with(calibration: Path) ->
 def test_fit_shows_why_a_law_is_recommended(table: Path) -> None:
     result = run("fit", table, "--law", "additive_1p", "--law", "additive_4p", "--bootstrap", 0)
     assert result.exit_code == 0, result.output
-    for text in ("weight decay 0.1", "weight decay 1", "held out", "additive_4p", "AICc", "Recommended: additive_4p"):
+    for text in (
+        "weight decay 0.1",
+        "weight decay 1",
+        "held out",
+        "additive_4p",
+        "AICc",
+        "Recommended: additive_4p",
+    ):
         assert text in result.output
 
 
@@ -74,7 +84,19 @@ def test_fit_prints_intervals_and_marks_open_ends(table: Path) -> None:
 
 
 def test_fit_json_is_the_calibration(table: Path) -> None:
-    result = run("fit", table, "--law", "additive_1p", "--bootstrap", 5, "--json", "--name", "j", "--corpus", "generated")
+    result = run(
+        "fit",
+        table,
+        "--law",
+        "additive_1p",
+        "--bootstrap",
+        5,
+        "--json",
+        "--name",
+        "j",
+        "--corpus",
+        "generated",
+    )
     found = Calibration.model_validate(json.loads(result.output))
     assert (found.name, found.corpus) == ("j", "generated")
 
@@ -96,7 +118,9 @@ def test_the_input_is_never_written_to(table: Path, tmp_path: Path) -> None:
     assert copy.read_bytes() == table.read_bytes()
 
 
-def test_a_file_that_cannot_be_written_loses_no_result(table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_cannot_be_written_loses_no_result(
+    table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
@@ -108,7 +132,9 @@ def test_a_file_that_cannot_be_written_loses_no_result(table: Path, tmp_path: Pa
 
 
 def test_the_closing_hint_is_a_plan_inside_the_fitted_range(calibration: Path, table: Path) -> None:
-    result = run("fit", table, "--law", "additive_1p", "--bootstrap", 0, "-o", calibration.with_name("hint.json"))
+    result = run(
+        "fit", table, "--law", "additive_1p", "--bootstrap", 0, "-o", calibration.with_name("hint.json")
+    )
     ud, flops = re.search(r"--ud (\S+) --flops (\S+)", result.output).groups()  # type: ignore[union-attr]
     assert "--vocab-size" in result.output
     low, high = Calibration.load(calibration).settings[0].fitted_on.unique_tokens
@@ -133,7 +159,9 @@ def test_compare_two_weight_decays_of_one_file() -> None:
 
 
 def test_compare_two_files_as_json(calibration: Path) -> None:
-    result = run("compare", calibration, "fineweb-llama2", "--weight-decay", "0.1", "--law", "additive_4p", "--json")
+    result = run(
+        "compare", calibration, "fineweb-llama2", "--weight-decay", "0.1", "--law", "additive_4p", "--json"
+    )
     (found,) = json.loads(result.output)
     assert found["ratio"] == pytest.approx(1.0, abs=0.3)  # the same law, fitted and published
 
@@ -145,7 +173,10 @@ def test_compare_two_files_as_json(calibration: Path) -> None:
         (["compare", "missing.json"], "neither a file nor a shipped name"),
         (["compare", "fineweb-llama2", "--weight-decay", "0.1"], "name two of them"),
         (["compare", "fineweb-llama2", "fineweb-llama2"], "choose with --weight-decay"),
-        (["compare", "fineweb-llama2", "--weight-decay", "0.1", "--weight-decay", "0.3"], "--weight-decay must be one"),
+        (
+            ["compare", "fineweb-llama2", "--weight-decay", "0.1", "--weight-decay", "0.3"],
+            "--weight-decay must be one",
+        ),
         (["compare", "a", "b", "c"], "neither a file"),
         (["compare", "fineweb-llama2", "--law", "chinchilla"], "no overfitting penalty"),
     ],
@@ -188,9 +219,15 @@ def test_help_has_an_example() -> None:
         assert "Example:" in run(command, "--help").output
 
 
-@given(content=st.one_of(st.binary(max_size=300), st.text(max_size=300).map(lambda text: text.encode("utf-8", "replace"))))
+@given(
+    content=st.one_of(
+        st.binary(max_size=300), st.text(max_size=300).map(lambda text: text.encode("utf-8", "replace"))
+    )
+)
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
-def test_arbitrary_files_never_give_a_traceback(content: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_arbitrary_files_never_give_a_traceback(
+    content: bytes, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     path = tmp_path_factory.mktemp("fuzz") / "runs.csv"
     path.write_bytes(content)
     assert run("fit", path, "--bootstrap", 0).exit_code == 2
@@ -200,15 +237,23 @@ def test_arbitrary_files_never_give_a_traceback(content: bytes, tmp_path_factory
 
 
 _JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-(10**20), 10**20) | st.floats(allow_nan=False) | st.text(max_size=5),
-    lambda children: st.lists(children, max_size=3) | st.dictionaries(st.text(max_size=5), children, max_size=3),
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**20), 10**20)
+    | st.floats(allow_nan=False)
+    | st.text(max_size=5),
+    lambda children: (
+        st.lists(children, max_size=3) | st.dictionaries(st.text(max_size=5), children, max_size=3)
+    ),
     max_leaves=4,
 )
 
 
 @given(data=st.data())
 @settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
-def test_a_damaged_calibration_is_compared_or_refused(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_damaged_calibration_is_compared_or_refused(
+    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     """One value anywhere in a good file replaced by another: an answer or one sentence, never a traceback."""
     content = json.loads(PAPER.model_dump_json())
     node = content

@@ -63,7 +63,10 @@ def write_study(folder: Path) -> None:
     (folder / "text.txt").write_text("\n\n".join(" ".join(rng.choice(words, 60)) for _ in range(30)))
     (folder / "tiny.toml").write_text(STUDY)
     fitted_on = FittedRange(params=(1e4, 2e4), unique_tokens=(1e3, 2e3), epochs=(1, 4))
-    weak = {"chinchilla": FittedLaw(parameters=BASE), "additive_4p": FittedLaw(parameters={**BASE, **PENALTY})}
+    weak = {
+        "chinchilla": FittedLaw(parameters=BASE),
+        "additive_4p": FittedLaw(parameters={**BASE, **PENALTY}),
+    }
     strong = {"additive_4p": FittedLaw(parameters={**BASE, **PENALTY, "A": BASE["A"] * 1.5, "P": 0.01})}
     settings = (
         Setting(weight_decay=0.1, fitted_on=fitted_on, laws=weak),
@@ -83,7 +86,16 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def validate(home: Path, *more: object) -> Result:
-    return run("validate", home / "tiny.toml", "-o", home / "tiny", "--calibration", home / "law.json", "--quiet", *more)
+    return run(
+        "validate",
+        home / "tiny.toml",
+        "-o",
+        home / "tiny",
+        "--calibration",
+        home / "law.json",
+        "--quiet",
+        *more,
+    )
 
 
 @pytest.mark.slow
@@ -113,20 +125,29 @@ def test_a_study_is_validated_once_and_reported(home: Path) -> None:
     assert again.exit_code == 0, again.output
     assert "beyond noise" in again.output
     assert "Crossover from λ = 0.1 to 1" in again.output
-    assert results == {path: path.stat().st_mtime_ns for path in (home / "tiny" / VALIDATION).glob("*/result.json")}
+    assert results == {
+        path: path.stat().st_mtime_ns for path in (home / "tiny" / VALIDATION).glob("*/result.json")
+    }
     assert json.loads((home / "tiny" / "validation.json").read_text()) == found
 
     page = home / "report.html"
     made = run("report", home / "tiny", "--calibration", home / "law.json", "-o", page)
     assert made.exit_code == 0, made.output
     text = page.read_text()
-    for title in ("What was trained", "Which law prescribes best", "The weight-decay crossover", "Mean regret of what each law"):
+    for title in (
+        "What was trained",
+        "Which law prescribes best",
+        "The weight-decay crossover",
+        "Mean regret of what each law",
+    ):
         assert title in text
 
     assert len(read_runs(home / "tiny")) == 4  # prescribed runs are never fitted to
 
     (home / "tiny" / "validation.json").write_text("{")
-    assert "validation.json is damaged" in refused("report", home / "tiny", "--calibration", home / "law.json", "-o", page)
+    assert "validation.json is damaged" in refused(
+        "report", home / "tiny", "--calibration", home / "law.json", "-o", page
+    )
     assert validate(home).exit_code == 0
     assert json.loads((home / "tiny" / "validation.json").read_text()) == found
 
@@ -150,7 +171,9 @@ def test_a_damaged_result_is_named_before_anything_is_trained(part: str, home: P
     (out / part / "somebody" / "result.json").write_text("{")
     said = refused("validate", home / "tiny.toml", "-o", out, "--calibration", home / "law.json", "--quiet")
     assert f"{part}/somebody/result.json is damaged" in said
-    assert [path.name for path in (out / VALIDATION).iterdir()] == (["somebody"] if part == VALIDATION else [])
+    assert [path.name for path in (out / VALIDATION).iterdir()] == (
+        ["somebody"] if part == VALIDATION else []
+    )
 
 
 @pytest.mark.slow
@@ -160,10 +183,14 @@ def test_mistakes_are_one_sentence_and_train_nothing(home: Path) -> None:
     common = ("validate", tiny, "-o", home / "tiny", "--calibration", law)
     assert "come in pairs; got 2 and 1" in refused(*common, "--ud", "1k", "--ud", "2k", "--flops", "1e8")
     assert "--law must be one of" in refused(*common, "--law", "hoffmann")
-    assert "--crossover-law must be one of" in refused(*common, "--crossover", "1k", "--crossover-law", "hoffmann")
+    assert "--crossover-law must be one of" in refused(
+        *common, "--crossover", "1k", "--crossover-law", "hoffmann"
+    )
     assert "--crossover must be between" in refused(*common, "--crossover", "10")
     assert "-o must name a directory" in refused("validate", tiny, "-o", "", "--calibration", law)
-    assert "--weight-decay must be one that calibration hand-made" in refused(*common, "--weight-decay", "0.3")
+    assert "--weight-decay must be one that calibration hand-made" in refused(
+        *common, "--weight-decay", "0.3"
+    )
     assert "--seeds must be above zero" in refused(*common, "--seeds", "0")
     assert "the corpus has" in refused(*common, "--ud", "900k", "--flops", "9e10", "--max-params", "1M")
     assert "another sequence_length" in refused(*common, "--set", "sequence_length=64")
@@ -185,8 +212,10 @@ def test_a_dry_run_says_what_it_would_take_here_and_on_accelerators(tmp_path: Pa
     done = validate(tmp_path, *asked)
     assert done.exit_code == 0, done.output
     assert [line.split(":")[0].split() for line in done.stdout.splitlines()[-3:]] == [
-        ["local", "this", "machine"], ["ray", "2", "x", "A100"], ["ray", "2", "x", "T4"],
-    ]  # fmt: skip
+        ["local", "this", "machine"],
+        ["ray", "2", "x", "A100"],
+        ["ray", "2", "x", "T4"],
+    ]
     facts = json.loads(validate(tmp_path, *asked, "--json").stdout)
     a100 = facts["engines"][1]
     assert a100["hours"] == pytest.approx(facts["flops"] / (0.2 * 312e12) / 3600)
@@ -203,10 +232,23 @@ def test_a_calibration_of_something_else_is_used_with_a_warning(tmp_path: Path) 
     def strange(**facts: object) -> str:
         return strangeness(law.model_copy(update={"vocab_size": None, "corpus": "", **facts}), study, folder)
 
-    assert strange() == strange(vocab_size=257) == strange(corpus=f"text.txt; tokenizer bytes; data {data}") == ""
+    assert (
+        strange()
+        == strange(vocab_size=257)
+        == strange(corpus=f"text.txt; tokenizer bytes; data {data}")
+        == ""
+    )
     assert strange(corpus="FineWeb sample-10BT") == ""  # which says nothing that could be compared
     assert strange(corpus="text.txt; tokenizer bytes; data 0123") == f"another corpus (0123, here {data})"
-    asked = ("validate", tmp_path / "tiny.toml", "-o", tmp_path / "tiny", "--calibration", "fineweb-llama2", "--dry-run")
+    asked = (
+        "validate",
+        tmp_path / "tiny.toml",
+        "-o",
+        tmp_path / "tiny",
+        "--calibration",
+        "fineweb-llama2",
+        "--dry-run",
+    )
     assert run(*asked, "--json").stderr.splitlines() == [
         "Warning: calibration fineweb-llama2 was fitted to another vocabulary (32,100, here 257), so its laws may not hold here."
     ]
@@ -231,11 +273,28 @@ def test_a_law_is_fitted_to_a_study(home: Path, tmp_path: Path) -> None:
                 name = f"n{params:g}-u{unique:g}-e{epochs}"
                 loss = float(truth.loss(params, unique, epochs))
                 tokens = int(unique * epochs)
-                row = {"run": name, "params": int(params), "unique_tokens": int(unique), "epochs": epochs, "tokens": tokens}
+                row = {
+                    "run": name,
+                    "params": int(params),
+                    "unique_tokens": int(unique),
+                    "epochs": epochs,
+                    "tokens": tokens,
+                }
                 (grid / "runs" / name).mkdir()
                 content = {**template, **row, "loss": loss, "weight_decay": 0.1}
                 (grid / "runs" / name / "result.json").write_text(json.dumps(content))
-    result = run("fit", grid, "-o", tmp_path / "law.json", "--bootstrap", 0, "--law", "additive_4p", "--law", "chinchilla")
+    result = run(
+        "fit",
+        grid,
+        "-o",
+        tmp_path / "law.json",
+        "--bootstrap",
+        0,
+        "--law",
+        "additive_4p",
+        "--law",
+        "chinchilla",
+    )
     assert result.exit_code == 0, result.output
     found = Calibration.load(tmp_path / "law.json")
     assert found.name == "my.study"
@@ -253,20 +312,29 @@ def test_a_law_is_fitted_to_a_study(home: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_study_that_ships_is_found_next_to_its_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_study_that_ships_is_found_next_to_its_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     begin(load("smoke"), tmp_path / "smoke")
     assert load("smoke").runs
 
 
 @pytest.mark.slow
-def test_bits_per_byte_stand_next_to_perplexity(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bits_per_byte_stand_next_to_perplexity(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     downstream = pytest.importorskip("trainer.downstream")
     monkeypatch.setenv("DATABOUND_CACHE", str(tmp_path / "cache"))
     questions = tmp_path / "suite" / "next_word" / "rc_0shot"
     questions.mkdir(parents=True)
     lines = [
-        {"doc_id": doc, "idx": k, "label": doc % 2, "request": {"context": "data bound", "continuation": answer}}
+        {
+            "doc_id": doc,
+            "idx": k,
+            "label": doc % 2,
+            "request": {"context": "data bound", "continuation": answer},
+        }
         for doc in range(4)
         for k, answer in enumerate((" law", " zebra"))
     ]
@@ -287,7 +355,9 @@ def test_bits_per_byte_stand_next_to_perplexity(home: Path, tmp_path: Path, monk
 
     trial = json.loads((home / "tiny" / "validation.json").read_text())["trials"][0]
     names = sorted({law["configuration"]["runs"][0] for law in trial["laws"]})
-    found = downstream.evaluate_all([home / "tiny" / VALIDATION / name for name in names], suite=str(tmp_path / "suite"))
+    found = downstream.evaluate_all(
+        [home / "tiny" / VALIDATION / name for name in names], suite=str(tmp_path / "suite")
+    )
     result = run(*made)
     assert result.exit_code == 0, result.output
     text = (tmp_path / "page.html").read_text()

@@ -20,7 +20,9 @@ LAW = Calibration.load("fineweb-llama2").law(0.1, "additive_4p")
 
 def isoflop_table(noise: float = 0.002, seed: int = 0) -> pd.DataFrame:
     """Sizes that double while epochs halve: every (budget, compute) has several choices; and a single-epoch grid."""
-    rows = [(n, u, e) for u in (1e8, 2e8, 4e8, 8e8) for n in (5e7, 1e8, 2e8, 4e8, 8e8) for e in (1, 2, 4, 8, 16)]
+    rows = [
+        (n, u, e) for u in (1e8, 2e8, 4e8, 8e8) for n in (5e7, 1e8, 2e8, 4e8, 8e8) for e in (1, 2, 4, 8, 16)
+    ]
     table = pd.DataFrame(rows, columns=["params", "unique_tokens", "epochs"], dtype=float)
     rng = np.random.default_rng(seed)
     exact = LAW.loss(*(table[name].to_numpy() for name in table))
@@ -42,7 +44,9 @@ def test_groups_are_equal_choices():
 
 def test_seeds_of_one_configuration_count_once():
     table = isoflop_table()
-    twice = pd.concat([table, table.assign(run=table["run"] + "-again", loss=table["loss"] + 0.02)], ignore_index=True)
+    twice = pd.concat(
+        [table, table.assign(run=table["run"] + "-again", loss=table["loss"] + 0.02)], ignore_index=True
+    )
     for once, both in zip(find_groups(table, 0.1), find_groups(twice, 0.1), strict=True):
         assert both.params == once.params
         np.testing.assert_allclose(both.loss, np.array(once.loss) + 0.01)
@@ -50,7 +54,9 @@ def test_seeds_of_one_configuration_count_once():
 
 def test_forms_that_a_fit_would_leave_out_are_marked(monkeypatch):
     assert backtest(isoflop_table(), laws=["additive_1p"]).not_identified == {}
-    monkeypatch.setattr(FormFit, "problem", property(lambda fit: "it ran away" if fit.form == "additive_1p" else None))
+    monkeypatch.setattr(
+        FormFit, "problem", property(lambda fit: "it ran away" if fit.form == "additive_1p" else None)
+    )
     found = backtest(isoflop_table(), laws=["chinchilla", "additive_1p"]).not_identified
     assert set(found) == {"additive_1p"}
     assert found["additive_1p"].endswith("it ran away")
@@ -64,7 +70,9 @@ def test_the_law_that_made_the_table_ranks_it_best():
     assert scores["additive_4p"].regret < 0.01 < scores["chinchilla"].regret
     assert scores[COIN].accuracy == 0.5
     assert scores[COIN].regret > scores["chinchilla"].regret
-    assert scores[COIN].accuracy_interval is scores[COIN].regret_interval is None  # chance is known, not estimated
+    assert (
+        scores[COIN].accuracy_interval is scores[COIN].regret_interval is None
+    )  # chance is known, not estimated
     for score in result.scores[:-1]:
         assert score.accuracy_interval[0] <= score.accuracy <= score.accuracy_interval[1]
         assert score.regret_interval[0] <= score.regret <= score.regret_interval[1]
@@ -133,7 +141,9 @@ def test_the_command(tmp_path):
 
 @pytest.mark.skipif(not (SHARED / "data").is_dir(), reason="the public run data (../shared/data) is not here")
 def test_on_the_public_runs_every_law_beats_chance():
-    table = read_runs(SHARED / "data" / "datablations_c4_runs.csv", where="in_paper158 == 1", weight_decay=0.1)
+    table = read_runs(
+        SHARED / "data" / "datablations_c4_runs.csv", where="in_paper158 == 1", weight_decay=0.1
+    )
     result = backtest(table)
     chance = next(score for score in result.scores if score.law == COIN)
     assert result.skipped_groups == 0

@@ -33,7 +33,10 @@ def test_the_penalty_is_compared_where_the_coefficient_alone_misleads() -> None:
     assert four.ratio < 1  # while the overfitting falls
     assert not four.coefficients_comparable
     where = (300e6, 500e6, 8)
-    expected = STRONG.law("additive_4p").terms(*where).overfitting / WEAK.law("additive_4p").terms(*where).overfitting
+    expected = (
+        STRONG.law("additive_4p").terms(*where).overfitting
+        / WEAK.law("additive_4p").terms(*where).overfitting
+    )
     assert four.ratio == pytest.approx(float(expected))
     assert four.ratio_low is None
 
@@ -45,7 +48,10 @@ def test_the_order_of_the_settings_inverts_the_ratio() -> None:
 
 
 def test_intervals_come_from_the_refits_of_both() -> None:
-    tables = [grid_table(PAPER.law(d, "additive_1p"), 80, 0.003, np.random.default_rng(1), weight_decay=d) for d in (0.1, 1.0)]
+    tables = [
+        grid_table(PAPER.law(d, "additive_1p"), 80, 0.003, np.random.default_rng(1), weight_decay=d)
+        for d in (0.1, 1.0)
+    ]
     table = pd.concat(tables).assign(run=lambda frame: [f"r{i}" for i in range(len(frame))])
     calibration = fit(table, laws=["additive_1p"], bootstrap=100)
     found = compare(*calibration.settings)[0]
@@ -91,7 +97,9 @@ def test_the_common_point_lies_in_the_repeated_runs_of_both() -> None:
 
 def test_ranges_that_do_not_meet_are_refused_until_a_point_is_named() -> None:
     weak, strong = _on(WEAK, repeated_params=(1e7, 4e7)), _on(STRONG, repeated_params=(1e8, 9e8))
-    with pytest.raises(InvalidInput, match=r"no model sizes of repeated runs in common \(10M to 40M and 100M to 900M\)"):
+    with pytest.raises(
+        InvalidInput, match=r"no model sizes of repeated runs in common \(10M to 40M and 100M to 900M\)"
+    ):
         compare(weak, strong)
     warned = compare(weak, strong, params=2e8)[0].warnings
     assert any(text.startswith("At weight decay 0.1: model size 200M") for text in warned)

@@ -23,14 +23,26 @@ PRIOR = Calibration.load("fineweb-llama2").setting(0.1)
 # Another corpus: floor, exponents and overfitting differ from the prior by more than published laws differ.
 TRUTH = Law(
     "additive_4p",
-    {"E": 1.5, "A": 120.0, "alpha": 0.25, "B": 2000.0, "beta": 0.38, "P": 4e-7, "delta": 1.3, "kappa": 1.2, "gamma": 0.6},
+    {
+        "E": 1.5,
+        "A": 120.0,
+        "alpha": 0.25,
+        "B": 2000.0,
+        "beta": 0.38,
+        "P": 4e-7,
+        "delta": 1.3,
+        "kappa": 1.2,
+        "gamma": 0.6,
+    },
 )
 
 
 def trained(proposal: pd.DataFrame, law: Law = TRUTH, noise: float = 0.003, seed: int = 0) -> pd.DataFrame:
     """The proposed runs with the losses that a law gives them."""
     rng = np.random.default_rng(seed)
-    exact = law.loss(*(proposal[name].to_numpy(dtype=float) for name in ("params", "unique_tokens", "epochs")))
+    exact = law.loss(
+        *(proposal[name].to_numpy(dtype=float) for name in ("params", "unique_tokens", "epochs"))
+    )
     return read_runs(proposal.assign(loss=exact * np.exp(noise * rng.standard_normal(len(proposal)))))
 
 
@@ -109,7 +121,11 @@ def test_choose_prefers_what_tells_most_about_the_target():
 @given(st.floats(16, 22), st.integers(0, 2**32 - 1))
 def test_choices_stay_within_the_budget(ln10_budget, seed):
     rng = np.random.default_rng(seed)
-    candidates = (10 ** rng.uniform(7, 9, 30), 10 ** rng.uniform(7, 9, 30), rng.integers(1, 17, 30).astype(float))
+    candidates = (
+        10 ** rng.uniform(7, 9, 30),
+        10 ** rng.uniform(7, 9, 30),
+        rng.integers(1, 17, 30).astype(float),
+    )
     wanted = (np.array([1e9, 5e8]), np.array([5e8, 5e8]), np.array([4.0, 8.0]))
     belief, budget = believe(PRIOR.law("additive_4p"), Reference.of(PRIOR)), 10**ln10_budget
     first = foundation("additive_4p", candidates, None, budget)
@@ -151,18 +167,24 @@ def test_the_command(tmp_path):
     assert text.exit_code == 0, text.output
     assert "15 runs" in text.output or "runs," in text.output
     proposal = pd.read_csv(tmp_path / "next.csv")
-    assert {"run", "params", "unique_tokens", "epochs", "tokens", "weight_decay", "d_model"} <= set(proposal.columns)
+    assert {"run", "params", "unique_tokens", "epochs", "tokens", "weight_decay", "d_model"} <= set(
+        proposal.columns
+    )
     trained(proposal).to_csv(tmp_path / "runs.csv", index=False)
     again = CliRunner().invoke(command, [*options, "--runs", str(tmp_path / "runs.csv"), "--json"])
     result = json.loads(again.output)
     assert result["existing_runs"] == len(proposal)
     assert result["runs"][0]["architecture"]["params"] == result["runs"][0]["params"]
     table = (tmp_path / "runs.csv").read_bytes()
-    refused = CliRunner().invoke(command, [*options, "--runs", str(tmp_path / "runs.csv"), "-o", str(tmp_path / "runs.csv")])
+    refused = CliRunner().invoke(
+        command, [*options, "--runs", str(tmp_path / "runs.csv"), "-o", str(tmp_path / "runs.csv")]
+    )
     assert refused.exit_code == 2
     assert "it is the input" in refused.stderr
     assert (tmp_path / "runs.csv").read_bytes() == table
-    chosen = CliRunner().invoke(command, [*options, "--runs", str(tmp_path / "runs.csv"), "--weight-decay", "0.1", "--json"])
+    chosen = CliRunner().invoke(
+        command, [*options, "--runs", str(tmp_path / "runs.csv"), "--weight-decay", "0.1", "--json"]
+    )
     assert chosen.exit_code == 0, chosen.output  # here the weight decay chooses among runs that say theirs
     assert "Vocabulary" not in text.stderr
     unknown = Calibration.load("fineweb-llama2").model_copy(update={"vocab_size": None})

@@ -25,7 +25,13 @@ from planner.laws import FORMS, Law, parameter_names
 from tests.places import SHARED
 
 PAPER = Calibration.load("fineweb-llama2")
-PUBLISHED = {"E": np.exp(0.6254804), "A": np.exp(6.255414), "alpha": 0.3526596, "B": np.exp(7.3049974), "beta": 0.3526596}
+PUBLISHED = {
+    "E": np.exp(0.6254804),
+    "A": np.exp(6.255414),
+    "alpha": 0.3526596,
+    "B": np.exp(7.3049974),
+    "beta": 0.3526596,
+}
 
 
 # -- the public C4 runs ---------------------------------------------------------------------------------------------------
@@ -56,11 +62,21 @@ def _near(found: dict[str, Any], expected: dict[str, float], rel: float = 1e-3) 
 @pytest.mark.parametrize(
     ("name", "base", "objective"),
     [
-        ("fits182", {"E": 1.8988546, "A": 233.0693, "alpha": 0.2933535, "B": 13114.143, "beta": 0.4377221}, 0.00058454892),
-        ("fits158", {"E": 1.9029352, "A": 430.9100, "alpha": 0.3359416, "B": 5360.613, "beta": 0.3868226}, 0.00093813640),
+        (
+            "fits182",
+            {"E": 1.8988546, "A": 233.0693, "alpha": 0.2933535, "B": 13114.143, "beta": 0.4377221},
+            0.00058454892,
+        ),
+        (
+            "fits158",
+            {"E": 1.9029352, "A": 430.9100, "alpha": 0.3359416, "B": 5360.613, "beta": 0.3868226},
+            0.00093813640,
+        ),
     ],
 )
-def test_base_law_of_the_c4_runs(name: str, base: dict[str, float], objective: float, request: pytest.FixtureRequest) -> None:
+def test_base_law_of_the_c4_runs(
+    name: str, base: dict[str, float], objective: float, request: pytest.FixtureRequest
+) -> None:
     fitted = request.getfixturevalue(name).forms["chinchilla"]
     _near(fitted.parameters, base)
     assert fitted.optimum.value == pytest.approx(objective, rel=1e-6)
@@ -74,7 +90,10 @@ def test_base_law_of_the_c4_runs_with_tied_exponents(c4: pd.DataFrame) -> None:
     assert single.sum() == 29
     free = base_problem(runs, single, tied=True)
     best = best_of(Problems(free.model, runs.ln_loss[single], np.ones(29), 1e-3), free.starts, free.bounds)
-    _near(base_parameters(best.theta, runs), {"E": 1.932648, "A": 871.218, "B": 3556.535, "alpha": 0.3721174, "beta": 0.3721174})
+    _near(
+        base_parameters(best.theta, runs),
+        {"E": 1.932648, "A": 871.218, "B": 3556.535, "alpha": 0.3721174, "beta": 0.3721174},
+    )
     assert best.value == pytest.approx(0.00060723148, rel=1e-6)
 
 
@@ -83,14 +102,34 @@ def test_base_law_of_the_c4_runs_with_tied_exponents(c4: pd.DataFrame) -> None:
     [
         ("chinchilla", {}, 0.861329, 0.788852, 0.976357, 0.0091324),
         ("exponential_decay", {"R_D_star": 23.8317}, 0.895303, 0.844175, 0.976357, 0.0082377),
-        ("effective_parameters", {"R_D_star": 38.5203, "R_N_star": 290.735}, 0.911938, 0.867017, 0.983205, 0.0079862),
+        (
+            "effective_parameters",
+            {"R_D_star": 38.5203, "R_N_star": 290.735},
+            0.911938,
+            0.867017,
+            0.983205,
+            0.0079862,
+        ),
         ("additive_1p", {"P": 0.0028571}, 0.955721, 0.942559, 0.976357, 0.0059099),
         ("additive_2p", {"P": 0.0066692, "kappa": 0.58250}, 0.963287, 0.954879, 0.976357, 0.0055279),
-        ("additive_4p", {"delta": 1.03957, "kappa": 0.80293, "gamma": 0.52592}, 0.967478, 0.961704, 0.976357, 0.0042568),
+        (
+            "additive_4p",
+            {"delta": 1.03957, "kappa": 0.80293, "gamma": 0.52592},
+            0.967478,
+            0.961704,
+            0.976357,
+            0.0042568,
+        ),
     ],
 )
 def test_repetition_forms_of_the_158_c4_runs(
-    fits158: Fits, form: str, parameters: dict[str, float], r2: float, r2_multi: float, r2_single: float, objective: float
+    fits158: Fits,
+    form: str,
+    parameters: dict[str, float],
+    r2: float,
+    r2_multi: float,
+    r2_single: float,
+    objective: float,
 ) -> None:
     assert len(fits158.runs) == 158
     assert fits158.runs.single.sum() == 33
@@ -98,7 +137,9 @@ def test_repetition_forms_of_the_158_c4_runs(
     _near(fitted.parameters, parameters)
     if form == "additive_4p":
         assert fitted.parameters["P"] == pytest.approx(2.4747e-6, rel=5e-3)
-    assert (found["r2"], found["r2_multi"], found["r2_single"]) == pytest.approx((r2, r2_multi, r2_single), abs=5e-5)
+    assert (found["r2"], found["r2_multi"], found["r2_single"]) == pytest.approx(
+        (r2, r2_multi, r2_single), abs=5e-5
+    )
     assert found["huber"] == pytest.approx(objective, abs=5e-8)  # the digits printed
     assert fitted.problem is None
 
@@ -106,9 +147,13 @@ def test_repetition_forms_of_the_158_c4_runs(
 def test_effective_parameters_of_the_182_c4_runs(fits182: Fits) -> None:
     assert len(fits182.runs) == 182
     base, refit = metrics(fits182, "chinchilla"), metrics(fits182, "effective_parameters")
-    assert (base["r2"], base["r2_multi"], base["r2_single"]) == pytest.approx((0.861253, 0.794654, 0.988839), abs=5e-5)
+    assert (base["r2"], base["r2_multi"], base["r2_single"]) == pytest.approx(
+        (0.861253, 0.794654, 0.988839), abs=5e-5
+    )
     assert base["huber"] == pytest.approx(0.0115348, abs=5e-8)
-    assert (refit["r2"], refit["r2_multi"], refit["r2_single"]) == pytest.approx((0.931513, 0.901606, 0.988785), abs=5e-5)
+    assert (refit["r2"], refit["r2_multi"], refit["r2_single"]) == pytest.approx(
+        (0.931513, 0.901606, 0.988785), abs=5e-5
+    )
     assert refit["huber"] == pytest.approx(0.0071992, abs=5e-8)
     fitted = fits182.forms["effective_parameters"]
     assert fitted.parameters["R_D_star"] == pytest.approx(40.3896, rel=1e-3)
@@ -121,14 +166,20 @@ def test_published_base_law_on_the_182_c4_runs(c4: pd.DataFrame) -> None:
     base = base_theta(PUBLISHED, runs)
     fitted = fit_forms(runs, ["effective_parameters"], base=base)
     chinchilla, best = metrics(fitted, "chinchilla"), metrics(fitted, "effective_parameters")
-    assert [chinchilla[name] for name in ("r2", "r2_multi", "r2_single")] == pytest.approx([0.4452, 0.3059, 0.7110], abs=5e-5)
+    assert [chinchilla[name] for name in ("r2", "r2_multi", "r2_single")] == pytest.approx(
+        [0.4452, 0.3059, 0.7110], abs=5e-5
+    )
     assert chinchilla["huber"] == pytest.approx(0.033104, abs=5e-7)
     _near(fitted.forms["effective_parameters"].parameters, {"R_D_star": 95.365, "R_N_star": 1.7059})
-    assert (best["r2"], best["r2_multi"], best["r2_single"]) == pytest.approx((0.7910, 0.7919, 0.7886), abs=5e-5)
+    assert (best["r2"], best["r2_multi"], best["r2_single"]) == pytest.approx(
+        (0.7910, 0.7919, 0.7886), abs=5e-5
+    )
     assert best["huber"] == pytest.approx(0.015805, abs=5e-7)
     published = Law("effective_parameters", {**PUBLISHED, "R_D_star": 15.387756, "R_N_star": 5.309743})
     predicted = published.loss(np.exp(runs.ln_params), np.exp(runs.ln_unique), 1 + runs.repeats)
-    figures = [r_squared(runs.loss[rows], predicted[rows]) for rows in (slice(None), ~runs.single, runs.single)]
+    figures = [
+        r_squared(runs.loss[rows], predicted[rows]) for rows in (slice(None), ~runs.single, runs.single)
+    ]
     assert figures == pytest.approx([0.7722, 0.7765, 0.7631], abs=5e-5)
     assert huber(np.log(predicted) - runs.ln_loss, 1e-3).sum() == pytest.approx(0.015826, abs=5e-7)
 
@@ -150,7 +201,10 @@ def test_micro_pilot_has_two_settings() -> None:
     assert calibration.weight_decays == (0.1, 1.0)
     for decay, expected in ((0.1, (0.29, 0.86, 0.92, 0.98)), (1.0, (0.980, 0.974, 0.986, 0.992))):
         laws = calibration.setting(decay).laws
-        found = [laws[form].metrics["r2_multi"] for form in ("exponential_decay", "additive_1p", "additive_2p", "additive_4p")]
+        found = [
+            laws[form].metrics["r2_multi"]
+            for form in ("exponential_decay", "additive_1p", "additive_2p", "additive_4p")
+        ]
         assert found == pytest.approx(expected, abs=0.012)
 
 
@@ -160,7 +214,10 @@ def test_micro_pilot_has_two_settings() -> None:
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("joint", [False, True])
 def test_a_law_is_recovered_from_its_own_losses(form: str, joint: bool) -> None:
-    law = Law(form, {**PAPER.law(0.1, form).parameters, **({"R_N_star": 8.0} if form == "effective_parameters" else {})})
+    law = Law(
+        form,
+        {**PAPER.law(0.1, form).parameters, **({"R_N_star": 8.0} if form == "effective_parameters" else {})},
+    )
     table = grid_table(law, 60, 0.0, np.random.default_rng(0))
     fitted = fit_forms(Runs.of(table), [form], joint=joint).forms[form]
     if form == "effective_parameters" and not joint:
@@ -170,7 +227,9 @@ def test_a_law_is_recovered_from_its_own_losses(form: str, joint: bool) -> None:
     predicted = Law(form, fitted.parameters).loss(table["params"], table["unique_tokens"], table["epochs"])
     np.testing.assert_allclose(predicted, table["loss"], rtol=1e-5)
     if form != "effective_parameters":
-        _near(fitted.parameters, {name: float(law.parameters[name]) for name in parameter_names(form)}, rel=0.02)
+        _near(
+            fitted.parameters, {name: float(law.parameters[name]) for name in parameter_names(form)}, rel=0.02
+        )
 
 
 def test_fractional_epochs_below_one_are_single_epoch_runs() -> None:
@@ -179,7 +238,9 @@ def test_fractional_epochs_below_one_are_single_epoch_runs() -> None:
     half = table["epochs"] == 1
     table.loc[half, "epochs"] = np.where(np.arange(half.sum()) % 2, 0.5, 1.0)
     table["tokens"] = table["unique_tokens"] * table["epochs"]
-    table["loss"] = law.loss(table["params"].to_numpy(), table["unique_tokens"].to_numpy(), table["epochs"].to_numpy())
+    table["loss"] = law.loss(
+        table["params"].to_numpy(), table["unique_tokens"].to_numpy(), table["epochs"].to_numpy()
+    )
     calibration = fit(table, laws=["additive_4p"], bootstrap=0)
     assert calibration.settings[0].fitted_on.single_epoch_runs == half.sum()
     expected = {name: float(law.parameters[name]) for name in ("E", "alpha", "beta", "kappa")}
@@ -189,7 +250,9 @@ def test_fractional_epochs_below_one_are_single_epoch_runs() -> None:
 def test_delta_from_the_noise_follows_the_noise() -> None:
     law = PAPER.law(0.1, "additive_4p")
     tables = [grid_table(law, 120, noise, np.random.default_rng(2)) for noise in (0.002, 0.02)]
-    found = [fit(table, laws=["additive_1p"], delta="noise", bootstrap=0).settings[0].method for table in tables]
+    found = [
+        fit(table, laws=["additive_1p"], delta="noise", bootstrap=0).settings[0].method for table in tables
+    ]
     assert [method["delta_from"] for method in found] == ["noise", "noise"]
     assert found[0]["delta"] == pytest.approx(1.345 * 0.002, rel=0.5)
     assert found[1]["delta"] == pytest.approx(1.345 * 0.02, rel=0.5)
@@ -205,7 +268,10 @@ def test_the_form_that_made_the_runs_is_recommended(form: str) -> None:
 
 def test_a_simpler_form_wins_a_tie_on_unseen_cells() -> None:
     """Runs made by additive_1p: the longer forms contain it, fit more closely in sample, and are not recommended for that."""
-    tables = [grid_table(PAPER.law(0.1, "additive_1p"), 120, 0.003, np.random.default_rng(seed)) for seed in range(5)]
+    tables = [
+        grid_table(PAPER.law(0.1, "additive_1p"), 120, 0.003, np.random.default_rng(seed))
+        for seed in range(5)
+    ]
     chosen = [fit(table, bootstrap=0) for table in tables]
     assert sum(calibration.default_law == "additive_1p" for calibration in chosen) >= 3
     for calibration in chosen:
@@ -222,7 +288,9 @@ def test_held_out_residuals_come_from_fits_without_the_cell() -> None:
     rest = table[runs.cells != cell]
     without = fit_forms(Runs.of(rest), ["additive_1p"]).forms["additive_1p"]
     mine = table[runs.cells == cell]
-    predicted = Law("additive_1p", without.parameters).loss(mine["params"], mine["unique_tokens"], mine["epochs"])
+    predicted = Law("additive_1p", without.parameters).loss(
+        mine["params"], mine["unique_tokens"], mine["epochs"]
+    )
     np.testing.assert_allclose(held_out[runs.cells == cell], np.log(predicted / mine["loss"]), atol=1e-6)
 
 
@@ -235,7 +303,10 @@ def test_a_left_out_cell_counts_for_all_forms_or_for_none(monkeypatch: pytest.Mo
     def impatient(*arguments: Any, **options: Any) -> Any:
         found = refit(*arguments, **options)
         found["additive_2p"].converged[:3] = False
-        return {**found, "additive_2p": found["additive_2p"]._replace(repetition=found["additive_2p"].repetition + 9)}
+        return {
+            **found,
+            "additive_2p": found["additive_2p"]._replace(repetition=found["additive_2p"].repetition + 9),
+        }
 
     monkeypatch.setattr("calibration.fitting.metrics.refit", impatient)
     again = held_out_residuals(fitted)
@@ -247,7 +318,9 @@ def test_a_left_out_cell_counts_for_all_forms_or_for_none(monkeypatch: pytest.Mo
         assert np.isnan(dropped[form]).tolist() == first.tolist()
     figures = metrics(fitted, "additive_1p", dropped["additive_1p"])
     assert figures["held_out_cells"] == len(np.unique(fitted.runs.cells)) - 3
-    assert figures["held_out_error"] == pytest.approx(np.abs(expected["additive_1p"][~first]).mean(), abs=1e-6)
+    assert figures["held_out_error"] == pytest.approx(
+        np.abs(expected["additive_1p"][~first]).mean(), abs=1e-6
+    )
 
 
 def test_one_prediction_that_is_far_off_does_not_decide() -> None:
@@ -259,7 +332,10 @@ def test_one_prediction_that_is_far_off_does_not_decide() -> None:
 
 
 def test_an_optimum_that_one_start_found_alone_is_not_a_result() -> None:
-    fitted = fit_forms(Runs.of(grid_table(PAPER.law(0.1, "additive_1p"), 40, 0.01, np.random.default_rng(7))), ["additive_1p"])
+    fitted = fit_forms(
+        Runs.of(grid_table(PAPER.law(0.1, "additive_1p"), 40, 0.01, np.random.default_rng(7))),
+        ["additive_1p"],
+    )
     form = fitted.forms["additive_1p"]
     alone = replace(form, optimum=replace(form.optimum, share=1 / form.optimum.starts))
     assert form.problem is None
@@ -275,7 +351,12 @@ def test_the_same_seed_gives_the_same_file() -> None:
 
 def test_a_calibration_survives_its_file(tmp_path: Path) -> None:
     rng = np.random.default_rng(3)
-    table = pd.concat([grid_table(PAPER.law(decay, "additive_4p"), 60, 0.005, rng, weight_decay=decay) for decay in (0.1, 1.0)])
+    table = pd.concat(
+        [
+            grid_table(PAPER.law(decay, "additive_4p"), 60, 0.005, rng, weight_decay=decay)
+            for decay in (0.1, 1.0)
+        ]
+    )
     table["run"] = [f"r{i}" for i in range(len(table))]
     calibration = fit(table, bootstrap=10, name="mine", corpus="generated")
     calibration.save(tmp_path / "mine.json")
@@ -310,17 +391,27 @@ def test_a_form_that_the_runs_do_not_determine_is_left_out_with_the_reason() -> 
     left_out = setting.method["not_identified"]
     assert left_out
     assert all(form not in setting.laws for form in left_out)
-    assert all("ran to the end of the range" in reason or "did not converge" in reason for reason in left_out.values())
+    assert all(
+        "ran to the end of the range" in reason or "did not converge" in reason
+        for reason in left_out.values()
+    )
 
 
 def test_forms_that_the_runs_cannot_identify_are_left_out_and_the_others_fitted() -> None:
     table = grid_table(PAPER.law(0.1, "additive_4p"), 60, 0.003, np.random.default_rng(1))
-    table = table[(table["epochs"] == 1) | (table["epochs"] == 4)]  # one number of repeats: delta is out of reach
+    table = table[
+        (table["epochs"] == 1) | (table["epochs"] == 4)
+    ]  # one number of repeats: delta is out of reach
     setting = fit(table, bootstrap=0).settings[0]
     assert "additive_4p" not in setting.laws
-    assert "repeats is the same in all runs beyond one epoch; add a run of" in setting.method["not_identified"]["additive_4p"]
+    assert (
+        "repeats is the same in all runs beyond one epoch; add a run of"
+        in setting.method["not_identified"]["additive_4p"]
+    )
     assert "additive_2p" in setting.laws
-    with pytest.raises(InvalidInput, match=r"additive_4p cannot be identified.*or fit other forms with --law"):
+    with pytest.raises(
+        InvalidInput, match=r"additive_4p cannot be identified.*or fit other forms with --law"
+    ):
         fit(table, laws=["additive_4p"], bootstrap=0)
     once = fit(table[table["epochs"] == 1], bootstrap=0)
     assert list(once.settings[0].laws) == ["chinchilla"]
@@ -341,7 +432,9 @@ def test_a_weight_decay_without_a_base_law_is_left_out_if_another_has_one() -> N
 @pytest.mark.parametrize(("kind", "what"), [("constant", "model size or tokens"), ("growing", "model size")])
 def test_losses_that_do_not_fall_are_named_as_the_reason(kind: str, what: str) -> None:
     table = grid_table(PAPER.law(0.1, "additive_1p"), 60, 0.001, np.random.default_rng(0))
-    table["loss"] = 3.0 if kind == "constant" else 3.0 * (table["params"] / 1e8) ** 0.1 * (table["tokens"] / 1e9) ** -0.1
+    table["loss"] = (
+        3.0 if kind == "constant" else 3.0 * (table["params"] / 1e8) ** 0.1 * (table["tokens"] / 1e9) ** -0.1
+    )
     with pytest.raises(InvalidInput, match=f"do not fall with {what}\\)"):
         fit(table, laws=["additive_1p"], bootstrap=0)
 
@@ -349,8 +442,12 @@ def test_losses_that_do_not_fall_are_named_as_the_reason(kind: str, what: str) -
 def test_a_base_law_on_a_bound_is_refused() -> None:
     rng = np.random.default_rng(0)
     table = grid_table(PAPER.law(0.1, "additive_1p"), 60, 0.001, rng)
-    table["loss"] = 5 * (table["params"] / 1e8) ** -0.03 + rng.uniform(0, 1e-4, len(table))  # no data term at all
-    with pytest.raises(InvalidInput, match=r"base law is not identified at weight decay 0.1: .*(ran to the end|flat along B)"):
+    table["loss"] = 5 * (table["params"] / 1e8) ** -0.03 + rng.uniform(
+        0, 1e-4, len(table)
+    )  # no data term at all
+    with pytest.raises(
+        InvalidInput, match=r"base law is not identified at weight decay 0.1: .*(ran to the end|flat along B)"
+    ):
         fit(table, bootstrap=0)
 
 
@@ -379,7 +476,9 @@ def test_arbitrary_tables_are_fitted_or_refused(data: st.DataObject) -> None:
     """Whatever the losses, a fit is either refused in words or a calibration whose laws say what they predict."""
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
     table = grid_table(PAPER.law(0.1, "additive_4p"), data.draw(st.integers(6, 40)), 0.005, rng)
-    kind = data.draw(st.sampled_from(["noise", "random", "constant", "outliers", "scaled", "tiny", "duplicated"]))
+    kind = data.draw(
+        st.sampled_from(["noise", "random", "constant", "outliers", "scaled", "tiny", "duplicated"])
+    )
     if kind == "noise":
         table["loss"] *= np.exp(0.3 * rng.standard_normal(len(table)))
     elif kind == "random":
@@ -408,11 +507,17 @@ def test_arbitrary_tables_are_fitted_or_refused(data: st.DataObject) -> None:
     for setting in calibration.settings:
         runs = Runs.of(table)
         for form, fitted in setting.laws.items():
-            predicted = setting.law(form).loss(np.exp(runs.ln_params), np.exp(runs.ln_unique), 1 + runs.repeats)
+            predicted = setting.law(form).loss(
+                np.exp(runs.ln_params), np.exp(runs.ln_unique), 1 + runs.repeats
+            )
             objective = huber(np.log(predicted) - runs.ln_loss, setting.method["delta"]).sum()
             assert fitted.metrics["huber"] == pytest.approx(objective, rel=1e-3, abs=1e-9)
         base = setting.law("chinchilla").parameters
         theta = base_theta({name: float(value) for name, value in base.items()}, runs)
-        best_constant = huber(np.median(runs.ln_loss[runs.single]) - runs.ln_loss[runs.single], setting.method["delta"]).sum()
-        mine = huber(base_log_prediction(theta, runs) - runs.ln_loss, setting.method["delta"])[runs.single].sum()
+        best_constant = huber(
+            np.median(runs.ln_loss[runs.single]) - runs.ln_loss[runs.single], setting.method["delta"]
+        ).sum()
+        mine = huber(base_log_prediction(theta, runs) - runs.ln_loss, setting.method["delta"])[
+            runs.single
+        ].sum()
         assert mine <= best_constant * 1.001 + 1e-9  # a constant is a special case of every law

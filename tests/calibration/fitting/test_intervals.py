@@ -34,12 +34,17 @@ LAW = PAPER.law(0.1, "additive_4p")
 
 @pytest.fixture(scope="module")
 def fits() -> Fits:
-    return fit_forms(Runs.of(grid_table(LAW, 80, 0.005, np.random.default_rng(0))), ["chinchilla", "additive_4p"])
+    return fit_forms(
+        Runs.of(grid_table(LAW, 80, 0.005, np.random.default_rng(0))), ["chinchilla", "additive_4p"]
+    )
 
 
 @pytest.fixture(scope="module")
 def calibration() -> Calibration:
-    tables = [grid_table(PAPER.law(d, "additive_4p"), 120, 0.003, np.random.default_rng(6), weight_decay=d) for d in (0.1, 1.0)]
+    tables = [
+        grid_table(PAPER.law(d, "additive_4p"), 120, 0.003, np.random.default_rng(6), weight_decay=d)
+        for d in (0.1, 1.0)
+    ]
     table = pd.concat(tables).assign(run=lambda frame: [f"r{i}" for i in range(len(frame))])
     return fit(table, laws=["additive_4p"], bootstrap=150)
 
@@ -72,7 +77,9 @@ def test_the_truth_is_within_the_intervals(calibration: Calibration) -> None:
     low, high = 1e18, 1e19  # the crossover of the true laws, by bisection
     for _ in range(40):
         middle = (low * high) ** 0.5
-        weak, strong = (allocate(PAPER.law(d, "additive_4p"), 250e6, middle, whole_epochs=False).loss for d in (0.1, 1.0))
+        weak, strong = (
+            allocate(PAPER.law(d, "additive_4p"), 250e6, middle, whole_epochs=False).loss for d in (0.1, 1.0)
+        )
         low, high = (middle, high) if weak < strong else (low, middle)
     assert crossing.low < low < crossing.high
 
@@ -129,10 +136,15 @@ def test_cells_share_what_their_runs_have_in_common() -> None:
     """With noise that a cell's runs share, redrawing cells gives wider intervals than redrawing runs."""
     table = grid_table(LAW, 160, 0.001, np.random.default_rng(3), cell_noise=0.01)
     fitted = fit_forms(Runs.of(table), ["additive_1p"])
-    targets = {how: resampled_losses(fitted, "additive_1p", 200, how, np.random.default_rng(0)) for how in ("runs", "cells")}
+    targets = {
+        how: resampled_losses(fitted, "additive_1p", 200, how, np.random.default_rng(0))
+        for how in ("runs", "cells")
+    }
     cell = np.bincount(fitted.runs.cells).argmax()
     rows = fitted.runs.cells == cell
-    means = {how: (values - values.mean(axis=0))[:, rows].mean(axis=1).std() for how, values in targets.items()}
+    means = {
+        how: (values - values.mean(axis=0))[:, rows].mean(axis=1).std() for how, values in targets.items()
+    }
     assert means["cells"] > 1.2 * means["runs"]
 
 

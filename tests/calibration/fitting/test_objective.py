@@ -27,13 +27,18 @@ REPETITION = ("exponential_decay", "effective_parameters", "additive_1p", "addit
 
 def _runs(seed: int = 0, rows: int = 40) -> Runs:
     rng = np.random.default_rng(seed)
-    params, unique = np.exp(rng.uniform(np.log(1e7), np.log(2e9), rows)), np.exp(rng.uniform(np.log(5e7), np.log(5e9), rows))
+    params, unique = (
+        np.exp(rng.uniform(np.log(1e7), np.log(2e9), rows)),
+        np.exp(rng.uniform(np.log(5e7), np.log(5e9), rows)),
+    )
     epochs = rng.choice([0.5, 1.0, 1.0, 2.0, 4.5, 16.0], rows)
     loss = Law("chinchilla", BASE).loss(params, unique, epochs) * np.exp(0.01 * rng.standard_normal(rows))
     return Runs.of(pd.DataFrame({"params": params, "unique_tokens": unique, "epochs": epochs, "loss": loss}))
 
 
-def _problems(form: str, joint: bool, delta: float, count: int = 3, seed: int = 1) -> tuple[Problems, np.ndarray]:
+def _problems(
+    form: str, joint: bool, delta: float, count: int = 3, seed: int = 1
+) -> tuple[Problems, np.ndarray]:
     runs = _runs()
     rng = np.random.default_rng(seed)
     base = base_theta(BASE, runs)
@@ -66,7 +71,9 @@ def test_gradient_is_the_slope_of_the_objective(form: str, joint: bool, delta: f
 
 
 @pytest.mark.parametrize(("form", "joint"), CASES)
-@pytest.mark.parametrize("delta", [1e-9, 10.0])  # all runs in the linear tails, all in the quadratic core: no kink in between
+@pytest.mark.parametrize(
+    "delta", [1e-9, 10.0]
+)  # all runs in the linear tails, all in the quadratic core: no kink in between
 def test_hessian_is_the_slope_of_the_gradient(form: str, joint: bool, delta: float) -> None:
     problems, theta = _problems(form, joint, delta)
     hessian = problems.curvature(theta).hessian
@@ -91,7 +98,9 @@ def test_majorant_is_an_upper_bound_of_the_huber_curvature(form: str, joint: boo
 def test_predictions_are_those_of_the_law(form: str) -> None:
     runs = _runs()
     base = base_theta(BASE, runs)
-    assert {name: float(value) for name, value in base_parameters(base, runs).items()} == pytest.approx(BASE, rel=1e-12)
+    assert {name: float(value) for name, value in base_parameters(base, runs).items()} == pytest.approx(
+        BASE, rel=1e-12
+    )
     if form == "chinchilla":
         law, predicted = Law(form, BASE), base_log_prediction(base, runs)
     else:
@@ -100,7 +109,9 @@ def test_predictions_are_those_of_the_law(form: str) -> None:
         law = Law(form, {**BASE, **{k: float(v) for k, v in repetition_values(form, theta, runs).items()}})
         predicted = free.model.log_prediction(theta[None])[0]
         joint = joint_problem(form, runs, base, theta)
-        np.testing.assert_allclose(joint.model.log_prediction(np.concatenate([base, theta])[None])[0], predicted, rtol=1e-12)
+        np.testing.assert_allclose(
+            joint.model.log_prediction(np.concatenate([base, theta])[None])[0], predicted, rtol=1e-12
+        )
     params, unique = np.exp(runs.ln_params), np.exp(runs.ln_unique)
     np.testing.assert_allclose(np.exp(predicted), law.loss(params, unique, 1 + runs.repeats), rtol=1e-10)
 

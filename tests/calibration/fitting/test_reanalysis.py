@@ -109,13 +109,17 @@ def test_the_advice_reverses_at_every_budget_with_repetition(
 ) -> None:
     flops = np.geomspace(3e20, 1e23, 40)
     for label, law in laws[1].items():
-        alone, best = (allocate(each, reanalysis.UNIQUE_TOKENS, flops, whole_epochs=False) for each in (law.base(), law))
+        alone, best = (
+            allocate(each, reanalysis.UNIQUE_TOKENS, flops, whole_epochs=False) for each in (law.base(), law)
+        )
         assert (alone.epochs > 1).all()
         larger = best.params > alone.params
         assert larger.all() if label.startswith("refit") else not larger.any()
 
 
-def test_the_picture_draws_the_reversal(reanalysis: ModuleType, runs: Runs, laws: tuple[dict[str, Law], dict[str, Law]]) -> None:
+def test_the_picture_draws_the_reversal(
+    reanalysis: ModuleType, runs: Runs, laws: tuple[dict[str, Law], dict[str, Law]]
+) -> None:
     _, ratios = reanalysis.picture(*laws, runs).axes
     ends = {line.get_label(): float(line.get_ydata()[-1]) for line in ratios.lines}
     assert ends["published base, published constants"] < 0.9
@@ -131,7 +135,9 @@ def test_the_script_prints_the_tables_and_draws_the_picture(
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_missing_table_is_one_sentence(reanalysis: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_table_is_one_sentence(
+    reanalysis: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert reanalysis.main([str(tmp_path / "nothing.csv")]) == 2
     printed = capsys.readouterr()
     assert printed.out == ""

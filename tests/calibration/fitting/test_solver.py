@@ -80,7 +80,11 @@ def test_an_optimum_beyond_a_bound_is_found_on_the_bound() -> None:
     assert whole.at_bound[0, 0]
     assert whole.converged.all()
     shifted = tuple(Term(tuple(i - 1 for i in term.index), term.design) for term in powers)
-    held = minimise(Problems(LogSum(shifted, 4), ln_loss, one, 1e-2), starts[:, 1:], Bounds(bounds.lower[1:], bounds.upper[1:]))
+    held = minimise(
+        Problems(LogSum(shifted, 4), ln_loss, one, 1e-2),
+        starts[:, 1:],
+        Bounds(bounds.lower[1:], bounds.upper[1:]),
+    )
     assert whole.value.min() == pytest.approx(held.value.min(), rel=1e-10)
 
 
@@ -89,10 +93,14 @@ def test_weights_are_repetitions() -> None:
     problems, free, runs = _base(1)
     rng = np.random.default_rng(0)
     counts = rng.multinomial(len(runs), np.full(len(runs), 1 / len(runs)))
-    weighted = best_of(Problems(problems.model, runs.ln_loss, counts.astype(float), 1e-3), free.starts, free.bounds)  # type: ignore[attr-defined]
+    weighted = best_of(
+        Problems(problems.model, runs.ln_loss, counts.astype(float), 1e-3), free.starts, free.bounds
+    )  # type: ignore[attr-defined]
     rows = np.repeat(np.arange(len(runs)), counts)
     listed = base_problem(runs, rows)
-    listed_best = best_of(Problems(listed.model, runs.ln_loss[rows], np.ones(len(rows)), 1e-3), listed.starts, listed.bounds)
+    listed_best = best_of(
+        Problems(listed.model, runs.ln_loss[rows], np.ones(len(rows)), 1e-3), listed.starts, listed.bounds
+    )
     assert weighted.value == pytest.approx(listed_best.value, rel=1e-9)
 
 
@@ -136,4 +144,6 @@ def test_small_systems_are_solved_like_lapack_does(size: int, seed: int) -> None
     right = rng.standard_normal((5, size))
     x, definite = _solve(np.moveaxis(matrices, 0, -1).copy(), right.T.copy(), np.zeros((size, 5), dtype=bool))
     assert list(definite) == [False, True, True, True, True]
-    np.testing.assert_allclose(x.T[1:], np.linalg.solve(matrices[1:], right[1:, :, None])[..., 0], rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(
+        x.T[1:], np.linalg.solve(matrices[1:], right[1:, :, None])[..., 0], rtol=1e-6, atol=1e-8
+    )

@@ -17,7 +17,9 @@ from planner.errors import InvalidInput
 from planner.laws import FORMS
 from tests.places import SHARED
 
-needs_shared = pytest.mark.skipif(not (SHARED / "data").is_dir(), reason="the public run data (../shared/data) is not here")
+needs_shared = pytest.mark.skipif(
+    not (SHARED / "data").is_dir(), reason="the public run data (../shared/data) is not here"
+)
 
 
 def frame(**columns) -> pd.DataFrame:
@@ -36,7 +38,9 @@ def frame(**columns) -> pd.DataFrame:
 
 def grid(sizes=(1e7, 4e7, 1.6e8), budgets=(1e8, 4e8, 1.6e9), epochs=(1, 2, 8), decay=0.1) -> pd.DataFrame:
     rows = [(f"{n}-{u}-{e}", n, u, e, decay, 3.0) for n in sizes for u in budgets for e in epochs]
-    return read_runs(pd.DataFrame(rows, columns=["run", "params", "unique_tokens", "epochs", "weight_decay", "loss"]))
+    return read_runs(
+        pd.DataFrame(rows, columns=["run", "params", "unique_tokens", "epochs", "weight_decay", "loss"])
+    )
 
 
 # -- reading --------------------------------------------------------------------------------------------------------
@@ -88,7 +92,11 @@ def test_weight_decay_must_come_from_the_table_or_from_the_caller():
     with pytest.raises(InvalidInput, match="no column weight_decay"):
         read_runs(frame(weight_decay=None))
     assert set(read_runs(frame(weight_decay=None), weight_decay=0.1)["weight_decay"]) == {0.1}
-    assert list(read_runs(frame(weight_decay=[None, 0.1, 1.0]), weight_decay=0.5)["weight_decay"]) == [0.5, 0.1, 1.0]
+    assert list(read_runs(frame(weight_decay=[None, 0.1, 1.0]), weight_decay=0.5)["weight_decay"]) == [
+        0.5,
+        0.1,
+        1.0,
+    ]
 
 
 def test_products_larger_than_an_integer_do_not_wrap_around():
@@ -112,10 +120,17 @@ def test_all_bad_cells_are_reported_at_once_by_row_and_column():
         read_runs(bad)
     found = {(p.row, p.column) for p in error.value.problems}
     assert found == {
-        (1, "params"), (1, "loss"),
-        (2, "run"), (2, "params"), (2, "unique_tokens"), (2, "weight_decay"), (2, "loss"),
-        (3, "run"), (3, "tokens"), (3, "loss"),
-    }  # fmt: skip
+        (1, "params"),
+        (1, "loss"),
+        (2, "run"),
+        (2, "params"),
+        (2, "unique_tokens"),
+        (2, "weight_decay"),
+        (2, "loss"),
+        (3, "run"),
+        (3, "tokens"),
+        (3, "loss"),
+    }
     assert "row 1, params: 'x' is not a number" in str(error.value)
     assert "row 3, tokens: 9e+09 is 22.5 epochs of the unique tokens, but epochs says 4" in str(error.value)
 
@@ -128,7 +143,9 @@ def test_a_long_list_is_cut_in_the_text_but_not_in_the_problems():
 
 
 def test_rounded_tokens_and_epochs_do_not_contradict():
-    table = read_runs(frame(unique_tokens=[3e8] * 3, epochs=[0.33, 3.83, 60.667], tokens=[1e8, 1.15e9, 1.82e10]))
+    table = read_runs(
+        frame(unique_tokens=[3e8] * 3, epochs=[0.33, 3.83, 60.667], tokens=[1e8, 1.15e9, 1.82e10])
+    )
     assert list(table["epochs"]) == [0.33, 3.83, 60.667]
 
 
@@ -163,7 +180,10 @@ def test_a_missing_column_is_named(column):
         (b"\xff\xfe\x00", "not text"),
         (b"a,b\n1,2\n", "no column params"),
         (b"params,params\n1,2\n", "more than once"),
-        (b"run,params,unique_tokens,epochs,weight_decay,loss\na,1e7,1e8,1,0.1,3,9,9\n", "8 cells where the header has 6"),
+        (
+            b"run,params,unique_tokens,epochs,weight_decay,loss\na,1e7,1e8,1,0.1,3,9,9\n",
+            "8 cells where the header has 6",
+        ),
     ],
 )
 def test_odd_files_get_one_clear_message(tmp_path, content, reason):
@@ -268,7 +288,10 @@ def test_an_ordinary_grid_identifies_all_forms():
         (grid(sizes=(1e7, 2e7)), "only two model sizes"),
         (grid(budgets=(1e8,), sizes=(1e7, 2e7, 4e7, 8e7, 1.6e8)), "only one unique-token budget"),
         (grid(epochs=(1,)), "no run repeats its data"),
-        (grid()[lambda t: (t["epochs"] == 1) | (t["params"] == 1e7)], "params is the same in all runs beyond one epoch"),
+        (
+            grid()[lambda t: (t["epochs"] == 1) | (t["params"] == 1e7)],
+            "params is the same in all runs beyond one epoch",
+        ),
         (grid()[lambda t: (t["epochs"] == 1) | (t["params"] * 10 == t["unique_tokens"])], "same|collinear"),
     ],
 )
@@ -284,7 +307,9 @@ def test_sizes_that_follow_the_budgets_are_refused():
         check_identifiable(table)
 
 
-@pytest.mark.parametrize("missing", [{"epochs": (1,)}, {"sizes": (1e7, 2e7)}, {"budgets": (1e8,)}, {"epochs": (4,)}])
+@pytest.mark.parametrize(
+    "missing", [{"epochs": (1,)}, {"sizes": (1e7, 2e7)}, {"budgets": (1e8,)}, {"epochs": (4,)}]
+)
 def test_adding_the_proposed_runs_makes_the_table_identifiable(missing):
     table = grid(**missing)
     for _ in range(4):
@@ -293,7 +318,9 @@ def test_adding_the_proposed_runs_makes_the_table_identifiable(missing):
             break
         add = pd.DataFrame([run._asdict() for run in found[0].add]).assign(weight_decay=0.1, loss=3.0)
         assert len(add)
-        table = pd.concat([table, add.assign(run=[f"new{len(table) + i}" for i in range(len(add))])], ignore_index=True)
+        table = pd.concat(
+            [table, add.assign(run=[f"new{len(table) + i}" for i in range(len(add))])], ignore_index=True
+        )
     assert unidentified(table) == []
 
 
@@ -338,10 +365,20 @@ def try_everything(source) -> None:
 
 
 CELLS = st.one_of(
-    st.none(), st.text(max_size=8), st.integers(), st.floats(), st.booleans(), st.complex_numbers(), st.binary(max_size=4),
-    st.sampled_from(["250M", "1e8", "-", "nan", "inf", "1,000", "0x10", "１２", 1e300, 5e-324, 10**400, pd.NA, pd.NaT]),
-    st.sampled_from([1e7, 3e7, 1e8, 1.0, 2.0, 4.0, 0.1, 3.0]), st.datetimes(), st.lists(st.integers(), max_size=2),
-)  # fmt: skip
+    st.none(),
+    st.text(max_size=8),
+    st.integers(),
+    st.floats(),
+    st.booleans(),
+    st.complex_numbers(),
+    st.binary(max_size=4),
+    st.sampled_from(
+        ["250M", "1e8", "-", "nan", "inf", "1,000", "0x10", "１２", 1e300, 5e-324, 10**400, pd.NA, pd.NaT]
+    ),
+    st.sampled_from([1e7, 3e7, 1e8, 1.0, 2.0, 4.0, 0.1, 3.0]),
+    st.datetimes(),
+    st.lists(st.integers(), max_size=2),
+)
 HEADERS = st.sampled_from([*COLUMNS, "total_tokens", "note", "", "1"])
 
 
@@ -364,8 +401,16 @@ def test_any_numbers_give_a_valid_table_or_a_reason(rows):
     try_everything(pd.DataFrame(rows, columns=["params", "unique_tokens", "epochs", "loss"]))
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
-@given(content=st.one_of(st.binary(max_size=200), st.text(max_size=200).map(lambda t: t.encode("utf-8", "surrogatepass"))))
+@settings(
+    max_examples=150,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+@given(
+    content=st.one_of(
+        st.binary(max_size=200), st.text(max_size=200).map(lambda t: t.encode("utf-8", "surrogatepass"))
+    )
+)
 def test_any_bytes_give_a_valid_table_or_a_reason(tmp_path, content):
     header = b"run,params,unique_tokens,epochs,loss\n"
     for name, data in (("a.csv", content), ("b.csv", header + content), ("c.parquet", content)):
@@ -395,7 +440,9 @@ def test_the_public_runs():
     assert len(read_runs(path, weight_decay=0.1)) == 296
     paper = read_runs(path, weight_decay=0.1, where="in_paper158 == 1")
     assert (len(paper), int((paper["epochs"] <= 1).sum())) == (158, 33)
-    pd.testing.assert_frame_equal(paper, read_runs(path, weight_decay=0.1, where="kind == base", max_epochs=64))
+    pd.testing.assert_frame_equal(
+        paper, read_runs(path, weight_decay=0.1, where="kind == base", max_epochs=64)
+    )
     assert unidentified(paper) == []
 
 
@@ -408,6 +455,8 @@ def test_the_micro_pilot():
 
 
 def test_a_column_in_capitals_is_recognised_in_the_message() -> None:
-    table = pd.DataFrame({"Params": [1e8], "unique_tokens": [1e9], "epochs": [1.0], "weight_decay": [0.1], "loss": [3.0]})
+    table = pd.DataFrame(
+        {"Params": [1e8], "unique_tokens": [1e9], "epochs": [1.0], "weight_decay": [0.1], "loss": [3.0]}
+    )
     with pytest.raises(InvalidInput, match="names are in lower case: params instead of Params"):
         read_runs(table)

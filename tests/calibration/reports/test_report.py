@@ -29,7 +29,9 @@ LAWS = {decay: Calibration.load("fineweb-llama2").law(decay, "additive_4p") for 
 def runs() -> pd.DataFrame:
     rng = np.random.default_rng(0)
     parts = [grid_table(law, 60, 0.005, rng, weight_decay=decay) for decay, law in LAWS.items()]
-    return read_runs(pd.concat([part.assign(run=part["run"] + f"-{k}") for k, part in enumerate(parts)], ignore_index=True))
+    return read_runs(
+        pd.concat([part.assign(run=part["run"] + f"-{k}") for k, part in enumerate(parts)], ignore_index=True)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +78,9 @@ def check_page(html: str) -> Checker:
 
 def test_the_page_is_whole_and_self_contained(html):
     checker = check_page(html)
-    assert checker.tags.count("svg") == 1 + 4 * 2  # allocation; quality, predictions, residuals and clouds per weight decay
+    assert (
+        checker.tags.count("svg") == 1 + 4 * 2
+    )  # allocation; quality, predictions, residuals and clouds per weight decay
     for title in (
         "Allocation",
         "How well the laws fit",
@@ -91,7 +95,9 @@ def test_the_page_is_whole_and_self_contained(html):
 
 
 def test_the_page_says_why_and_how_well(calibration, runs):
-    setting = calibration.settings[0].model_copy(update={"method": {"not_identified": {"additive_2p": "runs <too> alike"}}})
+    setting = calibration.settings[0].model_copy(
+        update={"method": {"not_identified": {"additive_2p": "runs <too> alike"}}}
+    )
     told = []
     html = report(
         calibration.model_copy(update={"settings": (setting, *calibration.settings[1:])}),
@@ -99,7 +105,13 @@ def test_the_page_says_why_and_how_well(calibration, runs):
     )
     assert escape(calibration.recommendation["reason"]) in html
     assert "<h2>How the fits converged</h2>" in html
-    for text in ("starts at the optimum", "gradient norm", "nearly flat along", "40 of 40", "runs &lt;too&gt; alike"):
+    for text in (
+        "starts at the optimum",
+        "gradient norm",
+        "nearly flat along",
+        "40 of 40",
+        "runs &lt;too&gt; alike",
+    ):
         assert text in html
     assert told == sorted(told)
     assert len(told) == len(SECTIONS)
@@ -164,7 +176,9 @@ def test_pictures_do_not_touch_global_state(calibration, runs, draw):
 
     before = dict(matplotlib.rcParams)
     setting = calibration.settings[0]
-    arguments = (setting,) if draw == "fit_quality" else (setting, runs[runs["weight_decay"] == setting.weight_decay])
+    arguments = (
+        (setting,) if draw == "fit_quality" else (setting, runs[runs["weight_decay"] == setting.weight_decay])
+    )
     assert isinstance(getattr(plots, draw)(*arguments), Figure)
     assert dict(matplotlib.rcParams) == before
 
@@ -173,15 +187,30 @@ def wild_calibration(rng: np.random.Generator) -> Calibration:
     """A valid calibration whose numbers make no sense at all."""
 
     def parameters(form: str, shape: tuple[int, ...] = ()) -> dict:
-        decades = {"E": (-3, 2), "A": (-6, 8), "B": (-6, 8), "P": (-20, 5), "R_D_star": (-2, 8), "R_N_star": (-2, 8)}
-        values = {name: 10 ** rng.uniform(*decades.get(name, (-2, 0.8)), shape) for name in parameter_names(form)}
+        decades = {
+            "E": (-3, 2),
+            "A": (-6, 8),
+            "B": (-6, 8),
+            "P": (-20, 5),
+            "R_D_star": (-2, 8),
+            "R_N_star": (-2, 8),
+        }
+        values = {
+            name: 10 ** rng.uniform(*decades.get(name, (-2, 0.8)), shape) for name in parameter_names(form)
+        }
         return {name: value.tolist() if shape else float(value) for name, value in values.items()}
 
     forms = [form for form in FORMS if rng.random() < 0.6] or ["chinchilla"]
     setting = {
         "weight_decay": 0.1,
-        "fitted_on": {name: sorted((10 ** rng.uniform(3, 12, 2)).tolist()) for name in ("params", "unique_tokens", "epochs")},
-        "laws": {form: {"parameters": parameters(form), "metrics": {"huber": float(rng.normal())}} for form in forms},
+        "fitted_on": {
+            name: sorted((10 ** rng.uniform(3, 12, 2)).tolist())
+            for name in ("params", "unique_tokens", "epochs")
+        },
+        "laws": {
+            form: {"parameters": parameters(form), "metrics": {"huber": float(rng.normal())}}
+            for form in forms
+        },
     }
     if rng.random() < 0.6:
         setting["ensemble"] = {"method": "", "laws": {form: parameters(form, (5,)) for form in forms}}
@@ -211,7 +240,15 @@ def test_the_command(calibration, runs, tmp_path):
     calibration.save(tmp_path / "my.json")
     runs.to_csv(tmp_path / "runs.csv", index=False)
     out = tmp_path / "report.html"
-    options = [str(tmp_path / "my.json"), "--runs", str(tmp_path / "runs.csv"), "--ud", "250M", "-o", str(out)]
+    options = [
+        str(tmp_path / "my.json"),
+        "--runs",
+        str(tmp_path / "runs.csv"),
+        "--ud",
+        "250M",
+        "-o",
+        str(out),
+    ]
     done = CliRunner().invoke(command, options)
     assert done.exit_code == 0, done.output
     check_page(out.read_text(encoding="utf-8"))
@@ -225,7 +262,11 @@ def test_the_command(calibration, runs, tmp_path):
         assert refused.exit_code == 2
         assert "it is the input" in refused.stderr
     assert (tmp_path / "my.json").read_bytes() == before
-    for bad in (["none.json"], [*options[:1], "--runs", "none.csv"], [*options[:1], "-o", str(tmp_path / "no" / "x.html")]):
+    for bad in (
+        ["none.json"],
+        [*options[:1], "--runs", "none.csv"],
+        [*options[:1], "-o", str(tmp_path / "no" / "x.html")],
+    ):
         refused = CliRunner().invoke(command, bad)
         assert refused.exit_code == 2
         assert refused.stderr.startswith("Error: ")

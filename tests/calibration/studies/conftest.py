@@ -76,7 +76,12 @@ def begin(study: Path | str, out: Path, *options: str, **keywords: Any) -> subpr
 def environment() -> dict[str, str]:
     """Of every process that is started here; clusters let in whoever has the token that is made up for this session."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
-    return kept | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN}
+    return kept | {
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": str(ROOT),
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN": TOKEN,
+    }
 
 
 def ended(process: subprocess.Popen[str], timeout: float = 200) -> subprocess.CompletedProcess[str]:
@@ -89,7 +94,9 @@ def ended(process: subprocess.Popen[str], timeout: float = 200) -> subprocess.Co
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 
-def run(study: Path | str, out: Path, *options: str, timeout: float = 200) -> subprocess.CompletedProcess[str]:
+def run(
+    study: Path | str, out: Path, *options: str, timeout: float = 200
+) -> subprocess.CompletedProcess[str]:
     """A sweep, started and awaited."""
     return ended(begin(study, out, "--workers", "2", *options), timeout)
 
@@ -97,7 +104,10 @@ def run(study: Path | str, out: Path, *options: str, timeout: float = 200) -> su
 def endings(out: Path) -> dict[str, Any]:
     """How every run of a study directory ended, to the bit."""
     found = {folder.name: read_result(folder) for folder in (out / "runs").iterdir()}
-    return {name: result and (result.loss, result.train_loss, result.weights_checksum) for name, result in found.items()}
+    return {
+        name: result and (result.loss, result.train_loss, result.weights_checksum)
+        for name, result in found.items()
+    }
 
 
 def starts(out: Path) -> dict[str, int]:

@@ -15,7 +15,20 @@ from typing import Any
 
 import pytest
 
-from .conftest import begin, children, ended, endings, environment, failures, finished, holder, run, starts, steps, until
+from .conftest import (
+    begin,
+    children,
+    ended,
+    endings,
+    environment,
+    failures,
+    finished,
+    holder,
+    run,
+    starts,
+    steps,
+    until,
+)
 
 pytest.importorskip("ray", reason="the Ray engine needs ray")
 
@@ -23,8 +36,22 @@ pytest.importorskip("ray", reason="the Ray engine needs ray")
 @contextmanager
 def node(*options: str) -> Iterator[subprocess.Popen[str]]:
     """A node of a Ray cluster with one core, in processes of their own."""
-    command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--num-cpus=1", "--disable-usage-stats", *options]
-    quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "text": True, "start_new_session": True}
+    command = [
+        sys.executable,
+        "-m",
+        "ray.scripts.scripts",
+        "start",
+        "--block",
+        "--num-cpus=1",
+        "--disable-usage-stats",
+        *options,
+    ]
+    quiet: dict[str, Any] = {
+        "stdout": subprocess.DEVNULL,
+        "stderr": subprocess.DEVNULL,
+        "text": True,
+        "start_new_session": True,
+    }
     process = subprocess.Popen(command, env=environment(), **quiet)
     try:
         yield process
@@ -34,8 +61,14 @@ def node(*options: str) -> Iterator[subprocess.Popen[str]]:
 
 def stopped_in_a_run(process: subprocess.Popen[str], out: Path) -> str | None:
     """The name of the run that a node is in the middle of, stopped there so that it cannot end meanwhile; None between two runs."""
-    workers = {worker for raylet in children(process.pid, "raylet/raylet") for worker in children(raylet, "ray::")}
-    for folder in (path.parent for path in (out / "runs").glob("*/metrics.jsonl") if path.parent.name not in finished(out)):
+    workers = {
+        worker for raylet in children(process.pid, "raylet/raylet") for worker in children(raylet, "ray::")
+    }
+    for folder in (
+        path.parent
+        for path in (out / "runs").glob("*/metrics.jsonl")
+        if path.parent.name not in finished(out)
+    ):
         worker = holder(out, folder.name)
         if worker and worker in workers:
             os.kill(worker, signal.SIGSTOP)
@@ -62,9 +95,13 @@ def head() -> Iterator[str]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     address = f"127.0.0.1:{port}"
-    with node("--head", f"--port={port}", "--include-dashboard=false", "--node-ip-address=127.0.0.1") as process:
+    with node(
+        "--head", f"--port={port}", "--include-dashboard=false", "--node-ip-address=127.0.0.1"
+    ) as process:
         asked = [sys.executable, "-m", "ray.scripts.scripts", "health-check", "--address", address]
-        assert until(lambda: subprocess.run(asked, env=environment(), capture_output=True).returncode == 0, process, 60)
+        assert until(
+            lambda: subprocess.run(asked, env=environment(), capture_output=True).returncode == 0, process, 60
+        )
         yield address
 
 
@@ -111,13 +148,20 @@ def test_a_study_moves_from_this_machine_to_ray_and_back(
 
 @pytest.mark.slow
 def test_ctrl_c_has_the_cluster_write_checkpoints(head: str, study: Path, tmp_path: Path) -> None:
-    study.write_text(study.read_text().replace("epochs = [2, 4]", "epochs = [200]").replace("every = 10", "every = 1000000"))
+    study.write_text(
+        study.read_text()
+        .replace("epochs = [2, 4]", "epochs = [200]")
+        .replace("every = 10", "every = 1000000")
+    )
     out = tmp_path / "out"
     process = begin(study, out, "--engine", "ray", "--address", head, "--quiet")
     assert until(lambda: steps(out) > 20, process)
     process.send_signal(signal.SIGINT)
     stopped = ended(process)
-    assert (stopped.returncode, stopped.stderr.splitlines()) == (130, ["stopped; the same command goes on from here."])
+    assert (stopped.returncode, stopped.stderr.splitlines()) == (
+        130,
+        ["stopped; the same command goes on from here."],
+    )
     assert len([*(out / "runs").glob("*/checkpoints/step-*/state.json")]) == 1
     assert not failures(out)
 
@@ -140,7 +184,13 @@ def test_no_cluster_there(address: str, complaint: str, study: Path, tmp_path: P
 @pytest.mark.slow
 def test_another_token(head: str, study: Path, tmp_path: Path) -> None:
     process = begin(
-        study, tmp_path / "out", "--engine", "ray", "--address", head, env=environment() | {"RAY_AUTH_TOKEN": "0" * 32}
+        study,
+        tmp_path / "out",
+        "--engine",
+        "ray",
+        "--address",
+        head,
+        env=environment() | {"RAY_AUTH_TOKEN": "0" * 32},
     )
     done = ended(process, 60)
     assert done.returncode == 2
@@ -157,17 +207,25 @@ def test_something_else_listens_there(tmp_path: Path, monkeypatch: pytest.Monkey
         address = f"127.0.0.1:{other.getsockname()[1]}"
         with pytest.raises(InvalidInput) as refused:
             cluster.RayEngine(tmp_path, address=address)
-    assert str(refused.value) == f"no Ray cluster answers at {address}; `ray start --head` prints the address of one."
+    assert (
+        str(refused.value)
+        == f"no Ray cluster answers at {address}; `ray start --head` prints the address of one."
+    )
 
 
-def test_runs_wait_for_a_gpu_when_the_last_node_with_one_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_wait_for_a_gpu_when_the_last_node_with_one_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import ray
 
     from calibration.studies.cluster import RayEngine
 
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     engine = RayEngine(tmp_path, per_gpu=2)
-    nodes = [{"Alive": True, "Resources": {"CPU": 8.0}}, {"Alive": True, "Resources": {"CPU": 8.0, "GPU": 4.0}}]
+    nodes = [
+        {"Alive": True, "Resources": {"CPU": 8.0}},
+        {"Alive": True, "Resources": {"CPU": 8.0, "GPU": 4.0}},
+    ]
     monkeypatch.setattr(ray, "nodes", lambda: nodes)
     assert engine.room() == 8
     nodes[1]["Alive"] = False
@@ -179,5 +237,7 @@ def test_ray_is_not_installed(study: Path, tmp_path: Path, monkeypatch: pytest.M
     from planner.errors import InvalidInput
 
     monkeypatch.setattr(cluster, "find_spec", lambda name: None)
-    with pytest.raises(InvalidInput, match=r"ray is not installed; pip install 'databound\[cluster\]' would do"):
+    with pytest.raises(
+        InvalidInput, match=r"ray is not installed; pip install 'databound\[cluster\]' would do"
+    ):
         cluster.RayEngine(tmp_path)

@@ -15,7 +15,20 @@ from typing import Any
 
 import pytest
 
-from .conftest import STEPS, begin, children, ended, endings, failures, finished, holder, run, starts, steps, until
+from .conftest import (
+    STEPS,
+    begin,
+    children,
+    ended,
+    endings,
+    failures,
+    finished,
+    holder,
+    run,
+    starts,
+    steps,
+    until,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -34,7 +47,9 @@ def prepared_for_ctrl_c(pid: int) -> bool:
     return any(mask >> (signal.SIGINT - 1) & 1 for mask in masks)
 
 
-def test_driver_and_workers_killed_three_times_at_random(study: Path, tmp_path: Path, undisturbed: dict[str, Any]) -> None:
+def test_driver_and_workers_killed_three_times_at_random(
+    study: Path, tmp_path: Path, undisturbed: dict[str, Any]
+) -> None:
     out, points = tmp_path / "out", []
     before: dict[str, int] = {}
     for _ in range(3):
@@ -42,7 +57,10 @@ def test_driver_and_workers_killed_three_times_at_random(study: Path, tmp_path: 
         for victim in ("worker", "driver"):
             points.append(steps(out) + random.randrange(10, STEPS // 10))
             assert until(partial(reached, process, out, points[-1]), process), points
-            os.kill(process.pid if victim == "driver" else random.choice([*children(process.pid, "spawn_main")]), signal.SIGKILL)
+            os.kill(
+                process.pid if victim == "driver" else random.choice([*children(process.pid, "spawn_main")]),
+                signal.SIGKILL,
+            )
         assert ended(process).returncode == -signal.SIGKILL
         assert before.items() <= finished(out).items(), points
         before = finished(out)
@@ -50,7 +68,9 @@ def test_driver_and_workers_killed_three_times_at_random(study: Path, tmp_path: 
     assert done.returncode == 0, done.stderr
     assert before.items() <= finished(out).items(), points
     assert endings(out) == undisturbed, points
-    assert {failure["reason"].split(";")[0] for failure in failures(out)} <= {"its process was killed by signal 9"}
+    assert {failure["reason"].split(";")[0] for failure in failures(out)} <= {
+        "its process was killed by signal 9"
+    }
 
 
 def test_two_sweeps_at_once_share_the_runs(study: Path, tmp_path: Path, undisturbed: dict[str, Any]) -> None:
@@ -62,12 +82,16 @@ def test_two_sweeps_at_once_share_the_runs(study: Path, tmp_path: Path, undistur
         assert done.returncode == 0, done.stderr
         facts.append(json.loads(done.stdout))
     assert [fact["done"] for fact in facts] == [8, 8]
-    assert starts(out) == dict.fromkeys(undisturbed, 1)  # nobody took a run from the other, or trained it again
+    assert starts(out) == dict.fromkeys(
+        undisturbed, 1
+    )  # nobody took a run from the other, or trained it again
     assert endings(out) == undisturbed
     assert not failures(out)
 
 
-def test_a_corpus_that_changes_meanwhile(study: Path, corpus: Path, tmp_path: Path, undisturbed: dict[str, Any]) -> None:
+def test_a_corpus_that_changes_meanwhile(
+    study: Path, corpus: Path, tmp_path: Path, undisturbed: dict[str, Any]
+) -> None:
     """What began on some tokens ends on them; the next sweep says that they are no longer those of the files."""
     out = tmp_path / "out"
     texts = shutil.copytree(corpus, tmp_path / "texts")
@@ -84,9 +108,14 @@ def test_a_corpus_that_changes_meanwhile(study: Path, corpus: Path, tmp_path: Pa
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_ctrl_c_leaves_checkpoints_and_one_line(number: int, study: Path, tmp_path: Path, undisturbed: dict[str, Any]) -> None:
+def test_ctrl_c_leaves_checkpoints_and_one_line(
+    number: int, study: Path, tmp_path: Path, undisturbed: dict[str, Any]
+) -> None:
     out = tmp_path / "out"
-    rare = ("--set", "checkpoint_every=100000")  # so that whatever is there was written because of the interruption
+    rare = (
+        "--set",
+        "checkpoint_every=100000",
+    )  # so that whatever is there was written because of the interruption
     process = begin(study, out, "--workers", "2", "--quiet", *rare)
     assert until(lambda: steps(out) >= 40, process)
     os.killpg(process.pid, number) if number == signal.SIGINT else process.send_signal(number)
@@ -102,7 +131,9 @@ def test_ctrl_c_leaves_checkpoints_and_one_line(number: int, study: Path, tmp_pa
 
 def test_ctrl_c_while_workers_are_starting_is_one_line(study: Path, tmp_path: Path) -> None:
     process = begin(study, tmp_path / "out", "--workers", "2", "--quiet")
-    assert until(lambda: any(prepared_for_ctrl_c(child) for child in children(process.pid, "spawn_main")), process)
+    assert until(
+        lambda: any(prepared_for_ctrl_c(child) for child in children(process.pid, "spawn_main")), process
+    )
     os.killpg(process.pid, signal.SIGINT)
     stopped = ended(process)
     assert stopped.returncode == 130
@@ -111,7 +142,11 @@ def test_ctrl_c_while_workers_are_starting_is_one_line(study: Path, tmp_path: Pa
 
 def test_a_run_that_always_fails_is_put_aside(study: Path, tmp_path: Path) -> None:
     text = study.read_text()
-    study.write_text(text.replace("epochs = [2, 4]", "epochs = [2]\nlearning_rates = [0.01, 1e12]").replace("[0, 1]", "[0]"))
+    study.write_text(
+        text.replace("epochs = [2, 4]", "epochs = [2]\nlearning_rates = [0.01, 1e12]").replace(
+            "[0, 1]", "[0]"
+        )
+    )
     out = tmp_path / "out"
     done = run(study, out, "--json")
     assert done.returncode == 1
@@ -124,7 +159,9 @@ def test_a_run_that_always_fails_is_put_aside(study: Path, tmp_path: Path) -> No
     assert "Traceback" not in done.stderr
 
 
-def test_a_run_whose_process_dies_each_time_is_put_aside(study: Path, tmp_path: Path, undisturbed: dict[str, Any]) -> None:
+def test_a_run_whose_process_dies_each_time_is_put_aside(
+    study: Path, tmp_path: Path, undisturbed: dict[str, Any]
+) -> None:
     """As one that takes more memory than there is would be."""
     out, name = tmp_path / "out", next(name for name in undisturbed if "e4" in name)
     process = begin(study, out, "--workers", "2")
@@ -136,17 +173,24 @@ def test_a_run_whose_process_dies_each_time_is_put_aside(study: Path, tmp_path: 
     done = ended(process)
     assert done.returncode == 1
     assert set(finished(out)) == set(undisturbed) - {name}
-    assert f"{name} failed: its process was killed by signal 9; if memory ran out, fewer --workers would do" in done.stderr
+    assert (
+        f"{name} failed: its process was killed by signal 9; if memory ran out, fewer --workers would do"
+        in done.stderr
+    )
     assert [failure["run"] for failure in failures(out)] == [name] * 3
     assert run(study, out, "--quiet").returncode == 0  # what killed it has gone
     assert endings(out) == undisturbed
 
 
-def test_a_full_disk_stops_the_sweep_and_damages_nothing(study: Path, tmp_path: Path, undisturbed: dict[str, Any]) -> None:
+def test_a_full_disk_stops_the_sweep_and_damages_nothing(
+    study: Path, tmp_path: Path, undisturbed: dict[str, Any]
+) -> None:
     out = tmp_path / "out"
     process = begin(study, out, "--workers", "2", "--quiet")
     assert until(lambda: finished(out), process)
-    for worker in children(process.pid, "spawn_main"):  # from here on no file of theirs may grow beyond a kilobyte
+    for worker in children(
+        process.pid, "spawn_main"
+    ):  # from here on no file of theirs may grow beyond a kilobyte
         resource.prlimit(worker, resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))
     full = ended(process)
     assert full.returncode == 1

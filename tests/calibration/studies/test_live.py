@@ -47,6 +47,10 @@ def test_the_table_shows_that_a_running_run_failed_before(progress: Progress, tm
     console = Console(width=200)
     with console.capture() as captured:
         console.print(_table(progress, StudyDirectory(tmp_path)))
-    states = {line.split("│")[1].strip(): line.split("│")[2].strip() for line in captured.get().splitlines() if "│" in line}
+    states = {
+        line.split("│")[1].strip(): line.split("│")[2].strip()
+        for line in captured.get().splitlines()
+        if "│" in line
+    }
     assert states[progress.runs[0].name] == "starting, failed 2 times before"
     assert states[other] == "starting"

@@ -57,7 +57,10 @@ def test_the_verdict_is_what_the_runs_give(make: ModuleType) -> None:
     written, _ = read(StudyDirectory(HERE))
     for mine, theirs in zip(make.VERDICT.trials, written.trials, strict=True):
         for law, other in zip(mine.laws, theirs.laws, strict=True):
-            assert (law.configuration.runs, law.beyond_noise) == (other.configuration.runs, other.beyond_noise)
+            assert (law.configuration.runs, law.beyond_noise) == (
+                other.configuration.runs,
+                other.beyond_noise,
+            )
             assert (law.loss, law.regret) == pytest.approx((other.loss, other.regret), abs=1e-12)
     for found, stored in zip(make.VERDICT.crossovers, written.crossovers, strict=True):
         assert (found.note, found.observed) == (stored.note, stored.observed)

@@ -41,21 +41,35 @@ def contents(folder: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        (("unique_tokens", "uniqe_tokens"), "tiny.toml: uniqe_tokens is not a setting of grid 1; did you mean unique_tokens."),
+        (
+            ("unique_tokens", "uniqe_tokens"),
+            "tiny.toml: uniqe_tokens is not a setting of grid 1; did you mean unique_tokens.",
+        ),
         (("batch", "batsh"), "batsh_size"),
         (("[recipe]", "[recipes]"), "tiny.toml: recipes is not a setting of a study; did you mean recipe."),
         (('params = ["12k", "20k"]', 'shapes = ["25N"]'), "25N"),
         (('"12k"', '"twelve"'), "tiny.toml: grid 1: params must be a number"),
-        (("seeds = [0, 1]", "seeds = [0.5]"), "tiny.toml: grid 1: seeds must be whole numbers from 0 on; got 0.5."),
+        (
+            ("seeds = [0, 1]", "seeds = [0.5]"),
+            "tiny.toml: grid 1: seeds must be whole numbers from 0 on; got 0.5.",
+        ),
         (("epochs = [2, 4]", "epochs = []"), "tiny.toml: grid 1: epochs is empty."),
         (("[[grid]]", "[grid]"), "tiny.toml: grid must be written as [[grid]], one for each block of cells."),
         (("[[grid]]", "[[grid"), "is not TOML"),
         (('"4k"', '"20"'), "tiny.toml: study tiny, grid 1: unique_tokens must fill at least one sequence"),
-        (('["4k"]', '["20"]\nmax_flops = 1e9'), "tiny.toml: study tiny, grid 1: unique_tokens must fill at least one sequence"),
-        (("[[grid]]", "seed = 1\n[[grid]]"), "tiny.toml: recipe.seed differs from run to run; it belongs into a [[grid]]."),
+        (
+            ('["4k"]', '["20"]\nmax_flops = 1e9'),
+            "tiny.toml: study tiny, grid 1: unique_tokens must fill at least one sequence",
+        ),
+        (
+            ("[[grid]]", "seed = 1\n[[grid]]"),
+            "tiny.toml: recipe.seed differs from run to run; it belongs into a [[grid]].",
+        ),
     ],
 )
-def test_a_study_file_with_a_mistake(change: tuple[str, str], complaint: str, study: Path, tmp_path: Path) -> None:
+def test_a_study_file_with_a_mistake(
+    change: tuple[str, str], complaint: str, study: Path, tmp_path: Path
+) -> None:
     text = study.read_text().replace("sequence_length", "batch_size = 4\nsequence_length")
     study.write_text(text.replace(*change, 1))
     assert complaint in refused(study, tmp_path / "out")
@@ -63,7 +77,9 @@ def test_a_study_file_with_a_mistake(change: tuple[str, str], complaint: str, st
 
 
 def test_no_such_study(tmp_path: Path) -> None:
-    assert refused("smok", tmp_path / "out").startswith("there is no study 'smok'; give a TOML file or one of ")
+    assert refused("smok", tmp_path / "out").startswith(
+        "there is no study 'smok'; give a TOML file or one of "
+    )
 
 
 @pytest.mark.parametrize(
@@ -74,10 +90,15 @@ def test_no_such_study(tmp_path: Path) -> None:
         (("--per-gpu", "0"), "--per-gpu must be at least 1; got 0."),
         (("--address", "there:1"), "--address is that of a Ray cluster; add --engine ray."),
         (("-o", " "), "-o must name a directory; got ' '."),
-        (("--set", "weight_decay=3"), "recipe.weight_decay differs from run to run; it belongs into a [[grid]]."),
+        (
+            ("--set", "weight_decay=3"),
+            "recipe.weight_decay differs from run to run; it belongs into a [[grid]].",
+        ),
     ],
 )
-def test_options_that_make_no_sense(options: tuple[str, ...], complaint: str, study: Path, tmp_path: Path) -> None:
+def test_options_that_make_no_sense(
+    options: tuple[str, ...], complaint: str, study: Path, tmp_path: Path
+) -> None:
     if "ray" in options:
         pytest.importorskip("ray")
     assert refused(study, tmp_path / "out", *options) == complaint
@@ -101,7 +122,9 @@ def test_a_directory_whose_making_was_cut_short(study: Path, tmp_path: Path) -> 
     begin(load(study), tmp_path / "out")
 
 
-def test_two_recipes_that_begin_together(study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_recipes_that_begin_together(
+    study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The other one is first, after this one has found nothing."""
     ours, theirs, out = load(study), load(study).with_recipe(batch_size=8), tmp_path / "out"
     fingerprint = directory._fingerprint
@@ -129,7 +152,9 @@ def test_a_place_where_no_folder_can_be(study: Path) -> None:
 
 def test_more_tokens_than_the_corpus_has(study: Path, tmp_path: Path) -> None:
     study.write_text(study.read_text().replace('"4k"', '"4M"'))
-    assert "asks for 4,000,000 unique tokens and the corpus has" in refused(study, tmp_path / "out", "--quiet")
+    assert "asks for 4,000,000 unique tokens and the corpus has" in refused(
+        study, tmp_path / "out", "--quiet"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -157,7 +182,9 @@ def test_the_corpus_has_changed(place: Path) -> None:
     before = contents(place / "out")
     with open(next((place / "texts").iterdir()), "a") as stream:
         stream.write("One more sentence.\n")
-    assert refused(place / "tiny.toml", place / "out").startswith("the corpus has changed since the study in ")
+    assert refused(place / "tiny.toml", place / "out").startswith(
+        "the corpus has changed since the study in "
+    )
     assert contents(place / "out") == before
 
 
@@ -192,7 +219,10 @@ def _half(path: Path) -> None:
     ("damage", "complaint"),
     [
         (lambda out, name: _half(out / "study.json"), "study.json is damaged"),
-        (lambda out, name: (out / "study.json").write_text('{"format": 9}'), "has format 9, and this version reads 1"),
+        (
+            lambda out, name: (out / "study.json").write_text('{"format": 9}'),
+            "has format 9, and this version reads 1",
+        ),
         (lambda out, name: _half(out / "runs" / name / "result.json"), "result.json is damaged; delete it"),
         (
             lambda out, name: shutil.rmtree(out / "runs" / name / "final") or _foreign(out, name),
@@ -210,7 +240,9 @@ def test_a_damaged_directory(damage: Callable[[Path, str], Any], complaint: str,
     lines = done.stderr.strip().splitlines()
     assert (done.returncode, len(lines)) == (1 if foreign else 2, 1), done.stderr
     assert complaint in lines[0]
-    written = {"failures.jsonl", "runs.csv", "tokens/checksums.json", "tokens/checksums.lock"} if foreign else set()
+    written = (
+        {"failures.jsonl", "runs.csv", "tokens/checksums.json", "tokens/checksums.lock"} if foreign else set()
+    )
     kept = {path: content for path, content in contents(out).items() if path not in written}
     assert kept == {path: content for path, content in before.items() if path not in written}
 
@@ -238,8 +270,14 @@ def test_a_damaged_configuration_is_one_run_s_trouble(place: Path) -> None:
 @pytest.mark.parametrize(
     ("error", "complaint"),
     [
-        (OSError(errno.ENOSPC, "No space left", "runs.csv"), "runs.csv cannot be written (No space left); once it can be, "),
-        (OSError(errno.EROFS, "Read-only file system"), "the study directory cannot be written (Read-only file system); once "),
+        (
+            OSError(errno.ENOSPC, "No space left", "runs.csv"),
+            "runs.csv cannot be written (No space left); once it can be, ",
+        ),
+        (
+            OSError(errno.EROFS, "Read-only file system"),
+            "the study directory cannot be written (Read-only file system); once ",
+        ),
         (OSError(errno.EIO, "Input/output error", "runs.csv"), "runs.csv: Input/output error; "),
         (ConnectionResetError(errno.ECONNRESET, "Connection reset by peer"), "Connection reset by peer; "),
         (TimeoutError(), "TimeoutError; "),

@@ -16,7 +16,10 @@ Cell = tuple[str, int, float, float]
 
 
 def cells_of(name: str) -> set[Cell]:
-    return {(run.config.shape, run.config.unique_tokens, run.config.epochs, run.config.weight_decay) for run in load(name).runs}  # type: ignore[misc]
+    return {
+        (run.config.shape, run.config.unique_tokens, run.config.epochs, run.config.weight_decay)
+        for run in load(name).runs
+    }  # type: ignore[misc]
 
 
 def ticked(text: str, label: str, decay: float) -> set[Cell]:
@@ -56,8 +59,11 @@ def test_the_paper_study_without_the_paper():
     """The same counts, for those who do not have its source."""
     runs = load("paper").runs
     assert Counter((run.config.weight_decay, run.config.epochs > 1) for run in runs) == {
-        (0.1, False): 56, (0.1, True): 81, (1.0, False): 45, (1.0, True): 81,
-    }  # fmt: skip
+        (0.1, False): 56,
+        (0.1, True): 81,
+        (1.0, False): 45,
+        (1.0, True): 81,
+    }
     assert len({run.name for run in runs}) == 263
     assert {run.config.seed for run in runs} == {0}
     assert all(run.architecture.preset == run.config.shape for run in runs)
@@ -76,7 +82,14 @@ def test_prescriptions_of_the_paper_take_its_validation_shapes():
 
 def test_the_micro_study_can_identify_its_laws():
     study = load("micro")
-    by_decay = {decay: {(r.params, r.config.unique_tokens, r.config.epochs, r.config.seed) for r in study.runs if r.config.weight_decay == decay} for decay in (0.1, 1.0)}  # fmt: skip
+    by_decay = {
+        decay: {
+            (r.params, r.config.unique_tokens, r.config.epochs, r.config.seed)
+            for r in study.runs
+            if r.config.weight_decay == decay
+        }
+        for decay in (0.1, 1.0)
+    }
     assert by_decay[0.1] == by_decay[1.0], "both weight decays have the same cells"
     assert len({cell[1] for cell in by_decay[0.1] if cell[2] > 1}) >= 3, "repetition is seen at three budgets"
     largest = max(run.flops for run in study.runs)

@@ -25,7 +25,9 @@ AXES = {
     "weight_decays": st.sampled_from([0.0, 0.1, 1.0]),
     "seeds": st.integers(0, 5),
 }
-GRIDS = st.fixed_dictionaries({name: st.lists(values, min_size=1, max_size=3) for name, values in AXES.items()})
+GRIDS = st.fixed_dictionaries(
+    {name: st.lists(values, min_size=1, max_size=3) for name, values in AXES.items()}
+)
 
 
 def cells(*grids: dict[str, Any]) -> set[tuple[Any, ...]]:
@@ -48,13 +50,19 @@ def test_cells_above_the_limit_are_left_out(grid: dict[str, Any], limit: float) 
     everything = parse({"recipe": RECIPE, "grid": [grid]}, "s").runs
     kept = [run.name for run in everything if run.flops <= limit * 1.005]
     if kept:
-        assert [run.name for run in parse({"recipe": RECIPE, "grid": [{**grid, "max_flops": limit}]}, "s").runs] == kept
+        assert [
+            run.name for run in parse({"recipe": RECIPE, "grid": [{**grid, "max_flops": limit}]}, "s").runs
+        ] == kept
     else:
         with pytest.raises(InvalidInput, match="has no runs"):
             parse({"recipe": RECIPE, "grid": [{**grid, "max_flops": limit}]}, "s")
 
 
-@given(values=st.dictionaries(st.text(max_size=8), st.none() | st.integers() | st.text() | st.lists(st.integers())))
+@given(
+    values=st.dictionaries(
+        st.text(max_size=8), st.none() | st.integers() | st.text() | st.lists(st.integers())
+    )
+)
 def test_nonsense_is_refused_and_never_crashes(values: dict[str, Any]) -> None:
     for nonsense in (values, {"grid": [values]}, {"recipe": values}, {"validation": values}):
         with pytest.raises(InvalidInput):
@@ -64,19 +72,26 @@ def test_nonsense_is_refused_and_never_crashes(values: dict[str, Any]) -> None:
 def test_one_value_alone_is_a_list_of_one() -> None:
     alone = {"params": "12k", "unique_tokens": "4k", "epochs": 1, "weight_decays": 0.1}
     listed = {name: [value] for name, value in alone.items()}
-    assert parse({"recipe": RECIPE, "grid": [alone]}, "s").runs == parse({"recipe": RECIPE, "grid": [listed]}, "s").runs
+    assert (
+        parse({"recipe": RECIPE, "grid": [alone]}, "s").runs
+        == parse({"recipe": RECIPE, "grid": [listed]}, "s").runs
+    )
 
 
 def test_cells_that_a_design_has_chosen(tmp_path: Path) -> None:
     wanted = ("--budget", "1e19", "--target-ud", "250M", "--target-flops", "5e18", "--max-runs", "4")
     done = CliRunner().invoke(calibrate, ["design", *wanted, "-o", str(tmp_path / "next.csv")])
     assert done.exit_code == 0, done.output
-    (tmp_path / "chosen.toml").write_text('cells = "next.csv"\n[recipe]\npreset = "micro"\ntokenizer = "bytes"\n')
+    (tmp_path / "chosen.toml").write_text(
+        'cells = "next.csv"\n[recipe]\npreset = "micro"\ntokenizer = "bytes"\n'
+    )
     table = (tmp_path / "next.csv").read_text().splitlines()
     runs = load(tmp_path / "chosen.toml").runs
     assert len(runs) == len(table) - 1 > 0
     column = table[0].split(",").index("unique_tokens")
-    assert [run.config.unique_tokens for run in runs] == [round(float(line.split(",")[column])) for line in table[1:]]
+    assert [run.config.unique_tokens for run in runs] == [
+        round(float(line.split(",")[column])) for line in table[1:]
+    ]
 
 
 @pytest.mark.parametrize(
@@ -106,7 +121,9 @@ def test_a_dry_run_says_what_it_would_take_and_writes_nothing(study: Path, tmp_p
     assert [line.split()[0] for line in text.stdout.splitlines()[-2:]] == ["local", "ray"]
     facts = json.loads(CliRunner().invoke(calibrate, [*asked, "--json"]).stdout)
     assert (facts["missing"], facts["flops"]) == (8, sum(run.flops for run in plan.runs))
-    assert [row["run"] for row in facts["runs"]] == [run.name for run in sorted(plan.runs, key=lambda run: -run.flops)]
+    assert [row["run"] for row in facts["runs"]] == [
+        run.name for run in sorted(plan.runs, key=lambda run: -run.flops)
+    ]
     assert [engine["engine"] for engine in facts["engines"]] == ["local", "ray"]
     assert all(engine["hours"] > 0 and engine["usd"] >= 0 for engine in facts["engines"])
     assert not (tmp_path / "out").exists()

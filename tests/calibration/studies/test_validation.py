@@ -12,7 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calibration.commands.verdict_tables import show
-from calibration.studies.prescriptions import LARGEST, WHOLE_EPOCHS, crossover_test, prescribe, prescriptions, runs_of
+from calibration.studies.prescriptions import (
+    LARGEST,
+    WHOLE_EPOCHS,
+    crossover_test,
+    prescribe,
+    prescriptions,
+    runs_of,
+)
 from calibration.studies.study import Study, StudyRun, parse
 from calibration.studies.validation import Configuration, configurations, judge, pooled, sign_changes
 from planner.api import crossover
@@ -64,20 +71,31 @@ def at_rates(study: Study, *rates: float) -> Study:
     return replace(study, grids=tuple({**grid, "learning_rates": list(rates)} for grid in study.grids))
 
 
-def test_prescriptions_are_trained_at_the_learning_rate_of_the_grid(study: Study, calibration: Calibration) -> None:
+def test_prescriptions_are_trained_at_the_learning_rate_of_the_grid(
+    study: Study, calibration: Calibration
+) -> None:
     swept = at_rates(study, 0.003)
     cell = swept.runs[-1]
     planned = prescribe(swept, calibration.setting(0.1), "chinchilla", 64_000, 2e12, seeds=1)
     assert [run.config.learning_rate for run in planned.runs] == [0.003]
     again = swept.run(
-        params=cell.config.params, unique_tokens=128_000, epochs=16, weight_decay=1.0, seed=0, **swept.shared_learning_rate
+        params=cell.config.params,
+        unique_tokens=128_000,
+        epochs=16,
+        weight_decay=1.0,
+        seed=0,
+        **swept.shared_learning_rate,
     )
     assert again == cell  # so that what the grid has trained is used again
     assert prescribe(study, calibration.setting(0.1), "chinchilla", 64_000, 2e12).runs[0].name.endswith("-s0")
 
 
-def test_a_grid_of_several_learning_rates_has_no_law_to_follow(study: Study, calibration: Calibration) -> None:
-    with pytest.raises(InvalidInput, match=r"at learning rates 0.003, 0.01, and a law holds for one; .* in the recipe"):
+def test_a_grid_of_several_learning_rates_has_no_law_to_follow(
+    study: Study, calibration: Calibration
+) -> None:
+    with pytest.raises(
+        InvalidInput, match=r"at learning rates 0.003, 0.01, and a law holds for one; .* in the recipe"
+    ):
         prescriptions(at_rates(study, 0.01, 0.003), calibration, PAIRS, laws=["chinchilla"])
 
 
@@ -87,14 +105,24 @@ def outcome(runs: list[StudyRun], truth: dict[float, Law], noise: float = 0.0, s
     rows = []
     for run in runs:
         unique = run.config.unique_tokens // run.config.sequence_length * run.config.sequence_length
-        loss = float(truth[run.config.weight_decay].loss(run.params, unique, run.tokens / unique)) + noise * rng.standard_normal()
+        loss = (
+            float(truth[run.config.weight_decay].loss(run.params, unique, run.tokens / unique))
+            + noise * rng.standard_normal()
+        )
         rows.append(
             {
-                "run": run.name, "params": run.params, "unique_tokens": unique, "epochs": run.tokens / unique, "tokens": run.tokens,
-                "weight_decay": run.config.weight_decay, "learning_rate": run.config.learning_rate, "seed": run.config.seed,
-                "flops": run.flops, "loss": loss,
+                "run": run.name,
+                "params": run.params,
+                "unique_tokens": unique,
+                "epochs": run.tokens / unique,
+                "tokens": run.tokens,
+                "weight_decay": run.config.weight_decay,
+                "learning_rate": run.config.learning_rate,
+                "seed": run.config.seed,
+                "flops": run.flops,
+                "loss": loss,
             }
-        )  # fmt: skip
+        )
     return pd.DataFrame(rows)
 
 
@@ -111,39 +139,58 @@ def truth_of(calibration: Calibration, form: str = "additive_4p") -> dict[float,
     st.floats(3e4, 1e6).map(round),
     st.floats(math.log(2e10), math.log(2e13)).map(math.exp),
 )
-def test_every_law_gets_the_same_compute(study: Study, calibration: Calibration, law: str, ud: int, flops: float) -> None:
+def test_every_law_gets_the_same_compute(
+    study: Study, calibration: Calibration, law: str, ud: int, flops: float
+) -> None:
     found = prescribe(study, calibration.setting(0.1), law, ud, flops, seeds=2)
     if not found.runs:
         assert found.reason
         return
     first, second = found.runs
     assert abs(first.params / found.wanted_params - 1) <= TOLERANCE + 1e-9
-    assert first.flops == pytest.approx(flops, rel=WHOLE_EPOCHS + 0.5 / (first.tokens / first.config.sequence_length))
+    assert first.flops == pytest.approx(
+        flops, rel=WHOLE_EPOCHS + 0.5 / (first.tokens / first.config.sequence_length)
+    )
     assert first.config.unique_tokens <= ud
     assert (first.config.seed, second.config.seed) == (0, 1)
     if found.wanted_epochs < 0.98:
         assert first.config.epochs == 1
         assert first.config.unique_tokens < ud
-    names = [run.name for run in prescribe(study, calibration.setting(0.1), law, ud, flops * (1 + 1e-9), seeds=2).runs]
+    names = [
+        run.name
+        for run in prescribe(study, calibration.setting(0.1), law, ud, flops * (1 + 1e-9), seeds=2).runs
+    ]
     assert names == [run.name for run in found.runs]
 
 
 def test_whole_epochs_stay_whole_where_they_meet_the_budget(study: Study, calibration: Calibration) -> None:
     setting, budgets = calibration.setting(0.1), np.geomspace(2e11, 8e12, 40)
-    planned = [p for flops in budgets if (p := prescribe(study, setting, "additive_4p", 128_000, flops)).wanted_epochs > 1]
+    planned = [
+        p
+        for flops in budgets
+        if (p := prescribe(study, setting, "additive_4p", 128_000, flops)).wanted_epochs > 1
+    ]
     whole = [p for p in planned if p.runs[0].config.epochs == p.wanted_epochs]
     assert 0 < len(whole) < len(planned)
     for p in planned:
-        off = abs(p.runs[0].params * p.wanted_epochs * 128_000 * 6 / p.flops - 1)  # if the epochs were left whole
+        off = abs(
+            p.runs[0].params * p.wanted_epochs * 128_000 * 6 / p.flops - 1
+        )  # if the epochs were left whole
         assert (p in whole) == (off <= WHOLE_EPOCHS)
 
 
 def test_a_configuration_of_the_grid_is_used_again(study: Study, calibration: Calibration) -> None:
     setting = calibration.setting(0.1)
-    planned = [prescribe(study, setting, law, 64_000, flops) for law in FORMS for flops in np.geomspace(5e10, 2e12, 100)]
+    planned = [
+        prescribe(study, setting, law, 64_000, flops)
+        for law in FORMS
+        for flops in np.geomspace(5e10, 2e12, 100)
+    ]
     sizes = {run.params for run in study.runs}
     grid = {run.name for run in study.runs}
-    near = [p for p in planned if p.runs and min(abs(size / p.wanted_params - 1) for size in sizes) <= TOLERANCE]
+    near = [
+        p for p in planned if p.runs and min(abs(size / p.wanted_params - 1) for size in sizes) <= TOLERANCE
+    ]
     assert near
     assert all(p.runs[0].params in sizes for p in near)
     exact = [p for p in near if p.wanted_epochs == p.runs[0].config.epochs and p.wanted_epochs in (1, 4, 16)]
@@ -184,8 +231,16 @@ def test_what_cannot_be_trained_is_kept_with_the_reason(
 
 
 def test_an_absurd_size_is_refused_by_default(study: Study, calibration: Calibration) -> None:
-    huge = {**BASE, "P": 5.0, "delta": 3.0, "kappa": 0.01, "gamma": 0.0}  # repeats cost anything, size nothing
-    setting = calibration.setting(0.1).model_copy(update={"laws": {"additive_4p": FittedLaw(parameters=huge)}})
+    huge = {
+        **BASE,
+        "P": 5.0,
+        "delta": 3.0,
+        "kappa": 0.01,
+        "gamma": 0.0,
+    }  # repeats cost anything, size nothing
+    setting = calibration.setting(0.1).model_copy(
+        update={"laws": {"additive_4p": FittedLaw(parameters=huge)}}
+    )
     found = prescribe(study, setting, "additive_4p", 32_000, 1e14)
     assert found.wanted_params > LARGEST * RANGE.params[1]
     assert "above the limit of 6M" in found.reason
@@ -225,7 +280,9 @@ def test_differences_beyond_noise_are_told_from_those_within(study: Study, calib
                 assert tried.beyond_noise
                 assert tried.behind == pytest.approx(gaps[trial.ud, tried.law], abs=1e-4)
     assert sum(bool(tried.beyond_noise) for trial in loud.trials for tried in trial.laws) <= 3
-    assert all(standing.beyond_noise for standing in quiet.standings if standing.behind and standing.behind > 1e-3)
+    assert all(
+        standing.beyond_noise for standing in quiet.standings if standing.behind and standing.behind > 1e-3
+    )
 
 
 def test_noise_intervals_cover_the_truth(study: Study, calibration: Calibration) -> None:
@@ -237,7 +294,10 @@ def test_noise_intervals_cover_the_truth(study: Study, calibration: Calibration)
     for seed in range(WORLDS):
         found = judge(planned, [], outcome(runs, truth_of(calibration), noise=0.02, seed=seed))
         behind = {s.law: s for s in found.standings}["chinchilla"]
-        hits += behind.behind_interval is not None and behind.behind_interval[0] <= expected <= behind.behind_interval[1]
+        hits += (
+            behind.behind_interval is not None
+            and behind.behind_interval[0] <= expected <= behind.behind_interval[1]
+        )
     print(f"the difference of two laws: {hits} of {WORLDS}")
     assert hits >= 0.88 * WORLDS  # 95%, less what chance allows
 
@@ -252,7 +312,9 @@ def equally_good(runs: list[StudyRun], spread: float, seed: int) -> pd.DataFrame
 
 
 @pytest.mark.parametrize("spread", [1, 30])
-def test_laws_that_are_equally_good_are_rarely_told_apart(study: Study, calibration: Calibration, spread: float) -> None:
+def test_laws_that_are_equally_good_are_rarely_told_apart(
+    study: Study, calibration: Calibration, spread: float
+) -> None:
     planned = prescriptions(study, calibration, PAIRS[:1], laws=FORMS, seeds=3)
     runs = runs_of(planned)
     assert len({run.params for run in runs}) >= 5
@@ -260,18 +322,24 @@ def test_laws_that_are_equally_good_are_rarely_told_apart(study: Study, calibrat
     for seed in range(WORLDS):
         trial = judge(planned, [], equally_good(runs, spread, seed)).trials[0]
         wrong += any(tried.beyond_noise for tried in trial.laws)
-    print(f"some law called worse than the best though none was, scatter differing {spread}-fold: {wrong} of {WORLDS}")
+    print(
+        f"some law called worse than the best though none was, scatter differing {spread}-fold: {wrong} of {WORLDS}"
+    )
     assert wrong <= 0.12 * WORLDS  # about 5%, and what chance adds
 
 
-def test_one_law_that_scatters_does_not_hide_that_others_differ(study: Study, calibration: Calibration) -> None:
+def test_one_law_that_scatters_does_not_hide_that_others_differ(
+    study: Study, calibration: Calibration
+) -> None:
     planned = prescriptions(study, calibration, PAIRS[:1], laws=FORMS, seeds=3)
     runs = runs_of(planned)
     best, other, loud, *rest = sorted({run.params for run in runs})
     means = {best: 3.0, other: 3.1, loud: 3.2, **dict.fromkeys(rest, 3.1)}
     seeds = np.array([-1.0, 0.0, 1.0])
     table = outcome(runs, dict.fromkeys((0.1, 1.0), Law("chinchilla", BASE)))
-    table["loss"] = table["params"].map(means) + seeds[table["seed"]] * np.where(table["params"] == loud, 0.4, 0.01)
+    table["loss"] = table["params"].map(means) + seeds[table["seed"]] * np.where(
+        table["params"] == loud, 0.4, 0.01
+    )
     found = {t.configuration.params: t.beyond_noise for t in judge(planned, [], table).trials[0].laws}
     assert (found[best], found[other], found[loud]) == (None, True, False)
 
@@ -305,7 +373,9 @@ def test_regret_is_against_what_was_allowed(study: Study, calibration: Calibrati
 
     def regret(**change: float) -> float:
         rival = {**table.iloc[0].to_dict(), "run": "rival", "params": 70_001, "loss": reached - 0.5, **change}
-        tried = judge(planned, [], pd.concat([table, pd.DataFrame([rival])], ignore_index=True)).trials[0].laws[0]
+        tried = (
+            judge(planned, [], pd.concat([table, pd.DataFrame([rival])], ignore_index=True)).trials[0].laws[0]
+        )
         return tried.regret
 
     assert regret() == pytest.approx(0.5)
@@ -322,8 +392,12 @@ def test_one_seed_claims_nothing_about_noise(study: Study, calibration: Calibrat
     verdict = judge(planned, [], outcome(runs_of(planned), truth_of(calibration)))
     assert all(trial.noise is None for trial in verdict.trials)
     assert all(tried.beyond_noise is None for trial in verdict.trials for tried in trial.laws)
-    assert all(standing.seed_error is None and standing.beyond_noise is None for standing in verdict.standings)
-    regrets = {standing.law: standing.regret for standing in verdict.standings if standing.pairs == len(PAIRS[:2])}
+    assert all(
+        standing.seed_error is None and standing.beyond_noise is None for standing in verdict.standings
+    )
+    regrets = {
+        standing.law: standing.regret for standing in verdict.standings if standing.pairs == len(PAIRS[:2])
+    }
     for standing in verdict.standings:
         if standing.law in regrets and standing.behind is not None:
             assert standing.behind == pytest.approx(regrets[standing.law] - min(regrets.values()), abs=1e-12)
@@ -355,7 +429,9 @@ def test_seeds_of_one_configuration_stand_together(study: Study, calibration: Ca
 
 
 def test_what_is_named_twice_counts_once(study: Study, calibration: Calibration) -> None:
-    once = prescriptions(study, calibration, PAIRS[:2], laws=("additive_4p", "chinchilla"), weight_decays=[0.1], seeds=2)
+    once = prescriptions(
+        study, calibration, PAIRS[:2], laws=("additive_4p", "chinchilla"), weight_decays=[0.1], seeds=2
+    )
     pairs, laws = [*PAIRS[:2], PAIRS[0]], ("additive_4p", "chinchilla", "additive_4p")
     assert prescriptions(study, calibration, pairs, laws=laws, weight_decays=[0.1, 0.1], seeds=2) == once
     table = outcome(runs_of(once), truth_of(calibration), noise=0.1)
@@ -400,7 +476,9 @@ def test_crossover_intervals_cover_the_truth(study: Study, calibration: Calibrat
     assert hits >= 0.82 * WORLDS
 
 
-@pytest.mark.parametrize(("shift", "says"), [(0.5, "λ = 0.1 is better at all of it"), (-0.5, "λ = 1 is better at all of it")])
+@pytest.mark.parametrize(
+    ("shift", "says"), [(0.5, "λ = 0.1 is better at all of it"), (-0.5, "λ = 1 is better at all of it")]
+)
 def test_no_crossover_inside_is_said(study: Study, calibration: Calibration, shift: float, says: str) -> None:
     test = crossover_test(study, calibration, 128_000, seeds=2)
     table = outcome(runs_of(test.prescriptions), truth_of(calibration))
@@ -411,12 +489,18 @@ def test_no_crossover_inside_is_said(study: Study, calibration: Calibration, shi
     assert found.note == f"none inside the range tried: {says}"
 
 
-def test_a_difference_within_noise_is_not_called_better_at_all_of_it(study: Study, calibration: Calibration) -> None:
+def test_a_difference_within_noise_is_not_called_better_at_all_of_it(
+    study: Study, calibration: Calibration
+) -> None:
     test = crossover_test(study, calibration, 128_000, seeds=3)
     table = outcome(runs_of(test.prescriptions), dict.fromkeys((0.1, 1.0), Law("chinchilla", BASE)))
-    table["loss"] = 3 + 0.05 * np.array([-1.0, 0.0, 1.0])[table["seed"]] - 0.01 * (table["weight_decay"] == 1.0)
+    table["loss"] = (
+        3 + 0.05 * np.array([-1.0, 0.0, 1.0])[table["seed"]] - 0.01 * (table["weight_decay"] == 1.0)
+    )
     found = judge([], [test], table).crossovers[0]
-    assert found.note.startswith("none inside the range tried: λ = 1 is better at all of it by its mean loss, and in ")
+    assert found.note.startswith(
+        "none inside the range tried: λ = 1 is better at all of it by its mean loss, and in "
+    )
     assert found.note.endswith("% of draws of the seeds")
 
 

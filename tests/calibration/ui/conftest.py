@@ -28,7 +28,9 @@ PHONE = 375  # pixels wide
 PATIENCE = 25.0  # seconds; only a failure waits that long
 
 
-def eventually(what: Callable[[], Any], wanted: Callable[[Any], bool] = bool, patience: float = PATIENCE) -> Any:
+def eventually(
+    what: Callable[[], Any], wanted: Callable[[Any], bool] = bool, patience: float = PATIENCE
+) -> Any:
     """What `what()` returns once it is as wanted."""
     deadline = time.monotonic() + patience
     while True:
@@ -105,7 +107,9 @@ class Browser:
 
     def figures(self) -> dict[str, float]:
         """Every number of the answer with all its digits."""
-        found = self.script("return [...document.querySelectorAll('#answer [data-key]')].map(e => [e.dataset.key, e.value])")
+        found = self.script(
+            "return [...document.querySelectorAll('#answer [data-key]')].map(e => [e.dataset.key, e.value])"
+        )
         return {key: float(value) for key, value in found}
 
     def type(self, name: str, text: str) -> None:
@@ -149,7 +153,11 @@ class Browser:
     def visited(self) -> list[str]:
         """Every address that was asked for since the last look."""
         events = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
-        sent = [event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"]
+        sent = [
+            event["params"]["request"]["url"]
+            for event in events
+            if event["method"] == "Network.requestWillBeSent"
+        ]
         return [url for url in sent if url.startswith(("http", "ws", "ftp"))]
 
 
@@ -166,12 +174,23 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     options = webdriver.ChromeOptions()
     options.binary_location = binary
     for flag in (
-        "headless=new", "no-sandbox", "disable-gpu", "disable-quic", "no-first-run", "disable-background-networking",
-        "disable-component-update", "disable-sync", "disable-dev-shm-usage", "hide-scrollbars", "window-size=1280,1487",
+        "headless=new",
+        "no-sandbox",
+        "disable-gpu",
+        "disable-quic",
+        "no-first-run",
+        "disable-background-networking",
+        "disable-component-update",
+        "disable-sync",
+        "disable-dev-shm-usage",
+        "hide-scrollbars",
+        "window-size=1280,1487",
         f"user-data-dir={tmp_path_factory.mktemp('chromium')}",
-    ):  # fmt: skip
+    ):
         options.add_argument(f"--{flag}")
-    options.add_experimental_option("prefs", {"download.default_directory": str(tmp_path_factory.mktemp("downloads"))})
+    options.add_experimental_option(
+        "prefs", {"download.default_directory": str(tmp_path_factory.mktemp("downloads"))}
+    )
     options.set_capability("goog:loggingPrefs", {"performance": "ALL"})
     found = webdriver.Chrome(options=options, service=Service(driver))
     yield found
@@ -182,7 +201,9 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 def browser(chromium: Any, server: str) -> Iterator[Browser]:
     """A fresh page."""
     chromium.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-    chromium.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": "light"}]})
+    chromium.execute_cdp_cmd(
+        "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": "light"}]}
+    )
     yield Browser(chromium, server)
     chromium.get("about:blank")
 

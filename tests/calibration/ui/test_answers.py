@@ -24,7 +24,14 @@ from planner.results import Plan
 CHOICES = [
     {},
     {"ud": "1B", "compute": "hours", "hours": "12", "gpu": "A100", "gpus": "4", "mfu": "35%", "price": "2"},
-    {"ud": "100M", "flops": "5 EFLOP", "weight_decay": "0.1", "law": "additive_2p", "max_params": "1B", "max_epochs": "40"},
+    {
+        "ud": "100M",
+        "flops": "5 EFLOP",
+        "weight_decay": "0.1",
+        "law": "additive_2p",
+        "max_params": "1B",
+        "max_epochs": "40",
+    },
     {"ud": "2B", "flops": "1e17", "epochs": "continuous", "calibration": "c4-gpt2"},
     {"ud": "1e12", "flops": "1e20", "min_params": "1M"},
 ]
@@ -35,7 +42,9 @@ def of(**changes: str) -> state.Choices:
 
 
 @given(
-    st.fixed_dictionaries({}, optional={name: st.text(max_size=20) for name in ("ud", "flops", "hours", "max_params", "price")})
+    st.fixed_dictionaries(
+        {}, optional={name: st.text(max_size=20) for name in ("ud", "flops", "hours", "max_params", "price")}
+    )
 )
 def test_an_address_reproduces_what_was_typed(typed: dict[str, str]) -> None:
     choices = of(**typed)
@@ -49,7 +58,14 @@ def test_an_address_holds_only_what_differs_and_nothing_else_is_taken_from_it() 
     assert of(ud="500M", picture="terms").query() == "ud=500M&picture=terms"
     assert state.from_query("?__theme=dark&utm=1") == (state.DEFAULTS, [])
     assert state.from_query("?ud=1B" + "&utm=1" * 5000) == (of(ud="1B"), [])
-    for query in ("?compute=magic", "?gpu=abacus", "?epochs=1", "?picture=x", "?law=best", "?ud=" + "9" * 500):
+    for query in (
+        "?compute=magic",
+        "?gpu=abacus",
+        "?epochs=1",
+        "?picture=x",
+        "?law=best",
+        "?ud=" + "9" * 500,
+    ):
         restored, (problem,) = state.from_query(query)
         assert restored == state.DEFAULTS
         assert problem.endswith("the default is shown instead.")
@@ -62,7 +78,9 @@ def test_any_address_can_be_read(query: str) -> None:
 
 
 @pytest.mark.parametrize("changes", CHOICES)
-def test_python_and_command_line_give_the_plan_that_the_page_shows(changes: dict[str, str], tmp_path: Path) -> None:
+def test_python_and_command_line_give_the_plan_that_the_page_shows(
+    changes: dict[str, str], tmp_path: Path
+) -> None:
     found = answers.answer(of(**changes), Calibration.load(of(**changes).calibration))
     space: dict[str, Any] = {}
     exec(answers.as_python(found), space)
@@ -101,9 +119,15 @@ def test_intervals_can_come_later_and_change_nothing_else() -> None:
 
 def test_each_field_is_named_as_on_the_page() -> None:
     wrong = {
-        "ud": "Unique tokens", "flops": "Compute", "gpus": "Number of GPUs", "mfu": "MFU", "max_params": "Largest model",
-        "min_params": "Smallest model", "max_epochs": "Most epochs", "price": "Price per GPU-hour",
-    }  # fmt: skip
+        "ud": "Unique tokens",
+        "flops": "Compute",
+        "gpus": "Number of GPUs",
+        "mfu": "MFU",
+        "max_params": "Largest model",
+        "min_params": "Smallest model",
+        "max_epochs": "Most epochs",
+        "price": "Price per GPU-hour",
+    }
     for field, label in wrong.items():
         with pytest.raises(InvalidInput, match=f"^{label} must be"):
             answers.answer(of(**{field: "x"}), Calibration.load())
@@ -115,7 +139,12 @@ def test_names_from_a_file_are_text_wherever_they_are_shown() -> None:
     name = "<script>alert(1)</script>\"'&"
     known = Calibration.load().model_copy(update={"name": name})
     found = answers.answer(of(calibration="own-1"), known)
-    shown = markup.answer(found, [name]) + markup.calls(found) + markup.problem(name) + markup.fit_summary(name, [[name]], [name])
+    shown = (
+        markup.answer(found, [name])
+        + markup.calls(found)
+        + markup.problem(name)
+        + markup.fit_summary(name, [[name]], [name])
+    )
     tags: set[str] = set()
 
     class Tags(HTMLParser):
@@ -150,7 +179,9 @@ def test_the_shelf_keeps_what_was_brought_and_reads_no_files(tmp_path: Path) -> 
         shelf.get(first)
 
 
-@pytest.mark.parametrize("changes", [*CHOICES, {"weight_decay": "0.1", "flops": "1e22"}, {"max_params": "100M"}])
+@pytest.mark.parametrize(
+    "changes", [*CHOICES, {"weight_decay": "0.1", "flops": "1e22"}, {"max_params": "100M"}]
+)
 def test_every_picture_can_be_drawn_and_holds_the_plan(changes: dict[str, str]) -> None:
     pictures = pytest.importorskip("calibration.ui.pictures", reason="plotly is not installed")
     known = Calibration.load(of(**changes).calibration)
@@ -158,14 +189,22 @@ def test_every_picture_can_be_drawn_and_holds_the_plan(changes: dict[str, str]) 
     for name, draw in pictures.PICTURES.items():
         figure = draw(found)
         assert "NaN" not in figure.to_json()
-        lines = [(t.line.dash, t.line.width) for t in figure.data if t.mode == "lines" and t.stackgroup is None]
+        lines = [
+            (t.line.dash, t.line.width) for t in figure.data if t.mode == "lines" and t.stackgroup is None
+        ]
         assert len(set(lines)) == len(lines)  # who cannot tell the colours apart can tell the lines
         if name in ("isoflop", "crossover", "whatif"):
-            points = [(trace.x[0], trace.y[0]) for trace in figure.data if trace.name and trace.name.startswith("the plan")]
+            points = [
+                (trace.x[0], trace.y[0])
+                for trace in figure.data
+                if trace.name and trace.name.startswith("the plan")
+            ]
             assert [y for _, y in points] == [found.plan.loss]
     # The plan lies on the curve it is drawn with.
     curve = next(t for t in pictures.isoflop(found).data if t.mode == "lines" and "new" not in t.name)
-    assert np.interp(np.log(found.plan.epochs), np.log(curve.x), curve.y) == pytest.approx(found.plan.loss, abs=0.005)
+    assert np.interp(np.log(found.plan.epochs), np.log(curve.x), curve.y) == pytest.approx(
+        found.plan.loss, abs=0.005
+    )
 
 
 def _with_refits(known: Calibration) -> Calibration:
@@ -173,7 +212,10 @@ def _with_refits(known: Calibration) -> Calibration:
     raw = known.model_dump()
     for setting in raw["settings"]:
         laws = {
-            form: {k: (v * np.exp(0.001 * rng.standard_normal(20))).tolist() for k, v in law["parameters"].items()}
+            form: {
+                k: (v * np.exp(0.001 * rng.standard_normal(20))).tolist()
+                for k, v in law["parameters"].items()
+            }
             for form, law in setting["laws"].items()
         }
         setting["ensemble"] = {"method": "made up for a test", "laws": laws}

@@ -25,13 +25,24 @@ pytestmark = pytest.mark.slow
 
 
 def expected(
-    ud: Any = "250M", flops: Any = "5e18", gpu: str = "H100", gpus: int = 8, mfu: float = 0.4, price: Any = None, **how: Any
+    ud: Any = "250M",
+    flops: Any = "5e18",
+    gpu: str = "H100",
+    gpus: int = 8,
+    mfu: float = 0.4,
+    price: Any = None,
+    **how: Any,
 ):
     """The numbers of the page, from the planner itself."""
     made = plan(ud, flops, **how)
     bill = cost(made.flops, gpu, gpus, mfu, price)
-    figures = {name: getattr(made, name) for name in ("params", "epochs", "weight_decay", "loss", "flops", "crossover_flops")}
-    return {k: v for k, v in {**figures, "gpu_hours": bill.gpu_hours, "usd": bill.usd}.items() if v is not None}
+    figures = {
+        name: getattr(made, name)
+        for name in ("params", "epochs", "weight_decay", "loss", "flops", "crossover_flops")
+    }
+    return {
+        k: v for k, v in {**figures, "gpu_hours": bill.gpu_hours, "usd": bill.usd}.items() if v is not None
+    }
 
 
 def shows(browser: Browser, wanted: dict[str, float]) -> None:
@@ -50,7 +61,11 @@ def test_the_first_page_is_the_default_plan_and_asks_nobody_else_for_anything(br
     assert made.architecture.describe() in answer
     for said in (*made.reasons, *made.warnings):
         assert said[:1].upper() + said[1:] in answer
-    eventually(lambda: browser.script("return document.querySelectorAll('#plot .js-plotly-plot .scatterlayer .trace').length"))
+    eventually(
+        lambda: browser.script(
+            "return document.querySelectorAll('#plot .js-plotly-plot .scatterlayer .trace').length"
+        )
+    )
     asked = browser.visited()
     assert asked
     assert {urlsplit(url).netloc for url in asked} == {urlsplit(browser.address).netloc}
@@ -86,7 +101,10 @@ def test_changing_any_input_changes_the_answer_to_that_of_plan(browser: Browser)
     browser.choose("law", "additive 2p")
     shows(browser, expected("250M", 2 * flops, weight_decay=0.1, law="additive_2p", **hardware))
     browser.choose("calibration", "c4-gpt2")
-    shows(browser, expected("250M", 2 * flops, weight_decay=0.1, law="additive_2p", calibration="c4-gpt2", **hardware))
+    shows(
+        browser,
+        expected("250M", 2 * flops, weight_decay=0.1, law="additive_2p", calibration="c4-gpt2", **hardware),
+    )
     browser.choose("calibration", "fineweb")
     shows(browser, expected("250M", 2 * flops, weight_decay=0.1, law="additive_2p", **hardware))
     browser.choose("law", "choose")
@@ -132,14 +150,19 @@ def test_bad_input_is_named_in_the_place_of_the_answer_and_can_be_corrected(brow
 
     browser.open()
     browser.type("ud", "lots")
-    eventually(lambda: browser.text("#answer [role=alert]"), lambda said: "Unique tokens must be a number such as" in said)
+    eventually(
+        lambda: browser.text("#answer [role=alert]"),
+        lambda said: "Unique tokens must be a number such as" in said,
+    )
     assert browser.figures() == {}
     browser.type("ud", "250M")
     shows(browser, expected())
     browser.type("ud", "250M7")
     browser.find("#in-ud :is(input, textarea)").send_keys(Keys.BACKSPACE)
     shows(browser, expected())
-    browser.open("?ud=300M&gpu=abacus&law=additive_9p&picture=nude&calibration=/etc/passwd&weight_decay=0.3&__theme=light")
+    browser.open(
+        "?ud=300M&gpu=abacus&law=additive_9p&picture=nude&calibration=/etc/passwd&weight_decay=0.3&__theme=light"
+    )
     shows(browser, expected("300M"))
     for said in (
         "gpu 'abacus'",
@@ -159,16 +182,30 @@ def test_every_picture_is_drawn_and_can_be_hovered_in_both_themes(browser: Brows
     for label in ("As compute grows", "Weight decays", "Loss terms", "What if", "At this budget"):
         browser.pick("picture", label)
         titles.add(
-            eventually(lambda: browser.text("#plot .ytitle") + browser.text("#plot .xtitle"), lambda t: t and t not in titles)
+            eventually(
+                lambda: browser.text("#plot .ytitle") + browser.text("#plot .xtitle"),
+                lambda t: t and t not in titles,
+            )
         )
         assert eventually(lambda: browser.script(traces)) >= 3
         if label == "Loss terms":
             assert "overfitting" in hovered(browser, "the plan: ")
-            assert browser.script(_CONTRAST, "#plot .hoverlayer .legendtext", "#plot .hoverlayer .legend .bg") >= 4.5
+            assert (
+                browser.script(_CONTRAST, "#plot .hoverlayer .legendtext", "#plot .hoverlayer .legend .bg")
+                >= 4.5
+            )
     made = plan("250M", "5e18")
     said = hovered(browser, "the plan: ")  # the curve runs through the plan
     assert said == f"{short(made.params)} parameters × {made.epochs:.3g} epochsloss {made.loss:.3f}"
-    ink = (".db-label", ".db-below", ".db-facts dt", ".db-buttons button", ".db-figure", "#plot .xtick text", "#plot .legendtext")
+    ink = (
+        ".db-label",
+        ".db-below",
+        ".db-facts dt",
+        ".db-buttons button",
+        ".db-figure",
+        "#plot .xtick text",
+        "#plot .legendtext",
+    )
     for selector in ink:
         assert browser.script(_CONTRAST, selector) >= 4.5, selector
 
@@ -180,7 +217,9 @@ def test_a_picture_can_be_zoomed_with_the_mouse(browser: Browser) -> None:
     x, y = eventually(lambda: browser.script(_PLACE, "the plan: "))
     low, high = browser.script(_RANGE)
     drag = ActionBuilder(browser.driver)
-    drag.pointer_action.move_to_location(x - 80, y - 60).pointer_down().move_to_location(x + 80, y + 40).pointer_up()
+    drag.pointer_action.move_to_location(x - 80, y - 60).pointer_down().move_to_location(
+        x + 80, y + 40
+    ).pointer_up()
     drag.perform()
     nearer = eventually(lambda: browser.script(_RANGE), lambda found: found != [low, high])
     assert low < nearer[0] < nearer[1] < high
@@ -226,7 +265,8 @@ return (high + 0.05) / (low + 0.05);
 
 def test_the_copied_calls_reproduce_the_page(browser: Browser, tmp_path: Path) -> None:
     browser.driver.execute_cdp_cmd(
-        "Browser.grantPermissions", {"origin": browser.address, "permissions": ["clipboardReadWrite", "clipboardSanitizedWrite"]}
+        "Browser.grantPermissions",
+        {"origin": browser.address, "permissions": ["clipboardReadWrite", "clipboardSanitizedWrite"]},
     )
     browser.open("?ud=500M&compute=hours&hours=5&max_epochs=4")
     wanted = expected("500M", flops_from_gpus("H100", 8, 5), max_epochs=4)
@@ -253,11 +293,16 @@ def test_the_copied_calls_reproduce_the_page(browser: Browser, tmp_path: Path) -
     )
     assert tried.returncode == 0 or "databound[train]" in tried.stderr, tried.stderr
     browser.press("[data-copy=db-command]")
-    words = shlex.split(eventually(lambda: browser.script(read), lambda text: text.startswith("planner plan")))
+    words = shlex.split(
+        eventually(lambda: browser.script(read), lambda text: text.startswith("planner plan"))
+    )
     printed = CliRunner().invoke(planner, [*words[1:], "--json"]).output
     assert json.loads(printed)["loss"] == wanted["loss"]
     browser.press("[data-copy=address]")
-    assert eventually(lambda: browser.script(read), lambda text: text.startswith("http")) == browser.driver.current_url
+    assert (
+        eventually(lambda: browser.script(read), lambda text: text.startswith("http"))
+        == browser.driver.current_url
+    )
 
 
 def test_it_works_at_phone_width(browser: Browser) -> None:
@@ -265,7 +310,9 @@ def test_it_works_at_phone_width(browser: Browser) -> None:
     browser.open()
     shows(browser, expected())
     eventually(
-        lambda: browser.script("return document.querySelector('#plot .js-plotly-plot')?.getBoundingClientRect().width ?? 0")
+        lambda: browser.script(
+            "return document.querySelector('#plot .js-plotly-plot')?.getBoundingClientRect().width ?? 0"
+        )
     )
     assert browser.script("return document.documentElement.scrollWidth") <= PHONE
     assert browser.find(".db-headline").is_displayed()
@@ -293,7 +340,9 @@ def test_it_works_with_the_keyboard_alone(browser: Browser) -> None:
         raise AssertionError(f"the keyboard does not reach {test}")
 
     tab_to("!!e.closest('#in-ud')")
-    ActionChains(browser.driver).key_down(Keys.CONTROL).send_keys("a").key_up(Keys.CONTROL).send_keys("400M").perform()
+    ActionChains(browser.driver).key_down(Keys.CONTROL).send_keys("a").key_up(Keys.CONTROL).send_keys(
+        "400M"
+    ).perform()
     shows(browser, expected("400M"))
     tab_to("e.id === 'double-ud'")
     ActionChains(browser.driver).send_keys(Keys.ENTER).perform()
@@ -314,7 +363,11 @@ def test_the_picture_of_the_page_for_the_readme(browser: Browser, tmp_path: Path
     browser.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     browser.open("?picture=crossover")
     shows(browser, expected())
-    eventually(lambda: browser.script("return document.querySelectorAll('#plot .js-plotly-plot .scatterlayer .trace').length"))
+    eventually(
+        lambda: browser.script(
+            "return document.querySelectorAll('#plot .js-plotly-plot .scatterlayer .trace').length"
+        )
+    )
     eventually(lambda: browser.script("return document.fonts.status"), lambda status: status == "loaded")
     browser.script("document.activeElement.blur()")
     update = os.environ.get("DATABOUND_UPDATE_PICTURES") == "1"

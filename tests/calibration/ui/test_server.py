@@ -26,17 +26,26 @@ def ask(address: str, config: dict[str, Any], visitor: int, changes: dict[str, s
     """The answer that a visitor with these inputs gets, over the same two requests that the page makes."""
     by_id = {component["id"]: component["props"] for component in config["components"]}
     update = next(
-        d for d in config["dependencies"] if any(by_id.get(target, {}).get("elem_id") == "typed" for target, _ in d["targets"])
+        d
+        for d in config["dependencies"]
+        if any(by_id.get(target, {}).get("elem_id") == "typed" for target, _ in d["targets"])
     )
     names = [(by_id[i].get("elem_id") or "").removeprefix("in-") for i in update["inputs"]]
     data = [changes.get(name, by_id[i].get("value")) for name, i in zip(names, update["inputs"], strict=True)]
     session = f"visitor{visitor}"
-    body = {"data": data, "fn_index": update["id"], "session_hash": session, "trigger_id": update["targets"][0][0]}
+    body = {
+        "data": data,
+        "fn_index": update["id"],
+        "session_hash": session,
+        "trigger_id": update["targets"][0][0],
+    }
     request = urllib.request.Request(
         f"{address}/gradio_api/queue/join", json.dumps(body).encode(), {"Content-Type": "application/json"}
     )
     urllib.request.urlopen(request, timeout=60).close()
-    with urllib.request.urlopen(f"{address}/gradio_api/queue/data?session_hash={session}", timeout=60) as stream:
+    with urllib.request.urlopen(
+        f"{address}/gradio_api/queue/data?session_hash={session}", timeout=60
+    ) as stream:
         answer = ""
         for line in stream:
             message = json.loads(line.decode().removeprefix("data:")) if line.startswith(b"data:") else {}
@@ -53,7 +62,9 @@ def test_twenty_visitors_at_once_each_get_their_own_answer(server: str) -> None:
         config = json.load(reply)
     budgets = {i: f"{100 + 20 * i}M" for i in range(20)}
     with ThreadPoolExecutor(20) as visitors:
-        answers = list(visitors.map(lambda item: ask(server, config, item[0], {"ud": item[1]}), budgets.items()))
+        answers = list(
+            visitors.map(lambda item: ask(server, config, item[0], {"ud": item[1]}), budgets.items())
+        )
     for ud, answer in zip(budgets.values(), answers, strict=True):
         made = plan(ud, "5e18")
         assert f'value="{made.params!r}">{short(made.params)}<' in answer
@@ -73,7 +84,8 @@ def test_it_listens_on_this_machine_only_unless_told_otherwise(server: str) -> N
 
 # 127.0.0.2 is an address of every Linux machine that a socket bound to 127.0.0.1 does not answer, as it would not that of a network card.
 ELSEWHERE = sorted(
-    {"127.0.0.2", *(info[4][0] for info in socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET))} - {"127.0.0.1"}
+    {"127.0.0.2", *(info[4][0] for info in socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET))}
+    - {"127.0.0.1"}
 )
 
 
@@ -86,7 +98,11 @@ def reached(host: str | int, port: int) -> bool:
 
 
 def test_files_of_the_machine_and_programmatic_calls_are_not_on_offer(server: str) -> None:
-    for path in ("/gradio_api/file=/etc/passwd", "/gradio_api/file=pyproject.toml", "/gradio_api/file=../pyproject.toml"):
+    for path in (
+        "/gradio_api/file=/etc/passwd",
+        "/gradio_api/file=pyproject.toml",
+        "/gradio_api/file=../pyproject.toml",
+    ):
         with pytest.raises(urllib.error.HTTPError):
             urllib.request.urlopen(server + path, timeout=10)
     with urllib.request.urlopen(f"{server}/gradio_api/info", timeout=10) as reply:
@@ -110,5 +126,6 @@ def test_without_gradio_it_says_what_to_install() -> None:
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert result.returncode == 2
     assert (
-        result.stderr.strip() == "Error: `planner ui` needs gradio, which is not installed; `pip install 'databound[ui]'` has it."
+        result.stderr.strip()
+        == "Error: `planner ui` needs gradio, which is not installed; `pip install 'databound[ui]'` has it."
     )

@@ -20,11 +20,15 @@ pytestmark = pytest.mark.slow
 def test_own_runs_from_upload_to_plan(browser: Browser, runs: pd.DataFrame, tmp_path: Path) -> None:
     table = tmp_path / "ours.csv"
     runs.to_csv(table, index=False)
-    browser.driver.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path)})
+    browser.driver.execute_cdp_cmd(
+        "Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path)}
+    )
     browser.open()
     browser.tab("Your own runs")
     browser.upload("#upload-runs", table)
-    eventually(lambda: browser.text("#runs-check"), lambda said: "The table can be read" in said and "90" in said)
+    eventually(
+        lambda: browser.text("#runs-check"), lambda said: "The table can be read" in said and "90" in said
+    )
     browser.type("name", "our corpus <b>1</b>")
     progress = "return document.querySelector('#runs-result progress')?.value"
     browser.pick("refits", "1000")
@@ -40,7 +44,10 @@ def test_own_runs_from_upload_to_plan(browser: Browser, runs: pd.DataFrame, tmp_
     said = eventually(lambda: browser.text("#runs-result"), lambda text: "is fitted" in text, patience=90)
     assert "our corpus <b>1</b> is fitted" in said  # as text: nothing of a name is markup
     assert "held-out error" in said
-    assert eventually(lambda: browser.script("return document.querySelectorAll('#runs-plot .trace').length")) >= 2
+    assert (
+        eventually(lambda: browser.script("return document.querySelectorAll('#runs-plot .trace').length"))
+        >= 2
+    )
 
     browser.press("#download-calibration")
     browser.press("#download-report")
@@ -60,7 +67,9 @@ def test_own_runs_from_upload_to_plan(browser: Browser, runs: pd.DataFrame, tmp_
     interval = f"95%: {made.intervals['loss'].low:.3f} to {made.intervals['loss'].high:.3f}"
     eventually(lambda: browser.text("#answer"), lambda text: interval in text)
     # The same server knows it by its link, too.
-    link = eventually(lambda: browser.script("return location.search"), lambda query: "calibration=own-" in query)
+    link = eventually(
+        lambda: browser.script("return location.search"), lambda query: "calibration=own-" in query
+    )
     browser.open(link)
     shows(browser, expected(calibration=known))
     # And the downloaded file can be brought back.
@@ -88,7 +97,13 @@ def test_a_broken_table_is_explained_row_by_row(browser: Browser, tmp_path: Path
     rows = browser.script(
         "return [...document.querySelectorAll('#runs-check tbody tr')].map(r => [...r.cells].map(c => c.textContent))"
     )
-    assert [row[:2] for row in rows] == [["2", "params"], ["3", "loss"], ["3", "unique_tokens"], ["4", "params"], ["4", "run"]]
+    assert [row[:2] for row in rows] == [
+        ["2", "params"],
+        ["3", "loss"],
+        ["3", "unique_tokens"],
+        ["4", "params"],
+        ["4", "run"],
+    ]
     assert rows[0][2:] == ["'=HYPERLINK(evil)'", "is not a number"]
     assert "duplicate of row 1" in rows[4][3]
     assert browser.script("return window.hacked") is None
@@ -109,10 +124,14 @@ HOSTILE_CALIBRATIONS = {
                 {
                     "weight_decay": 0.1,
                     "fitted_on": {"params": [1e6, 1e9], "unique_tokens": [1e6, 1e9], "epochs": [1, 4]},
-                    "laws": {"chinchilla": {"parameters": {"E": 1, "A": 1, "alpha": 0.3, "B": 1, "beta": 0.3}}},
+                    "laws": {
+                        "chinchilla": {"parameters": {"E": 1, "A": 1, "alpha": 0.3, "B": 1, "beta": 0.3}}
+                    },
                     "ensemble": {
                         "method": "m",
-                        "laws": {"chinchilla": {k: [1.0] * 200_000 for k in ("E", "A", "alpha", "B", "beta")}},
+                        "laws": {
+                            "chinchilla": {k: [1.0] * 200_000 for k in ("E", "A", "alpha", "B", "beta")}
+                        },
                     },
                 }
             ],
@@ -155,6 +174,8 @@ def test_hostile_files_get_a_message_and_the_server_keeps_serving(browser: Brows
     with huge.open("wb") as file:
         file.truncate(40 * 2**20)
     browser.upload("#upload-runs", huge)
-    eventually(lambda: browser.text("body"), lambda text: "16" in text and "MB" in text and "exceed" in text.lower())
+    eventually(
+        lambda: browser.text("body"), lambda text: "16" in text and "MB" in text and "exceed" in text.lower()
+    )
     browser.open("?ud=300M")
     shows(browser, expected("300M"))

@@ -16,7 +16,13 @@ STREAM = np.arange(2001, dtype=np.uint16)
 
 
 def batches(**changes: object) -> Batches:
-    values = {"unique_tokens": 1000, "epochs": 2.0, "batch_size": 7, "sequence_length": 10, "seed": 1} | changes
+    values = {
+        "unique_tokens": 1000,
+        "epochs": 2.0,
+        "batch_size": 7,
+        "sequence_length": 10,
+        "seed": 1,
+    } | changes
     return Batches(STREAM, **values)  # type: ignore[arg-type]
 
 
@@ -27,7 +33,9 @@ def batches(**changes: object) -> Batches:
     seed=st.integers(0, 99),
     order=st.sampled_from(["shuffle", "fixed"]),
 )
-def test_every_chunk_exactly_once_per_epoch(unique: int, epochs: float, batch: int, seed: int, order: str) -> None:
+def test_every_chunk_exactly_once_per_epoch(
+    unique: int, epochs: float, batch: int, seed: int, order: str
+) -> None:
     run = batches(unique_tokens=unique, epochs=epochs, batch_size=batch, seed=seed, order=order)
     seen = np.concatenate([run.rows(step) for step in range(run.steps)])
     real = seen[seen != PADDING]

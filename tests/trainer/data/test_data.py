@@ -41,16 +41,25 @@ def split(found: tokens.TokenSet, name: str) -> list[str]:
     return [tokenizer.decode(stream[a + 1 : b]) for a, b in pairwise(ends)]
 
 
-def test_token_files_are_those_of_sorting_everything_in_memory(settings: dict[str, Any], tmp_path: Path) -> None:
+def test_token_files_are_those_of_sorting_everything_in_memory(
+    settings: dict[str, Any], tmp_path: Path
+) -> None:
     generator = random.Random(3)
-    texts = [" ".join(f"w{generator.randrange(900)}" for _ in range(generator.randrange(1, 90))) for _ in range(400)]
-    texts += [text.upper() for text in texts[::9]] + texts[:30] + ["half of a pair: \ud800", " "]  # copies; nothing
+    texts = [
+        " ".join(f"w{generator.randrange(900)}" for _ in range(generator.randrange(1, 90)))
+        for _ in range(400)
+    ]
+    texts += (
+        [text.upper() for text in texts[::9]] + texts[:30] + ["half of a pair: \ud800", " "]
+    )  # copies; nothing
     folder = tmp_path / "corpus"
     folder.mkdir()
     (folder / "a.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts[:200]))
     with gzip.open(folder / "b.jsonl.gz", "wt") as stream:
         stream.write("".join(json.dumps({"text": text}) + "\n" for text in texts[200:]))
-    found = prepared(settings, corpus=str(folder), validation_documents=20, development_documents=7, cache=str(tmp_path))
+    found = prepared(
+        settings, corpus=str(folder), validation_documents=20, development_documents=7, cache=str(tmp_path)
+    )
 
     texts = [text for text in texts if text.strip()]
     first: dict[bytes, str] = {}  # of copies, in the order of the corpus
@@ -69,8 +78,12 @@ def test_token_files_are_those_of_sorting_everything_in_memory(settings: dict[st
         assert found.stream(name).tolist() == [256, *chain(*([*document, 256] for document in raw))]
         assert found.facts["streams"][name]["documents"] == len(documents)
     assert sorted(path.name for path in found.folder.iterdir()) == [
-        "development.bin", "tokenizer", "tokens.json", "train.bin", "validation.bin"
-    ]  # fmt: skip
+        "development.bin",
+        "tokenizer",
+        "tokens.json",
+        "train.bin",
+        "validation.bin",
+    ]
 
 
 @pytest.mark.parametrize("order", ["shuffled", "as-is"])
@@ -101,9 +114,13 @@ def test_text_read_in_blocks_is_split_as_a_whole(text: str, separator: str) -> N
         assert list(corpora.documents(source)) == [part for part in text.split(separator) if part.strip()]
 
 
-def test_checksums_are_remembered_until_a_file_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checksums_are_remembered_until_a_file_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     read: list[str] = []
-    monkeypatch.setattr("trainer.data.checksums.checksum", lambda path: (read.append(path.name), checksum(path))[1])
+    monkeypatch.setattr(
+        "trainer.data.checksums.checksum", lambda path: (read.append(path.name), checksum(path))[1]
+    )
     files, notes = [tmp_path / "a", tmp_path / "b"], tmp_path / "notes"
     notes.mkdir()
     for path in files:
@@ -123,12 +140,16 @@ def test_checksums_are_remembered_until_a_file_changes(tmp_path: Path, monkeypat
         assert checksums(files, notes)[1] == fresh[1]
     files[0].unlink()
     checksums([Path(__file__)], notes)
-    assert sorted(read_json(notes / "checksums.json")) == sorted([str(files[1]), __file__])  # without those that are gone
+    assert sorted(read_json(notes / "checksums.json")) == sorted(
+        [str(files[1]), __file__]
+    )  # without those that are gone
     assert checksums(files[1:], tmp_path / "nowhere") == fresh[1:]
     assert not (tmp_path / "nowhere").exists()
 
 
-@pytest.mark.parametrize(("source", "library"), [({"dataset": "some/name"}, "datasets"), ({"paths": "x.parquet"}, "pyarrow")])
+@pytest.mark.parametrize(
+    ("source", "library"), [({"dataset": "some/name"}, "datasets"), ({"paths": "x.parquet"}, "pyarrow")]
+)
 def test_a_missing_library_is_named_before_data_is_read(
     source: dict[str, Any], library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,7 +175,9 @@ def test_processes_remember_checksums_together(tmp_path: Path) -> None:
 
 
 def test_half_a_surrogate_pair_can_be_tokenised(settings: dict[str, Any], tmp_path: Path) -> None:
-    (tmp_path / "odd.jsonl").write_text("".join(json.dumps({"text": f"odd \udc00 {i}"}) + "\n" for i in range(50)))
+    (tmp_path / "odd.jsonl").write_text(
+        "".join(json.dumps({"text": f"odd \udc00 {i}"}) + "\n" for i in range(50))
+    )
     found = prepared(settings, corpus=str(tmp_path / "odd.jsonl"), tokenizer="bpe:300")
     assert all("odd \ufffd" in text for text in split(found, "train"))
 
@@ -171,16 +194,22 @@ def test_token_sets_of_an_earlier_version_are_still_read(settings: dict[str, Any
 
 
 @pytest.mark.parametrize("tokenizer", ["bytes", "bpe:300"])
-def test_documents_come_back_and_held_out_ones_are_apart(settings: dict[str, Any], corpus: Path, tokenizer: str) -> None:
+def test_documents_come_back_and_held_out_ones_are_apart(
+    settings: dict[str, Any], corpus: Path, tokenizer: str
+) -> None:
     found = prepared(settings, tokenizer=tokenizer, development_documents=3)
     parts = {name: split(found, name) for name in ("train", "validation", "development")}
     assert [len(parts[name]) for name in parts] == [72, 5, 3]
     assert sorted(chain(*parts.values())) == sorted(path.read_text() for path in corpus.iterdir())
-    assert found.facts["streams"]["validation"]["bytes"] == sum(len(text.encode()) for text in parts["validation"])
+    assert found.facts["streams"]["validation"]["bytes"] == sum(
+        len(text.encode()) for text in parts["validation"]
+    )
     assert found.facts["vocabulary"] == {"bytes": 257, "bpe:300": 300}[tokenizer]
 
 
-def test_the_same_text_gives_the_same_fingerprint_and_other_text_another(settings: dict[str, Any], tmp_path: Path) -> None:
+def test_the_same_text_gives_the_same_fingerprint_and_other_text_another(
+    settings: dict[str, Any], tmp_path: Path
+) -> None:
     first = prepared(settings)
     assert prepared(settings).folder == first.folder
     for name in ("a", "b"):
@@ -191,7 +220,10 @@ def test_the_same_text_gives_the_same_fingerprint_and_other_text_another(setting
     assert one.fingerprint == two.fingerprint
     (tmp_path / "a" / "0.txt").write_text("changed")
     assert prepared(settings, corpus=str(tmp_path / "a")).fingerprint != one.fingerprint
-    assert prepared(settings, corpus={"paths": str(tmp_path / "b"), "order": "as-is"}).fingerprint != one.fingerprint
+    assert (
+        prepared(settings, corpus={"paths": str(tmp_path / "b"), "order": "as-is"}).fingerprint
+        != one.fingerprint
+    )
 
 
 def test_training_never_repeats_held_out_text(settings: dict[str, Any], tmp_path: Path) -> None:
@@ -199,7 +231,9 @@ def test_training_never_repeats_held_out_text(settings: dict[str, Any], tmp_path
     texts = ["".join(sentence(generator) for _ in range(12)) for _ in range(30)]
     copies = [text.upper().replace(" ", "  ") for text in texts]  # the same content, written differently
     inside = [f"An introduction of some length. {text} And an end." for text in texts[:15]]
-    (tmp_path / "all.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts + copies + inside))
+    (tmp_path / "all.jsonl").write_text(
+        "".join(json.dumps({"text": text}) + "\n" for text in texts + copies + inside)
+    )
     found = prepared(settings, corpus=str(tmp_path / "all.jsonl"), validation_documents=8)
     held_out, training = split(found, "validation"), split(found, "train")
     keys = {content_key(text) for text in held_out}
@@ -238,7 +272,10 @@ def test_formats(tmp_path: Path) -> None:
     for name in ("a.jsonl", "b.jsonl.gz", "c.parquet"):
         assert list(corpora.documents(Corpus(paths=str(tmp_path / name), text_field="body"))) == texts
     (tmp_path / "d.txt").write_text("eins\n---\n\n---\nzwei")
-    assert list(corpora.documents(Corpus(paths=str(tmp_path / "d.txt"), separator="---\n"))) == ["eins\n", "zwei"]
+    assert list(corpora.documents(Corpus(paths=str(tmp_path / "d.txt"), separator="---\n"))) == [
+        "eins\n",
+        "zwei",
+    ]
     assert len(corpora.files(Corpus(paths=str(tmp_path / "*.jsonl*"), exclude="*.gz"))) == 1
 
 
@@ -251,8 +288,12 @@ def test_hugging_face_datasets_are_streamed_in_order(
     generator = random.Random(9)
     texts = ["".join(sentence(generator) for _ in range(8)) for _ in range(40)]
     (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "train.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-    found = prepared(settings, corpus={"dataset": str(tmp_path / "data")}, validation_documents=4, unique_tokens=3000)
+    (tmp_path / "data" / "train.jsonl").write_text(
+        "".join(json.dumps({"text": text}) + "\n" for text in texts)
+    )
+    found = prepared(
+        settings, corpus={"dataset": str(tmp_path / "data")}, validation_documents=4, unique_tokens=3000
+    )
     assert split(found, "validation") == texts[:4]
     assert len(found.stream("train")) == 3001  # no more than is needed
     assert split(found, "train")[:3] == texts[4:7]
@@ -322,7 +363,9 @@ def test_tokenizers_round_trip_and_load_again(kind: str, text: str, tmp_path: Pa
             pytest.skip("SentencePiece normalises whitespace and control characters")
         tokenizer = tokenizers.Spec(str(pieces)).tokenizer([])
     else:
-        tokenizer = tokenizers.Spec("bytes" if kind == "bytes" else "bpe:300").tokenizer([sentence(random.Random(1))] * 3)
+        tokenizer = tokenizers.Spec("bytes" if kind == "bytes" else "bpe:300").tokenizer(
+            [sentence(random.Random(1))] * 3
+        )
     ids = tokenizer.encode([text])[0]
     assert tokenizer.eos not in ids
     assert tokenizer.decode(ids) == text
@@ -341,9 +384,15 @@ def pieces(tmp_path_factory: pytest.TempPathFactory) -> Path:
     generator = random.Random(4)
     (folder / "text").write_text("".join(sentence(generator) for _ in range(500)))
     sentencepiece.SentencePieceTrainer.train(
-        input=str(folder / "text"), model_prefix=str(folder / "tokenizer"), vocab_size=400, model_type="bpe", byte_fallback=True,
-        normalization_rule_name="identity", remove_extra_whitespaces=False, minloglevel=2,
-    )  # fmt: skip
+        input=str(folder / "text"),
+        model_prefix=str(folder / "tokenizer"),
+        vocab_size=400,
+        model_type="bpe",
+        byte_fallback=True,
+        normalization_rule_name="identity",
+        remove_extra_whitespaces=False,
+        minloglevel=2,
+    )
     return folder / "tokenizer.model"
 
 
@@ -375,14 +424,20 @@ def test_bad_data_is_named(settings: dict[str, Any], changes: dict[str, Any], me
         ("blank.jsonl", b'{"text": "  "}\n', "is empty: it has no document"),
         ("bad.jsonl", b'{"text": "a"}\nnonsense\n', "line 2 of .*bad.jsonl is not JSON"),
         ("field.jsonl", b'{"body": "a"}\n', "no text in field 'text' .it has body."),
-        ("number.jsonl", b'{"text": 5}\n', "line 1 of .*number.jsonl has no text but a value of type int in field 'text'"),
+        (
+            "number.jsonl",
+            b'{"text": 5}\n',
+            "line 1 of .*number.jsonl has no text but a value of type int in field 'text'",
+        ),
         ("short.txt.gz", gzip.compress(b"a document " * 99)[:-20], "short.txt.gz cannot be read"),
         ("broken.txt.gz", gzip.compress(b"a")[:10] + b"\xff" * 20, "broken.txt.gz cannot be read"),
         ("bytes.txt", b"\xff\xfe\x00", "is not UTF-8 text"),
         ("broken.parquet", b"PAR1nonsense", "is not a Parquet file"),
     ],
 )
-def test_bad_files_are_named(settings: dict[str, Any], tmp_path: Path, name: str, content: bytes, message: str) -> None:
+def test_bad_files_are_named(
+    settings: dict[str, Any], tmp_path: Path, name: str, content: bytes, message: str
+) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(InvalidInput, match=message):
         prepared(settings, corpus=str(tmp_path / name), cache=str(tmp_path / "cache"))
@@ -390,7 +445,8 @@ def test_bad_files_are_named(settings: dict[str, Any], tmp_path: Path, name: str
 
 
 @pytest.mark.parametrize(
-    ("name", "message"), [("tokenizer.json", "is not a tokenizer.json"), ("a.model", "is not a SentencePiece model")]
+    ("name", "message"),
+    [("tokenizer.json", "is not a tokenizer.json"), ("a.model", "is not a SentencePiece model")],
 )
 def test_broken_tokenizer_files_are_named(tmp_path: Path, name: str, message: str) -> None:
     (tmp_path / name).write_text("{}")

@@ -65,7 +65,13 @@ def suite(tmp_path: Path) -> Callable[..., Path]:
             with gzip.open(folder / "requests.jsonl.gz", "wt", encoding="utf-8") as stream:
                 for number, index, label, context, continuation in rows:
                     request = {"context": context, "continuation": continuation}
-                    row = {"doc_id": number, "idx": index, "label": label, "request": request, "request_type": "loglikelihood"}
+                    row = {
+                        "doc_id": number,
+                        "idx": index,
+                        "label": label,
+                        "request": request,
+                        "request_type": "loglikelihood",
+                    }
                     stream.write(json.dumps(row) + "\n")
         return tmp_path / "suite"
 
@@ -77,7 +83,13 @@ EXAMPLES = "Question: What is a plan?\nAnswer: A model size and a number of epoc
 QUESTIONS: list[Row] = [
     (0, 0, 1, EXAMPLES + "Question: What does weight decay do?\nAnswer:", " nothing"),
     (0, 1, 1, EXAMPLES + "Question: What does weight decay do?\nAnswer:", " it keeps weights small"),
-    (0, 2, 1, EXAMPLES + "Question: What does weight decay do?\nAnswer:", " it keeps weights large — naïvely 🙂"),
+    (
+        0,
+        2,
+        1,
+        EXAMPLES + "Question: What does weight decay do?\nAnswer:",
+        " it keeps weights large — naïvely 🙂",
+    ),
     (1, 0, 0, EXAMPLES + "Question: Is data the limit?\nAnswer:", " Yes"),
     (1, 1, 0, EXAMPLES + "Question: Is data the limit?\nAnswer:", " No"),
     (2, 0, 1, EXAMPLES + "The law beat the model because the law", " was right."),

@@ -55,17 +55,24 @@ def gold(found: list[dict[str, Any]], variant: str) -> dict[str, Any]:
     return found[0]
 
 
-def task_bpb(model: Any, tokenizer: Any, path: Path, variant: str, documents: int, length: int = 512) -> float:
+def task_bpb(
+    model: Any, tokenizer: Any, path: Path, variant: str, documents: int, length: int = 512
+) -> float:
     values = [bpb(model, tokenizer, gold(found, variant), length) for found in rows(path, documents).values()]
     return sum(values) / len(values)
 
 
-def task_accuracies(model: Any, tokenizer: Any, path: Path, documents: int, length: int = 512) -> tuple[float, float]:
+def task_accuracies(
+    model: Any, tokenizer: Any, path: Path, documents: int, length: int = 512
+) -> tuple[float, float]:
     """By log-probability per character, and by log-probability."""
     hits = [0, 0]
     found = rows(path, documents)
     for answers in found.values():
-        nats = [log_probability(model, tokenizer, r["request"]["context"], r["request"]["continuation"], length) for r in answers]
+        nats = [
+            log_probability(model, tokenizer, r["request"]["context"], r["request"]["continuation"], length)
+            for r in answers
+        ]
         normed = [value / len(r["request"]["continuation"]) for value, r in zip(nats, answers, strict=True)]
         for place, values in enumerate((normed, nats)):
             best = max(range(len(values)), key=lambda i: values[i])

@@ -60,7 +60,9 @@ def test_accuracy_agrees_with_plain_transformers(exported: Path, olmes19: list[A
         assert (task.accuracy, task.accuracy_raw) == pytest.approx(expected), task.task
 
 
-def test_one_token_more_or_less_of_context_would_be_noticed(exported: Path, suite: Callable[..., Path], tmp_path: Path) -> None:
+def test_one_token_more_or_less_of_context_would_be_noticed(
+    exported: Path, suite: Callable[..., Path], tmp_path: Path
+) -> None:
     """With large weights and learnt positions everything depends on everything: windows of 127 or 129 tokens are far out of tolerance."""
     tasks = suite(SUITE)
     folder = wild("gpt2", exported, tmp_path)
@@ -73,7 +75,9 @@ def test_one_token_more_or_less_of_context_would_be_noticed(exported: Path, suit
 
 
 @pytest.mark.parametrize("length", [512, 100, 7])
-def test_run_and_exported_folder_agree_at_any_length(run: Path, exported: Path, suite: Callable[..., Path], length: int) -> None:
+def test_run_and_exported_folder_agree_at_any_length(
+    run: Path, exported: Path, suite: Callable[..., Path], length: int
+) -> None:
     """Shorter than some answers too: the reference then sees them only in part, so the two are compared with each other."""
     tasks = str(suite(SUITE))
     first = evaluate(run, suite=tasks, max_length=length, keep=False)
@@ -89,21 +93,56 @@ def test_run_and_exported_folder_agree_at_any_length(run: Path, exported: Path, 
 
 FAMILIES: dict[str, dict[str, Any]] = {
     "gpt2": {"n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 256},
-    "gpt_neox": {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64, "max_position_embeddings": 256},
+    "gpt_neox": {
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 64,
+        "max_position_embeddings": 256,
+    },
     "bloom": {"hidden_size": 32, "n_layer": 2, "n_head": 2},
     # its logits are squashed after the head, so the head alone would be wrong
-    "gemma2": {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16,
-               "intermediate_size": 64, "max_position_embeddings": 128, "final_logit_softcapping": 0.5},
+    "gemma2": {
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "head_dim": 16,
+        "intermediate_size": 64,
+        "max_position_embeddings": 128,
+        "final_logit_softcapping": 0.5,
+    },
     # attention reaches 40 tokens back in these two, so padding between shared parts would count
-    "mistral": {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "intermediate_size": 64,
-                "max_position_embeddings": 128, "sliding_window": 40},
-    "gpt_neo": {"hidden_size": 32, "num_layers": 2, "attention_types": [[["global", "local"], 1]], "num_heads": 2, "window_size": 40,
-                "max_position_embeddings": 128, "bos_token_id": 599, "eos_token_id": 599},
-    "opt": {"hidden_size": 32, "num_hidden_layers": 2, "ffn_dim": 64, "num_attention_heads": 2, "word_embed_proj_dim": 32,
-            "max_position_embeddings": 128},
+    "mistral": {
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "intermediate_size": 64,
+        "max_position_embeddings": 128,
+        "sliding_window": 40,
+    },
+    "gpt_neo": {
+        "hidden_size": 32,
+        "num_layers": 2,
+        "attention_types": [[["global", "local"], 1]],
+        "num_heads": 2,
+        "window_size": 40,
+        "max_position_embeddings": 128,
+        "bos_token_id": 599,
+        "eos_token_id": 599,
+    },
+    "opt": {
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "ffn_dim": 64,
+        "num_attention_heads": 2,
+        "word_embed_proj_dim": 32,
+        "max_position_embeddings": 128,
+    },
     # keeps a state and no keys and values, so beginnings cannot be shared
     "mamba": {"hidden_size": 32, "num_hidden_layers": 2, "state_size": 4},
-}  # fmt: skip
+}
 
 
 def wild(family: str, exported: Path, folder: Path) -> Path:
@@ -111,7 +150,9 @@ def wild(family: str, exported: Path, folder: Path) -> Path:
     import torch
 
     torch.manual_seed(0)
-    config = transformers.AutoConfig.for_model(family, vocab_size=600, initializer_range=0.3, **FAMILIES[family])
+    config = transformers.AutoConfig.for_model(
+        family, vocab_size=600, initializer_range=0.3, **FAMILIES[family]
+    )
     transformers.AutoModelForCausalLM.from_config(config).save_pretrained(folder / family)
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(exported / name, folder / family / name)
@@ -120,7 +161,9 @@ def wild(family: str, exported: Path, folder: Path) -> Path:
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.filterwarnings("ignore")
-def test_models_of_other_families(family: str, exported: Path, suite: Callable[..., Path], tmp_path: Path) -> None:
+def test_models_of_other_families(
+    family: str, exported: Path, suite: Callable[..., Path], tmp_path: Path
+) -> None:
     tasks = suite(SUITE)
     folder = wild(family, exported, tmp_path)
     found = evaluate(folder, suite=str(tasks), keep=False, max_length=128)
@@ -137,9 +180,14 @@ def with_bos(exported: Path, folder: Path) -> Path:
     end = next(token for token in tokenizer["added_tokens"] if token["special"])
     tokenizer["post_processor"] = {
         "type": "TemplateProcessing",
-        "single": [{"SpecialToken": {"id": end["content"], "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+        "single": [
+            {"SpecialToken": {"id": end["content"], "type_id": 0}},
+            {"Sequence": {"id": "A", "type_id": 0}},
+        ],
         "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 0}}],
-        "special_tokens": {end["content"]: {"id": end["content"], "ids": [end["id"]], "tokens": [end["content"]]}},
+        "special_tokens": {
+            end["content"]: {"id": end["content"], "ids": [end["id"]], "tokens": [end["content"]]}
+        },
     }
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
     config = json.loads((folder / "tokenizer_config.json").read_text())
@@ -171,7 +219,10 @@ def test_a_run_with_a_sentencepiece_tokenizer(
 ) -> None:
     tasks = suite(SUITE)
     train(
-        RunConfig(**settings | {"tokenizer": str(pieces), "sequence_length": 128, "epochs": 1, "unique_tokens": 128 * 40}),
+        RunConfig(
+            **settings
+            | {"tokenizer": str(pieces), "sequence_length": 128, "epochs": 1, "unique_tokens": 128 * 40}
+        ),
         tmp_path / "run",
     )
     folder = export(tmp_path / "run", tmp_path / "hf")

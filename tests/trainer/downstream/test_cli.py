@@ -39,7 +39,9 @@ def test_one_model_as_a_table(run: Path, suite: Callable[..., Path]) -> None:
     assert done.stderr == ""
 
 
-def test_two_models_side_by_side(run: Path, exported: Path, suite: Callable[..., Path], tmp_path: Path) -> None:
+def test_two_models_side_by_side(
+    run: Path, exported: Path, suite: Callable[..., Path], tmp_path: Path
+) -> None:
     options = ("--suite", suite(SUITE), "--cache", tmp_path / "cache")
     table = invoke(run, exported, *options)
     assert table.exit_code == 0, table.output
@@ -65,7 +67,9 @@ def test_overlap_alone_and_with_a_model(run: Path, suite: Callable[..., Path]) -
 
 
 def test_it_is_a_command_of_planner() -> None:
-    assert "planner evaluate runs/first --suite olmes19" in invoke("evaluate", "--help", command=planner).output
+    assert (
+        "planner evaluate runs/first --suite olmes19" in invoke("evaluate", "--help", command=planner).output
+    )
 
 
 @pytest.mark.parametrize(

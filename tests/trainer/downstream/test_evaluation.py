@@ -53,7 +53,10 @@ def test_choices_and_counts_are_recorded(run: Path, suite: Callable[..., Path]) 
 
 def test_bpb_only_gives_the_same_bpb_and_no_accuracy(run: Path, suite: Callable[..., Path]) -> None:
     tasks = str(suite(SUITE))
-    whole, only = evaluate(run, suite=tasks, keep=False), evaluate(run, suite=tasks, keep=False, bpb_only=True)
+    whole, only = (
+        evaluate(run, suite=tasks, keep=False),
+        evaluate(run, suite=tasks, keep=False, bpb_only=True),
+    )
     assert only.bpb == pytest.approx(whole.bpb, abs=1e-6)
     assert (whole.accuracy is None, only.accuracy) == (False, None)
 
@@ -92,7 +95,9 @@ def test_a_killed_evaluation_goes_on(run: Path, suite: Callable[..., Path], tmp_
         "die = lambda task, done, total: os.kill(os.getpid(), signal.SIGKILL) if task == 'questions' else None\n"
         "evaluate(sys.argv[1], suite=sys.argv[2], cache=sys.argv[3], progress=die)"
     )
-    ended = subprocess.run([sys.executable, "-c", program, str(run), how["suite"], how["cache"]], cwd=ROOT, check=False)
+    ended = subprocess.run(
+        [sys.executable, "-c", program, str(run), how["suite"], how["cache"]], cwd=ROOT, check=False
+    )
     assert ended.returncode == -signal.SIGKILL
     assert stored([run], **how) == []
     rest = Told()
@@ -109,14 +114,21 @@ def test_stored_results_are_those_of_the_evaluated_runs(
     assert not (tmp_path / "cache").exists()  # looking leaves nothing behind
     expected = evaluate(run, **how)
     assert stored([run, exported], **how) == [expected]
-    assert stored([run], limit=2, **how) == stored([run], max_length=100, **how) == stored([run], dtype="bf16", **how) == []
+    assert (
+        stored([run], limit=2, **how)
+        == stored([run], max_length=100, **how)
+        == stored([run], dtype="bf16", **how)
+        == []
+    )
     copy = Path(shutil.copytree(run, tmp_path / "copy"))
     (copy / "final" / "model.safetensors").unlink()
     (found,) = stored([copy], **how)  # the same run elsewhere, its weights thrown away
     assert found.tasks == expected.tasks
     assert evaluate(copy, **how).tasks == expected.tasks
     rows = bpb_table(stored([exported, run], **how))
-    assert [(row["task"], list(row["models"])) for row in rows] == [(t, [str(run)]) for t in ("answers", "questions", "mean")]
+    assert [(row["task"], list(row["models"])) for row in rows] == [
+        (t, [str(run)]) for t in ("answers", "questions", "mean")
+    ]
 
 
 def test_a_changed_model_is_not_looked_up(exported: Path, suite: Callable[..., Path], tmp_path: Path) -> None:
@@ -134,7 +146,9 @@ def test_a_changed_model_is_not_looked_up(exported: Path, suite: Callable[..., P
     assert again.tasks == ["answers", "questions"]
 
 
-def test_several_folders_are_checked_before_the_first_is_scored(run: Path, suite: Callable[..., Path], tmp_path: Path) -> None:
+def test_several_folders_are_checked_before_the_first_is_scored(
+    run: Path, suite: Callable[..., Path], tmp_path: Path
+) -> None:
     told = Told()
     for other, message in ((tmp_path / "nothing", "there is no folder"), (run, "is given twice")):
         with pytest.raises(InvalidInput, match=message):
@@ -192,5 +206,8 @@ def test_broken_weights_are_named(exported: Path, suite: Callable[..., Path], tm
 
 def test_bf16_is_close(run: Path, suite: Callable[..., Path]) -> None:
     tasks = str(suite(SUITE))
-    exact, rough = evaluate(run, suite=tasks, keep=False), evaluate(run, suite=tasks, keep=False, dtype="bf16")
+    exact, rough = (
+        evaluate(run, suite=tasks, keep=False),
+        evaluate(run, suite=tasks, keep=False, dtype="bf16"),
+    )
     assert rough.bpb == pytest.approx(exact.bpb, abs=0.05)

@@ -62,7 +62,9 @@ def test_standard_errors_are_those_of_a_mean() -> None:
 @pytest.mark.parametrize("size", [2, 3, 10])
 def test_standard_errors_are_right_for_few_documents_too(size: int) -> None:
     sample = values(1, size)
-    assert metrics.task_mean(sample, "task").error == pytest.approx(np.std(sample, ddof=1) / math.sqrt(size), rel=0.1)
+    assert metrics.task_mean(sample, "task").error == pytest.approx(
+        np.std(sample, ddof=1) / math.sqrt(size), rel=0.1
+    )
 
 
 def test_a_single_document_decides_nothing() -> None:
@@ -72,14 +74,19 @@ def test_a_single_document_decides_nothing() -> None:
 
 
 def test_two_variants_of_a_task_stay_apart() -> None:
-    a, b = (result(n, {"x/rc_5shot": [v, 1.0], "x/bpb_0shot": [1.0, 3 - v]}) for n, v in (("a", 1.0), ("b", 2.0)))
+    a, b = (
+        result(n, {"x/rc_5shot": [v, 1.0], "x/bpb_0shot": [1.0, 3 - v]}) for n, v in (("a", 1.0), ("b", 2.0))
+    )
     found = compare([a, b])
     assert found.best == {"x/rc_5shot": "a", "x/bpb_0shot": "b", MEAN: "a"}
     assert [gap.task for gap in found.differences] == ["x/rc_5shot", "x/bpb_0shot", MEAN]
 
 
 def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
-    held = [0.0 + m.low <= 1.6 <= m.high for m in (metrics.task_mean(values(seed, 100), str(seed)) for seed in range(300))]
+    held = [
+        0.0 + m.low <= 1.6 <= m.high
+        for m in (metrics.task_mean(values(seed, 100), str(seed)) for seed in range(300))
+    ]
     assert 0.90 <= np.mean(held) <= 0.98
 
 
@@ -107,7 +114,11 @@ def test_a_small_paired_difference_is_seen_and_a_chance_one_is_a_tie() -> None:
 
 def test_three_models_make_three_pairs() -> None:
     found = compare([result(name, {"x/rc_5shot": values(i)}) for i, name in enumerate("abc")])
-    assert [(d.first, d.second) for d in found.differences if d.task == MEAN] == [("a", "b"), ("a", "c"), ("b", "c")]
+    assert [(d.first, d.second) for d in found.differences if d.task == MEAN] == [
+        ("a", "b"),
+        ("a", "c"),
+        ("b", "c"),
+    ]
 
 
 def test_the_table_for_reports() -> None:
@@ -115,8 +126,17 @@ def test_the_table_for_reports() -> None:
     b = result("b", {"x/rc_5shot": [2.0, 2.0], "y/bpb_0shot": [1.0, 2.0]})
     rows = bpb_table([a, b])
     assert [(row["task"], row["note"]) for row in rows] == [("x", ""), ("y", "0-shot"), (MEAN, "")]
-    assert [[cell["best"] for cell in row["models"].values()] for row in rows] == [[True, False], [False, True], [False, True]]
-    assert rows[0]["models"]["a"] == {"bpb": 1.5, "error": pytest.approx(0.5, rel=0.1), "accuracy": 0.5, "best": True}
+    assert [[cell["best"] for cell in row["models"].values()] for row in rows] == [
+        [True, False],
+        [False, True],
+        [False, True],
+    ]
+    assert rows[0]["models"]["a"] == {
+        "bpb": 1.5,
+        "error": pytest.approx(0.5, rel=0.1),
+        "accuracy": 0.5,
+        "best": True,
+    }
     assert rows[1]["models"]["b"]["accuracy"] is None
     assert bpb_table([]) == []
 
@@ -136,5 +156,7 @@ def test_results_that_cannot_be_compared() -> None:
 
 
 def test_what_makes_models_less_comparable_is_said() -> None:
-    found = compare([result("a", {"x/rc_5shot": [1.0, 2.0]}), result("b", {"x/rc_5shot": [1.0, 2.0]}, max_length=128)])
+    found = compare(
+        [result("a", {"x/rc_5shot": [1.0, 2.0]}), result("b", {"x/rc_5shot": [1.0, 2.0]}, max_length=128)]
+    )
     assert found.remarks == ["the models see different numbers of tokens: a 512, b 128"]

@@ -51,7 +51,11 @@ def test_a_model_is_known_without_its_weights(run: Path, exported: Path, tmp_pat
     for folder, weights in ((run, "final/model.safetensors"), (exported, "model.safetensors")):
         copy = Path(shutil.copytree(folder, tmp_path / folder.name))
         model = models.find(copy)
-        assert (model.limit, model.before, model.encode(["a"])) == (512, (), models.load(folder).encode(["a"]))
+        assert (model.limit, model.before, model.encode(["a"])) == (
+            512,
+            (),
+            models.load(folder).encode(["a"]),
+        )
         (copy / weights).unlink()
         with pytest.raises(InvalidInput):
             models.find(copy).load()
@@ -75,7 +79,9 @@ def test_what_is_no_model(tmp_path: Path) -> None:
         models.load(tmp_path)
     for text in ('{"model_type": ["llama"]}', '{"model_type": "llama", "architectures": "LlamaForCausalLM"}'):
         (tmp_path / "config.json").write_text(text)
-        with pytest.raises(InvalidInput, match="needs a text as model_type and a list of texts as architectures"):
+        with pytest.raises(
+            InvalidInput, match="needs a text as model_type and a list of texts as architectures"
+        ):
             models.load(tmp_path)
     for text in ("not json", "[]"):
         (tmp_path / "config.json").write_text(text)
@@ -86,12 +92,34 @@ def test_what_is_no_model(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("family", "head", "sizes"),
     [
-        ("bert", "AutoModelForMaskedLM", {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}),
-        ("t5", "AutoModelForSeq2SeqLM", {"d_model": 16, "num_layers": 1, "num_heads": 2, "d_ff": 16, "d_kv": 8}),
-        ("bart", "AutoModelForSeq2SeqLM", {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2, "decoder_attention_heads": 2}),
-        ("llama", "AutoModelForSequenceClassification", {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}),
+        (
+            "bert",
+            "AutoModelForMaskedLM",
+            {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16},
+        ),
+        (
+            "t5",
+            "AutoModelForSeq2SeqLM",
+            {"d_model": 16, "num_layers": 1, "num_heads": 2, "d_ff": 16, "d_kv": 8},
+        ),
+        (
+            "bart",
+            "AutoModelForSeq2SeqLM",
+            {
+                "d_model": 16,
+                "encoder_layers": 1,
+                "decoder_layers": 1,
+                "encoder_attention_heads": 2,
+                "decoder_attention_heads": 2,
+            },
+        ),
+        (
+            "llama",
+            "AutoModelForSequenceClassification",
+            {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16},
+        ),
     ],
-)  # fmt: skip
+)
 def test_models_that_are_not_causal(family: str, head: str, sizes: dict[str, int], tmp_path: Path) -> None:
     config = transformers.AutoConfig.for_model(family, vocab_size=50, **sizes)
     getattr(transformers, head).from_config(config).save_pretrained(tmp_path)
@@ -119,7 +147,11 @@ def test_code_in_a_folder_is_not_run(exported: Path, tmp_path: Path) -> None:
     trap = f"open({str(tmp_path / 'sprung')!r}, 'w')"
     folder = Path(shutil.copytree(exported, tmp_path / "model"))
     config = json.loads((folder / "config.json").read_text())
-    own = {"model_type": "own", "architectures": ["OwnForCausalLM"], "auto_map": {"AutoModelForCausalLM": "own.OwnForCausalLM"}}
+    own = {
+        "model_type": "own",
+        "architectures": ["OwnForCausalLM"],
+        "auto_map": {"AutoModelForCausalLM": "own.OwnForCausalLM"},
+    }
     (folder / "config.json").write_text(json.dumps(config | own))
     (folder / "own.py").write_text(trap)
     with pytest.raises(InvalidInput, match="OwnForCausalLM, which needs program code from its own folder"):
@@ -147,7 +179,9 @@ def test_damaged_folders(exported: Path, tmp_path: Path) -> None:
     folder = copy("layers")
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 3}))
-    with pytest.raises(InvalidInput, match=r"are not those of LlamaForCausalLM: model\.layers\.2\..* is missing"):
+    with pytest.raises(
+        InvalidInput, match=r"are not those of LlamaForCausalLM: model\.layers\.2\..* is missing"
+    ):
         models.load(folder)
 
     folder = copy("speechless")

@@ -39,9 +39,7 @@ def test_a_leaked_document_is_found(
 ) -> None:
     monkeypatch.setattr(overlap, "BLOCK", 1000)  # so that there are many blocks
     examples = "Question: one?\nAnswer: two\n\n"
-    unseen = (
-        "Nineteen purple walruses juggle quietly beneath an upside-down volcano while their accountant files invoices in Finnish."
-    )
+    unseen = "Nineteen purple walruses juggle quietly beneath an upside-down volcano while their accountant files invoices in Finnish."
     rows = [
         (0, 0, "x", examples + unseen + " Question:", " why"),
         (1, 0, "x", examples + leaked(token_folder, 5000, 40) + "\nQuestion:", " why"),
@@ -50,7 +48,13 @@ def test_a_leaked_document_is_found(
     tasks = load_suite(str(suite({"mine/bpb_5shot": rows, "clean/bpb_5shot": rows[:1] + rows[2:]})))
     path = {"run": run, "folder": token_folder, "file": token_folder / "train.bin"}[where]
     clean, mine = check_overlap(path, tasks, ngram=20)
-    assert (mine.task, mine.documents, mine.overlapping, mine.too_short, mine.examples) == ("mine", 3, 1, 1, [1])
+    assert (mine.task, mine.documents, mine.overlapping, mine.too_short, mine.examples) == (
+        "mine",
+        3,
+        1,
+        1,
+        [1],
+    )
     assert (clean.overlapping, clean.too_short) == (0, 1)
 
 
@@ -58,10 +62,19 @@ def test_what_all_documents_share_is_not_an_overlap(token_folder: Path, suite: C
     """Examples that happen to be in the training text say nothing about the documents."""
     examples = leaked(token_folder, 5000, 60)
     rows = [
-        (i, 0, "x", f"{examples}{word} walruses juggle quietly beneath an upside-down volcano, invoices, Finnish:", " a")
+        (
+            i,
+            0,
+            "x",
+            f"{examples}{word} walruses juggle quietly beneath an upside-down volcano, invoices, Finnish:",
+            " a",
+        )
         for i, word in enumerate(("9", "7"))
     ]
-    assert check_overlap(token_folder, load_suite(str(suite({"mine/bpb_5shot": rows}))), ngram=20)[0].overlapping == 0
+    assert (
+        check_overlap(token_folder, load_suite(str(suite({"mine/bpb_5shot": rows}))), ngram=20)[0].overlapping
+        == 0
+    )
 
 
 def test_what_is_no_stream(run: Path, token_folder: Path, suite: Callable[..., Path], tmp_path: Path) -> None:

@@ -106,7 +106,9 @@ def test_every_token_of_an_answer_is_scored_once(before: int, after: int, length
     assert [t for window in found.windows for t in window.targets] == whole[before:]
     for window in found.windows:
         assert 1 <= len(window.targets) <= len(window.inputs) <= length
-        assert window.inputs[window.start + 1 :] == window.targets[:-1]  # each is predicted from all that precedes it
+        assert (
+            window.inputs[window.start + 1 :] == window.targets[:-1]
+        )  # each is predicted from all that precedes it
         if len(found.windows) > 1:
             assert len(window.inputs) == length or window is found.windows[0] or window.inputs[0] in (0, 999)
     assert (len(found.windows) > 1) == (after > length)

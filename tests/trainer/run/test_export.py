@@ -18,14 +18,19 @@ from .test_data import pieces  # noqa: F401
 TEXT = "alpha beta 17 gamma. Über ✓"
 
 
-@pytest.mark.parametrize(("tokenizer", "tied"), [("bytes", False), ("bpe:300", True), ("sentencepiece", False)])
+@pytest.mark.parametrize(
+    ("tokenizer", "tied"), [("bytes", False), ("bpe:300", True), ("sentencepiece", False)]
+)
 def test_transformers_loads_it(
     settings: dict[str, Any], tmp_path: Path, tokenizer: str, tied: bool, request: pytest.FixtureRequest
 ) -> None:
     transformers = pytest.importorskip("transformers")
     if tokenizer == "sentencepiece":
         tokenizer = str(request.getfixturevalue("pieces"))
-    train(RunConfig(**settings | {"tokenizer": tokenizer, "tied_embeddings": tied, "epochs": 0.5}), tmp_path / "run")
+    train(
+        RunConfig(**settings | {"tokenizer": tokenizer, "tied_embeddings": tied, "epochs": 0.5}),
+        tmp_path / "run",
+    )
     folder = export(tmp_path / "run", tmp_path / "hf")
     theirs = transformers.AutoModelForCausalLM.from_pretrained(folder)
     their_tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
@@ -43,9 +48,9 @@ def test_the_exported_model_has_the_reported_loss(settings: dict[str, Any], tmp_
     transformers = pytest.importorskip("transformers")
     result = train(RunConfig(**settings | {"epochs": 0.5}), tmp_path / "run")
     theirs = transformers.AutoModelForCausalLM.from_pretrained(export(tmp_path / "run", tmp_path / "hf"))
-    stream = np.fromfile(Path(settings["cache"]) / result.data["fingerprint"] / "validation.bin", dtype=np.uint16).astype(
-        np.int64
-    )
+    stream = np.fromfile(
+        Path(settings["cache"]) / result.data["fingerprint"] / "validation.bin", dtype=np.uint16
+    ).astype(np.int64)
     nats = 0.0
     with torch.no_grad():
         for start in range(0, len(stream) - 1, 32):  # one sequence at a time, as the evaluation packs them

@@ -70,7 +70,9 @@ def threads() -> Any:
 
 
 @pytest.mark.slow
-def test_killed_in_three_epochs_and_still_the_same_bits(settings: dict[str, Any], tmp_path: Path, threads: None) -> None:
+def test_killed_in_three_epochs_and_still_the_same_bits(
+    settings: dict[str, Any], tmp_path: Path, threads: None
+) -> None:
     settings |= {"checkpoint_every": 3}
     whole = train(RunConfig(**settings), tmp_path / "whole")
     victims = [random.randrange(20 * epoch + 1, 20 * epoch + 20) for epoch in range(3)]
@@ -82,12 +84,18 @@ def test_killed_in_three_epochs_and_still_the_same_bits(settings: dict[str, Any]
     assert result.starts >= 2, victims
     assert same(tmp_path / "whole", tmp_path / "killed"), victims
     assert losses(tmp_path / "whole") == losses(tmp_path / "killed"), victims
-    assert (result.loss, result.weights_checksum, result.train_loss) == (whole.loss, whole.weights_checksum, whole.train_loss)
+    assert (result.loss, result.weights_checksum, result.train_loss) == (
+        whole.loss,
+        whole.weights_checksum,
+        whole.train_loss,
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("point", ["save_file", "write_json", "sync_folder"])
-def test_killed_while_writing_a_checkpoint(settings: dict[str, Any], tmp_path: Path, threads: None, point: str) -> None:
+def test_killed_while_writing_a_checkpoint(
+    settings: dict[str, Any], tmp_path: Path, threads: None, point: str
+) -> None:
     settings |= {"checkpoint_every": 4, "epochs": 1}
     train(RunConfig(**settings), tmp_path / "whole")
     done = start(KILL_IN_CHECKPOINT, json.dumps(settings), str(tmp_path / "killed"), point)
@@ -99,7 +107,9 @@ def test_killed_while_writing_a_checkpoint(settings: dict[str, Any], tmp_path: P
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("log_every", [1, 100])  # the metrics meet the full disk first, or the checkpoint does
+@pytest.mark.parametrize(
+    "log_every", [1, 100]
+)  # the metrics meet the full disk first, or the checkpoint does
 def test_a_full_disk_stops_the_run_with_its_checkpoint_intact(
     settings: dict[str, Any], tmp_path: Path, threads: None, log_every: int
 ) -> None:

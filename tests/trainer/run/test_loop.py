@@ -39,7 +39,9 @@ def stop_after(steps: int) -> Any:
 
 
 def test_a_run_learns_and_records_what_it_was(settings: dict[str, Any], tmp_path: Path) -> None:
-    config = RunConfig(**settings | {"unique_tokens": 32 * 80 + 17, "epochs": 2.49, "weight_decay": 0.3, "seed": 5})
+    config = RunConfig(
+        **settings | {"unique_tokens": 32 * 80 + 17, "epochs": 2.49, "weight_decay": 0.3, "seed": 5}
+    )
     result = train(config, tmp_path / "run")
     assert result == read_result(tmp_path / "run")
     assert (result.unique_tokens, result.tokens, result.steps) == (32 * 80, 32 * 199, 50)
@@ -55,10 +57,22 @@ def test_a_run_learns_and_records_what_it_was(settings: dict[str, Any], tmp_path
     assert all(json.loads(line)["mfu"] > 0 for line in lines[:-1])  # the last one is the validation
     assert result.flops == 6 * result.params * result.tokens
     assert (result.weight_decay, result.seed, result.starts) == (0.3, 5, 1)
-    assert (result.execution["device"], result.execution["attention"], result.execution["dtype"]) == ("cpu", "sdpa", "fp32")
+    assert (result.execution["device"], result.execution["attention"], result.execution["dtype"]) == (
+        "cpu",
+        "sdpa",
+        "fp32",
+    )
     assert "head.weight" in result.recipe["decayed"]
     assert result.recipe["not_decayed"] == [name for name in result.recipe["not_decayed"] if "norm" in name]
-    assert {"run", "params", "unique_tokens", "epochs", "tokens", "weight_decay", "loss"} <= result.row().keys()
+    assert {
+        "run",
+        "params",
+        "unique_tokens",
+        "epochs",
+        "tokens",
+        "weight_decay",
+        "loss",
+    } <= result.row().keys()
     assert not (tmp_path / "run" / "checkpoints").exists()
 
 
@@ -75,7 +89,9 @@ def test_training_sees_each_chunk_once_per_epoch(
 ) -> None:
     seen: list[int] = []
     plain = Batches.arrays
-    monkeypatch.setattr(Batches, "arrays", lambda self, rows: (seen.extend(rows.tolist()), plain(self, rows))[1])
+    monkeypatch.setattr(
+        Batches, "arrays", lambda self, rows: (seen.extend(rows.tolist()), plain(self, rows))[1]
+    )
     train(RunConfig(**settings | {"batch_size": 7, "micro_batch": 3, "epochs": 2.5}), tmp_path / "run")
     real = [chunk for chunk in seen if chunk != PADDING]
     assert sorted(real[:80]) == sorted(real[80:160]) == list(range(80))
@@ -108,7 +124,9 @@ def test_a_stopped_run_continues_to_the_same_bits(settings: dict[str, Any], tmp_
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:The .grad attribute")  # of torch's compiler about torch itself
+@pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning", "ignore:The .grad attribute"
+)  # of torch's compiler about torch itself
 def test_a_compiled_run_continues_to_the_same_bits(settings: dict[str, Any], tmp_path: Path) -> None:
     config = RunConfig(**settings | {"compile": "on", "micro_batch": 2})
     result = train(config, tmp_path / "whole")
@@ -121,7 +139,9 @@ def test_a_compiled_run_continues_to_the_same_bits(settings: dict[str, Any], tmp
     assert plain.loss == pytest.approx(result.loss, abs=1e-2)
 
 
-def test_without_a_compiler_the_run_says_so(settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_compiler_the_run_says_so(
+    settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("trainer.run.device.has_compiler", lambda: False)
     result = train(RunConfig(**settings | {"compile": "on", "epochs": 0.2}), tmp_path / "run")
     assert not result.execution["compiled"]
@@ -129,10 +149,18 @@ def test_without_a_compiler_the_run_says_so(settings: dict[str, Any], tmp_path: 
 
 
 @pytest.mark.parametrize("tied", [False, True])
-def test_accumulation_changes_nothing_but_memory(settings: dict[str, Any], tmp_path: Path, tied: bool) -> None:
+def test_accumulation_changes_nothing_but_memory(
+    settings: dict[str, Any], tmp_path: Path, tied: bool
+) -> None:
     found = []
     for rows in (8, 3, 1):
-        changes = {"batch_size": 8, "micro_batch": rows, "epochs": 1.3, "tied_embeddings": tied, "learning_rate": 1e-3}
+        changes = {
+            "batch_size": 8,
+            "micro_batch": rows,
+            "epochs": 1.3,
+            "tied_embeddings": tied,
+            "learning_rate": 1e-3,
+        }
         train(RunConfig(**settings | changes), tmp_path / str(rows))
         found.append(losses(tmp_path / str(rows)))
     for other in found[1:]:
@@ -169,7 +197,9 @@ def test_another_configuration_or_other_data_is_refused(settings: dict[str, Any]
     config = RunConfig(**settings | {"corpus": str(texts)})
     with pytest.raises(TrainingStopped):
         train(config, tmp_path / "run", should_stop=stop_after(9))
-    before = sorted((path.name, path.stat().st_mtime_ns) for path in (tmp_path / "run").rglob("*") if path.name != ".lock")
+    before = sorted(
+        (path.name, path.stat().st_mtime_ns) for path in (tmp_path / "run").rglob("*") if path.name != ".lock"
+    )
     with pytest.raises(InvalidInput, match=r"holds a run with another seed .0, now 1."):
         train(config.having(seed=1), tmp_path / "run")
     (texts / "003.txt").write_text("something else\n" * 30)
@@ -185,11 +215,15 @@ def test_a_dataset_that_changed_under_its_name_is_noticed(settings: dict[str, An
     with pytest.raises(TrainingStopped):
         train(config, tmp_path / "run", should_stop=stop_after(6))
     (facts,) = (tmp_path / "cache").glob("*/tokens.json")
-    with open(facts.with_name("train.bin"), "r+b") as stream:  # as if the same fingerprint had been made from other text
+    with open(
+        facts.with_name("train.bin"), "r+b"
+    ) as stream:  # as if the same fingerprint had been made from other text
         stream.seek(100)
         stream.write(b"\1\0")
     known = read_json(facts)
-    write_json(facts, known | {"blake2b": known["blake2b"] | {"train.bin": checksum(facts.with_name("train.bin"))}})
+    write_json(
+        facts, known | {"blake2b": known["blake2b"] | {"train.bin": checksum(facts.with_name("train.bin"))}}
+    )
     with pytest.raises(InvalidInput, match="belongs to a run on other tokens"):
         train(config, tmp_path / "run")
     write_json(facts, known)
@@ -212,8 +246,16 @@ def test_damaged_and_foreign_checkpoints_are_refused(settings: dict[str, Any], t
         train(config, tmp_path / "one")
 
     for file, damage, message in (
-        ("model.safetensors", lambda raw: raw[:-1] + bytes([raw[-1] ^ 1]), "model.safetensors does not match its checksum"),
-        ("optimizer.safetensors", lambda raw: raw[: len(raw) // 2], "optimizer.safetensors does not match its checksum"),
+        (
+            "model.safetensors",
+            lambda raw: raw[:-1] + bytes([raw[-1] ^ 1]),
+            "model.safetensors does not match its checksum",
+        ),
+        (
+            "optimizer.safetensors",
+            lambda raw: raw[: len(raw) // 2],
+            "optimizer.safetensors does not match its checksum",
+        ),
         ("state.json", lambda raw: raw[:30], "is damaged"),
         ("state.json", lambda raw: b"[]", r"is damaged .*; delete .*checkpoints to start again"),
         ("model.safetensors", None, "no such file"),
@@ -240,7 +282,8 @@ def test_two_processes_cannot_train_one_directory(settings: dict[str, Any], tmp_
 
 def test_bf16_computes_nearly_the_same(settings: dict[str, Any], tmp_path: Path) -> None:
     exact, rough = (
-        train(RunConfig(**settings | {"dtype": dtype, "learning_rate": 1e-3}), tmp_path / dtype) for dtype in ("fp32", "bf16")
+        train(RunConfig(**settings | {"dtype": dtype, "learning_rate": 1e-3}), tmp_path / dtype)
+        for dtype in ("fp32", "bf16")
     )
     assert rough.execution["dtype"] == "bf16"
     assert rough.loss == pytest.approx(exact.loss, abs=0.02)
@@ -248,9 +291,15 @@ def test_bf16_computes_nearly_the_same(settings: dict[str, Any], tmp_path: Path)
     assert all(tensor.dtype == torch.float32 for tensor in weights(tmp_path / "bf16").values())
 
 
-@pytest.mark.parametrize(("changes", "package"), [({"tensorboard": True}, "tensorboard"), ({"wandb": "project"}, "wandb")])
+@pytest.mark.parametrize(
+    ("changes", "package"), [({"tensorboard": True}, "tensorboard"), ({"wandb": "project"}, "wandb")]
+)
 def test_watchers_work_or_say_what_is_missing(
-    settings: dict[str, Any], tmp_path: Path, changes: dict[str, Any], package: str, monkeypatch: pytest.MonkeyPatch
+    settings: dict[str, Any],
+    tmp_path: Path,
+    changes: dict[str, Any],
+    package: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     config = RunConfig(**settings | changes | {"epochs": 0.2})
     if find_spec(package) is None:
@@ -272,7 +321,11 @@ def test_the_state_of_the_library_is_left_alone(settings: dict[str, Any], tmp_pa
     )
     train(RunConfig(**settings | {"epochs": 0.1}), tmp_path / "run")
     assert torch.equal(before[0], torch.get_rng_state())
-    assert before[1:] == (torch.get_num_threads(), torch.are_deterministic_algorithms_enabled(), torch.get_default_dtype())
+    assert before[1:] == (
+        torch.get_num_threads(),
+        torch.are_deterministic_algorithms_enabled(),
+        torch.get_default_dtype(),
+    )
 
 
 @pytest.mark.parametrize(
@@ -315,7 +368,10 @@ def test_a_damaged_result_is_named(settings: dict[str, Any], tmp_path: Path) -> 
 
 
 def test_a_directory_of_somebody_else_is_left_alone(settings: dict[str, Any], tmp_path: Path) -> None:
-    theirs = [tmp_path / "project" / name for name in (".git/HEAD", ".venv/python", "final/thesis.txt", "checkpoints/mine")]
+    theirs = [
+        tmp_path / "project" / name
+        for name in (".git/HEAD", ".venv/python", "final/thesis.txt", "checkpoints/mine")
+    ]
     for path in theirs:
         path.parent.mkdir(parents=True)
         path.write_text("precious")
