@@ -49,7 +49,7 @@ __all__ = [
 
 _HOME = {
     "api": "Frontier compare crossover frontier plan predict",
-    "calibration": "Calibration",
+    "calibration_files": "Calibration",
     "costs": "cost flops_from_gpus",
     "errors": "InvalidCalibration InvalidInput",
     "laws": "FORMS Law",

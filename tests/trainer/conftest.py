@@ -1,4 +1,4 @@
-"""A small corpus with real structure, a tiny run, and a way to start it in a process of its own."""
+"""A small corpus with real structure, a SentencePiece model, a tiny run, and a way to start it in a process of its own."""
 
 from __future__ import annotations
 
@@ -61,6 +61,26 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="session")
+def pieces(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A SentencePiece model like that of Llama-2: BPE with byte fallback."""
+    sentencepiece = pytest.importorskip("sentencepiece")
+    folder = tmp_path_factory.mktemp("pieces")
+    generator = random.Random(4)
+    (folder / "text").write_text("".join(sentence(generator) for _ in range(500)))
+    sentencepiece.SentencePieceTrainer.train(
+        input=str(folder / "text"),
+        model_prefix=str(folder / "tokenizer"),
+        vocab_size=400,
+        model_type="bpe",
+        byte_fallback=True,
+        normalization_rule_name="identity",
+        remove_extra_whitespaces=False,
+        minloglevel=2,
+    )
+    return folder / "tokenizer.model"
 
 
 @pytest.fixture

@@ -14,7 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from benchmarks.simulated import grid_table
-from calibration.commands import _between, calibrate
+from calibration.commands import calibrate
+from calibration.commands.fit import _between
 from planner.calibration_files import Calibration, FittedLaw
 from planner.units import count
 

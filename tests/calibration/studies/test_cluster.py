@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from .conftest import (
+from tests.calibration.studies.conftest import (
     begin,
     children,
     ended,

@@ -20,8 +20,7 @@ from calibration.studies import directory
 from calibration.studies.directory import begin, is_study
 from calibration.studies.study import load
 from planner.errors import InvalidInput
-
-from .conftest import endings, finished, run
+from tests.calibration.studies.conftest import endings, finished, run
 
 
 def refused(study: Path | str, out: Path, *options: str, code: int = 2) -> str:
@@ -160,7 +159,7 @@ def test_more_tokens_than_the_corpus_has(study: Path, tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory, corpus: Path) -> Path:
     """A study of two runs with a corpus of its own, trained."""
-    from .conftest import STUDY
+    from tests.calibration.studies.conftest import STUDY
 
     folder = tmp_path_factory.mktemp("trained")
     shutil.copytree(corpus, folder / "texts")

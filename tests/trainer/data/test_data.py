@@ -18,14 +18,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.errors import InvalidInput
+from tests.trainer.conftest import sentence, start
 from trainer.config import Corpus, RunConfig
 from trainer.data import corpus as corpora
 from trainer.data import tokenizers, tokens
 from trainer.data.checksums import checksums
 from trainer.data.holdout import PASSAGE, Overlap, content_key
 from trainer.files import checksum, quick_checksum, read_json, write_json
-
-from .conftest import sentence, start
 
 
 def prepared(settings: dict[str, Any], **changes: Any) -> tokens.TokenSet:
@@ -374,26 +373,6 @@ def test_tokenizers_round_trip_and_load_again(kind: str, text: str, tmp_path: Pa
     again = tokenizers.load(tmp_path)
     assert again.encode([text])[0].tolist() == ids.tolist()
     assert again.eos == tokenizer.eos
-
-
-@pytest.fixture(scope="session")
-def pieces(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A SentencePiece model like that of Llama-2: BPE with byte fallback."""
-    sentencepiece = pytest.importorskip("sentencepiece")
-    folder = tmp_path_factory.mktemp("pieces")
-    generator = random.Random(4)
-    (folder / "text").write_text("".join(sentence(generator) for _ in range(500)))
-    sentencepiece.SentencePieceTrainer.train(
-        input=str(folder / "text"),
-        model_prefix=str(folder / "tokenizer"),
-        vocab_size=400,
-        model_type="bpe",
-        byte_fallback=True,
-        normalization_rule_name="identity",
-        remove_extra_whitespaces=False,
-        minloglevel=2,
-    )
-    return folder / "tokenizer.model"
 
 
 def test_bpe_is_trained_the_same_twice() -> None:

@@ -10,13 +10,11 @@ from typing import Any
 
 import pytest
 
+from tests.trainer.downstream import reference
+from tests.trainer.downstream.conftest import ANSWERS, QUESTIONS
 from trainer import RunConfig, train
 from trainer.downstream import evaluate, models
 from trainer.run.export import export
-
-from ..test_data import pieces  # noqa: F401
-from . import reference
-from .conftest import ANSWERS, QUESTIONS
 
 transformers = pytest.importorskip("transformers", reason="the reference implementation needs transformers")
 

@@ -11,9 +11,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from planner.cli import planner
+from tests.trainer.downstream.conftest import ANSWERS, QUESTIONS
 from trainer.downstream.cli import evaluate
-
-from .conftest import ANSWERS, QUESTIONS
 
 SUITE = {"questions/rc_3shot": QUESTIONS, "answers/bpb_5shot": ANSWERS}
 

@@ -14,9 +14,8 @@ import pytest
 
 from planner.errors import InvalidInput
 from tests.places import ROOT
+from tests.trainer.downstream.conftest import ANSWERS, QUESTIONS
 from trainer.downstream import bpb_table, evaluate, evaluate_all, stored
-
-from .conftest import ANSWERS, QUESTIONS
 
 SUITE = {"questions/rc_3shot": QUESTIONS, "answers/bpb_5shot": ANSWERS}
 

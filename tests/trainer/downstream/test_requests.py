@@ -11,13 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.errors import InvalidInput
+from tests.trainer.conftest import sentence
 from trainer.data import tokenizers
 from trainer.downstream import requests as requests_module
 from trainer.downstream.requests import Request, common_prefix, prepare, request
 from trainer.downstream.tasks import Answer, Document
-
-from ..conftest import sentence
-from ..test_data import pieces  # noqa: F401
 
 
 @dataclass

@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from planner.errors import InvalidInput
+from tests.trainer.downstream.conftest import ANSWERS, QUESTIONS
 from trainer.downstream import tasks as module
 from trainer.downstream.tasks import INSTALL, SUITES, load_suite
-
-from .conftest import ANSWERS, QUESTIONS
 
 # How many documents each task has in version 0.9.0 of the data.
 DOCUMENTS = {

@@ -13,14 +13,13 @@ import torch
 
 from planner.errors import InvalidInput
 from planner.shapes import presets
+from tests.trainer.conftest import losses, start
+from tests.trainer.run.test_loop import stop_after
 from trainer import RunConfig, TrainingStopped, read_result, train
 from trainer.data.batches import PADDING
 from trainer.run.device import memory_bytes, resolve_device
 from trainer.run.distributed import World
 from trainer.run.loop import passes
-
-from .conftest import losses, start
-from .test_loop import stop_after
 
 TWO = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 

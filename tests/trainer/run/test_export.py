@@ -13,8 +13,6 @@ from planner.errors import InvalidInput
 from trainer import RunConfig, train
 from trainer.run.export import export, load_run
 
-from .test_data import pieces  # noqa: F401
-
 TEXT = "alpha beta 17 gamma. Über ✓"
 
 

@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
+from tests.trainer.conftest import losses, start
+from tests.trainer.run.test_loop import same
 from trainer import RunConfig, read_result, train
-
-from .conftest import losses, start
-from .test_loop import same
 
 KILL_AT_STEP = """
 import json, os, signal, sys

@@ -15,12 +15,11 @@ import torch
 from safetensors.torch import load_file
 
 from planner.errors import InvalidInput
+from tests.trainer.conftest import losses
 from trainer import RunConfig, TrainingStopped, read_result, train
 from trainer.data.batches import PADDING, Batches
 from trainer.errors import Busy
 from trainer.files import checksum, locked, read_json, write_json
-
-from .conftest import losses
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
