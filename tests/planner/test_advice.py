@@ -45,7 +45,7 @@ def test_turning_point_and_spending_limit_against_a_dense_scan() -> None:
 def test_a_jump_between_valleys_is_a_turning_point_too(
     calibration: str, decay: float, form: str, ud: float
 ) -> None:
-    """Under the short forms the optimum can jump from many epochs of a small model to a few of a large one."""
+    """Under the short forms the optimum may jump from many epochs of a small model to few of a large one."""
     law = Calibration.load(calibration).law(decay, form)
     turn, _ = remarkable_points(law, ud, landscape(law, ud, search_range(law, ud)))
     flops = np.geomspace(1e18, 1e22, 8000)
@@ -253,7 +253,7 @@ def test_compare_covers_all_laws_and_weight_decays() -> None:
     assert min(row.regret for row in rows) == 0
 
 
-# -- crossover ----------------------------------------------------------------------------------------------------
+# -- crossover -----------------------------------------------------------------------------------------------
 
 
 def test_at_a_crossover_both_settings_are_equally_good() -> None:
@@ -328,20 +328,22 @@ def test_a_crossover_needs_two_settings() -> None:
     assert "one weight decay only" in p.crossover_note
 
 
-# -- honesty, and the shape of the answer -------------------------------------------------------------------------
+# -- honesty, and the shape of the answer --------------------------------------------------------------------
 
 
 def test_extrapolation_is_said_for_each_quantity_and_by_how_much() -> None:
     words = plan(250e6, 1e19, weight_decay=0.1).warnings
     assert words == [
-        "model size 3.33B is 2.95 times the largest that the law was fitted on (1.13B): this is an extrapolation."
+        "model size 3.33B is 2.95 times the largest that the law was fitted on (1.13B): "
+        "this is an extrapolation."
     ]
     words = plan(10e6, 1e17, law="chinchilla", weight_decay=0.1).warnings
     assert any("unique tokens 10M is 5 times below the smallest" in w for w in words)
     assert any(w.startswith("number of epochs ") and "the largest" in w and "(16)" in w for w in words)
     repeated = plan(250e6, 5e18).warnings
     assert repeated == [
-        "model size 556M is 14% above the largest that the cost of repetition was fitted on (489M): this is an extrapolation."
+        "model size 556M is 14% above the largest that the cost of repetition was fitted on (489M): "
+        "this is an extrapolation."
     ]
     assert plan(250e6, 1e18).warnings == []
     assert (

@@ -109,7 +109,9 @@ def test_ensembles_are_allocated_member_by_member() -> None:
 
 
 def test_known_shape_of_the_frontier() -> None:
-    """At 250M tokens and weight decay 0.1: epochs peak near 6.5, and the optimal loss is lowest near 3.8e18 FLOPs."""
+    """At 250M tokens and weight decay 0.1: epochs peak near
+    6.5, and the optimal loss is lowest near 3.8e18 FLOPs.
+    """
     law = Calibration.load().law(0.1)
     flops = np.geomspace(1e18, 1e19, 400)
     best = allocate(law, 250e6, flops, whole_epochs=False)

@@ -1,4 +1,4 @@
-"""The command line: readable answers, exact JSON, pictures, and one sentence with exit code 2 on bad input."""
+"""The command line: readable answers, exact JSON, pictures, one sentence and exit code 2 on bad input."""
 
 from __future__ import annotations
 

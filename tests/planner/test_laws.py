@@ -1,4 +1,6 @@
-"""The six forms: values against an independent reimplementation, exact slopes, and the properties they promise."""
+"""The six forms: values against an independent reimplementation,
+exact slopes, and the properties they promise.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ def textbook_loss(law: Law, n: float, u: float, e: float) -> float:
     size = n
     if law.form == "effective_parameters":
         g = (p["alpha"] * p["A"] / (p["beta"] * p["B"])) ** (1 / (p["alpha"] + p["beta"]))
-        # N_opt for U tokens: D_opt(C) = (C/6)^(alpha/(alpha+beta)) / G inverted, then N = G (C/6)^(beta/(alpha+beta))
+        # N_opt for U tokens: D_opt(C) = (C/6)^(alpha/(alpha+beta))
+        # / G inverted, then N = G (C/6)^(beta/(alpha+beta))
         c6 = (unique * g) ** ((p["alpha"] + p["beta"]) / p["alpha"])
         n_opt = g * c6 ** (p["beta"] / (p["alpha"] + p["beta"]))
         base = min(n_opt, n)

@@ -80,7 +80,7 @@ def test_the_chosen_weight_decay_changes_at_the_crossover(ud: float) -> None:
 
 
 def test_near_tie_of_chinchilla_at_500m() -> None:
-    """The one cell where the paper prints another row: ten and eleven epochs differ by less than 0.0005 nats."""
+    """The one cell where the paper prints another row: 10 and 11 epochs differ by less than 0.0005 nats."""
     from planner import predict
 
     losses = [

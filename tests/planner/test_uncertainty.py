@@ -1,4 +1,6 @@
-"""Where a calibration carries a bootstrap ensemble, every figure of a plan has an interval that means something."""
+"""Where a calibration carries a bootstrap ensemble, every
+figure of a plan has an interval that means something.
+"""
 
 from __future__ import annotations
 
@@ -94,7 +96,9 @@ def test_a_wider_ensemble_gives_wider_intervals() -> None:
 
 
 def test_a_certain_ensemble_pins_every_figure() -> None:
-    """Refits that all agree give intervals that are the point estimate itself, whatever it takes to compute it."""
+    """Refits that all agree give intervals that are the point
+    estimate itself, whatever it takes to compute it.
+    """
     p = plan(250e6, 5e18, calibration=with_ensemble(size=20, spread=1e-7), epochs="continuous")
     assert p.intervals is not None
     assert p.turning_point is not None

@@ -1,4 +1,6 @@
-"""A small corpus with real structure, a SentencePiece model, a tiny run, and a way to start it in a process of its own."""
+"""A small corpus with real structure, a SentencePiece model,
+a tiny run, and a way to start it in a process of its own.
+"""
 
 from __future__ import annotations
 

@@ -178,7 +178,10 @@ def test_flops_are_six_per_parameter_plus_attention() -> None:
 
 
 def test_importing_is_light() -> None:
-    code = "import sys, planner, trainer.cli, trainer.config; print({'torch', 'datasets', 'transformers'} & set(sys.modules))"
+    code = (
+        "import sys, planner, trainer.cli, trainer.config; "
+        "print({'torch', 'datasets', 'transformers'} & set(sys.modules))"
+    )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
 

@@ -1,4 +1,6 @@
-"""`planner calibrate fit` and `compare`: files in, files and sentences out, exit code 2 with one sentence on bad input."""
+"""`planner calibrate fit` and `compare`: files in, files and
+sentences out, exit code 2 with one sentence on bad input.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A study from nothing to its report on the command line: nothing is trained twice, and what is wrong is one sentence."""
+"""A study from nothing to its report on the command line:
+nothing is trained twice, and what is wrong is one sentence.
+"""
 
 import json
 import shutil
@@ -250,7 +252,8 @@ def test_a_calibration_of_something_else_is_used_with_a_warning(tmp_path: Path) 
         "--dry-run",
     )
     assert run(*asked, "--json").stderr.splitlines() == [
-        "Warning: calibration fineweb-llama2 was fitted to another vocabulary (32,100, here 257), so its laws may not hold here."
+        "Warning: calibration fineweb-llama2 was fitted to another vocabulary (32,100, here 257), "
+        "so its laws may not hold here."
     ]
 
 
@@ -260,7 +263,9 @@ def test_the_published_laws_are_no_strangers_to_the_paper_s_study(tmp_path: Path
 
 @pytest.mark.slow
 def test_a_law_is_fitted_to_a_study(home: Path, tmp_path: Path) -> None:
-    """The grid of a larger study as it would be if its losses followed a law: the fit finds the law and says where it is from."""
+    """The grid of a larger study as it would be if its losses followed
+    a law: the fit finds the law and says where it is from.
+    """
     truth = Law("additive_4p", {**BASE, **PENALTY})
     grid = tmp_path / "my.study"
     (grid / "runs").mkdir(parents=True)

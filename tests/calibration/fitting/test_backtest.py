@@ -1,4 +1,6 @@
-"""The backtest: finds the choices in a table, never judges a law on runs it was fitted on, and counts regret in nats."""
+"""The backtest: finds the choices in a table, never judges a
+law on runs it was fitted on, and counts regret in nats.
+"""
 
 import json
 
@@ -19,7 +21,9 @@ LAW = Calibration.load("fineweb-llama2").law(0.1, "additive_4p")
 
 
 def isoflop_table(noise: float = 0.002, seed: int = 0) -> pd.DataFrame:
-    """Sizes that double while epochs halve: every (budget, compute) has several choices; and a single-epoch grid."""
+    """Sizes that double while epochs halve: every (budget,
+    compute) has several choices; and a single-epoch grid.
+    """
     rows = [
         (n, u, e) for u in (1e8, 2e8, 4e8, 8e8) for n in (5e7, 1e8, 2e8, 4e8, 8e8) for e in (1, 2, 4, 8, 16)
     ]

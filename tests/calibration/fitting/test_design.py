@@ -1,4 +1,6 @@
-"""The design: proposals that can be built and paid for, that make the target more certain, and that learn from runs."""
+"""The design: proposals that can be built and paid for, that
+make the target more certain, and that learn from runs.
+"""
 
 import json
 from itertools import pairwise

@@ -1,4 +1,6 @@
-"""Fits: the public C4 runs to the digits of the reference values, known laws from generated tables, and refusals that say why."""
+"""Fits: the public C4 runs to the digits of the reference values,
+known laws from generated tables, and refusals that say why.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ PUBLISHED = {
 }
 
 
-# -- the public C4 runs ---------------------------------------------------------------------------------------------------
+# -- the public C4 runs --------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -208,7 +210,7 @@ def test_micro_pilot_has_two_settings() -> None:
         assert found == pytest.approx(expected, abs=0.012)
 
 
-# -- known laws --------------------------------------------------------------------------------------------------------------
+# -- known laws ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -267,7 +269,9 @@ def test_the_form_that_made_the_runs_is_recommended(form: str) -> None:
 
 
 def test_a_simpler_form_wins_a_tie_on_unseen_cells() -> None:
-    """Runs made by additive_1p: the longer forms contain it, fit more closely in sample, and are not recommended for that."""
+    """Runs made by additive_1p: the longer forms contain it, fit
+    more closely in sample, and are not recommended for that.
+    """
     tables = [
         grid_table(PAPER.law(0.1, "additive_1p"), 120, 0.003, np.random.default_rng(seed))
         for seed in range(5)
@@ -295,7 +299,9 @@ def test_held_out_residuals_come_from_fits_without_the_cell() -> None:
 
 
 def test_a_left_out_cell_counts_for_all_forms_or_for_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Refits that do not converge are made again from all starts, with the same result; only then is a cell dropped."""
+    """Refits that do not converge are made again from all
+    starts, with the same result; only then is a cell dropped.
+    """
     table = grid_table(PAPER.law(0.1, "additive_1p"), 40, 0.01, np.random.default_rng(7))
     fitted = fit_forms(Runs.of(table), ["additive_1p", "additive_2p"])
     expected = held_out_residuals(fitted)
@@ -381,7 +387,7 @@ def test_aicc_charges_for_parameters_and_rewards_a_better_fit() -> None:
     assert aicc(float(huber(residual, 10.0).sum()), 80, 5, 10.0) == pytest.approx(gaussian, rel=1e-6)
 
 
-# -- refusals ------------------------------------------------------------------------------------------------------------------
+# -- refusals ------------------------------------------------------------------------------------------------
 
 
 def test_a_form_that_the_runs_do_not_determine_is_left_out_with_the_reason() -> None:
@@ -473,7 +479,9 @@ def test_bad_arguments_are_named_before_any_work(arguments: dict[str, Any], mess
 @given(st.data())
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 def test_arbitrary_tables_are_fitted_or_refused(data: st.DataObject) -> None:
-    """Whatever the losses, a fit is either refused in words or a calibration whose laws say what they predict."""
+    """Whatever the losses, a fit is either refused in words
+    or a calibration whose laws say what they predict.
+    """
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
     table = grid_table(PAPER.law(0.1, "additive_4p"), data.draw(st.integers(6, 40)), 0.005, rng)
     kind = data.draw(

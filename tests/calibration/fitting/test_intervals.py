@@ -1,4 +1,6 @@
-"""Intervals: they cover the truth, carry the base law's uncertainty, are reproducible, and are kept in the calibration."""
+"""Intervals: they cover the truth, carry the base law's
+uncertainty, are reproducible, and are kept in the calibration.
+"""
 
 from __future__ import annotations
 
@@ -158,7 +160,9 @@ def test_redrawn_residuals_have_the_spread_of_the_noise() -> None:
 
 @pytest.mark.parametrize("resample", ["runs", "cells"])
 def test_a_poor_repetition_form_does_not_blur_the_base_law(resample: str) -> None:
-    """The base law is read off the single-epoch runs, so that its refits are the same whatever the repetition form misses."""
+    """The base law is read off the single-epoch runs, so that its
+    refits are the same whatever the repetition form misses.
+    """
     table = grid_table(PAPER.law(1.0, "additive_4p"), 80, 0.003, np.random.default_rng(8))
     refits = bootstrap(fit_forms(Runs.of(table)), 30, resample=resample)
     for form in refits:

@@ -1,4 +1,6 @@
-"""The objective's value, gradient and Hessian agree with each other, with the law formulas, and with Huber's definition."""
+"""The objective's value, gradient and Hessian agree with each
+other, with the law formulas, and with Huber's definition.
+"""
 
 from __future__ import annotations
 
@@ -87,7 +89,7 @@ def test_hessian_is_the_slope_of_the_gradient(form: str, joint: bool, delta: flo
 
 @pytest.mark.parametrize(("form", "joint"), CASES)
 def test_majorant_is_an_upper_bound_of_the_huber_curvature(form: str, joint: bool) -> None:
-    """For the linearised prediction: core curvature <= majorant, and the majorant is positive semidefinite."""
+    """For the linearised prediction: core curvature <= majorant, which is positive semidefinite."""
     for delta in (1e-3, 0.05):
         problems, theta = _problems(form, joint, delta)
         majorant = problems.curvature(theta).majorant.transpose(2, 0, 1)

@@ -1,4 +1,6 @@
-"""The worked example in docs/: its page says what its script computes, and the figures are those of the paper's appendix."""
+"""The worked example in docs/: its page says what its script
+computes, and the figures are those of the paper's appendix.
+"""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def test_four_parameter_form_converges_from_all_160_starts() -> None:
 
 
 def test_an_optimum_beyond_a_bound_is_found_on_the_bound() -> None:
-    """Without a floor in the data, E ends at exactly zero and the rest of the fit is the constrained optimum."""
+    """Without a floor in the data, E is exactly zero and the rest of the fit is the constrained optimum."""
     rng = np.random.default_rng(3)
     n, d = rng.uniform(-2, 2, (2, 60))
     ln_loss = np.log(np.exp(0.3 - 0.2 * n) + np.exp(0.1 - 0.3 * d) - 0.15) + 0.002 * rng.standard_normal(60)

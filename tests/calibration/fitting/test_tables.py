@@ -1,4 +1,6 @@
-"""What a user of a run table relies on: everything usable is read, everything unusable is named at once, nothing else happens."""
+"""What a user of a run table relies on: everything usable is read,
+everything unusable is named at once, nothing else happens.
+"""
 
 import contextlib
 import math
@@ -43,7 +45,7 @@ def grid(sizes=(1e7, 4e7, 1.6e8), budgets=(1e8, 4e8, 1.6e9), epochs=(1, 2, 8), d
     )
 
 
-# -- reading --------------------------------------------------------------------------------------------------------
+# -- reading -------------------------------------------------------------------------------------------------
 
 
 def test_tokens_follow_from_epochs_and_epochs_from_tokens():
@@ -104,7 +106,7 @@ def test_products_larger_than_an_integer_do_not_wrap_around():
     assert (table["params"] * table["tokens"]).min() > 1e21
 
 
-# -- bad rows -------------------------------------------------------------------------------------------------------
+# -- bad rows ------------------------------------------------------------------------------------------------
 
 
 def test_all_bad_cells_are_reported_at_once_by_row_and_column():
@@ -205,7 +207,7 @@ def test_unreadable_sources_are_named(tmp_path):
         read_runs(tmp_path / "bad.parquet")
 
 
-# -- filters --------------------------------------------------------------------------------------------------------
+# -- filters -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -273,7 +275,7 @@ def test_a_filter_never_hides_a_row_that_it_cannot_judge():
         read_runs(frame(epochs=[1, 2, "many"]), where="epochs < 2")
 
 
-# -- identifiability ------------------------------------------------------------------------------------------------
+# -- identifiability -----------------------------------------------------------------------------------------
 
 
 def test_an_ordinary_grid_identifies_all_forms():
@@ -338,7 +340,7 @@ def test_a_run_reads_as_a_sentence():
     assert str(Run(1e7, 1e8, 1.0)) == "10M parameters on 100M unique tokens for 1 epoch"
 
 
-# -- fuzz: nothing but a valid table or InvalidInput ------------------------------------------------------------------
+# -- fuzz: nothing but a valid table or InvalidInput ---------------------------------------------------------
 
 
 def check_valid(table: pd.DataFrame) -> None:
@@ -431,7 +433,7 @@ def test_any_filter_selects_rows_or_gives_a_reason(text):
         assert len(kept) == 3
 
 
-# -- real tables ------------------------------------------------------------------------------------------------------
+# -- real tables ---------------------------------------------------------------------------------------------
 
 
 @needs_shared

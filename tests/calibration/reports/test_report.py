@@ -1,4 +1,6 @@
-"""The report: one page that needs nothing else, escapes what it did not write, and works with whatever a calibration has."""
+"""The report: one page that needs nothing else, escapes what
+it did not write, and works with whatever a calibration has.
+"""
 
 import re
 from html import escape

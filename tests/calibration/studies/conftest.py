@@ -1,4 +1,6 @@
-"""A study of eight runs that takes seconds, `planner calibrate sweep` in a process of its own, and ways to see how far it is."""
+"""A study of eight runs that takes seconds, `planner calibrate
+sweep` in a process of its own, and ways to see how far it is.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +76,9 @@ def begin(study: Path | str, out: Path, *options: str, **keywords: Any) -> subpr
 
 
 def environment() -> dict[str, str]:
-    """Of every process that is started here; clusters let in whoever has the token that is made up for this session."""
+    """Of every process that is started here; clusters let in
+    whoever has the token that is made up for this session.
+    """
     kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     return kept | {
         "OMP_NUM_THREADS": "1",

@@ -1,4 +1,6 @@
-"""The Ray engine: a node that dies in the middle, a driver that dies, Ctrl-C, a study that moves between engines, no cluster at all."""
+"""The Ray engine: a node that dies in the middle, a driver that dies,
+Ctrl-C, a study that moves between engines, no cluster at all.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,9 @@ def node(*options: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def stopped_in_a_run(process: subprocess.Popen[str], out: Path) -> str | None:
-    """The name of the run that a node is in the middle of, stopped there so that it cannot end meanwhile; None between two runs."""
+    """The name of the run that a node is in the middle of, stopped
+    there so that it cannot end meanwhile; None between two runs.
+    """
     workers = {
         worker for raylet in children(process.pid, "raylet/raylet") for worker in children(raylet, "ray::")
     }
@@ -79,7 +83,7 @@ def stopped_in_a_run(process: subprocess.Popen[str], out: Path) -> str | None:
 
 
 def slay(process: subprocess.Popen[str]) -> None:
-    """kill -9 a node: its raylet, the workers that the raylet has started, and whatever else belongs to it."""
+    """kill -9 a node: its raylet, the workers that it has started, and whatever else belongs to it."""
     for raylet in children(process.pid, "raylet/raylet") if process.poll() is None else ():
         for victim in [raylet, *children(raylet, "")]:
             os.kill(victim, signal.SIGKILL)

@@ -1,4 +1,6 @@
-"""Nothing lost, nothing twice: drivers and workers killed at random, two drivers at once, Ctrl-C, runs that never succeed, a full disk."""
+"""Nothing lost, nothing twice: drivers and workers killed at random,
+two drivers at once, Ctrl-C, runs that never succeed, a full disk.
+"""
 
 from __future__ import annotations
 
@@ -92,7 +94,7 @@ def test_two_sweeps_at_once_share_the_runs(study: Path, tmp_path: Path, undistur
 def test_a_corpus_that_changes_meanwhile(
     study: Path, corpus: Path, tmp_path: Path, undisturbed: dict[str, Any]
 ) -> None:
-    """What began on some tokens ends on them; the next sweep says that they are no longer those of the files."""
+    """What began on some tokens ends on them; the next sweep says that the files have others."""
     out = tmp_path / "out"
     texts = shutil.copytree(corpus, tmp_path / "texts")
     study.write_text(study.read_text().replace(str(corpus), str(texts)))

@@ -1,4 +1,6 @@
-"""The micro study that is committed: its calibration is what its runs give, and its page says what its files say."""
+"""The micro study that is committed: its calibration is
+what its runs give, and its page says what its files say.
+"""
 
 from __future__ import annotations
 

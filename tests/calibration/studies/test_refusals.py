@@ -1,4 +1,6 @@
-"""What is wrong with a study, its directory or its corpus is said in one sentence, before anything is trained, and damages nothing."""
+"""What is wrong with a study, its directory or its corpus is said
+in one sentence, before anything is trained, and damages nothing.
+"""
 
 from __future__ import annotations
 

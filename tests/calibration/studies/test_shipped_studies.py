@@ -23,7 +23,7 @@ def cells_of(name: str) -> set[Cell]:
 
 
 def ticked(text: str, label: str, decay: float) -> set[Cell]:
-    """The cells with a tick in one of the paper's tables: columns are budgets, or a budget and then epochs."""
+    """The cells with a tick in a table of the paper: columns are budgets, or a budget and then epochs."""
     table = text[text.index(rf"\label{{{label}}}") :]
     table = table[: table.index(r"\end{tabular}")]
     header, *lines = [line.strip().rstrip("\\").strip() for line in table.splitlines() if "&" in line]

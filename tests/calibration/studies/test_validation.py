@@ -1,4 +1,6 @@
-"""Prescriptive validation against worlds in which the truth is known: losses come from a law, so who should win is known too."""
+"""Prescriptive validation against worlds in which the truth is
+known: losses come from a law, so who should win is known too.
+"""
 
 import json
 import math
@@ -130,7 +132,7 @@ def truth_of(calibration: Calibration, form: str = "additive_4p") -> dict[float,
     return {0.1: calibration.law(0.1, form), 1.0: calibration.law(1.0, "additive_4p")}
 
 
-# -- what is trained ------------------------------------------------------------------------------------------------------
+# -- what is trained -----------------------------------------------------------------------------------------
 
 
 @settings(max_examples=60, deadline=None)
@@ -246,7 +248,7 @@ def test_an_absurd_size_is_refused_by_default(study: Study, calibration: Calibra
     assert "above the limit of 6M" in found.reason
 
 
-# -- who won --------------------------------------------------------------------------------------------------------------
+# -- who won -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("form", ["additive_4p", "additive_1p", "effective_parameters", "chinchilla"])
@@ -303,7 +305,9 @@ def test_noise_intervals_cover_the_truth(study: Study, calibration: Calibration)
 
 
 def equally_good(runs: list[StudyRun], spread: float, seed: int) -> pd.DataFrame:
-    """A world in which every configuration is as good as any other, and their seeds scatter differently, up to `spread`-fold."""
+    """A world in which every configuration is as good as any other,
+    and their seeds scatter differently, up to `spread`-fold.
+    """
     table = outcome(runs, dict.fromkeys((0.1, 1.0), Law("chinchilla", BASE)))
     sizes = sorted({run.params for run in runs})
     scatter = dict(zip(sizes, np.geomspace(0.01, 0.01 * spread, len(sizes)), strict=True))
@@ -323,7 +327,8 @@ def test_laws_that_are_equally_good_are_rarely_told_apart(
         trial = judge(planned, [], equally_good(runs, spread, seed)).trials[0]
         wrong += any(tried.beyond_noise for tried in trial.laws)
     print(
-        f"some law called worse than the best though none was, scatter differing {spread}-fold: {wrong} of {WORLDS}"
+        f"some law called worse than the best though none was, "
+        f"scatter differing {spread}-fold: {wrong} of {WORLDS}"
     )
     assert wrong <= 0.12 * WORLDS  # about 5%, and what chance adds
 
@@ -447,7 +452,7 @@ def test_a_law_that_trained_nothing_is_not_called_best(
     assert [line.split()[0] for line in standings if "best" in line] == ["additive_4p"]
 
 
-# -- crossover ------------------------------------------------------------------------------------------------------------
+# -- crossover -----------------------------------------------------------------------------------------------
 
 
 def test_the_crossover_of_a_known_world_is_found(study: Study, calibration: Calibration) -> None:

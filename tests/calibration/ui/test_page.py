@@ -241,19 +241,24 @@ def hovered(browser: Browser, name: str) -> str:
 _RANGE = "return document.querySelector('#plot .js-plotly-plot')._fullLayout.xaxis.range"
 # Where on the screen the first point is of the line or mark whose name starts so.
 _PLACE = """
-const plot = document.querySelector("#plot .js-plotly-plot"), trace = plot?.data?.find((one) => one.name?.startsWith(arguments[0]));
+const plot = document.querySelector("#plot .js-plotly-plot");
+const trace = plot?.data?.find((one) => one.name?.startsWith(arguments[0]));
 if (!trace || !plot._fullLayout?.xaxis?.d2p) return null;
 plot.scrollIntoView({block: "center"});
 const {left, top} = plot.getBoundingClientRect(), {xaxis, yaxis} = plot._fullLayout;
-return [left + xaxis._offset + xaxis.d2p(trace.x[0]), top + yaxis._offset + yaxis.d2p(trace.y[0])].map(Math.round);
+return [left + xaxis._offset + xaxis.d2p(trace.x[0]), top + yaxis._offset + yaxis.d2p(trace.y[0])]
+  .map(Math.round);
 """
 _CONTRAST = """
 const parts = (text) => text.match(/[\\d.]+/g).map(Number);
-const light = ([r, g, b]) => [r, g, b].map((v) => v / 255).map((v) => (v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4))
+const light = ([r, g, b]) => [r, g, b].map((v) => v / 255)
+  .map((v) => (v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4))
   .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
 const element = document.querySelector(arguments[0]), style = getComputedStyle(element);
 const ink = parts(element instanceof SVGElement ? style.fill : style.color);
-let behind = element, paper = arguments[1] ? parts(getComputedStyle(document.querySelector(arguments[1])).fill) : [255, 255, 255];
+let behind = element;
+const under = document.querySelector(arguments[1]);
+let paper = under ? parts(getComputedStyle(under).fill) : [255, 255, 255];
 for (; behind && !arguments[1]; behind = behind.parentElement) {
   const found = parts(getComputedStyle(behind).backgroundColor);
   if (found.length === 3 || found[3] > 0.99) { paper = found; break; }

@@ -82,7 +82,8 @@ def test_it_listens_on_this_machine_only_unless_told_otherwise(server: str) -> N
             assert reached(other, port)
 
 
-# 127.0.0.2 is an address of every Linux machine that a socket bound to 127.0.0.1 does not answer, as it would not that of a network card.
+# 127.0.0.2 is an address of every Linux machine that a socket bound to
+# 127.0.0.1 does not answer, as it would not that of a network card.
 ELSEWHERE = sorted(
     {"127.0.0.2", *(info[4][0] for info in socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET))}
     - {"127.0.0.1"}
@@ -122,7 +123,10 @@ def test_a_port_in_use_is_one_sentence() -> None:
 
 
 def test_without_gradio_it_says_what_to_install() -> None:
-    code = "import sys; sys.modules['gradio'] = None; from calibration.ui.cli import ui; ui(['--port', '0', '--no-browser'])"
+    code = (
+        "import sys; sys.modules['gradio'] = None; from calibration.commands.ui import ui; "
+        "ui(['--port', '0', '--no-browser'])"
+    )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert result.returncode == 2
     assert (

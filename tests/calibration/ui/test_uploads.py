@@ -1,4 +1,6 @@
-"""Files that people bring: runs are checked row by row and fitted, and whatever else a file holds, the server keeps serving."""
+"""Files that people bring: runs are checked row by row and fitted,
+and whatever else a file holds, the server keeps serving.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,10 @@ def test_own_runs_from_upload_to_plan(browser: Browser, runs: pd.DataFrame, tmp_
 
     browser.press("#use")
     shows(browser, expected(calibration=known))
-    edges = "const at = (s) => document.querySelector('#plot ' + s)?.getBoundingClientRect(); return [at('.legend')?.bottom, at('.nsewdrag')?.top]"
+    edges = (
+        "const at = (s) => document.querySelector('#plot ' + s)?.getBoundingClientRect(); "
+        "return [at('.legend')?.bottom, at('.nsewdrag')?.top]"
+    )
     eventually(
         lambda: browser.script(edges), lambda found: None not in found and found[0] <= found[1] + 2
     )  # legend above the curves
@@ -95,7 +100,8 @@ def test_a_broken_table_is_explained_row_by_row(browser: Browser, tmp_path: Path
     eventually(lambda: browser.text("#runs-check"), lambda said: "5 problems in 3 rows" in said)
     assert browser.script("return document.documentElement.scrollWidth") <= PHONE
     rows = browser.script(
-        "return [...document.querySelectorAll('#runs-check tbody tr')].map(r => [...r.cells].map(c => c.textContent))"
+        "return [...document.querySelectorAll('#runs-check tbody tr')]"
+        ".map(r => [...r.cells].map(c => c.textContent))"
     )
     assert [row[:2] for row in rows] == [
         ["2", "params"],

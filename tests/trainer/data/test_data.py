@@ -164,7 +164,7 @@ def test_processes_remember_checksums_together(tmp_path: Path) -> None:
     for path in files:
         path.write_text(path.name)
     code = (
-        "import sys; from pathlib import Path; import trainer.checksums as c; c._SETTLED = -10**9\n"
+        "import sys; from pathlib import Path; import trainer.data.checksums as c; c._SETTLED = -10**9\n"
         "for name in sys.argv[2:]: c.checksums([Path(name)], Path(sys.argv[1]))"
     )
     with ThreadPoolExecutor() as pool:
@@ -409,7 +409,7 @@ def test_bad_data_is_named(settings: dict[str, Any], changes: dict[str, Any], me
             "line 1 of .*number.jsonl has no text but a value of type int in field 'text'",
         ),
         ("short.txt.gz", gzip.compress(b"a document " * 99)[:-20], "short.txt.gz cannot be read"),
-        ("broken.txt.gz", gzip.compress(b"a")[:10] + b"\xff" * 20, "broken.txt.gz cannot be read"),
+        ("broken.txt.gz", gzip.compress(b"a", mtime=0)[:10] + b"\xff" * 20, "broken.txt.gz cannot be read"),
         ("bytes.txt", b"\xff\xfe\x00", "is not UTF-8 text"),
         ("broken.parquet", b"PAR1nonsense", "is not a Parquet file"),
     ],
@@ -448,5 +448,8 @@ def test_passages_are_known_by_the_same_hash_in_every_process() -> None:
     text = sentence(random.Random(3)) * 4
     overlap = Overlap()
     overlap.hold_out(text)
-    code = "import sys; from trainer.holdout import Overlap; o = Overlap(); o.hold_out(sys.argv[1]); print(sorted(o.passages))"
+    code = (
+        "import sys; from trainer.data.holdout import Overlap; "
+        "o = Overlap(); o.hold_out(sys.argv[1]); print(sorted(o.passages))"
+    )
     assert start(code, text).stdout.strip() == str(sorted(overlap.passages))

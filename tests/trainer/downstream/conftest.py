@@ -1,4 +1,6 @@
-"""A small trained run that sees 512 tokens, its exported folder, the real task data, and suites made up on the spot."""
+"""A small trained run that sees 512 tokens, its exported
+folder, the real task data, and suites made up on the spot.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ Row = tuple[int, int, Any, str, str]  # doc_id, idx, label, context, continuatio
 
 @pytest.fixture(scope="session")
 def run(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Path:
-    """A model of two layers that has learnt something about this project's own text, so that context matters to it."""
+    """A model of two layers that has learnt something about
+    this project's own text, so that context matters to it.
+    """
     folder = tmp_path_factory.mktemp("evaluated")
     config = {
         "shape": {"d_model": 32, "layers": 2, "heads": 4, "d_ff": 64},

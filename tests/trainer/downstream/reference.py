@@ -1,4 +1,6 @@
-"""Bits per byte and accuracy the slow way: plain transformers, one request at a time, no batching, no sharing, no code of ours."""
+"""Bits per byte and accuracy the slow way: plain transformers, one
+request at a time, no batching, no sharing, no code of ours.
+"""
 
 from __future__ import annotations
 

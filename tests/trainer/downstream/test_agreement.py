@@ -61,7 +61,9 @@ def test_accuracy_agrees_with_plain_transformers(exported: Path, olmes19: list[A
 def test_one_token_more_or_less_of_context_would_be_noticed(
     exported: Path, suite: Callable[..., Path], tmp_path: Path
 ) -> None:
-    """With large weights and learnt positions everything depends on everything: windows of 127 or 129 tokens are far out of tolerance."""
+    """With large weights and learnt positions everything depends on
+    everything: windows of 127 or 129 tokens are far out of tolerance.
+    """
     tasks = suite(SUITE)
     folder = wild("gpt2", exported, tmp_path)
     found = evaluate(folder, suite=str(tasks), only=["answers"], keep=False, max_length=128)
@@ -76,7 +78,9 @@ def test_one_token_more_or_less_of_context_would_be_noticed(
 def test_run_and_exported_folder_agree_at_any_length(
     run: Path, exported: Path, suite: Callable[..., Path], length: int
 ) -> None:
-    """Shorter than some answers too: the reference then sees them only in part, so the two are compared with each other."""
+    """Shorter than some answers too: the reference then sees them
+    only in part, so the two are compared with each other.
+    """
     tasks = str(suite(SUITE))
     first = evaluate(run, suite=tasks, max_length=length, keep=False)
     second = evaluate(exported, suite=tasks, max_length=length, keep=False)
@@ -211,7 +215,7 @@ def test_tokenizers_with_and_without_a_beginning_token(
 
 def test_a_run_with_a_sentencepiece_tokenizer(
     settings: dict[str, Any],
-    pieces: Path,  # noqa: F811
+    pieces: Path,
     suite: Callable[..., Path],
     tmp_path: Path,
 ) -> None:

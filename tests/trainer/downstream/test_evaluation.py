@@ -91,7 +91,8 @@ def test_a_killed_evaluation_goes_on(run: Path, suite: Callable[..., Path], tmp_
     how: dict[str, Any] = {"suite": str(suite(SUITE)), "cache": str(tmp_path / "cache")}
     program = (
         "import os, signal, sys; from trainer.downstream import evaluate\n"
-        "die = lambda task, done, total: os.kill(os.getpid(), signal.SIGKILL) if task == 'questions' else None\n"
+        "die = lambda task, done, total: "
+        "os.kill(os.getpid(), signal.SIGKILL) if task == 'questions' else None\n"
         "evaluate(sys.argv[1], suite=sys.argv[2], cache=sys.argv[3], progress=die)"
     )
     ended = subprocess.run(

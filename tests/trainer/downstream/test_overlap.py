@@ -39,7 +39,10 @@ def test_a_leaked_document_is_found(
 ) -> None:
     monkeypatch.setattr(overlap, "BLOCK", 1000)  # so that there are many blocks
     examples = "Question: one?\nAnswer: two\n\n"
-    unseen = "Nineteen purple walruses juggle quietly beneath an upside-down volcano while their accountant files invoices in Finnish."
+    unseen = (
+        "Nineteen purple walruses juggle quietly beneath an upside-down volcano "
+        "while their accountant files invoices in Finnish."
+    )
     rows = [
         (0, 0, "x", examples + unseen + " Question:", " why"),
         (1, 0, "x", examples + leaked(token_folder, 5000, 40) + "\nQuestion:", " why"),

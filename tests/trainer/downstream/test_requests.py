@@ -1,4 +1,6 @@
-"""What is fed and what is scored: joint tokenisation, truncation on the left, long answers in pieces, special tokens."""
+"""What is fed and what is scored: joint tokenisation, truncation
+on the left, long answers in pieces, special tokens.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ def one(tokens: Tokens, context: str, continuation: str, length: int = 512) -> R
     return prepare([Document(0, (Answer(context, continuation),), 0)], tokens, length)[0][0]
 
 
-def test_sentencepiece_tokenises_together(pieces: Path) -> None:  # noqa: F811
+def test_sentencepiece_tokenises_together(pieces: Path) -> None:
     """Alone, the answer would begin with the piece of a new text."""
     tokens = Tokens(tokenizers.SentencePiece(pieces))
     window = one(tokens, "alpha beta", " gamma 17").windows[0]

@@ -1,4 +1,6 @@
-"""kill -9 at any step of any epoch, a kill in the middle of a checkpoint, and a full disk: nothing is lost, no bit differs."""
+"""kill -9 at any step of any epoch, a kill in the middle of a
+checkpoint, and a full disk: nothing is lost, no bit differs.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,9 @@ except TrainingStopped as stopped:
 
 @pytest.fixture(scope="module")
 def threads() -> Any:
-    """The same number of threads as the processes that are started: bits are promised for the same machine and setting."""
+    """The same number of threads as the processes that are
+    started: bits are promised for the same machine and setting.
+    """
     import torch
 
     before = torch.get_num_threads()
