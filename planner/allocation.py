@@ -87,6 +87,15 @@ def allocate(
     return Allocation(*(a.reshape(shape) for a in (product / epochs, epochs, ud * epochs, loss)))
 
 
+def has_optimum(law: Law, ud: Array, flops: Array) -> np.ndarray:
+    """Whether the search has finite ends: a wild fit may want infinitely many epochs, or none."""
+    product = flops / (FLOPS_PER_PARAM_TOKEN * ud)
+    with np.errstate(all="ignore"):
+        start = np.maximum(law.fresh_epochs(product, ud), 1.0)
+        end = law.epochs_bound(product, law.loss(product / start, ud, start))
+    return np.asarray((start < 1e15) & (end < 1e15))
+
+
 class _Budgets(NamedTuple):
     product: np.ndarray  # params * epochs
     ud: np.ndarray

@@ -16,8 +16,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from scipy.optimize import minimize_scalar
 
-from calibration.fitting.optima import has_optimum
-from planner.allocation import FLOPS_PER_PARAM_TOKEN, Allocation, allocate
+from planner.allocation import FLOPS_PER_PARAM_TOKEN, Allocation, allocate, has_optimum
 from planner.calibration_files import Calibration, Setting
 from planner.errors import InvalidInput
 from planner.laws import FORMS, Law, repetition_parameters

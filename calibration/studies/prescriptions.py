@@ -20,9 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from calibration.fitting.optima import has_optimum
 from calibration.studies.study import Study, StudyRun
-from planner.allocation import FLOPS_PER_PARAM_TOKEN, allocate
+from planner.allocation import FLOPS_PER_PARAM_TOKEN, allocate, has_optimum
 from planner.api import crossover
 from planner.calibration_files import Calibration, Setting
 from planner.errors import InvalidInput
