@@ -17,6 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
+from planner import palette
 from planner.advice import remarkable_points
 from planner.allocation import FLOPS_PER_PARAM_TOKEN, allocate
 from planner.api import CalibrationSource
@@ -25,26 +26,6 @@ from planner.crossings import landscape, search_range
 from planner.results import Crossover, Plan, Prediction
 from planner.units import count, scientific, short
 from planner.units import epochs as passes
-
-# Okabe and Ito's colours, which colour-blind people can tell apart; each law also has a line style of its own.
-_COLOURS = {
-    "chinchilla": "#000000",
-    "exponential_decay": "#56B4E9",
-    "effective_parameters": "#0072B2",
-    "additive_1p": "#E69F00",
-    "additive_2p": "#CC79A7",
-    "additive_4p": "#D55E00",
-}
-_STYLES = {
-    "chinchilla": ":",
-    "exponential_decay": (0, (5, 1)),
-    "effective_parameters": "--",
-    "additive_1p": "-.",
-    "additive_2p": (0, (3, 1, 1, 1, 1, 1)),
-    "additive_4p": "-",
-}
-_DECAYS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#000000"]
-_TERMS = {"floor": "#999999", "capacity": "#56B4E9", "data": "#009E73", "overfitting": "#D55E00"}
 
 
 def isoflop(plan: Plan, calibration: CalibrationSource = None) -> Figure:
@@ -59,13 +40,15 @@ def isoflop(plan: Plan, calibration: CalibrationSource = None) -> Figure:
     figure, axes = _figure(
         f"{short(plan.ud)} unique tokens, {scientific(plan.flops)} FLOPs, weight decay {plan.weight_decay}"
     )
-    axes.plot(epochs, loss, color=_COLOURS["additive_4p"], label=f"{plan.law}: predicted loss")
+    style = palette.line_style(palette.law_dash(plan.law))
+    colour = palette.law_colour(plan.law)
+    axes.plot(epochs, loss, color=colour, linestyle=style, label=f"{plan.law}: predicted loss")
     base = np.asarray(law.base().loss(product / epochs, plan.ud, epochs))
     axes.plot(epochs, base, color="black", linestyle=":", label="if repeats were as good as new")
     axes.axvspan(
         flat.epochs_min,
         flat.epochs_max,
-        color="#009E73",
+        color=palette.GOOD.light,
         alpha=0.18,
         label=f"within {flat.tolerance:g} nats of the best",
     )
@@ -121,14 +104,14 @@ def allocation_frontier(
             axes.plot(
                 best.params,
                 np.where(jumps, np.nan, best.epochs),
-                color=_COLOURS[form],
-                linestyle=_STYLES[form],
+                color=palette.law_colour(form),
+                linestyle=palette.line_style(palette.law_dash(form)),
                 label=form,
             )
             least = min(least, float(np.nanmin(best.epochs, initial=1.0)))
             if mark is not None:
                 here = allocate(setting.law(form), ud, mark, whole_epochs=False, **bounds)
-                axes.plot([here.params], [here.epochs], "o", color=_COLOURS[form], markersize=6)
+                axes.plot([here.params], [here.epochs], "o", color=palette.law_colour(form), markersize=6)
         axes.set_xscale("log")
         axes.set_yscale("log")
         axes.set_ylim(0.8 * least, None)
@@ -164,9 +147,9 @@ def loss_against_compute(
     places = crossover.crossings or [float(np.sqrt(low * high))]
     flops = np.geomspace(max(places[0] / 60, low), min(places[-1] * 30, high), 400)
     figure, axes = _figure(f"{short(crossover.ud)} unique tokens ({crossover.law})")
-    for colour, style, decay in zip(
-        _DECAYS, ("-", "--"), (crossover.weaker, crossover.stronger), strict=False
-    ):
+    for number, decay in enumerate((crossover.weaker, crossover.stronger)):
+        look = palette.series(number)
+        colour, style = look.light, palette.line_style(look.dash)
         one = known.law(decay, crossover.law)
         best = allocate(one, crossover.ud, flops, whole_epochs=epochs == "whole", **bounds)
         axes.plot(flops, best.loss, color=colour, linestyle=style, label=f"weight decay {decay}")
@@ -207,7 +190,7 @@ def loss_terms(prediction: Prediction, calibration: CalibrationSource = None) ->
         epochs,
         *terms,
         labels=list(terms._fields),
-        colors=[_TERMS[name] for name in terms._fields],
+        colors=[palette.TERMS[name].light for name in terms._fields],
         alpha=0.85,
     )
     axes.plot(epochs, terms.loss, color="black", linewidth=1.2)
@@ -235,7 +218,9 @@ def single_epoch_frontiers(
     flops = np.geomspace(low, high, 160)
     figure = Figure(figsize=(11.0, 4.6), dpi=150, layout="constrained")
     left, right = figure.add_subplot(1, 2, 1), figure.add_subplot(1, 2, 2)
-    for colour, style, setting in zip(_DECAYS, ("-", "--", ":", "-.", "-", "--"), settings, strict=False):
+    for number, setting in enumerate(settings):
+        look = palette.series(number)
+        colour, style = look.light, palette.line_style(look.dash)
         base = setting.law(known.default_law).base()
         best = allocate(
             base, 1e9, flops, whole_epochs=False

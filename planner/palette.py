@@ -1,0 +1,104 @@
+"""How everything is drawn that is drawn more than once: one colour, dash and marker for one thing.
+
+Each colour is a pair, for light paper and for dark. Every one keeps a contrast of at least three to its paper.
+No eight colours stay apart for everybody, so lines also differ in dash and points in shape. A law looks as its
+table entry says; a law without one takes the same colour every time, chosen by its name.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+
+class Look(NamedTuple):
+    """A colour on light paper, the same on dark, and a dash as plotly names it."""
+
+    light: str
+    dark: str
+    dash: str = "solid"
+
+    def colour(self, dark: bool = False) -> str:
+        return self.dark if dark else self.light
+
+
+INK = Look("#3a3a3b", "#e4e6e8")
+PLAN = Look("#111418", "#f7f8fa")  # the answer itself, which no curve looks like
+NEUTRAL = Look("#7a7d82", "#9aa0a8")  # lines that only help to read
+GOOD = Look("#008a63", "#3fc99a")  # what cannot be told from the best
+
+_LAWS = {
+    "chinchilla": ("Chinchilla", Look("#666666", "#b3b3b3", "dot")),
+    "exponential_decay": ("exponential decay", Look("#b87400", "#f0b140", "dash")),
+    "effective_parameters": ("effective parameters", Look("#b8578e", "#e29bc2", "longdash")),
+    "additive_1p": ("additive 1p", Look("#2e9bd6", "#8ccdf2", "dashdot")),
+    "additive_2p": ("additive 2p", Look("#008f68", "#3fc99f", "longdashdot")),
+    "additive_4p": ("additive 4p", Look("#0063a3", "#5db1f0", "solid")),
+}
+SERIES = (  # weight decays, and whatever else is counted rather than named
+    Look("#5a45b5", "#b3a1ff", "solid"),
+    Look("#cf4a0a", "#ff9366", "dash"),
+    Look("#07a759", "#c4e124", "dot"),
+    Look("#c266b6", "#d418a9", "dashdot"),
+    Look("#0d4f4e", "#19f9f3", "longdash"),
+    Look("#4c3c0c", "#657313", "longdashdot"),
+    Look("#ac8290", "#c5899b", "8px,2px"),
+    Look("#9516ef", "#4f62ff", "2px,2px"),
+)
+MARKERS = "osD^vPX*"
+TERMS = {
+    "floor": Look("#8d9299", "#757b84"),
+    "capacity": Look("#3f93cc", "#4a90c8"),
+    "data": Look("#12936d", "#35a582"),
+    "overfitting": Look("#d2591b", "#e5763e"),
+}
+_STYLES: dict[str, Any] = {  # plotly's names as matplotlib draws them
+    "solid": "-",
+    "dot": ":",
+    "dash": (0, (5, 1.5)),
+    "longdash": (0, (9, 2)),
+    "dashdot": "-.",
+    "longdashdot": (0, (9, 2, 1.5, 2)),
+}
+
+
+def law_look(form: str) -> Look:
+    known = _LAWS.get(form)
+    return known[1] if known else series(zlib.crc32(form.encode()))
+
+
+def law_colour(form: str, dark: bool = False) -> str:
+    return law_look(form).colour(dark)
+
+
+def law_dash(form: str) -> str:
+    """As plotly names it; `line_style` is the same for matplotlib."""
+    return law_look(form).dash
+
+
+def law_label(form: str) -> str:
+    known = _LAWS.get(form)
+    return known[0] if known else form.replace("_", " ")
+
+
+def series(number: int) -> Look:
+    """The look of the first, second, ... of things that have no name; it starts again after the last."""
+    return SERIES[number % len(SERIES)]
+
+
+def marker(number: int) -> str:
+    return MARKERS[number % len(MARKERS)]
+
+
+def line_style(dash: str) -> Any:
+    """A dash as matplotlib takes it; lengths such as "8px,2px" are allowed, as in plotly."""
+    if dash in _STYLES:
+        return _STYLES[dash]
+    return 0, tuple(float(length.removesuffix("px")) / 1.5 for length in dash.split(","))
+
+
+def looks() -> Iterator[Look]:
+    """Every look that a picture may use, so that a page can give each its colour on dark paper."""
+    yield from (INK, PLAN, NEUTRAL, GOOD, *SERIES, *TERMS.values())
+    yield from (look for _, look in _LAWS.values())
