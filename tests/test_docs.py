@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import shlex
 from pathlib import Path
@@ -21,20 +20,6 @@ def _commands(text: str) -> list[str]:
 
 
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-
-
-def test_law_against_reality_is_up_to_date() -> None:
-    spec = importlib.util.spec_from_file_location(
-        "law_against_reality", ROOT / "docs" / "law_against_reality.py"
-    )
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    module.check_prescriptions()
-    text = (ROOT / "docs" / "law-against-reality.md").read_text()
-    for part in (module.table(module.MEASURED), module.table(module.MEASURED_DECAY), module.ranking()):
-        assert "\n".join(part) in text
 
 
 def test_the_readme_shows_what_plan_prints(monkeypatch: pytest.MonkeyPatch) -> None:

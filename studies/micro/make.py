@@ -1,6 +1,6 @@
-"""The tables and pictures of docs/micro-study/README.md, from the files next to it.
+"""The tables and pictures of docs/micro-study.md, from the files of this folder.
 
-    python docs/micro-study/make.py          # judges the runs, prints the tables, draws the pictures
+    python studies/micro/make.py          # judges the runs, prints the tables, draws the pictures
 
 The files are those that the commands on that page wrote: `runs.csv` and `validation-runs.csv` (run tables), `learning-rate.csv`,
 `large-models.csv`, `stop-spending.csv`, and the calibration `micro`, which ships with the planner. `validation.json` follows from
@@ -38,6 +38,7 @@ from planner.laws import FORMS, parameter_names
 from planner.units import scientific, short
 
 HERE = Path(__file__).resolve().parent
+PICTURES = HERE.parents[1] / "docs" / "pictures"
 PUBLISHED = Calibration.load("fineweb-llama2")
 MICRO = Calibration.load("micro")
 STUDY = load("micro")
@@ -340,7 +341,7 @@ def pictures() -> None:
         ("regret", study_plots.regret(VERDICT)),
         ("crossover", study_plots.crossover(VERDICT.crossovers)),
     ):
-        figure.savefig(HERE / f"{name}.png", dpi=130)
+        figure.savefig(PICTURES / f"micro-{name}.png", dpi=130)
         plt.close(figure)
 
 

@@ -1,6 +1,6 @@
 """Holds the law against reality: predicted and measured perplexity for every row of the paper's two prescriptive tables.
 
-python docs/law_against_reality.py          # prints the two tables of docs/law-against-reality.md
+python studies/paper/make.py          # prints the two tables of docs/law-against-reality.md
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Reanalysis of Muennighoff et al. (2023): does repeated data call for smaller models, or was the base law at fault?
 
-python docs/reanalysis.py datablations_c4_runs.csv     # prints the tables of docs/reanalysis.md and draws its picture
+python studies/reanalysis/make.py datablations_c4_runs.csv     # prints the tables of docs/reanalysis.md and draws its picture
 
 Everything is computed from the public run table and from the parameters as published, which the planner ships as the
 calibration `c4-muennighoff`. Two base laws are compared on the 182 runs: the published one, fitted to points read off
@@ -34,7 +34,7 @@ from planner.errors import InvalidInput
 from planner.laws import BASE_PARAMETERS, Law
 from planner.units import scientific, short
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 TABLE = Path(os.environ.get("DATABOUND_SHARED", ROOT.parent / "shared")) / "data" / "datablations_c4_runs.csv"
 PICTURE = ROOT / "docs" / "pictures" / "reanalysis.png"
 

@@ -1,10 +1,7 @@
-"""The worked example in docs/: its page says what its script
-computes, and the figures are those of the paper's appendix.
-"""
+"""The worked example: its page says what its script computes, and its figures are the paper's."""
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from pathlib import Path
 from types import ModuleType
@@ -15,7 +12,7 @@ import pytest
 from calibration.fitting.problems import Runs
 from planner.allocation import allocate
 from planner.laws import Law
-from tests.places import ROOT
+from tests.places import ROOT, script
 
 # As printed in arXiv:2605.01640, tables "Chinchilla baseline quality" and "Benefit of D^, N^".
 BASES = {
@@ -31,12 +28,7 @@ REPETITION = {
 
 @pytest.fixture(scope="module")
 def reanalysis() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("reanalysis", ROOT / "docs" / "reanalysis.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return script("studies/reanalysis/make.py")
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,6 @@ what its runs give, and its page says what its files say.
 
 from __future__ import annotations
 
-import importlib.util
 from types import ModuleType
 
 import pytest
@@ -16,19 +15,14 @@ from calibration.studies.study import load
 from calibration.studies.verdicts import read
 from planner import plan
 from planner.calibration_files import Calibration
-from tests.places import ROOT
+from tests.places import ROOT, script
 
 HERE = ROOT / "studies" / "micro"
 
 
 @pytest.fixture(scope="module")
 def make() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("make_micro_study", HERE / "make.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return script("studies/micro/make.py")
 
 
 def test_the_runs_are_those_of_the_shipped_study() -> None:
@@ -69,7 +63,7 @@ def test_the_verdict_is_what_the_runs_give(make: ModuleType) -> None:
 
 
 def test_the_page_shows_what_the_files_say(make: ModuleType) -> None:
-    text = (HERE / "README.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "micro-study.md").read_text(encoding="utf-8")
     for part in make.PARTS:
         for line in part():
             assert line in text, f"{part.__name__}: {line}"
