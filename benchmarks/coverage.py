@@ -1,11 +1,12 @@
-"""Do nominal 95% intervals cover the truth 95% of the time? Measured on generated tables and written into docs/intervals.md.
+"""Do nominal 95% intervals cover the truth 95% of the time? Measured, and written into docs/intervals.md.
 
     OMP_NUM_THREADS=1 python benchmarks/coverage.py [tables] [replicates]
 
-Tables of 60 and of 20 runs, half of them single-epoch, are generated from the paper's four-parameter law at weight decay 0.1
-with 0.5% noise, fitted and bootstrapped as `planner calibrate fit` does. The truth is known: the optimal size N* and epochs
-at 250M unique tokens and 5e18 FLOPs, and the loss of that configuration. In the last rows the runs of a (size, budget) cell
-share most of their noise (0.4% of the cell, 0.3% of the run), which is what redrawing cells is for.
+Tables of 60 and of 20 runs, half of them single-epoch, are generated from the paper's four-parameter law at
+weight decay 0.1 with 0.5% noise, fitted and bootstrapped as `planner calibrate fit` does. The truth is known:
+the optimal size N* and epochs at 250M unique tokens and 5e18 FLOPs, and the loss of that configuration. In
+the last rows the runs of a (size, budget) cell share most of their noise (0.4% of the cell, 0.3% of the run),
+which is what redrawing cells is for.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ import time
 from pathlib import Path
 
 import numpy as np
+from simulated import grid_table
 
-from benchmarks.simulated import grid_table
 from calibration.fitting.intervals import bootstrap, interval
 from calibration.fitting.problems import Runs
 from calibration.fitting.stages import fit_forms, parameter_arrays
@@ -75,7 +76,8 @@ def measure(
 def main(tables: int = 400, replicates: int = 300) -> None:
     began = time.perf_counter()
     lines = [
-        "| runs | noise | bootstrap | N* covered | epochs* covered | loss covered | width of N* | of the loss | tables refused |",
+        "| runs | noise | bootstrap | N* covered | epochs* covered | loss covered "
+        "| width of N* | of the loss | tables refused |",
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     both = [("residuals", "runs"), ("residuals", "cells"), ("weights", "runs")]
@@ -85,7 +87,8 @@ def main(tables: int = 400, replicates: int = 300) -> None:
     lines += measure(60, 0.003, 0.004, both[:2], tables, replicates)
     print(*lines[-2:], sep="\n", flush=True)
     error = 1.96 * (0.95 * 0.05 / tables) ** 0.5
-    note = f"{tables} tables per row, {replicates} refits each: a share of 95% is known to ±{error:.1%}. Widths are medians."
+    note = f"{tables} tables per row, {replicates} refits each: a share of 95% is known to ±{error:.1%}."
+    note += " Widths are medians."
     print(note, f"{time.perf_counter() - began:.0f} s")
     if PAGE.exists() and all(mark in PAGE.read_text() for mark in MARKS):
         text = PAGE.read_text()

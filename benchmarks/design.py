@@ -1,16 +1,18 @@
-"""Does the design choose better runs than chance or thrift? On the public C4 runs, where every loss is already known.
+"""Does the design choose better runs than chance or thrift? On public runs, whose losses are known.
 
     python benchmarks/design.py [../shared/data] [--write docs/design.md]
 
-The pool are the runs up to 64 epochs without the tenth with the most compute, which are held out. Each seed hides a random
-fifth of the pool. Each strategy spends 1%, 5% and 10% of the pool's FLOPs; its runs are then "trained" by looking them up,
-the law is estimated from them alone (weak prior: the published FineWeb law), and the held-out losses are predicted.
+The pool are the runs up to 64 epochs without the tenth with the most compute, which are held out. Each seed
+hides a random fifth of the pool. Each strategy spends 1%, 5% and 10% of the pool's FLOPs; its runs are then
+"trained" by looking them up, the law is estimated from them alone (weak prior: the published FineWeb law),
+and the held-out losses are predicted.
 
-- design: as the command is used. Asked for runs, the cheapest of them are trained, asked again with those, six times.
+- design: as the command is used. Asked for runs, the cheapest are trained, asked again with those, six times.
 - random: runs in random order, each taken that still fits into the budget.
 - cheapest: the cheapest runs, as many as fit.
 
-A second table does the same on a study that was not looked at when the method was made (micro pilot, both weight decays).
+A second table does the same on a study that was not looked at when the method was made (micro pilot, both
+weight decays).
 """
 
 from __future__ import annotations
@@ -119,7 +121,8 @@ def as_text(results: pd.DataFrame) -> str:
             mean = here.mean(numeric_only=True)
             doubt = here["mean"].std() / np.sqrt(len(here))
             lines.append(
-                f"| {share:.0%} | {name} | {mean['runs']:.0f} | {mean['mean']:.3f} ± {doubt:.3f} | {mean['median']:.3f} |"
+                f"| {share:.0%} | {name} | {mean['runs']:.0f} | {mean['mean']:.3f} ± {doubt:.3f} | "
+                f"{mean['median']:.3f} |"
             )
     return "\n".join(lines)
 

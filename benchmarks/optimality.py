@@ -2,9 +2,9 @@
 
     python benchmarks/optimality.py [tables] [first]
 
-The reference does not share the starts of the fit: it is the best of another 324 (the grid of Hoffmann et al. in ln E, ln A,
-alpha, ln B, beta, not scaled to the table), each run to full convergence, and of L-BFGS-B of scipy with exact gradients and tight
-tolerances, restarted until it stands still, from 8 of them.
+The reference does not share the starts of the fit: it is the best of another 324 (the grid of Hoffmann et al.
+in ln E, ln A, alpha, ln B, beta, not scaled to the table), each run to full convergence, and of L-BFGS-B of
+scipy with exact gradients and tight tolerances, restarted until it stands still, from 8 of them.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import time
 
 import numpy as np
 from scipy.optimize import minimize
+from simulated import random_base_table
 
-from benchmarks.simulated import random_base_table
 from calibration.fitting.objective import Problems
 from calibration.fitting.problems import Runs, base_problem
 from calibration.fitting.solver import minimise
@@ -76,10 +76,12 @@ def main(tables: int = 500, first: int = 0) -> None:
             wrong.append((seed, gap))
     print(f"tables {tables}, seconds {time.perf_counter() - began:.0f}")
     print(
-        f"within 1e-9 of the best known objective: {within} ({within / tables:.1%}); largest gap {max(gaps):.2e}"
+        f"within 1e-9 of the best known objective: {within} ({within / tables:.1%}); largest gap "
+        f"{max(gaps):.2e}"
     )
     print(
-        f"reported as not identified: {refused}; worse than the best and reported as a success: {len(wrong)} {wrong}"
+        f"reported as not identified: {refused}; worse than the best and reported as a success: "
+        f"{len(wrong)} {wrong}"
     )
 
 

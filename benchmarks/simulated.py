@@ -1,4 +1,4 @@
-"""Run tables generated from a known law: for tests, benchmarks, and to see what a planned set of runs would tell."""
+"""Run tables generated from a known law, for tests and benchmarks."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ def grid_table(
     weight_decay: float = 0.1,
     cell_noise: float = 0.0,
 ) -> pd.DataFrame:
-    """`runs` runs on a banded grid like the paper's, half of them single-epoch, with multiplicative noise on the loss.
+    """`runs` runs on a banded grid like the paper's, half of them single-epoch, with noise on the log loss.
 
-    The repeated runs reuse the cells of the single-epoch runs. `cell_noise` is shared by the runs of one (size, budget) cell.
+    The repeated runs reuse the cells of the single-epoch runs. `cell_noise` is shared by the runs of one
+    (size, budget) cell.
     """
     cells = [(n, u) for n in SIZES for u in BUDGETS if n * u < 1e18]
     single = [cells[i] for i in rng.permutation(len(cells))[: (runs + 1) // 2]]
@@ -45,7 +46,7 @@ def with_losses(
     weight_decay: float = 0.1,
     cell_noise: float = 0.0,
 ) -> pd.DataFrame:
-    """The table with the losses that `law` predicts, times exp(noise), and the columns that a run table needs."""
+    """The table with the columns of a run table; losses are those of `law` times exp(noise)."""
     exact = law.loss(*(table[name].to_numpy(dtype=float) for name in ("params", "unique_tokens", "epochs")))
     cell = table.groupby(["params", "unique_tokens"]).ngroup().to_numpy()
     shared = cell_noise * rng.standard_normal(int(cell.max()) + 1)[cell]
@@ -58,7 +59,7 @@ def with_losses(
 
 
 def random_base_table(rng: np.random.Generator) -> pd.DataFrame:
-    """A random single-epoch table from a random base law: 12 to 200 runs, noise 0.1% to 2%, sizes on a grid or not."""
+    """A single-epoch table from a random base law: 12 to 200 runs, noise 0.1% to 2%."""
     runs = int(rng.integers(12, 201))
     noise = float(np.exp(rng.uniform(np.log(0.001), np.log(0.02))))
     alpha, beta = rng.uniform(0.2, 0.5, 2)

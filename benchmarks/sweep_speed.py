@@ -1,10 +1,11 @@
 """How much faster a sweep is than the same runs one after the other, each with all threads of the machine.
 
-"One after the other" is measured twice: as commands, `planner train` for one run after the other, which is what a sweep replaces;
-and as the sweep engine itself with a single worker, which starts once and keeps what it has compiled, so that only the gain
-of small processes side by side is left. The runs are every Nth of the micro study, from its longest to its shortest. Models are
-compiled beforehand and found in a cache on all sides; whole lists of runs are timed, starting the processes included, in turns,
-and the ratios are of the medians.
+"One after the other" is measured twice: as commands, `planner train` for one run after the other, which is
+what a sweep replaces; and as the sweep engine itself with a single worker, which starts once and keeps what
+it has compiled, so that only the gain of small processes side by side is left. The runs are every Nth of the
+micro study, from its longest to its shortest. Models are compiled beforehand and found in a cache on all
+sides; whole lists of runs are timed, starting the processes included, in turns, and the ratios are of the
+medians.
 
     python benchmarks/sweep_speed.py [--rounds 2] [--every 20]
 """
@@ -102,7 +103,8 @@ def main() -> None:
         (shared / "tokens").mkdir()
         for workers in (1, cores):
             print(
-                f"compiling for {workers} worker(s): {in_a_sweep(study, shortened(study, runs), shared, workers):.0f} s",
+                f"compiling for {workers} worker(s): "
+                f"{in_a_sweep(study, shortened(study, runs), shared, workers):.0f} s",
                 flush=True,
             )
         sides = {

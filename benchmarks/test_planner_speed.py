@@ -1,6 +1,7 @@
 """How fast the planner answers, each time next to what it is compared with, in one run.
 
-    python -m pytest benchmarks/test_planner_speed.py --benchmark-group-by=group --benchmark-columns=min,median,rounds
+    python -m pytest benchmarks/test_planner_speed.py \\
+        --benchmark-group-by=group --benchmark-columns=min,median,rounds
 
 The figures in brackets are ratios to the fastest row of the group.
 """

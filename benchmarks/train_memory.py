@@ -1,10 +1,11 @@
-"""Peak memory of training the 15M preset at the paper's batch, 128 sequences of 512, with gradient accumulation.
+"""Peak memory of training the 15M preset at the paper's batch of 128 x 512, gradients accumulated.
 
     python benchmarks/train_memory.py
     python benchmarks/train_memory.py --compile on --steps 2
 
-Whole steps of the trainer itself (accumulated passes, clipping, fused AdamW) on random tokens; the figure is the largest
-resident size that the process ever had, with Python and torch included. Logits of the whole batch alone would take 8.4 GB.
+Whole steps of the trainer itself (accumulated passes, clipping, fused AdamW) on random tokens; the figure is
+the largest resident size that the process ever had, with Python and torch included. Logits of the whole batch
+alone would take 8.4 GB.
 """
 
 from __future__ import annotations

@@ -1,16 +1,17 @@
-"""Training speed next to transformers' Llama: the same shape, batch, optimiser, threads and allocator, in one process.
+"""Training speed next to transformers' Llama: same shape, batch, optimiser, threads and allocator.
 
     python benchmarks/train_speed.py                       # the 15M preset and a micro shape
     python benchmarks/train_speed.py --shape micro --threads 1 --seconds 60
 
-Every variant takes one step after the other, in turns, so that whatever else the machine does hits all alike. A step is forward,
-backward, gradient clipping and fused AdamW. Reported are medians of wall time and of processor time (the latter does not count
-what other processes took; with one thread the two agree on a quiet machine), the fastest steps by wall time (which say most on
-a busy machine), and MFU against a measured matrix product.
+Every variant takes one step after the other, in turns, so that whatever else the machine does hits all alike.
+A step is forward, backward, gradient clipping and fused AdamW. Reported are medians of wall time and of
+processor time (the latter does not count what other processes took; with one thread the two agree on a quiet
+machine), the fastest steps by wall time (which say most on a busy machine), and MFU against a measured matrix
+product.
 
-Part of the difference is memory: glibc gives blocks above 32 MB, such as the logits of a whole batch, back to the system after
-every step and pays for fresh pages in the next. To take that away from all variants alike, run it with
-MALLOC_MMAP_THRESHOLD_=1073741824 MALLOC_TRIM_THRESHOLD_=8589934592 in the environment.
+Part of the difference is memory: glibc gives blocks above 32 MB, such as the logits of a whole batch, back to
+the system after every step and pays for fresh pages in the next. To take that away from all variants alike,
+run it with MALLOC_MMAP_THRESHOLD_=1073741824 MALLOC_TRIM_THRESHOLD_=8589934592 in the environment.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 
     python benchmarks/ui_speed.py            # needs chromium and chromium-driver
 
-Both pages are served on this machine and looked at by headless Chromiums, in turns. The clock is the browser's own: from the input event
-to the first change of the shown text. For the planner also until the picture has been redrawn.
+Both pages are served on this machine and looked at by headless Chromiums, in turns. The clock is the
+browser's own: from the input event to the first change of the shown text. For the planner also until the
+picture has been redrawn.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from calibration.ui.page import theme
 with gr.Blocks(analytics_enabled=False) as blocks:
     typed = gr.Textbox("250M", elem_id="in-ud")
     shown = gr.HTML(elem_id="answer")
-    typed.change(lambda text: f"<section>{text}</section>", typed, shown, show_progress="hidden", trigger_mode="always_last")
+    echo = lambda text: f"<section>{text}</section>"
+    typed.change(echo, typed, shown, show_progress="hidden", trigger_mode="always_last")
 blocks.launch(server_port=int(sys.argv[1]), quiet=True, ssr_mode=False, theme=theme())
 """
 # Starts the clock at the next input or click, and stops it when what `watch` selects has changed.
@@ -95,7 +97,8 @@ def main() -> None:
             server.terminate()
             server.wait()
     print(
-        f"load of this machine, before and after: {load:.1f} and {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors"
+        f"load of this machine, before and after: {load:.1f} and {os.getloadavg()[0]:.1f} on "
+        f"{os.cpu_count()} processors"
     )
     base = statistics.median(times["echo page"])
     print(f"{'':28}{'median':>10}{'worst':>10}{'of echo':>10}")

@@ -2,9 +2,9 @@
 
     python studies/micro/make.py          # judges the runs, prints the tables, draws the pictures
 
-The files are those that the commands on that page wrote: `runs.csv` and `validation-runs.csv` (run tables), `learning-rate.csv`,
-`large-models.csv`, `stop-spending.csv`, and the calibration `micro`, which ships with the planner. `validation.json` follows from
-them: it is what `planner calibrate validate` says of these runs.
+The files are those that the commands on that page wrote: `runs.csv` and `validation-runs.csv` (run tables),
+`learning-rate.csv`, `large-models.csv`, `stop-spending.csv`, and the calibration `micro`, which ships with
+the planner. `validation.json` follows from them: it is what `planner calibrate validate` says of these runs.
 """
 
 from __future__ import annotations
@@ -145,7 +145,8 @@ def prescribed() -> list[str]:
                 ]
             )
     return table(
-        "U_D | C | law | parameters | epochs | predicted | loss | perplexity | regret | behind the best law beyond noise",
+        "U_D | C | law | parameters | epochs | predicted | loss | perplexity | regret | behind the best law "
+        "beyond noise",
         rows,
     )
 
@@ -180,7 +181,7 @@ def _standings(trials: Sequence[Trial]) -> list[str]:
 
 
 def tuned() -> list[Trial]:
-    """The budgets fixed beforehand once more, each prescription at the learning rate that development documents prefer for it."""
+    """The budgets fixed beforehand, each prescription at the learning rate of its lowest development loss."""
     runs = pd.concat([pd.read_csv(HERE / name) for name in ("validation-runs.csv", "large-models.csv")])
     shape = ["params", "unique_tokens", "tokens", "weight_decay"]
     rates = runs.groupby([*shape, "learning_rate"])["development_loss"].mean().reset_index()
@@ -243,7 +244,7 @@ def standings_tuned() -> list[str]:
 
 
 def stop_spending() -> list[str]:
-    """What the planner advises at the fixed budgets, next to the best that anything reached with all of the compute."""
+    """What the planner advises at the fixed budgets, next to the best reached with all of the compute."""
     runs, rows = pd.read_csv(HERE / "stop-spending.csv"), []
     for trial in VERDICT.trials[:FIXED]:
         here = runs[runs["unique_tokens"] == trial.ud]

@@ -1,6 +1,6 @@
-"""Holds the law against reality: predicted and measured perplexity for every row of the paper's two prescriptive tables.
+"""The law against reality: predicted and measured perplexity for every row of the paper's two tables.
 
-python studies/paper/make.py          # prints the two tables of docs/law-against-reality.md
+    python studies/paper/make.py          # prints the two tables of docs/law-against-reality.md
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import math
 from planner import plan, predict
 from planner.units import scientific, short
 
-# Measured values as printed in arXiv:2605.01640, tables "Prescriptive validation" and "Weight decay prescriptive validation":
+# Measured values as printed in the two tables of prescriptions of arXiv:2605.01640:
 # unique tokens, FLOPs, law, weight decay, epochs trained, parameters as named there, perplexity
 MEASURED = [
     (250e6, 5e18, "chinchilla", 0.1, 12, "280M", 25.31),
@@ -40,7 +40,8 @@ MEASURED_DECAY = [
 def table(rows: list[tuple]) -> list[str]:
     """Markdown rows. The prediction is the four-parameter law's, for the configuration that was trained."""
     lines = [
-        "| unique tokens | FLOPs | prescribed by | λ | params x epochs | predicted | measured | error in loss |",
+        "| unique tokens | FLOPs | prescribed by | λ | params x epochs | predicted | measured "
+        "| error in loss |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for ud, flops, law, decay, epochs, _, measured in rows:
@@ -74,7 +75,7 @@ def ranking() -> list[str]:
 
 
 def check_prescriptions() -> None:
-    """The configurations above are what the shipped coefficients prescribe (one printed row is a near-tie)."""
+    """The configurations above are what the shipped laws prescribe (one printed row is a near-tie)."""
     for ud, flops, law, decay, epochs, *_ in MEASURED + MEASURED_DECAY:
         found = plan(ud, flops, law=law, weight_decay=decay).epochs
         assert found == epochs or (law, flops, found) == ("chinchilla", 2e19, 11), (

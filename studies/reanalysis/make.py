@@ -1,11 +1,13 @@
-"""Reanalysis of Muennighoff et al. (2023): does repeated data call for smaller models, or was the base law at fault?
+"""Muennighoff et al. (2023) again: does repeated data call for smaller models, or was the base law at fault?
 
-python studies/reanalysis/make.py datablations_c4_runs.csv     # prints the tables of docs/reanalysis.md and draws its picture
+    python studies/reanalysis/make.py datablations_c4_runs.csv
 
-Everything is computed from the public run table and from the parameters as published, which the planner ships as the
-calibration `c4-muennighoff`. Two base laws are compared on the 182 runs: the published one, fitted to points read off
-another study's figure, and one refitted to the single-epoch runs of the table itself; then the effective-parameters law
-(D^, N^) on top of each.
+prints the tables of docs/reanalysis.md and draws its picture.
+
+Everything is computed from the public run table and from the parameters as published, which the planner ships
+as the calibration `c4-muennighoff`. Two base laws are compared on the 182 runs: the published one, fitted to
+points read off another study's figure, and one refitted to the single-epoch runs of the table itself; then
+the effective-parameters law (D^, N^) on top of each.
 """
 
 from __future__ import annotations
@@ -99,7 +101,7 @@ def figures(law: Law, runs: Runs) -> dict[str, float]:
     return {**r2, "huber": float(huber(np.log(predicted) - runs.ln_loss, PAPER_DELTA).sum())}
 
 
-# -- what is printed ---------------------------------------------------------------------------------------------------
+# -- what is printed -----------------------------------------------------------------------------------------
 
 
 def report(base: dict[str, Law], repetition: dict[str, Law], runs: Runs) -> list[list[str]]:
@@ -167,7 +169,7 @@ def allocation_table(repetition: dict[str, Law]) -> list[str]:
 
 
 def certainty_table(repetition: dict[str, Law], runs: Runs) -> list[str]:
-    """How sure the reversal is: base law and constants refitted together many times, and what each refit advises."""
+    """How sure the reversal is: base law and constants refitted many times, and what each refit advises."""
     fits = fit_forms(runs, ["effective_parameters"])
     flops = BUDGETS[1]
     published = _size_ratio(repetition[AS_PUBLISHED], flops)
@@ -221,20 +223,33 @@ def findings(base: dict[str, Law], repetition: dict[str, Law], runs: Runs) -> li
         for name, law in base.items()
     }
     return [
-        f"- **The published base law is off before any token repeats.** It explains {alone[PUBLISHED]['single']:.1%} of the variance "
-        f"of the {runs.single.sum()} single-epoch runs; a law of the same form fitted to them explains {alone[REFIT]['single']:.1%}, "
-        f"and {alone[TIED]['single']:.1%} with α = β as in the published one. Over all runs the Huber loss falls by a factor of "
+        "- **The published base law is off before any token repeats.** It explains "
+        f"{alone[PUBLISHED]['single']:.1%} of the variance "
+        f"of the {runs.single.sum()} single-epoch runs; a law of the same form fitted to them explains "
+        f"{alone[REFIT]['single']:.1%}, "
+        f"and {alone[TIED]['single']:.1%} with α = β as in the published one. Over all runs the Huber loss "
+        "falls by a factor of "
         f"{alone[PUBLISHED]['huber'] / alone[REFIT]['huber']:.1f}.",
-        f"- **Most of what D̂, N̂ seemed to explain was the error of the base law.** On the published base it adds "
-        f"{gain[AS_PUBLISHED]:.3f} to R² ({gain[PUBLISHED]:.3f} with its constants refitted), on the refit base {gain[REFIT]:.3f}.",
-        f"- **N̂ switches itself off.** R*_N says roughly how many times over a model may exceed its single-epoch optimum before the excess "
-        f"stops counting. It goes from {star[AS_PUBLISHED]} as published ({star[PUBLISHED]} at the optimum on that base) to "
-        f"{star[REFIT]}, that is to no limit: making it a thousand times larger still changes the Huber loss by {flat:+.1%}.",
-        f"- **The advice reverses.** With {short(UNIQUE_TOKENS)} unique tokens and {scientific(flops)} FLOPs, the published law trains "
-        f"{short(size[AS_PUBLISHED])} parameters where its own Chinchilla base says {short(plain[PUBLISHED])}: smaller, for more epochs. "
-        f"The refit law trains {short(size[REFIT])} where its base says {short(plain[REFIT])}: larger, for fewer.",
-        f"- **How far it reverses depends on the exponents.** With α = β the refit describes the runs as well, R*_N is {star[TIED]}, "
-        f"and the size is {size[TIED] / plain[TIED]:.2f} times Chinchilla's instead of {size[REFIT] / plain[REFIT]:.2f} times: the "
+        "- **Most of what D̂, N̂ seemed to explain was the error of the base law.** On the published base "
+        "it adds "
+        f"{gain[AS_PUBLISHED]:.3f} to R² ({gain[PUBLISHED]:.3f} with its constants refitted), on the refit "
+        f"base {gain[REFIT]:.3f}.",
+        "- **N̂ switches itself off.** R*_N says roughly how many times over a model may exceed its "
+        "single-epoch optimum before the excess "
+        f"stops counting. It goes from {star[AS_PUBLISHED]} as published ({star[PUBLISHED]} at the optimum "
+        "on that base) to "
+        f"{star[REFIT]}, that is to no limit: making it a thousand times larger still changes the Huber "
+        f"loss by {flat:+.1%}.",
+        f"- **The advice reverses.** With {short(UNIQUE_TOKENS)} unique tokens and {scientific(flops)} "
+        "FLOPs, the published law trains "
+        f"{short(size[AS_PUBLISHED])} parameters where its own Chinchilla base says "
+        f"{short(plain[PUBLISHED])}: smaller, for more epochs. "
+        f"The refit law trains {short(size[REFIT])} where its base says {short(plain[REFIT])}: larger, for "
+        "fewer.",
+        "- **How far it reverses depends on the exponents.** With α = β the refit describes the runs as "
+        f"well, R*_N is {star[TIED]}, "
+        f"and the size is {size[TIED] / plain[TIED]:.2f} times Chinchilla's instead of "
+        f"{size[REFIT] / plain[REFIT]:.2f} times: the "
         f"direction holds, the distance is small, and N̂ is weakened rather than gone.",
     ]
 
@@ -258,7 +273,7 @@ def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]
     return [f"| {' | '.join(cells)} |" for cells in (header, ["---"] * len(header), *rows)]
 
 
-# -- the picture -------------------------------------------------------------------------------------------------------
+# -- the picture ---------------------------------------------------------------------------------------------
 
 # Okabe and Ito's colours, one per base law; line styles tell the laws on the same base apart without colour.
 _BLUE, _VERMILLION = "#0072B2", "#D55E00"
@@ -271,7 +286,7 @@ _LOOK = {
 
 
 def picture(base: dict[str, Law], repetition: dict[str, Law], runs: Runs) -> Figure:
-    """Left: the path of optimal size and tokens as compute grows. Right: size relative to the law's own Chinchilla base."""
+    """Left: optimal size and tokens as compute grows. Right: size relative to the law's Chinchilla base."""
     flops = np.geomspace(1e20, max(BUDGETS), 200)
     figure = Figure(figsize=(12.0, 5.2), dpi=120, layout="constrained")
     paths, ratios = figure.subplots(1, 2)
