@@ -1,6 +1,6 @@
 """The law against reality: predicted and measured perplexity for every row of the paper's two tables.
 
-    python studies/paper/make.py          # prints the two tables of docs/law-against-reality.md
+python studies/paper/make.py          # prints the two tables of docs/law-against-reality.md
 """
 
 from __future__ import annotations
