@@ -24,9 +24,9 @@ from planner.units import compute, count, number, scientific, short, whole
 if TYPE_CHECKING:
     from calibration.studies.directory import StudyDirectory
     from calibration.studies.expense import Expense
+    from calibration.studies.outcomes import Verdict
     from calibration.studies.prescriptions import CrossoverTest, Prescription
     from calibration.studies.study import Study, StudyRun
-    from calibration.studies.validation import Verdict
     from planner.calibration_files import Calibration
 
 
@@ -273,8 +273,8 @@ def _judge(
     import pandas as pd
 
     from calibration.studies import directory as directories
-    from calibration.studies.validation import judge
-    from calibration.studies.verdicts import save
+    from calibration.studies.judge import judge
+    from calibration.studies.verdict_files import save
 
     table = pd.concat(
         [directories.table(folder, part) for part in (directories.GRID, directories.VALIDATION)],

@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from calibration.commands.shared import print_table
-from calibration.studies.validation import Configuration, CrossoverFound, Standing, Trial, Verdict
-from calibration.studies.verdicts import beyond_noise, by_regret, figure, sentence
+from calibration.studies.outcomes import Configuration, CrossoverFound, Standing, Trial, Verdict
+from calibration.studies.verdict_words import beyond_noise, by_regret, figure, sentence
 from planner.units import scientific, short
 
 

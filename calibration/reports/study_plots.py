@@ -9,7 +9,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from calibration.reports.plots import COLOURS, INK, LABELS, MARKERS, SERIES, styled
-from calibration.studies.validation import CrossoverFound, Verdict
+from calibration.studies.outcomes import CrossoverFound, Verdict
 from planner.laws import FORMS
 from planner.units import scientific, short
 

@@ -9,9 +9,10 @@ from typing import Any
 from calibration.reports import plots, study_plots
 from calibration.reports.report import SECTIONS, Section, SectionMaker, Subject, paragraph, picture, table
 from calibration.studies.directory import GRID, VALIDATION, StudyDirectory
-from calibration.studies.validation import Configuration, CrossoverFound, Trial, Tried, Verdict
-from calibration.studies.verdicts import beyond_noise, by_regret, figure, read
-from calibration.studies.verdicts import sentence as crossover_sentence
+from calibration.studies.outcomes import Configuration, CrossoverFound, Trial, Tried, Verdict
+from calibration.studies.verdict_files import read
+from calibration.studies.verdict_words import beyond_noise, by_regret, figure
+from calibration.studies.verdict_words import sentence as crossover_sentence
 from calibration.studies.watching import duration
 from planner.errors import InvalidInput
 from planner.units import scientific, short

@@ -1,12 +1,13 @@
 """What each law would train: the runs that put the laws of a calibration to the test.
 
-A law is solved for its best whole-epoch allocation of a budget. The nearest shape that can be built is up to 2% off in size, so the
-epochs are adjusted until 6 N D meets the budget again: all laws get **equal compute**.
+A law is solved for its best whole-epoch allocation of a budget. The nearest shape that can be built is up to
+2% off in size, so the epochs are adjusted until 6 N D meets the budget again: all laws get **equal compute**.
 
 - A size within 2% that the study has already is preferred, because its runs may exist.
 - Whole epochs stay whole where they meet the budget to 1%; otherwise they become the fraction that meets it.
 - Less than one epoch is one epoch over fewer unique tokens.
-- Laws that prescribe the same configuration share its runs; runs are known by name, so what is trained is never trained again.
+- Laws that prescribe the same configuration share its runs; runs are known by name, so what is trained is
+  never trained again.
 - The learning rate is the one of the study's runs. Where they have several, nothing can be prescribed.
 
 A law that prescribes nothing that can be trained is kept, with the reason.
@@ -48,8 +49,8 @@ class Prescription:
 
 
 @dataclass(frozen=True)
-class CrossoverTest:
-    """Two weight decays around the compute at which the stronger one should overtake: each with its own optimum at each budget."""
+class PredictedCrossover:
+    """The compute at which a law says that the stronger of two weight decays overtakes."""
 
     ud: float
     law: str
@@ -57,6 +58,12 @@ class CrossoverTest:
     stronger: float
     predicted: float | None
     predicted_interval: tuple[float, float] | None
+
+
+@dataclass(frozen=True)
+class CrossoverTest(PredictedCrossover):
+    """Two weight decays around the compute at which they should swap places, each at its own optimum."""
+
     note: str
     prescriptions: tuple[Prescription, ...] = ()  # weaker and stronger in turns, compute ascending
 
@@ -71,7 +78,7 @@ def prescriptions(
     seeds: int = 3,
     max_params: float | None = None,
 ) -> list[Prescription]:
-    """Every law at every (unique tokens, FLOPs) pair, each once, at these weight decays; by default at the weakest one."""
+    """Every law at every (unique tokens, FLOPs) pair, each once, at these weight decays [the weakest one]."""
     decays = weight_decays or [min(calibration.weight_decays)]
     settings = [calibration.setting(decay) for decay in dict.fromkeys(decays)]
     return [
@@ -131,7 +138,7 @@ def crossover_test(
     seeds: int = 3,
     max_params: float | None = None,
 ) -> CrossoverTest:
-    """The optimum of each of two weight decays at multiples of the compute at which they should swap places."""
+    """The optimum of each of two weight decays at multiples of the compute at which they should swap."""
     found = crossover(ud, law=law, calibration=calibration, weight_decays=weight_decays)
     between = None if found.interval is None else (found.interval.low, found.interval.high)
     budgets = (
@@ -184,7 +191,7 @@ def _cell(study: Study, size: float, epochs: float, ud: float, flops: float) -> 
 
 
 def _size(study: Study, size: float) -> tuple[dict[str, Any], int]:
-    """How to ask for a size, and its parameters: one of the study's where it is near enough, else the nearest shape."""
+    """How to ask for a size, and its parameters: one of the study's where near enough, else the nearest shape."""
     near = min(study.runs, key=lambda run: abs(run.params / size - 1))
     if abs(near.params / size - 1) <= TOLERANCE:
         return _as_asked(near), near.params

@@ -21,18 +21,12 @@ import pandas as pd
 from calibration.fitting.compare import compare
 from calibration.fitting.intervals import parameter_intervals
 from calibration.reports import study_plots
+from calibration.studies.judge import judge, standings_of
+from calibration.studies.outcomes import Configuration, Trial, Verdict, configurations
 from calibration.studies.prescriptions import crossover_test, prescriptions
+from calibration.studies.seed_noise import pooled
 from calibration.studies.study import load
-from calibration.studies.validation import (
-    Configuration,
-    Trial,
-    Verdict,
-    configurations,
-    judge,
-    pooled,
-    standings_of,
-)
-from calibration.studies.verdicts import FILE
+from calibration.studies.verdict_files import FILE
 from planner.calibration_files import Calibration
 from planner.laws import FORMS, parameter_names
 from planner.units import scientific, short

@@ -12,7 +12,7 @@ from calibration.fitting.fit import fit
 from calibration.fitting.tables import read_runs
 from calibration.studies.directory import StudyDirectory
 from calibration.studies.study import load
-from calibration.studies.verdicts import read
+from calibration.studies.verdict_files import read
 from planner import plan
 from planner.calibration_files import Calibration
 from tests.places import ROOT, script

@@ -14,6 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calibration.commands.verdict_tables import show
+from calibration.studies.judge import judge
+from calibration.studies.observed_crossover import sign_changes
+from calibration.studies.outcomes import Configuration, configurations
 from calibration.studies.prescriptions import (
     LARGEST,
     WHOLE_EPOCHS,
@@ -22,8 +25,8 @@ from calibration.studies.prescriptions import (
     prescriptions,
     runs_of,
 )
+from calibration.studies.seed_noise import pooled
 from calibration.studies.study import Study, StudyRun, parse
-from calibration.studies.validation import Configuration, configurations, judge, pooled, sign_changes
 from planner.api import crossover
 from planner.calibration_files import Calibration, FittedLaw, FittedRange, Setting
 from planner.errors import InvalidInput
