@@ -166,7 +166,7 @@ def _seed_error(row: _Row) -> float | None:
 
 
 def _mean_difference(row: _Row, leader: _Row, rivals: int) -> tuple[float | None, tuple[float, float] | None]:
-    """Mean loss of a law minus the leader's over the pairs that both have, with its interval by seed noise."""
+    """Mean loss of a law minus the leader's over the pairs that both have, with its interval by seeds."""
     sides = [(mine, theirs) for mine, theirs in zip(row, leader, strict=True) if mine and theirs]
     both = [
         (mine.configuration, theirs.configuration)

@@ -191,7 +191,7 @@ def _cell(study: Study, size: float, epochs: float, ud: float, flops: float) -> 
 
 
 def _size(study: Study, size: float) -> tuple[dict[str, Any], int]:
-    """How to ask for a size, and its parameters: one of the study's where near enough, else the nearest shape."""
+    """How to ask for a size, and its parameters: one of the study's where near, else the nearest shape."""
     near = min(study.runs, key=lambda run: abs(run.params / size - 1))
     if abs(near.params / size - 1) <= TOLERANCE:
         return _as_asked(near), near.params
