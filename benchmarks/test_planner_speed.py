@@ -1,6 +1,6 @@
 """How fast the planner answers, each time next to what it is compared with, in one run.
 
-    python -m pytest benchmarks/test_planner_speed.py \\
+    python -m pytest -n 0 benchmarks/test_planner_speed.py \\
         --benchmark-group-by=group --benchmark-columns=min,median,rounds
 
 The figures in brackets are ratios to the fastest row of the group.

@@ -114,7 +114,7 @@ def start(
         if launcher == (sys.executable,)
         else [*launcher, code, *arguments]
     )
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100, check=False)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
 
 
 def losses(folder: Path) -> list[tuple[int, float]]:

@@ -130,7 +130,7 @@ def test_an_interrupted_command_continues(config: Path, tmp_path: Path) -> None:
     while not (metrics.exists() and metrics.stat().st_size) and time.monotonic() < deadline:
         time.sleep(0.1)
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=120)
+    _, errors = process.communicate(timeout=600)
     assert process.returncode == 130, errors
     assert "stopping after this step" in errors
     assert "the same command continues from there" in errors

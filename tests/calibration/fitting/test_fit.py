@@ -476,6 +476,7 @@ def test_bad_arguments_are_named_before_any_work(arguments: dict[str, Any], mess
         fit("no-such-file.csv", **arguments)
 
 
+@pytest.mark.slow
 @given(st.data())
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 def test_arbitrary_tables_are_fitted_or_refused(data: st.DataObject) -> None:

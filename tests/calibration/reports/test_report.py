@@ -24,6 +24,8 @@ from planner.calibration_files import Calibration, shipped_names
 from planner.errors import InvalidInput
 from planner.laws import FORMS, parameter_names
 
+pytestmark = pytest.mark.xdist_group("report")
+
 LAWS = {decay: Calibration.load("fineweb-llama2").law(decay, "additive_4p") for decay in (0.1, 1.0)}
 
 
@@ -130,10 +132,12 @@ def test_the_ink_follows_the_theme(html):
     assert "currentColor" in html
 
 
+@pytest.mark.slow
 def test_the_same_input_gives_the_same_page(calibration, runs, html):
     assert report(calibration, runs) == html
 
 
+@pytest.mark.slow
 def test_without_runs_and_without_an_ensemble(calibration):
     html = report(calibration)
     assert "Predicted against observed" not in html

@@ -46,6 +46,7 @@ weight_decays = [0.1]
 seeds = [0, 1]
 """
 STEPS = 4 * 63 + 4 * 125
+PATIENCE = 600.0  # seconds; only a failure waits that long, however busy the machine
 
 
 @pytest.fixture
@@ -61,7 +62,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, corpus: Path) -> dict[
     """What the study gives when nothing happens to it."""
     folder = tmp_path_factory.mktemp("undisturbed")
     (folder / "tiny.toml").write_text(STUDY.replace("CORPUS", str(corpus)), encoding="utf-8")
-    done = run(folder / "tiny.toml", folder / "out", timeout=300)
+    done = run(folder / "tiny.toml", folder / "out")
     assert done.returncode == 0, done.stderr
     return endings(folder / "out")
 
@@ -76,8 +77,8 @@ def begin(study: Path | str, out: Path, *options: str, **keywords: Any) -> subpr
 
 
 def environment() -> dict[str, str]:
-    """Of every process that is started here; clusters let in
-    whoever has the token that is made up for this session.
+    """Of every process that is started here; clusters let in whoever has the token that is made up for this
+    session, and notice soon that a node has died.
     """
     kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     return kept | {
@@ -85,10 +86,13 @@ def environment() -> dict[str, str]:
         "PYTHONPATH": str(ROOT),
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": TOKEN,
+        "RAY_health_check_initial_delay_ms": "0",
+        "RAY_health_check_period_ms": "500",
+        "RAY_health_check_timeout_ms": "20000",  # a busy machine answers late, a dead node not at all
     }
 
 
-def ended(process: subprocess.Popen[str], timeout: float = 200) -> subprocess.CompletedProcess[str]:
+def ended(process: subprocess.Popen[str], timeout: float = PATIENCE) -> subprocess.CompletedProcess[str]:
     try:
         out, err = process.communicate(timeout=timeout)
     finally:
@@ -99,7 +103,7 @@ def ended(process: subprocess.Popen[str], timeout: float = 200) -> subprocess.Co
 
 
 def run(
-    study: Path | str, out: Path, *options: str, timeout: float = 200
+    study: Path | str, out: Path, *options: str, timeout: float = PATIENCE
 ) -> subprocess.CompletedProcess[str]:
     """A sweep, started and awaited."""
     return ended(begin(study, out, "--workers", "2", *options), timeout)
@@ -129,7 +133,7 @@ def steps(out: Path) -> int:
     return sum(path.read_bytes().count(b'"loss"') for path in (out / "runs").glob("*/metrics.jsonl"))
 
 
-def until(holds: Callable[[], Any], process: subprocess.Popen[str], timeout: float = 150) -> Any:
+def until(holds: Callable[[], Any], process: subprocess.Popen[str], timeout: float = PATIENCE) -> Any:
     """Wait until something holds and return it; False where the process has ended before."""
     deadline = time.monotonic() + timeout
     while process.poll() is None:

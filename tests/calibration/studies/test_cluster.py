@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from tests.calibration.studies.conftest import (
+    PATIENCE,
     begin,
     children,
     ended,
@@ -33,6 +34,8 @@ from tests.calibration.studies.conftest import (
 )
 
 pytest.importorskip("ray", reason="the Ray engine needs ray")
+
+pytestmark = pytest.mark.xdist_group("sweeps")
 
 
 @contextmanager
@@ -104,25 +107,25 @@ def head() -> Iterator[str]:
     ) as process:
         asked = [sys.executable, "-m", "ray.scripts.scripts", "health-check", "--address", address]
         assert until(
-            lambda: subprocess.run(asked, env=environment(), capture_output=True).returncode == 0, process, 60
+            lambda: subprocess.run(asked, env=environment(), capture_output=True).returncode == 0, process
         )
         yield address
 
 
 @pytest.mark.slow
-def test_a_node_dies_in_the_middle_of_smoke(head: str, tmp_path: Path) -> None:
-    often = ("--set", "checkpoint_every=20", "--set", "log_every=1")
-    assert run("smoke", tmp_path / "local", "--quiet", timeout=600).returncode == 0
+def test_a_node_dies_in_the_middle(
+    head: str, study: Path, tmp_path: Path, undisturbed: dict[str, Any]
+) -> None:
     out = tmp_path / "out"
     with node(f"--address={head}") as second:
-        process = begin("smoke", out, "--engine", "ray", "--address", head, "--json", *often)
-        lost = until(lambda: len(finished(out)) >= 2 and stopped_in_a_run(second, out), process, 600)
+        process = begin(study, out, "--engine", "ray", "--address", head, "--json")
+        lost = until(lambda: stopped_in_a_run(second, out), process)
         slay(second)
-        done = ended(process, 600)
+        done = ended(process)
     assert done.returncode == 0, done.stderr
     facts = json.loads(done.stdout)
-    assert (facts["done"], facts["trained"], facts["failed"]) == (21, 21, {})
-    assert endings(out) == endings(tmp_path / "local")
+    assert (facts["done"], facts["trained"], facts["failed"]) == (8, 8, {})
+    assert endings(out) == undisturbed
     failed = [(failure["run"], failure["reason"]) for failure in failures(out)]
     assert failed == [(lost, "its process died, or the node that it ran on")]
     again = {name: count for name, count in starts(out).items() if count > 1}
@@ -178,7 +181,7 @@ def test_ctrl_c_has_the_cluster_write_checkpoints(head: str, study: Path, tmp_pa
     ],
 )
 def test_no_cluster_there(address: str, complaint: str, study: Path, tmp_path: Path) -> None:
-    done = run(study, tmp_path / "out", "--engine", "ray", "--address", address, timeout=60)
+    done = run(study, tmp_path / "out", "--engine", "ray", "--address", address, timeout=PATIENCE)
     assert done.returncode == 2
     assert done.stderr.startswith(f"Error: {complaint}")
     assert len(done.stderr.splitlines()) == 1
@@ -196,7 +199,7 @@ def test_another_token(head: str, study: Path, tmp_path: Path) -> None:
         head,
         env=environment() | {"RAY_AUTH_TOKEN": "0" * 32},
     )
-    done = ended(process, 60)
+    done = ended(process)
     assert done.returncode == 2
     assert done.stderr.startswith(f"Error: the Ray cluster at {head} asks for another token")
     assert len(done.stderr.splitlines()) == 1

@@ -32,7 +32,7 @@ from tests.calibration.studies.conftest import (
     until,
 )
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("sweeps")]
 
 
 def reached(process: subprocess.Popen[str], out: Path, point: int) -> bool:
@@ -49,12 +49,12 @@ def prepared_for_ctrl_c(pid: int) -> bool:
     return any(mask >> (signal.SIGINT - 1) & 1 for mask in masks)
 
 
-def test_driver_and_workers_killed_three_times_at_random(
+def test_driver_and_workers_killed_twice_at_random(
     study: Path, tmp_path: Path, undisturbed: dict[str, Any]
 ) -> None:
     out, points = tmp_path / "out", []
     before: dict[str, int] = {}
-    for _ in range(3):
+    for _ in range(2):
         process = begin(study, out, "--workers", "2", "--quiet")
         for victim in ("worker", "driver"):
             points.append(steps(out) + random.randrange(10, STEPS // 10))

@@ -24,6 +24,8 @@ from calibration.studies.study import load
 from planner.errors import InvalidInput
 from tests.calibration.studies.conftest import endings, finished, run
 
+pytestmark = pytest.mark.xdist_group("sweeps")
+
 
 def refused(study: Path | str, out: Path, *options: str, code: int = 2) -> str:
     """The one line that is said."""

@@ -25,7 +25,7 @@ from planner.calibration_files import Calibration
 from tests.places import ROOT
 
 PHONE = 375  # pixels wide
-PATIENCE = 25.0  # seconds; only a failure waits that long
+PATIENCE = 120.0  # seconds; only a failure waits that long
 
 
 def eventually(
@@ -61,12 +61,12 @@ def serving(*options: str) -> Iterator[str]:
     assert process.stdout is not None
     try:
         address = process.stdout.readline().split()[2]
-        eventually(lambda: _answers(address), patience=60)
+        eventually(lambda: _answers(address), patience=PATIENCE)
         yield address
         assert process.poll() is None, "the server died while it was tested"
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(PATIENCE)
         process.stdout.close()
         left = sorted(path.name for path in Path(files.name).glob("databound-ui-*"))
         files.cleanup()
@@ -75,7 +75,7 @@ def serving(*options: str) -> Iterator[str]:
 
 def _answers(address: str) -> bool:
     try:
-        with urllib.request.urlopen(address, timeout=5) as reply:
+        with urllib.request.urlopen(address, timeout=60) as reply:
             return bool(reply.status == 200)
     except OSError:
         return False

@@ -19,7 +19,7 @@ from planner import plan
 from planner.units import short
 from tests.calibration.ui.conftest import serving
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
 
 
 def ask(address: str, config: dict[str, Any], visitor: int, changes: dict[str, str]) -> str:
@@ -42,9 +42,9 @@ def ask(address: str, config: dict[str, Any], visitor: int, changes: dict[str, s
     request = urllib.request.Request(
         f"{address}/gradio_api/queue/join", json.dumps(body).encode(), {"Content-Type": "application/json"}
     )
-    urllib.request.urlopen(request, timeout=60).close()
+    urllib.request.urlopen(request, timeout=120).close()
     with urllib.request.urlopen(
-        f"{address}/gradio_api/queue/data?session_hash={session}", timeout=60
+        f"{address}/gradio_api/queue/data?session_hash={session}", timeout=120
     ) as stream:
         answer = ""
         for line in stream:
@@ -58,7 +58,7 @@ def ask(address: str, config: dict[str, Any], visitor: int, changes: dict[str, s
 
 
 def test_twenty_visitors_at_once_each_get_their_own_answer(server: str) -> None:
-    with urllib.request.urlopen(f"{server}/config", timeout=30) as reply:
+    with urllib.request.urlopen(f"{server}/config", timeout=120) as reply:
         config = json.load(reply)
     budgets = {i: f"{100 + 20 * i}M" for i in range(20)}
     with ThreadPoolExecutor(20) as visitors:
@@ -105,8 +105,8 @@ def test_files_of_the_machine_and_programmatic_calls_are_not_on_offer(server: st
         "/gradio_api/file=../pyproject.toml",
     ):
         with pytest.raises(urllib.error.HTTPError):
-            urllib.request.urlopen(server + path, timeout=10)
-    with urllib.request.urlopen(f"{server}/gradio_api/info", timeout=10) as reply:
+            urllib.request.urlopen(server + path, timeout=120)
+    with urllib.request.urlopen(f"{server}/gradio_api/info", timeout=120) as reply:
         assert json.load(reply)["named_endpoints"] == {}
 
 

@@ -408,7 +408,7 @@ def test_bad_data_is_named(settings: dict[str, Any], changes: dict[str, Any], me
             b'{"text": 5}\n',
             "line 1 of .*number.jsonl has no text but a value of type int in field 'text'",
         ),
-        ("short.txt.gz", gzip.compress(b"a document " * 99)[:-20], "short.txt.gz cannot be read"),
+        ("short.txt.gz", gzip.compress(b"a document " * 99, mtime=0)[:-20], "short.txt.gz cannot be read"),
         ("broken.txt.gz", gzip.compress(b"a", mtime=0)[:10] + b"\xff" * 20, "broken.txt.gz cannot be read"),
         ("bytes.txt", b"\xff\xfe\x00", "is not UTF-8 text"),
         ("broken.parquet", b"PAR1nonsense", "is not a Parquet file"),

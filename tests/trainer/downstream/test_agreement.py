@@ -16,9 +16,11 @@ from trainer import RunConfig, train
 from trainer.downstream import evaluate, models
 from trainer.run.export import export
 
+pytestmark = pytest.mark.xdist_group("downstream")
+
 transformers = pytest.importorskip("transformers", reason="the reference implementation needs transformers")
 
-DOCUMENTS = 50
+DOCUMENTS = 20
 SUITE = {"questions/rc_5shot": QUESTIONS, "answers/bpb_0shot": ANSWERS}
 
 
