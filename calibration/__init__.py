@@ -1,1 +1,60 @@
-"""Turns runs into laws and laws into evidence: run tables, fitting, intervals, design, comparison, reports."""
+"""Turns runs into laws and laws into evidence: run tables, fitting, intervals, design, studies, reports.
+
+    >>> from calibration import fit
+    >>> fit("runs.csv").save("my.json")  # doctest: +SKIP
+
+Importing this package loads nothing; pandas and scipy come with the first name that is used.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from calibration.fitting.backtest import backtest
+    from calibration.fitting.design import design
+    from calibration.fitting.fit import fit
+    from calibration.fitting.intervals import allocation_intervals, loss_interval, parameter_intervals
+    from calibration.fitting.tables import RunTableError, read_runs
+    from calibration.reports.report import report
+    from calibration.studies.prescriptions import prescriptions
+    from calibration.studies.study import Study
+    from calibration.studies.validation import judge
+
+__all__ = [
+    "RunTableError",
+    "Study",
+    "allocation_intervals",
+    "backtest",
+    "design",
+    "fit",
+    "judge",
+    "loss_interval",
+    "parameter_intervals",
+    "prescriptions",
+    "read_runs",
+    "report",
+]
+
+_HOME = {
+    "fitting.backtest": "backtest",
+    "fitting.design": "design",
+    "fitting.fit": "fit",
+    "fitting.intervals": "allocation_intervals loss_interval parameter_intervals",
+    "fitting.tables": "RunTableError read_runs",
+    "reports.report": "report",
+    "studies.prescriptions": "prescriptions",
+    "studies.study": "Study",
+    "studies.validation": "judge",
+}
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _HOME.items():
+        if name in names.split():
+            value = globals()[name] = getattr(import_module(f"calibration.{module}"), name)
+            return value
+    raise AttributeError(f"module 'calibration' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
