@@ -1,0 +1,413 @@
+"""Do two installations give the same answers? The JSON of ten commands on random inputs, compared exactly.
+
+    python benchmarks/same_answers.py --before ../before/.venv/bin/python
+    python benchmarks/same_answers.py --before python --before-path ../before --commands plan fit --inputs 50
+
+For each command a seed draws the inputs: options good and bad, calibration files with other coefficients, run
+tables generated from a law. Each installation answers all of them in one process. Numbers must agree to the
+last bit, errors and warnings to the last letter. What may differ is listed in ALLOWED, with the reason.
+Printed are the inputs, those that have an answer (the others are refused), those on which both agree, and
+those of them that differ in what is allowed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+Rng = np.random.Generator
+ROOT = Path(__file__).resolve().parents[1]
+SHIPPED = ("fineweb-llama2", "c4-gpt2", "c4-muennighoff", "micro")
+FORMS = [
+    "chinchilla",
+    "exponential_decay",
+    "effective_parameters",
+    "additive_1p",
+    "additive_2p",
+    "additive_4p",
+]
+GPUS = ("B200", "H200", "H100", "A100", "L40S", "L4", "T4", "V100", "MI300X", "TPU-v4", "TPU-v5e", "abacus")
+TABLES = 40
+
+
+class Allowed(NamedTuple):
+    """A part of an answer that may differ: where it is, what it may lose or gain, and why."""
+
+    command: str
+    place: str  # a regular expression of the path, such as `settings.0.method.objective`
+    reason: str
+
+
+ALLOWED: tuple[Allowed, ...] = (
+    Allowed("laws", r"\d+\.(corpus|data_fingerprint)", "the fingerprint of the data has a field of its own"),
+)
+
+
+# -- the inputs ----------------------------------------------------------------------------------------------
+
+
+def questions(command: str, inputs: int, seed: int) -> list[list[str]]:
+    """`inputs` calls of a command, as they would be typed."""
+    rng = np.random.default_rng([seed, *command.encode()])
+    return [[*command.split(), *DRAWN[command](rng), "--json"] for _ in range(inputs)]
+
+
+def amount(rng: Rng, low: float, high: float) -> str:
+    """A positive number, evenly on a log scale; one in thirty is not one."""
+    if rng.random() < 1 / 30:
+        return str(rng.choice(["0", "-3", "many", "nan", "1e400"]))
+    return f"{np.exp(rng.uniform(np.log(low), np.log(high))):.4g}"
+
+
+def some(rng: Rng, **options: Callable[[], Any]) -> Iterator[str]:
+    """Each option with a chance of one in four."""
+    for name, value in options.items():
+        if rng.random() < 0.25:
+            yield from ("--" + name.replace("_", "-"), str(value()))
+
+
+def a_calibration(rng: Rng) -> str:
+    """A shipped one, a file, or rarely one that is not there."""
+    kind = rng.choice(["shipped", "file", "absent"], p=[0.6, 0.38, 0.02])
+    file = {"file": f"calibration-{rng.integers(TABLES)}.json", "absent": "nowhere.json"}
+    return file.get(kind) or str(rng.choice(SHIPPED))
+
+
+def a_weight_decay(rng: Rng) -> str:
+    return str(rng.choice(["0.1", "1.0", "0.3"], p=[0.6, 0.35, 0.05]))
+
+
+def a_share(rng: Rng) -> str:
+    return str(rng.choice(["0.3", "0.5", "2"], p=[0.5, 0.45, 0.05]))
+
+
+def a_law(rng: Rng) -> str:
+    return "fourier" if rng.random() < 0.05 else str(rng.choice(FORMS))
+
+
+def scale(calibration: str) -> float:
+    """Corpora of the micro study are a thousandth as large."""
+    return 1e-3 if calibration == "micro" else 1.0
+
+
+def asked(rng: Rng, *, with_law: bool = True) -> tuple[list[str], float]:
+    """The options that most commands of the planner share, and the scale of the amounts that suit them."""
+    calibration = a_calibration(rng) if rng.random() < 0.6 else SHIPPED[0]
+    size = scale(calibration)
+    options = some(
+        rng,
+        weight_decay=lambda: a_weight_decay(rng),
+        epochs=lambda: rng.choice(["whole", "continuous"]),
+        min_params=lambda: amount(rng, size * 1e6, size * 1e8),
+        max_params=lambda: amount(rng, size * 1e8, size * 1e11),
+        max_epochs=lambda: amount(rng, 1, 50),
+    )
+    law = some(rng, law=lambda: a_law(rng)) if with_law else ()
+    return ["--calibration", calibration, *options, *law], size
+
+
+def compute(rng: Rng, size: float) -> list[str]:
+    """As FLOPs or as hours on accelerators."""
+    if rng.random() < 0.7:
+        return ["--flops", amount(rng, size**2 * 1e16, size**2 * 1e22)]
+    hours = ["--gpu", str(rng.choice(GPUS)), "--hours", amount(rng, size**2 * 0.1, size**2 * 1e3)]
+    return [*hours, *some(rng, gpus=lambda: rng.integers(1, 65), mfu=lambda: a_share(rng))]
+
+
+def for_plan(rng: Rng) -> list[str]:
+    options, size = asked(rng)
+    money = some(rng, price=lambda: amount(rng, 0.1, 10), tolerance=lambda: amount(rng, 1e-3, 0.1))
+    return ["--ud", amount(rng, size * 1e7, size * 1e10), *compute(rng, size), *options, *money]
+
+
+def for_compare(rng: Rng) -> list[str]:
+    options, size = asked(rng, with_law=False)
+    return ["--ud", amount(rng, size * 1e7, size * 1e10), *compute(rng, size), *options]
+
+
+def for_frontier(rng: Rng) -> list[str]:
+    options, size = asked(rng)
+    ends = some(
+        rng,
+        **{"from": lambda: amount(rng, size**2 * 1e16, size**2 * 1e19)},
+        to=lambda: amount(rng, size**2 * 1e18, size**2 * 1e23),
+        points=lambda: rng.integers(1, 40),
+    )
+    fresh = ["--single-epoch"] if rng.random() < 0.2 else []
+    return ["--ud", amount(rng, size * 1e7, size * 1e10), *ends, *options, *fresh]
+
+
+def for_crossover(rng: Rng) -> list[str]:
+    options, size = asked(rng)
+    while "--weight-decay" in options:  # this command asks for two
+        options, size = asked(rng)
+    two = ["--weight-decays", "0.1", "1.0"] if rng.random() < 0.3 else []
+    return ["--ud", amount(rng, size * 1e7, size * 1e10), *options, *two]
+
+
+def for_predict(rng: Rng) -> list[str]:
+    calibration = a_calibration(rng)
+    size = scale(calibration)
+    where = ["--params", amount(rng, size * 1e6, size * 1e11), "--ud", amount(rng, size * 1e7, size * 1e10)]
+    options = some(
+        rng,
+        epochs=lambda: amount(rng, 0.1, 50),
+        weight_decay=lambda: a_weight_decay(rng),
+        law=lambda: a_law(rng),
+    )
+    return [*where, "--calibration", calibration, *options]
+
+
+def for_laws(rng: Rng) -> list[str]:
+    return [] if rng.random() < 0.02 else [a_calibration(rng)]
+
+
+def for_cost(rng: Rng) -> list[str]:
+    options = some(
+        rng,
+        gpus=lambda: rng.integers(1, 65),
+        mfu=lambda: a_share(rng),
+        price=lambda: amount(rng, 0.1, 10),
+        params=lambda: amount(rng, 1e6, 1e11),
+        vocab=lambda: rng.integers(256, 200_000),
+        sequences=lambda: rng.integers(1, 64),
+        sequence_length=lambda: rng.integers(1, 4096),
+    )
+    return ["--flops", amount(rng, 1e16, 1e22), "--gpu", str(rng.choice(GPUS)), *options]
+
+
+def a_table(rng: Rng) -> str:
+    return f"runs-{rng.integers(TABLES)}.csv"
+
+
+def filters(rng: Rng) -> dict[str, Callable[[], Any]]:
+    return {
+        "max_epochs": lambda: rng.choice(["4", "8", "12", "-1"]),
+        "where": lambda: rng.choice(
+            ["epochs <= 8", "params > 20M", "kind == base", "tokens >= 1e8", "params >"]
+        ),
+    }
+
+
+def for_fit(rng: Rng) -> list[str]:
+    options = some(
+        rng,
+        **filters(rng),
+        law=lambda: a_law(rng),
+        delta=lambda: rng.choice(["noise", "1e-2", "0"]),
+        resample=lambda: "cells",
+        scheme=lambda: "weights",
+        seed=lambda: rng.integers(100),
+        name=lambda: "mine",
+        corpus=lambda: "news",
+        vocab_size=lambda: rng.choice(["32000", "0"]),
+    )
+    joint = ["--joint"] if rng.random() < 0.1 else []
+    return [a_table(rng), "--bootstrap", str(rng.choice([0, 5, 20])), *options, *joint]
+
+
+def for_backtest(rng: Rng) -> list[str]:
+    options = some(
+        rng,
+        **filters(rng),
+        tolerance=lambda: rng.choice(["0.05", "0.3", "-1"]),
+        leave=lambda: "cells",
+        seed=lambda: rng.integers(100),
+    )
+    forms = rng.choice(FORMS, 2, replace=False)
+    return [a_table(rng), *(word for form in forms for word in ("--law", str(form))), *options]
+
+
+def for_design(rng: Rng) -> list[str]:
+    target = ["--target-ud", amount(rng, 5e7, 1e9), "--target-flops", amount(rng, 1e18, 1e20)]
+    options = some(
+        rng,
+        runs=lambda: a_table(rng),
+        weight_decay=lambda: a_weight_decay(rng),
+        law=lambda: a_law(rng),
+        min_params=lambda: amount(rng, 1e6, 1e8),
+    )
+    return ["--budget", amount(rng, 1e18, 1e20), *target, "--max-runs", str(rng.integers(1, 9)), *options]
+
+
+DRAWN: dict[str, Callable[[Rng], list[str]]] = {
+    "plan": for_plan,
+    "compare": for_compare,
+    "frontier": for_frontier,
+    "crossover": for_crossover,
+    "predict": for_predict,
+    "laws": for_laws,
+    "cost": for_cost,
+    "calibrate fit": for_fit,
+    "calibrate backtest": for_backtest,
+    "calibrate design": for_design,
+}
+
+
+def write_files(folder: Path, seed: int) -> None:
+    """Calibrations with other coefficients than the shipped ones, and run tables, a few of them broken."""
+    from simulated import grid_table
+
+    from planner import Calibration
+
+    rng = np.random.default_rng(seed)
+    shipped = Calibration.load(SHIPPED[0])
+    for i in range(TABLES):
+        text = json.loads(shipped.model_dump_json())
+        for setting in text["settings"]:
+            for law in setting["laws"].values():
+                values = law["parameters"]
+                values |= {name: value * np.exp(rng.normal(0, 0.05)) for name, value in values.items()}
+        if i % 10 == 9:
+            text["settings"][0]["laws"]["chinchilla"]["parameters"].pop("E")
+        (folder / f"calibration-{i}.json").write_text(json.dumps(text), encoding="utf-8")
+
+        form = str(rng.choice(FORMS[1:]))
+        runs, noise = int(rng.integers(15, 60)), float(rng.uniform(0.001, 0.01))
+        table = grid_table(shipped.law(0.1, form), runs, noise, rng).assign(kind="base")
+        if i % 10 == 9:
+            table["loss"] = table["loss"].astype(object).where(rng.random(len(table)) < 0.8, "nan")
+        table.to_csv(folder / f"runs-{i}.csv", index=False)
+
+
+# -- the answers ---------------------------------------------------------------------------------------------
+
+
+def answer() -> None:
+    """In the installation that is asked: calls from stdin, answers to stdout."""
+    from click.testing import CliRunner
+
+    from planner.cli import planner
+
+    answers = []
+    for call in json.load(sys.stdin):
+        result = CliRunner().invoke(planner, call)
+        crash = result.exception if not isinstance(result.exception, SystemExit | None) else None
+        said = f"{type(crash).__name__}: {crash}" if crash else result.stderr
+        parsed = json.loads(result.stdout) if result.exit_code == 0 else result.stdout
+        answers.append({"code": result.exit_code, "said": said, "answer": parsed})
+    json.dump(answers, sys.stdout)
+
+
+def ask(python: str, path: str | None, calls: list[list[str]], folder: Path) -> subprocess.Popen[str]:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "100"}
+    if path is not None:
+        environment["PYTHONPATH"] = str(Path(path).resolve())
+    (folder / "calls.json").write_text(json.dumps(calls), encoding="utf-8")
+    with (folder / "calls.json").open() as stdin:
+        return subprocess.Popen(
+            [python, "-P", __file__, "--answer"],
+            cwd=folder,
+            env=environment,
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+
+def differences(before: Any, after: Any, place: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Where two answers differ, as dotted paths; numbers are compared exactly."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        for name in [*before, *(name for name in after if name not in before)]:
+            yield from differences(before.get(name, "-"), after.get(name, "-"), f"{place}.{name}".strip("."))
+    elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+        for i, (one, other) in enumerate(zip(before, after, strict=True)):
+            yield from differences(one, other, f"{place}.{i}".strip("."))
+    elif before != after and not (before != before and after != after):  # NaN is the same as NaN
+        yield place, before, after
+
+
+def allowed(command: str, place: str) -> bool:
+    inside = place.removeprefix("answer.")
+    return any(rule.command == command and re.fullmatch(rule.place, inside) for rule in ALLOWED)
+
+
+class Tally:
+    """How many answers of one command agree, and the first that do not."""
+
+    def __init__(self, command: str, show: int) -> None:
+        self.command, self.show = command, show
+        self.counts: Counter[str] = Counter()
+        self.shown: list[str] = []
+
+    def add(self, call: list[str], before: dict[str, Any], after: dict[str, Any]) -> None:
+        found = list(differences(before, after))
+        wrong = [difference for difference in found if not allowed(self.command, difference[0])]
+        self.counts["inputs"] += 1
+        self.counts["answered"] += before["code"] == 0
+        self.counts["agree"] += not wrong
+        self.counts["allowed"] += bool(found) and not wrong
+        if wrong and len(self.shown) < self.show:
+            self.shown.append(difference_text(call, wrong))
+
+    @property
+    def agrees(self) -> bool:
+        return self.counts["agree"] == self.counts["inputs"]
+
+
+def compare(command: str, options: argparse.Namespace, folder: Path) -> Tally:
+    calls = questions(command, options.inputs, options.seed)
+    both = [
+        ask(options.before, options.before_path, calls, folder),
+        ask(options.after, options.after_path, calls, folder),
+    ]
+    before, after = (json.loads(process.communicate()[0]) for process in both)
+    tally = Tally(command, options.show)
+    for call, one, other in zip(calls, before, after, strict=True):
+        tally.add(call, one, other)
+    return tally
+
+
+def main() -> int:
+    options = parsed_options()
+    if options.answer:
+        answer()
+        return 0
+    tallies = []
+    print(f"{'command':20}{'inputs':>10}{'answered':>10}{'agree':>10}{'allowed':>10}")
+    with tempfile.TemporaryDirectory() as folder:
+        write_files(Path(folder), options.seed)
+        for command in options.commands:
+            tallies.append(compare(command, options, Path(folder)))
+            counts = tallies[-1].counts
+            numbers = (f"{counts[name]:10}" for name in ("inputs", "answered", "agree", "allowed"))
+            print(f"{command:20}", *numbers, sep="", flush=True)
+    for tally in tallies:
+        print(*tally.shown, sep="\n", end="")
+    return 0 if all(tally.agrees for tally in tallies) else 1
+
+
+def difference_text(call: list[str], wrong: list[tuple[str, Any, Any]]) -> str:
+    lines = [f"\nplanner {' '.join(call)}", *(f"  {p}: {a!r:.200} -> {b!r:.200}" for p, a, b in wrong[:5])]
+    return "\n".join([*lines, f"  ... {len(wrong)} differences"] if len(wrong) > 5 else lines)
+
+
+def parsed_options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    for which in ("before", "after"):
+        parser.add_argument(f"--{which}", default=sys.executable, help=f"the Python {which}")
+        parser.add_argument(f"--{which}-path", help=f"its PYTHONPATH (after: {ROOT.name}/ by default)")
+    parser.set_defaults(after_path=str(ROOT))
+    parser.add_argument("--commands", nargs="+", choices=DRAWN, default=list(DRAWN), metavar="COMMAND")
+    parser.add_argument("--inputs", type=int, default=200, help="for each command")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--show", type=int, default=3, help="so many differing answers of each command")
+    parser.add_argument("--answer", action="store_true", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

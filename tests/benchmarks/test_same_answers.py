@@ -1,0 +1,38 @@
+"""The comparison of two installations sees every difference that matters."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from tests.places import script
+
+same_answers = script("benchmarks/same_answers.py")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "place"),
+    [
+        ({"loss": 3.0}, {"loss": np.nextafter(3.0, 4.0)}, "loss"),
+        ({"a": [{"b": 1}]}, {"a": [{"b": 2}]}, "a.0.b"),
+        ({"a": [1]}, {"a": [1, 2]}, "a"),
+        ({}, {"new": None}, "new"),
+        ({"code": 2, "said": "Error: no"}, {"code": 2, "said": "Error: No"}, "said"),
+    ],
+)
+def test_a_difference_is_found_at_its_place(before: object, after: object, place: str) -> None:
+    assert [found[0] for found in same_answers.differences(before, after)] == [place]
+
+
+def test_equal_answers_do_not_differ() -> None:
+    answer = {"loss": 3.0, "all": [1, {"x": math.nan}], "none": None}
+    assert not list(same_answers.differences(answer, {**answer, "all": [1, {"x": math.nan}]}))
+
+
+@pytest.mark.parametrize("command", same_answers.DRAWN)
+def test_a_seed_draws_the_same_inputs(command: str) -> None:
+    drawn = same_answers.questions(command, 20, seed=1)
+    assert drawn == same_answers.questions(command, 20, seed=1)
+    assert drawn != same_answers.questions(command, 20, seed=2)
