@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from calibration.fitting.intervals import allocation_intervals, loss_interval, parameter_intervals
     from calibration.fitting.tables import RunTableError, read_runs
     from calibration.reports.report import report
+    from calibration.studies.judge import judge
     from calibration.studies.prescriptions import prescriptions
     from calibration.studies.study import Study
-    from calibration.studies.validation import judge
 
 __all__ = [
     "RunTableError",
@@ -42,9 +42,9 @@ _HOME = {
     "fitting.intervals": "allocation_intervals loss_interval parameter_intervals",
     "fitting.tables": "RunTableError read_runs",
     "reports.report": "report",
+    "studies.judge": "judge",
     "studies.prescriptions": "prescriptions",
     "studies.study": "Study",
-    "studies.validation": "judge",
 }
 
 
