@@ -1,8 +1,8 @@
 """How everything is drawn that is drawn more than once: one colour, dash and marker for one thing.
 
-Each colour is a pair, for light paper and for dark. Every one keeps a contrast of at least three to its paper.
-No eight colours stay apart for everybody, so lines also differ in dash and points in shape. A law looks as its
-table entry says; a law without one takes the same colour every time, chosen by its name.
+Each colour is a pair, for light paper and for dark, with a contrast of at least three to its paper. No eight
+colours stay apart for everybody, so lines also differ in dash and points in shape. A law looks as its table
+entry says; a law without one takes the same colour every time, chosen by its name.
 """
 
 from __future__ import annotations
@@ -53,6 +53,15 @@ TERMS = {
     "data": Look("#12936d", "#35a582"),
     "overfitting": Look("#d2591b", "#e5763e"),
 }
+_SYMBOLS = {
+    "alpha": "α",
+    "beta": "β",
+    "delta": "δ",
+    "kappa": "κ",
+    "gamma": "γ",
+    "R_D_star": "R*_D",
+    "R_N_star": "R*_N",
+}
 _STYLES: dict[str, Any] = {  # plotly's names as matplotlib draws them
     "solid": "-",
     "dot": ":",
@@ -80,6 +89,11 @@ def law_dash(form: str) -> str:
 def law_label(form: str) -> str:
     known = _LAWS.get(form)
     return known[0] if known else form.replace("_", " ")
+
+
+def symbol(parameter: str) -> str:
+    """A law's parameter as formulas write it."""
+    return _SYMBOLS.get(parameter, parameter)
 
 
 def series(number: int) -> Look:

@@ -116,7 +116,7 @@ def _of_study(
 ) -> None:
     from calibration.fitting.fit import fit
     from calibration.reports.report import report as build
-    from calibration.reports.study_report import sections
+    from calibration.reports.study_report import opening, sections
     from calibration.studies.directory import open_directory
     from planner.calibration_files import Calibration
 
@@ -136,7 +136,8 @@ def _of_study(
             known = fit(
                 folder, name=name, source=source, max_epochs=max_epochs, where=where, progress=progress
             )
-        text = build(known, table, ud=ud, law=law, sections=makers, progress=progress)
+        begin = opening(directory)
+        text = build(known, table, ud=ud, law=law, sections=makers, opening=begin, progress=progress)
     _warn_of_other_runs(known, table)
     _write(target, text)
 

@@ -1,30 +1,27 @@
-"""One self-contained HTML page about a calibration: what it recommends, how well its laws fit, and how far to trust them.
+"""The report of a calibration: what it recommends, how well its laws fit, and how far to trust them.
 
-A report is a list of sections; each is made by a function from a `Subject` (the calibration, and the runs where they are
-given) to a `Section`, or to None where there is nothing to say. Another study adds its own by appending to that list.
-The page needs no network: pictures are inline SVG whose ink follows the page's light or dark theme. Every text that comes
-from a file is escaped.
+A report is a list of sections; each is made by a function from a `Subject` (the calibration, and the runs if
+they are given) to a `Section`, or to None where there is nothing to say. A study adds its own by appending to
+that list. `document` makes them a page.
 """
 
 from __future__ import annotations
 
-import io
-import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from html import escape
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
 
 from calibration.fitting.intervals import parameter_intervals
-from calibration.reports import plots
+from calibration.reports import fit_plots
+from calibration.reports.document import Section, page, paragraph, picture, table
 from planner.allocation import FLOPS_PER_PARAM_TOKEN
 from planner.calibration_files import Calibration, Setting
 from planner.errors import InvalidInput
-from planner.laws import FORMS, check_form, parameter_names
+from planner.laws import FORMS, check_form, parameter_names, repetition_parameters
+from planner.palette import law_label, symbol
 from planner.units import count, scientific, short
 
 
@@ -56,15 +53,8 @@ class Subject:
         return here if len(here) else None
 
 
-@dataclass(frozen=True)
-class Section:
-    """A heading and the HTML below it (use `paragraph`, `table` and `picture`, which escape)."""
-
-    title: str
-    body: str
-
-
 SectionMaker = Callable[[Subject], Section | None]
+Opening = Callable[[Subject], list[str]]
 
 
 def report(
@@ -74,6 +64,7 @@ def report(
     ud: Any = None,
     law: str | None = None,
     sections: Sequence[SectionMaker] | None = None,
+    opening: Opening | None = None,
     progress: Callable[[str, float], None] | None = None,
 ) -> str:
     """The page as HTML text."""
@@ -84,7 +75,8 @@ def report(
     if runs is not None and all(subject.runs_at(setting) is None for setting in calibration.settings):
         known = ", ".join(f"{decay:g}" for decay in calibration.weight_decays)
         raise InvalidInput(
-            f"none of the runs has a weight decay of calibration {calibration.name} ({known}); give the runs it was fitted on."
+            f"none of the runs has a weight decay of calibration {calibration.name} ({known}); "
+            "give the runs it was fitted on."
         )
     makers = SECTIONS if sections is None else sections
     found = []
@@ -93,10 +85,70 @@ def report(
             progress(getattr(make, "__name__", "section").replace("_", " "), done / len(makers))
         if (made := make(subject)) is not None:
             found.append(made)
-    return page(calibration.title or calibration.name, found)
+    return page(calibration.title or calibration.name, found, (opening or verdict)(subject))
 
 
-# -- the sections ---------------------------------------------------------------------------------------------------------
+# -- what it comes to ---------------------------------------------------------------------------------------
+
+
+def verdict(subject: Subject) -> list[str]:
+    """Three sentences: which law, what it says for a corpus of the middle, and how far to trust it."""
+    return [chosen_law(subject), example(subject), trust(subject)]
+
+
+def chosen_law(subject: Subject) -> str:
+    c = subject.calibration
+    if subject.form != c.default_law:
+        return f"This report is about {law_label(subject.form)}; {law_label(c.default_law)} is recommended."
+    settings = [f"{decay:g}" for decay in c.weight_decays]
+    where = f"at weight decay {' and '.join(settings)}" if len(settings) < 4 else "at each weight decay"
+    return f"Of the laws fitted {where}, plan with {law_label(c.default_law)}."
+
+
+def example(subject: Subject) -> str:
+    """The plan for three times the compute of one epoch, at the best weight decay."""
+    form, ud = subject.form, subject.unique_tokens
+    settings = [setting for setting in subject.calibration.settings if form in setting.laws]
+    try:
+        once = fit_plots.one_epoch_flops(settings[0].law(form), ud)
+    except InvalidInput as error:
+        return f"It gives no plan: {error}"
+    flops = float(f"{3 * once:.1e}")
+    plans = [
+        (setting, fit_plots.best_allocation(setting.law(form), ud, np.array([flops]))) for setting in settings
+    ]
+    setting, best = min(plans, key=lambda one: float(one[1].loss[0]))
+    return (
+        f"For {short(ud)} unique tokens and {scientific(flops, 2)} FLOPs it trains "
+        f"{short(float(best.params[0]))} parameters for {best.epochs[0]:.3g} epochs at weight decay "
+        f"{setting.weight_decay:g}, to a loss of {best.loss[0]:.3f}."
+    )
+
+
+def trust(subject: Subject) -> str:
+    """How far the law is off where it was not fitted, and where its runs end."""
+    settings = [setting for setting in subject.calibration.settings if subject.form in setting.laws]
+    errors = [setting.laws[subject.form].metrics.get("held_out_error") for setting in settings]
+    known = [error for error in errors if error is not None]
+    largest = max(setting.fitted_on.params[1] for setting in settings)
+    most = max(setting.fitted_on.epochs[1] for setting in settings)
+    beyond = f"its runs end at {short(largest)} parameters and {most:g} epochs; beyond, it extrapolates."
+    if not known:
+        return f"How far it is off on runs that it was not fitted to is not known; {beyond}"
+    return f"On runs left out of the fit it is off by {max(known):.1%} of the loss; {beyond}"
+
+
+# -- the sections --------------------------------------------------------------------------------------
+
+
+def forms_of(setting: Setting) -> list[str]:
+    """The laws of a setting, in the order in which laws are always listed."""
+    return [form for form in FORMS if form in setting.laws]
+
+
+def heading(subject: Subject, setting: Setting) -> str:
+    """The weight decay as a small heading, where there are several."""
+    return f"<h3>λ = {setting.weight_decay:g}</h3>" if len(subject.calibration.settings) > 1 else ""
 
 
 def about(subject: Subject) -> Section:
@@ -106,7 +158,7 @@ def about(subject: Subject) -> Section:
         ("corpus", c.corpus),
         ("model family", c.model_family),
         ("source", c.source),
-        ("recommended law", plots.LABELS[c.default_law]),
+        ("recommended law", law_label(c.default_law)),
         ("why", _reason(c)),
     ]
     rows = [(name, value) for name, value in fields if value]
@@ -128,14 +180,14 @@ def recommendation(subject: Subject) -> Section:
     c, ud, form = subject.calibration, subject.unique_tokens, subject.form
     settings = [setting for setting in c.settings if form in setting.laws]
     try:
-        once = plots.one_epoch_flops(settings[0].law(form), ud)
+        once = fit_plots.one_epoch_flops(settings[0].law(form), ud)
     except InvalidInput as error:  # the rest of the page is still worth having
         return Section("Allocation", paragraph(str(error)))
     budgets = np.array([float(f"{once * factor:.1e}") for factor in (1 / 3, 1, 3, 10, 30)])
     rows = []
     for setting in settings:
-        best = plots.best_allocation(setting.law(form), ud, budgets)
-        band = plots.allocation_band(setting, form, ud, budgets)
+        best = fit_plots.best_allocation(setting.law(form), ud, budgets)
+        band = fit_plots.allocation_band(setting, form, ud, budgets)
         for i, budget in enumerate(budgets):
             cells = [f"{setting.weight_decay:g}", scientific(budget, 2)]
             for name, show in (("params", short), ("epochs", _three), ("loss", _thousandths)):
@@ -146,13 +198,13 @@ def recommendation(subject: Subject) -> Section:
                 cells.append(text)
             rows.append(tuple(cells))
     body = paragraph(
-        f"Optimal allocation of {short(ud)} unique tokens under {plots.LABELS[form]}, with 95% intervals."
+        f"Optimal allocation of {short(ud)} unique tokens under {law_label(form)}, with 95% intervals."
     )
     body += table(("λ", "FLOPs", "parameters", "epochs", "loss"), rows)
     body += picture(
-        plots.allocation(c, ud, form),
+        fit_plots.allocation(c, ud, form),
         f"Optimal size, epochs and loss at {short(ud)} unique tokens",
-        "Bands hold 95% of the bootstrap refits. Where the epochs fall again, compute is better spent on size.",
+        "Bands hold 95% of the refits. Where the epochs fall again, compute is better spent on size.",
     )
     return Section("Allocation", body)
 
@@ -168,7 +220,7 @@ def fit_quality(subject: Subject) -> Section:
     ]
     body = ""
     for setting in subject.calibration.settings:
-        forms = [form for form in FORMS if form in setting.laws]
+        forms = forms_of(setting)
         known = [
             (key, title)
             for key, title in keys
@@ -178,51 +230,37 @@ def fit_quality(subject: Subject) -> Section:
         for form in forms:
             fitted = setting.laws[form]
             cells = [_figure(fitted.metrics.get(key), key) for key, _ in known]
-            rows.append((plots.LABELS[form], *cells))
+            rows.append((law_label(form), *cells))
         body += heading(subject, setting)
         body += table(("law", *(title for _, title in known)), rows)
         body += picture(
-            plots.fit_quality(setting),
+            fit_plots.fit_quality(setting),
             f"Fit quality of all forms at weight decay {setting.weight_decay:g}",
             "",
         )
     body += paragraph(
-        "The held-out error, mean |ln(predicted / observed)| in (size, budget) cells left out of the fit, decides."
+        "The held-out error, mean |ln(predicted / observed)| in (size, budget) cells left out of the fit, "
+        "decides."
     )
     return Section("How well the laws fit", body)
 
 
 def convergence(subject: Subject) -> Section | None:
     """How each fit ended, and which forms the runs do not determine."""
+    header = ("law", "status", "starts at the optimum", "gradient norm", "nearly flat along", "refits kept")
     body = ""
     for setting in subject.calibration.settings:
-        rows = []
-        for form in (form for form in FORMS if form in setting.laws):
-            how = getattr(setting.laws[form], "convergence", None)
-            if isinstance(how, dict):
-                rows.append((plots.LABELS[form], *_ending(how)))
+        endings = {form: getattr(setting.laws[form], "convergence", None) for form in forms_of(setting)}
+        rows = [(law_label(f), *_ending(how)) for f, how in endings.items() if isinstance(how, dict)]
         missing = setting.method.get("not_identified")
-        reasons = (
-            [(plots.LABELS.get(form, str(form)), str(why)) for form, why in missing.items()]
-            if isinstance(missing, dict)
-            else []
-        )
-        if not rows and not reasons:
-            continue
-        body += heading(subject, setting)
+        reasons = missing.items() if isinstance(missing, dict) else ()
+        left_out = [(law_label(str(form)), str(why)) for form, why in reasons]
+        if rows or left_out:
+            body += heading(subject, setting)
         if rows:
-            header = (
-                "law",
-                "status",
-                "starts at the optimum",
-                "gradient norm",
-                "nearly flat along",
-                "refits kept",
-                "refits on a bound",
-            )
-            body += table(header, rows)
-        if reasons:
-            body += paragraph("Not identified by these runs, and left out:") + table(None, reasons)
+            body += table((*header, "refits on a bound"), rows)
+        if left_out:
+            body += paragraph("Not identified by these runs, and left out:") + table(None, left_out)
     return Section("How the fits converged", body) if body else None
 
 
@@ -260,9 +298,9 @@ def predictions(subject: Subject) -> Section | None:
             continue
         body += heading(subject, setting)
         body += picture(
-            plots.predicted_observed(setting, runs),
+            fit_plots.predicted_observed(setting, runs),
             f"Predicted against observed loss at weight decay {setting.weight_decay:g}",
-            "Points below the diagonal did worse than predicted. Points beyond the axes are drawn at their edge.",
+            "Points below the diagonal did worse than predicted. Points beyond the axes are at their edge.",
         )
     return Section("Predicted against observed", body) if body else None
 
@@ -275,9 +313,9 @@ def repetition(subject: Subject) -> Section | None:
             continue
         body += heading(subject, setting)
         body += picture(
-            plots.residual_repeats(setting, runs),
+            fit_plots.residual_repeats(setting, runs),
             f"Loss beyond the base law against repeats at weight decay {setting.weight_decay:g}",
-            "The dashed lines share their slope. A slope above one means that each further epoch costs more than the last.",
+            "The dashed lines share their slope. Above one, each further epoch costs more than the last.",
         )
     return Section("What repetition costs", body) if body else None
 
@@ -285,29 +323,28 @@ def repetition(subject: Subject) -> Section | None:
 def parameters(subject: Subject) -> Section:
     body = ""
     for setting in subject.calibration.settings:
-        rows = []
-        for form in (form for form in FORMS if form in setting.laws):
-            between = parameter_intervals(setting, form) if setting.ensemble_law(form) is not None else {}
-            for name in parameter_names(form):
-                if (
-                    form != "chinchilla"
-                    and name in ("E", "A", "alpha", "B", "beta")
-                    and "chinchilla" in setting.laws
-                ):
-                    continue  # the base law is that of the first rows
-                value = f"{setting.laws[form].parameters[name]:.5g}"
-                interval = f"{between[name].low:.4g} to {between[name].high:.4g}" if name in between else ""
-                rows.append((plots.LABELS[form], plots.SYMBOLS[name], value, interval))
+        rows = [row for form in forms_of(setting) for row in _values(setting, form)]
         body += heading(subject, setting)
         body += table(("law", "parameter", "value", "95% of refits"), rows)
         form = subject.form
         if form in setting.laws and setting.ensemble_law(form) is not None:
             body += picture(
-                plots.parameter_clouds(setting, form),
-                f"Bootstrap refits of {plots.LABELS[form]} at weight decay {setting.weight_decay:g}",
-                "The cross is the fit. A long thin cloud is a combination of parameters that the runs do not pin down.",
+                fit_plots.parameter_clouds(setting, form),
+                f"Bootstrap refits of {law_label(form)} at weight decay {setting.weight_decay:g}",
+                "The cross is the fit. A long thin cloud is a combination of parameters that the runs do not "
+                "pin down.",
             )
     return Section("Parameters", body)
+
+
+def _values(setting: Setting, form: str) -> Iterator[tuple[str, str, str, str]]:
+    """Law, parameter, value and interval; a base law that is listed already is not listed again."""
+    between = parameter_intervals(setting, form) if setting.ensemble_law(form) is not None else {}
+    listed = form != "chinchilla" and "chinchilla" in setting.laws
+    for name in repetition_parameters(form) if listed else parameter_names(form):
+        value = f"{setting.laws[form].parameters[name]:.5g}"
+        interval = f"{between[name].low:.4g} to {between[name].high:.4g}" if name in between else ""
+        yield law_label(form), symbol(name), value, interval
 
 
 def run_list(subject: Subject) -> Section | None:
@@ -359,86 +396,7 @@ SECTIONS: tuple[SectionMaker, ...] = (
 )
 
 
-# -- HTML -----------------------------------------------------------------------------------------------------------------
-
-
-def page(title: str, sections: Iterable[Section]) -> str:
-    """Sections as one page with a table of contents."""
-    parts = list(sections)
-    contents = "".join(f'<li><a href="#s{i}">{escape(part.title)}</a></li>' for i, part in enumerate(parts))
-    body = "".join(
-        f'<section id="s{i}"><h2>{escape(part.title)}</h2>{part.body}</section>'
-        for i, part in enumerate(parts)
-    )
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f'<meta name="color-scheme" content="light dark"><title>{escape(title)}</title><style>{_CSS}</style></head>'
-        f"<body><main><h1>{escape(title)}</h1><nav><ul>{contents}</ul></nav>{body}</main></body></html>\n"
-    )
-
-
-def paragraph(text: str) -> str:
-    return f"<p>{escape(text)}</p>"
-
-
-def heading(subject: Subject, setting: Setting) -> str:
-    """The weight decay as a small heading, where there are several."""
-    return f"<h3>λ = {setting.weight_decay:g}</h3>" if len(subject.calibration.settings) > 1 else ""
-
-
-def table(header: Sequence[str] | None, rows: Iterable[Sequence[str]]) -> str:
-    head, kind = "", ' class="plain"'
-    if header is not None:
-        kind, titles = "", "".join(f'<th scope="col">{escape(cell)}</th>' for cell in header)
-        head = f"<thead><tr>{titles}</tr></thead>"
-    body = ""
-    for first, *others in rows:
-        cells = "".join(f"<td>{escape(cell)}</td>" for cell in others)
-        body += f'<tr><th scope="row">{escape(first)}</th>{cells}</tr>'
-    return f'<div class="scroll"><table{kind}>{head}<tbody>{body}</tbody></table></div>'
-
-
-def picture(figure: Figure, label: str, caption: str) -> str:
-    """A figure as inline SVG in the page's own ink."""
-    import matplotlib
-
-    buffer = io.StringIO()
-    # A salt of its own keeps the ids of one picture apart from those of the others, and the page the same every time.
-    with matplotlib.rc_context({"svg.hashsalt": label, "svg.fonttype": "none"}):
-        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
-    svg = buffer.getvalue()
-    svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    svg = re.sub(r'<svg ([^>]*?)height="[^"]*"([^>]*?)width="[^"]*"', r"<svg \1\2", svg, count=1)
-    width = float(re.search(r'viewBox="0 0 ([\d.]+)', svg)[1]) * 96 / 72  # type: ignore[index]
-    svg = svg.replace(plots.INK, "currentColor")
-    svg = svg.replace(
-        "<svg ", f'<svg role="img" aria-label="{escape(label)}" style="max-width:{width:.0f}px" ', 1
-    )
-    below = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
-    return f'<figure><div class="scroll">{svg}</div>{below}</figure>'
-
-
-_CSS = """
-:root{--ink:#1d1f21;--paper:#fff;--soft:#f2f3f5;--line:#d6d9dd;--link:#005a9c}
-@media (prefers-color-scheme:dark){:root{--ink:#e4e6e8;--paper:#16181b;--soft:#212429;--line:#3a3f45;--link:#7cc0ff}}
-*{box-sizing:border-box}
-body{margin:0;background:var(--paper);color:var(--ink);font:16px/1.55 system-ui,-apple-system,"Segoe UI",Roboto,sans-serif}
-main{max-width:68rem;margin:0 auto;padding:1rem}
-h1{font-size:1.6rem;line-height:1.25;overflow-wrap:anywhere}
-h2{font-size:1.25rem;margin:2.2rem 0 .6rem;border-bottom:1px solid var(--line);padding-bottom:.2rem}
-h3{font-size:1rem;margin:1.4rem 0 .4rem}
-a{color:var(--link)} nav ul{list-style:none;padding:0;display:flex;flex-wrap:wrap;gap:.3rem 1rem}
-.scroll{overflow-x:auto;margin:.6rem 0} table{border-collapse:collapse;font-size:.9rem;font-variant-numeric:tabular-nums}
-th,td{padding:.3rem .5rem;border-bottom:1px solid var(--line);text-align:right;white-space:nowrap;vertical-align:top}
-thead th{background:var(--soft);font-weight:600} tbody th{text-align:left;font-weight:500} th:first-child{text-align:left}
-table.plain td{text-align:left;white-space:normal;overflow-wrap:anywhere}
-figure{margin:1rem 0} figure svg{width:100%;min-width:40rem;height:auto;display:block}
-figcaption{font-size:.9rem;opacity:.85;max-width:46rem}
-svg text{font-family:system-ui,-apple-system,"Segoe UI",Roboto,sans-serif!important}
-@media print{nav{display:none} section{break-inside:avoid-page}}
-""".strip().replace("\n", "")
+# -- cells --------------------------------------------------------------------------------------------
 
 
 def _span(ends: Sequence[float]) -> str:

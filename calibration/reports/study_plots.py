@@ -6,10 +6,12 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from calibration.reports.plots import COLOURS, INK, LABELS, MARKERS, SERIES, styled
-from calibration.studies.outcomes import CrossoverFound, Verdict
+from calibration.reports.fit_plots import INK, bare, styled
+from calibration.studies.outcomes import CrossoverFound, Standing, Trial, Verdict
+from planner import palette
 from planner.laws import FORMS
 from planner.units import scientific, short
 
@@ -18,99 +20,78 @@ from planner.units import scientific, short
 def regret(verdict: Verdict) -> Figure:
     """Mean regret of each law, the regret at each budget as points, one panel per weight decay."""
     decays = list(dict.fromkeys(standing.weight_decay for standing in verdict.standings))
-    forms = [form for form in FORMS if any(standing.law == form for standing in verdict.standings)]
-    figure = Figure(figsize=(5.2 * len(decays) + 1.6, 0.5 * len(forms) + 1.4), layout="constrained")
+    named = {standing.law for standing in verdict.standings}
+    places = {form: place for place, form in enumerate([form for form in FORMS if form in named][::-1])}
+    figure = Figure(figsize=(5.2 * len(decays) + 1.6, 0.5 * len(places) + 1.4), layout="constrained")
     axes = figure.subplots(1, len(decays), squeeze=False, sharey=True)[0]
-    places = {form: len(forms) - 1 - k for k, form in enumerate(forms)}
     for axis, decay in zip(axes, decays, strict=True):
-        trials = [trial for trial in verdict.trials if trial.weight_decay == decay]
-        for k, trial in enumerate(trials):
-            shown = [
-                (tried.regret, places[tried.law] + 0.15) for tried in trial.laws if tried.regret is not None
-            ]
-            if shown:
-                label = f"{short(trial.ud)}, {scientific(trial.flops)}"
-                x, y = zip(*shown, strict=True)
-                axis.scatter(
-                    x,
-                    y,
-                    s=22,
-                    marker=MARKERS[k % len(MARKERS)],
-                    color=INK,
-                    zorder=3,
-                    linewidths=0,
-                    clip_on=False,
-                    label=label,
-                )
-        for standing in (s for s in verdict.standings if s.weight_decay == decay):
-            place = places[standing.law]
-            if standing.regret is None:
-                axis.text(0, place, " nothing trained", va="center", fontsize=9)
-                continue
-            axis.barh(place, standing.regret, color=COLOURS[standing.law], height=0.62, alpha=0.75)
-            if standing.seed_error is not None:
-                axis.errorbar(
-                    standing.regret,
-                    place - 0.15,
-                    xerr=standing.seed_error,
-                    color=INK,
-                    capsize=3,
-                    linewidth=1.2,
-                    zorder=2,
-                )
+        _regret_points(axis, places, [t for t in verdict.trials if t.weight_decay == decay])
+        _regret_bars(axis, places, [s for s in verdict.standings if s.weight_decay == decay])
         axis.set_title(f"λ = {decay:g}")
         axis.set_xlabel("regret (nats per token)")
-        axis.grid(axis="y", visible=False)
-        axis.tick_params(axis="y", length=0)
+        bare(axis)
         axis.set_xlim(left=min(0.0, axis.get_xlim()[0]))
-    axes[0].set_yticks([places[form] for form in forms], [LABELS[form] for form in forms])
-    axes[-1].legend(
-        loc="center left", bbox_to_anchor=(1.0, 0.5), title="unique tokens, FLOPs", title_fontsize=9
-    )
+    axes[0].set_yticks(list(places.values()), [palette.law_label(form) for form in places])
+    title = "unique tokens, FLOPs"
+    axes[-1].legend(loc="center left", bbox_to_anchor=(1.0, 0.5), title=title, title_fontsize=9)
     return figure
+
+
+def _regret_points(axis: Axes, places: dict[str, int], trials: Sequence[Trial]) -> None:
+    for k, trial in enumerate(trials):
+        shown = [(tried.regret, places[tried.law] + 0.15) for tried in trial.laws if tried.regret is not None]
+        if shown:
+            how: dict[str, Any] = {"marker": palette.marker(k), "color": INK, "linewidths": 0, "zorder": 3}
+            label = f"{short(trial.ud)}, {scientific(trial.flops)}"
+            x, y = zip(*shown, strict=True)
+            axis.scatter(x, y, s=22, clip_on=False, label=label, **how)
+
+
+def _regret_bars(axis: Axes, places: dict[str, int], standings: Sequence[Standing]) -> None:
+    for standing in standings:
+        place = places[standing.law]
+        if standing.regret is None:
+            axis.text(0, place, " nothing trained", va="center", fontsize=9)
+            continue
+        axis.barh(place, standing.regret, color=palette.law_colour(standing.law), height=0.62, alpha=0.75)
+        if (error := standing.seed_error) is not None:
+            how: dict[str, Any] = {"color": INK, "capsize": 3, "linewidth": 1.2, "zorder": 2}
+            axis.errorbar(standing.regret, place - 0.15, xerr=error, **how)
 
 
 @styled
 def crossover(found: Sequence[CrossoverFound]) -> Figure:
-    """Loss of each weight decay's own optimum against compute: seeds as points, means as lines, the crossover as upright lines."""
+    """Loss of each weight decay's own optimum against compute: seeds as points, means as lines, and C×."""
     figure = Figure(figsize=(4.6 * len(found) + 0.4, 3.7), layout="constrained")
     axes = figure.subplots(1, len(found), squeeze=False)[0]
     for axis, one in zip(axes, found, strict=True):
-        for k, (side, decay) in enumerate((("weaker", one.weaker), ("stronger", one.stronger))):
-            trained = [
-                (budget.flops, getattr(budget, side))
-                for budget in one.budgets
-                if getattr(budget, side) is not None
-            ]
-            axis.plot(
-                [flops for flops, _ in trained],
-                [c.loss for _, c in trained],
-                color=SERIES[k],
-                linestyle=("-", "--")[k],
-                label=f"λ = {decay:g}",
-            )
-            for flops, c in trained:
-                axis.scatter(
-                    [flops] * len(c.losses),
-                    c.losses,
-                    s=16,
-                    color=SERIES[k],
-                    marker=MARKERS[k],
-                    alpha=0.7,
-                    linewidths=0,
-                )
+        for number, side in enumerate(("weaker", "stronger")):
+            _side(axis, one, side, number)
         _upright(axis, one.predicted, one.predicted_interval, "predicted", ":", one.budgets)
         _upright(axis, one.observed, one.observed_interval, "observed", "-", one.budgets)
         axis.set_xscale("log")
-        axis.set_xticks(
-            [budget.flops for budget in one.budgets], [scientific(budget.flops, 2) for budget in one.budgets]
-        )
+        tried = [budget.flops for budget in one.budgets]
+        axis.set_xticks(tried, [scientific(flops, 2) for flops in tried])
         axis.set_xticks([], minor=True)
         axis.set_xlabel("compute (FLOPs)")
         axis.set_title(f"{short(one.ud)} unique tokens")
         axis.legend(loc="best")
     axes[0].set_ylabel("loss (nats per token)")
     return figure
+
+
+def _side(axis: Axes, one: CrossoverFound, side: str, number: int) -> None:
+    """What one weight decay's optimum came to at each budget."""
+    look = palette.series(number)
+    trained = [
+        (budget.flops, chosen) for budget in one.budgets if (chosen := getattr(budget, side)) is not None
+    ]
+    flops, losses = [at for at, _ in trained], [chosen.loss for _, chosen in trained]
+    style, label = palette.line_style(look.dash), f"λ = {getattr(one, side):g}"
+    axis.plot(flops, losses, color=look.light, linestyle=style, label=label)
+    points: dict[str, Any] = {"color": look.light, "marker": palette.marker(number), "alpha": 0.7}
+    for at, chosen in trained:
+        axis.scatter([at] * len(chosen.losses), chosen.losses, s=16, linewidths=0, **points)
 
 
 def _upright(

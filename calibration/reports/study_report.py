@@ -1,20 +1,22 @@
-"""The part of a report that only a study has: what was trained, what each law's prescription came to, and the crossover."""
+"""The part of a report that only a study has: what was trained, what each law came to, and the crossover."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from calibration.reports import plots, study_plots
-from calibration.reports.report import SECTIONS, Section, SectionMaker, Subject, paragraph, picture, table
+from calibration.reports import study_plots
+from calibration.reports.document import Section, paragraph, picture, table
+from calibration.reports.report import SECTIONS, Opening, SectionMaker, Subject, chosen_law, example, verdict
 from calibration.studies.directory import GRID, VALIDATION, StudyDirectory
-from calibration.studies.outcomes import Configuration, CrossoverFound, Trial, Tried, Verdict
+from calibration.studies.outcomes import Configuration, CrossoverFound, Standing, Trial, Tried, Verdict
 from calibration.studies.verdict_files import read
 from calibration.studies.verdict_words import beyond_noise, by_regret, figure
 from calibration.studies.verdict_words import sentence as crossover_sentence
 from calibration.studies.watching import duration
 from planner.errors import InvalidInput
+from planner.palette import law_label
 from planner.units import scientific, short
 from trainer.run.result import RunResult
 
@@ -22,7 +24,7 @@ _SHOWN = 12
 
 
 def sections(directory: StudyDirectory, **evaluated: Any) -> list[SectionMaker]:
-    """The sections of a study's report: the proof first, then the usual ones. `evaluated` are settings of `planner evaluate`."""
+    """The proof first, then the usual sections. `evaluated` are settings of `planner evaluate`."""
     results = {part: directory.results(part) for part in (GRID, VALIDATION)}
     validated = read(directory)
 
@@ -44,7 +46,31 @@ def sections(directory: StudyDirectory, **evaluated: Any) -> list[SectionMaker]:
     return [about, what_was_trained, prescriptive_validation, weight_decay_crossover, downstream, *others]
 
 
-# -- what was trained -----------------------------------------------------------------------------------------------------
+def opening(directory: StudyDirectory) -> Opening:
+    """What a study's report begins with: the law, its plan, and how it did when it was tried."""
+    validated = read(directory)
+
+    def sentences(subject: Subject) -> list[str]:
+        standings = [] if validated is None else [s for s in validated[0].standings if s.regret is not None]
+        if not standings:
+            return verdict(subject)
+        return [chosen_law(subject), example(subject), _outcome(standings)]
+
+    return sentences
+
+
+def _outcome(standings: Sequence[Standing]) -> str:
+    best = min(standings, key=by_regret)
+    behind = [s for s in standings if s.weight_decay == best.weight_decay and s.beyond_noise]
+    names = ", ".join(law_label(s.law) for s in behind)
+    others = f"{names} did worse beyond noise" if behind else "no law did worse beyond noise"
+    return (
+        f"Trained as each law prescribes, {law_label(best.law)} came closest to the best run of the study, "
+        f"with a mean regret of {best.regret:.3f} nats at weight decay {best.weight_decay:g}; {others}."
+    )
+
+
+# -- what was trained ---------------------------------------------------------------------------------------
 
 
 def _trained(directory: StudyDirectory, results: dict[str, list[RunResult]]) -> Section:
@@ -62,18 +88,22 @@ def _trained(directory: StudyDirectory, results: dict[str, list[RunResult]]) -> 
             for name, found in machines.items()
         ],
     )
+    return Section("What was trained", body + _mishaps(directory, {result.run for result in everything}))
+
+
+def _mishaps(directory: StudyDirectory, finished: set[str]) -> str:
     failures = _failures(directory)
-    if failures:
-        finished = {result.run for result in everything}
-        body += paragraph("What went wrong on the way; a run that is finished was tried again with success.")
-        rows = [
-            (name, str(count), "finished" if name in finished else "not finished", why)
-            for name, count, why in failures[:_SHOWN]
-        ]
-        body += table(("run", "attempts that failed", "now", "last reason"), rows)
-        if len(failures) > _SHOWN:
-            body += paragraph(f"And {len(failures) - _SHOWN} more runs, in failures.jsonl.")
-    return Section("What was trained", body)
+    if not failures:
+        return ""
+    rows = [
+        (name, str(count), "finished" if name in finished else "not finished", why)
+        for name, count, why in failures[:_SHOWN]
+    ]
+    body = paragraph("What went wrong on the way; a run that is finished was tried again with success.")
+    body += table(("run", "attempts that failed", "now", "last reason"), rows)
+    if len(failures) > _SHOWN:
+        body += paragraph(f"And {len(failures) - _SHOWN} more runs, in failures.jsonl.")
+    return body
 
 
 def _sums(directory: StudyDirectory, part: str, found: Sequence[RunResult]) -> tuple[str, ...]:
@@ -118,19 +148,20 @@ def _failures(directory: StudyDirectory) -> list[tuple[str, int, str]]:
     return [(name, count, reason) for name, (count, reason) in found.items()]
 
 
-# -- prescriptive validation ----------------------------------------------------------------------------------------------
+# -- prescriptive validation -------------------------------------------------------------------------------
 
 
 def _prescriptive(verdict: Verdict, facts: dict[str, Any]) -> Section:
     body = paragraph(
-        f"Each law of calibration {facts.get('calibration')} was asked how to spend a budget, and what it said was trained at equal "
-        f"compute. Regret is the mean loss over seeds minus the lowest mean loss of anything in the study that was allowed there. A law "
-        f"is behind beyond noise where the 95% interval of its difference to the best law, by the scatter of both over their seeds and "
-        f"with allowance for the number of laws, does not hold zero."
+        f"Each law of calibration {facts.get('calibration')} was asked how to spend a budget, and what it "
+        "said was trained at equal compute. Regret is the mean loss over seeds minus the lowest mean loss of "
+        "anything in the study that was allowed there. A law is behind beyond noise where the 95% interval "
+        "of its difference to the best law, by the scatter of both over their seeds and with allowance for "
+        "the number of laws, does not hold zero."
     )
     rows = [
         (
-            plots.LABELS[s.law],
+            law_label(s.law),
             f"{s.weight_decay:g}",
             f"{s.pairs} of {s.of_pairs}",
             figure(s.regret, ".3f"),
@@ -160,8 +191,8 @@ def _prescriptive(verdict: Verdict, facts: dict[str, Any]) -> Section:
         body += picture(
             study_plots.regret(verdict),
             "Mean regret of what each law prescribed",
-            "Bars: mean over the budgets, with one standard error by seed noise. Points: the budgets. Zero is the best "
-            "configuration that was trained.",
+            "Bars: mean over the budgets, with one standard error by seed noise. Points: the budgets. Zero "
+            "is the best configuration that was trained.",
         )
     for trial in verdict.trials:
         body += _trial(trial)
@@ -169,12 +200,10 @@ def _prescriptive(verdict: Verdict, facts: dict[str, Any]) -> Section:
 
 
 def _trial(trial: Trial) -> str:
-    noise = (
-        f"pooled seed noise {trial.noise:.4f}"
-        if trial.noise is not None
-        else "seed noise unknown with one seed"
-    )
-    body = f"<h3>{short(trial.ud)} unique tokens, {scientific(trial.flops)} FLOPs, λ = {trial.weight_decay:g}</h3>"
+    noise = "seed noise unknown with one seed"
+    if trial.noise is not None:
+        noise = f"pooled seed noise {trial.noise:.4f}"
+    body = _budget(trial)
     rows = [_tried(tried, tried.configuration) for tried in trial.laws if tried.configuration is not None]
     if rows:
         header = (
@@ -190,7 +219,7 @@ def _trial(trial: Trial) -> str:
             "beyond noise?",
         )
         body += table(header, rows)
-    missing = [(plots.LABELS[tried.law], tried.reason) for tried in trial.laws if tried.reason]
+    missing = [(law_label(tried.law), tried.reason) for tried in trial.laws if tried.reason]
     if missing:
         body += paragraph("Not trained:") + table(None, missing)
     if trial.best is not None:
@@ -200,7 +229,7 @@ def _trial(trial: Trial) -> str:
 
 def _tried(tried: Tried, trained: Configuration) -> tuple[str, ...]:
     return (
-        plots.LABELS[tried.law],
+        law_label(tried.law),
         short(trained.params),
         f"{trained.epochs:.4g}",
         figure(tried.predicted_loss, ".3f"),
@@ -213,20 +242,26 @@ def _tried(tried: Tried, trained: Configuration) -> tuple[str, ...]:
     )
 
 
+def _budget(trial: Trial) -> str:
+    budget = f"{short(trial.ud)} unique tokens, {scientific(trial.flops)} FLOPs"
+    return f"<h3>{budget}, λ = {trial.weight_decay:g}</h3>"
+
+
 def _words(c: Configuration) -> str:
     seeds = f"{len(c.losses)} seed{'s' * (len(c.losses) > 1)}"
     epochs = f"{c.epochs:.4g} epoch{'s' * (c.epochs != 1)}"
-    return f"{short(c.params)} parameters, {short(c.unique_tokens)} unique tokens, {epochs}, loss {_loss(c)}, {seeds}"
+    size = f"{short(c.params)} parameters, {short(c.unique_tokens)} unique tokens"
+    return f"{size}, {epochs}, loss {_loss(c)}, {seeds}"
 
 
-# -- crossover ------------------------------------------------------------------------------------------------------------
+# -- crossover ---------------------------------------------------------------------------------------------
 
 
 def _crossovers(found: Sequence[CrossoverFound]) -> Section:
     body = paragraph(
-        "Each weight decay was given its own optimum at multiples of the compute at which the law says that they swap places. The "
-        "observed crossover is where the difference of the mean losses changes its sign; its interval comes from drawing the seeds "
-        "again."
+        "Each weight decay was given its own optimum at multiples of the compute at which the law says that "
+        "they swap places. The observed crossover is where the difference of the mean losses changes its "
+        "sign; its interval comes from drawing the seeds again."
     )
     drawn = [one for one in found if any(budget.difference is not None for budget in one.budgets)]
     if drawn:
@@ -235,84 +270,72 @@ def _crossovers(found: Sequence[CrossoverFound]) -> Section:
             "Loss against compute at two weight decays",
             "Points are seeds, lines their means. Shaded: 95% intervals, cut at the range tried.",
         )
-    for one in found:
-        body += f"<h3>{short(one.ud)} unique tokens</h3>" + paragraph(
-            crossover_sentence(one)[:1].upper() + crossover_sentence(one)[1:] + "."
+    return Section("The weight-decay crossover", body + "".join(_swap(one) for one in found))
+
+
+def _swap(one: CrossoverFound) -> str:
+    said = crossover_sentence(one)
+    body = f"<h3>{short(one.ud)} unique tokens</h3>" + paragraph(said[:1].upper() + said[1:] + ".")
+    rows = [
+        (
+            scientific(budget.flops),
+            *_side(budget.weaker),
+            *_side(budget.stronger),
+            figure(budget.difference, "+.4f") or budget.reason,
         )
-        rows = [
-            (
-                scientific(budget.flops),
-                *_side(budget.weaker),
-                *_side(budget.stronger),
-                figure(budget.difference, "+.4f") or budget.reason,
-            )
-            for budget in one.budgets
-        ]
-        if rows:
-            sides = [
-                cell
-                for decay in (one.weaker, one.stronger)
-                for cell in (f"λ = {decay:g}: parameters", "epochs", "loss")
-            ]
-            body += table(("FLOPs", *sides, "difference"), rows)
-    return Section("The weight-decay crossover", body)
+        for budget in one.budgets
+    ]
+    if not rows:
+        return body
+    decays = (one.weaker, one.stronger)
+    sides = [cell for decay in decays for cell in (f"λ = {decay:g}: parameters", "epochs", "loss")]
+    return body + table(("FLOPs", *sides, "difference"), rows)
 
 
 def _side(c: Configuration | None) -> tuple[str, str, str]:
     return ("", "", "") if c is None else (short(c.params), f"{c.epochs:.4g}", _loss(c))
 
 
-# -- downstream -----------------------------------------------------------------------------------------------------------
+# -- downstream --------------------------------------------------------------------------------------------
 
 
 def _downstream(directory: StudyDirectory, verdict: Verdict, evaluated: dict[str, Any]) -> Section | None:
-    """Bits per byte next to perplexity, for the prescribed runs that `planner evaluate` has scored; nothing where it has not."""
+    """Bits per byte next to perplexity, for the prescribed runs that `planner evaluate` has scored."""
     try:
-        from trainer.downstream import bpb_table, stored
-    except ImportError:
+        body = "".join(_scores(directory, trial, evaluated) for trial in verdict.trials)
+    except (ImportError, InvalidInput) as error:  # without the tasks nothing can have been evaluated here
+        if evaluated and isinstance(error, InvalidInput):
+            raise
         return None
-    body = ""
-    for trial in verdict.trials:
-        chosen = {c.runs[0]: [] for tried in trial.laws if (c := tried.configuration) is not None}  # type: dict[str, list[str]]
-        for tried in trial.laws:
-            if tried.configuration is not None:
-                chosen[tried.configuration.runs[0]].append(plots.LABELS[tried.law])
-        folders = {str(directory.run_folder(name)): name for name in chosen}
-        try:
-            results = stored(folders, **evaluated)
-        except InvalidInput:  # without the tasks' data nothing can have been evaluated here
-            if evaluated:
-                raise
-            return None
-        if not results:
-            continue
-        body += f"<h3>{short(trial.ud)} unique tokens, {scientific(trial.flops)} FLOPs, λ = {trial.weight_decay:g}</h3>"
-        named = {result.model: ", ".join(chosen[folders[result.model]]) for result in results}
-        perplexity = {
-            model: (result.perplexity if (result := directory.result(folders[model])) else None)
-            for model in named
-        }
-        rows = [("perplexity", *(figure(perplexity[model], ".3f") for model in named))]
-        for row in bpb_table(results):
-            cells = [row["models"][model] for model in named]
-            label = row["task"] + (f" ({row['note']})" if row["note"] else "")
-            rows.append(
-                (
-                    label,
-                    *(
-                        f"{cell['bpb']:.4f} ± {cell['error']:.4f}{' *' if cell['best'] else ''}"
-                        for cell in cells
-                    ),
-                )
-            )
-        body += table(("", *named.values()), rows)
-    if not body:
-        return None
-    intro = "Bits per byte of the right answers, ± standard error over documents, of the first seed of each configuration; * is the best."
-    return Section("Downstream", paragraph(intro) + body)
+    intro = (
+        "Bits per byte of the right answers, ± standard error over documents, of the first seed of each "
+        "configuration; * is the best."
+    )
+    return Section("Downstream", paragraph(intro) + body) if body else None
 
 
-# -- cells ----------------------------------------------------------------------------------------------------------------
+def _scores(directory: StudyDirectory, trial: Trial, evaluated: dict[str, Any]) -> str:
+    """A table of tasks by prescriptions, each named by the laws that chose it; empty where there is none."""
+    from trainer.downstream import bpb_table, stored
+
+    chosen: dict[str, list[str]] = {}
+    for tried in trial.laws:
+        if tried.configuration is not None:
+            chosen.setdefault(tried.configuration.runs[0], []).append(law_label(tried.law))
+    folders = {str(directory.run_folder(name)): name for name in chosen}
+    results = stored(folders, **evaluated)
+    if not results:
+        return ""
+    runs = [folders[result.model] for result in results]
+    trained = [directory.result(name) for name in runs]
+    rows = [("perplexity", *(figure(run.perplexity if run else None, ".3f") for run in trained))]
+    for row in bpb_table(results):
+        label = row["task"] + (f" ({row['note']})" if row["note"] else "")
+        rows.append((label, *(_score(row["models"][result.model]) for result in results)))
+    return _budget(trial) + table(("", *(", ".join(chosen[name]) for name in runs)), rows)
+
+
+# -- cells -------------------------------------------------------------------------------------------------
 
 
 def _loss(c: Configuration, digits: int = 4) -> str:
@@ -321,3 +344,7 @@ def _loss(c: Configuration, digits: int = 4) -> str:
 
 def _between(ends: tuple[float, float] | None) -> str:
     return "" if ends is None else f"{ends[0]:+.3f} to {ends[1]:+.3f}"
+
+
+def _score(cell: Mapping[str, Any]) -> str:
+    return f"{cell['bpb']:.4f} ± {cell['error']:.4f}{' *' if cell['best'] else ''}"

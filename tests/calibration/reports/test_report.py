@@ -3,7 +3,7 @@ it did not write, and works with whatever a calibration has.
 """
 
 import re
-from html import escape
+from html import escape, unescape
 from html.parser import HTMLParser
 
 import numpy as np
@@ -18,11 +18,13 @@ from benchmarks.simulated import grid_table
 from calibration.commands.report import report as command
 from calibration.fitting.fit import fit
 from calibration.fitting.tables import read_runs
-from calibration.reports import plots
-from calibration.reports.report import SECTIONS, Section, paragraph, report, table
+from calibration.reports import fit_plots
+from calibration.reports.document import Section, paragraph, table
+from calibration.reports.report import SECTIONS, report
 from planner.calibration_files import Calibration, shipped_names
 from planner.errors import InvalidInput
 from planner.laws import FORMS, parameter_names
+from planner.palette import law_colour, law_label
 
 pytestmark = pytest.mark.xdist_group("report")
 
@@ -98,6 +100,28 @@ def test_the_page_is_whole_and_self_contained(html):
     assert 'name="viewport"' in html
 
 
+def test_the_page_opens_with_its_verdict_and_a_table_of_contents(html, calibration):
+    opening = unescape(re.search(r'</h1><p class="verdict">(.*?)</p><nav aria-label="Contents">', html)[1])
+    assert opening.count(". ") == 2
+    assert f"plan with {law_label(calibration.default_law)}." in opening
+    worst = max(s.laws[calibration.default_law].metrics["held_out_error"] for s in calibration.settings)
+    assert f"off by {worst:.1%} of the loss" in opening
+    titles, linked = re.findall(r'<section id="(s\d+)"><h2>', html), re.findall(r'<a href="#(s\d+)">', html)
+    assert titles == linked
+    size = re.search(r"trains (\S+) parameters for (\S+) epochs at weight decay (\S+), to a loss of", opening)
+    assert size is not None
+    other = report(calibration, law="additive_2p")
+    assert "This report is about additive 2p; " in other
+
+
+def test_every_colour_has_one_for_dark_paper(html):
+    dark = re.search(r"@media \(prefers-color-scheme:dark\)\{(svg .*?)</style>", html)[1]
+    drawn = set(re.findall(r"(?:fill|stroke): (#[0-9a-f]{6})", re.sub(r"<style>.*?</style>", "", html)))
+    assert law_colour("additive_4p") in drawn
+    for colour in drawn - {"#000000", "#ffffff"}:  # what matplotlib itself writes of areas that are not shown
+        assert f": {colour}" in dark, colour
+
+
 def test_the_page_says_why_and_how_well(calibration, runs):
     setting = calibration.settings[0].model_copy(
         update={"method": {"not_identified": {"additive_2p": "runs <too> alike"}}}
@@ -128,7 +152,7 @@ def test_text_from_files_is_escaped(html):
 
 
 def test_the_ink_follows_the_theme(html):
-    assert plots.INK not in html
+    assert fit_plots.INK not in html
     assert "currentColor" in html
 
 
@@ -170,10 +194,10 @@ def test_the_shared_exponent_is_recovered():
     table_ = grid_table(law, 80, 0.0, rng)
     repeats = np.maximum(table_["epochs"] - 1, 0)
     base = law.base().loss(table_["params"], table_["unique_tokens"], table_["epochs"])
-    found = plots.shared_exponent(law, table_.assign(loss=base + 1e-3 * repeats**1.6))
+    found = fit_plots.shared_exponent(law, table_.assign(loss=base + 1e-3 * repeats**1.6))
     assert found is not None
     assert found.delta == pytest.approx(1.6, abs=1e-3)
-    assert plots.shared_exponent(law, table_[table_["epochs"] == 1]) is None
+    assert fit_plots.shared_exponent(law, table_[table_["epochs"] == 1]) is None
 
 
 @pytest.mark.parametrize("draw", ["predicted_observed", "residual_repeats", "fit_quality"])
@@ -185,7 +209,7 @@ def test_pictures_do_not_touch_global_state(calibration, runs, draw):
     arguments = (
         (setting,) if draw == "fit_quality" else (setting, runs[runs["weight_decay"] == setting.weight_decay])
     )
-    assert isinstance(getattr(plots, draw)(*arguments), Figure)
+    assert isinstance(getattr(fit_plots, draw)(*arguments), Figure)
     assert dict(matplotlib.rcParams) == before
 
 
