@@ -32,7 +32,7 @@ def ui(host: str, port: int | None, no_browser: bool) -> None:
     """
     port = _port(host, port)
     try:
-        from calibration.ui.page import launch
+        from calibration.ui.server import launch
     except ModuleNotFoundError as error:
         raise BadInput(
             f"`planner ui` needs {error.name}, which is not installed; `pip install 'databound[ui]'` has it."

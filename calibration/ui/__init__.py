@@ -1,12 +1,14 @@
 """The web page: `planner ui`.
 
-    state      what the visitor has chosen, and how that is written into the address
-    answers    from the choices to a Plan, and to calls that reproduce it
-    markup     the answer as HTML; every text that comes from outside is escaped
-    pictures   interactive figures (plotly)
-    shelf      calibrations that visitors brought
-    jobs       files from strangers are read by a process of its own (`worker`), with limits on memory and time
-    page       the layout and what happens when something changes (Gradio)
+    state         what the visitor has chosen, and how that is written into the address
+    answers       from the choices to a Plan, and to calls that reproduce it
+    markup        the answer as HTML; every text that comes from outside is escaped
+    pictures      interactive figures (plotly)
+    calibrations  those that can be planned with, shipped or brought
+    file_jobs     files from strangers are read by a process of its own (`file_worker`), with limits
+    layout        what the page consists of (Gradio)
+    page          what happens when something changes
+    server        serves it
 
 Nothing here phones home: the switches below are set before Gradio is imported anywhere.
 """

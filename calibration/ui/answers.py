@@ -1,4 +1,4 @@
-"""From the visitor's choices to the answer: the same `plan()` that Python and the command line call, and how to call it there."""
+"""From the visitor's choices to the answer: the `plan()` of Python and shell, and how to call it there."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _without_refits(known: Calibration) -> Calibration:
     return known.model_copy(update={"settings": tuple(bare)})
 
 
-# -- the same elsewhere ---------------------------------------------------------------------------------------------------
+# -- the same elsewhere --------------------------------------------------------------------------------
 
 
 def as_python(answer: Answer) -> str:
@@ -153,14 +153,13 @@ def as_training_config(answer: Answer) -> str:
 
 
 def _source(answer: Answer) -> str:
-    """How the calibration is named outside of the page: a shipped name, or the file that was brought or downloaded."""
+    """How the calibration is named outside of the page: a shipped name, or the file that was brought."""
     name = answer.choices.calibration
     return name if name in shipped_names() else file_name(answer.calibration)
 
 
 def file_name(known: Calibration) -> str:
-    """A calibration's name as that of a file, with nothing in it that a shell or a file system could mistake."""
-    safe = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in known.name).strip(
-        "-."
-    )[:60]
+    """A calibration's name as that of a file, with nothing that a shell or a file system could mistake."""
+    letters = (letter if letter.isalnum() or letter in "-_." else "-" for letter in known.name)
+    safe = "".join(letters).strip("-.")[:60]
     return f"{safe or 'calibration'}.json"

@@ -1,6 +1,6 @@
 """The answer as HTML. Every text is escaped: names and notes may come from a file that somebody uploaded.
 
-Each figure is a `<data>` element: the text for people, and the full number as its value for whoever reads the page by machine.
+Each figure is a `<data>` element: the text for people, and the full number for whoever reads it by machine.
 """
 
 from __future__ import annotations
@@ -20,65 +20,69 @@ SHOWN_PROBLEMS = 200
 def answer(found: Answer, notes: Sequence[str] = ()) -> str:
     """The decision, large; what it is made of; and what to be careful about."""
     p = found.plan
-    within = p.intervals or {}
-    tiles = [
-        _tile(
-            "params",
-            "Parameters",
-            p.params,
-            short(p.params),
-            _flat_params(p),
-            _interval(within.get("params"), short),
-        ),
-        _tile(
-            "epochs",
-            "Epochs",
-            p.epochs,
-            epochs(p.epochs),
-            _tokens(p),
-            _interval(within.get("epochs"), epochs),
-        ),
-        _tile("weight_decay", "Weight decay", p.weight_decay, str(p.weight_decay), _rival(p), ""),
-        _tile(
-            "loss",
-            "Predicted loss",
-            p.loss,
-            f"{p.loss:.3f}",
-            f"perplexity {p.perplexity:.2f}",
-            _loss_interval(found),
-        ),
-    ]
-    facts = [("Compute", _data("flops", p.flops, scientific(p.flops)) + " FLOPs")]
-    if p.cost is not None:
-        facts += [("Time and cost", _cost(p.cost)), ("Memory", escape(_memory(p.cost)))]
-    if p.architecture is not None:
-        facts.append(("Llama-2 shape", escape(p.architecture.describe())))
-    terms = p.terms
-    made = f"floor {terms.floor:.3f} + capacity {terms.capacity:.3f} + data {terms.data:.3f} + overfitting {terms.overfitting:.3f}"
-    facts += [("Loss is made of", made), ("Crossover C×", _crossover(p, within.get("crossover_flops")))]
-    facts += [("How sure", escape(p.interval_note if found.complete else "working out the intervals …"))]
-    facts += [("From", escape(f"{p.law} of {found.calibration.name}"))]
-    rows = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in facts)
+    rows = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in _facts(found))
     return (
         f'<section class="db-answer" aria-label="The answer" aria-live="polite">{_notes(notes)}'
-        f'<div class="db-tiles">{"".join(tiles)}</div>'
+        f'<div class="db-tiles">{"".join(_tiles(found))}</div>'
         f"{_list('db-careful', 'Careful', p.warnings)}"
         f'<dl class="db-facts">{rows}</dl>'
         f"{_list('db-why', 'Why, and what else to know', p.reasons)}</section>"
     )
 
 
-def headline(found: Answer) -> str:
-    """The answer in one line, which stays in sight on a phone; who listens to the page has heard it already."""
+def _tiles(found: Answer) -> list[str]:
     p = found.plan
-    parts = f"<b>{short(p.params)}</b> × <b>{epochs(p.epochs)}</b> epochs · λ <b>{p.weight_decay}</b> · loss <b>{p.loss:.3f}</b>"
+    within = p.intervals or {}
+    params, passes = _interval(within.get("params"), short), _interval(within.get("epochs"), epochs)
+    perplexity = f"perplexity {p.perplexity:.2f}"
+    return [
+        _tile("params", "Parameters", p.params, short(p.params), _flat_params(p), params),
+        _tile("epochs", "Epochs", p.epochs, epochs(p.epochs), _tokens(p), passes),
+        _tile("weight_decay", "Weight decay", p.weight_decay, str(p.weight_decay), _rival(p), ""),
+        _tile("loss", "Predicted loss", p.loss, f"{p.loss:.3f}", perplexity, _loss_interval(found)),
+    ]
+
+
+def _facts(found: Answer) -> list[tuple[str, str]]:
+    """What the decision comes with: names, and values as HTML."""
+    p = found.plan
+    facts = [("Compute", _data("flops", p.flops, scientific(p.flops)) + " FLOPs")]
+    if p.cost is not None:
+        facts += [("Time and cost", _cost(p.cost)), ("Memory", escape(_memory(p.cost)))]
+    if p.architecture is not None:
+        facts.append(("Llama-2 shape", escape(p.architecture.describe())))
+    parts = " + ".join(f"{name} {value:.3f}" for name, value in _terms(p).items())
+    crossing = _crossover(p, (p.intervals or {}).get("crossover_flops"))
+    facts += [("Loss is made of", parts), ("Crossover C×", crossing)]
+    facts += [("How sure", escape(p.interval_note if found.complete else "working out the intervals …"))]
+    return [*facts, ("From", escape(f"{p.law} of {found.calibration.name}"))]
+
+
+def _terms(p: Plan) -> dict[str, float]:
+    names = ("floor", "capacity", "data", "overfitting")
+    return {name: getattr(p.terms, name) for name in names}
+
+
+def headline(found: Answer) -> str:
+    """The answer in one line, which stays in sight on a phone; who listens has heard it already."""
+    p = found.plan
+    parts = (
+        f"<b>{short(p.params)}</b> × <b>{epochs(p.epochs)}</b> epochs · λ <b>{p.weight_decay}</b> · "
+        f"loss <b>{p.loss:.3f}</b>"
+    )
     return f'<div class="db-headline" aria-hidden="true">{parts}</div>'
+
+
+def caption(sentence: str, signs: str) -> str:
+    """What a picture shows, and what its signs mean (HTML)."""
+    return f'<p class="db-caption">{escape(sentence)}</p>{signs}'
 
 
 def problem(sentence: str, notes: Sequence[str] = ()) -> str:
     """What is wrong with the input, in the place of the answer."""
     text = sentence[:1].upper() + sentence[1:]
-    return f'<section class="db-answer" aria-live="assertive">{_notes(notes)}<p class="db-problem" role="alert">{escape(text)}</p></section>'
+    said = f'<p class="db-problem" role="alert">{escape(text)}</p>'
+    return f'<section class="db-answer" aria-live="assertive">{_notes(notes)}{said}</section>'
 
 
 def note(sentence: str) -> str:
@@ -98,8 +102,9 @@ def calls(found: Answer) -> str:
     shown = "".join(
         f'<h4>{name}</h4><pre id="db-{key}" tabindex="0">{escape(text)}</pre>' for key, name, text in texts
     )
+    buttons += '<button type="button" data-copy="address">Copy link</button>'
     return (
-        f'<div class="db-calls"><div class="db-buttons">{buttons}<button type="button" data-copy="address">Copy link</button></div>'
+        f'<div class="db-calls"><div class="db-buttons">{buttons}</div>'
         f"<details><summary>Show what is copied</summary>{shown}</details></div>"
     )
 
@@ -108,7 +113,7 @@ def epochs(value: float) -> str:
     return f"{value:.0f}" if value == round(value) else f"{value:.3g}"
 
 
-# -- run tables -----------------------------------------------------------------------------------------------------------
+# -- run tables ----------------------------------------------------------------------------------------
 
 
 def table_problems(sentence: str, problems: Sequence[Problem]) -> str:
@@ -124,34 +129,38 @@ def table_problems(sentence: str, problems: Sequence[Problem]) -> str:
     body = ([str(p.row), p.column, p.value, p.reason] for p in problems[:SHOWN_PROBLEMS])
     more = len(problems) - SHOWN_PROBLEMS
     rest = f"<p>and {more:,} more</p>" if more > 0 else ""
+    said = f"This table has {count}. Row 1 is the first run below the header."
     return (
-        f'<div role="alert"><p class="db-problem">This table has {count}. Row 1 is the first run below the header.</p>'
+        f'<div role="alert"><p class="db-problem">{said}</p>'
         f"{table(('row', 'column', 'value', 'problem'), body)}{rest}</div>"
     )
 
 
 def run_summary(rows: Iterable[Sequence[str]], missing: Sequence[str]) -> str:
     header = ("weight decay", "runs", "one epoch", "parameters", "unique tokens", "most epochs", "loss")
-    return f'<p class="db-good">✓ The table can be read.</p>{table(header, rows)}{_list("db-careful", "Not enough runs for every law", missing)}'
+    careful = _list("db-careful", "Not enough runs for every law", missing)
+    return f'<p class="db-good">✓ The table can be read.</p>{table(header, rows)}{careful}'
 
 
 def progress(what: str, share: float) -> str:
-    label = escape(what)
-    return f'<div class="db-progress"><label>{label}<progress max="1" value="{share:.3f}">{share:.0%}</progress></label></div>'
+    bar = f'<progress max="1" value="{share:.3f}">{share:.0%}</progress>'
+    return f'<div class="db-progress"><label>{escape(what)}{bar}</label></div>'
 
 
 def fit_summary(reason: str, rows: Iterable[Sequence[str]], left_out: Sequence[str]) -> str:
     header = ("weight decay", "law", "R²", "R² repeated", "Huber sum", "held-out error")
-    return f'<p class="db-good">✓ {escape(reason)}</p>{table(header, rows)}{_list("db-careful", "Not fitted", left_out)}'
+    missing = _list("db-careful", "Not fitted", left_out)
+    return f'<p class="db-good">✓ {escape(reason)}</p>{table(header, rows)}{missing}'
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     head = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in header)
     body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
-    return f'<div class="db-scroll" tabindex="0"><table class="db-table"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+    cells = f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
+    return f'<div class="db-scroll" tabindex="0"><table class="db-table">{cells}</table></div>'
 
 
-# -- pieces ---------------------------------------------------------------------------------------------------------------
+# -- pieces --------------------------------------------------------------------------------------------
 
 
 def _data(key: str, value: float, text: str) -> str:
@@ -160,8 +169,9 @@ def _data(key: str, value: float, text: str) -> str:
 
 def _tile(key: str, label: str, value: float, text: str, below: str, interval: str) -> str:
     extra = f'<div class="db-interval">{escape(interval)}</div>' if interval else ""
-    figure = _data(key, value, text)
-    return f'<div class="db-tile"><div class="db-label">{label}</div><div class="db-figure">{figure}</div>{extra}<div class="db-below">{escape(below)}</div></div>'
+    figure = f'<div class="db-figure">{_data(key, value, text)}</div>'
+    more = f'{extra}<div class="db-below">{escape(below)}</div>'
+    return f'<div class="db-tile"><div class="db-label">{label}</div>{figure}{more}</div>'
 
 
 def _interval(bounds: Interval | None, show: Callable[[float], str]) -> str:
@@ -210,15 +220,17 @@ def _memory(c: Cost) -> str:
     if memory.fits_one_device:
         return f"{needed}: fits on one {c.gpu}"
     if memory.devices_needed == 0:
-        return f"{needed}: does not fit on {c.gpu}s even when sharded"
-    return f"{needed}: shard over {memory.devices_needed} or more {c.gpu}s"
+        return f"{needed}: does not fit on a {c.gpu} even when sharded; train fewer sequences at a time"
+    enough = "which you have" if memory.devices_needed <= c.gpus else f"more than your {c.gpus}"
+    return f"{needed}: does not fit on one {c.gpu}; sharded it needs {memory.devices_needed}, {enough}"
 
 
 def _crossover(p: Plan, bounds: Interval | None) -> str:
     if p.crossover_flops is None:
         return escape(f"none: {p.crossover_note}")
     between = f" ({_interval(bounds, scientific)})" if bounds else ""
-    return f"{_data('crossover_flops', p.crossover_flops, scientific(p.crossover_flops))} FLOPs{between}: {escape(p.crossover_note)}"
+    place = _data("crossover_flops", p.crossover_flops, scientific(p.crossover_flops))
+    return f"{place} FLOPs{between}: {escape(p.crossover_note)}"
 
 
 def _notes(notes: Sequence[str]) -> str:

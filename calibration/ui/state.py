@@ -1,7 +1,7 @@
 """What the visitor has chosen, as text the way it was typed, and the address that reproduces it.
 
-The address holds only what differs from the defaults, so that links stay short: `?ud=500M&flops=1e19&weight_decay=0.1`.
-Values are checked where they are used (by `answers`); here only choices from a list are, because a list cannot show
+The address holds only what differs from the defaults, so that links stay short: `?ud=500M&flops=1e19`. Values
+are checked where they are used (by `answers`); here only choices from a list are, because a list cannot show
 anything else.
 """
 
@@ -83,7 +83,8 @@ def from_query(query: str) -> tuple[Choices, list[str]]:
         elif name in _LISTS and value not in _LISTS[name]:
             allowed = ", ".join(choice for choice in _LISTS[name] if choice)
             problems.append(
-                f"The link asks for {name} {value!r}, which is not one of {allowed}; the default is shown instead."
+                f"The link asks for {name} {value!r}, which is not one of {allowed}; "
+                "the default is shown instead."
             )
         else:
             given[name] = value
@@ -91,7 +92,7 @@ def from_query(query: str) -> tuple[Choices, list[str]]:
 
 
 def fitting(choices: Choices, known: Calibration) -> tuple[Choices, list[str]]:
-    """The choices with law and weight decay that this calibration has, and a sentence for each that had to change."""
+    """The choices with a law and weight decay of this calibration, and a sentence for each that changed."""
     problems, changes = [], {}
     if choices.law and choices.law not in laws_of(known):
         problems.append(

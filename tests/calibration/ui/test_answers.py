@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calibration.ui import answers, markup, state
-from calibration.ui.uploaded import ROOM, Shelf
+from calibration.ui.calibrations import ROOM, Calibrations
 from planner import Calibration, InvalidInput, plan
 from planner.cli import planner
 from planner.results import Plan
@@ -165,7 +165,7 @@ def test_a_calibration_without_the_chosen_law_or_weight_decay_says_so() -> None:
 
 
 def test_the_shelf_keeps_what_was_brought_and_reads_no_files(tmp_path: Path) -> None:
-    shelf = Shelf()
+    shelf = Calibrations()
     known = Calibration.load()
     first = shelf.add(known.model_copy(update={"name": "first"}))
     assert shelf.get(first).name == "first"

@@ -204,7 +204,7 @@ def test_every_picture_is_drawn_and_can_be_hovered_in_both_themes(browser: Brows
         ".db-buttons button",
         ".db-figure",
         "#plot .xtick text",
-        "#plot .legendtext",
+        ".db-legend li",
     )
     for selector in ink:
         assert browser.script(_CONTRAST, selector) >= 4.5, selector

@@ -61,8 +61,8 @@ def test_own_runs_from_upload_to_plan(browser: Browser, runs: pd.DataFrame, tmp_
     browser.press("#use")
     shows(browser, expected(calibration=known))
     edges = (
-        "const at = (s) => document.querySelector('#plot ' + s)?.getBoundingClientRect(); "
-        "return [at('.legend')?.bottom, at('.nsewdrag')?.top]"
+        "const at = (s) => document.querySelector(s)?.getBoundingClientRect(); "
+        "return [at('.db-legend')?.bottom, at('#plot .nsewdrag')?.top]"
     )
     eventually(
         lambda: browser.script(edges), lambda found: None not in found and found[0] <= found[1] + 2

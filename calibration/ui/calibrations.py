@@ -1,7 +1,8 @@
-"""Calibrations that visitors brought or fitted here, kept in memory under the hash of their content.
+"""The calibrations that can be planned with: shipped ones by name, and those that visitors brought or fitted.
 
-The hash is what an address holds, so a link works for as long as the server runs and has not run out of room, and two visitors
-can never see each other's calibration by accident: whoever knows the hash has seen the content.
+The latter are kept in memory under the hash of their content. The hash is what an address holds, so a link
+works for as long as the server runs and has not run out of room, and two visitors can never see each other's
+calibration by accident: whoever knows the hash has seen the content.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ ROOM = 64
 _PREFIX = "own-"
 
 
-class Shelf:
+class Calibrations:
     def __init__(self) -> None:
         self._kept: OrderedDict[str, Calibration] = OrderedDict()
         self._lock = Lock()
@@ -42,8 +43,8 @@ class Shelf:
                 return self._kept[key]
         if key.startswith(_PREFIX):
             raise InvalidInput(
-                "this link uses a calibration that somebody uploaded and that is no longer here: upload it again."
+                "this link uses a calibration that somebody uploaded and that is no longer here: "
+                "upload it again."
             )
-        raise InvalidInput(
-            f"calibration must be one of {', '.join(shipped_names())}, or uploaded; got {key!r}."
-        )
+        shipped = ", ".join(shipped_names())
+        raise InvalidInput(f"calibration must be one of {shipped}, or uploaded; got {key!r}.")

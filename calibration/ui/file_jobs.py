@@ -1,7 +1,7 @@
-"""Hands files to `worker` processes and listens to what they say.
+"""Hands files from strangers to `file_worker` processes and listens to what they say.
 
-One worker is always kept waiting, with its libraries loaded, so that an upload is answered at once. A worker does one job and ends;
-one that dies, or says nothing in time, becomes a sentence for the visitor.
+One worker is always kept waiting, with its libraries loaded, so that an upload is answered at once. A worker
+does one job and ends; one that dies, or says nothing in time, becomes a sentence for the visitor.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class JobFailed(InvalidInput):
         self.problems = problems
 
 
-class Jobs:
+class FileJobs:
     """Starts workers, one ahead of time."""
 
     def __init__(self) -> None:
@@ -102,7 +102,7 @@ def _start() -> subprocess.Popen[str]:
     paths = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
     one_thread = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     return subprocess.Popen(
-        [sys.executable, "-m", "calibration.ui.worker"],
+        [sys.executable, "-m", "calibration.ui.file_worker"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -1,9 +1,10 @@
-"""One task on a file from a stranger, in a process of its own: `python -m calibration.ui.worker`.
+"""One task on a file from a stranger, in a process of its own: `python -m calibration.ui.file_worker`.
 
-Reads one JSON line from standard input, {"task": ..., "path": ..., ...}, and writes JSON lines to standard output: any number of
-{"progress": [what, share]} and then one {"result": ...} or {"error": sentence, "problems": [[row, column, value, reason], ...]}.
-A file that takes too much memory or time kills this process and nothing else. Files are parsed as data only: CSV and JSON by
-the standard library, Parquet by pyarrow, nothing is ever evaluated.
+Reads one JSON line from standard input, {"task": ..., "path": ..., ...}, and writes JSON lines to standard
+output: any number of {"progress": [what, share]} and then one {"result": ...} or {"error": sentence,
+"problems": [[row, column, value, reason], ...]}. A file that takes too much memory or time kills this process
+and nothing else. Files are parsed as data only: CSV and JSON by the standard library, Parquet by pyarrow,
+nothing is ever evaluated.
 """
 
 from __future__ import annotations
@@ -41,13 +42,8 @@ def main() -> None:
 
     _limit(request["task"])
     try:
-        send(
-            {
-                "result": _TASKS[request.pop("task")](
-                    request, lambda what, share: send({"progress": [what, share]})
-                )
-            }
-        )
+        work = _TASKS[request.pop("task")]
+        send({"result": work(request, lambda what, share: send({"progress": [what, share]}))})
     except Exception as error:
         send(_failure(error))
 
@@ -76,14 +72,14 @@ def _failure(error: Exception) -> dict[str, Any]:
     return {"error": f"this file cannot be worked with ({type(error).__name__}).", "problems": []}
 
 
-# -- the tasks ------------------------------------------------------------------------------------------------------------
+# -- the tasks -----------------------------------------------------------------------------------------
 
 
 def check(request: dict[str, Any], progress: Any) -> dict[str, Any]:
     """What a run table holds, one line per weight decay, and which laws it cannot determine."""
     runs = _runs(request)
-    from calibration.fitting.fit import FORMS
     from calibration.fitting.identify import unidentified
+    from planner.laws import FORMS
     from planner.units import short
 
     def span(values: Any, show: Any) -> str:
@@ -128,25 +124,27 @@ def read_calibration(request: dict[str, Any], progress: Any) -> dict[str, Any]:
     ]
     if max(refits, default=0) > MOST_REFITS:
         raise InvalidInput(
-            f"calibration {given.name!r} holds {max(refits):,} refits; the page works with up to {MOST_REFITS:,}."
+            f"calibration {given.name!r} holds {max(refits):,} refits; "
+            f"the page works with up to {MOST_REFITS:,}."
         )
     if len(known.settings) > MOST_SETTINGS:
         raise InvalidInput(
-            f"calibration {given.name!r} holds {len(known.settings)} weight decays; the page works with {MOST_SETTINGS}."
+            f"calibration {given.name!r} holds {len(known.settings)} weight decays; "
+            f"the page works with {MOST_SETTINGS}."
         )
     return {"calibration": known.model_dump_json(exclude_none=True)}
 
 
 def fit(request: dict[str, Any], progress: Any) -> dict[str, Any]:
-    """Fit every law that the table determines; write the calibration and the report where the page asked for them."""
-    from calibration.fitting.fit import FORMS
+    """Fit every law that the table determines; leave the calibration and the report in the page's folder."""
     from calibration.fitting.fit import fit as fit_runs
     from calibration.fitting.identify import unidentified
     from calibration.reports.report import report
+    from planner.laws import FORMS
 
     runs = _runs(request)
     missing = {one.form for one in unidentified(runs, FORMS)}
-    # Without a base law nothing can be fitted; then all forms are asked for, so that `fit` says which runs to add.
+    # Without a base law nothing can be fitted; then all forms are asked for: `fit` says which runs to add.
     forms = list(FORMS) if "chinchilla" in missing else [form for form in FORMS if form not in missing]
     found = fit_runs(
         runs,
@@ -174,7 +172,8 @@ def _runs(request: dict[str, Any]) -> Any:
     if rows > MOST_RUNS or columns > MOST_COLUMNS:  # before all of it is taken apart
         size = f"{rows:,} rows" if rows > MOST_RUNS else f"{columns:,} columns"
         raise InvalidInput(
-            f"the table has {size}; the page works with up to {MOST_RUNS:,} runs and {MOST_COLUMNS} columns, the command line with more."
+            f"the table has {size}; the page works with up to {MOST_RUNS:,} runs and {MOST_COLUMNS} columns, "
+            "the command line with more."
         )
     return read_runs(request["path"], max_epochs=request["max_epochs"], weight_decay=request["weight_decay"])
 

@@ -1,0 +1,222 @@
+"""What the page consists of: fields, buttons and places for what is shown. What they do is in `page`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import gradio as gr
+
+from calibration.ui import state
+from planner.calibration_files import Calibration, shipped_names
+from planner.costs import ACCELERATORS
+from planner.palette import law_label
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Every field by the name of its choice, in the order of `state.NAMES`, and what stands around them."""
+
+    fields: dict[str, Any]
+    steps: list[tuple[gr.Button, str, float]]  # button, what it multiplies, and by how much
+    upload: gr.UploadButton
+    folds: list[gr.Accordion]  # in the order of `state.FOLDED`
+
+
+@dataclass(frozen=True)
+class Outputs:
+    answer: gr.HTML
+    calls: gr.HTML
+    plot: gr.Plot
+    caption: gr.HTML
+    picture: gr.Radio  # which one is shown: the only choice that stands among the answers
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The tab for one's own runs."""
+
+    table: gr.File
+    name: gr.Textbox
+    decay: gr.Textbox
+    epochs: gr.Textbox
+    refits: gr.Radio
+    start: gr.Button
+    stop: gr.Button
+    checked: gr.HTML
+    result: gr.HTML
+    use: gr.Button
+    file: gr.DownloadButton
+    report: gr.DownloadButton
+    plot: gr.Plot
+    key: gr.Textbox
+
+    @property
+    def outcome(self) -> list[Any]:
+        """What a fit fills in."""
+        shown = [self.result, self.plot, self.file, self.report]
+        return [*shown, self.use, self.key, self.start, self.stop]
+
+
+# -- planning -----------------------------------------------------------------------------------------------
+
+
+def inputs(default: Calibration) -> Inputs:
+    chosen, fields, steps = state.DEFAULTS, dict[str, Any](), list[tuple[gr.Button, str, float]]()
+    with gr.Row(elem_classes="db-budget"):
+        fields["ud"] = text("Unique tokens", chosen.ud, "ud", "250M, 0.25B, 250e6", scale=4)
+        steps += _steps("ud")
+    with gr.Group():
+        fields |= _compute(steps)
+    fields["weight_decay"] = _list("Weight decay", "weight_decay", decays(default))
+    with gr.Accordion("Law and calibration", open=False) as laws_fold:
+        fields["law"] = _list("Law", "law", laws(default))
+        offered = calibrations(chosen.calibration, default)
+        fields["calibration"] = _list("Calibration", "calibration", offered)
+        upload = gr.UploadButton(
+            "Upload a calibration (.json)", file_types=[".json"], size="sm", elem_id="upload-calibration"
+        )
+    with gr.Accordion("Limits and price", open=False) as limits_fold:
+        fields |= _limits()
+    return Inputs(fields, steps, upload, [laws_fold, limits_fold])
+
+
+def _compute(steps: list[tuple[gr.Button, str, float]]) -> dict[str, Any]:
+    """The budget in FLOPs or in hours on some GPUs."""
+    chosen, fields = state.DEFAULTS, dict[str, Any]()
+    kinds = [("in FLOPs", state.IN_FLOPS), ("in GPU time", state.IN_HOURS)]
+    fields["compute"] = gr.Radio(kinds, value=chosen.compute, label="Compute", elem_id="in-compute")
+    with gr.Row(elem_classes="db-budget"):
+        fields["flops"] = text("FLOPs", chosen.flops, "flops", "5e18, 5 EFLOP", scale=4)
+        fields["hours"] = text("Hours on these GPUs", chosen.hours, "hours", "3", scale=4, visible=False)
+        steps += _steps("compute")
+    with gr.Row(elem_classes="db-hardware"):
+        fields["gpus"] = text("GPUs", chosen.gpus, "gpus", "8", min_width=60)
+        fields["gpu"] = _list("Kind", "gpu", list(ACCELERATORS), min_width=110, scale=2)
+        fields["mfu"] = text("MFU", chosen.mfu, "mfu", "40%", min_width=60)
+    return fields
+
+
+def _limits() -> dict[str, Any]:
+    fields: dict[str, Any] = {}
+    with gr.Row():
+        fields["min_params"] = text("Smallest model", "", "min_params", "no limit")
+        fields["max_params"] = text("Largest model", "", "max_params", "no limit, or 3B")
+    with gr.Row():
+        fields["max_epochs"] = text("Most epochs", "", "max_epochs", "no limit, or 16")
+        fields["price"] = text("$ per GPU-hour", "", "price", "list price")
+    kinds = [("whole", state.WHOLE), ("any fraction", state.CONTINUOUS)]
+    fields["epochs"] = gr.Radio(kinds, value=state.DEFAULTS.epochs, label="Epochs are", elem_id="in-epochs")
+    return fields
+
+
+def outputs() -> Outputs:
+    answer = gr.HTML(elem_id="answer", padding=False)
+    calls = gr.HTML(elem_id="calls", padding=False)
+    picture = gr.Radio(
+        [(title, key) for key, title in state.PICTURES.items()],
+        value=state.DEFAULTS.picture,
+        label="Picture",
+        show_label=False,
+        elem_id="in-picture",
+        container=False,
+    )
+    caption = gr.HTML(elem_id="caption", padding=False)
+    plot = gr.Plot(show_label=False, elem_id="plot", container=False, buttons=[])
+    return Outputs(answer, calls, plot, caption, picture)
+
+
+# -- own runs -----------------------------------------------------------------------------------------------
+
+
+def runs() -> Runs:
+    gr.HTML(_RUNS_HELP, padding=False)
+    with gr.Row(elem_id="db-runs"):
+        with gr.Column(min_width=280, scale=1):
+            given = _runs_inputs()
+        with gr.Column(min_width=320, scale=3):
+            return Runs(**given, **_runs_outputs())
+
+
+def _runs_inputs() -> dict[str, Any]:
+    given: dict[str, Any] = {}
+    given["table"] = gr.File(
+        label="Table of runs (.csv or .parquet, up to 16 MB)",
+        file_types=[".csv", ".tsv", ".parquet", ".pq"],
+        type="filepath",
+        elem_id="upload-runs",
+        height=140,
+    )
+    given["name"] = text("Name of the calibration", "my-calibration", "name", "my-corpus")
+    with gr.Row():
+        decay, epochs = "Weight decay, if the table does not say", "Leave out runs beyond this many epochs"
+        given["decay"] = text(decay, "", "runs-decay", "0.1", min_width=120)
+        given["epochs"] = text(epochs, "", "runs-epochs", "no limit", min_width=120)
+    given["refits"] = gr.Radio(
+        [("none", 0), ("200", 200), ("1000", 1000)],
+        value=200,
+        label="Bootstrap refits for the intervals",
+        elem_id="in-refits",
+    )
+    with gr.Row():
+        given["start"] = gr.Button("Fit", variant="primary", elem_id="fit")
+        given["stop"] = gr.Button("Stop", min_width=80, scale=0, elem_id="stop", interactive=False)
+    return given
+
+
+def _runs_outputs() -> dict[str, Any]:
+    shown: dict[str, Any] = {}
+    shown["checked"] = gr.HTML(elem_id="runs-check", padding=False)
+    shown["result"] = gr.HTML(elem_id="runs-result", padding=False)
+    with gr.Row():
+        plan = "Plan with this calibration"
+        shown["use"] = gr.Button(plan, variant="primary", visible=False, elem_id="use")
+        shown["file"] = gr.DownloadButton("Calibration file", visible=False, elem_id="download-calibration")
+        shown["report"] = gr.DownloadButton("HTML report", visible=False, elem_id="download-report")
+    shown["plot"] = gr.Plot(show_label=False, elem_id="runs-plot", container=False, buttons=[])
+    shown["key"] = gr.Textbox(visible=False)
+    return shown
+
+
+# -- pieces -------------------------------------------------------------------------------------------------
+
+
+def text(label: str, value: str, name: str, example: str, **how: Any) -> gr.Textbox:
+    how = {"min_width": 90, "max_lines": 1, "max_length": state.LONGEST, **how}
+    how |= {"elem_id": f"in-{name}", "elem_classes": "db-text"}
+    return gr.Textbox(value, label=label, placeholder=example, **how)
+
+
+def _list(label: str, name: str, offered: list[Any], **how: Any) -> gr.Dropdown:
+    return gr.Dropdown(offered, value=getattr(state.DEFAULTS, name), label=label, elem_id=f"in-{name}", **how)
+
+
+def _steps(name: str) -> list[tuple[gr.Button, str, float]]:
+    """The buttons that halve and double a budget."""
+    how: dict[str, Any] = {"size": "sm", "min_width": 44, "scale": 0}
+    halve = gr.Button("÷2", elem_id=f"halve-{name}", **how)
+    double = gr.Button("×2", elem_id=f"double-{name}", **how)
+    return [(halve, name, 0.5), (double, name, 2.0)]
+
+
+def laws(known: Calibration) -> list[tuple[str, str]]:
+    own = f"choose for me ({law_label(known.default_law)})"
+    return [(own, ""), *((law_label(form), form) for form in state.laws_of(known))]
+
+
+def decays(known: Calibration) -> list[tuple[str, str]]:
+    return [("choose for me", ""), *((decay, decay) for decay in state.decays_of(known))]
+
+
+def calibrations(key: str, known: Calibration) -> list[tuple[str, str]]:
+    offered = [(name, name) for name in shipped_names()]
+    return offered if key in shipped_names() else [*offered, (f"{known.name[:40]} (yours)", key)]
+
+
+HEADER = """<header class="db-header"><a class="db-home" href="./"><strong>databound</strong></a>
+<span>How large a model, how many epochs, which weight decay, when data and not compute is the limit?</span>
+</header>"""
+_RUNS_HELP = """<p class="db-caption">Fit the laws to your own runs and plan with the result. The table has
+one row per finished run, with the columns
+<code>run, params, unique_tokens, epochs, weight_decay, loss</code>; <code>tokens</code> may stand in for
+epochs. The file stays on this server, is read as data only, and is deleted after two hours.</p>"""
