@@ -12,15 +12,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from calibration.fitting.backtest import backtest
     from calibration.fitting.design import design
-    from calibration.fitting.fit import fit
     from calibration.fitting.intervals import allocation_intervals, loss_interval, parameter_intervals
-    from calibration.fitting.tables import RunTableError, read_runs
+    from calibration.fitting.origin import Origin
+    from calibration.fitting.tables import RunTableError
     from calibration.reports.report import report
     from calibration.studies.judge import judge
     from calibration.studies.prescriptions import prescriptions
+    from calibration.studies.sources import fit, read_runs
     from calibration.studies.study import Study
 
 __all__ = [
+    "Origin",
     "RunTableError",
     "Study",
     "allocation_intervals",
@@ -38,12 +40,13 @@ __all__ = [
 _HOME = {
     "fitting.backtest": "backtest",
     "fitting.design": "design",
-    "fitting.fit": "fit",
     "fitting.intervals": "allocation_intervals loss_interval parameter_intervals",
-    "fitting.tables": "RunTableError read_runs",
+    "fitting.origin": "Origin",
+    "fitting.tables": "RunTableError",
     "reports.report": "report",
     "studies.judge": "judge",
     "studies.prescriptions": "prescriptions",
+    "studies.sources": "fit read_runs",
     "studies.study": "Study",
 }
 

@@ -3,7 +3,7 @@
 A calibration is one JSON file. Some ship with the package (`planner laws` lists them), and
 `planner calibrate fit` writes more. The format, version 1:
 
-    schema_version, name, title, corpus, model_family, source, vocab_size, default_law
+    schema_version, name, title, corpus, model_family, source, vocab_size, data_fingerprint, default_law
     settings: one per weight decay
         weight_decay
         fitted_on: the range of params, unique_tokens and epochs that the runs covered, and how many there were
@@ -23,7 +23,16 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from planner.errors import InvalidCalibration, InvalidInput
 from planner.laws import DEFAULT_FORM, FORMS, Law, check_form, parameter_names
@@ -136,6 +145,7 @@ class Calibration(_Record):
     model_family: str = ""
     source: str = ""
     vocab_size: int | None = Field(default=None, gt=0)
+    data_fingerprint: str | None = None  # of the tokens that the runs were trained on
     default_law: str = DEFAULT_FORM
     settings: tuple[Setting, ...] = Field(min_length=1)
 
@@ -162,6 +172,14 @@ class Calibration(_Record):
                     f"default_law {self.default_law} is missing at weight decay {setting.weight_decay}"
                 )
         return self
+
+    @model_serializer(mode="wrap")
+    def _what_is_known(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """A calibration whose data has no fingerprint has no such field."""
+        values: dict[str, Any] = dump(self)
+        if values.get("data_fingerprint") is None:
+            values.pop("data_fingerprint", None)
+        return values
 
     def __hash__(self) -> int:
         return hash(

@@ -86,7 +86,7 @@ def fit(
     """
     from pathlib import Path
 
-    from calibration.fitting.fit import fit as fit_table
+    from calibration.studies.sources import fit as fit_table
     from planner.laws import FORMS
 
     check_output(out, table)

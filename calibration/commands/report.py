@@ -114,10 +114,10 @@ def _of_study(
     limit: int | None,
     output: str | None,
 ) -> None:
-    from calibration.fitting.fit import fit
     from calibration.reports.report import report as build
     from calibration.reports.study_report import opening, sections
     from calibration.studies.directory import open_directory
+    from calibration.studies.sources import fit
     from planner.calibration_files import Calibration
 
     if runs is not None:

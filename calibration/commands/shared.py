@@ -13,7 +13,7 @@ from typing import Any
 import click
 import pandas as pd
 
-from calibration.fitting.tables import read_runs
+from calibration.studies.sources import read_runs
 from planner.errors import InvalidInput
 from planner.shell import BadInput
 

@@ -211,8 +211,8 @@ def _pairs(uds: Sequence[str], computes: Sequence[str]) -> list[tuple[float, flo
 
 
 def _calibration(source: str | None, target: Path, plan: Study) -> Calibration:
-    from calibration.fitting.fit import fit
     from calibration.studies.directory import open_directory, unfinished
+    from calibration.studies.sources import fit
     from planner.calibration_files import Calibration
 
     if source is not None:

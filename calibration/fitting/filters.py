@@ -1,19 +1,22 @@
-"""Row filters as people type them: `epochs <= 64 and (kind == base or run in (a, b))`, without running any code.
+"""Row filters as people type them: `epochs <= 64 and (kind == base or run in (a, b))`, without running any
+code.
 
     filter   :=  and-terms joined by `or`;  and-terms are factors joined by `and`
     factor   :=  `not` factor  |  ( filter )  |  comparison
     comparison := column  == != < <= > >=  value   |   column [`not`] `in` ( value, value, ... )
 
-Columns are plain words (or `in backticks`); values are numbers (`64`, `250M`), words or "quoted text". Text can be
-compared for equality only. Nothing is evaluated as Python, so a filter from a stranger can select rows and no more.
+Columns are plain words (or `in backticks`); values are numbers (`64`, `250M`), words or "quoted text". Text
+can be compared for equality only. Nothing is evaluated as Python, so a filter from a stranger can select rows
+and no more.
 """
 
 from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable
-from typing import NamedTuple, NoReturn
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import pandas as pd
@@ -22,9 +25,13 @@ from planner.errors import InvalidInput
 from planner.units import count
 
 _TOKEN = re.compile(
-    r"""\s*(?:(?P<op><=|>=|==|!=|<>|=|<|>)|(?P<mark>[(),])|`(?P<column>[^`]+)`|(?P<quoted>"[^"]*"|'[^']*')|(?P<word>[^\s()<>=!,`"']+))"""
+    r"""\s*(?:
+    (?P<op><=|>=|==|!=|<>|=|<|>) | (?P<mark>[(),]) | `(?P<column>[^`]+)`
+    | (?P<quoted>"[^"]*"|'[^']*') | (?P<word>[^\s()<>=!,`"']+)
+    )""",
+    re.VERBOSE,
 )
-_COMPARE: dict[str, Callable] = {
+_COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "==": operator.eq,
     "=": operator.eq,
     "!=": operator.ne,
@@ -36,6 +43,8 @@ _COMPARE: dict[str, Callable] = {
 }
 _LONGEST, _DEEPEST = 2000, 40
 EXAMPLE = "epochs <= 64 and kind == base"
+
+_Rows = Callable[[pd.DataFrame], np.ndarray]  # which rows of a table are kept
 
 
 class _Token(NamedTuple):
@@ -66,27 +75,27 @@ class RowFilter:
             )
         return self._rows(table)
 
-    # -- grammar: each method reads its part of the tokens and returns a function from a table to booleans -----------
+    # -- grammar: each method reads its part of the tokens and returns a function from a table to booleans ---
 
-    def _either(self) -> Callable[[pd.DataFrame], np.ndarray]:
+    def _either(self) -> _Rows:
         parts = [self._both()]
         while self._keyword("or"):
             parts.append(self._both())
         return lambda table: np.logical_or.reduce([part(table) for part in parts])
 
-    def _both(self) -> Callable[[pd.DataFrame], np.ndarray]:
+    def _both(self) -> _Rows:
         parts = [self._factor()]
         while self._keyword("and"):
             parts.append(self._factor())
         return lambda table: np.logical_and.reduce([part(table) for part in parts])
 
-    def _factor(self) -> Callable[[pd.DataFrame], np.ndarray]:
+    def _factor(self) -> _Rows:
         self._depth += 1
         if self._depth > _DEEPEST:
             self._fail("it is nested too deeply")
         if self._keyword("not"):
             inner = self._factor()
-            found: Callable[[pd.DataFrame], np.ndarray] = lambda table: ~inner(table)  # noqa: E731
+            found: _Rows = lambda table: ~inner(table)  # noqa: E731
         elif self._mark("("):
             found = self._either()
             if not self._mark(")"):
@@ -96,7 +105,7 @@ class RowFilter:
         self._depth -= 1
         return found
 
-    def _comparison(self) -> Callable[[pd.DataFrame], np.ndarray]:
+    def _comparison(self) -> _Rows:
         name = self._next("a column", "word", "column").text
         self.columns.add(name)
         negated = self._keyword("not")
@@ -121,7 +130,7 @@ class RowFilter:
         token = self._next("a value", "word", "quoted")
         return token.text[1:-1] if token.kind == "quoted" else token.text
 
-    # -- tokens -----------------------------------------------------------------------------------------------------
+    # -- tokens ----------------------------------------------------------------------------------------------
 
     def _peek(self) -> _Token:
         return self._tokens[self._at] if self._at < len(self._tokens) else _Token("end", "")
@@ -147,7 +156,31 @@ class RowFilter:
         raise InvalidInput(f"where cannot be read, {reason}: {self.text!r}; write it like {EXAMPLE!r}.")
 
 
-def _tokens(text: str):
+@dataclass(frozen=True)
+class RowChoice:
+    """Which rows of a table are used: those of at most so many epochs for which a filter holds."""
+
+    max_epochs: float | None = None
+    where: RowFilter | None = None
+
+    @property
+    def columns(self) -> set[str]:
+        """The columns that decide."""
+        epochs = set() if self.max_epochs is None else {"epochs", "tokens", "unique_tokens"}
+        return epochs | (self.where.columns if self.where else set())
+
+    def __call__(self, table: pd.DataFrame) -> np.ndarray:
+        chosen = np.ones(len(table), dtype=bool) if self.where is None else self.where(table)
+        if self.max_epochs is not None:
+            chosen = chosen & (table["epochs"].to_numpy() <= self.max_epochs)
+        return chosen
+
+    def __str__(self) -> str:
+        limit = [] if self.max_epochs is None else [f"--max-epochs {self.max_epochs:g}"]
+        return " and ".join(limit + ([f"--where {self.where.text!r}"] if self.where else []))
+
+
+def _tokens(text: str) -> Iterator[_Token]:
     position, text = 0, text.rstrip()
     while position < len(text):
         match = _TOKEN.match(text, position)
@@ -170,7 +203,7 @@ def _compare(column: pd.Series, name: str, sign: str, value: str) -> np.ndarray:
                 f"where compares the numeric column {name!r} with {value!r}; a number such as 64 would do."
             ) from None
         numbers = column.to_numpy(dtype=float, na_value=np.nan)
-        return _COMPARE[sign](numbers, wanted)
+        return np.asarray(_COMPARE[sign](numbers, wanted), dtype=bool)
     if sign not in ("==", "=", "!=", "<>"):
         raise InvalidInput(
             f"where orders the text column {name!r} with {sign}; text can only be compared with == and !=."

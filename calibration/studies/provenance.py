@@ -1,58 +1,68 @@
-"""What a calibration that is fitted to a study records about where its runs come from, and whether a study is from there too."""
+"""Where the runs of a study come from, and whether a calibration is from there too."""
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Any
 
-from calibration.studies.directory import StudyDirectory, is_study, open_directory
+from calibration.fitting.origin import Origin
+from calibration.studies.directory import StudyDirectory
 from calibration.studies.study import Study
 from planner.calibration_files import Calibration
 from planner.errors import InvalidInput
 
-_DATA = "; data "  # before the fingerprint, at the end of a calibration's corpus
 
-
-def origin(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Fields of a Calibration: title, corpus, model_family, vocab_size, tied_embeddings; nothing where there is no study."""
-    folder = Path(path)
-    if not is_study(folder):
-        return {}
-    directory = open_directory(folder)
+def origin_of(directory: StudyDirectory) -> Origin:
+    """What is known about the runs of a study."""
     facts = directory.facts()
-    recipe, corpus = facts["recipe"], facts["recipe"].get("corpus") or {}
-    named = (
-        (corpus.get("dataset"), corpus.get("subset"), corpus.get("split"))
-        if corpus.get("dataset")
-        else corpus.get("paths") or ()
-    )
-    source = ", ".join(str(part) for part in named if part)
+    recipe = facts["recipe"]
     shapes = {
         (shape["vocab_size"], shape["tied_embeddings"])
         for shape in (run.architecture for run in directory.results())
     }
     if len(shapes) > 1:
         raise InvalidInput(
-            f"the runs of the study in {path} differ in vocabulary or in tied embeddings; one law cannot hold for both."
+            f"the runs of the study in {directory.path} differ in vocabulary or in tied embeddings; "
+            f"one law cannot hold for both."
         )
     vocab, tied = next(iter(shapes), (None, bool(recipe.get("tied_embeddings"))))
-    return {
-        "title": str(facts.get("title") or ""),
-        "corpus": f"{source}; tokenizer {recipe.get('tokenizer')}{_DATA}{facts['data']}",
-        "model_family": f"Llama-2, {'tied' if tied else 'untied'} embeddings, sequences of {recipe.get('sequence_length')}",
-        "vocab_size": vocab,
-        "tied_embeddings": tied,
-    }
+    family = f"Llama-2, {'tied' if tied else 'untied'} embeddings"
+    return Origin(
+        title=str(facts.get("title") or ""),
+        corpus=f"{_corpus(recipe.get('corpus') or {})}; tokenizer {recipe.get('tokenizer')}",
+        model_family=f"{family}, sequences of {recipe.get('sequence_length')}",
+        vocab_size=vocab,
+        tied_embeddings=tied,
+        data_fingerprint=facts["data"],
+    )
+
+
+def _corpus(corpus: dict[str, Any]) -> str:
+    if corpus.get("dataset"):
+        named = [corpus["dataset"], corpus.get("subset"), corpus.get("split")]
+    else:
+        named = corpus.get("paths") or []
+    return ", ".join(str(part) for part in named if part)
 
 
 def strangeness(calibration: Calibration, study: Study, directory: StudyDirectory) -> str:
-    """In which recorded facts a calibration is of something else than a study; nothing where all of them agree."""
+    """In which recorded facts a calibration is of something else than a study;
+    nothing where all of them agree.
+    """
     data, vocab = directory.facts().get("data"), study.runs[0].architecture.vocab_size
-    _, recorded, fitted = calibration.corpus.rpartition(_DATA)
+    fitted = _fingerprint(calibration)
     differing = []
-    if recorded and data and fitted != data:
+    if fitted and data and fitted != data:
         differing.append(f"another corpus ({fitted}, here {data})")
     if calibration.vocab_size and calibration.vocab_size != vocab:
         differing.append(f"another vocabulary ({calibration.vocab_size:,}, here {vocab:,})")
     return " and ".join(differing)
+
+
+def _fingerprint(calibration: Calibration) -> str:
+    """Of the data that a calibration was fitted on;
+    files of earlier releases have it at the end of `corpus`.
+    """
+    if calibration.data_fingerprint is not None:
+        return calibration.data_fingerprint
+    _, found, fingerprint = calibration.corpus.rpartition("; data ")
+    return fingerprint if found else ""

@@ -28,7 +28,6 @@ def main() -> None:
     os.dup2(2, 1)  # whatever a library prints is not part of the conversation
     import numpy  # noqa: F401  while nobody is waiting
 
-    import calibration.fitting.fit
     import calibration.fitting.tables  # noqa: F401
 
     line = sys.stdin.readline()
@@ -137,7 +136,7 @@ def read_calibration(request: dict[str, Any], progress: Any) -> dict[str, Any]:
 
 def fit(request: dict[str, Any], progress: Any) -> dict[str, Any]:
     """Fit every law that the table determines; leave the calibration and the report in the page's folder."""
-    from calibration.fitting.fit import fit as fit_runs
+    from calibration import fit as fit_runs
     from calibration.fitting.identify import unidentified
     from calibration.reports.report import report
     from planner.laws import FORMS

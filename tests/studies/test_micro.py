@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from calibration.fitting.fit import fit
+from calibration import fit
 from calibration.fitting.tables import read_runs
 from calibration.studies.directory import StudyDirectory
 from calibration.studies.study import load

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
+from calibration import fit, read_runs
 from calibration.commands import calibrate
 from calibration.commands.validate import _train
-from calibration.fitting.fit import fit
-from calibration.fitting.tables import read_runs
 from calibration.studies.directory import GRID, VALIDATION, StudyDirectory, begin
 from calibration.studies.local import LocalEngine
 from calibration.studies.provenance import strangeness
@@ -236,13 +235,11 @@ def test_a_calibration_of_something_else_is_used_with_a_warning(tmp_path: Path) 
     def strange(**facts: object) -> str:
         return strangeness(law.model_copy(update={"vocab_size": None, "corpus": "", **facts}), study, folder)
 
-    assert (
-        strange()
-        == strange(vocab_size=257)
-        == strange(corpus=f"text.txt; tokenizer bytes; data {data}")
-        == ""
-    )
+    assert strange() == strange(vocab_size=257) == strange(data_fingerprint=data) == ""
     assert strange(corpus="FineWeb sample-10BT") == ""  # which says nothing that could be compared
+    assert strange(data_fingerprint="0123") == f"another corpus (0123, here {data})"
+    # Files of earlier releases have the fingerprint at the end of their corpus.
+    assert strange(corpus=f"text.txt; tokenizer bytes; data {data}") == ""
     assert strange(corpus="text.txt; tokenizer bytes; data 0123") == f"another corpus (0123, here {data})"
     asked = (
         "validate",
@@ -306,8 +303,8 @@ def test_a_law_is_fitted_to_a_study(home: Path, tmp_path: Path) -> None:
     found = Calibration.load(tmp_path / "law.json")
     assert found.name == "my.study"
     assert found.title == "Tiny"
-    assert "text.txt; tokenizer bytes; data " in found.corpus
-    assert json.loads((grid / "study.json").read_text())["data"] in found.corpus
+    assert found.corpus.endswith("text.txt; tokenizer bytes")
+    assert found.data_fingerprint == json.loads((grid / "study.json").read_text())["data"]
     assert found.vocab_size == template["architecture"]["vocab_size"]
     assert found.model_family == "Llama-2, untied embeddings, sequences of 32"
     assert found.law(0.1, "additive_4p").loss(2e5, 1e5, 8) == pytest.approx(truth.loss(2e5, 1e5, 8), rel=1e-3)

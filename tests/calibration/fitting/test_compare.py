@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 from benchmarks.simulated import grid_table
+from calibration import fit
 from calibration.fitting.compare import ADDITIVE, compare
-from calibration.fitting.fit import fit
 from planner.calibration_files import Calibration, Setting
 from planner.errors import InvalidInput
 

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from benchmarks.simulated import grid_table
-from calibration.fitting.fit import fit
+from calibration import fit
 from calibration.fitting.metrics import aicc, held_out_residuals, metrics, r_squared
 from calibration.fitting.objective import Problems, huber
 from calibration.fitting.problems import Runs, base_log_prediction, base_parameters, base_problem, base_theta

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from benchmarks.simulated import grid_table
-from calibration.fitting.fit import fit
+from calibration import fit
 from calibration.fitting.intervals import (
     allocation_intervals,
     bootstrap,

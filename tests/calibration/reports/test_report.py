@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
 from benchmarks.simulated import grid_table
+from calibration import fit
 from calibration.commands.report import report as command
-from calibration.fitting.fit import fit
 from calibration.fitting.tables import read_runs
 from calibration.reports import fit_plots
 from calibration.reports.document import Section, paragraph, table

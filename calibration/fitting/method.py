@@ -1,0 +1,95 @@
+"""How laws are fitted and how often again: the choices that a user has, checked in one place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from calibration.fitting.intervals import RESAMPLE, SCHEMES
+from calibration.fitting.stages import PAPER_DELTA
+from planner.errors import InvalidInput
+from planner.laws import FORMS, check_form
+from planner.units import number
+
+NOISE = "noise"
+_MOST_REFITS = 100_000
+
+
+@dataclass(frozen=True)
+class Method:
+    """Which laws are fitted, and how.
+
+    `delta` is Huber's threshold on ln(loss), or "noise" to choose it from the residuals. `joint` fits base
+    law and repetition together instead of locking the base. `bootstrap` is how many refits the intervals come
+    from, none for 0; `calibration.fitting.intervals` says what `resample` and `scheme` mean. The same `seed`
+    gives the same result.
+    """
+
+    laws: Sequence[str] = tuple(FORMS)
+    delta: float | str = PAPER_DELTA
+    joint: bool = False
+    bootstrap: int = 1000
+    resample: str = "runs"
+    scheme: str = "residuals"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _one_of(self.resample, RESAMPLE, "resample")
+        _one_of(self.scheme, SCHEMES, "scheme")
+        checked = {
+            "laws": _forms(self.laws),
+            "delta": _delta(self.delta),
+            "bootstrap": _replicates(self.bootstrap),
+            "seed": _seed(self.seed),
+        }
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+
+
+def _forms(laws: Sequence[str]) -> tuple[str, ...]:
+    """Each once, in the order of the registry."""
+    names = [laws] if isinstance(laws, str) else list(laws)
+    if not names:
+        raise InvalidInput(f"laws must name at least one of {', '.join(FORMS)}.")
+    wanted = {check_form(name) for name in names}
+    return tuple(form for form in FORMS if form in wanted)
+
+
+def _delta(delta: Any) -> float | str:
+    if delta == NOISE:
+        return NOISE
+    if isinstance(delta, str):
+        try:
+            delta = float(delta)
+        except ValueError:
+            raise InvalidInput(
+                f"delta must be a number such as 0.001, or {NOISE!r}; got {delta!r}."
+            ) from None
+    return number(delta, "delta", examples="0.001")
+
+
+def _replicates(value: Any) -> int:
+    if not _is_whole(value) or value < 0 or value == 1 or value > _MOST_REFITS:
+        raise InvalidInput(
+            f"bootstrap must be 0 (no intervals) or a whole number from 2 to {_MOST_REFITS}, such as 1000; "
+            f"got {value!r}."
+        )
+    return int(value)
+
+
+def _seed(value: Any) -> int:
+    if not _is_whole(value) or value < 0:
+        raise InvalidInput(f"seed must be a whole number of at least 0, such as 0; got {value!r}.")
+    return int(value)
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def _one_of(value: Any, known: tuple[str, ...], field: str) -> None:
+    if value not in known:
+        raise InvalidInput(f"{field} must be one of {', '.join(known)}; got {value!r}.")
