@@ -19,7 +19,7 @@ import numpy as np
 from simulated import grid_table
 
 from calibration.fitting.intervals import bootstrap, interval
-from calibration.fitting.problems import Runs
+from calibration.fitting.runs import Runs
 from calibration.fitting.stages import fit_forms, parameter_arrays
 from planner.allocation import allocate
 from planner.calibration_files import Calibration

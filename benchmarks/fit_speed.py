@@ -34,7 +34,8 @@ from simulated import grid_table
 
 from calibration.fitting.intervals import bootstrap
 from calibration.fitting.objective import Problems, huber
-from calibration.fitting.problems import Runs, base_parameters, base_problem
+from calibration.fitting.problems import base_parameters, base_problem
+from calibration.fitting.runs import Runs
 from calibration.fitting.solver import minimise
 from calibration.fitting.stages import fit_forms, refit
 from planner.calibration_files import Calibration

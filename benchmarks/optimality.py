@@ -18,7 +18,8 @@ from scipy.optimize import minimize
 from simulated import random_base_table
 
 from calibration.fitting.objective import Problems
-from calibration.fitting.problems import Runs, base_problem
+from calibration.fitting.problems import base_problem
+from calibration.fitting.runs import Runs
 from calibration.fitting.solver import minimise
 from calibration.fitting.stages import fit_forms
 

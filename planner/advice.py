@@ -61,7 +61,7 @@ def remarkable_points(
     the optimal loss worse. Without an overfitting term there is neither: more compute never hurts.
     """
     known = np.flatnonzero(np.isfinite(along.loss))  # limits can leave no plan at either end
-    if "P" not in law.parameters or len(known) < 3:
+    if law.declared.penalty is None or len(known) < 3:
         return None, None
     along = Landscape(*(values[known[0] : known[-1] + 1] for values in along))
     inside = len(along.flops) - 1

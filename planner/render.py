@@ -15,7 +15,7 @@ import click
 from planner.api import Frontier
 from planner.calibration_files import Calibration
 from planner.costs import ACCELERATORS, Cost
-from planner.laws import BASE_PARAMETERS
+from planner.laws import BASE_FORM, BASE_PARAMETERS
 from planner.results import Alternative, Comparison, Crossover, Interval, LossTerms, Plan, Prediction
 from planner.shapes import Architecture
 from planner.units import epochs, scientific, short
@@ -315,7 +315,7 @@ def _alternatives(title: str, rows: Sequence[Alternative], with_decay: bool = Fa
 
 
 def _parameters(parameters: dict[str, float], form: str) -> str:
-    hidden = () if form == "chinchilla" else BASE_PARAMETERS
+    hidden = () if form == BASE_FORM else BASE_PARAMETERS
     return ", ".join(f"{name} {value:.5g}" for name, value in parameters.items() if name not in hidden)
 
 

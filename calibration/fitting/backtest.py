@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 
 from calibration.fitting.identify import check_identifiable, is_identified
-from calibration.fitting.problems import Runs
+from calibration.fitting.runs import Runs
 from calibration.fitting.stages import PAPER_DELTA, fit_forms, refit
 from planner.allocation import FLOPS_PER_PARAM_TOKEN
 from planner.errors import InvalidInput

@@ -17,11 +17,10 @@ from pydantic import BaseModel, ConfigDict
 from calibration.fitting.intervals import interval
 from planner.calibration_files import Setting
 from planner.errors import InvalidInput
-from planner.laws import check_form
+from planner.laws import FORMS, check_form, repetition_parameters
 from planner.uncertainty import range_warnings
 from planner.units import count, number, short
 
-ADDITIVE = ("additive_1p", "additive_2p", "additive_4p")
 _MAD_TO_SIGMA = 1.4826
 
 
@@ -90,16 +89,17 @@ def compare(
     ud: Any = None,
     epochs: Any = None,
 ) -> list[Comparison]:
-    """Compare the overfitting of two settings, for one additive form or for all that both have, the recommended one first."""
+    """Compare the overfitting of two settings, for one form with a penalty or for all that both have, the recommended one first."""
     if first is second:
         raise InvalidInput(
             f"weight decay {first.weight_decay:g} cannot be compared with itself; name two different settings."
         )
-    if law is not None and check_form(law) not in ADDITIVE:
+    penalised = tuple(form for form, declared in FORMS.items() if declared.penalty is not None)
+    if law is not None and check_form(law) not in penalised:
         raise InvalidInput(
-            f"law must be one of {', '.join(ADDITIVE)} to compare overfitting; {law} has no overfitting penalty."
+            f"law must be one of {', '.join(penalised)} to compare overfitting; {law} has no overfitting penalty."
         )
-    wanted = ADDITIVE if law is None else (law,)
+    wanted = penalised if law is None else (law,)
     forms = [form for form in wanted if form in first.laws and form in second.laws]
     if not forms:
         raise InvalidInput(
@@ -139,7 +139,9 @@ def _compare(
         ratio_high=high,
         interval_from=source,
         coefficient_ratio=q["P"] / p["P"] if p["P"] > 0 else float("inf"),
-        coefficients_comparable=all(p[name] == q[name] for name in ("delta", "kappa", "gamma") if name in p),
+        coefficients_comparable=all(
+            p[name] == q[name] for name in repetition_parameters(form) if name != "P"
+        ),
         warnings=warnings,
     )
 
@@ -158,7 +160,7 @@ def _ratio_interval(
         if found is not None:
             return found.low, found.high, f"{size} bootstrap refits of each setting"
     spreads = [setting.laws[form].spread.get("P") for setting in (first, second)]
-    if form == "additive_1p" and all(spreads):
+    if repetition_parameters(form) == ("P",) and all(spreads):
         coefficients = [setting.laws[form].parameters["P"] for setting in (first, second)]
         parts = [
             _MAD_TO_SIGMA * float(spread or 0.0) / p for spread, p in zip(spreads, coefficients, strict=True)

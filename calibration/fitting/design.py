@@ -37,7 +37,8 @@ from calibration.fitting.identify import runs_to_add
 from planner.allocation import FLOPS_PER_PARAM_TOKEN, allocate
 from planner.calibration_files import Calibration, Setting
 from planner.errors import InvalidInput
-from planner.laws import DEFAULT_FORM, Law, check_form, parameter_names
+from planner.laws import BASE_FORM, DEFAULT_FORM, FORMS, Law, check_form, parameter_names
+from planner.laws.forms import At
 from planner.shapes import Architecture, shape_for
 from planner.units import compute, count, number, scientific, short
 
@@ -49,20 +50,6 @@ NEIGHBOURS = 2.0  # times the misfit, where runs are weighed one by one: neighbo
 CAUTION = 3.0  # times the misfit, where runs are chosen: a law fails together and where it was not looked at
 LENGTH = 0.8  # ln of the factor in size, budget or epochs over which the misfit changes
 THRIFT = (0.0, 0.25, 0.5, 0.75, 1.0)
-# Prior standard deviations: about as much as floors, terms and exponents differ between corpora and settings.
-_PRIOR = {
-    "E": 0.2,
-    "A": 0.6,
-    "alpha": 0.27,
-    "B": 0.8,
-    "beta": 0.25,
-    "P": 2.0,
-    "delta": 0.3,
-    "kappa": 0.3,
-    "gamma": 0.4,
-    "R_D_star": 1.0,
-    "R_N_star": 2.0,
-}
 _STEP = 1e-4  # of theta, for central differences
 _APART = 0.35  # ln of the size ratio at which the slope of the iso-FLOP curve is taken
 _LEAST_GAIN = 0.002  # a run that lowers the wanted variance by less than this share is not worth listing
@@ -100,12 +87,11 @@ class Reference:
             return np.exp(p["alpha"]) * np.log(self.params)
         if name == "B":
             return np.exp(p["beta"]) * np.log(self.unique_tokens)
-        if name == "P":
-            delta, kappa, gamma = (
-                np.exp(p[exponent]) if exponent in p else 1.0 for exponent in ("delta", "kappa", "gamma")
-            )
-            return -delta * np.log(self.repeats) - kappa * (
-                np.log(self.params) - gamma * np.log(self.unique_tokens)
+        penalty = FORMS[form].penalty
+        if name == "P" and penalty is not None:
+            here = At(np.log(self.params), np.log(self.unique_tokens), np.log(self.repeats))
+            return -penalty.ln_shape(
+                {key: np.exp(value) for key, value in p.items()} | dict(penalty.fixed), here
             )
         return 0.0
 
@@ -126,7 +112,7 @@ class Belief:
 
     @property
     def prior_sd(self) -> np.ndarray:
-        return np.array([_PRIOR[name] for name in parameter_names(self.form)])
+        return prior_spread(self.form)
 
     def jacobian(self, points: Points) -> np.ndarray:
         """d ln(loss) / d theta, (points, parameters)."""
@@ -149,6 +135,11 @@ class Belief:
         return dataclasses.replace(self, misfit=CAUTION * self.misfit)
 
 
+def prior_spread(form: str) -> np.ndarray:
+    """Prior standard deviations: about as much as floors, terms and exponents differ between corpora and settings."""
+    return np.array([parameter.prior_sd for parameter in FORMS[form].parameters])
+
+
 def believe(
     prior: Law,
     reference: Reference,
@@ -163,7 +154,7 @@ def believe(
         return Belief(prior.form, reference, start, noise, misfit)
     points, loss = _points(runs), runs["loss"].to_numpy(dtype=float)
     observed = np.log(loss)
-    sd = np.array([_PRIOR[name] for name in parameter_names(prior.form)])
+    sd = prior_spread(prior.form)
     floor = float(prior.parameters["E"])
     # The share above the floor is taken from the observed loss: a run below the prior's floor has little of it.
     doubt = np.hypot(noise, NEIGHBOURS * misfit * np.clip((loss - floor) / loss, 0.05, 1.0))
@@ -244,7 +235,7 @@ def foundation(form: str, candidates: Points, trained: Points | None, budget: fl
     runs = np.empty((0, 3)) if trained is None else np.unique(np.column_stack(trained), axis=0)
     affordable = np.nonzero(cost <= budget / 16)[0]
     chosen: list[int] = []
-    for part in dict.fromkeys(["chinchilla", form]):
+    for part in dict.fromkeys([BASE_FORM, form]):
         for run in runs_to_add(runs, part, pool[affordable]):
             chosen.append(int(affordable[np.nonzero((pool[affordable] == run).all(axis=1))[0][0]]))
             runs = np.vstack([runs, run])

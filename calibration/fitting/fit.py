@@ -19,8 +19,8 @@ from calibration.fitting.intervals import ensemble_of, interval, parameter_inter
 from calibration.fitting.method import NOISE, Method
 from calibration.fitting.metrics import held_out_residuals, metrics
 from calibration.fitting.origin import Origin
-from calibration.fitting.problems import Runs
 from calibration.fitting.recommend import Evidence, recommend
+from calibration.fitting.runs import Runs
 from calibration.fitting.stages import Fits, FormFit, Progress, fit_forms
 from planner.calibration_files import Calibration, Ensemble, FittedLaw, FittedRange, Setting
 from planner.errors import InvalidInput

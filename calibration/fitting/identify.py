@@ -14,6 +14,7 @@ among ordinary sizes, budgets and epochs around those in the table, that adds mo
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -21,7 +22,8 @@ import numpy as np
 import pandas as pd
 
 from planner.errors import InvalidInput
-from planner.laws import BASE_PARAMETERS, FORMS, check_form, repetition_parameters
+from planner.laws import BASE_FORM, BASE_PARAMETERS, FORMS, check_form, repetition_parameters
+from planner.laws.forms import At
 from planner.units import short
 
 _NOMINAL = 0.35  # exponent at which the base law is linearised: all published ones are within 0.28 to 0.54
@@ -77,7 +79,7 @@ def unidentified(table: pd.DataFrame, forms: Iterable[str] = FORMS) -> list[Unid
         for form in names:
             reason = base or _repetition_reason(configurations, form)
             if reason:
-                lacking = "chinchilla" if base else form
+                lacking = BASE_FORM if base else form
                 added = runs_to_add(configurations, lacking, _pool(configurations, lacking))
                 add = tuple(Run(*map(float, run)) for run in added)
                 found.append(Unidentified(float(decay), form, reason, add))  # type: ignore[arg-type]
@@ -92,8 +94,8 @@ def is_identified(runs: np.ndarray, form: str) -> bool:
 
 def _base_reason(runs: np.ndarray) -> str | None:
     single = runs[runs[:, 2] <= 1]
-    # Distinct means by more than rounding: 220.5M and 221M are one size.
-    sizes, budgets = _distinct(single[:, 0]), _distinct(single[:, 1] * single[:, 2])
+    ln_sizes, ln_budgets = np.log(single[:, 0]), np.log(single[:, 1] * single[:, 2])
+    sizes, budgets = _distinct(ln_sizes), _distinct(ln_budgets)
     needed = len(BASE_PARAMETERS)
     if len(single) < needed:
         runs_found = f"{len(single)} different single-epoch run{'s' * (len(single) != 1)}"
@@ -104,7 +106,7 @@ def _base_reason(runs: np.ndarray) -> str | None:
     if budgets < 3:
         found = "one unique-token budget" if budgets == 1 else "two unique-token budgets"
         return f"only {found} among the single-epoch runs, where its data term needs three"
-    if _follows(single[:, 0], single[:, 1] * single[:, 2]):
+    if _follows(ln_sizes, ln_budgets):
         return "params and unique_tokens are collinear in the single-epoch runs, so that capacity and data cannot be told apart"
     if not _is_full(_base_rows(single)):
         return "the single-epoch runs do not separate its capacity term from its data term"
@@ -121,21 +123,19 @@ def _repetition_reason(runs: np.ndarray, form: str) -> str | None:
     if len(multi) < len(names):
         runs_found = f"{len(multi)} different run{'s' * (len(multi) > 1)}"
         return f"only {runs_found} beyond one epoch for its {len(names)} repetition parameters"
-    if form not in ("additive_2p", "additive_4p"):
-        return None
-    columns = {"params": multi[:, 0], "unique_tokens": multi[:, 1], "repeats": multi[:, 2] - 1}
-    if form == "additive_2p":
-        columns = {"params / unique_tokens": multi[:, 0] / multi[:, 1]}
+    columns = _varied(multi, form)
     for name, values in columns.items():
         if _distinct(values) < 2:
             return f"{name} is the same in all runs beyond one epoch"
-    labels = list(columns)
-    for i, a in enumerate(labels):
-        for b in labels[i + 1 :]:
-            if _follows(columns[a], columns[b]):
-                return f"{a} and {b} are collinear in the runs beyond one epoch, so that their effects cannot be told apart"
-    if not _is_full(_penalty_rows(multi, form)):
-        return "params, unique_tokens and repeats are collinear in the runs beyond one epoch"
+    for (one, x), (other, y) in itertools.combinations(columns.items(), 2):
+        if _follows(x, y):
+            return (
+                f"{one} and {other} are collinear in the runs beyond one epoch, so that their effects cannot be "
+                f"told apart"
+            )
+    if not _is_full(_rows(multi, form)):
+        what = ", ".join(columns) or ", ".join(names)
+        return f"{' and '.join(what.rsplit(', ', 1))} are collinear in the runs beyond one epoch"
     return None
 
 
@@ -144,7 +144,7 @@ def runs_to_add(runs: np.ndarray, form: str, pool: np.ndarray) -> list[np.ndarra
 
     Runs are rows of (params, unique tokens, epochs). The base law is taken as it is, unless it is the form in question.
     """
-    base = form == "chinchilla"
+    base = form == BASE_FORM
     missing = _base_reason if base else lambda rows: _repetition_reason(rows, form)
     pool = pool[(pool[:, 2] <= 1) == base]
     added: list[np.ndarray] = []
@@ -161,7 +161,7 @@ def _pool(runs: np.ndarray, form: str) -> np.ndarray:
     """Ordinary runs around those in the table, none of which it has."""
     sizes, budgets = (_spread(runs[:, 0]), _spread(runs[:, 1])) if len(runs) else ([], [])
     there = {tuple(run) for run in runs}
-    epochs = (1.0,) if form == "chinchilla" else _EPOCHS[1:]
+    epochs = (1.0,) if form == BASE_FORM else _EPOCHS[1:]
     new = [(n, u, e) for n in sizes for u in budgets for e in epochs if (n, u, e) not in there]
     return np.array(new, dtype=float).reshape(-1, 3)
 
@@ -170,7 +170,7 @@ def _pool(runs: np.ndarray, form: str) -> np.ndarray:
 
 
 def _rows(runs: np.ndarray, form: str) -> np.ndarray:
-    return _base_rows(runs) if form == "chinchilla" else _penalty_rows(runs, form)
+    return _base_rows(runs) if form == BASE_FORM else _repetition_rows(runs, form)
 
 
 def _base_rows(runs: np.ndarray) -> np.ndarray:
@@ -180,10 +180,24 @@ def _base_rows(runs: np.ndarray) -> np.ndarray:
     return np.column_stack([np.ones_like(x), capacity, x * capacity, data, y * data])
 
 
-def _penalty_rows(runs: np.ndarray, form: str) -> np.ndarray:
-    x, y, z = np.log(runs[:, 0]), np.log(runs[:, 1]), np.log(runs[:, 2] - 1)
-    columns = {"additive_2p": [x - y], "additive_4p": [x, y, z]}.get(form, [])
-    return np.column_stack([np.ones_like(x), *(column - column.mean() for column in columns)])
+def _at(runs: np.ndarray) -> At:
+    return At(np.log(runs[:, 0]), np.log(runs[:, 1]), np.log(runs[:, 2] - 1))
+
+
+def _varied(runs: np.ndarray, form: str) -> dict[str, np.ndarray]:
+    """ln of what must differ between the runs beyond one epoch, by what it is called."""
+    needed = (varied for piece in FORMS[form].pieces for varied in piece.needs or ())
+    return {varied.label: varied.ln(_at(runs)) for varied in needed}
+
+
+def _repetition_rows(runs: np.ndarray, form: str) -> np.ndarray:
+    """What the form's parameters act on: what it says must vary, or the derivatives by them at ordinary values."""
+    columns = list(_varied(runs, form).values())
+    penalty = FORMS[form].penalty
+    if penalty is not None and penalty.needs is None:
+        ordinary = {p.name: p.starts[len(p.starts) // 2] for p in penalty.parameters} | dict(penalty.fixed)
+        columns += [np.broadcast_to(c, len(runs)) for c in penalty.shape_jet(ordinary, _at(runs)).first]
+    return np.column_stack([np.ones(len(runs)), *(column - column.mean() for column in columns)])
 
 
 def _singular(rows: np.ndarray) -> np.ndarray:
@@ -204,14 +218,14 @@ def _information(rows: np.ndarray) -> float:
     return float(np.log(np.maximum(_singular(rows) * np.sqrt(len(rows)), 1e-9)).sum())
 
 
-def _distinct(values: np.ndarray) -> int:
-    logs = np.sort(np.log(values))
-    return int(len(logs) > 0) + int(np.sum(np.diff(logs) > 0.02))
+def _distinct(logarithms: np.ndarray) -> int:
+    """How many values differ by more than rounding: 220.5M and 221M are one size."""
+    return int(len(logarithms) > 0) + int(np.sum(np.diff(np.sort(logarithms)) > 0.02))
 
 
 def _follows(a: np.ndarray, b: np.ndarray) -> bool:
-    """Whether one column is a power of the other."""
-    x, y = np.log(a) - np.log(a).mean(), np.log(b) - np.log(b).mean()
+    """Whether one column of logarithms is a multiple of the other: a power law between the two."""
+    x, y = a - a.mean(), b - b.mean()
     return bool(abs(x @ y) > 0.9999 * np.sqrt((x @ x) * (y @ y)))
 
 

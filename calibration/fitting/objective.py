@@ -103,7 +103,7 @@ def huber(residual: Array, delta: float) -> Array:
     return inside * (residual - 0.5 * inside)
 
 
-class _Weighted(NamedTuple):
+class Weighted(NamedTuple):
     """The Huber coefficients of every residual: objective, w rho', w rho'' and w rho' / r."""
 
     value: Array
@@ -112,7 +112,7 @@ class _Weighted(NamedTuple):
     secant: Array
 
 
-def _weighted(residual: Array, weights: Array, delta: float) -> _Weighted:
+def weighted(residual: Array, weights: Array, delta: float) -> Weighted:
     slope = np.clip(residual, -delta, delta)
     core = slope == residual
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -121,7 +121,7 @@ def _weighted(residual: Array, weights: Array, delta: float) -> _Weighted:
     secant *= weights
     middle = residual - 0.5 * slope
     slope *= weights
-    return _Weighted(np.einsum("bn,bn->b", slope, middle), slope, weights * core, secant)
+    return Weighted(np.einsum("bn,bn->b", slope, middle), slope, weights * core, secant)
 
 
 # -- sums of terms --------------------------------------------------------------------------------------------------
@@ -166,7 +166,7 @@ class LogSum:
         prediction = sum(values[1:], start=values[0].copy())
         residual = np.log(prediction)
         residual -= target
-        value, slope, bend, secant = _weighted(residual, weights, delta)
+        value, slope, bend, secant = weighted(residual, weights, delta)
         bend -= slope
         inverse = np.reciprocal(prediction, out=prediction)
         shares = [
@@ -261,7 +261,7 @@ class EffectiveData:
 
     def curvature(self, theta: Array, target: Array, weights: Array, delta: float) -> Curvature:
         m, jacobian = self._evaluate(theta)
-        value, slope, core, secant = _weighted(m - target, weights, delta)
+        value, slope, core, secant = weighted(m - target, weights, delta)
         gradient = np.einsum("bn,pbn->pb", slope, jacobian)
         hessian = np.einsum("bn,pbn,qbn->pqb", core, jacobian, jacobian, optimize=True)
         majorant = np.einsum("bn,pbn,qbn->pqb", secant, jacobian, jacobian, optimize=True)

@@ -9,7 +9,7 @@ reported as not identified, with the reason.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -18,7 +18,6 @@ import numpy as np
 from calibration.fitting.objective import Array, Problems, huber
 from calibration.fitting.problems import (
     Free,
-    Runs,
     base_log_prediction,
     base_parameters,
     base_problem,
@@ -26,8 +25,9 @@ from calibration.fitting.problems import (
     repetition_problem,
     repetition_values,
 )
+from calibration.fitting.runs import Runs
 from calibration.fitting.solver import Optimum, Solution, best_of, minimise
-from planner.laws import BASE_PARAMETERS, FORMS, parameter_names
+from planner.laws import BASE_FORM, BASE_PARAMETERS, FORMS, parameter_names
 
 PAPER_DELTA = 1e-3
 _TUNING = 1.345  # Huber's delta over sigma: 95% efficient where the noise is normal
@@ -107,7 +107,7 @@ class Fits:
 
     def log_prediction(self, form: str, base: Array, repetition: Array) -> Array:
         """ln of the predicted loss of all runs, (..., runs), from parameter vectors of the same leading shape."""
-        if form == "chinchilla":
+        if form == BASE_FORM:
             return base_log_prediction(base, self.runs)
         model = repetition_problem(form, self.runs, base).model
         return model.log_prediction(np.atleast_2d(repetition)).reshape(*base.shape[:-1], len(self.runs))
@@ -115,7 +115,7 @@ class Fits:
 
 def fit_forms(
     runs: Runs,
-    laws: Sequence[str] = FORMS,
+    laws: Iterable[str] = FORMS,
     *,
     delta: float | str = PAPER_DELTA,
     joint: bool = False,
@@ -124,14 +124,14 @@ def fit_forms(
 ) -> Fits:
     """Fit these forms, and always the base law, to the runs of one weight decay.
 
-    `delta` "noise" chooses it from the residuals. `base` locks a base law from elsewhere (see `forms.base_theta`).
+    `delta` "noise" chooses it from the residuals. `base` locks a base law from elsewhere (see `problems.base_theta`).
     """
     fits = Fits(runs, _delta_from_noise(runs) if isinstance(delta, str) else delta, joint)
     locked = _base_optimum(runs, fits.delta) if base is None else _given(runs, fits.delta, base)
     base = locked.theta
-    parameters = _parameters("chinchilla", base, runs)
-    fits.forms["chinchilla"] = FormFit("chinchilla", base, np.empty(0), locked, BASE_PARAMETERS, parameters)
-    others = [form for form in dict.fromkeys(laws) if form != "chinchilla"]
+    parameters = _parameters(BASE_FORM, base, runs)
+    fits.forms[BASE_FORM] = FormFit(BASE_FORM, base, np.empty(0), locked, BASE_PARAMETERS, parameters)
+    others = [form for form in dict.fromkeys(laws) if form != BASE_FORM]
     for done, form in enumerate(others):
         _tell(progress, form, (done + 1) / (len(others) + 1))
         free = repetition_problem(form, runs, base)
@@ -164,7 +164,7 @@ def _given(runs: Runs, delta: float, base: Array) -> Optimum:
 
 def _parameters(form: str, base: Array, runs: Runs, repetition: Array | None = None) -> dict[str, Any]:
     values = base_parameters(base, runs)
-    if repetition is not None and form != "chinchilla":
+    if repetition is not None and form != BASE_FORM:
         values |= repetition_values(form, repetition, runs)
     return {
         name: float(values[name]) if np.ndim(values[name]) == 0 else values[name]
@@ -206,9 +206,9 @@ def refit(
     found: dict[str, Refits] = {}
     for done, (form, fit) in enumerate(fits.forms.items()):
         _tell(progress, form, done / len(fits.forms))
-        if form == "chinchilla" and base is not None:
+        if form == BASE_FORM and base is not None:
             found[form] = base
-        elif form == "chinchilla":
+        elif form == BASE_FORM:
             free = base_problem(runs, runs.single)
             solved = again(free, fit.base, runs.single)
             found[form] = Refits(
@@ -221,7 +221,7 @@ def refit(
                 solved.theta[:, :5], solved.theta[:, 5:], solved.converged, sides(free, solved.theta)
             )
         else:
-            first = found["chinchilla"]
+            first = found[BASE_FORM]
             free = repetition_problem(form, runs, first.base)
             solved = again(free, fit.repetition)
             side = np.column_stack([first.side, sides(free, solved.theta)])

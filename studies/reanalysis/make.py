@@ -26,7 +26,8 @@ from matplotlib.ticker import FuncFormatter
 from calibration.fitting.intervals import bootstrap
 from calibration.fitting.metrics import r_squared
 from calibration.fitting.objective import Problems, huber
-from calibration.fitting.problems import Runs, base_parameters, base_problem, base_theta
+from calibration.fitting.problems import base_parameters, base_problem, base_theta
+from calibration.fitting.runs import Runs
 from calibration.fitting.solver import best_of
 from calibration.fitting.stages import PAPER_DELTA, fit_forms, parameter_arrays
 from calibration.fitting.tables import read_runs

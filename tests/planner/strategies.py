@@ -25,7 +25,7 @@ _REPETITION = {
 
 
 @st.composite
-def laws(draw, forms=FORMS) -> Law:
+def laws(draw, forms=tuple(FORMS)) -> Law:
     form = draw(st.sampled_from(forms))
     names = {**_BASE, **{name: _REPETITION[name] for name in repetition_parameters(form)}}
     return Law(form, {name: draw(values) for name, values in names.items()})

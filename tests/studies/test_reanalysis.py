@@ -9,7 +9,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from calibration.fitting.problems import Runs
+from calibration.fitting.runs import Runs
 from planner.allocation import allocate
 from planner.laws import Law
 from tests.places import ROOT, script

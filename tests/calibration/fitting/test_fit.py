@@ -18,7 +18,8 @@ from benchmarks.simulated import grid_table
 from calibration import fit
 from calibration.fitting.metrics import aicc, held_out_residuals, metrics, r_squared
 from calibration.fitting.objective import Problems, huber
-from calibration.fitting.problems import Runs, base_log_prediction, base_parameters, base_problem, base_theta
+from calibration.fitting.problems import base_log_prediction, base_parameters, base_problem, base_theta
+from calibration.fitting.runs import Runs
 from calibration.fitting.solver import best_of
 from calibration.fitting.stages import Fits, fit_forms, refit
 from planner.calibration_files import Calibration
@@ -505,7 +506,7 @@ def test_arbitrary_tables_are_fitted_or_refused(data: st.DataObject) -> None:
     try:
         calibration = fit(
             table,
-            laws=[data.draw(st.sampled_from(FORMS)), "additive_4p"],
+            laws=[data.draw(st.sampled_from(tuple(FORMS))), "additive_4p"],
             bootstrap=data.draw(st.sampled_from([0, 3])),
             joint=data.draw(st.booleans()),
             delta=data.draw(st.sampled_from([1e-3, 0.1, "noise"])),

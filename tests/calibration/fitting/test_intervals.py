@@ -23,7 +23,7 @@ from calibration.fitting.intervals import (
     resampled_losses,
     resampled_weights,
 )
-from calibration.fitting.problems import Runs
+from calibration.fitting.runs import Runs
 from calibration.fitting.stages import Fits, fit_forms, parameter_arrays
 from planner import crossover
 from planner.allocation import allocate

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from calibration.fitting.objective import Problems, huber
 from calibration.fitting.problems import (
-    Runs,
     base_log_prediction,
     base_parameters,
     base_problem,
@@ -21,6 +20,7 @@ from calibration.fitting.problems import (
     repetition_problem,
     repetition_values,
 )
+from calibration.fitting.runs import Runs
 from planner.laws import FORMS, Law
 
 BASE = {"E": 1.84, "A": 217.0, "alpha": 0.30, "B": 4964.0, "beta": 0.43}

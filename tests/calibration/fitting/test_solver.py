@@ -10,7 +10,8 @@ from scipy.optimize import minimize
 
 from benchmarks.simulated import grid_table, random_base_table
 from calibration.fitting.objective import LogSum, Problems, Term
-from calibration.fitting.problems import Runs, base_problem, repetition_problem
+from calibration.fitting.problems import base_problem, repetition_problem
+from calibration.fitting.runs import Runs
 from calibration.fitting.solver import Bounds, _solve, best_of, minimise
 from calibration.fitting.stages import fit_forms
 from planner.calibration_files import Calibration

@@ -140,7 +140,7 @@ def truth_of(calibration: Calibration, form: str = "additive_4p") -> dict[float,
 
 @settings(max_examples=60, deadline=None)
 @given(
-    st.sampled_from(FORMS),
+    st.sampled_from(tuple(FORMS)),
     st.floats(3e4, 1e6).map(round),
     st.floats(math.log(2e10), math.log(2e13)).map(math.exp),
 )

@@ -1,0 +1,199 @@
+r"""Models whose terms are curved in their parameters: forms with a fading value of repeats, or a penalty of any shape.
+
+The predicted loss is a sum of terms t_k = exp(l_k), with the floor E as a linear term. With the shares s_k = t_k / prediction
+and the derivatives of the l_k, which the pieces of a form bring,
+
+    dm    = sum_k s_k dl_k
+    d^2 m = sum_k s_k (dl_k dl_k^T + d^2 l_k)  -  dm dm^T
+
+for m, the logarithm of the prediction: exact, whatever the form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from calibration.fitting.objective import Array, Curvature, Move, weighted
+from calibration.fitting.runs import Runs
+from planner.laws.forms import At, Jet, LawForm, Parameter
+
+_BASE = 5  # E / scale, ln A_c, alpha, ln B_c, beta
+
+
+@dataclass(frozen=True)
+class _Term:
+    """ln of one term with its derivatives: by parameter number, and by pairs of them."""
+
+    ln: Array  # (B, n)
+    first: dict[int, Array]
+    second: dict[tuple[int, int], Array]  # numbers ascending
+
+    def beyond(self, size: int) -> _Term:
+        """The same term with the first parameters held."""
+        first = {i - size: one for i, one in self.first.items() if i >= size}
+        second = {(i - size, j - size): bend for (i, j), bend in self.second.items() if i >= size}
+        return _Term(self.ln, first, second)
+
+
+@dataclass(frozen=True)
+class Curved:
+    """ln of E + A / N^alpha + B / D'^beta + penalty, for any pieces.
+
+    Parameters: the base law [E / scale, ln A_c, alpha, ln B_c, beta] unless it is locked, then those of the value of
+    repeats, then those of the penalty, each on the scale that its declaration names. A locked base is (5,) or (B, 5).
+    """
+
+    declared: LawForm
+    runs: Runs
+    base: Array | None = None
+    curve: Move | None = None
+
+    @property
+    def size(self) -> int:
+        return self._own + len(self.declared.repetition)
+
+    @property
+    def _own(self) -> int:
+        """Where the form's own parameters begin."""
+        return _BASE if self.base is None else 0
+
+    def log_prediction(self, theta: Array) -> Array:
+        floor, terms = self._terms(theta, derivatives=False)
+        return np.log(sum((np.exp(term.ln) for term in terms), start=floor))
+
+    def curvature(self, theta: Array, target: Array, weights: Array, delta: float) -> Curvature:
+        floor, terms = self._terms(theta, derivatives=True)
+        values = [np.exp(term.ln) for term in terms]
+        prediction = sum(values, start=floor * np.ones_like(values[0]))
+        first = np.zeros((self.size, *prediction.shape))
+        second = np.zeros((self.size, self.size, *prediction.shape))
+        for term, value in zip(terms, values, strict=True):
+            share = value / prediction
+            for i, one in term.first.items():
+                first[i] += share * one
+                for j, other in term.first.items():
+                    if j >= i:
+                        second[i, j] += share * one * other
+            for (i, j), bend in term.second.items():
+                second[i, j] += share * bend
+        if self.base is None:
+            first[0] += self.runs.scale / prediction
+        value, slope, core, secant = weighted(np.log(prediction) - target, weights, delta)
+        gradient = np.einsum("bn,pbn->pb", slope, first)
+        majorant = np.einsum("bn,pbn,qbn->pqb", secant, first, first, optimize=True)
+        hessian = np.einsum("bn,pbn,qbn->pqb", core - slope, first, first, optimize=True)
+        bent = np.einsum("bn,pqbn->pqb", slope, second, optimize=True)
+        lower = np.tril_indices(self.size, -1)
+        bent[lower] = bent.transpose(1, 0, 2)[lower]
+        return Curvature(value, gradient, hessian + bent, majorant)
+
+    def pick(self, problems: Array | slice) -> Curved:
+        return self if self.base is None or self.base.ndim == 1 else replace(self, base=self.base[problems])
+
+    def move(self, theta: Array, step: Array) -> Array:
+        return theta - step if self.curve is None else self.curve(theta, step)
+
+    # -- terms --------------------------------------------------------------------------------------------------
+
+    def _terms(self, theta: Array, *, derivatives: bool) -> tuple[Array, list[_Term]]:
+        base = theta[:, :_BASE] if self.base is None else np.atleast_2d(self.base)
+        own = [theta[:, self._own + i, None] for i in range(len(self.declared.repetition))]
+        terms = [self._capacity(base), self._data(base, own, derivatives)]
+        if self.declared.penalty is not None:
+            terms.append(self._penalty(own, derivatives))
+        if self.base is not None:  # what is locked has no derivatives
+            terms = [term.beyond(_BASE) for term in terms]
+        return base[:, :1] * self.runs.scale, terms
+
+    def _capacity(self, base: Array) -> _Term:
+        n = self.runs.ln_params - self.runs.ref_params
+        return _Term(base[:, 1:2] - base[:, 2:3] * n, {1: np.ones_like(n), 2: -n}, {})
+
+    def _data(self, base: Array, own: Sequence[Array], derivatives: bool) -> _Term:
+        ln_b, beta = base[:, 3:4], base[:, 4:5]
+        around = self.runs.ln_unique - self.runs.ref_tokens
+        piece, epochs = self.declared.repeats, 1 + self.runs.repeats
+        values, chain = _natural(piece.parameters, own[: len(piece.parameters)])
+        if not derivatives:
+            return _Term(ln_b - beta * (around + piece.ln_seen(values, epochs)[0]), {}, {})
+        seen = _chained(piece.seen_jet(values, epochs), chain)
+        ln_d = around + seen.value
+        first = {3: np.ones_like(ln_d), 4: -ln_d}
+        second = {}
+        for i, one in enumerate(seen.first):
+            first[_BASE + i] = -beta * one
+            second[4, _BASE + i] = -one
+            for j in range(i, len(seen.first)):
+                second[_BASE + i, _BASE + j] = -beta * seen.second[i][j]
+        return _Term(ln_b - beta * ln_d, first, second)
+
+    def _penalty(self, own: Sequence[Array], derivatives: bool) -> _Term:
+        piece = self.declared.penalty
+        assert piece is not None
+        first_of_penalty = len(own) - len(piece.parameters)
+        size, *shape = own[first_of_penalty:]
+        values, chain = _natural(piece.parameters[1:], shape)
+        values = values | piece.fixed
+        if not derivatives:
+            ln = size + piece.ln_shape(values, self._repeated) - piece.ln_shape(values, self.runs.middle)
+            return _Term(np.where(self.runs.single, -np.inf, ln), {}, {})
+        here = _chained(piece.shape_jet(values, self._repeated), chain)
+        middle = _chained(piece.shape_jet(values, self.runs.middle), chain)
+        ln = np.where(self.runs.single, -np.inf, size + here.value - middle.value)
+        start = _BASE + first_of_penalty
+        first = {start: np.ones_like(ln)}
+        second = {}
+        for i, (one, at_middle) in enumerate(zip(here.first, middle.first, strict=True)):
+            first[start + 1 + i] = np.where(self.runs.single, 0.0, one - at_middle)
+            for j in range(i, len(here.first)):
+                bend = here.second[i][j] - middle.second[i][j]
+                second[start + 1 + i, start + 1 + j] = np.where(self.runs.single, 0.0, bend)
+        return _Term(ln, first, second)
+
+    @cached_property
+    def _repeated(self) -> At:
+        """Where the runs are; those without repeats, whose penalty does not count, are put at the middle."""
+        single = self.runs.single
+        return At(
+            *(np.where(single, middle, at) for at, middle in zip(self.runs.at, self.runs.middle, strict=True))
+        )
+
+
+def natural(declared: LawForm, columns: Sequence[Array], middle: At) -> dict[str, Array]:
+    """A form's own parameters, as laws know them, from those of a fit."""
+    fading = [p for piece in (declared.repeats, declared.size) for p in piece.parameters]
+    values, _ = _natural(fading, columns[: len(fading)])
+    if declared.penalty is None:
+        return values
+    size, *shape = columns[len(fading) :]
+    own, _ = _natural(declared.penalty.parameters[1:], shape)
+    ln_shape = declared.penalty.ln_shape({**own, **declared.penalty.fixed}, middle)
+    return {**values, "P": np.exp(size - ln_shape), **own}
+
+
+def _natural(
+    parameters: Sequence[Parameter], columns: Sequence[Array]
+) -> tuple[dict[str, Array], list[Array | None]]:
+    """Parameters by name, and d p / d theta of each: p itself for a logarithm, None (one) for an exponent."""
+    values: dict[str, Array] = {}
+    chain: list[Array | None] = []
+    for parameter, column in zip(parameters, columns, strict=True):
+        by_logarithm = parameter.kind == "logarithm"
+        values[parameter.name] = np.exp(column) if by_logarithm else column
+        chain.append(values[parameter.name] if by_logarithm else None)
+    return values, chain
+
+
+def _chained(of: Jet, chain: Sequence[Array | None]) -> Jet:
+    """A jet by the parameters of a fit: d/d ln p = p d/dp, and its square."""
+    factors = [1.0 if factor is None else factor for factor in chain]
+    first = tuple(factor * one for factor, one in zip(factors, of.first, strict=True))
+    second = [[fi * fj * of.second[i][j] for j, fj in enumerate(factors)] for i, fi in enumerate(factors)]
+    for i, factor in enumerate(chain):
+        if factor is not None:
+            second[i][i] = second[i][i] + first[i]
+    return Jet(of.value, first, tuple(map(tuple, second)))

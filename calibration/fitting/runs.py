@@ -1,0 +1,85 @@
+"""The columns of a run table that a fit needs, as logarithms, with the reference point in their middle."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+
+from calibration.fitting.objective import Array
+from planner.laws.forms import At
+
+SINGLE_EPOCH = 1 + 1e-9  # up to here no token is seen twice
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Runs of one weight decay, as a fit sees them."""
+
+    ln_params: Array
+    ln_unique: Array  # tokens seen at least once: the unique tokens, or less below one epoch
+    ln_tokens: Array
+    repeats: Array
+    ln_loss: Array
+    cells: Array  # number of the (size, budget) cell of each run
+    scale: float  # lowest loss
+    ref_params: float  # ln N0 and ln D0 of the single-epoch runs
+    ref_tokens: float
+    ref_multi: tuple[float, float, float]  # ln N0, ln U0, ln R0 of the runs with repetition
+
+    @staticmethod
+    def of(table: pd.DataFrame) -> Runs:
+        columns = ("params", "unique_tokens", "epochs", "loss")
+        params, unique, epochs, loss = (table[name].to_numpy(dtype=float) for name in columns)
+        repeats = np.where(epochs <= SINGLE_EPOCH, 0.0, epochs - 1)
+        seen = unique * np.minimum(epochs, 1)
+        ln_params, ln_unique, ln_tokens = np.log(params), np.log(seen), np.log(unique) + np.log(epochs)
+        single = repeats == 0
+        multi = ~single if not single.all() else single
+        with np.errstate(divide="ignore"):
+            ln_repeats = np.log(repeats)
+        ref = tuple(
+            float(a[multi].mean()) if not single.all() else 0.0 for a in (ln_params, ln_unique, ln_repeats)
+        )
+        base = single if single.any() else multi
+        cells = np.unique(np.stack([params, unique]), axis=1, return_inverse=True)[1].ravel()
+        return Runs(
+            ln_params,
+            ln_unique,
+            ln_tokens,
+            repeats,
+            np.log(loss),
+            cells,
+            float(loss.min()),
+            float(ln_params[base].mean()),
+            float(ln_tokens[base].mean()),
+            ref,  # type: ignore[arg-type]
+        )
+
+    @property
+    def single(self) -> Array:
+        return self.repeats == 0
+
+    @property
+    def at(self) -> At:
+        """Where the runs are, as penalties see it; ln(repeats) is -inf where there are none."""
+        with np.errstate(divide="ignore"):
+            return At(self.ln_params, self.ln_unique, np.log(self.repeats))
+
+    @property
+    def middle(self) -> At:
+        """The reference point of the runs with repetition."""
+        return At(*self.ref_multi)
+
+    @property
+    def loss(self) -> Array:
+        return np.exp(self.ln_loss)
+
+    def pick(self, rows: Array) -> Runs:
+        """Some of the runs, around the same reference point."""
+        names = ("ln_params", "ln_unique", "ln_tokens", "repeats", "ln_loss", "cells")
+        return replace(self, **{name: getattr(self, name)[rows] for name in names})
+
+    def __len__(self) -> int:
+        return len(self.ln_loss)

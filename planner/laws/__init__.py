@@ -1,0 +1,42 @@
+"""Laws: validation loss as a function of model size, unique tokens and epochs.
+
+- `forms`: what a law form is, and the registry in which each is declared once
+- `pieces`: the repetition effects that forms are made of
+- `published`: the forms of the paper and of the work it builds on
+- `law`: a form with its parameters, evaluated with exact slopes
+"""
+
+from planner.laws import published as _published  # noqa: F401  (registers the forms)
+from planner.laws.forms import (
+    BASE_FORM,
+    BASE_PARAMETERS,
+    DEFAULT_FORM,
+    FORMS,
+    Array,
+    LawForm,
+    Parameter,
+    check_form,
+    parameter_names,
+    register,
+    repetition_parameters,
+    unregister,
+)
+from planner.laws.law import Law, Slopes, Terms
+
+__all__ = [
+    "BASE_FORM",
+    "BASE_PARAMETERS",
+    "DEFAULT_FORM",
+    "FORMS",
+    "Array",
+    "Law",
+    "LawForm",
+    "Parameter",
+    "Slopes",
+    "Terms",
+    "check_form",
+    "parameter_names",
+    "register",
+    "repetition_parameters",
+    "unregister",
+]

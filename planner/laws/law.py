@@ -1,0 +1,222 @@
+"""A law: one form with its parameters, evaluated with exact logarithmic slopes.
+
+Everything broadcasts over numpy arrays, the law's own parameters included, so that a bootstrap ensemble is
+simply a law whose parameters are arrays. Inside, powers are exponentials of logarithms: the same few lines give
+the terms and their slopes, on which allocation and advice are built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from planner.errors import InvalidInput
+from planner.laws.forms import BASE_FORM, BASE_PARAMETERS, FORMS, Array, At, LawForm, check_form
+
+_TINY = 1e-300
+
+
+class Terms(NamedTuple):
+    """The loss broken into what causes it, in nats per token."""
+
+    floor: Array
+    capacity: Array
+    data: Array
+    overfitting: Array
+
+    @property
+    def loss(self) -> Array:
+        return self.floor + self.capacity + self.data + self.overfitting
+
+
+class Slopes(NamedTuple):
+    """Partial derivatives of the loss by the logarithm of each input, the other two held."""
+
+    params: Array
+    unique_tokens: Array
+    epochs: Array
+
+
+@dataclass(
+    frozen=True, eq=False
+)  # arrays have no truth value: laws are the same only if they are the same object
+class Law:
+    """One law form with its parameters (numbers, or arrays for an ensemble of laws)."""
+
+    form: str
+    parameters: Mapping[str, Array]
+    declared: LawForm = field(init=False, repr=False)
+    is_ensemble: bool = field(init=False, repr=False)
+    _p: dict[str, Array] = field(init=False, repr=False)  # all parameters, fixed exponents included
+    _ln_balance: Array = field(init=False, repr=False)  # ln(alpha A / (beta B))
+
+    def __post_init__(self) -> None:
+        declared = FORMS[check_form(self.form)]
+        given = _checked(declared, self.parameters)
+        everything: dict[str, Any] = {**declared.fixed, **given}
+        p = {k: float(v) if np.ndim(v) == 0 else v for k, v in everything.items()}
+        self._set(declared, {name: self.parameters[name] for name in declared.names}, p)
+
+    def _set(self, declared: LawForm, parameters: Mapping[str, Array], p: dict[str, Array]) -> None:
+        object.__setattr__(self, "declared", declared)
+        object.__setattr__(self, "parameters", parameters)
+        object.__setattr__(self, "_p", p)
+        object.__setattr__(self, "is_ensemble", any(np.ndim(value) for value in p.values()))
+        object.__setattr__(self, "_ln_balance", np.log(p["alpha"] * p["A"]) - np.log(p["beta"] * p["B"]))
+
+    # -- what users call ------------------------------------------------------------------------------------
+
+    def loss(self, params: Array, unique_tokens: Array, epochs: Array) -> Array:
+        """Predicted validation loss in nats per token."""
+        return self._terms(params, unique_tokens, epochs).loss
+
+    def terms(self, params: Array, unique_tokens: Array, epochs: Array) -> Terms:
+        """Predicted loss as floor + capacity + data + overfitting, each of the full broadcast shape."""
+        return Terms(*np.broadcast_arrays(*self._terms(params, unique_tokens, epochs)))
+
+    def _terms(self, params: Array, unique_tokens: Array, epochs: Array) -> Terms:
+        p = self._p
+        epochs = np.asarray(epochs, dtype=float)
+        ln_n, ln_u = np.log(params), np.log(unique_tokens)
+        ln_n_eff, _, _ = self._effective_params(ln_n, ln_u, epochs)
+        ln_seen, _ = self.declared.repeats.ln_seen(p, epochs)
+        capacity = p["A"] * np.exp(-p["alpha"] * ln_n_eff)
+        data = p["B"] * np.exp(-p["beta"] * (ln_u + ln_seen))
+        return Terms(p["E"], capacity, data, self._penalty(ln_n, ln_u, epochs))
+
+    def slopes(self, params: Array, unique_tokens: Array, epochs: Array) -> Slopes:
+        """dL/dln(params), dL/dln(unique_tokens), dL/dln(epochs), exact."""
+        p = self._p
+        epochs = np.asarray(epochs, dtype=float)
+        ln_n, ln_u = np.log(params), np.log(unique_tokens)
+        ln_n_eff, by_n, by_used = self._effective_params(ln_n, ln_u, epochs)
+        ln_seen, by_epochs = self.declared.repeats.ln_seen(p, epochs)
+        capacity = -p["alpha"] * p["A"] * np.exp(-p["alpha"] * ln_n_eff)  # d capacity / d ln N'
+        data = -p["beta"] * p["B"] * np.exp(-p["beta"] * (ln_u + ln_seen))  # d data / d ln D'
+        d_params, d_unique, d_epochs = capacity * by_n, data + capacity * by_used, data * by_epochs
+        if (
+            self.declared.size.parameters
+        ):  # below one epoch the unique tokens in use are U e, so epochs act on N' too
+            d_epochs = d_epochs + np.where(epochs < 1, capacity * by_used, 0.0)
+        if self.declared.penalty is not None:
+            penalty = self._penalty(ln_n, ln_u, epochs)
+            repeats = np.maximum(epochs - 1, _TINY)
+            by = self.declared.penalty.ln_slopes(p, At(ln_n, ln_u, np.log(repeats)))
+            d_params = d_params + by.ln_params * penalty
+            d_unique = d_unique + by.ln_unique * penalty
+            d_epochs = d_epochs + by.ln_repeats * penalty * epochs / repeats
+        return Slopes(d_params, d_unique, d_epochs)
+
+    def optimal_params(self, tokens: Array) -> Array:
+        """N_opt: the model size for which this many fresh tokens are compute-optimal under the base law."""
+        return np.exp(self._ln_optimal_params(np.log(tokens)))
+
+    def fresh_epochs(self, product: Array, unique_tokens: Array) -> Array:
+        """Epochs that would be optimal on the iso-FLOP curve params * epochs = product if repeats were as good as new."""
+        p = self._p
+        ln_ratio = p["alpha"] * np.log(product) - p["beta"] * np.log(unique_tokens) - self._ln_balance
+        return np.exp(ln_ratio / (p["alpha"] + p["beta"]))
+
+    def epochs_bound(self, product: Array, loss: Array) -> Array:
+        """Epochs beyond which the capacity term alone exceeds `loss`: no form can be better there."""
+        p = self._p
+        ln_bound = np.log(np.maximum(loss - p["E"], _TINY) / p["A"]) / p["alpha"]
+        return product * np.exp(np.minimum(ln_bound, 50.0))  # 1e-22 of a parameter is little enough
+
+    def base(self) -> Law:
+        """The Chinchilla law underneath: the same law without repetition effects."""
+        return Law(BASE_FORM, {name: self.parameters[name] for name in BASE_PARAMETERS})
+
+    def member(self, index: Any) -> Law:
+        """The law(s) at `index` of an ensemble; scalar parameters stay as they are."""
+        if not self.is_ensemble:
+            return self
+        picked = object.__new__(Law)  # already validated: skip __post_init__, this is on the hot path
+        object.__setattr__(picked, "form", self.form)
+        take = {k: v[index] if np.ndim(v) else v for k, v in self._p.items()}
+        picked._set(self.declared, {name: take[name] for name in self.declared.names}, take)
+        return picked
+
+    # -- the iso-FLOP curve -----------------------------------------------------------------------------------
+
+    def on_isoflop(self, product: Array, unique_tokens: Array, epochs: Array) -> Array:
+        """Loss at params = product / epochs for every (budget, epoch count) pair: shape (budgets, epochs).
+
+        `product` = flops / (6 U) = params * epochs is what compute buys.
+        """
+        factors = self.isoflop_factors(product, unique_tokens, epochs)
+        if factors is not None:
+            return factors[0] @ factors[1]
+        column = self.member((slice(None), None)) if self.is_ensemble else self
+        return column.loss(product[:, None] / epochs, unique_tokens[:, None], epochs)
+
+    def isoflop_factors(
+        self, product: Array, unique_tokens: Array, epochs: Array
+    ) -> tuple[Array, Array] | None:
+        """Two matrices whose product is `on_isoflop`, or None where there are none.
+
+        Where each term is (a factor of the budget) x (a factor of the epochs), a matrix product replaces a grid of
+        powers, which is what makes ten thousand budgets cheap.
+        """
+        p, declared = self._p, self.declared
+        if declared.size.parameters or self.is_ensemble:
+            return None
+        ln_k, ln_u, ln_e = np.log(product), np.log(unique_tokens), np.log(epochs)
+        ln_seen, _ = declared.repeats.ln_seen(p, epochs)
+        terms = [
+            (np.full_like(ln_k, p["E"]), np.ones_like(ln_e)),
+            (p["A"] * np.exp(-p["alpha"] * ln_k), np.exp(p["alpha"] * ln_e)),
+            (p["B"] * np.exp(-p["beta"] * ln_u), np.exp(-p["beta"] * ln_seen)),
+        ]
+        if declared.penalty is not None:
+            penalty = declared.penalty.factors(p, ln_k, ln_u, epochs)
+            if penalty is None:
+                return None
+            terms.append(penalty)
+        return np.stack([budget for budget, _ in terms], axis=1), np.stack(
+            [repetition for _, repetition in terms]
+        )
+
+    # -- the pieces -------------------------------------------------------------------------------------------
+
+    def _penalty(self, ln_n: Array, ln_u: Array, epochs: Array) -> Array:
+        declared = self.declared.penalty
+        if declared is None:
+            return 0.0
+        repeats = epochs - 1
+        at = At(ln_n, ln_u, np.log(np.maximum(repeats, _TINY)))
+        return np.where(repeats > 0, self._p["P"] * np.exp(declared.ln_shape(self._p, at)), 0.0)
+
+    def _effective_params(self, ln_n: Array, ln_u: Array, epochs: Array) -> tuple[Array, Array, Array]:
+        """ln N', d ln N' / d ln N, and d ln N' / d ln (unique tokens in use)."""
+        return self.declared.size.ln_effective(
+            self._p, ln_n, lambda: self._ln_optimal_params(ln_u + np.log(np.minimum(epochs, 1)))
+        )
+
+    def _ln_optimal_params(self, ln_tokens: Array) -> Array:
+        # minimise A N^-alpha + B D^-beta along N D = const: alpha A N^-alpha = beta B D^-beta
+        p = self._p
+        return (self._ln_balance + p["beta"] * ln_tokens) / p["alpha"]
+
+
+def _checked(declared: LawForm, parameters: Mapping[str, Array]) -> dict[str, Any]:
+    """The parameters as arrays, all of them there, finite and above zero (or zero where their term may vanish)."""
+    needed = declared.names
+    try:
+        given = {name: np.asarray(value, dtype=float) for name, value in parameters.items()}
+    except (TypeError, ValueError):
+        raise InvalidInput(
+            f"the parameters of law {declared.name} must be numbers: {', '.join(needed)}."
+        ) from None
+    if set(given) != set(needed):
+        got = ", ".join(given) or "none"
+        raise InvalidInput(f"law {declared.name} needs the parameters {', '.join(needed)}; got {got}.")
+    vanish = {"E", "P"}
+    for name, value in given.items():
+        if not np.all(np.isfinite(value) & ((value > 0) | ((name in vanish) & (value == 0)))):
+            least = "not negative" if name in vanish else "above zero"
+            raise InvalidInput(f"parameter {name} of law {declared.name} must be finite and {least}.")
+    return given

@@ -1,0 +1,144 @@
+r"""The pieces that law forms are made of: what repeated tokens and oversized models are worth, and what repetition costs.
+
+    Decaying     D' = U (1 + R_D* (1 - exp(-R / R_D*)))                            repeats fade
+    Saturating   N' = U_N (1 + R_N* (1 - exp(-R_N / R_N*)))                        size beyond what the data wants fades,
+                 U_N = min(N_opt(U), N),  R_N = N / U_N - 1
+    Power        P R^delta (N / U^gamma)^kappa                                     overfitting grows with repeats and size
+
+N_opt(U) is the model size for which U tokens are compute-optimal under the same base law. Below one epoch only U e tokens
+are ever seen, none of them twice: the unique tokens are then U e.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from planner.laws.forms import Array, At, Parameter, Penalty, Repeats, Size, Values, Varied
+
+_TINY = 1e-300
+_STAR = (1e-2, 1e6)  # beyond a million repeats nothing saturates
+_AMOUNT = (1e-7, 100.0)
+_EXPONENT = (0.02, 5.0)
+DECAY_STARTS = (1.5, 5.0, 10.0, 20.0, 50.0, 200.0, 1000.0)
+
+
+def amplitude(
+    starts: tuple[float, ...] = (0.001, 0.01, 0.03, 0.1, 0.5), *, linear: bool = False
+) -> Parameter:
+    """P, the size of a penalty; `linear` lets a fit find none at all."""
+    bounds = (0.0, 100.0) if linear else _AMOUNT
+    return Parameter("P", "P", "linear" if linear else "amplitude", bounds, starts, 2.0)
+
+
+def exponent(name: str, symbol: str, starts: tuple[float, ...], prior_sd: float) -> Parameter:
+    return Parameter(name, symbol, "exponent", _EXPONENT, starts, prior_sd)
+
+
+@dataclass(frozen=True)
+class Decaying(Repeats):
+    """Each repeat of the data is worth less than the one before: exponential decay over R_D* repeats."""
+
+    parameters: tuple[Parameter, ...] = (
+        Parameter("R_D_star", "R*_D", "logarithm", _STAR, DECAY_STARTS, 1.0),
+    )
+
+    def ln_seen(self, p: Values, epochs: Array) -> tuple[Array, Array]:
+        repeats = np.maximum(epochs - 1, 0)
+        seen = np.minimum(epochs, 1) - p["R_D_star"] * np.expm1(-repeats / p["R_D_star"])
+        slope = np.where(epochs > 1, np.exp(-repeats / p["R_D_star"]) * epochs / seen, 1.0)
+        return np.log(seen), slope
+
+
+@dataclass(frozen=True)
+class Saturating(Size):
+    """Size beyond what is compute-optimal for the unique tokens is worth less: exponential decay over R_N*."""
+
+    parameters: tuple[Parameter, ...] = (
+        Parameter(
+            "R_N_star", "R*_N", "logarithm", _STAR, (0.3, 1.0, 2.0, 5.0, 15.0, 50.0, 200.0, 1e3, 1e4), 2.0
+        ),
+    )
+
+    def ln_effective(
+        self, p: Values, ln_params: Array, ln_optimal: Callable[[], Array]
+    ) -> tuple[Array, Array, Array]:
+        ln_used = np.minimum(ln_optimal(), ln_params)
+        excess = np.exp(ln_params - ln_used)  # N / U_N >= 1
+        growth = 1 - p["R_N_star"] * np.expm1(-(excess - 1) / p["R_N_star"])
+        by_n = np.where(excess > 1, np.exp(-(excess - 1) / p["R_N_star"]) * excess / growth, 1.0)
+        return ln_used + np.log(growth), by_n, (1 - by_n) * p["beta"] / p["alpha"]
+
+
+@dataclass(frozen=True)
+class Power(Penalty):
+    """The additive penalty of the paper; exponents that are not parameters are held at one.
+
+    Its logarithm is linear in (ln P, delta, kappa, kappa gamma), the coordinates in which it is fitted.
+    """
+
+    parameters: tuple[Parameter, ...]
+    fixed: Mapping[str, float] = field(init=False)
+    in_logarithms_linear = True
+
+    def __post_init__(self) -> None:
+        free = {parameter.name for parameter in self.parameters}
+        held = {name: 1.0 for name in ("delta", "kappa", "gamma") if name not in free}
+        object.__setattr__(self, "fixed", held)
+
+    def ln_shape(self, p: Values, at: At) -> Array:
+        return p["delta"] * at.ln_repeats + p["kappa"] * (at.ln_params - p["gamma"] * at.ln_unique)
+
+    def ln_slopes(self, p: Values, at: At) -> At:
+        return At(p["kappa"], -(p["kappa"] * p["gamma"]), p["delta"])
+
+    def factors(self, p: Values, ln_product: Array, ln_unique: Array, epochs: Array) -> tuple[Array, Array]:
+        repeats = epochs - 1
+        ln_repeats = np.log(np.maximum(repeats, _TINY))
+        there = self.ln_shape(p, At(-np.log(epochs), 0.0, ln_repeats))
+        repetition = np.where(repeats > 0, p["P"] * np.exp(there), 0.0)
+        return np.exp(p["kappa"] * (ln_product - p["gamma"] * ln_unique)), repetition
+
+    # -- the linear form, for fits ------------------------------------------------------------------------------
+
+    def design(self, at: At) -> tuple[list[Array], Array]:
+        """Columns of the coordinates after ln P, and what exponents held at one add to ln(penalty)."""
+        columns, rest = [], 0.0 * at.ln_params
+        if "delta" in self.fixed:
+            rest = rest + at.ln_repeats
+        else:
+            columns.append(at.ln_repeats)
+        if "kappa" in self.fixed:
+            rest = rest + at.ln_params - at.ln_unique
+        elif "gamma" in self.fixed:
+            columns.append(at.ln_params - at.ln_unique)
+        else:
+            columns += [at.ln_params, -at.ln_unique]
+        return columns, rest
+
+    def exponents(self, coordinates: Sequence[Array]) -> dict[str, Array]:
+        """The exponents that belong to the coordinates after ln P."""
+        found: dict[str, Array] = dict(self.fixed)
+        rest = list(coordinates)
+        for name in ("delta", "kappa"):
+            if name not in found:
+                found[name] = rest.pop(0)
+        if rest:
+            found["gamma"] = rest[0] / found["kappa"]
+        return found
+
+    @property
+    def needs(self) -> tuple[Varied, ...]:
+        varied = []
+        if "kappa" not in self.fixed and "gamma" in self.fixed:
+            varied.append(Varied("params / unique_tokens", lambda at: at.ln_params - at.ln_unique))
+        elif "kappa" not in self.fixed:
+            varied += [
+                Varied("params", lambda at: at.ln_params),
+                Varied("unique_tokens", lambda at: at.ln_unique),
+            ]
+        if "delta" not in self.fixed:
+            varied.append(Varied("repeats", lambda at: at.ln_repeats))
+        return tuple(varied)

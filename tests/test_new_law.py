@@ -1,0 +1,124 @@
+"""A law form of one's own: declared once, and known to everything that lists, fits, draws or explains laws."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from benchmarks.simulated import grid_table
+from calibration.fitting.compare import compare as compare_settings
+from calibration.fitting.design import design
+from calibration.fitting.fit import fit
+from calibration.fitting.identify import unidentified
+from calibration.reports.report import report
+from planner import Calibration, Law, compare, frontier, plan, predict
+from planner.laws import FORMS, LawForm, register, unregister
+from planner.laws.forms import Array, At, Look, Penalty, Values
+from planner.laws.pieces import amplitude, exponent
+
+TRUTH = {"E": 1.9, "A": 420.0, "alpha": 0.34, "B": 3600.0, "beta": 0.37, "P": 0.012, "kappa": 0.8}
+
+
+# What CONTRIBUTING shows: this class and the call of `register` are all there is to a new law.
+class Logarithmic(Penalty):
+    """Repetition costs with the logarithm of the epochs."""
+
+    parameters = (amplitude(), exponent("kappa", "κ", (0.3, 0.7, 1.2), 0.3))
+
+    def ln_shape(self, p: Values, at: At) -> Array:
+        return np.log(np.log1p(np.exp(at.ln_repeats))) + p["kappa"] * (at.ln_params - at.ln_unique)
+
+
+@pytest.fixture
+def toy() -> Iterator[LawForm]:
+    yield register(
+        LawForm("toy", "toy law", Look("#7a4fbf", "#b79df0", "dash"), "for tests", penalty=Logarithmic())
+    )
+    unregister("toy")
+
+
+@pytest.fixture
+def calibration(toy: LawForm) -> Calibration:
+    rng = np.random.default_rng(5)
+    tables = [
+        grid_table(Law("toy", TRUTH | {"P": size}), 70, 0.002, rng, weight_decay=decay)
+        for decay, size in ((0.1, 0.012), (1.0, 0.006))
+    ]
+    both = pd.concat(tables, ignore_index=True).drop(columns="run")
+    return fit(both, bootstrap=30, name="toy-corpus", vocab_size=32_100)
+
+
+def test_a_law_declared_once_is_fitted_and_found(calibration: Calibration) -> None:
+    for setting, size in zip(calibration.settings, (0.012, 0.006), strict=True):
+        fitted = setting.laws["toy"].parameters
+        assert fitted["kappa"] == pytest.approx(0.8, abs=0.05)
+        penalty = Law("toy", fitted).terms(3e8, 5e8, 5.0).overfitting
+        assert penalty == pytest.approx(Law("toy", TRUTH | {"P": size}).terms(3e8, 5e8, 5.0).overfitting, rel=0.05)
+        members = setting.ensemble_law("toy")
+        assert members is not None
+        assert members.is_ensemble
+    assert calibration.default_law == "toy"  # it is the truth, and predicts left-out cells best
+
+
+def test_it_is_planned_with_and_compared(calibration: Calibration, toy: LawForm) -> None:
+    p = plan(ud=250e6, flops=5e18, calibration=calibration, law="toy")
+    assert p.law == "toy"
+    assert p.intervals is not None
+    assert p.epochs * p.params * 250e6 * 6 == pytest.approx(5e18)
+    exact = predict(p.params, 250e6, p.epochs, calibration=calibration, law="toy", weight_decay=p.weight_decay)
+    assert exact.loss == pytest.approx(p.loss, rel=1e-12)
+    law = calibration.law(p.weight_decay, "toy")
+    epochs = np.arange(1.0, 200.0)
+    assert p.loss <= law.loss(5e18 / (6 * 250e6) / epochs, 250e6, epochs).min() + 1e-9  # no whole number is better
+    assert "toy" in {row.law for row in compare(250e6, 5e18, calibration=calibration).rows}
+    along = frontier(250e6, np.geomspace(1e17, 1e20, 50), calibration=calibration, law="toy")
+    assert np.isfinite(along.loss).all()
+    found = compare_settings(*calibration.settings, law="toy")
+    assert found[0].ratio == pytest.approx(0.5, rel=0.1)
+
+
+def test_its_slopes_and_curvature_are_exact(toy: LawForm) -> None:
+    law, point = Law("toy", TRUTH), (3e8, 5e8, 6.0)
+    for i, slope in enumerate(law.slopes(*point)):
+        ahead, behind = (
+            law.loss(*(x * np.exp(step * (k == i)) for k, x in enumerate(point))) for step in (1e-5, -1e-5)
+        )
+        assert slope == pytest.approx((ahead - behind) / 2e-5, rel=1e-6)
+
+
+def test_a_table_that_cannot_identify_it_is_named(toy: LawForm) -> None:
+    table = grid_table(Law("toy", TRUTH), 60, 0.002, np.random.default_rng(1))
+    same = table[(table["epochs"] == 1) | (table["params"] / table["unique_tokens"] == 1)]
+    few = table[table["epochs"] == 1]
+    one = table[table["epochs"] > 1].head(1).assign(run="again")
+    for some in (same, few, pd.concat([few, one])):
+        assert "toy" in {found.form for found in unidentified(some)}
+    assert "toy" not in {found.form for found in unidentified(table)}
+
+
+def test_it_is_designed_for_drawn_and_reported(calibration: Calibration, tmp_path: Path) -> None:
+    proposed = design(1e19, "250M", 5e18, calibration=calibration, law="toy", max_runs=4)
+    assert proposed.law == "toy"
+    assert proposed.loss_error_after < proposed.loss_error_before
+    from planner import plots
+
+    plots.allocation_frontier(250e6, calibration=calibration).savefig(tmp_path / "frontier.png")
+    plots.isoflop(plan(ud=250e6, flops=5e18, calibration=calibration, law="toy"), calibration).savefig(
+        tmp_path / "isoflop.png"
+    )
+    page = report(calibration)
+    assert "toy law" in page
+
+
+def test_help_and_errors_list_it(toy: LawForm) -> None:
+    from planner import InvalidInput
+
+    with pytest.raises(InvalidInput, match="toy"):
+        plan(ud=250e6, flops=5e18, law="nonsense")
+    with pytest.raises(InvalidInput, match="registered already"):
+        register(toy)
+    assert "toy" in FORMS
