@@ -1,41 +1,23 @@
 """How everything is drawn that is drawn more than once: one colour, dash and marker for one thing.
 
-Each colour is a pair, for light paper and for dark, with a contrast of at least three to its paper. No eight
-colours stay apart for everybody, so lines also differ in dash and points in shape. A law looks as its table
-entry says; a law without one takes the same colour every time, chosen by its name.
+Each colour is a pair, for light paper and for dark. Every one keeps a contrast of at least three to its
+paper. No eight colours stay apart for everybody, so lines also differ in dash and points in shape. A law
+looks as its declaration says.
 """
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
-
-class Look(NamedTuple):
-    """A colour on light paper, the same on dark, and a dash as plotly names it."""
-
-    light: str
-    dark: str
-    dash: str = "solid"
-
-    def colour(self, dark: bool = False) -> str:
-        return self.dark if dark else self.light
-
+from planner.laws import FORMS
+from planner.look import Look
 
 INK = Look("#3a3a3b", "#e4e6e8")
 PLAN = Look("#111418", "#f7f8fa")  # the answer itself, which no curve looks like
 NEUTRAL = Look("#7a7d82", "#9aa0a8")  # lines that only help to read
 GOOD = Look("#008a63", "#3fc99a")  # what cannot be told from the best
 
-_LAWS = {
-    "chinchilla": ("Chinchilla", Look("#666666", "#b3b3b3", "dot")),
-    "exponential_decay": ("exponential decay", Look("#b87400", "#f0b140", "dash")),
-    "effective_parameters": ("effective parameters", Look("#b8578e", "#e29bc2", "longdash")),
-    "additive_1p": ("additive 1p", Look("#2e9bd6", "#8ccdf2", "dashdot")),
-    "additive_2p": ("additive 2p", Look("#008f68", "#3fc99f", "longdashdot")),
-    "additive_4p": ("additive 4p", Look("#0063a3", "#5db1f0", "solid")),
-}
 SERIES = (  # weight decays, and whatever else is counted rather than named
     Look("#5a45b5", "#b3a1ff", "solid"),
     Look("#cf4a0a", "#ff9366", "dash"),
@@ -53,15 +35,6 @@ TERMS = {
     "data": Look("#12936d", "#35a582"),
     "overfitting": Look("#d2591b", "#e5763e"),
 }
-_SYMBOLS = {
-    "alpha": "α",
-    "beta": "β",
-    "delta": "δ",
-    "kappa": "κ",
-    "gamma": "γ",
-    "R_D_star": "R*_D",
-    "R_N_star": "R*_N",
-}
 _STYLES: dict[str, Any] = {  # plotly's names as matplotlib draws them
     "solid": "-",
     "dot": ":",
@@ -73,8 +46,7 @@ _STYLES: dict[str, Any] = {  # plotly's names as matplotlib draws them
 
 
 def law_look(form: str) -> Look:
-    known = _LAWS.get(form)
-    return known[1] if known else series(zlib.crc32(form.encode()))
+    return FORMS[form].look
 
 
 def law_colour(form: str, dark: bool = False) -> str:
@@ -87,13 +59,13 @@ def law_dash(form: str) -> str:
 
 
 def law_label(form: str) -> str:
-    known = _LAWS.get(form)
-    return known[0] if known else form.replace("_", " ")
+    return FORMS[form].label
 
 
 def symbol(parameter: str) -> str:
     """A law's parameter as formulas write it."""
-    return _SYMBOLS.get(parameter, parameter)
+    found = (p.symbol for form in FORMS.values() for p in form.parameters if p.name == parameter)
+    return next(found, parameter)
 
 
 def series(number: int) -> Look:
@@ -115,4 +87,4 @@ def line_style(dash: str) -> Any:
 def looks() -> Iterator[Look]:
     """Every look that a picture may use, so that a page can give each its colour on dark paper."""
     yield from (INK, PLAN, NEUTRAL, GOOD, *SERIES, *TERMS.values())
-    yield from (look for _, look in _LAWS.values())
+    yield from (form.look for form in FORMS.values())

@@ -1,4 +1,4 @@
-"""A law form of one's own: declared once, and known to everything that lists, fits, draws or explains laws."""
+"""A law form of one's own: declared once, and known to everything that fits, draws or explains laws."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from calibration.fitting.identify import unidentified
 from calibration.reports.report import report
 from planner import Calibration, Law, compare, frontier, plan, predict
 from planner.laws import FORMS, LawForm, register, unregister
-from planner.laws.forms import Array, At, Look, Penalty, Values
+from planner.laws.forms import Array, At, Penalty, Values
 from planner.laws.pieces import amplitude, exponent
+from planner.look import Look
 
-TRUTH = {"E": 1.9, "A": 420.0, "alpha": 0.34, "B": 3600.0, "beta": 0.37, "P": 0.012, "kappa": 0.8}
+TRUTH = {"E": 1.9, "A": 420.0, "alpha": 0.34, "B": 3600.0, "beta": 0.37, "P": 0.06, "kappa": 0.8}
 
 
 # What CONTRIBUTING shows: this class and the call of `register` are all there is to a new law.
@@ -45,19 +46,21 @@ def toy() -> Iterator[LawForm]:
 def calibration(toy: LawForm) -> Calibration:
     rng = np.random.default_rng(5)
     tables = [
-        grid_table(Law("toy", TRUTH | {"P": size}), 70, 0.002, rng, weight_decay=decay)
-        for decay, size in ((0.1, 0.012), (1.0, 0.006))
+        grid_table(Law("toy", TRUTH | {"P": size}), 70, 0.0005, rng, weight_decay=decay)
+        for decay, size in ((0.1, 0.06), (1.0, 0.03))
     ]
     both = pd.concat(tables, ignore_index=True).drop(columns="run")
     return fit(both, bootstrap=30, name="toy-corpus", vocab_size=32_100)
 
 
 def test_a_law_declared_once_is_fitted_and_found(calibration: Calibration) -> None:
-    for setting, size in zip(calibration.settings, (0.012, 0.006), strict=True):
+    for setting, size in zip(calibration.settings, (0.06, 0.03), strict=True):
         fitted = setting.laws["toy"].parameters
         assert fitted["kappa"] == pytest.approx(0.8, abs=0.05)
         penalty = Law("toy", fitted).terms(3e8, 5e8, 5.0).overfitting
-        assert penalty == pytest.approx(Law("toy", TRUTH | {"P": size}).terms(3e8, 5e8, 5.0).overfitting, rel=0.05)
+        assert penalty == pytest.approx(
+            Law("toy", TRUTH | {"P": size}).terms(3e8, 5e8, 5.0).overfitting, rel=0.1
+        )
         members = setting.ensemble_law("toy")
         assert members is not None
         assert members.is_ensemble
@@ -69,11 +72,15 @@ def test_it_is_planned_with_and_compared(calibration: Calibration, toy: LawForm)
     assert p.law == "toy"
     assert p.intervals is not None
     assert p.epochs * p.params * 250e6 * 6 == pytest.approx(5e18)
-    exact = predict(p.params, 250e6, p.epochs, calibration=calibration, law="toy", weight_decay=p.weight_decay)
+    exact = predict(
+        p.params, 250e6, p.epochs, calibration=calibration, law="toy", weight_decay=p.weight_decay
+    )
     assert exact.loss == pytest.approx(p.loss, rel=1e-12)
     law = calibration.law(p.weight_decay, "toy")
     epochs = np.arange(1.0, 200.0)
-    assert p.loss <= law.loss(5e18 / (6 * 250e6) / epochs, 250e6, epochs).min() + 1e-9  # no whole number is better
+    assert (
+        p.loss <= law.loss(5e18 / (6 * 250e6) / epochs, 250e6, epochs).min() + 1e-9
+    )  # no whole number is better
     assert "toy" in {row.law for row in compare(250e6, 5e18, calibration=calibration).rows}
     along = frontier(250e6, np.geomspace(1e17, 1e20, 50), calibration=calibration, law="toy")
     assert np.isfinite(along.loss).all()

@@ -1,9 +1,10 @@
 r"""How much less one setting overfits than another: the ratio of their penalties at a common point.
 
 The coefficient P alone is comparable only between fits with the same exponents (the one-parameter form). In
-P R^delta (N / U^gamma)^kappa it carries whatever units the exponents leave over: from weight decay 0.1 to 1.0 the paper's P
-of the four-parameter form grows 8,000-fold while the penalty falls. So the penalty itself is compared, at one model size, one
-number of unique tokens and one number of epochs that both fits cover; in the one-parameter form that is the ratio of P.
+P R^delta (N / U^gamma)^kappa it carries whatever units the exponents leave over: from weight decay 0.1 to 1.0
+the paper's P of the four-parameter form grows 8,000-fold while the penalty falls. So the penalty itself is
+compared, at one model size, one number of unique tokens and one number of epochs that both fits cover; in the
+one-parameter form that is the ratio of P.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ class Point(BaseModel):
     epochs: float
 
     def __str__(self) -> str:
-        return f"{short(self.params)} parameters, {short(self.unique_tokens)} unique tokens, {self.epochs:.3g} epochs"
+        size, tokens = short(self.params), short(self.unique_tokens)
+        return f"{size} parameters, {tokens} unique tokens, {self.epochs:.3g} epochs"
 
 
 class Comparison(BaseModel):
@@ -89,15 +91,19 @@ def compare(
     ud: Any = None,
     epochs: Any = None,
 ) -> list[Comparison]:
-    """Compare the overfitting of two settings, for one form with a penalty or for all that both have, the recommended one first."""
+    """Compare the overfitting of two settings, for one form with a penalty or for all that both have, the
+    recommended one first.
+    """
     if first is second:
         raise InvalidInput(
-            f"weight decay {first.weight_decay:g} cannot be compared with itself; name two different settings."
+            f"weight decay {first.weight_decay:g} cannot be compared with itself; "
+            f"name two different settings."
         )
     penalised = tuple(form for form, declared in FORMS.items() if declared.penalty is not None)
     if law is not None and check_form(law) not in penalised:
         raise InvalidInput(
-            f"law must be one of {', '.join(penalised)} to compare overfitting; {law} has no overfitting penalty."
+            f"law must be one of {', '.join(penalised)} to compare overfitting; "
+            f"{law} has no overfitting penalty."
         )
     wanted = penalised if law is None else (law,)
     forms = [form for form in wanted if form in first.laws and form in second.laws]
@@ -122,7 +128,8 @@ def _compare(
     one, two = (float(setting.law(form).terms(*where).overfitting) for setting in (first, second))
     if one <= 0:
         raise InvalidInput(
-            f"{form} at weight decay {first.weight_decay:g} has no overfitting at {point}, so that there is no ratio to it; "
+            f"{form} at weight decay {first.weight_decay:g} has no overfitting at {point}, "
+            f"so that there is no ratio to it; "
             f"swap the two settings or name another point."
         )
     low, high, source = _ratio_interval(first, second, form, where)
@@ -153,7 +160,8 @@ def _ratio_interval(
     if ensembles[0] is not None and ensembles[1] is not None:
         one, two = (np.asarray(law.terms(*where).overfitting) for law in ensembles if law is not None)
         size = min(len(one), len(two))
-        # Two files may have been drawn with the same seed: pair their refits at random, or they would move together.
+        # Two files may have been drawn with the same seed: pair their refits at random, or they would move
+        # together.
         order = np.random.default_rng(0).permutation(size)
         with np.errstate(divide="ignore", invalid="ignore"):
             found = interval(np.divide(two[:size][order], one[:size]))
@@ -173,13 +181,16 @@ def _ratio_interval(
 
 
 def _reference(first: Setting, second: Setting, params: Any, ud: Any, epochs: Any) -> Point:
-    """The point asked for, and where nothing was asked the middle (on log axes) of the repeated runs that both have."""
+    """The point asked for, and where nothing was asked the middle (on log axes) of the repeated runs that
+    both have.
+    """
     one, two = first.fitted_on, second.fitted_on
     high = min(one.epochs[1], two.epochs[1])
     chosen = 1 + max(high - 1, 1.0) ** 0.5 if epochs is None else number(epochs, "epochs", examples="4")
     if chosen <= 1:
         raise InvalidInput(
-            f"epochs must be above 1, such as 4, because nothing overfits before data repeats; got {chosen:g}."
+            f"epochs must be above 1, such as 4, because nothing overfits before data repeats; "
+            f"got {chosen:g}."
         )
     sizes = [fitted.repeated_params or fitted.params for fitted in (one, two)]
     budgets = [fitted.repeated_unique_tokens or fitted.unique_tokens for fitted in (one, two)]
@@ -200,7 +211,7 @@ def _middle(one: tuple[float, float], two: tuple[float, float], what: str, optio
     if low > high:
         ranges = " and ".join(f"{short(a)} to {short(b)}" for a, b in (one, two))
         raise InvalidInput(
-            f"the two settings have no {what} of repeated runs in common ({ranges}); name a point with --{option} "
-            f"to compare where at least one of them extrapolates."
+            f"the two settings have no {what} of repeated runs in common ({ranges}); "
+            f"name a point with --{option} to compare where at least one of them extrapolates."
         )
     return float(np.sqrt(low * high))

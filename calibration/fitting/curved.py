@@ -1,7 +1,8 @@
-r"""Models whose terms are curved in their parameters: forms with a fading value of repeats, or a penalty of any shape.
+r"""Models whose terms are curved in their parameters: forms with a fading value of repeats, or a penalty of
+any shape.
 
-The predicted loss is a sum of terms t_k = exp(l_k), with the floor E as a linear term. With the shares s_k = t_k / prediction
-and the derivatives of the l_k, which the pieces of a form bring,
+The predicted loss is a sum of terms t_k = exp(l_k), with the floor E as a linear term. With the shares s_k =
+t_k / prediction and the derivatives of the l_k, which the pieces of a form bring,
 
     dm    = sum_k s_k dl_k
     d^2 m = sum_k s_k (dl_k dl_k^T + d^2 l_k)  -  dm dm^T
@@ -43,8 +44,9 @@ class _Term:
 class Curved:
     """ln of E + A / N^alpha + B / D'^beta + penalty, for any pieces.
 
-    Parameters: the base law [E / scale, ln A_c, alpha, ln B_c, beta] unless it is locked, then those of the value of
-    repeats, then those of the penalty, each on the scale that its declaration names. A locked base is (5,) or (B, 5).
+    Parameters: the base law [E / scale, ln A_c, alpha, ln B_c, beta] unless it is locked, then those of the
+    value of repeats, then those of the penalty, each on the scale that its declaration names. A locked base
+    is (5,) or (B, 5).
     """
 
     declared: LawForm
@@ -63,7 +65,7 @@ class Curved:
 
     def log_prediction(self, theta: Array) -> Array:
         floor, terms = self._terms(theta, derivatives=False)
-        return np.log(sum((np.exp(term.ln) for term in terms), start=floor))
+        return np.asarray(np.log(sum((np.exp(term.ln) for term in terms), start=floor)))
 
     def curvature(self, theta: Array, target: Array, weights: Array, delta: float) -> Curvature:
         floor, terms = self._terms(theta, derivatives=True)
@@ -97,7 +99,7 @@ class Curved:
     def move(self, theta: Array, step: Array) -> Array:
         return theta - step if self.curve is None else self.curve(theta, step)
 
-    # -- terms --------------------------------------------------------------------------------------------------
+    # -- terms -----------------------------------------------------------------------------------------------
 
     def _terms(self, theta: Array, *, derivatives: bool) -> tuple[Array, list[_Term]]:
         base = theta[:, :_BASE] if self.base is None else np.atleast_2d(self.base)
@@ -137,7 +139,7 @@ class Curved:
         first_of_penalty = len(own) - len(piece.parameters)
         size, *shape = own[first_of_penalty:]
         values, chain = _natural(piece.parameters[1:], shape)
-        values = values | piece.fixed
+        values.update(piece.fixed)
         if not derivatives:
             ln = size + piece.ln_shape(values, self._repeated) - piece.ln_shape(values, self.runs.middle)
             return _Term(np.where(self.runs.single, -np.inf, ln), {}, {})

@@ -1,15 +1,18 @@
 r"""Can this table identify a law at all? Asked before fitting, and answered with the run that would help.
 
-The base law E + A N^-alpha + B D^-beta is read off the single-epoch runs: three model sizes and three token budgets
-are the least that separate E, A and alpha, and B and beta, and sizes must not simply follow the budgets. The
-repetition forms are read off the runs beyond one epoch; on a logarithmic scale the additive penalty is linear,
+The base law E + A N^-alpha + B D^-beta is read off the single-epoch runs: three model sizes and three token
+budgets are the least that separate E, A and alpha, and B and beta, and sizes must not simply follow the
+budgets. The repetition forms are read off the runs beyond one epoch; on a logarithmic scale the additive
+penalty is linear,
 
     ln penalty = ln P + delta ln R + kappa ln N - kappa gamma ln U,
 
-so that its parameters need as many independent rows of (1, ln R, ln N, ln U), or of (1, ln N/U) for two of them.
+so that its parameters need as many independent rows of (1, ln R, ln N, ln U), or of (1, ln N/U) for two of
+them.
 
-Both are questions about the rank of a matrix with one row per distinct configuration. The run to add is the one,
-among ordinary sizes, budgets and epochs around those in the table, that adds most information for its cost.
+Both are questions about the rank of a matrix with one row per distinct configuration. The run to add is the
+one, among ordinary sizes, budgets and epochs around those in the table, that adds most information for its
+cost.
 """
 
 from __future__ import annotations
@@ -27,7 +30,8 @@ from planner.laws.forms import At
 from planner.units import short
 
 _NOMINAL = 0.35  # exponent at which the base law is linearised: all published ones are within 0.28 to 0.54
-_FLAT = 1e-4  # singular value, of columns scaled to length one per root row, below which a direction is not seen at all
+# singular value, of columns scaled to length one per root row, below which a direction is not seen at all
+_FLAT = 1e-4
 _FACTORS = (1.0, 0.25, 0.5, 2.0, 4.0)
 _EPOCHS = (1.0, 2.0, 4.0, 8.0, 16.0)
 _MOST_RUNS = 6
@@ -65,7 +69,8 @@ def check_identifiable(table: pd.DataFrame, forms: Iterable[str] = FORMS) -> Non
     if found:
         first = found[0]
         raise InvalidInput(
-            f"{first.form} cannot be identified at weight decay {first.weight_decay:g}: {first.reason}; {first.advice}."
+            f"{first.form} cannot be identified at weight decay {first.weight_decay:g}: "
+            f"{first.reason}; {first.advice}."
         )
 
 
@@ -107,7 +112,10 @@ def _base_reason(runs: np.ndarray) -> str | None:
         found = "one unique-token budget" if budgets == 1 else "two unique-token budgets"
         return f"only {found} among the single-epoch runs, where its data term needs three"
     if _follows(ln_sizes, ln_budgets):
-        return "params and unique_tokens are collinear in the single-epoch runs, so that capacity and data cannot be told apart"
+        return (
+            "params and unique_tokens are collinear in the single-epoch runs, "
+            "so that capacity and data cannot be told apart"
+        )
     if not _is_full(_base_rows(single)):
         return "the single-epoch runs do not separate its capacity term from its data term"
     return None
@@ -130,8 +138,8 @@ def _repetition_reason(runs: np.ndarray, form: str) -> str | None:
     for (one, x), (other, y) in itertools.combinations(columns.items(), 2):
         if _follows(x, y):
             return (
-                f"{one} and {other} are collinear in the runs beyond one epoch, so that their effects cannot be "
-                f"told apart"
+                f"{one} and {other} are collinear in the runs beyond one epoch, "
+                f"so that their effects cannot be told apart"
             )
     if not _is_full(_rows(multi, form)):
         what = ", ".join(columns) or ", ".join(names)
@@ -140,9 +148,11 @@ def _repetition_reason(runs: np.ndarray, form: str) -> str | None:
 
 
 def runs_to_add(runs: np.ndarray, form: str, pool: np.ndarray) -> list[np.ndarray]:
-    """The fewest runs of `pool`, each the most telling one left for its cost, after which the form is identified.
+    """The fewest runs of `pool`, each the most telling one left for its cost, after which the form is
+    identified.
 
-    Runs are rows of (params, unique tokens, epochs). The base law is taken as it is, unless it is the form in question.
+    Runs are rows of (params, unique tokens, epochs). The base law is taken as it is, unless it is the form in
+    question.
     """
     base = form == BASE_FORM
     missing = _base_reason if base else lambda rows: _repetition_reason(rows, form)
@@ -166,7 +176,7 @@ def _pool(runs: np.ndarray, form: str) -> np.ndarray:
     return np.array(new, dtype=float).reshape(-1, 3)
 
 
-# -- small matrices -----------------------------------------------------------------------------------------------
+# -- small matrices ------------------------------------------------------------------------------------------
 
 
 def _rows(runs: np.ndarray, form: str) -> np.ndarray:
@@ -191,7 +201,9 @@ def _varied(runs: np.ndarray, form: str) -> dict[str, np.ndarray]:
 
 
 def _repetition_rows(runs: np.ndarray, form: str) -> np.ndarray:
-    """What the form's parameters act on: what it says must vary, or the derivatives by them at ordinary values."""
+    """What the form's parameters act on: what it says must vary, or the derivatives by them at ordinary
+    values.
+    """
     columns = list(_varied(runs, form).values())
     penalty = FORMS[form].penalty
     if penalty is not None and penalty.needs is None:

@@ -2,27 +2,31 @@ r"""What a fit minimises, for a whole batch of problems at once, with exact firs
 
 The objective of one problem is the weighted Huber loss of the log residuals, summed over the runs,
 
-    f(theta) = sum_i w_i rho(m_i(theta) - ln L_i),    rho(r) = r^2 / 2 up to |r| = delta, delta |r| - delta^2 / 2 beyond,
+    f(theta) = sum_i w_i rho(m_i(theta) - ln L_i)
+    rho(r)   = r^2 / 2 up to |r| = delta,  delta |r| - delta^2 / 2 beyond,
 
-where m_i is the logarithm of the predicted loss. A batch is many such problems that share the runs but differ in
-theta (starts), in the weights w (bootstrap resamples, held-out cells), or in a locked part of the prediction.
+where m_i is the logarithm of the predicted loss. A batch is many such problems that share the runs but differ
+in theta (starts), in the weights w (bootstrap resamples, held-out cells), or in a locked part of the
+prediction.
 
-**Sums of terms** (`LogSum`). Chinchilla and the additive forms are sums of terms t_k = exp(x_k(i) . theta_k + c_k(i)), with the
-floor E as a linear term so that E = 0 is a point and not a limit. With the shares s_k = t_k / prediction,
+**Sums of terms** (`LogSum`). Chinchilla and the additive forms are sums of terms t_k = exp(x_k(i) . theta_k +
+c_k(i)), with the floor E as a linear term so that E = 0 is a point and not a limit. With the shares s_k = t_k
+/ prediction,
 
     dm    = sum_k s_k x_k
-    d^2 m = sum_k s_k x_k x_k^T - dm dm^T                    (a linear term has no second derivative of its own)
+    d^2 m = sum_k s_k x_k x_k^T - dm dm^T            (a linear term has no second derivative of its own)
     d^2 f = sum_i w_i [ (rho'' - rho') dm dm^T  +  rho' sum_k s_k x_k x_k^T ],
 
-and every block of the Hessian is one matrix product of (problems x runs) coefficients with the fixed (runs x pairs)
-products of the design columns. That is what makes the exact Hessian hardly dearer than the gradient.
+and every block of the Hessian is one matrix product of (problems x runs) coefficients with the fixed (runs x
+pairs) products of the design columns. That is what makes the exact Hessian hardly dearer than the gradient.
 
-**Effective data** (`EffectiveData`). The two forms of Muennighoff et al. saturate inside a logarithm and are not of that
-shape: they bring their exact Jacobian, and the second derivatives of m are central differences of it.
+**Effective data** (`EffectiveData`). The two forms of Muennighoff et al. saturate inside a logarithm and are
+not of that shape: they bring their exact Jacobian, and the second derivatives of m are central differences of
+it.
 
-Next to the Hessian stands a *majorant*: the Gauss-Newton matrix with the weights rho'(r) / r of reweighted least squares.
-It is positive semidefinite and bounds the Huber curvature from above, which is what a solver falls back on
-where delta = 0.001 leaves too few runs in the quadratic core for the Hessian to say anything.
+Next to the Hessian stands a *majorant*: the Gauss-Newton matrix with the weights rho'(r) / r of reweighted
+least squares. It is positive semidefinite and bounds the Huber curvature from above, which is what a solver
+falls back on where delta = 0.001 leaves too few runs in the quadratic core for the Hessian to say anything.
 """
 
 from __future__ import annotations
@@ -40,7 +44,9 @@ _BLOCK = 15_000  # problems x runs worked on at a time: the arrays of one block 
 
 
 class Curvature(NamedTuple):
-    """Objective, gradient, Hessian and majorant of every problem; problems come last, as the solver wants them."""
+    """Objective, gradient, Hessian and majorant of every problem; problems come last, as the solver wants
+    them.
+    """
 
     value: Array  # (B,)
     gradient: Array  # (p, B)
@@ -70,7 +76,9 @@ class Model(Protocol):
 
 @dataclass(frozen=True)
 class Problems:
-    """A batch of fits to the same runs. `target` and `weights` are one row for all problems or one row per problem."""
+    """A batch of fits to the same runs. `target` and `weights` are one row for all problems or one row per
+    problem.
+    """
 
     model: Model
     target: Array  # ln(loss)
@@ -89,7 +97,8 @@ class Problems:
         return Curvature(*(np.concatenate(arrays, axis=-1) for arrays in zip(*parts, strict=True)))
 
     def values(self, theta: Array) -> Array:
-        return (self.weights * huber(self.model.log_prediction(theta) - self.target, self.delta)).sum(-1)
+        residual = self.model.log_prediction(theta) - self.target
+        return np.asarray((self.weights * huber(residual, self.delta)).sum(-1))
 
     def pick(self, problems: Array | slice) -> Problems:
         target = self.target[problems] if self.target.ndim == 2 else self.target
@@ -99,7 +108,7 @@ class Problems:
 
 def huber(residual: Array, delta: float) -> Array:
     """rho(r), elementwise."""
-    inside = np.clip(residual, -delta, delta)
+    inside: Array = np.clip(residual, -delta, delta)
     return inside * (residual - 0.5 * inside)
 
 
@@ -124,15 +133,16 @@ def weighted(residual: Array, weights: Array, delta: float) -> Weighted:
     return Weighted(np.einsum("bn,bn->b", slope, middle), slope, weights * core, secant)
 
 
-# -- sums of terms --------------------------------------------------------------------------------------------------
+# -- sums of terms -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Term:
-    """One term of a predicted loss: exp(design @ theta[index] + offset), or design @ theta[index] where `linear`.
+    """One term of a predicted loss: exp(design @ theta[index] + offset), or design @ theta[index] where
+    `linear`.
 
-    `offset` is the logarithm of a constant factor, per run or per problem and run; -inf makes the term vanish.
-    A term without parameters is a locked part of the prediction.
+    `offset` is the logarithm of a constant factor, per run or per problem and run; -inf makes the term
+    vanish. A term without parameters is a locked part of the prediction.
     """
 
     index: tuple[int, ...]
@@ -230,16 +240,16 @@ def _add_block(matrix: Array, rows: tuple[int, ...], columns: tuple[int, ...], b
                 matrix[i, j] += entry
 
 
-# -- effective data and parameters ------------------------------------------------------------------------------------
+# -- effective data and parameters ---------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class EffectiveData:
     """ln of E + A / N'^alpha + B / D'^beta with saturating D' and, where there is an R_N*, saturating N'.
 
-    Parameters: the base law [E / scale, ln A_c, alpha, ln B_c, beta] unless it is locked, then ln R_D*, then ln R_N* if
-    `saturate_params`. A_c and B_c are the terms at the reference size and tokens. A locked base is (5,), or (B, 5) with one
-    per problem.
+    Parameters: the base law [E / scale, ln A_c, alpha, ln B_c, beta] unless it is locked, then ln R_D*, then
+    ln R_N* if `saturate_params`. A_c and B_c are the terms at the reference size and tokens. A locked base is
+    (5,), or (B, 5) with one per problem.
     """
 
     ln_params: Array
@@ -333,20 +343,21 @@ def _saturated(excess: Array, star: Array) -> tuple[Array, Array]:
     return np.log1p(gain), (gain - excess * np.exp(-excess / star)) / (1 + gain)
 
 
-# -- moving along the valley of a power law -----------------------------------------------------------------------------
+# -- moving along the valley of a power law ------------------------------------------------------------------
 
 
 def along_power_laws(scale: float, exponents: tuple[tuple[int, int], ...]) -> Move:
-    """Steps that change E, ln A_c and alpha together so that the loss at the reference point and its slopes follow the step.
+    """Steps that change E, ln A_c and alpha together so that the loss at the reference point and its slopes
+    follow the step.
 
-    E, A and alpha trade against each other along a curved valley: a larger alpha with a smaller A and a larger E predicts
-    nearly the same. In terms of the loss at the reference point (E + A_c + B_c), the logarithmic slopes (alpha A_c, beta B_c)
-    and the exponents the valley is straight, so a step is taken there and mapped back. `exponents` are the index pairs
-    (ln amplitude, exponent); E / scale is parameter 0.
+    E, A and alpha trade against each other along a curved valley: a larger alpha with a smaller A and a
+    larger E predicts nearly the same. In terms of the loss at the reference point (E + A_c + B_c), the
+    logarithmic slopes (alpha A_c, beta B_c) and the exponents the valley is straight, so a step is taken
+    there and mapped back. `exponents` are the index pairs (ln amplitude, exponent); E / scale is parameter 0.
     """
 
     def move(theta: Array, step: Array) -> Array:
-        moved = theta - step
+        moved: Array = theta - step
         with np.errstate(
             invalid="ignore", divide="ignore", over="ignore"
         ):  # a step out of the domain is refused later

@@ -1,20 +1,22 @@
-r"""Law forms as fitting problems: which numbers are free, around which point, within which bounds, from which starts.
+r"""Law forms as fitting problems: which numbers are free, around which point, within which bounds, from which
+starts.
 
-Logarithms are taken relative to a reference point in the middle of the runs, so that an amplitude is the size of its term
-there and is hardly correlated with its exponents:
+Logarithms are taken relative to a reference point in the middle of the runs, so that an amplitude is the size
+of its term there and is hardly correlated with its exponents:
 
     base        E / scale,  ln(A N0^-alpha),  alpha,  ln(B D0^-beta),  beta
-    additive    ln of the penalty at (N0, U0, R0),  then its exponents of R, N and 1/U (delta, kappa, kappa gamma)
+    additive    ln of the penalty at (N0, U0, R0), then its exponents of R, N, 1/U (delta, kappa, kappa gamma)
     effective   ln R_D*,  ln R_N*
-    others      ln of the penalty at (N0, U0, R0),  then each parameter or its logarithm, as its declaration says
+    others      ln of the penalty at (N0, U0, R0),  then each parameter or its logarithm, as it is declared
 
-In these coordinates the four-parameter penalty, whose P and gamma are nearly degenerate (gamma from 0.4 to 0.7 moves P by
-three orders of magnitude at almost the same fit), is an ordinary well-conditioned problem.
+In these coordinates the four-parameter penalty, whose P and gamma are nearly degenerate (gamma from 0.4 to
+0.7 moves P by three orders of magnitude at almost the same fit), is an ordinary well-conditioned problem.
 """
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -99,7 +101,9 @@ def base_theta(parameters: dict[str, float], runs: Runs) -> Array:
 
 
 def base_log_prediction(theta: Array, runs: Runs) -> Array:
-    """ln of the base law's prediction for all runs: (runs,) of one parameter vector, (problems, runs) of several."""
+    """ln of the base law's prediction for all runs: (runs,) of one parameter vector, (problems, runs) of
+    several.
+    """
     terms, _ = _base_terms(runs.ln_params - runs.ref_params, runs.ln_tokens - runs.ref_tokens, runs.scale)
     return LogSum(terms, 5).log_prediction(np.atleast_2d(theta)).reshape(*theta.shape[:-1], len(runs))
 
@@ -115,7 +119,9 @@ def repetition_problem(form: str, runs: Runs, base: Array) -> Free:
 
 
 def joint_problem(form: str, runs: Runs, base: Array, repetition: Array) -> Free:
-    """All parameters free, started from the locked fit, from its base law with every repetition start, and vice versa."""
+    """All parameters free, started from the locked fit, from its base law with every repetition start, and
+    vice versa.
+    """
     free = base_problem(runs)
     if form == BASE_FORM:
         return Free(free.model, free.bounds, np.vstack([base, free.starts]), free.names)
@@ -152,8 +158,8 @@ def repetition_values(form: str, theta: Array, runs: Runs) -> dict[str, Array]:
 
 
 def _box(parameters: tuple[Parameter, ...], scale: float) -> tuple[Array, Array, Array]:
-    """Lower and upper bounds and all combinations of starts, on the scale on which each parameter is fitted."""
-    on_scale = {
+    """Lower and upper bounds and all combinations of starts, on the scale of the fit."""
+    on_scale: dict[str, Callable[[Array], Array]] = {
         "exponent": lambda values: values,
         "logarithm": np.log,
         "amplitude": lambda values: np.log(values * scale),
@@ -166,13 +172,17 @@ def _box(parameters: tuple[Parameter, ...], scale: float) -> tuple[Array, Array,
 
 
 def _additive(declared: LawForm) -> Power | None:
-    """The penalty of a form that is linear in its logarithm, if nothing else distinguishes the form from the base law."""
+    """The penalty of a form that is linear in its logarithm, if nothing else distinguishes the form from the
+    base law.
+    """
     fades = declared.repeats.parameters or declared.size.parameters
     return declared.penalty if isinstance(declared.penalty, Power) and not fades else None
 
 
 def _model(declared: LawForm, runs: Runs, base: Array | None) -> Model:
-    """ln of the predicted loss as a function of the free parameters; the base law is free where `base` is None."""
+    """ln of the predicted loss as a function of the free parameters; the base law is free where `base` is
+    None.
+    """
     curve = None if base is not None else along_power_laws(runs.scale, ((1, 2), (3, 4)))
     penalty = _additive(declared)
     if penalty is not None:

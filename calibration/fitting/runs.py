@@ -59,7 +59,7 @@ class Runs:
 
     @property
     def single(self) -> Array:
-        return self.repeats == 0
+        return np.asarray(self.repeats == 0)
 
     @property
     def at(self) -> At:
@@ -74,7 +74,7 @@ class Runs:
 
     @property
     def loss(self) -> Array:
-        return np.exp(self.ln_loss)
+        return np.asarray(np.exp(self.ln_loss))
 
     def pick(self, rows: Array) -> Runs:
         """Some of the runs, around the same reference point."""

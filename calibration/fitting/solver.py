@@ -1,17 +1,19 @@
 r"""Solves a batch of small fits to the true optimum: damped Newton on all problems at once, inside bounds.
 
-Each iteration solves (H + mu G) d = gradient for every problem, with the exact Hessian H, the majorant G of `objective`,
-and a damping mu per problem that follows the ratio of actual to predicted decrease. Where H + mu G is not positive
-definite the step comes from mu G alone, which always descends. Huber's delta = 0.001 makes the objective nearly piecewise
-linear (few runs in the quadratic core, kinks everywhere): plain Newton cycles there and quasi-Newton methods stop early,
-while G knows how far the step may go. Damping with G rather than the identity also makes the method indifferent to how
-the parameters are scaled.
+Each iteration solves (H + mu G) d = gradient for every problem, with the exact Hessian H, the majorant G of
+`objective`, and a damping mu per problem that follows the ratio of actual to predicted decrease. Where H + mu
+G is not positive definite the step comes from mu G alone, which always descends. Huber's delta = 0.001 makes
+the objective nearly piecewise linear (few runs in the quadratic core, kinks everywhere): plain Newton cycles
+there and quasi-Newton methods stop early, while G knows how far the step may go. Damping with G rather than
+the identity also makes the method indifferent to how the parameters are scaled.
 
-Bounds are handled by an active set: parameters that sit on a bound and are pushed outwards are held, and parameters that
-the step would carry across a bound are put on it, the others being solved again. Problems leave the batch as they converge.
+Bounds are handled by an active set: parameters that sit on a bound and are pushed outwards are held, and
+parameters that the step would carry across a bound are put on it, the others being solved again. Problems
+leave the batch as they converge.
 
-Convergence means that the quadratic model promises less than 1e-13 of the objective (or residuals of 1e-10, where the data
-has no noise), with hardly any damping. Nothing else counts, in particular not the lack of progress.
+Convergence means that the quadratic model promises less than 1e-13 of the objective (or residuals of 1e-10,
+where the data has no noise), with hardly any damping. Nothing else counts, in particular not the lack of
+progress.
 """
 
 from __future__ import annotations
@@ -108,7 +110,8 @@ def minimise(
         better = there.value < state.value
         with np.errstate(divide="ignore", invalid="ignore"):
             gain = np.where(better, (state.value - there.value) / np.maximum(promise * length, 1e-300), -1.0)
-        # Trust grows after a good step, less so right after a refusal, so that accepting and refusing do not alternate.
+        # Trust grows after a good step, less so right after a refusal, so that accepting and refusing do not
+        # alternate.
         looser, tighter = mu * np.where(refused, 0.5, 0.3), np.maximum(mu, 1e-3) * np.where(better, 2.0, 3.5)
         mu = np.maximum(np.where(gain > 0.7, looser, np.where(gain > 0.2, mu, tighter)), 1e-9)
         mu = np.where(
@@ -127,7 +130,9 @@ def minimise(
 def _step(
     state: Curvature, x: Array, low: Array, high: Array, held: Array, mu: Array
 ) -> tuple[Array, Array, Array, Array]:
-    """The step (to be subtracted), the decrease it promises, whether it is a Newton step, and whether it meets a bound."""
+    """The step (to be subtracted), the decrease it promises, whether it is a Newton step, and whether it
+    meets a bound.
+    """
     diagonal = np.arange(len(x))
     ridge = 1e-10 * state.majorant[diagonal, diagonal].max(axis=0) + 1e-300
     matrix = state.hessian + mu * state.majorant
@@ -150,10 +155,11 @@ def _step(
 
 
 def _solve(matrix: Array, right: Array, held: Array) -> tuple[Array, Array]:
-    """Solve (p, p, B) against (p, B) for all problems by L D L^T, and say which matrices were positive definite.
+    """Solve (p, p, B) against (p, B) for all problems by L D L^T, and say which matrices were positive
+    definite.
 
-    Held parameters get a step of zero. Elimination runs over the p columns with all problems side by side, which for p of
-    1 to 9 is faster than LAPACK, one problem at a time.
+    Held parameters get a step of zero. Elimination runs over the p columns with all problems side by side,
+    which for p of 1 to 9 is faster than LAPACK, one problem at a time.
     """
     p = len(right)
     a, x = matrix.copy(), right.copy()

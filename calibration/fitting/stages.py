@@ -1,10 +1,12 @@
-r"""Fits of all law forms to the runs of one setting, in two phases or jointly, and refits under other weights or losses.
+r"""Fits of all law forms to the runs of one setting, in two phases or jointly, and refits under other weights
+or losses.
 
-**Two phases**, as in the paper: Chinchilla on the single-epoch runs (324 starts), locked; then each repetition form on all
-runs (7 to 160 starts). **Joint**: all parameters at once, started from the two-phase fit and from a grid.
+**Two phases**, as in the paper: Chinchilla on the single-epoch runs (324 starts), locked; then each
+repetition form on all runs (7 to 160 starts). **Joint**: all parameters at once, started from the two-phase
+fit and from a grid.
 
-A fit that did not reach an optimum, reached it from next to no start, or ended on a bound is not a result: the form is
-reported as not identified, with the reason.
+A fit that did not reach an optimum, reached it from next to no start, or ended on a bound is not a result:
+the form is reported as not identified, with the reason.
 """
 
 from __future__ import annotations
@@ -58,7 +60,8 @@ class FormFit:
             where = f", the objective being flat along {' and '.join(self.flat)}" if self.flat else ""
             return f"the best of {best.starts} starts did not converge{where}"
         if best.at_bound:
-            return f"{' and '.join(self.names[i] for i in best.at_bound)} ran to the end of the range in which it was looked for"
+            stuck = " and ".join(self.names[i] for i in best.at_bound)
+            return f"{stuck} ran to the end of the range in which it was looked for"
         if best.starts > 1 and round(best.share * best.starts) < 2:
             return f"only one of {best.starts} starts found the best optimum"
         if best.share < _FEWEST_STARTS:
@@ -106,7 +109,9 @@ class Fits:
     forms: dict[str, FormFit] = field(default_factory=dict)
 
     def log_prediction(self, form: str, base: Array, repetition: Array) -> Array:
-        """ln of the predicted loss of all runs, (..., runs), from parameter vectors of the same leading shape."""
+        """ln of the predicted loss of all runs, (..., runs), from parameter vectors of the same leading
+        shape.
+        """
         if form == BASE_FORM:
             return base_log_prediction(base, self.runs)
         model = repetition_problem(form, self.runs, base).model
@@ -124,7 +129,8 @@ def fit_forms(
 ) -> Fits:
     """Fit these forms, and always the base law, to the runs of one weight decay.
 
-    `delta` "noise" chooses it from the residuals. `base` locks a base law from elsewhere (see `problems.base_theta`).
+    `delta` "noise" chooses it from the residuals. `base` locks a base law from elsewhere (see
+    `problems.base_theta`).
     """
     fits = Fits(runs, _delta_from_noise(runs) if isinstance(delta, str) else delta, joint)
     locked = _base_optimum(runs, fits.delta) if base is None else _given(runs, fits.delta, base)
@@ -186,10 +192,11 @@ def refit(
     max_iterations: int = 60,
     progress: Progress | None = None,
 ) -> dict[str, Refits]:
-    """Fit every form again under other weights and / or other ln(loss), both (problems, runs), starting from the fit at hand.
+    """Fit every form again under other weights and / or other ln(loss), both (problems, runs), starting from
+    the fit at hand.
 
-    Both phases are fitted again, so that the repetition forms inherit the uncertainty of the base law; `base` is the first
-    phase where it has been fitted already.
+    Both phases are fitted again, so that the repetition forms inherit the uncertainty of the base law; `base`
+    is the first phase where it has been fitted already.
     """
     runs = fits.runs
     size = max(len(rows) for rows in (weights, targets) if rows is not None)
@@ -230,7 +237,9 @@ def refit(
 
 
 def _delta_from_noise(runs: Runs) -> float:
-    """Huber's delta for the noise in this table: 1.345 sigma, sigma from the residuals of the base law's robust fit."""
+    """Huber's delta for the noise in this table: 1.345 sigma, sigma from the residuals of the base law's
+    robust fit.
+    """
     best = _base_optimum(runs, PAPER_DELTA)
     residual = (base_log_prediction(best.theta, runs) - runs.ln_loss)[runs.single]
     spare = max(len(residual) - len(BASE_PARAMETERS), 1) / len(residual)

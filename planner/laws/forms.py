@@ -5,12 +5,14 @@ With N parameters, U unique tokens, e epochs, D = U e tokens and R = max(e - 1, 
     L = E  +  A / N'^alpha  +  B / D'^beta  +  penalty
        floor   capacity         data           overfitting
 
-and differs in three pieces only: what repeated tokens are worth (`repeats`: D'), what a model too large for its data is
-worth (`size`: N'), and what repetition costs (`penalty`). A `LawForm` names its pieces and how it is shown; the pieces
-bring their parameters (symbol, range, starts, prior) and their mathematics. Planner, fits, designs, pictures, reports,
-help texts and documentation read all of it from `FORMS`; to add a form is to `register` one.
+and differs in three pieces only: what repeated tokens are worth (`repeats`: D'), what a model too large for
+its data is worth (`size`: N'), and what repetition costs (`penalty`). A `LawForm` names its pieces and how it
+is shown; the pieces bring their parameters (symbol, range, starts, prior) and their mathematics. Planner,
+fits, designs, pictures, reports, help texts and documentation read all of it from `FORMS`; to add a form is
+to `register` one.
 
-A piece must change nothing up to one epoch, where no token is seen twice: the search for the best plan relies on it.
+A piece must change nothing up to one epoch, where no token is seen twice: the search for the best plan relies
+on it.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from planner.errors import InvalidInput
+from planner.look import Look
 
 Array = Any  # a float or a numpy array of floats; all arguments broadcast against each other
 Values = Mapping[str, Array]  # parameters by name, those held fixed included
@@ -33,7 +36,9 @@ _IMAGINARY = (
 
 
 class At(NamedTuple):
-    """Where a repetition effect is evaluated: logarithms of model size, unique tokens and repeats (above zero)."""
+    """Where a repetition effect is evaluated: logarithms of model size, unique tokens and repeats (above
+    zero).
+    """
 
     ln_params: Array
     ln_unique: Array
@@ -42,11 +47,12 @@ class At(NamedTuple):
 
 @dataclass(frozen=True)
 class Parameter:
-    """A free parameter: how it is written, where a fit looks for it, and how far corpora and recipes differ in it.
+    """A free parameter: how it is written, where a fit looks for it, and how far corpora and recipes differ
+    in it.
 
-    `kind` says on which scale it is fitted: "exponent" as it is; "logarithm" by its logarithm; "amplitude" by the
-    logarithm of its term at the middle of the runs, with range and starts in units of the lowest loss; "linear" likewise
-    without the logarithm, so that a term of zero is a point of the fit.
+    `kind` says on which scale it is fitted: "exponent" as it is; "logarithm" by its logarithm; "amplitude" by
+    the logarithm of its term at the middle of the runs, with range and starts in units of the lowest loss;
+    "linear" likewise without the logarithm, so that a term of zero is a point of the fit.
     """
 
     name: str
@@ -79,7 +85,8 @@ class Jet(NamedTuple):
 def jet(formula: Callable[[Values], Array], p: Values, names: tuple[str, ...]) -> Jet:
     """The jet of any formula that numpy can evaluate at complex numbers.
 
-    First derivatives are taken along the imaginary axis, which is exact; second ones are central differences of those.
+    First derivatives are taken along the imaginary axis, which is exact; second ones are central differences
+    of those.
     """
 
     def first(q: Values) -> tuple[Array, ...]:
@@ -105,15 +112,19 @@ class Piece:
 
     @property
     def needs(self) -> tuple[Varied, ...] | None:
-        """What must vary between repeated runs; None: judged by the rank of the derivatives by the parameters."""
+        """What must vary between repeated runs; None: judged by the rank of the derivatives by the
+        parameters.
+        """
         return ()
 
 
 class Penalty(Piece):
-    """What repetition costs, P exp(ln_shape): subclasses write `ln_shape`, and exact derivatives follow from it.
+    """What repetition costs, P exp(ln_shape): subclasses write `ln_shape`, and exact derivatives follow from
+    it.
 
-    `ln_shape` must be written in functions that numpy knows for complex numbers (no max, abs or where): its derivatives
-    are then taken along the imaginary axis, which is exact to the last digit. P is always the first parameter.
+    `ln_shape` must be written in functions that numpy knows for complex numbers (no max, abs or where): its
+    derivatives are then taken along the imaginary axis, which is exact to the last digit. P is always the
+    first parameter.
     """
 
     in_logarithms_linear = False  # whether ln(penalty) is linear in what is fitted
@@ -135,7 +146,9 @@ class Penalty(Piece):
     def factors(
         self, p: Values, ln_product: Array, ln_unique: Array, epochs: Array
     ) -> tuple[Array, Array] | None:
-        """The penalty at params = product / epochs as (a factor of the budget) x (a factor of the epochs), if it is one."""
+        """The penalty at params = product / epochs as (a factor of the budget) x (a factor of the epochs), if
+        it is one.
+        """
         return None
 
     @property
@@ -161,16 +174,10 @@ class Size(Piece):
     def ln_effective(
         self, p: Values, ln_params: Array, ln_optimal: Callable[[], Array]
     ) -> tuple[Array, Array, Array]:
-        """ln N', and its slopes by ln N and by ln of the unique tokens in use; `ln_optimal` is ln N_opt of those."""
+        """ln N', and its slopes by ln N and by ln of the unique tokens in use; `ln_optimal` is ln N_opt of
+        those.
+        """
         return ln_params, 1.0, 0.0
-
-
-class Look(NamedTuple):
-    """How a form is drawn: a colour on white, one on black, and a dash, none of which another form shares all three of."""
-
-    colour: str
-    dark: str
-    dash: str  # as plotly names them: solid, dot, dash, longdash, dashdot, longdashdot, or lengths such as "8px,2px"
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """A law: one form with its parameters, evaluated with exact logarithmic slopes.
 
 Everything broadcasts over numpy arrays, the law's own parameters included, so that a bootstrap ensemble is
-simply a law whose parameters are arrays. Inside, powers are exponentials of logarithms: the same few lines give
-the terms and their slopes, on which allocation and advice are built.
+simply a law whose parameters are arrays. Inside, powers are exponentials of logarithms: the same few lines
+give the terms and their slopes, on which allocation and advice are built.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Law:
             d_epochs = d_epochs + np.where(epochs < 1, capacity * by_used, 0.0)
         if self.declared.penalty is not None:
             penalty = self._penalty(ln_n, ln_u, epochs)
-            repeats = np.maximum(epochs - 1, _TINY)
+            repeats = _above_zero(epochs - 1)
             by = self.declared.penalty.ln_slopes(p, At(ln_n, ln_u, np.log(repeats)))
             d_params = d_params + by.ln_params * penalty
             d_unique = d_unique + by.ln_unique * penalty
@@ -115,7 +115,9 @@ class Law:
         return np.exp(self._ln_optimal_params(np.log(tokens)))
 
     def fresh_epochs(self, product: Array, unique_tokens: Array) -> Array:
-        """Epochs that would be optimal on the iso-FLOP curve params * epochs = product if repeats were as good as new."""
+        """Epochs that would be optimal on the iso-FLOP curve params * epochs = product if repeats were as
+        good as new.
+        """
         p = self._p
         ln_ratio = p["alpha"] * np.log(product) - p["beta"] * np.log(unique_tokens) - self._ln_balance
         return np.exp(ln_ratio / (p["alpha"] + p["beta"]))
@@ -140,7 +142,7 @@ class Law:
         picked._set(self.declared, {name: take[name] for name in self.declared.names}, take)
         return picked
 
-    # -- the iso-FLOP curve -----------------------------------------------------------------------------------
+    # -- the iso-FLOP curve ----------------------------------------------------------------------------------
 
     def on_isoflop(self, product: Array, unique_tokens: Array, epochs: Array) -> Array:
         """Loss at params = product / epochs for every (budget, epoch count) pair: shape (budgets, epochs).
@@ -158,8 +160,8 @@ class Law:
     ) -> tuple[Array, Array] | None:
         """Two matrices whose product is `on_isoflop`, or None where there are none.
 
-        Where each term is (a factor of the budget) x (a factor of the epochs), a matrix product replaces a grid of
-        powers, which is what makes ten thousand budgets cheap.
+        Where each term is (a factor of the budget) x (a factor of the epochs), a matrix product replaces a
+        grid of powers, which is what makes ten thousand budgets cheap.
         """
         p, declared = self._p, self.declared
         if declared.size.parameters or self.is_ensemble:
@@ -180,14 +182,14 @@ class Law:
             [repetition for _, repetition in terms]
         )
 
-    # -- the pieces -------------------------------------------------------------------------------------------
+    # -- the pieces ------------------------------------------------------------------------------------------
 
     def _penalty(self, ln_n: Array, ln_u: Array, epochs: Array) -> Array:
         declared = self.declared.penalty
         if declared is None:
             return 0.0
         repeats = epochs - 1
-        at = At(ln_n, ln_u, np.log(np.maximum(repeats, _TINY)))
+        at = At(ln_n, ln_u, np.log(_above_zero(repeats)))
         return np.where(repeats > 0, self._p["P"] * np.exp(declared.ln_shape(self._p, at)), 0.0)
 
     def _effective_params(self, ln_n: Array, ln_u: Array, epochs: Array) -> tuple[Array, Array, Array]:
@@ -202,8 +204,15 @@ class Law:
         return (self._ln_balance + p["beta"] * ln_tokens) / p["alpha"]
 
 
+def _above_zero(repeats: Array) -> Array:
+    """Repeats, and one where there are none and a penalty does not count."""
+    return np.where(repeats > 0, repeats, 1.0)
+
+
 def _checked(declared: LawForm, parameters: Mapping[str, Array]) -> dict[str, Any]:
-    """The parameters as arrays, all of them there, finite and above zero (or zero where their term may vanish)."""
+    """The parameters as arrays, all of them there, finite and above zero (or zero where their term may
+    vanish).
+    """
     needed = declared.names
     try:
         given = {name: np.asarray(value, dtype=float) for name, value in parameters.items()}

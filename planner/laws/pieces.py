@@ -1,12 +1,13 @@
-r"""The pieces that law forms are made of: what repeated tokens and oversized models are worth, and what repetition costs.
+r"""The pieces that law forms are made of: what repeated tokens and oversized models are worth, and what
+repetition costs.
 
-    Decaying     D' = U (1 + R_D* (1 - exp(-R / R_D*)))                            repeats fade
-    Saturating   N' = U_N (1 + R_N* (1 - exp(-R_N / R_N*)))                        size beyond what the data wants fades,
+    Decaying     D' = U (1 + R_D* (1 - exp(-R / R_D*)))         repeats fade
+    Saturating   N' = U_N (1 + R_N* (1 - exp(-R_N / R_N*)))     size beyond what the data wants fades,
                  U_N = min(N_opt(U), N),  R_N = N / U_N - 1
-    Power        P R^delta (N / U^gamma)^kappa                                     overfitting grows with repeats and size
+    Power        P R^delta (N / U^gamma)^kappa                  overfitting grows with repeats and size
 
-N_opt(U) is the model size for which U tokens are compute-optimal under the same base law. Below one epoch only U e tokens
-are ever seen, none of them twice: the unique tokens are then U e.
+N_opt(U) is the model size for which U tokens are compute-optimal under the same base law. Below one epoch
+only U e tokens are ever seen, none of them twice: the unique tokens are then U e.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class Decaying(Repeats):
 
 @dataclass(frozen=True)
 class Saturating(Size):
-    """Size beyond what is compute-optimal for the unique tokens is worth less: exponential decay over R_N*."""
+    """Size beyond what is optimal for the unique tokens is worth less: exponential decay over R_N*."""
 
     parameters: tuple[Parameter, ...] = (
         Parameter(
@@ -101,7 +102,7 @@ class Power(Penalty):
         repetition = np.where(repeats > 0, p["P"] * np.exp(there), 0.0)
         return np.exp(p["kappa"] * (ln_product - p["gamma"] * ln_unique)), repetition
 
-    # -- the linear form, for fits ------------------------------------------------------------------------------
+    # -- the linear form, for fits ---------------------------------------------------------------------------
 
     def design(self, at: At) -> tuple[list[Array], Array]:
         """Columns of the coordinates after ln P, and what exponents held at one add to ln(penalty)."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from planner.laws.forms import BASE_FORM, DEFAULT_FORM, LawForm, Look, register
+from planner.laws.forms import BASE_FORM, DEFAULT_FORM, LawForm, register
 from planner.laws.pieces import Decaying, Power, Saturating, amplitude, exponent
+from planner.look import Look
 
 register(
     LawForm(

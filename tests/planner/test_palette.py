@@ -67,11 +67,6 @@ def test_a_colour_on_light_paper_has_one_on_dark() -> None:
     assert len({light for light, _ in pairs}) == len(pairs)
 
 
-def test_an_unknown_law_looks_the_same_every_time() -> None:
-    assert palette.law_look("toy_law") == palette.law_look("toy_law") in palette.SERIES
-    assert palette.law_label("toy_law") == "toy law"
-
-
 def test_every_dash_is_one_that_matplotlib_draws() -> None:
     from matplotlib.lines import Line2D
 
