@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -179,9 +180,9 @@ def natural(declared: LawForm, columns: Sequence[Array], middle: At) -> dict[str
 
 def _natural(
     parameters: Sequence[Parameter], columns: Sequence[Array]
-) -> tuple[dict[str, Array], list[Array | None]]:
+) -> tuple[dict[str, Any], list[Array | None]]:
     """Parameters by name, and d p / d theta of each: p itself for a logarithm, None (one) for an exponent."""
-    values: dict[str, Array] = {}
+    values: dict[str, Any] = {}
     chain: list[Array | None] = []
     for parameter, column in zip(parameters, columns, strict=True):
         by_logarithm = parameter.kind == "logarithm"
