@@ -22,7 +22,8 @@ from planner.allocation import FLOPS_PER_PARAM_TOKEN, Allocation, allocate
 from planner.calibration_files import Calibration, Setting
 from planner.crossings import landscape, search_range
 from planner.laws import Law
-from planner.palette import GOOD, NEUTRAL, PLAN, TERMS, Look, law_label, law_look, series
+from planner.look import Look
+from planner.palette import GOOD, NEUTRAL, PLAN, TERMS, law_label, law_look, series
 from planner.results import Alternative, Plan
 from planner.units import count, number, scientific, short
 
