@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 
 from benchmarks.simulated import grid_table
+from calibration import fit
 from calibration.fitting.compare import compare as compare_settings
 from calibration.fitting.design import design
-from calibration.fitting.fit import fit
 from calibration.fitting.identify import unidentified
 from calibration.reports.report import report
 from planner import Calibration, Law, compare, frontier, plan, predict

@@ -24,9 +24,7 @@ from calibration.fitting.runs import Runs
 from calibration.fitting.stages import Fits, FormFit, Progress, fit_forms
 from planner.calibration_files import Calibration, Ensemble, FittedLaw, FittedRange, Setting
 from planner.errors import InvalidInput
-from planner.laws import FORMS, Law
-
-BASE = "chinchilla"  # the form without repetition, on which all others stand
+from planner.laws import BASE_FORM, FORMS, Law
 
 
 def fit(
@@ -108,7 +106,7 @@ def _unusable(runs: pd.DataFrame, forms: Sequence[str]) -> dict[float, dict[str,
 
     Nothing is refused as long as something that was asked for can be fitted somewhere.
     """
-    asked = list(dict.fromkeys((BASE, *forms)))
+    asked = list(dict.fromkeys((BASE_FORM, *forms)))
     found = unidentified(runs, asked)
     unusable: dict[float, dict[str, str]] = {
         float(decay): {} for decay in sorted(runs["weight_decay"].unique())
@@ -117,7 +115,7 @@ def _unusable(runs: pd.DataFrame, forms: Sequence[str]) -> dict[float, dict[str,
         unusable[item.weight_decay][item.form] = f"{item.reason}; {item.advice}"
     if all(set(forms) <= set(reasons) for reasons in unusable.values()):
         first = found[0]
-        all_asked = set(forms) == set(FORMS) or first.form == BASE
+        all_asked = set(forms) == set(FORMS) or first.form == BASE_FORM
         others = "" if all_asked else ", or fit other forms with --law"
         raise InvalidInput(
             f"{first.form} cannot be identified at weight decay {first.weight_decay:g}: "
@@ -132,14 +130,14 @@ def _identified(
     """The fits of all forms that these runs determine, and why the others are missing;
     raises without a base law.
     """
-    if BASE in unusable:
-        raise _NoBaseLaw(unusable[BASE])
+    if BASE_FORM in unusable:
+        raise _NoBaseLaw(unusable[BASE_FORM])
     possible = [form for form in method.laws if form not in unusable]
     fits = fit_forms(runs, possible, delta=method.delta, joint=method.joint, progress=progress)
     missing = {**unusable, **{form: fit.problem for form, fit in fits.forms.items() if fit.problem}}
-    if BASE in missing:
+    if BASE_FORM in missing:
         advice = "single-epoch runs over a wider range of sizes and tokens would do"
-        raise _NoBaseLaw(f"{missing[BASE]}{_no_trend(runs)}; {advice}")
+        raise _NoBaseLaw(f"{missing[BASE_FORM]}{_no_trend(runs)}; {advice}")
     kept = {form: fit for form, fit in fits.forms.items() if form not in missing}
     return Fits(runs, fits.delta, method.joint, kept), missing
 
