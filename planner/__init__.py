@@ -5,12 +5,13 @@
     >>> p.weight_decay, round(p.params / 1e6), p.epochs
     (1.0, 556, 6.0)
 
-Numbers only: nothing here loads scipy, pandas, matplotlib or torch. Names are loaded when first used, so that the
-command line can set up its start before pydantic is imported.
+Numbers only: nothing here loads scipy, pandas, matplotlib or torch. Names are loaded when first used, so that
+the command line can set up its start before pydantic is imported.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from planner.lazy import lazily
 
 if TYPE_CHECKING:
     from planner.api import Frontier, compare, crossover, frontier, plan, predict
@@ -57,15 +58,4 @@ _HOME = {
     "shapes": "Architecture preset presets shape_for",
 }
 
-
-def __getattr__(name: str) -> Any:
-    for module, names in _HOME.items():
-        if name in names.split():
-            value = getattr(import_module(f"planner.{module}"), name)
-            globals()[name] = value
-            return value
-    raise AttributeError(f"module 'planner' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+__getattr__, __dir__ = lazily(__name__, _HOME)

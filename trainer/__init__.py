@@ -1,41 +1,53 @@
 """Trains one run: a Llama-2 model on packed data with exact epochs, and returns its validation loss.
 
     >>> from trainer import RunConfig, train
-    >>> result = train(RunConfig(preset="micro", params="100k", unique_tokens="128k", epochs=4), "runs/first")  # doctest: +SKIP
-    >>> result.loss  # doctest: +SKIP
+    >>> config = RunConfig(preset="micro", params="100k", unique_tokens="128k", epochs=4)
+    >>> train(config, "runs/first").loss  # doctest: +SKIP
 
 Importing this package loads nothing heavy; torch is imported when something that needs it is first used.
 """
 
-from __future__ import annotations
+from typing import TYPE_CHECKING
 
-from importlib import import_module
-from typing import Any
+from planner.lazy import lazily
 
-_HOMES = {
-    "RunConfig": "trainer.config",
-    "Corpus": "trainer.config",
-    "train": "trainer.run.loop",
-    "RunResult": "trainer.run.result",
-    "read_result": "trainer.run.result",
-    "load_run": "trainer.run.export",
-    "Llama": "trainer.model.llama",
-    "Batches": "trainer.data.batches",
-    "prepare": "trainer.data.tokens",
-    "evaluate": "trainer.run.evaluation",
-    "TrainingStopped": "trainer.errors",
-    "Interrupted": "trainer.errors",
-    "Busy": "trainer.errors",
+if TYPE_CHECKING:
+    from trainer.config import Corpus, RunConfig
+    from trainer.data.batches import Batches
+    from trainer.data.tokens import prepare
+    from trainer.errors import Busy, Interrupted, TrainingStopped
+    from trainer.model.llama import Llama
+    from trainer.run.evaluation import evaluate
+    from trainer.run.export import load_run
+    from trainer.run.loop import train
+    from trainer.run.result import RunResult, read_result
+
+__all__ = [
+    "Batches",
+    "Busy",
+    "Corpus",
+    "Interrupted",
+    "Llama",
+    "RunConfig",
+    "RunResult",
+    "TrainingStopped",
+    "evaluate",
+    "load_run",
+    "prepare",
+    "read_result",
+    "train",
+]
+
+_HOME = {
+    "config": "Corpus RunConfig",
+    "data.batches": "Batches",
+    "data.tokens": "prepare",
+    "errors": "Busy Interrupted TrainingStopped",
+    "model.llama": "Llama",
+    "run.evaluation": "evaluate",
+    "run.export": "load_run",
+    "run.loop": "train",
+    "run.result": "RunResult read_result",
 }
 
-__all__ = sorted(_HOMES)
-
-
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
-    raise AttributeError(f"module 'trainer' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = lazily(__name__, _HOME)

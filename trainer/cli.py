@@ -18,7 +18,9 @@ from planner.units import scientific, short
 
 
 def _plainly(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Bad input becomes one sentence and exit code 2; a run that had to stop, one sentence and exit code 1; Ctrl-C, code 130."""
+    """Bad input becomes one sentence and exit code 2; a run that had to stop, one sentence and exit code 1;
+    Ctrl-C, code 130.
+    """
 
     @functools.wraps(command)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
@@ -111,9 +113,12 @@ def train(
         click.echo(json.dumps(result.model_dump(mode="json"), indent=2))
     else:
         click.echo(
-            f"{result.run}: loss {result.loss:.4f}, perplexity {result.perplexity:.2f}, {result.bits_per_byte:.4f} bits/byte; "
-            f"{short(result.params, 4)} parameters, {short(result.unique_tokens, 4)} unique tokens, {result.epochs:g} epochs, "
-            f"weight decay {result.weight_decay:g}, {result.seconds:.0f} s at {result.tokens_per_second:,.0f} tokens/s."
+            f"{result.run}: loss {result.loss:.4f}, perplexity {result.perplexity:.2f}, "
+            f"{result.bits_per_byte:.4f} bits/byte; "
+            f"{short(result.params, 4)} parameters, {short(result.unique_tokens, 4)} unique tokens, "
+            f"{result.epochs:g} epochs, "
+            f"weight decay {result.weight_decay:g}, {result.seconds:.0f} s at "
+            f"{result.tokens_per_second:,.0f} tokens/s."
         )
 
 
@@ -144,7 +149,9 @@ def export(run: Path, kind: str, out: Path | None, as_json: bool) -> None:
 
 
 def assignments(texts: Iterable[str]) -> dict[str, Any]:
-    """FIELD=VALUE, the value read as TOML where it is TOML and as text where it is not; TABLE.FIELD changes a field of a table."""
+    """FIELD=VALUE, the value read as TOML where it is TOML and as text where it is not; TABLE.FIELD changes a
+    field of a table.
+    """
     import tomllib
 
     found: dict[str, Any] = {}
@@ -160,9 +167,11 @@ def assignments(texts: Iterable[str]) -> dict[str, Any]:
 
 
 class _Interruption:
-    """While steps are trained, makes Ctrl-C and a polite kill end the run after the current step, with a checkpoint.
+    """While steps are trained, makes Ctrl-C and a polite kill end the run after the current step, with a
+    checkpoint.
 
-    A second one ends it at once, and so does the first where no step has been done yet, for that one may have to compile.
+    A second one ends it at once, and so does the first where no step has been done yet, for that one may have
+    to compile.
     """
 
     def __init__(self) -> None:
@@ -192,11 +201,14 @@ def _describe(facts: dict[str, Any]) -> str:
     compiled = "compiled" if execution["compiled"] else "not compiled"
     lines = [
         f"Model     {facts['shape']}",
-        f"Data      {short(facts['unique_tokens'])} unique tokens, {facts['epochs']:g} epochs, {short(facts['tokens'])} tokens",
+        f"Data      {short(facts['unique_tokens'])} unique tokens, {facts['epochs']:g} epochs, "
+        f"{short(facts['tokens'])} tokens",
         f"Steps     {facts['steps']:,}, {execution['micro_batch']} rows per pass",
-        f"Compute   {scientific(facts['flops'])} FLOPs as 6 N D, {scientific(facts['counted_flops'])} of layers, head, attention",
+        f"Compute   {scientific(facts['flops'])} FLOPs as 6 N D, {scientific(facts['counted_flops'])} of "
+        f"layers, head, attention",
         f"Memory    about {facts['memory_bytes'] / 2**30:.2f} GiB",
-        f"Runs on   {execution['name']}, {execution['dtype']}, {execution['attention']} attention, {compiled}",
+        f"Runs on   {execution['name']}, {execution['dtype']}, {execution['attention']} attention, "
+        f"{compiled}",
         f"Time      about {_duration(facts['seconds'])}, from {facts['seconds_from']}",
     ]
     return "\n".join(lines + [f"Note      {remark}" for remark in facts["remarks"]])

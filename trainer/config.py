@@ -1,8 +1,9 @@
 """What a run is: one frozen object, from keywords or a TOML file, checked whole before anything starts.
 
-The defaults are the recipe of the paper's appendix "Training details"; `micro` is the same science for a laptop. Fields fall
-into two groups. Those that say **what** is trained (shape, data, recipe, seed) are the identity of the run: a checkpoint of one
-identity is never continued with another. Those in `EXECUTION` say only **how** it is run (device, memory, files, logging).
+The defaults are the recipe of the paper's appendix "Training details"; `micro` is the same science for a
+laptop. Fields fall into two groups. Those that say **what** is trained (shape, data, recipe, seed) are the
+identity of the run: a checkpoint of one identity is never continued with another. Those in `EXECUTION` say
+only **how** it is run (device, memory, files, logging).
 
     RunConfig(preset="micro", params="100k", unique_tokens="128k", epochs=4, weight_decay=1.0)
 """
@@ -57,9 +58,8 @@ class Corpus(_Checked):
     """Where the text comes from: local files, or a Hugging Face dataset by name."""
 
     inside: ClassVar[str] = "corpus."
-    paths: tuple[
-        str, ...
-    ] = ()  # files, folders or glob patterns; "python-stdlib" is the running Python's library
+    # files, folders or glob patterns; "python-stdlib" is the running Python's library
+    paths: tuple[str, ...] = ()
     dataset: str | None = None  # a Hugging Face dataset, streamed; never runs code of the dataset
     subset: str | None = None
     split: str = "train"
@@ -68,12 +68,10 @@ class Corpus(_Checked):
     format: Literal["auto", "text", "jsonl", "parquet"] = "auto"  # auto: by the file's name
     separator: str | None = None  # splits text files into documents; without it a file is a document
     exclude: tuple[str, ...] = ()  # glob patterns of files to leave out
-    order: Literal["auto", "shuffled", "as-is"] = (
-        "auto"  # of documents; auto: shuffled by content for files, as-is for datasets
-    )
-    tokens: Count | None = (
-        None  # stop tokenising after so many training tokens; default: all of local files, what is needed of datasets
-    )
+    # of documents; auto: shuffled by content for files, as-is for datasets
+    order: Literal["auto", "shuffled", "as-is"] = "auto"
+    # stop tokenising after so many training tokens; default: all of local files, what is needed of datasets
+    tokens: Count | None = None
 
     @field_validator("paths", "exclude", mode="before")
     @classmethod
@@ -134,7 +132,8 @@ PRESETS: dict[str, dict[str, Any]] = {
         "sequence_length": 128,
         "batch_size": 4,
         "learning_rate": 1e-2,
-        "init": "scaled",  # at widths of 32 to 128 and this rate, the ordinary one takes half of a short run to get going
+        # at widths of 32 to 128 and this rate, the ordinary one takes half of a short run to get going
+        "init": "scaled",
         "validation_documents": 48,
         "development_documents": 16,
         "checkpoint_seconds": 30,
@@ -150,15 +149,13 @@ class RunConfig(_Checked):
     # Model
     shape: str | Shape | None = None
     params: Count | None = None
-    vocab_size: int | None = Field(
-        None, gt=1
-    )  # rows of the embedding; default: the preset's 32,100, else the tokenizer's size
+    # rows of the embedding; default: the preset's 32,100, else the tokenizer's size
+    vocab_size: int | None = Field(None, gt=1)
     tied_embeddings: bool = False
     rope_theta: float = Field(10_000.0, gt=0)
     norm_eps: float = Field(1e-5, gt=0)
-    init: Literal["normal", "scaled"] = (
-        "normal"  # first weights: 0.02 for all matrices, or by width and depth; see trainer.model
-    )
+    # first weights: 0.02 for all matrices, or by width and depth; see trainer.model.llama
+    init: Literal["normal", "scaled"] = "normal"
 
     # Data
     corpus: Corpus = FINEWEB
@@ -169,9 +166,8 @@ class RunConfig(_Checked):
     epochs: float = Field(1.0, gt=0, le=1_000_000)
     order: Literal["shuffle", "fixed"] = "shuffle"
     validation_documents: int = Field(6400, gt=0)
-    development_documents: int = Field(
-        0, ge=0
-    )  # a second held-out set, for choosing settings without touching the reported one
+    # a second held-out set, for choosing settings without touching the reported one
+    development_documents: int = Field(0, ge=0)
 
     # Recipe
     batch_size: int = Field(128, gt=0, le=2**20)
@@ -219,7 +215,8 @@ class RunConfig(_Checked):
     def _name_or_table(cls, value: Any) -> Any:
         if not isinstance(value, str | dict | Shape | None):
             raise ValueError(
-                f"shape must be a name such as '15M' or a table of d_model, layers, heads, d_ff; got {value!r}"
+                f"shape must be a name such as '15M' or a table of d_model, layers, heads, d_ff; got "
+                f"{value!r}"
             )
         return Shape(**value) if isinstance(value, dict) else value
 
@@ -241,13 +238,15 @@ class RunConfig(_Checked):
     def _one_shape(self) -> RunConfig:
         if (self.shape is None) == (self.params is None):
             raise ValueError(
-                "give either shape (such as '15M' or a table of d_model, layers, heads, d_ff) or params (such as '100k')"
+                "give either shape (such as '15M' or a table of d_model, layers, heads, d_ff) or params "
+                "(such as '100k')"
             )
         if isinstance(self.shape, str):
             preset(self.shape)
         if self.unique_tokens < self.sequence_length:
             raise ValueError(
-                f"unique_tokens must fill at least one sequence of {self.sequence_length} tokens; got {self.unique_tokens}"
+                f"unique_tokens must fill at least one sequence of {self.sequence_length} tokens; got "
+                f"{self.unique_tokens}"
             )
         return self
 
@@ -298,7 +297,8 @@ class RunConfig(_Checked):
                 )
         if vocab < tokenizer_size:
             raise InvalidInput(
-                f"vocab_size {vocab:,} is smaller than the tokenizer's {tokenizer_size:,} tokens; a larger one would do."
+                f"vocab_size {vocab:,} is smaller than the tokenizer's {tokenizer_size:,} tokens; a larger "
+                f"one would do."
             )
         return built
 
@@ -356,7 +356,9 @@ def _as_corpus(value: Any) -> Any:
 
 
 def differences(stored: dict[str, Any], asked: dict[str, Any]) -> str:
-    """The fields in which two identities differ, at most three, with both values; fields of tables as `corpus.split`."""
+    """The fields in which two identities differ, at most three, with both values; fields of tables as
+    `corpus.split`.
+    """
     one, two = _flat(stored), _flat(asked)
     names = [name for name in {**one, **two} if one.get(name) != two.get(name)]
     return ", ".join(f"{name} ({one.get(name)!r}, now {two.get(name)!r})" for name in names[:3])

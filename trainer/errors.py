@@ -6,7 +6,9 @@ from planner.errors import InvalidInput
 
 
 class TrainingStopped(RuntimeError):
-    """A run that cannot go on: a full disk, a loss that is not a number, an interruption. Its last checkpoint is intact."""
+    """A run that cannot go on: a full disk, a loss that is not a number, an interruption. Its last checkpoint
+    is intact.
+    """
 
 
 class Interrupted(TrainingStopped):
@@ -14,4 +16,6 @@ class Interrupted(TrainingStopped):
 
 
 class Busy(InvalidInput):
-    """A folder another process is working in: nothing is wrong with the input, and trying again later may do."""
+    """A folder another process is working in: nothing is wrong with the input, and trying again later may
+    do.
+    """

@@ -1,4 +1,6 @@
-"""Writing files so that a reader, a crash or a full disk never meets half of one, and locks that die with their process."""
+"""Writing files so that a reader, a crash or a full disk never meets half of one, and locks that die with
+their process.
+"""
 
 from __future__ import annotations
 
@@ -77,8 +79,8 @@ def checksum(path: Path) -> str:
 
 
 def quick_checksum(path: Path) -> str:
-    """A hash of a file's size and content; of files above 64 MB, of 64 evenly spaced blocks, so that a change between them is
-    not noticed: enough to tell the weights of two runs apart, not to find damage.
+    """A hash of a file's size and content; of files above 64 MB, of 64 evenly spaced blocks, so that a change
+    between them is not noticed: enough to tell the weights of two runs apart, not to find damage.
     """
     size = path.stat().st_size
     digest = hashlib.blake2b(str(size).encode(), digest_size=16)

@@ -188,6 +188,6 @@ def test_importing_is_light() -> None:
 
 def test_the_pieces_are_importable_from_the_package() -> None:
     assert {"RunConfig", "train", "load_run", "Llama", "Batches", "prepare", "evaluate"} <= set(dir(trainer))
-    for name in dir(trainer):
+    for name in trainer.__all__:
         assert callable(getattr(trainer, name))
         assert find_spec(f"trainer.{name}") is None  # importing a module of that name would take its place

@@ -1,16 +1,17 @@
-"""Exact epochs: which chunk of the token stream is in which row of which step, as a pure function of (seed, epoch, step).
+"""Exact epochs: which chunk of the token stream is in which row of which step, as a pure function of (seed,
+epoch, step).
 
-The training set is the first `unique_tokens` of the stream, cut into chunks of `sequence_length`; what does not fill a chunk is
-left out, and the true number is reported. Chunk i has the inputs t[iT : iT+T] and the targets t[iT+1 : iT+T+1], so every token is
-predicted once per epoch.
+The training set is the first `unique_tokens` of the stream, cut into chunks of `sequence_length`; what does
+not fill a chunk is left out, and the true number is reported. Chunk i has the inputs t[iT : iT+T] and the
+targets t[iT+1 : iT+T+1], so every token is predicted once per epoch.
 
-The run is one long row of chunks: all chunks in the order of epoch 0, then all in the order of epoch 1, and so on, cut off after
-round(epochs * chunks). Batches are taken from it one after the other and may span two epochs. So each chunk is seen exactly once
-per epoch, nothing is dropped, and only the very last batch may be short: its missing rows are padding whose targets are ignored,
-and the loss is the mean over real targets.
+The run is one long row of chunks: all chunks in the order of epoch 0, then all in the order of epoch 1, and
+so on, cut off after round(epochs * chunks). Batches are taken from it one after the other and may span two
+epochs. So each chunk is seen exactly once per epoch, nothing is dropped, and only the very last batch may be
+short: its missing rows are padding whose targets are ignored, and the loss is the mean over real targets.
 
-The order of an epoch sorts the raw output of a Philox generator keyed by (seed, epoch), both of which numpy keeps stable over
-versions.
+The order of an epoch sorts the raw output of a Philox generator keyed by (seed, epoch), both of which numpy
+keeps stable over versions.
 """
 
 from __future__ import annotations
@@ -43,12 +44,14 @@ class Batches:
         available = len(stream) - 1  # the last token is only ever a target
         if available < sequence_length:
             raise InvalidInput(
-                f"the training documents have {max(available, 0):,} tokens, fewer than one sequence of {sequence_length:,}; "
+                f"the training documents have {max(available, 0):,} tokens, fewer than one sequence of "
+                f"{sequence_length:,}; "
                 f"more text or a shorter sequence_length would do."
             )
         if unique_tokens > available:
             raise InvalidInput(
-                f"unique_tokens asks for {unique_tokens:,} tokens, but the training documents have {available:,}; "
+                f"unique_tokens asks for {unique_tokens:,} tokens, but the training documents have "
+                f"{available:,}; "
                 f"more text or fewer unique tokens would do."
             )
         self.stream, self.batch_size, self.length, self.seed, self.order = (

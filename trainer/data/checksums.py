@@ -1,8 +1,9 @@
 """Checksums of whole files, remembered from one process to the next.
 
-A sweep starts hundreds of runs on one corpus and one set of token files; each is read once. What is remembered belongs to a
-file's path, size and times of change, so a file that is written to is read again. A change that leaves all of them alone, such as
-a failing disk, is found only when the notebook is deleted. A notebook that is damaged or cannot be written costs time, nothing else.
+A sweep starts hundreds of runs on one corpus and one set of token files; each is read once. What is
+remembered belongs to a file's path, size and times of change, so a file that is written to is read again. A
+change that leaves all of them alone, such as a failing disk, is found only when the notebook is deleted. A
+notebook that is damaged or cannot be written costs time, nothing else.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Documents, one after the other, from local text, JSON lines or Parquet files, or from a Hugging Face dataset.
+"""Documents, one after the other, from local text, JSON lines or Parquet files, or from a Hugging Face
+dataset.
 
-A document is a text file (or a part of one, where a separator is given), a line of a JSON-lines file, or a row of a table.
-Empty documents are skipped. The fingerprint of local files is their content; that of a dataset is its name, subset, split and
-revision.
+A document is a text file (or a part of one, where a separator is given), a line of a JSON-lines file, or a
+row of a table. Empty documents are skipped. The fingerprint of local files is their content; that of a
+dataset is its name, subset, split and revision.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ def check(corpus: Corpus) -> None:
 
 
 def fingerprint(corpus: Corpus, notes: Path) -> str:
-    """What the documents are, as a short text that changes when they do; `notes` is the folder where checksums are remembered."""
+    """What the documents are, as a short text that changes when they do; `notes` is the folder where
+    checksums are remembered.
+    """
     if corpus.streamed:
         source: list[Any] = [corpus.dataset, corpus.subset, corpus.split, corpus.revision]
     else:
@@ -67,40 +70,35 @@ def documents(corpus: Corpus) -> Iterator[str]:
 
 def files(corpus: Corpus) -> list[Path]:
     """The local files of a corpus, in a fixed order."""
-    found: list[Path] = []
-    for pattern in corpus.paths:
-        if pattern == STANDARD_LIBRARY:
-            found += _standard_library()
-            continue
-        path = Path(os.path.expanduser(pattern))
-        if path.is_dir():
-            inside = sorted(
-                p
-                for p in path.rglob("*")
-                if p.is_file() and not any(part.startswith(".") for part in p.relative_to(path).parts)
-            )
-            if not inside:
-                raise InvalidInput(f"corpus folder {pattern} holds no files.")
-            found += inside
-        elif path.is_file():
-            found.append(path)
-        else:
-            matches = sorted(
-                Path(match) for match in glob.glob(str(path), recursive=True) if Path(match).is_file()
-            )
-            if not matches:
-                raise InvalidInput(
-                    f"corpus {pattern} is neither a file, nor a folder, nor a pattern that matches a file."
-                )
-            found += matches
-    kept = [
-        path
-        for path in dict.fromkeys(found)
-        if not any(fnmatch(str(path), pattern) for pattern in corpus.exclude)
-    ]
+    found = dict.fromkeys(path for pattern in corpus.paths for path in _matching(pattern))
+    kept = [path for path in found if not any(fnmatch(str(path), pattern) for pattern in corpus.exclude)]
     if not kept:
         raise InvalidInput(f"corpus {corpus.describe()} has no files left after exclude.")
     return kept
+
+
+def _matching(pattern: str) -> list[Path]:
+    """The files that a path of a corpus names: itself, those inside, or those that match."""
+    if pattern == STANDARD_LIBRARY:
+        return _standard_library()
+    path = Path(os.path.expanduser(pattern))
+    if path.is_file():
+        return [path]
+    if path.is_dir():
+        inside = sorted(p for p in path.rglob("*") if p.is_file() and not _hidden(p.relative_to(path)))
+        if not inside:
+            raise InvalidInput(f"corpus folder {pattern} holds no files.")
+        return inside
+    matches = sorted(Path(match) for match in glob.glob(str(path), recursive=True) if Path(match).is_file())
+    if not matches:
+        raise InvalidInput(
+            f"corpus {pattern} is neither a file, nor a folder, nor a pattern that matches a file."
+        )
+    return matches
+
+
+def _hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)
 
 
 def _standard_library() -> list[Path]:
@@ -162,7 +160,8 @@ def _parquet(path: Path, corpus: Corpus) -> Iterator[str]:
         table = parquet.ParquetFile(path)
         if corpus.text_field not in table.schema_arrow.names:
             raise InvalidInput(
-                f"{path} has no column {corpus.text_field!r} (it has {', '.join(table.schema_arrow.names)}); set text_field."
+                f"{path} has no column {corpus.text_field!r} (it has {', '.join(table.schema_arrow.names)}); "
+                f"set text_field."
             )
         for batch in table.iter_batches(batch_size=1024, columns=[corpus.text_field]):
             for text in batch.column(0).to_pylist():

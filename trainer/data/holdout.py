@@ -1,12 +1,13 @@
 """Which documents are held out, and proof by content that training text does not repeat them.
 
-A document is known by the hash of its text, whitespace and case aside. The documents with the lowest hashes are held out (of a
-stream, the first ones): a choice that depends on nothing but the text, so that it is the same for every run, seed and model, and
-that no copy of a held-out document can be on the other side.
+A document is known by the hash of its text, whitespace and case aside. The documents with the lowest hashes
+are held out (of a stream, the first ones): a choice that depends on nothing but the text, so that it is the
+same for every run, seed and model, and that no copy of a held-out document can be on the other side.
 
-Copies inside other documents are found by passages: every window of `PASSAGE` words of the held-out documents is remembered,
-and a training document is checked at every `PASSAGE`-th word, so that no shared stretch of 2 * `PASSAGE` - 1 words can be
-missed. A training document with one such passage is dropped, and counted. Shorter common stretches are ordinary language.
+Copies inside other documents are found by passages: every window of `PASSAGE` words of the held-out documents
+is remembered, and a training document is checked at every `PASSAGE`-th word, so that no shared stretch of 2 *
+`PASSAGE` - 1 words can be missed. A training document with one such passage is dropped, and counted. Shorter
+common stretches are ordinary language.
 """
 
 from __future__ import annotations
@@ -18,14 +19,17 @@ PASSAGE = 25  # words
 
 
 def content_key(text: str) -> bytes:
-    """What a document says, whitespace and case aside: 16 bytes, the first half used to choose and the second to order."""
+    """What a document says, whitespace and case aside: 16 bytes, the first half used to choose and the second
+    to order.
+    """
     return hashlib.blake2b(
         " ".join(text.split()).casefold().encode("utf-8", "surrogatepass"), digest_size=16
     ).digest()
 
 
 class Candidates:
-    """The documents to hold out, found while a corpus goes by once: those with the lowest keys, or the first ones.
+    """The documents to hold out, found while a corpus goes by once: those with the lowest keys, or the first
+    ones.
 
     One more than is wanted is kept, as a sign that others are left; copies count once.
     """
@@ -81,7 +85,9 @@ class Overlap:
         self.passages.update(_passage(words, start) for start in range(len(words) - PASSAGE + 1))
 
     def repeats(self, text: str) -> bool:
-        """Whether a document repeats held-out text, whole or in a passage; those that do are counted, held-out ones are not."""
+        """Whether a document repeats held-out text, whole or in a passage; those that do are counted,
+        held-out ones are not.
+        """
         key = content_key(text)
         if (
             key in self.keys and key not in self.met

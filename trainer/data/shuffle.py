@@ -1,7 +1,8 @@
 """Documents in the order of their content hashes, without holding them in memory.
 
-Every document is written once into one of `PARTS` temporary files, by the first bits of its key. Read back part after part, each
-sorted by an index of its own, they come in the order of their keys; documents of one key in the order they came.
+Every document is written once into one of `PARTS` temporary files, by the first bits of its key. Read back
+part after part, each sorted by an index of its own, they come in the order of their keys; documents of one
+key in the order they came.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ _HEAD = struct.Struct(">8sQ")  # the half of the key that orders; how many bytes
 
 
 class ShuffledDocuments:
-    """Documents with their content keys go in; they are read, as often as wanted, in the order of the keys' second halves."""
+    """Documents with their content keys go in; they are read, as often as wanted, in the order of the keys'
+    second halves.
+    """
 
     def __init__(self, folder: Path, documents: Iterable[tuple[bytes, str]]):
         folder.mkdir()

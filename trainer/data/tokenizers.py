@@ -1,7 +1,8 @@
-"""Text to token numbers and back: a Hugging Face tokenizer.json, a SentencePiece model, bytes, or a BPE trained on the corpus.
+"""Text to token numbers and back: a Hugging Face tokenizer.json, a SentencePiece model, bytes, or a BPE
+trained on the corpus.
 
     bytes              one token per byte, and one that ends a document: 257
-    bpe:1024           a byte-level BPE of 1,024 tokens trained on the training documents, never on held-out ones
+    bpe:1024           a byte-level BPE of 1,024 tokens trained on the training documents only
     path/to/tokenizer.json
     path/to/tokenizer.model
 
@@ -55,7 +56,8 @@ class Spec:
             self.bpe_size = int(match[1])
             if not 257 <= self.bpe_size <= _LARGEST_BPE:
                 raise InvalidInput(
-                    f"tokenizer 'bpe:N' needs N of at least 257 (256 bytes and the end of a document) and at most "
+                    f"tokenizer 'bpe:N' needs N of at least 257 (256 bytes and the end of a document) and at "
+                    f"most "
                     f"{_LARGEST_BPE:,}; got {text!r}."
                 )
             self.fingerprint = text
@@ -113,7 +115,7 @@ class HuggingFace:
         ]
 
     def decode(self, tokens: Sequence[int]) -> str:
-        return self.inner.decode([int(t) for t in tokens], skip_special_tokens=False)
+        return str(self.inner.decode([int(t) for t in tokens], skip_special_tokens=False))
 
     def save(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -158,7 +160,7 @@ class SentencePiece:
         return [np.array(ids, dtype=np.int64) for ids in self.inner.encode([_whole(text) for text in texts])]
 
     def decode(self, tokens: Sequence[int]) -> str:
-        return self.inner.decode([int(t) for t in tokens])
+        return str(self.inner.decode([int(t) for t in tokens]))
 
     def save(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -220,7 +222,9 @@ def load(folder: Path) -> Tokenizer:
 
 
 def _whole(text: str) -> str:
-    """JSON may hold half of a surrogate pair, which is no character: a replacement character stands for it."""
+    """JSON may hold half of a surrogate pair, which is no character: a replacement character stands for
+    it.
+    """
     return _HALF.sub("\ufffd", text)
 
 

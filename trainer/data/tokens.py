@@ -1,14 +1,16 @@
 """Text tokenised once into memory-mapped token files that every run on the same corpus shares.
 
-A token set is a folder named by its fingerprint (corpus content, tokenizer, document order, held-out documents):
+A token set is a folder named by its fingerprint (corpus content, tokenizer, document order, held-out
+documents):
 
     train.bin  validation.bin  development.bin     uint16 or uint32 tokens: EOS document EOS document EOS ...
     tokenizer/                                     loadable by transformers
     tokens.json                                    counts, checksums, and what was dropped and why
 
-Every stream begins with EOS, so that each token of each document is predicted from something. The folder is written under
-another name and renamed when complete. Processes that want the same set wait for the one that makes it; where locks do not
-reach (some network disks), the first complete folder wins and the others are thrown away.
+Every stream begins with EOS, so that each token of each document is predicted from something. The folder is
+written under another name and renamed when complete. Processes that want the same set wait for the one that
+makes it; where locks do not reach (some network disks), the first complete folder wins and the others are
+thrown away.
 """
 
 from __future__ import annotations
@@ -48,12 +50,12 @@ class TokenSet:
 
     @property
     def fingerprint(self) -> str:
-        return self.facts["fingerprint"]
+        return str(self.facts["fingerprint"])
 
     @property
     def content(self) -> dict[str, str] | None:
-        """Checksums of the streams, which a fingerprint does not know: a dataset may change under its name. None in sets made by
-        an earlier version.
+        """Checksums of the streams, which a fingerprint does not know: a dataset may change under its name.
+        None in sets made by an earlier version.
         """
         return self.facts.get("blake2b")
 
@@ -99,7 +101,9 @@ def _named(identity: dict[str, Any]) -> str:
 
 
 def open_set(folder: Path) -> TokenSet:
-    """A token set on disk, checked against its own checksums (once, not at every start: see `trainer.checksums`)."""
+    """A token set on disk, checked against its own checksums (once, not at every start: see
+    `trainer.checksums`).
+    """
     try:
         facts = read_json(folder / "tokens.json")
         if "blake2b" in facts:
@@ -113,11 +117,13 @@ def open_set(folder: Path) -> TokenSet:
         broken = [name for name, value in wanted.items() if found[name] != value]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InvalidInput(
-            f"{folder} is not a complete token set ({type(error).__name__}); delete it and it will be made again."
+            f"{folder} is not a complete token set ({type(error).__name__}); delete it and it will be made "
+            f"again."
         ) from None
     if broken:
         raise InvalidInput(
-            f"{folder / broken[0]} is damaged (its checksum differs); delete {folder} and it will be made again."
+            f"{folder / broken[0]} is damaged (its checksum differs); delete {folder} and it will be made "
+            f"again."
         )
     return TokenSet(folder, facts)
 
@@ -157,7 +163,8 @@ def _make(config: RunConfig, spec: tokenizers.Spec, folder: Path, facts: dict[st
         )
         if not counts["train"]["documents"]:
             raise InvalidInput(
-                f"corpus {config.corpus.describe()} has no training documents left that do not repeat held-out ones."
+                f"corpus {config.corpus.describe()} has no training documents left that do not repeat "
+                f"held-out ones."
             )
         shutil.rmtree(draft / "documents", ignore_errors=True)
         for name in counts:
@@ -190,9 +197,11 @@ def _make(config: RunConfig, spec: tokenizers.Spec, folder: Path, facts: dict[st
 def _divide(
     corpus: Corpus, validation: int, development: int, room: Path
 ) -> tuple[dict[str, list[str]], Any, Overlap]:
-    """Held-out documents by name, a function that yields the training documents, and the check that keeps them apart.
+    """Held-out documents by name, a function that yields the training documents, and the check that keeps
+    them apart.
 
-    The corpus is not held in memory: held-out documents are found in one pass, and documents to be shuffled are sorted in `room`.
+    The corpus is not held in memory: held-out documents are found in one pass, and documents to be shuffled
+    are sorted in `room`.
     """
     candidates = Candidates(validation, development, first=corpus.streamed)
 
@@ -212,7 +221,8 @@ def _divide(
     if not candidates.enough:
         advice = "fewer held-out documents, or a separator that splits files into documents, would do"
         raise InvalidInput(
-            f"corpus {corpus.describe()} has {len(candidates.kept):,} different documents, which {validation + development:,} "
+            f"corpus {corpus.describe()} has {len(candidates.kept):,} different documents, which "
+            f"{validation + development:,} "
             f"held-out ones would use up; {advice}."
         )
     held_out = candidates.chosen()

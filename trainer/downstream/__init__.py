@@ -1,9 +1,9 @@
 """Downstream evaluation: bits per byte of the right answers, and accuracy, over a suite of tasks.
 
->>> from trainer.downstream import bpb_table, evaluate, stored
->>> result = evaluate("runs/first", suite="olmes19", limit=100)  # doctest: +SKIP
->>> result.bpb, result.bpb_error  # doctest: +SKIP
->>> bpb_table(stored(["runs/first", "runs/second"], limit=100))  # rows for a report, nothing scored  # doctest: +SKIP
+>>> from trainer.downstream import bpb_table, evaluate, stored >>> result = evaluate("runs/first",
+suite="olmes19", limit=100)  # doctest: +SKIP >>> result.bpb, result.bpb_error  # doctest: +SKIP >>>
+bpb_table(stored(["runs/first", "runs/second"], limit=100))  # rows for a report, nothing scored  # doctest:
++SKIP
 
 tasks.py      which requests a suite has, and where they are
 requests.py   text to tokens: what is fed, what is scored
@@ -16,26 +16,32 @@ evaluation.py models over a suite, scored or looked up
 overlap.py    how much of a suite the training text contains
 """
 
-from __future__ import annotations
+from typing import TYPE_CHECKING
 
-from importlib import import_module
-from typing import Any
+from planner.lazy import lazily
 
-_HOMES = {
-    "evaluate": "trainer.downstream.evaluation",
-    "evaluate_all": "trainer.downstream.evaluation",
-    "stored": "trainer.downstream.evaluation",
-    "compare": "trainer.downstream.results",
-    "bpb_table": "trainer.downstream.results",
-    "SuiteResult": "trainer.downstream.results",
-    "load_suite": "trainer.downstream.tasks",
-    "check_overlap": "trainer.downstream.overlap",
+if TYPE_CHECKING:
+    from trainer.downstream.evaluation import evaluate, evaluate_all, stored
+    from trainer.downstream.overlap import check_overlap
+    from trainer.downstream.results import SuiteResult, bpb_table, compare
+    from trainer.downstream.tasks import load_suite
+
+__all__ = [
+    "SuiteResult",
+    "bpb_table",
+    "check_overlap",
+    "compare",
+    "evaluate",
+    "evaluate_all",
+    "load_suite",
+    "stored",
+]
+
+_HOME = {
+    "evaluation": "evaluate evaluate_all stored",
+    "overlap": "check_overlap",
+    "results": "SuiteResult bpb_table compare",
+    "tasks": "load_suite",
 }
 
-__all__ = sorted(_HOMES)
-
-
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
-    raise AttributeError(f"module 'trainer.downstream' has no attribute {name!r}")
+__getattr__, __dir__ = lazily(__name__, _HOME)

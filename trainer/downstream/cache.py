@@ -1,4 +1,5 @@
-"""Finished tasks on disk, one small file each: an evaluation that was interrupted goes on, a repeated one costs nothing.
+"""Finished tasks on disk, one small file each: an evaluation that was interrupted goes on, a repeated one
+costs nothing.
 
     <cache>/downstream/<fingerprint of the model>/<task>-<hash of everything else that matters>.json
 
@@ -33,7 +34,8 @@ class Cache:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise InvalidInput(
-                f"results cannot be kept in {self.folder}: {error.strerror}; --cache FOLDER or --no-cache would do."
+                f"results cannot be kept in {self.folder}: {error.strerror}; --cache FOLDER or --no-cache "
+                f"would do."
             ) from None
 
     def read(self, task: str, identity: dict[str, Any]) -> tuple[Scores, dict[str, Any]] | None:

@@ -74,7 +74,8 @@ class _Plain(click.Command):
     "--check-overlap",
     "stream",
     metavar="TOKENS",
-    help="Count documents that share long n-grams with a training stream: a token folder, a .bin file in it, or a run.",
+    help="Count documents that share long n-grams with a training stream: a token folder, "
+    "a .bin file in it, or a run.",
 )
 @click.option(
     "--ngram", default="20", show_default=True, metavar="N", help="Tokens in a row that make an overlap."
@@ -92,8 +93,8 @@ def evaluate(
 ) -> None:
     """Bits per byte of the right answers, and accuracy, of one or more models.
 
-    A model is a run directory of `planner train` or a folder with a causal language model in Hugging Face format. Finished tasks
-    are kept, so an interrupted evaluation goes on where it stopped.
+    A model is a run directory of `planner train` or a folder with a causal language model in Hugging Face
+    format. Finished tasks are kept, so an interrupted evaluation goes on where it stopped.
 
     \b
     Example:
@@ -156,14 +157,22 @@ def _bars(quiet: bool) -> Iterator[Callable[[str, int, int], None]]:
 
 def _show(comparison: Any) -> None:
     from rich.console import Console
-    from rich.table import Table
-
-    from trainer.downstream.results import INTERVAL, MEAN, bpb_table
 
     results = comparison.models
-    chosen = any(result.accuracy is not None for result in results)
     console = Console(width=None if sys.stdout.isatty() else 110 + 40 * len(results), highlight=False)
     console.print(f"Bits per byte, {results[0].suite}", soft_wrap=True)
+    console.print(_table(results))
+    for note in _notes(comparison):
+        console.print(note, soft_wrap=True)
+
+
+def _table(results: Sequence[Any]) -> Any:
+    from rich.table import Table
+
+    from trainer.downstream.results import bpb_table
+    from trainer.downstream.tasks import MEAN
+
+    chosen = any(result.accuracy is not None for result in results)
     table = Table(box=None, pad_edge=False)
     table.add_column("task")
     for result in results:
@@ -180,29 +189,38 @@ def _show(comparison: Any) -> None:
             if chosen:
                 cells.append(f"{cell['accuracy']:.1%}" if cell["accuracy"] is not None else "")
         table.add_row(row["task"] + (f" ({row['note']})" if row["note"] else ""), *cells)
-    console.print(table)
-    first = results[0]
+    return table
+
+
+def _notes(comparison: Any) -> list[str]:
+    """What the table leaves out: intervals, who wins, and what to be careful about."""
+    from trainer.downstream.results import INTERVAL
+    from trainer.downstream.tasks import MEAN
+
+    results = comparison.models
     notes = ["± standard error over documents" + ("; * best" if len(results) > 1 else "")]
-    marked = [task.task for task in first.tasks if not task.five_shot]
+    marked = [task.task for task in results[0].tasks if not task.five_shot]
     if marked:
         notes.append(f"not 5-shot in the form that ships: {', '.join(marked)}")
     notes += [
-        f"{result.model}: mean {result.bpb:.4f}, {INTERVAL} interval {result.bpb_low:.4f} to {result.bpb_high:.4f}"
+        f"{result.model}: mean {result.bpb:.4f}, {INTERVAL} interval {result.bpb_low:.4f} to "
+        f"{result.bpb_high:.4f}"
         for result in results
     ]
     for gap in comparison.differences:
         if gap.task == MEAN:
             verdict = "a tie" if gap.verdict == "tie" else f"{gap.verdict} wins"
             notes.append(
-                f"{gap.first} minus {gap.second}: {gap.difference:+.4f} ({INTERVAL} interval {gap.low:+.4f} to {gap.high:+.4f}, paired): {verdict}"
+                f"{gap.first} minus {gap.second}: {gap.difference:+.4f} "
+                f"({INTERVAL} interval {gap.low:+.4f} to {gap.high:+.4f}, paired): {verdict}"
             )
     notes += [f"careful: {remark}" for remark in comparison.remarks]
-    choices = first.choices
+    choices = results[0].choices
     notes.append(
-        f"{choices['documents']}, at most {choices['max_length']} tokens, {choices['dtype']}, special tokens before a text: {choices['bos']}"
+        f"{choices['documents']}, at most {choices['max_length']} tokens, {choices['dtype']}, "
+        f"special tokens before a text: {choices['bos']}"
     )
-    for note in notes:
-        console.print(note, soft_wrap=True)
+    return notes
 
 
 def _show_overlap(rows: Sequence[Any], stream: str, ngram: str) -> None:

@@ -47,7 +47,8 @@ def evaluate(
 ) -> SuiteResult:
     """Bits per byte and accuracy of a finished run or a Hugging Face folder.
 
-    Finished tasks are kept in `cache` (default: where token files are) unless `keep` is false, and are not scored again.
+    Finished tasks are kept in `cache` (default: where token files are) unless `keep` is false, and are not
+    scored again.
     """
     evaluation = _evaluation(model, device, **settings)
     kept = Cache(cache, evaluation.model.fingerprint) if keep else None
@@ -76,7 +77,9 @@ def evaluate_all(
     progress: Progress = lambda task, done, total: None,
     **settings: Unpack[Settings],
 ) -> list[SuiteResult]:
-    """The same for several folders, one after the other; what is wrong with any of them is found before the first is scored."""
+    """The same for several folders, one after the other; what is wrong with any of them is found before the
+    first is scored.
+    """
     names = list(map(str, folders))
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
@@ -97,9 +100,11 @@ def _tell(progress: Progress, name: str, task: str, done: int, total: int) -> No
 def stored(
     folders: Iterable[str | Path], *, cache: str | None = None, **settings: Unpack[Settings]
 ) -> list[SuiteResult]:
-    """The results of those folders that were evaluated before with the same settings; nothing is scored, no weights are read.
+    """The results of those folders that were evaluated before with the same settings; nothing is scored, no
+    weights are read.
 
-    Folders of which a task is still to be scored are left out. `SuiteResult.model` is the folder as it was given.
+    Folders of which a task is still to be scored are left out. `SuiteResult.model` is the folder as it was
+    given.
     """
     results = []
     for folder in folders:
@@ -149,17 +154,21 @@ class _Evaluation:
     def _choices(self) -> dict[str, Any]:
         """For the record."""
         return {
-            "metric": "mean over tasks of mean over documents of -log2 p(right answer) / UTF-8 bytes of it, leading space counted",
-            "tokenised": "context and continuation together, split where the tokens leave those of the context",
+            "metric": "mean over tasks of mean over documents of -log2 p(right answer) / UTF-8 bytes of it, "
+            "leading space counted",
+            "tokenised": "context and continuation together, "
+            "split where the tokens leave those of the context",
             "max_length": self.length,
-            "truncation": "on the left, special tokens included; longer continuations in pieces of half the length",
+            "truncation": "on the left, special tokens included; "
+            "longer continuations in pieces of half the length",
             "bos": list(self.model.before) or "none",
             "bos_asked": self.bos,
             "documents": f"the first {self.limit} documents of each task" if self.limit else "all documents",
             "not_scored": f"doc_id >= {task_data.UNCONDITIONAL}",
             "accuracy": "none"
             if self.bpb_only
-            else "highest log-probability per character, leading space counted; accuracy_raw: highest log-probability",
+            else "highest log-probability per character, leading space counted; "
+            "accuracy_raw: highest log-probability",
             "errors": f"bootstrap over documents, {DRAWS} draws, {LEVEL:.0%} intervals",
             "dtype": self.dtype,
             "task_data": self.source,
@@ -205,13 +214,16 @@ def _kept(evaluation: _Evaluation, cache: Cache) -> dict[str, Scored]:
 
 
 def _length(wanted: int | str | None, model: models.LanguageModel) -> int:
-    """How many tokens the model is shown: as many as asked for, else the protocol's 512 or as many as it can see."""
+    """How many tokens the model is shown: as many as asked for, else the protocol's 512 or as many as it can
+    see.
+    """
     if wanted is None:
         return min(models.LENGTH, model.limit or models.LENGTH)
     length = whole(wanted, "max_length")
     if model.limit is not None and length > model.limit:
         raise InvalidInput(
-            f"max_length must be at most {model.limit}, the longest sequence that {model.name} can see; got {length}."
+            f"max_length must be at most {model.limit}, the longest sequence that {model.name} can see; got "
+            f"{length}."
         )
     return length
 

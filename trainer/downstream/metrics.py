@@ -1,16 +1,17 @@
 """Bits per byte, accuracy, and how sure both are.
 
-    BPB of a document  =  - log-probability of the right answer  /  its UTF-8 bytes (leading space counted)  *  log2(e)
+    BPB of a document  =  - log-probability of the right answer  /  its UTF-8 bytes  *  log2(e)
     BPB of a task      =  mean over documents          BPB of a suite  =  mean over tasks
 
-Bytes, not tokens, so that models with different tokenizers can be compared.
+The leading space of an answer counts. Bytes, not tokens, so that models with different tokenizers compare.
 
-Accuracy is the share of documents whose right answer has the highest log-probability, per character of the answer (`accuracy`) or
-in sum (`accuracy_raw`). The first counts no answer as better for being short.
+Accuracy is the share of documents whose right answer has the highest log-probability, per character of the
+answer (`accuracy`) or in sum (`accuracy_raw`). The first counts no answer as better for being short.
 
-Standard errors and intervals come from a bootstrap over documents, each task on its own; deviations are widened by
-sqrt(n / (n - 1)), by which samples from n documents vary too little. Two models are compared on the same
-documents, so documents are drawn as pairs: most of what makes a document hard is hard for both and cancels in the difference.
+Standard errors and intervals come from a bootstrap over documents, each task on its own; deviations are
+widened by sqrt(n / (n - 1)), by which samples from n documents vary too little. Two models are compared on
+the same documents, so documents are drawn as pairs: most of what makes a document hard is hard for both and
+cancels in the difference.
 """
 
 from __future__ import annotations
@@ -69,7 +70,9 @@ def scores(
 
 
 def resampled(values: Sequence[float], name: str) -> np.ndarray:
-    """Means of `DRAWS` bootstrap samples; the same `name` and length draw the same documents for every model."""
+    """Means of `DRAWS` bootstrap samples; the same `name` and length draw the same documents for every
+    model.
+    """
     array = np.asarray(values, dtype=np.float64)
     seed = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "big")
     generator = np.random.default_rng(seed)
@@ -78,7 +81,7 @@ def resampled(values: Sequence[float], name: str) -> np.ndarray:
         array[generator.integers(len(array), size=(min(together, DRAWS - start), len(array)))].mean(axis=1)
         for start in range(0, DRAWS, together)
     ]
-    mean = array.mean()
+    mean = float(array.mean())
     return mean + (np.concatenate(means) - mean) * math.sqrt(len(array) / max(1, len(array) - 1))
 
 

@@ -1,16 +1,17 @@
 """A finished run, or any causal language model in Hugging Face format, behind one small interface.
 
-    model = find(folder)                        what it is, without its weights: fingerprint, tokenizer, length
-    model.load()                                its weights
-    states, past = model.extend(ids, past)      continue sequences by some tokens; `past` holds what precedes them
-    model.log_probabilities(states, picks)      of the (state, target) pairs that are scored
+    model = find(folder)                      what it is, without its weights: fingerprint, tokenizer, length
+    model.load()                              its weights
+    states, past = model.extend(ids, past)    continue sequences by some tokens, after those that `past` holds
+    model.log_probabilities(states, picks)    of the (state, target) pairs that are scored
 
-`past` is what makes shared beginnings cheap: it is computed once and then selected for every sequence that continues it. A batch may
-hold sequences of different lengths, padded on the right; `Past.real` says which positions are tokens, padding is never attended to.
+`past` is what makes shared beginnings cheap: it is computed once and then selected for every sequence that
+continues it. A batch may hold sequences of different lengths, padded on the right; `Past.real` says which
+positions are tokens, padding is never attended to.
 
-A Hugging Face model is not trusted to work this way (some scale their logits after the head, some keep no keys and values): on
-loading, a few tokens are scored plainly and in parts, and where the two differ the plain way is used for everything. One whose
-predictions depend on later tokens is refused.
+A Hugging Face model is not trusted to work this way (some scale their logits after the head, some keep no
+keys and values): on loading, a few tokens are scored plainly and in parts, and where the two differ the plain
+way is used for everything. One whose predictions depend on later tokens is refused.
 """
 
 from __future__ import annotations
@@ -98,7 +99,9 @@ class LanguageModel:
         raise NotImplementedError
 
     def log_probabilities(self, states: torch.Tensor, picks: Sequence[tuple[int, int]]) -> list[float]:
-        """Log-probability for each (state, target). The head sees each state once, a chunk of them at a time."""
+        """Log-probability for each (state, target). The head sees each state once, a chunk of them at a
+        time.
+        """
         found = [0.0] * len(picks)
         step = rows_per_chunk(self.vocab_size)
         chunks: dict[int, list[int]] = {}
@@ -118,7 +121,8 @@ class LanguageModel:
     def see(self, length: int) -> None:
         """Get ready for sequences of so many tokens.
 
-        Padding between shared parts counts towards a limited reach of attention, so parts are shared only well within it.
+        Padding between shared parts counts towards a limited reach of attention, so parts are shared only
+        well within it.
         """
         if self.window is not None and self.window < 3 * length:
             self.shares = False
@@ -131,7 +135,8 @@ class LanguageModel:
         if bos == "always":
             if begin is None:
                 raise InvalidInput(
-                    f"{self.name} has no token that begins or ends texts, so bos = 'always' cannot work; 'never' would do."
+                    f"{self.name} has no token that begins or ends texts, so bos = 'always' cannot work; "
+                    f"'never' would do."
                 )
             self.before = (begin,)
         elif bos == "never":
@@ -141,7 +146,9 @@ class LanguageModel:
 def find(
     folder: str | Path, *, device: torch.device | None = None, dtype: str = "fp32", bos: str = "auto"
 ) -> LanguageModel:
-    """The model in a folder, a finished run or a causal language model in Hugging Face format, without its weights."""
+    """The model in a folder, a finished run or a causal language model in Hugging Face format, without its
+    weights.
+    """
     path = Path(folder)
     device = device or torch.device("cpu")
     if not path.is_dir():
@@ -150,7 +157,8 @@ def find(
         return Run(path, device, DTYPES[dtype], bos)
     if not (path / "config.json").is_file():
         raise InvalidInput(
-            f"{path} is neither a finished run (it has no result.json) nor a Hugging Face folder (it has no config.json)."
+            f"{path} is neither a finished run (it has no result.json) nor a Hugging Face folder (it has no "
+            f"config.json)."
         )
     return HuggingFace(path, device, DTYPES[dtype], bos)
 
@@ -212,11 +220,14 @@ class Run(LanguageModel):
         return states, Past([attend.taken() for attend in self.attention], seen) if keep else None
 
     def logits(self, states: torch.Tensor) -> torch.Tensor:
-        return self.model.head(states)
+        scores: torch.Tensor = self.model.head(states)
+        return scores
 
 
 class _RememberingAttention:
-    """Causal attention of one layer that also sees a past, and keeps its own keys and values when asked to."""
+    """Causal attention of one layer that also sees a past, and keeps its own keys and values when asked
+    to.
+    """
 
     past: tuple[torch.Tensor, torch.Tensor] | None = None
     mask: torch.Tensor | None = None
@@ -336,18 +347,22 @@ class HuggingFace(LanguageModel):
                 self.shares = False
 
     def _check_direction(self, ids: torch.Tensor, logits: torch.Tensor, half: int) -> None:
-        """Other tokens after the first `half` must not change what is predicted there; shapes are equal, so rounding is too."""
+        """Other tokens after the first `half` must not change what is predicted there; shapes are equal, so
+        rounding is too.
+        """
         other = torch.cat((ids[:, :half], (ids[:, half:] + 1) % self.vocab_size), dim=1)
         change = self.model(input_ids=other, use_cache=False).logits.float()[:, :half] - logits[:, :half]
         if half and change.abs().max() > (1e-5 if self.dtype == torch.float32 else 1e-2) * logits.abs().max():
             raise InvalidInput(
-                f"{self.name} holds no causal language model: what {type(self.model).__name__} predicts depends on later tokens."
+                f"{self.name} holds no causal language model: what {type(self.model).__name__} predicts "
+                f"depends on later tokens."
             )
 
 
 def _states(output: Any) -> torch.Tensor:
     """What the head reads; of a whole model, the logits themselves."""
-    return output.logits if hasattr(output, "logits") else output.last_hidden_state
+    states: torch.Tensor = output.logits if hasattr(output, "logits") else output.last_hidden_state
+    return states
 
 
 def _same(states: torch.Tensor) -> torch.Tensor:
@@ -357,7 +372,9 @@ def _same(states: torch.Tensor) -> torch.Tensor:
 def _continue(
     real: torch.Tensor, past: Past | None
 ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
-    """Positions of new tokens, which earlier and new tokens each may see (None: all up to itself), and what the past then holds."""
+    """Positions of new tokens, which earlier and new tokens each may see (None: all up to itself), and what
+    the past then holds.
+    """
     count = real.shape[1]
     steps = torch.arange(count, device=real.device)
     if past is None:
@@ -373,7 +390,8 @@ def _transformers(path: Path) -> Any:
         import transformers
     except ModuleNotFoundError:
         raise InvalidInput(
-            f"{path} is in Hugging Face format, which needs transformers; pip install 'databound[eval]' would do."
+            f"{path} is in Hugging Face format, which needs transformers; pip install 'databound[eval]' "
+            f"would do."
         ) from None
     return transformers
 
@@ -388,24 +406,26 @@ def _check_causal(path: Path) -> None:
     if kind is None:
         reason = "its config.json has no model_type; an unfinished run must be trained to its end first"
         raise InvalidInput(f"{path} is neither a finished run nor a model in Hugging Face format ({reason}).")
-    if (
-        not isinstance(kind, str)
-        or not isinstance(made_for, list)
-        or not all(isinstance(name, str) for name in made_for)
-    ):
+    if not isinstance(kind, str) or not _texts(made_for):
         raise InvalidInput(
             f"{path / 'config.json'} needs a text as model_type and a list of texts as architectures."
         )
     what = ", ".join(made_for) or kind
     if kind not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and facts.get("auto_map"):
         raise InvalidInput(
-            f"{path} holds {what}, which needs program code from its own folder; only models that transformers itself knows are run."
+            f"{path} holds {what}, which needs program code from its own folder; only models that "
+            f"transformers itself knows are run."
         )
     known = kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and not facts.get("is_encoder_decoder")
     if not known or (made_for and not any(_is_causal(name) for name in made_for)):
         raise InvalidInput(
-            f"{path} holds no causal language model but {what}, which cannot give the probability of a continuation."
+            f"{path} holds no causal language model but {what}, which cannot give the probability of a "
+            f"continuation."
         )
+
+
+def _texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(name, str) for name in value)
 
 
 def _config_and_tokenizer(path: Path) -> tuple[Any, Any]:

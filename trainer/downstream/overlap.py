@@ -1,16 +1,17 @@
 """How many evaluation documents share long stretches of tokens with the text that a model was trained on.
 
-A document is what remains of its prompt without the beginning that all documents of the task share (examples, instructions), followed
-by the right answer. It overlaps where `ngram` tokens in a row also occur in a row in the training stream. Documents with fewer
-tokens cannot be checked this way and are counted apart.
+A document is what remains of its prompt without the beginning that all documents of the task share (examples,
+instructions), followed by the right answer. It overlaps where `ngram` tokens in a row also occur in a row in
+the training stream. Documents with fewer tokens cannot be checked this way and are counted apart.
 
-Every window of n tokens t is known by a 64-bit hash, computed for all windows at once from running sums. With r(t) a random odd
-number per token and B odd, all modulo 2^64,
+Every window of n tokens t is known by a 64-bit hash, computed for all windows at once from running sums. With
+r(t) a random odd number per token and B odd, all modulo 2^64,
 
     S(i) = sum over j < i of r(t_j) B^j,        hash of the window at i = (S(i + n) - S(i)) B^-i,
 
-which depends on the tokens and not on where they stand. The stream is read in blocks, so it may be larger than memory. A chance
-collision makes a false alarm with a probability of about (windows of the stream) * (windows of the suite) / 2^64.
+which depends on the tokens and not on where they stand. The stream is read in blocks, so it may be larger
+than memory. A chance collision makes a false alarm with a probability of about (windows of the stream) *
+(windows of the suite) / 2^64.
 """
 
 from __future__ import annotations
@@ -90,7 +91,8 @@ def window_hashes(ids: np.ndarray, random: np.ndarray, ngram: int) -> np.ndarray
     sums = np.zeros(len(ids) + 1, dtype=np.uint64)
     np.cumsum(random[ids] * powers, out=sums[1:])
     inverse = np.uint64(pow(int(_BASE), -1, 2**64))
-    return (sums[ngram:] - sums[:-ngram]) * _powers(inverse, len(ids) - ngram + 1)
+    windows: np.ndarray = (sums[ngram:] - sums[:-ngram]) * _powers(inverse, len(ids) - ngram + 1)
+    return windows
 
 
 def _powers(base: np.uint64, count: int) -> np.ndarray:
@@ -152,11 +154,13 @@ def _stream(path: Path) -> tuple[np.ndarray, Callable[[list[str]], list[np.ndarr
             raise InvalidInput(f"the token files that {path} was trained on are no longer in {folder}.")
     if not (folder / "tokens.json").is_file():
         raise InvalidInput(
-            f"{path} is no training stream: a folder with tokens.json, a .bin file in one, or a finished run would do."
+            f"{path} is no training stream: a folder with tokens.json, a .bin file in one, or a finished run "
+            f"would do."
         )
     tokens = token_files.open_set(folder)
     if name not in tokens.facts["streams"]:
         raise InvalidInput(
-            f"{path} is not one of the streams of {folder}: {', '.join(f'{stream}.bin' for stream in tokens.facts['streams'])}."
+            f"{path} is not one of the streams of {folder}: "
+            f"{', '.join(f'{stream}.bin' for stream in tokens.facts['streams'])}."
         )
     return tokens.stream(name), lambda texts: tokens.tokenizer().encode(texts), tokens.facts["vocabulary"]

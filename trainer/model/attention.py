@@ -1,8 +1,10 @@
-"""Causal self-attention behind one function: flash-attn 2 where it is installed and the device allows it, else PyTorch's own.
+"""Causal self-attention behind one function: flash-attn 2 where it is installed and the device allows it,
+else PyTorch's own.
 
-Both take (batch, sequence, heads, head size) and return the same shape, so the model does not know which one runs.
-PyTorch's scaled-dot-product attention has a flash kernel of its own on CUDA and on CPU, so the fallback is exact and not slow.
-`resolve` is called before any data is loaded: a backend that cannot work here is an error at once, never in the middle of a run.
+Both take (batch, sequence, heads, head size) and return the same shape, so the model does not know which one
+runs. PyTorch's scaled-dot-product attention has a flash kernel of its own on CUDA and on CPU, so the fallback
+is exact and not slow. `resolve` is called before any data is loaded: a backend that cannot work here is an
+error at once, never in the middle of a run.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ def flash(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.
     """flash-attn 2, causal; its backward is asked to be deterministic because runs must resume to the bit."""
     from flash_attn import flash_attn_func
 
-    return flash_attn_func(query, key, value, causal=True, deterministic=True)
+    mixed: torch.Tensor = flash_attn_func(query, key, value, causal=True, deterministic=True)
+    return mixed
 
 
 def resolve(wanted: str, device: torch.device, dtype: torch.dtype, d_head: int) -> str:

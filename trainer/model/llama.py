@@ -1,15 +1,17 @@
-"""Llama-2, built from a planner shape: RoPE, SwiGLU, RMSNorm before each block, multi-head attention, no biases.
+"""Llama-2, built from a planner shape: RoPE, SwiGLU, RMSNorm before each block, multi-head attention, no
+biases.
 
     h  = embed(ids)
     h += attention(norm(h));  h += down(silu(gate(norm(h))) * up(norm(h)))        for every layer
     loss = cross entropy of head(norm(h))
 
-The query, key and value matrices are stored as one, and so are gate and up: the same numbers in fewer, larger products.
-Weights are drawn from a normal distribution, each tensor from its own generator seeded by (seed, name), so that they do not
-depend on the order in which tensors are made or on how many devices share them. The standard deviation is 0.02 for every matrix
-(`init="normal"`, as transformers does), or follows the shape (`init="scaled"`): 1 for the input embedding, half of 1 / sqrt(inputs)
-for other matrices, and 1 / sqrt(2 layers) of that for the two of each layer that write to h, so that narrow models begin with
-the embedding still visible after the last layer. Tied embeddings, which are also the head, begin with 1 / sqrt(d).
+The query, key and value matrices are stored as one, and so are gate and up: the same numbers in fewer, larger
+products. Weights are drawn from a normal distribution, each tensor from its own generator seeded by (seed,
+name), so that they do not depend on the order in which tensors are made or on how many devices share them.
+The standard deviation is 0.02 for every matrix (`init="normal"`, as transformers does), or follows the shape
+(`init="scaled"`): 1 for the input embedding, half of 1 / sqrt(inputs) for other matrices, and 1 / sqrt(2
+layers) of that for the two of each layer that write to h, so that narrow models begin with the embedding
+still visible after the last layer. Tied embeddings, which are also the head, begin with 1 / sqrt(d).
 """
 
 from __future__ import annotations
@@ -45,7 +47,9 @@ class Norm(nn.Module):
 
 
 def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    """RoPE on (batch, sequence, heads, head size): the two halves of each head are the two coordinates of the rotations."""
+    """RoPE on (batch, sequence, heads, head size): the two halves of each head are the two coordinates of the
+    rotations.
+    """
     first, second = x.chunk(2, dim=-1)
     return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1).to(x.dtype)
 
@@ -80,14 +84,15 @@ class Layer(nn.Module):
         mixed = self.attend(rotate(query, cos, sin), rotate(key, cos, sin), value)
         h = h + self.out(mixed.reshape(batch, length, -1))
         gate, up = self.gate_up(self.feed_forward_norm(h)).chunk(2, dim=-1)
-        return h + self.down(functional.silu(gate) * up)
+        grown: torch.Tensor = h + self.down(functional.silu(gate) * up)
+        return grown
 
 
 class Body(nn.Module):
     """All layers and the final norm: what torch.compile sees as one graph.
 
-    The embedding stays outside: compiled for a CPU, its backward adds rows from several threads in any order, and runs would no
-    longer repeat to the bit.
+    The embedding stays outside: compiled for a CPU, its backward adds rows from several threads in any order,
+    and runs would no longer repeat to the bit.
     """
 
     def __init__(self, shape: Architecture, eps: float, attend: attention.Attention):
@@ -98,7 +103,8 @@ class Body(nn.Module):
     def forward(self, h: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
         for layer in self.layers:
             h = layer(h, cos, sin)
-        return self.norm(h)
+        normed: torch.Tensor = self.norm(h)
+        return normed
 
 
 class Llama(nn.Module):
@@ -133,7 +139,8 @@ class Llama(nn.Module):
     def hidden(self, ids: torch.Tensor) -> torch.Tensor:
         """The normalised states that the head reads, (batch, sequence, d_model)."""
         length = ids.shape[1]
-        return self.body(self.embed(ids), self.cos[:, :length], self.sin[:, :length])
+        states: torch.Tensor = self.body(self.embed(ids), self.cos[:, :length], self.sin[:, :length])
+        return states
 
     def forward(self, ids: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """Summed cross entropy in nats over all targets that are not ignored."""
@@ -147,7 +154,8 @@ class Llama(nn.Module):
 
     def logits(self, ids: torch.Tensor) -> torch.Tensor:
         """All logits at once: for tests and small uses, never in training."""
-        return self.head(self.hidden(ids))
+        scores: torch.Tensor = self.head(self.hidden(ids))
+        return scores
 
 
 def create(shape: Architecture, sequence_length: int, seed: int, **options: Any) -> Llama:
@@ -170,7 +178,9 @@ def _copy(target: torch.Tensor, value: torch.Tensor) -> None:
 def materialise(
     model: Llama, device: str, seed: int, place: Callable[[Any, torch.Tensor], None] = _copy
 ) -> None:
-    """Give an outline its memory and its first weights; `place` copies a whole tensor into one that may be sharded."""
+    """Give an outline its memory and its first weights; `place` copies a whole tensor into one that may be
+    sharded.
+    """
     model.to_empty(device=device)
     if model.shape.tied_embeddings:
         model.head.weight = model.embed.weight  # leaving the meta device has separated them
@@ -198,6 +208,6 @@ def initialise(model: Llama, seed: int, place: Callable[[Any, torch.Tensor], Non
 
 def _scaled_std(name: str, matrix: torch.Tensor, shape: Architecture) -> float:
     if name.startswith("embed"):
-        return shape.d_model**-0.5 if shape.tied_embeddings else 1.0
-    std = 0.5 * matrix.shape[1] ** -0.5
-    return std * (2 * shape.layers) ** -0.5 if name.endswith(("out.weight", "down.weight")) else std
+        return float(shape.d_model**-0.5) if shape.tied_embeddings else 1.0
+    std = float(0.5 * matrix.shape[1] ** -0.5)
+    return std * float((2 * shape.layers) ** -0.5) if name.endswith(("out.weight", "down.weight")) else std

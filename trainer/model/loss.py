@@ -1,10 +1,10 @@
 """Output head and cross entropy in chunks of rows: the logits of a whole batch never exist.
 
-At the 15M shape the head is two thirds of the arithmetic and its logits (batch x sequence x 32,100) are by far the largest
-tensor. Here each chunk of rows makes its logits, turns them in place into the gradient softmax(logits) - onehot(target), and
-multiplies that into the gradients of the hidden states and of the head weight at once. The forward pass therefore already holds
-the gradients, the backward pass only scales them, and nothing is computed twice: three matrix products per chunk, as in the
-ordinary head.
+At the 15M shape the head is two thirds of the arithmetic and its logits (batch x sequence x 32,100) are by
+far the largest tensor. Here each chunk of rows makes its logits, turns them in place into the gradient
+softmax(logits) - onehot(target), and multiplies that into the gradients of the hidden states and of the head
+weight at once. The forward pass therefore already holds the gradients, the backward pass only scales them,
+and nothing is computed twice: three matrix products per chunk, as in the ordinary head.
 
     loss = sum over kept rows of  logsumexp(W h) - (W h)[target]
     d loss / d h = (softmax(W h) - onehot) W,        d loss / d W = sum (softmax(W h) - onehot)^T h
@@ -30,9 +30,10 @@ def rows_loss(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Summed loss of some rows, and its gradient with respect to their logits, which are made in `room`.
 
-    Uncompiled on purpose: softmax takes one row at a time through the cache, in less time than the kernel a compiler makes of the
-    same formula. The loss is read off the probability of the target; where that is too small for fp32 (beyond 69 nats, which
-    happens in a run that diverges and may yet recover) the logits of the row are made again.
+    Uncompiled on purpose: softmax takes one row at a time through the cache, in less time than the kernel a
+    compiler makes of the same formula. The loss is read off the probability of the target; where that is too
+    small for fp32 (beyond 69 nats, which happens in a run that diverges and may yet recover) the logits of
+    the row are made again.
     """
     column = targets.clamp(min=0).unsqueeze(1)
     kept = (targets >= 0).unsqueeze(1).float()
@@ -52,7 +53,9 @@ def rows_loss(
 
 
 def rows_per_chunk(vocab_size: int, device: str = "cpu") -> int:
-    """How many rows of logits fit the chunk size; a multiple of 64. On a CPU no more than 512, so that chunks stay in cache."""
+    """How many rows of logits fit the chunk size; a multiple of 64. On a CPU no more than 512, so that chunks
+    stay in cache.
+    """
     rows = max(64, CHUNK_BYTES[device] // (4 * vocab_size) // 64 * 64)
     return min(rows, 512) if device == "cpu" else rows
 
@@ -96,9 +99,12 @@ class _HeadLoss(torch.autograd.Function):
 
 
 def head_loss(hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Summed cross entropy of `hidden @ weight.T` against `targets`; hidden is (rows, d), weight (vocabulary, d)."""
+    """Summed cross entropy of `hidden @ weight.T` against `targets`; hidden is (rows, d), weight (vocabulary,
+    d).
+    """
     if (
         not torch.is_grad_enabled()
     ):  # which an autograd function cannot see from inside: it would make gradients for nobody
         hidden, weight = hidden.detach(), weight.detach()
-    return _HeadLoss.apply(hidden, weight, targets)
+    loss: torch.Tensor = _HeadLoss.apply(hidden, weight, targets)  # type: ignore[no-untyped-call]
+    return loss

@@ -1,8 +1,8 @@
 """AdamW with an explicit set of decayed tensors, and the learning-rate schedule.
 
-Weight decay is PyTorch's: each step multiplies the decayed weights by 1 - learning rate * weight_decay. Which tensors that are is
-`decay`: all matrices including the embeddings (the default), matrices without the embeddings, or everything, norm gains too.
-The names are recorded with the run.
+Weight decay is PyTorch's: each step multiplies the decayed weights by 1 - learning rate * weight_decay. Which
+tensors that are is `decay`: all matrices including the embeddings (the default), matrices without the
+embeddings, or everything, norm gains too. The names are recorded with the run.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def adamw(model: nn.Module, config: RunConfig) -> torch.optim.AdamW:
 
 
 def learning_rate(step: int, steps: int, config: RunConfig) -> float:
-    """The rate of a step: a linear rise to the peak over the first `warmup_ratio` of all steps, then a cosine down to
-    `min_lr_ratio` of the peak, reached at the last step. A run of a single step has it at the peak.
+    """The rate of a step: a linear rise to the peak over the first `warmup_ratio` of all steps, then a cosine
+    down to `min_lr_ratio` of the peak, reached at the last step. A run of a single step has it at the peak.
     """
     warmup = math.ceil(config.warmup_ratio * steps)
     if step < warmup:

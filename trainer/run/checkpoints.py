@@ -1,12 +1,14 @@
-"""Checkpoints that survive a kill at any instant: weights and optimiser state as safetensors, the rest as JSON, no pickle.
+"""Checkpoints that survive a kill at any instant: weights and optimiser state as safetensors, the rest as
+JSON, no pickle.
 
     checkpoints/step-00000400/
         model.safetensors      weights, whole tensors whatever number of devices trained them
         optimizer.safetensors  the two moments of every tensor
         state.json             step, identity of the run, fingerprint of the data, checksums of the two files
 
-A checkpoint is written under another name, synced, and renamed; only then are older ones deleted. So there is always one that is
-complete. One that is damaged, or belongs to another run or other data, is refused with the reason.
+A checkpoint is written under another name, synced, and renamed; only then are older ones deleted. So there is
+always one that is complete. One that is damaged, or belongs to another run or other data, is refused with the
+reason.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ class Checkpoint:
 
     @property
     def step(self) -> int:
-        return self.state["step"]
+        return int(self.state["step"])
 
     def weights(self) -> Tensors:
         return load_file(self.folder / "model.safetensors")
@@ -53,7 +55,9 @@ class Checkpoint:
 def write(
     folder: Path, name: str, state: dict[str, Any], weights: Tensors, moments: Tensors | None = None
 ) -> Path:
-    """Write one checkpoint, whole or not at all; a disk that fails stops the run and leaves earlier checkpoints as they were."""
+    """Write one checkpoint, whole or not at all; a disk that fails stops the run and leaves earlier
+    checkpoints as they were.
+    """
     draft, final = folder / f".{name}.{os.getpid()}", folder / name
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -89,9 +93,11 @@ def write_step(folder: Path, state: dict[str, Any], weights: Tensors, moments: T
 
 
 def newest(folder: Path, belongs: dict[str, Any]) -> tuple[Checkpoint | None, list[str]]:
-    """The newest checkpoint that is complete, and remarks about those that are not; `belongs` is what its state must agree with.
+    """The newest checkpoint that is complete, and remarks about those that are not; `belongs` is what its
+    state must agree with.
 
-    A checkpoint of another run or other data is refused at once. A damaged one is passed over where an older one is intact.
+    A checkpoint of another run or other data is refused at once. A damaged one is passed over where an older
+    one is intact.
     """
     remarks: list[str] = []
     for candidate in sorted(_steps(folder), reverse=True):
@@ -118,7 +124,8 @@ def read(folder: Path, belongs: dict[str, Any]) -> Checkpoint:
             raise ValueError("state.json is not a table")
         if state["version"] != VERSION:
             raise InvalidInput(
-                f"{folder} was written by another version of the trainer ({state['version']}, this is {VERSION})."
+                f"{folder} was written by another version of the trainer ({state['version']}, this is "
+                f"{VERSION})."
             )
         changed = [file for file, value in state["checksums"].items() if checksum(folder / file) != value]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -130,7 +137,8 @@ def read(folder: Path, belongs: dict[str, Any]) -> Checkpoint:
     for what, value in belongs.items():
         if state.get(what) != value:
             raise InvalidInput(
-                f"checkpoint {folder} belongs to {_another(what, state.get(what), value)}; another run directory would do."
+                f"checkpoint {folder} belongs to {_another(what, state.get(what), value)}; another run "
+                f"directory would do."
             )
     return Checkpoint(folder, state)
 

@@ -1,7 +1,9 @@
-"""Where and how a run computes: device, precision, attention, compilation, rows per pass; decided before any data is read.
+"""Where and how a run computes: device, precision, attention, compilation, rows per pass; decided before any
+data is read.
 
-bf16 is used where the hardware is faster with it: CUDA from Ampere on, and CPUs with AMX tiles. torch.compile is used on CUDA,
-and on a CPU when there is a C++ compiler and the run is long enough to earn back the time it takes.
+bf16 is used where the hardware is faster with it: CUDA from Ampere on, and CPUs with AMX tiles. torch.compile
+is used on CUDA, and on a CPU when there is a C++ compiler and the run is long enough to earn back the time it
+takes.
 """
 
 from __future__ import annotations
@@ -116,8 +118,8 @@ def resolve(
 def flops_per_token(shape: Architecture, sequence_length: int) -> float:
     """FLOPs to train on one token: 6 per parameter of layers and head, plus the lower triangle of attention.
 
-    Attention multiplies queries with keys and weights with values, 2 * 2 * d per pair of positions forward and twice that
-    backward; a position sees T / 2 others on average, which makes 6 * T * d per layer.
+    Attention multiplies queries with keys and weights with values, 2 * 2 * d per pair of positions forward
+    and twice that backward; a position sees T / 2 others on average, which makes 6 * T * d per layer.
     """
     head = shape.vocab_size * shape.d_model
     return (
@@ -134,8 +136,9 @@ def activation_bytes(shape: Architecture, sequence_length: int, dtype: torch.dty
 def memory_bytes(
     shape: Architecture, sequence_length: int, micro_batch: int, dtype: torch.dtype, world_size: int = 1
 ) -> float:
-    """Of each device: its share of weights, gradients and two moments in fp32, activations of one pass, and the largest pieces of
-    the head."""
+    """Of each device: its share of weights, gradients and two moments in fp32, activations of one pass, and
+    the largest pieces of the head.
+    """
     return (
         16.0 * shape.params / world_size
         + micro_batch * activation_bytes(shape, sequence_length, dtype)
@@ -151,8 +154,10 @@ def check_memory(shape: Architecture, sequence_length: int, execution: Execution
     there = total_memory(torch.device(execution.device))
     if needed > there:
         raise InvalidInput(
-            f"training {shape.params:,} parameters needs about {needed / 2**30:,.1f} GiB on each device and {execution.name} has "
-            f"{there / 2**30:,.1f}; a smaller shape, micro_batch or sequence_length, or more devices, would do."
+            f"training {shape.params:,} parameters needs about {needed / 2**30:,.1f} GiB on each device and "
+            f"{execution.name} has "
+            f"{there / 2**30:,.1f}; a smaller shape, micro_batch or sequence_length, or more devices, would "
+            f"do."
         )
 
 
@@ -185,13 +190,17 @@ def has_compiler() -> bool:
 
 
 def peak_flops(device: torch.device) -> float:
-    """The device's peak in FLOP/s: from its data sheet for known GPUs, else measured with a large matrix product."""
+    """The device's peak in FLOP/s: from its data sheet for known GPUs, else measured with a large matrix
+    product.
+    """
     known = data_sheet_peak(torch.cuda.get_device_name(device)) if device.type == "cuda" else None
     return known or measured_peak(str(device), torch.get_num_threads())
 
 
 def data_sheet_peak(name: str) -> float | None:
-    """The peak of the planner's accelerator whose words are all in a device's name; of several, the one with most words."""
+    """The peak of the planner's accelerator whose words are all in a device's name; of several, the one with
+    most words.
+    """
     words = set(re.split(r"[^A-Z0-9]+", name.upper()))
     known = {a: a.name.upper().split("-") for a in ACCELERATORS.values()} if "LAPTOP" not in words else {}
     matches = [(len(parts), a.peak_flops) for a, parts in known.items() if words.issuperset(parts)]
@@ -200,7 +209,9 @@ def data_sheet_peak(name: str) -> float | None:
 
 @lru_cache(maxsize=8)
 def measured_peak(device: str, threads: int) -> float:
-    """The best of a few matrix products of 1,024 x 1,024 (CPU, fp32) or 8,192 x 8,192 (CUDA, bf16), in FLOP/s."""
+    """The best of a few matrix products of 1,024 x 1,024 (CPU, fp32) or 8,192 x 8,192 (CUDA, bf16), in
+    FLOP/s.
+    """
     cuda = device.startswith("cuda")
     size, dtype = (8192, torch.bfloat16) if cuda else (1024, torch.float32)
     a = torch.ones(size, size, device=device, dtype=dtype)

@@ -1,8 +1,8 @@
 """Several devices: FSDP2 (`fully_shard`) under torchrun. One process is simply a world of one.
 
-Each rank takes its share of the rows of every batch. Parameters, gradients and moments live in shards; checkpoints hold whole
-tensors, so a run may continue on another number of devices. FSDP averages gradients over ranks, so losses are scaled by the
-number of ranks.
+Each rank takes its share of the rows of every batch. Parameters, gradients and moments live in shards;
+checkpoints hold whole tensors, so a run may continue on another number of devices. FSDP averages gradients
+over ranks, so losses are scaled by the number of ranks.
 """
 
 from __future__ import annotations
@@ -76,7 +76,9 @@ def shard(model: Any, world: World) -> None:
 
 
 def gathered(named: Iterable[tuple[str, torch.Tensor]], world: World) -> dict[str, torch.Tensor]:
-    """Tensors in one piece on the CPU of the first rank, one after the other; every rank must ask, and others get nothing."""
+    """Tensors in one piece on the CPU of the first rank, one after the other; every rank must ask, and others
+    get nothing.
+    """
     found = {}
     for name, tensor in named:
         full = tensor.detach()

@@ -1,7 +1,7 @@
 """What a run would take, without reading data: shape, memory, steps, FLOPs, and time on this machine.
 
-The time is measured, not looked up: one pass of the real shape, uncompiled, where a pass takes less than a few seconds; for
-larger models it is FLOPs over the device's peak at `TYPICAL_MFU`.
+The time is measured, not looked up: one pass of the real shape, uncompiled, where a pass takes less than a
+few seconds; for larger models it is FLOPs over the device's peak at `TYPICAL_MFU`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Validation loss over a fixed set of documents: nats per token, perplexity, and bits per byte of text.
 
-The documents are packed as in training (EOS, document, EOS, document, ...) and cut into sequences, the last of which is padded,
-so that every token of every document is predicted exactly once. Bits per byte divides by the UTF-8 bytes of the documents; the
-predictions of EOS are in the numerator, as they are in the loss.
+The documents are packed as in training (EOS, document, EOS, document, ...) and cut into sequences, the last
+of which is padded, so that every token of every document is predicted exactly once. Bits per byte divides by
+the UTF-8 bytes of the documents; the predictions of EOS are in the numerator, as they are in the loss.
 """
 
 from __future__ import annotations
@@ -42,8 +42,9 @@ def evaluate(
 ) -> Evaluation:
     """Loss of a model over a token stream; `counts` holds its documents and bytes.
 
-    A graph of its own would take longer to compile than it saves. With `compiled`, for a model that has trained on `rows` rows at
-    a time, the body runs the graph it was trained with: the forward pass as if a backward one were to follow.
+    A graph of its own would take longer to compile than it saves. With `compiled`, for a model that has
+    trained on `rows` rows at a time, the body runs the graph it was trained with: the forward pass as if a
+    backward one were to follow.
     """
     world = world or distributed.World()
     predicted = len(stream) - 1

@@ -1,7 +1,8 @@
-"""A finished run as a folder that `transformers` loads: `AutoModelForCausalLM.from_pretrained(folder)`, tokenizer included.
+"""A finished run as a folder that `transformers` loads: `AutoModelForCausalLM.from_pretrained(folder)`,
+tokenizer included.
 
-Only names change: the joined matrices are taken apart into q, k, v and gate, up. transformers itself is not needed to write the
-folder.
+Only names change: the joined matrices are taken apart into q, k, v and gate, up. transformers itself is not
+needed to write the folder.
 """
 
 from __future__ import annotations

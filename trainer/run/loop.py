@@ -11,8 +11,9 @@ A run lives in a directory:
     final/             the weights of a finished run
     result.json        written last, at once; a directory that has it is never trained again
 
-The state of a run is weights, moments and the number of steps done: the data order is a function of the seed and the step, and
-nothing else is random. That is why a run that was killed and continued ends in the same bits as one that was not.
+The state of a run is weights, moments and the number of steps done: the data order is a function of the seed
+and the step, and nothing else is random. That is why a run that was killed and continued ends in the same
+bits as one that was not.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import shutil
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -33,14 +34,14 @@ import torch
 
 from planner.errors import InvalidInput
 from planner.shapes import Architecture
-from trainer.config import RunConfig, differences
+from trainer.config import RunConfig
 from trainer.data import corpus, tokenizers, tokens
 from trainer.data.batches import PADDING, Batches
 from trainer.errors import Interrupted, TrainingStopped
-from trainer.files import locked, mirror, read_json, write_json
+from trainer.files import mirror, read_json, write_json
 from trainer.model import attention, optimizer
 from trainer.model.llama import Llama, materialise, outline
-from trainer.run import checkpoints, distributed, watch
+from trainer.run import checkpoints, directory, distributed, watch
 from trainer.run.device import (
     Execution,
     check_memory,
@@ -50,7 +51,7 @@ from trainer.run.device import (
     resolve_device,
     resolve_dtype,
 )
-from trainer.run.evaluation import autocast, evaluate
+from trainer.run.evaluation import Evaluation, autocast, evaluate
 from trainer.run.result import FILE, RunResult, read_result
 
 _MOMENTS = ("exp_avg", "exp_avg_sq")
@@ -68,33 +69,33 @@ def train(
 ) -> RunResult:
     """Train a run in directory `out`, or continue it, or return its result where it is finished.
 
-    With `data`, a token set that was made before, the corpus is not looked at: all runs of a sweep train on the same tokens,
-    whatever happens to the files meanwhile. `should_stop` is asked after every step; when it says yes, a checkpoint is written and
-    Interrupted raised. `during_steps` is entered while steps are trained, and only then.
+    With `data`, a token set that was made before, the corpus is not looked at: all runs of a sweep train on
+    the same tokens, whatever happens to the files meanwhile. `should_stop` is asked after every step; when it
+    says yes, a checkpoint is written and Interrupted raised. `during_steps` is entered while steps are
+    trained, and only then.
     """
     folder = Path(os.path.expanduser(out)).absolute()
-    _refuse_foreign(folder)
-    finished = _finished(folder, config, data)
-    if finished:
-        return finished
+    directory.refuse_foreign(folder)
+    if done := directory.finished(folder, config, data):
+        return done
     spec, architecture, execution, remarks = check(config, data)
     check_memory(architecture, config.sequence_length, execution)
     device = torch.device(execution.device)
-    with distributed.joined(device) as world, _directory(folder, config, world):
-        finished = _finished(folder, config, data)  # perhaps by the process that held the directory until now
-        if finished:
-            return finished
+    with distributed.joined(device) as world, directory.held(folder, config, world):
+        if done := directory.finished(folder, config, data):  # by the process that held it until now
+            return done
         data = data or tokens.prepare(config, spec)
         batches = _batches(config, data)
         belongs = {"identity": config.identity(), "data": data.fingerprint}
         found, passed_over = checkpoints.newest(folder / "checkpoints", belongs)
         if found and data.content != (found.state.get("tokens") or data.content):
             raise InvalidInput(
-                f"checkpoint {found.folder} belongs to a run on other tokens of the same name: the dataset has changed, or the "
+                f"checkpoint {found.folder} belongs to a run on other tokens of the same name: the dataset "
+                f"has changed, or the "
                 f"tokenizer's version; another run directory would do."
             )
         if world.first:
-            _claim(folder, config)
+            directory.claim(folder, config)
         with _deterministic(device), _many_shapes(execution.compiled):
             run = _Run(
                 config, folder, architecture, execution, data, batches, world, [*remarks, *passed_over]
@@ -105,7 +106,9 @@ def train(
 def check(
     config: RunConfig, data: tokens.TokenSet | None = None
 ) -> tuple[tokenizers.Spec, Architecture, Execution, list[str]]:
-    """Everything that can be wrong before data is read: attention, device, watchers, tokenizer, shape, files."""
+    """Everything that can be wrong before data is read: attention, device, watchers, tokenizer, shape,
+    files.
+    """
     device = resolve_device(config.device)
     attention.resolve(config.attention, device, resolve_dtype(config.dtype, device), 64)
     watch.check(config)
@@ -164,14 +167,17 @@ class _Run:
             return self._finish()
         except OSError as error:
             raise TrainingStopped(
-                f"{self.folder} cannot be written ({checkpoints.reason(error)}); checkpoints before step {self.step} are intact."
+                f"{self.folder} cannot be written ({checkpoints.reason(error)}); checkpoints before step "
+                f"{self.step} are intact."
             ) from error
         finally:
             for watcher in getattr(self, "watchers", []):
                 watcher.close()
 
     def _steps(self, should_stop: Callable[[], bool]) -> None:
-        """Train to the last step. It has no checkpoint: what follows it is validation, which must find numbers first."""
+        """Train to the last step. It has no checkpoint: what follows it is validation, which must find
+        numbers first.
+        """
         written = time.monotonic()
         while self.step < self.batches.steps:
             self._train_step()
@@ -186,13 +192,15 @@ class _Run:
                 written = time.monotonic()
             if stop and self.step < self.batches.steps:
                 raise Interrupted(
-                    f"stopped at step {self.step} of {self.batches.steps}; the same command continues from there."
+                    f"stopped at step {self.step} of {self.batches.steps}; the same command continues from "
+                    f"there."
                 )
 
     def _check_weights(self) -> None:
         if not distributed.finite(self.model.parameters(), self.world):
             raise TrainingStopped(
-                f"the weights after step {self.step} are not numbers; earlier checkpoints are intact and a lower learning_rate "
+                f"the weights after step {self.step} are not numbers; earlier checkpoints are intact and a "
+                f"lower learning_rate "
                 f"would do."
             )
 
@@ -222,7 +230,8 @@ class _Run:
         loss = distributed.total(summed, self.world) / real
         if not (math.isfinite(loss) and math.isfinite(norm)):
             raise TrainingStopped(
-                f"the loss of step {step + 1} is not a number (loss {loss}, gradient norm {norm}); the last checkpoint is intact "
+                f"the loss of step {step + 1} is not a number (loss {loss}, gradient norm {norm}); the last "
+                f"checkpoint is intact "
                 f"and a lower learning_rate would do."
             )
         rate = optimizer.learning_rate(step, self.batches.steps, self.config)
@@ -307,70 +316,22 @@ class _Run:
         ]
         if changed:
             self.remarks.append(
-                f"continued at step {self.step} with another {', '.join(changed)}; its bits may differ from an uninterrupted run"
+                f"continued at step {self.step} with another {', '.join(changed)}; its bits may differ from "
+                f"an uninterrupted run"
             )
 
     def _finish(self) -> RunResult:
-        config, batches = self.config, self.batches
+        """Validate, keep the weights, and write the result last."""
         self._check_weights()
-        found = {
-            name: self._evaluate(name)
-            for name in ("validation", "development")
-            if name in self.data.facts["streams"]
-        }
-        for name, value in found.items():
-            if not math.isfinite(value.loss):
-                raise TrainingStopped(
-                    f"the {name} loss after the last step is not a number ({value.loss}); earlier checkpoints are intact and a "
-                    f"lower learning_rate would do."
-                )
+        found = self._validated()
         weights = distributed.gathered(self.model.named_parameters(), self.world)
-        validation = found["validation"]
-        state = {"step": self.step, "identity": config.identity(), "data": self.data.fingerprint}
         if not self.world.first:
             distributed.agree(self.world)
             return read_result(self.folder)  # type: ignore[return-value]
+        state = {"step": self.step, "identity": self.config.identity(), "data": self.data.fingerprint}
         final = checkpoints.write(self.folder, "final", state, weights)
-        speed = (
-            self.timed_tokens / self.timed_seconds
-            if self.timed_tokens
-            else batches.tokens / max(self.seconds, 1e-9)
-        )
-        counted = flops_per_token(self.architecture, batches.length) * batches.tokens
-        result = RunResult(
-            run=self.folder.name,
-            params=self.architecture.params,
-            unique_tokens=batches.unique_tokens,
-            epochs=batches.epochs,
-            tokens=batches.tokens,
-            weight_decay=config.weight_decay,
-            loss=validation.loss,
-            perplexity=validation.perplexity,
-            bits_per_byte=validation.bits_per_byte,
-            train_loss=sum(self.recent) / len(self.recent),
-            development_loss=found["development"].loss if "development" in found else None,
-            seed=config.seed,
-            learning_rate=config.learning_rate,
-            flops=6.0 * self.architecture.params * batches.tokens,
-            counted_flops=counted,
-            steps=batches.steps,
-            seconds=self.seconds,
-            tokens_per_second=speed,
-            mfu=self._utilisation(speed),
-            starts=self.starts,
-            non_embedding_params=self.architecture.non_embedding_params,
-            architecture=self.architecture.model_dump(),
-            execution=self.execution.facts(),
-            data={
-                "fingerprint": self.data.fingerprint,
-                **{f"{name}_set": asdict(value) for name, value in found.items()},
-            },
-            recipe=self._recipe(),
-            config=config.model_dump(mode="json"),
-            config_fingerprint=config.fingerprint(),
-            weights_checksum=read_json(final / "state.json")["checksums"]["model.safetensors"],
-            remarks=self.remarks,
-        )
+        sums = read_json(final / "state.json")["checksums"]
+        result = self._result(found, sums["model.safetensors"])
         for watcher in self.watchers:
             watcher.record(
                 {"step": self.step, "validation_loss": result.loss, "bits_per_byte": result.bits_per_byte}
@@ -380,7 +341,60 @@ class _Run:
         distributed.agree(self.world)
         return result
 
-    def _evaluate(self, name: str) -> Any:
+    def _validated(self) -> dict[str, Evaluation]:
+        """Loss over each held-out set that there is."""
+        names = [name for name in ("validation", "development") if name in self.data.facts["streams"]]
+        found = {name: self._evaluate(name) for name in names}
+        for name, value in found.items():
+            if not math.isfinite(value.loss):
+                raise TrainingStopped(
+                    f"the {name} loss after the last step is not a number ({value.loss}); earlier "
+                    f"checkpoints are intact and a lower learning_rate would do."
+                )
+        return found
+
+    def _result(self, found: dict[str, Evaluation], weights_checksum: str) -> RunResult:
+        config, batches, shape = self.config, self.batches, self.architecture
+        validation, development = found["validation"], found.get("development")
+        speed = (
+            self.timed_tokens / self.timed_seconds
+            if self.timed_tokens
+            else batches.tokens / max(self.seconds, 1e-9)
+        )
+        sets = {f"{name}_set": asdict(value) for name, value in found.items()}
+        return RunResult(
+            run=self.folder.name,
+            params=shape.params,
+            unique_tokens=batches.unique_tokens,
+            epochs=batches.epochs,
+            tokens=batches.tokens,
+            weight_decay=config.weight_decay,
+            loss=validation.loss,
+            perplexity=validation.perplexity,
+            bits_per_byte=validation.bits_per_byte,
+            train_loss=sum(self.recent) / len(self.recent),
+            development_loss=development.loss if development else None,
+            seed=config.seed,
+            learning_rate=config.learning_rate,
+            flops=6.0 * shape.params * batches.tokens,
+            counted_flops=flops_per_token(shape, batches.length) * batches.tokens,
+            steps=batches.steps,
+            seconds=self.seconds,
+            tokens_per_second=speed,
+            mfu=self._utilisation(speed),
+            starts=self.starts,
+            non_embedding_params=shape.non_embedding_params,
+            architecture=shape.model_dump(),
+            execution=self.execution.facts(),
+            data={"fingerprint": self.data.fingerprint, **sets},
+            recipe=self._recipe(),
+            config=config.model_dump(mode="json"),
+            config_fingerprint=config.fingerprint(),
+            weights_checksum=weights_checksum,
+            remarks=self.remarks,
+        )
+
+    def _evaluate(self, name: str) -> Evaluation:
         counts = self.data.facts["streams"][name]
         return evaluate(
             self.model,
@@ -403,7 +417,8 @@ class _Run:
             "asked_epochs": self.config.epochs,
             "chunks_per_epoch": self.batches.chunks,
             "chunks_seen": self.batches.total,
-            "tail": "tokens that do not fill a sequence are left out; the last batch is padded with rows that do not count",
+            "tail": "tokens that do not fill a sequence are left out; "
+            "the last batch is padded with rows that do not count",
             "order": "a new order every epoch, from the seed"
             if self.config.order == "shuffle"
             else "the corpus order, every epoch",
@@ -420,7 +435,8 @@ def build(
 ) -> Llama:
     """The model of a run with its first weights, compiled and sharded as the run will use it.
 
-    A sharded model is never whole on a device: it takes up memory once it is sharded, and is then filled tensor by tensor.
+    A sharded model is never whole on a device: it takes up memory once it is sharded, and is then filled
+    tensor by tensor.
     """
     world = world or distributed.World()
     model = outline(
@@ -471,102 +487,6 @@ def _batches(config: RunConfig, data: tokens.TokenSet) -> Batches:
         seed=config.seed,
         order=config.order,
     )
-
-
-def _finished(folder: Path, config: RunConfig, data: tokens.TokenSet | None) -> RunResult | None:
-    """The result of a directory that is done; raises where it is that of another run or of other data."""
-    result = read_result(folder)
-    if result is None:
-        return None
-    _same(folder, "a finished run", result.config, config)
-    try:
-        wanted = (
-            data.fingerprint
-            if data
-            else tokens.fingerprint(config, tokenizers.Spec(config.tokenizer, config.eos_token))
-        )
-    except InvalidInput as error:
-        remark = f"whether the data is still the same was not checked: {str(error).rstrip('.')}"
-        return result.model_copy(update={"remarks": [*result.remarks, remark]})
-    if result.data["fingerprint"] != wanted:
-        raise InvalidInput(
-            f"{folder} holds a finished run on other data ({result.data['fingerprint']}, now {wanted}); another directory would do."
-        )
-    return result
-
-
-def _refuse_foreign(folder: Path) -> None:
-    """Raise where a directory holds anything but a run: nothing of somebody else's is ever overwritten."""
-    try:
-        names = set(os.listdir(folder))
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise _unwritable(folder, error) from None
-    if "config.json" not in names and any(
-        name != ".lock" and not name.startswith(".config.json.") for name in names
-    ):
-        raise InvalidInput(f"{folder} is not a run directory, and not empty; name a new one.")
-
-
-@contextmanager
-def _directory(folder: Path, config: RunConfig, world: distributed.World) -> Iterator[None]:
-    """The run directory: made, checked, and locked against other processes."""
-    with ExitStack() as held:
-        if world.first:
-            try:
-                folder.mkdir(parents=True, exist_ok=True)
-                held.enter_context(locked(folder / ".lock", busy=f"{folder} is being trained"))
-            except OSError as error:
-                raise _unwritable(folder, error) from None
-            _refuse_foreign(folder)
-            stored = _stored(folder / "config.json")
-            if stored is not None and _begun(folder):
-                _same(folder, "a run", stored, config)
-        distributed.agree(world)
-        yield
-
-
-def _stored(path: Path) -> dict[str, Any] | None:
-    """The configuration that a directory belongs to."""
-    try:
-        return RunConfig(**read_json(path)).model_dump(mode="json")
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, TypeError) as error:
-        raise InvalidInput(
-            f"{path} is not the configuration of a run ({checkpoints.reason(error)}); another directory would do."
-        ) from None
-
-
-def _claim(folder: Path, config: RunConfig) -> None:
-    """Write the configuration, once everything that could be wrong with it has been checked."""
-    try:
-        if not _begun(folder):
-            write_json(folder / "config.json", config.model_dump(mode="json"))
-    except OSError as error:
-        raise _unwritable(folder, error) from None
-
-
-def _begun(folder: Path) -> bool:
-    """Whether a run directory holds anything that was trained; until then its configuration may still be corrected."""
-    metrics = folder / "metrics.jsonl"
-    kept = (folder / FILE, folder / "final", folder / "checkpoints")
-    return any(path.exists() for path in kept) or (metrics.exists() and metrics.stat().st_size > 0)
-
-
-def _unwritable(folder: Path, error: OSError) -> InvalidInput:
-    return InvalidInput(f"run directory {folder} cannot be written: {checkpoints.reason(error)}.")
-
-
-def _same(folder: Path, what: str, stored: dict[str, Any], config: RunConfig) -> None:
-    """Raise where a directory holds a run of another configuration."""
-    try:
-        differs = differences(RunConfig(**stored).identity(), config.identity())
-    except InvalidInput as error:
-        raise InvalidInput(f"{folder} holds {what} that cannot be read ({str(error).rstrip('.')}).") from None
-    if differs:
-        raise InvalidInput(f"{folder} holds {what} with another {differs}; another directory would do.")
 
 
 @contextmanager

@@ -1,4 +1,6 @@
-"""What a finished run leaves behind: `result.json`, one row of a run table and everything needed to know how it came about."""
+"""What a finished run leaves behind: `result.json`, one row of a run table and everything needed to know how
+it came about.
+"""
 
 from __future__ import annotations
 
@@ -76,5 +78,6 @@ def read_result(folder: str | Path) -> RunResult | None:
     except (OSError, ValidationError, ValueError) as error:
         what = "damaged" if not isinstance(error, OSError) else f"unreadable ({error.strerror})"
         raise InvalidInput(
-            f"{path} is {what}; delete it and the run will be finished again from its checkpoint or from the start."
+            f"{path} is {what}; delete it and the run will be finished again from its checkpoint or from the "
+            f"start."
         ) from None

@@ -1,4 +1,6 @@
-"""Watching a run: metrics as JSON lines always, a progress bar, TensorBoard and Weights & Biases when asked for."""
+"""Watching a run: metrics as JSON lines always, a progress bar, TensorBoard and Weights & Biases when asked
+for.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ def watchers(config: RunConfig, folder: Path, *, start: int, steps: int, progres
 
 
 class JsonLines:
-    """One JSON object per line; lines after the checkpoint that a run continues from are dropped, for they will come again."""
+    """One JSON object per line; lines after the checkpoint that a run continues from are dropped, for they
+    will come again.
+    """
 
     def __init__(self, path: Path, start: int):
         if path.exists():
@@ -127,6 +131,6 @@ class WeightsAndBiases:
 def _step(line: bytes) -> float:
     """The step of a line of metrics; a line that a kill cut short belongs to no step."""
     try:
-        return json.loads(line)["step"]
+        return float(json.loads(line)["step"])
     except (ValueError, KeyError, TypeError):
         return float("inf")
