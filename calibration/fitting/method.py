@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,7 @@ class Method:
     gives the same result.
     """
 
-    laws: Sequence[str] = tuple(FORMS)
+    laws: Iterable[str] = field(default_factory=lambda: tuple(FORMS))
     delta: float | str = PAPER_DELTA
     joint: bool = False
     bootstrap: int = 1000
@@ -49,7 +49,7 @@ class Method:
             object.__setattr__(self, name, value)
 
 
-def _forms(laws: Sequence[str]) -> tuple[str, ...]:
+def _forms(laws: Iterable[str]) -> tuple[str, ...]:
     """Each once, in the order of the registry."""
     names = [laws] if isinstance(laws, str) else list(laws)
     if not names:

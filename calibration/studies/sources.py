@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -91,7 +91,7 @@ def read_runs(
 def fit(
     table: Table,
     *,
-    laws: Sequence[str] = tuple(FORMS),
+    laws: Iterable[str] = FORMS,
     delta: float | str = PAPER_DELTA,
     joint: bool = False,
     bootstrap: int = 1000,

@@ -27,7 +27,7 @@ import difflib
 import math
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
 from pathlib import Path
@@ -88,7 +88,7 @@ class Validation:
     """Where the laws are tried, and how often."""
 
     pairs: tuple[tuple[float, float], ...] = ()  # (unique tokens, FLOPs)
-    laws: tuple[str, ...] = tuple(FORMS)
+    laws: tuple[str, ...] = field(default_factory=lambda: tuple(FORMS))
     weight_decays: tuple[float, ...] | None = (
         None  # at which every law prescribes; None: the weakest of the calibration
     )
