@@ -18,11 +18,12 @@ from pathlib import Path
 import numpy as np
 from simulated import grid_table
 
-from calibration.fitting.intervals import bootstrap, interval
+from calibration.fitting.intervals import bootstrap
 from calibration.fitting.runs import Runs
 from calibration.fitting.stages import fit_forms, parameter_arrays
 from planner.allocation import allocate
 from planner.calibration_files import Calibration
+from planner.intervals import interval
 from planner.laws import Law
 
 FORM = "additive_4p"

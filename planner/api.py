@@ -161,7 +161,7 @@ def plan(
         tokens=float(found.tokens),
         unique_tokens=unique,
         loss=loss,
-        perplexity=_perplexity(loss),
+        perplexity=units.perplexity(loss),
         terms=_terms(chosen_law, params, ud, n_epochs),
         crossover_flops=swap.crossover_flops if swap is not None else None,
         crossover_note=swap.note if swap is not None else single_setting_note(known, form),
@@ -242,7 +242,7 @@ def frontier(
         sizes = f"{len(tokens)} and {len(compute)}"
         raise InvalidInput(f"ud and flops must have one length or broadcast; got {sizes} values.") from None
     if np.any(tokens > compute):
-        raise InvalidInput(_swapped(float(tokens[tokens > compute][0]), float(compute[tokens > compute][0])))
+        raise _swapped(float(tokens[tokens > compute][0]), float(compute[tokens > compute][0]))
     for values, field, limits, unit in (
         (tokens, "ud", _UD_RANGE, "unique tokens"),
         (compute, "flops", _FLOPS_RANGE, "FLOPs"),
@@ -277,18 +277,20 @@ def frontier_range(
     tokens = _within(units.count(ud, "ud"), "ud", _UD_RANGE, "unique tokens")
     known = Calibration.load(how.get("calibration"))
     once = float(search_range(known.settings[0].law(how.get("law") or known.default_law), tokens)[0]) * 1e4
-    low = units.compute(start, "--from") if start is not None else once
-    high = units.compute(stop, "--to") if stop is not None else low * 1e4
-    number = units.whole(points, "--points", example="25")
+    low = units.compute(start, "start") if start is not None else once
+    high = units.compute(stop, "stop") if stop is not None else low * 1e4
+    number = units.whole(points, "points", example="25")
     if high <= low:
         raise InvalidInput(
-            f"--to must be above --from; got {units.scientific(high)} and {units.scientific(low)}."
+            f"must be above ‹start›; got {units.scientific(high)} and {units.scientific(low)}.", field="stop"
         )
     if not 2 <= number <= 100_000:
-        raise InvalidInput(f"--points must be between 2 and 100000; got {number}.")
+        raise InvalidInput(f"must be between 2 and 100000; got {number}.", field="points")
     if single_epoch:
         if how.get("law") not in (None, "chinchilla"):
-            raise InvalidInput(f"--single-epoch is the base law and takes no other; got --law {how['law']}.")
+            raise InvalidInput(
+                f"is the base law and takes no other; got ‹law› {how['law']}.", field="single_epoch"
+            )
         how = {**how, "law": "chinchilla", "epochs": "continuous"}
     return frontier(tokens, np.geomspace(low, high, number), **how)
 
@@ -320,12 +322,13 @@ def crossover(
     else:
         if isinstance(weight_decays, str) or not isinstance(weight_decays, Iterable):
             raise InvalidInput(
-                f"weight_decays must be two numbers such as (0.1, 1.0); got {weight_decays!r}."
+                f"must be two numbers such as (0.1, 1.0); got {weight_decays!r}.", field="weight_decays"
             )
         decays = [known.setting(decay).weight_decay for decay in weight_decays]
         if len(decays) != 2 or decays[0] == decays[1]:
             raise InvalidInput(
-                f"weight_decays must be two different ones; got {', '.join(str(d) for d in decays) or 'none'}."
+                f"must be two different ones; got {', '.join(str(d) for d in decays) or 'none'}.",
+                field="weight_decays",
             )
     return _crossover(known, form, tokens, decays[0], decays[1], None, tuple(how.items()))
 
@@ -359,7 +362,7 @@ def predict(
         law=form,
         calibration=known.name,
         loss=loss,
-        perplexity=_perplexity(loss),
+        perplexity=units.perplexity(loss),
         terms=_terms(setting.law(form), size, tokens, passes),
         intervals=loss_intervals(members, size, tokens, passes) if members is not None else None,
         interval_note=interval_note(known, setting, form),
@@ -373,21 +376,23 @@ def predict(
 def _budget(ud: Any, flops: Any) -> tuple[float, float]:
     tokens, compute = units.count(ud, "ud"), units.compute(flops, "flops")
     if tokens > compute:
-        raise InvalidInput(_swapped(tokens, compute))
+        raise _swapped(tokens, compute)
     return _within(tokens, "ud", _UD_RANGE, "unique tokens"), _within(compute, "flops", _FLOPS_RANGE, "FLOPs")
 
 
-def _swapped(tokens: float, compute: float) -> str:
-    return (
-        f"ud ({units.scientific(tokens)} tokens) is larger than flops ({units.scientific(compute)}), which buys less than one "
-        f"FLOP per token: were ud and flops swapped?"
+def _swapped(tokens: float, compute: float) -> InvalidInput:
+    return InvalidInput(
+        f"({units.scientific(tokens)} tokens) is larger than ‹flops› ({units.scientific(compute)}), which buys less "
+        f"than one FLOP per token: were ‹ud› and ‹flops› swapped?",
+        field="ud",
     )
 
 
 def _within(value: float, field: str, limits: tuple[float, float], unit: str) -> float:
     if not limits[0] <= value <= limits[1]:
         raise InvalidInput(
-            f"{field} must be between {limits[0]:.0e} and {limits[1]:.0e} {unit}; got {units.scientific(value)}."
+            f"must be between {limits[0]:.0e} and {limits[1]:.0e} {unit}; got {units.scientific(value)}.",
+            field=field,
         )
     return value
 
@@ -406,7 +411,7 @@ def _many(values: Any, field: str, parse: Any) -> np.ndarray:
         values = [values]
     array = np.array([parse(value, field) for value in values])
     if not len(array):
-        raise InvalidInput(f"{field} must hold at least one number; got an empty list.")
+        raise InvalidInput("must hold at least one number; got an empty list.", field=field)
     return array
 
 
@@ -424,7 +429,7 @@ def _candidates(known: Calibration, form: str, weight_decay: Any) -> tuple[Setti
 
 def _how(epochs: Any, min_params: Any, max_params: Any, max_epochs: Any) -> dict[str, Any]:
     if not isinstance(epochs, str) or epochs not in ("whole", "continuous"):
-        raise InvalidInput(f"epochs must be 'whole' or 'continuous'; got {epochs!r}.")
+        raise InvalidInput(f"must be 'whole' or 'continuous'; got {epochs!r}.", field="epochs")
     how: dict[str, Any] = {"whole_epochs": epochs == "whole"}
     if min_params is not None:
         how["min_params"] = units.count(min_params, "min_params")
@@ -434,7 +439,8 @@ def _how(epochs: Any, min_params: Any, max_params: Any, max_epochs: Any) -> dict
         how["max_epochs"] = units.number(max_epochs, "max_epochs", examples="16")
     if how.get("min_params", 0) > how.get("max_params", math.inf):
         raise InvalidInput(
-            f"min_params ({units.short(how['min_params'])}) must not be above max_params ({units.short(how['max_params'])})."
+            f"({units.short(how['min_params'])}) must not be above ‹max_params› ({units.short(how['max_params'])}).",
+            field="min_params",
         )
     return how
 
@@ -446,12 +452,12 @@ def _no_choice(ud: float, flops: float, how: dict[str, Any]) -> str:
     if low <= high:
         return (
             f"no whole number of epochs lies between {low:.3g} and {high:.3g}, which is what the limits allow at this budget; "
-            f"widen min_params, max_params or max_epochs, or ask for epochs='continuous'."
+            f"widen ‹min_params›, ‹max_params› or ‹max_epochs›, or ask for continuous ‹epochs›."
         )
     return (
-        f"the limits leave no choice: with max_params {units.short(largest)} it takes {low:.3g} epochs to spend "
-        f"{units.scientific(flops)} FLOPs on {units.short(ud)} tokens, but at most {high:.3g} are allowed; raise max_params or "
-        f"max_epochs, or spend less."
+        f"the limits leave no choice: with ‹max_params› {units.short(largest)} it takes {low:.3g} epochs to spend "
+        f"{units.scientific(flops)} FLOPs on {units.short(ud)} tokens, but at most {high:.3g} are allowed; "
+        f"raise ‹max_params› or ‹max_epochs›, or spend less."
     )
 
 
@@ -460,10 +466,6 @@ def _no_choice(ud: float, flops: float, how: dict[str, Any]) -> str:
 
 def _loss_or_inf(loss: Any) -> float:
     return float(loss) if np.isfinite(loss) else math.inf
-
-
-def _perplexity(loss: float) -> float:
-    return math.exp(min(loss, 700.0))  # the largest that a float can hold
 
 
 def _terms(law: Law, params: float, ud: float, epochs: float) -> LossTerms:

@@ -112,7 +112,9 @@ class Setting(_Record):
         check_form(form)
         if form not in self.laws:
             raise InvalidInput(
-                f"law {form} is not calibrated at weight decay {self.weight_decay}; calibrated there: {', '.join(self.laws)}."
+                f"{form} is not calibrated at weight decay {self.weight_decay}; "
+                f"calibrated there: {', '.join(self.laws)}.",
+                field="law",
             )
         return self._built[form]
 
@@ -198,7 +200,8 @@ class Calibration(_Record):
                 return setting
         known = " and ".join(str(decay) for decay in self.weight_decays)
         raise InvalidInput(
-            f"weight_decay must be one that calibration {self.name} was fitted at ({known}); got {wanted}."
+            f"must be one that calibration {self.name} was fitted at ({known}); got {wanted}.",
+            field="weight_decay",
         )
 
     def law(self, weight_decay: Any, form: str | None = None) -> Law:
@@ -233,7 +236,9 @@ class Calibration(_Record):
         if source is None:
             return _shipped(DEFAULT_CALIBRATION)
         if not isinstance(source, str | os.PathLike) or not str(source).strip():
-            raise InvalidInput(f"calibration must be a name or a path of a JSON file; got {source!r}.")
+            raise InvalidInput(
+                f"must be a name or a path of a JSON file; got {source!r}.", field="calibration"
+            )
         if isinstance(source, str) and source in shipped_names():
             return _shipped(source)
         return _read(Path(source))
@@ -256,22 +261,28 @@ def _read(path: Path) -> Calibration:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise InvalidCalibration(
-            f"calibration {name} is neither a file nor a shipped name ({', '.join(shipped_names())})."
+            f"{name} is neither a file nor a shipped name ({', '.join(shipped_names())}).",
+            field="calibration",
         ) from None
     except UnicodeDecodeError:
-        raise InvalidCalibration(f"calibration {name} cannot be read: it is not UTF-8 text.") from None
+        raise InvalidCalibration(
+            f"{name} cannot be read: it is not UTF-8 text.", field="calibration"
+        ) from None
     except (OSError, ValueError) as error:
         raise InvalidCalibration(
-            f"calibration {name} cannot be read: {getattr(error, 'strerror', None) or error}."
+            f"{name} cannot be read: {getattr(error, 'strerror', None) or error}.", field="calibration"
         ) from None
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
         where = f" at line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
-        raise InvalidCalibration(f"calibration {name} is not valid JSON{where}; restore a copy.") from None
+        raise InvalidCalibration(
+            f"{name} is not valid JSON{where}; restore a copy.", field="calibration"
+        ) from None
     if isinstance(data, dict) and "schema_version" not in data:
         raise InvalidCalibration(
-            f"calibration {name} is not usable: schema_version is missing; it should be {SCHEMA_VERSION}."
+            f"{name} is not usable: schema_version is missing; it should be {SCHEMA_VERSION}.",
+            field="calibration",
         )
     try:
         return Calibration.model_validate(data)
@@ -279,7 +290,7 @@ def _read(path: Path) -> Calibration:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "the file"
         reason = first["msg"].removeprefix("Value error, ").rstrip(".")
-        raise InvalidCalibration(f"calibration {name} is not usable: {where}: {reason}.") from None
+        raise InvalidCalibration(f"{name} is not usable: {where}: {reason}.", field="calibration") from None
 
 
 __all__ = [

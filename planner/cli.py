@@ -119,7 +119,7 @@ def _compute(
             if value is not None:
                 raise BadInput(f"{name} needs --gpu, such as --gpu H100.")
     if flops is not None:
-        return units.compute(flops, "--flops")
+        return units.compute(flops)
     if gpu is None or hours is None:
         raise BadInput(
             "compute is missing: give --flops (such as 5e18), or --gpu and --hours (such as --gpu H100 --gpus 8 --hours 3)."
@@ -149,7 +149,10 @@ def _compute(
     help="How much worse than the best still counts as good.",
 )
 @click.option(
-    "--vocab", metavar="ROWS", help="Vocabulary size of the model shape.  [default: the calibration's]"
+    "--vocab",
+    "vocab_size",
+    metavar="ROWS",
+    help="Vocabulary size of the model shape.  [default: the calibration's]",
 )
 @json_option
 @_PLOT
@@ -162,14 +165,14 @@ def plan(
     mfu: str | None,
     price: str | None,
     tolerance: str,
-    vocab: str | None,
+    vocab_size: str | None,
     as_json: bool,
     plot: str | None,
     **how: Any,
 ) -> None:
     _check_plot(plot)
     result = api.plan(
-        ud, _compute(flops, gpu, gpus, hours, mfu, price), tolerance=tolerance, vocab_size=vocab, **how
+        ud, _compute(flops, gpu, gpus, hours, mfu, price), tolerance=tolerance, vocab_size=vocab_size, **how
     )
     if gpu is not None:
         bill = cost_of(
@@ -394,7 +397,12 @@ def laws(calibration: str | None, as_json: bool) -> None:
 @_PRICE
 @click.option("--params", metavar="N", help="Also estimate the training memory of a model of this size.")
 @click.option(
-    "--vocab", default=str(DEFAULT_VOCAB), show_default=True, metavar="ROWS", help="Its vocabulary size."
+    "--vocab",
+    "vocab_size",
+    default=str(DEFAULT_VOCAB),
+    show_default=True,
+    metavar="ROWS",
+    help="Its vocabulary size.",
 )
 @click.option(
     "--sequences",
@@ -413,7 +421,7 @@ def cost(
     mfu: str | None,
     price: str | None,
     params: str | None,
-    vocab: str,
+    vocab_size: str,
     sequences: str,
     sequence_length: str,
     as_json: bool,
@@ -431,7 +439,7 @@ def cost(
             "--gpu is missing: name the accelerator, such as --gpu H100 (`planner cost` lists them)."
         )
     budget = _compute(flops, gpu, gpus, hours, mfu, price)
-    architecture = shape_for(params, vocab) if params is not None else None
+    architecture = shape_for(params, vocab_size) if params is not None else None
     result = cost_of(
         budget, gpu, gpus or 1, mfu or DEFAULT_MFU, price, architecture, sequences, sequence_length
     )
@@ -450,13 +458,13 @@ def cost(
     )
 )
 @click.argument("params", required=False)
-@click.option("--vocab", metavar="ROWS", help=f"Vocabulary size.  [default: {DEFAULT_VOCAB}]")
+@click.option("--vocab", "vocab_size", metavar="ROWS", help=f"Vocabulary size.  [default: {DEFAULT_VOCAB}]")
 @click.option("--preset", "name", metavar="NAME", help=f"One of the paper's shapes: {', '.join(presets())}.")
 @json_option
-def shape(params: str | None, vocab: str | None, name: str | None, as_json: bool) -> None:
+def shape(params: str | None, vocab_size: str | None, name: str | None, as_json: bool) -> None:
     if params is not None and name is not None:
         raise BadInput("give either a parameter count or --preset, not both.")
-    if vocab is not None and params is None:
+    if vocab_size is not None and params is None:
         raise BadInput(
             "--vocab needs a parameter count, such as `planner shape 556M --vocab 50257`; presets have their own."
         )
@@ -464,7 +472,9 @@ def shape(params: str | None, vocab: str | None, name: str | None, as_json: bool
         found = [preset(name)]
     else:
         found = (
-            [shape_for(params, vocab or DEFAULT_VOCAB)] if params is not None else list(presets().values())
+            [shape_for(params, vocab_size or DEFAULT_VOCAB)]
+            if params is not None
+            else list(presets().values())
         )
     if as_json:
         click.echo(

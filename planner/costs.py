@@ -73,7 +73,7 @@ def accelerator(name: str) -> Accelerator:
             plain = known.name.lower().replace("-", "")
             if known.name == _ALIASES.get(wanted) or wanted in (plain, plain.removeprefix("rtx")):
                 return known
-    raise InvalidInput(f"gpu must be one of {', '.join(ACCELERATORS)}; got {name!r}.")
+    raise InvalidInput(f"must be one of {', '.join(ACCELERATORS)}; got {name!r}.", field="gpu")
 
 
 def flops_from_gpus(gpu: str, gpus: Any = 1, hours: Any = 1, mfu: Any = DEFAULT_MFU) -> float:
@@ -134,13 +134,15 @@ def cost(
     how_many, share = whole(gpus, "gpus"), fraction(mfu, "mfu")
     rate = card.price_per_hour if price is None else number(price, "price", positive=False, examples="2.50")
     if rate < 0:
-        raise InvalidInput(f"price must not be negative; got {rate:g}.")
+        raise InvalidInput(f"must not be negative; got {rate:g}.", field="price")
     gpu_hours = total / (card.peak_flops * share) / 3600
     hours = gpu_hours / how_many
     memory = None
     if architecture is not None:
         if not isinstance(architecture, Architecture):
-            raise InvalidInput(f"architecture must come from shape_for() or preset(); got {architecture!r}.")
+            raise InvalidInput(
+                f"must come from shape_for() or preset(); got {architecture!r}.", field="architecture"
+            )
         memory = training_memory(
             architecture, card, whole(sequences, "sequences"), whole(sequence_length, "sequence_length")
         )

@@ -2,9 +2,40 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Mapping
+
+_MENTION = re.compile("‹(\\w+)›")
+
 
 class InvalidInput(ValueError):
-    """Bad input, named in one sentence: which field, what was given, what would do."""
+    """Bad input in one sentence: which field, what was given, what would do.
+
+    `field` is the argument at fault and the subject of the sentence, which goes on from it; other arguments are
+    mentioned in ‹›:
+
+        raise InvalidInput("needs ‹gpu›, such as H100.", field="hours")
+
+    Python reads "hours needs gpu, ...". A shell or a page says what was typed there instead: see `said`.
+    """
+
+    def __init__(self, message: str, *, field: str | None = None) -> None:
+        super().__init__(message)
+        self.field = field
+
+    def said(self, name: Callable[[str], str]) -> str:
+        """The sentence with each field called what `name` makes of it."""
+        message = str(self.args[0])
+        subject = "" if self.field is None else f"{name(self.field)} "
+        return subject + _MENTION.sub(lambda mention: name(mention[1]), message)
+
+    def renamed(self, names: Mapping[str, str]) -> InvalidInput:
+        """The same complaint by somebody who has other names for some of the fields."""
+        message = _MENTION.sub(lambda mention: f"‹{names.get(mention[1], mention[1])}›", str(self.args[0]))
+        return InvalidInput(message, field=names.get(self.field or "", self.field))
+
+    def __str__(self) -> str:
+        return self.said(str)
 
 
 class InvalidCalibration(InvalidInput):

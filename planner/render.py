@@ -1,13 +1,11 @@
 """Answers as readable text in a terminal.
 
-Plain text, wrapped to the terminal's width and styled by click: loading a table library would cost more time than planning.
+What each command prints, made of the pieces in `terminal`.
 """
 
 from __future__ import annotations
 
 import math
-import shutil
-import textwrap
 from collections.abc import Callable, Iterable, Sequence
 
 import click
@@ -18,7 +16,8 @@ from planner.costs import ACCELERATORS, Cost
 from planner.laws import BASE_FORM, BASE_PARAMETERS
 from planner.results import Alternative, Comparison, Crossover, Interval, LossTerms, Plan, Prediction
 from planner.shapes import Architecture
-from planner.units import epochs, scientific, short
+from planner.terminal import print_bullets, print_facts, print_paragraph, print_table
+from planner.units import epochs, perplexity, scientific, short
 
 
 def plan(p: Plan) -> None:
@@ -54,9 +53,11 @@ def plan(p: Plan) -> None:
     if within:
         facts += _advice_with_intervals(p, within)
     facts.append(("how sure", p.interval_note))
-    _facts(f"{short(p.ud)} unique tokens, {scientific(p.flops)} FLOPs", facts, f"{p.law} of {p.calibration}")
-    _bullets("Why, and what else to know", p.reasons)
-    _bullets("Careful", p.warnings, colour="yellow")
+    print_facts(
+        f"{short(p.ud)} unique tokens, {scientific(p.flops)} FLOPs", facts, f"{p.law} of {p.calibration}"
+    )
+    print_bullets("Why, and what else to know", p.reasons)
+    print_bullets("Careful", p.warnings, colour="yellow")
     if p.other_laws:
         click.echo()
         _alternatives(
@@ -108,13 +109,15 @@ def frontier(f: Frontier) -> None:
                 short(tokens),
                 str(decay),
                 f"{loss:.4f}",
-                _perplexity(math.exp(min(loss, 700.0))),
+                _perplexity(perplexity(loss)),
             ]
         else:
             figures = ["-", "-", "-", "-", "no choice", "within limits"]
         rows.append([scientific(flops), *figures])
     header = ["FLOPs", "params", "epochs", "tokens", "weight decay", "loss", "perplexity"]
-    _table(f"{short(f.ud[0])} unique tokens ({f.law} of {f.calibration})", header, rows, left=())
+    print_table(
+        header, rows, title=f"{short(f.ud[0])} unique tokens ({f.law} of {f.calibration})", left=(), indent=2
+    )
 
 
 def crossover(c: Crossover) -> None:
@@ -128,7 +131,7 @@ def crossover(c: Crossover) -> None:
         ("searched", f"{scientific(c.searched[0])} to {scientific(c.searched[1])} FLOPs"),
     ]
     title = f"Weight decay {c.weaker} against {c.stronger} at {short(c.ud)} unique tokens"
-    _facts(title, facts, f"{c.law} of {c.calibration}")
+    print_facts(title, facts, f"{c.law} of {c.calibration}")
 
 
 def prediction(p: Prediction) -> None:
@@ -143,14 +146,14 @@ def prediction(p: Prediction) -> None:
         ("how sure", p.interval_note),
     ]
     title = f"{short(p.params)} parameters, {short(p.ud)} unique tokens, {epochs(p.epochs)}"
-    _facts(title, facts, f"{p.law} of {p.calibration}")
-    _bullets("Careful", p.warnings, colour="yellow")
+    print_facts(title, facts, f"{p.law} of {p.calibration}")
+    print_bullets("Careful", p.warnings, colour="yellow")
 
 
 def laws(calibrations: Sequence[Calibration], details: bool) -> None:
     for known in calibrations:
-        _paragraph(f"{known.name}: {known.title}", bold=True)
-        _paragraph(known.source, indent=2, dim=True)
+        print_paragraph(f"{known.name}: {known.title}", bold=True)
+        print_paragraph(known.source, indent=2, dim=True)
         for setting in known.settings:
             fitted = setting.fitted_on
             sizes, tokens = (
@@ -161,7 +164,7 @@ def laws(calibrations: Sequence[Calibration], details: bool) -> None:
             text = (
                 f"{runs}{sizes} params, {tokens} unique tokens, up to {fitted.epochs[1]:,.0f} epochs, {sure}"
             )
-            _paragraph(f"weight decay {setting.weight_decay}: {text}", indent=2)
+            print_paragraph(f"weight decay {setting.weight_decay}: {text}", indent=2)
             rows = []
             for form, law in setting.laws.items():
                 star = " *" if form == known.default_law else ""
@@ -173,14 +176,14 @@ def laws(calibrations: Sequence[Calibration], details: bool) -> None:
                         _parameters(law.parameters, form),
                     ]
                 )
-            _table("", ["law", "R²", "R² multi", "Huber", "parameters"], rows, left=(0, 4), indent=4)
+            print_table(["law", "R²", "R² multi", "Huber", "parameters"], rows, left=(0, 4), indent=4)
             if details and any(law.spread for law in setting.laws.values()):
                 spreads = (
                     f"{form}: " + ", ".join(f"{k} ± {v:.3g}" for k, v in law.spread.items())
                     for form, law in setting.laws.items()
                     if law.spread
                 )
-                _paragraph(
+                print_paragraph(
                     "published spread (MAD) of single parameters: " + "; ".join(spreads), indent=4, dim=True
                 )
         click.echo()
@@ -199,7 +202,7 @@ def cost(c: Cost, architecture: Architecture | None) -> None:
     ]
     if architecture is not None and c.memory is not None:
         facts += [("shape", architecture.describe()), ("memory", _memory_line(c))]
-    _facts(f"{scientific(c.flops)} FLOPs", facts, "")
+    print_facts(f"{scientific(c.flops)} FLOPs", facts)
 
 
 def accelerators() -> None:
@@ -212,11 +215,8 @@ def accelerators() -> None:
         ]
         for card in ACCELERATORS.values()
     ]
-    _table(
-        "Accelerators: dense bf16 peak, memory, indicative on-demand price",
-        ["name", "TFLOP/s", "GB", "USD per hour"],
-        rows,
-    )
+    title = "Accelerators: dense bf16 peak, memory, indicative on-demand price"
+    print_table(["name", "TFLOP/s", "GB", "USD per hour"], rows, title=title, indent=2)
 
 
 def shapes(found: Iterable[Architecture]) -> None:
@@ -234,65 +234,10 @@ def shapes(found: Iterable[Architecture]) -> None:
         )
         rows.append([a.preset or "-", *(f"{value:,}" for value in figures)])
     header = ["preset", "d_model", "layers", "heads", "d_head", "d_ff", "vocab", "params", "non-embedding"]
-    _table("", header, rows)
+    print_table(header, rows, indent=2)
 
 
 # -- pieces -----------------------------------------------------------------------------------------------------
-
-
-def _width() -> int:
-    return min(max(shutil.get_terminal_size().columns, 60), 110)
-
-
-def _paragraph(text: str, indent: int = 0, *, bold: bool = False, dim: bool = False) -> None:
-    pad = " " * indent
-    click.secho(
-        textwrap.fill(text, _width(), initial_indent=pad, subsequent_indent=pad, break_on_hyphens=False),
-        bold=bold,
-        dim=dim,
-    )
-
-
-def _facts(title: str, facts: Sequence[tuple[str, str]], law: str) -> None:
-    click.echo(click.style(title, bold=True) + click.style(f"  ({law})" if law else "", dim=True))
-    column = max(len(name) for name, _ in facts) + 4
-    for name, text in facts:
-        first, *rest = textwrap.wrap(text, _width() - column, break_on_hyphens=False) or [""]
-        click.echo(click.style(f"  {name}".ljust(column), fg="cyan") + first)
-        for line in rest:
-            click.echo(" " * column + line)
-
-
-def _bullets(title: str, lines: Sequence[str], colour: str | None = None) -> None:
-    if not lines:
-        return
-    click.echo()
-    click.secho(title, bold=True, fg=colour)
-    for line in lines:
-        click.echo(
-            textwrap.fill(
-                line, _width(), initial_indent="  - ", subsequent_indent="    ", break_on_hyphens=False
-            )
-        )
-
-
-def _table(
-    title: str, header: list[str], rows: list[list[str]], *, left: Sequence[int] = (0,), indent: int = 2
-) -> None:
-    if title:
-        _paragraph(title, bold=True)
-    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
-
-    def line(cells: list[str]) -> str:
-        padded = (
-            c.ljust(w) if i in left else c.rjust(w)
-            for i, (c, w) in enumerate(zip(cells, widths, strict=True))
-        )
-        return (" " * indent + "  ".join(padded)).rstrip()
-
-    click.secho(line(header), dim=True)
-    for row in rows:
-        click.echo(line(row))
 
 
 def _alternatives(title: str, rows: Sequence[Alternative], with_decay: bool = False) -> None:
@@ -311,7 +256,7 @@ def _alternatives(title: str, rows: Sequence[Alternative], with_decay: bool = Fa
         decay = [str(r.weight_decay)] if with_decay else []
         losses = (f"{r.predicted_loss:.4f}", f"{r.expected_loss:.4f}", f"{r.regret:+.4f}")
         body.append([r.law, *decay, short(r.params), _epochs(r.epochs), short(r.tokens), *losses])
-    _table(title, header, body)
+    print_table(header, body, title=title, indent=2)
 
 
 def _parameters(parameters: dict[str, float], form: str) -> str:

@@ -94,7 +94,7 @@ def preset(name: str) -> Architecture:
     """One of the paper's shapes, such as "125M"."""
     known = presets()
     if not isinstance(name, str) or name not in known:
-        raise InvalidInput(f"shape must be one of {', '.join(known)}; got {name!r}.")
+        raise InvalidInput(f"must be one of {', '.join(known)}; got {name!r}.", field="shape")
     return known[name]
 
 
@@ -114,7 +114,9 @@ def shape_for(params: Any, vocab_size: Any = DEFAULT_VOCAB, *, tied_embeddings: 
         ) <= TOLERANCE:
             return known
     if wanted > LARGEST:
-        raise InvalidInput(f"params must be at most {short(LARGEST)} for a model shape; got {short(wanted)}.")
+        raise InvalidInput(
+            f"must be at most {short(LARGEST)} for a model shape; got {short(wanted)}.", field="params"
+        )
     found = _search(wanted, vocab, tied_embeddings)
     if found is None:
         raise InvalidInput(
@@ -182,4 +184,4 @@ def _head_size(width: int) -> int:
     for size in (*usual, *range(64, 0, -2)):
         if width % size == 0 and width // size >= 3:
             return size
-    raise InvalidInput(f"d_model must be even and at least 6; got {width}.")
+    raise InvalidInput(f"must be even and at least 6; got {width}.", field="d_model")

@@ -22,27 +22,37 @@ class BadInput(click.ClickException):
     exit_code = 2
 
 
-class OneSentenceErrors(click.Group):
-    """A group whose commands turn InvalidInput into one sentence and exit code 2, never a traceback."""
+class Command(click.Command):
+    """A command whose bad input is one sentence that names the options as they were typed, never a traceback."""
+
+    extra: str | None = None  # the extra of the package that has what the command imports
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except InvalidInput as error:
-            raise BadInput(_as_typed(str(error), self, ctx)) from None
+            raise BadInput(error.said(self.typed)) from None
+        except ModuleNotFoundError as error:
+            if self.extra is None:
+                raise
+            raise BadInput(
+                f"{error.name} is not installed; pip install 'databound[{self.extra}]' would do."
+            ) from None
+
+    def typed(self, field: str) -> str:
+        """What is typed in a shell for a field: `--max-params` for max_params, `--from` for start."""
+        options = [option for option in self.params if isinstance(option, click.Option)]
+        for option in options:
+            if option.name == field:
+                return max(option.opts, key=lambda name: name.startswith("--"))
+        flag = f"--{field.replace('_', '-')}"
+        return flag if any(flag in option.opts for option in options) else field
 
 
-def _as_typed(message: str, group: click.Group, ctx: click.Context) -> str:
-    """The sentence with the field as it is typed in a shell: `weight_decay must be` -> `--weight-decay must be`."""
-    command = group.get_command(ctx, ctx.invoked_subcommand or "")
-    for option in command.params if command is not None else ():
-        if isinstance(option, click.Option) and message.startswith(f"{option.name} "):
-            return option.opts[0] + message.removeprefix(option.name or "")
-    return message
-
-
-class PlannerGroup(OneSentenceErrors):
+class PlannerGroup(click.Group):
     """Built-in commands, and those that other packages add."""
+
+    command_class = Command
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [*super().list_commands(ctx), *sorted(set(_added()) - set(self.commands))]
@@ -55,9 +65,10 @@ class PlannerGroup(OneSentenceErrors):
         if entry is None:
             return None
         try:
-            return entry.load()
+            command: click.Command = entry.load()
         except ImportError as error:
-            return _unavailable(name, error)
+            return _unavailable(name, entry.module, error)
+        return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -76,21 +87,30 @@ def _added() -> dict[str, Any]:
     return {entry.name: entry for entry in entry_points(group=ENTRY_POINTS)}
 
 
-def _unavailable(name: str, error: ImportError) -> click.Command:
-    """A command whose dependencies are not installed still shows up, and says what is missing."""
-    missing = getattr(error, "name", None) or str(error)
-    extra = {"ui": "ui", "evaluate": "eval"}.get(name, "train")
+def _unavailable(name: str, module: str, error: ImportError) -> click.Command:
+    """A command that cannot be imported still shows up, and says why."""
+    from planner.shadows import shadow
 
-    @click.command(
-        name,
-        help=f"Not available: {missing} is not installed.",
-        context_settings={"ignore_unknown_options": True},
-    )
+    hidden_by = shadow(module)
+    if hidden_by is not None:
+        reason = f"{hidden_by} hides it"
+        sentence = (
+            f"`planner {name}` is hidden by {hidden_by}, which Python finds before the package of that name; "
+            f"rename that file, or work in another folder."
+        )
+    else:
+        missing = getattr(error, "name", None) or str(error)
+        extra = {"ui": "ui", "evaluate": "eval"}.get(name, "train")
+        reason = f"{missing} is not installed"
+        sentence = (
+            f"`planner {name}` needs {missing}, which is not installed; "
+            f"`pip install 'databound[{extra}]'` has it."
+        )
+
+    @click.command(name, help=f"Not available: {reason}.", context_settings={"ignore_unknown_options": True})
     @click.argument("ignored", nargs=-1, type=click.UNPROCESSED)
     def unavailable(ignored: tuple[str, ...]) -> None:
-        raise BadInput(
-            f"`planner {name}` needs {missing}, which is not installed; `pip install 'databound[{extra}]'` has it."
-        )
+        raise BadInput(sentence)
 
     return unavailable
 

@@ -11,11 +11,11 @@ from planner.advice import flat_range, remarkable_points
 from planner.allocation import allocate
 from planner.calibration_files import Calibration, Setting
 from planner.crossings import landscape, search_range
+from planner.intervals import LEVEL, interval
 from planner.laws import Law
 from planner.results import Alternative, Interval
 from planner.units import short
 
-LEVEL = 0.95
 _NO_ENSEMBLE = "no uncertainty was published with this calibration, so no interval can be given"
 _CURVES = 100  # refits used for figures that need a search along compute for each refit
 
@@ -34,16 +34,6 @@ def interval_note(known: Calibration, setting: Setting, form: str) -> str:
     if all(one.ensemble is None for one in known.settings):
         return _NO_ENSEMBLE
     return f"this calibration has no refits of {form} at weight decay {setting.weight_decay}, so no interval can be given"
-
-
-def interval(values: Any) -> Interval | None:
-    """The central 95% of the finite values, or None if fewer than half are finite."""
-    finite = np.asarray(values, dtype=float)
-    finite = finite[np.isfinite(finite)]
-    if len(finite) < max(2, 0.5 * np.size(values)):
-        return None
-    low, median, high = np.quantile(finite, [0.5 - LEVEL / 2, 0.5, 0.5 + LEVEL / 2])
-    return Interval(low=float(low), median=float(median), high=float(high))
 
 
 def loss_intervals(members: Law, params: float, ud: float, epochs: float) -> dict[str, Interval]:

@@ -13,9 +13,8 @@ from typing import Any
 
 from planner.errors import InvalidInput
 
-_NUMBER = (
-    r"([+-]?(?:\d{1,3}(?:[,_]\d{3})+(?![\d,_])|\d+)?(?:\.\d*)?(?:e[+-]?\d+)?)"  # 1,500 is fine, 1,5 is not
-)
+# 1,500 is fine, 1,5 is not
+_NUMBER = r"([+-]?(?:\d{1,3}(?:[,_]\d{3})+(?![\d,_])|\d+)?(?:\.\d*)?(?:e[+-]?\d+)?)"
 _COUNTS = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
 _COUNTS |= {"thousand": 1e3, "million": 1e6, "billion": 1e9, "trillion": 1e12}
 _PREFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "p": 1e15, "e": 1e18, "z": 1e21, "y": 1e24}
@@ -25,16 +24,16 @@ COUNT_EXAMPLES = "250e6, 250M or 0.25B"
 COMPUTE_EXAMPLES = "5e18, '5 EFLOP' or '0.1 PFLOP/s-days'"
 
 
-def count(value: Any, field: str, *, positive: bool = True) -> float:
+def count(value: Any, field: str, *, positive: bool = True, finite: bool = True) -> float:
     """A number of tokens or parameters: 250e6, "250M", "0.25B"."""
     if not isinstance(value, str):
-        return number(value, field, positive=positive, examples=COUNT_EXAMPLES)
+        return number(value, field, positive=positive, finite=finite, examples=COUNT_EXAMPLES)
     figure, unit = _split(value, field, COUNT_EXAMPLES)
     for noun in ("parameters", "params") if "params" in field else ("tokens", "token"):
         unit = unit.removesuffix(noun)
     if unit.strip() not in _COUNTS:
-        raise InvalidInput(f"{field} must be a number such as {COUNT_EXAMPLES}; got {_shown(value)}.")
-    return _bounded(figure * _COUNTS[unit.strip()], value, field, positive, COUNT_EXAMPLES)
+        raise _not_a_number(value, field, COUNT_EXAMPLES)
+    return _bounded(figure * _COUNTS[unit.strip()], value, field, COUNT_EXAMPLES, positive, finite)
 
 
 def compute(value: Any, field: str = "flops") -> float:
@@ -44,33 +43,35 @@ def compute(value: Any, field: str = "flops") -> float:
     figure, unit = _split(value, field, COMPUTE_EXAMPLES)
     prefix, flop, rest = unit.partition("flop")
     per_second = rest.startswith("/s")
-    duration = rest.removeprefix("s").removeprefix("/s").strip(" -*·").removesuffix("s")
+    lasting = rest.removeprefix("s").removeprefix("/s").strip(" -*·").removesuffix("s")
     hint = ""
-    if per_second and not duration:
+    if per_second and not lasting:
         hint = ", which is a speed and not an amount"
     elif unit in _COUNTS and unit:
-        hint = "; a count of tokens belongs into ud (were the two swapped?)"
-    if hint or prefix not in _PREFIXES or duration not in _SECONDS or (prefix and not flop):
-        raise InvalidInput(f"{field} must be a number such as {COMPUTE_EXAMPLES}; got {_shown(value)}{hint}.")
-    return _bounded(figure * _PREFIXES[prefix] * _SECONDS[duration], value, field, True, COMPUTE_EXAMPLES)
+        hint = "; a count of tokens belongs into ‹ud› (were the two swapped?)"
+    if hint or prefix not in _PREFIXES or lasting not in _SECONDS or (prefix and not flop):
+        raise _not_a_number(value, field, COMPUTE_EXAMPLES, hint)
+    return _bounded(figure * _PREFIXES[prefix] * _SECONDS[lasting], value, field, COMPUTE_EXAMPLES)
 
 
-def number(value: Any, field: str, *, positive: bool = True, examples: str = "0.1") -> float:
-    """A plain finite number; booleans, None and arrays are refused rather than guessed at."""
+def number(
+    value: Any, field: str, *, positive: bool = True, finite: bool = True, examples: str = "0.1"
+) -> float:
+    """A plain number; booleans, None and arrays are refused rather than guessed at."""
     if isinstance(value, str):
         result, unit = _split(value, field, examples)
         if unit:
-            raise InvalidInput(f"{field} must be a number such as {examples}; got {_shown(value)}.")
+            raise _not_a_number(value, field, examples)
     else:
         if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
             value = value.item()  # numpy's scalars
         if isinstance(value, bool) or not isinstance(value, Real):
-            raise InvalidInput(f"{field} must be one number such as {examples}; got {_shown(value)}.")
+            raise InvalidInput(f"must be one number such as {examples}; got {_shown(value)}.", field=field)
         try:
             result = float(value)
         except OverflowError:
             result = math.inf
-    return _bounded(result, value, field, positive, examples)
+    return _bounded(result, value, field, examples, positive, finite)
 
 
 def fraction(value: Any, field: str) -> float:
@@ -80,7 +81,7 @@ def fraction(value: Any, field: str) -> float:
     else:
         result = number(value, field, examples="0.4 or 40%")
     if result > 1:
-        raise InvalidInput(f"{field} must be between 0 and 1 (such as 0.4 or 40%); got {_shown(value)}.")
+        raise InvalidInput(f"must be between 0 and 1 (such as 0.4 or 40%); got {_shown(value)}.", field=field)
     return result
 
 
@@ -88,7 +89,7 @@ def whole(value: Any, field: str, *, example: str = "8") -> int:
     """A whole number of at least 1."""
     result = number(value, field, examples=example)
     if result != int(result):
-        raise InvalidInput(f"{field} must be a whole number such as {example}; got {_shown(value)}.")
+        raise InvalidInput(f"must be a whole number such as {example}; got {_shown(value)}.", field=field)
     return int(result)
 
 
@@ -115,6 +116,23 @@ def scientific(value: float, digits: int = 3) -> str:
     return f"{mantissa.rstrip('0').rstrip('.') if '.' in mantissa else mantissa}e{int(exponent)}"
 
 
+def duration(seconds: float) -> str:
+    """A length of time as people say it: 45 s, 12 min, 3.5 h, 4.2 days, 12 years."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    if seconds < 72 * 3600:
+        return f"{seconds / 3600:.1f} h"
+    days = seconds / 86400
+    return f"{days:.1f} days" if days < 1000 else f"{days / 365.25:,.0f} years"
+
+
+def perplexity(loss: float) -> float:
+    """e to the loss in nats, or the largest power of e that a float can hold."""
+    return math.exp(min(loss, 700.0))
+
+
 def _split(text: str, field: str, examples: str) -> tuple[float, str]:
     """The figure and the lower-case unit behind it."""
     match = re.match(_NUMBER + r"\s*", text.strip(), re.IGNORECASE)
@@ -123,15 +141,21 @@ def _split(text: str, field: str, examples: str) -> tuple[float, str]:
             return float(match[1].replace(",", "").replace("_", "")), text.strip()[match.end() :].lower()
     except ValueError:  # no digits
         pass
-    raise InvalidInput(f"{field} must be a number such as {examples}; got {_shown(text)}.")
+    raise _not_a_number(text, field, examples)
 
 
-def _bounded(result: float, given: Any, field: str, positive: bool, examples: str) -> float:
-    if not math.isfinite(result):
-        raise InvalidInput(f"{field} must be a finite number such as {examples}; got {_shown(given)}.")
+def _bounded(
+    result: float, given: Any, field: str, examples: str, positive: bool = True, finite: bool = True
+) -> float:
+    if finite and not math.isfinite(result):
+        raise InvalidInput(f"must be a finite number such as {examples}; got {_shown(given)}.", field=field)
     if positive and result <= 0:
-        raise InvalidInput(f"{field} must be above zero, such as {examples}; got {_shown(given)}.")
+        raise InvalidInput(f"must be above zero, such as {examples}; got {_shown(given)}.", field=field)
     return result
+
+
+def _not_a_number(given: Any, field: str, examples: str, hint: str = "") -> InvalidInput:
+    return InvalidInput(f"must be a number such as {examples}; got {_shown(given)}{hint}.", field=field)
 
 
 def _shown(value: Any) -> str:

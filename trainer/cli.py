@@ -2,52 +2,39 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import signal
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import click
 
 from planner.errors import InvalidInput
-from planner.shell import BadInput, json_option
-from planner.units import scientific, short
+from planner.shell import Command, json_option
+from planner.units import duration, scientific, short
 
 
-def _plainly(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Bad input becomes one sentence and exit code 2; a run that had to stop, one sentence and exit code 1;
-    Ctrl-C, code 130.
-    """
+class _Command(Command):
+    """A run that had to stop is one sentence and exit code 1, Ctrl-C is code 130."""
 
-    @functools.wraps(command)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
+    extra = "train"
+
+    def invoke(self, ctx: click.Context) -> Any:
         from trainer.errors import Interrupted, TrainingStopped
 
         try:
-            return command(*args, **kwargs)
-        except InvalidInput as error:
-            raise BadInput(str(error)) from None
+            return super().invoke(ctx)
         except (Interrupted, KeyboardInterrupt) as error:
-            click.echo(
-                str(error)
-                or "stopped; the same command goes on from the last checkpoint, or from the start.",
-                err=True,
-            )
+            going_on = "stopped; the same command goes on from the last checkpoint, or from the start."
+            click.echo(str(error) or going_on, err=True)
             raise click.exceptions.Exit(128 + signal.SIGINT) from None
         except TrainingStopped as error:
             raise click.ClickException(str(error)) from None
-        except ModuleNotFoundError as error:
-            raise BadInput(
-                f"{error.name} is not installed; pip install 'databound[train]' would do."
-            ) from None
-
-    return wrapped
 
 
-@click.command()
+@click.command(cls=_Command)
 @click.argument("config", type=click.Path(path_type=Path))
 @click.option(
     "-o",
@@ -68,7 +55,6 @@ def _plainly(command: Callable[..., Any]) -> Callable[..., Any]:
 )
 @json_option
 @click.option("--quiet", is_flag=True, help="No progress bar.")
-@_plainly
 def train(
     config: Path, out: Path | None, changes: tuple[str, ...], dry_run: bool, as_json: bool, quiet: bool
 ) -> None:
@@ -122,7 +108,7 @@ def train(
         )
 
 
-@click.command()
+@click.command(cls=_Command)
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option(
     "--to",
@@ -134,7 +120,6 @@ def train(
 )
 @click.option("-o", "--out", type=click.Path(path_type=Path), help="Folder to write; default: RUN/hf.")
 @json_option
-@_plainly
 def export(run: Path, kind: str, out: Path | None, as_json: bool) -> None:
     """Write a finished run as a folder that transformers loads, tokenizer included.
 
@@ -158,7 +143,7 @@ def assignments(texts: Iterable[str]) -> dict[str, Any]:
     for text in texts:
         name, equals, value = (part.strip() for part in text.partition("="))
         if not equals or not all(name.split(".")):
-            raise InvalidInput(f"--set needs FIELD=VALUE, such as weight_decay=1.0; got {text!r}.")
+            raise InvalidInput(f"needs FIELD=VALUE, such as weight_decay=1.0; got {text!r}.", field="set")
         try:
             found[name] = tomllib.loads(f"value = {value}")["value"]
         except tomllib.TOMLDecodeError:
@@ -207,15 +192,7 @@ def _describe(facts: dict[str, Any]) -> str:
         f"Compute   {scientific(facts['flops'])} FLOPs as 6 N D, {scientific(facts['counted_flops'])} of "
         f"layers, head, attention",
         f"Memory    about {facts['memory_bytes'] / 2**30:.2f} GiB",
-        f"Runs on   {execution['name']}, {execution['dtype']}, {execution['attention']} attention, "
-        f"{compiled}",
-        f"Time      about {_duration(facts['seconds'])}, from {facts['seconds_from']}",
+        f"Runs on   {execution['name']}, {execution['dtype']}, {execution['attention']} attention, {compiled}",
+        f"Time      about {duration(facts['seconds'])}, from {facts['seconds_from']}",
     ]
     return "\n".join(lines + [f"Note      {remark}" for remark in facts["remarks"]])
-
-
-def _duration(seconds: float) -> str:
-    for size, unit in ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes")):
-        if seconds >= 1.5 * size:
-            return f"{seconds / size:.1f} {unit}"
-    return f"{seconds:.0f} seconds"

@@ -197,7 +197,7 @@ class RunConfig(_Checked):
     def __init__(self, **values: Any):
         name = values.get("preset", "paper")
         if not isinstance(name, str) or name not in PRESETS:
-            raise InvalidInput(f"preset must be one of {', '.join(PRESETS)}; got {name!r}.")
+            raise InvalidInput(f"must be one of {', '.join(PRESETS)}; got {name!r}.", field="preset")
         super().__init__(**PRESETS[name] | values)
 
     @field_validator("corpus", mode="before")
@@ -297,8 +297,8 @@ class RunConfig(_Checked):
                 )
         if vocab < tokenizer_size:
             raise InvalidInput(
-                f"vocab_size {vocab:,} is smaller than the tokenizer's {tokenizer_size:,} tokens; a larger "
-                f"one would do."
+                f"{vocab:,} is smaller than the tokenizer's {tokenizer_size:,} tokens; a larger one would do.",
+                field="vocab_size",
             )
         return built
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import click
 
 from calibration.commands.shared import (
-    Command,
     load_runs,
     print_json,
-    print_table,
     progress_bar,
     run_table_options,
 )
 from planner.laws import FORMS
+from planner.shell import Command
+from planner.terminal import print_table
 
 
 @click.command(cls=Command)

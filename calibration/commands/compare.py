@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from calibration.commands.shared import Command, console
 from planner.errors import InvalidInput
+from planner.shell import Command
+from planner.terminal import print_table
 
 if TYPE_CHECKING:
     from calibration.fitting.compare import Comparison
@@ -90,27 +91,22 @@ def _two_settings(calibrations: list[Calibration], decays: tuple[str, ...]) -> t
 
 
 def _print_comparison(found: list[Comparison], recommended: str) -> None:
-    from rich.table import Table
-
     head = found[0]
-    console().print(head.sentence, highlight=False)
+    click.echo(head.sentence)
     sure = next((item for item in found if item.ratio_low is not None), head)
     if (
         sure is not head and head.ratio_low is None
     ):  # the best-supported figure, where the recommended form has no interval
-        console().print(sure.sentence, highlight=False)
+        click.echo(sure.sentence)
     for warning in head.warnings:
-        console().print(f"Warning: {warning}", highlight=False)
-    table = Table(title=f"Penalty in nats at {head.reference}", title_justify="left")
+        click.echo(f"Warning: {warning}")
     decays = (f"at {head.first_weight_decay:g}", f"at {head.second_weight_decay:g}")
-    for column in ("law", *decays, "ratio", "95%", "ratio of P alone", "interval from"):
-        table.add_column(
-            column, justify="left" if column in ("law", "interval from") else "right", overflow="fold"
-        )
+    header = ("law", *decays, "ratio", "95%", "ratio of P alone", "interval from")
+    rows = []
     for item in found:
         between = "" if item.ratio_low is None else f"{item.ratio_low:.3g} to {item.ratio_high:.3g}"
         alone = f"{item.coefficient_ratio:.3g}" + ("" if item.coefficients_comparable else " (other units)")
         name = item.law + (" (recommended)" if item.law == recommended else "")
         penalties = (f"{item.first_penalty:.4g}", f"{item.second_penalty:.4g}")
-        table.add_row(name, *penalties, f"{item.ratio:.3g}", between, alone, item.interval_from)
-    console().print(table)
+        rows.append((name, *penalties, f"{item.ratio:.3g}", between, alone, item.interval_from))
+    print_table(header, rows, title=f"Penalty in nats at {head.reference}", left=(0, 6), fold=6)

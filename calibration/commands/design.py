@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import click
 
 from calibration.commands.shared import (
-    Command,
     check_output,
     load_runs,
     print_json,
-    print_table,
     progress_bar,
     write_text,
 )
+from planner.shell import Command
+from planner.terminal import print_table
 from planner.units import scientific, short
 
 if TYPE_CHECKING:

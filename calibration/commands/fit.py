@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from calibration.commands.shared import Command, check_output, console, progress_bar, run_table_options
+from calibration.commands.shared import check_output, progress_bar, run_table_options
+from planner.shell import Command
+from planner.terminal import print_table
 
 if TYPE_CHECKING:
     from planner.calibration_files import Calibration, FittedLaw, Setting
@@ -118,38 +120,22 @@ def fit(
         for setting in calibration.settings:
             _print_setting(setting)
         for decay, reason in calibration.left_out.items():  # type: ignore[attr-defined]
-            console().print(
-                f"Left out: weight decay {decay}, whose base law is not identified: {reason}.",
-                highlight=False,
-            )
-        console().print("Recommended: " + calibration.recommendation["reason"], highlight=False)  # type: ignore[attr-defined]
+            click.echo(f"Left out: weight decay {decay}, whose base law is not identified: {reason}.")
+        click.echo("Recommended: " + calibration.recommendation["reason"])  # type: ignore[attr-defined]
     if out:
         calibration.save(out)
     if out and not as_json:
-        console().print(
-            f"Written to {out}: planner plan --calibration {out} {_example(calibration)}",
-            highlight=False,
-            soft_wrap=True,
-        )
+        click.echo(f"Written to {out}: planner plan --calibration {out} {_example(calibration)}")
         if calibration.vocab_size is None:
-            console().print(
-                "Plans will not know the vocabulary: --vocab-size 32100, say, puts it into the file.",
-                highlight=False,
-            )
+            click.echo("Plans will not know the vocabulary: --vocab-size 32100, say, puts it into the file.")
 
 
 def _print_setting(setting: Setting) -> None:
-    from rich.table import Table
-
     ranges = setting.fitted_on
     title = (
         f"weight decay {setting.weight_decay:g}: {ranges.runs} runs, {ranges.single_epoch_runs} single-epoch"
     )
-    table = Table(title=title, title_justify="left")
-    for column in ("law", "parameters", "R²", "R² multi", "Huber", "AICc", "held out", "starts at optimum"):
-        table.add_column(
-            column, justify="left" if column in ("law", "parameters") else "right", overflow="fold"
-        )
+    rows = []
     for form, fitted in setting.laws.items():
         shown = _own(form, fitted.parameters)
         text = ", ".join(f"{name} {value:.4g}{_between(fitted, name)}" for name, value in shown.items())
@@ -158,12 +144,13 @@ def _print_setting(setting: Setting) -> None:
         flat = convergence["nearly_flat"]
         agree = f"{convergence['share_at_optimum']:.0%}" + (f" (flat: {', '.join(flat)})" if flat else "")
         styles = {"r2": ".4f", "r2_multi": ".4f", "huber": ".3g", "aicc": ".1f", "held_out_error": ".3%"}
-        table.add_row(
-            form, text, *(_number(figures.get(name), style) for name, style in styles.items()), agree
+        rows.append(
+            [form, text, *(_number(figures.get(name), style) for name, style in styles.items()), agree]
         )
     for form, reason in setting.method.get("not_identified", {}).items():
-        table.add_row(form, f"not identified: {reason}", *[""] * 6)
-    console().print(table)
+        rows.append([form, f"not identified: {reason}", *[""] * 6])
+    header = ("law", "parameters", "R²", "R² multi", "Huber", "AICc", "held out", "starts at optimum")
+    print_table(header, rows, title=title, left=(0, 1), fold=1)
 
 
 def _example(calibration: Calibration) -> str:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from calibration.commands.shared import Command, check_output, load_runs, progress_bar, write_text
+from calibration.commands.shared import check_output, load_runs, progress_bar, write_text
 from planner.errors import InvalidInput
+from planner.shell import Command
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -121,7 +122,9 @@ def _of_study(
     from planner.calibration_files import Calibration
 
     if runs is not None:
-        raise InvalidInput("runs are those of the study when its directory is given; leave the option out.")
+        raise InvalidInput(
+            "are those of the study when its directory is given; leave the option out.", field="runs"
+        )
     directory, name = open_directory(folder), Path(folder).resolve().name
     target = output if output is not None else f"{name}.html"
     check_output(target, calibration)

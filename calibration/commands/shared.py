@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,29 +14,9 @@ import pandas as pd
 
 from calibration.studies.sources import read_runs
 from planner.errors import InvalidInput
-from planner.shell import BadInput
 
 
-class Command(click.Command):
-    """A command whose InvalidInput is a message, not a traceback."""
-
-    def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except InvalidInput as error:
-            raise BadInput(_as_typed(str(error), self)) from None
-
-
-def _as_typed(message: str, command: click.Command) -> str:
-    """The sentence with the field as it is typed in a shell: `max_epochs must be` -> `--max-epochs must be`."""
-    for option in command.params:
-        for typed in option.opts if isinstance(option, click.Option) else ():
-            if message.startswith(f"{typed.removeprefix('--').replace('-', '_')} "):
-                return typed + message[len(typed.removeprefix("--")) :]
-    return message
-
-
-def run_table_options(function: Callable) -> Callable:
+def run_table_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """The options that choose the runs of a table."""
     options = (
         click.option("--max-epochs", metavar="N", help="Leave out runs beyond so many epochs."),
@@ -63,17 +42,6 @@ def load_runs(
 
 def print_json(value: Any) -> None:
     click.echo(json.dumps(value, indent=1, allow_nan=False))
-
-
-def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Plain columns: the first to the left, the others to the right."""
-    widths = [max(len(str(row[i])) for row in (header, *rows)) for i in range(len(header))]
-    for row in (header, *rows):
-        cells = [
-            str(cell).ljust(width) if i == 0 else str(cell).rjust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        click.echo("  ".join(cells).rstrip())
 
 
 @contextmanager
@@ -123,10 +91,3 @@ def write_text(path: str, text: str) -> None:
         Path(path).write_text(text, encoding="utf-8")
     except OSError as error:
         raise InvalidInput(f"cannot write {path}: {error.strerror}.") from None
-
-
-def console() -> Any:
-    from rich.console import Console
-
-    # As wide as the terminal; a pipe gets room enough that no table is folded.
-    return Console(file=sys.stdout, width=None if sys.stdout.isatty() else 160)

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from calibration.commands.shared import Command, print_json, print_table
+from calibration.commands.shared import print_json
 from planner.errors import InvalidInput
-from planner.shell import BadInput, json_option
+from planner.shell import BadInput, Command, json_option
+from planner.terminal import print_table
 from planner.units import scientific, short
 
 if TYPE_CHECKING:
@@ -205,7 +206,7 @@ def make_engine(kind: str, compiled: Path, workers: int | None, per_gpu: int, ad
 
         return RayEngine(compiled, workers=workers, per_gpu=per_gpu, address=address)
     if address is not None:
-        raise InvalidInput("address is that of a Ray cluster; add --engine ray.")
+        raise InvalidInput("is that of a Ray cluster; add --engine ray.", field="address")
     from calibration.studies.local import LocalEngine
 
     return LocalEngine(compiled, workers=workers, per_gpu=per_gpu)

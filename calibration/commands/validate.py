@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from calibration.commands.shared import Command, print_json, print_table
+from calibration.commands.shared import print_json
 from calibration.commands.sweep import (
     dry_run_options,
     engine_options,
@@ -18,7 +17,8 @@ from calibration.commands.sweep import (
     print_totals,
 )
 from planner.errors import InvalidInput
-from planner.shell import json_option
+from planner.shell import Command, json_option
+from planner.terminal import print_table
 from planner.units import compute, count, number, scientific, short, whole
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def validate(
         for d in decays or asked.weight_decays or ()
     ]
     planned = prescriptions(plan, known, pairs, laws=forms, weight_decays=at, seeds=times, max_params=limit)
-    with _naming(ud="crossover" if given else "validation.crossover_uds", law="crossover_law"):
+    try:
         tests = [
             crossover_test(
                 plan,
@@ -158,6 +158,9 @@ def validate(
             )
             for ud in tokens
         ]
+    except InvalidInput as error:
+        uds = "crossover" if given else "validation.crossover_uds"
+        raise error.renamed({"ud": uds, "law": "crossover_law"}) from None
     runs = runs_of([*planned, *(prescription for test in tests for prescription in test.prescriptions)])
     folder = directories.StudyDirectory(target)
     if dry_run:
@@ -190,16 +193,6 @@ def validate(
         for name, reason in failed.items():
             click.echo(f"{name} failed: {reason}", err=True)
         raise click.exceptions.Exit(1)
-
-
-@contextmanager
-def _naming(**fields: str) -> Iterator[None]:
-    """Complaints name a field as the user knows it: the `ud` of a crossover is `crossover` here."""
-    try:
-        yield
-    except InvalidInput as error:
-        field, space, rest = str(error).partition(" ")
-        raise InvalidInput(fields.get(field, field) + space + rest) from None
 
 
 def _pairs(uds: Sequence[str], computes: Sequence[str]) -> list[tuple[float, float]]:

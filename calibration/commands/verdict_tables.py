@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from calibration.commands.shared import print_table
 from calibration.studies.outcomes import Configuration, CrossoverFound, Standing, Trial, Verdict
 from calibration.studies.verdict_words import beyond_noise, by_regret, figure, sentence
+from planner.terminal import print_table
 from planner.units import scientific, short
 
 

@@ -97,10 +97,10 @@ def backtest(
     """
     forms = list(dict.fromkeys(check_form(law) for law in laws))
     if not forms:
-        raise InvalidInput(f"laws must name at least one of {', '.join(FORMS)}.")
+        raise InvalidInput(f"must name at least one of {', '.join(FORMS)}.", field="laws")
     apart = number(tolerance, "tolerance", examples="0.1")
     if leave not in LEAVE:
-        raise InvalidInput(f"leave must be one of {', '.join(LEAVE)}; got {leave!r}.")
+        raise InvalidInput(f"must be one of {', '.join(LEAVE)}; got {leave!r}.", field="leave")
     table = table.reset_index(drop=True)
     groups = find_groups(table, apart)
     if not groups:

@@ -115,7 +115,7 @@ def _given(raw: RawTable, decay: float | None) -> dict[str, str]:
     if "weight_decay" not in given and decay is None:
         raise InvalidInput(
             f"{raw.name} has no column weight_decay; "
-            f"add it, or say which one all runs used: --weight-decay 0.1."
+            f"add it, or say which one all runs used: ‹weight_decay› 0.1."
         )
     return given
 
@@ -173,9 +173,11 @@ def _number(cell: Any, column: str) -> tuple[float, str]:
         return np.nan, "is not a number"
     parse = count if column in _COUNTS else number
     try:
-        value = parse(cell, column, positive=False)
-    except InvalidInput as error:
-        return np.nan, "is not finite" if "finite" in str(error) else "is not a number"
+        value = parse(cell, column, positive=False, finite=False)
+    except InvalidInput:
+        return np.nan, "is not a number"
+    if not np.isfinite(value):
+        return np.nan, "is not finite"
     if column == "weight_decay":
         return value, "must not be negative" if value < 0 else ""
     return value, "must be above zero" if value <= 0 else ""

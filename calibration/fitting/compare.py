@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from calibration.fitting.intervals import interval
 from planner.calibration_files import Setting
 from planner.errors import InvalidInput
+from planner.intervals import interval
 from planner.laws import FORMS, check_form, repetition_parameters
 from planner.uncertainty import range_warnings
 from planner.units import count, number, short
@@ -102,8 +102,8 @@ def compare(
     penalised = tuple(form for form, declared in FORMS.items() if declared.penalty is not None)
     if law is not None and check_form(law) not in penalised:
         raise InvalidInput(
-            f"law must be one of {', '.join(penalised)} to compare overfitting; "
-            f"{law} has no overfitting penalty."
+            f"must be one of {', '.join(penalised)} to compare overfitting; {law} has no overfitting penalty.",
+            field="law",
         )
     wanted = penalised if law is None else (law,)
     forms = [form for form in wanted if form in first.laws and form in second.laws]
@@ -189,8 +189,8 @@ def _reference(first: Setting, second: Setting, params: Any, ud: Any, epochs: An
     chosen = 1 + max(high - 1, 1.0) ** 0.5 if epochs is None else number(epochs, "epochs", examples="4")
     if chosen <= 1:
         raise InvalidInput(
-            f"epochs must be above 1, such as 4, because nothing overfits before data repeats; "
-            f"got {chosen:g}."
+            f"must be above 1, such as 4, because nothing overfits before data repeats; got {chosen:g}.",
+            field="epochs",
         )
     sizes = [fitted.repeated_params or fitted.params for fitted in (one, two)]
     budgets = [fitted.repeated_unique_tokens or fitted.unique_tokens for fitted in (one, two)]
@@ -211,7 +211,7 @@ def _middle(one: tuple[float, float], two: tuple[float, float], what: str, optio
     if low > high:
         ranges = " and ".join(f"{short(a)} to {short(b)}" for a, b in (one, two))
         raise InvalidInput(
-            f"the two settings have no {what} of repeated runs in common ({ranges}); "
-            f"name a point with --{option} to compare where at least one of them extrapolates."
+            f"the two settings have no {what} of repeated runs in common ({ranges}); name a point with ‹{option}› "
+            f"to compare where at least one of them extrapolates."
         )
     return float(np.sqrt(low * high))

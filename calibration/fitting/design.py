@@ -341,7 +341,7 @@ def design(
         number(misfit, "misfit", positive=False, examples="0.3"),
     )
     if misfit < 0:
-        raise InvalidInput(f"misfit must not be negative, such as 0.3; got {misfit:g}.")
+        raise InvalidInput(f"must not be negative, such as 0.3; got {misfit:g}.", field="misfit")
     known = Calibration.load(calibration)
     form = (
         check_form(law)

@@ -57,9 +57,9 @@ class RowFilter:
 
     def __init__(self, text: str) -> None:
         if not isinstance(text, str) or not text.strip():
-            raise InvalidInput(f"where must be a condition such as {EXAMPLE!r}; got {text!r}.")
+            raise InvalidInput(f"must be a condition such as {EXAMPLE!r}; got {text!r}.", field="where")
         if len(text) > _LONGEST:
-            raise InvalidInput(f"where must be at most {_LONGEST} characters long; got {len(text)}.")
+            raise InvalidInput(f"must be at most {_LONGEST} characters long; got {len(text)}.", field="where")
         self.text = " ".join(text.split())
         self.columns: set[str] = set()
         self._tokens, self._at, self._depth = list(_tokens(text)), 0, 0
@@ -71,7 +71,8 @@ class RowFilter:
         missing = [name for name in sorted(self.columns) if name not in table.columns]
         if missing:
             raise InvalidInput(
-                f"where refers to column {missing[0]!r}; the table has {', '.join(map(str, table.columns))}."
+                f"refers to column {missing[0]!r}; the table has {', '.join(map(str, table.columns))}.",
+                field="where",
             )
         return self._rows(table)
 
@@ -153,7 +154,9 @@ class RowFilter:
         return token
 
     def _fail(self, reason: str) -> NoReturn:
-        raise InvalidInput(f"where cannot be read, {reason}: {self.text!r}; write it like {EXAMPLE!r}.")
+        raise InvalidInput(
+            f"cannot be read, {reason}: {self.text!r}; write it like {EXAMPLE!r}.", field="where"
+        )
 
 
 @dataclass(frozen=True)
@@ -176,8 +179,8 @@ class RowChoice:
         return chosen
 
     def __str__(self) -> str:
-        limit = [] if self.max_epochs is None else [f"--max-epochs {self.max_epochs:g}"]
-        return " and ".join(limit + ([f"--where {self.where.text!r}"] if self.where else []))
+        limit = [] if self.max_epochs is None else [f"‹max_epochs› {self.max_epochs:g}"]
+        return " and ".join(limit + ([f"‹where› {self.where.text!r}"] if self.where else []))
 
 
 def _tokens(text: str) -> Iterator[_Token]:
@@ -186,7 +189,8 @@ def _tokens(text: str) -> Iterator[_Token]:
         match = _TOKEN.match(text, position)
         if match is None:
             raise InvalidInput(
-                f"where cannot be read at {text[position:].strip()[:20]!r}; write it like {EXAMPLE!r}."
+                f"cannot be read at {text[position:].strip()[:20]!r}; write it like {EXAMPLE!r}.",
+                field="where",
             )
         position = match.end()
         kind = str(match.lastgroup)
@@ -200,13 +204,15 @@ def _compare(column: pd.Series, name: str, sign: str, value: str) -> np.ndarray:
             wanted = count(value, name, positive=False) if wanted is None else wanted
         except InvalidInput:
             raise InvalidInput(
-                f"where compares the numeric column {name!r} with {value!r}; a number such as 64 would do."
+                f"compares the numeric column {name!r} with {value!r}; a number such as 64 would do.",
+                field="where",
             ) from None
         numbers = column.to_numpy(dtype=float, na_value=np.nan)
         return np.asarray(_COMPARE[sign](numbers, wanted), dtype=bool)
     if sign not in ("==", "=", "!=", "<>"):
         raise InvalidInput(
-            f"where orders the text column {name!r} with {sign}; text can only be compared with == and !=."
+            f"orders the text column {name!r} with {sign}; text can only be compared with == and !=.",
+            field="where",
         )
     texts = column.map(lambda cell: "" if cell is None or cell is pd.NA else str(cell)).to_numpy(dtype=object)
     return np.asarray(_COMPARE[sign](texts, value), dtype=bool)

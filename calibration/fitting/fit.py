@@ -15,7 +15,7 @@ import pandas as pd
 
 from calibration.fitting.identify import unidentified
 from calibration.fitting.intervals import bootstrap as refit_often
-from calibration.fitting.intervals import ensemble_of, interval, parameter_intervals, refit_record
+from calibration.fitting.intervals import deviation, ensemble_of, parameter_intervals, refit_record
 from calibration.fitting.method import NOISE, Method
 from calibration.fitting.metrics import held_out_residuals, metrics
 from calibration.fitting.origin import Origin
@@ -24,6 +24,7 @@ from calibration.fitting.runs import Runs
 from calibration.fitting.stages import Fits, FormFit, Progress, fit_forms
 from planner.calibration_files import Calibration, Ensemble, FittedLaw, FittedRange, Setting
 from planner.errors import InvalidInput
+from planner.intervals import interval
 from planner.laws import BASE_FORM, FORMS, Law
 
 
@@ -43,7 +44,7 @@ def fit(
     """
     method, origin = method or Method(), origin or Origin()
     if not isinstance(name, str) or not name.strip():
-        raise InvalidInput(f"name must be a text such as 'my-corpus'; got {name!r}.")
+        raise InvalidInput(f"must be a text such as 'my-corpus'; got {name!r}.", field="name")
     settings, evidence, left_out = [], [], {}
     unusable = _unusable(table, method.laws)
     for done, (decay, reasons) in enumerate(unusable.items()):
@@ -116,7 +117,7 @@ def _unusable(runs: pd.DataFrame, forms: Sequence[str]) -> dict[float, dict[str,
     if all(set(forms) <= set(reasons) for reasons in unusable.values()):
         first = found[0]
         all_asked = set(forms) == set(FORMS) or first.form == BASE_FORM
-        others = "" if all_asked else ", or fit other forms with --law"
+        others = "" if all_asked else ", or fit other forms with ‹laws›"
         raise InvalidInput(
             f"{first.form} cannot be identified at weight decay {first.weight_decay:g}: "
             f"{first.reason}; {first.advice}{others}."
@@ -227,7 +228,7 @@ def _with_spread(setting: Setting) -> Setting:
             if spread := interval(terms.overfitting):
                 extra["reference_penalty"] = {**point, "interval": [spread.low, spread.median, spread.high]}
         laws[form] = fitted.model_copy(
-            update={"spread": {key: value.mad for key, value in found.items()}, **extra}
+            update={"spread": {key: deviation(members.parameters[key]) for key in found}, **extra}
         )
     return setting.model_copy(update={"laws": laws})
 

@@ -19,7 +19,7 @@ through about as many runs as it has parameters, whose residuals vanish, and its
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -28,31 +28,20 @@ from calibration.fitting.stages import Fits, Progress, Refits, parameter_arrays,
 from planner.allocation import allocate
 from planner.calibration_files import Ensemble, Setting
 from planner.errors import InvalidInput
+from planner.intervals import LEVEL, interval
 from planner.laws import BASE_PARAMETERS, Law, repetition_parameters
+from planner.results import Interval
 
 RESAMPLE = ("runs", "cells")
 SCHEMES = ("residuals", "weights")
-LEVEL = 0.95
 _DIGITS = 7
 
 
-class Interval(NamedTuple):
-    """Median, median absolute deviation and the central interval of bootstrap refits."""
-
-    low: float
-    median: float
-    high: float
-    mad: float
-
-
-def interval(values: Any, level: float = LEVEL) -> Interval | None:
-    """The central `level` of the finite values; None if fewer than half of them are finite."""
-    everything = np.ravel(np.asarray(values, dtype=float))
-    finite = everything[np.isfinite(everything)]
-    if len(finite) < max(2, 0.5 * len(everything)):
-        return None
-    low, median, high = np.quantile(finite, [0.5 - level / 2, 0.5, 0.5 + level / 2])
-    return Interval(float(low), float(median), float(high), float(np.median(np.abs(finite - median))))
+def deviation(values: Any) -> float:
+    """The median absolute deviation of the finite values."""
+    finite = np.asarray(values, dtype=float)
+    finite = finite[np.isfinite(finite)]
+    return float(np.median(np.abs(finite - np.median(finite))))
 
 
 def bootstrap(

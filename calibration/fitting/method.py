@@ -53,7 +53,7 @@ def _forms(laws: Iterable[str]) -> tuple[str, ...]:
     """Each once, in the order of the registry."""
     names = [laws] if isinstance(laws, str) else list(laws)
     if not names:
-        raise InvalidInput(f"laws must name at least one of {', '.join(FORMS)}.")
+        raise InvalidInput(f"must name at least one of {', '.join(FORMS)}.", field="laws")
     wanted = {check_form(name) for name in names}
     return tuple(form for form in FORMS if form in wanted)
 
@@ -66,7 +66,7 @@ def _delta(delta: Any) -> float | str:
             delta = float(delta)
         except ValueError:
             raise InvalidInput(
-                f"delta must be a number such as 0.001, or {NOISE!r}; got {delta!r}."
+                f"must be a number such as 0.001, or {NOISE!r}; got {delta!r}.", field="delta"
             ) from None
     return number(delta, "delta", examples="0.001")
 
@@ -74,15 +74,16 @@ def _delta(delta: Any) -> float | str:
 def _replicates(value: Any) -> int:
     if not _is_whole(value) or value < 0 or value == 1 or value > _MOST_REFITS:
         raise InvalidInput(
-            f"bootstrap must be 0 (no intervals) or a whole number from 2 to {_MOST_REFITS}, such as 1000; "
-            f"got {value!r}."
+            f"must be 0 (no intervals) or a whole number from 2 to {_MOST_REFITS}, such as 1000; "
+            f"got {value!r}.",
+            field="bootstrap",
         )
     return int(value)
 
 
 def _seed(value: Any) -> int:
     if not _is_whole(value) or value < 0:
-        raise InvalidInput(f"seed must be a whole number of at least 0, such as 0; got {value!r}.")
+        raise InvalidInput(f"must be a whole number of at least 0, such as 0; got {value!r}.", field="seed")
     return int(value)
 
 
@@ -92,4 +93,4 @@ def _is_whole(value: Any) -> bool:
 
 def _one_of(value: Any, known: tuple[str, ...], field: str) -> None:
     if value not in known:
-        raise InvalidInput(f"{field} must be one of {', '.join(known)}; got {value!r}.")
+        raise InvalidInput(f"must be one of {', '.join(known)}; got {value!r}.", field=field)

@@ -51,8 +51,9 @@ def read_runs(
     raw = _load(source, name or "the run table")
     if decay is not None and not weight_decay_is_choice and raw.says_weight_decay():
         raise InvalidInput(
-            f"weight_decay {decay:g} was given for runs that do not say theirs, but all of {raw.name} do; "
-            f"leave it out, or choose runs with --where 'weight_decay == {decay:g}'."
+            f"{decay:g} was given for runs that do not say theirs, but all of {raw.name} do; "
+            f"leave it out, or choose runs with ‹where› 'weight_decay == {decay:g}'.",
+            field="weight_decay",
         )
     return checked(raw, choice, decay)
 
@@ -64,8 +65,9 @@ def _load(source: Table, name: str) -> RawTable:
         raw = _read(Path(source))
     else:
         raise InvalidInput(
-            "runs must be a CSV or Parquet file, a study's directory or a DataFrame; got "
-            f"{type(source).__name__}."
+            "must be a CSV or Parquet file, a study's directory or a DataFrame; got "
+            f"{type(source).__name__}.",
+            field="runs",
         )
     names = raw.cells.columns
     twice = sorted({str(column) for column in names[names.duplicated()]})
@@ -80,7 +82,7 @@ def _load(source: Table, name: str) -> RawTable:
 
 def _read(path: Path) -> RawTable:
     if path.is_dir():
-        raise InvalidInput(f"runs must be a CSV or Parquet file; {str(path)!r} is a directory.")
+        raise InvalidInput(f"must be a CSV or Parquet file; {str(path)!r} is a directory.", field="runs")
     return _parquet(path) if path.suffix.lower() in (".parquet", ".pq") else _csv(path)
 
 

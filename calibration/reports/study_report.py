@@ -14,10 +14,9 @@ from calibration.studies.outcomes import Configuration, CrossoverFound, Standing
 from calibration.studies.verdict_files import read
 from calibration.studies.verdict_words import beyond_noise, by_regret, figure
 from calibration.studies.verdict_words import sentence as crossover_sentence
-from calibration.studies.watching import duration
 from planner.errors import InvalidInput
 from planner.palette import law_label
-from planner.units import scientific, short
+from planner.units import duration, scientific, short
 from trainer.run.result import RunResult
 
 _SHOWN = 12

@@ -52,9 +52,9 @@ class RayEngine:
         if find_spec("ray") is None:
             raise InvalidInput("ray is not installed; pip install 'databound[cluster]' would do.")
         if self.workers is not None and self.workers < 1:
-            raise InvalidInput(f"workers must be at least 1; got {self.workers}.")
+            raise InvalidInput(f"must be at least 1; got {self.workers}.", field="workers")
         if self.per_gpu < 1:
-            raise InvalidInput(f"per_gpu must be at least 1; got {self.per_gpu}.")
+            raise InvalidInput(f"must be at least 1; got {self.per_gpu}.", field="per_gpu")
         self.address = self.address or os.environ.get("RAY_ADDRESS") or None
         if self.address not in (None, "auto", "local"):
             _check_reachable(self.address)

@@ -16,9 +16,9 @@ import numpy as np
 
 from calibration.studies.local import LocalEngine
 from calibration.studies.study import StudyRun
-from calibration.studies.watching import duration
 from planner.costs import DEFAULT_MFU, cost
 from planner.errors import InvalidInput
+from planner.units import duration
 
 _PROBES = 6  # shapes that are timed
 

@@ -49,9 +49,9 @@ class LocalEngine:
         self.gpus = _gpus()
         self.cores = _cores()
         if self.workers is not None and self.workers < 1:
-            raise InvalidInput(f"workers must be at least 1; got {self.workers}.")
+            raise InvalidInput(f"must be at least 1; got {self.workers}.", field="workers")
         if self.per_gpu < 1:
-            raise InvalidInput(f"per_gpu must be at least 1; got {self.per_gpu}.")
+            raise InvalidInput(f"must be at least 1; got {self.per_gpu}.", field="per_gpu")
         self.size = self.workers or (self.gpus * self.per_gpu if self.gpus else self.cores)
         self.threads = max(1, self.cores // self.size)
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from calibration.studies.outcomes import Budget, CrossoverFound, Trained
 from calibration.studies.prescriptions import CrossoverTest, Prescription
-from calibration.studies.seed_noise import LEVEL
+from planner.intervals import LEVEL
 
 DRAWS = 2000
 

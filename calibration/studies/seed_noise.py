@@ -16,8 +16,7 @@ import numpy as np
 from scipy import stats
 
 from calibration.studies.outcomes import Configuration
-
-LEVEL = 0.95
+from planner.intervals import LEVEL
 
 
 def pooled(found: Iterable[Configuration]) -> tuple[float | None, int]:

@@ -53,8 +53,9 @@ def open_source(
     folder = Path(source)
     if not is_study(folder):
         raise InvalidInput(
-            f"runs must be a CSV or Parquet file or the directory of a study; "
-            f"{str(source)!r} is a directory without one."
+            f"must be a CSV or Parquet file or the directory of a study; "
+            f"{str(source)!r} is a directory without one.",
+            field="runs",
         )
     directory = open_directory(folder)
     found = study_table(directory)

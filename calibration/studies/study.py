@@ -228,11 +228,11 @@ def parse(values: Mapping[str, Any], name: str, folder: Path = Path()) -> Study:
     _known(values, _TOP, "a study")
     recipe = values.get("recipe", {})
     if not isinstance(recipe, dict):
-        raise InvalidInput("recipe must be a table of settings that all runs share.")
+        raise InvalidInput("must be a table of settings that all runs share.", field="recipe")
     _check_shared(recipe)
     grids = values.get("grid", [])
     if not isinstance(grids, list) or not all(isinstance(grid, dict) for grid in grids):
-        raise InvalidInput("grid must be written as [[grid]], one for each block of cells.")
+        raise InvalidInput("must be written as [[grid]], one for each block of cells.", field="grid")
     study = Study(
         name=name,
         title=_text(values.get("title", ""), "title"),
@@ -290,7 +290,7 @@ def _grid(values: Mapping[str, Any], place: int) -> dict[str, Any]:
 
 def _validation(values: Any) -> Validation:
     if not isinstance(values, dict):
-        raise InvalidInput("validation must be a table with pairs of ud and flops.")
+        raise InvalidInput("must be a table with pairs of ud and flops.", field="validation")
     _known(values, _VALIDATION, "validation")
     pairs = []
     for pair in _several(values, "pairs", []):
@@ -397,7 +397,7 @@ def _seed(value: Any) -> int:
         or not float(value).is_integer()
         or value < 0
     ):
-        raise InvalidInput(f"seeds must be whole numbers from 0 on; got {value!r}.")
+        raise InvalidInput(f"must be whole numbers from 0 on; got {value!r}.", field="seeds")
     return int(value)
 
 

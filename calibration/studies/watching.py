@@ -13,6 +13,7 @@ import click
 
 from calibration.studies.directory import StudyDirectory
 from calibration.studies.sweep import Progress
+from planner.units import duration
 from trainer.run.result import read_result
 
 if TYPE_CHECKING:
@@ -126,14 +127,3 @@ def last_metrics(folder: Path) -> dict[str, Any]:
 def _left(progress: Progress) -> str:
     left = progress.seconds_left()
     return f", about {duration(left)} left" if left else ""
-
-
-def duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if seconds < 5400:
-        return f"{seconds / 60:.0f} min"
-    if seconds < 72 * 3600:
-        return f"{seconds / 3600:.1f} h"
-    days = seconds / 86400
-    return f"{days:.1f} days" if days < 1000 else f"{days / 365.25:,.0f} years"

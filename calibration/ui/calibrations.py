@@ -47,4 +47,4 @@ class Calibrations:
                 "upload it again."
             )
         shipped = ", ".join(shipped_names())
-        raise InvalidInput(f"calibration must be one of {shipped}, or uploaded; got {key!r}.")
+        raise InvalidInput(f"must be one of {shipped}, or uploaded; got {key!r}.", field="calibration")

@@ -288,7 +288,7 @@ unregister = FORMS.unregister
 def check_form(form: object) -> str:
     """The form's name if it is known, otherwise an error that lists those that are."""
     if not isinstance(form, str) or form not in FORMS:
-        raise InvalidInput(f"law must be one of {', '.join(FORMS)}; got {form!r}.")
+        raise InvalidInput(f"must be one of {', '.join(FORMS)}; got {form!r}.", field="law")
     return form
 
 

@@ -143,15 +143,15 @@ def test_pictures(args: tuple[str, ...], suffix: str, tmp_path: Path) -> None:
         (
             ("plan", "--ud", "250M", "--flops", "5e18", "--min-params", "2B", "--max-params", "1B"),
             "--min-params",
-            "max_params",
+            "--max-params",
         ),
         (
             ("plan", "--ud", "250M", "--flops", "5e18", "--max-params", "10M", "--max-epochs", "2"),
-            "max_params",
+            "--max-params",
             "raise",
         ),
         (("plan", "--ud", "250M", "--flops", "5e18", "--tolerance", "-1"), "tolerance", "above zero"),
-        (("plan", "--ud", "250M", "--flops", "5e18", "--vocab", "1.5"), "vocab_size", "whole"),
+        (("plan", "--ud", "250M", "--flops", "5e18", "--vocab", "1.5"), "--vocab", "whole"),
         (("plan", "--ud", "250M"), "compute is missing", "--gpu"),
         (("plan", "--ud", "250M", "--flops", "1e18", "--hours", "3"), "not both", "--gpu"),
         (("plan", "--ud", "250M", "--gpu", "abacus", "--hours", "3"), "gpu", "H100"),
@@ -236,6 +236,8 @@ def test_commands_of_other_packages_are_found_through_entry_points(monkeypatch: 
     from planner import shell as command_line
 
     class Broken:
+        module = "trainer.cli"
+
         def load(self) -> None:
             raise ImportError("No module named 'torch'", name="torch")
 

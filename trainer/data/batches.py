@@ -50,9 +50,9 @@ class Batches:
             )
         if unique_tokens > available:
             raise InvalidInput(
-                f"unique_tokens asks for {unique_tokens:,} tokens, but the training documents have "
-                f"{available:,}; "
-                f"more text or fewer unique tokens would do."
+                f"asks for {unique_tokens:,} tokens, but the training documents have {available:,}; "
+                f"more text or fewer unique tokens would do.",
+                field="unique_tokens",
             )
         self.stream, self.batch_size, self.length, self.seed, self.order = (
             stream,

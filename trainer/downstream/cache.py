@@ -34,8 +34,7 @@ class Cache:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise InvalidInput(
-                f"results cannot be kept in {self.folder}: {error.strerror}; --cache FOLDER or --no-cache "
-                f"would do."
+                f"results cannot be kept in {self.folder}: {error.strerror}; another folder as ‹cache› would do."
             ) from None
 
     def read(self, task: str, identity: dict[str, Any]) -> tuple[Scores, dict[str, Any]] | None:
@@ -55,7 +54,7 @@ class Cache:
             write_json(path, {"identity": _identity(identity), "facts": facts, "scores": asdict(scores)})
         except OSError as error:
             raise InvalidInput(
-                f"{path} cannot be written: {error.strerror}; --cache FOLDER or --no-cache would do."
+                f"{path} cannot be written: {error.strerror}; another folder as ‹cache› would do."
             ) from None
 
     def _path(self, task: str, identity: dict[str, Any]) -> Path:

@@ -11,25 +11,14 @@ from typing import Any
 
 import click
 
-from planner.errors import InvalidInput
-from planner.shell import BadInput, json_option
+from planner.shell import BadInput, Command, json_option
 
 
-class _Plain(click.Command):
-    """Bad input becomes one sentence and exit code 2."""
-
-    def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except InvalidInput as error:
-            raise BadInput(str(error)) from None
-        except ModuleNotFoundError as error:
-            raise BadInput(
-                f"{error.name} is not installed; pip install 'databound[eval]' would do."
-            ) from None
+class _Command(Command):
+    extra = "eval"
 
 
-@click.command(cls=_Plain)
+@click.command(cls=_Command)
 @click.argument("models", nargs=-1, metavar="[RUN_OR_HF_FOLDER]...")
 @click.option(
     "--suite",

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 from planner.errors import InvalidInput
+from planner.intervals import LEVEL
 from planner.units import whole
 from trainer.downstream import models
 from trainer.downstream import tasks as task_data
 from trainer.downstream.cache import Cache
-from trainer.downstream.metrics import DRAWS, LEVEL, Scores, scores
+from trainer.downstream.metrics import DRAWS, Scores, scores
 from trainer.downstream.requests import prepare
 from trainer.downstream.results import SuiteResult, suite_result, task_result
 from trainer.downstream.scoring import score
@@ -189,7 +190,7 @@ def _evaluation(
 ) -> _Evaluation:
     first = whole(limit, "limit") if limit is not None else None
     if dtype not in models.DTYPES:
-        raise InvalidInput(f"dtype must be one of {', '.join(models.DTYPES)}; got {dtype!r}.")
+        raise InvalidInput(f"must be one of {', '.join(models.DTYPES)}; got {dtype!r}.", field="dtype")
     wanted = task_data.load_suite(suite, tasks_dir, only)
     model = models.find(folder, device=resolve_device(device), dtype=dtype, bos=bos)
     return _Evaluation(
@@ -222,8 +223,8 @@ def _length(wanted: int | str | None, model: models.LanguageModel) -> int:
     length = whole(wanted, "max_length")
     if model.limit is not None and length > model.limit:
         raise InvalidInput(
-            f"max_length must be at most {model.limit}, the longest sequence that {model.name} can see; got "
-            f"{length}."
+            f"must be at most {model.limit}, the longest sequence that {model.name} can see; got {length}.",
+            field="max_length",
         )
     return length
 

@@ -23,10 +23,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from planner.intervals import LEVEL
 from trainer.downstream.tasks import Document
 
 DRAWS = 1000
-LEVEL = 0.95
 
 
 @dataclass(frozen=True)

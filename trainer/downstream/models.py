@@ -130,7 +130,7 @@ class LanguageModel:
     def use_bos(self, bos: str, own: int | None) -> None:
         """Whether texts begin with a special token: as the tokenizer has it, always, or never."""
         if bos not in BOS:
-            raise InvalidInput(f"bos must be one of {', '.join(BOS)}; got {bos!r}.")
+            raise InvalidInput(f"must be one of {', '.join(BOS)}; got {bos!r}.", field="bos")
         begin = own if own is not None else self.fallback
         if bos == "always":
             if begin is None:

@@ -11,7 +11,8 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from planner.errors import InvalidInput
-from trainer.downstream.metrics import LEVEL, Scores, suite_mean, task_mean
+from planner.intervals import LEVEL
+from trainer.downstream.metrics import Scores, suite_mean, task_mean
 from trainer.downstream.tasks import MEAN, SHOTS, Task
 
 INTERVAL = f"{LEVEL:.0%}"

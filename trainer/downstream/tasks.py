@@ -154,7 +154,7 @@ def load_suite(
     elif Path(suite).is_dir():
         tasks = _suite_folder(suite, tasks_dir, only)
     else:
-        raise InvalidInput(f"suite must be {', '.join(SUITES)} or a folder of tasks; got {suite!r}.")
+        raise InvalidInput(f"must be {', '.join(SUITES)} or a folder of tasks; got {suite!r}.", field="suite")
     if any(task.name == MEAN for task in tasks):
         raise InvalidInput(
             f"suite {suite} has a task called {MEAN!r}, which is the name of the mean over tasks; another "
@@ -218,7 +218,7 @@ def _requests(folder: Path) -> Path:
         if (folder / name).is_file():
             return folder / name
     raise InvalidInput(
-        f"{folder / 'requests.jsonl.gz'} is missing; {INSTALL}, or a --tasks-dir that has it, would do."
+        f"{folder / 'requests.jsonl.gz'} is missing; {INSTALL}, or a ‹tasks_dir› that has it, would do."
     )
 
 
@@ -231,7 +231,7 @@ def _rows(path: Path) -> Iterator[tuple[int, Any]]:
                 if text.strip():
                     yield line, json.loads(text)
     except FileNotFoundError:
-        raise InvalidInput(f"{path} is missing; {INSTALL}, or a --tasks-dir that has it, would do.") from None
+        raise InvalidInput(f"{path} is missing; {INSTALL}, or a ‹tasks_dir› that has it, would do.") from None
     except (OSError, EOFError, zlib.error, UnicodeDecodeError, json.JSONDecodeError) as error:
         reason = " ".join(str(error).split()).rstrip(".")
         raise InvalidInput(

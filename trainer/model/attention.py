@@ -41,10 +41,12 @@ def flash(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.
 def resolve(wanted: str, device: torch.device, dtype: torch.dtype, d_head: int) -> str:
     """The backend that will run, "flash" or "sdpa"; raises where the one asked for cannot work."""
     if wanted not in BACKENDS:
-        raise InvalidInput(f"attention must be one of {', '.join(BACKENDS)}; got {wanted!r}.")
+        raise InvalidInput(f"must be one of {', '.join(BACKENDS)}; got {wanted!r}.", field="attention")
     obstacle = _flash_obstacle(device, dtype, d_head)
     if wanted == "flash" and obstacle:
-        raise InvalidInput(f"attention = 'flash' cannot work here: {obstacle}; 'sdpa' or 'auto' would do.")
+        raise InvalidInput(
+            f"= 'flash' cannot work here: {obstacle}; 'sdpa' or 'auto' would do.", field="attention"
+        )
     return "sdpa" if wanted == "sdpa" or obstacle else "flash"
 
 

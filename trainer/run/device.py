@@ -54,14 +54,15 @@ def resolve_device(wanted: str) -> torch.device:
     try:
         device = torch.device(wanted)
     except RuntimeError:
-        raise InvalidInput(f"device must be auto, cpu, cuda or cuda:N; got {wanted!r}.") from None
+        raise InvalidInput(f"must be auto, cpu, cuda or cuda:N; got {wanted!r}.", field="device") from None
     if device.type not in ("cpu", "cuda"):
-        raise InvalidInput(f"device must be auto, cpu, cuda or cuda:N; got {wanted!r}.")
+        raise InvalidInput(f"must be auto, cpu, cuda or cuda:N; got {wanted!r}.", field="device")
     if device.type == "cuda" and device.index is None:
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
     if device.type == "cuda" and device.index >= torch.cuda.device_count():
         raise InvalidInput(
-            f"device {str(device)!r} is not there: this machine has {torch.cuda.device_count()} CUDA devices."
+            f"{str(device)!r} is not there: this machine has {torch.cuda.device_count()} CUDA devices.",
+            field="device",
         )
     return device
 

@@ -142,5 +142,6 @@ def clip(parameters: list[nn.Parameter], most: float) -> float:
 def check(batch_size: int) -> None:
     if world_size() > batch_size:
         raise InvalidInput(
-            f"batch_size {batch_size} is smaller than the {world_size()} processes; fewer processes would do."
+            f"{batch_size} is smaller than the {world_size()} processes; fewer processes would do.",
+            field="batch_size",
         )

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from planner.units import perplexity
 from trainer.data.batches import IGNORED
 from trainer.model.llama import Llama
 from trainer.run import distributed
@@ -69,7 +70,7 @@ def evaluate(
     loss = summed / predicted
     return Evaluation(
         loss=loss,
-        perplexity=math.exp(min(loss, 700.0)),
+        perplexity=perplexity(loss),
         bits_per_byte=summed / math.log(2) / counts["bytes"],
         tokens=predicted,
         documents=counts["documents"],

