@@ -159,8 +159,8 @@ def validate(
             for ud in tokens
         ]
     except InvalidInput as error:
-        uds = "crossover" if given else "validation.crossover_uds"
-        raise error.renamed({"ud": uds, "law": "crossover_law"}) from None
+        name = "crossover" if given else "validation.crossover_uds"
+        raise error.renamed({"ud": name, "law": "crossover_law"}) from None
     runs = runs_of([*planned, *(prescription for test in tests for prescription in test.prescriptions)])
     folder = directories.StudyDirectory(target)
     if dry_run:
