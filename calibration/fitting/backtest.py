@@ -1,29 +1,30 @@
 """Would each law have chosen well? Asked of runs that exist already, without training anything.
 
-Runs with the same unique tokens, the same weight decay and nearly equal compute are the choices that somebody with that
-corpus and budget had: one size with few epochs, another with many. A law that is worth following ranks them right
-(pairs in the right order; Kendall's tau is twice that share minus one), and the run it likes best is close to the best
-(regret: its loss minus the lowest loss of the group).
+Runs with the same unique tokens, the same weight decay and nearly equal compute are the choices that somebody
+with that corpus and budget had: one size with few epochs, another with many. A law that is worth following
+ranks them right (pairs in the right order; Kendall's tau is twice that share minus one), and the run it likes
+best is close to the best (regret: its loss minus the lowest loss of the group).
 
-No law is judged on runs that it was fitted on: for each group all laws are fitted again without it, or, stricter, without
-all runs in its (size, budget) cells. Groups without which a law cannot be identified any more are left out for all laws.
-Intervals are over groups, resampled with replacement: the groups are few, and their spread is what limits the answer.
+No law is judged on runs that it was fitted on: for each group all laws are fitted again without it, or,
+stricter, without all runs in its (size, budget) cells. Groups without which a law cannot be identified any
+more are left out for all laws. Intervals are over groups, resampled with replacement: the groups are few, and
+their spread is what limits the answer.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from calibration.fitting.groups import Group, find_groups
 from calibration.fitting.identify import check_identifiable, is_identified
 from calibration.fitting.runs import Runs
-from calibration.fitting.stages import PAPER_DELTA, fit_forms, refit
-from planner.allocation import FLOPS_PER_PARAM_TOKEN
+from calibration.fitting.stages import PAPER_DELTA, Fits, Progress, fit_forms, refit
 from planner.errors import InvalidInput
 from planner.laws import FORMS, Law, check_form
 from planner.units import number
@@ -31,20 +32,6 @@ from planner.units import number
 LEAVE = ("group", "cells")
 COIN = "chance"  # the row of somebody who picks any run of the group
 _RESAMPLES = 2000
-_SAME = 0.02  # ln: two runs within this are one configuration
-
-
-@dataclass(frozen=True)
-class Group:
-    """Configurations between which somebody with one corpus and one budget could have chosen."""
-
-    weight_decay: float
-    unique_tokens: float
-    flops: float
-    params: tuple[float, ...]
-    epochs: tuple[float, ...]
-    loss: tuple[float, ...]  # of several runs of one configuration: their mean
-    rows: tuple[tuple[int, ...], ...]  # rows of the table behind each configuration
 
 
 @dataclass(frozen=True)
@@ -73,9 +60,7 @@ class Backtest:
     leave: str
     scores: tuple[Score, ...]
     details: tuple[dict[str, Any], ...]  # per group: the choices, and what each law picked
-    not_identified: dict[str, str] = dataclasses.field(
-        default_factory=dict
-    )  # forms that all runs together do not determine
+    not_identified: dict[str, str]  # forms that all runs together do not determine, and why
 
     def as_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -89,7 +74,7 @@ def backtest(
     leave: str = "group",
     delta: float = PAPER_DELTA,
     seed: int = 0,
-    progress: Callable[[str, float], None] | None = None,
+    progress: Progress | None = None,
 ) -> Backtest:
     """Judge laws on the choices that a run table contains; see the module for how.
 
@@ -105,177 +90,165 @@ def backtest(
     groups = find_groups(table, apart)
     if not groups:
         raise InvalidInput(
-            f"no two runs have the same unique tokens and weight decay and a compute within {apart:.0%} of each other; "
-            f"a larger tolerance, or runs of one budget at several sizes, would do."
+            f"no two runs have the same unique tokens and weight decay and a compute within {apart:.0%} of "
+            f"each other; a larger tolerance, or runs of one budget at several sizes, would do."
         )
     check_identifiable(table, forms)
-    judged: list[Group] = []
-    predicted: dict[str, list[np.ndarray]] = {form: [] for form in forms}
-    unsure: dict[str, str] = {}
-    skipped = 0
-    decays = sorted({group.weight_decay for group in groups})
-    for done, decay in enumerate(decays):
-        here = [group for group in groups if group.weight_decay == decay]
-        index = np.nonzero(table["weight_decay"].to_numpy() == decay)[0]
-        losses, usable, problems = _left_out(
-            table.iloc[index], index, here, forms, delta, leave, progress, done / len(decays), 1 / len(decays)
-        )
-        unsure |= {form: f"at weight decay {decay:g} {reason}" for form, reason in problems.items()}
-        for g, group in enumerate(here):
-            if not usable[g]:
-                skipped += 1
-                continue
-            judged.append(group)
-            for form in forms:
-                predicted[form].append(losses[form][g])
-    if not judged:
+    found = _left_out(table, groups, forms, delta, leave, progress)
+    if not found.groups:
         raise InvalidInput(
-            "without any one group of runs no law can be identified any more; more runs outside of the groups would do."
+            "without any one group of runs no law can be identified any more; "
+            "more runs outside of the groups would do."
         )
-    return dataclasses.replace(_scored(judged, predicted, skipped, apart, leave, seed), not_identified=unsure)
-
-
-def find_groups(table: pd.DataFrame, tolerance: float) -> list[Group]:
-    """Groups of at least two configurations with the same unique tokens and weight decay and nearly equal compute."""
-    params, unique, epochs, decay, loss = (
-        table[name].to_numpy(dtype=float)
-        for name in ("params", "unique_tokens", "epochs", "weight_decay", "loss")
+    return Backtest(
+        groups=len(found.groups),
+        pairs=sum(_pairs(group.losses, group.losses)[1] for group in found.groups),
+        runs=len({row for group in found.groups for some in group.rows for row in some}),
+        skipped_groups=len(groups) - len(found.groups),
+        tolerance=apart,
+        leave=leave,
+        scores=tuple(_scored(found.groups, found.losses, seed)),
+        details=tuple(_details(found.groups, found.losses)),
+        not_identified=found.problems,
     )
-    flops = FLOPS_PER_PARAM_TOKEN * params * unique * epochs
-    groups = []
-    for rows in _split(np.arange(len(table)), decay, np.log(unique), 1e-3):
-        for choice in _chunks(
-            rows[np.argsort(flops[rows], kind="stable")], np.log(flops), np.log1p(tolerance)
-        ):
-            configurations = _chunks(choice[np.argsort(params[choice], kind="stable")], np.log(params), _SAME)
-            if len(configurations) < 2:
-                continue
-            first = [int(rows_of[0]) for rows_of in configurations]
-            groups.append(
-                Group(
-                    weight_decay=float(decay[first[0]]),
-                    unique_tokens=float(unique[first[0]]),
-                    flops=float(np.exp(np.log(flops[choice]).mean())),
-                    params=tuple(float(params[i]) for i in first),
-                    epochs=tuple(float(epochs[i]) for i in first),
-                    loss=tuple(float(loss[rows_of].mean()) for rows_of in configurations),
-                    rows=tuple(tuple(int(i) for i in rows_of) for rows_of in configurations),
-                )
-            )
-    return groups
 
 
-def _split(rows: np.ndarray, decay: np.ndarray, ln_unique: np.ndarray, same: float) -> list[np.ndarray]:
-    parts = []
-    for value in np.unique(decay):
-        here = rows[decay == value]
-        parts += _chunks(here[np.argsort(ln_unique[here], kind="stable")], ln_unique, same)
-    return parts
+class _LeftOut(NamedTuple):
+    """What laws say of each group that were fitted without it."""
 
-
-def _chunks(rows: np.ndarray, values: np.ndarray, width: float) -> list[np.ndarray]:
-    """Sorted rows cut wherever the value exceeds that of the chunk's first row by more than `width`."""
-    parts: list[list[int]] = []
-    for row in rows:
-        if parts and values[row] - values[parts[-1][0]] <= width + 1e-12:
-            parts[-1].append(int(row))
-        else:
-            parts.append([int(row)])
-    return [np.array(part) for part in parts]
+    groups: list[Group]  # that can be judged
+    losses: dict[str, list[np.ndarray]]  # per form and group: of its configurations
+    problems: dict[str, str]  # why a form is not identified even by all runs
 
 
 def _left_out(
     table: pd.DataFrame,
-    index: np.ndarray,
-    groups: list[Group],
+    groups: Sequence[Group],
     forms: list[str],
     delta: float,
     leave: str,
-    progress: Any,
-    done: float,
-    span: float,
-) -> tuple[dict[str, list[np.ndarray]], np.ndarray, dict[str, str]]:
-    """Per form and group the predicted losses of its configurations, by laws fitted without it; which groups are usable; and
-    why a form is not identified even by all runs.
-    """
+    progress: Progress | None,
+) -> _LeftOut:
+    """Fit all forms without each group, to the runs of its weight decay."""
+    every = _LeftOut([], {form: [] for form in forms}, {})
+    decays = sorted({group.weight_decay for group in groups})
+    for done, decay in enumerate(decays):
+        here = [group for group in groups if group.weight_decay == decay]
+        share = _part(progress, done, len(decays))
+        found = _left_out_at(table[table["weight_decay"] == decay], here, forms, delta, leave, share)
+        every.groups.extend(found.groups)
+        for form in forms:
+            every.losses[form].extend(found.losses[form])
+        every.problems.update(
+            {form: f"at weight decay {decay:g} {reason}" for form, reason in found.problems.items()}
+        )
+    return every
+
+
+def _part(progress: Progress | None, done: int, of: int) -> Progress | None:
+    if progress is None:
+        return None
+    return lambda what, share: progress(what, (done + share) / of)
+
+
+def _left_out_at(
+    table: pd.DataFrame,
+    groups: Sequence[Group],
+    forms: list[str],
+    delta: float,
+    leave: str,
+    progress: Progress | None,
+) -> _LeftOut:
+    """Fit all forms to the runs of one weight decay, without each of its groups."""
     runs = Runs.of(table)
-    position = {int(row): i for i, row in enumerate(index)}
+    weights, first = _weights(table, runs, groups, leave)
+    places = table[["params", "unique_tokens", "epochs"]].to_numpy(dtype=float)
+    usable = np.array([all(is_identified(places[row > 0], form) for form in forms) for row in weights])
+    fits = fit_forms(runs, forms, delta=delta)
+    _tell(progress, 0.0)
+    losses, settled = _from_the_fit_at_hand(fits, forms, weights, first)
+    for g in map(int, np.flatnonzero(~settled & usable)):  # then from all starts
+        _tell(progress, (g + 1) / len(groups))
+        found = _from_all_starts(table[weights[g] > 0], forms, delta, places[first[g]])
+        usable[g] = found is not None
+        for form, guess in (found or {}).items():
+            losses[form][g] = guess
+    for form in forms:  # a law that runs away on what it has not seen ranks nothing
+        usable &= [bool(np.isfinite(guess).all()) for guess in losses[form]]
+    judged = [int(g) for g in np.flatnonzero(usable)]
+    problems = {form: reason for form in forms if (reason := fits.forms[form].problem)}
+    kept = {form: [guesses[g] for g in judged] for form, guesses in losses.items()}
+    return _LeftOut([groups[g] for g in judged], kept, problems)
+
+
+def _weights(
+    table: pd.DataFrame, runs: Runs, groups: Sequence[Group], leave: str
+) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Which runs each fit has, (groups, runs), and where
+    the first run of each of a group's configurations is.
+    """
+    position = {row: i for i, row in enumerate(table.index)}
     weights = np.ones((len(groups), len(table)))
     for g, group in enumerate(groups):
         out = np.array([position[row] for rows in group.rows for row in rows])
         weights[g, np.isin(runs.cells, runs.cells[out]) if leave == "cells" else out] = 0.0
-    configurations = table[["params", "unique_tokens", "epochs"]].to_numpy(dtype=float)
-    usable = np.array(
-        [all(is_identified(configurations[row > 0], form) for form in forms) for row in weights]
-    )
-    fits = fit_forms(runs, forms, delta=delta)
-    if progress is not None:
-        progress("fitting without each group", done)
+    return weights, [np.array([position[rows[0]] for rows in group.rows]) for group in groups]
+
+
+def _from_the_fit_at_hand(
+    fits: Fits, forms: list[str], weights: np.ndarray, first: list[np.ndarray]
+) -> tuple[dict[str, list[np.ndarray]], np.ndarray]:
+    """The losses that refits predict for the groups they leave out, and where all forms converge."""
     again = refit(fits, weights=weights)
-    first = [np.array([position[rows[0]] for rows in group.rows]) for group in groups]
     losses: dict[str, list[np.ndarray]] = {}
-    settled = np.ones(len(groups), dtype=bool)
     for form in forms:
         prediction = fits.log_prediction(form, again[form].base, again[form].repetition)
         with np.errstate(over="ignore"):
             losses[form] = [np.exp(prediction[g, rows]) for g, rows in enumerate(first)]
-        settled &= again[form].converged
-    for g in map(
-        int, np.flatnonzero(~settled & usable)
-    ):  # not settled from the fit at hand: from all starts, then
-        if progress is not None:
-            progress("fitting without each group", done + span * (g + 1) / len(groups))
-        alone = fit_forms(Runs.of(table[weights[g] > 0]), forms, delta=delta)
-        if not all(alone.forms[form].optimum.converged for form in forms):
-            usable[g] = False
-            continue
-        for form in forms:
-            law = Law(form, alone.forms[form].parameters)
-            with np.errstate(all="ignore"):
-                losses[form][g] = law.loss(*configurations[first[g]].T)
-    for form in forms:  # a law that runs away on what it has not seen ranks nothing
-        usable &= [bool(np.isfinite(guess).all()) for guess in losses[form]]
-    return losses, usable, {form: reason for form in forms if (reason := fits.forms[form].problem)}
+    return losses, np.logical_and.reduce([again[form].converged for form in forms])
 
 
-def _scored(
-    groups: list[Group],
-    predicted: dict[str, list[np.ndarray]],
-    skipped: int,
-    tolerance: float,
-    leave: str,
-    seed: int,
-) -> Backtest:
-    observed = [np.array(group.loss) for group in groups]
+def _from_all_starts(
+    table: pd.DataFrame, forms: list[str], delta: float, places: np.ndarray
+) -> dict[str, np.ndarray] | None:
+    """The losses that forms fitted to these runs predict elsewhere; None unless all of them converge."""
+    fits = fit_forms(Runs.of(table), forms, delta=delta)
+    if not all(fits.forms[form].optimum.converged for form in forms):
+        return None
+    with np.errstate(all="ignore"):
+        return {form: Law(form, fits.forms[form].parameters).loss(*places.T) for form in forms}
+
+
+def _tell(progress: Progress | None, share: float) -> None:
+    if progress is not None:
+        progress("fitting without each group", share)
+
+
+def _scored(groups: Sequence[Group], predicted: dict[str, list[np.ndarray]], seed: int) -> list[Score]:
+    """How each law did, and somebody who picks any run of a group."""
+    observed = [group.losses for group in groups]
     pairs = np.array([_pairs(loss, loss)[1] for loss in observed], dtype=float)
-    rng = np.random.default_rng(seed)
-    again = rng.integers(
-        len(groups), size=(_RESAMPLES, len(groups))
-    )  # the same resamples for all laws: they can be compared
+    # The same resamples for all laws: they can be compared.
+    again = np.random.default_rng(seed).integers(len(groups), size=(_RESAMPLES, len(groups)))
     scores = []
     for law, losses in predicted.items():
-        right = np.array([_pairs(loss, guess)[0] for loss, guess in zip(observed, losses, strict=True)])
-        regret = np.array(
-            [loss[np.argmin(guess)] - loss.min() for loss, guess in zip(observed, losses, strict=True)]
-        )
+        both = list(zip(observed, losses, strict=True))
+        right = np.array([_pairs(loss, guess)[0] for loss, guess in both])
+        regret = np.array([loss[np.argmin(guess)] - loss.min() for loss, guess in both])
         scores.append(_score(law, right, pairs, regret, again))
     chance = np.array([loss.mean() - loss.min() for loss in observed])
-    scores.append(
-        _score(
-            COIN, pairs / 2, pairs, chance, again, picks=float(np.mean([1 / len(loss) for loss in observed]))
-        )
-    )
-    details = tuple(
-        {
-            **{name: value for name, value in dataclasses.asdict(group).items() if name != "rows"},
-            "picks": {law: int(np.argmin(losses[g])) for law, losses in predicted.items()},
-        }
-        for g, group in enumerate(groups)
-    )
-    rows = {row for group in groups for some in group.rows for row in some}
-    return Backtest(
-        len(groups), int(pairs.sum()), len(rows), skipped, tolerance, leave, tuple(scores), details
-    )
+    picks = float(np.mean([1 / len(loss) for loss in observed]))
+    return [*scores, _score(COIN, pairs / 2, pairs, chance, again, picks=picks)]
+
+
+def _details(groups: Sequence[Group], predicted: dict[str, list[np.ndarray]]) -> list[dict[str, Any]]:
+    """Per group: the choices, and what each law picked."""
+    found = []
+    for g, group in enumerate(groups):
+        choices = {name: value for name, value in dataclasses.asdict(group).items() if name != "rows"}
+        picks = {law: int(np.argmin(losses[g])) for law, losses in predicted.items()}
+        found.append({**choices, "picks": picks})
+    return found
 
 
 def _score(

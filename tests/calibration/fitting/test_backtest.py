@@ -10,7 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from calibration.commands.backtest import backtest as command
-from calibration.fitting.backtest import COIN, backtest, find_groups
+from calibration.fitting.backtest import COIN, backtest
+from calibration.fitting.groups import find_groups
 from calibration.fitting.stages import FormFit
 from calibration.fitting.tables import read_runs
 from planner.calibration_files import Calibration
