@@ -14,7 +14,7 @@ their spread is what limits the answer.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -69,7 +69,7 @@ class Backtest:
 def backtest(
     table: pd.DataFrame,
     *,
-    laws: Sequence[str] = FORMS,
+    laws: Iterable[str] = FORMS,
     tolerance: Any = 0.1,
     leave: str = "group",
     delta: float = PAPER_DELTA,
