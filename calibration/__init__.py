@@ -6,8 +6,9 @@
 Importing this package loads nothing; pandas and scipy come with the first name that is used.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from planner.lazy import lazily
 
 if TYPE_CHECKING:
     from calibration.fitting.backtest import backtest
@@ -50,14 +51,4 @@ _HOME = {
     "studies.study": "Study",
 }
 
-
-def __getattr__(name: str) -> Any:
-    for module, names in _HOME.items():
-        if name in names.split():
-            value = globals()[name] = getattr(import_module(f"calibration.{module}"), name)
-            return value
-    raise AttributeError(f"module 'calibration' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazily(__name__, _HOME)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shlex
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -19,7 +21,14 @@ def _commands(text: str) -> list[str]:
     return [line for line in lines if line.startswith("planner ")]
 
 
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "studies/README.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
+
+
+def _name(document: Path) -> str:
+    return str(document.relative_to(ROOT))
 
 
 def test_the_readme_shows_what_plan_prints(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,10 +38,40 @@ def test_the_readme_shows_what_plan_prints(monkeypatch: pytest.MonkeyPatch) -> N
     assert printed.startswith("250M unique tokens" + shown)
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("document", DOCUMENTS, ids=_name)
 def test_links_and_pictures_exist(document: Path) -> None:
     for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", document.read_text()):
         assert (document.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=_name)
+def test_what_the_documents_import_is_there(document: Path) -> None:
+    for block in re.findall(r"```python\n(.*?)```", document.read_text(), re.DOTALL):
+        tree = ast.parse(block)
+        tree.body = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+        exec(compile(tree, str(document), "exec"), {})
+
+
+@pytest.mark.parametrize("room", ["planner", "trainer", "calibration"])
+def test_the_reference_has_every_public_name(room: str) -> None:
+    text = (ROOT / "docs" / "api" / f"{room}.md").read_text()
+    shown = re.findall(rf"^::: {room}\.(\w+)$", text, re.MULTILINE)
+    assert sorted(shown) == sorted(import_module(room).__all__)
+
+
+def test_the_new_law_of_the_recipe_is_the_tested_one() -> None:
+    recipe = (ROOT / "CONTRIBUTING.md").read_text()
+    tested = ast.parse((ROOT / "tests" / "test_new_law.py").read_text())
+    parts = [
+        node
+        for node in ast.walk(tested)
+        if (isinstance(node, ast.ClassDef) and node.name == "Logarithmic")
+        or (isinstance(node, ast.Call) and ast.unparse(node).startswith("register(LawForm('toy'"))
+    ]
+    shown = ast.unparse(ast.parse(recipe.split("```python\n")[1].split("```")[0]))
+    assert len(parts) == 2
+    for part in parts:
+        assert ast.unparse(part) in shown
 
 
 def _quick(line: str) -> bool:
