@@ -24,7 +24,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from calibration.fitting.design import Reference, _points, believe, choose, flops_of, foundation
+from calibration.fitting.belief import Reference, believe, flops_of, points_of
+from calibration.fitting.choosing import Wanted, choose, foundation
 from calibration.fitting.tables import read_runs
 from planner.calibration_files import Calibration
 
@@ -36,15 +37,15 @@ def by_design(
     pool: pd.DataFrame, held_out: pd.DataFrame, budget: float, prior, reference: Reference
 ) -> list[int]:
     """Indices into the pool. Losses are looked at only once a run is trained; of the held-out runs, never."""
-    candidates, wanted = _points(pool), _points(held_out)
+    candidates, wanted = points_of(pool), Wanted(points_of(held_out), np.eye(len(held_out)))
     cost, trained, left = flops_of(candidates), [], budget
     for round_ in range(ROUNDS):
-        have = _points(pool.iloc[trained]) if trained else None
+        have = points_of(pool.iloc[trained]) if trained else None
         belief = believe(prior, reference, pool.iloc[trained])
         free = np.setdiff1d(np.arange(len(pool)), trained)
         some = tuple(column[free] for column in candidates)
         first = foundation(FORM, some, have, left)
-        chosen = choose(belief, some, wanted, np.eye(len(held_out)), left, trained=have, first=first)
+        chosen = choose(belief, some, wanted, left, trained=have, first=first)
         chosen = sorted((int(free[i]) for i in chosen), key=lambda i: cost[i])
         if round_ < ROUNDS - 1:  # train the cheap half, and half of that at first, then ask again
             spent = np.cumsum(cost[chosen])
@@ -59,7 +60,7 @@ def by_design(
 
 
 def by_chance(pool: pd.DataFrame, budget: float, rng: np.random.Generator) -> list[int]:
-    cost, left, chosen = flops_of(_points(pool)), budget, []
+    cost, left, chosen = flops_of(points_of(pool)), budget, []
     for i in rng.permutation(len(pool)):
         if cost[i] <= left:
             chosen.append(int(i))
@@ -68,7 +69,7 @@ def by_chance(pool: pd.DataFrame, budget: float, rng: np.random.Generator) -> li
 
 
 def by_thrift(pool: pd.DataFrame, budget: float) -> list[int]:
-    cost = flops_of(_points(pool))
+    cost = flops_of(points_of(pool))
     order = np.argsort(cost, kind="stable")
     return [int(i) for i in order[np.cumsum(cost[order]) <= budget]]
 
@@ -78,7 +79,7 @@ def experiment(
 ) -> pd.DataFrame:
     """Errors on the held-out runs per share of FLOPs, strategy and seed."""
     order = (
-        table.assign(flops=flops_of(_points(table)))
+        table.assign(flops=flops_of(points_of(table)))
         .sort_values("flops", kind="stable")
         .reset_index(drop=True)
     )
@@ -100,7 +101,7 @@ def experiment(
             }.items():
                 assert pool["flops"].iloc[chosen].sum() <= budget * (1 + 1e-9)
                 law = believe(prior, reference, pool.iloc[chosen]).law
-                error = np.abs(law.loss(*_points(held_out)) - held_out["loss"].to_numpy())
+                error = np.abs(law.loss(*points_of(held_out)) - held_out["loss"].to_numpy())
                 rows.append(
                     {
                         "share": share,

@@ -62,7 +62,7 @@ def test_intervals_come_from_the_refits_of_both() -> None:
 
 def test_all_additive_forms_are_compared_at_one_point() -> None:
     found = compare(WEAK, STRONG)
-    assert [item.law for item in found] == list(("additive_1p", "additive_2p", "additive_4p"))
+    assert [item.law for item in found] == ["additive_1p", "additive_2p", "additive_4p"]
     assert len({item.reference for item in found}) == 1
     low, high = WEAK.fitted_on.params
     assert low < found[0].reference.params < high

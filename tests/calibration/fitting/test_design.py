@@ -13,7 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calibration.commands.design import design as command
-from calibration.fitting.design import Reference, believe, choose, design, flops_of, foundation
+from calibration.fitting.belief import Reference, believe, flops_of
+from calibration.fitting.choosing import Wanted, choose, foundation
+from calibration.fitting.design import design
 from calibration.fitting.identify import unidentified
 from calibration.fitting.tables import read_runs
 from planner.calibration_files import Calibration
@@ -116,7 +118,7 @@ def test_choose_prefers_what_tells_most_about_the_target():
     candidates = (np.array([3e8, 3e7]), np.array([4e8, 4e9]), np.array([4.0, 4.0]))
     assert len(set(flops_of(candidates))) == 1
     wanted = (np.array([3.2e8]), np.array([4e8]), np.array([4.0]))
-    assert choose(belief, candidates, wanted, np.eye(1), 1.01 * flops_of(candidates)[0]) == [0]
+    assert choose(belief, candidates, Wanted(wanted, np.eye(1)), 1.01 * flops_of(candidates)[0]) == [0]
 
 
 @settings(max_examples=20, deadline=None)
@@ -131,7 +133,7 @@ def test_choices_stay_within_the_budget(ln10_budget, seed):
     wanted = (np.array([1e9, 5e8]), np.array([5e8, 5e8]), np.array([4.0, 8.0]))
     belief, budget = believe(PRIOR.law("additive_4p"), Reference.of(PRIOR)), 10**ln10_budget
     first = foundation("additive_4p", candidates, None, budget)
-    chosen = choose(belief, candidates, wanted, np.eye(2), budget, first=first)
+    chosen = choose(belief, candidates, Wanted(wanted, np.eye(2)), budget, first=first)
     assert len(set(chosen)) == len(chosen)
     assert flops_of(candidates)[chosen].sum() <= budget * (1 + 1e-9)
 
