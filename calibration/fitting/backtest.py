@@ -184,9 +184,7 @@ def _left_out_at(
 def _weights(
     table: pd.DataFrame, runs: Runs, groups: Sequence[Group], leave: str
 ) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Which runs each fit has, (groups, runs), and where
-    the first run of each of a group's configurations is.
-    """
+    """Which runs each fit has, (groups, runs), and where each group's configurations are first seen."""
     position = {row: i for i, row in enumerate(table.index)}
     weights = np.ones((len(groups), len(table)))
     for g, group in enumerate(groups):

@@ -123,9 +123,7 @@ class Belief:
 
 
 def prior_spread(form: str) -> np.ndarray:
-    """Prior standard deviations: as much as floors, terms
-    and exponents differ between corpora and settings.
-    """
+    """Prior standard deviations: as much as terms and exponents differ between corpora and settings."""
     return np.array([parameter.prior_sd for parameter in FORMS[form].parameters])
 
 

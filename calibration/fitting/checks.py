@@ -80,9 +80,7 @@ class RawTable:
 
 
 def checked(raw: RawTable, choice: RowChoice, decay: float | None = None) -> pd.DataFrame:
-    """The chosen rows with all seven columns, numbers as floats;
-    `decay` is that of runs that do not say theirs.
-    """
+    """The chosen rows with all columns, as numbers; `decay` is that of runs that do not say theirs."""
     given = _given(raw, decay)
     values, problems = _values(raw.cells, given, decay)
     table = pd.DataFrame({"run": _names(raw.cells, given), **{name: values[name] for name in COLUMNS[1:]}})
@@ -151,9 +149,7 @@ def _values(
 
 
 def _numbers(cells: pd.Series, column: str) -> tuple[np.ndarray, np.ndarray, list[Problem]]:
-    """A column as floats (NaN where unusable), which cells are empty,
-    and which are not numbers of the right kind.
-    """
+    """A column as floats (NaN where unusable), which cells are empty, and which are wrong."""
     values, empty, bad = np.full(len(cells), np.nan), np.zeros(len(cells), dtype=bool), []
     for i, cell in enumerate(cells):
         if _is_missing(cell):
@@ -184,9 +180,7 @@ def _number(cell: Any, column: str) -> tuple[float, str]:
 
 
 def _complete(table: dict[str, np.ndarray], known: set[int]) -> list[Problem]:
-    """Fill tokens from epochs and epochs from tokens in place;
-    the rows where neither is there or the two disagree.
-    """
+    """Fill tokens and epochs from each other in place; rows where both are missing or disagree."""
     unique, epochs, tokens = table["unique_tokens"], table["epochs"], table["tokens"]
     given_epochs, given_tokens = ~np.isnan(epochs), ~np.isnan(tokens)
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):

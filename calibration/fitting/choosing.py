@@ -39,9 +39,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class _Search:
-    """Candidates come first in the covariance, then what is wanted of them,
-    each as a share of what is unknown now.
-    """
+    """Candidates come first in the covariance, then what is wanted: shares of what is unknown now."""
 
     covariance: np.ndarray
     functions: np.ndarray
@@ -110,9 +108,7 @@ def choose(
 
 
 def foundation(form: str, candidates: Points, trained: Points | None, budget: float) -> list[int]:
-    """Candidates without which the form could not be fitted;
-    none where they would take half the budget or more.
-    """
+    """Candidates without which the form could not be fitted, unless they take over half the budget."""
     cost, pool = flops_of(candidates), np.column_stack(candidates)
     runs = np.empty((0, 3)) if trained is None else np.unique(np.column_stack(trained), axis=0)
     affordable = np.nonzero(cost <= budget / 16)[0]

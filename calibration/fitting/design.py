@@ -111,8 +111,7 @@ def design(
     misfit: Any = MISFIT,
     progress: Progress | None = None,
 ) -> Design:
-    """Propose runs worth at most `budget` FLOPs that make the plan for (target_ud, target_flops) certain
-    soonest.
+    """Propose runs, worth at most `budget` FLOPs, that make the plan for a target certain soonest.
 
     `runs` are those that exist already (at one weight decay); `calibration` is the prior law, weak enough to
     be overruled by a dozen runs. Candidates use at most `target_ud` unique tokens and no more compute than
@@ -158,9 +157,7 @@ def _default_form(known: Calibration) -> str:
 def _belief(
     known: Calibration, form: str, decay: float, runs: pd.DataFrame | None, noise: float, misfit: float
 ) -> Belief:
-    """The prior holds for any weight decay: it is weak, and
-    the nearest calibrated setting is the best guess there is.
-    """
+    """The nearest calibrated setting is the prior for any weight decay: it is weak, and the best there is."""
     nearest = min(
         known.settings, key=lambda setting: abs(np.log((setting.weight_decay + 1e-3) / (decay + 1e-3)))
     )

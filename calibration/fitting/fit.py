@@ -37,8 +37,7 @@ def fit(
     source: str = "",
     progress: Progress | None = None,
 ) -> Calibration:
-    """Fit laws to a run table (as `read_runs` gives it), per weight decay, with metrics, held-out errors and
-    refits.
+    """Fit laws to a run table, as `read_runs` gives it, per weight decay, and judge them.
 
     `origin` says where the runs come from, `source` how the calibration came about; both are only recorded.
     """
@@ -46,7 +45,7 @@ def fit(
     if not isinstance(name, str) or not name.strip():
         raise InvalidInput(f"must be a text such as 'my-corpus'; got {name!r}.", field="name")
     settings, evidence, left_out = [], [], {}
-    unusable = _unusable(table, method.laws)
+    unusable = _unusable(table, method.forms)
     for done, (decay, reasons) in enumerate(unusable.items()):
         runs = table[table["weight_decay"] == decay]
         # The seed differs between weight decays, so that their refits are independent and may be paired.
@@ -128,12 +127,10 @@ def _unusable(runs: pd.DataFrame, forms: Sequence[str]) -> dict[float, dict[str,
 def _identified(
     runs: Runs, method: Method, unusable: Mapping[str, str], progress: Progress | None
 ) -> tuple[Fits, dict[str, str]]:
-    """The fits of all forms that these runs determine, and why the others are missing;
-    raises without a base law.
-    """
+    """The fits of all forms that these runs determine, and why others are missing; raises without a base."""
     if BASE_FORM in unusable:
         raise _NoBaseLaw(unusable[BASE_FORM])
-    possible = [form for form in method.laws if form not in unusable]
+    possible = [form for form in method.forms if form not in unusable]
     fits = fit_forms(runs, possible, delta=method.delta, joint=method.joint, progress=progress)
     missing = {**unusable, **{form: fit.problem for form, fit in fits.forms.items() if fit.problem}}
     if BASE_FORM in missing:

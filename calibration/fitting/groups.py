@@ -35,9 +35,7 @@ class Group:
 
 
 def find_groups(table: pd.DataFrame, tolerance: float) -> list[Group]:
-    """Groups of at least two configurations with the same
-    unique tokens and weight decay and nearly equal compute.
-    """
+    """At least two configurations each, of the same unique tokens, weight decay and nearly equal compute."""
     params, unique, epochs, decay, loss = (
         table[name].to_numpy(dtype=float)
         for name in ("params", "unique_tokens", "epochs", "weight_decay", "loss")

@@ -1,20 +1,22 @@
 r"""How well a fit is known: bootstrap refits of all forms at once, and intervals of what people decide on.
 
-Both phases are refitted for every replicate, so that the base law's uncertainty reaches the repetition parameters.
-Two schemes, each over runs or over (size, budget) cells:
+Both phases are refitted for every replicate, so that the base law's uncertainty reaches the repetition
+parameters. Two schemes, each over runs or over (size, budget) cells:
 
-**residuals** (default). The runs stay as they are and their residuals are drawn anew: loss* = predicted loss x exp(residual*).
-Single-epoch and repeated runs have pools of their own, each centred and widened by sqrt(n / (n - p)), p being the five
-parameters of the base law or those of the repetition form: what a form misses of repetition says nothing about the base law,
-whose refits are therefore the same under all forms. Over cells, what the runs of a cell have in common is drawn per cell,
-the rest per run.
+**residuals** (default). The runs stay as they are and their residuals are drawn anew: loss* = predicted loss
+x exp(residual*). Single-epoch and repeated runs have pools of their own, each centred and widened by sqrt(n /
+(n - p)), p being the five parameters of the base law or those of the repetition form: what a form misses of
+repetition says nothing about the base law, whose refits are therefore the same under all forms. Over cells,
+what the runs of a cell have in common is drawn per cell, the rest per run.
 
-**weights**. Runs are drawn with replacement, within the single-epoch and within the repeated ones, or whole cells are; a
-resample is a row of weights. It asks nothing of the noise, but 20 runs resampled are only 13 different ones: its intervals
-are far too wide in small tables (docs/intervals.md has the measured coverage of both).
+**weights**. Runs are drawn with replacement, within the single-epoch and within the repeated ones, or whole
+cells are; a resample is a row of weights. It asks nothing of the noise, but 20 runs resampled are only 13
+different ones: its intervals are far too wide in small tables (docs/intervals.md has the measured coverage of
+both).
 
-Multiplying residuals by random signs or factors (the wild bootstrap) is not offered: with delta = 0.001 the fit passes
-through about as many runs as it has parameters, whose residuals vanish, and its intervals come out far too narrow.
+Multiplying residuals by random signs or factors (the wild bootstrap) is not offered: with delta = 0.001 the
+fit passes through about as many runs as it has parameters, whose residuals vanish, and its intervals come out
+far too narrow.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from planner.allocation import allocate
 from planner.calibration_files import Ensemble, Setting
 from planner.errors import InvalidInput
 from planner.intervals import LEVEL, interval
-from planner.laws import BASE_PARAMETERS, Law, repetition_parameters
+from planner.laws import BASE_FORM, BASE_PARAMETERS, Law, repetition_parameters
 from planner.results import Interval
 
 RESAMPLE = ("runs", "cells")
@@ -53,23 +55,26 @@ def bootstrap(
     seed: int | tuple[int, ...] = 0,
     progress: Progress | None = None,
 ) -> dict[str, Refits]:
-    """Refit every form `replicates` times. The same seed gives the same refits; settings to be compared need different seeds."""
+    """Refit every form `replicates` times.
+
+    The same seed gives the same refits; settings to be compared need different seeds.
+    """
     rng = np.random.default_rng(seed)
     if scheme == "weights":
         return refit(fits, weights=resampled_weights(fits, replicates, resample, rng), progress=progress)
     found: dict[str, Refits] = {}
-    # Each form has repeated residuals of its own, and all share the base law's refits: they can be compared member by member.
+    # Each form has repeated residuals of its own; all share the base law's refits, to be compared one by one.
     for done, form in enumerate(fits.forms):
         one = Fits(
             fits.runs,
             fits.delta,
             fits.joint,
-            {name: fits.forms[name] for name in dict.fromkeys(("chinchilla", form))},
+            {name: fits.forms[name] for name in dict.fromkeys((BASE_FORM, form))},
         )
         targets = resampled_losses(one, form, replicates, resample, np.random.default_rng(seed))
         if progress is not None:
             progress(f"bootstrap of {form}", done / len(fits.forms))
-        base = None if fits.joint else found.get("chinchilla")
+        base = None if fits.joint else found.get(BASE_FORM)
         found[form] = refit(one, targets=targets, base=base)[form]
     return found
 
@@ -93,8 +98,8 @@ def resampled_losses(
     """ln(loss) (replicates, runs): predictions with residuals drawn anew."""
     runs, fit = fits.runs, fits.forms[form]
     predicted = fits.log_prediction(form, fit.base, fit.repetition)
-    # Where the base law was fitted first, the noise of single-epoch runs is what it left, whatever the repetition form.
-    single = predicted if fits.joint else fits.log_prediction("chinchilla", fit.base, np.empty(0))
+    # Where the base law was fitted first, the noise of single-epoch runs is what it left, under any form.
+    single = predicted if fits.joint else fits.log_prediction(BASE_FORM, fit.base, np.empty(0))
     drawn = np.empty((replicates, len(runs)))
     luck = rng.random((replicates, int(runs.cells.max()) + 1))  # of each cell, in both of its parts
     parts = (
@@ -117,7 +122,7 @@ def resampled_losses(
 
 
 def _cell_parts(residual: Array, cells: Array) -> tuple[Array, Array]:
-    """Residuals split into what the runs of a cell share and what they do not, each pool scaled to its estimated variance."""
+    """What the runs of a cell share and what they do not, each pool scaled to its estimated variance."""
     number = np.unique(cells, return_inverse=True)[1]
     sizes = np.bincount(number)
     means = np.bincount(number, residual) / sizes
@@ -149,9 +154,9 @@ def ensemble_of(fits: Fits, refits: dict[str, Refits], method: str) -> Ensemble:
 
 
 def refit_record(fits: Fits, form: str, refits: Refits) -> dict[str, Any]:
-    """How the refits of a form ended, for people and files: how many count, and which parameters sit on a bound in some.
+    """How the refits of a form ended: how many count, and which parameters sit on a bound in some.
 
-    An interval is open on a side on which more refits sit on the bound than lie beyond that end of the interval.
+    An interval is open on a side on which more refits sit on the bound than lie beyond its end.
     """
     names = fits.forms[form].names
     names = names if len(names) == refits.side.shape[1] else (*BASE_PARAMETERS, *names)
@@ -168,7 +173,7 @@ def refit_record(fits: Fits, form: str, refits: Refits) -> dict[str, Any]:
     return record
 
 
-# -- intervals of what people decide on ----------------------------------------------------------------------------------
+# -- intervals of what people decide on ----------------------------------------------------------------------
 
 
 def members(setting: Setting, form: str) -> Law:
@@ -176,7 +181,8 @@ def members(setting: Setting, form: str) -> Law:
     found = setting.ensemble_law(form)
     if found is None:
         raise InvalidInput(
-            f"no bootstrap refits of {form} at weight decay {setting.weight_decay:g}; fit with bootstrap=1000 to get intervals."
+            f"no bootstrap refits of {form} at weight decay {setting.weight_decay:g}; "
+            f"a fit with ‹bootstrap› 1000 has intervals."
         )
     return found
 
@@ -197,7 +203,7 @@ def loss_interval(
 def allocation_intervals(
     setting: Setting, form: str, ud: float, flops: float, level: float = LEVEL, **limits: Any
 ) -> dict[str, Interval]:
-    """Intervals of the optimal size, epochs, tokens and loss at one budget (continuous epochs unless told otherwise)."""
+    """Intervals of the optimal size, epochs (by default continuous), tokens and loss at one budget."""
     best = allocate(members(setting, form), ud, flops, **{"whole_epochs": False, **limits})
     found = {name: interval(values, level) for name, values in best._asdict().items()}
     return {name: value for name, value in found.items() if value is not None}

@@ -36,6 +36,11 @@ class Method:
     scheme: str = "residuals"
     seed: int = 0
 
+    @property
+    def forms(self) -> tuple[str, ...]:
+        """The laws, each once, in the order of the registry."""
+        return tuple(self.laws)
+
     def __post_init__(self) -> None:
         _one_of(self.resample, RESAMPLE, "resample")
         _one_of(self.scheme, SCHEMES, "scheme")

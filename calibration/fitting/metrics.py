@@ -1,4 +1,4 @@
-"""How well a fitted form does: in sample, per parameter it costs, and on (size, budget) cells it has not seen."""
+"""How well a fitted form does: in sample, per parameter it costs, and on cells that it has not seen."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MOST_WRONG = 0.5  # in ln(loss): a prediction that is wrong by two thirds is use
 
 
 def metrics(fits: Fits, form: str, held_out: Array | None = None) -> dict[str, float | None]:
-    """R^2 on the loss, Huber sum, AICc, and the mean absolute error of ln(loss) in cells that were left out."""
+    """R^2 on the loss, Huber sum, AICc, and the mean absolute error of ln(loss) in left-out cells."""
     fit, runs = fits.forms[form], fits.runs
     predicted = fits.log_prediction(form, fit.base, fit.repetition)
     single = runs.single
@@ -36,8 +36,8 @@ def metrics(fits: Fits, form: str, held_out: Array | None = None) -> dict[str, f
 
 
 def capped(residual: Array) -> Array:
-    """|ln(predicted / observed)|, at most `MOST_WRONG`: one run that a law misses by far must not decide over all others."""
-    return np.minimum(np.abs(residual), MOST_WRONG)
+    """|ln(predicted / observed)|, at most `MOST_WRONG`: one run missed by far must not decide over all."""
+    return np.asarray(np.minimum(np.abs(residual), MOST_WRONG))
 
 
 def _mean_error(residual: Array) -> float | None:
@@ -51,7 +51,7 @@ def r_squared(observed: Array, predicted: Array) -> float | None:
 
 
 def aicc(objective: float, n: int, parameters: int, delta: float) -> float | None:
-    """Corrected Akaike criterion under the error density that belongs to the objective, proportional to exp(-rho / tau).
+    """Corrected Akaike criterion under the objective's own error density, proportional to exp(-rho / tau).
 
     tau is the noise scale, estimated like a parameter. None where there are too few runs for the correction.
     """
@@ -73,8 +73,8 @@ def aicc(objective: float, n: int, parameters: int, delta: float) -> float | Non
 def held_out_residuals(fits: Fits, progress: Progress | None = None) -> dict[str, Array]:
     """ln(predicted / observed) of every run by the law that was fitted without the run's (size, budget) cell.
 
-    A fit that does not converge from the fit at hand is made from all starts; a cell without which one of the forms still does
-    not converge counts for none of them: NaN.
+    A fit that does not converge from the fit at hand is made from all starts; a cell without which one of the
+    forms still does not converge counts for none of them: NaN.
     """
     runs = fits.runs
     cells = np.unique(runs.cells)
@@ -101,7 +101,7 @@ def held_out_residuals(fits: Fits, progress: Progress | None = None) -> dict[str
 
 
 def _without(fits: Fits, rows: Array) -> dict[str, Array] | None:
-    """ln(predicted loss) of these runs by every form fitted to the others from all starts; None unless all forms converge."""
+    """ln(predicted loss) of these runs by every form fitted to the others; None unless all forms converge."""
     runs = fits.runs
     where = np.exp(runs.ln_params), np.exp(runs.ln_unique), 1 + runs.repeats
     rest = np.column_stack(where)[~rows]

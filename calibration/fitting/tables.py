@@ -38,8 +38,7 @@ def read_runs(
     weight_decay_is_choice: bool = False,
     name: str | None = None,
 ) -> pd.DataFrame:
-    """The run table of a CSV or Parquet file or a DataFrame, checked, with all seven columns and numbers as
-    floats.
+    """The run table of a CSV or Parquet file or a DataFrame, checked: all columns, numbers as floats.
 
     `where` (see `filters`) and `max_epochs` choose rows; rows that they leave out need not be usable.
     `weight_decay` is that of all runs whose table does not say it; where all say it, giving it is a mistake,

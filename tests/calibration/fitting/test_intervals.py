@@ -195,5 +195,5 @@ def test_the_ensemble_says_how_it_was_made(joint: bool, phases: str) -> None:
 
 
 def test_intervals_without_refits_say_how_to_get_them() -> None:
-    with pytest.raises(InvalidInput, match="bootstrap=1000"):
+    with pytest.raises(InvalidInput, match="a fit with bootstrap 1000"):
         loss_interval(PAPER.setting(0.1), "additive_4p", 1e8, 1e8, 4)
