@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import signal
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -169,13 +170,12 @@ def sweep(
         folder = directories.begin(plan, target)
         if not quiet:
             click.echo(f"{len(plan.runs)} runs of {plan.name} in {target}: {trainers.describe()}", err=True)
-        folder.results()  # a damaged one is better named now than after hours of training
-        directories.adopt(plan, folder)
+        directories.adopt(plan.runs, folder)
         from calibration.studies.watching import shown
 
         with shown(folder, quiet=quiet) as watch:
             progress = train_all(plan.runs, folder, trainers, watch=watch)
-        directories.write_table(folder)
+        directories.write_table(folder, without=progress.failed)
     facts = {
         "study": plan.name,
         "directory": str(target),
@@ -213,17 +213,22 @@ def make_engine(kind: str, compiled: Path, workers: int | None, per_gpu: int, ad
 
 
 class interruptible:
-    """Ctrl-C and a polite kill end a sweep with one line; runs have left checkpoints by then."""
+    """Ctrl-C, a polite kill and a lost terminal end a sweep with one line; runs have left checkpoints by then."""
 
     def __enter__(self) -> None:
-        self.before = signal.signal(signal.SIGTERM, _interrupt)
+        self.before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+        for number, handler in self.before.items():
+            if handler is not signal.SIG_IGN:  # as under nohup
+                signal.signal(number, _interrupt)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
         from trainer.errors import TrainingStopped
 
-        signal.signal(signal.SIGTERM, self.before)
+        for number, handler in self.before.items():
+            signal.signal(number, handler)
         if isinstance(error, KeyboardInterrupt):
-            click.echo("stopped; the same command goes on from here.", err=True)
+            with suppress(OSError):  # the terminal may be gone
+                click.echo("stopped; the same command goes on from here.", err=True)
             raise click.exceptions.Exit(128 + signal.SIGINT) from None
         if isinstance(error, TrainingStopped):
             raise click.ClickException(str(error)) from None
@@ -249,6 +254,8 @@ def _complaint(error: OSError) -> str:
 
 
 def _interrupt(number: int, frame: Any) -> None:
+    for other in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(other, signal.SIG_IGN)  # once is enough, and checkpoints are being written
     raise KeyboardInterrupt
 
 

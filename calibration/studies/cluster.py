@@ -1,8 +1,11 @@
-"""The engine of many machines: every run is a task of a Ray cluster, placed on any node that has a free GPU, part of one, or core.
+"""The engine of many machines: every run is a task of a Ray cluster, on any node that has what it needs.
 
-The study directory has to be on storage that all nodes share: a run writes its directory where it is trained, and whoever continues
-it after a node has died finds its checkpoint there. Nodes may join and leave at any time. A worker that is cancelled stops after its
-step with a checkpoint; one that is killed, with its node or alone, leaves the checkpoint it wrote last.
+The study directory has to be on storage that all nodes share: a run writes its directory where it is trained,
+and whoever continues it after a node has died finds its checkpoint there. A node shows that it sees the very
+directory, not a copy of it, before it trains: the driver leaves a file there whose name nobody can know.
+Nodes may join and leave at any time, and a cluster that grows on demand sees what is waiting. A worker that
+is cancelled stops after its step with a checkpoint; one that is killed, with its node or alone, leaves the
+checkpoint it wrote last.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 import logging
 import os
 import platform
+import secrets
 import signal
 import socket
 import subprocess
@@ -18,35 +22,46 @@ import threading
 import time
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from calibration.studies.engine import FAILED, STOPPED, Outcome, Task
-from calibration.studies.worker import perform
+from calibration.studies.engine import FAILED, HUNG, INTERRUPTIONS, STOPPED, UNFIT, Needs, Outcome, Task
+from calibration.studies.worker import perform, surroundings
 from planner.errors import InvalidInput
 from trainer.errors import TrainingStopped
 
 _PATIENCE = 60.0  # seconds that workers are given to write their checkpoints
 _CONNECT = 3.0  # seconds for a port to open
 _ANSWER = 30.0  # and for a cluster behind it to answer, on a busy machine; Ray itself would try for minutes
+_GONE = 10.0  # seconds without the head after which it is gone; Ray itself ends the process after a minute
+_WAITING = 64  # runs that wait in the cluster beyond those it has room for, so that it may grow
+_GLANCE = 2.0  # seconds for which what is known of the nodes is good enough
+_AGAIN = "the same command goes on from here."
 _QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 
 
 @dataclass
 class RayEngine:
-    """As many runs at the same time as the cluster has room for, at most `workers`.
+    """As many runs at the same time as the cluster has room for, at most `workers`, and some that wait there.
 
-    Without an address: the one in RAY_ADDRESS, else a cluster that runs on this machine, else one that is started for the sweep.
+    Without an address: the one in RAY_ADDRESS, else a cluster that runs on this machine, else one that is
+    started for the sweep. What a run needs is what the study says; where it does not, a GPU or part of one
+    where the cluster has any, else a core.
     """
 
     compiled: Path
     workers: int | None = None
     per_gpu: int = 1
     address: str | None = None
+    needs: Needs = field(default_factory=Needs)
     _running: dict[Any, Task] = field(default_factory=dict)
+    _aside: set[str] = field(default_factory=set)
+    _hung: list[str] = field(default_factory=list)
     _on_gpus: bool = False
+    _gone: bool = False
+    _known: tuple[float, list[dict[str, Any]]] = (0.0, [])
 
     def __post_init__(self) -> None:
         if find_spec("ray") is None:
@@ -62,7 +77,7 @@ class RayEngine:
     def describe(self) -> str:
         where = f"the Ray cluster at {self.address}" if self.address else "the Ray cluster of this machine"
         most = f"at most {self.workers} at a time, " if self.workers else ""
-        return f"{most}a GPU or core each, on {where}"
+        return f"{most}{self.needs or 'a GPU or core'} each, on {where}"
 
     def __enter__(self) -> RayEngine:
         self.compiled.mkdir(parents=True, exist_ok=True)
@@ -79,22 +94,23 @@ class RayEngine:
                 raise InvalidInput(
                     f"there is no Ray cluster at {self.address or 'this machine'}: {_sentence(error)}."
                 ) from None
+        self._head = ray.get_runtime_context().gcs_address
         self._train = ray.remote(max_retries=0)(_perform)
-        self._silence = (
-            ExitStack()
-        )  # Ray prints what happens to nodes to standard output, into the middle of any JSON
-        self._silence.enter_context(
-            redirect_stdout(self._silence.enter_context(open(os.devnull, "w", encoding="utf-8")))
-        )
+        self._proof = self.compiled.absolute() / f".seen-{secrets.token_hex(16)}"
+        self._proof.touch()
+        self._silence = ExitStack()  # Ray prints what happens to nodes, into the middle of any JSON
+        nowhere = self._silence.enter_context(open(os.devnull, "w", encoding="utf-8"))
+        self._silence.enter_context(redirect_stdout(nowhere))
         return self
 
     def __exit__(self, *error: object) -> None:
         import ray
 
+        self._proof.unlink(missing_ok=True)
         with suppress(ray.exceptions.RayError), _own_signals():
-            for running in self._running:
+            for running in self._running if not self._gone else ():
                 ray.cancel(running)
-            if self._running:
+            if self._running and not self._gone:
                 _, left = ray.wait(list(self._running), num_returns=len(self._running), timeout=_PATIENCE)
                 for running in left:
                     ray.cancel(running, force=True)
@@ -103,32 +119,53 @@ class RayEngine:
         self._silence.close()
 
     def room(self) -> int:
-        slots, _ = self._slots()
-        return max(0, min(slots, self.workers or slots) - len(self._running))
+        return max(0, (self.workers or self._slots() + _WAITING) - len(self._running))
 
-    def start(self, task: Task) -> None:
-        _, resources = self._slots()
-        train = self._train.options(name=task.name, **resources)
-        self._running[train.remote(task, str(self.compiled.absolute()))] = task
+    def start(self, task: Task, shunned: Collection[str] = ()) -> None:
+        options = self._needed() | {"name": task.name}
+        others = self._others({*map(_node_id, shunned)}) or self._others(set())
+        if others < {node["NodeID"] for node in self._nodes()}:
+            left_out = {node["NodeID"] for node in self._nodes()} - others
+            options["label_selector"] = {"ray.io/node-id": f"!in({','.join(sorted(left_out))})"}
+        train = self._train.options(**options)
+        compiled, proof = str(self.compiled.absolute()), str(self._proof)
+        self._running[train.remote(task, compiled, proof, self.needs.threads)] = task
 
     def wait(self, seconds: float) -> Collection[Outcome]:
+        hung = [Outcome(name, FAILED, HUNG) for name in self._hung]
+        self._hung.clear()
         if not self._running:
-            time.sleep(seconds)
-            return []
+            time.sleep(0 if hung else seconds)
+            return hung
         import ray
 
-        with _cluster_there():
+        with self._cluster_there():
             ready, _ = ray.wait(list(self._running), timeout=seconds)
             if ready:  # and whatever else has ended by now
                 ready, _ = ray.wait(list(self._running), num_returns=len(self._running), timeout=0)
-        return [self._outcome(ended) for ended in ready]
+        return [*hung, *(self._outcome(ended) for ended in ready)]
+
+    def abandon(self, name: str) -> None:
+        import ray
+
+        for running in [running for running, task in self._running.items() if task.name == name]:
+            ray.cancel(running, force=True)
+            del self._running[running]
+            self._hung.append(name)
+
+    def avoid(self, node: str) -> bool:
+        if not self._others({_node_id(node)}):
+            return False
+        self._aside.add(_node_id(node))
+        return True
 
     def _outcome(self, ended: Any) -> Outcome:
         import ray
 
         task = self._running.pop(ended)
         try:
-            return ray.get(ended)
+            outcome: Outcome = ray.get(ended)
+            return outcome
         except ray.exceptions.TaskCancelledError:
             return Outcome(task.name, STOPPED, "it was cancelled")
         except ray.exceptions.OutOfMemoryError:
@@ -141,42 +178,101 @@ class RayEngine:
             reason = f"Ray lost it: {_sentence(error)}"
         return Outcome(task.name, FAILED, reason)
 
-    def _slots(self) -> tuple[int, dict[str, float]]:
-        """How many runs the nodes that are alive have room for, and what each of them asks for.
-
-        Never less than one, so that a run waits in the cluster while it has no room at all and may be given another node.
-        """
+    def _nodes(self) -> list[dict[str, Any]]:
+        """The nodes that are alive, as of a moment ago."""
         import ray
 
-        with _cluster_there():
-            nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-        gpus = sum(int(node.get("GPU", 0)) for node in nodes)
-        self._on_gpus = self._on_gpus or gpus > 0  # and when the last such node is lost, wait for one
-        if self._on_gpus:
-            return max(1, gpus * self.per_gpu), {"num_cpus": 0, "num_gpus": 1 / self.per_gpu}
-        return max(1, sum(int(node.get("CPU", 0)) for node in nodes)), {"num_cpus": 1}
+        if time.monotonic() - self._known[0] > _GLANCE:
+            with self._cluster_there():
+                self._known = time.monotonic(), [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
+        return self._known[1]
 
+    def _others(self, shunned: set[str]) -> set[str]:
+        """The nodes that are neither set aside nor among these."""
+        return {node["NodeID"] for node in self._nodes()} - self._aside - shunned
 
-def _perform(task: Task, compiled: str) -> Outcome:
-    """Train a run in a process of Ray's; a cancelled task is sent SIGINT."""
-    if not Path(compiled).is_dir():
-        return Outcome(
-            task.name,
-            FAILED,
-            f"{platform.node()} does not see {compiled}; the study directory must be on shared storage",
+    def _slots(self) -> int:
+        """How many runs the nodes have room for.
+
+        Never less than one, so that a run waits in the cluster while it has no room at all and may be given
+        another node.
+        """
+        needed = self._needed()
+        wanted = {
+            "CPU": needed["num_cpus"],
+            "GPU": needed.get("num_gpus", 0),
+            "memory": needed.get("memory", 0),
+        }
+        per_node = (
+            min(node["Resources"].get(kind, 0) / amount for kind, amount in wanted.items() if amount)
+            for node in self._nodes()
+            if node["NodeID"] not in self._aside
         )
+        return max(1, sum(int(count + 1e-9) for count in per_node))
+
+    def _needed(self) -> dict[str, Any]:
+        """What Ray is asked for, for each run."""
+        gpus = self.needs.gpus
+        if gpus is None:
+            has_any = any(node["Resources"].get("GPU", 0) >= 1 for node in self._nodes())
+            self._on_gpus = self._on_gpus or has_any  # and when the last such node is lost, wait for one
+            gpus = 1 / self.per_gpu if self._on_gpus else 0
+        cpus = self.needs.threads or (0 if gpus else 1)
+        found: dict[str, Any] = {"num_cpus": cpus} | ({"num_gpus": gpus} if gpus else {})
+        return found | ({"memory": self.needs.memory} if self.needs.memory else {})
+
+    @contextmanager
+    def _cluster_there(self) -> Iterator[None]:
+        """Say so where the whole cluster has gone away, before Ray ends this process."""
+        import ray
+
+        deadline = time.monotonic() + _GONE
+        while not _listens(self._head):
+            if time.monotonic() > deadline:
+                self._gone = True
+                raise TrainingStopped(f"the head of the Ray cluster at {self._head} is gone; {_AGAIN}")
+            time.sleep(0.5)
+        try:
+            yield
+        except ray.exceptions.RayError as error:
+            self._gone = True
+            raise TrainingStopped(f"the Ray cluster is gone ({_sentence(error)}); {_AGAIN}") from None
+
+
+def _node_id(node: str) -> str:
+    """A node as Ray knows it; for people its name stands before."""
+    return node.rpartition("/")[2]
+
+
+def _perform(task: Task, compiled: str, proof: str, threads: int) -> Outcome:
+    """Train a run in a process of Ray's; a cancelled task is sent SIGINT."""
+    import ray
+
+    node = f"{platform.node()}/{ray.get_runtime_context().get_node_id()}"
+    if not Path(proof).is_file():
+        where = Path(compiled).parent
+        reason = f"{platform.node()} sees another {where}, or none; all nodes must share the study's storage"
+        return Outcome(task.name, UNFIT, reason, node)
     cancelled = threading.Event()
     before = signal.signal(signal.SIGINT, lambda number, frame: cancelled.set())
     try:
-        os.environ["OMP_NUM_THREADS"] = "1"
-        os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(Path(compiled) / platform.node())
-        os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
+        os.environ.update(surroundings(threads or 1, Path(compiled)))
         import torch
 
-        torch.set_num_threads(1)
-        return perform(task, cancelled.is_set)
+        torch.set_num_threads(threads or 1)
+        return replace(perform(task, cancelled.is_set), node=node)
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def _listens(address: str, seconds: float = _CONNECT) -> bool:
+    """Whether somebody listens at HOST:PORT."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=seconds).close()
+    except (OSError, OverflowError):
+        return False
+    return True
 
 
 def _check_reachable(address: str) -> None:
@@ -187,10 +283,8 @@ def _check_reachable(address: str) -> None:
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not host or not port.isdigit():
         raise InvalidInput(f"the address of a Ray cluster is HOST:PORT; got {address!r}.")
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT).close()
-    except (OSError, OverflowError):
-        raise missing from None
+    if not _listens(f"{host}:{port}"):
+        raise missing
     connect = (
         "import ray, sys; ray.init(sys.argv[1], log_to_driver=False)"  # in a process that can be given up
     )
@@ -205,22 +299,10 @@ def _check_reachable(address: str) -> None:
     except (subprocess.TimeoutExpired, subprocess.CalledProcessError) as error:
         if b"InvalidAuthToken" in (error.stderr or b""):
             raise InvalidInput(
-                f"the Ray cluster at {address} asks for another token; RAY_AUTH_TOKEN_PATH with the file that has it would do."
+                f"the Ray cluster at {address} asks for another token; "
+                f"RAY_AUTH_TOKEN_PATH with the file that has it would do."
             ) from None
         raise missing from None
-
-
-@contextmanager
-def _cluster_there() -> Iterator[None]:
-    """Say so where the whole cluster has gone away."""
-    import ray
-
-    try:
-        yield
-    except ray.exceptions.RayError as error:
-        raise TrainingStopped(
-            f"the Ray cluster is gone ({_sentence(error)}); the same command goes on from here."
-        ) from None
 
 
 @contextmanager
@@ -229,7 +311,7 @@ def _own_signals() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.getsignal(number) for number in INTERRUPTIONS}
     try:
         yield
     finally:

@@ -1,6 +1,6 @@
 """Where a study lives: a directory that both engines write and that survives whoever writes it.
 
-    study.json            the recipe, and the fingerprint of the data it was begun with
+    study.json            the recipe, and the fingerprint of the data it trains on once there are tokens of it
     runs/NAME/            one run directory per cell, as `planner train` makes it
     validation/NAME/      runs that laws prescribed; no law is ever fitted to them
     tokens/               the token files that all runs share
@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from trainer.files import locked, read_json, write_json
 from trainer.run.result import RunResult, read_result
 
 FORMAT = 1
+_LOCK = ".study.json.lock"
 GRID, VALIDATION = "runs", "validation"
 
 
@@ -83,21 +84,24 @@ def open_directory(path: str | Path) -> StudyDirectory:
     """The directory of a study that was begun."""
     if not is_study(path):
         raise InvalidInput(
-            f"{path} is not the directory of a study; `planner calibrate sweep STUDY.toml -o {path}` makes one."
+            f"{path} is not the directory of a study; "
+            f"`planner calibrate sweep STUDY.toml -o {path}` makes one."
         )
     _stored(Path(path))
     return StudyDirectory(Path(path))
 
 
 def begin(study: Study, path: str | Path) -> StudyDirectory:
-    """The directory of a study, made or continued; refuses one of another recipe, or whose corpus has changed since."""
+    """The directory of a study, made or continued; refuses one of another recipe, or whose corpus has changed
+    since there are tokens of it.
+    """
     folder = Path(path)
     stored = check_recipe(study, folder)
     fingerprint = _fingerprint(study)
     try:
         if stored is None:
-            stored = _found(study, folder, fingerprint)
-        if stored["data"] != fingerprint:
+            stored = _found(study, folder)
+        if stored["data"] not in ("", fingerprint):
             raise _changed(folder, stored["data"], fingerprint)
         for part in (GRID, VALIDATION):
             (folder / part).mkdir(exist_ok=True)
@@ -108,22 +112,35 @@ def begin(study: Study, path: str | Path) -> StudyDirectory:
     return StudyDirectory(folder)
 
 
-def _found(study: Study, folder: Path, fingerprint: str) -> dict[str, Any]:
+def _found(study: Study, folder: Path) -> dict[str, Any]:
     """Make a directory the study's, unless somebody else was first; the facts of whose it is, checked."""
     folder.mkdir(parents=True, exist_ok=True)
-    with locked(folder / ".study.json.lock"):
+    with locked(folder / _LOCK):
         stored = check_recipe(study, folder)
-        if (
-            stored is None
-        ):  # before anything else, or a directory whose making was cut short would not be known again
+        if stored is None:  # first of all, or a directory whose making was cut short would not be known again
             stored = {"format": FORMAT, "study": study.name, "title": study.title}
-            stored |= {"recipe": study.identity(), "data": fingerprint}
+            stored |= {"recipe": study.identity(), "data": ""}
             write_json(folder / "study.json", stored)
         return stored
 
 
+def _pin(directory: StudyDirectory, fingerprint: str) -> None:
+    """Have a study trained on these tokens only, from the time that there are some: a corpus that could not
+    be made into tokens may still be mended.
+    """
+    if directory.facts()["data"] == "":
+        with locked(directory.path / _LOCK):
+            stored = directory.facts()
+            if stored["data"] == "":
+                write_json(directory.path / "study.json", stored | {"data": fingerprint})
+    if fingerprint != directory.facts()["data"]:
+        raise _changed(directory.path, directory.facts()["data"], fingerprint)
+
+
 def check_recipe(study: Study, path: str | Path) -> dict[str, Any] | None:
-    """The facts of a directory where the study was begun, None where it was not; raises where there is something else."""
+    """The facts of a directory where the study was begun, None where it was not; raises where there is
+    something else.
+    """
     folder = Path(path)
     try:  # before study.json, which is written first: whoever sees anything else here sees that, too
         foreign = [name for name in os.listdir(folder) if not name.startswith(".study.json.")]
@@ -143,30 +160,29 @@ def check_recipe(study: Study, path: str | Path) -> dict[str, Any] | None:
     return stored
 
 
-def adopt(study: Study, directory: StudyDirectory) -> None:
-    """Count runs of the grid that laws had prescribed before: as part of the grid, laws are fitted to them."""
-    for run in study.runs:
+def adopt(runs: Iterable[StudyRun], directory: StudyDirectory) -> None:
+    """Count runs of the grid that laws prescribed before: as part of the grid, laws are fitted to them."""
+    for run in runs:
         prescribed, home = (directory.path / part / run.name for part in (VALIDATION, GRID))
         if (prescribed / "result.json").exists() and not home.exists():
             prescribed.rename(home)
 
 
 def prepare(runs: Sequence[StudyRun], directory: StudyDirectory) -> Path:
-    """The token set that all runs of the study train on, made once; raises where it is too small for one of them."""
+    """The token set that all runs of the study train on, made once; raises where it is too small for one."""
     from trainer.data.tokenizers import Spec
     from trainer.data.tokens import prepare as prepare_tokens
 
     config = runs[0].config.having(cache=str(directory.tokens))
     found = prepare_tokens(config, Spec(config.tokenizer, config.eos_token))
-    if found.fingerprint != directory.facts()["data"]:
-        raise _changed(directory.path, directory.facts()["data"], found.fingerprint)
     available = found.facts["streams"]["train"]["tokens"] - 1
     largest = max(runs, key=lambda run: run.config.unique_tokens)
     if largest.config.unique_tokens > available:
         raise InvalidInput(
-            f"run {largest.name} asks for {largest.config.unique_tokens:,} unique tokens and the corpus has {available:,}; "
-            f"smaller unique_tokens would do."
+            f"run {largest.name} asks for {largest.config.unique_tokens:,} unique tokens and the corpus has "
+            f"{available:,}; smaller unique_tokens would do."
         )
+    _pin(directory, found.fingerprint)
     return found.folder
 
 
@@ -177,16 +193,34 @@ def _changed(folder: Path, before: str, now: str) -> InvalidInput:
     )
 
 
-def table(directory: StudyDirectory, part: str = GRID) -> pd.DataFrame:
-    """The run table of all finished runs."""
-    return pd.DataFrame([result.row() for result in directory.results(part)])
+def damaged(directory: StudyDirectory, names: Iterable[str]) -> dict[str, str]:
+    """The runs whose results cannot be read or were changed, and what would do."""
+    found = {}
+    for name in names:
+        try:
+            directory.result(name)
+        except InvalidInput as error:
+            found[name] = str(error)
+    return found
 
 
-def write_table(directory: StudyDirectory) -> None:
-    """Write the run table for people and other programs, at once."""
-    draft = directory.path / f".runs.csv.{os.getpid()}"
-    table(directory).to_csv(draft, index=False)
-    os.replace(draft, directory.path / "runs.csv")
+def table(directory: StudyDirectory, part: str = GRID, without: Collection[str] = ()) -> pd.DataFrame:
+    """The run table of all finished runs but some."""
+    folders = sorted(path.parent for path in (directory.path / part).glob("*/result.json"))
+    results = [read_result(folder) for folder in folders if folder.name not in without]
+    return pd.DataFrame([result.row() for result in results if result is not None])
+
+
+def write_table(directory: StudyDirectory, without: Collection[str] = ()) -> None:
+    """Write the run table for people and other programs, at once; one that says the same already is left
+    alone, so that a finished study may be read where nothing can be written.
+    """
+    path, text = directory.path / "runs.csv", table(directory, without=without).to_csv(index=False)
+    if path.exists() and path.read_text(encoding="utf-8") == text:
+        return
+    draft = path.with_name(f".runs.csv.{os.getpid()}")
+    draft.write_text(text, encoding="utf-8")
+    os.replace(draft, path)
 
 
 def unfinished(directory: StudyDirectory, runs: Iterable[StudyRun]) -> list[StudyRun]:
@@ -202,7 +236,9 @@ def _fingerprint(study: Study) -> str:
 
 
 def _wherever(recipe: dict[str, Any]) -> dict[str, Any]:
-    """A recipe without the places of its files: what is in them is in the fingerprint, so a study may move with its corpus."""
+    """A recipe without the places of its files: what is in them is in the fingerprint, so a study may move
+    with its corpus.
+    """
     corpus = {
         name: value for name, value in recipe.get("corpus", {}).items() if name not in ("paths", "exclude")
     }
@@ -215,7 +251,8 @@ def _stored(folder: Path) -> dict[str, Any] | None:
         facts = read_json(path)
         if facts["format"] != FORMAT:
             raise InvalidInput(
-                f"{path} has format {facts['format']!r}, and this version reads {FORMAT}; a newer one would do."
+                f"{path} has format {facts['format']!r}, and this version reads {FORMAT}; "
+                f"a newer one would do."
             )
         return {"recipe": dict(facts["recipe"]), "data": str(facts["data"]), **facts}
     except (FileNotFoundError, NotADirectoryError):

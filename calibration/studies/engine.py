@@ -1,11 +1,12 @@
-"""What an engine is: something that trains a number of runs at the same time, somewhere, and says how each ended.
+"""What an engine is: something that trains a number of runs at the same time, and says how each ended.
 
-An engine knows nothing of studies, order or attempts; `sweep` does. It writes nothing but run directories, so a study may begin on
-one engine and end on another.
+An engine knows nothing of studies, order or attempts; `sweep` does. It writes nothing but run directories,
+so a study may begin on one engine and end on another.
 """
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol
@@ -16,11 +17,38 @@ REFUSED: Final = "refused"
 BUSY: Final = "busy"
 STOPPED: Final = "stopped"
 DISK: Final = "disk"
+UNFIT: Final = "unfit"
+HUNG: Final = "its process showed no sign of life any more"
+INTERRUPTIONS: Final = (
+    signal.SIGINT,
+    signal.SIGTERM,
+    signal.SIGHUP,
+)  # that a sweep ends at, with checkpoints
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a run needs, where a study says so: GPUs or part of one, bytes of memory, threads."""
+
+    gpus: float | None = None
+    memory: int | None = None
+    threads: int = 0  # 0: as the engine likes
+
+    def __bool__(self) -> bool:
+        return self != Needs()
+
+    def __str__(self) -> str:
+        parts = [f"{self.gpus:g} GPU{'s' * (self.gpus > 1)}" if self.gpus else ""]
+        parts += [f"{self.memory / 2**30:.3g} GiB of memory" if self.memory else ""]
+        parts += [f"{self.threads} thread{'s' * (self.threads > 1)}" if self.threads else ""]
+        return ", ".join(filter(None, parts)) or "a core"
 
 
 @dataclass(frozen=True)
 class Task:
-    """A run to train: its configuration as plain values, its directory, and that of the token set it trains on."""
+    """A run to train: its configuration as plain values, its
+    directory, and that of the token set it trains on.
+    """
 
     name: str
     config: dict[str, Any]
@@ -30,19 +58,23 @@ class Task:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended.
+    """How a run ended, and on which node where there are several.
 
-    done: trained, now or before. failed: it may succeed when it is tried again. refused: it cannot. busy: another process is
-    training it. stopped: it was asked to, and left a checkpoint. disk: nothing more can be written.
+    done: trained, now or before. failed: it may succeed when it is tried again. refused: it cannot. busy:
+    another process is training it. stopped: it was asked to, and left a checkpoint. disk: nothing more can
+    be written. unfit: nothing can be trained on that node, whatever the run.
     """
 
     name: str
-    kind: Literal["done", "failed", "refused", "busy", "stopped", "disk"]
+    kind: Literal["done", "failed", "refused", "busy", "stopped", "disk", "unfit"]
     reason: str = ""
+    node: str = ""
 
 
 class Engine(Protocol):
-    """Used as a context manager: entering takes the resources, leaving stops what still runs, with checkpoints, and frees them."""
+    """Used as a context manager: entering takes the resources, leaving stops what still runs, with
+    checkpoints, and frees them.
+    """
 
     def __enter__(self) -> Engine: ...
 
@@ -51,10 +83,17 @@ class Engine(Protocol):
     def room(self) -> int:
         """How many more runs it would start right now."""
 
-    def start(self, task: Task) -> None: ...
+    def start(self, task: Task, shunned: Collection[str] = ()) -> None:
+        """Train a run, on none of the shunned nodes where there are others."""
 
     def wait(self, seconds: float) -> Collection[Outcome]:
         """The runs that have ended since the last call; waits at most so long for one."""
+
+    def abandon(self, name: str) -> None:
+        """End the process that trains a run, which hangs: `wait` says that it failed."""
+
+    def avoid(self, node: str) -> bool:
+        """Start nothing on a node any more; whether others are left."""
 
     def describe(self) -> str:
         """One line for people: what it trains on."""

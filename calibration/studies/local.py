@@ -1,17 +1,17 @@
 """The engine of one machine: a process per CPU core or GPU, each of which trains run after run.
 
-Small models do not fill two cores: two processes of one thread train almost twice as much as one process of two. A process
-keeps what it has compiled, and all share one cache on disk, so that a shape is compiled once and loaded in seconds afterwards.
+Small models do not fill two cores: two processes of one thread train almost twice as much as one process of
+two. A process keeps what it has compiled, and all share one cache on disk, so that a shape is compiled once
+and loaded in seconds afterwards.
 
-A worker lives as long as the pipe to its driver. When the driver is gone, however it went, the worker finds the pipe closed after
-its next step, writes a checkpoint and ends.
+A worker lives as long as the pipe to its driver. When the driver is gone, however it went, the worker finds
+the pipe closed after its next step, writes a checkpoint and ends.
 """
 
 from __future__ import annotations
 
 import math
 import os
-import platform
 import signal
 import time
 from collections.abc import Collection, Iterator
@@ -22,7 +22,8 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-from calibration.studies.engine import FAILED, STOPPED, Outcome, Task
+from calibration.studies.engine import FAILED, HUNG, INTERRUPTIONS, STOPPED, Outcome, Task
+from calibration.studies.worker import surroundings
 from planner.errors import InvalidInput
 
 _PATIENCE = 60.0  # seconds that workers are given to write their checkpoints
@@ -34,6 +35,7 @@ class _Worker:
     pipe: Connection
     device: int | None
     task: Task | None = None
+    hangs: bool = False
 
 
 @dataclass
@@ -57,7 +59,8 @@ class LocalEngine:
 
     def describe(self) -> str:
         where = f"{self.gpus} GPU{'s' * (self.gpus > 1)}" if self.gpus else f"{self.cores} CPU cores"
-        return f"{self.size} worker{'s' * (self.size > 1)} on {where}, {self.threads} thread{'s' * (self.threads > 1)} each"
+        threads = f"{self.threads} thread{'s' * (self.threads > 1)} each"
+        return f"{self.size} worker{'s' * (self.size > 1)} on {where}, {threads}"
 
     def __enter__(self) -> LocalEngine:
         self.compiled.mkdir(parents=True, exist_ok=True)
@@ -77,10 +80,9 @@ class LocalEngine:
     def room(self) -> int:
         return self.size - sum(worker.task is not None for worker in self._running)
 
-    def start(self, task: Task) -> None:
-        for worker in [
-            worker for worker in self._running if worker.task is None and not worker.process.is_alive()
-        ]:
+    def start(self, task: Task, shunned: Collection[str] = ()) -> None:
+        idle_ones = [worker for worker in self._running if worker.task is None]
+        for worker in [worker for worker in idle_ones if not worker.process.is_alive()]:
             self._dismiss(worker)  # it died between two runs, which is no run's fault
         idle = next((worker for worker in self._running if worker.task is None), None) or self._hire()
         idle.task = task
@@ -99,13 +101,24 @@ class LocalEngine:
                 ended.append(self._bury(worker))
         return ended
 
+    def abandon(self, name: str) -> None:
+        for worker in self._running:
+            if worker.task is not None and worker.task.name == name:
+                worker.hangs = True
+                worker.process.kill()
+
+    def avoid(self, node: str) -> bool:
+        return False  # there is only this machine
+
     def _bury(self, worker: _Worker) -> Outcome:
         """What is to be said of a worker that died while it trained."""
         self._dismiss(worker)
+        assert worker.task is not None
+        if worker.hangs:
+            return Outcome(worker.task.name, FAILED, HUNG)
         code = worker.process.exitcode or 0
         how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
         hint = "; if memory ran out, fewer --workers would do" if -code == signal.SIGKILL else ""
-        assert worker.task is not None
         return Outcome(worker.task.name, FAILED, f"its process {how}{hint}")
 
     def _dismiss(self, worker: _Worker) -> None:
@@ -124,7 +137,7 @@ class LocalEngine:
         process = context.Process(
             target=_serve, args=(theirs, self.threads, device, str(self.compiled)), daemon=True
         )
-        with _deaf_to_ctrl_c():
+        with _deaf_to_signals():
             process.start()
             theirs.close()
             self._running.append(_Worker(process, ours, device))
@@ -132,10 +145,12 @@ class LocalEngine:
 
 
 @contextmanager
-def _deaf_to_ctrl_c() -> Iterator[None]:
-    """Ctrl-C reaches the whole terminal, but the driver decides: it hears it afterwards, a process that is started here never."""
+def _deaf_to_signals() -> Iterator[None]:
+    """Ctrl-C reaches the whole terminal, a scheduler's warning the whole job, but the driver decides: it
+    hears them afterwards, a process that is started here never.
+    """
     resource_tracker.ensure_running()  # else `start` would do it, which ends the deafness
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, set(INTERRUPTIONS))
     try:
         yield
     finally:
@@ -144,11 +159,7 @@ def _deaf_to_ctrl_c() -> Iterator[None]:
 
 def _serve(pipe: Connection, threads: int, device: int | None, compiled: str) -> None:
     """The life of a worker: one task after the other, until the pipe closes."""
-    os.environ["OMP_NUM_THREADS"] = str(threads)
-    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(
-        Path(compiled) / platform.node()
-    )  # compiled for its kind of CPU
-    os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
+    os.environ.update(surroundings(threads, Path(compiled)))
     if device is not None:
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
         os.environ["CUDA_VISIBLE_DEVICES"] = visible.split(",")[device] if visible else str(device)
@@ -171,7 +182,9 @@ def _serve(pipe: Connection, threads: int, device: int | None, compiled: str) ->
 
 
 def _cores(quota: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
-    """The cores that this process may use, of which a container may be given only some time: "200000 100000" is that of two."""
+    """The cores that this process may use, of which a container may be given only some time: "200000 100000"
+    is that of two.
+    """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:
         time_given, period = quota.read_text().split()

@@ -139,12 +139,23 @@ class Study:
     def run(self, **cell: Any) -> StudyRun:
         """The run of a cell: `params` or `shape`, `unique_tokens`, `epochs`, `weight_decay`, `seed`."""
         config = RunConfig(**{**self.recipe, **cell})
-        architecture = config.architecture(_vocabulary(config))
+        architecture = config.architecture(self._vocabulary(config))
         size = config.shape if isinstance(config.shape, str) else f"{architecture.params}"
         name = f"n{size}-u{config.unique_tokens}-e{config.epochs:g}-wd{config.weight_decay:g}-s{config.seed}"
         if "learning_rate" in cell:
             name += f"-lr{config.learning_rate:g}"
         return StudyRun(name, config, architecture)
+
+    def _vocabulary(self, config: RunConfig) -> int:
+        """As `_vocabulary` says, which reads or makes a tokenizer, once for all runs that have the same."""
+        key = (config.tokenizer, config.eos_token, config.vocab_size, isinstance(config.shape, str))
+        if key not in self._vocabularies:
+            self._vocabularies[key] = _vocabulary(config)
+        return self._vocabularies[key]
+
+    @cached_property
+    def _vocabularies(self) -> dict[Any, int]:
+        return {}
 
     @cached_property
     def shared_learning_rate(self) -> dict[str, float]:

@@ -1,56 +1,26 @@
-"""Train every run of a list that is not trained yet: longest first, each exactly once, whatever happens in between.
+"""Train every run of a list that is not trained yet: longest first, each exactly once, whatever happens.
 
-Two sweeps of one study may run at the same time, even on different machines that share its directory: who holds the lock of a run
-directory trains it, and the other goes on with the next run and looks again later.
+Two sweeps of one study may run at the same time, even on different machines that share its directory: who
+holds the lock of a run directory trains it, and the other goes on with the next run and looks again later.
+A run counts as done when its result is here, where the driver can read it, whatever the engine says.
 """
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from calibration.studies.directory import GRID, StudyDirectory, prepare, unfinished
-from calibration.studies.engine import BUSY, DISK, DONE, REFUSED, STOPPED, Engine, Outcome, Task
+from calibration.studies.directory import GRID, StudyDirectory, adopt, damaged, prepare, unfinished
+from calibration.studies.engine import BUSY, DISK, DONE, REFUSED, STOPPED, UNFIT, Engine, Outcome, Task
+from calibration.studies.heartbeat import Pulse
+from calibration.studies.progress import Progress
 from calibration.studies.study import StudyRun
 from trainer.errors import TrainingStopped
 
-ATTEMPTS = 3
 _LOOK_AGAIN = 2.0  # seconds after which a run that somebody else trains is asked for again
-
-
-@dataclass
-class Progress:
-    """The state of a sweep, for whoever shows it."""
-
-    runs: Sequence[StudyRun]
-    done: dict[str, StudyRun] = field(default_factory=dict)  # found or trained
-    trained: dict[str, float] = field(default_factory=dict)  # in this sweep: seconds that each took
-    running: dict[str, float] = field(default_factory=dict)  # and when it was started
-    elsewhere: dict[str, float] = field(default_factory=dict)  # trained by somebody else; when to look again
-    failed: dict[str, str] = field(default_factory=dict)  # for good
-    failures: dict[str, list[str]] = field(default_factory=dict)  # why each attempt failed that did
-    attempts: dict[str, int] = field(default_factory=dict)  # that failed, since its last new checkpoint
-    reached: dict[str, str] = field(default_factory=dict)  # that checkpoint
-    began: float = field(default_factory=time.monotonic)
-
-    @property
-    def waiting(self) -> list[StudyRun]:
-        """Longest first: short runs fill the gaps at the end."""
-        known = {*self.done, *self.running, *self.elsewhere, *self.failed}
-        return sorted((run for run in self.runs if run.name not in known), key=lambda run: -run.flops)
-
-    def seconds_left(self) -> float | None:
-        """At the speed so far: what has been trained, per second of this sweep."""
-        by_name = {run.name: run for run in self.runs}
-        trained = sum(by_name[name].flops for name in self.trained)
-        if not trained:
-            return None
-        left = sum(
-            run.flops for run in self.runs if run.name not in self.done and run.name not in self.failed
-        )
-        return left * (time.monotonic() - self.began) / trained
+_ARRIVAL = 20.0  # seconds that shared storage may take to show what another machine has written
 
 
 def sweep(
@@ -63,29 +33,28 @@ def sweep(
 ) -> Progress:
     """Train what is missing of `runs`; `watch` is called at least every second.
 
-    `part` says where a run belongs. Two sweeps must agree on it, or each would train the run in its own place.
-    A run that fails three times without getting further is put aside with its reason. Ctrl-C ends the sweep and leaves checkpoints.
+    `part` says where a run belongs. Two sweeps must agree on it, or each would train the run in its own
+    place. A run that fails three times without getting further is put aside with its reason, and so is one
+    whose result is damaged. Ctrl-C ends the sweep and leaves checkpoints.
     """
     missing = {run.name for run in unfinished(directory, runs)}
     progress = Progress(runs, done={run.name: run for run in runs if run.name not in missing})
+    for name, reason in damaged(directory, progress.done).items():
+        del progress.done[name]
+        progress.failed[name] = reason
     watch(progress)
-    if not missing:
+    if progress.complete:
         return progress
-    by_name = {run.name: run for run in runs}
+    driver = _Driver(progress, directory, engine, part, {run.name: run for run in runs})
     data = prepare(runs, directory)
     with engine:
         progress.began = time.monotonic()
-        while len(progress.done) + len(progress.failed) < len(runs):
-            _look_again(progress)
-            waiting, room = progress.waiting, engine.room()
-            for run in waiting[:room]:
-                if not unfinished(directory, [run]):  # another sweep has finished it meanwhile
-                    progress.done[run.name] = run
-                    continue
-                progress.running[run.name] = time.monotonic()
-                engine.start(task_of(run, directory, data, part(run)))
+        while not progress.complete:
+            progress.look_again()
+            driver.start(data)
             for outcome in engine.wait(1.0):
-                _settle(outcome, by_name[outcome.name], progress, directory)
+                driver.settle(outcome)
+            driver.listen()
             if not progress.running and progress.elsewhere:
                 time.sleep(0.2)
             watch(progress)
@@ -93,38 +62,105 @@ def sweep(
 
 
 def task_of(run: StudyRun, directory: StudyDirectory, data: Path, part: str = GRID) -> Task:
-    """A run as an engine takes it: paths absolute, token files of the study, models compiled unless the recipe says otherwise."""
+    """A run as an engine takes it: paths absolute, token files of the study, models compiled unless the
+    recipe says otherwise.
+    """
     values = run.config.model_dump(mode="json", exclude_unset=True)
     values |= {"cache": str(directory.tokens.absolute()), "compile": values.get("compile", "on")}
     return Task(run.name, values, str(directory.run_folder(run.name, part).absolute()), str(data.absolute()))
 
 
-def _settle(outcome: Outcome, run: StudyRun, progress: Progress, directory: StudyDirectory) -> None:
-    started = progress.running.pop(run.name)
-    if outcome.kind == DONE:
-        progress.done[run.name] = run
-        progress.trained[run.name] = time.monotonic() - started
-    elif outcome.kind == BUSY:
-        progress.elsewhere[run.name] = time.monotonic() + _LOOK_AGAIN
-    elif outcome.kind == DISK:
-        raise TrainingStopped(
-            f"the disk of {directory.path} is full ({outcome.reason.rstrip('.')}); once there is room the same command goes on."
-        )
-    elif outcome.kind != STOPPED:
-        directory.note_failure(run.name, outcome.reason)
-        progress.failures.setdefault(run.name, []).append(outcome.reason)
-        checkpoint = directory.checkpoint(run.name)
-        if checkpoint != progress.reached.get(
-            run.name
-        ):  # it got further: a node that is taken away is not the run's fault
-            progress.attempts.pop(run.name, None)
-            progress.reached[run.name] = checkpoint
-        progress.attempts[run.name] = progress.attempts.get(run.name, 0) + 1
-        if outcome.kind == REFUSED or progress.attempts[run.name] >= ATTEMPTS:
-            progress.failed[run.name] = outcome.reason
+class _Driver:
+    """Starts runs where there is room for them and makes of each outcome what it means for the sweep."""
+
+    def __init__(
+        self,
+        progress: Progress,
+        directory: StudyDirectory,
+        engine: Engine,
+        part: Callable[[StudyRun], str],
+        by_name: Mapping[str, StudyRun],
+    ):
+        self.progress, self.directory, self.engine, self.part = progress, directory, engine, part
+        self.by_name = by_name
+        self.pulse = Pulse()
+
+    def start(self, data: Path) -> None:
+        for run in self.progress.take(self.engine.room()):
+            if not unfinished(self.directory, [run]):  # another sweep has finished it meanwhile
+                self.progress.finish(run)
+                continue
+            task = task_of(run, self.directory, data, self.part(run))
+            self.progress.running[run.name] = time.monotonic()
+            self.pulse.await_first(Path(task.folder))
+            self.engine.start(task, self.progress.shunned(run.name))
+
+    def listen(self) -> None:
+        """Give up on processes that show no sign of life any more: their runs are tried again."""
+        folders = {name: self.directory.run_folder(name) for name in self.pulse.due(self.progress.running)}
+        for name in self.pulse.silent(folders):
+            self.engine.abandon(name)
+
+    def settle(self, outcome: Outcome) -> None:
+        run, progress = self.by_name[outcome.name], self.progress
+        started = progress.running.pop(run.name)
+        self.pulse.forget(run.name)
+        if outcome.kind == DONE and self._arrived(run):
+            progress.blamed.pop(outcome.node, None)
+            progress.finish(run, time.monotonic() - started)
+            if self.part(run) == GRID:
+                adopt([run], self.directory)
+        elif outcome.kind == DONE:
+            self._fail(outcome, _lost(outcome, self.directory.path))
+        elif outcome.kind == BUSY:
+            progress.elsewhere[run.name] = time.monotonic() + _LOOK_AGAIN
+        elif outcome.kind == DISK:
+            raise TrainingStopped(
+                f"the disk of {self.directory.path} is full ({outcome.reason.rstrip('.')}); "
+                f"once there is room the same command goes on."
+            )
+        elif outcome.kind == UNFIT:
+            self._set_aside(outcome.node, outcome.reason, or_stop=True)
+            progress.queue(run.name)
+        elif outcome.kind == STOPPED:
+            progress.queue(run.name)
+        else:
+            self._fail(outcome, outcome.reason)
+
+    def _arrived(self, run: StudyRun) -> bool:
+        """Whether a run's result can be read here, which network storage may take a moment for."""
+        deadline = time.monotonic() + _ARRIVAL
+        while unfinished(self.directory, [run]):
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.2)
+            folder = self.directory.run_folder(run.name)
+            if folder.is_dir():
+                os.listdir(folder)  # has network storage look again
+        return True
+
+    def _fail(self, outcome: Outcome, reason: str) -> None:
+        name, node, progress = outcome.name, outcome.node, self.progress
+        self.directory.note_failure(name, reason)
+        progress.charge(name, node, reason, self.directory.checkpoint(name))
+        if node and progress.suspicious(node):
+            self._set_aside(node, f"{len(progress.blamed[node])} runs in a row failed there, last: {reason}")
+        if outcome.kind == REFUSED or progress.exhausted(name):
+            progress.give_up(name, reason)
+        else:
+            progress.queue(name)
+
+    def _set_aside(self, node: str, reason: str, *, or_stop: bool = False) -> None:
+        """Give a node no more runs, where others are left to take them."""
+        if node in self.progress.aside:
+            return
+        if self.engine.avoid(node):
+            self.directory.note_failure(node, f"set aside: {reason}")
+            self.progress.set_aside(node, reason)
+        elif or_stop:
+            raise TrainingStopped(f"{reason}; once that is mended the same command goes on.")
 
 
-def _look_again(progress: Progress) -> None:
-    now = time.monotonic()
-    for name in [name for name, when in progress.elsewhere.items() if when <= now]:
-        del progress.elsewhere[name]
+def _lost(outcome: Outcome, path: Path) -> str:
+    where = outcome.node or "its worker"
+    return f"{where} trained it and its result is not in {path} here; the study must be on shared storage"

@@ -1,4 +1,6 @@
-"""What a sweep looks like while it runs: a live table on a terminal, one line per finished run and per failure elsewhere."""
+"""What a sweep looks like while it runs: a live table on a
+terminal, one line per finished run and per failure elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +8,21 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from calibration.studies.directory import StudyDirectory
-from calibration.studies.sweep import Progress
+from calibration.studies.progress import Progress
 from planner.units import duration
 from trainer.run.result import read_result
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+_STARTING = 8  # rows for runs that have not made a step yet
 
 
 @contextmanager
@@ -44,13 +49,14 @@ class Lines:
         self.directory = directory
         self.told: set[str] | None = None  # runs whose end has been told
         self.failures: Counter[str] = Counter()  # that have been told
+        self.aside: set[str] = set()  # nodes of which it has been told
 
     def __call__(self, progress: Progress) -> None:
         if self.told is None:
             self.told = {*progress.done}
             if progress.done:
                 click.echo(f"{len(progress.done)} of {len(progress.runs)} runs are done already", err=True)
-        for name in [name for name in progress.done if name not in self.told]:
+        for name in list(islice(progress.done, len(self.told), None)):
             self.told.add(name)
             result = read_result(self.directory.run_folder(name))
             took = f" in {progress.trained[name]:.0f} s" if name in progress.trained else ""
@@ -66,6 +72,9 @@ class Lines:
                     f"      {name}  failed (attempt {attempt}){given_up}: {reasons[attempt - 1]}", err=True
                 )
             self.failures[name] = len(reasons)
+        for node in progress.aside.keys() - self.aside:
+            self.aside.add(node)
+            click.echo(f"      {node} is set aside: {progress.aside[node]}", err=True)
 
 
 def _table(progress: Progress, directory: StudyDirectory) -> RenderableType:
@@ -78,8 +87,11 @@ def _table(progress: Progress, directory: StudyDirectory) -> RenderableType:
     for name in ("run", "state", "step", "loss", "tokens/s"):
         table.add_column(name, justify="left" if name in ("run", "state") else "right", overflow="fold")
     steps = {run.name: run.steps for run in progress.runs}
+    waiting = 0
     for name in progress.running:
         last = last_metrics(directory.run_folder(name))
+        if not last and (waiting := waiting + 1) > _STARTING:
+            continue
         speed = last.get("tokens_per_second")
         step = f"{last['step']:,} / {steps[name]:,}" if last else f"of {steps[name]:,}"
         table.add_row(
@@ -89,10 +101,14 @@ def _table(progress: Progress, directory: StudyDirectory) -> RenderableType:
             f"{last['loss']:.3f}" if "loss" in last else "",
             f"{speed:,.0f}" if speed else "",
         )
+    if waiting > _STARTING:
+        table.add_row(f"{waiting - _STARTING} more", "starting, or waiting for room", "", "", "")
     for name in progress.elsewhere:
         table.add_row(name, "trained by another sweep", "", "", "")
     for name, reason in progress.failed.items():
         table.add_row(name, f"failed: {reason}", "", "", "")
+    for node, reason in progress.aside.items():
+        table.add_row(node, f"set aside: {reason}", "", "", "")
     for name in list(progress.trained)[-3:]:
         result = read_result(directory.run_folder(name))
         table.add_row(

@@ -1,13 +1,17 @@
-"""Trains one run for an engine and says how it ended; nothing that goes wrong in a run leaves this file as an exception."""
+"""Trains one run for an engine and says how it ended; nothing that goes wrong in a run leaves this file as an
+exception.
+"""
 
 from __future__ import annotations
 
 import errno
+import platform
 import re
 from collections.abc import Callable
 from pathlib import Path
 
 from calibration.studies.engine import BUSY, DISK, DONE, FAILED, REFUSED, STOPPED, Outcome, Task
+from calibration.studies.heartbeat import beating
 from planner.errors import InvalidInput
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -21,12 +25,13 @@ def perform(task: Task, should_stop: Callable[[], bool] = lambda: False) -> Outc
     from trainer.run.loop import train
 
     try:
-        train(
-            RunConfig(**task.config),
-            Path(task.folder),
-            should_stop=should_stop,
-            data=open_set(Path(task.tokens)),
-        )
+        with beating(Path(task.folder), should_stop) as asked:
+            train(
+                RunConfig(**task.config),
+                Path(task.folder),
+                should_stop=asked,
+                data=open_set(Path(task.tokens)),
+            )
     except Busy as error:
         return Outcome(task.name, BUSY, str(error))
     except InvalidInput as error:
@@ -42,8 +47,24 @@ def perform(task: Task, should_stop: Callable[[], bool] = lambda: False) -> Outc
     return Outcome(task.name, DONE)
 
 
+def surroundings(threads: int, compiled: Path) -> dict[str, str]:
+    """The environment to train in, to be set before torch is imported.
+
+    Threads that have nothing to do sleep instead of spinning. Spinning saves microseconds where every thread
+    has a core of its own, but beside another busy process the one that is waited for does not get to run.
+    """
+    return {
+        "OMP_NUM_THREADS": str(threads),
+        "OMP_WAIT_POLICY": "PASSIVE",
+        "GOMP_SPINCOUNT": "0",
+        "KMP_BLOCKTIME": "0",
+        "TORCHINDUCTOR_CACHE_DIR": str(compiled / platform.node()),  # compiled for its kind of CPU
+        "TORCHINDUCTOR_COMPILE_THREADS": "1",
+    }
+
+
 def _disk_is_full(error: BaseException | None) -> bool:
-    """Whether nothing more can be written; safetensors, which writes the checkpoints, has the number only in its text."""
+    """Whether nothing more can be written; safetensors, which writes checkpoints, has its number as text."""
     found = re.search(r"\(os error (\d+)\)", str(error))
     number = error.errno if isinstance(error, OSError) else int(found[1]) if found else None
     return number in _FULL

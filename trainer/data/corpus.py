@@ -16,6 +16,7 @@ import os
 import sysconfig
 import tokenize
 import zlib
+from collections import deque
 from collections.abc import Iterator
 from fnmatch import fnmatch
 from importlib.util import find_spec
@@ -111,19 +112,41 @@ def _standard_library() -> list[Path]:
 
 
 def _local(corpus: Corpus) -> Iterator[str]:
-    for path in files(corpus):
+    paths = files(corpus)
+    for place, path in enumerate(paths):
         try:
-            yield from {"text": _text, "jsonl": _json_lines, "parquet": _parquet}[_format(path, corpus)](
-                path, corpus
-            )
-        except (OSError, EOFError, zlib.error) as error:
-            raise InvalidInput(
-                f"{path} cannot be read: {getattr(error, 'strerror', None) or str(error).rstrip('.')}."
-            ) from None
-        except UnicodeDecodeError as error:
-            raise InvalidInput(
-                f"{path} is not UTF-8 text (byte {error.start}); exclude it or convert it."
-            ) from None
+            yield from _read(path, corpus)
+        except InvalidInput as error:
+            raise _with_the_others(error, paths[place + 1 :], corpus) from None
+
+
+def _read(path: Path, corpus: Corpus) -> Iterator[str]:
+    try:
+        yield from {"text": _text, "jsonl": _json_lines, "parquet": _parquet}[_format(path, corpus)](
+            path, corpus
+        )
+    except (OSError, EOFError, zlib.error) as error:
+        raise InvalidInput(
+            f"{path} cannot be read: {getattr(error, 'strerror', None) or str(error).rstrip('.')}."
+        ) from None
+    except UnicodeDecodeError as error:
+        raise InvalidInput(
+            f"{path} is not UTF-8 text (byte {error.start}); exclude it or convert it."
+        ) from None
+
+
+def _with_the_others(first: InvalidInput, rest: list[Path], corpus: Corpus) -> InvalidInput:
+    """A complaint about a file with those about all others, so that they can be mended at once."""
+    complaints = [str(first)]
+    for path in rest:
+        try:
+            deque(_read(path, corpus), maxlen=0)
+        except InvalidInput as error:
+            complaints.append(str(error))
+    if len(complaints) == 1:
+        return first
+    listed = " / ".join(complaint.rstrip(".") for complaint in complaints)
+    return InvalidInput(f"{len(complaints)} files of the corpus cannot be used: {listed}.")
 
 
 def _text(path: Path, corpus: Corpus) -> Iterator[str]:

@@ -38,7 +38,7 @@ from trainer.config import RunConfig
 from trainer.data import corpus, tokenizers, tokens
 from trainer.data.batches import PADDING, Batches
 from trainer.errors import Interrupted, TrainingStopped
-from trainer.files import mirror, read_json, write_json
+from trainer.files import mirror, read_json
 from trainer.model import attention, optimizer
 from trainer.model.llama import Llama, materialise, outline
 from trainer.run import checkpoints, directory, distributed, watch
@@ -52,7 +52,7 @@ from trainer.run.device import (
     resolve_dtype,
 )
 from trainer.run.evaluation import Evaluation, autocast, evaluate
-from trainer.run.result import FILE, RunResult, read_result
+from trainer.run.result import RunResult, read_result, write_result
 
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 _RECENT = 50  # steps over which the reported training loss is a mean
@@ -336,7 +336,7 @@ class _Run:
             watcher.record(
                 {"step": self.step, "validation_loss": result.loss, "bits_per_byte": result.bits_per_byte}
             )
-        write_json(self.folder / FILE, result.model_dump(mode="json"))
+        write_result(self.folder, result)
         shutil.rmtree(self.folder / "checkpoints", ignore_errors=True)
         distributed.agree(self.world)
         return result

@@ -4,13 +4,15 @@ it came about.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from planner.errors import InvalidInput
-from trainer.files import read_json
+from trainer.files import read_json, write_json
 
 FILE = "result.json"
 
@@ -68,16 +70,31 @@ class RunResult(BaseModel):
         return {name: getattr(self, name) for name in columns + extra}
 
 
+def write_result(folder: Path, result: RunResult) -> None:
+    """Write the result of a run, at once, with a checksum: a figure that is edited later is noticed."""
+    values = result.model_dump(mode="json")
+    write_json(folder / FILE, values | {"checksum": _checksum(values)})
+
+
+def _checksum(values: dict[str, Any]) -> str:
+    kept = {name: value for name, value in values.items() if name != "checksum"}
+    return hashlib.blake2b(json.dumps(kept, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+
 def read_result(folder: str | Path) -> RunResult | None:
     """The result of a run directory, or None while it is unfinished."""
     path = Path(folder) / FILE
     try:
-        return RunResult.model_validate(read_json(path))
+        values = read_json(path)
+        result = RunResult.model_validate(values)
+        if values.get("checksum") in (None, _checksum(values)):  # earlier versions wrote none
+            return result
+        what = "not as it was written (its checksum differs)"
     except FileNotFoundError:
         return None
     except (OSError, ValidationError, ValueError) as error:
         what = "damaged" if not isinstance(error, OSError) else f"unreadable ({error.strerror})"
-        raise InvalidInput(
-            f"{path} is {what}; delete it and the run will be finished again from its checkpoint or from the "
-            f"start."
-        ) from None
+    raise InvalidInput(
+        f"{path} is {what}; delete it and the run will be finished again from its checkpoint or from the "
+        f"start."
+    )

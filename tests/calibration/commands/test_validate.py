@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from calibration import fit, read_runs
 from calibration.commands import calibrate
 from calibration.commands.validate import _train
-from calibration.studies.directory import GRID, VALIDATION, StudyDirectory, begin
+from calibration.studies.directory import GRID, VALIDATION, StudyDirectory, begin, prepare
 from calibration.studies.local import LocalEngine
 from calibration.studies.provenance import strangeness
 from calibration.studies.study import load
@@ -230,6 +230,7 @@ def test_a_calibration_of_something_else_is_used_with_a_warning(tmp_path: Path) 
     write_study(tmp_path)
     study = load(tmp_path / "tiny.toml")
     folder = begin(study, tmp_path / "tiny")
+    prepare(study.runs, folder)
     law, data = Calibration.load("fineweb-llama2"), folder.facts()["data"]
 
     def strange(**facts: object) -> str:
@@ -285,7 +286,7 @@ def test_a_law_is_fitted_to_a_study(home: Path, tmp_path: Path) -> None:
                     "tokens": tokens,
                 }
                 (grid / "runs" / name).mkdir()
-                content = {**template, **row, "loss": loss, "weight_decay": 0.1}
+                content = {**template, **row, "loss": loss, "weight_decay": 0.1, "checksum": None}
                 (grid / "runs" / name / "result.json").write_text(json.dumps(content))
     result = run(
         "fit",

@@ -23,6 +23,7 @@ from tests.calibration.studies.conftest import (
     children,
     ended,
     endings,
+    environment,
     failures,
     finished,
     holder,
@@ -109,7 +110,7 @@ def test_a_corpus_that_changes_meanwhile(
     assert again.stderr.startswith("Error: the corpus has changed since the study in ")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_ctrl_c_leaves_checkpoints_and_one_line(
     number: int, study: Path, tmp_path: Path, undisturbed: dict[str, Any]
 ) -> None:
@@ -120,11 +121,12 @@ def test_ctrl_c_leaves_checkpoints_and_one_line(
     )  # so that whatever is there was written because of the interruption
     process = begin(study, out, "--workers", "2", "--quiet", *rare)
     assert until(lambda: steps(out) >= 40, process)
-    os.killpg(process.pid, number) if number == signal.SIGINT else process.send_signal(number)
+    os.killpg(process.pid, number)  # as a terminal does, and a scheduler that takes the machine back
     stopped = ended(process)
     assert stopped.returncode == 130
     assert stopped.stderr.splitlines() == ["stopped; the same command goes on from here."]
     assert any((out / "runs").glob("*/checkpoints/step-*/state.json"))
+    assert not failures(out)
     if number == signal.SIGINT:  # what both leave is the same
         assert run(study, out, "--quiet").returncode == 0
         assert endings(out) == undisturbed
@@ -182,6 +184,21 @@ def test_a_run_whose_process_dies_each_time_is_put_aside(
     assert [failure["run"] for failure in failures(out)] == [name] * 3
     assert run(study, out, "--quiet").returncode == 0  # what killed it has gone
     assert endings(out) == undisturbed
+
+
+def test_a_process_that_hangs_is_noticed_and_its_run_trained_by_another(
+    study: Path, tmp_path: Path, undisturbed: dict[str, Any]
+) -> None:
+    out, name = tmp_path / "out", next(name for name in undisturbed if "e4" in name)
+    process = begin(study, out, "--workers", "2", env=environment() | {"DATABOUND_SILENCE": "15"})
+    stuck = until(lambda: holder(out, name), process)
+    os.kill(stuck, signal.SIGSTOP)
+    done = ended(process)
+    assert done.returncode == 0, done.stderr
+    assert endings(out) == undisturbed
+    assert (name, "its process showed no sign of life any more") in [
+        (failure["run"], failure["reason"]) for failure in failures(out)
+    ]
 
 
 def test_a_full_disk_stops_the_sweep_and_damages_nothing(

@@ -8,8 +8,8 @@ import pytest
 from rich.console import Console
 
 from calibration.studies.directory import StudyDirectory
+from calibration.studies.progress import Progress
 from calibration.studies.study import load
-from calibration.studies.sweep import Progress
 from calibration.studies.watching import Lines, _table
 
 
@@ -19,7 +19,6 @@ def progress(study: Path) -> Progress:
     found = Progress(load(study).runs)
     name = found.runs[0].name
     found.failures = {name: ["its process was killed by signal 9", "the node is gone"]}
-    found.attempts = {name: 1}
     found.running = {name: 0.0}
     return found
 

@@ -8,6 +8,8 @@ import errno
 import json
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,7 +24,7 @@ from calibration.studies import directory
 from calibration.studies.directory import begin, is_study
 from calibration.studies.study import load
 from planner.errors import InvalidInput
-from tests.calibration.studies.conftest import endings, finished, run
+from tests.calibration.studies.conftest import endings, environment, finished, run
 
 pytestmark = pytest.mark.xdist_group("sweeps")
 
@@ -226,7 +228,6 @@ def _half(path: Path) -> None:
             lambda out, name: (out / "study.json").write_text('{"format": 9}'),
             "has format 9, and this version reads 1",
         ),
-        (lambda out, name: _half(out / "runs" / name / "result.json"), "result.json is damaged; delete it"),
         (
             lambda out, name: shutil.rmtree(out / "runs" / name / "final") or _foreign(out, name),
             "is not a run directory, and not empty",
@@ -268,6 +269,105 @@ def test_a_damaged_configuration_is_one_run_s_trouble(place: Path) -> None:
     assert done.returncode == 1
     assert "config.json is not the configuration of a run" in json.loads(done.stdout)["failed"][name]
     assert finished(out) == {other: before[other]}
+
+
+def _richer(path: Path) -> None:
+    """Somebody improves a result."""
+    values = json.loads(path.read_text())
+    path.write_text(json.dumps(values | {"loss": values["loss"] - 0.1}))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("damage", "complaint"),
+    [
+        (_half, "result.json is damaged; delete it"),
+        (_richer, "result.json is not as it was written (its checksum differs); delete it"),
+    ],
+)
+def test_a_damaged_result_is_one_run_s_trouble(
+    damage: Callable[[Path], None], complaint: str, place: Path
+) -> None:
+    out = place / "out"
+    name, other = sorted(endings(out))
+    whole = endings(out)
+    damage(out / "runs" / name / "result.json")
+    shutil.rmtree(out / "runs" / other)
+    done = run(place / "tiny.toml", out, "--json")
+    facts = json.loads(done.stdout)
+    assert (done.returncode, facts["done"], facts["trained"]) == (1, 1, 1)
+    assert complaint in facts["failed"][name]
+    assert [*pd.read_csv(out / "runs.csv")["run"]] == [other]
+    (out / "runs" / name / "result.json").unlink()
+    assert run(place / "tiny.toml", out, "--quiet").returncode == 0
+    assert endings(out) == whole
+
+
+@pytest.mark.slow
+def test_a_damaged_checkpoint_is_one_run_s_trouble(place: Path) -> None:
+    out = place / "out"
+    name, other = sorted(endings(out))
+    for folder in (out / "runs" / name, out / "runs" / other):
+        (folder / "result.json").unlink()
+        shutil.rmtree(folder / "final")
+    for state in (out / "runs" / name).glob("checkpoints/*/state.json"):
+        _half(state)
+    done = run(place / "tiny.toml", out, "--json")
+    facts = json.loads(done.stdout)
+    assert other not in facts["failed"]
+    assert facts["done"] + len(facts["failed"]) == 2
+    assert (out / "runs" / other / "result.json").exists()
+
+
+@pytest.mark.slow
+def test_a_prescribed_run_that_ends_as_part_of_the_grid_is_in_the_table_at_once(place: Path) -> None:
+    out = place / "out"
+    name, other = sorted(endings(out))
+    (out / "runs" / name / "result.json").unlink()  # a validation began it, and was stopped
+    (out / "runs" / name).rename(out / "validation" / name)
+    assert run(place / "tiny.toml", out, "--quiet").returncode == 0
+    assert {*pd.read_csv(out / "runs.csv")["run"]} == {name, other}
+    assert (out / "runs" / name / "result.json").exists()
+
+
+@pytest.mark.slow
+def test_a_finished_study_can_be_read_where_nothing_can_be_written(place: Path) -> None:
+    """In a name space of its own, in which the directory is mounted for reading only."""
+    out = place / "out"
+    mounted = f"mount --bind {out} {out} && mount -o remount,bind,ro {out}"
+    if subprocess.run(["unshare", "-rm", "sh", "-c", mounted], capture_output=True).returncode:
+        pytest.skip("this system lets nobody mount anything")
+    planner = f"{sys.executable} -m planner calibrate"
+    done = subprocess.run(
+        ["unshare", "-rm", "sh", "-c", f"{mounted} && {planner} sweep {place}/tiny.toml -o {out} --json"],
+        capture_output=True,
+        text=True,
+        env=environment(),
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["done"] == 2
+
+
+def test_a_corpus_that_no_tokens_could_be_made_of_may_be_mended(
+    study: Path, corpus: Path, tmp_path: Path
+) -> None:
+    """Nothing is held against a study whose first start failed; and all files that are bad are named."""
+    texts, out = shutil.copytree(corpus, tmp_path / "texts"), tmp_path / "out"
+    study.write_text(study.read_text().replace(str(corpus), str(texts)))
+    for number in range(17):
+        (texts / f"bad-{number}.txt").write_bytes(b"\xff\xfe")
+    said = refused(study, out, "--quiet")
+    assert said.startswith("17 files of the corpus cannot be used: ")
+    assert all(f"bad-{number}.txt is not UTF-8 text" in said for number in range(17))
+    for path in texts.glob("bad-*"):
+        path.unlink()
+    plan = load(study)
+    folder = begin(plan, out)
+    directory.prepare(plan.runs, folder)
+    assert folder.facts()["data"]
+    (texts / "000.txt").write_text("Something else altogether.")
+    with pytest.raises(InvalidInput, match="the corpus has changed since the study in "):
+        begin(plan, out)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,90 @@
+"""Signs of life of a run that is being trained: a process that hangs is noticed, wherever it is.
+
+Whoever trains a run touches a file in its directory every few seconds, for as long as training moves: a
+process that is stopped, a node that is frozen or a file system that hangs falls silent at once, training
+that waits for something that never comes after half an hour without a step (compiling and validating take
+minutes). The driver looks whether the file changes, by its own clock, so that clocks need not agree.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+FILE = ".alive"
+_EVERY = 5.0  # seconds between two signs
+_LONGEST_STEP = 1800.0  # seconds that training may take between two steps, or to its first
+SILENCE = float(os.environ.get("DATABOUND_SILENCE", 180.0))  # seconds without a sign that are too long
+
+
+@contextmanager
+def beating(folder: Path, should_stop: Callable[[], bool]) -> Iterator[Callable[[], bool]]:
+    """Give signs of life; the function to ask after every step instead of `should_stop`."""
+    moved, ended = [time.monotonic()], threading.Event()
+
+    def beat() -> None:
+        while not ended.wait(_EVERY):
+            if time.monotonic() - moved[0] < _LONGEST_STEP:
+                with suppress(OSError):  # before the run has its directory, or on a full disk
+                    (folder / FILE).touch()
+
+    def asked() -> bool:
+        moved[0] = time.monotonic()
+        return should_stop()
+
+    thread = threading.Thread(target=beat, name="heartbeat", daemon=True)
+    thread.start()
+    try:
+        yield asked
+    finally:
+        ended.set()
+        thread.join()
+        with suppress(OSError):
+            (folder / FILE).unlink()
+
+
+class Pulse:
+    """What the driver knows of the signs of life: the last one of each run, and when it saw that one."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, tuple[int, float]] = {}
+        self._looked = time.monotonic()
+
+    def await_first(self, folder: Path) -> None:
+        """Have signs of an earlier attempt not be taken for those of the one that is about to start."""
+        with suppress(OSError):
+            (folder / FILE).unlink()
+
+    def due(self, names: Mapping[str, float]) -> list[str]:
+        """The runs to look at; nobody, most of the time."""
+        if time.monotonic() - self._looked < SILENCE / 10:
+            return []
+        self._looked = time.monotonic()
+        return list(names)
+
+    def silent(self, folders: Mapping[str, Path]) -> list[str]:
+        """Runs that gave signs of life before and have been silent for too long."""
+        found = []
+        for name, folder in folders.items():
+            sign = _sign(folder / FILE)
+            before, when = self._seen.get(name, (0, 0.0))
+            if sign != before:
+                self._seen[name] = (sign, time.monotonic())
+            elif sign and time.monotonic() - when > SILENCE:
+                found.append(name)
+        return found
+
+    def forget(self, name: str) -> None:
+        self._seen.pop(name, None)
+
+
+def _sign(path: Path) -> int:
+    """When the last sign was given, by the clock of whoever gave it; 0 where there is none."""
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0

@@ -1,0 +1,169 @@
+"""What the driver makes of what an engine says: which runs count, whose fault a failure is, and its cost."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection
+from pathlib import Path
+
+import pytest
+
+from calibration.studies import sweep as driving
+from calibration.studies.directory import StudyDirectory, begin
+from calibration.studies.engine import DONE, FAILED, STOPPED, UNFIT, Outcome, Task
+from calibration.studies.study import Study, load
+from calibration.studies.sweep import sweep
+from trainer.errors import TrainingStopped
+
+Behaviour = Callable[[Task, str], Outcome]
+
+
+class Nodes:
+    """An engine of nodes that each take one run at a time and do with it what they are told, instantly."""
+
+    def __init__(self, **behaviours: Behaviour):
+        self.behaviours, self.aside = behaviours, set[str]()
+        self.ended: list[Outcome] = []
+        self.given: dict[str, list[str]] = {node: [] for node in behaviours}
+
+    def __enter__(self) -> Nodes:
+        return self
+
+    def __exit__(self, *error: object) -> None: ...
+
+    def room(self) -> int:
+        return 1
+
+    def start(self, task: Task, shunned: Collection[str] = ()) -> None:
+        standing = [node for node in self.behaviours if node not in self.aside]
+        node = next((node for node in standing if node not in shunned), standing[0])
+        self.given[node].append(task.name)
+        self.ended.append(self.behaviours[node](task, node))
+
+    def wait(self, seconds: float) -> Collection[Outcome]:
+        ended, self.ended = self.ended, []
+        return ended
+
+    def abandon(self, name: str) -> None: ...
+
+    def avoid(self, node: str) -> bool:
+        self.aside.add(node)
+        if len(self.aside) < len(self.behaviours):
+            return True
+        self.aside.remove(node)
+        return False
+
+    def describe(self) -> str:
+        return "nodes that obey"
+
+
+def good(task: Task, node: str) -> Outcome:
+    Path(task.folder).mkdir(parents=True)
+    (Path(task.folder) / "result.json").touch()
+    return Outcome(task.name, DONE, node=node)
+
+
+def broken(task: Task, node: str) -> Outcome:
+    return Outcome(task.name, FAILED, "the driver of its GPU is too old", node)
+
+
+def blind(task: Task, node: str) -> Outcome:
+    return Outcome(task.name, UNFIT, f"{node} sees another directory", node)
+
+
+def apart(task: Task, node: str) -> Outcome:
+    """Trains on a disk of its own."""
+    return Outcome(task.name, DONE, node=node)
+
+
+@pytest.fixture
+def tiny(study: Path) -> Study:
+    return load(study)
+
+
+@pytest.fixture
+def folder(tiny: Study, tmp_path: Path) -> StudyDirectory:
+    return begin(tiny, tmp_path / "out")
+
+
+def test_a_node_that_fails_everything_is_set_aside_and_no_run_is_charged(
+    tiny: Study, folder: StudyDirectory
+) -> None:
+    engine = Nodes(bad=broken, good=good)
+    progress = sweep(tiny.runs, folder, engine)
+    assert (len(progress.done), progress.failed) == (8, {})
+    assert list(progress.aside) == ["bad"]
+    assert "the driver of its GPU is too old" in progress.aside["bad"]
+    assert len(engine.given["bad"]) == 3  # different runs, each once
+    assert len(set(engine.given["bad"])) == 3
+
+
+def test_a_run_that_fails_everywhere_is_given_up_and_no_node_set_aside(
+    tiny: Study, folder: StudyDirectory
+) -> None:
+    hopeless = tiny.runs[3].name
+
+    def picky(task: Task, node: str) -> Outcome:
+        return broken(task, node) if task.name == hopeless else good(task, node)
+
+    engine = Nodes(one=picky, two=picky)
+    progress = sweep(tiny.runs, folder, engine)
+    assert set(progress.failed) == {hopeless}
+    assert not progress.aside
+    assert sorted(node for node, given in engine.given.items() for name in given if name == hopeless) == [
+        "one",
+        "one",
+        "two",
+    ]
+
+
+def test_on_the_only_node_runs_are_given_up_one_by_one(tiny: Study, folder: StudyDirectory) -> None:
+    progress = sweep(tiny.runs, folder, Nodes(bad=broken))
+    assert len(progress.failed) == 8
+    assert not progress.aside
+
+
+def test_a_node_that_sees_another_directory_gets_no_runs(tiny: Study, folder: StudyDirectory) -> None:
+    engine = Nodes(blind=blind, good=good)
+    progress = sweep(tiny.runs, folder, engine)
+    assert (len(progress.done), progress.failed, progress.failures) == (8, {}, {})
+    assert len(engine.given["blind"]) == 1
+    with pytest.raises(TrainingStopped, match="blind sees another directory; once that is mended"):
+        sweep(tiny.runs, begin(tiny, folder.path.parent / "other"), Nodes(blind=blind))
+
+
+def test_a_result_that_is_not_here_does_not_count(
+    tiny: Study, folder: StudyDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driving, "_ARRIVAL", 0.1)
+    progress = sweep(tiny.runs, folder, Nodes(apart=apart, good=good))
+    assert (len(progress.done), progress.failed) == (8, {})
+    assert all((folder.run_folder(run.name) / "result.json").exists() for run in tiny.runs)
+    assert "apart trained it and its result is not in " in progress.aside["apart"]
+
+
+def test_the_longest_run_is_next_also_after_failures(tiny: Study, folder: StudyDirectory) -> None:
+    flops = {run.name: run.flops for run in tiny.runs}
+    stopped: set[str] = set()
+
+    def hesitant(task: Task, node: str) -> Outcome:
+        if task.name in stopped:
+            return good(task, node)
+        stopped.add(task.name)
+        return Outcome(task.name, STOPPED, node=node)
+
+    engine = Nodes(one=hesitant)
+    sweep(tiny.runs, folder, engine)
+    order = [flops[name] for name in engine.given["one"]]
+    assert order == sorted(order, reverse=True)
+
+
+def test_the_cost_of_a_run_does_not_grow_with_their_number(study: Path, tmp_path: Path) -> None:
+    """A thousand runs through the driver; if each were compared with all others, this would take minutes."""
+    seeds = ", ".join(map(str, range(250)))
+    study.write_text(study.read_text().replace("seeds = [0, 1]", f"seeds = [{seeds}]"))
+    many = load(study)
+    began = time.process_time()
+    progress = sweep(many.runs, begin(many, tmp_path / "out"), Nodes(good=good))
+    assert len(progress.done) == 1000
+    assert time.process_time() - began < 10
