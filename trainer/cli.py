@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,9 @@ import click
 from planner.errors import InvalidInput
 from planner.shell import Command, json_option
 from planner.units import duration, scientific, short
+
+# torchrun passes a Ctrl-C on to processes that the terminal has sent it to already, within so many seconds
+_PASSED_ON = 2.0 if "TORCHELASTIC_RUN_ID" in os.environ else 0.0
 
 
 class _Command(Command):
@@ -95,6 +100,8 @@ def train(
     )
     if not distributed.first():
         return
+    for remark in result.remarks:
+        click.echo(f"Note: {remark}.", err=True)
     if as_json:
         click.echo(json.dumps(result.model_dump(mode="json"), indent=2))
     else:
@@ -152,33 +159,42 @@ def assignments(texts: Iterable[str]) -> dict[str, Any]:
 
 
 class _Interruption:
-    """While steps are trained, makes Ctrl-C and a polite kill end the run after the current step, with a
+    """While steps are trained, makes Ctrl-C, SIGTERM and SIGHUP end the run after the current step, with a
     checkpoint.
 
-    A second one ends it at once, and so does the first where no step has been done yet, for that one may have
-    to compile.
+    A second Ctrl-C ends it at once; a second SIGTERM or SIGHUP does not, for schedulers signal a whole group
+    of processes of which some pass it on. Where no step has been done yet the first one ends it, for that
+    step may have to compile.
     """
 
+    SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
     def __init__(self) -> None:
-        self.asked = self.stepped = False
+        self.asked: float | None = None
+        self.stepped = False
 
     def asked_for(self) -> bool:
         """Asked after every step."""
         self.stepped = True
-        return self.asked
+        return self.asked is not None
 
     def __enter__(self) -> None:
-        self.kept = {number: signal.signal(number, self._note) for number in (signal.SIGINT, signal.SIGTERM)}
+        self.kept = {number: signal.signal(number, self._note) for number in self.SIGNALS}
 
     def __exit__(self, *error: object) -> None:
         for number, handler in self.kept.items():
             signal.signal(number, handler)
 
     def _note(self, number: int, frame: Any) -> None:
-        if self.asked or not self.stepped:
+        if not self.stepped:
             raise KeyboardInterrupt
-        self.asked = True
-        click.echo("stopping after this step; Ctrl-C again to stop now", err=True)
+        if self.asked is not None:
+            if number == signal.SIGINT and time.monotonic() - self.asked >= _PASSED_ON:
+                raise KeyboardInterrupt
+            return
+        self.asked = time.monotonic()
+        name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
+        click.echo(f"{name}: stopping after this step, with a checkpoint; Ctrl-C again to stop now", err=True)
 
 
 def _describe(facts: dict[str, Any]) -> str:
@@ -192,7 +208,8 @@ def _describe(facts: dict[str, Any]) -> str:
         f"Compute   {scientific(facts['flops'])} FLOPs as 6 N D, {scientific(facts['counted_flops'])} of "
         f"layers, head, attention",
         f"Memory    about {facts['memory_bytes'] / 2**30:.2f} GiB",
-        f"Runs on   {execution['name']}, {execution['dtype']}, {execution['attention']} attention, {compiled}",
+        f"Runs on   {execution['name']}, {execution['dtype']}, {execution['attention']} attention, "
+        f"{compiled}",
         f"Time      about {duration(facts['seconds'])}, from {facts['seconds_from']}",
     ]
     return "\n".join(lines + [f"Note      {remark}" for remark in facts["remarks"]])

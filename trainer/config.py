@@ -136,7 +136,6 @@ PRESETS: dict[str, dict[str, Any]] = {
         "init": "scaled",
         "validation_documents": 48,
         "development_documents": 16,
-        "checkpoint_seconds": 30,
     },
 }
 
@@ -188,7 +187,7 @@ class RunConfig(_Checked):
     compile: Switch = "auto"
     micro_batch: int | None = Field(None, gt=0)  # rows per forward pass; default: as many as fit
     checkpoint_every: int | None = Field(None, gt=0)  # steps
-    checkpoint_seconds: float = Field(120.0, gt=0)
+    checkpoint_seconds: float | None = Field(None, gt=0)  # default: as often as they cost little
     log_every: int = Field(10, gt=0)
     tensorboard: bool = False
     wandb: str | None = None  # a Weights & Biases project
@@ -297,7 +296,8 @@ class RunConfig(_Checked):
                 )
         if vocab < tokenizer_size:
             raise InvalidInput(
-                f"{vocab:,} is smaller than the tokenizer's {tokenizer_size:,} tokens; a larger one would do.",
+                f"{vocab:,} is smaller than the tokenizer's {tokenizer_size:,} tokens; a larger one would "
+                f"do.",
                 field="vocab_size",
             )
         return built

@@ -113,7 +113,8 @@ def test_help_has_an_example(command: Any) -> None:
 
 
 @pytest.mark.slow
-def test_an_interrupted_command_continues(config: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_an_interrupted_command_continues(config: Path, tmp_path: Path, name: str) -> None:
     command = [
         sys.executable,
         "-c",
@@ -129,7 +130,7 @@ def test_an_interrupted_command_continues(config: Path, tmp_path: Path) -> None:
     deadline = time.monotonic() + 120
     while not (metrics.exists() and metrics.stat().st_size) and time.monotonic() < deadline:
         time.sleep(0.1)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(getattr(signal, name))
     _, errors = process.communicate(timeout=600)
     assert process.returncode == 130, errors
     assert "stopping after this step" in errors
@@ -155,13 +156,19 @@ def test_an_interruption_outside_the_steps_ends_the_command_at_once(
         monkeypatch.undo()
 
 
-def test_a_first_interruption_waits_for_the_step_and_a_second_does_not() -> None:
-    interruption = _Interruption()
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_a_first_interruption_waits_for_the_step_and_says_so(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    interruption, number = _Interruption(), getattr(signal, name)
     with interruption:
         with pytest.raises(KeyboardInterrupt):  # the first step may have to compile
-            signal.raise_signal(signal.SIGTERM)
+            signal.raise_signal(number)
         assert not interruption.asked_for()
-        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(number)
         assert interruption.asked_for()
+        assert "with a checkpoint" in capsys.readouterr().err
+        for again in (signal.SIGTERM, signal.SIGHUP):  # passed on by a launcher that was signalled too
+            signal.raise_signal(again)
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)

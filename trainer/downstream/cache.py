@@ -34,7 +34,8 @@ class Cache:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise InvalidInput(
-                f"results cannot be kept in {self.folder}: {error.strerror}; another folder as ‹cache› would do."
+                f"results cannot be kept in {self.folder}: {error.strerror}; another folder as ‹cache› would "
+                f"do."
             ) from None
 
     def read(self, task: str, identity: dict[str, Any]) -> tuple[Scores, dict[str, Any]] | None:

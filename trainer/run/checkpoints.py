@@ -1,37 +1,54 @@
-"""Checkpoints that survive a kill at any instant: weights and optimiser state as safetensors, the rest as
-JSON, no pickle.
+"""Checkpoints that survive a kill at any instant: tensors as safetensors, the rest as JSON, no pickle.
 
     checkpoints/step-00000400/
-        model.safetensors      weights, whole tensors whatever number of devices trained them
-        optimizer.safetensors  the two moments of every tensor
-        state.json             step, identity of the run, fingerprint of the data, checksums of the two files
+        part-00000.safetensors  the rows of weights and moments that the first process holds
+        part-00001.safetensors  those of the second, and so on
+        state.json              step, identity of the run, fingerprint of the data, all checksums
 
-A checkpoint is written under another name, synced, and renamed; only then are older ones deleted. So there is
-always one that is complete. One that is damaged, or belongs to another run or other data, is refused with the
-reason.
+Every process copies what it holds into memory that is kept for that, and trains on while a thread writes its
+part under another name. Once all parts are on disk the folder is renamed; only then is the third-newest
+deleted. So there is always one that is complete, and one before it should the newest turn out to be damaged.
+One that belongs to another run or other data is refused with the reason. Parts name their rows, so that a run
+may continue on any number of processes, each of which reads its own rows only.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import re
 import shutil
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 
 from planner.errors import InvalidInput
-from trainer.config import differences
+from trainer.config import RunConfig, differences
 from trainer.errors import TrainingStopped
-from trainer.files import checksum, read_json, sync_file, sync_folder, write_json
+from trainer.files import checksum, read_json, sync_folder, write_json
+from trainer.run import distributed, tensors
 
-VERSION = 1
-_DRAFT = re.compile(r"\.(step-\d+|final)\.\d+")
+VERSION = 2
+KEPT = 2  # complete checkpoints of an unfinished run
+_DRAFT = re.compile(r"\.(step-\d+|final)\.(\d+|draft)")
+_PATIENCE = 600.0  # seconds that the first process waits for the parts of the others
+_UNMEASURED, _SHORTEST, _LONGEST = 30.0, 10.0, 900.0  # seconds between checkpoints
+_SHARE = 0.02  # of the time of a run that checkpoints may take
 Tensors = dict[str, torch.Tensor]
+Held = Mapping[str, tuple[torch.Tensor, int]]  # rows that a process holds, and which row is the first
+
+
+class Damaged(InvalidInput):
+    """A checkpoint whose files are missing, unreadable or changed."""
 
 
 @dataclass(frozen=True)
@@ -45,102 +62,242 @@ class Checkpoint:
     def step(self) -> int:
         return int(self.state["step"])
 
+    @property
+    def files(self) -> list[Path]:
+        return [self.folder / name for name in self.state["checksums"]]
+
+    def rows(self) -> AbstractContextManager[tensors.Rows]:
+        return tensors.opened(self.files)
+
     def weights(self) -> Tensors:
+        """Whole tensors, of a checkpoint in a single part."""
+        from safetensors.torch import load_file
+
         return load_file(self.folder / "model.safetensors")
 
-    def moments(self) -> Tensors:
-        return load_file(self.folder / "optimizer.safetensors")
+    def verify(self, rank: int = 0, size: int = 1) -> None:
+        """Raise where a file has changed; each of `size` processes reads its share of them."""
+        for path in self.files[rank::size]:
+            try:
+                same = checksum(path) == self.state["checksums"][path.name]
+            except OSError as error:
+                raise Damaged(f"checkpoint {self.folder} is damaged ({reason(error)})") from None
+            if not same:
+                raise Damaged(
+                    f"checkpoint {self.folder} is damaged ({path.name} does not match its checksum)"
+                )
 
 
-def write(
-    folder: Path, name: str, state: dict[str, Any], weights: Tensors, moments: Tensors | None = None
-) -> Path:
-    """Write one checkpoint, whole or not at all; a disk that fails stops the run and leaves earlier
-    checkpoints as they were.
+class Pace:
+    """When a checkpoint is due: every so many steps or seconds as asked, or as often as their measured cost
+    allows.
     """
-    draft, final = folder / f".{name}.{os.getpid()}", folder / name
+
+    def __init__(self, config: RunConfig):
+        self.asked, self.written = config.checkpoint_seconds, time.monotonic()
+        self.interval = self.asked or _UNMEASURED
+
+    def late(self) -> bool:
+        return time.monotonic() - self.written > self.interval
+
+    def wrote(self, cost: float) -> None:
+        """A checkpoint has been begun; the last one took `cost` seconds of training and writing."""
+        self.written = time.monotonic()
+        if not self.asked and cost:
+            self.interval = min(max(cost / _SHARE, _SHORTEST), _LONGEST)
+
+
+class Writer:
+    """Writes the checkpoints of a run while it trains on, one at a time."""
+
+    def __init__(self, folder: Path, rank: int = 0, size: int = 1):
+        self.folder, self.rank, self.size = folder, rank, size
+        self.room: Tensors = {}
+        self.thread: threading.Thread | None = None
+        self.failed: BaseException | None = None
+        self.cost = 0.0  # seconds of the last one: what training waited for, and what the writing took
+
+    def begin(self, state: dict[str, Any], held: Held) -> None:
+        """Copy what this process holds, and write it from a thread of its own; first wait for the one
+        before.
+        """
+        start = time.perf_counter()
+        self.wait()
+        for name, (rows, _) in held.items():
+            if name not in self.room:
+                self.room[name] = torch.empty(rows.shape, dtype=rows.dtype, pin_memory=rows.is_cuda)
+            self.room[name].copy_(rows)
+        firsts = {name: first for name, (_, first) in held.items()}
+        waited = time.perf_counter() - start
+        self.thread = threading.Thread(target=self._write, args=(state, firsts, waited), daemon=True)
+        self.thread.start()
+
+    def wait(self) -> None:
+        """Wait until nothing is being written, and raise what went wrong with it."""
+        if self.thread:
+            self.thread.join()
+            self.thread = None
+        if self.failed:
+            failed, self.failed = self.failed, None
+            raise failed
+
+    def leave(self) -> None:
+        """Wait, where a run ends for another reason, until the last checkpoint is complete."""
+        with suppress(Exception):
+            self.wait()
+
+    def _write(self, state: dict[str, Any], firsts: dict[str, int], waited: float) -> None:
+        start = time.perf_counter()
+        try:
+            write_part(self.folder, state, self.room, firsts, self.rank, self.size)
+        except BaseException as error:
+            self.failed = error
+        self.cost = waited + time.perf_counter() - start
+
+
+def write_part(
+    folder: Path, state: dict[str, Any], held: Tensors, firsts: dict[str, int], rank: int = 0, size: int = 1
+) -> None:
+    """Write the part of one process; the first one then waits for the others and completes the checkpoint."""
+    final = folder / f"step-{state['step']:08d}"
+    draft = folder / f".{final.name}.draft"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        _sweep_drafts(folder)
-        draft.mkdir()
-        files = {"model.safetensors": weights} | (
-            {"optimizer.safetensors": moments} if moments is not None else {}
-        )
-        for file, tensors in files.items():
-            save_file(tensors, draft / file)
-            sync_file(draft / file)
-        sums = {file: checksum(draft / file) for file in files}
-        write_json(draft / "state.json", {"version": VERSION, **state, "checksums": sums})
-        if final.exists():
-            shutil.rmtree(final)
-        os.rename(draft, final)
-        sync_folder(folder)
+        draft.mkdir(parents=True, exist_ok=True)
+        name = _part(rank)
+        value = tensors.write(draft / name, held, {"rows": json.dumps(firsts)} if size > 1 else None)
+        if rank:
+            write_json(draft / f"{name}.json", value)
+            return
+        sums = {name: value} | {_part(other): _awaited(draft, _part(other)) for other in range(1, size)}
+        _complete(draft, final, state, sums)
+        for older in sorted(_steps(folder))[:-KEPT]:
+            shutil.rmtree(older, ignore_errors=True)
     except (OSError, SafetensorError) as error:
         shutil.rmtree(draft, ignore_errors=True)
-        raise TrainingStopped(
-            f"checkpoint {final} cannot be written ({reason(error)}); earlier checkpoints are intact."
-        ) from error
-    return final
+        raise _unwritten(final, error) from error
 
 
-def write_step(folder: Path, state: dict[str, Any], weights: Tensors, moments: Tensors) -> Path:
-    """Write the checkpoint of a step, then delete older ones."""
-    final = write(folder, f"step-{state['step']:08d}", state, weights, moments)
-    for other in _steps(folder):
-        if other != final:
-            shutil.rmtree(other, ignore_errors=True)
-    return final
+def write_final(folder: Path, state: dict[str, Any], weights: Tensors) -> str:
+    """Write the weights of a finished run into `final/`, whole or not at all; their checksum."""
+    final, draft = folder / "final", folder / ".final.draft"
+    try:
+        shutil.rmtree(draft, ignore_errors=True)
+        draft.mkdir()
+        value = tensors.write(draft / "model.safetensors", weights)
+        _complete(draft, final, state, {"model.safetensors": value})
+    except (OSError, SafetensorError) as error:
+        shutil.rmtree(draft, ignore_errors=True)
+        raise _unwritten(final, error) from error
+    return value
 
 
-def newest(folder: Path, belongs: dict[str, Any]) -> tuple[Checkpoint | None, list[str]]:
-    """The newest checkpoint that is complete, and remarks about those that are not; `belongs` is what its
-    state must agree with.
+def _complete(draft: Path, final: Path, state: dict[str, Any], sums: dict[str, str]) -> None:
+    whole = {"version": VERSION, **state, "checksums": sums}
+    write_json(draft / "state.json", whole | {"checksum": _digest(whole)})
+    if final.exists():
+        shutil.rmtree(final)
+    os.rename(draft, final)
+    sync_folder(final.parent)
 
-    A checkpoint of another run or other data is refused at once. A damaged one is passed over where an older
-    one is intact.
+
+def _awaited(draft: Path, name: str) -> str:
+    """The checksum of another process's part, once it is on disk."""
+    note, deadline = draft / f"{name}.json", time.monotonic() + _PATIENCE
+    while not note.exists():
+        if time.monotonic() > deadline:
+            raise OSError(f"{name} did not come within {_PATIENCE:.0f} seconds")
+        time.sleep(0.02)
+    value = str(read_json(note))
+    note.unlink()
+    return value
+
+
+def _unwritten(final: Path, error: BaseException) -> TrainingStopped:
+    return TrainingStopped(
+        f"checkpoint {final} cannot be written ({reason(error)}); earlier checkpoints are intact."
+    )
+
+
+def newest(
+    folder: Path, belongs: dict[str, Any], world: distributed.World | None = None
+) -> tuple[Checkpoint | None, list[str]]:
+    """The newest checkpoint that is complete, and remarks about those that are not; all processes get the
+    same.
+
+    The first process looks for them, each checks its share of the files. One of another run or other data is
+    refused at once; a damaged one is passed over where an older one is intact.
     """
-    remarks: list[str] = []
-    for candidate in sorted(_steps(folder), reverse=True):
+    world = world or distributed.World()
+    damaged: list[str] = []
+    for path in distributed.decided(world, lambda: sorted(_steps(folder), reverse=True)):
         try:
-            return read(candidate, belongs), remarks
+            found = distributed.decided(world, partial(read_state, path, belongs))
+            distributed.settled(world, partial(found.verify, world.rank, world.size))
         except Damaged as error:
-            remarks.append(str(error))
-    if remarks:
-        raise InvalidInput(
-            f"{remarks[0].rstrip('.')}, and there is no other checkpoint; delete {folder} to start again."
-        )
-    return None, remarks
-
-
-class Damaged(InvalidInput):
-    """A checkpoint whose files are missing, unreadable or changed."""
+            damaged.append(str(error))
+            continue
+        return found, [f"{text}; the run went on from step {found.step}" for text in damaged]
+    if damaged:
+        raise InvalidInput(f"{damaged[0]}, and there is no other checkpoint; delete {folder} to start again.")
+    return None, []
 
 
 def read(folder: Path, belongs: dict[str, Any]) -> Checkpoint:
-    """One checkpoint, checked."""
+    """One checkpoint, all of it checked; `belongs` is what its state must agree with."""
+    found = read_state(folder, belongs)
+    found.verify()
+    return found
+
+
+def read_state(folder: Path, belongs: dict[str, Any]) -> Checkpoint:
+    """One checkpoint, its tensors not yet checked."""
     try:
         state = read_json(folder / "state.json")
         if not isinstance(state, dict):
             raise ValueError("state.json is not a table")
-        if state["version"] != VERSION:
+        if state["version"] not in (1, VERSION):
             raise InvalidInput(
                 f"{folder} was written by another version of the trainer ({state['version']}, this is "
                 f"{VERSION})."
             )
-        changed = [file for file, value in state["checksums"].items() if checksum(folder / file) != value]
+        stored = state.pop("checksum", None)
+        if state["version"] != 1 and stored != _digest(state):  # the first version had none
+            raise ValueError("state.json does not match its checksum")
+        for file in state["checksums"]:
+            os.stat(folder / file)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         if isinstance(error, InvalidInput):
             raise
         raise Damaged(f"checkpoint {folder} is damaged ({reason(error)})") from None
-    if changed:
-        raise Damaged(f"checkpoint {folder} is damaged ({changed[0]} does not match its checksum)")
     for what, value in belongs.items():
         if state.get(what) != value:
             raise InvalidInput(
                 f"checkpoint {folder} belongs to {_another(what, state.get(what), value)}; another run "
-                f"directory would do."
+                f"directory "
+                f"would do."
             )
     return Checkpoint(folder, state)
+
+
+def sweep_drafts(folder: Path) -> None:
+    """Remove what killed processes left; the lock of the run directory makes sure that nobody is writing."""
+    for path in [*folder.glob(".*"), *(folder / "checkpoints").glob(".*")]:
+        if _DRAFT.fullmatch(path.name):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def reason(error: BaseException) -> str:
+    text = getattr(error, "strerror", None) or " ".join(str(error).split())
+    return (text[:1].lower() + text[1:])[:200].rstrip(".") or type(error).__name__
+
+
+def _part(rank: int) -> str:
+    return f"part-{rank:05d}.safetensors"
+
+
+def _digest(state: dict[str, Any]) -> str:
+    text = json.dumps(state, sort_keys=True, allow_nan=False)
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def _another(what: str, stored: Any, asked: Any) -> str:
@@ -150,17 +307,5 @@ def _another(what: str, stored: Any, asked: Any) -> str:
     return f"a run on other {what} ({stored}, now {asked})"
 
 
-def reason(error: BaseException) -> str:
-    text = getattr(error, "strerror", None) or " ".join(str(error).split())
-    return (text[:1].lower() + text[1:])[:200].rstrip(".") or type(error).__name__
-
-
 def _steps(folder: Path) -> list[Path]:
     return [path for path in folder.glob("step-*") if path.is_dir()]
-
-
-def _sweep_drafts(folder: Path) -> None:
-    """Remove what killed processes left; the lock of the run directory makes sure that nobody is writing."""
-    for path in folder.glob(".*"):
-        if _DRAFT.fullmatch(path.name):
-            shutil.rmtree(path, ignore_errors=True)

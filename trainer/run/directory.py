@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import secrets
+import socket
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +18,10 @@ from trainer.data import tokenizers, tokens
 from trainer.files import locked, read_json, write_json
 from trainer.run import checkpoints, distributed
 from trainer.run.result import FILE, RunResult, read_result
+
+_MARK = ".shared"  # what the first process writes for the others to find
+STARTS = "starts.json"  # how often an unfinished run has been started
+_PATIENCE = 5.0  # seconds for it to travel to another machine
 
 
 def finished(folder: Path, config: RunConfig, data: tokens.TokenSet | None) -> RunResult | None:
@@ -47,28 +55,74 @@ def refuse_foreign(folder: Path) -> None:
         return
     except OSError as error:
         raise _unwritable(folder, error) from None
-    if "config.json" not in names and any(
-        name != ".lock" and not name.startswith(".config.json.") for name in names
-    ):
+    ours = (".lock", _MARK, f".{_MARK}.", ".config.json.")
+    if "config.json" not in names and not all(name.startswith(ours) for name in names):
         raise InvalidInput(f"{folder} is not a run directory, and not empty; name a new one.")
+
+
+def looked(folder: Path, config: RunConfig, data: tokens.TokenSet | None) -> RunResult | None:
+    """The result where the directory is done already; raises where it is not one of this run."""
+    refuse_foreign(folder)
+    return finished(folder, config, data)
 
 
 @contextmanager
 def held(folder: Path, config: RunConfig, world: distributed.World) -> Iterator[None]:
-    """The run directory: made, checked, and locked against other processes."""
+    """The run directory: made, checked and locked by the first process, and seen by all."""
     with ExitStack() as stack:
-        if world.first:
-            try:
-                folder.mkdir(parents=True, exist_ok=True)
-                stack.enter_context(locked(folder / ".lock", busy=f"{folder} is being trained"))
-            except OSError as error:
-                raise _unwritable(folder, error) from None
-            refuse_foreign(folder)
-            stored = _stored(folder / "config.json")
-            if stored is not None and _begun(folder):
-                _same(folder, "a run", stored, config)
-        distributed.agree(world)
+        distributed.decided(world, partial(_taken, folder, config, stack))
+        _seen_by_all(folder, world)
         yield
+
+
+def _taken(folder: Path, config: RunConfig, stack: ExitStack) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        stack.enter_context(locked(folder / ".lock", busy=f"{folder} is being trained"))
+    except OSError as error:
+        raise _unwritable(folder, error) from None
+    refuse_foreign(folder)
+    stored = _stored(folder / "config.json")
+    if stored is not None and _begun(folder):
+        _same(folder, "a run", stored, config)
+    checkpoints.sweep_drafts(folder)
+
+
+def _seen_by_all(folder: Path, world: distributed.World) -> None:
+    """Raise where a process does not see what the first one writes: its parts of checkpoints would be
+    lost.
+    """
+    if world.size == 1:
+        return
+    mark, here = folder / _MARK, socket.gethostname()
+
+    def leave() -> tuple[str, str]:
+        word = secrets.token_hex(8)
+        write_json(mark, word)
+        return word, here
+
+    def look() -> None:
+        deadline = time.monotonic() + _PATIENCE
+        while not _says(mark, word):
+            if time.monotonic() > deadline:
+                raise InvalidInput(
+                    f"process {world.rank} on {here} does not see run directory {folder} of process 0 on "
+                    f"{there}; "
+                    f"a directory that all of them share would do."
+                )
+            time.sleep(0.1)
+
+    word, there = distributed.decided(world, leave)
+    distributed.settled(world, look)
+    if world.first:
+        mark.unlink(missing_ok=True)
+
+
+def _says(mark: Path, word: str) -> bool:
+    try:
+        return bool(read_json(mark) == word)
+    except (OSError, ValueError):
+        return False
 
 
 def _stored(path: Path) -> dict[str, Any] | None:
@@ -84,13 +138,25 @@ def _stored(path: Path) -> dict[str, Any] | None:
         ) from None
 
 
-def claim(folder: Path, config: RunConfig) -> None:
-    """Write the configuration, once everything that could be wrong with it has been checked."""
+def claim(folder: Path, config: RunConfig) -> int:
+    """Write the configuration, once everything that could be wrong with it has been checked; how often the
+    run has been started, this time included.
+    """
     try:
         if not _begun(folder):
             write_json(folder / "config.json", config.model_dump(mode="json"))
+        starts = _starts(folder) + 1
+        write_json(folder / STARTS, starts)
+        return starts
     except OSError as error:
         raise _unwritable(folder, error) from None
+
+
+def _starts(folder: Path) -> int:
+    try:
+        return int(read_json(folder / STARTS))
+    except (OSError, ValueError, TypeError):
+        return 0
 
 
 def _begun(folder: Path) -> bool:

@@ -1,22 +1,33 @@
 """Several devices: FSDP2 (`fully_shard`) under torchrun. One process is simply a world of one.
 
-Each rank takes its share of the rows of every batch. Parameters, gradients and moments live in shards;
-checkpoints hold whole tensors, so a run may continue on another number of devices. FSDP averages gradients
-over ranks, so losses are scaled by the number of ranks.
+Each rank takes its share of the rows of every batch. Parameters, gradients and moments live in shards, the
+rows of which are known, so a run may continue on another number of devices. FSDP averages gradients over
+ranks, so losses are scaled by the number of ranks.
+
+What could differ between ranks is decided by the first one (`decided`), and what may fail on one of them
+fails on all (`settled`): nobody is left waiting for somebody who has given up. Both go over a group of their
+own, which is patient enough for a corpus to be tokenised; a step that takes longer than `PATIENCE` is a peer
+that hangs.
 """
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from datetime import timedelta
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
 
 from planner.errors import InvalidInput
+
+T = TypeVar("T")
+PATIENCE = timedelta(minutes=15)
+_LONG = timedelta(days=2)
 
 
 @dataclass(frozen=True)
@@ -24,6 +35,7 @@ class World:
     rank: int = 0
     size: int = 1
     mesh: Any = None
+    control: Any = None  # the group over which decisions go
 
     @property
     def first(self) -> bool:
@@ -54,11 +66,14 @@ def joined(device: torch.device) -> Iterator[World]:
         torch.cuda.set_device(device)
     ours = not distributed.is_initialized()
     if ours:
-        distributed.init_process_group("nccl" if device.type == "cuda" else "gloo")
-    try:
-        yield World(
-            distributed.get_rank(), distributed.get_world_size(), init_device_mesh(device.type, (size,))
+        cuda = device.type == "cuda"
+        distributed.init_process_group(
+            "nccl" if cuda else "gloo", timeout=PATIENCE, device_id=device if cuda else None
         )
+    try:
+        control = distributed.new_group(backend="gloo", timeout=_LONG)
+        mesh = init_device_mesh(device.type, (size,))
+        yield World(distributed.get_rank(), distributed.get_world_size(), mesh, control)
     finally:
         if ours:
             distributed.destroy_process_group()
@@ -89,6 +104,63 @@ def gathered(named: Iterable[tuple[str, torch.Tensor]], world: World) -> dict[st
     return found
 
 
+def decided(world: World, act: Callable[[], T]) -> T:
+    """What `act` gives on the first rank, on all of them; where it fails, it fails on all."""
+    if world.size == 1:
+        return act()
+    from torch import distributed
+
+    said: list[Any] = [_outcome(act) if world.first else None]
+    distributed.broadcast_object_list(said, src=0, group=world.control)
+    value: T = _value(said[0])
+    return value
+
+
+def settled(world: World, act: Callable[[], T]) -> T:
+    """What `act` gives on this rank; where it fails on any, the error of the first of those on all."""
+    if world.size == 1:
+        return act()
+    mine = _outcome(act)
+    for _, error in everybodys(world, (None, mine[1])):
+        if error is not None:
+            raise error
+    value: T = _value(mine)
+    return value
+
+
+def everybodys(world: World, value: T) -> list[T]:
+    """What each rank says, in their order."""
+    if world.size == 1:
+        return [value]
+    from torch import distributed
+
+    said: list[Any] = [None] * world.size
+    distributed.all_gather_object(said, value, group=world.control)
+    return said
+
+
+def _outcome(act: Callable[[], T]) -> tuple[T | None, Exception | None]:
+    try:
+        return act(), None
+    except Exception as error:
+        return None, error
+
+
+def _value(outcome: tuple[Any, Exception | None]) -> Any:
+    if outcome[1] is not None:
+        raise outcome[1]
+    return outcome[0]
+
+
+def held(tensor: torch.Tensor, world: World) -> tuple[torch.Tensor, int]:
+    """The rows of a tensor that this rank holds, and which row of the whole is the first of them."""
+    whole: Any = tensor.detach()
+    if not hasattr(whole, "device_mesh"):
+        return whole, 0
+    share = math.ceil(whole.shape[0] / world.size)  # as FSDP2 cuts
+    return whole.to_local(), min(world.rank * share, whole.shape[0])
+
+
 def place(target: Any, full: torch.Tensor) -> None:
     """Copy a whole tensor into one that may be sharded."""
     with torch.no_grad():
@@ -111,10 +183,7 @@ def total(value: torch.Tensor, world: World) -> float:
 
 def agree(world: World) -> None:
     """Wait for every rank."""
-    if world.size > 1:
-        from torch import distributed
-
-        distributed.barrier()
+    everybodys(world, None)
 
 
 def anywhere(flag: bool, world: World) -> bool:

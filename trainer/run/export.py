@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import save_file
 
 from planner.errors import InvalidInput
 from planner.shapes import Architecture
@@ -22,7 +21,7 @@ from trainer.config import RunConfig
 from trainer.data import tokenizers
 from trainer.files import write_json
 from trainer.model.llama import Llama
-from trainer.run import checkpoints
+from trainer.run import checkpoints, tensors
 from trainer.run.result import RunResult, read_result
 
 
@@ -37,7 +36,7 @@ def export(run: str | Path, out: str | Path) -> Path:
     draft = out.with_name(f".{out.name}.{os.getpid()}")
     try:
         draft.mkdir(parents=True)
-        save_file(weights, draft / "model.safetensors", metadata={"format": "pt"})
+        tensors.write(draft / "model.safetensors", weights, {"format": "pt"})
         shutil.copytree(folder / "tokenizer", draft, dirs_exist_ok=True)
         end = tokenizers.load(folder / "tokenizer").eos
         config = RunConfig(**result.config)

@@ -18,6 +18,7 @@ bits as one that was not.
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import shutil
@@ -38,7 +39,7 @@ from trainer.config import RunConfig
 from trainer.data import corpus, tokenizers, tokens
 from trainer.data.batches import PADDING, Batches
 from trainer.errors import Interrupted, TrainingStopped
-from trainer.files import mirror, read_json
+from trainer.files import mirror
 from trainer.model import attention, optimizer
 from trainer.model.llama import Llama, materialise, outline
 from trainer.run import checkpoints, directory, distributed, watch
@@ -52,8 +53,9 @@ from trainer.run.device import (
     resolve_dtype,
 )
 from trainer.run.evaluation import Evaluation, autocast, evaluate
-from trainer.run.result import RunResult, read_result, write_result
+from trainer.run.result import RunResult, write_result
 
+_LOG = logging.getLogger("trainer")
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 _RECENT = 50  # steps over which the reported training loss is a mean
 
@@ -75,32 +77,55 @@ def train(
     trained, and only then.
     """
     folder = Path(os.path.expanduser(out)).absolute()
-    directory.refuse_foreign(folder)
-    if done := directory.finished(folder, config, data):
-        return done
-    spec, architecture, execution, remarks = check(config, data)
-    check_memory(architecture, config.sequence_length, execution)
-    device = torch.device(execution.device)
-    with distributed.joined(device) as world, directory.held(folder, config, world):
-        if done := directory.finished(folder, config, data):  # by the process that held it until now
+    with distributed.joined(resolve_device(config.device)) as world:
+        if done := distributed.decided(world, lambda: directory.looked(folder, config, data)):
             return done
-        data = data or tokens.prepare(config, spec)
-        batches = _batches(config, data)
-        belongs = {"identity": config.identity(), "data": data.fingerprint}
-        found, passed_over = checkpoints.newest(folder / "checkpoints", belongs)
-        if found and data.content != (found.state.get("tokens") or data.content):
-            raise InvalidInput(
-                f"checkpoint {found.folder} belongs to a run on other tokens of the same name: the dataset "
-                f"has changed, or the "
-                f"tokenizer's version; another run directory would do."
-            )
-        if world.first:
-            directory.claim(folder, config)
-        with _deterministic(device), _many_shapes(execution.compiled):
-            run = _Run(
-                config, folder, architecture, execution, data, batches, world, [*remarks, *passed_over]
-            )
-            return run.start(found).until_done(progress, should_stop, during_steps or nullcontext())
+        spec, architecture, execution, remarks = distributed.settled(world, lambda: check(config, data))
+        check_memory(architecture, config.sequence_length, execution)
+        with directory.held(folder, config, world):
+            # perhaps finished by the process that held it until now
+            if done := distributed.decided(world, lambda: directory.finished(folder, config, data)):
+                return done
+            found_data = data or distributed.settled(world, lambda: tokens.prepare(config, spec))
+            _same_tokens(found_data, world)
+            batches = _batches(config, found_data)
+            found, passed_over = _newest(folder, config, found_data, world)
+            starts = distributed.decided(world, lambda: directory.claim(folder, config))
+            with _deterministic(torch.device(execution.device)), _many_shapes(execution.compiled):
+                run = _Run(config, folder, architecture, execution, found_data, batches, world)
+                run.remarks, run.starts = [*remarks, *passed_over], starts
+                return run.start(found).until_done(progress, should_stop, during_steps or nullcontext())
+
+
+def _same_tokens(data: tokens.TokenSet, world: distributed.World) -> None:
+    """Raise where processes have other tokens: a dataset may have changed between two machines' caches."""
+    everybodys = distributed.everybodys(world, (data.fingerprint, data.content))
+    other = [rank for rank, theirs in enumerate(everybodys) if theirs != everybodys[0]]
+    if other:
+        raise InvalidInput(
+            f"process {other[0]} has other tokens than process 0, made of the same corpus; one cache that "
+            f"all processes "
+            f"share would do."
+        )
+
+
+def _newest(
+    folder: Path, config: RunConfig, data: tokens.TokenSet, world: distributed.World
+) -> tuple[checkpoints.Checkpoint | None, list[str]]:
+    """The checkpoint to go on from; damaged ones that were passed over are told at once, not only in the
+    result.
+    """
+    belongs = {"identity": config.identity(), "data": data.fingerprint}
+    found, remarks = checkpoints.newest(folder / "checkpoints", belongs, world)
+    if found and data.content != (found.state.get("tokens") or data.content):
+        raise InvalidInput(
+            f"checkpoint {found.folder} belongs to a run on other tokens of the same name: the dataset has "
+            f"changed, or the "
+            f"tokenizer's version; another run directory would do."
+        )
+    for remark in remarks if world.first else ():
+        _LOG.warning(remark)
+    return found, remarks
 
 
 def check(
@@ -135,16 +160,18 @@ class _Run:
         data: tokens.TokenSet,
         batches: Batches,
         world: distributed.World,
-        remarks: list[str],
     ):
         self.config, self.folder, self.architecture, self.execution = config, folder, architecture, execution
-        self.data, self.batches, self.world, self.remarks = data, batches, world, remarks
+        self.data, self.batches, self.world = data, batches, world
+        self.remarks: list[str] = []
         self.device = torch.device(execution.device)
         self.dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[execution.dtype]
-        self.step, self.seconds, self.starts = 0, 0.0, 0
+        self.step, self.seconds, self.starts = 0, 0.0, 1
         self.timed_tokens, self.timed_seconds = 0, 0.0  # without the first step after a start, which compiles
         self.warm = False
         self.recent: deque[float] = deque(maxlen=_RECENT)
+        self.pace = checkpoints.Pace(config)
+        self.writer = checkpoints.Writer(folder / "checkpoints", world.rank, world.size)
 
     def start(self, found: checkpoints.Checkpoint | None) -> _Run:
         """Build model and optimiser, from a checkpoint where there is one."""
@@ -152,7 +179,6 @@ class _Run:
         self.optimizer = optimizer.adamw(self.model, self.config)
         if found:
             self._restore(found)
-        self.starts += 1
         return self
 
     def until_done(
@@ -165,7 +191,10 @@ class _Run:
             with during_steps:
                 self._steps(should_stop)
             return self._finish()
-        except OSError as error:
+        except Exception as error:
+            self.writer.leave()
+            if not isinstance(error, OSError):
+                raise
             raise TrainingStopped(
                 f"{self.folder} cannot be written ({checkpoints.reason(error)}); checkpoints before step "
                 f"{self.step} are intact."
@@ -178,23 +207,22 @@ class _Run:
         """Train to the last step. It has no checkpoint: what follows it is validation, which must find
         numbers first.
         """
-        written = time.monotonic()
+        every = self.config.checkpoint_every
         while self.step < self.batches.steps:
             self._train_step()
-            every, late = (
-                self.config.checkpoint_every,
-                time.monotonic() - written > self.config.checkpoint_seconds,
-            )
-            due = self.step % every == 0 if every else distributed.anywhere(late, self.world)
+            due = self.step % every == 0 if every else distributed.anywhere(self.pace.late(), self.world)
             stop = distributed.anywhere(should_stop(), self.world)
             if (due or stop) and self.step < self.batches.steps:
                 self._checkpoint()
-                written = time.monotonic()
             if stop and self.step < self.batches.steps:
+                self.writer.wait()
+                distributed.agree(self.world)
                 raise Interrupted(
-                    f"stopped at step {self.step} of {self.batches.steps}; the same command continues from "
-                    f"there."
+                    f"stopped at step {self.step} of {self.batches.steps} with a checkpoint; the same "
+                    f"command continues "
+                    f"from there."
                 )
+        self.writer.wait()
 
     def _check_weights(self) -> None:
         if not distributed.finite(self.model.parameters(), self.world):
@@ -273,15 +301,8 @@ class _Run:
         return speed * flops_per_token(self.architecture, self.batches.length) / self.peak
 
     def _checkpoint(self) -> None:
+        """Begin to write the state of this step; training goes on meanwhile."""
         self._check_weights()
-        named = dict(self.model.named_parameters())
-        weights = distributed.gathered(named.items(), self.world)
-        slots = (
-            (f"{moment}/{name}", self.optimizer.state[p][moment])
-            for name, p in named.items()
-            for moment in _MOMENTS
-        )
-        moments = distributed.gathered(slots, self.world)
         state = {
             "step": self.step,
             "identity": self.config.identity(),
@@ -291,21 +312,30 @@ class _Run:
             "seconds": self.seconds,
             "starts": self.starts,
             "recent_losses": list(self.recent),
-            "remarks": self.remarks,
+            "remarks": [*self.remarks],
         }
-        if self.world.first:
-            checkpoints.write_step(self.folder / "checkpoints", state, weights, moments)
-        distributed.agree(self.world)
+        self.writer.begin(state, dict(self._held()))
+        self.pace.wrote(self.writer.cost)
+
+    def _held(self) -> Iterator[tuple[str, tuple[torch.Tensor, int]]]:
+        """The rows of weights and moments that this process holds, and which row is the first."""
+        for name, p in self.model.named_parameters():
+            yield name, distributed.held(p, self.world)
+            for moment in _MOMENTS:
+                yield f"{moment}/{name}", distributed.held(self.optimizer.state[p][moment], self.world)
 
     def _restore(self, found: checkpoints.Checkpoint) -> None:
-        state, weights, moments = found.state, found.weights(), found.moments()
-        for name, p in self.model.named_parameters():
-            distributed.place(p, weights[name])
+        """Read the rows that this process holds, and what was known besides."""
+        for p in self.model.parameters():
             slots = {moment: torch.zeros_like(p) for moment in _MOMENTS}
-            for moment, slot in slots.items():
-                distributed.place(slot, moments[f"{moment}/{name}"])
             self.optimizer.state[p] = {"step": torch.tensor(float(found.step), device=self.device), **slots}
-        self.step, self.seconds, self.starts = found.step, state["seconds"], state["starts"]
+        with found.rows() as stored:
+            for name, (rows, first) in self._held():
+                if len(rows):
+                    rows.copy_(stored.read(name, first, first + len(rows)))
+        state = found.state
+        self.step, self.seconds = found.step, state["seconds"]
+        self.starts = max(self.starts, state["starts"] + 1)
         self.recent.extend(state["recent_losses"])
         changed = [
             name for name, value in self.execution.facts().items() if state["execution"].get(name) != value
@@ -325,20 +355,19 @@ class _Run:
         self._check_weights()
         found = self._validated()
         weights = distributed.gathered(self.model.named_parameters(), self.world)
-        if not self.world.first:
-            distributed.agree(self.world)
-            return read_result(self.folder)  # type: ignore[return-value]
+        return distributed.decided(self.world, lambda: self._written(found, weights))
+
+    def _written(self, found: dict[str, Evaluation], weights: dict[str, torch.Tensor]) -> RunResult:
+        """What the first process leaves on disk."""
         state = {"step": self.step, "identity": self.config.identity(), "data": self.data.fingerprint}
-        final = checkpoints.write(self.folder, "final", state, weights)
-        sums = read_json(final / "state.json")["checksums"]
-        result = self._result(found, sums["model.safetensors"])
+        result = self._result(found, checkpoints.write_final(self.folder, state, weights))
         for watcher in self.watchers:
             watcher.record(
                 {"step": self.step, "validation_loss": result.loss, "bits_per_byte": result.bits_per_byte}
             )
         write_result(self.folder, result)
         shutil.rmtree(self.folder / "checkpoints", ignore_errors=True)
-        distributed.agree(self.world)
+        (self.folder / directory.STARTS).unlink(missing_ok=True)
         return result
 
     def _validated(self) -> dict[str, Evaluation]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from tests.trainer.run.test_loop import stop_after
 from trainer import RunConfig, TrainingStopped, read_result, train
 from trainer.data.batches import PADDING
 from trainer.run.device import memory_bytes, resolve_device
-from trainer.run.distributed import World
+from trainer.run.distributed import World, decided, settled
 from trainer.run.loop import passes
 
 pytestmark = pytest.mark.xdist_group("training processes")
@@ -138,3 +139,60 @@ def test_every_row_is_in_exactly_one_pass_of_one_rank(size: int, micro_batch: in
     assert len({len(piece) for rank in ranks for piece in rank}) == 1
     seen = np.concatenate([piece for rank in ranks for piece in rank])
     assert sorted(seen[seen != PADDING]) == rows.tolist()
+
+
+APART = """
+import json, os, sys
+from trainer import RunConfig, train
+train(RunConfig(**json.loads(sys.argv[1])), sys.argv[2] + os.environ["RANK"])
+"""
+
+
+@pytest.mark.slow
+def test_processes_that_do_not_share_the_directory_say_so_at_once(
+    settings: dict[str, Any], tmp_path: Path
+) -> None:
+    (tmp_path / "run.py").write_text(APART)
+    with pytest.raises(TrainingStopped):  # the first process has a checkpoint, the second has none
+        train(RunConfig(**settings), tmp_path / "run0", should_stop=stop_after(4))
+    began = time.monotonic()
+    done = start(str(tmp_path / "run.py"), json.dumps(settings), str(tmp_path / "run"), launcher=TWO)
+    assert done.returncode != 0
+    assert "process 1 on" in done.stderr
+    assert "does not see run directory" in done.stderr
+    assert time.monotonic() - began < 90
+    assert not (tmp_path / "run1").exists()
+
+
+@pytest.mark.slow
+def test_each_process_writes_its_part_and_any_number_continues(
+    settings: dict[str, Any], tmp_path: Path
+) -> None:
+    settings |= {"epochs": 0.5, "learning_rate": 1e-3, "checkpoint_every": 4}
+    (tmp_path / "run.py").write_text(STOPS)
+    one = train(RunConfig(**settings), tmp_path / "one")
+    done = start(str(tmp_path / "run.py"), json.dumps(settings), str(tmp_path / "two"), launcher=TWO)
+    assert "Interrupted: stopped at step 6 of 10" in done.stderr
+    newest = tmp_path / "two" / "checkpoints" / "step-00000006"
+    assert sorted(path.name for path in newest.iterdir()) == [
+        "part-00000.safetensors",
+        "part-00001.safetensors",
+        "state.json",
+    ]
+    result = train(RunConfig(**settings), tmp_path / "two")  # alone
+    assert result.loss == pytest.approx(one.loss, abs=1e-4)
+
+
+STOPS = """
+import json, sys
+from trainer import RunConfig, train
+count = iter(range(1, 100))
+train(RunConfig(**json.loads(sys.argv[1])), sys.argv[2], should_stop=lambda: next(count) >= 6)
+"""
+
+
+def test_the_first_decides_and_a_failure_of_one_is_that_of_all() -> None:
+    alone = World()
+    assert decided(alone, lambda: 3) == settled(alone, lambda: 3) == 3
+    with pytest.raises(ZeroDivisionError):
+        decided(alone, lambda: 1 / 0)

@@ -33,14 +33,15 @@ train(RunConfig(**settings), folder, should_stop=killed)
 KILL_IN_CHECKPOINT = """
 import json, os, signal, sys
 from trainer import RunConfig, train
-from trainer.run import checkpoints
+from trainer.run import checkpoints, tensors
 settings, folder, point = json.loads(sys.argv[1]), sys.argv[2], sys.argv[3]
-plain, calls = getattr(checkpoints, point), iter(range(1, 1000))
+place = tensors if point == "write" else checkpoints
+plain, calls = getattr(place, point), iter(range(1, 1000))
 def killed(*args, **kwargs):
     if next(calls) == 3:
         os.kill(os.getpid(), signal.SIGKILL)
     return plain(*args, **kwargs)
-setattr(checkpoints, point, killed)
+setattr(place, point, killed)
 train(RunConfig(**settings), folder)
 """
 
@@ -97,7 +98,7 @@ def test_killed_in_three_epochs_and_still_the_same_bits(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("point", ["save_file", "write_json", "sync_folder"])
+@pytest.mark.parametrize("point", ["write", "write_json", "sync_folder"])
 def test_killed_while_writing_a_checkpoint(
     settings: dict[str, Any], tmp_path: Path, threads: None, point: str
 ) -> None:
