@@ -57,9 +57,6 @@ def fields(text: str) -> str:
 
 ALLOWED = (
     Allowed(
-        "laws", r"answer\.\d+\.(corpus|data_fingerprint)", "the data's fingerprint has a field of its own"
-    ),
-    Allowed(
         ".*",
         "said",
         "errors name an option as it is typed wherever they name one",

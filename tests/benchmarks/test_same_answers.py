@@ -41,7 +41,6 @@ def test_a_seed_draws_the_same_inputs(command: str) -> None:
 @pytest.mark.parametrize(
     ("command", "place", "before", "after", "may"),
     [
-        ("laws", "answer.0.corpus", "x; data 4eac", "x", True),
         ("laws", "answer.0.title", "x", "y", False),
         ("plan", "answer.corpus", "x", "y", False),
         ("plan", "said", "Error: max_params must be", "Error: --max-params must be", True),
