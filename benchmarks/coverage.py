@@ -25,6 +25,7 @@ from planner.allocation import allocate
 from planner.calibration_files import Calibration
 from planner.intervals import interval
 from planner.laws import Law
+from planner.limits import CONTINUOUS
 
 FORM = "additive_4p"
 UD, FLOPS = 250e6, 5e18
@@ -36,7 +37,7 @@ def measure(
     runs: int, noise: float, cell_noise: float, ways: list[tuple[str, str]], tables: int, replicates: int
 ) -> list[str]:
     truth = Calibration.load("fineweb-llama2").law(0.1, FORM)
-    best = allocate(truth, UD, FLOPS, whole_epochs=False)
+    best = allocate(truth, UD, FLOPS, CONTINUOUS)
     point = (float(best.params), UD, float(best.epochs))
     true = {"N*": float(best.params), "epochs*": float(best.epochs), "loss": float(truth.loss(*point))}
     hits: dict[tuple[str, str], dict[str, list[bool]]] = {way: {name: [] for name in true} for way in ways}
@@ -53,7 +54,7 @@ def measure(
             refits = bootstrap(fits, replicates, scheme=way[0], resample=way[1], seed=seed)[FORM]
             columns = parameter_arrays(FORM, refits, fits.runs)
             law = Law(FORM, {name: values[refits.converged] for name, values in columns.items()})
-            plans = allocate(law, UD, FLOPS, whole_epochs=False)
+            plans = allocate(law, UD, FLOPS, CONTINUOUS)
             found = {
                 "N*": interval(plans.params),
                 "epochs*": interval(plans.epochs),

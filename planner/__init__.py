@@ -14,15 +14,19 @@ from typing import TYPE_CHECKING
 from planner.lazy import lazily
 
 if TYPE_CHECKING:
-    from planner.api import Frontier, compare, crossover, frontier, plan, predict
     from planner.calibration_files import Calibration
+    from planner.comparisons import compare
     from planner.costs import cost, flops_from_gpus
+    from planner.crossovers import crossover
     from planner.errors import InvalidCalibration, InvalidInput
+    from planner.frontiers import Frontier, frontier
     from planner.laws import FORMS, Law
+    from planner.plans import plan
+    from planner.predictions import predict
     from planner.results import Comparison, Crossover, Plan, Prediction
     from planner.shapes import Architecture, preset, presets, shape_for
 
-__version__ = "0.1.0"
+    __version__: str
 
 __all__ = [
     "FORMS",
@@ -49,11 +53,15 @@ __all__ = [
 ]
 
 _HOME = {
-    "api": "Frontier compare crossover frontier plan predict",
     "calibration_files": "Calibration",
+    "comparisons": "compare",
     "costs": "cost flops_from_gpus",
+    "crossovers": "crossover",
     "errors": "InvalidCalibration InvalidInput",
+    "frontiers": "Frontier frontier",
     "laws": "FORMS Law",
+    "plans": "plan",
+    "predictions": "predict",
     "results": "Comparison Crossover Plan Prediction",
     "shapes": "Architecture preset presets shape_for",
 }

@@ -1,7 +1,8 @@
 """`python -m planner` and the `planner` command.
 
-These settings make the command start a fifth faster, without touching `import planner`: pydantic looks for plug-ins in the
-metadata of every installed package unless told not to, and collecting garbage while modules load finds none.
+These settings make the command start a fifth faster, without touching `import planner`: pydantic looks for
+plug-ins in the metadata of every installed package unless told not to, and collecting garbage while modules
+load finds none.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What an experienced colleague would add to the bare numbers, each computed from the law at hand.
 
 - the turning point: the compute at which the best plan repeats most; beyond it repetition starts to hurt
-- the spending limit: the compute at which the optimal loss is lowest; beyond it spending more makes the model worse
+- the spending limit: the compute at which the optimal loss is lowest; beyond it more makes the model worse
 - the flat range: which sizes and epochs are within a tolerance of the best loss
 - the exchange rate: what one more unique token is worth, in FLOPs
 """
@@ -9,13 +9,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from planner.allocation import FLOPS_PER_PARAM_TOKEN
-from planner.crossings import Landscape, landscape
+from planner.landscape import Landscape, landscape
 from planner.laws import Array, Law
+from planner.limits import FREE, Limits
 
 Height = Callable[[Landscape], np.ndarray]  # what is to be lowest
 _CLOSE = 0.03  # in ln(flops): how close the second parabola is drawn
@@ -31,7 +32,7 @@ class Turn(NamedTuple):
 
 
 class Limit(NamedTuple):
-    """Where the optimal loss is lowest, and the compute from which it would be lower still (None: not in sight)."""
+    """Where the optimal loss is lowest, and the compute from which it is lower still (None: not in sight)."""
 
     best: Turn
     regained_flops: float | None
@@ -53,12 +54,12 @@ class Exchange(NamedTuple):
 
 
 def remarkable_points(
-    law: Law, ud: float, along: Landscape, **limits: Any
+    law: Law, ud: float, along: Landscape, limits: Limits = FREE
 ) -> tuple[Turn | None, Limit | None]:
     """The turning point and the spending limit, each None where the searched range has none.
 
-    The turning point is where the optimal epochs peak along compute; the spending limit is where more compute first makes
-    the optimal loss worse. Without an overfitting term there is neither: more compute never hurts.
+    The turning point is where the optimal epochs peak along compute; the spending limit is where more compute
+    first makes the optimal loss worse. Without an overfitting term there is neither.
     """
     known = np.flatnonzero(np.isfinite(along.loss))  # limits can leave no plan at either end
     if law.declared.penalty is None or len(known) < 3:
@@ -83,14 +84,14 @@ def remarkable_points(
 
 
 def _minima(
-    law: Law, ud: float, along: Landscape, wanted: list[tuple[int, Height]], limits: dict[str, Any]
+    law: Law, ud: float, along: Landscape, wanted: list[tuple[int, Height]], limits: Limits
 ) -> list[Turn]:
-    """The minimum of each `height` next to its grid point: the vertex of a parabola in ln(flops), drawn twice, ever closer."""
+    """The minimum of each `height` next to its grid point: the vertex of a parabola, drawn twice."""
     if not wanted:
         return []
     x = np.log(along.flops)
     peaks = [_vertex(x[i - 1 : i + 2], height(along)[i - 1 : i + 2]) for i, height in wanted]
-    near = landscape(law, ud, np.exp(np.add.outer(peaks, _CLOSE * np.arange(-1, 2))), **limits)
+    near = landscape(law, ud, np.exp(np.add.outer(peaks, _CLOSE * np.arange(-1, 2))), limits)
     turns = []
     for k, (i, height) in enumerate(wanted):
         jumps = abs(np.diff(np.log(along.epochs[i - 1 : i + 2]))).max() > 0.2
@@ -108,10 +109,10 @@ def _minima(
     return turns
 
 
-def _zoom(law: Law, ud: float, low: float, high: float, height: Height, limits: dict[str, Any]) -> Turn:
+def _zoom(law: Law, ud: float, low: float, high: float, height: Height, limits: Limits) -> Turn:
     """The lowest point between two computes, on ever finer grids."""
     for _ in range(4):
-        near = landscape(law, ud, np.geomspace(low, high, 9), **limits)
+        near = landscape(law, ud, np.geomspace(low, high, 9), limits)
         best = int(np.nanargmin(height(near)))
         low, high = near.flops[max(best - 1, 0)], near.flops[min(best + 1, 8)]
     return Turn(*(float(values[best]) for values in (near.flops, near.params, near.epochs, near.loss)))
@@ -131,48 +132,48 @@ def flat_range(
     epochs: float,
     loss: float,
     tolerance: float,
-    *,
-    whole_epochs: bool,
-    min_params: float | None = None,
-    max_params: float | None = None,
-    max_epochs: float | None = None,
+    limits: Limits = FREE,
 ) -> Flat:
-    """How far epochs can go from the plan, at the same compute and within the limits, before the loss is `tolerance` worse."""
+    """How far epochs can go from the plan, at the same compute, before the loss is `tolerance` worse."""
     product = flops / (FLOPS_PER_PARAM_TOKEN * ud)
-    least = product / max_params if max_params is not None else 0.0
-    most = min(max_epochs or np.inf, product / min_params if min_params is not None else np.inf)
+    fewest, most = limits.epochs_between(product)
 
     def excess(e: np.ndarray) -> np.ndarray:
         return np.asarray(law.loss(product / e, ud, e)) - loss - tolerance
 
-    ends = []
-    for sign in (-1.0, 1.0):
-        reach = np.clip(epochs * np.exp(sign * np.geomspace(1e-3, 20.0, 160)), least, most)
-        outside = np.flatnonzero(excess(reach) > 0)
-        stop = int(outside[0]) if len(outside) else len(reach) - 1
-        inner, outer = (reach[stop - 1] if stop else epochs), reach[stop]
-        for _ in range(3 if len(outside) else 0):  # each pass narrows the bracket 32-fold
-            fine = np.linspace(inner, outer, 33)
-            first = int(np.argmax(excess(fine) > 0)) or 32
-            inner, outer = fine[first - 1], fine[first]
-        ends.append(float(inner if len(outside) else outer))
-    low, high = ends
-    if whole_epochs:  # whole epochs only, but below one epoch a fraction is fine
+    low, high = (_reach(excess, epochs, sign, fewest, most) for sign in (-1.0, 1.0))
+    if limits.whole_epochs:  # whole epochs only, but below one epoch a fraction is fine
         low = max(np.ceil(low - 1e-9), 1.0) if low > 1 else low
         low, high = min(low, epochs), max(np.floor(high + 1e-9) if high >= 1 else high, epochs)
     return Flat((float(low), float(high)), (float(product / high), float(product / low)))
 
 
-def exchange_rate(law: Law, ud: float, params: Array, epochs: Array, *, size_held: bool = False) -> Exchange:
-    """What one more unique token and one more FLOP buy at a (continuous) optimum, epochs being free to follow.
+def _reach(
+    excess: Callable[[np.ndarray], np.ndarray], epochs: float, sign: float, fewest: float, most: float
+) -> float:
+    """The last number of epochs on one side of the plan before the excess becomes positive."""
+    reach = np.clip(epochs * np.exp(sign * np.geomspace(1e-3, 20.0, 160)), fewest, most)
+    outside = np.flatnonzero(excess(reach) > 0)
+    if not len(outside):
+        return float(reach[-1])
+    stop = int(outside[0])
+    inner, outer = (reach[stop - 1] if stop else epochs), reach[stop]
+    for _ in range(3):  # each pass narrows the bracket 32-fold
+        fine = np.linspace(inner, outer, 33)
+        first = int(np.argmax(excess(fine) > 0)) or 32
+        inner, outer = fine[first - 1], fine[first]
+    return float(inner)
 
-    At the optimum a shift between size and epochs changes nothing, so holding the epochs gives the slopes; where a limit
-    holds the size, the size is held instead.
+
+def exchange_rate(law: Law, ud: float, params: Array, epochs: Array, *, size_held: bool = False) -> Exchange:
+    """What one more unique token and one more FLOP buy at a (continuous) optimum.
+
+    At the optimum a shift between size and epochs changes nothing, so holding the epochs gives the slopes;
+    where a limit holds the size, the size is held instead.
     """
     by = law.slopes(params, ud, epochs)
-    by_flops = by.epochs if size_held else by.params
+    by_flops = float(by.epochs if size_held else by.params)
     flops = FLOPS_PER_PARAM_TOKEN * params * ud * epochs
-    by_flops = float(by_flops)
     by_tokens = min(float(by.unique_tokens) - by_flops, 0.0)
     if abs(by_tokens) < 1e-9:  # below one epoch the corpus is not used up: more of it changes nothing
         by_tokens = 0.0

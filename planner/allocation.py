@@ -4,29 +4,33 @@ With `flops = 6 params tokens` and `tokens = ud * epochs`, a budget fixes the pr
 
     params * epochs = flops / (6 ud) = K,
 
-so the epochs are the only freedom and `loss(K / e, ud, e)` is a curve in one variable. It can have several local
-minima: repetition pays at first, then costs, and shrinking the model makes overfitting cheaper again. The search is
-therefore exhaustive, not a descent:
+so the epochs are the only freedom and `loss(K / e, ud, e)` is a curve in one variable. It can have several
+local minima: repetition pays at first, then costs, and shrinking the model makes overfitting cheaper again.
+The search is therefore exhaustive, not a descent:
 
-1. At or below one epoch no token is seen twice and every form is its Chinchilla law, whose optimum is known in
-   closed form.
-2. Above one epoch the curve is tabulated on a grid even in ln(e - 1), on which every term is close to a straight
-   line both near e = 1 and far from it, so that nothing happens between two grid points. The grid ends where the
-   capacity term alone exceeds a loss already reached: nothing beyond can be better.
-3. Each local minimum of the table is polished to a root of the exact slope. Whole epochs are the neighbours of
-   those roots; limits on size and epochs add their end points.
+1. At or below one epoch no token is seen twice and every form is its Chinchilla law, whose optimum is known
+   in closed form.
+2. Above one epoch the curve is tabulated on a grid even in ln(e - 1), on which every term is close to a
+   straight line both near e = 1 and far from it, so that nothing happens between two grid points. The grid
+   ends where the capacity term alone exceeds a loss already reached: nothing beyond can be better.
+3. Each local minimum of the table is polished to a root of the exact slope. Whole epochs are the neighbours
+   of those roots; limits on size and epochs add their end points.
 
 All budgets are solved at once; nothing here loops over budgets.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
+from planner.errors import InvalidInput
 from planner.laws import Array, Law
+from planner.limits import FREE, Limits
+from planner.units import scientific, short
 
 FLOPS_PER_PARAM_TOKEN = 6.0
 _SMALLEST_REPEAT = 1e-9  # repeats below this are one epoch for every purpose
@@ -45,19 +49,10 @@ class Allocation(NamedTuple):
     loss: np.ndarray
 
 
-def allocate(
-    law: Law,
-    ud: Array,
-    flops: Array,
-    *,
-    whole_epochs: bool = True,
-    min_params: float | None = None,
-    max_params: float | None = None,
-    max_epochs: float | None = None,
-) -> Allocation:
+def allocate(law: Law, ud: Array, flops: Array, limits: Limits = FREE) -> Allocation:
     """The loss-minimising (params, epochs) of each budget. `ud`, `flops` and the law's parameters broadcast.
 
-    With `whole_epochs` the epochs are whole numbers, or a fraction below one where data is plentiful.
+    Whole epochs are whole numbers, or a fraction below one where data is plentiful.
     """
     ud, flops = np.broadcast_arrays(np.asarray(ud, dtype=float), np.asarray(flops, dtype=float))
     shape = ud.shape
@@ -70,21 +65,33 @@ def allocate(
     ud, flops = ud.ravel(), flops.ravel()
 
     product = flops / (FLOPS_PER_PARAM_TOKEN * ud)
+    fewest, most = limits.epochs_between(product)
     # A hair of slack: rounding must not exclude a limit that is met exactly.
-    low = np.zeros_like(product) if max_params is None else product / max_params * (1 - 1e-12)
-    high = np.full_like(product, np.inf if max_epochs is None else max_epochs * (1 + 1e-12))
-    if min_params is not None:
-        high = np.minimum(high, product / min_params * (1 + 1e-12))
-
-    budgets = _Budgets(product, ud, low, high)
-    once = np.minimum(np.maximum(1.0, low), high)
+    budgets = _Budgets(product, ud, fewest * (1 - 1e-12), most * (1 + 1e-12))
+    once = np.minimum(np.maximum(1.0, budgets.low), budgets.high)
     with np.errstate(over="ignore", invalid="ignore"):  # a wild refit may predict an infinite loss somewhere
         reached = law.loss(product / once, ud, once)
         furthest = float(np.max(law.epochs_bound(product, reached), initial=1.0))
-        solve = _sweep if whole_epochs and len(product) * furthest <= _SWEEP else _search
-        epochs = solve(law, budgets, furthest, whole_epochs)
+        solve = _sweep if limits.whole_epochs and len(product) * furthest <= _SWEEP else _search
+        epochs = solve(law, budgets, furthest, limits.whole_epochs)
         loss = law.loss(product / epochs, ud, epochs)
     return Allocation(*(a.reshape(shape) for a in (product / epochs, epochs, ud * epochs, loss)))
+
+
+def no_choice(ud: float, flops: float, limits: Limits) -> InvalidInput:
+    """Why the limits leave nothing to choose at this budget."""
+    fewest, most = (float(end) for end in limits.epochs_between(flops / (FLOPS_PER_PARAM_TOKEN * ud)))
+    if fewest <= most:
+        return InvalidInput(
+            f"no whole number of epochs lies between {fewest:.3g} and {most:.3g}, which is what the limits "
+            f"allow at this budget; widen ‹min_params›, ‹max_params› or ‹max_epochs›, "
+            f"or ask for continuous ‹epochs›."
+        )
+    return InvalidInput(
+        f"the limits leave no choice: with ‹max_params› {short(limits.max_params or math.inf)} it takes "
+        f"{fewest:.3g} epochs to spend {scientific(flops)} FLOPs on {short(ud)} tokens, "
+        f"but at most {most:.3g} are allowed; raise ‹max_params› or ‹max_epochs›, or spend less."
+    )
 
 
 def has_optimum(law: Law, ud: Array, flops: Array) -> np.ndarray:
@@ -104,7 +111,7 @@ class _Budgets(NamedTuple):
 
 
 def _subset(law: Law, budgets: _Budgets) -> np.ndarray:
-    """The best choice of at most one epoch: a single minimum, as no form differs from its base law there; or NaN."""
+    """The best choice of at most one epoch, a single minimum, as every form is its base law there; or NaN."""
     fresh = law.fresh_epochs(budgets.product, budgets.ud)
     best = np.minimum(np.maximum(fresh, budgets.low), np.minimum(budgets.high, 1.0))
     return np.where(best >= budgets.low, best, np.nan)
@@ -119,10 +126,8 @@ def _sweep(law: Law, budgets: _Budgets, furthest: float, whole_epochs: bool) -> 
         table[(every < low[:, None]) | (every > high[:, None])] = np.inf
     pick = table.argmin(axis=1)
     least = table[np.arange(len(product)), pick]
-    if (pick > 0).all() and np.isfinite(
-        least
-    ).all():  # more than one epoch: less than one would be worse still
-        return every[pick]
+    if (pick > 0).all() and np.isfinite(least).all():
+        return np.asarray(every[pick])  # more than one epoch: less than one would be worse still
     subset = _subset(law, budgets)
     below = (subset < 1) & ~(law.loss(product / subset, ud, subset) > least)
     return np.where(below, subset, np.where(np.isfinite(least), every[pick], np.nan))
@@ -179,16 +184,17 @@ def _repeating_minima(
     def slope(ln_repeat: np.ndarray) -> np.ndarray:
         epochs = 1.0 + np.exp(ln_repeat)
         by = law.slopes(product / epochs, ud, epochs)
-        return by.epochs - by.params  # d loss / d ln epochs with params * epochs held
+        return np.asarray(by.epochs - by.params)  # d loss / d ln epochs with params * epochs held
 
     # Whole epochs only need the minimum to a quarter of an epoch: its integer neighbours are tried anyway.
-    # Otherwise the last step is 1e-7 (and the error far less), or what is left of the digits of e - 1 next to one.
+    # Otherwise the last step is 1e-7 (and the error far less), or what is left of the digits of e - 1 next to
+    # one.
     tolerance = 0.25 * np.exp(-high) if rough else 1e-7 + 1e-15 * np.exp(-low)
     return row, 1.0 + np.exp(_rising_root(slope, low, high, tolerance))
 
 
 def _grid(most_repeats: float) -> np.ndarray:
-    """ln(repeats) from next to nothing to `most_repeats` and two steps beyond, coarse where the curve is a pure power."""
+    """ln(repeats) from next to nothing to beyond `most_repeats`, coarse where the curve is a pure power."""
     near = np.arange(np.log(_SMALLEST_REPEAT), np.log(_NEAR_ONE), 0.7)
     far = np.arange(
         np.log(_NEAR_ONE), max(np.log(max(most_repeats, _NEAR_ONE)), 0.0) + 3 * _GRID_STEP, _GRID_STEP
@@ -199,7 +205,7 @@ def _grid(most_repeats: float) -> np.ndarray:
 def _rising_root(
     slope: Callable[[np.ndarray], np.ndarray], low: np.ndarray, high: np.ndarray, tolerance: Array
 ) -> np.ndarray:
-    """Where `slope` crosses zero upwards inside each [low, high]: false position with halved ends (Illinois method).
+    """Where `slope` crosses zero upwards inside each [low, high]: the Illinois method.
 
     The step shrinks faster than linearly, so the error is far below the last step, which is what is tested.
     """

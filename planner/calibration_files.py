@@ -6,8 +6,8 @@ A calibration is one JSON file. Some ship with the package (`planner laws` lists
     schema_version, name, title, corpus, model_family, source, vocab_size, data_fingerprint, default_law
     settings: one per weight decay
         weight_decay
-        fitted_on: the range of params, unique_tokens and epochs that the runs covered, and how many there were
-        laws: per form {parameters, metrics, spread}; parameters always hold the base law as well
+        fitted_on: the range of params, unique_tokens and epochs that the runs covered, and how many there
+        were laws: per form {parameters, metrics, spread}; parameters always hold the base law as well
         ensemble: bootstrap refits per form, one list per parameter (absent where none was published)
         method: how it was fitted, in words or fields
 
@@ -158,7 +158,8 @@ class Calibration(_Record):
             raise ValueError(f"must be a whole number from 1 to {SCHEMA_VERSION}, not {value!r}")
         if value > SCHEMA_VERSION:
             raise ValueError(
-                f"the file has schema version {value}, this release reads up to {SCHEMA_VERSION}: upgrade databound"
+                f"the file has schema version {value}, this release reads up to {SCHEMA_VERSION}: upgrade "
+                f"databound"
             )
         return value
 
@@ -204,6 +205,21 @@ class Calibration(_Record):
             field="weight_decay",
         )
 
+    def form(self, law: str | None) -> str:
+        """The law form asked for, or the calibration's own default."""
+        return self.default_law if law is None else check_form(law)
+
+    def candidates(self, form: str, weight_decay: Any = None) -> tuple[Setting, ...]:
+        """The settings that may be chosen: the one at this weight decay, or all that have the law."""
+        if weight_decay is not None:
+            setting = self.setting(weight_decay)
+            setting.law(form)  # an error if it has no such law
+            return (setting,)
+        having = tuple(setting for setting in self.settings if form in setting.laws)
+        if not having:
+            self.settings[0].law(form)  # raises, naming the laws there are
+        return having
+
     def law(self, weight_decay: Any, form: str | None = None) -> Law:
         """The law of this form (by default the calibration's own default) at this weight decay."""
         return self.setting(weight_decay).law(form or self.default_law)
@@ -229,8 +245,8 @@ class Calibration(_Record):
             raise InvalidInput(f"cannot write calibration {target}: {error.strerror}.") from None
 
     @staticmethod
-    def load(source: "str | os.PathLike[str] | Calibration | None" = None) -> "Calibration":
-        """A shipped calibration by name, a file by path, or the one given; by default the paper's FineWeb study."""
+    def load(source: "CalibrationSource" = None) -> "Calibration":
+        """A shipped calibration by name, a file by path, or the one given; by default that of the paper."""
         if isinstance(source, Calibration):
             return source
         if source is None:
@@ -242,6 +258,9 @@ class Calibration(_Record):
         if isinstance(source, str) and source in shipped_names():
             return _shipped(source)
         return _read(Path(source))
+
+
+CalibrationSource = str | os.PathLike[str] | Calibration | None
 
 
 def shipped_names() -> tuple[str, ...]:

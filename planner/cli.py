@@ -1,7 +1,8 @@
 """The command line: `planner plan | compare | frontier | crossover | predict | laws | cost | shape`.
 
-Each command is a thin layer: it hands what was typed to the call of the same name and prints the result as a table, as JSON
-or as a picture. Checking input is the callee's job, so Python and the shell give the same answers and the same errors.
+Each command is a thin layer: it hands what was typed to the call of the same name and prints the result as a
+table, as JSON or as a picture. Checking input is the callee's job, so Python and the shell give the same
+answers and the same errors.
 """
 
 from __future__ import annotations
@@ -12,15 +13,21 @@ from typing import Any
 
 import click
 
-from planner import api, units
-from planner.calibration_files import DEFAULT_CALIBRATION, Calibration, shipped_names
-from planner.costs import ACCELERATORS, DEFAULT_MFU, flops_from_gpus
+from planner.calibration_files import Calibration, shipped_names
+from planner.comparisons import compare as compare_laws
+from planner.costs import ACCELERATORS, given, training_compute
 from planner.costs import cost as cost_of
-from planner.laws import FORMS
+from planner.crossovers import crossover as crossover_of
+from planner.errors import InvalidInput, named
+from planner.frontiers import frontier_range
+from planner.limits import Limits
+from planner.options import HARDWARE, LIMITS, OPTIONS
+from planner.plans import plan as make_plan
+from planner.predictions import predict as prediction_of
 from planner.shapes import DEFAULT_VOCAB, preset, presets, shape_for
 from planner.shell import BadInput, PlannerGroup, json_option
 
-Command = Callable[..., Any]
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def _help(text: str, *examples: str) -> dict[str, str]:
@@ -30,63 +37,27 @@ def _help(text: str, *examples: str) -> dict[str, str]:
     }
 
 
-def _options(*options: Command) -> Callable[[Command], Command]:
-    def add(command: Command) -> Command:
-        for option in reversed(options):
-            command = option(command)
+def _options(*names: str, **changes: Any) -> Decorator:
+    """Options that Python and the page have too, in words that all share; `changes` are this command's."""
+
+    def add(command: Callable[..., Any]) -> Callable[..., Any]:
+        for name in reversed(names):
+            option = OPTIONS[name]
+            text = named(option.help, _flag) + (f"  [default: {option.default}]" if option.default else "")
+            words: dict[str, Any] = {"help": text, "metavar": option.metavar or None}
+            if option.choices:
+                words["type"] = click.Choice(option.choices)
+            command = click.option(_flag(name), name, **(words | changes))(command)
         return command
 
     return add
 
 
-_UD = click.option(
-    "--ud", required=True, metavar="TOKENS", help="Unique training tokens you have: 250M, 0.25B, 250e6."
-)
-_FLOPS = _options(
-    click.option(
-        "--flops", metavar="FLOPS", help="Training compute: 5e18, '5 EFLOP'. Or give --gpu and --hours."
-    ),
-    click.option(
-        "--gpu",
-        metavar="NAME",
-        help=f"Accelerator to count compute and cost with: {', '.join(ACCELERATORS)}.",
-    ),
-    click.option("--gpus", metavar="N", help="How many of them.  [default: 1]"),
-    click.option("--hours", metavar="H", help="For how many hours."),
-    click.option(
-        "--mfu", metavar="SHARE", help=f"Share of peak speed that training reaches.  [default: {DEFAULT_MFU}]"
-    ),
-)
-_PRICE = click.option(
-    "--price", metavar="USD", help="Price per GPU-hour.  [default: an indicative list price]"
-)
-_CALIBRATION = click.option(
-    "--calibration",
-    metavar="NAME|FILE",
-    help=f"Shipped calibration or a file from `planner calibrate fit`.  [default: {DEFAULT_CALIBRATION}]",
-)
-_LAW = click.option(
-    "--law",
-    metavar="NAME",
-    help=f"Law form: {', '.join(FORMS)}.  [default: the calibration's, usually additive_4p]",
-)
-_DECAY = click.option(
-    "--weight-decay",
-    metavar="λ",
-    help="The weight decay you are committed to.  [default: best of those calibrated]",
-)
-_LIMITS = _options(
-    click.option(
-        "--epochs",
-        type=click.Choice(["whole", "continuous"]),
-        default="whole",
-        show_default=True,
-        help="Whole epochs, or the exact optimum.",
-    ),
-    click.option("--min-params", metavar="N", help="Smallest model allowed."),
-    click.option("--max-params", metavar="N", help="Largest model allowed, such as 3B."),
-    click.option("--max-epochs", metavar="E", help="Most epochs allowed."),
-)
+def _flag(name: str) -> str:
+    return OPTIONS[name].flag or f"--{name.replace('_', '-')}"
+
+
+_UD = _options("ud", required=True)
 _PLOT = click.option("--plot", metavar="FILE", help="Also draw the picture to FILE (.png, .svg or .pdf).")
 
 
@@ -103,30 +74,6 @@ def planner() -> None:
     """
 
 
-def _compute(
-    flops: str | None,
-    gpu: str | None,
-    gpus: str | None,
-    hours: str | None,
-    mfu: str | None,
-    price: str | None = None,
-) -> float:
-    """FLOPs as given, or from accelerators and hours; options that would be ignored are refused."""
-    if flops is not None and hours is not None:
-        raise BadInput("give either --flops or --gpu with --hours, not both.")
-    if gpu is None:
-        for name, value in (("--gpus", gpus), ("--hours", hours), ("--mfu", mfu), ("--price", price)):
-            if value is not None:
-                raise BadInput(f"{name} needs --gpu, such as --gpu H100.")
-    if flops is not None:
-        return units.compute(flops)
-    if gpu is None or hours is None:
-        raise BadInput(
-            "compute is missing: give --flops (such as 5e18), or --gpu and --hours (such as --gpu H100 --gpus 8 --hours 3)."
-        )
-    return flops_from_gpus(gpu, gpus or 1, hours, mfu or DEFAULT_MFU)
-
-
 @planner.command(
     **_help(
         "The best model size, epochs and weight decay for your data and compute, and why.",
@@ -135,60 +82,16 @@ def _compute(
     )
 )
 @_UD
-@_FLOPS
-@_PRICE
-@_DECAY
-@_LAW
-@_CALIBRATION
-@_LIMITS
-@click.option(
-    "--tolerance",
-    default=str(api.DEFAULT_TOLERANCE),
-    show_default=True,
-    metavar="NATS",
-    help="How much worse than the best still counts as good.",
-)
-@click.option(
-    "--vocab",
-    "vocab_size",
-    metavar="ROWS",
-    help="Vocabulary size of the model shape.  [default: the calibration's]",
+@_options(
+    "flops", *HARDWARE, "price", "weight_decay", "law", "calibration", *LIMITS, "tolerance", "vocab_size"
 )
 @json_option
 @_PLOT
-def plan(
-    ud: str,
-    flops: str | None,
-    gpu: str | None,
-    gpus: str | None,
-    hours: str | None,
-    mfu: str | None,
-    price: str | None,
-    tolerance: str,
-    vocab_size: str | None,
-    as_json: bool,
-    plot: str | None,
-    **how: Any,
-) -> None:
+def plan(ud: str, as_json: bool, plot: str | None, **options: Any) -> None:
     _check_plot(plot)
-    result = api.plan(
-        ud, _compute(flops, gpu, gpus, hours, mfu, price), tolerance=tolerance, vocab_size=vocab_size, **how
-    )
-    if gpu is not None:
-        bill = cost_of(
-            result.flops, gpu, gpus or 1, mfu or DEFAULT_MFU, price, architecture=result.architecture
-        )
-        result = result.model_copy(update={"cost": bill})
-    if as_json:
-        click.echo(result.model_dump_json())
-    else:
-        from planner import render
-
-        render.plan(result)
-    if plot:
-        from planner import plots
-
-        _draw(plots.isoflop(result, how["calibration"]), plot, as_json)
+    result = make_plan(ud, **given(**options))
+    _print(result.model_dump_json, lambda render: render.plan(result), as_json)
+    _draw(lambda plots: plots.isoflop(result, options["calibration"]), plot, as_json)
 
 
 @planner.command(
@@ -198,37 +101,24 @@ def plan(
     )
 )
 @_UD
-@_FLOPS
-@_DECAY
-@_CALIBRATION
-@_LIMITS
+@_options("flops", *HARDWARE, "weight_decay", "calibration", *LIMITS)
 @json_option
 @_PLOT
-def compare(
-    ud: str,
-    flops: str | None,
-    gpu: str | None,
-    gpus: str | None,
-    hours: str | None,
-    mfu: str | None,
-    as_json: bool,
-    plot: str | None,
-    **how: Any,
-) -> None:
+def compare(ud: str, as_json: bool, plot: str | None, **options: Any) -> None:
     _check_plot(plot)
-    if flops is not None and gpu is not None:
-        raise BadInput("--gpu goes with --hours here; with --flops it has no effect.")
-    result = api.compare(ud, _compute(flops, gpu, gpus, hours, mfu), **how)
-    if as_json:
-        click.echo(result.model_dump_json())
-    else:
-        from planner import render
-
-        render.comparison(result)
-    if plot:
-        from planner import plots
-
-        _draw(plots.allocation_frontier(result.ud, mark=result.flops, **how), plot, as_json)
+    budget = {name: options.pop(name) for name in ("flops", *HARDWARE)}
+    if budget["flops"] is not None and budget["gpu"] is not None:
+        raise InvalidInput("goes with ‹hours› here; with ‹flops› it has no effect.", field="gpu")
+    result = compare_laws(ud, training_compute(**budget), **given(**options))
+    _print(result.model_dump_json, lambda render: render.comparison(result), as_json)
+    where = options["calibration"], options["weight_decay"]
+    _draw(
+        lambda plots: plots.allocation_frontier(
+            result.ud, *where, mark=result.flops, limits=_limits(options)
+        ),
+        plot,
+        as_json,
+    )
 
 
 @planner.command(
@@ -242,13 +132,10 @@ def compare(
 @click.option(
     "--from",
     "start",
-    default=None,
     metavar="FLOPS",
     help="Smallest compute.  [default: where the corpus is used once]",
 )
-@click.option(
-    "--to", "stop", default=None, metavar="FLOPS", help="Largest compute.  [default: 10,000 times that]"
-)
+@click.option("--to", "stop", metavar="FLOPS", help="Largest compute.  [default: 10,000 times that]")
 @click.option(
     "--points",
     default="25",
@@ -259,10 +146,7 @@ def compare(
 @click.option(
     "--single-epoch", is_flag=True, help="Fresh data only: at most one epoch, with as much data as it takes."
 )
-@_DECAY
-@_LAW
-@_CALIBRATION
-@_LIMITS
+@_options("weight_decay", "law", "calibration", *LIMITS)
 @json_option
 @_PLOT
 def frontier(
@@ -273,27 +157,21 @@ def frontier(
     single_epoch: bool,
     as_json: bool,
     plot: str | None,
-    **how: Any,
+    **options: Any,
 ) -> None:
     _check_plot(plot)
-    result = api.frontier_range(ud, start, stop, points, single_epoch=single_epoch, **how)
-    if as_json:
-        click.echo(json.dumps(result.to_dict()))
-    else:
-        from planner import render
+    result = frontier_range(ud, start, stop, points, single_epoch=single_epoch, **given(**options))
+    _print(lambda: json.dumps(result.to_dict()), lambda render: render.frontier(result), as_json)
+    span = (float(result.flops[0]), float(result.flops[-1]))
+    where = options["calibration"], options["weight_decay"]
 
-        render.frontier(result)
-    if plot:
-        from planner import plots
-
+    def picture(plots: Any) -> Any:
         if single_epoch:
-            figure = plots.single_epoch_frontiers(
-                result.flops[0], result.flops[-1], how["calibration"], how["weight_decay"]
-            )
-        else:
-            span = (float(result.flops[0]), float(result.flops[-1]))
-            figure = plots.allocation_frontier(float(result.ud[0]), span=span, **how)
-        _draw(figure, plot, as_json)
+            return plots.single_epoch_frontiers(*span, *where)
+        law, limits = options["law"], _limits(options)
+        return plots.allocation_frontier(float(result.ud[0]), *where, law=law, span=span, limits=limits)
+
+    _draw(picture, plot, as_json)
 
 
 @planner.command(
@@ -306,26 +184,15 @@ def frontier(
     metavar="λ λ",
     help="Which two settings.  [default: the weakest and the strongest calibrated]",
 )
-@_LAW
-@_CALIBRATION
-@_LIMITS
+@_options("law", "calibration", *LIMITS)
 @json_option
 @_PLOT
-def crossover(
-    ud: str, weight_decays: tuple[str, str] | None, as_json: bool, plot: str | None, **how: Any
-) -> None:
+def crossover(ud: str, as_json: bool, plot: str | None, **options: Any) -> None:
     _check_plot(plot)
-    result = api.crossover(ud, weight_decays=weight_decays or None, **how)
-    if as_json:
-        click.echo(result.model_dump_json())
-    else:
-        from planner import render
-
-        render.crossover(result)
-    if plot:
-        from planner import plots
-
-        _draw(plots.loss_against_compute(result, **how), plot, as_json)
+    result = crossover_of(ud, **given(**options))
+    _print(result.model_dump_json, lambda render: render.crossover(result), as_json)
+    where = options["calibration"], _limits(options)
+    _draw(lambda plots: plots.loss_against_compute(result, *where), plot, as_json)
 
 
 @planner.command(
@@ -343,24 +210,14 @@ def crossover(
     metavar="E",
     help="Passes over the unique tokens; fractions are fine.",
 )
-@_DECAY
-@_LAW
-@_CALIBRATION
+@_options("weight_decay", "law", "calibration")
 @json_option
 @_PLOT
-def predict(params: str, ud: str, epochs: str, as_json: bool, plot: str | None, **how: Any) -> None:
+def predict(params: str, ud: str, epochs: str, as_json: bool, plot: str | None, **options: Any) -> None:
     _check_plot(plot)
-    result = api.predict(params, ud, epochs, **how)
-    if as_json:
-        click.echo(result.model_dump_json())
-    else:
-        from planner import render
-
-        render.prediction(result)
-    if plot:
-        from planner import plots
-
-        _draw(plots.loss_terms(result, how["calibration"]), plot, as_json)
+    result = prediction_of(params, ud, epochs, **given(**options))
+    _print(result.model_dump_json, lambda render: render.prediction(result), as_json)
+    _draw(lambda plots: plots.loss_terms(result, options["calibration"]), plot, as_json)
 
 
 @planner.command(
@@ -374,17 +231,13 @@ def predict(params: str, ud: str, epochs: str, as_json: bool, plot: str | None, 
 @json_option
 def laws(calibration: str | None, as_json: bool) -> None:
     shown = [Calibration.load(name) for name in ([calibration] if calibration else shipped_names())]
-    if as_json:
-        # The bootstrap ensembles are for machines that read the file itself.
-        click.echo(
-            json.dumps(
-                [c.model_dump(mode="json", exclude={"settings": {"__all__": {"ensemble"}}}) for c in shown]
-            )
-        )
-    else:
-        from planner import render
 
-        render.laws(shown, details=calibration is not None)
+    def as_text() -> str:
+        # The bootstrap ensembles are for machines that read the file itself.
+        left_out = {"settings": {"__all__": {"ensemble"}}}
+        return json.dumps([known.model_dump(mode="json", exclude=left_out) for known in shown])
+
+    _print(as_text, lambda render: render.laws(shown, details=calibration is not None), as_json)
 
 
 @planner.command(
@@ -393,17 +246,9 @@ def laws(calibration: str | None, as_json: bool) -> None:
         "planner cost --flops 5e18 --gpu H100 --gpus 8 --params 556M",
     )
 )
-@_FLOPS
-@_PRICE
+@_options("flops", *HARDWARE, "price")
 @click.option("--params", metavar="N", help="Also estimate the training memory of a model of this size.")
-@click.option(
-    "--vocab",
-    "vocab_size",
-    default=str(DEFAULT_VOCAB),
-    show_default=True,
-    metavar="ROWS",
-    help="Its vocabulary size.",
-)
+@_options("vocab_size", help="Its vocabulary size.", default=str(DEFAULT_VOCAB), show_default=True)
 @click.option(
     "--sequences",
     default="8",
@@ -414,39 +259,26 @@ def laws(calibration: str | None, as_json: bool) -> None:
 @click.option("--sequence-length", default="512", show_default=True, metavar="T", help="Tokens per sequence.")
 @json_option
 def cost(
-    flops: str | None,
-    gpu: str | None,
-    gpus: str | None,
-    hours: str | None,
-    mfu: str | None,
-    price: str | None,
-    params: str | None,
-    vocab_size: str,
-    sequences: str,
-    sequence_length: str,
-    as_json: bool,
+    params: str | None, vocab_size: str, sequences: str, sequence_length: str, as_json: bool, **budget: Any
 ) -> None:
-    from planner import render
-
-    if all(given is None for given in (flops, gpu, gpus, hours, mfu, price, params)):
-        if as_json:
-            click.echo(json.dumps([card._asdict() for card in ACCELERATORS.values()]))
-        else:
-            render.accelerators()
+    if params is None and not given(**budget):
+        cards = [card._asdict() for card in ACCELERATORS.values()]
+        _print(lambda: json.dumps(cards), lambda render: render.accelerators(), as_json)
         return
-    if gpu is None:
-        raise BadInput(
-            "--gpu is missing: name the accelerator, such as --gpu H100 (`planner cost` lists them)."
+    if budget["gpu"] is None:
+        raise InvalidInput(
+            "is missing: name the accelerator, such as H100 (`planner cost` lists them).", field="gpu"
         )
-    budget = _compute(flops, gpu, gpus, hours, mfu, price)
     architecture = shape_for(params, vocab_size) if params is not None else None
     result = cost_of(
-        budget, gpu, gpus or 1, mfu or DEFAULT_MFU, price, architecture, sequences, sequence_length
+        training_compute(**budget),
+        budget["gpu"],
+        architecture=architecture,
+        sequences=sequences,
+        sequence_length=sequence_length,
+        **given(**{name: budget[name] for name in ("gpus", "mfu", "price")}),
     )
-    if as_json:
-        click.echo(result.model_dump_json())
-    else:
-        render.cost(result, architecture)
+    _print(result.model_dump_json, lambda render: render.cost(result, architecture), as_json)
 
 
 @planner.command(
@@ -458,32 +290,47 @@ def cost(
     )
 )
 @click.argument("params", required=False)
-@click.option("--vocab", "vocab_size", metavar="ROWS", help=f"Vocabulary size.  [default: {DEFAULT_VOCAB}]")
+@_options("vocab_size", help=f"Vocabulary size.  [default: {DEFAULT_VOCAB}]")
 @click.option("--preset", "name", metavar="NAME", help=f"One of the paper's shapes: {', '.join(presets())}.")
 @json_option
 def shape(params: str | None, vocab_size: str | None, name: str | None, as_json: bool) -> None:
     if params is not None and name is not None:
         raise BadInput("give either a parameter count or --preset, not both.")
     if vocab_size is not None and params is None:
-        raise BadInput(
-            "--vocab needs a parameter count, such as `planner shape 556M --vocab 50257`; presets have their own."
+        raise InvalidInput(
+            "needs a parameter count, such as `planner shape 556M --vocab 50257`; presets have their own.",
+            field="vocab_size",
         )
     if name is not None:
         found = [preset(name)]
+    elif params is not None:
+        found = [shape_for(params, vocab_size or DEFAULT_VOCAB)]
     else:
-        found = (
-            [shape_for(params, vocab_size or DEFAULT_VOCAB)]
-            if params is not None
-            else list(presets().values())
-        )
+        found = list(presets().values())
+    facts = [one.model_dump() for one in found]
+    _print(
+        lambda: json.dumps(facts if len(facts) > 1 else facts[0]),
+        lambda render: render.shapes(found),
+        as_json,
+    )
+
+
+# -- answers
+# -----------------------------------------------------------------------------------------------------
+
+
+def _print(text: Callable[[], str], words: Callable[[Any], None], as_json: bool) -> None:
+    """The answer as JSON, or in words by the module that has them, which is only then loaded."""
     if as_json:
-        click.echo(
-            json.dumps([one.model_dump() for one in found] if len(found) > 1 else found[0].model_dump())
-        )
+        click.echo(text())
     else:
         from planner import render
 
-        render.shapes(found)
+        words(render)
+
+
+def _limits(options: dict[str, Any]) -> Limits:
+    return Limits.of(**given(**{name: options[name] for name in LIMITS}))
 
 
 def _check_plot(path: str | None) -> None:
@@ -499,9 +346,14 @@ def _check_plot(path: str | None) -> None:
         raise BadInput(f"--plot cannot be written: {path!r} is not a file in an existing, writable folder.")
 
 
-def _draw(figure: Any, path: str, quiet: bool) -> None:
+def _draw(picture: Callable[[Any], Any], path: str | None, quiet: bool) -> None:
+    """The picture, where one was asked for; loading what draws it takes longer than planning."""
+    if path is None:
+        return
+    from planner import plots
+
     try:
-        figure.savefig(path)
+        picture(plots).savefig(path)
     except OSError as error:
         raise BadInput(f"--plot cannot be written to {path!r}: {error.strerror or error}.") from None
     if not quiet:

@@ -1,8 +1,8 @@
 """What compute costs: FLOPs <-> accelerators x hours, money, and whether training fits in memory.
 
-Peak speeds are the vendors' dense bf16 (or fp16) figures. Prices are indicative on-demand prices per hour in US dollars;
-they move, so give your own. MFU is the share of the peak that training really reaches: 0.4 is a fair
-guess for models of 100M and more, small models reach less.
+Peak speeds are the vendors' dense bf16 (or fp16) figures. Prices are indicative on-demand prices per hour in
+US dollars; they move, so give your own. MFU is the share of the peak that training really reaches: 0.4 is a
+fair guess for models of 100M and more, small models reach less.
 """
 
 from typing import Any, NamedTuple
@@ -77,7 +77,7 @@ def accelerator(name: str) -> Accelerator:
 
 
 def flops_from_gpus(gpu: str, gpus: Any = 1, hours: Any = 1, mfu: Any = DEFAULT_MFU) -> float:
-    """The training FLOPs that `gpus` accelerators deliver in `hours` at a model FLOPs utilisation of `mfu`."""
+    """The training FLOPs that `gpus` accelerators deliver in `hours` at a share `mfu` of their peak."""
     return (
         accelerator(gpu).peak_flops
         * fraction(mfu, "mfu")
@@ -87,8 +87,38 @@ def flops_from_gpus(gpu: str, gpus: Any = 1, hours: Any = 1, mfu: Any = DEFAULT_
     )
 
 
+def training_compute(
+    flops: Any = None,
+    *,
+    gpu: str | None = None,
+    gpus: Any = None,
+    hours: Any = None,
+    mfu: Any = None,
+    price: Any = None,
+) -> float:
+    """FLOPs as given, or from accelerators and hours; what would have no effect is refused."""
+    if flops is not None and hours is not None:
+        raise InvalidInput("give either ‹flops› or ‹gpu› with ‹hours›, not both.")
+    if gpu is None:
+        for field, value in (("gpus", gpus), ("hours", hours), ("mfu", mfu), ("price", price)):
+            if value is not None:
+                raise InvalidInput("needs ‹gpu›, such as H100.", field=field)
+    if flops is not None:
+        return compute(flops)
+    if gpu is None or hours is None:
+        raise InvalidInput(
+            "compute is missing: give ‹flops› (such as 5e18), or ‹gpu› and ‹hours› (8 H100 for 3 hours, say)."
+        )
+    return flops_from_gpus(gpu, hours=hours, **given(gpus=gpus, mfu=mfu))
+
+
+def given(**options: Any) -> dict[str, Any]:
+    """Those options that were given."""
+    return {name: value for name, value in options.items() if value is not None}
+
+
 class Memory(BaseModel):
-    """Estimated bytes needed to train: fp32 weights, gradients and Adam moments; bf16 activations with flash attention."""
+    """Bytes needed to train, estimated: fp32 weights, gradients and moments; bf16 activations."""
 
     model_config = ConfigDict(frozen=True, defer_build=True)
 
@@ -167,8 +197,8 @@ def training_memory(
     weights, gradients, moments = (
         bytes_each * shape.params for bytes_each in (4 + 2, 4, 8)
     )  # fp32 + bf16 copy; fp32; 2 x fp32
-    # Kept per token and layer for the backward pass: two norm inputs in fp32 and, in bf16, two norm outputs, q, k, v,
-    # attention and output projections (8 d_model), gate, up and their product (3 d_ff).
+    # Kept per token and layer for the backward pass: two norm inputs in fp32 and, in bf16, two norm outputs,
+    # q, k, v, attention and output projections (8 d_model), gate, up and their product (3 d_ff).
     per_token_layer = 2 * 4 * shape.d_model + 2 * (8 * shape.d_model + 3 * shape.d_ff)
     tokens = sequences * sequence_length
     logits = 2 * 4 * min(tokens, 2048) * shape.vocab_size  # a chunk of rows, with its gradient

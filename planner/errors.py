@@ -8,11 +8,16 @@ from collections.abc import Callable, Mapping
 _MENTION = re.compile("‹(\\w+)›")
 
 
+def named(text: str, name: Callable[[str], str]) -> str:
+    """The text with each field that it mentions in ‹› called what `name` makes of it."""
+    return _MENTION.sub(lambda mention: name(mention[1]), text)
+
+
 class InvalidInput(ValueError):
     """Bad input in one sentence: which field, what was given, what would do.
 
-    `field` is the argument at fault and the subject of the sentence, which goes on from it; other arguments are
-    mentioned in ‹›:
+    `field` is the argument at fault and the subject of the sentence, which goes on from it; other arguments
+    are mentioned in ‹›:
 
         raise InvalidInput("needs ‹gpu›, such as H100.", field="hours")
 
@@ -25,13 +30,12 @@ class InvalidInput(ValueError):
 
     def said(self, name: Callable[[str], str]) -> str:
         """The sentence with each field called what `name` makes of it."""
-        message = str(self.args[0])
         subject = "" if self.field is None else f"{name(self.field)} "
-        return subject + _MENTION.sub(lambda mention: name(mention[1]), message)
+        return subject + named(str(self.args[0]), name)
 
     def renamed(self, names: Mapping[str, str]) -> InvalidInput:
         """The same complaint by somebody who has other names for some of the fields."""
-        message = _MENTION.sub(lambda mention: f"‹{names.get(mention[1], mention[1])}›", str(self.args[0]))
+        message = named(str(self.args[0]), lambda name: f"‹{names.get(name, name)}›")
         return InvalidInput(message, field=names.get(self.field or "", self.field))
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""Pictures of a decision. Each function returns a matplotlib Figure; nothing here touches global plotting state.
+"""Pictures of a decision. Each function returns a matplotlib Figure; no global plotting state is touched.
 
 - `isoflop`: loss along the iso-FLOP curve with the optimum and its flat range
 - `allocation_frontier`: optimal (params, epochs) as compute grows, for each law
@@ -20,12 +20,13 @@ from matplotlib.ticker import FuncFormatter
 from planner import palette
 from planner.advice import remarkable_points
 from planner.allocation import FLOPS_PER_PARAM_TOKEN, allocate
-from planner.api import CalibrationSource
-from planner.calibration_files import Calibration
-from planner.crossings import landscape, search_range
+from planner.calibration_files import Calibration, CalibrationSource
+from planner.landscape import landscape, once_flops
+from planner.laws import Law
+from planner.limits import CONTINUOUS, FREE, Limits
 from planner.results import Crossover, Plan, Prediction
-from planner.units import count, scientific, short
 from planner.units import epochs as passes
+from planner.units import scientific, short
 
 
 def isoflop(plan: Plan, calibration: CalibrationSource = None) -> Figure:
@@ -77,50 +78,30 @@ def allocation_frontier(
     law: str | None = None,
     span: tuple[float, float] | None = None,
     mark: float | None = None,
-    epochs: str = "continuous",  # the curve is always that of continuous epochs
-    **limits: Any,
+    limits: Limits = FREE,
 ) -> Figure:
-    """Where each law wants compute to go: optimal epochs against optimal size as compute grows. The additive ones turn back.
+    """Where each law wants compute to go: optimal epochs against optimal size as compute grows, always with
+    continuous epochs. The additive laws turn back.
 
     `span` is the range of compute, `mark` one budget to point out, `law` the only law to draw.
     """
     known = Calibration.load(calibration)
     settings = known.settings if weight_decay is None else (known.setting(weight_decay),)
-    bounds = {name: count(value, name) for name, value in limits.items() if value is not None}
     figure = Figure(figsize=(6.4 * len(settings), 5.0), dpi=150, layout="constrained")
     for column, setting in enumerate(settings):
         axes = figure.add_subplot(1, len(settings), column + 1)
-        once = search_range(setting.law(law or known.default_law), ud)[0] * 1e4
+        once = once_flops(setting.law(law or known.default_law), ud)
         low, high = span or (once, once * 1e4)
         if mark is not None:  # the budget at hand is in the picture, with a decade around it
             low, high = min(low, mark / 10), max(high, mark * 10)
-        flops = np.geomspace(low, high, 240)
-        least = 1.0
         for form in [law] if law else list(setting.laws):
-            best = allocate(setting.law(form), ud, flops, whole_epochs=False, **bounds)
-            jumps = (
-                np.abs(np.diff(np.log(best.epochs), prepend=np.log(best.epochs[0]))) > 0.25
-            )  # from one valley to another
-            axes.plot(
-                best.params,
-                np.where(jumps, np.nan, best.epochs),
-                color=palette.law_colour(form),
-                linestyle=palette.line_style(palette.law_dash(form)),
-                label=form,
-            )
-            least = min(least, float(np.nanmin(best.epochs, initial=1.0)))
-            if mark is not None:
-                here = allocate(setting.law(form), ud, mark, whole_epochs=False, **bounds)
-                axes.plot([here.params], [here.epochs], "o", color=palette.law_colour(form), markersize=6)
+            _draw_frontier(axes, setting.law(form), ud, np.geomspace(low, high, 240), mark, limits)
         axes.set_xscale("log")
         axes.set_yscale("log")
-        axes.set_ylim(0.8 * least, None)
-        if mark is not None:  # all plans that cost the same lie on one line
-            window = axes.axis()
-            params = np.geomspace(window[0], window[1], 50)
-            same = mark / (FLOPS_PER_PARAM_TOKEN * ud * params)
-            axes.plot(params, same, "-", color="grey", linewidth=0.8, label=f"{scientific(mark)} FLOPs")
-            axes.axis(window)
+        drawn = np.concatenate([line.get_ydata() for line in axes.lines])
+        axes.set_ylim(0.8 * float(np.nanmin(drawn, initial=1.0)), None)
+        if mark is not None:
+            _draw_same_cost(axes, ud, mark)
         axes.set_title(
             f"{short(ud)} unique tokens, weight decay {setting.weight_decay}", loc="left", fontsize=11
         )
@@ -133,16 +114,35 @@ def allocation_frontier(
     return figure
 
 
+def _draw_frontier(
+    axes: Axes, law: Law, ud: float, flops: np.ndarray, mark: float | None, limits: Limits
+) -> None:
+    """One law's way, broken where it jumps from one valley to another, and its plan for the marked budget."""
+    best = allocate(law, ud, flops, limits.continuous())
+    jumps = np.abs(np.diff(np.log(best.epochs), prepend=np.log(best.epochs[0]))) > 0.25
+    colour, style = palette.law_colour(law.form), palette.line_style(palette.law_dash(law.form))
+    axes.plot(
+        best.params, np.where(jumps, np.nan, best.epochs), color=colour, linestyle=style, label=law.form
+    )
+    if mark is not None:
+        here = allocate(law, ud, mark, limits.continuous())
+        axes.plot([here.params], [here.epochs], "o", color=colour, markersize=6)
+
+
+def _draw_same_cost(axes: Axes, ud: float, flops: float) -> None:
+    """All plans that cost the same lie on one line."""
+    window = axes.axis()
+    params = np.geomspace(window[0], window[1], 50)
+    same = flops / (FLOPS_PER_PARAM_TOKEN * ud * params)
+    axes.plot(params, same, "-", color="grey", linewidth=0.8, label=f"{scientific(flops)} FLOPs")
+    axes.axis(window)
+
+
 def loss_against_compute(
-    crossover: Crossover,
-    calibration: CalibrationSource = None,
-    law: str | None = None,
-    epochs: str = "whole",
-    **limits: Any,
+    crossover: Crossover, calibration: CalibrationSource = None, limits: Limits = FREE
 ) -> Figure:
-    """Optimal loss against compute for each weight decay, with every crossing and where more compute starts to hurt."""
+    """Optimal loss against compute for each weight decay: where they cross, and where more compute hurts."""
     known = Calibration.load(calibration)
-    bounds = {name: count(value, name) for name, value in limits.items() if value is not None}
     low, high = crossover.searched
     places = crossover.crossings or [float(np.sqrt(low * high))]
     flops = np.geomspace(max(places[0] / 60, low), min(places[-1] * 30, high), 400)
@@ -151,27 +151,14 @@ def loss_against_compute(
         look = palette.series(number)
         colour, style = look.light, palette.line_style(look.dash)
         one = known.law(decay, crossover.law)
-        best = allocate(one, crossover.ud, flops, whole_epochs=epochs == "whole", **bounds)
+        best = allocate(one, crossover.ud, flops, limits)
         axes.plot(flops, best.loss, color=colour, linestyle=style, label=f"weight decay {decay}")
-        _, limit = remarkable_points(
-            one, crossover.ud, landscape(one, crossover.ud, flops, **bounds), **bounds
-        )
+        along = landscape(one, crossover.ud, flops, limits)
+        _, limit = remarkable_points(one, crossover.ud, along, limits)
         if limit is not None:
             words = f"lowest at {scientific(limit.best.flops)} FLOPs"
             axes.plot([limit.best.flops], [limit.best.loss], "v", color=colour, markersize=7, label=words)
-    upward = crossover.crossings[int(crossover.better_below == crossover.stronger) :: 2]
-    for number, place in enumerate(crossover.crossings):
-        axes.axvline(place, color="grey", linewidth=1)
-        words = f"C× = {scientific(place)}" if place in upward else f"back at {scientific(place)}"
-        spot = (place, 0.97 - 0.07 * number)
-        axes.annotate(
-            words,
-            spot,
-            xycoords=("data", "axes fraction"),
-            xytext=(6, 0),
-            textcoords="offset points",
-            va="top",
-        )
+    _mark_crossings(axes, crossover)
     axes.set_xscale("log")
     axes.set_xlabel("compute (FLOPs)")
     axes.set_ylabel("optimal loss (nats per token)")
@@ -179,13 +166,29 @@ def loss_against_compute(
     return figure
 
 
+def _mark_crossings(axes: Axes, crossover: Crossover) -> None:
+    upward = crossover.crossings[int(crossover.better_below == crossover.stronger) :: 2]
+    for number, place in enumerate(crossover.crossings):
+        axes.axvline(place, color="grey", linewidth=1)
+        axes.annotate(
+            f"C× = {scientific(place)}" if place in upward else f"back at {scientific(place)}",
+            (place, 0.97 - 0.07 * number),
+            xycoords=("data", "axes fraction"),
+            xytext=(6, 0),
+            textcoords="offset points",
+            va="top",
+        )
+
+
 def loss_terms(prediction: Prediction, calibration: CalibrationSource = None) -> Figure:
     """The loss of one model on one corpus, broken into its terms, as epochs grow."""
     law = Calibration.load(calibration).law(prediction.weight_decay, prediction.law)
     epochs = np.linspace(min(1.0, 0.8 * prediction.epochs), max(16.0, 1.5 * prediction.epochs), 2000)
     terms = law.terms(prediction.params, prediction.ud, epochs)
-    title = f"{short(prediction.params)} parameters, {short(prediction.ud)} unique tokens, weight decay {prediction.weight_decay}"
-    figure, axes = _figure(title)
+    figure, axes = _figure(
+        f"{short(prediction.params)} parameters, {short(prediction.ud)} unique tokens, "
+        f"weight decay {prediction.weight_decay}"
+    )
     axes.stackplot(
         epochs,
         *terms,
@@ -222,9 +225,8 @@ def single_epoch_frontiers(
         look = palette.series(number)
         colour, style = look.light, palette.line_style(look.dash)
         base = setting.law(known.default_law).base()
-        best = allocate(
-            base, 1e9, flops, whole_epochs=False
-        )  # the corpus size does not matter when repeats count as new
+        # The corpus size does not matter when repeats count as new.
+        best = allocate(base, 1e9, flops, CONTINUOUS)
         name = f"weight decay {setting.weight_decay}"
         left.plot(flops, best.loss, color=colour, linestyle=style, label=name)
         right.plot(flops, best.params, color=colour, linestyle=style, label=f"{name}: parameters")

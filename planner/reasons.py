@@ -5,24 +5,27 @@ from __future__ import annotations
 from planner import units
 from planner.advice import Turn
 from planner.calibration_files import Calibration
-from planner.results import Plan
+from planner.results import Findings
 
 
-def reasons(p: Plan, *, committed: bool, limited: bool, rival_best: Turn | None) -> list[str]:
-    """Most useful first. `committed`: the weight decay was given; `limited`: size or epochs were; `rival_best`: the best
-    that another weight decay reaches with at most this compute."""
+def reasons(p: Findings, *, committed: bool, limited: bool, rival_best: Turn | None) -> list[str]:
+    """Most useful first. `committed`: the weight decay was given; `limited`: size or epochs were;
+    `rival_best`: the best that another weight decay reaches with at most this compute.
+    """
     within = " within your limits" if limited else ""
     said = []
     if p.overspent:
         said += _stop_spending(p, within, rival_best)
     if p.epochs < 1 and not limited:
         said.append(
-            f"Data is plentiful for this budget: {units.short(p.tokens)} tokens of the corpus are enough, none is repeated."
+            f"Data is plentiful for this budget: "
+            f"{units.short(p.tokens)} tokens of the corpus are enough, none is repeated."
         )
     if p.continuous_loss < p.loss - p.flat_range.tolerance:
         said.append(
-            f"Whole epochs cost {p.loss - p.continuous_loss:.3f} nats here: {units.epochs(p.continuous_epochs)} would reach "
-            f"{p.continuous_loss:.4f} (ask for continuous epochs)."
+            f"Whole epochs cost {p.loss - p.continuous_loss:.3f} nats here: "
+            f"{units.epochs(p.continuous_epochs)} would reach {p.continuous_loss:.4f} "
+            f"(ask for continuous epochs)."
         )
     if not (p.overspent and committed):  # "Instead" has said it already
         said += _weight_decay(p, committed)
@@ -38,23 +41,26 @@ def reasons(p: Plan, *, committed: bool, limited: bool, rival_best: Turn | None)
     return said
 
 
-def _stop_spending(p: Plan, within: str, rival_best: Turn | None) -> list[str]:
+def _stop_spending(p: Findings, within: str, rival_best: Turn | None) -> list[str]:
     limit = p.spending_limit
     assert limit is not None
     text = (
-        f"Stop spending at {units.scientific(limit.flops)} FLOPs: with {units.short(p.ud)} unique tokens and weight decay "
-        f"{p.weight_decay} more compute makes the optimal loss worse{within} ({limit.loss:.4f} there with "
-        f"{units.short(limit.params)} parameters and {units.epochs(limit.epochs)}, {p.loss:.4f} here); that saves "
-        f"{1 - limit.flops / p.flops:.0%} of the compute."
+        f"Stop spending at {units.scientific(limit.flops)} FLOPs: "
+        f"with {units.short(p.ud)} unique tokens and weight decay {p.weight_decay} "
+        f"more compute makes the optimal loss worse{within} ({limit.loss:.4f} there "
+        f"with {units.short(limit.params)} parameters and {units.epochs(limit.epochs)}, {p.loss:.4f} here); "
+        f"that saves {1 - limit.flops / p.flops:.0%} of the compute."
     )
     if limit.regained_flops is not None:
-        text += f" Only from about {units.scientific(limit.regained_flops, 2)} FLOPs on would the loss be lower again."
+        regained = units.scientific(limit.regained_flops, 2)
+        text += f" Only from about {regained} FLOPs on would the loss be lower again."
     instead = []
     if rival_best is not None and rival_best.loss < limit.loss:
         decay = p.other_weight_decays[0].weight_decay
         instead.append(
-            f"weight decay {decay} reaches {rival_best.loss:.4f} at {units.scientific(rival_best.flops)} FLOPs with "
-            f"{units.short(rival_best.params)} parameters and {units.epochs(rival_best.epochs)}"
+            f"weight decay {decay} reaches {rival_best.loss:.4f} "
+            f"at {units.scientific(rival_best.flops)} FLOPs "
+            f"with {units.short(rival_best.params)} parameters and {units.epochs(rival_best.epochs)}"
         )
     if p.marginal_value.loss_if_twice_the_data is not None:
         instead.append(
@@ -63,23 +69,25 @@ def _stop_spending(p: Plan, within: str, rival_best: Turn | None) -> list[str]:
     return [text, f"Instead: {'; '.join(instead)}."] if instead else [text]
 
 
-def _weight_decay(p: Plan, committed: bool) -> list[str]:
+def _weight_decay(p: Findings, committed: bool) -> list[str]:
     if not p.other_weight_decays:
         return []
     rival = p.other_weight_decays[0]
     if not committed:
         return [
-            f"At weight decay {p.weight_decay} the best loss is {p.loss:.4f}; at {rival.weight_decay} it would be {rival.predicted_loss:.4f}."
+            f"At weight decay {p.weight_decay} the best loss is {p.loss:.4f}; "
+            f"at {rival.weight_decay} it would be {rival.predicted_loss:.4f}."
         ]
     if rival.predicted_loss >= p.loss:
         return []
     return [
-        f"Weight decay {rival.weight_decay} would do better: loss {rival.predicted_loss:.4f} instead of {p.loss:.4f}, with "
-        f"{units.short(rival.params)} parameters and {units.epochs(rival.epochs)}."
+        f"Weight decay {rival.weight_decay} would do better: "
+        f"loss {rival.predicted_loss:.4f} instead of {p.loss:.4f}, "
+        f"with {units.short(rival.params)} parameters and {units.epochs(rival.epochs)}."
     ]
 
 
-def _headroom(p: Plan, within: str) -> list[str]:
+def _headroom(p: Findings, within: str) -> list[str]:
     limit = p.spending_limit
     if limit is None:
         return []
@@ -90,15 +98,16 @@ def _headroom(p: Plan, within: str) -> list[str]:
     )
     if p.flops > limit.flops:
         return [
-            f"Past {units.scientific(limit.flops)} FLOPs more compute makes the optimal loss worse, {until}; this budget is beyond that."
+            f"Past {units.scientific(limit.flops)} FLOPs more compute makes the optimal loss worse, {until}; "
+            f"this budget is beyond that."
         ]
     return [
-        f"More compute helps up to {units.scientific(limit.flops)} FLOPs (loss {limit.loss:.4f}){within}; beyond that it makes the "
-        f"optimal loss worse at weight decay {p.weight_decay}, {until}."
+        f"More compute helps up to {units.scientific(limit.flops)} FLOPs (loss {limit.loss:.4f}){within}; "
+        f"beyond that it makes the optimal loss worse at weight decay {p.weight_decay}, {until}."
     ]
 
 
-def _repetition(p: Plan) -> list[str]:
+def _repetition(p: Findings) -> list[str]:
     turn = p.turning_point
     if turn is None:
         return []
@@ -110,7 +119,7 @@ def _repetition(p: Plan) -> list[str]:
     return [f"{where}; this budget is before that point."]
 
 
-def _worth(p: Plan, within: str) -> str:
+def _worth(p: Findings, within: str) -> str:
     value = p.marginal_value
     if value.loss_per_token == 0:
         token = "More unique tokens would not help here"
@@ -125,16 +134,16 @@ def _worth(p: Plan, within: str) -> str:
     ):
         verb = "leaves no plan" if change is None else f"would change the loss by {change:+.3f}"
         changes.append(f"twice the {what} {verb}")
-    staying = (
-        f" at weight decay {p.weight_decay}" if p.other_weight_decays else ""
-    )  # another one may then be better
+    # Another weight decay may then be better.
+    staying = f" at weight decay {p.weight_decay}" if p.other_weight_decays else ""
     return f"{token}: {', '.join(changes)}{staying}{within}."
 
 
-def _flatness(p: Plan, within: str) -> str:
+def _flatness(p: Findings, within: str) -> str:
     flat = p.flat_range
     if flat.epochs_max < flat.epochs_min * 1.05:
-        return f"The optimum is sharp: no other number of epochs is within {flat.tolerance:g} nats of it{within}."
+        near = f"within {flat.tolerance:g} nats of it"
+        return f"The optimum is sharp: no other number of epochs is {near}{within}."
     low = units.epochs(flat.epochs_min).split()[0]
     return (
         f"The optimum is flat: {low} to {units.epochs(flat.epochs_max)} ({units.short(flat.params_min)} to "
@@ -163,7 +172,10 @@ def crossover_note(
             f"weight decay {better_below} is better below {units.scientific(found[0])} FLOPs, {worse} above"
         )
     places = ", ".join(units.scientific(flops) for flops in found)
-    return f"the better weight decay changes {len(found)} times, at {places} FLOPs; the lowest compute belongs to {better_below}"
+    return (
+        f"the better weight decay changes {len(found)} times, at {places} FLOPs; "
+        f"the lowest compute belongs to {better_below}"
+    )
 
 
 def single_setting_note(known: Calibration, form: str) -> str:

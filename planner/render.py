@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Sequence
 
 import click
 
-from planner.api import Frontier
-from planner.calibration_files import Calibration
+from planner.calibration_files import Calibration, Setting
 from planner.costs import ACCELERATORS, Cost
+from planner.frontiers import Frontier
 from planner.laws import BASE_FORM, BASE_PARAMETERS
 from planner.results import Alternative, Comparison, Crossover, Interval, LossTerms, Plan, Prediction
 from planner.shapes import Architecture
@@ -28,7 +28,8 @@ def plan(p: Plan) -> None:
         facts.append(
             (
                 "spend only",
-                f"{scientific(best.flops)} FLOPs for a lower loss ({best.loss:.4f}); with all of it, the best is:",
+                f"{scientific(best.flops)} FLOPs for a lower loss ({best.loss:.4f}); with all of it, the "
+                f"best is:",
             )
         )
     facts += [
@@ -93,8 +94,8 @@ def _advice_with_intervals(p: Plan, within: dict[str, Interval]) -> list[tuple[s
 
 
 def comparison(c: Comparison) -> None:
-    title = f"{short(c.ud)} unique tokens, {scientific(c.flops)} FLOPs ({c.calibration}; expected loss by {c.judge})"
-    _alternatives(title, c.rows, with_decay=True)
+    budget = f"{short(c.ud)} unique tokens, {scientific(c.flops)} FLOPs"
+    _alternatives(f"{budget} ({c.calibration}; expected loss by {c.judge})", c.rows, with_decay=True)
 
 
 def frontier(f: Frontier) -> None:
@@ -155,42 +156,42 @@ def laws(calibrations: Sequence[Calibration], details: bool) -> None:
         print_paragraph(f"{known.name}: {known.title}", bold=True)
         print_paragraph(known.source, indent=2, dim=True)
         for setting in known.settings:
-            fitted = setting.fitted_on
-            sizes, tokens = (
-                "-".join(short(x) for x in pair) for pair in (fitted.params, fitted.unique_tokens)
-            )
-            runs = f"{fitted.runs} runs, " if fitted.runs else ""
-            sure = "with a bootstrap ensemble" if setting.ensemble else "no uncertainty published"
-            text = (
-                f"{runs}{sizes} params, {tokens} unique tokens, up to {fitted.epochs[1]:,.0f} epochs, {sure}"
-            )
-            print_paragraph(f"weight decay {setting.weight_decay}: {text}", indent=2)
-            rows = []
-            for form, law in setting.laws.items():
-                star = " *" if form == known.default_law else ""
-                metrics = (law.metrics.get(key) for key in ("r2", "r2_multi", "huber"))
-                rows.append(
-                    [
-                        form + star,
-                        *("" if m is None else f"{m:.4g}" for m in metrics),
-                        _parameters(law.parameters, form),
-                    ]
-                )
-            print_table(["law", "R²", "R² multi", "Huber", "parameters"], rows, left=(0, 4), indent=4)
-            if details and any(law.spread for law in setting.laws.values()):
-                spreads = (
-                    f"{form}: " + ", ".join(f"{k} ± {v:.3g}" for k, v in law.spread.items())
-                    for form, law in setting.laws.items()
-                    if law.spread
-                )
-                print_paragraph(
-                    "published spread (MAD) of single parameters: " + "; ".join(spreads), indent=4, dim=True
-                )
+            _setting(setting, known.default_law)
+            if details:
+                _spreads(setting)
         click.echo()
+    base = ", ".join(BASE_PARAMETERS)
     click.secho(
-        "* the calibration's default law; the base law (E, A, alpha, B, beta) is shown once, with chinchilla",
-        dim=True,
+        f"* the calibration's default law; the base law ({base}) is shown once, with {BASE_FORM}", dim=True
     )
+
+
+def _setting(setting: Setting, default_law: str) -> None:
+    """The laws at one weight decay, and what they were fitted on."""
+    fitted = setting.fitted_on
+    sizes, tokens = ("-".join(short(x) for x in pair) for pair in (fitted.params, fitted.unique_tokens))
+    runs = f"{fitted.runs} runs, " if fitted.runs else ""
+    sure = "with a bootstrap ensemble" if setting.ensemble else "no uncertainty published"
+    text = f"{runs}{sizes} params, {tokens} unique tokens, up to {fitted.epochs[1]:,.0f} epochs, {sure}"
+    print_paragraph(f"weight decay {setting.weight_decay}: {text}", indent=2)
+    rows = []
+    for form, law in setting.laws.items():
+        metrics = (law.metrics.get(key) for key in ("r2", "r2_multi", "huber"))
+        figures = ("" if metric is None else f"{metric:.4g}" for metric in metrics)
+        star = " *" if form == default_law else ""
+        rows.append([form + star, *figures, _parameters(law.parameters, form)])
+    print_table(["law", "R²", "R² multi", "Huber", "parameters"], rows, left=(0, 4), indent=4)
+
+
+def _spreads(setting: Setting) -> None:
+    spreads = [
+        f"{form}: " + ", ".join(f"{name} ± {value:.3g}" for name, value in law.spread.items())
+        for form, law in setting.laws.items()
+        if law.spread
+    ]
+    if spreads:
+        text = "published spread (MAD) of single parameters: " + "; ".join(spreads)
+        print_paragraph(text, indent=4, dim=True)
 
 
 def cost(c: Cost, architecture: Architecture | None) -> None:
@@ -237,7 +238,8 @@ def shapes(found: Iterable[Architecture]) -> None:
     print_table(header, rows, indent=2)
 
 
-# -- pieces -----------------------------------------------------------------------------------------------------
+# -- pieces
+# -----------------------------------------------------------------------------------------------------
 
 
 def _alternatives(title: str, rows: Sequence[Alternative], with_decay: bool = False) -> None:

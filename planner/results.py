@@ -39,7 +39,7 @@ class FlatRange(_Answer):
 
 
 class TurningPoint(_Answer):
-    """The compute at which the best plan repeats most. Beyond it more compute goes into size, with fewer epochs."""
+    """The compute at which the best plan repeats most. Beyond it more of it goes into size."""
 
     flops: float
     epochs: float
@@ -47,7 +47,9 @@ class TurningPoint(_Answer):
 
 
 class SpendingLimit(_Answer):
-    """The compute with the lowest optimal loss. Beyond it spending more makes the model worse, until `regained_flops`."""
+    """The compute with the lowest optimal loss. Beyond it spending more makes the model worse, until
+    `regained_flops`.
+    """
 
     flops: float
     params: float
@@ -90,9 +92,7 @@ class Crossover(_Answer):
     crossover_flops: float | None  # above it the stronger weight decay has the lower optimal loss
     crossings: list[float]  # all computes at which the better one changes
     searched: tuple[float, float]  # where both settings have a plan
-    better_below: (
-        float | None
-    )  # below the first crossing, everywhere if there is none; None: nowhere a difference
+    better_below: float | None  # below the first crossing, or everywhere; None: nowhere a difference
     interval: Interval | None = None
     note: str
 
@@ -126,8 +126,8 @@ class Comparison(_Answer):
     rows: list[Alternative]
 
 
-class Plan(_Answer):
-    """The answer: how large a model, how many epochs, which weight decay; why; and how sure that is."""
+class Findings(_Answer):
+    """All numbers of a plan: what to train, what else would do, and how sure that is."""
 
     ud: float
     flops: float
@@ -156,6 +156,11 @@ class Plan(_Answer):
     other_weight_decays: list[Alternative]
     intervals: dict[str, Interval] | None
     interval_note: str
+
+
+class Plan(Findings):
+    """The answer: how large a model, how many epochs, which weight decay; why; and how sure that is."""
+
     reasons: list[str]
     warnings: list[str]
-    cost: Cost | None = None
+    cost: Cost | None = None  # where an accelerator was named

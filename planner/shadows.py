@@ -1,4 +1,6 @@
-"""Whether somebody else's file hides one of our packages: a `trainer.py` in the folder where Python was started, say."""
+"""Whether somebody else's file hides one of our packages: a `trainer.py` in the folder where Python was
+started, say.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,9 @@ from pathlib import Path
 
 
 def shadow(module: str) -> Path | None:
-    """The file that Python takes for the package of this module although it is not ours; None: nothing is in the way."""
+    """The file that Python takes for the package of this module although it is not ours; None: nothing is in
+    the way.
+    """
     package = module.partition(".")[0]
     found = find_spec(package)
     if found is None:

@@ -1,7 +1,7 @@
-"""Model shapes that can be built: Llama-2 architectures for any parameter count, and the paper's 13 as presets.
+"""Model shapes that can be built: Llama-2 for any parameter count, and the paper's 13 as presets.
 
-Parameters are counted as in the paper: input and output embeddings are separate matrices, there are no biases,
-and the vocabulary has 32,100 rows (with which all 13 printed totals come out):
+Parameters are counted as in the paper: input and output embeddings are separate matrices, there are no
+biases, and the vocabulary has 32,100 rows (with which all 13 printed totals come out):
 
     total = 2 V d  +  layers (4 d^2 + 3 d d_ff + 2 d)  +  d
             embeddings        attention, SwiGLU, 2 norms   final norm
@@ -53,8 +53,8 @@ class Architecture(BaseModel):
     def describe(self) -> str:
         name = f" (the paper's {self.preset})" if self.preset else ""
         return (
-            f"d_model {self.d_model:,}, {self.layers} layers, {self.heads} heads of {self.d_head}, d_ff {self.d_ff:,}, "
-            f"vocabulary {self.vocab_size:,}: {short(self.params, 4)} parameters, "
+            f"d_model {self.d_model:,}, {self.layers} layers, {self.heads} heads of {self.d_head}, "
+            f"d_ff {self.d_ff:,}, vocabulary {self.vocab_size:,}: {short(self.params, 4)} parameters, "
             f"{short(self.non_embedding_params, 4)} without embeddings{name}"
         )
 
@@ -99,12 +99,12 @@ def preset(name: str) -> Architecture:
 
 
 def shape_for(params: Any, vocab_size: Any = DEFAULT_VOCAB, *, tied_embeddings: bool = False) -> Architecture:
-    """The most ordinary Llama-2 shape within 2% of `params`: the paper's own where one fits, else the best proportioned.
+    """The most ordinary Llama-2 shape within 2% of `params`: one of the paper's, else the best proportioned.
 
     The proportions follow what is trained in practice: width over depth rises from 32 at 15M to 64 at 125M-1B
-    (the paper) and 128 from 7B (Llama-2); d_ff is 8/3 to 4 times the width; heads have 64 or 128 dimensions; widths
-    and d_ff are multiples of 64 where the size allows. Tiny models, whose embeddings alone nearly fill the
-    budget, may have to leave those proportions to meet the count.
+    (the paper) and 128 from 7B (Llama-2); d_ff is 8/3 to 4 times the width; heads have 64 or 128 dimensions;
+    widths and d_ff are multiples of 64 where the size allows. Tiny models, whose embeddings alone nearly fill
+    the budget, may have to leave those proportions to meet the count.
     """
     wanted = count(params, "params")
     vocab = whole(vocab_size, "vocab_size", example="32100")
@@ -120,8 +120,8 @@ def shape_for(params: Any, vocab_size: Any = DEFAULT_VOCAB, *, tied_embeddings: 
     found = _search(wanted, vocab, tied_embeddings)
     if found is None:
         raise InvalidInput(
-            f"no Llama-2 shape within {TOLERANCE:.0%} of {short(wanted)} parameters exists with a vocabulary of {vocab:,}; "
-            f"a smaller vocabulary would do."
+            f"no Llama-2 shape within {TOLERANCE:.0%} of {short(wanted)} parameters exists "
+            f"with a vocabulary of {vocab:,}; a smaller vocabulary would do."
         )
     return found
 
@@ -137,7 +137,8 @@ def _search(wanted: float, vocab: int, tied: bool) -> Architecture | None:
     body = wanted - embeddings * widths - widths  # what layers and feed-forward have to fill
     ratios = np.array([8 / 3, 10 / 3, 4.0, 2.0, 6.0, 10.0])
     d = widths[:, None, None].astype(float)
-    # For each width and each d_ff / d ratio the depth that fills the body, rounded both ways; then d_ff adjusted to hit N.
+    # For each width and each d_ff / d ratio the depth that fills the body, rounded both ways; then d_ff
+    # adjusted to hit N.
     per_layer = 4 * d**2 + 3 * ratios[None, :, None] * d**2 + 2 * d
     depth = np.maximum(np.floor(body[:, None, None] / per_layer) + np.array([0.0, 1.0]), 1)
     ideal_ff = (body[:, None, None] / depth - 4 * d**2 - 2 * d) / (3 * d)
@@ -179,9 +180,11 @@ def _usual_aspect(params: float) -> float:
 
 
 def _head_size(width: int) -> int:
-    """128 for wide models and 64 for the rest, as in the paper; less where the width asks for it or would leave fewer than three heads."""
-    usual = (128, 64, 32, 16, 8) if width >= 1280 else (64, 32, 16, 8)
-    for size in (*usual, *range(64, 0, -2)):
+    """128 for wide models and 64 for the rest, as in the paper; less where the width asks for it or would
+    leave fewer than three heads.
+    """
+    usual = [128, 64, 32, 16, 8] if width >= 1280 else [64, 32, 16, 8]
+    for size in usual + list(range(64, 0, -2)):
         if width % size == 0 and width // size >= 3:
             return size
     raise InvalidInput(f"must be even and at least 6; got {width}.", field="d_model")

@@ -1,7 +1,7 @@
 """What every sub-command of `planner` shares: lazy loading, one-sentence errors, JSON output.
 
-Other rooms add commands through the entry-point group `planner.commands`. They are looked up only when a command is
-asked for that is not built in, or for the list in `--help`: planning must start in a blink.
+Other rooms add commands through the entry-point group `planner.commands`. They are looked up only when a
+command is asked for that is not built in, or for the list in `--help`: planning must start in a blink.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ class BadInput(click.ClickException):
 
 
 class Command(click.Command):
-    """A command whose bad input is one sentence that names the options as they were typed, never a traceback."""
+    """A command whose bad input is one sentence that names the options as they were typed, never a
+    traceback.
+    """
 
     extra: str | None = None  # the extra of the package that has what the command imports
 

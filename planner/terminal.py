@@ -1,6 +1,7 @@
 """Plain text in a terminal: paragraphs, facts, bullets and the one style of table that all commands have.
 
-Wrapped to the terminal's width and styled by click: loading a library for tables would cost more time than planning.
+Wrapped to the terminal's width and styled by click: loading a library for tables would cost more time than
+planning.
 """
 
 from __future__ import annotations
@@ -50,7 +51,9 @@ def print_table(
     indent: int = 0,
     fold: int | None = None,
 ) -> None:
-    """Columns of text: those in `left` to the left, the others to the right; `fold` is wrapped where there is no room."""
+    """Columns of text: those in `left` to the left, the others to the right; `fold` is wrapped where there is
+    no room.
+    """
     body = [list(row) for row in rows]
     if title:
         print_paragraph(title, bold=True)

@@ -10,9 +10,10 @@ import numpy as np
 from planner.advice import flat_range, remarkable_points
 from planner.allocation import allocate
 from planner.calibration_files import Calibration, Setting
-from planner.crossings import landscape, search_range
 from planner.intervals import LEVEL, interval
+from planner.landscape import landscape, search_range
 from planner.laws import Law
+from planner.limits import Limits
 from planner.results import Alternative, Interval
 from planner.units import short
 
@@ -25,15 +26,13 @@ def interval_note(known: Calibration, setting: Setting, form: str) -> str:
     members = setting.ensemble_law(form)
     if members is not None and setting.ensemble is not None:
         size = _size(members)
-        some = (
-            f"; turning point, spending limit and flat range from the first {_CURVES}"
-            if size > _CURVES
-            else ""
-        )
+        some = f"; turning point, spending limit and flat range from the first {_CURVES}"
+        some = some if size > _CURVES else ""
         return f"intervals hold {LEVEL:.0%} of {size:,} refits ({setting.ensemble.method}){some}"
     if all(one.ensemble is None for one in known.settings):
         return _NO_ENSEMBLE
-    return f"this calibration has no refits of {form} at weight decay {setting.weight_decay}, so no interval can be given"
+    where = f"{form} at weight decay {setting.weight_decay}"
+    return f"this calibration has no refits of {where}, so no interval can be given"
 
 
 def loss_intervals(members: Law, params: float, ud: float, epochs: float) -> dict[str, Interval]:
@@ -49,41 +48,48 @@ def plan_intervals(
     flops: float,
     tolerance: float,
     others: Sequence[Alternative],
-    how: dict[str, Any],
+    limits: Limits,
 ) -> dict[str, Interval]:
-    """Intervals of what is decided on: what each refit would have recommended, and what it says of the other laws."""
-    best = allocate(members, ud, flops, **how)
+    """Intervals of what is decided on: what each refit would have recommended, and what it says of other
+    laws.
+    """
+    best = allocate(members, ud, flops, limits)
     data, compute = (
-        allocate(members, u, c, **how).loss - best.loss for u, c in ((2 * ud, flops), (ud, 2 * flops))
+        allocate(members, u, c, limits).loss - best.loss for u, c in ((2 * ud, flops), (ud, 2 * flops))
     )
     figures = {"params": best.params, "epochs": best.epochs, "tokens": best.tokens}
     figures |= {"loss_if_twice_the_data": data, "loss_if_twice_the_compute": compute}
     figures |= {f"regret_{row.law}": members.loss(row.params, ud, row.epochs) - best.loss for row in others}
-    limits = {name: value for name, value in how.items() if name != "whole_epochs"}
-    rows = []
-    for i in range(min(_size(members), _CURVES)):
-        law = members.member(i)
-        turn, limit = remarkable_points(
-            law, ud, landscape(law, ud, search_range(law, ud, flops), **limits), **limits
+    rows = [
+        _advice_figures(
+            members.member(i), ud, flops, float(best.epochs[i]), float(best.loss[i]), tolerance, limits
         )
-        flat = flat_range(law, ud, flops, float(best.epochs[i]), float(best.loss[i]), tolerance, **how)
-        rows.append(
-            {
-                "turning_flops": turn.flops if turn else np.nan,
-                "turning_epochs": turn.epochs if turn else np.nan,
-                "spending_limit_flops": limit.best.flops if limit else np.nan,
-                "spending_limit_loss": limit.best.loss if limit else np.nan,
-                "flat_epochs_min": flat.epochs[0],
-                "flat_epochs_max": flat.epochs[1],
-                "flat_params_min": flat.params[0],
-                "flat_params_max": flat.params[1],
-            }
-        )
+        for i in range(min(_size(members), _CURVES))
+    ]
     return _known({**figures, **{name: np.array([row[name] for row in rows]) for name in rows[0]}})
 
 
+def _advice_figures(
+    law: Law, ud: float, flops: float, epochs: float, loss: float, tolerance: float, limits: Limits
+) -> dict[str, float]:
+    """The figures of the advice that one refit would have given."""
+    along = landscape(law, ud, search_range(law, ud, flops), limits)
+    turn, limit = remarkable_points(law, ud, along, limits)
+    flat = flat_range(law, ud, flops, epochs, loss, tolerance, limits)
+    return {
+        "turning_flops": turn.flops if turn else np.nan,
+        "turning_epochs": turn.epochs if turn else np.nan,
+        "spending_limit_flops": limit.best.flops if limit else np.nan,
+        "spending_limit_loss": limit.best.loss if limit else np.nan,
+        "flat_epochs_min": flat.epochs[0],
+        "flat_epochs_max": flat.epochs[1],
+        "flat_params_min": flat.params[0],
+        "flat_params_max": flat.params[1],
+    }
+
+
 def crossover_interval(
-    weaker: Law, stronger: Law, ud: float, between: tuple[float, float], how: dict[str, Any]
+    weaker: Law, stronger: Law, ud: float, between: tuple[float, float], limits: Limits
 ) -> tuple[Interval | None, float]:
     """Interval of the crossover between two computes, and the share of refits that cross there.
 
@@ -94,7 +100,10 @@ def crossover_interval(
 
     def stronger_wins(ln_flops: np.ndarray) -> np.ndarray:
         flops = np.exp(ln_flops)
-        return allocate(stronger, ud, flops, **how).loss < allocate(weaker, ud, flops, **how).loss
+        wins: np.ndarray = (
+            allocate(stronger, ud, flops, limits).loss < allocate(weaker, ud, flops, limits).loss
+        )
+        return wins
 
     low, high = (np.full(size, np.log(end)) for end in between)
     crosses = ~stronger_wins(low) & stronger_wins(high)
@@ -108,7 +117,6 @@ def crossover_interval(
 def range_warnings(setting: Setting, params: float, unique_tokens: float, epochs: float) -> list[str]:
     """One sentence for each quantity that lies outside of what the law was fitted on, with by how much."""
     fitted = setting.fitted_on
-    texts: list[str] = []
     checks = [
         ("model size", params, fitted.params, "the law"),
         ("unique tokens", unique_tokens, fitted.unique_tokens, "the law"),
@@ -117,29 +125,30 @@ def range_warnings(setting: Setting, params: float, unique_tokens: float, epochs
         checks.append(("number of epochs", epochs, fitted.epochs, "the law"))
     if epochs > 1:
         penalty = "the cost of repetition"
-        checks += [("model size", params, fitted.repeated_params or fitted.params, penalty)]
-        checks += [
-            ("unique tokens", unique_tokens, fitted.repeated_unique_tokens or fitted.unique_tokens, penalty)
-        ]
-    for name, value, (low, high), what in checks:
-        factor = value / high if value > high else low / value
-        if factor <= 1.005 or any(text.startswith(f"{name} ") for text in texts):
+        sizes = fitted.repeated_params or fitted.params
+        tokens = fitted.repeated_unique_tokens or fitted.unique_tokens
+        checks += [("model size", params, sizes, penalty), ("unique tokens", unique_tokens, tokens, penalty)]
+    texts: dict[str, str] = {}
+    for name, value, fitted_range, what in checks:
+        far = _far_from(value, fitted_range)
+        if far is None or name in texts:
             continue
-        edge = high if value > high else low
+        edge = fitted_range[value > fitted_range[1]]
         said, bound = (f"{x:,.0f}" if name == "number of epochs" else short(x) for x in (value, edge))
-        far = _above(factor) if value > high else _below(factor)
-        texts.append(f"{name} {said} is {far} that {what} was fitted on ({bound}): this is an extrapolation.")
-    return texts
+        texts[name] = f"{name} {said} is {far} that {what} was fitted on ({bound}): this is an extrapolation."
+    return list(texts.values())
 
 
-def _above(factor: float) -> str:
-    return f"{factor - 1:.0%} above the largest" if factor < 2 else f"{factor:.3g} times the largest"
-
-
-def _below(factor: float) -> str:
-    return (
-        f"{1 - 1 / factor:.0%} below the smallest" if factor < 2 else f"{factor:.3g} times below the smallest"
-    )
+def _far_from(value: float, fitted: tuple[float, float]) -> str | None:
+    """How far a value is outside of what was fitted, in words; None: it is not."""
+    low, high = fitted
+    above = value > high
+    factor = value / high if above else low / value
+    if factor <= 1.005:
+        return None
+    if factor >= 2:
+        return f"{factor:.3g} times the largest" if above else f"{factor:.3g} times below the smallest"
+    return f"{factor - 1:.0%} above the largest" if above else f"{1 - 1 / factor:.0%} below the smallest"
 
 
 def _size(members: Law) -> int:

@@ -23,6 +23,7 @@ from planner.allocation import FLOPS_PER_PARAM_TOKEN, allocate
 from planner.calibration_files import Calibration
 from planner.errors import InvalidInput
 from planner.laws import DEFAULT_FORM, Law, check_form
+from planner.limits import CONTINUOUS
 from planner.shapes import Architecture, shape_for
 from planner.units import compute, count, number, scientific, short
 
@@ -196,7 +197,7 @@ class _Target:
 
     @staticmethod
     def of(law: Law, ud: float, flops: float) -> _Target:
-        plan = allocate(law, ud, flops, whole_epochs=False)
+        plan = allocate(law, ud, flops, CONTINUOUS)
         params = float(plan.params)
         product = flops / (FLOPS_PER_PARAM_TOKEN * ud)
         sizes = params * np.exp(np.array([0.0, -_APART, _APART]))

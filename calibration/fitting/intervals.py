@@ -32,6 +32,7 @@ from planner.calibration_files import Ensemble, Setting
 from planner.errors import InvalidInput
 from planner.intervals import LEVEL, interval
 from planner.laws import BASE_FORM, BASE_PARAMETERS, Law, repetition_parameters
+from planner.limits import CONTINUOUS, Limits
 from planner.results import Interval
 
 RESAMPLE = ("runs", "cells")
@@ -201,9 +202,9 @@ def loss_interval(
 
 
 def allocation_intervals(
-    setting: Setting, form: str, ud: float, flops: float, level: float = LEVEL, **limits: Any
+    setting: Setting, form: str, ud: float, flops: float, level: float = LEVEL, limits: Limits = CONTINUOUS
 ) -> dict[str, Interval]:
     """Intervals of the optimal size, epochs (by default continuous), tokens and loss at one budget."""
-    best = allocate(members(setting, form), ud, flops, **{"whole_epochs": False, **limits})
+    best = allocate(members(setting, form), ud, flops, limits)
     found = {name: interval(values, level) for name, values in best._asdict().items()}
     return {name: value for name, value in found.items() if value is not None}

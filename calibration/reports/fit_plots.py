@@ -22,6 +22,7 @@ from planner.allocation import FLOPS_PER_PARAM_TOKEN, Allocation, allocate, has_
 from planner.calibration_files import Calibration, Setting
 from planner.errors import InvalidInput
 from planner.laws import FORMS, Law, repetition_parameters
+from planner.limits import CONTINUOUS
 from planner.palette import law_colour, law_label, line_style
 from planner.units import short
 
@@ -342,7 +343,7 @@ def one_epoch_flops(law: Law, ud: float) -> float:
 def best_allocation(law: Law, ud: float, budgets: np.ndarray) -> Allocation:
     """The optimum of each budget with continuous epochs."""
     with np.errstate(all="ignore"):
-        return allocate(law, ud, budgets, whole_epochs=False)
+        return allocate(law, ud, budgets, CONTINUOUS)
 
 
 def allocation_band(

@@ -23,8 +23,8 @@ import numpy as np
 
 from calibration.studies.study import Study, StudyRun
 from planner.allocation import FLOPS_PER_PARAM_TOKEN, allocate, has_optimum
-from planner.api import crossover
 from planner.calibration_files import Calibration, Setting
+from planner.crossovers import crossover
 from planner.errors import InvalidInput
 from planner.shapes import TOLERANCE, shape_for
 from planner.units import short

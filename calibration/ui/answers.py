@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from dataclasses import dataclass
 from typing import Any
 
-from calibration.ui.state import IN_HOURS, WHOLE, Choices
+from calibration.ui.state import WHOLE, Choices
 from planner import units
-from planner.api import plan
 from planner.calibration_files import DEFAULT_CALIBRATION, Calibration, Setting, shipped_names
-from planner.costs import DEFAULT_MFU, cost, flops_from_gpus
+from planner.costs import DEFAULT_MFU
+from planner.limits import Limits
+from planner.options import LIMITS
+from planner.plans import plan
 from planner.results import Plan
 
+_NUMBER = re.compile(r"(0|[1-9]\d*)(\.\d+)?(e\d+)?")  # that reads the same in Python
 TOKENIZER_SIZE = 32_000  # of the tokenizer that a training config asks for where the visitor has none yet
 
 
@@ -29,46 +33,28 @@ class Answer:
 def answer(choices: Choices, known: Calibration, *, intervals: bool = True) -> Answer:
     """The plan for these choices. Without `intervals` those are left out, which is many times faster.
 
-    Bad input raises InvalidInput, with the name that the page shows next to the field.
+    Bad input raises InvalidInput, whose fields the page calls by their labels.
     """
-    _check(choices)
-    flops: Any = choices.flops
-    if choices.compute == IN_HOURS:
-        flops = flops_from_gpus(choices.gpu, choices.gpus, choices.hours, choices.mfu)
     used = known if intervals else _without_refits(known)
-    made = plan(choices.ud, flops, calibration=used, **_limits(choices))
-    bill = cost(made.flops, choices.gpu, choices.gpus, choices.mfu, choices.price or None, made.architecture)
-    return Answer(choices, known, made.model_copy(update={"cost": bill}), intervals or used is known)
+    made = plan(choices.ud, calibration=used, **_budget(choices), **_given(choices))
+    return Answer(choices, known, made, intervals or used is known)
 
 
-def _check(choices: Choices) -> None:
-    """Each field by the name it has on the page, before the planner names them by those of its arguments."""
-    units.count(choices.ud, "Unique tokens")
-    if choices.compute == IN_HOURS:
-        units.number(choices.hours, "Hours", examples="3")
-    else:
-        units.compute(choices.flops, "Compute")
-    units.whole(choices.gpus, "Number of GPUs")
-    units.fraction(choices.mfu, "MFU")
-    for value, name in ((choices.min_params, "Smallest model"), (choices.max_params, "Largest model")):
-        if value:
-            units.count(value, name)
-    if choices.max_epochs:
-        units.number(choices.max_epochs, "Most epochs", examples="16")
-    if choices.price:
-        units.number(choices.price, "Price per GPU-hour", positive=False, examples="2.50")
+def limits(choices: Choices) -> Limits:
+    """The limits that were chosen, as plans and curves are computed with."""
+    return Limits.of(**{name: value for name, value in _given(choices).items() if name in LIMITS})
 
 
-def _limits(choices: Choices) -> dict[str, Any]:
-    """The arguments of `plan` that differ from its defaults."""
-    given = {
-        name: getattr(choices, name)
-        for name in ("weight_decay", "law", "min_params", "max_params", "max_epochs")
-    }
-    how = {name: value for name, value in given.items() if value}
-    if choices.epochs != WHOLE:
-        how["epochs"] = choices.epochs
-    return how
+def _budget(choices: Choices) -> dict[str, Any]:
+    """Compute and hardware as arguments of `plan`."""
+    given = {name: getattr(choices, name) for name in (choices.compute, "gpu", "gpus", "mfu")}
+    return given | ({"price": choices.price} if choices.price else {})
+
+
+def _given(choices: Choices) -> dict[str, Any]:
+    """The other arguments of `plan` that differ from its defaults."""
+    given = {name: getattr(choices, name) for name in ("weight_decay", "law", *LIMITS)}
+    return {name: value for name, value in given.items() if value and (name, value) != ("epochs", WHOLE)}
 
 
 def _without_refits(known: Calibration) -> Calibration:
@@ -88,37 +74,30 @@ def _without_refits(known: Calibration) -> Calibration:
 
 
 def as_python(answer: Answer) -> str:
-    """Python that returns the same plan."""
-    c = answer.choices
-    budget, imports = repr(c.flops), "plan"
-    if c.compute == IN_HOURS:
-        gpus, hours = f"{units.whole(c.gpus, 'gpus')}", f"{units.number(c.hours, 'hours'):g}"
-        budget = (
-            f"flops_from_gpus({c.gpu!r}, gpus={gpus}, hours={hours}, mfu={units.fraction(c.mfu, 'mfu'):g})"
-        )
-        imports = "flops_from_gpus, plan"
-    arguments = [f"ud={c.ud!r}", f"flops={budget}"]
-    arguments += [f"{name}={value!r}" for name, value in _limits(c).items()]
-    if c.calibration != DEFAULT_CALIBRATION:
-        arguments.append(f"calibration={_source(answer)!r}")
-    return f"from planner import {imports}\n\np = plan({', '.join(arguments)})\n"
+    """Python that returns the same plan, with its cost."""
+    arguments = [
+        f"{name}={value}" if _NUMBER.fullmatch(value) else f"{name}={value!r}"
+        for name, value in _arguments(answer).items()
+    ]
+    return f"from planner import plan\n\np = plan({', '.join(arguments)})\n"
 
 
 def as_command(answer: Answer) -> str:
     """A command line that prints the same plan, with its cost."""
-    c = answer.choices
-    words = ["planner", "plan", "--ud", c.ud]
-    words += ["--hours", c.hours] if c.compute == IN_HOURS else ["--flops", c.flops]
-    words += ["--gpu", c.gpu, "--gpus", c.gpus]
-    if units.fraction(c.mfu, "mfu") != DEFAULT_MFU:
-        words += ["--mfu", f"{units.fraction(c.mfu, 'mfu'):g}"]
-    if c.price:
-        words += ["--price", c.price]
-    for name, value in _limits(c).items():
+    words = ["planner", "plan"]
+    for name, value in _arguments(answer).items():
         words += [f"--{name.replace('_', '-')}", value]
-    if c.calibration != DEFAULT_CALIBRATION:
-        words += ["--calibration", _source(answer)]
     return shlex.join(words)
+
+
+def _arguments(answer: Answer) -> dict[str, str]:
+    """All arguments that matter, as they were typed."""
+    c = answer.choices
+    budget = _budget(c)
+    if units.fraction(c.mfu, "mfu") == DEFAULT_MFU:
+        del budget["mfu"]
+    given = {"ud": c.ud, **budget, **_given(c)}
+    return given if c.calibration == DEFAULT_CALIBRATION else given | {"calibration": _source(answer)}
 
 
 def as_training_config(answer: Answer) -> str:

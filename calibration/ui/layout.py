@@ -10,6 +10,8 @@ import gradio as gr
 from calibration.ui import state
 from planner.calibration_files import Calibration, shipped_names
 from planner.costs import ACCELERATORS
+from planner.limits import CONTINUOUS_EPOCHS, WHOLE
+from planner.options import label
 from planner.palette import law_label
 
 
@@ -64,15 +66,15 @@ class Runs:
 def inputs(default: Calibration) -> Inputs:
     chosen, fields, steps = state.DEFAULTS, dict[str, Any](), list[tuple[gr.Button, str, float]]()
     with gr.Row(elem_classes="db-budget"):
-        fields["ud"] = text("Unique tokens", chosen.ud, "ud", "250M, 0.25B, 250e6", scale=4)
+        fields["ud"] = text("ud", chosen.ud, "250M, 0.25B, 250e6", scale=4)
         steps += _steps("ud")
     with gr.Group():
         fields |= _compute(steps)
-    fields["weight_decay"] = _list("Weight decay", "weight_decay", decays(default))
+    fields["weight_decay"] = _list("weight_decay", decays(default))
     with gr.Accordion("Law and calibration", open=False) as laws_fold:
-        fields["law"] = _list("Law", "law", laws(default))
+        fields["law"] = _list("law", laws(default))
         offered = calibrations(chosen.calibration, default)
-        fields["calibration"] = _list("Calibration", "calibration", offered)
+        fields["calibration"] = _list("calibration", offered)
         upload = gr.UploadButton(
             "Upload a calibration (.json)", file_types=[".json"], size="sm", elem_id="upload-calibration"
         )
@@ -87,26 +89,28 @@ def _compute(steps: list[tuple[gr.Button, str, float]]) -> dict[str, Any]:
     kinds = [("in FLOPs", state.IN_FLOPS), ("in GPU time", state.IN_HOURS)]
     fields["compute"] = gr.Radio(kinds, value=chosen.compute, label="Compute", elem_id="in-compute")
     with gr.Row(elem_classes="db-budget"):
-        fields["flops"] = text("FLOPs", chosen.flops, "flops", "5e18, 5 EFLOP", scale=4)
-        fields["hours"] = text("Hours on these GPUs", chosen.hours, "hours", "3", scale=4, visible=False)
+        fields["flops"] = text("flops", chosen.flops, "5e18, 5 EFLOP", scale=4)
+        fields["hours"] = text("hours", chosen.hours, "3", scale=4, visible=False)
         steps += _steps("compute")
     with gr.Row(elem_classes="db-hardware"):
-        fields["gpus"] = text("GPUs", chosen.gpus, "gpus", "8", min_width=60)
-        fields["gpu"] = _list("Kind", "gpu", list(ACCELERATORS), min_width=110, scale=2)
-        fields["mfu"] = text("MFU", chosen.mfu, "mfu", "40%", min_width=60)
+        fields["gpus"] = text("gpus", chosen.gpus, "8", min_width=60)
+        fields["gpu"] = _list("gpu", list(ACCELERATORS), min_width=110, scale=2)
+        fields["mfu"] = text("mfu", chosen.mfu, "40%", min_width=60)
     return fields
 
 
 def _limits() -> dict[str, Any]:
     fields: dict[str, Any] = {}
     with gr.Row():
-        fields["min_params"] = text("Smallest model", "", "min_params", "no limit")
-        fields["max_params"] = text("Largest model", "", "max_params", "no limit, or 3B")
+        fields["min_params"] = text("min_params", "", "no limit")
+        fields["max_params"] = text("max_params", "", "no limit, or 3B")
     with gr.Row():
-        fields["max_epochs"] = text("Most epochs", "", "max_epochs", "no limit, or 16")
-        fields["price"] = text("$ per GPU-hour", "", "price", "list price")
-    kinds = [("whole", state.WHOLE), ("any fraction", state.CONTINUOUS)]
-    fields["epochs"] = gr.Radio(kinds, value=state.DEFAULTS.epochs, label="Epochs are", elem_id="in-epochs")
+        fields["max_epochs"] = text("max_epochs", "", "no limit, or 16")
+        fields["price"] = text("price", "", "list price")
+    kinds = [("whole", WHOLE), ("any fraction", CONTINUOUS_EPOCHS)]
+    fields["epochs"] = gr.Radio(
+        kinds, value=state.DEFAULTS.epochs, label=label("epochs"), elem_id="in-epochs"
+    )
     return fields
 
 
@@ -147,11 +151,11 @@ def _runs_inputs() -> dict[str, Any]:
         elem_id="upload-runs",
         height=140,
     )
-    given["name"] = text("Name of the calibration", "my-calibration", "name", "my-corpus")
+    given["name"] = text("name", "my-calibration", "my-corpus", label="Name of the calibration")
     with gr.Row():
         decay, epochs = "Weight decay, if the table does not say", "Leave out runs beyond this many epochs"
-        given["decay"] = text(decay, "", "runs-decay", "0.1", min_width=120)
-        given["epochs"] = text(epochs, "", "runs-epochs", "no limit", min_width=120)
+        given["decay"] = text("runs-decay", "", "0.1", label=decay, min_width=120)
+        given["epochs"] = text("runs-epochs", "", "no limit", label=epochs, min_width=120)
     given["refits"] = gr.Radio(
         [("none", 0), ("200", 200), ("1000", 1000)],
         value=200,
@@ -181,14 +185,16 @@ def _runs_outputs() -> dict[str, Any]:
 # -- pieces -------------------------------------------------------------------------------------------------
 
 
-def text(label: str, value: str, name: str, example: str, **how: Any) -> gr.Textbox:
-    how = {"min_width": 90, "max_lines": 1, "max_length": state.LONGEST, **how}
+def text(name: str, value: str, example: str, **how: Any) -> gr.Textbox:
+    how = {"label": label(name), "min_width": 90, "max_lines": 1, "max_length": state.LONGEST, **how}
     how |= {"elem_id": f"in-{name}", "elem_classes": "db-text"}
-    return gr.Textbox(value, label=label, placeholder=example, **how)
+    return gr.Textbox(value, placeholder=example, **how)
 
 
-def _list(label: str, name: str, offered: list[Any], **how: Any) -> gr.Dropdown:
-    return gr.Dropdown(offered, value=getattr(state.DEFAULTS, name), label=label, elem_id=f"in-{name}", **how)
+def _list(name: str, offered: list[Any], **how: Any) -> gr.Dropdown:
+    return gr.Dropdown(
+        offered, value=getattr(state.DEFAULTS, name), label=label(name), elem_id=f"in-{name}", **how
+    )
 
 
 def _steps(name: str) -> list[tuple[gr.Button, str, float]]:

@@ -25,6 +25,7 @@ from calibration.ui.legend import legend
 from planner import units
 from planner.calibration_files import Calibration
 from planner.errors import InvalidInput
+from planner.options import label
 from planner.palette import law_label
 
 LARGEST_UPLOAD = 16 * 2**20
@@ -69,7 +70,7 @@ class Page:
                 whole = answers.answer(choices, known)
                 yield markup.answer(whole, notes), gr.skip(), gr.skip(), gr.skip(), address
         except InvalidInput as error:
-            yield markup.problem(str(error), notes), "", None, "", choices.query()
+            yield markup.problem(error.said(label), notes), "", None, "", choices.query()
         except Exception:  # a calibration from outside may hold numbers nobody thought of: keep serving
             _log.exception("no answer for %s", choices)
             sentence = "no plan can be computed from this calibration and these inputs; others would do."

@@ -15,17 +15,17 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from calibration.ui.answers import Answer
-from calibration.ui.state import WHOLE
+from calibration.ui.answers import Answer, limits
 from planner.advice import remarkable_points
 from planner.allocation import FLOPS_PER_PARAM_TOKEN, Allocation, allocate
 from planner.calibration_files import Calibration, Setting
-from planner.crossings import landscape, search_range
+from planner.landscape import landscape, search_range
 from planner.laws import Law
+from planner.limits import CONTINUOUS
 from planner.look import Look
 from planner.palette import GOOD, NEUTRAL, PLAN, TERMS, law_label, law_look, series
 from planner.results import Alternative, Plan
-from planner.units import count, number, scientific, short
+from planner.units import scientific, short
 
 _LARGEST_SCATTER = 4000
 _JUMP = 0.25  # in ln(epochs), from one point of a frontier to the next: another valley, not a way there
@@ -65,7 +65,7 @@ def frontier(found: Answer) -> go.Figure:
     start = float(search_range(setting.law(p.law), p.ud)[0])
     flops = np.geomspace(min(start * 1e4, p.flops / 10), max(start * 1e8, p.flops * 10), 180)
     figure = _figure("parameters", "epochs")
-    best = {form: allocate(setting.law(form), p.ud, flops, whole_epochs=False) for form in setting.laws}
+    best = {form: allocate(setting.law(form), p.ud, flops, CONTINUOUS) for form in setting.laws}
     for form, along in best.items():
         _frontier_of(figure, found, setting, form, flops, along)
     sizes = np.concatenate([along.params for along in best.values()])
@@ -111,7 +111,7 @@ def crossover(found: Answer) -> go.Figure:
     figure = _figure("compute (FLOPs)", "optimal loss (nats per token)")
     for i, setting in enumerate(settings):
         look, name = series(i), f"weight decay {setting.weight_decay}"
-        along = allocate(setting.law(p.law), p.ud, flops, **_how(found))
+        along = allocate(setting.law(p.law), p.ud, flops, limits(found.choices))
         _line(figure, flops, along.loss, name, look, _with_loss(along), group=name)
         least = int(np.nanargmin(np.where(np.isfinite(along.loss), along.loss, np.inf)))
         if 0 < least < len(flops) - 1:
@@ -258,11 +258,11 @@ CAPTIONS = {
 
 def _best(found: Answer, ud: np.ndarray, flops: np.ndarray) -> dict[str, np.ndarray]:
     """The best plans along budgets within the visitor's limits, at the weight decay asked for or the best."""
-    p, c, how = found.plan, found.choices, _how(found)
+    p, c = found.plan, found.choices
     settings = (
         [found.calibration.setting(c.weight_decay)] if c.weight_decay else list(found.calibration.settings)
     )
-    each = [allocate(s.law(p.law), ud, flops, **how) for s in settings]
+    each = [allocate(s.law(p.law), ud, flops, limits(c)) for s in settings]
     losses = np.stack([np.where(np.isfinite(one.loss), one.loss, np.inf) for one in each])
     winner, index = np.argmin(losses, axis=0), np.arange(len(ud))
     best = {
@@ -270,18 +270,6 @@ def _best(found: Answer, ud: np.ndarray, flops: np.ndarray) -> dict[str, np.ndar
         for name in ("params", "epochs", "loss")
     }
     return {**best, "weight_decay": np.array([s.weight_decay for s in settings])[winner]}
-
-
-def _how(found: Answer) -> dict[str, Any]:
-    """The visitor's limits as `allocate` takes them, so that the plan lies on the curves."""
-    c = found.choices
-    how: dict[str, Any] = {"whole_epochs": c.epochs == WHOLE}
-    for name in ("min_params", "max_params"):
-        if getattr(c, name):
-            how[name] = count(getattr(c, name), name)
-    if c.max_epochs:
-        how["max_epochs"] = number(c.max_epochs, "max_epochs")
-    return how
 
 
 def _figure(across: str, up: str) -> go.Figure:

@@ -14,9 +14,9 @@ from urllib.parse import parse_qsl, urlencode
 from planner.calibration_files import DEFAULT_CALIBRATION, Calibration
 from planner.costs import ACCELERATORS, DEFAULT_MFU
 from planner.laws import FORMS
+from planner.limits import CONTINUOUS_EPOCHS, WHOLE
 
-IN_FLOPS, IN_HOURS = "flops", "hours"
-WHOLE, CONTINUOUS = "whole", "continuous"
+IN_FLOPS, IN_HOURS = "flops", "hours"  # named as the field that counts
 PICTURES = {
     "isoflop": "At this budget",
     "frontier": "As compute grows",
@@ -64,7 +64,7 @@ _LISTS: dict[str, tuple[str, ...]] = {
     "compute": (IN_FLOPS, IN_HOURS),
     "gpu": tuple(ACCELERATORS),
     "law": ("", *FORMS),
-    "epochs": (WHOLE, CONTINUOUS),
+    "epochs": (WHOLE, CONTINUOUS_EPOCHS),
     "picture": tuple(PICTURES),
 }
 

@@ -35,6 +35,7 @@ from planner.allocation import FLOPS_PER_PARAM_TOKEN, allocate
 from planner.calibration_files import Calibration
 from planner.errors import InvalidInput
 from planner.laws import BASE_PARAMETERS, Law
+from planner.limits import CONTINUOUS
 from planner.units import scientific, short
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -149,9 +150,7 @@ def allocation_table(repetition: dict[str, Law]) -> list[str]:
     rows = []
     for flops in BUDGETS:
         for label, law in repetition.items():
-            alone, best = (
-                allocate(each, UNIQUE_TOKENS, flops, whole_epochs=False) for each in (law.base(), law)
-            )
+            alone, best = (allocate(each, UNIQUE_TOKENS, flops, CONTINUOUS) for each in (law.base(), law))
             sizes = [f"{short(float(each.params))} x {float(each.epochs):.3g}" for each in (alone, best)]
             ratio = float(best.params / alone.params)
             rows.append(
@@ -199,9 +198,7 @@ def certainty_table(repetition: dict[str, Law], runs: Runs) -> list[str]:
 
 def _size_ratio(law: Law, flops: float) -> np.ndarray:
     """The law's optimal size over that of its own Chinchilla base."""
-    alone, best = (
-        allocate(each, UNIQUE_TOKENS, flops, whole_epochs=False).params for each in (law.base(), law)
-    )
+    alone, best = (allocate(each, UNIQUE_TOKENS, flops, CONTINUOUS).params for each in (law.base(), law))
     return best / alone
 
 
@@ -216,12 +213,11 @@ def findings(base: dict[str, Law], repetition: dict[str, Law], runs: Runs) -> li
     flat = figures(without, runs)["huber"] / added[REFIT]["huber"] - 1
     flops = BUDGETS[1]
     size = {
-        label: float(allocate(law, UNIQUE_TOKENS, flops, whole_epochs=False).params)
+        label: float(allocate(law, UNIQUE_TOKENS, flops, CONTINUOUS).params)
         for label, law in repetition.items()
     }
     plain = {
-        name: float(allocate(law, UNIQUE_TOKENS, flops, whole_epochs=False).params)
-        for name, law in base.items()
+        name: float(allocate(law, UNIQUE_TOKENS, flops, CONTINUOUS).params) for name, law in base.items()
     }
     return [
         "- **The published base law is off before any token repeats.** It explains "
@@ -292,7 +288,7 @@ def picture(base: dict[str, Law], repetition: dict[str, Law], runs: Runs) -> Fig
     figure = Figure(figsize=(12.0, 5.2), dpi=120, layout="constrained")
     paths, ratios = figure.subplots(1, 2)
     for name, colour in ((PUBLISHED, _BLUE), (REFIT, _VERMILLION)):
-        alone = allocate(base[name], UNIQUE_TOKENS, flops, whole_epochs=False)
+        alone = allocate(base[name], UNIQUE_TOKENS, flops, CONTINUOUS)
         paths.plot(
             alone.tokens,
             alone.params,
@@ -303,7 +299,7 @@ def picture(base: dict[str, Law], repetition: dict[str, Law], runs: Runs) -> Fig
         )
     for label, law in repetition.items():
         colour, style = _LOOK[label]
-        alone, best = (allocate(each, UNIQUE_TOKENS, flops, whole_epochs=False) for each in (law.base(), law))
+        alone, best = (allocate(each, UNIQUE_TOKENS, flops, CONTINUOUS) for each in (law.base(), law))
         ratios.plot(
             flops,
             best.params / alone.params,

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from planner import Calibration, InvalidInput, Law, compare, crossover, frontier, plan, predict
 from planner.advice import exchange_rate, flat_range, remarkable_points
 from planner.allocation import allocate
-from planner.crossings import crossings, landscape, search_range
+from planner.crossings import crossings
+from planner.landscape import landscape, search_range
+from planner.limits import CONTINUOUS, Limits
 
 KNOWN = Calibration.load()
 budgets = st.tuples(st.floats(7.5, 10.5).map(lambda x: 10.0**x), st.floats(15, 22).map(lambda x: 10.0**x))
@@ -23,7 +25,7 @@ def test_turning_point_and_spending_limit_against_a_dense_scan() -> None:
         law = KNOWN.law(decay)
         along = landscape(law, 250e6, search_range(law, 250e6))
         flops = np.geomspace(5e17, 5e19, 4000)
-        dense = allocate(law, 250e6, flops, whole_epochs=False)
+        dense = allocate(law, 250e6, flops, CONTINUOUS)
         turn, limit = remarkable_points(law, 250e6, along)
         assert turn is not None
         assert limit is not None
@@ -49,7 +51,7 @@ def test_a_jump_between_valleys_is_a_turning_point_too(
     law = Calibration.load(calibration).law(decay, form)
     turn, _ = remarkable_points(law, ud, landscape(law, ud, search_range(law, ud)))
     flops = np.geomspace(1e18, 1e22, 8000)
-    dense = allocate(law, ud, flops, whole_epochs=False)
+    dense = allocate(law, ud, flops, CONTINUOUS)
     assert turn is not None
     assert turn.epochs == pytest.approx(dense.epochs.max(), rel=0.01)
     assert turn.flops == pytest.approx(flops[dense.epochs.argmax()], rel=0.01)
@@ -183,8 +185,8 @@ def test_regained_compute_is_where_the_loss_is_lower_again() -> None:
     assert limit is not None
     assert limit.regained_flops is not None
     law = KNOWN.law(0.1)
-    assert float(allocate(law, 500e6, limit.regained_flops * 1.01, whole_epochs=False).loss) < limit.loss
-    assert float(allocate(law, 500e6, limit.regained_flops / 1.5, whole_epochs=False).loss) > limit.loss
+    assert float(allocate(law, 500e6, limit.regained_flops * 1.01, CONTINUOUS).loss) < limit.loss
+    assert float(allocate(law, 500e6, limit.regained_flops / 1.5, CONTINUOUS).loss) > limit.loss
 
 
 @settings(max_examples=60)
@@ -192,8 +194,8 @@ def test_regained_compute_is_where_the_loss_is_lower_again() -> None:
 def test_flat_range_holds_what_it_says(budget: tuple[float, float], decay: float, tolerance: float) -> None:
     ud, flops = budget
     law = KNOWN.law(decay)
-    best = allocate(law, ud, flops, whole_epochs=False)
-    flat = flat_range(law, ud, flops, float(best.epochs), float(best.loss), tolerance, whole_epochs=False)
+    best = allocate(law, ud, flops, CONTINUOUS)
+    flat = flat_range(law, ud, flops, float(best.epochs), float(best.loss), tolerance, CONTINUOUS)
     inside = np.geomspace(*flat.epochs, 50)
     product = flops / (6 * ud)
     assert np.all(law.loss(product / inside, ud, inside) <= best.loss + tolerance + 1e-9)
@@ -211,8 +213,8 @@ def test_exchange_rate_is_the_slope_of_the_optimal_loss(budget: tuple[float, flo
     ud, flops = budget
     law = KNOWN.law(decay)
     h = 1e-4
-    best = allocate(law, ud, flops, whole_epochs=False)
-    around = allocate(law, ud * np.exp([h, -h, 0, 0]), flops * np.exp([0, 0, h, -h]), whole_epochs=False)
+    best = allocate(law, ud, flops, CONTINUOUS)
+    around = allocate(law, ud * np.exp([h, -h, 0, 0]), flops * np.exp([0, 0, h, -h]), CONTINUOUS)
     if np.ptp(np.log(around.epochs)) > 0.01:
         return  # the optimum jumps between valleys here: it has no slope
     rate = exchange_rate(law, ud, float(best.params), float(best.epochs))
@@ -261,7 +263,8 @@ def test_at_a_crossover_both_settings_are_equally_good() -> None:
         found = crossover(300e6, epochs="whole" if whole else "continuous")
         (flops,) = found.crossings
         losses = [
-            float(allocate(KNOWN.law(decay), 300e6, flops, whole_epochs=whole).loss) for decay in (0.1, 1.0)
+            float(allocate(KNOWN.law(decay), 300e6, flops, Limits(whole_epochs=whole)).loss)
+            for decay in (0.1, 1.0)
         ]
         assert losses[0] == pytest.approx(losses[1], abs=1e-9)
         assert found.better_below == 0.1
@@ -281,15 +284,12 @@ def test_several_crossings_are_all_found() -> None:
     # Flatter in size, steeper in data, lower floor: better, worse and better again as compute grows.
     second = Law("chinchilla", {"E": 1.73, "A": 60.0, "alpha": 0.23, "B": 12_000.0, "beta": 0.46})
     flops = np.geomspace(1e14, 1e26, 97)
-    gap = (
-        allocate(first, 1e9, flops, whole_epochs=False).loss
-        - allocate(second, 1e9, flops, whole_epochs=False).loss
-    )
+    gap = allocate(first, 1e9, flops, CONTINUOUS).loss - allocate(second, 1e9, flops, CONTINUOUS).loss
     changes = int(np.sum(np.diff(np.sign(gap)) != 0))
-    found = crossings(first, second, 1e9, flops, whole_epochs=False)
+    found = crossings(first, second, 1e9, flops, CONTINUOUS)
     assert len(found.flops) == changes >= 2
     for place in found.flops:
-        losses = [float(allocate(law, 1e9, place, whole_epochs=False).loss) for law in (first, second)]
+        losses = [float(allocate(law, 1e9, place, CONTINUOUS).loss) for law in (first, second)]
         assert losses[0] == pytest.approx(losses[1], abs=1e-9)
 
 

@@ -10,6 +10,7 @@ from scipy.optimize import minimize_scalar
 
 from planner import Calibration, Law
 from planner.allocation import allocate
+from planner.limits import CONTINUOUS, Limits
 from tests.planner.strategies import laws, products, unique_tokens
 
 GRID = np.exp(np.linspace(np.log(1e-3), np.log(1e5), 200_000))
@@ -18,7 +19,7 @@ GRID = np.exp(np.linspace(np.log(1e-3), np.log(1e5), 200_000))
 @settings(max_examples=150)
 @given(laws(), products, unique_tokens)
 def test_never_worse_than_a_fine_grid(law: Law, product: float, u: float) -> None:
-    best = allocate(law, u, 6 * u * product, whole_epochs=False)
+    best = allocate(law, u, 6 * u * product, CONTINUOUS)
     assert float(best.loss) <= float(np.min(law.loss(product / GRID, u, GRID))) + 1e-9
 
 
@@ -34,7 +35,7 @@ def test_never_worse_than_any_whole_number_of_epochs(law: Law, product: float, u
 @given(laws(), products, unique_tokens)
 def test_the_plan_spends_exactly_the_budget(law: Law, product: float, u: float) -> None:
     for whole in (True, False):
-        best = allocate(law, u, 6 * u * product, whole_epochs=whole)
+        best = allocate(law, u, 6 * u * product, Limits(whole_epochs=whole))
         assert float(6 * best.params * best.tokens) == pytest.approx(6 * u * product, rel=1e-12)
         assert float(best.tokens) == pytest.approx(float(u * best.epochs), rel=1e-12)
         assert float(best.loss) == pytest.approx(float(law.loss(best.params, u, best.epochs)), rel=1e-12)
@@ -44,8 +45,8 @@ def test_the_plan_spends_exactly_the_budget(law: Law, product: float, u: float) 
 def test_many_budgets_at_once_equal_one_at_a_time(law: Law, u: float, many: list[float]) -> None:
     flops = 6 * u * np.array(many)
     for whole in (True, False):
-        together = allocate(law, u, flops, whole_epochs=whole)
-        alone = [float(allocate(law, u, f, whole_epochs=whole).loss) for f in flops]
+        together = allocate(law, u, flops, Limits(whole_epochs=whole))
+        alone = [float(allocate(law, u, f, Limits(whole_epochs=whole)).loss) for f in flops]
         assert together.loss == pytest.approx(np.array(alone), abs=1e-10)
 
 
@@ -58,7 +59,7 @@ def test_limits_are_kept_and_the_best_within_them_is_found(
         "min_params": product / largest / spread,
         "max_epochs": most,
     }
-    best = allocate(law, u, 6 * u * product, whole_epochs=False, **limits)
+    best = allocate(law, u, 6 * u * product, Limits(whole_epochs=False, **limits))
     low, high = product / limits["max_params"], min(product / limits["min_params"], most)
     if low > high:
         assert np.isnan(best.loss)
@@ -66,7 +67,7 @@ def test_limits_are_kept_and_the_best_within_them_is_found(
     assert low * (1 - 1e-9) <= best.epochs <= high * (1 + 1e-9)
     grid = np.exp(np.linspace(np.log(low), np.log(high), 5000))
     assert float(best.loss) <= float(np.min(law.loss(product / grid, u, grid))) + 1e-9
-    whole = allocate(law, u, 6 * u * product, **limits)
+    whole = allocate(law, u, 6 * u * product, Limits(**limits))
     if np.isfinite(whole.loss):
         assert low * (1 - 1e-9) <= whole.epochs <= high * (1 + 1e-9)
         assert whole.loss >= best.loss - 1e-12
@@ -79,7 +80,7 @@ def test_several_local_minima_return_the_global_one() -> None:
     loss = law.loss(product / GRID, 500e6, GRID)
     valleys = np.flatnonzero((loss[1:-1] < loss[:-2]) & (loss[1:-1] <= loss[2:])) + 1
     assert len(valleys) >= 2
-    best = allocate(law, 500e6, 1e21, whole_epochs=False)
+    best = allocate(law, 500e6, 1e21, CONTINUOUS)
     assert float(best.loss) <= loss.min() + 1e-9
     descent = minimize_scalar(
         lambda x: float(law.loss(product / np.exp(x), 500e6, np.exp(x))), bracket=(4.0, 5.0)
@@ -90,9 +91,9 @@ def test_several_local_minima_return_the_global_one() -> None:
 def test_less_than_one_epoch_when_data_is_plentiful() -> None:
     law = Calibration.load().law(0.1)
     for whole in (True, False):
-        best = allocate(law, 100e9, 1e18, whole_epochs=whole)
+        best = allocate(law, 100e9, 1e18, Limits(whole_epochs=whole))
         assert best.epochs < 1
-        fresh = allocate(law.base(), 1e15, 1e18, whole_epochs=False)
+        fresh = allocate(law.base(), 1e15, 1e18, CONTINUOUS)
         assert float(best.params) == pytest.approx(float(fresh.params), rel=1e-6)
 
 
@@ -100,9 +101,9 @@ def test_ensembles_are_allocated_member_by_member() -> None:
     law = Calibration.load().law(0.1)
     scale = np.array([0.8, 1.0, 1.3])
     members = Law(law.form, {k: v * (scale if k == "P" else np.ones(3)) for k, v in law.parameters.items()})
-    best = allocate(members, 250e6, 5e18, whole_epochs=False)
+    best = allocate(members, 250e6, 5e18, CONTINUOUS)
     for i in range(3):
-        alone = allocate(members.member(i), 250e6, 5e18, whole_epochs=False)
+        alone = allocate(members.member(i), 250e6, 5e18, CONTINUOUS)
         assert float(best.epochs[i]) == pytest.approx(float(alone.epochs), rel=1e-7)
     grid = allocate(members, 250e6, np.array([1e18, 5e18])[:, None])
     assert grid.loss.shape == (2, 3)
@@ -114,7 +115,7 @@ def test_known_shape_of_the_frontier() -> None:
     """
     law = Calibration.load().law(0.1)
     flops = np.geomspace(1e18, 1e19, 400)
-    best = allocate(law, 250e6, flops, whole_epochs=False)
+    best = allocate(law, 250e6, flops, CONTINUOUS)
     assert best.epochs.max() == pytest.approx(6.5, abs=0.1)
     assert flops[best.epochs.argmax()] == pytest.approx(2.4e18, rel=0.1)
     assert flops[best.loss.argmin()] == pytest.approx(3.8e18, rel=0.1)
@@ -127,6 +128,6 @@ def test_wild_laws_have_an_answer() -> None:
     base = {"E": 0.0, "A": 1.5, "alpha": 0.02, "B": 3e5, "beta": 0.9}
     wild = Law("additive_4p", {**base, "P": 1e-3, "delta": 2.5, "kappa": 4.9, "gamma": 0.2})
     for whole in (True, False):
-        best = allocate(wild, 250e6, np.geomspace(1e15, 1e24, 50), whole_epochs=whole)
+        best = allocate(wild, 250e6, np.geomspace(1e15, 1e24, 50), Limits(whole_epochs=whole))
         assert np.all(np.isfinite(best.loss))
         assert np.all(best.params > 0)

@@ -163,3 +163,24 @@ def test_memory_tells_what_fits() -> None:
 def test_bad_costs_are_named(field: str, kwargs: dict) -> None:
     with pytest.raises(InvalidInput, match=rf"^{field} must"):
         cost(**{"flops": 1e18, **kwargs})
+
+
+def test_a_plan_in_python_has_its_cost() -> None:
+    from planner import plan
+
+    made = plan("250M", "5e18", gpu="H100", gpus=8, mfu="35%", price=2)
+    assert made.cost == cost(5e18, "H100", 8, 0.35, 2, made.architecture)
+    assert plan("250M", "5e18") == made.model_copy(update={"cost": None})
+    by_the_hour = plan(ud=250e6, gpu="H100", gpus=8, hours=20)
+    assert by_the_hour.flops == flops_from_gpus("H100", 8, 20)
+    assert by_the_hour.cost is not None
+    assert by_the_hour.cost.hours == pytest.approx(20)
+
+
+def test_help_shows_every_limit() -> None:
+    import inspect
+
+    from planner import compare, crossover, frontier, plan
+
+    for call in (plan, compare, frontier, crossover):
+        assert {"epochs", "min_params", "max_params", "max_epochs"} <= set(inspect.signature(call).parameters)

@@ -12,6 +12,7 @@ import pytest
 from calibration.fitting.runs import Runs
 from planner.allocation import allocate
 from planner.laws import Law
+from planner.limits import CONTINUOUS
 from tests.places import ROOT, script
 
 # As printed in arXiv:2605.01640, tables "Chinchilla baseline quality" and "Benefit of D^, N^".
@@ -104,7 +105,7 @@ def test_the_advice_reverses_at_every_budget_with_repetition(
     flops = np.geomspace(3e20, 1e23, 40)
     for label, law in laws[1].items():
         alone, best = (
-            allocate(each, reanalysis.UNIQUE_TOKENS, flops, whole_epochs=False) for each in (law.base(), law)
+            allocate(each, reanalysis.UNIQUE_TOKENS, flops, CONTINUOUS) for each in (law.base(), law)
         )
         assert (alone.epochs > 1).all()
         larger = best.params > alone.params

@@ -30,6 +30,7 @@ from planner.allocation import allocate
 from planner.calibration_files import Calibration
 from planner.errors import InvalidInput
 from planner.intervals import interval
+from planner.limits import CONTINUOUS
 
 PAPER = Calibration.load("fineweb-llama2")
 LAW = PAPER.law(0.1, "additive_4p")
@@ -68,7 +69,7 @@ def test_interval_needs_mostly_finite_values() -> None:
 def test_the_truth_is_within_the_intervals(calibration: Calibration) -> None:
     """One table of 120 runs per setting; the coverage itself is measured by benchmarks/coverage.py."""
     setting = calibration.setting(0.1)
-    best = allocate(LAW, 250e6, 5e18, whole_epochs=False)
+    best = allocate(LAW, 250e6, 5e18, CONTINUOUS)
     found = allocation_intervals(setting, "additive_4p", 250e6, 5e18)
     assert found["params"].low < float(best.params) < found["params"].high
     assert found["epochs"].low < float(best.epochs) < found["epochs"].high
@@ -81,7 +82,7 @@ def test_the_truth_is_within_the_intervals(calibration: Calibration) -> None:
     for _ in range(40):
         middle = (low * high) ** 0.5
         weak, strong = (
-            allocate(PAPER.law(d, "additive_4p"), 250e6, middle, whole_epochs=False).loss for d in (0.1, 1.0)
+            allocate(PAPER.law(d, "additive_4p"), 250e6, middle, CONTINUOUS).loss for d in (0.1, 1.0)
         )
         low, high = (middle, high) if weak < strong else (low, middle)
     assert crossing.low < low < crossing.high

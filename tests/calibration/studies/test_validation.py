@@ -27,8 +27,8 @@ from calibration.studies.prescriptions import (
 )
 from calibration.studies.seed_noise import pooled
 from calibration.studies.study import Study, StudyRun, parse
-from planner.api import crossover
 from planner.calibration_files import Calibration, FittedLaw, FittedRange, Setting
+from planner.crossovers import crossover
 from planner.errors import InvalidInput
 from planner.laws import FORMS, Law
 from planner.shapes import TOLERANCE

@@ -1,0 +1,109 @@
+"""`frontier`: optimal plans along many budgets at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Unpack
+
+import numpy as np
+
+from planner import units
+from planner.allocation import allocate
+from planner.budgets import budgets, unique_tokens
+from planner.calibration_files import Calibration, CalibrationSource
+from planner.errors import InvalidInput
+from planner.landscape import once_flops
+from planner.laws import BASE_FORM
+from planner.limits import CONTINUOUS_EPOCHS, LimitOptions, Limits, spelled_out
+
+_MOST_POINTS = 100_000
+
+
+@dataclass(frozen=True)
+class Frontier:
+    """Optimal plans along many budgets, as arrays of one length."""
+
+    ud: np.ndarray
+    flops: np.ndarray
+    params: np.ndarray
+    epochs: np.ndarray
+    tokens: np.ndarray
+    loss: np.ndarray
+    weight_decay: np.ndarray
+    law: str
+    calibration: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain lists, as `--json` prints them."""
+        return {
+            name: value.tolist() if isinstance(value, np.ndarray) else value
+            for name, value in vars(self).items()
+        }
+
+
+@spelled_out
+def frontier(
+    ud: Any,
+    flops: Any,
+    *,
+    weight_decay: Any = None,
+    law: str | None = None,
+    calibration: CalibrationSource = None,
+    **options: Unpack[LimitOptions],
+) -> Frontier:
+    """Optimal plans for many budgets at once: `ud` and `flops` are numbers or arrays that broadcast.
+
+    Without `weight_decay` each budget gets the best of those calibrated. Budgets for which the limits leave
+    no choice are NaN.
+    """
+    tokens, compute = budgets(ud, flops)
+    known, limits = Calibration.load(calibration), Limits.of(**options)
+    form = known.form(law)
+    settings = known.candidates(form, weight_decay)
+    found = [allocate(setting.law(form), tokens, compute, limits) for setting in settings]
+    losses = np.stack([np.where(np.isfinite(each.loss), each.loss, np.inf) for each in found])
+    winner = np.argmin(losses, axis=0)
+    pick = np.arange(len(winner))
+    params, epochs, trained, loss = (np.stack(each)[winner, pick] for each in zip(*found, strict=True))
+    decays = np.array([setting.weight_decay for setting in settings])[winner]
+    return Frontier(tokens, compute, params, epochs, trained, loss, decays, form, known.name)
+
+
+@spelled_out
+def frontier_range(
+    ud: Any,
+    start: Any = None,
+    stop: Any = None,
+    points: Any = 25,
+    *,
+    single_epoch: bool = False,
+    weight_decay: Any = None,
+    law: str | None = None,
+    calibration: CalibrationSource = None,
+    **options: Unpack[LimitOptions],
+) -> Frontier:
+    """The frontier over a range of compute: by default from one pass over the corpus to 10,000 times that.
+
+    With `single_epoch` the data is taken to be unlimited: every budget gets as many fresh tokens as it wants,
+    which is the base law; the "epochs" are then multiples of `ud` in fresh tokens.
+    """
+    tokens, known = unique_tokens(ud), Calibration.load(calibration)
+    low, high = _ends(start, stop, once_flops(known.settings[0].law(law or known.default_law), tokens))
+    number = units.whole(points, "points", example="25")
+    if not 2 <= number <= _MOST_POINTS:
+        raise InvalidInput(f"must be between 2 and {_MOST_POINTS}; got {number}.", field="points")
+    if single_epoch:
+        if law not in (None, BASE_FORM):
+            raise InvalidInput(f"is the base law and takes no other; got ‹law› {law}.", field="single_epoch")
+        law, options["epochs"] = BASE_FORM, CONTINUOUS_EPOCHS
+    computes = np.geomspace(low, high, number)
+    return frontier(tokens, computes, weight_decay=weight_decay, law=law, calibration=known, **options)
+
+
+def _ends(start: Any, stop: Any, once: float) -> tuple[float, float]:
+    low = units.compute(start, "start") if start is not None else once
+    high = units.compute(stop, "stop") if stop is not None else low * 1e4
+    if high <= low:
+        said = f"{units.scientific(high)} and {units.scientific(low)}"
+        raise InvalidInput(f"must be above ‹start›; got {said}.", field="stop")
+    return low, high

@@ -1,0 +1,62 @@
+"""A law along compute, at fixed unique tokens: the lowest loss that each budget can reach, and its slope."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from planner.allocation import FLOPS_PER_PARAM_TOKEN, Allocation, allocate
+from planner.laws import Law
+from planner.limits import FREE, Limits
+
+POINTS_PER_DECADE = 8
+# Searched: from a ten-thousandth of the compute at which the corpus is used up once, to ten million times it.
+DECADES_BELOW, DECADES_ABOVE = 4, 7
+
+
+class Landscape(NamedTuple):
+    """A law's optimal loss along compute at fixed unique tokens (continuous epochs)."""
+
+    flops: np.ndarray
+    params: np.ndarray
+    epochs: np.ndarray
+    loss: np.ndarray
+    loss_slope: np.ndarray  # d loss / d ln flops
+
+
+def landscape(law: Law, ud: float, flops: np.ndarray, limits: Limits = FREE) -> Landscape:
+    """Optimal loss and its slope at each compute, with continuous epochs."""
+    best = allocate(law, ud, flops, limits.continuous())
+    return Landscape(flops, best.params, best.epochs, best.loss, loss_slope(law, ud, best, limits))
+
+
+def loss_slope(law: Law, ud: float, best: Allocation, limits: Limits) -> np.ndarray:
+    """d loss / d ln flops at an optimum.
+
+    By the envelope theorem that is dL/dln(params), or dL/dln(epochs) where a limit holds the size.
+    """
+    by = law.slopes(best.params, ud, best.epochs)
+    if limits.min_params is None and limits.max_params is None:
+        return np.asarray(by.params)
+    return np.asarray(np.where(limits.hold_size(best.params), by.epochs, by.params))
+
+
+def once_flops(law: Law, ud: float) -> float:
+    """The compute with which the best model for fresh data uses the corpus exactly once."""
+    return float(search_range(law, ud)[0]) * 10.0**DECADES_BELOW
+
+
+def search_range(law: Law, ud: float, include: float | None = None) -> np.ndarray:
+    """Where crossings, turning points and minima are looked for; `include` is never left outside."""
+    once = float(np.log10(FLOPS_PER_PARAM_TOKEN * ud * law.optimal_params(ud)))
+    low, high = once - DECADES_BELOW, once + DECADES_ABOVE
+    if include is not None:
+        low, high = min(low, np.log10(include) - 1), max(high, np.log10(include) + 1)
+    return np.logspace(low, high, round((high - low) * POINTS_PER_DECADE) + 1)
+
+
+def outside_search(law: Law, ud: float, flops: float) -> float | None:
+    """The budget, if the usual search along compute would not cover it."""
+    computes = search_range(law, ud)
+    return None if computes[0] <= flops <= computes[-1] else flops

@@ -1,0 +1,88 @@
+"""The inputs of a plan in words, said once for the shell's help, the page's labels and the errors of both.
+
+The values themselves are checked where they are used: budgets in `budgets`, limits in `limits`, accelerators
+in `costs`, law and weight decay by the calibration.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from planner.calibration_files import DEFAULT_CALIBRATION
+from planner.costs import ACCELERATORS, DEFAULT_MFU
+from planner.laws import DEFAULT_FORM, FORMS
+from planner.limits import CONTINUOUS_EPOCHS, WHOLE
+
+
+class Option(NamedTuple):
+    """One input: what it is called next to its field on a page, and what a shell says of it."""
+
+    label: str
+    help: str  # other inputs are mentioned in ‹›
+    metavar: str = ""
+    default: str = ""  # what holds where nothing is given, in words
+    flag: str = ""  # where it is typed otherwise than it is called
+    choices: tuple[str, ...] = ()
+
+
+OPTIONS = {
+    "ud": Option("Unique tokens", "Unique training tokens you have: 250M, 0.25B, 250e6.", "TOKENS"),
+    "flops": Option(
+        "FLOPs", "Training compute: 5e18, '5 EFLOP'. Or give ‹gpu› and ‹hours›.", metavar="FLOPS"
+    ),
+    "gpu": Option(
+        "Kind", f"Accelerator to count compute and cost with: {', '.join(ACCELERATORS)}.", metavar="NAME"
+    ),
+    "gpus": Option("GPUs", "How many of them.", "N", default="1"),
+    "hours": Option("Hours on these GPUs", "For how many hours.", "H"),
+    "mfu": Option(
+        "MFU", "Share of peak speed that training reaches.", metavar="SHARE", default=str(DEFAULT_MFU)
+    ),
+    "price": Option(
+        "$ per GPU-hour", "Price per GPU-hour.", metavar="USD", default="an indicative list price"
+    ),
+    "weight_decay": Option(
+        "Weight decay",
+        "The weight decay you are committed to.",
+        metavar="λ",
+        default="best of those calibrated",
+    ),
+    "law": Option(
+        "Law",
+        f"Law form: {', '.join(FORMS)}.",
+        metavar="NAME",
+        default=f"the calibration's, usually {DEFAULT_FORM}",
+    ),
+    "calibration": Option(
+        "Calibration",
+        "Shipped calibration or a file from `planner calibrate fit`.",
+        metavar="NAME|FILE",
+        default=DEFAULT_CALIBRATION,
+    ),
+    "epochs": Option(
+        "Epochs are",
+        "Whole epochs, or the exact optimum.",
+        default=WHOLE,
+        choices=(WHOLE, CONTINUOUS_EPOCHS),
+    ),
+    "min_params": Option("Smallest model", "Smallest model allowed.", "N"),
+    "max_params": Option("Largest model", "Largest model allowed, such as 3B.", "N"),
+    "max_epochs": Option("Most epochs", "Most epochs allowed.", "E"),
+    "tolerance": Option(
+        "Tolerance", "How much worse than the best still counts as good.", metavar="NATS", default="0.01"
+    ),
+    "vocab_size": Option(
+        "Vocabulary",
+        "Vocabulary size of the model shape.",
+        metavar="ROWS",
+        default="the calibration's",
+        flag="--vocab",
+    ),
+}
+LIMITS = ("epochs", "min_params", "max_params", "max_epochs")
+HARDWARE = ("gpu", "gpus", "hours", "mfu")
+
+
+def label(name: str) -> str:
+    """What a page calls an input."""
+    return OPTIONS[name].label if name in OPTIONS else name

@@ -1,0 +1,322 @@
+"""`plan`: the best model size, epochs and weight decay for one budget; why; and how sure that is.
+
+A plan is made in steps: the question is checked, each weight decay is given its best allocation, one of them
+is chosen, and everything worth knowing about the choice is found out and said in words.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple, Unpack
+
+import numpy as np
+
+from planner import units
+from planner.advice import Limit, Turn, exchange_rate, flat_range, remarkable_points
+from planner.allocation import Allocation, allocate, no_choice
+from planner.budgets import budget
+from planner.calibration_files import Calibration, CalibrationSource, Setting
+from planner.comparisons import alternative, recommendation
+from planner.costs import cost, given, training_compute
+from planner.crossovers import crossover_between
+from planner.errors import InvalidInput
+from planner.landscape import landscape, outside_search, search_range
+from planner.laws import Law
+from planner.limits import LimitOptions, Limits, spelled_out
+from planner.predictions import loss_terms
+from planner.reasons import reasons, single_setting_note
+from planner.results import (
+    Alternative,
+    Crossover,
+    Findings,
+    FlatRange,
+    Interval,
+    MarginalValue,
+    Plan,
+    SpendingLimit,
+    TurningPoint,
+)
+from planner.shapes import DEFAULT_VOCAB, Architecture, shape_for
+from planner.uncertainty import interval_note, loss_intervals, plan_intervals, range_warnings
+
+DEFAULT_TOLERANCE = 0.01  # nats; about 1% of perplexity
+
+
+@spelled_out
+def plan(
+    ud: Any,
+    flops: Any = None,
+    *,
+    weight_decay: Any = None,
+    law: str | None = None,
+    calibration: CalibrationSource = None,
+    tolerance: Any = DEFAULT_TOLERANCE,
+    vocab_size: Any = None,
+    gpu: str | None = None,
+    gpus: Any = None,
+    hours: Any = None,
+    mfu: Any = None,
+    price: Any = None,
+    **options: Unpack[LimitOptions],
+) -> Plan:
+    """The best model size, epochs and weight decay for `ud` unique tokens and `flops` of compute.
+
+    Without `weight_decay` the best of those calibrated is chosen. `tolerance` (nats) sets what counts as "as
+    good as the best" in the flat range. With a `gpu` the plan has a cost, and `hours` on `gpus` of them may
+    stand for `flops`. Limits: `min_params`, `max_params`, `max_epochs`; `epochs` is "whole" (as the paper
+    sweeps; a fraction below one where data is plentiful) or "continuous".
+    """
+    known = Calibration.load(calibration)
+    compute = training_compute(flops, gpu=gpu, gpus=gpus, hours=hours, mfu=mfu, price=price)
+    asked = _Question(
+        known,
+        known.form(law),
+        *budget(ud, compute),
+        Limits.of(**options),
+        units.number(tolerance, "tolerance", examples="0.01"),
+    )
+    best = {s.weight_decay: asked.best(s) for s in known.settings if asked.form in s.laws}
+    choice = _choose(asked, known.candidates(asked.form, weight_decay), best)
+    architecture, warnings = _buildable(asked, choice, vocab_size)
+    found = _findings(asked, choice, best, architecture)
+    words = reasons(
+        found,
+        committed=weight_decay is not None,
+        limited=asked.limits.bounded,
+        rival_best=_rival_best(asked, found),
+    )
+    bill = None
+    if gpu is not None:
+        bill = cost(asked.flops, gpu, architecture=architecture, **given(gpus=gpus, mfu=mfu, price=price))
+    return Plan(**vars(found), reasons=words, warnings=warnings, cost=bill)
+
+
+class _Question(NamedTuple):
+    """What was asked, checked."""
+
+    known: Calibration
+    form: str
+    ud: float
+    flops: float
+    limits: Limits
+    tolerance: float
+
+    def best(self, setting: Setting) -> Allocation:
+        return allocate(setting.law(self.form), self.ud, self.flops, self.limits)
+
+
+class _Choice(NamedTuple):
+    """What is recommended."""
+
+    setting: Setting
+    law: Law
+    params: float
+    epochs: float
+    tokens: float
+    loss: float
+    unique_tokens: float  # that are used
+
+    @property
+    def weight_decay(self) -> float:
+        return self.setting.weight_decay
+
+
+def _choose(asked: _Question, candidates: tuple[Setting, ...], best: Mapping[float, Allocation]) -> _Choice:
+    """The weight decay with the lowest loss."""
+    setting = min(candidates, key=lambda one: _loss_or_inf(best[one.weight_decay]))
+    found = best[setting.weight_decay]
+    if not np.isfinite(found.loss):
+        raise no_choice(asked.ud, asked.flops, asked.limits)
+    params, epochs, tokens, loss = (float(value) for value in found)
+    law = setting.law(asked.form)
+    return _Choice(setting, law, params, epochs, tokens, loss, asked.ud * min(epochs, 1.0))
+
+
+def _loss_or_inf(found: Allocation) -> float:
+    return float(found.loss) if np.isfinite(found.loss) else math.inf
+
+
+def _findings(
+    asked: _Question,
+    choice: _Choice,
+    best: Mapping[float, Allocation],
+    architecture: Architecture | None,
+) -> Findings:
+    """Everything there is to know about the choice, in numbers."""
+    known, form, ud, flops, limits, tolerance = asked
+    exact = allocate(choice.law, ud, flops, limits.continuous())
+    turn, limit = _points(asked, choice.weight_decay)
+    flat = flat_range(choice.law, ud, flops, choice.epochs, choice.loss, tolerance, limits)
+    others = [
+        recommendation(choice.setting, name, choice.law, choice.loss, ud, flops, limits)
+        for name in choice.setting.laws
+        if name != form
+    ]
+    rivals = _rivals(asked, choice, best)
+    swap = _crossover(asked, choice, rivals)
+    return Findings(
+        ud=ud,
+        flops=flops,
+        law=form,
+        calibration=known.name,
+        weight_decay=choice.weight_decay,
+        params=choice.params,
+        epochs=choice.epochs,
+        repeats=max(choice.epochs - 1, 0.0),
+        tokens=choice.tokens,
+        unique_tokens=choice.unique_tokens,
+        loss=choice.loss,
+        perplexity=units.perplexity(choice.loss),
+        terms=loss_terms(choice.law, choice.params, ud, choice.epochs),
+        crossover_flops=swap.crossover_flops if swap is not None else None,
+        crossover_note=swap.note if swap is not None else single_setting_note(known, form),
+        architecture=architecture,
+        continuous_epochs=float(exact.epochs),
+        continuous_loss=float(exact.loss),
+        flat_range=FlatRange(
+            tolerance=tolerance,
+            epochs_min=flat.epochs[0],
+            epochs_max=flat.epochs[1],
+            params_min=flat.params[0],
+            params_max=flat.params[1],
+        ),
+        turning_point=_turning_point(turn),
+        spending_limit=_spending_limit(limit),
+        overspent=_is_overspent(asked, choice, limit),
+        marginal_value=_marginal_value(asked, choice, exact),
+        other_laws=others,
+        other_weight_decays=rivals,
+        intervals=_intervals(asked, choice, others, swap),
+        interval_note=interval_note(known, choice.setting, form),
+    )
+
+
+# -- the advice
+# ------------------------------------------------------------------------------------------------
+
+
+def _points(asked: _Question, weight_decay: float) -> tuple[Turn | None, Limit | None]:
+    """Turning point and spending limit of one weight decay, searched for around this budget too."""
+    law = asked.known.law(weight_decay, asked.form)
+    outlier = outside_search(law, asked.ud, asked.flops)
+    return _remarkable_points(
+        asked.known, asked.form, weight_decay, asked.ud, asked.limits.continuous(), outlier
+    )
+
+
+@lru_cache(maxsize=128)  # it depends on the data and not on the compute: one corpus is asked about many times
+def _remarkable_points(
+    known: Calibration, form: str, weight_decay: float, ud: float, limits: Limits, include: float | None
+) -> tuple[Turn | None, Limit | None]:
+    law = known.law(weight_decay, form)
+    along = landscape(law, ud, search_range(law, ud, include), limits)
+    return remarkable_points(law, ud, along, limits)
+
+
+def _turning_point(turn: Turn | None) -> TurningPoint | None:
+    return None if turn is None else TurningPoint(flops=turn.flops, epochs=turn.epochs, params=turn.params)
+
+
+def _spending_limit(limit: Limit | None) -> SpendingLimit | None:
+    if limit is None:
+        return None
+    return SpendingLimit(**limit.best._asdict(), regained_flops=limit.regained_flops)
+
+
+def _is_overspent(asked: _Question, choice: _Choice, limit: Limit | None) -> bool:
+    """Whether the spending limit has a lower loss, at less compute."""
+    if limit is None:
+        return False
+    return asked.flops > limit.best.flops * 1.005 and choice.loss > limit.best.loss + 1e-9
+
+
+def _marginal_value(asked: _Question, choice: _Choice, exact: Allocation) -> MarginalValue:
+    """What more data or compute would buy at this weight decay."""
+    ud, flops, limits = asked.ud, asked.flops, asked.limits
+    held = bool(limits.hold_size(exact.params))
+    rate = exchange_rate(choice.law, ud, exact.params, exact.epochs, size_held=held)
+    doubled = allocate(choice.law, [2 * ud, ud], [flops, 2 * flops], limits).loss - choice.loss
+    data, compute = (float(change) if np.isfinite(change) else None for change in doubled)
+    return MarginalValue(**rate._asdict(), loss_if_twice_the_data=data, loss_if_twice_the_compute=compute)
+
+
+# -- other weight decays
+# ---------------------------------------------------------------------------------------
+
+
+def _rivals(asked: _Question, choice: _Choice, best: Mapping[float, Allocation]) -> list[Alternative]:
+    """What the other weight decays would do, the best of them first."""
+    return [
+        alternative(asked.form, decay, found, float(found.loss), choice.loss)
+        for decay, found in sorted(best.items(), key=lambda item: _loss_or_inf(item[1]))
+        if decay != choice.weight_decay and np.isfinite(found.loss)
+    ]
+
+
+def _crossover(asked: _Question, choice: _Choice, rivals: list[Alternative]) -> Crossover | None:
+    """Where the best rival and the choice swap places."""
+    if not rivals:
+        return None
+    known, form, ud, flops, limits, _ = asked
+    outlier = outside_search(choice.law, ud, flops)
+    return crossover_between(known, form, ud, choice.weight_decay, rivals[0].weight_decay, limits, outlier)
+
+
+def _rival_best(asked: _Question, found: Findings) -> Turn | None:
+    """The lowest loss that the best rival reaches with at most this compute, where the choice overspends."""
+    if not (found.overspent and found.other_weight_decays):
+        return None
+    decay = found.other_weight_decays[0].weight_decay
+    _, limit = _points(asked, decay)
+    if limit is not None and limit.best.flops < asked.flops:
+        return limit.best
+    law = asked.known.law(decay, asked.form)
+    here = allocate(law, asked.ud, asked.flops, asked.limits.continuous())
+    if not np.isfinite(here.loss):
+        return None
+    return Turn(asked.flops, float(here.params), float(here.epochs), float(here.loss))
+
+
+# -- how sure, how buildable
+# -----------------------------------------------------------------------------------
+
+
+def _intervals(
+    asked: _Question, choice: _Choice, others: list[Alternative], swap: Crossover | None
+) -> dict[str, Interval] | None:
+    """An interval of each figure, where the calibration has refits."""
+    _, form, ud, flops, limits, tolerance = asked
+    members = choice.setting.ensemble_law(form)
+    if members is None:
+        return None
+    found = plan_intervals(members, ud, flops, tolerance, others, limits)
+    found |= loss_intervals(members, choice.params, ud, choice.epochs)
+    if swap is not None and swap.interval is not None:
+        found["crossover_flops"] = swap.interval
+    return found
+
+
+def _buildable(asked: _Question, choice: _Choice, vocab_size: Any) -> tuple[Architecture | None, list[str]]:
+    """A shape for the model, and what to be careful about."""
+    warnings = range_warnings(choice.setting, choice.params, choice.unique_tokens, choice.epochs)
+    known = asked.known
+    assumed = known.vocab_size or DEFAULT_VOCAB
+    vocab = units.whole(assumed if vocab_size is None else vocab_size, "vocab_size", example="32100")
+    if vocab_size is None and known.vocab_size is None:
+        warnings.append(
+            f"calibration {known.name} does not say its vocabulary: the model shape assumes {vocab:,} rows."
+        )
+    architecture = None
+    try:
+        architecture = shape_for(choice.params, vocab)
+    except InvalidInput as error:
+        warnings.append(str(error))
+    guessing = math.log(architecture.vocab_size if architecture is not None else assumed)
+    if choice.loss > guessing:
+        warnings.append(
+            f"the predicted loss {choice.loss:.4g} is above that of guessing ({guessing:.3g}): "
+            f"no law describes such a plan."
+        )
+    return architecture, warnings
