@@ -7,11 +7,11 @@ import shlex
 from dataclasses import dataclass
 from typing import Any
 
-from calibration.ui.state import WHOLE, Choices
+from calibration.ui.state import Choices
 from planner import units
 from planner.calibration_files import DEFAULT_CALIBRATION, Calibration, Setting, shipped_names
 from planner.costs import DEFAULT_MFU
-from planner.limits import Limits
+from planner.limits import WHOLE, Limits
 from planner.options import LIMITS
 from planner.plans import plan
 from planner.results import Plan
