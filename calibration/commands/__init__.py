@@ -34,7 +34,8 @@ def _find(name: str) -> click.Command | None:
         return None
     module, _, attribute = _COMMANDS[name].partition(":")
     try:
-        return getattr(importlib.import_module(module), attribute)
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
     except ModuleNotFoundError as error:
         if error.name == module:
             return None  # not part of this installation

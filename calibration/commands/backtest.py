@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
-from calibration.commands.shared import (
-    load_runs,
-    print_json,
-    progress_bar,
-    run_table_options,
-)
+from calibration.commands.options import Rows, law_options, row_options
+from calibration.commands.output import print_json, progress_bar
 from planner.laws import FORMS
 from planner.shell import Command
 from planner.terminal import print_table
 
+if TYPE_CHECKING:
+    from calibration.fitting.backtest import Backtest
+
 
 @click.command(cls=Command)
 @click.argument("runs", metavar="RUNS.csv")
-@run_table_options
-@click.option(
-    "--law",
-    "laws",
-    multiple=True,
-    metavar="FORM",
-    help=f"Laws to judge (may be repeated); all by default: {', '.join(FORMS)}.",
-)
+@row_options()
+@law_options("A law to judge")
 @click.option(
     "--tolerance",
     default="0.1",
@@ -44,20 +39,12 @@ from planner.terminal import print_table
     "--json", "as_json", is_flag=True, help="Print everything, with the choices of each group, as JSON."
 )
 def backtest(
-    runs: str,
-    max_epochs: str | None,
-    where: str | None,
-    weight_decay: str | None,
-    laws: tuple[str, ...],
-    tolerance: str,
-    leave: str,
-    seed: int,
-    as_json: bool,
+    runs: str, rows: Rows, laws: tuple[str, ...], tolerance: str, leave: str, seed: int, as_json: bool
 ) -> None:
     """Would each law have chosen well among runs that exist already?
 
-    Runs with the same unique tokens and nearly equal compute are compared: does a law that was fitted without them rank
-    them right, and how much loss does following it cost? Nothing is trained.
+    Runs with the same unique tokens and nearly equal compute are compared: does a law that was fitted without
+    them rank them right, and how much loss does following it cost? Nothing is trained.
 
     \b
     Example:
@@ -66,35 +53,42 @@ def backtest(
     """
     from calibration.fitting.backtest import backtest as judge
 
-    table = load_runs(runs, max_epochs, where, weight_decay)
+    table = rows.of(runs)
     with progress_bar("fitting") as progress:
         result = judge(
             table, laws=laws or FORMS, tolerance=tolerance, leave=leave, seed=seed, progress=progress
         )
     if as_json:
         print_json(result.as_dict())
-        return
+    else:
+        _print(result)
+
+
+def _print(result: Backtest) -> None:
     click.echo(
-        f"{result.groups} groups of runs with equal unique tokens and compute within {result.tolerance:.0%}: {result.runs} runs, "
-        f"{result.pairs} pairs; each law fitted without the {result.leave} it is judged on."
+        f"{result.groups} groups of runs with equal unique tokens and compute within {result.tolerance:.0%}: "
+        f"{result.runs} runs, {result.pairs} pairs; each law fitted without the {result.leave} it is judged "
+        "on."
     )
     if result.skipped_groups:
         click.echo(f"{result.skipped_groups} groups left out: without them the laws cannot be identified.")
     click.echo()
-    rows = [
-        (
-            score.law + " *" * (score.law in result.not_identified),
-            f"{score.accuracy:.1%}",
-            _between(score.accuracy_interval, ".1%"),
-            f"{score.kendall:.2f}",
-            f"{score.regret:.4f}",
-            _between(score.regret_interval, ".4f"),
-            f"{score.worst_regret:.3f}",
-            f"{score.best_picks:.0%}",
-        )
-        for score in result.scores
-    ]
-    print_table(("law", "pairs right", "95%", "Kendall", "regret", "95%", "worst", "picked best"), rows)
+    print_table(
+        ("law", "pairs right", "95%", "Kendall", "regret", "95%", "worst", "picked best"),
+        [
+            (
+                score.law + " *" * (score.law in result.not_identified),
+                f"{score.accuracy:.1%}",
+                _between(score.accuracy_interval, ".1%"),
+                f"{score.kendall:.2f}",
+                f"{score.regret:.4f}",
+                _between(score.regret_interval, ".4f"),
+                f"{score.worst_regret:.3f}",
+                f"{score.best_picks:.0%}",
+            )
+            for score in result.scores
+        ],
+    )
     for law, reason in result.not_identified.items():
         click.echo(f"* {law} is not identified: {reason}; `planner calibrate fit` leaves it out.")
 

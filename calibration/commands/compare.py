@@ -63,40 +63,44 @@ def compare(
 
 
 def _two_settings(calibrations: list[Calibration], decays: tuple[str, ...]) -> tuple[Setting, Setting]:
-    """The two settings that the files and weight decays on the command line mean, or an error that lists the choice."""
+    """The two settings that these files and weight decays mean, or an error that lists the choice."""
     if len(calibrations) > 2:
         raise InvalidInput(f"compare takes one or two calibrations; got {len(calibrations)}.")
     if len(decays) > 2:
-        raise InvalidInput(f"--weight-decay may be given at most twice; got {len(decays)}.")
+        raise InvalidInput(f"may be given at most twice; got {len(decays)}.", field="weight_decay")
     if len(calibrations) == 1:
-        only = calibrations[0]
-        if not decays and len(only.settings) == 2:
-            return only.settings[0], only.settings[1]
-        if len(decays) == 2:
-            return only.setting(decays[0]), only.setting(decays[1])
-        known = ", ".join(f"{decay:g}" for decay in only.weight_decays)
-        raise InvalidInput(
-            f"calibration {only.name} has the weight decays {known}; name two of them, or give a second calibration."
-        )
-    chosen = []
-    for i, calibration in enumerate(calibrations):
-        decay = decays[i] if len(decays) == 2 else decays[0] if decays else None
-        if decay is None and len(calibration.settings) > 1:
-            known = ", ".join(f"{value:g}" for value in calibration.weight_decays)
-            raise InvalidInput(
-                f"calibration {calibration.name} has the weight decays {known}; choose with --weight-decay, once per file."
-            )
-        chosen.append(calibration.settings[0] if decay is None else calibration.setting(decay))
-    return chosen[0], chosen[1]
+        return _two_of_one(calibrations[0], decays)
+    first, second = calibrations
+    at = decays if len(decays) == 2 else (decays or (None,)) * 2
+    return _one_of(first, at[0]), _one_of(second, at[1])
+
+
+def _two_of_one(only: Calibration, decays: tuple[str, ...]) -> tuple[Setting, Setting]:
+    if not decays and len(only.settings) == 2:
+        return only.settings[0], only.settings[1]
+    if len(decays) == 2:
+        return only.setting(decays[0]), only.setting(decays[1])
+    raise InvalidInput(f"{_its_decays(only)}; name two of them, or give a second calibration.")
+
+
+def _one_of(calibration: Calibration, decay: str | None) -> Setting:
+    if decay is not None:
+        return calibration.setting(decay)
+    if len(calibration.settings) > 1:
+        raise InvalidInput(f"{_its_decays(calibration)}; choose with ‹weight_decay›, once per file.")
+    return calibration.settings[0]
+
+
+def _its_decays(calibration: Calibration) -> str:
+    known = ", ".join(f"{decay:g}" for decay in calibration.weight_decays)
+    return f"calibration {calibration.name} has the weight decays {known}"
 
 
 def _print_comparison(found: list[Comparison], recommended: str) -> None:
     head = found[0]
     click.echo(head.sentence)
     sure = next((item for item in found if item.ratio_low is not None), head)
-    if (
-        sure is not head and head.ratio_low is None
-    ):  # the best-supported figure, where the recommended form has no interval
+    if sure is not head:  # the best-supported figure, where the recommended form has no interval
         click.echo(sure.sentence)
     for warning in head.warnings:
         click.echo(f"Warning: {warning}")

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from calibration.commands.shared import (
-    check_output,
-    load_runs,
-    print_json,
-    progress_bar,
-    write_text,
-)
+from calibration.commands.options import Rows, output_option, row_options
+from calibration.commands.output import check_output, print_json, progress_bar, write_text
+from planner.laws import DEFAULT_FORM
 from planner.shell import Command
 from planner.terminal import print_table
 from planner.units import scientific, short
@@ -46,14 +42,10 @@ if TYPE_CHECKING:
     metavar="NAME|FILE",
     help="Law that is believed before any run [default: the published FineWeb law].",
 )
-@click.option(
-    "--weight-decay",
-    metavar="λ",
-    help="Weight decay to design for [default: that of the runs, or of the calibration].",
+@row_options(
+    "existing runs", "Weight decay to design for [default: that of the runs, or of the calibration]."
 )
-@click.option("--law", metavar="FORM", help="Law form [default: additive_4p].")
-@click.option("--max-epochs", metavar="N", help="Leave out existing runs beyond so many epochs.")
-@click.option("--where", metavar="CONDITION", help="Use the existing runs for which this holds.")
+@click.option("--law", metavar="FORM", help=f"Law form [default: {DEFAULT_FORM}].")
 @click.option(
     "--max-runs",
     type=click.IntRange(1, 200),
@@ -67,13 +59,7 @@ if TYPE_CHECKING:
 @click.option(
     "--vocab-size", metavar="V", help="Vocabulary of the proposed shapes [default: that of the calibration]."
 )
-@click.option(
-    "-o",
-    "--output",
-    "--out",
-    metavar="FILE.csv",
-    help="Write the runs as a table that lacks only its losses.",
-)
+@output_option("FILE.csv", "Write the runs as a table that lacks only its losses.")
 @click.option("--json", "as_json", is_flag=True, help="Print the design as JSON.")
 def design(
     budget: str,
@@ -81,15 +67,11 @@ def design(
     target_flops: str,
     runs: str | None,
     calibration: str | None,
-    weight_decay: str | None,
-    law: str | None,
-    max_epochs: str | None,
-    where: str | None,
-    max_runs: int,
-    min_params: str | None,
+    rows: Rows,
     vocab_size: str | None,
     output: str | None,
     as_json: bool,
+    **limits: Any,
 ) -> None:
     """Propose the runs that make a plan certain soonest per FLOP.
 
@@ -98,28 +80,25 @@ def design(
       planner calibrate design --budget 1e19 --target-ud 250M --target-flops 5e18
       planner calibrate design --budget 1e19 --target-ud 250M --target-flops 5e18 --runs runs.csv -o next.csv
 
-    Train the proposed runs from the top, and ask again with --runs whenever some are done: each loss changes what is worth
-    knowing next.
+    Train the proposed runs from the top, and ask again with --runs whenever some are done: each loss changes
+    what is worth knowing next.
     """
     from calibration.fitting.design import design as propose
     from planner.calibration_files import Calibration
     from planner.shapes import DEFAULT_VOCAB
 
     check_output(output, runs, calibration)
-    table = None if runs is None else load_runs(runs, max_epochs, where, weight_decay, choice=True)
     with progress_bar("design") as progress:
         plan = propose(
             budget,
             target_ud,
             target_flops,
-            runs=table,
+            runs=None if runs is None else rows.of(runs, weight_decay_is_choice=True),
             calibration=calibration,
-            weight_decay=weight_decay,
-            law=law,
-            max_runs=max_runs,
-            min_params=min_params,
+            weight_decay=rows.weight_decay,
             vocab_size=vocab_size,
             progress=progress,
+            **limits,
         )
     if vocab_size is None and Calibration.load(calibration).vocab_size is None:
         click.echo(f"Vocabulary not known, {DEFAULT_VOCAB:,} assumed for the shapes: --vocab-size.", err=True)
@@ -137,7 +116,8 @@ def _print(plan: Design) -> None:
     from calibration.fitting.design import describe
 
     click.echo(
-        f"{plan.law} at weight decay {plan.weight_decay:g}, {plan.existing_runs} existing runs; {describe(plan)}.\n"
+        f"{plan.law} at weight decay {plan.weight_decay:g}, {plan.existing_runs} existing runs; "
+        f"{describe(plan)}.\n"
     )
     rows = [
         (
@@ -153,9 +133,7 @@ def _print(plan: Design) -> None:
         )
         for k, run in enumerate(plan.runs, start=1)
     ]
-    rows.insert(
-        0, ("-", "", "", "", "", "", f"±{plan.loss_error_before:.3f}", _factor(plan.params_error_before), "")
-    )
+    before = (f"±{plan.loss_error_before:.3f}", _factor(plan.params_error_before))
     print_table(
         (
             "run",
@@ -168,10 +146,11 @@ def _print(plan: Design) -> None:
             "target params",
             "width x layers",
         ),
-        rows,
+        [("-", "", "", "", "", "", *before, ""), *rows],
     )
     click.echo(
-        f"\n{len(plan.runs)} runs, {scientific(plan.flops)} of {scientific(plan.budget)} FLOPs. Standard errors of the target "
+        f"\n{len(plan.runs)} runs, {scientific(plan.flops)} of {scientific(plan.budget)} FLOPs. Standard "
+        "errors of the target "
         f"are those after all runs up to the line, allowing for the law itself to be off."
     )
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from calibration.commands.shared import check_output, progress_bar, run_table_options
+from calibration.commands.options import Rows, law_options, output_option, row_options
+from calibration.commands.output import check_output, progress_bar
+from planner.laws import FORMS
 from planner.shell import Command
 from planner.terminal import print_table
 
@@ -16,11 +19,9 @@ if TYPE_CHECKING:
 
 @click.command(cls=Command)
 @click.argument("table", type=click.Path())
-@click.option("-o", "--out", "--output", type=click.Path(), help="Write the calibration to this file.")
-@click.option(
-    "--law", "laws", multiple=True, help="A law form to fit; repeat for several. All six by default."
-)
-@run_table_options
+@output_option("FILE.json", "Write the calibration to this file.")
+@law_options("A law form to fit")
+@row_options()
 @click.option(
     "--delta",
     default="1e-3",
@@ -58,76 +59,58 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="Print the calibration as JSON.")
 def fit(
     table: str,
-    out: str | None,
+    output: str | None,
     laws: tuple[str, ...],
-    max_epochs: str | None,
-    where: str | None,
-    weight_decay: str | None,
-    delta: str,
-    joint: bool,
-    bootstrap: int,
-    resample: str,
-    scheme: str,
-    seed: int,
+    rows: Rows,
     name: str | None,
-    title: str,
-    corpus: str,
-    model_family: str,
-    vocab_size: int | None,
     as_json: bool,
+    **how: Any,
 ) -> None:
     """Fit laws to a run TABLE (CSV or Parquet) or to the directory of a study, per weight decay.
 
-    The table has the columns run, params, unique_tokens, epochs and / or tokens, weight_decay, loss; --where can use others.
-    Each law is judged on (size, budget) cells that it was not fitted on, and the best one becomes the default.
+    The table has the columns run, params, unique_tokens, epochs and / or tokens, weight_decay, loss; --where
+    can use others. Each law is judged on (size, budget) cells that it was not fitted on, and the best one
+    becomes the default.
 
     \b
     Example:
       planner calibrate fit runs.csv --max-epochs 64 -o my.json
       planner calibrate fit study/ -o law.json
     """
-    from pathlib import Path
-
     from calibration.studies.sources import fit as fit_table
-    from planner.laws import FORMS
 
-    check_output(out, table)
+    check_output(output, table)
+    place = Path(table).resolve()
     with progress_bar("fitting") as progress:
         calibration = fit_table(
             table,
             laws=laws or FORMS,
-            delta=delta,
-            joint=joint,
-            bootstrap=bootstrap,
-            resample=resample,
-            scheme=scheme,
-            seed=seed,
-            name=name or (Path(table).resolve().name if Path(table).is_dir() else Path(table).stem),
-            title=title,
-            corpus=corpus,
-            model_family=model_family,
-            vocab_size=vocab_size,
-            source=f"fitted to {Path(table).resolve().name}",
-            max_epochs=max_epochs,
-            where=where,
-            weight_decay=weight_decay,
+            name=name or (place.name if place.is_dir() else Path(table).stem),
+            source=f"fitted to {place.name}",
             progress=progress,
+            **vars(rows),
+            **how,
         )
     # Printed first: a file that cannot be written after all loses nothing.
     if as_json:
         click.echo(calibration.model_dump_json(exclude_none=True))
     else:
-        for setting in calibration.settings:
-            _print_setting(setting)
-        for decay, reason in calibration.left_out.items():  # type: ignore[attr-defined]
-            click.echo(f"Left out: weight decay {decay}, whose base law is not identified: {reason}.")
-        click.echo("Recommended: " + calibration.recommendation["reason"])  # type: ignore[attr-defined]
-    if out:
-        calibration.save(out)
-    if out and not as_json:
-        click.echo(f"Written to {out}: planner plan --calibration {out} {_example(calibration)}")
+        _print(calibration)
+    if output is None:
+        return
+    calibration.save(output)
+    if not as_json:
+        click.echo(f"Written to {output}: planner plan --calibration {output} {_example(calibration)}")
         if calibration.vocab_size is None:
             click.echo("Plans will not know the vocabulary: --vocab-size 32100, say, puts it into the file.")
+
+
+def _print(calibration: Calibration) -> None:
+    for setting in calibration.settings:
+        _print_setting(setting)
+    for decay, reason in calibration.left_out.items():  # type: ignore[attr-defined]
+        click.echo(f"Left out: weight decay {decay}, whose base law is not identified: {reason}.")
+    click.echo("Recommended: " + calibration.recommendation["reason"])  # type: ignore[attr-defined]
 
 
 def _print_setting(setting: Setting) -> None:
@@ -154,7 +137,9 @@ def _print_setting(setting: Setting) -> None:
 
 
 def _example(calibration: Calibration) -> str:
-    """Options of a plan in the middle of what was fitted on: its unique tokens, and compute for four epochs."""
+    """Options of a plan in the middle of what was fitted on:
+    its unique tokens, and compute for four epochs.
+    """
     from planner.units import short
 
     ranges = calibration.settings[0].fitted_on
@@ -173,7 +158,7 @@ def _number(value: float | None, style: str) -> str:
 
 
 def _between(fitted: FittedLaw, name: str) -> str:
-    """The 95% interval of a parameter, open where the refits that define its end sit on the bound of the search."""
+    """A parameter's 95% interval, open where the refits at its end sit on the bound of the search."""
     ends = getattr(fitted, "intervals", {}).get(name)
     if ends is None:
         return ""

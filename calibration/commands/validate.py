@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from calibration.commands.shared import print_json
-from calibration.commands.sweep import (
+from calibration.commands.options import gathered, law_options
+from calibration.commands.output import print_json
+from calibration.commands.training import (
+    Reckoning,
+    Training,
     dry_run_options,
-    engine_options,
+    fail_with,
     interruptible,
-    make_engine,
     print_totals,
+    training_options,
 )
 from planner.errors import InvalidInput
 from planner.shell import Command, json_option
@@ -23,11 +28,104 @@ from planner.units import compute, count, number, scientific, short, whole
 
 if TYPE_CHECKING:
     from calibration.studies.directory import StudyDirectory
+    from calibration.studies.engine import Engine
     from calibration.studies.expense import Expense
     from calibration.studies.outcomes import Verdict
     from calibration.studies.prescriptions import CrossoverTest, Prescription
-    from calibration.studies.study import Study, StudyRun
+    from calibration.studies.study import Study, StudyRun, Validation
     from planner.calibration_files import Calibration
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What is to be tried, as far as it was typed: the rest is as the study says."""
+
+    uds: tuple[str, ...]
+    computes: tuple[str, ...]
+    decays: tuple[str, ...]
+    laws: tuple[str, ...]
+    crossings: tuple[str, ...]
+    crossover_law: str | None
+    seeds: int | None
+    max_params: str | None
+
+    @property
+    def name_budgets(self) -> bool:
+        return bool(self.uds or self.computes or self.crossings)
+
+    def applied(self, study: Study) -> Validation:
+        """The study's validation with what was typed instead."""
+        from planner.laws import check_form
+
+        typed: dict[str, Any] = {}
+        if self.name_budgets:
+            typed["pairs"] = tuple(_pairs(self.uds, self.computes))
+            typed["crossover_uds"] = tuple(count(ud, "crossover") for ud in self.crossings)
+        if self.seeds is not None:
+            typed["seeds"] = whole(self.seeds, "seeds", example="3")
+        if self.max_params is not None:
+            typed["max_params"] = count(self.max_params, "max_params")
+        if self.laws:
+            typed["laws"] = tuple(check_form(law) for law in self.laws)
+        if self.decays:
+            typed["weight_decays"] = tuple(number(d, "weight_decay", positive=False) for d in self.decays)
+        found = replace(study.validation, **typed)
+        if not found.pairs and not found.crossover_uds:
+            raise InvalidInput(
+                f"study {study.name} names no budgets to validate at; ‹ud› 100k ‹flops› 2e11, say, would do."
+            )
+        return found
+
+
+def _pairs(uds: Sequence[str], computes: Sequence[str]) -> list[tuple[float, float]]:
+    if len(uds) != len(computes):
+        raise InvalidInput(
+            f"‹ud› and ‹flops› come in pairs; got {len(uds)} and {len(computes)}: "
+            f"‹ud› 100k ‹flops› 2e11 ‹ud› 200k ‹flops› 4e11."
+        )
+    return [(count(ud, "ud"), compute(flops, "flops")) for ud, flops in zip(uds, computes, strict=True)]
+
+
+_wish_options = gathered(
+    Wishes,
+    "wishes",
+    click.option(
+        "--ud",
+        "uds",
+        multiple=True,
+        metavar="TOKENS",
+        help="Unique tokens of a budget; repeat together with --flops.",
+    ),
+    click.option("--flops", "computes", multiple=True, metavar="FLOPS", help="Compute of that budget."),
+    click.option(
+        "--weight-decay",
+        "decays",
+        multiple=True,
+        metavar="λ",
+        help="Where laws prescribe [default: the weakest calibrated].",
+    ),
+    law_options("A law to try", "the study's, else all"),
+    click.option(
+        "--crossover",
+        "crossings",
+        multiple=True,
+        metavar="TOKENS",
+        help="Look for the weight-decay crossover here.",
+    ),
+    click.option(
+        "--crossover-law",
+        metavar="FORM",
+        help="The law that predicts it [default: the calibration's recommended one].",
+    ),
+    click.option(
+        "--seeds", type=int, metavar="N", help="Runs of each configuration [default: the study's, else 3]."
+    ),
+    click.option(
+        "--max-params",
+        metavar="N",
+        help="Train nothing larger [default: the study's, else 10 times the largest size fitted on].",
+    ),
+)
 
 
 @click.command(cls=Command)
@@ -37,77 +135,23 @@ if TYPE_CHECKING:
     metavar="LAW.json",
     help="The laws [default: fitted to the study's grid, without intervals].",
 )
-@click.option(
-    "--ud",
-    "uds",
-    multiple=True,
-    metavar="TOKENS",
-    help="Unique tokens of a budget; repeat together with --flops.",
-)
-@click.option("--flops", "computes", multiple=True, metavar="FLOPS", help="Compute of that budget.")
-@click.option(
-    "--weight-decay",
-    "decays",
-    multiple=True,
-    metavar="λ",
-    help="Where laws prescribe [default: the weakest calibrated].",
-)
-@click.option(
-    "--law", "laws", multiple=True, metavar="FORM", help="A law to try; may be repeated [default: all six]."
-)
-@click.option(
-    "--crossover",
-    "crossings",
-    multiple=True,
-    metavar="TOKENS",
-    help="Look for the weight-decay crossover here.",
-)
-@click.option(
-    "--crossover-law",
-    metavar="FORM",
-    help="The law that predicts it [default: the calibration's recommended one].",
-)
-@click.option(
-    "--seeds", type=int, metavar="N", help="Runs of each configuration [default: the study's, else 3]."
-)
-@click.option(
-    "--max-params",
-    metavar="N",
-    help="Train nothing larger [default: the study's max_params, else 10 times the largest size fitted on].",
-)
-@engine_options
+@_wish_options
+@training_options
 @dry_run_options
 @json_option
 def validate(
     study: str,
     calibration: str | None,
-    uds: tuple[str, ...],
-    computes: tuple[str, ...],
-    decays: tuple[str, ...],
-    laws: tuple[str, ...],
-    crossings: tuple[str, ...],
-    crossover_law: str | None,
-    seeds: int | None,
-    max_params: str | None,
-    out: str | None,
-    engine: str,
-    workers: int | None,
-    per_gpu: int,
-    address: str | None,
-    changes: tuple[str, ...],
-    quiet: bool,
-    dry_run: bool,
-    cards: tuple[str, ...],
-    gpus: int,
-    mfu: float,
-    price: float | None,
+    wishes: Wishes,
+    training: Training,
+    reckoning: Reckoning,
     as_json: bool,
 ) -> None:
     """Train what each law prescribes for budgets of STUDY at equal compute, with seeds, and compare.
 
-    Budgets are --ud and --flops in pairs, or those of the study's [validation] table. What is trained already is used again, and a
-    stopped validation goes on where it was. The result is validation.json in the study's directory, which `planner calibrate
-    report` shows; it holds what the last call asked for.
+    Budgets are --ud and --flops in pairs, or those of the study's [validation] table. What is trained already
+    is used again, and a stopped validation goes on where it was. The result is validation.json in the study's
+    directory, which `planner calibrate report` shows; it holds what the last call asked for.
 
     \b
     Example:
@@ -116,91 +160,35 @@ def validate(
       planner calibrate validate study.toml --crossover 100k --dry-run
     """
     from calibration.studies import directory as directories
-    from calibration.studies.expense import expenses
-    from calibration.studies.local import LocalEngine
-    from calibration.studies.prescriptions import crossover_test, prescriptions, runs_of
-    from calibration.studies.study import load
-    from planner.laws import check_form
 
-    plan = load(study)
-    if changes:
-        from trainer.cli import assignments
-
-        plan = plan.with_recipe(**assignments(changes))
-    asked = plan.validation
-    given = bool(uds or computes or crossings)
-    pairs = _pairs(uds, computes) if given else list(asked.pairs)
-    tokens = [count(ud, "crossover") for ud in crossings] if given else list(asked.crossover_uds)
-    if not pairs and not tokens:
-        raise InvalidInput(
-            f"study {plan.name} names no budgets to validate at; --ud 100k --flops 2e11, say, would do."
-        )
-    times = asked.seeds if seeds is None else whole(seeds, "seeds", example="3")
-    limit = asked.max_params if max_params is None else count(max_params, "max_params")
-    forms = [check_form(law) for law in laws] or list(asked.laws)
-    target = Path(out or plan.name)
-    known = _calibration(calibration, target, plan)
-    at = [
-        known.setting(number(d, "weight_decay", positive=False)).weight_decay
-        for d in decays or asked.weight_decays or ()
-    ]
-    planned = prescriptions(plan, known, pairs, laws=forms, weight_decays=at, seeds=times, max_params=limit)
-    try:
-        tests = [
-            crossover_test(
-                plan,
-                known,
-                ud,
-                law=crossover_law,
-                factors=asked.crossover_factors,
-                seeds=times,
-                max_params=limit,
-            )
-            for ud in tokens
-        ]
-    except InvalidInput as error:
-        name = "crossover" if given else "validation.crossover_uds"
-        raise error.renamed({"ud": name, "law": "crossover_law"}) from None
-    runs = runs_of([*planned, *(prescription for test in tests for prescription in test.prescriptions)])
-    folder = directories.StudyDirectory(target)
-    if dry_run:
-        directories.check_recipe(plan, target)
+    plan = training.study(study)
+    asked = wishes.applied(plan)
+    folder = training.folder(plan)
+    known = _calibration(calibration, folder.path, plan)
+    trial = _planned(plan, known, asked, wishes)
+    if reckoning.dry_run:
+        directories.check_recipe(plan, folder.path)
         _warn_of_a_stranger(known, plan, folder)
-        missing = directories.unfinished(folder, runs)
-        takes = expenses(
-            missing, LocalEngine(folder.compiled, workers=workers, per_gpu=per_gpu), cards, gpus, mfu, price
-        )
-        _dry_run(planned, tests, runs, missing, takes, as_json)
+        missing = directories.unfinished(folder, trial.runs)
+        _dry_run(trial, missing, reckoning.expenses(missing, folder, training), as_json)
         return
     failed: Mapping[str, str] = {}
     with interruptible():
-        trainers = make_engine(engine, folder.compiled, workers, per_gpu, address)
-        directories.begin(plan, target)
+        trainers = training.trainers(folder)
+        directories.begin(plan, folder.path)
         _warn_of_a_stranger(known, plan, folder)
-        if runs:
-            failed = _train(plan, runs, folder, trainers, quiet)
-    facts = _judge(plan, known, folder, planned, tests, failed, times, limit)
+        if trial.runs:
+            failed = train(plan, trial.runs, folder, training, trainers)
+    verdict, facts = _judge(trial, plan, known, folder, asked, failed)
     if as_json:
-        print_json(facts[1])
+        print_json(facts)
     else:
         from calibration.commands.verdict_tables import show
 
-        show(facts[0])
-        click.echo(
-            f"\nWritten to {folder.path / 'validation.json'}; next: planner calibrate report {folder.path} -o report.html"
-        )
-    if failed:
-        for name, reason in failed.items():
-            click.echo(f"{name} failed: {reason}", err=True)
-        raise click.exceptions.Exit(1)
-
-
-def _pairs(uds: Sequence[str], computes: Sequence[str]) -> list[tuple[float, float]]:
-    if len(uds) != len(computes):
-        raise InvalidInput(
-            f"--ud and --flops come in pairs; got {len(uds)} and {len(computes)}: --ud 100k --flops 2e11 --ud 200k --flops 4e11."
-        )
-    return [(count(ud, "ud"), compute(flops, "flops")) for ud, flops in zip(uds, computes, strict=True)]
+        show(verdict)
+        written = folder.path / "validation.json"
+        click.echo(f"\nWritten to {written}; next: planner calibrate report {folder.path} -o report.html")
+    fail_with(failed)
 
 
 def _calibration(source: str | None, target: Path, plan: Study) -> Calibration:
@@ -212,10 +200,8 @@ def _calibration(source: str | None, target: Path, plan: Study) -> Calibration:
         return Calibration.load(source)
     missing = unfinished(open_directory(target), plan.runs)
     if missing:  # prescriptions would change, and be trained anew, with every run that is finished later
-        click.echo(
-            f"Note: {len(missing)} of {len(plan.runs)} runs of the grid are not finished, and the laws are fitted to the others.",
-            err=True,
-        )
+        part = f"{len(missing)} of {len(plan.runs)} runs of the grid"
+        click.echo(f"Note: {part} are not finished, and the laws are fitted to the others.", err=True)
     return fit(target, bootstrap=0, name=target.resolve().name, source=f"fitted to {target.resolve().name}")
 
 
@@ -229,116 +215,113 @@ def _warn_of_a_stranger(known: Calibration, plan: Study, folder: StudyDirectory)
         )
 
 
-def _train(
-    plan: Study, runs: list[StudyRun], folder: StudyDirectory, trainers: Any, quiet: bool
+@dataclass(frozen=True)
+class _Planned:
+    """What there is to train."""
+
+    prescriptions: Sequence[Prescription]
+    crossovers: Sequence[CrossoverTest]
+
+    @property
+    def everything(self) -> list[Prescription]:
+        return [*self.prescriptions, *(one for test in self.crossovers for one in test.prescriptions)]
+
+    @cached_property
+    def runs(self) -> list[StudyRun]:
+        from calibration.studies.prescriptions import runs_of
+
+        return runs_of(self.everything)
+
+
+def _planned(plan: Study, known: Calibration, asked: Validation, wishes: Wishes) -> _Planned:
+    from calibration.studies.prescriptions import crossover_test, prescriptions
+
+    how: dict[str, Any] = {"seeds": asked.seeds, "max_params": asked.max_params}
+    at = [known.setting(decay).weight_decay for decay in asked.weight_decays or ()]
+    planned = prescriptions(plan, known, asked.pairs, laws=asked.laws, weight_decays=at, **how)
+    try:
+        tests = [
+            crossover_test(plan, known, ud, law=wishes.crossover_law, factors=asked.crossover_factors, **how)
+            for ud in asked.crossover_uds
+        ]
+    except InvalidInput as error:
+        name = "crossover" if wishes.name_budgets else "validation.crossover_uds"
+        raise error.renamed({"ud": name, "law": "crossover_law"}) from None
+    return _Planned(planned, tests)
+
+
+def train(
+    plan: Study, runs: Sequence[StudyRun], folder: StudyDirectory, training: Training, trainers: Engine
 ) -> dict[str, str]:
     """Train everything that is needed in one sweep, longest first; what failed, and why."""
-    from calibration.studies import directory as directories
-    from calibration.studies.sweep import sweep
-    from calibration.studies.watching import shown
+    from calibration.studies.directory import GRID, VALIDATION
 
-    for part in (directories.GRID, directories.VALIDATION):
+    for part in (GRID, VALIDATION):
         folder.results(part)  # a damaged one is better named now than after hours of training
-    if not quiet:
-        click.echo(f"{len(runs)} runs of {plan.name} in {folder.path}: {trainers.describe()}", err=True)
     grid = {run.name for run in plan.runs}
-    with shown(folder, quiet=quiet) as watch:
-        progress = sweep(
-            runs,
-            folder,
-            trainers,
-            part=lambda run: directories.GRID if run.name in grid else directories.VALIDATION,
-            watch=watch,
-        )
+    progress = training.train(
+        plan, runs, folder, trainers, lambda run: GRID if run.name in grid else VALIDATION
+    )
     return progress.failed
 
 
 def _judge(
+    trial: _Planned,
     plan: Study,
     known: Calibration,
     folder: StudyDirectory,
-    planned: Sequence[Prescription],
-    tests: Sequence[CrossoverTest],
+    asked: Validation,
     failed: Mapping[str, str],
-    seeds: int,
-    limit: float | None,
 ) -> tuple[Verdict, dict[str, Any]]:
     import pandas as pd
 
-    from calibration.studies import directory as directories
+    from calibration.studies.directory import GRID, VALIDATION, table
     from calibration.studies.judge import judge
     from calibration.studies.verdict_files import save
 
-    table = pd.concat(
-        [directories.table(folder, part) for part in (directories.GRID, directories.VALIDATION)],
-        ignore_index=True,
+    results = pd.concat([table(folder, part) for part in (GRID, VALIDATION)], ignore_index=True)
+    verdict = judge(trial.prescriptions, trial.crossovers, results, failed)
+    facts = {"study": plan.name, "calibration": known.name, "source": known.source}
+    return verdict, save(folder, verdict, facts | {"seeds": asked.seeds, "max_params": asked.max_params})
+
+
+def _dry_run(trial: _Planned, missing: Sequence[StudyRun], takes: Sequence[Expense], as_json: bool) -> None:
+    if as_json:
+        print_json(_facts(trial, missing, takes))
+        return
+    asks = ("law", "unique", "FLOPs", "λ", "wants", "epochs")
+    print_table(
+        (*asks, "trains", "of unique", "epochs", "predicted", "off budget"),
+        [_planned_row(prescription) for prescription in trial.everything],
     )
-    verdict = judge(planned, tests, table, failed)
-    facts = {
-        "study": plan.name,
-        "calibration": known.name,
-        "source": known.source,
-        "seeds": seeds,
-        "max_params": limit,
-    }
-    return verdict, save(folder, verdict, facts)
+    for one in trial.everything:
+        if one.reason:
+            click.echo(f"{one.law} at {short(one.ud)}, {scientific(one.flops)}: {one.reason}")
+    for test in trial.crossovers:
+        click.echo(f"crossover at {short(test.ud)} unique tokens ({test.law}): {test.note}")
+    print_totals(trial.runs, missing, takes)
 
 
-def _dry_run(
-    planned: Sequence[Prescription],
-    tests: Sequence[CrossoverTest],
-    runs: Sequence[StudyRun],
-    missing: Sequence[StudyRun],
-    takes: Sequence[Expense],
-    as_json: bool,
-) -> None:
+def _facts(trial: _Planned, missing: Sequence[StudyRun], takes: Sequence[Expense]) -> dict[str, Any]:
     from calibration.studies.expense import rows
 
-    everything = [*planned, *(prescription for test in tests for prescription in test.prescriptions)]
-    if as_json:
-        done = {run.name for run in runs} - {run.name for run in missing}
-        facts: dict[str, Any] = {
-            "prescriptions": [_plain(prescription) for prescription in planned],
-            "crossovers": [
-                {
-                    "ud": test.ud,
-                    "predicted": test.predicted,
-                    "note": test.note,
-                    "prescriptions": [_plain(p) for p in test.prescriptions],
-                }
-                for test in tests
-            ],
-            "runs": rows(runs, done),
-            "missing": len(missing),
-            "flops": sum(run.flops for run in missing),
-            "engines": [expense.as_dict() for expense in takes],
+    crossovers = [
+        {
+            "ud": test.ud,
+            "predicted": test.predicted,
+            "note": test.note,
+            "prescriptions": [_plain(prescription) for prescription in test.prescriptions],
         }
-        print_json(facts)
-        return
-    print_table(
-        (
-            "law",
-            "unique",
-            "FLOPs",
-            "λ",
-            "wants",
-            "epochs",
-            "trains",
-            "of unique",
-            "epochs",
-            "predicted",
-            "off budget",
-        ),
-        [_planned_row(prescription) for prescription in everything],
-    )
-    for prescription in everything:
-        if prescription.reason:
-            click.echo(
-                f"{prescription.law} at {short(prescription.ud)}, {scientific(prescription.flops)}: {prescription.reason}"
-            )
-    for test in tests:
-        click.echo(f"crossover at {short(test.ud)} unique tokens ({test.law}): {test.note}")
-    print_totals(runs, missing, takes)
+        for test in trial.crossovers
+    ]
+    return {
+        "prescriptions": [_plain(prescription) for prescription in trial.prescriptions],
+        "crossovers": crossovers,
+        "runs": rows(trial.runs, {run.name for run in trial.runs} - {run.name for run in missing}),
+        "missing": len(missing),
+        "flops": sum(run.flops for run in missing),
+        "engines": [expense.as_dict() for expense in takes],
+    }
 
 
 def _plain(prescription: Prescription) -> dict[str, Any]:
@@ -353,11 +336,9 @@ def _planned_row(prescription: Prescription) -> tuple[str, ...]:
         scientific(prescription.flops),
         f"{prescription.weight_decay:g}",
     )
-    wants = (
-        ("", "")
-        if prescription.wanted_params is None
-        else (short(prescription.wanted_params), f"{prescription.wanted_epochs:.4g}")
-    )
+    wants = ("", "")
+    if prescription.wanted_params is not None:
+        wants = (short(prescription.wanted_params), f"{prescription.wanted_epochs:.4g}")
     if not prescription.runs:
         return (*start, *wants, "nothing", "", "", "", "")
     run = prescription.runs[0]

@@ -38,7 +38,8 @@ def show(verdict: Verdict) -> None:
 def _show_trial(trial: Trial) -> None:
     noise = f"seed noise {trial.noise:.4f}" if trial.noise is not None else "seed noise unknown (one seed)"
     click.echo(
-        f"\n{short(trial.ud)} unique tokens, {scientific(trial.flops)} FLOPs, λ = {trial.weight_decay:g}: {noise}"
+        f"\n{short(trial.ud)} unique tokens, {scientific(trial.flops)} FLOPs, λ = {trial.weight_decay:g}: "
+        f"{noise}"
     )
     rows = []
     for tried in trial.laws:
@@ -82,7 +83,8 @@ def _show_trial(trial: Trial) -> None:
     if trial.best is not None:
         b = trial.best
         click.echo(
-            f"best trained: {short(b.params)} parameters, {short(b.unique_tokens)} unique tokens, {b.epochs:.4g} epochs: loss "
+            f"best trained: {short(b.params)} parameters, {short(b.unique_tokens)} unique tokens, "
+            f"{b.epochs:.4g} epochs: loss "
             f"{b.loss:.4f} ({len(b.losses)} seed{'s' * (len(b.losses) > 1)})"
         )
 
@@ -107,7 +109,8 @@ def _standing_row(standing: Standing) -> tuple[str, ...]:
 
 def _show_crossover(found: CrossoverFound) -> None:
     click.echo(
-        f"\nCrossover from λ = {found.weaker:g} to {found.stronger:g} at {short(found.ud)} unique tokens ({found.law})"
+        f"\nCrossover from λ = {found.weaker:g} to {found.stronger:g} at {short(found.ud)} unique tokens "
+        f"({found.law})"
     )
     if found.budgets:
         print_table(

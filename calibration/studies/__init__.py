@@ -1,1 +1,1 @@
-"""Train the runs of a study: what they are (`study`), where they live (`directory`), who trains them (`local`, `cluster`)."""
+"""What is to be trained, who trains it where, what laws prescribe from it, and which law was right."""

@@ -1,8 +1,9 @@
-"""What a study will take before any of it is trained: FLOPs, hours and money, on this machine and on named accelerators.
+"""What a study will take before it is trained: FLOPs, hours and money, here and on named accelerators.
 
-Hours on this machine are measured: one pass of some shapes, from the smallest to the largest, is timed where it is small enough
-(see `trainer.estimate`), and others are taken to be as fast as the nearest of these.
-Those on an accelerator are FLOPs over its data-sheet peak at the given utilisation. Money follows from a price per hour.
+Hours on this machine are measured: one pass of some shapes, from the smallest to the largest, is timed where
+it is small enough (see `trainer.estimate`), and others are taken to be as fast as the nearest of these. Those
+on an accelerator are FLOPs over its data-sheet peak at the given utilisation. Money follows from a price per
+hour.
 """
 
 from __future__ import annotations
@@ -74,7 +75,8 @@ def on_accelerator(
     """Hours and money on a named card: the runs share `gpus` of them, one run on each."""
     found = cost(sum(run.flops for run in runs), gpu=gpu, gpus=gpus, mfu=mfu, price=price)
     longest = cost(max(run.flops for run in runs), gpu=gpu, mfu=mfu).hours
-    basis = f"6 N D at {mfu:.0%} of its {found.flops / found.gpu_hours / 3600 / mfu / 1e12:,.0f} TFLOP/s, ${found.price_per_gpu_hour:.2f} an hour"
+    peak = found.flops / found.gpu_hours / 3600 / mfu / 1e12
+    basis = f"6 N D at {mfu:.0%} of its {peak:,.0f} TFLOP/s, ${found.price_per_gpu_hour:.2f} an hour"
     return Expense(
         "ray", f"{gpus} x {found.gpu}", found.gpu_hours, max(found.hours, longest), gpus, found.usd, basis
     )

@@ -32,7 +32,7 @@ def origin_of(directory: StudyDirectory) -> Origin:
         model_family=f"{family}, sequences of {recipe.get('sequence_length')}",
         vocab_size=vocab,
         tied_embeddings=tied,
-        data_fingerprint=facts["data"],
+        data_fingerprint=facts["data"] or None,
     )
 
 

@@ -1,4 +1,4 @@
-"""What a study is: one recipe and a set of cells (size, unique tokens, epochs, weight decay, seed), read from a TOML file.
+"""What a study is: one recipe and a set of cells, read from a TOML file.
 
     title = "A law for our corpus"
 
@@ -6,7 +6,7 @@
     preset = "micro"
     corpus = "texts/*.jsonl"
 
-    [[grid]]                          # every combination is a run; a study may have several grids, and cells they share count once
+    [[grid]]                          # every combination is a run; cells that several grids share count once
     params = ["60k", "200k"]          # or shapes = ["25M", "125M"]
     unique_tokens = ["64k", "128k"]
     epochs = [1, 4, 16]
@@ -17,8 +17,8 @@
     [validation]                      # budgets that the laws are tried at, fixed before anything is fitted
     pairs = [{ ud = "64k", flops = 2e12 }]
 
-Instead of, or next to, grids, `cells = "next.csv"` names a table such as `planner calibrate design -o next.csv` writes. Studies that
-ship with the package are known by name: paper, micro, smoke.
+Instead of, or next to, grids, `cells = "next.csv"` names a table such as `planner calibrate design -o
+next.csv` writes. Studies that ship with the package are known by name: paper, micro, smoke.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ from planner.units import compute, count, number, whole
 from trainer.config import EXECUTION, RunConfig, anchored, changed
 
 SHIPPED = Path(__file__).parent / "shipped"
-_SLACK = 1.005  # sizes and tokens are rounded to what can be trained, which must not cost a cell that is meant to be at the limit
+# Sizes and tokens are rounded to what can be trained, which must not cost a cell that is meant at the limit.
+_SLACK = 1.005
 _PER_CELL = {"params", "shape", "unique_tokens", "epochs", "weight_decay", "seed"}
 _GRID = (
     "params",
@@ -159,12 +160,13 @@ class Study:
 
     @cached_property
     def shared_learning_rate(self) -> dict[str, float]:
-        """What a further cell says of its learning rate to be like the others: nothing where they leave it to the recipe."""
+        """What a further cell must say of its learning rate: nothing where the recipe says it for all."""
         rates = sorted({run.config.learning_rate for run in self.runs})
         if len(rates) > 1:
             raise InvalidInput(
-                f"study {self.name} has runs at learning rates {', '.join(f'{rate:g}' for rate in rates)}, and a law holds for one; "
-                f"the chosen one as learning_rate in the recipe, and no learning_rates in the grids, would do."
+                f"study {self.name} has runs at learning rates {', '.join(f'{rate:g}' for rate in rates)}, "
+                f"and a law holds for one; the chosen one as learning_rate in the recipe, "
+                f"and no learning_rates in the grids, would do."
             )
         axis = not self.cells and all(grid["learning_rates"] for grid in self.grids)
         return {"learning_rate": rates[0]} if axis else {}
@@ -209,8 +211,12 @@ class Study:
             yield f"row {row} of cells", dict(cell), math.inf
 
 
+def shipped_studies() -> list[str]:
+    return sorted(path.stem for path in SHIPPED.glob("*.toml"))
+
+
 def load(source: str | Path) -> Study:
-    """A study by the name of a shipped one or from a TOML file; relative paths in it are relative to the file."""
+    """A shipped study by its name, or one from a TOML file; paths in it are relative to the file."""
     path = Path(source)
     if not path.is_file() and (SHIPPED / f"{source}.toml").is_file():
         path = SHIPPED / f"{source}.toml"
@@ -218,7 +224,7 @@ def load(source: str | Path) -> Study:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InvalidInput(
-            f"there is no study {str(source)!r}; give a TOML file or one of {', '.join(sorted(p.stem for p in SHIPPED.glob('*.toml')))}."
+            f"there is no study {str(source)!r}; give a TOML file or one of {', '.join(shipped_studies())}."
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidInput(
@@ -255,13 +261,14 @@ def parse(values: Mapping[str, Any], name: str, folder: Path = Path()) -> Study:
     streamed = study.runs[0].config.corpus
     if streamed.streamed and streamed.tokens is None:
         raise InvalidInput(
-            "corpus.tokens is missing; a study of a streamed dataset needs the tokens that all its runs share, such as '6B'."
+            "corpus.tokens is missing; a study of a streamed dataset needs the tokens that all its runs "
+            "share, such as '6B'."
         )
     return study
 
 
 def _check_shared(recipe: Iterable[str]) -> None:
-    """Raise where a setting of the recipe is one that cells have of their own, and would be overruled by theirs."""
+    """Refuse a recipe with a setting that every cell has of its own."""
     clash = sorted(_PER_CELL.intersection(recipe))
     if clash:
         raise InvalidInput(f"recipe.{clash[0]} differs from run to run; it belongs into a [[grid]].")
@@ -365,7 +372,7 @@ def _cells(source: Any, folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def _vocabulary(config: RunConfig) -> int:
-    """The tokenizer's size where it is needed to know the shape and can be known; a shape by name has the paper's."""
+    """The tokenizer's size where the shape needs it and it can be known; a shape by name has the paper's."""
     if config.vocab_size is not None or isinstance(config.shape, str):
         return 0
     from trainer.data.tokenizers import Spec
@@ -389,9 +396,8 @@ def _several(values: Mapping[str, Any], name: str, default: Any = _REQUIRED) -> 
     if name not in values:
         if default is _REQUIRED:
             raise InvalidInput(f"{name} is missing.")
-        return default
-    found = values[name]
-    found = found if isinstance(found, list) else [found]
+        return list(default)
+    found: list[Any] = values[name] if isinstance(values[name], list) else [values[name]]
     if not found:
         raise InvalidInput(f"{name} is empty.")
     return found

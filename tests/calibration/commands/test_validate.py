@@ -12,7 +12,8 @@ from click.testing import CliRunner, Result
 
 from calibration import fit, read_runs
 from calibration.commands import calibrate
-from calibration.commands.validate import _train
+from calibration.commands.training import Training
+from calibration.commands.validate import train
 from calibration.studies.directory import GRID, VALIDATION, StudyDirectory, begin, prepare
 from calibration.studies.local import LocalEngine
 from calibration.studies.provenance import strangeness
@@ -161,7 +162,8 @@ def test_a_cell_of_the_grid_is_trained_into_the_grid(home: Path, tmp_path: Path)
     study = load(home / "tiny.toml")
     shutil.rmtree(out / GRID / study.runs[0].name)
     folder = begin(study, out)
-    assert not _train(study, [study.runs[0]], folder, LocalEngine(folder.compiled, workers=1), True)
+    quietly = Training(str(out), "local", 1, 1, None, (), True)
+    assert not train(study, [study.runs[0]], folder, quietly, LocalEngine(folder.compiled, workers=1))
     assert len(read_runs(out)) == 4
     assert not (out / VALIDATION / study.runs[0].name).exists()
 

@@ -19,7 +19,8 @@ import pytest
 from click import ClickException
 from click.testing import CliRunner, Result
 
-from calibration.commands.sweep import interruptible, sweep
+from calibration.commands.sweep import sweep
+from calibration.commands.training import interruptible
 from calibration.studies import directory
 from calibration.studies.directory import begin, is_study
 from calibration.studies.study import load
@@ -395,7 +396,7 @@ def test_trouble_outside_is_called_what_it_is(error: OSError, complaint: str) ->
 
 
 def test_torch_is_missing(study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("calibration.commands.sweep.find_spec", lambda name: None)
+    monkeypatch.setattr("calibration.commands.training.find_spec", lambda name: None)
     out = tmp_path / "out"
     done = CliRunner().invoke(sweep, [str(study), "-o", str(out)])
     assert done.exit_code == 2

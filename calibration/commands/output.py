@@ -1,4 +1,4 @@
-"""What the `planner calibrate` commands share: bad input as one message and exit code 2, options, output files, progress."""
+"""What commands give back: JSON, files that are checked before any work, a bar while it goes on."""
 
 from __future__ import annotations
 
@@ -10,34 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import click
-import pandas as pd
 
-from calibration.studies.sources import read_runs
 from planner.errors import InvalidInput
-
-
-def run_table_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that choose the runs of a table."""
-    options = (
-        click.option("--max-epochs", metavar="N", help="Leave out runs beyond so many epochs."),
-        click.option(
-            "--where",
-            metavar="CONDITION",
-            help='Use the runs for which this holds: "kind == base and epochs <= 64".',
-        ),
-        click.option("--weight-decay", metavar="λ", help="Weight decay of runs whose table does not say it."),
-    )
-    for option in reversed(options):
-        function = option(function)
-    return function
-
-
-def load_runs(
-    path: str, max_epochs: str | None, where: str | None, weight_decay: str | None, *, choice: bool = False
-) -> pd.DataFrame:
-    return read_runs(
-        path, max_epochs=max_epochs, where=where, weight_decay=weight_decay, weight_decay_is_choice=choice
-    )
 
 
 def print_json(value: Any) -> None:
@@ -65,25 +39,31 @@ def check_output(path: str | None, *inputs: str | None) -> None:
     for given in inputs:
         if (
             given is not None
-            and os.path.exists(given)
             and target.exists()
+            and os.path.exists(given)
             and os.path.samefile(given, target)
         ):
             raise InvalidInput(
-                f"cannot write {path}: it is the input {given}, which is never changed; another name would do."
+                f"cannot write {path}: it is the input {given}, which is never changed; another name would "
+                "do."
             )
-    folder = target.resolve().parent
-    reason = None
-    if not path.strip() or target.is_dir():
-        reason = "it is a folder; a file name would do"
-    elif not folder.is_dir():
-        reason = "its folder does not exist"
-    elif not os.access(folder, os.W_OK | os.X_OK):
-        reason = "its folder may not be written to"
-    elif target.exists() and not os.access(target, os.W_OK):
-        reason = "it exists and may not be written to"
+    reason = _unwritable(target) if path.strip() else "it is a folder; a file name would do"
     if reason:
         raise InvalidInput(f"cannot write {path}: {reason}.")
+
+
+def _unwritable(target: Path) -> str:
+    """Why a file cannot be written; nothing where it can."""
+    folder = target.resolve().parent
+    if target.is_dir():
+        return "it is a folder; a file name would do"
+    if not folder.is_dir():
+        return "its folder does not exist"
+    if not os.access(folder, os.W_OK | os.X_OK):
+        return "its folder may not be written to"
+    if target.exists() and not os.access(target, os.W_OK):
+        return "it exists and may not be written to"
+    return ""
 
 
 def write_text(path: str, text: str) -> None:

@@ -1,0 +1,95 @@
+"""Options that several commands have: declared once, and handed to each command as one value."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from planner.laws import FORMS
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_Command = Callable[..., Any]
+
+
+def gathered(
+    kind: type[Any], name: str, *options: Callable[[_Command], _Command]
+) -> Callable[[_Command], _Command]:
+    """A decorator that adds these options to a command, which gets them as one `kind` called `name`.
+
+    `kind` is a dataclass whose fields are the options' names.
+    """
+    fields = [field.name for field in dataclasses.fields(kind)]
+
+    def decorate(command: _Command) -> _Command:
+        @functools.wraps(command)
+        def gathering(**values: Any) -> Any:
+            value = kind(**{field: values.pop(field) for field in fields})
+            return command(**values, **{name: value})
+
+        return added(*options)(gathering)
+
+    return decorate
+
+
+def added(*options: Callable[[_Command], _Command]) -> Callable[[_Command], _Command]:
+    """A decorator that adds these options to a command, in their order."""
+
+    def decorate(command: _Command) -> _Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Which rows of a run table are used, and the weight decay of those that do not say theirs."""
+
+    max_epochs: str | None = None
+    where: str | None = None
+    weight_decay: str | None = None
+
+    def of(self, path: str, *, weight_decay_is_choice: bool = False) -> pd.DataFrame:
+        """These rows of a table or of a study's directory."""
+        from calibration.studies.sources import read_runs
+
+        return read_runs(
+            path,
+            max_epochs=self.max_epochs,
+            where=self.where,
+            weight_decay=self.weight_decay,
+            weight_decay_is_choice=weight_decay_is_choice,
+        )
+
+
+def row_options(
+    runs: str = "runs", weight_decay: str = "Weight decay of runs whose table does not say it."
+) -> Callable[[_Command], _Command]:
+    """The options of `Rows`, as `rows`."""
+    condition = f'Use the {runs} for which this holds: "kind == base and epochs <= 64".'
+    return gathered(
+        Rows,
+        "rows",
+        click.option("--max-epochs", metavar="N", help=f"Leave out {runs} beyond so many epochs."),
+        click.option("--where", metavar="CONDITION", help=condition),
+        click.option("--weight-decay", metavar="λ", help=weight_decay),
+    )
+
+
+def law_options(what: str, default: str = "all") -> Callable[[_Command], _Command]:
+    """`--law`, which may be repeated, as `laws`."""
+    text = f"{what}; may be repeated [default: {default}]: {', '.join(FORMS)}."
+    return click.option("--law", "laws", multiple=True, metavar="FORM", help=text)
+
+
+def output_option(metavar: str, text: str) -> Callable[[_Command], _Command]:
+    """`-o`, as `output`."""
+    return click.option("-o", "--output", "--out", metavar=metavar, help=text)

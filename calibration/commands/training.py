@@ -1,0 +1,246 @@
+"""What `sweep` and `validate` share: who trains and where, what that would take, and an end in one line."""
+
+from __future__ import annotations
+
+import errno
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from calibration.commands.options import gathered
+from planner.costs import DEFAULT_MFU
+from planner.errors import InvalidInput
+from planner.shell import BadInput
+from planner.units import scientific
+
+if TYPE_CHECKING:
+    from calibration.studies.directory import StudyDirectory
+    from calibration.studies.engine import Engine
+    from calibration.studies.expense import Expense
+    from calibration.studies.progress import Progress
+    from calibration.studies.study import Study, StudyRun
+
+_UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM}
+_NEEDED = ("torch", "tokenizers", "datasets", "safetensors")
+
+
+def _a_directory(ctx: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    if value is not None and not value.strip():
+        raise BadInput(f"{option.opts[0]} must name a directory; got {value!r}.")
+    return value
+
+
+@dataclass(frozen=True)
+class Training:
+    """Who trains, and where."""
+
+    out: str | None
+    engine: str
+    workers: int | None
+    per_gpu: int
+    address: str | None
+    changes: tuple[str, ...]
+    quiet: bool
+
+    def study(self, source: str) -> Study:
+        """The study as it is to be trained."""
+        from calibration.studies.study import load
+
+        found = load(source)
+        if not self.changes:
+            return found
+        from trainer.cli import assignments
+
+        return found.with_recipe(**assignments(self.changes))
+
+    def folder(self, study: Study) -> StudyDirectory:
+        """Where the study is or will be."""
+        from calibration.studies.directory import StudyDirectory
+
+        return StudyDirectory(Path(self.out or study.name))
+
+    def trainers(self, folder: StudyDirectory) -> Engine:
+        if find_spec("torch") is None:  # otherwise every worker would find out for itself, run by run
+            raise InvalidInput("torch is not installed; pip install 'databound[train]' would do.")
+        if self.engine == "ray":
+            from calibration.studies.cluster import RayEngine
+
+            return RayEngine(
+                folder.compiled, workers=self.workers, per_gpu=self.per_gpu, address=self.address
+            )
+        if self.address is not None:
+            raise InvalidInput("is that of a Ray cluster; add ‹engine› ray.", field="address")
+        from calibration.studies.local import LocalEngine
+
+        return LocalEngine(folder.compiled, workers=self.workers, per_gpu=self.per_gpu)
+
+    def train(
+        self,
+        study: Study,
+        runs: Sequence[StudyRun],
+        folder: StudyDirectory,
+        trainers: Engine,
+        part: Callable[[StudyRun], str],
+    ) -> Progress:
+        """Train what is missing of these runs, shown to whoever is looking."""
+        from calibration.studies.sweep import sweep
+        from calibration.studies.watching import shown
+
+        if not self.quiet:
+            click.echo(f"{len(runs)} runs of {study.name} in {folder.path}: {trainers.describe()}", err=True)
+        with shown(folder, quiet=self.quiet) as watch:
+            return sweep(runs, folder, trainers, part=part, watch=watch)
+
+
+training_options = gathered(
+    Training,
+    "training",
+    click.option(
+        "-o",
+        "--out",
+        metavar="DIR",
+        callback=_a_directory,
+        help="Study directory [default: the study's name, in the current directory].",
+    ),
+    click.option(
+        "--engine",
+        type=click.Choice(["local", "ray"]),
+        default="local",
+        show_default=True,
+        help="Who trains.",
+    ),
+    click.option(
+        "--workers",
+        type=int,
+        metavar="N",
+        help="Runs at the same time [default: one per core or GPU; all that fit with ray].",
+    ),
+    click.option(
+        "--per-gpu", type=int, default=1, show_default=True, metavar="N", help="Runs that share one GPU."
+    ),
+    click.option(
+        "--address",
+        metavar="HOST:PORT",
+        help="A Ray cluster's address [default: a running one, else this machine].",
+    ),
+    click.option(
+        "--set",
+        "changes",
+        multiple=True,
+        metavar="FIELD=VALUE",
+        help="Change a setting of the recipe; may be repeated.",
+    ),
+    click.option("--quiet", is_flag=True, help="No live table."),
+)
+
+
+@dataclass(frozen=True)
+class Reckoning:
+    """What a dry run reckons with, if there is to be one."""
+
+    dry_run: bool
+    cards: tuple[str, ...]
+    gpus: int
+    mfu: float
+    price: float | None
+
+    def expenses(
+        self, missing: Sequence[StudyRun], folder: StudyDirectory, training: Training
+    ) -> list[Expense]:
+        from calibration.studies.expense import expenses
+        from calibration.studies.local import LocalEngine
+
+        machine = LocalEngine(folder.compiled, workers=training.workers, per_gpu=training.per_gpu)
+        return expenses(missing, machine, self.cards, self.gpus, self.mfu, self.price)
+
+
+dry_run_options = gathered(
+    Reckoning,
+    "reckoning",
+    click.option("--dry-run", is_flag=True, help="List runs, FLOPs, hours and money, and train nothing."),
+    click.option(
+        "--gpu",
+        "cards",
+        multiple=True,
+        default=["H100"],
+        show_default=True,
+        metavar="CARD",
+        help="Accelerator of the dry run; may be repeated.",
+    ),
+    click.option("--gpus", type=int, default=1, show_default=True, metavar="N", help="How many of them."),
+    click.option(
+        "--mfu",
+        type=float,
+        default=DEFAULT_MFU,
+        show_default=True,
+        help="Share of the peak that training reaches.",
+    ),
+    click.option(
+        "--price", type=float, metavar="USD", help="Price per accelerator-hour, or per hour of this machine."
+    ),
+)
+
+
+def print_totals(runs: Sequence[StudyRun], missing: Sequence[StudyRun], takes: Sequence[Expense]) -> None:
+    """The end of a dry run: what there is to train, and what that takes."""
+    total = sum(run.flops for run in missing)
+    click.echo(f"\n{len(runs)} runs, {len(missing)} of them to train: {scientific(total)} FLOPs (6 N D).")
+    for expense in takes:
+        click.echo(f"  {expense}")
+
+
+def fail_with(failed: Mapping[str, str]) -> None:
+    """Say which runs failed, and end with exit code 1 if any did."""
+    for name, reason in failed.items():
+        click.echo(f"{name} failed: {reason}", err=True)
+    if failed:
+        raise click.exceptions.Exit(1)
+
+
+class interruptible:
+    """Ctrl-C, a polite kill and a lost terminal end a sweep with one line; runs have left checkpoints."""
+
+    def __enter__(self) -> None:
+        self.before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+        for number, handler in self.before.items():
+            if handler is not signal.SIG_IGN:  # as under nohup
+                signal.signal(number, _interrupt)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
+        from trainer.errors import TrainingStopped
+
+        for number, handler in self.before.items():
+            signal.signal(number, handler)
+        if isinstance(error, KeyboardInterrupt):
+            with suppress(OSError):  # the terminal may be gone
+                click.echo("stopped; the same command goes on from here.", err=True)
+            raise click.exceptions.Exit(128 + signal.SIGINT) from None
+        if isinstance(error, TrainingStopped):
+            raise click.ClickException(str(error)) from None
+        if isinstance(error, OSError):
+            raise click.ClickException(_complaint(error)) from None
+        if isinstance(error, ModuleNotFoundError) and error.name in _NEEDED:
+            raise InvalidInput(
+                f"{error.name} is not installed; pip install 'databound[train]' would do."
+            ) from None
+
+
+def _complaint(error: OSError) -> str:
+    reason = " ".join((error.strerror or str(error)).split()).rstrip(".") or type(error).__name__
+    if error.errno in _UNWRITABLE:
+        what = error.filename or "the study directory"
+        return f"{what} cannot be written ({reason}); once it can be, the same command goes on."
+    where = f"{error.filename}: " if error.filename else ""
+    return f"{where}{reason}; the same command goes on from here."
+
+
+def _interrupt(number: int, frame: Any) -> None:
+    for other in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(other, signal.SIG_IGN)  # once is enough, and checkpoints are being written
+    raise KeyboardInterrupt
