@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -59,7 +58,7 @@ class _Command(Command):
     "--dry-run", is_flag=True, help="Print shape, memory, steps, FLOPs and expected time, and train nothing."
 )
 @json_option
-@click.option("--quiet", is_flag=True, help="No progress bar.")
+@click.option("--quiet", is_flag=True, help="No progress.")
 def train(
     config: Path, out: Path | None, changes: tuple[str, ...], dry_run: bool, as_json: bool, quiet: bool
 ) -> None:
@@ -90,11 +89,11 @@ def train(
     from trainer.run import distributed
     from trainer.run.loop import train as train_run
 
-    interruption, progress = _Interruption(), not quiet and sys.stderr.isatty()
+    interruption = _Interruption()
     result = train_run(
         run,
         out or config.with_suffix(""),
-        progress=progress,
+        progress=not quiet,
         should_stop=interruption.asked_for,
         during_steps=interruption,
     )

@@ -68,8 +68,8 @@ class Corpus(_Checked):
     format: Literal["auto", "text", "jsonl", "parquet"] = "auto"  # auto: by the file's name
     separator: str | None = None  # splits text files into documents; without it a file is a document
     exclude: tuple[str, ...] = ()  # glob patterns of files to leave out
-    # of documents; auto: shuffled by content for files, as-is for datasets
-    order: Literal["auto", "shuffled", "as-is"] = "auto"
+    # of documents; auto: shuffled by content for files, interleaved file by file for datasets
+    order: Literal["auto", "shuffled", "as-is", "interleaved"] = "auto"
     # stop tokenising after so many training tokens; default: all of local files, what is needed of datasets
     tokens: Count | None = None
 
@@ -84,11 +84,17 @@ class Corpus(_Checked):
             raise ValueError(
                 "corpus needs either paths (files, folders, patterns) or dataset (a Hugging Face name)"
             )
+        if self.order == "interleaved" and not self.streamed:
+            raise ValueError("corpus.order 'interleaved' is for datasets; 'shuffled' would do for files")
         return self
 
     @property
     def streamed(self) -> bool:
         return self.dataset is not None
+
+    @property
+    def interleaved(self) -> bool:
+        return self.streamed and self.order in ("auto", "interleaved")
 
     @property
     def shuffled(self) -> bool:

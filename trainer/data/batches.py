@@ -22,6 +22,7 @@ from functools import lru_cache
 import numpy as np
 
 from planner.errors import InvalidInput
+from trainer.data.joined import Tokens
 
 PADDING = -1  # a row after the end of the run
 IGNORED = -100  # the target of a position that does not count
@@ -32,7 +33,7 @@ class Batches:
 
     def __init__(
         self,
-        stream: np.ndarray,
+        stream: Tokens,
         *,
         unique_tokens: int,
         epochs: float,

@@ -17,15 +17,17 @@ import sysconfig
 import tokenize
 import zlib
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from fnmatch import fnmatch
 from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
 from planner.errors import InvalidInput
 from trainer.config import STANDARD_LIBRARY, Corpus
 from trainer.data.checksums import checksums
+from trainer.data.streams import Rows
 
 _SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".parquet": "parquet"}
 _BLOCK = 2**20  # characters of a text file in memory at once, or a document if that is longer
@@ -63,10 +65,38 @@ def fingerprint(corpus: Corpus, notes: Path) -> str:
     return hashlib.blake2b(json.dumps(source).encode(), digest_size=16).hexdigest()
 
 
-def documents(corpus: Corpus) -> Iterator[str]:
-    """Every document with some text in it, in the corpus's own order."""
-    source = _streamed(corpus) if corpus.streamed else _local(corpus)
-    return (text for text in source if text and not text.isspace())
+def documents(corpus: Corpus, position: Any = None) -> Documents:
+    """Every document with some text in it, in the corpus's own order, from a position on."""
+    if corpus.streamed:
+        rows = Rows(corpus, position)
+        return Documents(rows, lambda row: _field(row, corpus, f"a row of dataset {corpus.dataset}"))
+    return Documents(Counted(lambda: _local(corpus), position or 0))
+
+
+class Documents:
+    """Documents, one after the other; `position` is where the next one is, and can be kept as JSON."""
+
+    def __init__(self, source: Any, text: Callable[[Any], str] = str):
+        self.source, self.text = source, text
+
+    @property
+    def position(self) -> Any:
+        return self.source.position
+
+    def __iter__(self) -> Iterator[str]:
+        return (text for text in map(self.text, self.source) if text and not text.isspace())
+
+
+class Counted:
+    """What can only be read from its beginning, from a number on."""
+
+    def __init__(self, begin: Callable[[], Iterable[str]], position: int = 0):
+        self.begin, self.position = begin, position
+
+    def __iter__(self) -> Iterator[str]:
+        for text in islice(self.begin(), self.position, None):
+            self.position += 1
+            yield text
 
 
 def files(corpus: Corpus) -> list[Path]:
@@ -192,26 +222,6 @@ def _parquet(path: Path, corpus: Corpus) -> Iterator[str]:
     except ArrowException as error:
         raise InvalidInput(
             f"{path} is not a Parquet file: {' '.join(str(error).split())[:200].rstrip('.')}."
-        ) from None
-
-
-def _streamed(corpus: Corpus) -> Iterator[str]:
-    from datasets import load_dataset
-
-    try:
-        rows = load_dataset(
-            corpus.dataset, corpus.subset, split=corpus.split, revision=corpus.revision, streaming=True
-        )
-        for number, row in enumerate(rows, 1):
-            yield _field(row, corpus, f"row {number} of dataset {corpus.dataset}")
-    except InvalidInput:
-        raise
-    except (
-        Exception
-    ) as error:  # the library and its network stack raise many kinds; all mean that the text cannot be had
-        reason = " ".join(str(error).split())[:200].rstrip(".")
-        raise InvalidInput(
-            f"dataset {corpus.describe()} cannot be read: {type(error).__name__}: {reason}."
         ) from None
 
 

@@ -22,9 +22,14 @@ class ShuffledDocuments:
     second halves.
     """
 
-    def __init__(self, folder: Path, documents: Iterable[tuple[bytes, str]]):
-        folder.mkdir()
+    def __init__(self, folder: Path, documents: Iterable[tuple[bytes, str]] | None = None):
+        """Sort documents into a new folder; without any, read those that were sorted into it before."""
         self.paths = [folder / f"{part:02d}" for part in range(PARTS)]
+        if documents is not None:
+            folder.mkdir()
+            self._sort(documents)
+
+    def _sort(self, documents: Iterable[tuple[bytes, str]]) -> None:
         with ExitStack() as opened:
             parts = [opened.enter_context(open(path, "wb")) for path in self.paths]
             for key, text in documents:

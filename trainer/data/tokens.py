@@ -4,6 +4,7 @@ A token set is a folder named by its fingerprint (corpus content, tokenizer, doc
 documents):
 
     train.bin  validation.bin  development.bin     uint16 or uint32 tokens: EOS document EOS document EOS ...
+    train-00001.bin ...                            where there are more than fit one file
     tokenizer/                                     loadable by transformers
     tokens.json                                    counts, checksums, and what was dropped and why
 
@@ -17,11 +18,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import shutil
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +32,12 @@ from trainer.config import Corpus, RunConfig
 from trainer.data import corpus as corpora
 from trainer.data import tokenizers
 from trainer.data.checksums import checksums
-from trainer.data.holdout import Candidates, Overlap, content_key
-from trainer.data.shuffle import ShuffledDocuments
-from trainer.files import checksum, locked, quick_checksum, read_json, sync_file, sync_folder, write_json
+from trainer.data.joined import Joined, Tokens
+from trainer.data.streams import TOGETHER
+from trainer.data.workshop import Say, Workshop, linked
+from trainer.files import checksum, locked, quick_checksum, read_json, sync_folder, write_json
 
 VERSION = 1
-_TOGETHER = 256  # documents per call of the tokenizer
-_BPE_DOCUMENTS = 100_000  # a BPE is trained on at most so many documents
 
 
 @dataclass(frozen=True)
@@ -59,9 +58,11 @@ class TokenSet:
         """
         return self.facts.get("blake2b")
 
-    def stream(self, name: str) -> np.ndarray:
+    def stream(self, name: str) -> Tokens:
         """ "train", "validation" or "development"."""
-        return np.memmap(self.folder / f"{name}.bin", dtype=self.facts["dtype"], mode="r")
+        names = self.facts.get("train_files", ["train.bin"]) if name == "train" else [f"{name}.bin"]
+        parts = [np.memmap(self.folder / file, dtype=self.facts["dtype"], mode="r") for file in names]
+        return parts[0] if len(parts) == 1 else Joined(parts)
 
     def tokenizer(self) -> tokenizers.Tokenizer:
         return tokenizers.load(self.folder / "tokenizer")
@@ -71,8 +72,8 @@ def cache_folder(given: str | None) -> Path:
     return Path(os.path.expanduser(given or os.environ.get("DATABOUND_CACHE") or "~/.cache/databound"))
 
 
-def prepare(config: RunConfig, spec: tokenizers.Spec) -> TokenSet:
-    """The token set of a run: made now, or found where another run made it."""
+def prepare(config: RunConfig, spec: tokenizers.Spec, say: Say | None = None) -> TokenSet:
+    """The token set of a run: made now, or found where another run made it; `say` hears how far it is."""
     corpora.check(config.corpus)
     cache = cache_folder(config.cache)
     try:
@@ -81,11 +82,10 @@ def prepare(config: RunConfig, spec: tokenizers.Spec) -> TokenSet:
         name = _named(identity)
         folder = cache / name
         if not folder.is_dir():
-            lock = cache / f"{name}.lock"
-            with locked(lock):
+            work = cache / f".work-{_named(identity | {'training_tokens_limit': None})}"
+            with locked(cache / f"{work.name}.lock"):
                 if not folder.is_dir():
-                    _make(config, spec, folder, {"fingerprint": name, "identity": identity})
-                lock.unlink(missing_ok=True)  # whoever waits for it finds the folder complete
+                    _make(config, spec, folder, work, {"fingerprint": name, "identity": identity}, say)
     except OSError as error:
         raise InvalidInput(f"token files cannot be written to {cache}: {error.strerror or error}.") from None
     return open_set(folder)
@@ -135,7 +135,7 @@ def _identity(config: RunConfig, spec: tokenizers.Spec) -> dict[str, Any]:
         "version": VERSION,
         "corpus": corpora.fingerprint(config.corpus, cache_folder(config.cache)),
         "tokenizer": spec.fingerprint,
-        "document_order": "shuffled by content" if config.corpus.shuffled else "as in the corpus",
+        "document_order": _order(config.corpus),
         "held_out": "lowest content hashes" if not config.corpus.streamed else "first documents",
         "validation_documents": config.validation_documents,
         "development_documents": config.development_documents,
@@ -143,46 +143,31 @@ def _identity(config: RunConfig, spec: tokenizers.Spec) -> dict[str, Any]:
     }
 
 
-def _make(config: RunConfig, spec: tokenizers.Spec, folder: Path, facts: dict[str, Any]) -> None:
+def _order(corpus: Corpus) -> str:
+    if corpus.shuffled:
+        return "shuffled by content"
+    return f"interleaved, {TOGETHER} at a time" if corpus.interleaved else "as in the corpus"
+
+
+def _make(
+    config: RunConfig, spec: tokenizers.Spec, folder: Path, work: Path, facts: dict[str, Any], say: Say | None
+) -> None:
+    """Make a token set of what the workshop has, or makes; what is complete there is kept for the next
+    time.
+    """
     for left in folder.parent.glob(f".{folder.name}.*"):  # by processes that were killed: the lock is ours
         shutil.rmtree(left, ignore_errors=True)
-    draft = folder.with_name(f".{folder.name}.{os.getpid()}")
-    draft.mkdir()
+    limit, draft = (
+        facts["identity"]["training_tokens_limit"],
+        folder.with_name(f".{folder.name}.{os.getpid()}"),
+    )
     try:
-        held_out, training, overlap = _divide(
-            config.corpus, config.validation_documents, config.development_documents, draft / "documents"
-        )
-        tokenizer = spec.tokenizer(islice(training(), _BPE_DOCUMENTS))
-        tokenizer.save(draft / "tokenizer")
-        dtype = "uint16" if tokenizer.size <= 2**16 else "uint32"
-        counts = {
-            name: _write(draft / f"{name}.bin", texts, tokenizer, dtype) for name, texts in held_out.items()
-        }
-        counts["train"] = _write(
-            draft / "train.bin", training(), tokenizer, dtype, facts["identity"]["training_tokens_limit"]
-        )
-        if not counts["train"]["documents"]:
-            raise InvalidInput(
-                f"corpus {config.corpus.describe()} has no training documents left that do not repeat "
-                f"held-out ones."
-            )
-        shutil.rmtree(draft / "documents", ignore_errors=True)
-        for name in counts:
-            sync_file(draft / f"{name}.bin")
-        hashes = {f"{name}.bin": checksum(draft / f"{name}.bin") for name in counts}
-        dropped = {"documents": overlap.dropped_documents, "bytes": overlap.dropped_bytes}
-        facts |= {
-            "corpus": config.corpus.describe(),
-            "tokenizer": spec.text,
-            "vocabulary": tokenizer.size,
-            "eos": tokenizer.eos,
-        }
-        facts |= {
-            "dtype": dtype,
-            "streams": counts,
-            "dropped_as_repeating_held_out_text": dropped,
-            "blake2b": hashes,
-        }
+        held_out = config.validation_documents, config.development_documents
+        workshop = Workshop(work, config.corpus, spec, held_out, say)
+        draft.mkdir()
+        facts |= {"corpus": config.corpus.describe(), "tokenizer": spec.text}
+        facts |= {"vocabulary": workshop.tokenizer.size, "eos": workshop.tokenizer.eos}
+        facts |= {"dtype": workshop.dtype} | _assembled(workshop, draft, limit)
         write_json(draft / "tokens.json", facts)
         try:
             os.rename(draft, folder)
@@ -190,73 +175,46 @@ def _make(config: RunConfig, spec: tokenizers.Spec, folder: Path, facts: dict[st
             if not folder.is_dir():  # otherwise another process was first, with the same content
                 raise
         sync_folder(folder.parent)
+        workshop.tidy()
+        if limit is None:  # there is no more of it
+            shutil.rmtree(work, ignore_errors=True)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
+        if not (work / "train-00000.json").exists():
+            shutil.rmtree(work, ignore_errors=True)
 
 
-def _divide(
-    corpus: Corpus, validation: int, development: int, room: Path
-) -> tuple[dict[str, list[str]], Any, Overlap]:
-    """Held-out documents by name, a function that yields the training documents, and the check that keeps
-    them apart.
-
-    The corpus is not held in memory: held-out documents are found in one pass, and documents to be shuffled
-    are sorted in `room`.
-    """
-    candidates = Candidates(validation, development, first=corpus.streamed)
-
-    def offered() -> Iterator[tuple[bytes, str]]:
-        for text in corpora.documents(corpus):
-            key = content_key(text)
-            candidates.offer(key, text)
-            yield key, text
-
-    shuffled = ShuffledDocuments(room, offered()) if corpus.shuffled else None
-    if shuffled is None:
-        for _ in offered():
-            if corpus.streamed and candidates.enough:
-                break
-    if not candidates.met:
-        raise InvalidInput(f"corpus {corpus.describe()} is empty: it has no document with any text.")
-    if not candidates.enough:
-        advice = "fewer held-out documents, or a separator that splits files into documents, would do"
-        raise InvalidInput(
-            f"corpus {corpus.describe()} has {len(candidates.kept):,} different documents, which "
-            f"{validation + development:,} "
-            f"held-out ones would use up; {advice}."
+def _assembled(workshop: Workshop, draft: Path, limit: int | None) -> dict[str, Any]:
+    """Put the streams of a set together, and say what is in them."""
+    shutil.copytree(workshop.folder / "tokenizer", draft / "tokenizer")
+    counts = {name: workshop.stream(name) for name in workshop.held_out}
+    for name in counts:
+        shutil.move(workshop.folder / f"{name}.bin", draft / f"{name}.bin")
+    sums = {f"{name}.bin": checksum(draft / f"{name}.bin") for name in counts}
+    left = math.inf if limit is None else limit + 1
+    train, names = {"tokens": 0, "documents": 0, "bytes": 0}, []
+    dropped = {"documents": 0, "bytes": 0}
+    for number, shard in enumerate(workshop.shards(limit)):
+        take = int(min(left, shard.tokens))
+        if take:
+            names.append(f"train-{number:05d}.bin" if number else "train.bin")
+            target = draft / names[-1]
+            sums[target.name] = linked(workshop.path(number), target, take, shard, workshop.dtype)
+            documents, size = workshop.first(number, shard, take)
+            for name, value in (("tokens", take), ("documents", documents), ("bytes", size)):
+                train[name] += value
+            dropped["documents"] += shard.dropped_documents
+            dropped["bytes"] += shard.dropped_bytes
+            left -= take
+    counts["train"] = train
+    if dropped["documents"]:
+        workshop.say(
+            f"left out {dropped['documents']:,} documents ({dropped['bytes'] / 1e6:,.1f} MB) that repeat "
+            f"held-out text"
         )
-    held_out = candidates.chosen()
-    overlap = Overlap()
-    for text in chain(*held_out.values()):
-        overlap.hold_out(text)
-
-    def training() -> Iterator[str]:
-        overlap.begin()
-        return (text for text in shuffled or corpora.documents(corpus) if not overlap.repeats(text))
-
-    return held_out if development else {"validation": held_out["validation"]}, training, overlap
-
-
-def _write(
-    path: Path, texts: Iterable[str], tokenizer: tokenizers.Tokenizer, dtype: str, limit: int | None = None
-) -> dict[str, int]:
-    """Write one stream; `limit` stops it after so many tokens and one more, the last one's target."""
-    tokens, count, size = 1, 0, 0
-    end = np.array([tokenizer.eos], dtype=dtype)
-    source = iter(texts)
-    with open(path, "wb") as stream:
-        stream.write(end.tobytes())
-        while batch := list(islice(source, _TOGETHER)):
-            for text, ids in zip(batch, tokenizer.encode(batch), strict=True):
-                stream.write(ids.astype(dtype).tobytes())
-                stream.write(end.tobytes())
-                tokens, count, size = tokens + len(ids) + 1, count + 1, size + _bytes(text)
-                if limit is not None and tokens > limit:
-                    tokens = limit + 1
-                    stream.truncate(tokens * end.itemsize)
-                    return {"tokens": tokens, "documents": count, "bytes": size}
-    return {"tokens": tokens, "documents": count, "bytes": size}
-
-
-def _bytes(text: str) -> int:
-    return len(text.encode("utf-8", "surrogatepass"))
+    return {
+        "streams": counts,
+        "train_files": names,
+        "dropped_as_repeating_held_out_text": dropped,
+        "blake2b": sums,
+    }

@@ -25,6 +25,7 @@ import numpy as np
 from planner.errors import InvalidInput
 from planner.units import whole
 from trainer.data import tokens as token_files
+from trainer.data.joined import Tokens
 from trainer.downstream.requests import TOGETHER, common_prefix
 from trainer.downstream.tasks import Document, Task
 from trainer.run.result import read_result
@@ -103,7 +104,7 @@ def _powers(base: np.uint64, count: int) -> np.ndarray:
 
 
 def _in_stream(
-    wanted: np.ndarray, ids: np.ndarray, random: np.ndarray, ngram: int, done: Callable[[int, int], None]
+    wanted: np.ndarray, ids: Tokens, random: np.ndarray, ngram: int, done: Callable[[int, int], None]
 ) -> np.ndarray:
     """Those of the wanted hashes that occur in a stream.
 
@@ -140,7 +141,7 @@ def _own_texts(documents: Sequence[Document]) -> list[str]:
     return [gold.context[shared:] + gold.continuation for gold in golds]
 
 
-def _stream(path: Path) -> tuple[np.ndarray, Callable[[list[str]], list[np.ndarray]], int]:
+def _stream(path: Path) -> tuple[Tokens, Callable[[list[str]], list[np.ndarray]], int]:
     """Tokens, the tokenizer that made them, and how many different ones there can be."""
     name = "train"
     folder = path

@@ -15,6 +15,7 @@ import torch
 
 from planner.units import perplexity
 from trainer.data.batches import IGNORED
+from trainer.data.joined import Tokens
 from trainer.model.llama import Llama
 from trainer.run import distributed
 
@@ -31,7 +32,7 @@ class Evaluation:
 
 def evaluate(
     model: Llama,
-    stream: np.ndarray,
+    stream: Tokens,
     counts: dict[str, int],
     *,
     sequence_length: int,
@@ -88,7 +89,7 @@ def autocast(device: torch.device, dtype: torch.dtype) -> torch.autocast:
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=dtype == torch.bfloat16)
 
 
-def _window(stream: np.ndarray, start: int, rows: int, length: int) -> tuple[np.ndarray, np.ndarray]:
+def _window(stream: Tokens, start: int, rows: int, length: int) -> tuple[np.ndarray, np.ndarray]:
     """Inputs and targets of `rows` sequences from sequence `start` on, padded past the end."""
     piece = np.asarray(stream[start * length : (start + rows) * length + 1], dtype=np.int64)
     inputs, targets = np.zeros(rows * length, dtype=np.int64), np.full(rows * length, IGNORED, dtype=np.int64)

@@ -86,7 +86,8 @@ def train(
             # perhaps finished by the process that held it until now
             if done := distributed.decided(world, lambda: directory.finished(folder, config, data)):
                 return done
-            found_data = data or distributed.settled(world, lambda: tokens.prepare(config, spec))
+            say = watch.say if progress and world.first else None
+            found_data = data or distributed.settled(world, lambda: tokens.prepare(config, spec, say))
             _same_tokens(found_data, world)
             batches = _batches(config, found_data)
             found, passed_over = _newest(folder, config, found_data, world)

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import json
 import os
+import sys
+import time
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,6 +15,8 @@ from typing import Any, Protocol
 
 from planner.errors import InvalidInput
 from trainer.config import RunConfig
+
+LINES = 30.0  # seconds between two lines of progress in a log
 
 
 class Watcher(Protocol):
@@ -33,7 +37,8 @@ def watchers(config: RunConfig, folder: Path, *, start: int, steps: int, progres
     """The watchers of a run that continues after `start` steps."""
     found: list[Watcher] = [JsonLines(folder / "metrics.jsonl", start)]
     if progress:
-        found.append(Progress(folder.name, start, steps))
+        terminal = sys.stderr.isatty()
+        found.append(Progress(folder.name, start, steps) if terminal else Lines(folder.name, steps))
     if config.tensorboard:
         found.append(TensorBoard(folder / "tensorboard", start))
     if config.wandb:
@@ -63,6 +68,31 @@ class JsonLines:
             self.stream.close()
 
 
+def say(line: str) -> None:
+    """A line for whoever watches, on a terminal or in a log."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def _facts(values: dict[str, Any]) -> str:
+    mfu = f"  MFU {values['mfu']:.0%}" if "mfu" in values else ""
+    return f"loss {values['loss']:.3f}  {values['tokens_per_second']:,.0f} tokens/s{mfu}"
+
+
+class Lines:
+    """The same for a log: a line now and then."""
+
+    def __init__(self, name: str, steps: int):
+        self.name, self.steps, self.said = name, steps, time.monotonic()
+
+    def record(self, values: dict[str, Any]) -> None:
+        if "tokens_per_second" in values and time.monotonic() - self.said >= LINES:
+            self.said = time.monotonic()
+            say(f"{self.name}: step {values['step']:,} of {self.steps:,}  {_facts(values)}")
+
+    def close(self) -> None:
+        """Nothing is kept open."""
+
+
 class Progress:
     """A bar with loss, tokens per second, model FLOPs utilisation and time left."""
 
@@ -84,9 +114,7 @@ class Progress:
 
     def record(self, values: dict[str, Any]) -> None:
         if "tokens_per_second" in values:
-            mfu = f"  MFU {values['mfu']:.0%}" if "mfu" in values else ""
-            facts = f"loss {values['loss']:.3f}  {values['tokens_per_second']:,.0f} tokens/s{mfu}"
-            self.bar.update(self.task, completed=values["step"], facts=facts)
+            self.bar.update(self.task, completed=values["step"], facts=_facts(values))
 
     def close(self) -> None:
         self.bar.stop()

@@ -18,7 +18,7 @@ def prepared(settings: dict[str, Any], **changes: Any) -> tokens.TokenSet:
 
 def split(found: tokens.TokenSet, name: str) -> list[str]:
     """The documents of a stream, decoded."""
-    stream, tokenizer = found.stream(name), found.tokenizer()
+    stream, tokenizer = np.asarray(found.stream(name)), found.tokenizer()
     ends = np.flatnonzero(stream == tokenizer.eos)
     assert ends[0] == 0
     return [tokenizer.decode(stream[a + 1 : b]) for a, b in pairwise(ends)]
