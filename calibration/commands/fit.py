@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,11 @@ from planner.terminal import print_table
 
 if TYPE_CHECKING:
     from planner.calibration_files import Calibration, FittedLaw, Setting
+
+
+def _one_of(option: str, known: tuple[str, ...], text: str) -> Callable[[Any], Any]:
+    """An option whose first choice is its default."""
+    return click.option(option, type=click.Choice(known), default=known[0], show_default=True, help=text)
 
 
 @click.command(cls=Command)
@@ -36,20 +42,8 @@ if TYPE_CHECKING:
 @click.option(
     "--bootstrap", type=int, default=1000, show_default=True, help="Refits for the intervals; 0 for none."
 )
-@click.option(
-    "--resample",
-    type=click.Choice(["runs", "cells"]),
-    default="runs",
-    show_default=True,
-    help="What the bootstrap redraws.",
-)
-@click.option(
-    "--scheme",
-    type=click.Choice(["residuals", "weights"]),
-    default="residuals",
-    show_default=True,
-    help="How it redraws them.",
-)
+@_one_of("--resample", ("runs", "cells"), "What the bootstrap redraws.")
+@_one_of("--scheme", ("residuals", "weights"), "How it redraws them.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Same seed, same file.")
 @click.option("--name", help="Name of the calibration; the table's file name by default.")
 @click.option("--title", default="", help="One line for people.")

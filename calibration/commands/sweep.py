@@ -8,15 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from calibration.commands.output import print_json
-from calibration.commands.training import (
-    Reckoning,
-    Training,
-    dry_run_options,
-    fail_with,
-    interruptible,
-    print_totals,
-    training_options,
-)
+from calibration.commands.training import Training, fail_with, interruptible, print_totals, training_options
 from planner.shell import Command, json_option
 from planner.terminal import print_table
 from planner.units import scientific, short
@@ -29,9 +21,8 @@ if TYPE_CHECKING:
 @click.command(cls=Command)
 @click.argument("study", metavar="STUDY")
 @training_options
-@dry_run_options
 @json_option
-def sweep(study: str, training: Training, reckoning: Reckoning, as_json: bool) -> None:
+def sweep(study: str, training: Training, as_json: bool) -> None:
     """Train every run of STUDY (a TOML file, or paper, micro or smoke) that is not trained yet.
 
     Stop it with Ctrl-C and start it again at will: finished runs count once and unfinished ones go on from
@@ -47,10 +38,10 @@ def sweep(study: str, training: Training, reckoning: Reckoning, as_json: bool) -
 
     plan = training.study(study)
     folder = training.folder(plan)
-    if reckoning.dry_run:
+    if training.dry_run:
         directories.check_recipe(plan, folder.path)
         missing = directories.unfinished(folder, plan.runs)
-        _dry_run(plan, missing, reckoning.expenses(missing, folder, training), as_json)
+        _dry_run(plan, missing, training.expenses(missing, folder), as_json)
         return
     with interruptible():
         trainers = training.trainers(folder)

@@ -38,15 +38,20 @@ def _a_directory(ctx: click.Context, option: click.Parameter, value: str | None)
 
 @dataclass(frozen=True)
 class Training:
-    """Who trains, and where."""
+    """Who trains, and where; or, in a dry run, what that is reckoned to take."""
 
-    out: str | None
-    engine: str
-    workers: int | None
-    per_gpu: int
-    address: str | None
-    changes: tuple[str, ...]
-    quiet: bool
+    out: str | None = None
+    engine: str = "local"
+    workers: int | None = None
+    per_gpu: int = 1
+    address: str | None = None
+    changes: tuple[str, ...] = ()
+    quiet: bool = False
+    dry_run: bool = False
+    cards: tuple[str, ...] = ()
+    gpus: int = 1
+    mfu: float = DEFAULT_MFU
+    price: float | None = None
 
     def study(self, source: str) -> Study:
         """The study as it is to be trained."""
@@ -97,6 +102,14 @@ class Training:
         with shown(folder, quiet=self.quiet) as watch:
             return sweep(runs, folder, trainers, part=part, watch=watch)
 
+    def expenses(self, missing: Sequence[StudyRun], folder: StudyDirectory) -> list[Expense]:
+        """What these runs take here and on each of the cards."""
+        from calibration.studies.expense import expenses
+        from calibration.studies.local import LocalEngine
+
+        machine = LocalEngine(folder.compiled, workers=self.workers, per_gpu=self.per_gpu)
+        return expenses(missing, machine, self.cards, self.gpus, self.mfu, self.price)
+
 
 training_options = gathered(
     Training,
@@ -137,32 +150,6 @@ training_options = gathered(
         help="Change a setting of the recipe; may be repeated.",
     ),
     click.option("--quiet", is_flag=True, help="No live table."),
-)
-
-
-@dataclass(frozen=True)
-class Reckoning:
-    """What a dry run reckons with, if there is to be one."""
-
-    dry_run: bool
-    cards: tuple[str, ...]
-    gpus: int
-    mfu: float
-    price: float | None
-
-    def expenses(
-        self, missing: Sequence[StudyRun], folder: StudyDirectory, training: Training
-    ) -> list[Expense]:
-        from calibration.studies.expense import expenses
-        from calibration.studies.local import LocalEngine
-
-        machine = LocalEngine(folder.compiled, workers=training.workers, per_gpu=training.per_gpu)
-        return expenses(missing, machine, self.cards, self.gpus, self.mfu, self.price)
-
-
-dry_run_options = gathered(
-    Reckoning,
-    "reckoning",
     click.option("--dry-run", is_flag=True, help="List runs, FLOPs, hours and money, and train nothing."),
     click.option(
         "--gpu",

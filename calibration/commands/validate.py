@@ -12,15 +12,7 @@ import click
 
 from calibration.commands.options import gathered, law_options
 from calibration.commands.output import print_json
-from calibration.commands.training import (
-    Reckoning,
-    Training,
-    dry_run_options,
-    fail_with,
-    interruptible,
-    print_totals,
-    training_options,
-)
+from calibration.commands.training import Training, fail_with, interruptible, print_totals, training_options
 from planner.errors import InvalidInput
 from planner.shell import Command, json_option
 from planner.terminal import print_table
@@ -137,14 +129,12 @@ _wish_options = gathered(
 )
 @_wish_options
 @training_options
-@dry_run_options
 @json_option
 def validate(
     study: str,
     calibration: str | None,
     wishes: Wishes,
     training: Training,
-    reckoning: Reckoning,
     as_json: bool,
 ) -> None:
     """Train what each law prescribes for budgets of STUDY at equal compute, with seeds, and compare.
@@ -166,11 +156,11 @@ def validate(
     folder = training.folder(plan)
     known = _calibration(calibration, folder.path, plan)
     trial = _planned(plan, known, asked, wishes)
-    if reckoning.dry_run:
+    if training.dry_run:
         directories.check_recipe(plan, folder.path)
         _warn_of_a_stranger(known, plan, folder)
         missing = directories.unfinished(folder, trial.runs)
-        _dry_run(trial, missing, reckoning.expenses(missing, folder, training), as_json)
+        _dry_run(trial, missing, training.expenses(missing, folder), as_json)
         return
     failed: Mapping[str, str] = {}
     with interruptible():

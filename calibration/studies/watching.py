@@ -86,23 +86,8 @@ def _table(progress: Progress, directory: StudyDirectory) -> RenderableType:
     table = Table(title=title + _left(progress), title_justify="left")
     for name in ("run", "state", "step", "loss", "tokens/s"):
         table.add_column(name, justify="left" if name in ("run", "state") else "right", overflow="fold")
-    steps = {run.name: run.steps for run in progress.runs}
-    waiting = 0
-    for name in progress.running:
-        last = last_metrics(directory.run_folder(name))
-        if not last and (waiting := waiting + 1) > _STARTING:
-            continue
-        speed = last.get("tokens_per_second")
-        step = f"{last['step']:,} / {steps[name]:,}" if last else f"of {steps[name]:,}"
-        table.add_row(
-            name,
-            ("running" if last else "starting") + _failed_before(progress, name),
-            step,
-            f"{last['loss']:.3f}" if "loss" in last else "",
-            f"{speed:,.0f}" if speed else "",
-        )
-    if waiting > _STARTING:
-        table.add_row(f"{waiting - _STARTING} more", "starting, or waiting for room", "", "", "")
+    for row in _running(progress, directory):
+        table.add_row(*row)
     for name in progress.elsewhere:
         table.add_row(name, "trained by another sweep", "", "", "")
     for name, reason in progress.failed.items():
@@ -115,6 +100,26 @@ def _table(progress: Progress, directory: StudyDirectory) -> RenderableType:
             name, f"done in {progress.trained[name]:.0f} s", "", f"{result.loss:.3f}" if result else "", ""
         )
     return table
+
+
+def _running(progress: Progress, directory: StudyDirectory) -> Iterator[tuple[str, str, str, str, str]]:
+    """A row for each run that is being trained, and for some of those that are about to be."""
+    steps = {run.name: run.steps for run in progress.runs}
+    waiting = 0
+    for name in progress.running:
+        last = last_metrics(directory.run_folder(name))
+        if not last and (waiting := waiting + 1) > _STARTING:
+            continue
+        speed = last.get("tokens_per_second")
+        yield (
+            name,
+            ("running" if last else "starting") + _failed_before(progress, name),
+            f"{last['step']:,} / {steps[name]:,}" if last else f"of {steps[name]:,}",
+            f"{last['loss']:.3f}" if "loss" in last else "",
+            f"{speed:,.0f}" if speed else "",
+        )
+    if waiting > _STARTING:
+        yield f"{waiting - _STARTING} more", "starting, or waiting for room", "", "", ""
 
 
 def _failed_before(progress: Progress, name: str) -> str:

@@ -162,7 +162,7 @@ def test_a_cell_of_the_grid_is_trained_into_the_grid(home: Path, tmp_path: Path)
     study = load(home / "tiny.toml")
     shutil.rmtree(out / GRID / study.runs[0].name)
     folder = begin(study, out)
-    quietly = Training(str(out), "local", 1, 1, None, (), True)
+    quietly = Training(out=str(out), workers=1, quiet=True)
     assert not train(study, [study.runs[0]], folder, quietly, LocalEngine(folder.compiled, workers=1))
     assert len(read_runs(out)) == 4
     assert not (out / VALIDATION / study.runs[0].name).exists()
