@@ -85,7 +85,7 @@ def no_choice(ud: float, flops: float, limits: Limits) -> InvalidInput:
         return InvalidInput(
             f"no whole number of epochs lies between {fewest:.3g} and {most:.3g}, which is what the limits "
             f"allow at this budget; widen ‹min_params›, ‹max_params› or ‹max_epochs›, "
-            f"or ask for continuous ‹epochs›."
+            f"or ask for ‹epochs›='continuous'."
         )
     return InvalidInput(
         f"the limits leave no choice: with ‹max_params› {short(limits.max_params or math.inf)} it takes "

@@ -267,7 +267,7 @@ def cost(
         return
     if budget["gpu"] is None:
         raise InvalidInput(
-            "is missing: name the accelerator, such as H100 (`planner cost` lists them).", field="gpu"
+            "is missing: name the accelerator, such as ‹gpu› H100 (`planner cost` lists them).", field="gpu"
         )
     architecture = shape_for(params, vocab_size) if params is not None else None
     result = cost_of(

@@ -102,12 +102,13 @@ def training_compute(
     if gpu is None:
         for field, value in (("gpus", gpus), ("hours", hours), ("mfu", mfu), ("price", price)):
             if value is not None:
-                raise InvalidInput("needs ‹gpu›, such as H100.", field=field)
+                raise InvalidInput("needs ‹gpu›, such as ‹gpu› H100.", field=field)
     if flops is not None:
         return compute(flops)
     if gpu is None or hours is None:
         raise InvalidInput(
-            "compute is missing: give ‹flops› (such as 5e18), or ‹gpu› and ‹hours› (8 H100 for 3 hours, say)."
+            "compute is missing: give ‹flops› (such as 5e18), or ‹gpu› and ‹hours› "
+            "(such as ‹gpu› H100 ‹gpus› 8 ‹hours› 3)."
         )
     return flops_from_gpus(gpu, hours=hours, **given(gpus=gpus, mfu=mfu))
 

@@ -68,12 +68,14 @@ def plan(
     stand for `flops`. Limits: `min_params`, `max_params`, `max_epochs`; `epochs` is "whole" (as the paper
     sweeps; a fraction below one where data is plentiful) or "continuous".
     """
-    known = Calibration.load(calibration)
     compute = training_compute(flops, gpu=gpu, gpus=gpus, hours=hours, mfu=mfu, price=price)
+    tokens, compute = budget(ud, compute)
+    known = Calibration.load(calibration)
     asked = _Question(
         known,
         known.form(law),
-        *budget(ud, compute),
+        tokens,
+        compute,
         Limits.of(**options),
         units.number(tolerance, "tolerance", examples="0.01"),
     )

@@ -102,7 +102,8 @@ def compare(
     penalised = tuple(form for form, declared in FORMS.items() if declared.penalty is not None)
     if law is not None and check_form(law) not in penalised:
         raise InvalidInput(
-            f"must be one of {', '.join(penalised)} to compare overfitting; {law} has no overfitting penalty.",
+            f"must be one of {', '.join(penalised)} to compare overfitting; "
+            f"{law} has no overfitting penalty.",
             field="law",
         )
     wanted = penalised if law is None else (law,)
@@ -211,7 +212,7 @@ def _middle(one: tuple[float, float], two: tuple[float, float], what: str, optio
     if low > high:
         ranges = " and ".join(f"{short(a)} to {short(b)}" for a, b in (one, two))
         raise InvalidInput(
-            f"the two settings have no {what} of repeated runs in common ({ranges}); name a point with ‹{option}› "
-            f"to compare where at least one of them extrapolates."
+            f"the two settings have no {what} of repeated runs in common ({ranges}); "
+            f"name a point with ‹{option}› to compare where at least one of them extrapolates."
         )
     return float(np.sqrt(low * high))

@@ -21,7 +21,7 @@ from planner import palette
 from planner.allocation import FLOPS_PER_PARAM_TOKEN, Allocation, allocate, has_optimum
 from planner.calibration_files import Calibration, Setting
 from planner.errors import InvalidInput
-from planner.laws import FORMS, Law, repetition_parameters
+from planner.laws import BASE_FORM, FORMS, Law, repetition_parameters
 from planner.limits import CONTINUOUS
 from planner.palette import law_colour, law_label, line_style
 from planner.units import short
@@ -168,7 +168,7 @@ def residual_repeats(setting: Setting, runs: pd.DataFrame) -> Figure:
     """Loss beyond the base law against repeats, both logarithmic: lines of one slope are a power law."""
     figure = Figure(figsize=(7.2, 4.4), layout="constrained")
     axis = figure.subplots()
-    form = "chinchilla" if "chinchilla" in setting.laws else next(iter(setting.laws))
+    form = BASE_FORM if BASE_FORM in setting.laws else next(iter(setting.laws))
     shared = shared_exponent(setting.law(form), runs)
     if shared is not None and any(cell.size > 0 for cell in shared.cells):
         _residuals(axis, shared)

@@ -20,7 +20,7 @@ from calibration.reports.document import Section, page, paragraph, picture, tabl
 from planner.allocation import FLOPS_PER_PARAM_TOKEN
 from planner.calibration_files import Calibration, Setting
 from planner.errors import InvalidInput
-from planner.laws import FORMS, check_form, parameter_names, repetition_parameters
+from planner.laws import BASE_FORM, FORMS, check_form, parameter_names, repetition_parameters
 from planner.palette import law_label, symbol
 from planner.units import count, scientific, short
 
@@ -340,7 +340,7 @@ def parameters(subject: Subject) -> Section:
 def _values(setting: Setting, form: str) -> Iterator[tuple[str, str, str, str]]:
     """Law, parameter, value and interval; a base law that is listed already is not listed again."""
     between = parameter_intervals(setting, form) if setting.ensemble_law(form) is not None else {}
-    listed = form != "chinchilla" and "chinchilla" in setting.laws
+    listed = form != BASE_FORM and BASE_FORM in setting.laws
     for name in repetition_parameters(form) if listed else parameter_names(form):
         value = f"{setting.laws[form].parameters[name]:.5g}"
         interval = f"{between[name].low:.4g} to {between[name].high:.4g}" if name in between else ""

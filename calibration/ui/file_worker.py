@@ -139,12 +139,12 @@ def fit(request: dict[str, Any], progress: Any) -> dict[str, Any]:
     from calibration import fit as fit_runs
     from calibration.fitting.identify import unidentified
     from calibration.reports.report import report
-    from planner.laws import FORMS
+    from planner.laws import BASE_FORM, FORMS
 
     runs = _runs(request)
     missing = {one.form for one in unidentified(runs, FORMS)}
     # Without a base law nothing can be fitted; then all forms are asked for: `fit` says which runs to add.
-    forms = list(FORMS) if "chinchilla" in missing else [form for form in FORMS if form not in missing]
+    forms = list(FORMS) if BASE_FORM in missing else [form for form in FORMS if form not in missing]
     found = fit_runs(
         runs,
         laws=forms,

@@ -20,7 +20,7 @@ from planner.advice import remarkable_points
 from planner.allocation import FLOPS_PER_PARAM_TOKEN, Allocation, allocate
 from planner.calibration_files import Calibration, Setting
 from planner.landscape import landscape, search_range
-from planner.laws import Law
+from planner.laws import BASE_FORM, Law
 from planner.limits import CONTINUOUS
 from planner.look import Look
 from planner.palette import GOOD, NEUTRAL, PLAN, TERMS, law_label, law_look, series
@@ -45,7 +45,7 @@ def isoflop(found: Answer) -> go.Figure:
     ends = {"x0": flat.epochs_min, "x1": flat.epochs_max}
     figure.add_vrect(**ends, fillcolor=GOOD.light, opacity=0.18, line_width=0, layer="below")
     text = _sizes(product / epochs, epochs)
-    fresh = law_look("chinchilla")
+    fresh = law_look(BASE_FORM)
     _line(figure, epochs, base, "if repeats were as good as new", fresh, text, width=1.5)
     _line(figure, epochs, loss, law_label(p.law), law_look(p.law), text)
     plan = f"the plan: {short(p.params)} × {p.epochs:.3g} epochs"
