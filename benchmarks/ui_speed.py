@@ -22,7 +22,7 @@ from typing import Any
 ECHO = """
 import sys
 import calibration.ui, gradio as gr
-from calibration.ui.page import theme
+from calibration.ui.server import theme
 with gr.Blocks(analytics_enabled=False) as blocks:
     typed = gr.Textbox("250M", elem_id="in-ud")
     shown = gr.HTML(elem_id="answer")

@@ -21,8 +21,15 @@ DEFAULT_PORT = 7860
     type=click.IntRange(0, 65535),
     help=f"Port; 0 takes any free one.  [default: {DEFAULT_PORT} or the next free one]",
 )
+@click.option(
+    "--trust-host",
+    "trusted",
+    multiple=True,
+    metavar="NAME",
+    help="A name by which visitors know this server, such as that of a proxy in front of it; may be repeated.",
+)
 @click.option("--no-browser", is_flag=True, help="Do not open a browser.")
-def ui(host: str, port: int | None, no_browser: bool) -> None:
+def ui(host: str, port: int | None, trusted: tuple[str, ...], no_browser: bool) -> None:
     """Explore plans on a web page, and fit your own runs there.
 
     \b
@@ -39,7 +46,7 @@ def ui(host: str, port: int | None, no_browser: bool) -> None:
         ) from None
     shown = f"[{host}]" if ":" in host else host
     click.echo(f"Serving on http://{shown}:{port} (Ctrl-C stops).")
-    launch(host, port, browser=not no_browser)
+    launch(host, port, browser=not no_browser, trusted=trusted)
 
 
 def _port(host: str, wanted: int | None) -> int:

@@ -20,7 +20,7 @@ from planner.errors import InvalidInput
 from planner.units import count, number
 
 COLUMNS = ("run", "params", "unique_tokens", "epochs", "tokens", "weight_decay", "loss")
-_ALIASES = {"tokens": "total_tokens"}  # read where the column itself is absent
+ALIASES = {"tokens": "total_tokens"}  # read where the column itself is absent
 _COUNTS = ("params", "unique_tokens", "tokens")
 _ONE_IS_ENOUGH = {"tokens", "epochs"}
 # Cells outside of these ranges are slips of a unit or of a column, and would only break the arithmetic of a
@@ -103,7 +103,7 @@ def checked(raw: RawTable, choice: RowChoice, decay: float | None = None) -> pd.
 def _given(raw: RawTable, decay: float | None) -> dict[str, str]:
     """Our columns by what the table calls them; raises where one is missing that nothing replaces."""
     cells = raw.cells
-    called = {column: column if column in cells else _ALIASES.get(column, column) for column in COLUMNS}
+    called = {column: column if column in cells else ALIASES.get(column, column) for column in COLUMNS}
     given = {column: name for column, name in called.items() if name in cells}
     needed = [column for column in ("params", "unique_tokens", "loss") if column not in given]
     if not _ONE_IS_ENOUGH & set(given):

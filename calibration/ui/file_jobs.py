@@ -20,6 +20,8 @@ from typing import Any
 from calibration.fitting.tables import Problem
 from planner.errors import InvalidInput
 
+READS_AT_ONCE, FITS_AT_ONCE = 3, 2
+TURN = 0.5  # seconds that a visitor waits for one of these before being told to come back
 PATIENCE = {"check": 40.0, "calibration": 40.0, "fit": 3600.0}  # seconds of wall clock
 _FAILED = "this file takes more memory or time than a {kind} should."
 _KINDS = {"check": "table of runs", "calibration": "calibration", "fit": "table of runs"}
@@ -39,6 +41,8 @@ class FileJobs:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._spare: subprocess.Popen[str] | None = None
+        self._reads = threading.BoundedSemaphore(READS_AT_ONCE)
+        self._fits = threading.BoundedSemaphore(FITS_AT_ONCE)
         atexit.register(self.close)
 
     def warm_up(self) -> None:
@@ -55,7 +59,21 @@ class FileJobs:
     def run(
         self, task: str, path: str | os.PathLike[str], **options: Any
     ) -> Iterator[tuple[str, float] | dict[str, Any]]:
-        """Progress as (what, share), and last the result; JobFailed where there is none."""
+        """Progress as (what, share), and last the result; JobFailed where there is none.
+
+        Whoever asks, and however: no more than so many of these are under way.
+        """
+        turn = self._fits if task == "fit" else self._reads
+        if not turn.acquire(timeout=TURN):
+            raise JobFailed("the server works on as many files as it can; try again in a moment.", [])
+        try:
+            yield from self._work(task, path, options)
+        finally:  # also when the visitor left
+            turn.release()
+
+    def _work(
+        self, task: str, path: str | os.PathLike[str], options: dict[str, Any]
+    ) -> Iterator[tuple[str, float] | dict[str, Any]]:
         worker = self._take()
         overdue = threading.Timer(PATIENCE[task], worker.kill)
         overdue.start()
@@ -77,7 +95,7 @@ class FileJobs:
                     yield message["result"]
                     return
             raise JobFailed(_FAILED.format(kind=_KINDS[task]), [])
-        finally:  # also when the visitor left
+        finally:
             overdue.cancel()
             _end(worker)
 

@@ -17,7 +17,11 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-MEMORY = 6 * 2**30  # bytes of address space, of which the numerical libraries reserve a part for themselves
+MEMORY = {
+    "check": 600 * 10**6,
+    "calibration": 600 * 10**6,
+    "fit": 1200 * 10**6,
+}  # bytes it may come to occupy
 SECONDS = {"check": 30, "calibration": 30, "fit": 1800}  # of processor time
 MOST_RUNS, MOST_COLUMNS = 20_000, 500
 MOST_REFITS, MOST_SETTINGS = 5000, 24
@@ -51,12 +55,24 @@ def _limit(task: str) -> None:
     with contextlib.suppress(ImportError, ValueError, OSError):  # not every system has these limits
         import resource
 
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+        most = _address_space(MEMORY[task])
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
         resource.setrlimit(resource.RLIMIT_CPU, (SECONDS[task], SECONDS[task] + 5))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if task == "fit":
         with contextlib.suppress(AttributeError, OSError):
             os.nice(10)  # others who only plan should not wait
+
+
+def _address_space(memory: int) -> int:
+    """The limit that lets this process grow to `memory`: libraries reserve more addresses than they use."""
+    import resource
+
+    try:
+        reserved, used = (int(pages) for pages in Path("/proc/self/statm").read_text().split()[:2])
+    except (OSError, ValueError):
+        return memory
+    return memory + (reserved - used) * resource.getpagesize()
 
 
 def _failure(error: Exception) -> dict[str, Any]:
@@ -167,19 +183,25 @@ def _runs(request: dict[str, Any]) -> Any:
     from calibration.fitting.tables import read_runs
     from planner.errors import InvalidInput
 
-    rows, columns = _extent(Path(request["path"]))
+    path = Path(request["path"])
+    rows, columns = _extent(path)
     if rows > MOST_RUNS or columns > MOST_COLUMNS:  # before all of it is taken apart
         size = f"{rows:,} rows" if rows > MOST_RUNS else f"{columns:,} columns"
         raise InvalidInput(
             f"the table has {size}; the page works with up to {MOST_RUNS:,} runs and {MOST_COLUMNS} columns, "
             "the command line with more."
         )
-    return read_runs(request["path"], max_epochs=request["max_epochs"], weight_decay=request["weight_decay"])
+    how = {"max_epochs": request["max_epochs"], "weight_decay": request["weight_decay"]}
+    if not _is_parquet(path):
+        return read_runs(path, **how)
+    from calibration.ui.small_parquet import read_small
+
+    return read_runs(read_small(path), name=path.name, **how)
 
 
 def _extent(path: Path) -> tuple[int, int]:
     """Rows and columns, without reading the cells; zeros where the file is not what its name says."""
-    if path.suffix.lower() not in (".parquet", ".pq"):
+    if not _is_parquet(path):
         content = path.read_bytes()
         header = content.partition(b"\n")[0]
         return content.count(b"\n"), 1 + max(header.count(delimiter) for delimiter in (b",", b";", b"\t"))
@@ -188,8 +210,12 @@ def _extent(path: Path) -> tuple[int, int]:
 
         about = pyarrow.parquet.read_metadata(path)
         return about.num_rows, about.num_columns
-    except Exception:  # `read_runs` says what is wrong
+    except Exception:  # what reads it says what is wrong
         return 0, 0
+
+
+def _is_parquet(path: Path) -> bool:
+    return path.suffix.lower() in (".parquet", ".pq")
 
 
 _TASKS = {"check": check, "calibration": read_calibration, "fit": fit}

@@ -219,7 +219,7 @@ def calibrations(key: str, known: Calibration) -> list[tuple[str, str]]:
     return offered if key in shipped_names() else [*offered, (f"{known.name[:40]} (yours)", key)]
 
 
-HEADER = """<header class="db-header"><a class="db-home" href="./"><strong>databound</strong></a>
+HEADER = """<header class="db-header"><h1 class="db-home"><a href="./">databound</a></h1>
 <span>How large a model, how many epochs, which weight decay, when data and not compute is the limit?</span>
 </header>"""
 _RUNS_HELP = """<p class="db-caption">Fit the laws to your own runs and plan with the result. The table has

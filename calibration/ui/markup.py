@@ -11,6 +11,8 @@ from html import escape
 from calibration.fitting.tables import Problem
 from calibration.ui.answers import Answer, as_command, as_python, as_training_config
 from planner.costs import Cost
+from planner.laws import FORMS
+from planner.palette import law_label
 from planner.results import Interval, Plan
 from planner.units import scientific, short
 
@@ -73,15 +75,53 @@ def headline(found: Answer) -> str:
     return f'<div class="db-headline" aria-hidden="true">{parts}</div>'
 
 
-def caption(sentence: str, signs: str) -> str:
-    """What a picture shows, and what its signs mean (HTML)."""
-    return f'<p class="db-caption">{escape(sentence)}</p>{signs}'
+CAPTIONS = {
+    "isoflop": "Every point spends the same compute: few epochs of a large model on the left, many of a "
+    "small one on the right.",
+    "frontier": "Each line is one law's best plan as compute grows. Laws that charge for repetition turn "
+    "back: fewer epochs, larger models.",
+    "crossover": "Strong weight decay pays a premium while data is fresh, and wins from C× on. Past the "
+    "triangles more compute hurts.",
+    "terms": "What the loss of the planned model consists of, if it were trained for fewer or more epochs.",
+    "whatif": "The best loss if you had less or more of one thing and the same of the other, at the weight "
+    "decay that is best then unless you chose one; diamonds mark twice as much.",
+}
 
 
-def problem(sentence: str, notes: Sequence[str] = ()) -> str:
-    """What is wrong with the input, in the place of the answer."""
+def caption(found: Answer, picture: str, signs: str) -> str:
+    """What a picture shows, what its signs mean (HTML), and for who cannot see it, what there is to see."""
+    shown = f'<p class="db-caption">{escape(CAPTIONS[picture])}</p>{signs}'
+    return f'{shown}<p class="db-unseen" id="db-picture">{escape(seen(found, picture))}</p>'
+
+
+def seen(found: Answer, picture: str) -> str:
+    """A picture in words."""
+    p = found.plan
+    plan = f"{short(p.params)} parameters for {epochs(p.epochs)} epochs, loss {p.loss:.3f}"
+    flat = p.flat_range
+    rivals = "; ".join(f"at {one.weight_decay} {one.predicted_loss:.3f}" for one in p.other_weight_decays)
+    others = ((law_label(o.law), short(o.params), epochs(o.epochs)) for o in p.other_laws)
+    laws = "; ".join(f"{law} {size} for {passes} epochs" for law, size, passes in others)
+    words = {
+        "isoflop": f"Loss against epochs at {scientific(p.flops)} FLOPs: lowest at {plan}, and within "
+        f"{flat.tolerance:g} nats from {epochs(flat.epochs_min)} to {epochs(flat.epochs_max)} epochs.",
+        "frontier": f"Epochs against parameters as compute grows. At this budget: {plan}; {laws}.",
+        "crossover": f"Best loss against compute for each weight decay. At this budget: at {p.weight_decay} "
+        f"{p.loss:.3f}; {rivals}. {p.crossover_note[:1].upper()}{p.crossover_note[1:]}.",
+        "terms": "Loss against epochs as a stack of its terms. At the plan: "
+        + ", ".join(f"{name} {value:.3f}" for name, value in _terms(p).items())
+        + ".",
+        "whatif": f"Best loss with a quarter to sixteen times the data, the compute, or both. Now: {plan}.",
+    }
+    return f"Picture: {words[picture]}"
+
+
+def problem(sentence: str, notes: Sequence[str] = (), field: str = "") -> str:
+    """What is wrong with the input, in the place of the answer; page.js marks the field."""
     text = sentence[:1].upper() + sentence[1:]
-    said = f'<p class="db-problem" role="alert">{escape(text)}</p>'
+    said = (
+        f'<p class="db-problem" role="alert" id="db-problem" data-field="{escape(field)}">{escape(text)}</p>'
+    )
     return f'<section class="db-answer" aria-live="assertive">{_notes(notes)}{said}</section>'
 
 
@@ -100,7 +140,7 @@ def calls(found: Answer) -> str:
         f'<button type="button" data-copy="db-{key}">Copy {name}</button>' for key, name, _ in texts
     )
     shown = "".join(
-        f'<h4>{name}</h4><pre id="db-{key}" tabindex="0">{escape(text)}</pre>' for key, name, text in texts
+        f'<h3>{name}</h3><pre id="db-{key}" tabindex="0">{escape(text)}</pre>' for key, name, text in texts
     )
     buttons += '<button type="button" data-copy="address">Copy link</button>'
     return (
@@ -241,4 +281,39 @@ def _list(style: str, title: str, lines: Sequence[str]) -> str:
     if not lines:
         return ""
     items = "".join(f"<li>{escape(line[:1].upper() + line[1:])}</li>" for line in lines)
-    return f'<div class="{style}"><h3>{title}</h3><ul>{items}</ul></div>'
+    return f'<div class="{style}"><h2>{title}</h2><ul>{items}</ul></div>'
+
+
+# -- below the page --------------------------------------------------------------------------------
+
+
+def footer() -> str:
+    """Where this comes from, and what its words mean."""
+    laws = "".join(
+        f"<dt>{escape(form.label)}</dt><dd><code>{escape(form.formula)}</code> {escape(form.summary)}</dd>"
+        for form in FORMS.values()
+    )
+    words = "".join(f"<dt>{escape(word)}</dt><dd>{escape(meaning)}</dd>" for word, meaning in _WORDS.items())
+    return (
+        '<footer class="db-footer"><details><summary>What the words mean</summary>'
+        f"<dl>{words}</dl></details><details><summary>The laws</summary><dl>{laws}</dl></details>"
+        f"<p>{_SOURCES}</p></footer>"
+    )
+
+
+_WORDS = {
+    "nats": "The loss is the mean negative natural logarithm of the probability given to the next token. A "
+    "hundredth of a nat is about one percent of perplexity.",
+    "C×": "The compute at which the best plans of two weight decays have the same loss. Below it the weaker "
+    "decay wins, above it the stronger one.",
+    "unique tokens": "How many tokens of text there are before any is seen twice.",
+    "epochs": "How often the text is gone through; below one, only a part of it is used.",
+    "parameters": "All of the model's, embeddings included.",
+    "MFU": "The share of the GPUs' peak that training really reaches.",
+}
+_SOURCES = (
+    'The laws and coefficients are those of <a href="https://arxiv.org/abs/2605.01640">Prescriptive Scaling '
+    'Laws for Data Constrained Training</a> and <a href="https://arxiv.org/abs/2305.16264">Scaling '
+    "Data-Constrained Language Models</a>. How a plan is made, and how far to trust it, is told in the "
+    "folder <code>docs</code> of databound; <code>planner --help</code> offers the same on the command line."
+)

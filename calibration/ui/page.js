@@ -36,3 +36,39 @@ document.addEventListener("click", async (event) => {
   button.textContent = "Copied ✓";
   setTimeout(() => (button.textContent = label), 1500);
 });
+
+// What Gradio cannot be told: names of buttons, which field is wrong, and that the picture is one.
+const names = {
+  "halve-ud": "÷2, half the unique tokens",
+  "double-ud": "×2, twice the unique tokens",
+  "halve-compute": "÷2, half the compute",
+  "double-compute": "×2, twice the compute",
+};
+function describe() {
+  for (const [id, name] of Object.entries(names)) set(document.getElementById(id), {"aria-label": name});
+  set(document.getElementById("plot"), {role: "figure", "aria-labelledby": "db-picture"});
+  for (const button of document.querySelectorAll("button.upload-container[aria-label]")) {
+    button.removeAttribute("aria-label"); // its own words say it
+  }
+  const wrong = document.getElementById("db-problem")?.dataset.field;
+  for (const field of document.querySelectorAll("#db-inputs .db-text :is(input, textarea)")) {
+    const its = wrong && field.closest(".db-text").id === `in-${wrong}`;
+    set(field, {"aria-invalid": its ? "true" : null, "aria-describedby": its ? "db-problem" : null});
+  }
+}
+function set(element, attributes) {
+  for (const [name, value] of Object.entries(element ? attributes : {})) {
+    if (element.getAttribute(name) === value) continue;
+    if (value === null) element.removeAttribute(name);
+    else element.setAttribute(name, value);
+  }
+}
+let waiting = false;
+new MutationObserver(() => {
+  if (waiting) return;
+  waiting = true;
+  requestAnimationFrame(() => {
+    waiting = false;
+    describe();
+  });
+}).observe(document.documentElement, {childList: true, subtree: true});

@@ -20,7 +20,7 @@ import pandas as pd
 
 from calibration.ui import answers, layout, markup, pictures, state
 from calibration.ui.calibrations import Calibrations
-from calibration.ui.file_jobs import FileJobs, JobFailed
+from calibration.ui.file_jobs import FITS_AT_ONCE, READS_AT_ONCE, FileJobs, JobFailed
 from calibration.ui.legend import legend
 from planner import units
 from planner.calibration_files import Calibration
@@ -31,7 +31,6 @@ from planner.palette import law_label
 LARGEST_UPLOAD = 16 * 2**20
 USERS_AT_ONCE = 20
 SHOWN = 5  # answer, calls, picture, caption and address
-FILES_AT_ONCE, FITS_AT_ONCE = 4, 2  # each by a process of its own
 _log = logging.getLogger(__name__)
 
 
@@ -41,7 +40,7 @@ class Page:
     def __init__(self) -> None:
         self.calibrations, self.jobs = Calibrations(), FileJobs()
         self.folder = Path(tempfile.mkdtemp(prefix="databound-ui-"))
-        os.environ["GRADIO_TEMP_DIR"] = str(self.folder / "files")
+        os.environ["GRADIO_TEMP_DIR"] = "files"  # below the folder, which the server works in
         self.blocks = self._build()
 
     def close(self) -> None:
@@ -57,7 +56,7 @@ class Page:
             known = self.calibrations.get(choices.calibration)
             found = answers.answer(choices, known, intervals=False)
             picture = pictures.PICTURES[choices.picture](found)
-            caption = markup.caption(pictures.CAPTIONS[choices.picture], legend(picture))
+            caption = markup.caption(found, choices.picture, legend(picture))
             address = choices.query()
             yield (
                 markup.answer(found, notes),
@@ -70,7 +69,8 @@ class Page:
                 whole = answers.answer(choices, known)
                 yield markup.answer(whole, notes), gr.skip(), gr.skip(), gr.skip(), address
         except InvalidInput as error:
-            yield markup.problem(error.said(label), notes), "", None, "", choices.query()
+            sentence = error.said(label)
+            yield markup.problem(sentence, notes, error.field or ""), "", None, "", choices.query()
         except Exception:  # a calibration from outside may hold numbers nobody thought of: keep serving
             _log.exception("no answer for %s", choices)
             sentence = "no plan can be computed from this calibration and these inputs; others would do."
@@ -232,6 +232,7 @@ class Page:
                         found = layout.outputs()
                 with gr.Tab("Your own runs", id="runs"):
                     runs = layout.runs()
+            gr.HTML(markup.footer(), padding=False)
             fields = {**given.fields, "picture": found.picture}
             components = [fields[name] for name in state.NAMES]
             shown = [found.answer, found.calls, found.plot, found.caption, address]
@@ -253,7 +254,7 @@ class Page:
         picked = [c.input for c in components if c is not calibration and not isinstance(c, gr.Textbox)]
         gr.on([typed.click, *picked], self.update, components, shown, **_QUICKLY)
         calibration.input(self.switch, components, [*components, *shown], **_QUICKLY)
-        reading = {**_QUICKLY, "concurrency_limit": FILES_AT_ONCE, "concurrency_id": "files"}
+        reading = {**_QUICKLY, "concurrency_limit": READS_AT_ONCE, "concurrency_id": "files"}
         given.upload.upload(self.bring, [given.upload, *components], [*components, *shown], **reading)
         budgets = [fields[name] for name in ("ud", "flops", "hours")]
         for button, name, factor in given.steps:
@@ -262,7 +263,7 @@ class Page:
 
     def _fit_events(self, runs: layout.Runs) -> None:
         table, decay, epochs = runs.table, runs.decay, runs.epochs
-        reading: dict[str, Any] = {"concurrency_limit": FILES_AT_ONCE, "concurrency_id": "files", **_CALM}
+        reading: dict[str, Any] = {"concurrency_limit": READS_AT_ONCE, "concurrency_id": "files", **_CALM}
         changed = [table.upload, decay.change, epochs.change]
         gr.on(
             changed, self.check, [table, decay, epochs], runs.checked, trigger_mode="always_last", **reading

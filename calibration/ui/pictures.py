@@ -240,19 +240,6 @@ PICTURES = {
     "terms": terms,
     "whatif": whatif,
 }
-CAPTIONS = {
-    "isoflop": "Every point spends the same compute: few epochs of a large model on the left, many of a "
-    "small one on the right.",
-    "frontier": "Each line is one law's best plan as compute grows. Laws that charge for repetition turn "
-    "back: fewer epochs, larger models.",
-    "crossover": "Strong weight decay pays a premium while data is fresh, and wins from C× on. Past the "
-    "triangles more compute hurts.",
-    "terms": "What the loss of the planned model consists of, if it were trained for fewer or more epochs.",
-    "whatif": "The best loss if you had less or more of one thing and the same of the other, at the weight "
-    "decay that is best then unless you chose one; diamonds mark twice as much.",
-}
-
-
 # -- pieces -------------------------------------------------------------------------------------------------
 
 

@@ -1,47 +1,123 @@
-"""Serves the page until the process is told to stop."""
+"""Serves the page until the process is told to stop. Nothing is loaded from, or sent to, anywhere else."""
 
 from __future__ import annotations
 
+import asyncio
+import os
 import signal
+import socket
 import sys
+import threading
+import webbrowser
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
+import fastapi
 import gradio as gr
+import h11
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from calibration.reports.document import dark_rules
+from calibration.ui.gate import Gate
 from calibration.ui.legend import spelled
 from calibration.ui.page import LARGEST_UPLOAD, Page
 
+CONNECTIONS = 400
+SESSIONS = 300  # of which Gradio keeps a copy of the page in memory: whoever was away longest is forgotten
+REQUEST_SECONDS = 20.0  # within which a whole request must have arrived, whatever its connection does
 _HERE = Path(__file__).parent
 
 
-def launch(host: str = "127.0.0.1", port: int | None = None, *, browser: bool = False) -> None:
-    """Serve the page until the process is told to stop. Nothing is loaded from, or sent to, anywhere else."""
+def launch(
+    host: str = "127.0.0.1", port: int = 7860, *, browser: bool = False, trusted: Iterable[str] = ()
+) -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # so that uploads are deleted then, too
     page = Page()
     try:
+        os.chdir(page.folder)  # uploads go by paths from here: no reply tells where the server keeps them
         page.jobs.warm_up()
-        page.blocks.launch(
-            server_name=host,
-            server_port=port,
-            inbrowser=browser,
-            share=False,
-            quiet=True,
-            prevent_thread_lock=True,
-            ssr_mode=False,
-            max_file_size=LARGEST_UPLOAD,
-            footer_links=[],
-            show_error=True,
-            theme=theme(),
-            css=style(),
-            head=f"<script>{(_HERE / 'page.js').read_text()}</script>",
-            max_threads=40,
-            enable_monitoring=False,
-            pwa=False,
+        config = uvicorn.Config(
+            Gate(application(page), {host, socket.gethostname(), *trusted}, LARGEST_UPLOAD),
+            host=host,
+            port=port,
+            http=Impatient,
+            ws="none",
+            log_level="warning",
+            server_header=False,
+            limit_concurrency=CONNECTIONS,
+            timeout_graceful_shutdown=1,
         )
-        page.blocks.block_thread()
+        Server(config, f"http://{host}:{port}" if browser else None).run()
     finally:
         page.close()
+
+
+def application(page: Page) -> fastapi.FastAPI:
+    """The page as an application of its own, without documentation of its routes."""
+    page.blocks.state_session_capacity = SESSIONS
+    bare: dict[str, Any] = {"docs_url": None, "redoc_url": None, "openapi_url": None}
+    app: fastapi.FastAPI = gr.mount_gradio_app(
+        fastapi.FastAPI(**bare),
+        page.blocks,
+        path="/",
+        app_kwargs=bare,
+        ssr_mode=False,
+        max_file_size=LARGEST_UPLOAD,
+        footer_links=[],
+        run_history=False,
+        show_error=True,
+        enable_monitoring=False,
+        pwa=False,
+        mcp_server=False,
+        theme=theme(),
+        css=style(),
+        head=f"<script>{(_HERE / 'page.js').read_text()}</script>",
+    )
+    return app
+
+
+class Server(uvicorn.Server):
+    """Opens a browser once there is something to see."""
+
+    def __init__(self, config: uvicorn.Config, address: str | None) -> None:
+        super().__init__(config)
+        self.address = address
+
+    async def startup(self, sockets: Any = None) -> None:
+        await super().startup(sockets)
+        if self.address is not None and self.started:
+            threading.Thread(target=webbrowser.open, args=[self.address], daemon=True).start()
+
+
+class Impatient(H11Protocol):
+    """HTTP that closes a connection on which a request does not arrive in time."""
+
+    _overdue: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._expect()
+
+    def data_received(self, data: bytes) -> None:
+        self._expect()
+        super().data_received(data)
+        if self.conn.their_state in (h11.DONE, h11.MUST_CLOSE, h11.CLOSED):
+            self._arrived()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._arrived()
+        super().connection_lost(exc)
+
+    def _expect(self) -> None:
+        if self._overdue is None:
+            self._overdue = self.loop.call_later(REQUEST_SECONDS, self.transport.close)
+
+    def _arrived(self) -> None:
+        if self._overdue is not None:
+            self._overdue.cancel()
+            self._overdue = None
 
 
 def style() -> str:
@@ -54,6 +130,13 @@ def theme() -> gr.themes.Base:
     """Gradio's plain theme with the system's own fonts, so that none has to be fetched."""
     sans = ("system-ui", "-apple-system", "Segoe UI", "Roboto", "sans-serif")
     mono = ("ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "monospace")
-    return gr.themes.Default(
+    plain = gr.themes.Default(
         primary_hue="blue", neutral_hue="slate", font=sans, font_mono=mono, text_size="md"
     )
+    # Borders that tell where to type or choose have a contrast of three, white on buttons one of five.
+    edges = {"input_border_color": "#7c8aa0", "checkbox_border_color": "#7c8aa0"}
+    dark = {f"{name}_dark": "#76859c" for name in edges}
+    fills = dict.fromkeys(
+        ("button_primary_background_fill", "button_primary_background_fill_dark"), "#2563eb"
+    )
+    return plain.set(**edges, **dark, **fills)

@@ -42,25 +42,33 @@ def eventually(
 
 
 @pytest.fixture(scope="session")
-def server() -> Iterator[str]:
+def server() -> Iterator[Address]:
     """The address of `planner ui`, as a user starts it."""
     with serving() as address:
         assert address.startswith("http://127.0.0.1:")
         yield address
 
 
+class Address(str):
+    """Where a server answers, its process, and where it keeps files."""
+
+    pid: int
+    folder: Path
+
+
 @contextlib.contextmanager
-def serving(*options: str) -> Iterator[str]:
+def serving(*options: str, **environment: str) -> Iterator[Address]:
     """`planner ui` with these options, until it is no longer needed; its address."""
     if importlib.util.find_spec("gradio") is None:
         pytest.skip("gradio is not installed: pip install 'databound[ui]'")
     command = [sys.executable, "-u", "-m", "planner", "ui", "--port", "0", "--no-browser", *options]
     files = tempfile.TemporaryDirectory()
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": files.name}
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, env=environment)
+    inherited = {**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": files.name, **environment}
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, env=inherited)
     assert process.stdout is not None
     try:
-        address = process.stdout.readline().split()[2]
+        address = Address(process.stdout.readline().split()[2])
+        address.pid, address.folder = process.pid, Path(files.name)
         eventually(lambda: _answers(address), patience=PATIENCE)
         yield address
         assert process.poll() is None, "the server died while it was tested"

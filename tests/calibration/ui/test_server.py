@@ -9,11 +9,11 @@ import sys
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
+from benchmarks.ui_visitor import ask, config_of
 from calibration.commands.ui import ui
 from planner import plan
 from planner.units import short
@@ -22,50 +22,12 @@ from tests.calibration.ui.conftest import serving
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
 
 
-def ask(address: str, config: dict[str, Any], visitor: int, changes: dict[str, str]) -> str:
-    """The answer that a visitor with these inputs gets, over the same two requests that the page makes."""
-    by_id = {component["id"]: component["props"] for component in config["components"]}
-    update = next(
-        d
-        for d in config["dependencies"]
-        if any(by_id.get(target, {}).get("elem_id") == "typed" for target, _ in d["targets"])
-    )
-    names = [(by_id[i].get("elem_id") or "").removeprefix("in-") for i in update["inputs"]]
-    data = [changes.get(name, by_id[i].get("value")) for name, i in zip(names, update["inputs"], strict=True)]
-    session = f"visitor{visitor}"
-    body = {
-        "data": data,
-        "fn_index": update["id"],
-        "session_hash": session,
-        "trigger_id": update["targets"][0][0],
-    }
-    request = urllib.request.Request(
-        f"{address}/gradio_api/queue/join", json.dumps(body).encode(), {"Content-Type": "application/json"}
-    )
-    urllib.request.urlopen(request, timeout=120).close()
-    with urllib.request.urlopen(
-        f"{address}/gradio_api/queue/data?session_hash={session}", timeout=120
-    ) as stream:
-        answer = ""
-        for line in stream:
-            message = json.loads(line.decode().removeprefix("data:")) if line.startswith(b"data:") else {}
-            if message.get("msg") in ("process_generating", "process_completed"):
-                assert message["success"], message
-                answer = answer or message["output"]["data"][0]
-            if message.get("msg") == "process_completed":
-                return answer
-    raise AssertionError("the stream ended without an answer")
-
-
 def test_twenty_visitors_at_once_each_get_their_own_answer(server: str) -> None:
-    with urllib.request.urlopen(f"{server}/config", timeout=120) as reply:
-        config = json.load(reply)
-    budgets = {i: f"{100 + 20 * i}M" for i in range(20)}
+    config = config_of(server)
+    budgets = [f"{100 + 20 * i}M" for i in range(20)]
     with ThreadPoolExecutor(20) as visitors:
-        answers = list(
-            visitors.map(lambda item: ask(server, config, item[0], {"ud": item[1]}), budgets.items())
-        )
-    for ud, answer in zip(budgets.values(), answers, strict=True):
+        answers = list(visitors.map(lambda ud: ask(server, config, {"ud": ud}), budgets))
+    for ud, answer in zip(budgets, answers, strict=True):
         made = plan(ud, "5e18")
         assert f'value="{made.params!r}">{short(made.params)}<' in answer
         assert f'value="{made.loss!r}"' in answer

@@ -1,0 +1,382 @@
+"""What strangers may try: each gets a sentence soon, the server stays small, and serves others meanwhile."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from benchmarks.ui_memory import occupied
+from benchmarks.ui_visitor import ask, config_of, post, queued, upload
+from planner import plan
+from tests.calibration.ui.conftest import Address, eventually, serving
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
+SOON = 2.0  # seconds within which an attack is answered, on a machine that has nothing else to do
+LARGEST = 2000.0  # megabytes, the server and its workers in all
+NUMBERS = {"params": 15e6, "unique_tokens": 5e7, "epochs": 1.0, "weight_decay": 0.1, "loss": 4.2}
+
+
+@pytest.fixture(scope="module")
+def attacked() -> Iterator[Address]:
+    with serving() as address:
+        yield address
+
+
+class Watch:
+    """The most that a server and its workers occupy while something happens, and that others are answered."""
+
+    def __init__(self, server: Address) -> None:
+        self.server, self.most, self.waits = server, 0.0, list[float]()
+        self._config, self._done = config_of(server), False
+
+    def __enter__(self) -> Watch:
+        self._pool = ThreadPoolExecutor(2)
+        self._futures = [self._pool.submit(self._weigh), self._pool.submit(self._visit)]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done = True
+        for future in self._futures:
+            future.result()
+        self._pool.shutdown()
+        assert self.most < LARGEST
+        assert self.waits
+
+    def _weigh(self) -> None:
+        while not self._done:
+            self.most = max(self.most, occupied(self.server.pid))
+            time.sleep(0.02)
+
+    def _visit(self) -> None:
+        wanted = f'value="{plan("250M", "5e18").loss!r}"'
+        while True:
+            start = time.monotonic()
+            assert wanted in ask(self.server, self._config, {})
+            self.waits.append(time.monotonic() - start)
+            if self._done:
+                return
+
+
+def event(server: str, name: str) -> dict[str, Any]:
+    return next(d for d in config_of(server)["dependencies"] if d["api_name"] == name)
+
+
+def inputs(server: str, name: str) -> list[Any]:
+    """What the fields of the page hold that go with a file."""
+    held = {item["id"]: item["props"].get("value") for item in config_of(server)["components"]}
+    return [held[i] for i in event(server, name)["inputs"][1:]]
+
+
+def check(server: str, file: dict[str, Any]) -> str:
+    """What the page says of an uploaded table."""
+    return str(queued(server, event(server, "check"), [file, "", ""])[-1][0])
+
+
+def soon(what: Callable[[], Any]) -> Any:
+    start = time.monotonic()
+    found = what()
+    elsewhere = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+    assert time.monotonic() - start < SOON * elsewhere
+    return found
+
+
+# -- files --------------------------------------------------------------------------------------------------
+
+
+def bomb(path: Path, column: str, rows: int = 20_000, size: int = 100_000) -> Path:
+    """Two kilobytes that come to two gigabytes: one long text, repeated in every row."""
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    columns = {name: arrow.array(np.full(rows, value)) for name, value in NUMBERS.items()}
+    columns["run"] = arrow.array([f"r{i}" for i in range(rows)])
+    same = arrow.array(np.zeros(rows, dtype=np.int32))
+    columns[column] = arrow.DictionaryArray.from_arrays(same, ["x" * size])
+    parquet.write_table(arrow.table(columns), path, compression="zstd")
+    return path
+
+
+@pytest.mark.parametrize("column", ["run", "loss"])
+def test_a_small_file_that_is_large_inside(attacked: Address, tmp_path: Path, column: str) -> None:
+    file = upload(attacked, bomb(tmp_path / "bomb.parquet", column))
+    with Watch(attacked) as watched:
+        said = soon(lambda: check(attacked, file))
+    assert re.search(r"comes to 1,9\d\d MB when it is read; a table of runs has up to 64 MB\.", said)
+    assert watched.most < 1500
+
+
+def test_columns_that_nobody_needs_are_not_read(attacked: Address, tmp_path: Path) -> None:
+    file = upload(attacked, bomb(tmp_path / "notes.parquet", "notes"))
+    with Watch(attacked):
+        assert "The table can be read" in check(attacked, file)
+
+
+def test_nested_and_damaged_parquet(attacked: Address, tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    frame = pd.DataFrame({**{name: [value] for name, value in NUMBERS.items()}, "run": ["a"]})
+    frame.assign(loss=[[4.2, 4.1]]).to_parquet(tmp_path / "nested.parquet")
+    assert "a run table has one value per cell" in check(
+        attacked, upload(attacked, tmp_path / "nested.parquet")
+    )
+    frame.to_parquet(tmp_path / "cut.parquet")
+    content = bytearray((tmp_path / "cut.parquet").read_bytes())
+    content[20:400] = b"\xff" * 380
+    (tmp_path / "cut.parquet").write_bytes(content)
+    said = check(attacked, upload(attacked, tmp_path / "cut.parquet"))
+    assert "is not a readable Parquet file" in said or "more memory" in said
+
+
+def test_calls_around_the_queue_are_limited_too(attacked: Address, tmp_path: Path) -> None:
+    """Each asks for a check that takes long, at the address that does not queue."""
+    lines = "run,params,unique_tokens,epochs,weight_decay,loss\n" + "a,15M,50M,1,0.1,4\n" * 19_000
+    (tmp_path / "long.csv").write_text(lines)
+    file = upload(attacked, tmp_path / "long.csv")
+    address, body = f"{attacked}/gradio_api/run/check", {"data": [file, "", ""], "session_hash": "s"}
+    most = 0
+
+    def count() -> None:
+        nonlocal most
+        while not ended:
+            most = max(most, len(workers(attacked)))
+            time.sleep(0.01)
+
+    ended = False
+    with Watch(attacked), ThreadPoolExecutor(13) as pool:
+        counting = pool.submit(count)
+        calls = [pool.submit(post, address, body) for _ in range(12)]
+        said = [call.result()["data"][0] for call in calls]
+        ended = True
+        counting.result()
+    assert most <= 3 + 2  # three read, and one or two of those that wait for the next file
+    refused = [one for one in said if "works on as many files as it can" in one]
+    assert 0 < len(refused) < 12
+    assert all("problems in" in one for one in said if one not in refused)
+
+
+def workers(server: Address) -> list[int]:
+    """The processes that read files."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words, status = path.read_bytes(), (path.parent / "stat").read_text()
+        except OSError:
+            continue
+        if b"calibration.ui.file_worker" in words and int(status.rpartition(")")[2].split()[1]) == server.pid:
+            found.append(int(path.parent.name))
+    return found
+
+
+# -- who asks -----------------------------------------------------------------------------------------------
+
+
+def refused(request: urllib.request.Request) -> tuple[int, str]:
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        urllib.request.urlopen(request, timeout=30)
+    with caught.value as reply:
+        return reply.code, reply.read().decode()
+
+
+def test_a_name_that_is_not_ours_is_refused(attacked: Address) -> None:
+    port = attacked.rsplit(":", 1)[1]
+    for name in (
+        "evil.example",
+        f"evil.example:{port}",
+        "localhost.evil.example",
+        "",
+        "[::1",
+        "evil@127.0.0.1.x",
+    ):
+        request = urllib.request.Request(f"{attacked}/config", headers={"Host": name})
+        assert soon(lambda request=request: refused(request))[0] in (400, 421), name
+    for name in (f"localhost:{port}", f"127.0.0.1:{port}", f"[::1]:{port}"):
+        urllib.request.urlopen(urllib.request.Request(f"{attacked}/config", headers={"Host": name})).close()
+
+
+def test_names_can_be_trusted() -> None:
+    with serving("--trust-host", "Planner.example") as address:
+        for name in ("planner.example", "planner.example:443"):
+            request = urllib.request.Request(f"{address}/config", headers={"Host": name})
+            urllib.request.urlopen(request, timeout=30).close()
+        assert refused(urllib.request.Request(address, headers={"Host": "evil.example"}))[0] == 421
+
+
+def test_other_sites_cannot_upload_or_ask(attacked: Address, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("run,params\n")
+    for origin in ("http://evil.example", "null", "http://127.0.0.1:1", "file://"):
+        for path in ("upload", "queue/join", "run/check", "config"):
+            headers = {"Origin": origin, "Content-Type": "application/json"}
+            request = urllib.request.Request(f"{attacked}/gradio_api/{path}", b"{}", headers)
+            status, said = soon(lambda request=request: refused(request))
+            assert (status, said[:19]) == (403, "Only the page itsel")
+    crossing = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"}
+    assert refused(urllib.request.Request(f"{attacked}/config", headers=crossing))[0] == 403
+    assert upload(attacked, tmp_path / "a.csv", {"Origin": attacked})["path"]
+    followed = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}  # a link on another site
+    urllib.request.urlopen(urllib.request.Request(attacked, headers=followed), timeout=30).close()
+
+
+def test_uploads_have_a_quota(tmp_path: Path) -> None:
+    (tmp_path / "large.csv").write_bytes(b"x" * (15 * 2**20))
+    with serving() as address, Watch(address):
+        for _ in range(6):
+            upload(address, tmp_path / "large.csv")
+        with pytest.raises(urllib.error.HTTPError) as caught:
+            upload(address, tmp_path / "large.csv")
+        with caught.value as reply:
+            assert reply.code == 429
+            assert "uploaded within half an hour" in reply.read().decode()
+
+
+def test_sizes_are_limited_before_anything_is_read(attacked: Address) -> None:
+    port = int(attacked.rsplit(":", 1)[1])
+    for head, status in (
+        (b"POST /gradio_api/queue/join HTTP/1.1\r\nContent-Length: 90000000\r\n", b"413"),
+        (b"POST /gradio_api/upload HTTP/1.1\r\nContent-Length: 90000000\r\n", b"413"),
+        (b"POST /gradio_api/upload HTTP/1.1\r\nTransfer-Encoding: chunked\r\n", b"411"),
+    ):
+        with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
+            connection.sendall(head + b"Host: localhost\r\n\r\n")
+            assert soon(lambda connection=connection: connection.recv(100)).split()[1] == status
+
+
+def test_nothing_is_fetched_for_a_visitor(attacked: Address) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        place = f"http://127.0.0.1:{listening.getsockname()[1]}/runs.csv"
+        file = {"path": place, "url": place, "meta": {"_type": "gradio.FileData"}}
+        body = {"data": [file, "", ""], "session_hash": "s"}
+        for route in ("run/check", "queue/join", "call/check", "api/check"):
+            content = json.dumps(body).encode()
+            request = urllib.request.Request(
+                f"{attacked}/gradio_api/{route}", content, {"Content-Type": "application/json"}
+            )
+            assert refused(request)[0] == 400
+        listening.settimeout(0.5)
+        with pytest.raises(TimeoutError):
+            listening.accept()
+
+
+# -- what is told -------------------------------------------------------------------------------------------
+
+
+def test_replies_tell_nothing_of_the_machine(attacked: Address, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("run,params\n1,2\n")
+    file = upload(attacked, tmp_path / "a.csv")
+    assert file["path"].startswith("files/")
+    told = json.dumps(config_of(attacked)) + check(attacked, file)
+    (tmp_path / "a.json").write_text("{}")
+    given = upload(attacked, tmp_path / "a.json")
+    told += json.dumps(queued(attacked, event(attacked, "bring"), [given, *inputs(attacked, "bring")]))
+    with urllib.request.urlopen(attacked, timeout=30) as page:
+        told += page.read().decode() + str(page.headers)
+    for secret in (str(attacked.folder), str(Path.home()), str(Path(__file__).parents[3])):
+        assert secret not in told
+    for path in ("/docs", "/redoc", "/openapi.json"):  # no such page, or the page itself
+        try:
+            with urllib.request.urlopen(attacked + path, timeout=30) as page:
+                assert not re.search("swagger|redoc|openapi", page.read().decode())
+        except urllib.error.HTTPError as error:
+            assert error.code == 404
+            error.close()
+
+
+def test_every_reply_tells_the_browser_what_the_page_may_do(attacked: Address) -> None:
+    for path in ("/", "/config", "/theme.css"):
+        with urllib.request.urlopen(attacked + path, timeout=30) as reply:
+            policy = reply.headers["content-security-policy"]
+            assert "frame-ancestors 'none'" in policy
+            assert "default-src 'self'" in policy
+            assert "http" not in policy  # nobody else's scripts, pictures or connections
+            assert reply.headers["x-frame-options"] == "DENY"
+            assert reply.headers["x-content-type-options"] == "nosniff"
+            assert "server" not in reply.headers
+
+
+# -- many, and slow -----------------------------------------------------------------------------------------
+
+
+def test_fifty_visitors_with_ten_requests_each(attacked: Address) -> None:
+    config = config_of(attacked)
+    budgets = [f"{100 + 2 * i}M" for i in range(50)]
+    wanted = {ud: f'value="{plan(ud, "5e18").loss!r}"' for ud in budgets}
+
+    def visit(ud: str) -> None:
+        for _ in range(10):
+            assert wanted[ud] in ask(attacked, config, {"ud": ud})
+
+    with Watch(attacked), ThreadPoolExecutor(50) as pool:
+        list(pool.map(visit, budgets))
+
+
+def test_connections_that_wait_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing, half a head, half a body; but an answer that takes longer may be waited for."""
+    import asyncio
+    import threading
+
+    import uvicorn
+
+    server = pytest.importorskip("calibration.ui.server")
+    monkeypatch.setattr(server, "REQUEST_SECONDS", 1.0)
+
+    async def slowly(scope: dict[str, Any], receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            return
+        if scope["method"] == "POST":
+            while (await receive()).get("more_body"):
+                pass
+        await asyncio.sleep(2.5)
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+        await send({"type": "http.response.body", "body": b"ok"})
+
+    how: dict[str, Any] = {"ws": "none", "lifespan": "off", "log_level": "error"}
+    running = uvicorn.Server(uvicorn.Config(slowly, port=0, http=server.Impatient, **how))
+    thread = threading.Thread(target=running.run)
+    thread.start()
+    try:
+        eventually(lambda: running.started)
+        port = running.servers[0].sockets[0].getsockname()[1]
+        post_head = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nhalf"
+        for sent in (b"", b"GET / HTTP/1.1\r\nHost:", post_head):
+            with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
+                connection.sendall(sent)
+                assert connection.recv(10) == b""  # closed by the server, without a word
+        with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
+            connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert b"200 OK" in connection.recv(100)  # its request had arrived: it may wait for the answer
+    finally:
+        running.should_exit = True
+        thread.join()
+
+
+def test_no_request_leaves_the_machine(tmp_path: Path, runs: pd.DataFrame) -> None:
+    """Everything that the server and its workers connect to or look up, in a visit from upload to fit."""
+    log = tmp_path / "connections"
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys\n"
+        "def hear(event, details):\n"
+        "    if event in ('socket.connect', 'socket.getaddrinfo', 'socket.sendto'):\n"
+        f"        open({str(log)!r}, 'a').write(repr((event, details[-1] if event != 'socket.getaddrinfo'"
+        " else details[0])) + '\\n')\n"
+        "sys.addaudithook(hear)\n"
+    )
+    runs.to_csv(tmp_path / "ours.csv", index=False)
+    paths = os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH"))))
+    with serving(PYTHONPATH=paths) as address:
+        ask(address, config_of(address), {"ud": "300M"})
+        file = upload(address, tmp_path / "ours.csv")
+        assert "The table can be read" in check(address, file)
+        fitted = queued(address, event(address, "fit"), [file, "mine", "", "", 0])
+        assert "is fitted" in str(fitted[-1])
+    told = log.read_text().splitlines() if log.exists() else []
+    for line in told:
+        assert "127.0.0.1" in line or "localhost" in line or socket.gethostname() in line, line
