@@ -10,7 +10,7 @@ error at once, never in the middle of a run.
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib.util import find_spec
+from importlib import import_module
 
 import torch
 from torch.nn import functional
@@ -55,12 +55,25 @@ def function(backend: str) -> Attention:
     return {"sdpa": sdpa, "flash": flash}[backend]
 
 
+def _not_importable() -> str:
+    """Why flash-attn cannot be imported: built for another torch or CUDA, it is installed and still of no
+    use.
+    """
+    try:
+        import_module("flash_attn")
+    except ModuleNotFoundError:
+        return "flash-attn is not installed (pip install 'databound[flash]')"
+    except Exception as error:
+        return f"flash-attn is installed but does not load ({' '.join(str(error).split())[:120]})"
+    return ""
+
+
 def _flash_obstacle(device: torch.device, dtype: torch.dtype, d_head: int) -> str:
     """Why flash-attn 2 cannot run, or an empty text."""
     if device.type != "cuda":
         return f"flash-attn needs a CUDA device and this run uses {device.type}"
-    if find_spec("flash_attn") is None:
-        return "flash-attn is not installed (pip install 'databound[flash]')"
+    if missing := _not_importable():
+        return missing
     if torch.cuda.get_device_capability(device)[0] < 8:
         return f"flash-attn 2 needs an Ampere or newer GPU and this is {torch.cuda.get_device_name(device)}"
     if dtype not in (torch.bfloat16, torch.float16):

@@ -52,6 +52,30 @@ def rows_loss(
     return (nats * kept).sum(), gradient if kept.all() else gradient.mul_(kept)
 
 
+def rows_loss_unasked(
+    hidden: torch.Tensor, matrix: torch.Tensor, targets: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The same on a GPU: logits in fp32 whatever they are made from, and no value that the host has to wait
+    for.
+    """
+    column = targets.clamp(min=0).unsqueeze(1)
+    kept = (targets >= 0).unsqueeze(1).float()
+    logits = _fp32_product(hidden, matrix)
+    total = torch.logsumexp(logits, 1, keepdim=True)
+    nats = total - logits.gather(1, column)
+    gradient = torch.exp(logits.sub_(total)).scatter_add_(1, column, -torch.ones_like(kept))
+    return (nats * kept).sum(), gradient.mul_(kept)
+
+
+def _fp32_product(hidden: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
+    """hidden @ matrix.T in fp32; a GPU multiplies bf16 and adds up in fp32 without rounding the sums."""
+    if hidden.dtype == torch.float32:
+        return torch.mm(hidden, matrix.T)
+    if hidden.is_cuda:
+        return torch.mm(hidden, matrix.T, out_dtype=torch.float32)
+    return torch.mm(hidden.float(), matrix.T.float())
+
+
 def rows_per_chunk(vocab_size: int, device: str = "cpu") -> int:
     """How many rows of logits fit the chunk size; a multiple of 64. On a CPU no more than 512, so that chunks
     stay in cache.
@@ -69,12 +93,15 @@ class _HeadLoss(torch.autograd.Function):
         if learns:
             d_hidden, d_weight = torch.empty_like(hidden), torch.zeros_like(weight)
         step = min(rows_per_chunk(weight.shape[0], hidden.device.type), hidden.shape[0])
-        room = torch.empty(
-            step, weight.shape[0], dtype=hidden.dtype, device=hidden.device
-        )  # the only logits there are
+        cpu = hidden.device.type == "cpu"
+        room = hidden.new_empty(step if cpu else 0, weight.shape[0])  # the only logits there are
         for start in range(0, hidden.shape[0], step):
             chunk = hidden[start : start + step]
-            loss, gradient = rows_loss(chunk, matrix, targets[start : start + step], room[: len(chunk)])
+            wanted = targets[start : start + step]
+            if cpu:
+                loss, gradient = rows_loss(chunk, matrix, wanted, room[: len(chunk)])
+            else:
+                loss, gradient = rows_loss_unasked(chunk, matrix, wanted)
             total += loss
             if learns:
                 gradient = gradient.to(hidden.dtype)

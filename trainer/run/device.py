@@ -26,6 +26,7 @@ from trainer.config import RunConfig
 from trainer.model import attention
 
 COMPILE_PAYS = 1.5e12  # FLOPs of a run from which compiling for a CPU pays: about half a minute of work
+_H100_NVL = 835e12  # FLOP/s in bf16 without sparsity: between the PCIe card and the SXM module
 _CPU_ACTIVATIONS = 384 * 2**20  # bytes; more does not make a CPU faster
 
 
@@ -203,6 +204,8 @@ def data_sheet_peak(name: str) -> float | None:
     most words.
     """
     words = set(re.split(r"[^A-Z0-9]+", name.upper()))
+    if words.issuperset({"H100", "NVL"}):
+        return _H100_NVL
     known = {a: a.name.upper().split("-") for a in ACCELERATORS.values()} if "LAPTOP" not in words else {}
     matches = [(len(parts), a.peak_flops) for a, parts in known.items() if words.issuperset(parts)]
     return max(matches)[1] if matches else None

@@ -26,7 +26,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -244,17 +244,7 @@ class _Run:
         """One optimiser step over one batch, in as many passes as its rows need."""
         start = time.perf_counter()
         step, real = self.step, self.batches.real_tokens(self.step)
-        self.optimizer.zero_grad(set_to_none=True)
-        summed = torch.zeros((), dtype=torch.float64, device=self.device)
-        for rows in passes(self.batches.rows(step), self.world, self.execution.micro_batch):
-            inputs, targets = (
-                torch.from_numpy(array).to(self.device, non_blocking=True)
-                for array in self.batches.arrays(rows)
-            )
-            with autocast(self.device, self.dtype):
-                nats = self.model(inputs, targets)
-            (nats * (self.world.size / real)).backward()
-            summed += nats.detach()
+        summed = self._gradients(real)
         norm = distributed.clip(list(self.model.parameters()), self.config.clip)
         loss = distributed.total(summed, self.world) / real
         if not (math.isfinite(loss) and math.isfinite(norm)):
@@ -276,6 +266,42 @@ class _Run:
         self.warm = True
         if self.step % self.config.log_every == 0 or self.step == self.batches.steps:
             self._log(loss, norm, rate, real / spent)
+
+    def _gradients(self, real: int) -> torch.Tensor:
+        """Gradients of a batch, and its summed loss; in smaller passes where the memory turns out too
+        small.
+        """
+        while True:
+            self.optimizer.zero_grad(set_to_none=True)
+            try:
+                return self._passes(real)
+            except torch.OutOfMemoryError:
+                rows = self.execution.micro_batch
+                if rows == 1 or self.world.size > 1:
+                    raise TrainingStopped(
+                        f"a pass of {rows} rows does not fit the memory of {self.execution.name}; the last "
+                        f"checkpoint is intact and a smaller micro_batch would do."
+                    ) from None
+            self.execution = replace(self.execution, micro_batch=max(1, rows // 2))
+            self.remarks.append(
+                f"passes of {rows} rows did not fit the memory at step {self.step + 1}; it went on with "
+                f"{self.execution.micro_batch}"
+            )
+            if self.device.type == "cuda":
+                torch.cuda.empty_cache()
+
+    def _passes(self, real: int) -> torch.Tensor:
+        summed = torch.zeros((), dtype=torch.float64, device=self.device)
+        for rows in passes(self.batches.rows(self.step), self.world, self.execution.micro_batch):
+            inputs, targets = (
+                torch.from_numpy(array).to(self.device, non_blocking=True)
+                for array in self.batches.arrays(rows)
+            )
+            with autocast(self.device, self.dtype):
+                nats = self.model(inputs, targets)
+            (nats * (self.world.size / real)).backward()
+            summed += nats.detach()
+        return summed
 
     def _log(self, loss: float, norm: float, rate: float, speed: float) -> None:
         if not self.world.first:

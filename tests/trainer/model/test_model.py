@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 from torch.nn import functional
@@ -10,7 +14,8 @@ from planner.errors import InvalidInput
 from planner.shapes import Architecture, presets
 from trainer.model import attention
 from trainer.model.llama import Llama, initialise
-from trainer.model.loss import CHUNK_BYTES, head_loss, rows_loss
+from trainer.model.loss import CHUNK_BYTES, head_loss, rows_loss, rows_loss_unasked
+from trainer.run.device import data_sheet_peak
 from trainer.run.export import hf_weights
 
 TINY = Architecture(d_model=48, layers=3, heads=4, d_head=12, d_ff=80, vocab_size=211)
@@ -159,3 +164,38 @@ def test_attention_backends_are_decided_before_the_run() -> None:
         attention.resolve("flash", cpu, torch.float32, 64)
     with pytest.raises(InvalidInput, match="attention must be one of"):
         attention.resolve("magic", cpu, torch.float32, 64)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_loss_without_questions_to_the_device_is_the_same(dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(3)
+    hidden, matrix = (torch.randn(size, 8, generator=generator).to(dtype) for size in (20, 50))
+    hidden[0] *= 60  # a target that is all but impossible
+    targets = torch.randint(50, (20,), generator=generator)
+    targets[5:8] = -100
+    plain = rows_loss(hidden.float(), matrix.float(), targets, torch.empty(20, 50))
+    unasked = rows_loss_unasked(hidden, matrix, targets)
+    for one, two in zip(plain, unasked, strict=True):
+        assert two.dtype == torch.float32
+        torch.testing.assert_close(one, two, rtol=1e-5, atol=1e-5)
+
+
+def test_flash_attention_that_does_not_load_is_no_choice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "flash_attn.py").write_text("raise ImportError('undefined symbol: _ZN3c104cuda')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "flash_attn", raising=False)
+    assert "does not load (undefined symbol" in attention._not_importable()
+    (tmp_path / "flash_attn.py").write_text("")
+    importlib.invalidate_caches()
+    assert attention._not_importable() == ""
+    monkeypatch.delitem(sys.modules, "flash_attn", raising=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "peak"),
+    [("NVIDIA H100 NVL", 835e12), ("NVIDIA H100 80GB HBM3", 989e12), ("NVIDIA H100 PCIe", 756e12)],
+)
+def test_peaks_of_one_name_are_told_apart(name: str, peak: float) -> None:
+    assert data_sheet_peak(name) == peak

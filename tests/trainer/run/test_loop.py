@@ -456,3 +456,27 @@ def test_a_tokenizer_that_was_half_copied_is_repaired(settings: dict[str, Any], 
     train(config, tmp_path / "run")
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == whole
     assert not (tmp_path / "run" / ".tokenizer.99").exists()
+
+
+def test_a_pass_that_does_not_fit_is_made_smaller(
+    settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from trainer.model.llama import Llama
+
+    changes = {"epochs": 0.2, "batch_size": 8, "learning_rate": 1e-3}
+    train(RunConfig(**settings | changes | {"micro_batch": 2}), tmp_path / "small")
+    plain = Llama.forward
+
+    def tight(self: Any, ids: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        if len(ids) > 2:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return plain(self, ids, targets)
+
+    monkeypatch.setattr(Llama, "forward", tight)
+    result = train(RunConfig(**settings | changes | {"micro_batch": 8}), tmp_path / "tight")
+    assert result.execution["micro_batch"] == 2
+    assert "passes of 8 rows did not fit the memory at step 1; it went on with 4" in result.remarks
+    assert same(tmp_path / "small", tmp_path / "tight")
+    monkeypatch.setattr(Llama, "forward", lambda *args: (_ for _ in ()).throw(torch.OutOfMemoryError("no")))
+    with pytest.raises(TrainingStopped, match="a pass of 1 rows does not fit"):
+        train(RunConfig(**settings | changes), tmp_path / "never")
