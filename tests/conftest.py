@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -12,6 +14,13 @@ from tests.places import SHARED
 
 # Before torch or numpy are imported: threads that wait for each other on cores that other tests use are slow.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+TOGETHER = {
+    "browser": tuple(f"tests/calibration/ui/test_{name}.py" for name in ("page", "server", "uploads")),
+    "sweeps": tuple(
+        f"tests/calibration/studies/test_{name}.py" for name in ("cluster", "faults", "refusals")
+    ),
+    "downstream": ("tests/trainer/downstream/",),
+}
 settings.register_profile(
     "default", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
@@ -23,6 +32,31 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     by_name = all("::" in argument for argument in config.args)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return 0 if by_name else min(4, cores)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Have the tests of a file run one after the other in one process: they share what is made for them."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return together(nodeid)
+
+    return ByFile(config, log)
+
+
+def together(nodeid: str) -> str:
+    """What a test has to run in one process with: its file, or the files that share a browser, a cluster or a
+    trained model with it and would starve each other.
+    """
+    path = nodeid.partition("::")[0]
+    return next((name for name, paths in TOGETHER.items() if path.startswith(paths)), path)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with what takes longest, so that no core is idle at the end."""
+    slow = Counter(together(item.nodeid) for item in items if item.get_closest_marker("slow"))
+    items.sort(key=lambda item: -slow[together(item.nodeid)])
 
 
 @pytest.fixture(scope="session")

@@ -22,8 +22,6 @@ from planner.calibration_files import Calibration, FittedLaw, FittedRange, Setti
 from planner.errors import InvalidInput
 from planner.laws import Law
 
-pytestmark = pytest.mark.xdist_group("validate")
-
 BASE = {"E": 1.5, "A": 1.0 * 2e5**0.35, "alpha": 0.35, "B": 1.5 * 2.5e5**0.4, "beta": 0.4}
 PENALTY = {"P": 0.03, "delta": 1.2, "kappa": 0.7, "gamma": 1.0}
 STUDY = """

@@ -26,8 +26,6 @@ from planner.errors import InvalidInput
 from planner.laws import FORMS, parameter_names
 from planner.palette import law_colour, law_label
 
-pytestmark = pytest.mark.xdist_group("report")
-
 LAWS = {decay: Calibration.load("fineweb-llama2").law(decay, "additive_4p") for decay in (0.1, 1.0)}
 
 

@@ -6,17 +6,21 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from calibration.studies import directory
+from calibration.studies.study import load
 from tests.calibration.studies.conftest import (
     PATIENCE,
     begin,
@@ -35,13 +39,12 @@ from tests.calibration.studies.conftest import (
 
 pytest.importorskip("ray", reason="the Ray engine needs ray")
 
-pytestmark = pytest.mark.xdist_group("sweeps")
-
 
 @contextmanager
-def node(*options: str) -> Iterator[subprocess.Popen[str]]:
-    """A node of a Ray cluster with one core, in processes of their own."""
+def node(*options: str, before: Sequence[str] = ()) -> Iterator[subprocess.Popen[str]]:
+    """A node of a Ray cluster with one core, in processes of their own; `before` is what starts them."""
     command = [
+        *before,
         sys.executable,
         "-m",
         "ray.scripts.scripts",
@@ -95,20 +98,31 @@ def slay(process: subprocess.Popen[str]) -> None:
     process.wait()
 
 
-@pytest.fixture(scope="module")
-def head() -> Iterator[str]:
-    """The address of a cluster with one node."""
+@contextmanager
+def cluster_head() -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """The address of a cluster with one node, and that node."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    address = f"127.0.0.1:{port}"
-    with node(
-        "--head", f"--port={port}", "--include-dashboard=false", "--node-ip-address=127.0.0.1"
-    ) as process:
-        asked = [sys.executable, "-m", "ray.scripts.scripts", "health-check", "--address", address]
-        assert until(
-            lambda: subprocess.run(asked, env=environment(), capture_output=True).returncode == 0, process
-        )
+    address, here = f"127.0.0.1:{port}", ("--include-dashboard=false", "--node-ip-address=127.0.0.1")
+    with node("--head", f"--port={port}", *here) as process:
+        assert until(lambda: nodes(address) == 1, process)
+        yield address, process
+
+
+def nodes(address: str) -> int:
+    """How many nodes of a cluster are alive; none while it does not answer."""
+    code = "import ray, sys; ray.init(sys.argv[1], log_to_driver=False); "
+    code += "print(sum(node['Alive'] for node in ray.nodes()))"
+    asked = [sys.executable, "-c", code, address]
+    found = subprocess.run(asked, env=environment(), capture_output=True, text=True).stdout.split()
+    return int(found[-1]) if found else 0
+
+
+@pytest.fixture(scope="module")
+def head() -> Iterator[str]:
+    """The address of a cluster with one node."""
+    with cluster_head() as (address, _):
         yield address
 
 
@@ -130,6 +144,55 @@ def test_a_node_dies_in_the_middle(
     assert failed == [(lost, "its process died, or the node that it ran on")]
     again = {name: count for name, count in starts(out).items() if count > 1}
     assert again in ({}, {lost: 2})  # from its beginning where it had no checkpoint yet
+
+
+def elsewhere(out: Path, content: Path | None) -> list[str]:
+    """What has a node see something else where the study directory is: a copy of it, or nothing."""
+    over = f"mount --bind {content} {out}" if content else f"mount -t tmpfs nothing {out}"
+    alone = ["unshare", "-rm", "sh", "-c", f'{over} && exec "$@"', "sh"]
+    if subprocess.run([*alone, "true"], capture_output=True).returncode:
+        pytest.skip("this system lets nobody mount anything")
+    return alone
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seen", ["a copy", "nothing"])
+def test_a_node_that_does_not_share_the_directory_trains_nothing(
+    seen: str, head: str, study: Path, tmp_path: Path, undisturbed: dict[str, Any]
+) -> None:
+    """It would train at the same path on a disk of its own, and nobody would ever see what it trained."""
+    out, copy = tmp_path / "out", tmp_path / "copy"
+    directory.begin(load(study), out)
+    if seen == "a copy":
+        shutil.copytree(out, copy)
+    with node(f"--address={head}", before=elsewhere(out, copy if seen == "a copy" else None)) as second:
+        assert until(lambda: nodes(head) == 2, second)
+        done = ended(begin(study, out, "--engine", "ray", "--address", head))
+    assert done.returncode == 0, done.stderr
+    assert endings(out) == undisturbed
+    assert not [*copy.glob("runs/*/metrics.jsonl")]
+    assert [failure["reason"] for failure in failures(out) if "must share" in failure["reason"]] in (
+        [],  # where it was too slow to be given any run
+        [failures(out)[0]["reason"]],
+    )
+
+
+@pytest.mark.slow
+def test_a_head_that_dies_is_one_sentence_soon(study: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with cluster_head() as (address, process):
+        sweeping = begin(study, out, "--engine", "ray", "--address", address, "--quiet")
+        assert until(lambda: steps(out) > 20, sweeping)
+        slay(process)
+        killed = time.monotonic()
+        stopped = ended(sweeping)
+    assert stopped.returncode == 1, stopped.stderr
+    assert len(stopped.stderr.splitlines()) == 1
+    assert "the Ray cluster" in stopped.stderr
+    assert "is gone" in stopped.stderr
+    assert (
+        time.monotonic() - killed < 55
+    )  # after a minute Ray would have ended the process with a page of its own
 
 
 @pytest.mark.slow
@@ -225,18 +288,26 @@ def test_runs_wait_for_a_gpu_when_the_last_node_with_one_is_lost(
 ) -> None:
     import ray
 
+    from calibration.studies import cluster
     from calibration.studies.cluster import RayEngine
+    from calibration.studies.engine import Needs
 
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     engine = RayEngine(tmp_path, per_gpu=2)
     nodes = [
-        {"Alive": True, "Resources": {"CPU": 8.0}},
-        {"Alive": True, "Resources": {"CPU": 8.0, "GPU": 4.0}},
+        {"NodeID": "a", "Alive": True, "Resources": {"CPU": 8.0}},
+        {"NodeID": "b", "Alive": True, "Resources": {"CPU": 8.0, "GPU": 4.0}},
     ]
     monkeypatch.setattr(ray, "nodes", lambda: nodes)
-    assert engine.room() == 8
+    monkeypatch.setattr(cluster, "_GLANCE", 0.0)
+    monkeypatch.setattr(cluster, "_listens", lambda address: True)
+    engine._head = "head:1"
+    assert engine._slots() == 8
     nodes[1]["Alive"] = False
-    assert engine._slots() == (1, {"num_cpus": 0, "num_gpus": 0.5})
+    assert (engine._slots(), engine._needed()) == (1, {"num_cpus": 0, "num_gpus": 0.5})
+    engine.needs = Needs(gpus=2, memory=2**34)
+    assert engine._needed() == {"num_cpus": 0, "num_gpus": 2, "memory": 2**34}
+    assert engine.room() > engine._slots()  # what waits is what makes a cluster grow
 
 
 def test_ray_is_not_installed(study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

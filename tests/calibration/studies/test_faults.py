@@ -33,7 +33,7 @@ from tests.calibration.studies.conftest import (
     until,
 )
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("sweeps")]
+pytestmark = pytest.mark.slow
 
 
 def reached(process: subprocess.Popen[str], out: Path, point: int) -> bool:

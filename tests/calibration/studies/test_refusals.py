@@ -27,8 +27,6 @@ from calibration.studies.study import load
 from planner.errors import InvalidInput
 from tests.calibration.studies.conftest import endings, environment, finished, run
 
-pytestmark = pytest.mark.xdist_group("sweeps")
-
 
 def refused(study: Path | str, out: Path, *options: str, code: int = 2) -> str:
     """The one line that is said."""

@@ -21,7 +21,7 @@ from planner.units import short
 from tests.calibration.ui.conftest import PHONE, Browser, eventually
 from tests.places import ROOT
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
+pytestmark = pytest.mark.slow
 
 
 def expected(

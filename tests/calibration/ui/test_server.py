@@ -19,7 +19,7 @@ from planner import plan
 from planner.units import short
 from tests.calibration.ui.conftest import serving
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
+pytestmark = pytest.mark.slow
 
 
 def test_twenty_visitors_at_once_each_get_their_own_answer(server: str) -> None:

@@ -16,7 +16,7 @@ from planner import Calibration, plan
 from tests.calibration.ui.conftest import PHONE, Browser, eventually
 from tests.calibration.ui.test_page import expected, shows
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
+pytestmark = pytest.mark.slow
 
 
 def test_own_runs_from_upload_to_plan(browser: Browser, runs: pd.DataFrame, tmp_path: Path) -> None:

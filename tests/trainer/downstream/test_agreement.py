@@ -16,8 +16,6 @@ from trainer import RunConfig, train
 from trainer.downstream import evaluate, models
 from trainer.run.export import export
 
-pytestmark = pytest.mark.xdist_group("downstream")
-
 transformers = pytest.importorskip("transformers", reason="the reference implementation needs transformers")
 
 DOCUMENTS = 20

@@ -14,8 +14,6 @@ from planner.cli import planner
 from tests.trainer.downstream.conftest import ANSWERS, QUESTIONS
 from trainer.downstream.cli import evaluate
 
-pytestmark = pytest.mark.xdist_group("downstream")
-
 SUITE = {"questions/rc_3shot": QUESTIONS, "answers/bpb_5shot": ANSWERS}
 
 

@@ -17,8 +17,6 @@ from tests.places import ROOT
 from tests.trainer.downstream.conftest import ANSWERS, QUESTIONS
 from trainer.downstream import bpb_table, evaluate, evaluate_all, stored
 
-pytestmark = pytest.mark.xdist_group("downstream")
-
 SUITE = {"questions/rc_3shot": QUESTIONS, "answers/bpb_5shot": ANSWERS}
 
 

@@ -12,8 +12,6 @@ import torch
 from planner.errors import InvalidInput
 from trainer.downstream import models
 
-pytestmark = pytest.mark.xdist_group("downstream")
-
 transformers = pytest.importorskip("transformers", reason="Hugging Face folders need transformers")
 
 

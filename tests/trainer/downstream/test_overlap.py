@@ -17,8 +17,6 @@ from trainer.downstream import overlap
 from trainer.downstream.overlap import check_overlap, window_hashes
 from trainer.downstream.tasks import load_suite
 
-pytestmark = pytest.mark.xdist_group("downstream")
-
 RANDOM = np.random.default_rng(0).integers(0, 2**63, size=4, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
 
 

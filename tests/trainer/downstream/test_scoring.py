@@ -13,8 +13,6 @@ from trainer.downstream import models
 from trainer.downstream.requests import Request, Window
 from trainer.downstream.scoring import score
 
-pytestmark = pytest.mark.xdist_group("downstream")
-
 Tokens = tuple[int, ...]
 tokens = st.lists(st.integers(0, 5), min_size=0, max_size=40).map(tuple)
 

@@ -22,8 +22,6 @@ from trainer.run.device import memory_bytes, resolve_device
 from trainer.run.distributed import World, decided, settled
 from trainer.run.loop import passes
 
-pytestmark = pytest.mark.xdist_group("training processes")
-
 TWO = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 
 SCRIPT = """

@@ -18,8 +18,6 @@ from tests.trainer.conftest import losses, start
 from tests.trainer.run.test_loop import same
 from trainer import RunConfig, read_result, train
 
-pytestmark = pytest.mark.xdist_group("training processes")
-
 KILL_AT_STEP = """
 import json, os, signal, sys
 from trainer import RunConfig, train
