@@ -44,7 +44,7 @@ def sweep(study: str, training: Training, as_json: bool) -> None:
         _dry_run(plan, missing, training.expenses(missing, folder), as_json)
         return
     with interruptible():
-        trainers = training.trainers(folder)
+        trainers = training.trainers(plan, folder)
         directories.begin(plan, folder.path)
         directories.adopt(plan.runs, folder)
         progress = training.train(plan, plan.runs, folder, trainers, lambda run: directories.GRID)

@@ -70,20 +70,26 @@ class Training:
 
         return StudyDirectory(Path(self.out or study.name))
 
-    def trainers(self, folder: StudyDirectory) -> Engine:
+    def trainers(self, study: Study, folder: StudyDirectory) -> Engine:
         if find_spec("torch") is None:  # otherwise every worker would find out for itself, run by run
             raise InvalidInput("torch is not installed; pip install 'databound[train]' would do.")
+        room: dict[str, Any] = {"workers": self.workers, "per_gpu": self.per_gpu, "needs": study.needs}
         if self.engine == "ray":
             from calibration.studies.cluster import RayEngine
 
-            return RayEngine(
-                folder.compiled, workers=self.workers, per_gpu=self.per_gpu, address=self.address
-            )
+            return RayEngine(folder.compiled, **room, address=self.address)
         if self.address is not None:
             raise InvalidInput("is that of a Ray cluster; add ‹engine› ray.", field="address")
+        if self.engine == "slurm":
+            from calibration.studies import slurm
+
+            if slurm.task_number() > 0:
+                slurm.join(folder.compiled)
+                raise click.exceptions.Exit(0)
+            return slurm.SlurmEngine(folder.compiled, **room)
         from calibration.studies.local import LocalEngine
 
-        return LocalEngine(folder.compiled, workers=self.workers, per_gpu=self.per_gpu)
+        return LocalEngine(folder.compiled, **room)
 
     def train(
         self,
@@ -123,7 +129,7 @@ training_options = gathered(
     ),
     click.option(
         "--engine",
-        type=click.Choice(["local", "ray"]),
+        type=click.Choice(["local", "ray", "slurm"]),
         default="local",
         show_default=True,
         help="Who trains.",

@@ -110,7 +110,10 @@ _wish_options = gathered(
         help="The law that predicts it [default: the calibration's recommended one].",
     ),
     click.option(
-        "--seeds", type=int, metavar="N", help="Runs of each configuration [default: the study's, else 3]."
+        "--seeds",
+        type=int,
+        metavar="N",
+        help="Runs of each configuration [default: the study's, else 5 or 3].",
     ),
     click.option(
         "--max-params",
@@ -155,6 +158,7 @@ def validate(
     asked = wishes.applied(plan)
     folder = training.folder(plan)
     known = _calibration(calibration, folder.path, plan)
+    asked = _with_seeds(plan, known, asked)
     trial = _planned(plan, known, asked, wishes)
     if training.dry_run:
         directories.check_recipe(plan, folder.path)
@@ -164,7 +168,7 @@ def validate(
         return
     failed: Mapping[str, str] = {}
     with interruptible():
-        trainers = training.trainers(folder)
+        trainers = training.trainers(plan, folder)
         directories.begin(plan, folder.path)
         _warn_of_a_stranger(known, plan, folder)
         if trial.runs:
@@ -221,6 +225,20 @@ class _Planned:
         from calibration.studies.prescriptions import runs_of
 
         return runs_of(self.everything)
+
+
+def _with_seeds(plan: Study, known: Calibration, asked: Validation) -> Validation:
+    """What is asked for with the number of seeds, where nobody said it."""
+    from calibration.studies.prescriptions import affordable_seeds, prescriptions
+
+    if asked.seeds is not None:
+        return asked
+
+    def prescribed(seeds: int) -> list[Prescription]:
+        how: dict[str, Any] = {"laws": asked.laws, "max_params": asked.max_params, "seeds": seeds}
+        return prescriptions(plan, known, asked.pairs, weight_decays=asked.weight_decays, **how)
+
+    return replace(asked, seeds=affordable_seeds(plan, prescribed))
 
 
 def _planned(plan: Study, known: Calibration, asked: Validation, wishes: Wishes) -> _Planned:

@@ -59,7 +59,7 @@ def _show_trial(trial: Trial) -> None:
                 figure(tried.predicted_loss, ".4f"),
                 f"{tried.regret:.4f}",
                 figure(tried.behind, "+.4f"),
-                beyond_noise(tried.beyond_noise, tried.behind),
+                beyond_noise(tried.beyond_noise, tried.behind, tried.behind_interval),
             )
         )
     header = (
@@ -102,7 +102,9 @@ def _standing_row(standing: Standing) -> tuple[str, ...]:
         figure(standing.seed_error, ".4f"),
         figure(standing.behind, "+.4f"),
         between,
-        beyond_noise(standing.beyond_noise, standing.behind) if standing.pairs else "",
+        beyond_noise(standing.beyond_noise, standing.behind, standing.behind_interval)
+        if standing.pairs
+        else "",
         str(standing.wins),
     )
 

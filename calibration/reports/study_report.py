@@ -168,7 +168,7 @@ def _prescriptive(verdict: Verdict, facts: dict[str, Any]) -> Section:
             figure(s.seed_error, ".3f"),
             figure(s.behind, "+.3f"),
             _between(s.behind_interval),
-            beyond_noise(s.beyond_noise, s.behind) if s.pairs else "",
+            beyond_noise(s.beyond_noise, s.behind, s.behind_interval) if s.pairs else "",
             str(s.wins),
         )
         for s in sorted(verdict.standings, key=by_regret)
@@ -237,7 +237,7 @@ def _tried(tried: Tried, trained: Configuration) -> tuple[str, ...]:
         figure(tried.perplexity, ".1f"),
         figure(tried.regret, ".3f"),
         figure(tried.behind, "+.3f"),
-        beyond_noise(tried.beyond_noise, tried.behind),
+        beyond_noise(tried.beyond_noise, tried.behind, tried.behind_interval),
     )
 
 

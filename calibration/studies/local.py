@@ -22,7 +22,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-from calibration.studies.engine import FAILED, HUNG, INTERRUPTIONS, STOPPED, Outcome, Task
+from calibration.studies.engine import FAILED, HUNG, INTERRUPTIONS, STOPPED, Needs, Outcome, Task
 from calibration.studies.worker import surroundings
 from planner.errors import InvalidInput
 
@@ -45,6 +45,7 @@ class LocalEngine:
     compiled: Path
     workers: int | None = None
     per_gpu: int = 1
+    needs: Needs = field(default_factory=Needs)
     _running: list[_Worker] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -54,8 +55,10 @@ class LocalEngine:
             raise InvalidInput(f"must be at least 1; got {self.workers}.", field="workers")
         if self.per_gpu < 1:
             raise InvalidInput(f"must be at least 1; got {self.per_gpu}.", field="per_gpu")
-        self.size = self.workers or (self.gpus * self.per_gpu if self.gpus else self.cores)
-        self.threads = max(1, self.cores // self.size)
+        per_gpu = int(1 / self.needs.gpus) if self.needs.gpus else self.per_gpu
+        fitting = max(1, self.cores // (self.needs.threads or 1))
+        self.size = self.workers or (self.gpus * per_gpu if self.gpus else fitting)
+        self.threads = self.needs.threads or max(1, self.cores // self.size)
 
     def describe(self) -> str:
         where = f"{self.gpus} GPU{'s' * (self.gpus > 1)}" if self.gpus else f"{self.cores} CPU cores"

@@ -3,6 +3,12 @@
 The **observed crossover** is where the difference of their mean losses changes its sign, interpolated in ln
 C. Its interval comes from drawing the seeds again: residuals of each weight decay are pooled over budgets and
 widened for the mean that was taken out. An end outside of what was tried is open.
+
+Means of few seeds cross by chance, too, in most studies without any crossover. So a crossover is **shown**
+only where there is a compute below which the weaker weight decay is better beyond noise, on average over the
+budgets there, and above which the stronger one is; the noise is pooled over the budgets of each weight decay,
+and the quantile (Student's) allows for the number of places at which the budgets can be divided. Otherwise
+the verdict says so, with the share of draws that cross and the difference that these seeds could show.
 """
 
 from __future__ import annotations
@@ -12,9 +18,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from scipy import stats
 
 from calibration.studies.outcomes import Budget, CrossoverFound, Trained
 from calibration.studies.prescriptions import CrossoverTest, Prescription
+from calibration.studies.seed_noise import pooled
 from planner.intervals import LEVEL
 
 DRAWS = 2000
@@ -30,6 +38,7 @@ def observe(test: CrossoverTest, trained: Trained) -> CrossoverFound:
     crossings = tuple(math.exp(x) for x in sign_changes(ln_flops, gaps))
     observed = _overtaken(ln_flops, gaps)
     draws = _draws(usable, ln_flops, observed)
+    evidence = _evidence(usable, gaps)
     at = math.exp(observed) if observed is not None and math.isfinite(observed) else None
     return CrossoverFound(
         test.ud,
@@ -43,9 +52,20 @@ def observe(test: CrossoverTest, trained: Trained) -> CrossoverFound:
         ratio=at / test.predicted if at and test.predicted else None,
         crossings=crossings,
         crossing_share=draws.crossing,
-        note=_note(test, observed, draws.agreeing, len(crossings), len(usable)),
+        note=_note(test, observed, draws, evidence, len(crossings), len(usable)),
         budgets=budgets,
+        shown=None if at is None else evidence.crosses,
+        foreseen=_meet(test.predicted_interval, draws.interval),
     )
+
+
+def _meet(
+    predicted: tuple[float, float] | None, observed: tuple[float | None, float | None] | None
+) -> bool | None:
+    """Whether two intervals have anything in common, ends outside of what was tried being open."""
+    if predicted is None or observed is None:
+        return None
+    return (observed[0] or 0.0) <= predicted[1] and predicted[0] <= (observed[1] or math.inf)
 
 
 def _budget(weaker: Prescription, stronger: Prescription, trained: Trained) -> Budget:
@@ -115,6 +135,36 @@ def _draws(usable: Sequence[Budget], ln_flops: np.ndarray, observed: float | Non
     return _Draws((low, high), crossing, agreeing)
 
 
+class _Evidence(NamedTuple):
+    """Whether the crossover is shown, and the difference at one budget that could be; None with one seed."""
+
+    crosses: bool | None = None
+    detectable: float | None = None
+
+
+def _evidence(usable: Sequence[Budget], gaps: np.ndarray) -> _Evidence:
+    sides = [(b.weaker, b.stronger) for b in usable if b.weaker is not None and b.stronger is not None]
+    noises = [pooled(side) for side in zip(*sides, strict=True)] if len(sides) > 1 else []
+    if not noises or any(noise is None for noise, _ in noises):
+        return _Evidence()
+    squares = [(noise or 0.0) ** 2 for noise, _ in noises]
+    variances = np.array(
+        [sum(s / len(c.losses) for s, c in zip(squares, side, strict=True)) for side in sides]
+    )
+    freedom = sum(freedom for _, freedom in noises)
+    quantile = float(stats.t.ppf(1 - (1 - LEVEL) / (len(gaps) - 1), freedom))
+    crosses = any(
+        _mean_beyond(gaps[:k], variances[:k], quantile) and _mean_beyond(-gaps[k:], variances[k:], quantile)
+        for k in range(1, len(gaps))
+    )
+    return _Evidence(crosses, quantile * math.sqrt(float(variances.mean())))
+
+
+def _mean_beyond(gaps: np.ndarray, variances: np.ndarray, quantile: float) -> bool:
+    """Whether a mean over budgets is above zero beyond noise."""
+    return bool(gaps.mean() > quantile * math.sqrt(variances.sum()) / len(gaps))
+
+
 def _residuals(groups: Sequence[np.ndarray]) -> np.ndarray:
     """What the seeds of all budgets are off their means by; nothing where there is one seed everywhere."""
     several = [losses for losses in groups if len(losses) > 1]
@@ -127,22 +177,40 @@ def _drawn_means(groups: Sequence[np.ndarray], residuals: np.ndarray, rng: np.ra
 
 
 def _note(
-    test: CrossoverTest, observed: float | None, agreeing: float | None, crossings: int, usable: int
+    test: CrossoverTest,
+    observed: float | None,
+    draws: _Draws,
+    evidence: _Evidence,
+    crossings: int,
+    usable: int,
 ) -> str:
     if test.predicted is None:
         return f"no crossover is predicted, so none was looked for: {test.note}"
     if usable < 2:
         return "fewer than two budgets were trained at both weight decays"
-    sure = agreeing is None or agreeing >= LEVEL
-    doubt = "" if sure else f" by its mean loss, and in {agreeing:.0%} of draws of the seeds"
+    sure = draws.agreeing is None or draws.agreeing >= LEVEL
+    doubt = "" if sure else f" by its mean loss, and in {draws.agreeing:.0%} of draws of the seeds"
     if observed is None:
         return f"λ = {test.stronger:g} never overtakes inside the range tried: it only falls behind{doubt}"
     if math.isinf(observed):
         better = test.stronger if observed < 0 else test.weaker
         return f"none inside the range tried: λ = {better:g} is better at all of it{doubt}"
+    notes = [_doubt(draws, evidence)]
     if crossings > 1:
-        return (
+        notes += [
             f"the better weight decay changes {crossings} times; "
             f"the first at which λ = {test.stronger:g} overtakes is given"
-        )
-    return ""
+        ]
+    return "; ".join(filter(None, notes))
+
+
+def _doubt(draws: _Draws, evidence: _Evidence) -> str:
+    """What keeps an observed crossover from being shown; nothing where it is."""
+    if evidence.crosses is None or draws.crossing is None:
+        return "not shown: with one seed nothing is known about noise"
+    if evidence.crosses:
+        return ""
+    return (
+        f"not shown: {draws.crossing:.0%} of draws of the seeds cross, but means cross by chance, too, "
+        f"and at one budget these seeds could show a difference of {evidence.detectable:.2g}"
+    )

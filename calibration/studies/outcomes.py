@@ -145,6 +145,10 @@ class CrossoverFound(PredictedCrossover):
     crossing_share: float | None  # of the draws that cross inside
     note: str
     budgets: tuple[Budget, ...]
+    shown: bool | None = None  # whether it is beyond noise; None: nothing crossed, or there was one seed
+    foreseen: bool | None = (
+        None  # whether the law's own uncertainty and that of the seeds meet; None: unknown
+    )
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ A law that prescribes nothing that can be trained is kept, with the reason.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +30,7 @@ from planner.shapes import TOLERANCE, shape_for
 from planner.units import short
 
 WHOLE_EPOCHS = 0.01  # epochs stay whole where the compute is this close to the budget
+MANY, FEW = 5, 3  # seeds of each configuration
 LARGEST = 10.0  # times the largest size that the laws were fitted on: what is trained unless a limit is given
 
 
@@ -87,6 +88,14 @@ def prescriptions(
         for setting in settings
         for law in dict.fromkeys(laws)
     ]
+
+
+def affordable_seeds(study: Study, prescribed: Callable[[int], Sequence[Prescription]]) -> int:
+    """How many seeds to train where nobody says: five, which tell laws apart that three cannot, where what is
+    prescribed takes no more compute than the grid did; else three.
+    """
+    grid = sum(run.flops for run in study.runs)
+    return MANY if sum(run.flops for run in runs_of(prescribed(MANY))) <= grid else FEW
 
 
 def prescribe(

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -33,6 +34,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from calibration.studies.engine import Needs
 from planner.allocation import FLOPS_PER_PARAM_TOKEN
 from planner.errors import InvalidInput
 from planner.laws import FORMS, check_form
@@ -54,7 +56,9 @@ _GRID = (
     "learning_rates",
     "max_flops",
 )
-_TOP = ("title", "recipe", "grid", "cells", "validation")
+_TOP = ("title", "recipe", "grid", "cells", "validation", "needs")
+_NEEDS = ("gpus", "memory", "threads")
+_BYTES = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 2**10, "MI": 2**20, "GI": 2**30, "T": 10**12}
 _VALIDATION = ("pairs", "laws", "weight_decays", "seeds", "max_params", "crossover_uds", "crossover_factors")
 
 
@@ -93,7 +97,7 @@ class Validation:
     weight_decays: tuple[float, ...] | None = (
         None  # at which every law prescribes; None: the weakest of the calibration
     )
-    seeds: int = 3
+    seeds: int | None = None  # None: five where that takes no more compute than the grid, else three
     max_params: float | None = (
         None  # larger prescriptions are not trained; None: ten times the largest size fitted
     )
@@ -119,6 +123,7 @@ class Study:
     grids: tuple[Mapping[str, Any], ...]
     cells: tuple[Mapping[str, Any], ...]
     validation: Validation
+    needs: Needs = field(default_factory=Needs)
 
     @cached_property
     def runs(self) -> tuple[StudyRun, ...]:
@@ -257,6 +262,7 @@ def parse(values: Mapping[str, Any], name: str, folder: Path = Path()) -> Study:
         grids=tuple(_grid(grid, place) for place, grid in enumerate(grids, 1)),
         cells=tuple(_cells(values["cells"], folder)) if "cells" in values else (),
         validation=_validation(values.get("validation", {})),
+        needs=_needs(values.get("needs", {})),
     )
     streamed = study.runs[0].config.corpus
     if streamed.streamed and streamed.tokens is None:
@@ -329,7 +335,7 @@ def _validation(values: Any) -> Validation:
         pairs=tuple(pairs),
         laws=tuple(check_form(law) for law in _several(values, "laws", list(default.laws))),
         weight_decays=tuple(decays) or None,
-        seeds=whole(values.get("seeds", default.seeds), "validation.seeds", example="3"),
+        seeds=whole(values["seeds"], "validation.seeds", example="3") if "seeds" in values else None,
         max_params=count(values["max_params"], "validation.max_params") if "max_params" in values else None,
         crossover_uds=tuple(
             count(ud, "validation.crossover_uds") for ud in _several(values, "crossover_uds", [])
@@ -338,6 +344,28 @@ def _validation(values: Any) -> Validation:
             number(factor, "validation.crossover_factors", examples="0.5") for factor in factors
         ),
     )
+
+
+def _needs(values: Any) -> Needs:
+    """What an engine has to have for each run."""
+    if not isinstance(values, dict):
+        raise InvalidInput("needs must be a table with gpus, memory or threads.")
+    _known(values, _NEEDS, "needs")
+    gpus = number(values["gpus"], "needs.gpus", positive=False, examples="0.5") if "gpus" in values else None
+    if gpus is not None and gpus > 1:
+        raise InvalidInput(f"needs.gpus must be at most 1, as a run of a study trains on one; got {gpus:g}.")
+    return Needs(
+        gpus=gpus,
+        memory=_bytes(values["memory"]) if "memory" in values else None,
+        threads=whole(values["threads"], "needs.threads", example="2") if "threads" in values else 0,
+    )
+
+
+def _bytes(value: Any) -> int:
+    found = re.fullmatch(r"\s*([\d.]+)\s*([KMGT]?I?)B?\s*", str(value).upper())
+    if found is None or found[2] not in _BYTES:
+        raise InvalidInput(f"needs.memory is written as '16GiB' or in bytes; got {value!r}.")
+    return round(float(found[1]) * _BYTES[found[2]])
 
 
 def _cells(source: Any, folder: Path) -> Iterator[dict[str, Any]]:

@@ -25,16 +25,26 @@ def sentence(found: CrossoverFound) -> str:
         return f"{text}; observed: {found.note}{between}"
     text += f", observed {scientific(found.observed)}{between}"
     text += f": {found.ratio:.2f} times the predicted one"
+    if found.foreseen is not None and found.shown:
+        text += ", as far as both are certain" if found.foreseen else ", further off than both are uncertain"
     return f"{text}; {found.note}" if found.note else text
 
 
-def beyond_noise(value: bool | None, behind: float | None) -> str:
-    """Whether a law is behind the best one beyond seed noise, in a word."""
+def beyond_noise(
+    value: bool | None, behind: float | None, interval: tuple[float, float] | None = None
+) -> str:
+    """Whether a law is behind the best one beyond seed noise, in a word or two.
+
+    Where it is not shown, the difference that these seeds could have shown stands with it: a law may be far
+    behind and its seeds scatter further.
+    """
     if behind is None:
         return "not comparable"
     if value is None:
         return "best" if behind == 0 else "unknown"
-    return "yes" if value else "no"
+    if value:
+        return "yes"
+    return "not shown" if interval is None else f"not shown (below {interval[1] - behind:.2g})"
 
 
 def by_regret(standing: Standing) -> tuple[float, int, float]:

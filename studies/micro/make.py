@@ -123,7 +123,7 @@ def prescribed() -> list[str]:
                     [short(trial.ud), scientific(trial.flops), tried.law, tried.reason, "", "", "", "", ""]
                 )
                 continue
-            beyond = {None: "", True: "yes", False: "no"}[tried.beyond_noise]
+            beyond = {None: "", True: "yes", False: "not shown"}[tried.beyond_noise]
             rows.append(
                 [
                     short(trial.ud),
@@ -169,7 +169,7 @@ def _standings(trials: Sequence[Trial]) -> list[str]:
             if s.error is None or s.seed_error is None
             else f"± {s.error:.3f} (budgets), ± {s.seed_error:.3f} (seeds)"
         )
-        beyond = {None: "", True: "yes", False: "no"}[s.beyond_noise]
+        beyond = {None: "", True: "yes", False: "not shown"}[s.beyond_noise]
         rows.append([s.law, regret, errors, f"{s.wins} of {s.of_pairs}", beyond])
     return table("law | mean regret | standard errors | wins | behind the first beyond noise", rows)
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -234,6 +235,60 @@ def test_ctrl_c_has_the_cluster_write_checkpoints(head: str, study: Path, tmp_pa
     )
     assert len([*(out / "runs").glob("*/checkpoints/step-*/state.json")]) == 1
     assert not failures(out)
+
+
+SRUN = """
+for task in 0 1; do
+    SLURM_JOB_ID=7 SLURM_STEP_ID=$STEP SLURM_NTASKS=2 SLURM_PROCID=$task SLURM_CPUS_PER_TASK=1 "$@" &
+done
+wait
+"""
+
+
+def srun(study: Path, out: Path, *options: str) -> subprocess.Popen[str]:
+    """A step of two tasks, as `srun --nodes=2 --ntasks-per-node=1` starts it, both on this machine."""
+    command = [sys.executable, "-m", "planner", "calibrate", "sweep", str(study), "-o", str(out), *options]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "start_new_session": True}
+    surroundings = environment() | {"STEP": secrets.token_hex(4)}
+    return subprocess.Popen(
+        ["sh", "-c", SRUN, "srun", *command, "--engine", "slurm"], cwd=out.parent, env=surroundings, **pipes
+    )
+
+
+@pytest.mark.slow
+def test_a_step_of_slurm_is_a_cluster_for_as_long_as_the_sweep_takes(
+    study: Path, tmp_path: Path, undisturbed: dict[str, Any]
+) -> None:
+    out = tmp_path / "out"
+    done = ended(srun(study, out, "--json"))
+    assert json.loads(done.stdout)["trained"] == 8, done.stderr
+    assert endings(out) == undisturbed
+    assert not failures(out)
+    assert not [*out.glob("compiled/.ray-*")]
+
+
+@pytest.mark.slow
+def test_a_step_of_slurm_that_is_taken_back_leaves_checkpoints(study: Path, tmp_path: Path) -> None:
+    study.write_text(
+        study.read_text()
+        .replace("epochs = [2, 4]", "epochs = [200]")
+        .replace("every = 10", "every = 1000000")
+    )
+    out = tmp_path / "out"
+    process = srun(study, out, "--quiet")
+    assert until(lambda: steps(out) > 20, process)
+    for task in children(process.pid, "--engine slurm"):
+        os.kill(task, signal.SIGTERM)
+    stopped = ended(process)
+    assert stopped.stderr.splitlines() == ["stopped; the same command goes on from here."]
+    assert [*(out / "runs").glob("*/checkpoints/step-*/state.json")]
+    assert not failures(out)
+
+
+def test_outside_of_slurm_there_is_no_step(study: Path, tmp_path: Path) -> None:
+    done = run(study, tmp_path / "out", "--engine", "slurm")
+    assert done.returncode == 2
+    assert "the slurm engine is for a step of an allocation: srun" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from calibration.commands import calibrate
 from calibration.studies.directory import begin
+from calibration.studies.engine import Needs
 from calibration.studies.study import load, parse
 from planner.errors import InvalidInput
 
@@ -136,3 +137,20 @@ def test_a_dry_run_of_a_finished_study_takes_nothing(study: Path, tmp_path: Path
         (folder.run_folder(run.name) / "result.json").touch()
     done = CliRunner().invoke(calibrate, ["sweep", str(study), "-o", str(tmp_path / "out"), "--dry-run"])
     assert done.stdout.splitlines()[-1] == "8 runs, 0 of them to train: 0 FLOPs (6 N D)."
+
+
+def test_a_study_says_what_a_run_needs(study: Path) -> None:
+    text = study.read_text()
+    assert not load(study).needs
+    study.write_text(f'{text}[needs]\ngpus = 0.5\nmemory = "16GiB"\nthreads = 2\n')
+    needs = load(study).needs
+    assert needs == Needs(gpus=0.5, memory=2**34, threads=2)
+    assert str(needs) == "0.5 GPU, 16 GiB of memory, 2 threads"
+    for wrong, complaint in (
+        ("gpus = 2", "needs.gpus must be at most 1"),
+        ('memory = "much"', "needs.memory is written as '16GiB'"),
+        ("gpu = 1", "gpu is not a setting of needs; did you mean gpus"),
+    ):
+        study.write_text(f"{text}[needs]\n{wrong}\n")
+        with pytest.raises(InvalidInput, match=complaint):
+            load(study)

@@ -5,6 +5,7 @@ known: losses come from a law, so who should win is known too.
 import json
 import math
 import os
+from collections.abc import Callable
 from dataclasses import asdict, replace
 
 import numpy as np
@@ -20,6 +21,8 @@ from calibration.studies.outcomes import Configuration, configurations
 from calibration.studies.prescriptions import (
     LARGEST,
     WHOLE_EPOCHS,
+    Prescription,
+    affordable_seeds,
     crossover_test,
     prescribe,
     prescriptions,
@@ -27,6 +30,7 @@ from calibration.studies.prescriptions import (
 )
 from calibration.studies.seed_noise import pooled
 from calibration.studies.study import Study, StudyRun, parse
+from calibration.studies.verdict_words import beyond_noise, sentence
 from planner.calibration_files import Calibration, FittedLaw, FittedRange, Setting
 from planner.crossovers import crossover
 from planner.errors import InvalidInput
@@ -522,6 +526,68 @@ def test_a_law_without_a_crossover_trains_nothing(study: Study, calibration: Cal
     alone = calibration.model_copy(update={"settings": calibration.settings[:1]})
     with pytest.raises(InvalidInput, match="a crossover needs two"):
         crossover_test(study, alone, 128_000)
+
+
+@pytest.mark.parametrize("gap", [0.0, 0.005])
+@pytest.mark.parametrize("noise", [0.005, 0.01])
+def test_a_crossover_is_rarely_shown_where_there_is_none(
+    study: Study, calibration: Calibration, noise: float, gap: float
+) -> None:
+    """The stronger weight decay is worse by the same everywhere, or by nothing: means cross all the same."""
+    test = crossover_test(study, calibration, 128_000, seeds=3)
+    flat = outcome(runs_of(test.prescriptions), truth_of(calibration))
+    seen = claimed = 0
+    for seed in range(WORLDS):
+        scatter = noise * np.random.default_rng(seed).standard_normal(len(flat))
+        table = flat.assign(loss=3 + gap * (flat["weight_decay"] == 1.0) + scatter)
+        found = judge([], [test], table).crossovers[0]
+        seen += found.observed is not None
+        claimed += found.observed is not None and bool(found.shown)
+        if found.observed is not None and not found.shown:
+            assert f"not shown: {found.crossing_share:.0%} of draws of the seeds cross" in sentence(found)
+    print(f"crossovers where there is none: {seen} seen, {claimed} called shown, of {WORLDS}")
+    assert seen >= 0.1 * WORLDS  # so there is something to doubt
+    assert claimed <= 0.08 * WORLDS
+
+
+def test_a_clear_crossover_is_shown(study: Study, calibration: Calibration) -> None:
+    test = crossover_test(study, calibration, 128_000, seeds=3)
+    found = judge([], [test], outcome(runs_of(test.prescriptions), truth_of(calibration), noise=0.001))
+    assert found.crossovers[0].shown
+    assert "not shown" not in sentence(found.crossovers[0])
+
+
+def test_what_the_law_itself_is_unsure_of_is_part_of_the_verdict(
+    study: Study, calibration: Calibration
+) -> None:
+    test = crossover_test(study, calibration, 128_000, seeds=3)
+    table = outcome(runs_of(test.prescriptions), truth_of(calibration))
+    for factors, foreseen, says in (
+        ((0.5, 2.0), True, "as far as both are certain"),
+        ((3.0, 9.0), False, "further off than both are uncertain"),
+    ):
+        unsure = replace(test, predicted_interval=tuple(factor * test.predicted for factor in factors))
+        found = judge([], [unsure], table).crossovers[0]
+        assert found.foreseen is foreseen
+        assert says in sentence(found)
+    assert judge([], [test], table).crossovers[0].foreseen is None  # this calibration has no ensemble
+
+
+def test_a_difference_that_the_seeds_could_not_show_is_not_called_none() -> None:
+    assert beyond_noise(False, 0.875, (-0.3, 2.05)) == "not shown (below 1.2)"
+    assert beyond_noise(True, 0.875, (0.3, 1.45)) == "yes"
+    assert beyond_noise(None, 0.0) == "best"
+
+
+def test_five_seeds_where_they_take_no_more_than_the_grid(study: Study, calibration: Calibration) -> None:
+    def prescribed(flops: float) -> Callable[[int], list[Prescription]]:
+        how = {"laws": ["additive_4p"]}
+        pairs = [(128_000, flops), (100_000, flops)]
+        return lambda seeds: prescriptions(study, calibration, pairs, seeds=seeds, **how)
+
+    grid = sum(run.flops for run in study.runs)
+    assert affordable_seeds(study, prescribed(grid / 20)) == 5
+    assert affordable_seeds(study, prescribed(grid / 9)) == 3
 
 
 def test_sign_changes_are_interpolated() -> None:

@@ -1,0 +1,120 @@
+"""Ray inside a SLURM allocation, one command for all tasks of a step: `srun ... --engine slurm`.
+
+Every task of the step is the same command. The first one starts the head of a Ray cluster on its node, leaves
+the address in the study's directory and drives the sweep; each other one adds its node to the cluster and
+stays until the head is gone. The processes of Ray are deaf to what SLURM sends to all of a step when the
+machines are taken back: the driver hears it and has every run write a checkpoint first.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from calibration.studies.cluster import RayEngine, _listens
+from calibration.studies.engine import INTERRUPTIONS
+from planner.errors import InvalidInput
+from trainer.files import read_json, write_json
+
+_PATIENCE = 300.0  # seconds that a head is given to come up, on nodes that boot and disks that are slow
+_USAGE = "srun --ntasks-per-node=1 planner calibrate sweep STUDY -o DIR --engine slurm"
+
+
+def task_number() -> int:
+    """Which task of the step this is."""
+    try:
+        return int(os.environ["SLURM_PROCID"])
+    except (KeyError, ValueError):
+        raise InvalidInput(f"the slurm engine is for a step of an allocation: {_USAGE}") from None
+
+
+@dataclass
+class SlurmEngine(RayEngine):
+    """The engine of the first task: a Ray cluster of the nodes of the step, while the sweep lasts."""
+
+    _process: subprocess.Popen[bytes] | None = None
+
+    def describe(self) -> str:
+        tasks = os.environ.get("SLURM_NTASKS", "the")
+        return f"{self.needs or 'a GPU or core'} each, on {tasks} nodes of SLURM job {_job()}"
+
+    def __enter__(self) -> SlurmEngine:
+        from ray.util import get_node_ip_address
+
+        with socket.socket() as free:
+            free.bind(("", 0))
+            port = free.getsockname()[1]
+        self._process = _ray("--head", f"--port={port}", "--include-dashboard=false")
+        self.address = f"{get_node_ip_address()}:{port}"
+        _wait_for(lambda: _listens(self.address or ""), self._process)
+        super().__enter__()
+        write_json(_notice(self.compiled), {"address": self.address})
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        _notice(self.compiled).unlink(missing_ok=True)
+        try:
+            super().__exit__(*error)
+        finally:
+            _end(self._process)
+
+
+def join(compiled: Path) -> None:
+    """What all tasks but the first do: be a node of the cluster until there is none any more."""
+    notice = _notice(compiled)
+    for number in INTERRUPTIONS:  # the driver hears them, and ends the cluster when checkpoints are written
+        signal.signal(number, signal.SIG_IGN)
+    _wait_for(notice.is_file)
+    process = _ray(f"--address={read_json(notice)['address']}")
+    try:
+        while process.poll() is None and notice.is_file():
+            time.sleep(1.0)
+    finally:
+        _end(process)
+
+
+def _job() -> str:
+    return f"{os.environ.get('SLURM_JOB_ID', '0')}.{os.environ.get('SLURM_STEP_ID', '0')}"
+
+
+def _notice(compiled: Path) -> Path:
+    """Where the first task tells the others the address of the head."""
+    return compiled / f".ray-{_job()}.json"
+
+
+def _ray(*options: str) -> subprocess.Popen[bytes]:
+    """A node of the cluster with what SLURM gave the task, deaf to signals."""
+    cores = os.environ.get("SLURM_CPUS_PER_TASK") or os.environ.get("SLURM_CPUS_ON_NODE")
+    command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats"]
+    quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, set(INTERRUPTIONS))
+    try:
+        more = [f"--num-cpus={cores}"] if cores else []
+        return subprocess.Popen([*command, *more, *options], start_new_session=True, **quiet)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _wait_for(holds: Any, process: subprocess.Popen[bytes] | None = None) -> None:
+    deadline = time.monotonic() + _PATIENCE
+    while not holds():
+        if time.monotonic() > deadline or (process is not None and process.poll() is not None):
+            _end(process)
+            raise InvalidInput(f"the head of a Ray cluster did not come up in SLURM job {_job()}.")
+        time.sleep(0.5)
+
+
+def _end(process: subprocess.Popen[bytes] | None) -> None:
+    """End a node: its processes share the fate of the first."""
+    if process is not None:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
