@@ -53,7 +53,7 @@ class SlurmEngine(RayEngine):
             free.bind(("", 0))
             port = free.getsockname()[1]
         self._process = _ray("--head", f"--port={port}", "--include-dashboard=false")
-        self.address = f"{get_node_ip_address()}:{port}"
+        self.address = f"{get_node_ip_address()}:{port}"  # type: ignore[no-untyped-call]
         _wait_for(lambda: _listens(self.address or ""), self._process)
         super().__enter__()
         write_json(_notice(self.compiled), {"address": self.address})
