@@ -144,15 +144,15 @@ class _Evidence(NamedTuple):
 
 def _evidence(usable: Sequence[Budget], gaps: np.ndarray) -> _Evidence:
     sides = [(b.weaker, b.stronger) for b in usable if b.weaker is not None and b.stronger is not None]
-    noises = [pooled(side) for side in zip(*sides, strict=True)] if len(sides) > 1 else []
-    if not noises or any(noise is None for noise, _ in noises):
+    if len(sides) < 2:
         return _Evidence()
-    squares = [(noise or 0.0) ** 2 for noise, _ in noises]
+    weaker, stronger = (pooled(side) for side in zip(*sides, strict=True))
+    if weaker[0] is None or stronger[0] is None:
+        return _Evidence()
     variances = np.array(
-        [sum(s / len(c.losses) for s, c in zip(squares, side, strict=True)) for side in sides]
+        [weaker[0] ** 2 / len(low.losses) + stronger[0] ** 2 / len(high.losses) for low, high in sides]
     )
-    freedom = sum(freedom for _, freedom in noises)
-    quantile = float(stats.t.ppf(1 - (1 - LEVEL) / (len(gaps) - 1), freedom))
+    quantile = float(stats.t.ppf(1 - (1 - LEVEL) / (len(gaps) - 1), weaker[1] + stronger[1]))
     crosses = any(
         _mean_beyond(gaps[:k], variances[:k], quantile) and _mean_beyond(-gaps[k:], variances[k:], quantile)
         for k in range(1, len(gaps))
