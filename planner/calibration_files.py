@@ -1,17 +1,19 @@
 """Calibrations: which law holds for which corpus, model family and weight decay, and how well that is known.
 
 A calibration is one JSON file. Some ship with the package (`planner laws` lists them), and
-`planner calibrate fit` writes more. The format, version 1:
+`planner calibrate fit` writes more. The format, version 2:
 
     schema_version, name, title, corpus, model_family, source, vocab_size, data_fingerprint, default_law
+    recipe: learning rate, batch, schedule and optimiser of the runs, without which a weight decay means little
     settings: one per weight decay
         weight_decay
-        fitted_on: the range of params, unique_tokens and epochs that the runs covered, and how many there
-        were laws: per form {parameters, metrics, spread}; parameters always hold the base law as well
+        fitted_on: the range of params, unique_tokens and epochs that the runs covered, and how many
+        laws: per form {parameters, metrics, spread, predictive_error}; the base law is always among them
         ensemble: bootstrap refits per form, one list per parameter (absent where none was published)
         method: how it was fitted, in words or fields
 
-Unknown fields are kept, a newer schema version is refused.
+Version 1 had neither recipe nor predictive error, and is read as it is. Unknown fields are kept, a newer
+version is refused.
 """
 
 import json
@@ -19,6 +21,7 @@ import math
 import os
 import re
 import tempfile
+from collections.abc import Callable
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
@@ -38,7 +41,8 @@ from planner.errors import InvalidCalibration, InvalidInput
 from planner.laws import DEFAULT_FORM, FORMS, Law, check_form, parameter_names
 from planner.units import number
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+DEFAULT_TOLERANCE = 0.01  # nats; about 1% of perplexity
 DEFAULT_CALIBRATION = "fineweb-llama2"
 _NUMBERS = re.compile(r"\[[-+\d.eE,\s]*\]")  # lists of numbers stay on one line: an ensemble has thousands
 _SHIPPED = Path(__file__).parent / "data"
@@ -48,12 +52,31 @@ class _Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="allow", allow_inf_nan=False)
 
 
+class PredictiveError(_Record):
+    """How far a law was off for runs that it was not fitted on, in nats per token.
+
+    Up to the size `params` that is `inside`; beyond, it grows with the logarithm of the size.
+    """
+
+    inside: float = Field(gt=0)
+    params: float = Field(gt=0)
+    runs: int = Field(gt=0)  # that it was measured on
+    source: str = ""
+
+    def at(self, params: Any) -> Any:
+        """The error (a standard deviation) of the predicted loss of a model of this size."""
+        import numpy as np
+
+        return self.inside * np.hypot(1.0, np.log(np.maximum(params / self.params, 1.0)))
+
+
 class FittedLaw(_Record):
     """One law form with its fitted parameters and how well it fitted."""
 
     parameters: dict[str, float]
     metrics: dict[str, float | None] = {}
     spread: dict[str, float] = {}  # published spread of single parameters (MAD), not an ensemble
+    predictive_error: PredictiveError | None = None
 
 
 class FittedRange(_Record):
@@ -118,6 +141,11 @@ class Setting(_Record):
             )
         return self._built[form]
 
+    def error(self, form: str, tolerance: float = DEFAULT_TOLERANCE) -> Callable[[Any], Any]:
+        """The error of this form's predictions for models of a size; `tolerance` where it was not measured."""
+        measured = self.laws[form].predictive_error
+        return measured.at if measured is not None else lambda params: tolerance
+
     @cached_property
     def _built(self) -> dict[str, Law]:
         return {form: Law(form, dict(fitted.parameters)) for form, fitted in self.laws.items()}
@@ -137,6 +165,20 @@ class Setting(_Record):
         }
 
 
+class Recipe(_Record):
+    """What the runs behind a calibration have in common, next to their weight decay."""
+
+    learning_rate: float = Field(gt=0)  # peak
+    batch_sequences: int = Field(gt=0)
+    sequence_length: int = Field(gt=0)
+    schedule: str = ""
+    optimizer: str = ""
+
+    @property
+    def batch_tokens(self) -> int:
+        return self.batch_sequences * self.sequence_length
+
+
 class Calibration(_Record):
     """Fitted laws for one corpus and model family, per weight decay."""
 
@@ -149,6 +191,7 @@ class Calibration(_Record):
     vocab_size: int | None = Field(default=None, gt=0)
     data_fingerprint: str | None = None  # of the tokens that the runs were trained on
     default_law: str = DEFAULT_FORM
+    recipe: Recipe | None = None
     settings: tuple[Setting, ...] = Field(min_length=1)
 
     @field_validator("schema_version", mode="before")

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any, Unpack
 
-from planner.allocation import Allocation, allocate, no_choice
+from planner.allocation import no_choice
 from planner.budgets import budget
 from planner.calibration_files import Calibration, CalibrationSource, Setting
 from planner.laws import Law
 from planner.limits import LimitOptions, Limits, spelled_out
 from planner.results import Alternative, Comparison
+from planner.spending import Spent, spend
 
 
 @spelled_out
@@ -28,27 +29,28 @@ def compare(
     rows = []
     for setting in known.candidates(known.default_law, weight_decay):
         judge = setting.law(known.default_law)
-        best = float(allocate(judge, ud, flops, limits).loss)
+        best = float(spend(judge, ud, flops, setting.error(known.default_law), limits).loss)
         if not math.isfinite(best):
             raise no_choice(ud, flops, limits)
         rows += [recommendation(setting, form, judge, best, ud, flops, limits) for form in setting.laws]
-    return Comparison(ud=ud, flops=flops, calibration=known.name, judge=known.default_law, rows=rows)
+    return Comparison(ud=ud, flops=flops, spend=limits.spend, calibration=known.name, judge=known.default_law, rows=rows)
 
 
 def recommendation(
     setting: Setting, form: str, judge: Law, best: float, ud: float, flops: float, limits: Limits
 ) -> Alternative:
     """What another law recommends at this weight decay, in the eyes of a judge whose best loss is `best`."""
-    found = allocate(setting.law(form), ud, flops, limits)
+    found = spend(setting.law(form), ud, flops, setting.error(form), limits)
     expected = float(judge.loss(found.params, ud, found.epochs))
     return alternative(form, setting.weight_decay, found, expected, best)
 
 
-def alternative(form: str, decay: float, found: Allocation, expected: float, best: float) -> Alternative:
+def alternative(form: str, decay: float, found: Spent, expected: float, best: float) -> Alternative:
     """An allocation as one of the alternatives to a plan."""
     return Alternative(
         law=form,
         weight_decay=decay,
+        spent_flops=float(found.flops),
         params=float(found.params),
         epochs=float(found.epochs),
         tokens=float(found.tokens),

@@ -8,13 +8,13 @@ from typing import Any, Unpack
 import numpy as np
 
 from planner import units
-from planner.allocation import allocate
 from planner.budgets import budgets, unique_tokens
 from planner.calibration_files import Calibration, CalibrationSource
 from planner.errors import InvalidInput
 from planner.landscape import once_flops
 from planner.laws import BASE_FORM
 from planner.limits import CONTINUOUS_EPOCHS, LimitOptions, Limits, spelled_out
+from planner.spending import spend
 
 _MOST_POINTS = 100_000
 
@@ -24,7 +24,8 @@ class Frontier:
     """Optimal plans along many budgets, as arrays of one length."""
 
     ud: np.ndarray
-    flops: np.ndarray
+    flops: np.ndarray  # ceilings
+    spent_flops: np.ndarray
     params: np.ndarray
     epochs: np.ndarray
     tokens: np.ndarray
@@ -51,22 +52,24 @@ def frontier(
     calibration: CalibrationSource = None,
     **options: Unpack[LimitOptions],
 ) -> Frontier:
-    """Optimal plans for many budgets at once: `ud` and `flops` are numbers or arrays that broadcast.
+    """Plans for many budgets at once: `ud` and `flops` are numbers or arrays that broadcast.
 
-    Without `weight_decay` each budget gets the best of those calibrated. Budgets for which the limits leave
-    no choice are NaN.
+    Without `weight_decay` each budget gets the best of those calibrated. Budgets are ceilings, of which a plan
+    spends what helps, unless `spend` is "all"; budgets for which the limits then leave no choice are NaN.
     """
     tokens, compute = budgets(ud, flops)
     known, limits = Calibration.load(calibration), Limits.of(**options)
     form = known.form(law)
     settings = known.candidates(form, weight_decay)
-    found = [allocate(setting.law(form), tokens, compute, limits) for setting in settings]
+    found = [
+        spend(setting.law(form), tokens, compute, setting.error(form), limits) for setting in settings
+    ]
     losses = np.stack([np.where(np.isfinite(each.loss), each.loss, np.inf) for each in found])
     winner = np.argmin(losses, axis=0)
     pick = np.arange(len(winner))
-    params, epochs, trained, loss = (np.stack(each)[winner, pick] for each in zip(*found, strict=True))
+    spent, params, epochs, trained, loss = (np.stack(each)[winner, pick] for each in zip(*found, strict=True))
     decays = np.array([setting.weight_decay for setting in settings])[winner]
-    return Frontier(tokens, compute, params, epochs, trained, loss, decays, form, known.name)
+    return Frontier(tokens, compute, spent, params, epochs, trained, loss, decays, form, known.name)
 
 
 @spelled_out

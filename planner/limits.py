@@ -16,6 +16,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 WHOLE: Final = "whole"
 CONTINUOUS_EPOCHS: Final = "continuous"
+CEILING: Final = "ceiling"
+ALL: Final = "all"
+_DEFAULTS = {"epochs": WHOLE, "spend": CEILING}
 
 
 class LimitOptions(TypedDict, total=False):
@@ -25,6 +28,7 @@ class LimitOptions(TypedDict, total=False):
     min_params: float | str | None
     max_params: float | str | None
     max_epochs: float | str | None
+    spend: Literal["ceiling", "all"]
 
 
 def spelled_out(function: F) -> F:
@@ -32,7 +36,7 @@ def spelled_out(function: F) -> F:
     signature = inspect.signature(function)
     kept = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
     limits = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=WHOLE if name == "epochs" else None)
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=_DEFAULTS.get(name))
         for name in LimitOptions.__annotations__
     ]
     function.__signature__ = signature.replace(parameters=[*kept, *limits])  # type: ignore[attr-defined]
@@ -47,14 +51,23 @@ class Limits:
     min_params: float | None = None
     max_params: float | None = None
     max_epochs: float | None = None
+    ceiling: bool = True  # whether a plan may spend less compute than there is
 
     @classmethod
     def of(
-        cls, *, epochs: Any = WHOLE, min_params: Any = None, max_params: Any = None, max_epochs: Any = None
+        cls,
+        *,
+        epochs: Any = WHOLE,
+        min_params: Any = None,
+        max_params: Any = None,
+        max_epochs: Any = None,
+        spend: Any = CEILING,
     ) -> Limits:
         """Limits from what was given, checked."""
         if not isinstance(epochs, str) or epochs not in (WHOLE, CONTINUOUS_EPOCHS):
             raise InvalidInput(f"must be {WHOLE!r} or {CONTINUOUS_EPOCHS!r}; got {epochs!r}.", field="epochs")
+        if not isinstance(spend, str) or spend not in (CEILING, ALL):
+            raise InvalidInput(f"must be {CEILING!r} or {ALL!r}; got {spend!r}.", field="spend")
         least = None if min_params is None else units.count(min_params, "min_params")
         most = None if max_params is None else units.count(max_params, "max_params")
         passes = None if max_epochs is None else units.number(max_epochs, "max_epochs", examples="16")
@@ -63,7 +76,11 @@ class Limits:
                 f"({units.short(least)}) must not be above ‹max_params› ({units.short(most)}).",
                 field="min_params",
             )
-        return cls(epochs == WHOLE, least, most, passes)
+        return cls(epochs == WHOLE, least, most, passes, spend == CEILING)
+
+    @property
+    def spend(self) -> str:
+        return CEILING if self.ceiling else ALL
 
     @property
     def bounded(self) -> bool:

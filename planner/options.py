@@ -11,7 +11,7 @@ from typing import NamedTuple
 from planner.calibration_files import DEFAULT_CALIBRATION
 from planner.costs import ACCELERATORS, DEFAULT_MFU
 from planner.laws import DEFAULT_FORM, FORMS
-from planner.limits import CONTINUOUS_EPOCHS, WHOLE
+from planner.limits import ALL, CEILING, CONTINUOUS_EPOCHS, WHOLE
 
 
 class Option(NamedTuple):
@@ -68,6 +68,12 @@ OPTIONS = {
     "min_params": Option("Smallest model", "Smallest model allowed.", "N"),
     "max_params": Option("Largest model", "Largest model allowed, such as 3B.", "N"),
     "max_epochs": Option("Most epochs", "Most epochs allowed.", "E"),
+    "spend": Option(
+        "Compute is",
+        "A ceiling, of which only what helps is spent, or to be spent whole.",
+        default=CEILING,
+        choices=(CEILING, ALL),
+    ),
     "tolerance": Option(
         "Tolerance", "How much worse than the best still counts as good.", metavar="NATS", default="0.01"
     ),
@@ -79,7 +85,7 @@ OPTIONS = {
         flag="--vocab",
     ),
 }
-LIMITS = ("epochs", "min_params", "max_params", "max_epochs")
+LIMITS = ("epochs", "min_params", "max_params", "max_epochs", "spend")
 HARDWARE = ("gpu", "gpus", "hours", "mfu")
 
 

@@ -8,27 +8,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 
 from planner import units
-from planner.advice import Limit, Turn, exchange_rate, flat_range, remarkable_points
+from planner.advice import Limit, Turn, exchange_rate, flat_range
 from planner.allocation import Allocation, allocate, no_choice
 from planner.budgets import budget
-from planner.calibration_files import Calibration, CalibrationSource, Setting
+from planner.calibration_files import DEFAULT_TOLERANCE, Calibration, CalibrationSource, Setting
 from planner.comparisons import alternative, recommendation
 from planner.costs import cost, given, training_compute
 from planner.crossovers import crossover_between
 from planner.errors import InvalidInput
-from planner.landscape import landscape, outside_search, search_range
+from planner.landscape import outside_search
 from planner.laws import Law
 from planner.limits import LimitOptions, Limits, spelled_out
 from planner.predictions import loss_terms
-from planner.reasons import reasons, single_setting_note
+from planner.reasons import reasons, single_setting_note, verdict
 from planner.results import (
     Alternative,
+    CheaperPlan,
     Crossover,
     Findings,
     FlatRange,
@@ -39,9 +39,8 @@ from planner.results import (
     TurningPoint,
 )
 from planner.shapes import DEFAULT_VOCAB, Architecture, shape_for
+from planner.spending import Spent, cheapest_within, points_along, spend
 from planner.uncertainty import interval_note, loss_intervals, plan_intervals, range_warnings
-
-DEFAULT_TOLERANCE = 0.01  # nats; about 1% of perplexity
 
 
 @spelled_out
@@ -91,8 +90,8 @@ def plan(
     )
     bill = None
     if gpu is not None:
-        bill = cost(asked.flops, gpu, architecture=architecture, **given(gpus=gpus, mfu=mfu, price=price))
-    return Plan(**vars(found), reasons=words, warnings=warnings, cost=bill)
+        bill = cost(choice.flops, gpu, architecture=architecture, **given(gpus=gpus, mfu=mfu, price=price))
+    return Plan(**vars(found), verdict=verdict(found), reasons=words, warnings=warnings, cost=bill)
 
 
 class _Question(NamedTuple):
@@ -105,8 +104,9 @@ class _Question(NamedTuple):
     limits: Limits
     tolerance: float
 
-    def best(self, setting: Setting) -> Allocation:
-        return allocate(setting.law(self.form), self.ud, self.flops, self.limits)
+    def best(self, setting: Setting) -> Spent:
+        error = setting.error(self.form, self.tolerance)
+        return spend(setting.law(self.form), self.ud, self.flops, error, self.limits)
 
 
 class _Choice(NamedTuple):
@@ -114,43 +114,46 @@ class _Choice(NamedTuple):
 
     setting: Setting
     law: Law
+    flops: float  # that are spent
     params: float
     epochs: float
     tokens: float
     loss: float
     unique_tokens: float  # that are used
+    error: float  # of the predicted loss
 
     @property
     def weight_decay(self) -> float:
         return self.setting.weight_decay
 
 
-def _choose(asked: _Question, candidates: tuple[Setting, ...], best: Mapping[float, Allocation]) -> _Choice:
+def _choose(asked: _Question, candidates: tuple[Setting, ...], best: Mapping[float, Spent]) -> _Choice:
     """The weight decay with the lowest loss."""
     setting = min(candidates, key=lambda one: _loss_or_inf(best[one.weight_decay]))
     found = best[setting.weight_decay]
     if not np.isfinite(found.loss):
         raise no_choice(asked.ud, asked.flops, asked.limits)
-    params, epochs, tokens, loss = (float(value) for value in found)
-    law = setting.law(asked.form)
-    return _Choice(setting, law, params, epochs, tokens, loss, asked.ud * min(epochs, 1.0))
+    flops, params, epochs, tokens, loss = (float(value) for value in found)
+    error = float(setting.error(asked.form, asked.tolerance)(params))
+    unique = asked.ud * min(epochs, 1.0)
+    return _Choice(setting, setting.law(asked.form), flops, params, epochs, tokens, loss, unique, error)
 
 
-def _loss_or_inf(found: Allocation) -> float:
+def _loss_or_inf(found: Spent) -> float:
     return float(found.loss) if np.isfinite(found.loss) else math.inf
 
 
 def _findings(
     asked: _Question,
     choice: _Choice,
-    best: Mapping[float, Allocation],
+    best: Mapping[float, Spent],
     architecture: Architecture | None,
 ) -> Findings:
     """Everything there is to know about the choice, in numbers."""
     known, form, ud, flops, limits, tolerance = asked
-    exact = allocate(choice.law, ud, flops, limits.continuous())
+    exact = allocate(choice.law, ud, choice.flops, limits.continuous())
     turn, limit = _points(asked, choice.weight_decay)
-    flat = flat_range(choice.law, ud, flops, choice.epochs, choice.loss, tolerance, limits)
+    flat = flat_range(choice.law, ud, choice.flops, choice.epochs, choice.loss, tolerance, limits)
     others = [
         recommendation(choice.setting, name, choice.law, choice.loss, ud, flops, limits)
         for name in choice.setting.laws
@@ -161,6 +164,9 @@ def _findings(
     return Findings(
         ud=ud,
         flops=flops,
+        spend=limits.spend,
+        spent_flops=choice.flops,
+        unused_flops=max(flops - choice.flops, 0.0),
         law=form,
         calibration=known.name,
         weight_decay=choice.weight_decay,
@@ -171,6 +177,8 @@ def _findings(
         unique_tokens=choice.unique_tokens,
         loss=choice.loss,
         perplexity=units.perplexity(choice.loss),
+        loss_error=choice.error if choice.setting.laws[form].predictive_error is not None else None,
+        cheapest_as_good=_cheapest_as_good(asked, choice),
         terms=loss_terms(choice.law, choice.params, ud, choice.epochs),
         crossover_flops=swap.crossover_flops if swap is not None else None,
         crossover_note=swap.note if swap is not None else single_setting_note(known, form),
@@ -200,21 +208,15 @@ def _findings(
 
 
 def _points(asked: _Question, weight_decay: float) -> tuple[Turn | None, Limit | None]:
-    """Turning point and spending limit of one weight decay, searched for around this budget too."""
+    """Turning point and spending limit of one weight decay, the budget at hand being inside of what is searched."""
     law = asked.known.law(weight_decay, asked.form)
-    outlier = outside_search(law, asked.ud, asked.flops)
-    return _remarkable_points(
-        asked.known, asked.form, weight_decay, asked.ud, asked.limits.continuous(), outlier
-    )
+    return points_along(law, asked.ud, asked.limits, outside_search(law, asked.ud, asked.flops))
 
 
-@lru_cache(maxsize=128)  # it depends on the data and not on the compute: one corpus is asked about many times
-def _remarkable_points(
-    known: Calibration, form: str, weight_decay: float, ud: float, limits: Limits, include: float | None
-) -> tuple[Turn | None, Limit | None]:
-    law = known.law(weight_decay, form)
-    along = landscape(law, ud, search_range(law, ud, include), limits)
-    return remarkable_points(law, ud, along, limits)
+def _cheapest_as_good(asked: _Question, choice: _Choice) -> CheaperPlan | None:
+    """The least compute whose plan cannot be told from the choice: its loss is within the law's error."""
+    found = cheapest_within(choice.law, asked.ud, choice.flops, choice.loss + choice.error, asked.limits)
+    return None if found is None else CheaperPlan(**found._asdict())
 
 
 def _turning_point(turn: Turn | None) -> TurningPoint | None:
@@ -231,15 +233,16 @@ def _is_overspent(asked: _Question, choice: _Choice, limit: Limit | None) -> boo
     """Whether the spending limit has a lower loss, at less compute."""
     if limit is None:
         return False
-    return asked.flops > limit.best.flops * 1.005 and choice.loss > limit.best.loss + 1e-9
+    return choice.flops > limit.best.flops * 1.005 and choice.loss > limit.best.loss + 1e-9
 
 
 def _marginal_value(asked: _Question, choice: _Choice, exact: Allocation) -> MarginalValue:
     """What more data or compute would buy at this weight decay."""
     ud, flops, limits = asked.ud, asked.flops, asked.limits
+    error = choice.setting.error(asked.form, asked.tolerance)
     held = bool(limits.hold_size(exact.params))
     rate = exchange_rate(choice.law, ud, exact.params, exact.epochs, size_held=held)
-    doubled = allocate(choice.law, [2 * ud, ud], [flops, 2 * flops], limits).loss - choice.loss
+    doubled = spend(choice.law, [2 * ud, ud], [flops, 2 * flops], error, limits).loss - choice.loss
     data, compute = (float(change) if np.isfinite(change) else None for change in doubled)
     return MarginalValue(**rate._asdict(), loss_if_twice_the_data=data, loss_if_twice_the_compute=compute)
 
@@ -248,7 +251,7 @@ def _marginal_value(asked: _Question, choice: _Choice, exact: Allocation) -> Mar
 # ---------------------------------------------------------------------------------------
 
 
-def _rivals(asked: _Question, choice: _Choice, best: Mapping[float, Allocation]) -> list[Alternative]:
+def _rivals(asked: _Question, choice: _Choice, best: Mapping[float, Spent]) -> list[Alternative]:
     """What the other weight decays would do, the best of them first."""
     return [
         alternative(asked.form, decay, found, float(found.loss), choice.loss)
@@ -289,7 +292,8 @@ def _intervals(
     asked: _Question, choice: _Choice, others: list[Alternative], swap: Crossover | None
 ) -> dict[str, Interval] | None:
     """An interval of each figure, where the calibration has refits."""
-    _, form, ud, flops, limits, tolerance = asked
+    _, form, ud, _, limits, tolerance = asked
+    flops = choice.flops
     members = choice.setting.ensemble_law(form)
     if members is None:
         return None

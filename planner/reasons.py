@@ -8,6 +8,19 @@ from planner.calibration_files import Calibration
 from planner.results import Findings
 
 
+def verdict(p: Findings) -> str:
+    """The answer, in a sentence or two: what to train and, where that is less than all, how much of the compute it takes."""
+    size, passes = units.short(p.params), units.epochs(p.epochs)
+    train = f"Train {size} for {passes} at weight decay {p.weight_decay}."
+    share = p.spent_flops / p.flops
+    if share > 0.995:
+        return train
+    return (
+        f"{train} That takes {units.percent(share)} of your compute; "
+        f"more of it would not help one model on this data."
+    )
+
+
 def reasons(p: Findings, *, committed: bool, limited: bool, rival_best: Turn | None) -> list[str]:
     """Most useful first. `committed`: the weight decay was given; `limited`: size or epochs were;
     `rival_best`: the best that another weight decay reaches with at most this compute.

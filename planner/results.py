@@ -68,11 +68,21 @@ class MarginalValue(_Answer):
     loss_if_twice_the_compute: float | None
 
 
+class CheaperPlan(_Answer):
+    """A plan that takes less compute."""
+
+    flops: float
+    params: float
+    epochs: float
+    loss: float
+
+
 class Alternative(_Answer):
     """What another law or weight decay recommends for the same budget."""
 
     law: str
     weight_decay: float
+    spent_flops: float
     params: float
     epochs: float
     tokens: float
@@ -120,7 +130,8 @@ class Comparison(_Answer):
     """What every law recommends for one budget, at every weight decay asked for."""
 
     ud: float
-    flops: float
+    flops: float  # the ceiling, or with spend "all" what every row spends
+    spend: str
     calibration: str
     judge: str  # the law by which expected_loss is judged, at each row's own weight decay
     rows: list[Alternative]
@@ -130,7 +141,10 @@ class Findings(_Answer):
     """All numbers of a plan: what to train, what else would do, and how sure that is."""
 
     ud: float
-    flops: float
+    flops: float  # the ceiling
+    spend: str  # "ceiling": at most that much compute is spent; "all": exactly that much
+    spent_flops: float
+    unused_flops: float
     law: str
     calibration: str
     weight_decay: float
@@ -141,7 +155,9 @@ class Findings(_Answer):
     unique_tokens: float  # tokens of the corpus that are used: all of them from one epoch on
     loss: float
     perplexity: float
+    loss_error: float | None  # of predictions of such a model, measured on runs that the law was not fitted on
     terms: LossTerms
+    cheapest_as_good: CheaperPlan | None  # cannot be told from this plan; None: nothing cheaper
     crossover_flops: float | None
     crossover_note: str
     architecture: Architecture | None
@@ -161,6 +177,7 @@ class Findings(_Answer):
 class Plan(Findings):
     """The answer: how large a model, how many epochs, which weight decay; why; and how sure that is."""
 
+    verdict: str  # the answer in one or two sentences
     reasons: list[str]
     warnings: list[str]
     cost: Cost | None = None  # where an accelerator was named

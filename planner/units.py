@@ -161,3 +161,10 @@ def _not_a_number(given: Any, field: str, examples: str, hint: str = "") -> Inva
 def _shown(value: Any) -> str:
     text = " ".join(repr(value).split())
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+def percent(share: float) -> str:
+    """A share as people say it: 37%, 2%, 0.4%, less than 0.01%."""
+    if share < 1e-4:
+        return "less than 0.01%"
+    return f"{share:.0%}" if share >= 0.01 else f"{share * 100:.1g}%"

@@ -1,0 +1,163 @@
+r"""How much of the compute to spend: a budget is a ceiling, and one model cannot always use it.
+
+At fixed unique tokens the best loss first falls with compute, as models and epochs grow, and then rises again where
+repetition costs more than size gains: the first minimum. Beyond it a plan spends less than the ceiling
+
+- where the minimum is better than spending all by more than the law's own error, or
+- where spending all costs more than twice as much and gains less than that error.
+
+Otherwise it spends all. Limits on size and epochs may leave part of the compute without a use: what can be
+spent is then the ceiling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from planner.advice import Limit, Turn, remarkable_points
+from planner.allocation import FLOPS_PER_PARAM_TOKEN, Allocation, allocate
+from planner.landscape import landscape, search_range
+from planner.laws import Array, Law
+from planner.limits import FREE, Limits
+
+_CHEAPER = 9.0  # ln of how much less compute is looked at for a plan that is as good
+FEW_TIMES = 2.0  # spending all must cost more than this many times as much before a small gain is not worth it
+_ROOM, _SIZES, _HALVINGS = 6.0, 49, 36  # how sizes are searched: ln of the factor on either side, steps, bisections
+_NEAR = 3  # whole epochs on either side of the best continuous ones that are tried
+
+
+Doubt = Callable[[Array], Array]  # the law's error, in nats, for models of these sizes
+
+
+class Spent(NamedTuple):
+    """What is trained within each ceiling, and what it takes; NaN where the limits leave nothing to train."""
+
+    flops: np.ndarray
+    params: np.ndarray
+    epochs: np.ndarray
+    tokens: np.ndarray
+    loss: np.ndarray
+
+    @property
+    def allocation(self) -> Allocation:
+        return Allocation(*self[1:])
+
+
+def spend(law: Law, ud: Array, ceiling: Array, error: Doubt, limits: Limits = FREE) -> Spent:
+    """The plan within each ceiling. `ud` and `ceiling` broadcast; `error` is the law's own for models of a size."""
+    tokens, most = np.broadcast_arrays(np.asarray(ud, dtype=float), np.asarray(ceiling, dtype=float))
+    everything = spend_all(law, tokens, most, limits)
+    if not limits.ceiling:
+        return everything
+    columns = [np.array(values, dtype=float) for values in everything]
+    doubt = np.broadcast_to(error(everything.params), tokens.shape)
+    for corpus in np.unique(tokens):
+        here = tokens == corpus
+        first = first_minimum(law, float(corpus), limits)
+        if first is None:
+            continue
+        less = here & _spends_less(first, everything.flops, everything.loss, doubt)
+        own = (first.flops, first.params, first.epochs, corpus * first.epochs, first.loss)
+        for column, value in zip(columns, own, strict=True):
+            column[less] = value
+    return Spent(*columns)
+
+
+def _spends_less(first: Turn, flops: np.ndarray, loss: np.ndarray, error: np.ndarray) -> np.ndarray:
+    """Where the first minimum is the better plan."""
+    better = first.loss < loss - error
+    hardly_worse = (flops > FEW_TIMES * first.flops) & (first.loss - loss < error)
+    return np.asarray((flops > first.flops) & (better | hardly_worse))
+
+
+def spend_all(law: Law, ud: Array, ceiling: Array, limits: Limits = FREE) -> Spent:
+    """The best plan at exactly the ceiling or, with limits that leave none there, at the most that can be spent."""
+    flops = np.array(ceiling, dtype=float)
+    best = allocate(law, ud, flops, limits)
+    if limits.ceiling and limits.bounded and not np.isfinite(best.loss).all():
+        none = ~np.isfinite(best.loss)
+        flops = np.where(none, np.minimum(_most_to_spend(ud, flops, limits), flops), flops)
+        best = allocate(law, ud, flops, limits)
+    return Spent(flops, *best)
+
+
+def _most_to_spend(ud: Array, ceiling: np.ndarray, limits: Limits) -> np.ndarray:
+    """The most compute within a ceiling for which the limits leave a plan, where they leave none for the ceiling."""
+    assert limits.max_params is not None  # without it the model can always be large enough to use everything
+    product = ceiling / (FLOPS_PER_PARAM_TOKEN * ud)
+    epochs = np.minimum(product / limits.max_params, limits.max_epochs or np.inf)
+    if limits.whole_epochs:
+        epochs = np.where(epochs >= 1, np.floor(epochs * (1 + 1e-12)), epochs)
+    return np.asarray(FLOPS_PER_PARAM_TOKEN * ud * limits.max_params * epochs)
+
+
+@lru_cache(maxsize=256)  # it depends on the data and not on the compute: one corpus is asked about many times
+def points_along(
+    law: Law, ud: float, limits: Limits, include: float | None = None
+) -> tuple[Turn | None, Limit | None]:
+    """Turning point and spending limit along compute, with continuous epochs; `include` must be in sight."""
+    limits = limits.continuous()
+    return remarkable_points(law, ud, landscape(law, ud, search_range(law, ud, include), limits), limits)
+
+
+@lru_cache(maxsize=256)
+def first_minimum(law: Law, ud: float, limits: Limits = FREE) -> Turn | None:
+    """Where the best loss along compute is first lowest, or None where more compute helps as far as can be seen."""
+    if law.declared.penalty is None:
+        return None
+    _, limit = points_along(law, ud, limits)
+    if limit is None:
+        return None
+    return _with_whole_epochs(law, ud, limit.best, limits) if limits.whole_epochs else limit.best
+
+
+def _with_whole_epochs(law: Law, ud: float, best: Turn, limits: Limits) -> Turn:
+    """The lowest loss with whole epochs next to a minimum: for each number of epochs the best size."""
+    fewest = max(np.floor(best.epochs) - _NEAR, 1.0)
+    epochs = np.arange(fewest, min(fewest + 2 * _NEAR + 2, np.floor(limits.max_epochs or np.inf) + 1))
+    sizes = _best_sizes(law, ud, epochs, np.log(best.params), limits)
+    loss = np.where(np.isfinite(sizes), law.loss(sizes, ud, epochs), np.inf)
+    pick = int(np.argmin(loss))
+    flops = FLOPS_PER_PARAM_TOKEN * ud * sizes[pick] * epochs[pick]
+    return Turn(float(flops), float(sizes[pick]), float(epochs[pick]), float(loss[pick]))
+
+
+def _best_sizes(law: Law, ud: float, epochs: np.ndarray, around: float, limits: Limits) -> np.ndarray:
+    """For each number of epochs the first size, within the limits, from which a larger model is worse."""
+    low = around - _ROOM if limits.min_params is None else np.log(limits.min_params)
+    high = around + _ROOM if limits.max_params is None else np.log(limits.max_params)
+    grid = np.linspace(low, max(high, low), _SIZES)
+
+    def gets_worse(ln_params: np.ndarray) -> np.ndarray:
+        return np.asarray(law.slopes(np.exp(ln_params), ud, epochs).params > 0)
+
+    worse = gets_worse(grid[:, None])
+    after = np.where(worse.any(axis=0), worse.argmax(axis=0), _SIZES - 1)
+    left, right = grid[np.maximum(after - 1, 0)], grid[after]
+    for _ in range(_HALVINGS):
+        middle = 0.5 * (left + right)
+        rises = gets_worse(middle)
+        left, right = np.where(rises, left, middle), np.where(rises, middle, right)
+    found = np.exp(right)
+    # A size that is never too large is a minimum only where a limit stops it.
+    return np.where(worse.any(axis=0) | (limits.max_params is not None), found, np.inf)
+
+
+def cheapest_within(law: Law, ud: float, flops: float, loss: float, limits: Limits = FREE) -> Turn | None:
+    """The least compute, below `flops`, with which this loss is reached; None where it takes nearly all of it."""
+    low, high = np.log(flops) - _CHEAPER, np.log(flops)
+    for _ in range(3):  # each pass narrows the bracket 48-fold
+        computes = np.exp(np.linspace(low, high, 49))
+        found = allocate(law, ud, computes, limits)
+        reached = np.flatnonzero(found.loss <= loss)
+        if not len(reached):
+            return None
+        first = int(reached[0])
+        low, high = np.log(computes[max(first - 1, 0)]), np.log(computes[first])
+    if computes[first] > 0.95 * flops:
+        return None
+    return Turn(float(computes[first]), *(float(v[first]) for v in (found.params, found.epochs, found.loss)))
