@@ -15,6 +15,7 @@ from planner.allocation import allocate
 from planner.landscape import loss_slope
 from planner.laws import Law
 from planner.limits import FREE, Limits
+from planner.spending import first_minimum, lowest
 
 
 class Crossings(NamedTuple):
@@ -28,16 +29,36 @@ class Crossings(NamedTuple):
 
 
 def crossings(first: Law, second: Law, ud: float, flops: np.ndarray, limits: Limits = FREE) -> Crossings:
-    """Every compute within `flops` (ascending) at which the better of the two laws changes."""
-    one, two = (allocate(law, ud, flops, limits) for law in (first, second))
-    gap = one.loss - two.loss
+    """Every compute within `flops` (ascending) at which the better of the two laws changes.
+
+    Where compute is a ceiling, that is the lowest loss that each can reach with at most so much.
+    """
+    gap = lowest(first, ud, flops, limits) - lowest(second, ud, flops, limits)
     decided = np.flatnonzero(np.isfinite(gap) & (gap != 0))  # NaN where limits leave no choice
     rises = gap[decided] > 0
     brackets = [decided[k : k + 2] for k in np.flatnonzero(rises[1:] != rises[:-1])]
-    found = [_polish(first, second, ud, np.log(flops[ends]), gap[ends], limits) for ends in brackets]
+    limits_of = [first_minimum(law, ud, limits) if limits.ceiling else None for law in (first, second)]
+    ends = min((one.flops for one in limits_of if one is not None), default=np.inf)
+    found = []
+    for bracket in brackets:
+        polish = _polish if flops[bracket[1]] < ends else _narrow
+        found.append(polish(first, second, ud, np.log(flops[bracket]), gap[bracket], limits))
     both = np.flatnonzero(np.isfinite(gap))
     searched = (float(flops[both[0]]), float(flops[both[-1]])) if len(both) else None
     return Crossings(found, not (len(rises) and rises[0]), searched)
+
+
+def _narrow(first: Law, second: Law, ud: float, ends: np.ndarray, gaps: np.ndarray, limits: Limits) -> float:
+    """Where the gap changes sign inside one bracket of ln(flops), by ever finer grids: beyond a minimum its
+    slope jumps.
+    """
+    low, high = ends
+    for _ in range(4):  # each pass narrows the bracket 32-fold
+        at = np.linspace(low, high, 33)
+        gap = lowest(first, ud, np.exp(at), limits) - lowest(second, ud, np.exp(at), limits)
+        after = max(int(np.argmax((gap > 0) == (gaps[1] > 0))), 1)
+        low, high = at[after - 1], at[after]
+    return float(np.exp(0.5 * (low + high)))
 
 
 def _polish(first: Law, second: Law, ud: float, ends: np.ndarray, gaps: np.ndarray, limits: Limits) -> float:

@@ -67,6 +67,15 @@ def spend(law: Law, ud: Array, ceiling: Array, error: Doubt, limits: Limits = FR
     return Spent(*columns)
 
 
+def lowest(law: Law, ud: float, ceiling: np.ndarray, limits: Limits = FREE) -> np.ndarray:
+    """The lowest loss that can be reached with at most so much compute, as far as the first minimum."""
+    spent = spend_all(law, ud, ceiling, limits)
+    first = first_minimum(law, ud, limits) if limits.ceiling else None
+    if first is None:
+        return spent.loss
+    return np.where(spent.flops > first.flops, np.fmin(spent.loss, first.loss), spent.loss)
+
+
 def _spends_less(first: Turn, flops: np.ndarray, loss: np.ndarray, error: np.ndarray) -> np.ndarray:
     """Where the first minimum is the better plan."""
     better = first.loss < loss - error
@@ -110,24 +119,41 @@ def first_minimum(law: Law, ud: float, limits: Limits = FREE) -> Turn | None:
     if law.declared.penalty is None:
         return None
     _, limit = points_along(law, ud, limits)
-    if limit is None:
+    if not limits.whole_epochs:
+        return None if limit is None else limit.best
+    return _among_whole_epochs(law, ud, limits, None if limit is None else limit.best)
+
+
+def _among_whole_epochs(law: Law, ud: float, limits: Limits, near: Turn | None) -> Turn | None:
+    """The lowest loss with whole epochs: next to the minimum of continuous ones, for each number the best size.
+
+    Where those have none, the step from two epochs to one may still leave one: the compute in between is of no use.
+    """
+    fewest = 2.0 if near is None else max(np.floor(near.epochs) - _NEAR, 1.0)
+    most = min(fewest + 2 * _NEAR + 1, np.floor(limits.max_epochs or np.inf))
+    epochs = np.arange(fewest, most + 1)
+    if not len(epochs):
         return None
-    return _with_whole_epochs(law, ud, limit.best, limits) if limits.whole_epochs else limit.best
-
-
-def _with_whole_epochs(law: Law, ud: float, best: Turn, limits: Limits) -> Turn:
-    """The lowest loss with whole epochs next to a minimum: for each number of epochs the best size."""
-    fewest = max(np.floor(best.epochs) - _NEAR, 1.0)
-    epochs = np.arange(fewest, min(fewest + 2 * _NEAR + 2, np.floor(limits.max_epochs or np.inf) + 1))
-    sizes = _best_sizes(law, ud, epochs, np.log(best.params), limits)
-    loss = np.where(np.isfinite(sizes), law.loss(sizes, ud, epochs), np.inf)
+    middle = float(law.optimal_params(ud)) if near is None else near.params
+    sizes, is_inside = _best_sizes(law, ud, epochs, np.log(middle), limits)
+    possible = is_inside if near is None else is_inside | (limits.max_params is not None)
+    loss = np.where(possible, law.loss(sizes, ud, epochs), np.inf)
+    flops = FLOPS_PER_PARAM_TOKEN * ud * sizes * epochs
+    if near is None:  # only what no other number of epochs betters at the same compute is a minimum
+        loss = np.where(loss <= allocate(law, ud, flops, limits).loss + 1e-9, loss, np.inf)
     pick = int(np.argmin(loss))
-    flops = FLOPS_PER_PARAM_TOKEN * ud * sizes[pick] * epochs[pick]
-    return Turn(float(flops), float(sizes[pick]), float(epochs[pick]), float(loss[pick]))
+    if not np.isfinite(loss[pick]):
+        return None
+    return Turn(*(float(values[pick]) for values in (flops, sizes, epochs, loss)))
 
 
-def _best_sizes(law: Law, ud: float, epochs: np.ndarray, around: float, limits: Limits) -> np.ndarray:
-    """For each number of epochs the first size, within the limits, from which a larger model is worse."""
+def _best_sizes(
+    law: Law, ud: float, epochs: np.ndarray, around: float, limits: Limits
+) -> tuple[np.ndarray, np.ndarray]:
+    """For each number of epochs the first size from which a larger model is worse, and whether there is one.
+
+    Where there is none within the limits, the largest size that they allow.
+    """
     low = around - _ROOM if limits.min_params is None else np.log(limits.min_params)
     high = around + _ROOM if limits.max_params is None else np.log(limits.max_params)
     grid = np.linspace(low, max(high, low), _SIZES)
@@ -142,9 +168,7 @@ def _best_sizes(law: Law, ud: float, epochs: np.ndarray, around: float, limits: 
         middle = 0.5 * (left + right)
         rises = gets_worse(middle)
         left, right = np.where(rises, left, middle), np.where(rises, middle, right)
-    found = np.exp(right)
-    # A size that is never too large is a minimum only where a limit stops it.
-    return np.where(worse.any(axis=0) | (limits.max_params is not None), found, np.inf)
+    return np.exp(right), worse.any(axis=0)
 
 
 def cheapest_within(law: Law, ud: float, flops: float, loss: float, limits: Limits = FREE) -> Turn | None:

@@ -6,6 +6,7 @@ python studies/paper/make.py          # prints the two tables of docs/law-agains
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 from planner import plan, predict
 from planner.units import scientific, short
@@ -74,10 +75,66 @@ def ranking() -> list[str]:
     return lines
 
 
+class Miss(NamedTuple):
+    """One training that tested the law: predicted minus measured loss."""
+
+    budget: tuple[float, float]  # unique tokens, FLOPs
+    weight_decay: float
+    params: float
+    error: float
+
+
+def misses() -> list[Miss]:
+    """The distinct trainings of both tables; what was trained twice counts once, with its mean."""
+    measured: dict[tuple[float, float, float, int], list[float]] = {}
+    for ud, flops, _, decay, epochs, _, perplexity in MEASURED + MEASURED_DECAY:
+        measured.setdefault((ud, flops, decay, epochs), []).append(math.log(perplexity))
+    found = []
+    for (ud, flops, decay, epochs), losses in measured.items():
+        params = flops / (6 * ud * epochs)
+        expected = predict(params, ud, epochs, weight_decay=decay).loss
+        found.append(Miss((ud, flops), decay, params, expected - sum(losses) / len(losses)))
+    return found
+
+
+def predictive_error(rows: list[Miss]) -> float:
+    """`inside` of a PredictiveError: the root mean square of the misses, each over how much it may grow with size."""
+    return math.sqrt(sum((row.error / _growth(row.params)) ** 2 for row in rows) / len(rows))
+
+
+def _growth(params: float) -> float:
+    largest = 488.55e6  # that was ever repeated in the fit
+    return math.hypot(1.0, math.log(max(params / largest, 1.0)))
+
+
+def coverage(level: float = 0.8) -> tuple[int, int]:
+    """How many trainings lie within the interval that those of the other budgets imply, of how many."""
+    from scipy.stats import t
+
+    rows, inside = misses(), 0
+    for row in rows:
+        others = [o for o in rows if o.budget != row.budget and o.weight_decay == row.weight_decay]
+        width = float(t.ppf(0.5 + level / 2, len(others))) * predictive_error(others) * _growth(row.params)
+        inside += abs(row.error) <= width
+    return inside, len(rows)
+
+
+def errors() -> list[str]:
+    """The predictive error of each weight decay, and how well it would have covered budgets that were left out."""
+    lines = ["| weight decay | trainings | root mean square | up to 489M parameters |", "|---|---|---|---|"]
+    for decay in (0.1, 1.0):
+        rows = [row for row in misses() if row.weight_decay == decay]
+        square = math.sqrt(sum(row.error**2 for row in rows) / len(rows))
+        lines.append(f"| {decay} | {len(rows)} | {square:.4f} | {predictive_error(rows):.4f} |")
+    inside, of = coverage()
+    lines += ["", f"80% intervals from the other budgets cover {inside} of {of} trainings."]
+    return lines
+
+
 def check_prescriptions() -> None:
     """The configurations above are what the shipped laws prescribe (one printed row is a near-tie)."""
     for ud, flops, law, decay, epochs, *_ in MEASURED + MEASURED_DECAY:
-        found = plan(ud, flops, law=law, weight_decay=decay).epochs
+        found = plan(ud, flops, law=law, weight_decay=decay, spend="all").epochs
         assert found == epochs or (law, flops, found) == ("chinchilla", 2e19, 11), (
             ud,
             flops,
@@ -90,5 +147,5 @@ def check_prescriptions() -> None:
 
 if __name__ == "__main__":
     check_prescriptions()
-    for part in (table(MEASURED), table(MEASURED_DECAY), ranking()):
+    for part in (table(MEASURED), table(MEASURED_DECAY), ranking(), errors()):
         print("\n".join(part), end="\n\n")
