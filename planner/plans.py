@@ -21,6 +21,7 @@ from planner.comparisons import alternative, recommendation
 from planner.costs import cost, given, training_compute
 from planner.crossovers import crossover_between
 from planner.errors import InvalidInput
+from planner.intervals import SURE, normal_share, sure_width
 from planner.landscape import outside_search
 from planner.laws import Law
 from planner.limits import LimitOptions, Limits, spelled_out
@@ -36,11 +37,13 @@ from planner.results import (
     MarginalValue,
     Plan,
     SpendingLimit,
+    Sureness,
     TurningPoint,
 )
 from planner.shapes import DEFAULT_VOCAB, Architecture, shape_for
 from planner.spending import Spent, cheapest_within, points_along, spend
 from planner.uncertainty import interval_note, loss_intervals, plan_intervals, range_warnings
+
 
 
 @spelled_out
@@ -153,7 +156,6 @@ def _findings(
     known, form, ud, flops, limits, tolerance = asked
     exact = allocate(choice.law, ud, choice.flops, limits.continuous())
     turn, limit = _points(asked, choice.weight_decay)
-    flat = flat_range(choice.law, ud, choice.flops, choice.epochs, choice.loss, tolerance, limits)
     others = [
         recommendation(choice.setting, name, choice.law, choice.loss, ud, flops, limits)
         for name in choice.setting.laws
@@ -177,7 +179,6 @@ def _findings(
         unique_tokens=choice.unique_tokens,
         loss=choice.loss,
         perplexity=units.perplexity(choice.loss),
-        loss_error=choice.error if choice.setting.laws[form].predictive_error is not None else None,
         cheapest_as_good=_cheapest_as_good(asked, choice),
         terms=loss_terms(choice.law, choice.params, ud, choice.epochs),
         crossover_flops=swap.crossover_flops if swap is not None else None,
@@ -185,19 +186,14 @@ def _findings(
         architecture=architecture,
         continuous_epochs=float(exact.epochs),
         continuous_loss=float(exact.loss),
-        flat_range=FlatRange(
-            tolerance=tolerance,
-            epochs_min=flat.epochs[0],
-            epochs_max=flat.epochs[1],
-            params_min=flat.params[0],
-            params_max=flat.params[1],
-        ),
+        flat_range=_as_good(asked, choice, tolerance),
         turning_point=_turning_point(turn),
         spending_limit=_spending_limit(limit),
         overspent=_is_overspent(asked, choice, limit),
         marginal_value=_marginal_value(asked, choice, exact),
         other_laws=others,
         other_weight_decays=rivals,
+        sureness=_sureness(asked, choice, rivals),
         intervals=_intervals(asked, choice, others, swap),
         interval_note=interval_note(known, choice.setting, form),
     )
@@ -286,6 +282,42 @@ def _rival_best(asked: _Question, found: Findings) -> Turn | None:
 
 # -- how sure, how buildable
 # -----------------------------------------------------------------------------------
+
+
+def _as_good(asked: _Question, choice: _Choice, tolerance: float) -> FlatRange:
+    """Sizes and epochs at the same compute whose loss is within `tolerance` of the choice's."""
+    flat = flat_range(
+        choice.law, asked.ud, choice.flops, choice.epochs, choice.loss, tolerance, asked.limits
+    )
+    return FlatRange(
+        tolerance=tolerance,
+        epochs_min=flat.epochs[0],
+        epochs_max=flat.epochs[1],
+        params_min=flat.params[0],
+        params_max=flat.params[1],
+    )
+
+
+def _sureness(asked: _Question, choice: _Choice, rivals: list[Alternative]) -> Sureness | None:
+    """What the law's error on runs that it had not seen means for this plan; None where it was never measured."""
+    measured = choice.setting.laws[asked.form].predictive_error
+    if measured is None:
+        return None
+    width = sure_width(measured.runs) * choice.error
+    probability = None
+    if rivals:
+        rival = asked.known.setting(rivals[0].weight_decay)
+        doubt = math.hypot(choice.error, float(rival.error(asked.form, asked.tolerance)(rivals[0].params)))
+        probability = normal_share((rivals[0].predicted_loss - choice.loss) / doubt)
+    return Sureness(
+        error=choice.error,
+        runs=measured.runs,
+        level=SURE,
+        loss_low=choice.loss - width,
+        loss_high=choice.loss + width,
+        as_good=_as_good(asked, choice, choice.error),
+        weight_decay_probability=probability,
+    )
 
 
 def _intervals(

@@ -68,6 +68,18 @@ class MarginalValue(_Answer):
     loss_if_twice_the_compute: float | None
 
 
+class Sureness(_Answer):
+    """How far the predictions of a law were off for runs that it had not seen, and what that means for a plan."""
+
+    error: float  # of the predicted loss, in nats: a standard deviation
+    runs: int  # that it was measured on
+    level: float  # of the interval
+    loss_low: float
+    loss_high: float
+    as_good: FlatRange  # sizes and epochs at the same compute that cannot be told from the best
+    weight_decay_probability: float | None  # that this weight decay is better than the best other one
+
+
 class CheaperPlan(_Answer):
     """A plan that takes less compute."""
 
@@ -155,7 +167,6 @@ class Findings(_Answer):
     unique_tokens: float  # tokens of the corpus that are used: all of them from one epoch on
     loss: float
     perplexity: float
-    loss_error: float | None  # of predictions of such a model, measured on runs that the law was not fitted on
     terms: LossTerms
     cheapest_as_good: CheaperPlan | None  # cannot be told from this plan; None: nothing cheaper
     crossover_flops: float | None
@@ -170,6 +181,7 @@ class Findings(_Answer):
     marginal_value: MarginalValue
     other_laws: list[Alternative]
     other_weight_decays: list[Alternative]
+    sureness: Sureness | None  # where the law was tried on runs that it had not seen
     intervals: dict[str, Interval] | None
     interval_note: str
 
