@@ -94,7 +94,7 @@ def plan(
     bill = None
     if gpu is not None:
         bill = cost(choice.flops, gpu, architecture=architecture, **given(gpus=gpus, mfu=mfu, price=price))
-    return Plan(**vars(found), verdict=verdict(found), reasons=words, warnings=warnings, cost=bill)
+    return Plan(**vars(found), verdict=verdict(found, limited=asked.limits.bounded), reasons=words, warnings=warnings, cost=bill)
 
 
 class _Question(NamedTuple):

@@ -8,17 +8,15 @@ from planner.calibration_files import Calibration
 from planner.results import Findings
 
 
-def verdict(p: Findings) -> str:
+def verdict(p: Findings, *, limited: bool) -> str:
     """The answer, in a sentence or two: what to train and, where that is less than all, how much of the compute it takes."""
     size, passes = units.short(p.params), units.epochs(p.epochs)
     train = f"Train {size} for {passes} at weight decay {p.weight_decay}."
     share = p.spent_flops / p.flops
     if share > 0.995:
         return train
-    return (
-        f"{train} That takes {units.percent(share)} of your compute; "
-        f"more of it would not help one model on this data."
-    )
+    why = "your limits leave no better use for the rest" if limited else "more of it would not help one model on this data"
+    return f"{train} That takes {units.percent(share)} of your compute; {why}."
 
 
 def reasons(p: Findings, *, committed: bool, limited: bool, rival_best: Turn | None) -> list[str]:
@@ -26,7 +24,7 @@ def reasons(p: Findings, *, committed: bool, limited: bool, rival_best: Turn | N
     `rival_best`: the best that another weight decay reaches with at most this compute.
     """
     within = " within your limits" if limited else ""
-    said = []
+    said = _unused(p)
     if p.overspent:
         said += _stop_spending(p, within, rival_best)
     if p.epochs < 1 and not limited:
@@ -54,13 +52,31 @@ def reasons(p: Findings, *, committed: bool, limited: bool, rival_best: Turn | N
     return said
 
 
+def _unused(p: Findings) -> list[str]:
+    """What the compute that is not spent could buy, and which cheaper plan is as good."""
+    said = []
+    if p.spent_flops < 0.995 * p.flops and p.marginal_value.loss_if_twice_the_data is not None:
+        change = units.signed(p.marginal_value.loss_if_twice_the_data)
+        said.append(
+            f"{units.scientific(p.unused_flops)} FLOPs are left. What would help is data: "
+            f"with twice the unique tokens the loss would change by {change} within the same compute."
+        )
+    if p.cheapest_as_good is not None:
+        cheap = p.cheapest_as_good
+        said.append(
+            f"{units.short(cheap.params)} x {units.epochs(cheap.epochs)} cannot be told from it and takes "
+            f"{units.percent(cheap.flops / p.spent_flops)} of its compute (loss {cheap.loss:.4f})."
+        )
+    return said
+
+
 def _stop_spending(p: Findings, within: str, rival_best: Turn | None) -> list[str]:
     limit = p.spending_limit
     assert limit is not None
     text = (
         f"Stop spending at {units.scientific(limit.flops)} FLOPs: "
         f"with {units.short(p.ud)} unique tokens and weight decay {p.weight_decay} "
-        f"more compute makes the optimal loss worse{within} ({limit.loss:.4f} there "
+        f"the law expects no gain from more compute{within} ({limit.loss:.4f} there "
         f"with {units.short(limit.params)} parameters and {units.epochs(limit.epochs)}, {p.loss:.4f} here); "
         f"that saves {1 - limit.flops / p.flops:.0%} of the compute."
     )
@@ -77,7 +93,8 @@ def _stop_spending(p: Findings, within: str, rival_best: Turn | None) -> list[st
         )
     if p.marginal_value.loss_if_twice_the_data is not None:
         instead.append(
-            f"twice the unique tokens would change the loss by {p.marginal_value.loss_if_twice_the_data:+.3f}"
+            f"twice the unique tokens would change the loss "
+            f"by {units.signed(p.marginal_value.loss_if_twice_the_data)}"
         )
     return [text, f"Instead: {'; '.join(instead)}."] if instead else [text]
 
@@ -109,14 +126,12 @@ def _headroom(p: Findings, within: str) -> list[str]:
         if limit.regained_flops
         else "as far as the search goes"
     )
+    where = f"{units.scientific(limit.flops)} FLOPs"
     if p.flops > limit.flops:
-        return [
-            f"Past {units.scientific(limit.flops)} FLOPs more compute makes the optimal loss worse, {until}; "
-            f"this budget is beyond that."
-        ]
+        return [f"Past {where} expect no gain from more compute, {until}; this budget is beyond that."]
     return [
-        f"More compute helps up to {units.scientific(limit.flops)} FLOPs (loss {limit.loss:.4f}){within}; "
-        f"beyond that it makes the optimal loss worse at weight decay {p.weight_decay}, {until}."
+        f"More compute helps up to {where} (loss {limit.loss:.4f}){within}; "
+        f"beyond that expect no gain at weight decay {p.weight_decay}, {until}."
     ]
 
 
@@ -145,7 +160,7 @@ def _worth(p: Findings, within: str) -> str:
         ("data", value.loss_if_twice_the_data),
         ("compute", value.loss_if_twice_the_compute),
     ):
-        verb = "leaves no plan" if change is None else f"would change the loss by {change:+.3f}"
+        verb = "leaves no plan" if change is None else f"would change the loss by {units.signed(change)}"
         changes.append(f"twice the {what} {verb}")
     # Another weight decay may then be better.
     staying = f" at weight decay {p.weight_decay}" if p.other_weight_decays else ""

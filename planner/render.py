@@ -14,7 +14,7 @@ from planner.calibration_files import Calibration, Setting
 from planner.costs import ACCELERATORS, Cost
 from planner.frontiers import Frontier
 from planner.laws import BASE_FORM, BASE_PARAMETERS
-from planner.results import Alternative, Comparison, Crossover, Interval, LossTerms, Plan, Prediction
+from planner.results import Alternative, Comparison, Crossover, Interval, LossTerms, Plan, Prediction, Sureness
 from planner.shapes import Architecture
 from planner.terminal import print_bullets, print_facts, print_paragraph, print_table
 from planner.units import epochs, perplexity, scientific, short
@@ -22,6 +22,8 @@ from planner.units import epochs, perplexity, scientific, short
 
 def plan(p: Plan) -> None:
     within = p.intervals or {}
+    print_paragraph(p.verdict, bold=True)
+    click.echo()
     facts: list[tuple[str, str]] = []
     if p.overspent and p.spending_limit is not None:
         best = p.spending_limit
@@ -40,7 +42,7 @@ def plan(p: Plan) -> None:
             "training tokens",
             f"{short(p.tokens)} ({short(p.unique_tokens)} unique){_between(within.get('tokens'), short)}",
         ),
-        ("predicted loss", f"{p.loss:.4f} nats per token{_between(within.get('loss'), '{:.4f}'.format)}"),
+        ("predicted loss", f"{p.loss:.4f} nats per token{_loss_between(p, within.get('loss'))}"),
         ("perplexity", f"{_perplexity(p.perplexity)}{_between(within.get('perplexity'), _perplexity)}"),
         ("made of", _terms(p.terms, within)),
         ("crossover C×", _crossing(p, within.get("crossover_flops"))),
@@ -53,7 +55,9 @@ def plan(p: Plan) -> None:
             facts.append(("memory", _memory_line(p.cost)))
     if within:
         facts += _advice_with_intervals(p, within)
-    facts.append(("how sure", p.interval_note))
+    if p.spent_flops < 0.995 * p.flops:
+        facts.insert(4, ("compute", f"{scientific(p.spent_flops)} FLOPs of {scientific(p.flops)}"))
+    facts.append(("how sure", p.interval_note if p.sureness is None else _sureness(p, p.sureness)))
     print_facts(
         f"{short(p.ud)} unique tokens, {scientific(p.flops)} FLOPs", facts, f"{p.law} of {p.calibration}"
     )
@@ -64,6 +68,25 @@ def plan(p: Plan) -> None:
         _alternatives(
             f"What other laws would recommend, and the loss {p.law} expects from that", p.other_laws
         )
+
+
+def _loss_between(p: Plan, bounds: Interval | None) -> str:
+    if bounds is None and p.sureness is not None:
+        sure = p.sureness
+        return f"   ({sure.level:.0%}: {sure.loss_low:.3f} to {sure.loss_high:.3f})"
+    return _between(bounds, "{:.4f}".format)
+
+
+def _sureness(p: Plan, sure: Sureness) -> str:
+    """What the law's error on runs that it had not seen means, in a sentence or three."""
+    flat = sure.as_good
+    text = f"the law was off by {sure.error:.3f} nats for such models in {sure.runs} trainings that it had not seen"
+    if flat.epochs_max > flat.epochs_min * 1.05:
+        sizes = f"{short(flat.params_min)} to {short(flat.params_max)} parameters"
+        text += f"; {_epochs(flat.epochs_min)} to {epochs(flat.epochs_max)} ({sizes}) cannot be told apart"
+    if sure.weight_decay_probability is not None:
+        text += f"; weight decay {p.weight_decay} is the better one with {sure.weight_decay_probability:.0%}"
+    return text
 
 
 def _advice_with_intervals(p: Plan, within: dict[str, Interval]) -> list[tuple[str, str]]:

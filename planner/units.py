@@ -168,3 +168,9 @@ def percent(share: float) -> str:
     if share < 1e-4:
         return "less than 0.01%"
     return f"{share:.0%}" if share >= 0.01 else f"{share * 100:.1g}%"
+
+
+def signed(change: float, digits: int = 3) -> str:
+    """A change with its sign, and none where it rounds to nothing."""
+    text = f"{change:+.{digits}f}"
+    return text if float(text) else f"{0:.{digits}f}"
