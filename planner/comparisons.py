@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from typing import Any, Unpack
 
+import numpy as np
+
 from planner.allocation import no_choice
 from planner.budgets import budget
 from planner.calibration_files import Calibration, CalibrationSource, Setting
 from planner.laws import Law
 from planner.limits import LimitOptions, Limits, spelled_out
 from planner.results import Alternative, Comparison
-from planner.spending import Spent, spend
+from planner.spending import Spent, lowest, spend
 
 
 @spelled_out
@@ -29,11 +31,13 @@ def compare(
     rows = []
     for setting in known.candidates(known.default_law, weight_decay):
         judge = setting.law(known.default_law)
-        best = float(spend(judge, ud, flops, setting.error(known.default_law), limits).loss)
+        best = float(lowest(judge, ud, np.asarray(flops), limits))
         if not math.isfinite(best):
             raise no_choice(ud, flops, limits)
         rows += [recommendation(setting, form, judge, best, ud, flops, limits) for form in setting.laws]
-    return Comparison(ud=ud, flops=flops, spend=limits.spend, calibration=known.name, judge=known.default_law, rows=rows)
+    return Comparison(
+        ud=ud, flops=flops, spend=limits.spend, calibration=known.name, judge=known.default_law, rows=rows
+    )
 
 
 def recommendation(

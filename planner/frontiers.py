@@ -61,9 +61,7 @@ def frontier(
     known, limits = Calibration.load(calibration), Limits.of(**options)
     form = known.form(law)
     settings = known.candidates(form, weight_decay)
-    found = [
-        spend(setting.law(form), tokens, compute, setting.error(form), limits) for setting in settings
-    ]
+    found = [spend(setting.law(form), tokens, compute, setting.error(form), limits) for setting in settings]
     losses = np.stack([np.where(np.isfinite(each.loss), each.loss, np.inf) for each in found])
     winner = np.argmin(losses, axis=0)
     pick = np.arange(len(winner))

@@ -45,7 +45,6 @@ from planner.spending import Spent, cheapest_within, points_along, spend
 from planner.uncertainty import interval_note, loss_intervals, plan_intervals, range_warnings
 
 
-
 @spelled_out
 def plan(
     ud: Any,
@@ -94,7 +93,13 @@ def plan(
     bill = None
     if gpu is not None:
         bill = cost(choice.flops, gpu, architecture=architecture, **given(gpus=gpus, mfu=mfu, price=price))
-    return Plan(**vars(found), verdict=verdict(found, limited=asked.limits.bounded), reasons=words, warnings=warnings, cost=bill)
+    return Plan(
+        **vars(found),
+        verdict=verdict(found, limited=asked.limits.bounded),
+        reasons=words,
+        warnings=warnings,
+        cost=bill,
+    )
 
 
 class _Question(NamedTuple):
@@ -286,9 +291,7 @@ def _rival_best(asked: _Question, found: Findings) -> Turn | None:
 
 def _as_good(asked: _Question, choice: _Choice, tolerance: float) -> FlatRange:
     """Sizes and epochs at the same compute whose loss is within `tolerance` of the choice's."""
-    flat = flat_range(
-        choice.law, asked.ud, choice.flops, choice.epochs, choice.loss, tolerance, asked.limits
-    )
+    flat = flat_range(choice.law, asked.ud, choice.flops, choice.epochs, choice.loss, tolerance, asked.limits)
     return FlatRange(
         tolerance=tolerance,
         epochs_min=flat.epochs[0],

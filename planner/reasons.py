@@ -15,7 +15,11 @@ def verdict(p: Findings, *, limited: bool) -> str:
     share = p.spent_flops / p.flops
     if share > 0.995:
         return train
-    why = "your limits leave no better use for the rest" if limited else "more of it would not help one model on this data"
+    why = (
+        "your limits leave no better use for the rest"
+        if limited
+        else "more of it would not help one model on this data"
+    )
     return f"{train} That takes {units.percent(share)} of your compute; {why}."
 
 

@@ -14,7 +14,16 @@ from planner.calibration_files import Calibration, Setting
 from planner.costs import ACCELERATORS, Cost
 from planner.frontiers import Frontier
 from planner.laws import BASE_FORM, BASE_PARAMETERS
-from planner.results import Alternative, Comparison, Crossover, Interval, LossTerms, Plan, Prediction, Sureness
+from planner.results import (
+    Alternative,
+    Comparison,
+    Crossover,
+    Interval,
+    LossTerms,
+    Plan,
+    Prediction,
+    Sureness,
+)
 from planner.shapes import Architecture
 from planner.terminal import print_bullets, print_facts, print_paragraph, print_table
 from planner.units import epochs, perplexity, scientific, short

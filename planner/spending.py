@@ -25,8 +25,14 @@ from planner.laws import Array, Law
 from planner.limits import FREE, Limits
 
 _CHEAPER = 9.0  # ln of how much less compute is looked at for a plan that is as good
-FEW_TIMES = 2.0  # spending all must cost more than this many times as much before a small gain is not worth it
-_ROOM, _SIZES, _HALVINGS = 6.0, 49, 36  # how sizes are searched: ln of the factor on either side, steps, bisections
+FEW_TIMES = (
+    2.0  # spending all must cost more than this many times as much before a small gain is not worth it
+)
+_ROOM, _SIZES, _HALVINGS = (
+    6.0,
+    49,
+    36,
+)  # how sizes are searched: ln of the factor on either side, steps, bisections
 _NEAR = 3  # whole epochs on either side of the best continuous ones that are tried
 
 

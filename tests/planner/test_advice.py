@@ -83,7 +83,7 @@ def test_beyond_the_limit_the_plan_says_stop_and_what_to_do_instead() -> None:
 def test_beyond_the_dip_nothing_is_called_wasted() -> None:
     """Far past the spending limit the optimal loss is lower again: then there is nothing to stop."""
     for ud, flops in ((1e9, 1e22), (500e6, 1e21), (250e6, 1e24)):
-        p = plan(ud, flops)
+        p = plan(ud, flops, spend="all")
         assert p.spending_limit is not None
         assert p.loss < p.spending_limit.loss
         assert not p.overspent
@@ -101,7 +101,7 @@ def test_saturated_laws_are_not_told_to_stop() -> None:
 
 
 def test_stopping_looks_at_the_other_weight_decay_too() -> None:
-    p = plan(50e6, 3e18)
+    p = plan(50e6, 3e18, spend="all")
     assert p.overspent
     words = " ".join(p.reasons)
     best = plan(50e6, 4.2e17, weight_decay=1.0)
@@ -138,12 +138,10 @@ def test_advice_stays_within_the_limits(limits: dict) -> None:
 @given(budgets, st.floats(6.5, 10.5).map(lambda x: 10.0**x))
 def test_a_size_limit_makes_epochs_the_margin(budget: tuple[float, float], largest: float) -> None:
     ud, flops = budget
-    p = plan(ud, flops, weight_decay=0.1, max_params=largest, epochs="continuous")
+    how = {"weight_decay": 0.1, "max_params": largest, "epochs": "continuous", "spend": "all"}
+    p = plan(ud, flops, **how)
     h = 1e-4
-    around = [
-        plan(ud, flops * math.exp(d), weight_decay=0.1, max_params=largest, epochs="continuous")
-        for d in (h, -h)
-    ]
+    around = [plan(ud, flops * math.exp(d), **how) for d in (h, -h)]
     if abs(math.log(around[0].epochs / around[1].epochs)) > 0.01:
         return  # a jump
     assert p.marginal_value.loss_per_flop * flops == pytest.approx(
@@ -160,11 +158,12 @@ def test_doublings_are_those_of_the_plan_itself() -> None:
         )
         assert p.marginal_value.loss_if_twice_the_data == pytest.approx(more_data.loss - p.loss)
         assert p.marginal_value.loss_if_twice_the_compute == pytest.approx(more_compute.loss - p.loss)
-    assert plan(250e6, 5e18, max_params=1e9, max_epochs=4).marginal_value.loss_if_twice_the_compute is None
+    limited = plan(250e6, 5e18, max_params=1e9, max_epochs=4, spend="all")
+    assert limited.marginal_value.loss_if_twice_the_compute is None
 
 
 def test_what_whole_epochs_cost_is_said() -> None:
-    p = plan(250e6, 3.42e19)
+    p = plan(250e6, 3.42e19, spend="all")
     assert p.epochs == 1
     assert p.continuous_loss < p.loss - 0.01
     assert any(reason.startswith("Whole epochs cost 0.036 nats here: 1.27 epochs") for reason in p.reasons)
@@ -174,7 +173,7 @@ def test_what_whole_epochs_cost_is_said() -> None:
 
 def test_limits_that_force_nonsense_are_answered_with_a_warning() -> None:
     for kwargs in ({"max_params": 1e9}, {"max_params": 1e7}, {"min_params": 1e30}):
-        p = plan(250e6, 1e22, **kwargs)
+        p = plan(250e6, 1e22, spend="all", **kwargs)
         assert math.isfinite(p.perplexity)
         assert any("above that of guessing" in warning for warning in p.warnings)
 
@@ -237,7 +236,7 @@ def test_more_data_is_worthless_only_where_it_is_plentiful() -> None:
 
 
 def test_other_laws_are_judged_by_the_law_at_hand() -> None:
-    p = plan(500e6, 2e19, weight_decay=0.1)
+    p = plan(500e6, 2e19, weight_decay=0.1, spend="all")
     assert {row.law for row in p.other_laws} == set(KNOWN.settings[0].laws) - {"additive_4p"}
     for row in p.other_laws:
         assert row.expected_loss == pytest.approx(
@@ -304,7 +303,7 @@ def test_equal_laws_never_cross() -> None:
 
 
 def test_a_crossover_is_only_claimed_where_there_are_plans() -> None:
-    found = crossover(250e6, max_params=10e6, max_epochs=1)
+    found = crossover(250e6, max_params=10e6, max_epochs=1, spend="all")
     assert found.searched[1] < 2e16
     assert plan(1e15, 1e16).crossover_note.startswith("no crossover between 1e15 and")
 
@@ -332,7 +331,7 @@ def test_a_crossover_needs_two_settings() -> None:
 
 
 def test_extrapolation_is_said_for_each_quantity_and_by_how_much() -> None:
-    words = plan(250e6, 1e19, weight_decay=0.1).warnings
+    words = plan(250e6, 1e19, weight_decay=0.1, spend="all").warnings
     assert words == [
         "model size 3.33B is 2.95 times the largest that the law was fitted on (1.13B): "
         "this is an extrapolation."
@@ -356,7 +355,7 @@ def test_extrapolation_is_said_for_each_quantity_and_by_how_much() -> None:
 @given(budgets)
 def test_any_budget_gets_a_whole_answer(budget: tuple[float, float]) -> None:
     ud, flops = budget
-    p = plan(ud, flops)
+    p = plan(ud, flops, spend="all")
     assert (
         p.loss
         <= min(
@@ -387,7 +386,7 @@ def test_frontier_is_plan_for_many() -> None:
     pairs = frontier([100e6, "0.2B"], ["1e18", 2e18], weight_decay=1.0)
     assert pairs.ud.tolist() == [100e6, 200e6]
     assert set(pairs.to_dict()) >= {"flops", "params", "epochs", "loss"}
-    assert np.isnan(frontier(250e6, [1e20], max_params=1e6, max_epochs=2).loss).all()
+    assert np.isnan(frontier(250e6, [1e20], max_params=1e6, max_epochs=2, spend="all").loss).all()
 
 
 def test_predict_takes_the_best_weight_decay_unless_told() -> None:

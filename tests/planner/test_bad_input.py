@@ -56,8 +56,12 @@ def test_other_calls(bad: object) -> None:
         ({"max_epochs": math.nan}, "max_epochs must be a finite number"),
         ({"tolerance": 0}, "tolerance must be above zero"),
         ({"min_params": 2e9, "max_params": 1e9}, "min_params (2B) must not be above max_params (1B)."),
-        ({"max_params": 1e6, "max_epochs": 4}, "the limits leave no choice"),
-        ({"min_params": 1.2e9, "max_params": 1.3e9}, "no whole number of epochs lies between 2.56 and 2.78"),
+        ({"max_params": 1e6, "max_epochs": 4, "spend": "all"}, "the limits leave no choice"),
+        (
+            {"min_params": 1.2e9, "max_params": 1.3e9, "spend": "all"},
+            "no whole number of epochs lies between 2.56 and 2.78",
+        ),
+        ({"spend": "some"}, "spend must be 'ceiling' or 'all'; got 'some'."),
         ({"calibration": 7}, "calibration must be a name or a path"),
         (
             {"calibration": "c4-muennighoff", "law": "additive_4p"},

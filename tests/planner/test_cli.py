@@ -32,7 +32,7 @@ def test_plan_as_a_table_with_reasons() -> None:
         "Why, and what else to know",
         "within 0.01 nats",
         "chinchilla",
-        "no uncertainty was published",
+        "trainings that it had not seen",
         "d_model 1,280",
     ):
         assert words in said, words
@@ -46,7 +46,9 @@ def test_gpus_and_hours_instead_of_flops() -> None:
     result = run("plan", "--ud", "250M", "--gpu", "H100", "--gpus", "8", "--hours", "3", "--json")
     answer = json.loads(result.output)
     assert answer["flops"] == pytest.approx(989e12 * 0.4 * 8 * 3 * 3600)
-    assert answer["cost"]["gpu_hours"] == pytest.approx(24)
+    assert answer["cost"]["gpu_hours"] == pytest.approx(24 * answer["spent_flops"] / answer["flops"])
+    whole = json.loads(run(*"plan --ud 250M --gpu H100 --gpus 8 --hours 3 --spend all --json".split()).output)
+    assert whole["cost"]["gpu_hours"] == pytest.approx(24)
     assert answer["cost"]["memory"]["total"] > 0
     assert "8 x H100" in run("plan", "--ud", "1B", "--gpu", "H100", "--gpus", "8", "--hours", "3").output
 
@@ -146,7 +148,19 @@ def test_pictures(args: tuple[str, ...], suffix: str, tmp_path: Path) -> None:
             "--max-params",
         ),
         (
-            ("plan", "--ud", "250M", "--flops", "5e18", "--max-params", "10M", "--max-epochs", "2"),
+            (
+                "plan",
+                "--ud",
+                "250M",
+                "--flops",
+                "5e18",
+                "--max-params",
+                "10M",
+                "--max-epochs",
+                "2",
+                "--spend",
+                "all",
+            ),
             "--max-params",
             "raise",
         ),

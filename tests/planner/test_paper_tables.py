@@ -41,17 +41,27 @@ def run_json(*args: str) -> dict:
 
 @pytest.mark.parametrize(("law", "decay", "ud", "flops", "millions", "epochs"), PRESCRIPTIONS)
 def test_prescription(law: str, decay: float, ud: float, flops: float, millions: int, epochs: int) -> None:
-    p = plan(ud=ud, flops=flops, law=law, weight_decay=decay)
+    p = plan(ud=ud, flops=flops, law=law, weight_decay=decay, spend="all")
     assert (round(p.params / 1e6), p.epochs) == (millions, epochs)
 
     printed = run_json(
-        "plan", "--ud", str(ud), "--flops", str(flops), "--law", law, "--weight-decay", str(decay)
+        "plan",
+        "--ud",
+        str(ud),
+        "--flops",
+        str(flops),
+        "--law",
+        law,
+        "--weight-decay",
+        str(decay),
+        "--spend",
+        "all",
     )
     assert (round(printed["params"] / 1e6), printed["epochs"]) == (millions, epochs)
     assert printed == json.loads(p.model_dump_json())
 
     for rows in (
-        [row.model_dump() for row in compare(ud, flops, weight_decay=decay).rows],
+        [row.model_dump() for row in compare(ud, flops, weight_decay=decay, spend="all").rows],
         run_json("compare", "--ud", str(ud), "--flops", str(flops), "--weight-decay", str(decay))["rows"],
     ):
         (row,) = [row for row in rows if row["law"] == law]
