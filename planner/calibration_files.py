@@ -4,8 +4,8 @@ A calibration is one JSON file. Some ship with the package (`planner laws` lists
 `planner calibrate fit` writes more. The format, version 2:
 
     schema_version, name, title, corpus, model_family, source, vocab_size, data_fingerprint, default_law
-    recipe: learning rate, batch, schedule and optimiser of the runs, without which a weight decay means little
-    settings: one per weight decay
+    recipe: learning rate, batch, schedule and optimiser of the runs, without which a weight decay means
+    little settings: one per weight decay
         weight_decay
         fitted_on: the range of params, unique_tokens and epochs that the runs covered, and how many
         laws: per form {parameters, metrics, spread, predictive_error}; the base law is always among them
@@ -142,7 +142,7 @@ class Setting(_Record):
         return self._built[form]
 
     def error(self, form: str, tolerance: float = DEFAULT_TOLERANCE) -> Callable[[Any], Any]:
-        """The error of this form's predictions for models of a size; `tolerance` where it was not measured."""
+        """The error of this form's predictions for a model size; `tolerance` where it was not measured."""
         measured = self.laws[form].predictive_error
         return measured.at if measured is not None else lambda params: tolerance
 

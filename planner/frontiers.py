@@ -54,8 +54,9 @@ def frontier(
 ) -> Frontier:
     """Plans for many budgets at once: `ud` and `flops` are numbers or arrays that broadcast.
 
-    Without `weight_decay` each budget gets the best of those calibrated. Budgets are ceilings, of which a plan
-    spends what helps, unless `spend` is "all"; budgets for which the limits then leave no choice are NaN.
+    Without `weight_decay` each budget gets the best of those calibrated. Budgets are ceilings, of which a
+    plan spends what helps, unless `spend` is "all"; budgets for which the limits then leave no choice are
+    NaN.
     """
     tokens, compute = budgets(ud, flops)
     known, limits = Calibration.load(calibration), Limits.of(**options)

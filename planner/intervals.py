@@ -24,9 +24,11 @@ def interval(values: Any, level: float = LEVEL) -> Interval | None:
 
 
 def sure_width(runs: int) -> float:
-    """Half the width of an interval of level `SURE`, in standard deviations that were measured on so many runs.
+    """Half the width of an interval of level `SURE`, in standard deviations that were measured on so many
+    runs.
 
-    That is a quantile of Student's t distribution, by its Cornish-Fisher expansion: right to 0.2% from five runs on.
+    That is a quantile of Student's t distribution, by its Cornish-Fisher expansion: right to 0.2% from five
+    runs on.
     """
     z = 1.2815515655446004  # 90% of the normal distribution lie below
     return z + (z**3 + z) / (4 * runs) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * runs**2)

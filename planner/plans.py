@@ -209,7 +209,9 @@ def _findings(
 
 
 def _points(asked: _Question, weight_decay: float) -> tuple[Turn | None, Limit | None]:
-    """Turning point and spending limit of one weight decay, the budget at hand being inside of what is searched."""
+    """Turning point and spending limit of one weight decay, the budget at hand being inside of what is
+    searched.
+    """
     law = asked.known.law(weight_decay, asked.form)
     return points_along(law, asked.ud, asked.limits, outside_search(law, asked.ud, asked.flops))
 
@@ -302,7 +304,9 @@ def _as_good(asked: _Question, choice: _Choice, tolerance: float) -> FlatRange:
 
 
 def _sureness(asked: _Question, choice: _Choice, rivals: list[Alternative]) -> Sureness | None:
-    """What the law's error on runs that it had not seen means for this plan; None where it was never measured."""
+    """What the law's error on runs that it had not seen means for this plan; None where it was never
+    measured.
+    """
     measured = choice.setting.laws[asked.form].predictive_error
     if measured is None:
         return None

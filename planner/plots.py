@@ -32,14 +32,14 @@ from planner.units import scientific, short
 def isoflop(plan: Plan, calibration: CalibrationSource = None) -> Figure:
     """Loss against epochs at the plan's compute: how flat the optimum is."""
     law = Calibration.load(calibration).law(plan.weight_decay, plan.law)
-    product = plan.flops / (FLOPS_PER_PARAM_TOKEN * plan.ud)
+    product = plan.spent_flops / (FLOPS_PER_PARAM_TOKEN * plan.ud)
     flat = plan.flat_range
     epochs = np.geomspace(
         min(flat.epochs_min / 4, plan.epochs / 8), max(flat.epochs_max * 4, plan.epochs * 6), 400
     )
     loss = np.asarray(law.loss(product / epochs, plan.ud, epochs))
     figure, axes = _figure(
-        f"{short(plan.ud)} unique tokens, {scientific(plan.flops)} FLOPs, weight decay {plan.weight_decay}"
+        f"{short(plan.ud)} unique tokens, {scientific(plan.spent_flops)} FLOPs, weight decay {plan.weight_decay}"
     )
     style = palette.line_style(palette.law_dash(plan.law))
     colour = palette.law_colour(plan.law)

@@ -9,7 +9,9 @@ from planner.results import Findings
 
 
 def verdict(p: Findings, *, limited: bool) -> str:
-    """The answer, in a sentence or two: what to train and, where that is less than all, how much of the compute it takes."""
+    """The answer, in a sentence or two: what to train and, where that is less than all, how much of the
+    compute it takes.
+    """
     size, passes = units.short(p.params), units.epochs(p.epochs)
     train = f"Train {size} for {passes} at weight decay {p.weight_decay}."
     share = p.spent_flops / p.flops

@@ -89,7 +89,10 @@ def _loss_between(p: Plan, bounds: Interval | None) -> str:
 def _sureness(p: Plan, sure: Sureness) -> str:
     """What the law's error on runs that it had not seen means, in a sentence or three."""
     flat = sure.as_good
-    text = f"the law was off by {sure.error:.3f} nats for such models in {sure.runs} trainings that it had not seen"
+    text = (
+        f"the law was off by {sure.error:.3f} nats for such models "
+        f"in {sure.runs} trainings that it had not seen"
+    )
     if flat.epochs_max > flat.epochs_min * 1.05:
         sizes = f"{short(flat.params_min)} to {short(flat.params_max)} parameters"
         text += f"; {_epochs(flat.epochs_min)} to {epochs(flat.epochs_max)} ({sizes}) cannot be told apart"

@@ -69,7 +69,9 @@ class MarginalValue(_Answer):
 
 
 class Sureness(_Answer):
-    """How far the predictions of a law were off for runs that it had not seen, and what that means for a plan."""
+    """How far the predictions of a law were off for runs that it had not seen, and what that means for a
+    plan.
+    """
 
     error: float  # of the predicted loss, in nats: a standard deviation
     runs: int  # that it was measured on

@@ -1,7 +1,7 @@
 r"""How much of the compute to spend: a budget is a ceiling, and one model cannot always use it.
 
-At fixed unique tokens the best loss first falls with compute, as models and epochs grow, and then rises again where
-repetition costs more than size gains: the first minimum. Beyond it a plan spends less than the ceiling
+At fixed unique tokens the best loss first falls with compute, as models and epochs grow, and then rises again
+where repetition costs more than size gains: the first minimum. Beyond it a plan spends less than the ceiling
 
 - where the minimum is better than spending all by more than the law's own error, or
 - where spending all costs more than twice as much and gains less than that error.
@@ -24,17 +24,11 @@ from planner.landscape import landscape, search_range
 from planner.laws import Array, Law
 from planner.limits import FREE, Limits
 
+FEW_TIMES = 2.0  # what more than so many times the compute must gain, at least, is the law's error
 _CHEAPER = 9.0  # ln of how much less compute is looked at for a plan that is as good
-FEW_TIMES = (
-    2.0  # spending all must cost more than this many times as much before a small gain is not worth it
-)
-_ROOM, _SIZES, _HALVINGS = (
-    6.0,
-    49,
-    36,
-)  # how sizes are searched: ln of the factor on either side, steps, bisections
 _NEAR = 3  # whole epochs on either side of the best continuous ones that are tried
-
+# How sizes are searched: ln of the factor on either side, steps, bisections.
+_ROOM, _SIZES, _HALVINGS = 6.0, 49, 36
 
 Doubt = Callable[[Array], Array]  # the law's error, in nats, for models of these sizes
 
@@ -54,7 +48,9 @@ class Spent(NamedTuple):
 
 
 def spend(law: Law, ud: Array, ceiling: Array, error: Doubt, limits: Limits = FREE) -> Spent:
-    """The plan within each ceiling. `ud` and `ceiling` broadcast; `error` is the law's own for models of a size."""
+    """The plan within each ceiling. `ud` and `ceiling` broadcast; `error` is the law's own for models of a
+    size.
+    """
     tokens, most = np.broadcast_arrays(np.asarray(ud, dtype=float), np.asarray(ceiling, dtype=float))
     everything = spend_all(law, tokens, most, limits)
     if not limits.ceiling:
@@ -90,7 +86,9 @@ def _spends_less(first: Turn, flops: np.ndarray, loss: np.ndarray, error: np.nda
 
 
 def spend_all(law: Law, ud: Array, ceiling: Array, limits: Limits = FREE) -> Spent:
-    """The best plan at exactly the ceiling or, with limits that leave none there, at the most that can be spent."""
+    """The best plan at exactly the ceiling or, with limits that leave none there, at the most that can be
+    spent.
+    """
     flops = np.array(ceiling, dtype=float)
     best = allocate(law, ud, flops, limits)
     if limits.ceiling and limits.bounded and not np.isfinite(best.loss).all():
@@ -101,7 +99,9 @@ def spend_all(law: Law, ud: Array, ceiling: Array, limits: Limits = FREE) -> Spe
 
 
 def _most_to_spend(ud: Array, ceiling: np.ndarray, limits: Limits) -> np.ndarray:
-    """The most compute within a ceiling for which the limits leave a plan, where they leave none for the ceiling."""
+    """The most compute within a ceiling for which the limits leave a plan, where they leave none for the
+    ceiling.
+    """
     assert limits.max_params is not None  # without it the model can always be large enough to use everything
     product = ceiling / (FLOPS_PER_PARAM_TOKEN * ud)
     epochs = np.minimum(product / limits.max_params, limits.max_epochs or np.inf)
@@ -121,7 +121,9 @@ def points_along(
 
 @lru_cache(maxsize=256)
 def first_minimum(law: Law, ud: float, limits: Limits = FREE) -> Turn | None:
-    """Where the best loss along compute is first lowest, or None where more compute helps as far as can be seen."""
+    """Where the best loss along compute is first lowest, or None where more compute helps as far as can be
+    seen.
+    """
     if law.declared.penalty is None:
         return None
     _, limit = points_along(law, ud, limits)
@@ -131,9 +133,11 @@ def first_minimum(law: Law, ud: float, limits: Limits = FREE) -> Turn | None:
 
 
 def _among_whole_epochs(law: Law, ud: float, limits: Limits, near: Turn | None) -> Turn | None:
-    """The lowest loss with whole epochs: next to the minimum of continuous ones, for each number the best size.
+    """The lowest loss with whole epochs: next to the minimum of continuous ones, for each number the best
+    size.
 
-    Where those have none, the step from two epochs to one may still leave one: the compute in between is of no use.
+    Where those have none, the step from two epochs to one may still leave one: the compute in between is of
+    no use.
     """
     fewest = 2.0 if near is None else max(np.floor(near.epochs) - _NEAR, 1.0)
     most = min(fewest + 2 * _NEAR + 1, np.floor(limits.max_epochs or np.inf))
@@ -174,11 +178,13 @@ def _best_sizes(
         middle = 0.5 * (left + right)
         rises = gets_worse(middle)
         left, right = np.where(rises, left, middle), np.where(rises, middle, right)
-    return np.exp(right), worse.any(axis=0)
+    return np.exp(right), np.asarray(worse.any(axis=0))
 
 
 def cheapest_within(law: Law, ud: float, flops: float, loss: float, limits: Limits = FREE) -> Turn | None:
-    """The least compute, below `flops`, with which this loss is reached; None where it takes nearly all of it."""
+    """The least compute, below `flops`, with which this loss is reached; None where it takes nearly all of
+    it.
+    """
     low, high = np.log(flops) - _CHEAPER, np.log(flops)
     for _ in range(3):  # each pass narrows the bracket 48-fold
         computes = np.exp(np.linspace(low, high, 49))

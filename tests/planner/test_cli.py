@@ -43,11 +43,10 @@ def test_json_is_exactly_the_model() -> None:
 
 
 def test_gpus_and_hours_instead_of_flops() -> None:
-    result = run("plan", "--ud", "250M", "--gpu", "H100", "--gpus", "8", "--hours", "3", "--json")
-    answer = json.loads(result.output)
+    asked = ("plan", "--ud", "250M", "--gpu", "H100", "--gpus", "8", "--hours", "3", "--json")
+    answer, whole = (json.loads(run(*asked, "--spend", spend).output) for spend in ("ceiling", "all"))
     assert answer["flops"] == pytest.approx(989e12 * 0.4 * 8 * 3 * 3600)
     assert answer["cost"]["gpu_hours"] == pytest.approx(24 * answer["spent_flops"] / answer["flops"])
-    whole = json.loads(run(*"plan --ud 250M --gpu H100 --gpus 8 --hours 3 --spend all --json".split()).output)
     assert whole["cost"]["gpu_hours"] == pytest.approx(24)
     assert answer["cost"]["memory"]["total"] > 0
     assert "8 x H100" in run("plan", "--ud", "1B", "--gpu", "H100", "--gpus", "8", "--hours", "3").output

@@ -44,25 +44,14 @@ def test_prescription(law: str, decay: float, ud: float, flops: float, millions:
     p = plan(ud=ud, flops=flops, law=law, weight_decay=decay, spend="all")
     assert (round(p.params / 1e6), p.epochs) == (millions, epochs)
 
-    printed = run_json(
-        "plan",
-        "--ud",
-        str(ud),
-        "--flops",
-        str(flops),
-        "--law",
-        law,
-        "--weight-decay",
-        str(decay),
-        "--spend",
-        "all",
-    )
+    asked = f"plan --ud {ud} --flops {flops} --law {law} --weight-decay {decay} --spend all"
+    printed = run_json(*asked.split())
     assert (round(printed["params"] / 1e6), printed["epochs"]) == (millions, epochs)
     assert printed == json.loads(p.model_dump_json())
 
     for rows in (
         [row.model_dump() for row in compare(ud, flops, weight_decay=decay, spend="all").rows],
-        run_json("compare", "--ud", str(ud), "--flops", str(flops), "--weight-decay", str(decay))["rows"],
+        run_json(*f"compare --ud {ud} --flops {flops} --weight-decay {decay} --spend all".split())["rows"],
     ):
         (row,) = [row for row in rows if row["law"] == law]
         assert (round(row["params"] / 1e6), row["epochs"]) == (millions, epochs)
