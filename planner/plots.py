@@ -38,9 +38,8 @@ def isoflop(plan: Plan, calibration: CalibrationSource = None) -> Figure:
         min(flat.epochs_min / 4, plan.epochs / 8), max(flat.epochs_max * 4, plan.epochs * 6), 400
     )
     loss = np.asarray(law.loss(product / epochs, plan.ud, epochs))
-    figure, axes = _figure(
-        f"{short(plan.ud)} unique tokens, {scientific(plan.spent_flops)} FLOPs, weight decay {plan.weight_decay}"
-    )
+    spent = f"{scientific(plan.spent_flops)} FLOPs, weight decay {plan.weight_decay}"
+    figure, axes = _figure(f"{short(plan.ud)} unique tokens, {spent}")
     style = palette.line_style(palette.law_dash(plan.law))
     colour = palette.law_colour(plan.law)
     axes.plot(epochs, loss, color=colour, linestyle=style, label=f"{plan.law}: predicted loss")

@@ -11,7 +11,7 @@ from calibration.ui.state import Choices
 from planner import units
 from planner.calibration_files import DEFAULT_CALIBRATION, Calibration, Setting, shipped_names
 from planner.costs import DEFAULT_MFU
-from planner.limits import WHOLE, Limits
+from planner.limits import CEILING, WHOLE, Limits
 from planner.options import LIMITS
 from planner.plans import plan
 from planner.results import Plan
@@ -54,7 +54,7 @@ def _budget(choices: Choices) -> dict[str, Any]:
 def _given(choices: Choices) -> dict[str, Any]:
     """The other arguments of `plan` that differ from its defaults."""
     given = {name: getattr(choices, name) for name in ("weight_decay", "law", *LIMITS)}
-    return {name: value for name, value in given.items() if value and (name, value) != ("epochs", WHOLE)}
+    return {name: value for name, value in given.items() if value and value not in (WHOLE, CEILING)}
 
 
 def _without_refits(known: Calibration) -> Calibration:

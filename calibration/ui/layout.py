@@ -10,7 +10,7 @@ import gradio as gr
 from calibration.ui import state
 from planner.calibration_files import Calibration, shipped_names
 from planner.costs import ACCELERATORS
-from planner.limits import CONTINUOUS_EPOCHS, WHOLE
+from planner.limits import ALL, CEILING, CONTINUOUS_EPOCHS, WHOLE
 from planner.options import label
 from planner.palette import law_label
 
@@ -111,6 +111,8 @@ def _limits() -> dict[str, Any]:
     fields["epochs"] = gr.Radio(
         kinds, value=state.DEFAULTS.epochs, label=label("epochs"), elem_id="in-epochs"
     )
+    ways = [("spent where it helps", CEILING), ("spent whole", ALL)]
+    fields["spend"] = gr.Radio(ways, value=state.DEFAULTS.spend, label=label("spend"), elem_id="in-spend")
     return fields
 
 

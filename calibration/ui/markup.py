@@ -25,6 +25,7 @@ def answer(found: Answer, notes: Sequence[str] = ()) -> str:
     rows = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in _facts(found))
     return (
         f'<section class="db-answer" aria-label="The answer" aria-live="polite">{_notes(notes)}'
+        f'<p class="db-verdict">{escape(p.verdict)}</p>'
         f'<div class="db-tiles">{"".join(_tiles(found))}</div>'
         f"{_list('db-careful', 'Careful', p.warnings)}"
         f'<dl class="db-facts">{rows}</dl>'
@@ -48,7 +49,8 @@ def _tiles(found: Answer) -> list[str]:
 def _facts(found: Answer) -> list[tuple[str, str]]:
     """What the decision comes with: names, and values as HTML."""
     p = found.plan
-    facts = [("Compute", _data("flops", p.flops, scientific(p.flops)) + " FLOPs")]
+    ceiling = "" if p.spent_flops > 0.995 * p.flops else f" of {scientific(p.flops)}"
+    facts = [("Compute", _data("flops", p.spent_flops, scientific(p.spent_flops)) + f" FLOPs{ceiling}")]
     if p.cost is not None:
         facts += [("Time and cost", _cost(p.cost)), ("Memory", escape(_memory(p.cost)))]
     if p.architecture is not None:

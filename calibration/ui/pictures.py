@@ -35,7 +35,7 @@ def isoflop(found: Answer) -> go.Figure:
     """Loss against epochs at the plan's compute: how flat the optimum is."""
     p = found.plan
     law = found.calibration.law(p.weight_decay, p.law)
-    product = p.flops / (FLOPS_PER_PARAM_TOKEN * p.ud)
+    product = p.spent_flops / (FLOPS_PER_PARAM_TOKEN * p.ud)
     flat = p.flat_range
     low, high = min(flat.epochs_min / 4, p.epochs / 8), max(flat.epochs_max * 4, p.epochs * 6)
     epochs = np.geomspace(max(low, 1e-3), high, 160)
@@ -71,8 +71,8 @@ def frontier(found: Answer) -> go.Figure:
     sizes = np.concatenate([along.params for along in best.values()])
     params = np.array([_least(sizes), _most(sizes)])
     top = max(_most(along.epochs) for along in best.values())
-    same = p.flops / (FLOPS_PER_PARAM_TOKEN * p.ud * params)
-    _line(figure, params, same, f"{scientific(p.flops)} FLOPs", NEUTRAL, None, width=1)
+    same = p.spent_flops / (FLOPS_PER_PARAM_TOKEN * p.ud * params)
+    _line(figure, params, same, f"{scientific(p.spent_flops)} FLOPs", NEUTRAL, None, width=1)
     _key(figure, "this budget", "circle", NEUTRAL)
     _key(figure, "turns back", "triangle-down", NEUTRAL)
     _log_axis(figure.layout.xaxis, params, short)
@@ -122,7 +122,7 @@ def crossover(found: Answer) -> go.Figure:
     if p.crossover_flops is not None:
         _upright(figure, p.crossover_flops, f"C× {scientific(p.crossover_flops)}", "top", flops)
     _upright(figure, p.flops, f"your budget {scientific(p.flops)}", "bottom", flops)
-    _point(figure, p.flops, p.loss, "the plan", "circle", PLAN)
+    _point(figure, p.spent_flops, p.loss, "the plan", "circle", PLAN)
     _log_axis(figure.layout.xaxis, flops, scientific, digits=1)
     return figure
 

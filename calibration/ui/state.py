@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, urlencode
 from planner.calibration_files import DEFAULT_CALIBRATION, Calibration
 from planner.costs import ACCELERATORS, DEFAULT_MFU
 from planner.laws import FORMS
-from planner.limits import CONTINUOUS_EPOCHS, WHOLE
+from planner.limits import ALL, CEILING, CONTINUOUS_EPOCHS, WHOLE
 
 IN_FLOPS, IN_HOURS = "flops", "hours"  # named as the field that counts
 PICTURES = {
@@ -26,7 +26,7 @@ PICTURES = {
 }
 FOLDED = (
     ("law", "calibration"),
-    ("min_params", "max_params", "max_epochs", "price", "epochs"),
+    ("min_params", "max_params", "max_epochs", "price", "epochs", "spend"),
 )  # what is folded away at first
 LONGEST = 80  # characters of one value in an address: more is not a number anybody typed
 
@@ -50,6 +50,7 @@ class Choices:
     min_params: str = ""
     max_params: str = ""
     max_epochs: str = ""
+    spend: str = CEILING
     picture: str = "isoflop"
 
     def query(self) -> str:
@@ -65,6 +66,7 @@ _LISTS: dict[str, tuple[str, ...]] = {
     "gpu": tuple(ACCELERATORS),
     "law": ("", *FORMS),
     "epochs": (WHOLE, CONTINUOUS_EPOCHS),
+    "spend": (CEILING, ALL),
     "picture": tuple(PICTURES),
 }
 
