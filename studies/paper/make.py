@@ -98,7 +98,7 @@ def misses() -> list[Miss]:
 
 
 def predictive_error(rows: list[Miss]) -> float:
-    """`inside` of a PredictiveError: the root mean square of the misses, each over how much it may grow with size."""
+    """`inside` of a PredictiveError: the root mean square of the misses, each over its growth with size."""
     return math.sqrt(sum((row.error / _growth(row.params)) ** 2 for row in rows) / len(rows))
 
 
@@ -120,7 +120,7 @@ def coverage(level: float = 0.8) -> tuple[int, int]:
 
 
 def errors() -> list[str]:
-    """The predictive error of each weight decay, and how well it would have covered budgets that were left out."""
+    """The predictive error of each weight decay, and how well it would have covered other budgets."""
     lines = ["| weight decay | trainings | root mean square | up to 489M parameters |", "|---|---|---|---|"]
     for decay in (0.1, 1.0):
         rows = [row for row in misses() if row.weight_decay == decay]
