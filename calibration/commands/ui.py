@@ -26,7 +26,7 @@ DEFAULT_PORT = 7860
     "trusted",
     multiple=True,
     metavar="NAME",
-    help="A name by which visitors know this server, such as that of a proxy in front of it; may be repeated.",
+    help="A name by which visitors know this server, such as a proxy's in front of it; may be repeated.",
 )
 @click.option("--no-browser", is_flag=True, help="Do not open a browser.")
 def ui(host: str, port: int | None, trusted: tuple[str, ...], no_browser: bool) -> None:
