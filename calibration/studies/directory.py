@@ -155,7 +155,7 @@ def check_recipe(study: Study, path: str | Path) -> dict[str, Any] | None:
             raise InvalidInput(f"{folder} holds a study with another {differs}; another directory would do.")
     elif foreign:
         raise InvalidInput(
-            f"{folder} is not the directory of a study, and not empty; name a new one with -o."
+            f"{folder} is not the directory of a study, and not empty; name a new one with ‹out›."
         )
     return stored
 
@@ -189,7 +189,7 @@ def prepare(runs: Sequence[StudyRun], directory: StudyDirectory) -> Path:
 def _changed(folder: Path, before: str, now: str) -> InvalidInput:
     return InvalidInput(
         f"the corpus has changed since the study in {folder} began ({before}, now {now}); "
-        f"bring the old one back, or name a new directory with -o."
+        f"bring the old one back, or name a new directory with ‹out›."
     )
 
 
@@ -262,5 +262,5 @@ def _stored(folder: Path) -> dict[str, Any] | None:
             raise
         reason = getattr(error, "strerror", None) or f"{type(error).__name__}"
         raise InvalidInput(
-            f"{path} is damaged ({reason}); restore it, or name a new directory with -o."
+            f"{path} is damaged ({reason}); restore it, or name a new directory with ‹out›."
         ) from None
