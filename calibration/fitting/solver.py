@@ -114,9 +114,8 @@ def minimise(
         # alternate.
         looser, tighter = mu * np.where(refused, 0.5, 0.3), np.maximum(mu, 1e-3) * np.where(better, 2.0, 3.5)
         mu = np.maximum(np.where(gain > 0.7, looser, np.where(gain > 0.2, mu, tighter)), 1e-9)
-        mu = np.where(
-            still, 0.3 * np.minimum(mu, 0.3), mu
-        )  # at the optimum nothing can improve: only the damping is in the way
+        # At the optimum nothing can improve: only the damping is in the way.
+        mu = np.where(still, 0.3 * np.minimum(mu, 0.3), mu)
         refused = ~better
         x = np.where(better, trial, x)
         state = (
