@@ -20,7 +20,7 @@ from simulated import grid_table
 
 from calibration.fitting.intervals import bootstrap
 from calibration.fitting.runs import Runs
-from calibration.fitting.stages import fit_forms, parameter_arrays
+from calibration.fitting.stages import Fits, fit_forms, parameter_arrays
 from planner.allocation import allocate
 from planner.calibration_files import Calibration
 from planner.intervals import interval
@@ -29,50 +29,58 @@ from planner.limits import CONTINUOUS
 
 FORM = "additive_4p"
 UD, FLOPS = 250e6, 5e18
+TRUTH = Calibration.load("fineweb-llama2").law(0.1, FORM)
+BEST = allocate(TRUTH, UD, FLOPS, CONTINUOUS)
+POINT = (float(BEST.params), UD, float(BEST.epochs))
+TRUE = {"N*": float(BEST.params), "epochs*": float(BEST.epochs), "loss": float(TRUTH.loss(*POINT))}
 MARKS = ("<!-- coverage: begin -->", "<!-- coverage: end -->")
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "intervals.md"
+
+
+class Covered:
+    """How often the intervals of one way to bootstrap hold the truth, and how wide they are."""
+
+    def __init__(self, scheme: str, resample: str) -> None:
+        self.scheme, self.resample = scheme, resample
+        self.hits: dict[str, list[bool]] = {name: [] for name in TRUE}
+        self.widths: list[tuple[float, float]] = []
+
+    def add(self, fits: Fits, replicates: int, seed: int) -> None:
+        refits = bootstrap(fits, replicates, scheme=self.scheme, resample=self.resample, seed=seed)[FORM]
+        columns = parameter_arrays(FORM, refits, fits.runs)
+        law = Law(FORM, {name: values[refits.converged] for name, values in columns.items()})
+        plans = allocate(law, UD, FLOPS, CONTINUOUS)
+        size, epochs, loss = map(interval, (plans.params, plans.epochs, law.loss(*POINT)))
+        for name, value in zip(TRUE, (size, epochs, loss), strict=True):
+            self.hits[name].append(value is not None and value.low <= TRUE[name] <= value.high)
+        if size is None or loss is None:
+            self.widths.append((np.inf, np.inf))
+        else:
+            self.widths.append((size.high / size.low, loss.high - loss.low))
+
+    def row(self, about: str, refused: str) -> str:
+        size, loss = np.median(self.widths, axis=0)
+        shares = " | ".join(f"{np.mean(self.hits[name]):.1%}" for name in TRUE)
+        named = f"{about} | {self.scheme} over {self.resample}"
+        return f"| {named} | {shares} | x{size:.2f} | {loss:.3f} | {refused} |"
 
 
 def measure(
     runs: int, noise: float, cell_noise: float, ways: list[tuple[str, str]], tables: int, replicates: int
 ) -> list[str]:
-    truth = Calibration.load("fineweb-llama2").law(0.1, FORM)
-    best = allocate(truth, UD, FLOPS, CONTINUOUS)
-    point = (float(best.params), UD, float(best.epochs))
-    true = {"N*": float(best.params), "epochs*": float(best.epochs), "loss": float(truth.loss(*point))}
-    hits: dict[tuple[str, str], dict[str, list[bool]]] = {way: {name: [] for name in true} for way in ways}
-    widths: dict[tuple[str, str], list[tuple[float, float]]] = {way: [] for way in ways}
-    refused, seed = 0, 0
-    while len(widths[ways[0]]) < tables:
+    covered = [Covered(*way) for way in ways]
+    done, seed = 0, 0
+    while done < tables:
         seed += 1
-        table = grid_table(truth, runs, noise, np.random.default_rng(seed), cell_noise=cell_noise)
+        table = grid_table(TRUTH, runs, noise, np.random.default_rng(seed), cell_noise=cell_noise)
         fits = fit_forms(Runs.of(table), [FORM])
         if any(fit.problem for fit in fits.forms.values()):
-            refused += 1
             continue
-        for way in ways:
-            refits = bootstrap(fits, replicates, scheme=way[0], resample=way[1], seed=seed)[FORM]
-            columns = parameter_arrays(FORM, refits, fits.runs)
-            law = Law(FORM, {name: values[refits.converged] for name, values in columns.items()})
-            plans = allocate(law, UD, FLOPS, CONTINUOUS)
-            found = {
-                "N*": interval(plans.params),
-                "epochs*": interval(plans.epochs),
-                "loss": interval(law.loss(*point)),
-            }
-            for name, value in found.items():
-                hits[way][name].append(value is not None and value.low <= true[name] <= value.high)
-            size, loss = found["N*"], found["loss"]
-            known = size is not None and loss is not None
-            widths[way].append((size.high / size.low, loss.high - loss.low) if known else (np.inf, np.inf))
-    noise_text = f"{noise:.1%}" + (f" + {cell_noise:.1%} per cell" if cell_noise else "")
-    lines = []
-    for way in ways:
-        size, loss = np.median(widths[way], axis=0)
-        shares = " | ".join(f"{np.mean(hits[way][name]):.1%}" for name in true)
-        named = f"{runs} | {noise_text} | {way[0]} over {way[1]}"
-        lines.append(f"| {named} | {shares} | x{size:.2f} | {loss:.3f} | {refused} of {seed} |")
-    return lines
+        done += 1
+        for way in covered:
+            way.add(fits, replicates, seed)
+    about = f"{runs} | {noise:.1%}" + (f" + {cell_noise:.1%} per cell" if cell_noise else "")
+    return [way.row(about, f"{seed - done} of {seed}") for way in covered]
 
 
 def main(tables: int = 400, replicates: int = 300) -> None:

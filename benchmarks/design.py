@@ -28,22 +28,25 @@ from calibration.fitting.belief import Reference, believe, flops_of, points_of
 from calibration.fitting.choosing import Wanted, choose, foundation
 from calibration.fitting.tables import read_runs
 from planner.calibration_files import Calibration
+from planner.laws import Law
 
 SHARES, SEEDS, ROUNDS, FORM = (0.01, 0.05, 0.10), 10, 6, "additive_4p"
 START, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 
 
 def by_design(
-    pool: pd.DataFrame, held_out: pd.DataFrame, budget: float, prior, reference: Reference
+    pool: pd.DataFrame, held_out: pd.DataFrame, budget: float, prior: Law, reference: Reference
 ) -> list[int]:
     """Indices into the pool. Losses are looked at only once a run is trained; of the held-out runs, never."""
     candidates, wanted = points_of(pool), Wanted(points_of(held_out), np.eye(len(held_out)))
-    cost, trained, left = flops_of(candidates), [], budget
+    cost, left = flops_of(candidates), budget
+    trained: list[int] = []
     for round_ in range(ROUNDS):
         have = points_of(pool.iloc[trained]) if trained else None
         belief = believe(prior, reference, pool.iloc[trained])
         free = np.setdiff1d(np.arange(len(pool)), trained)
-        some = tuple(column[free] for column in candidates)
+        sizes, unique, epochs = candidates
+        some = sizes[free], unique[free], epochs[free]
         first = foundation(FORM, some, have, left)
         chosen = choose(belief, some, wanted, left, trained=have, first=first)
         chosen = sorted((int(free[i]) for i in chosen), key=lambda i: cost[i])

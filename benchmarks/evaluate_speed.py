@@ -37,6 +37,7 @@ from trainer.run.export import hf_config, hf_weights
 TASKS = ("arc_easy", "hellaswag", "winogrande", "sciriff_yesno", "coqa")
 LENGTH = 512
 OURS = "databound"
+Scorer = Callable[[list[tasks.Document]], list[float]]
 
 
 def make_model(folder: Path, texts: list[str]) -> Path:
@@ -96,50 +97,53 @@ def main() -> None:
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
-    from lm_eval.models.huggingface import HFLM
-
     each = max(1, arguments.documents // len(TASKS))
     chosen = {task.name: task.documents(each) for task in tasks.load_suite("olmes19", only=TASKS)}
-    texts = [
-        a.context + a.continuation for documents in chosen.values() for d in documents for a in d.answers
-    ]
+    answers = [a for documents in chosen.values() for document in documents for a in document.answers]
     with tempfile.TemporaryDirectory() as place:
-        folder = make_model(Path(place), texts)
-        scorers: dict[str, Callable[[list[tasks.Document]], list[float]]] = {
-            OURS: partial(ours, models.load(folder))
-        }
-        for size in arguments.batch_sizes:
-            peer = HFLM(str(folder), device="cpu", dtype="float32", batch_size=size, max_length=LENGTH)
-            scorers[f"lm-eval, batch {size}"] = partial(theirs, peer)
+        folder = make_model(Path(place), [answer.context + answer.continuation for answer in answers])
+        scorers = make_scorers(folder, arguments.batch_sizes)
         for scorer in scorers.values():
             scorer(chosen[TASKS[0]][:2])  # the first call of anything is slow
-        print(f"{preset('15M').describe()}")
-        print(
-            f"{torch.get_num_threads()} threads, torch {torch.__version__}; wall-clock / processor seconds, "
-            f"fastest of {arguments.repeats}"
-        )
-        print(
-            f"{'task':<16}{'documents':>10}{'requests':>10}"
-            + "".join(f"{name:>20}" for name in scorers)
-            + f"{'ratio':>14}"
-        )
+        print(preset("15M").describe())
+        print(f"{torch.get_num_threads()} threads, torch {torch.__version__}")
+        print(f"wall-clock / processor seconds, fastest of {arguments.repeats}")
+        names = "".join(f"{name:>20}" for name in scorers)
+        print(f"{'task':<16}{'documents':>10}{'requests':>10}{names}{'ratio':>14}")
         total = {name: Clock() for name in scorers}
         for clock in total.values():
             clock.wall = clock.processor = 0.0
         for task, documents in chosen.items():
-            clocks = {name: Clock() for name in scorers}
-            for _ in range(arguments.repeats):
-                sums = {
-                    name: clocks[name].time(partial(scorer, documents)) for name, scorer in scorers.items()
-                }
-            for name, values in sums.items():
-                worst = max(abs(a - b) for a, b in zip(sums[OURS], values, strict=True))
-                assert worst < 1e-2, f"{name} differs from ours by {worst} nats on {task}"
-            show(task, len(documents), len(sums[OURS]), clocks)
+            clocks = race(task, documents, scorers, arguments.repeats)
+            show(task, len(documents), sum(len(document.answers) for document in documents), clocks)
             for name, clock in clocks.items():
                 total[name].wall += clock.wall
                 total[name].processor += clock.processor
-        show("all", sum(map(len, chosen.values())), len(texts), total)
+        show("all", sum(map(len, chosen.values())), len(answers), total)
+
+
+def make_scorers(folder: Path, batch_sizes: list[int]) -> dict[str, Scorer]:
+    """Ours first, then lm-eval at each batch size."""
+    from lm_eval.models.huggingface import HFLM
+
+    scorers: dict[str, Scorer] = {OURS: partial(ours, models.load(folder))}
+    for size in batch_sizes:
+        peer = HFLM(str(folder), device="cpu", dtype="float32", batch_size=size, max_length=LENGTH)
+        scorers[f"lm-eval, batch {size}"] = partial(theirs, peer)
+    return scorers
+
+
+def race(
+    task: str, documents: list[tasks.Document], scorers: dict[str, Scorer], repeats: int
+) -> dict[str, Clock]:
+    """The fastest of each scorer, taken in turns; all must find the same."""
+    clocks = {name: Clock() for name in scorers}
+    for _ in range(repeats):
+        sums = {name: clocks[name].time(partial(scorer, documents)) for name, scorer in scorers.items()}
+    for name, values in sums.items():
+        worst = max(abs(a - b) for a, b in zip(sums[OURS], values, strict=True))
+        assert worst < 1e-2, f"{name} differs from ours by {worst} nats on {task}"
+    return clocks
 
 
 def show(name: str, documents: int, requests: int, clocks: dict[str, Clock]) -> None:

@@ -108,7 +108,7 @@ def lbfgs(with_gradient: Callable[[np.ndarray], Any], start: np.ndarray) -> floa
             options=options,
         )
         if found.fun > best * (1 - 1e-10):
-            return min(float(found.fun), best) / scale
+            return float(min(found.fun, best) / scale)
         best, x = float(found.fun), found.x
 
 

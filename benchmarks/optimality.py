@@ -49,7 +49,7 @@ def lbfgs(problems: Problems, start: np.ndarray, bounds: list[tuple[float, float
         options = {"maxiter": 5000, "maxfun": 20000, "ftol": 1e-16, "gtol": 1e-14, "maxls": 50}
         found = minimize(objective, theta, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
         if found.fun > best * (1 - 1e-10):
-            return min(float(found.fun), best) / scale
+            return float(min(found.fun, best) / scale)
         best, theta = float(found.fun), found.x
 
 

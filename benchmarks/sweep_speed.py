@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from calibration.studies import directory as directories
@@ -107,7 +107,7 @@ def main() -> None:
                 f"{in_a_sweep(study, shortened(study, runs), shared, workers):.0f} s",
                 flush=True,
             )
-        sides = {
+        sides: dict[str, Callable[[], float]] = {
             f"planner train, {cores} threads": lambda: as_commands(runs, shared, cores),
             f"one worker of {cores} threads": lambda: in_a_sweep(study, runs, shared, 1),
             f"{cores} workers": lambda: in_a_sweep(study, runs, shared, cores),

@@ -12,6 +12,7 @@ import itertools
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,32 +26,32 @@ UD = 250e6
 
 
 @pytest.mark.benchmark(group="one warm plan() with all its advice")
-def test_plan_another_compute_each_time(benchmark) -> None:
+def test_plan_another_compute_each_time(benchmark: Any) -> None:
     computes = itertools.cycle(5e18 * (1 + i / 300) for i in range(1000))
     benchmark.pedantic(lambda: plan(250e6, next(computes)), rounds=300, warmup_rounds=20)
 
 
 @pytest.mark.benchmark(group="one warm plan() with all its advice")
-def test_plan_another_corpus_each_time(benchmark) -> None:
+def test_plan_another_corpus_each_time(benchmark: Any) -> None:
     """Nothing that an earlier call computed can be used again."""
     budgets = itertools.cycle((2.5e8 * (1 + i / 1000), 5e18 * (1 + i / 300)) for i in range(1000))
     benchmark.pedantic(lambda: plan(*next(budgets)), rounds=300, warmup_rounds=20)
 
 
 @pytest.mark.benchmark(group="10,000 budgets")
-def test_frontier_vectorised(benchmark) -> None:
+def test_frontier_vectorised(benchmark: Any) -> None:
     benchmark.pedantic(
         lambda: frontier(UD, BUDGETS, weight_decay=0.1, epochs="continuous"), rounds=20, warmup_rounds=2
     )
 
 
 @pytest.mark.benchmark(group="10,000 budgets")
-def test_frontier_vectorised_whole_epochs(benchmark) -> None:
+def test_frontier_vectorised_whole_epochs(benchmark: Any) -> None:
     benchmark.pedantic(lambda: frontier(UD, BUDGETS, weight_decay=0.1), rounds=20, warmup_rounds=2)
 
 
 @pytest.mark.benchmark(group="10,000 budgets")
-def test_loop_of_scipy_minimize_scalar(benchmark) -> None:
+def test_loop_of_scipy_minimize_scalar(benchmark: Any) -> None:
     """The law written out with plain floats, so that the loop is as fast as Python allows."""
     p = {name: float(value) for name, value in LAW.parameters.items()}
 
@@ -61,9 +62,9 @@ def test_loop_of_scipy_minimize_scalar(benchmark) -> None:
             e = 2.718281828459045**x
             n = product / e
             penalty = p["P"] * (e - 1) ** p["delta"] * (n / UD ** p["gamma"]) ** p["kappa"] if e > 1 else 0.0
-            return p["E"] + p["A"] * n ** -p["alpha"] + p["B"] * (UD * e) ** -p["beta"] + penalty
+            return float(p["E"] + p["A"] * n ** -p["alpha"] + p["B"] * (UD * e) ** -p["beta"] + penalty)
 
-        return minimize_scalar(loss, bounds=(-7.0, 7.0), method="bounded", options={"xatol": 1e-9}).fun
+        return float(minimize_scalar(loss, bounds=(-7.0, 7.0), method="bounded", options={"xatol": 1e-9}).fun)
 
     found = benchmark.pedantic(lambda: np.array([solve(flops) for flops in BUDGETS]), rounds=1)
     ours = frontier(UD, BUDGETS, weight_decay=0.1, epochs="continuous").loss
@@ -71,17 +72,17 @@ def test_loop_of_scipy_minimize_scalar(benchmark) -> None:
 
 
 @pytest.mark.benchmark(group="cold start of a process")
-def test_importing_numpy_pydantic_click_rich(benchmark) -> None:
+def test_importing_numpy_pydantic_click_rich(benchmark: Any) -> None:
     _time_process(benchmark, [sys.executable, "-c", "import numpy, pydantic, click, rich.table"])
 
 
 @pytest.mark.benchmark(group="cold start of a process")
-def test_planner_plan(benchmark) -> None:
+def test_planner_plan(benchmark: Any) -> None:
     command = Path(sys.executable).with_name("planner")
     _time_process(benchmark, [str(command), "plan", "--ud", "250M", "--flops", "5e18"])
 
 
-def _time_process(benchmark, command: list[str]) -> None:
+def _time_process(benchmark: Any, command: list[str]) -> None:
     def run() -> None:
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 

@@ -23,7 +23,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -35,6 +35,8 @@ from trainer.run.device import flops_per_token
 
 MICRO = Architecture(d_model=64, layers=2, heads=4, d_head=16, d_ff=256, vocab_size=2048)
 CASES = {"15M": (preset("15M"), 512, 8), "micro": (MICRO, 128, 32)}  # shape, sequence length, rows per step
+BEST = "ours compiled"
+SQUARE = 2048  # side of the matrices whose product the speed is measured against
 
 
 def ours(shape: Architecture, length: int, compiled: bool) -> tuple[torch.nn.Module, Any]:
@@ -56,7 +58,7 @@ def transformers(shape: Architecture, length: int, compiled: bool) -> tuple[torc
         max_position_embeddings=length,
         use_cache=False,
     )
-    model = LlamaForCausalLM(config)
+    model: Any = LlamaForCausalLM(config)  # type: ignore[no-untyped-call]
     call = torch.compile(model, dynamic=False) if compiled else model
     return model, lambda inputs, targets: call(input_ids=inputs, labels=targets).loss
 
@@ -82,6 +84,34 @@ def stepper(
     return step
 
 
+class Timed(NamedTuple):
+    """Seconds of every step, by variant, and processor seconds of a matrix product in between."""
+
+    wall: dict[str, list[float]]
+    processor: dict[str, list[float]]
+    product: list[float]
+
+
+def timed(steps: dict[str, Callable[[], None]], seconds: float, repeat: int, warm: int) -> Timed:
+    """All variants in turn, again and again; `warm` steps before the `repeat` that count."""
+    square = torch.ones(SQUARE, SQUARE)
+    found = Timed({name: [] for name in steps}, {name: [] for name in steps}, [])
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        for variant, step in steps.items():
+            for _ in range(warm):
+                step()
+            for _ in range(repeat):
+                began, spent = time.perf_counter(), time.process_time()
+                step()
+                found.wall[variant].append(time.perf_counter() - began)
+                found.processor[variant].append(time.process_time() - spent)
+        spent = time.process_time()
+        square @ square
+        found.product.append(time.process_time() - spent)
+    return found
+
+
 def measure(name: str, seconds: float, asked_rows: int | None = None) -> dict[str, Any]:
     shape, length, rows = CASES[name]
     rows = asked_rows or rows
@@ -94,52 +124,31 @@ def measure(name: str, seconds: float, asked_rows: int | None = None) -> dict[st
     for step in steps.values():
         for _ in range(3):
             step()
-    size = 2048
-    square = torch.ones(size, size)
-    wall: dict[str, list[float]] = {variant: [] for variant in steps}
-    processor: dict[str, list[float]] = {variant: [] for variant in steps}
-    product = []
-    end = time.monotonic() + seconds
-    repeat, warm = (
-        (1, 0) if length >= 512 else (5, 1)
-    )  # a step of the larger shape goes through the cache many times over
-    while time.monotonic() < end:
-        for variant, step in steps.items():
-            for _ in range(warm):
-                step()
-            for _ in range(repeat):
-                began, spent = time.perf_counter(), time.process_time()
-                step()
-                wall[variant].append(time.perf_counter() - began)
-                processor[variant].append(time.process_time() - spent)
-        spent = time.process_time()
-        square @ square
-        product.append(time.process_time() - spent)
+    # A step of the larger shape goes through the cache many times over, so it needs no warming.
+    repeat, warm = (1, 0) if length >= 512 else (5, 1)
+    taken = timed(steps, seconds, repeat, warm)
+    wall, processor = ({v: statistics.median(times) for v, times in clock.items()} for clock in taken[:2])
+    fastest = {variant: min(times) for variant, times in taken.wall.items()}
     tokens, flops = rows * length, flops_per_token(shape, length) * rows * length
-    best = "ours compiled"
-    peak = 2 * size**3 / min(product)  # per second of processor time, all threads together
+    peak = 2 * SQUARE**3 / min(taken.product)  # per second of processor time, all threads together
     return {
         "shape": shape.describe(),
         "sequence_length": length,
         "rows": rows,
         "threads": torch.get_num_threads(),
-        "rounds": len(product),
+        "rounds": len(taken.product),
         "gemm_gflops_per_processor_second": peak / 1e9,
-        "tokens_per_second": {variant: tokens / statistics.median(times) for variant, times in wall.items()},
-        "tokens_per_processor_second": {
-            variant: tokens / statistics.median(times) for variant, times in processor.items()
-        },
-        "mfu": {variant: flops / statistics.median(times) / peak for variant, times in processor.items()},
-        "speedup_wall": {
-            v: statistics.median(wall[v]) / statistics.median(wall[best]) for v in steps if v != best
-        },
-        "speedup_fastest_wall": {v: min(wall[v]) / min(wall[best]) for v in steps if v != best},
-        "speedup_processor": {
-            v: statistics.median(processor[v]) / statistics.median(processor[best])
-            for v in steps
-            if v != best
-        },
+        "tokens_per_second": {variant: tokens / time for variant, time in wall.items()},
+        "tokens_per_processor_second": {variant: tokens / time for variant, time in processor.items()},
+        "mfu": {variant: flops / time / peak for variant, time in processor.items()},
+        "speedup_wall": against_ours(wall),
+        "speedup_fastest_wall": against_ours(fastest),
+        "speedup_processor": against_ours(processor),
     }
+
+
+def against_ours(seconds: dict[str, float]) -> dict[str, float]:
+    return {variant: taken / seconds[BEST] for variant, taken in seconds.items() if variant != BEST}
 
 
 if __name__ == "__main__":
@@ -160,7 +169,5 @@ if __name__ == "__main__":
             flush=True,
         )
     else:
-        for (
-            case
-        ) in CASES:  # each in a process of its own: what one leaves in the allocator would change the other
+        for case in CASES:  # in a process of its own: what one leaves in the allocator would change the other
             subprocess.run([sys.executable, *sys.argv, "--shape", case], check=True)

@@ -13,6 +13,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -48,16 +49,12 @@ def learning_rates() -> list[str]:
     means = runs.pivot_table(
         index="learning_rate", columns=["params", "weight_decay"], values="development_loss"
     )
-    header = (
-        "learning rate | "
-        + " | ".join(f"{short(size)}, λ={decay:g}" for size, decay in means.columns)
-        + " | mean"
-    )
+    columns = [f"{short(size)}, λ={decay:g}" for size, decay in means.columns.to_frame().to_numpy()]
     rows = [
         [f"{rate:g}", *(f"{value:.3f}" for value in row), f"{row.mean():.3f}"]
-        for rate, row in means.iterrows()
-    ]  # type: ignore[str-format]
-    return table(header, rows)
+        for rate, row in zip(means.index.to_list(), means.to_numpy(), strict=True)
+    ]
+    return table(" | ".join(["learning rate", *columns, "mean"]), rows)
 
 
 def repetition(unique: int = 65_536) -> list[str]:
@@ -68,7 +65,7 @@ def repetition(unique: int = 65_536) -> list[str]:
     )
     rows = [
         [f"{decay:g}", short(size), *("" if np.isnan(value) else f"{value:.2f}" for value in row)]
-        for (decay, size), row in means.iterrows()  # type: ignore[misc]
+        for (decay, size), row in zip(means.index.to_list(), means.to_numpy(), strict=True)
     ]
     return table("λ | parameters | " + " | ".join(f"{epochs:g} epochs" for epochs in means.columns), rows)
 
@@ -191,7 +188,7 @@ def _again(trial: Trial, trained: dict[tuple[int, int, int], Configuration]) -> 
     now = {tried.law: trained[_shape(tried.configuration)] for tried in trial.laws}
     noise, _ = pooled({c.runs: c for c in now.values()}.values())
     winner = min(now.values(), key=lambda c: c.loss)
-    best = min(winner, trial.best, key=lambda c: c.loss)
+    best = min((c for c in (winner, trial.best) if c is not None), key=lambda c: c.loss)
     laws = [
         replace(
             tried,
@@ -206,7 +203,8 @@ def _again(trial: Trial, trained: dict[tuple[int, int, int], Configuration]) -> 
     return replace(trial, noise=noise, best=best, laws=tuple(laws))
 
 
-def _shape(configuration: Configuration) -> tuple[int, int, int]:
+def _shape(configuration: Configuration | None) -> tuple[int, int, int]:
+    assert configuration is not None  # all that was prescribed here has been trained
     return configuration.params, configuration.unique_tokens, configuration.tokens
 
 
@@ -215,8 +213,10 @@ def tuned_rates() -> list[str]:
     rows = []
     for before, after in zip(VERDICT.trials, tuned(), strict=False):
         for was, now in zip(before.laws, after.laws, strict=True):
-            size = f"{short(now.configuration.params)}, {now.configuration.epochs:.3g}"
-            at_rate = f"{now.configuration.learning_rate:g}"
+            tried = now.configuration
+            assert tried is not None  # all that was prescribed here has been trained
+            size = f"{short(tried.params)}, {tried.epochs:.3g}"
+            at_rate = f"{tried.learning_rate:g}"
             cells = [
                 short(before.ud),
                 scientific(before.flops),
@@ -299,7 +299,7 @@ def _number(value: float | None) -> str:
 def judged() -> Verdict:
     """What the study's prescriptions came to."""
     asked = STUDY.validation
-    common = {"seeds": asked.seeds, "max_params": asked.max_params}
+    common: dict[str, Any] = {"seeds": asked.seeds, "max_params": asked.max_params}
     planned = prescriptions(
         STUDY, MICRO, asked.pairs, laws=asked.laws, weight_decays=asked.weight_decays or (), **common
     )

@@ -38,7 +38,10 @@ MEASURED_DECAY = [
 ]
 
 
-def table(rows: list[tuple]) -> list[str]:
+Row = tuple[float, float, str, float, int, str, float]
+
+
+def table(rows: list[Row]) -> list[str]:
     """Markdown rows. The prediction is the four-parameter law's, for the configuration that was trained."""
     lines = [
         "| unique tokens | FLOPs | prescribed by | λ | params x epochs | predicted | measured "

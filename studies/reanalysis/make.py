@@ -98,7 +98,7 @@ def laws(runs: Runs) -> tuple[dict[str, Law], dict[str, Law]]:
 def figures(law: Law, runs: Runs) -> dict[str, float]:
     """R² on the loss of all, single-epoch and multi-epoch runs, and the Huber sum on ln(loss)."""
     predicted = law.loss(np.exp(runs.ln_params), np.exp(runs.ln_unique), 1 + runs.repeats)
-    rows = {"all": slice(None), "single": runs.single, "multi": ~runs.single}
+    rows = {"all": np.full(len(runs), True), "single": runs.single, "multi": ~runs.single}
     r2 = {name: r_squared(runs.loss[chosen], predicted[chosen]) or 0.0 for name, chosen in rows.items()}
     return {**r2, "huber": float(huber(np.log(predicted) - runs.ln_loss, PAPER_DELTA).sum())}
 
@@ -199,7 +199,7 @@ def certainty_table(repetition: dict[str, Law], runs: Runs) -> list[str]:
 def _size_ratio(law: Law, flops: float) -> np.ndarray:
     """The law's optimal size over that of its own Chinchilla base."""
     alone, best = (allocate(each, UNIQUE_TOKENS, flops, CONTINUOUS).params for each in (law.base(), law))
-    return best / alone
+    return np.asarray(best / alone)
 
 
 def findings(base: dict[str, Law], repetition: dict[str, Law], runs: Runs) -> list[str]:
@@ -339,7 +339,11 @@ def _finish_paths(axes: Axes) -> None:
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
     above = axes.secondary_xaxis(
-        "top", functions=(lambda tokens: tokens / UNIQUE_TOKENS, lambda epochs: epochs * UNIQUE_TOKENS)
+        "top",
+        functions=(
+            lambda tokens: np.asarray(tokens) / UNIQUE_TOKENS,
+            lambda epochs: np.asarray(epochs) * UNIQUE_TOKENS,
+        ),
     )
     above.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     above.set_xlabel(f"epochs over {short(UNIQUE_TOKENS)} unique tokens")
