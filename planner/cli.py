@@ -15,13 +15,13 @@ import click
 
 from planner.calibration_files import Calibration, shipped_names
 from planner.comparisons import compare as compare_laws
-from planner.costs import ACCELERATORS, given, training_compute
+from planner.costs import ACCELERATORS, given, named_or_own, training_compute
 from planner.costs import cost as cost_of
 from planner.crossovers import crossover as crossover_of
 from planner.errors import InvalidInput, named
 from planner.frontiers import frontier_range
 from planner.limits import Limits
-from planner.options import HARDWARE, LIMITS, OPTIONS
+from planner.options import HARDWARE, LIMITS, MONEY, OPTIONS
 from planner.plans import plan as make_plan
 from planner.predictions import predict as prediction_of
 from planner.shapes import DEFAULT_VOCAB, preset, presets, shape_for
@@ -79,12 +79,13 @@ def planner() -> None:
         "The best model size, epochs and weight decay for your data and compute, and why.",
         "planner plan --ud 250M --flops 5e18",
         "planner plan --ud 250M --gpu H100 --gpus 8 --hours 3",
+        "planner plan --ud 250M --gpu H100 --budget-usd 500 --params 556M",
+        "planner plan --ud 1B --target-loss 3.0",
     )
 )
 @_UD
-@_options(
-    "flops", *HARDWARE, "price", "weight_decay", "law", "calibration", *LIMITS, "tolerance", "vocab_size"
-)
+@_options("flops", "target_loss", *HARDWARE, *MONEY)
+@_options("weight_decay", "law", "calibration", "params", *LIMITS, "tolerance", "vocab_size")
 @json_option
 @_PLOT
 def plan(ud: str, as_json: bool, plot: str | None, **options: Any) -> None:
@@ -246,7 +247,7 @@ def laws(calibration: str | None, as_json: bool) -> None:
         "planner cost --flops 5e18 --gpu H100 --gpus 8 --params 556M",
     )
 )
-@_options("flops", *HARDWARE, "price")
+@_options("flops", *HARDWARE, *MONEY)
 @click.option("--params", metavar="N", help="Also estimate the training memory of a model of this size.")
 @_options("vocab_size", help="Its vocabulary size.", default=str(DEFAULT_VOCAB), show_default=True)
 @click.option(
@@ -265,14 +266,16 @@ def cost(
         cards = [card._asdict() for card in ACCELERATORS.values()]
         _print(lambda: json.dumps(cards), lambda render: render.accelerators(), as_json)
         return
-    if budget["gpu"] is None:
+    own = {name: budget.pop(name) for name in ("gpu", "tflops", "memory")}
+    card = named_or_own(**own, price=budget["price"])
+    if card is None:
         raise InvalidInput(
             "is missing: name the accelerator, such as ‹gpu› H100 (`planner cost` lists them).", field="gpu"
         )
     architecture = shape_for(params, vocab_size) if params is not None else None
     result = cost_of(
-        training_compute(**budget),
-        budget["gpu"],
+        training_compute(gpu=card, **budget),
+        card,
         architecture=architecture,
         sequences=sequences,
         sequence_length=sequence_length,

@@ -65,8 +65,10 @@ _ALIASES = {
 }
 
 
-def accelerator(name: str) -> Accelerator:
-    """An accelerator by name, in any spelling: "h100", "H100 SXM", "rtx 4090"."""
+def accelerator(name: str | Accelerator) -> Accelerator:
+    """An accelerator by name, in any spelling: "h100", "H100 SXM", "rtx 4090"; one of your own is itself."""
+    if isinstance(name, Accelerator):
+        return name
     if isinstance(name, str):
         wanted = "".join(letter for letter in name.lower() if letter.isalnum())
         for known in ACCELERATORS.values():
@@ -76,7 +78,43 @@ def accelerator(name: str) -> Accelerator:
     raise InvalidInput(f"must be one of {', '.join(ACCELERATORS)}; got {name!r}.", field="gpu")
 
 
-def flops_from_gpus(gpu: str, gpus: Any = 1, hours: Any = 1, mfu: Any = DEFAULT_MFU) -> float:
+def named_or_own(
+    gpu: str | Accelerator | None = None, *, tflops: Any = None, memory: Any = None, price: Any = None
+) -> Accelerator | None:
+    """The accelerator of this name, or one of your own: peak TFLOP/s, GB and USD per hour. None: neither."""
+    if tflops is None:
+        if memory is not None:
+            raise InvalidInput("needs ‹tflops›: it is that of an accelerator of your own.", field="memory")
+        return None if gpu is None else accelerator(gpu)
+    if gpu is not None:
+        raise InvalidInput("describes an accelerator of your own: leave out ‹gpu›.", field="tflops")
+    if memory is None or price is None:
+        raise InvalidInput(
+            "needs ‹memory› (GB) and ‹price› (USD per hour) as well, such as 48 and 1.2.", field="tflops"
+        )
+    speed = number(tflops, "tflops", examples="400")
+    size = number(memory, "memory", examples="48")
+    rate = _price(price)
+    return Accelerator(f"{speed:g} TFLOP/s accelerator", speed * _TERA, size * _GIGA, rate)
+
+
+def _price(price: Any) -> float:
+    rate = number(price, "price", positive=False, examples="2.50")
+    if rate < 0:
+        raise InvalidInput(f"must not be negative; got {rate:g}.", field="price")
+    return rate
+
+
+def flops_from_money(usd: Any, gpu: str | Accelerator, mfu: Any = DEFAULT_MFU, price: Any = None) -> float:
+    """The training FLOPs that `usd` dollars buy, at a share `mfu` of the accelerator's peak."""
+    card, money = accelerator(gpu), number(usd, "budget_usd", examples="500")
+    rate = card.price_per_hour if price is None else _price(price)
+    if rate == 0:
+        raise InvalidInput("must be above zero for a budget in money; got 0.", field="price")
+    return flops_from_gpus(card, hours=money / rate, mfu=mfu)
+
+
+def flops_from_gpus(gpu: str | Accelerator, gpus: Any = 1, hours: Any = 1, mfu: Any = DEFAULT_MFU) -> float:
     """The training FLOPs that `gpus` accelerators deliver in `hours` at a share `mfu` of their peak."""
     return (
         accelerator(gpu).peak_flops
@@ -90,21 +128,32 @@ def flops_from_gpus(gpu: str, gpus: Any = 1, hours: Any = 1, mfu: Any = DEFAULT_
 def training_compute(
     flops: Any = None,
     *,
-    gpu: str | None = None,
+    gpu: str | Accelerator | None = None,
     gpus: Any = None,
     hours: Any = None,
     mfu: Any = None,
     price: Any = None,
+    budget_usd: Any = None,
 ) -> float:
-    """FLOPs as given, or from accelerators and hours; what would have no effect is refused."""
+    """FLOPs as given, or from accelerators and hours or money; what would have no effect is refused."""
     if flops is not None and hours is not None:
         raise InvalidInput("give either ‹flops› or ‹gpu› with ‹hours›, not both.")
+    if budget_usd is not None and not (flops is None and hours is None):
+        raise InvalidInput("stands for ‹flops› or ‹hours›: give one of the three.", field="budget_usd")
     if gpu is None:
-        for field, value in (("gpus", gpus), ("hours", hours), ("mfu", mfu), ("price", price)):
+        for field, value in (
+            ("gpus", gpus),
+            ("hours", hours),
+            ("budget_usd", budget_usd),
+            ("mfu", mfu),
+            ("price", price),
+        ):
             if value is not None:
                 raise InvalidInput("needs ‹gpu›, such as ‹gpu› H100.", field=field)
     if flops is not None:
         return compute(flops)
+    if gpu is not None and budget_usd is not None:
+        return flops_from_money(budget_usd, gpu, **given(mfu=mfu, price=price))
     if gpu is None or hours is None:
         raise InvalidInput(
             "compute is missing: give ‹flops› (such as 5e18), or ‹gpu› and ‹hours› "
@@ -152,7 +201,7 @@ class Cost(BaseModel):
 
 def cost(
     flops: Any,
-    gpu: str = "H100",
+    gpu: str | Accelerator = "H100",
     gpus: Any = 1,
     mfu: Any = DEFAULT_MFU,
     price: Any = None,
@@ -163,9 +212,7 @@ def cost(
     """GPU-hours, days and money for `flops`; with an architecture also the memory that training it needs."""
     total, card = compute(flops), accelerator(gpu)
     how_many, share = whole(gpus, "gpus"), fraction(mfu, "mfu")
-    rate = card.price_per_hour if price is None else number(price, "price", positive=False, examples="2.50")
-    if rate < 0:
-        raise InvalidInput(f"must not be negative; got {rate:g}.", field="price")
+    rate = card.price_per_hour if price is None else _price(price)
     gpu_hours = total / (card.peak_flops * share) / 3600
     hours = gpu_hours / how_many
     memory = None

@@ -25,6 +25,7 @@ class LimitOptions(TypedDict, total=False):
     """The limits as people give them, to every call that makes plans; `options` says them in words."""
 
     epochs: Literal["whole", "continuous"]
+    params: float | str | None
     min_params: float | str | None
     max_params: float | str | None
     max_epochs: float | str | None
@@ -58,16 +59,21 @@ class Limits:
         cls,
         *,
         epochs: Any = WHOLE,
+        params: Any = None,
         min_params: Any = None,
         max_params: Any = None,
         max_epochs: Any = None,
         spend: Any = CEILING,
     ) -> Limits:
-        """Limits from what was given, checked."""
+        """Limits from what was given, checked; `params` is the smallest and the largest size at once."""
         if not isinstance(epochs, str) or epochs not in (WHOLE, CONTINUOUS_EPOCHS):
             raise InvalidInput(f"must be {WHOLE!r} or {CONTINUOUS_EPOCHS!r}; got {epochs!r}.", field="epochs")
         if not isinstance(spend, str) or spend not in (CEILING, ALL):
             raise InvalidInput(f"must be {CEILING!r} or {ALL!r}; got {spend!r}.", field="spend")
+        if params is not None:
+            if min_params is not None or max_params is not None:
+                raise InvalidInput("goes without ‹min_params› and ‹max_params›.", field="params")
+            min_params = max_params = units.count(params, "params")
         least = None if min_params is None else units.count(min_params, "min_params")
         most = None if max_params is None else units.count(max_params, "max_params")
         passes = None if max_epochs is None else units.number(max_epochs, "max_epochs", examples="16")

@@ -30,11 +30,23 @@ OPTIONS = {
     "flops": Option(
         "FLOPs", "Training compute: 5e18, '5 EFLOP'. Or give ‹gpu› and ‹hours›.", metavar="FLOPS"
     ),
+    "target_loss": Option(
+        "Loss to reach", "The least compute that reaches this loss, in place of ‹flops›: 3.0.", metavar="NATS"
+    ),
     "gpu": Option(
         "Kind", f"Accelerator to count compute and cost with: {', '.join(ACCELERATORS)}.", metavar="NAME"
     ),
     "gpus": Option("GPUs", "How many of them.", "N", default="1"),
     "hours": Option("Hours on these GPUs", "For how many hours.", "H"),
+    "budget_usd": Option(
+        "$ to spend", "Money to spend on ‹gpu›, in place of ‹flops› or ‹hours›: 500.", metavar="USD"
+    ),
+    "tflops": Option(
+        "Peak TFLOP/s",
+        "An accelerator of your own in place of ‹gpu›: its dense bf16 speed, with ‹memory› and ‹price›.",
+        metavar="TFLOP/s",
+    ),
+    "memory": Option("Memory in GB", "Memory of an accelerator of your own.", "GB"),
     "mfu": Option(
         "MFU", "Share of peak speed that training reaches.", metavar="SHARE", default=str(DEFAULT_MFU)
     ),
@@ -65,6 +77,7 @@ OPTIONS = {
         default=WHOLE,
         choices=(WHOLE, CONTINUOUS_EPOCHS),
     ),
+    "params": Option("Model size", "The size of the model you have: epochs and weight decay for it.", "N"),
     "min_params": Option("Smallest model", "Smallest model allowed.", "N"),
     "max_params": Option("Largest model", "Largest model allowed, such as 3B.", "N"),
     "max_epochs": Option("Most epochs", "Most epochs allowed.", "E"),
@@ -86,6 +99,7 @@ OPTIONS = {
     ),
 }
 LIMITS = ("epochs", "min_params", "max_params", "max_epochs", "spend")
+MONEY = ("budget_usd", "price", "tflops", "memory")
 HARDWARE = ("gpu", "gpus", "hours", "mfu")
 
 

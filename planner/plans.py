@@ -18,7 +18,7 @@ from planner.allocation import Allocation, allocate, no_choice
 from planner.budgets import budget
 from planner.calibration_files import DEFAULT_TOLERANCE, Calibration, CalibrationSource, Setting
 from planner.comparisons import alternative, recommendation
-from planner.costs import cost, given, training_compute
+from planner.costs import Accelerator, cost, given, named_or_own, training_compute
 from planner.crossovers import crossover_between
 from planner.errors import InvalidInput
 from planner.intervals import SURE, normal_share, sure_width
@@ -26,7 +26,7 @@ from planner.landscape import outside_search
 from planner.laws import Law
 from planner.limits import LimitOptions, Limits, spelled_out
 from planner.predictions import loss_terms
-from planner.reasons import reasons, single_setting_note, verdict
+from planner.reasons import least_reason, reasons, single_setting_note, verdict
 from planner.results import (
     Alternative,
     CheaperPlan,
@@ -42,6 +42,7 @@ from planner.results import (
 )
 from planner.shapes import DEFAULT_VOCAB, Architecture, shape_for
 from planner.spending import Spent, cheapest_within, points_along, spend
+from planner.targets import compute_for
 from planner.uncertainty import interval_note, loss_intervals, plan_intervals, range_warnings
 
 
@@ -55,47 +56,51 @@ def plan(
     calibration: CalibrationSource = None,
     tolerance: Any = DEFAULT_TOLERANCE,
     vocab_size: Any = None,
-    gpu: str | None = None,
+    target_loss: Any = None,
+    gpu: str | Accelerator | None = None,
     gpus: Any = None,
     hours: Any = None,
+    budget_usd: Any = None,
     mfu: Any = None,
     price: Any = None,
+    tflops: Any = None,
+    memory: Any = None,
     **options: Unpack[LimitOptions],
 ) -> Plan:
     """The best model size, epochs and weight decay for `ud` unique tokens and `flops` of compute.
 
     Without `weight_decay` the best of those calibrated is chosen. `tolerance` (nats) sets what counts as "as
-    good as the best" in the flat range. With a `gpu` the plan has a cost, and `hours` on `gpus` of them may
-    stand for `flops`. Limits: `min_params`, `max_params`, `max_epochs`; `epochs` is "whole" (as the paper
-    sweeps; a fraction below one where data is plentiful) or "continuous".
+    good as the best" in the flat range. With a `gpu` (or one of your own: `tflops`, `memory` in GB, `price`)
+    the plan has a cost, and `hours` on `gpus` of them or `budget_usd` may stand for `flops`; so may
+    `target_loss`, for the least compute that reaches it. Limits: `params` (the size is settled),
+    `min_params`, `max_params`, `max_epochs`; `epochs` is "whole" (as the paper sweeps; a fraction below one
+    where data is plentiful) or "continuous".
     """
-    compute = training_compute(flops, gpu=gpu, gpus=gpus, hours=hours, mfu=mfu, price=price)
-    tokens, compute = budget(ud, compute)
+    card = named_or_own(gpu, tflops=tflops, memory=memory, price=price)
+    used = given(gpus=gpus, mfu=mfu, price=price)
+    amount = given(flops=flops, hours=hours, budget_usd=budget_usd)
+    within = None
+    if target_loss is None:
+        within = budget(ud, training_compute(gpu=card, **amount, **used))
     known = Calibration.load(calibration)
-    asked = _Question(
-        known,
-        known.form(law),
-        tokens,
-        compute,
-        Limits.of(**options),
-        units.number(tolerance, "tolerance", examples="0.01"),
-    )
-    best = {s.weight_decay: asked.best(s) for s in known.settings if asked.form in s.laws}
-    choice = _choose(asked, known.candidates(asked.form, weight_decay), best)
+    form, limits = known.form(law), Limits.of(**options)
+    nats = units.number(tolerance, "tolerance", examples="0.01")
+    if within is None:
+        least = compute_for(target_loss, ud, known.candidates(form, weight_decay), form, limits, amount)
+        within = budget(ud, training_compute(least, gpu=card, **used))
+    asked = _Question(known, form, *within, limits, nats)
+    best = {s.weight_decay: asked.best(s) for s in known.settings if form in s.laws}
+    choice = _choose(asked, known.candidates(form, weight_decay), best)
     architecture, warnings = _buildable(asked, choice, vocab_size)
     found = _findings(asked, choice, best, architecture)
-    words = reasons(
-        found,
-        committed=weight_decay is not None,
-        limited=asked.limits.bounded,
-        rival_best=_rival_best(asked, found),
-    )
-    bill = None
-    if gpu is not None:
-        bill = cost(choice.flops, gpu, architecture=architecture, **given(gpus=gpus, mfu=mfu, price=price))
+    committed, rival = weight_decay is not None, _rival_best(asked, found)
+    words = reasons(found, committed=committed, limited=limits.bounded, rival_best=rival)
+    if target_loss is not None:
+        words.insert(0, least_reason(found, units.number(target_loss, "target_loss")))
+    bill = None if card is None else cost(choice.flops, card, architecture=architecture, **used)
     return Plan(
         **vars(found),
-        verdict=verdict(found, limited=asked.limits.bounded),
+        verdict=verdict(found, limited=limits.bounded),
         reasons=words,
         warnings=warnings,
         cost=bill,

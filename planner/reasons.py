@@ -58,6 +58,12 @@ def reasons(p: Findings, *, committed: bool, limited: bool, rival_best: Turn | N
     return said
 
 
+def least_reason(p: Findings, target_loss: float) -> str:
+    """What the compute of a plan for a loss is."""
+    least = units.scientific(p.spent_flops)
+    return f"No less than {least} FLOPs reach a loss of {target_loss:g} with this data."
+
+
 def _unused(p: Findings) -> list[str]:
     """What the compute that is not spent could buy, and which cheaper plan is as good."""
     said = []
