@@ -173,6 +173,10 @@ class Recipe(_Record):
     sequence_length: int = Field(gt=0)
     schedule: str = ""
     optimizer: str = ""
+    min_lr_ratio: float | None = Field(default=None, ge=0, le=1)  # of the last learning rate to the peak
+    warmup_ratio: float | None = Field(default=None, ge=0, lt=1)  # share of the steps
+    betas: tuple[float, float] | None = None
+    clip: float | None = Field(default=None, gt=0)
 
     @property
     def batch_tokens(self) -> int:

@@ -24,6 +24,7 @@ from planner.limits import Limits
 from planner.options import HARDWARE, LIMITS, MONEY, OPTIONS
 from planner.plans import plan as make_plan
 from planner.predictions import predict as prediction_of
+from planner.run_files import save_hf_config, save_run
 from planner.shapes import DEFAULT_VOCAB, preset, presets, shape_for
 from planner.shell import BadInput, PlannerGroup, json_option
 
@@ -86,12 +87,27 @@ def planner() -> None:
 @_UD
 @_options("flops", "target_loss", *HARDWARE, *MONEY)
 @_options("weight_decay", "law", "calibration", "params", *LIMITS, "tolerance", "vocab_size")
+@click.option("--run", metavar="FILE", help="Also write the run for `planner train` to FILE (.toml).")
+@click.option("--hf-config", metavar="DIR", help="Also write a config.json for transformers into DIR.")
 @json_option
 @_PLOT
-def plan(ud: str, as_json: bool, plot: str | None, **options: Any) -> None:
+def plan(
+    ud: str, run: str | None, hf_config: str | None, as_json: bool, plot: str | None, **options: Any
+) -> None:
     _check_plot(plot)
+    if run is not None and not run.endswith(".toml"):
+        raise BadInput(f"--run must name a .toml file; got {run!r}.")
     result = make_plan(ud, **given(**options))
+    written = []
+    if run is not None:
+        save_run(result, run)
+        written.append(f"Run written to {run}: give it your corpus and tokenizer.")
+    if hf_config is not None:
+        save_hf_config(result, hf_config)
+        written.append(f"config.json written into {hf_config}.")
     _print(result.model_dump_json, lambda render: render.plan(result), as_json)
+    if not as_json:
+        click.echo("".join(f"{line}\n" for line in written), nl=False)
     _draw(lambda plots: plots.isoflop(result, options["calibration"]), plot, as_json)
 
 

@@ -104,6 +104,7 @@ def plan(
         reasons=words,
         warnings=warnings,
         cost=bill,
+        recipe=known.recipe,
     )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import click
 
-from planner.calibration_files import Calibration, Setting
+from planner.calibration_files import Calibration, Recipe, Setting
 from planner.costs import ACCELERATORS, Cost
 from planner.frontiers import Frontier
 from planner.laws import BASE_FORM, BASE_PARAMETERS
@@ -56,6 +56,8 @@ def plan(p: Plan) -> None:
         ("made of", _terms(p.terms, within)),
         ("crossover C×", _crossing(p, within.get("crossover_flops"))),
     ]
+    if p.recipe is not None:
+        facts.append(("recipe", _recipe(p.recipe)))
     if p.architecture is not None:
         facts.append(("Llama-2 shape", p.architecture.describe()))
     if p.cost is not None:
@@ -77,6 +79,12 @@ def plan(p: Plan) -> None:
         _alternatives(
             f"What other laws would recommend, and the loss {p.law} expects from that", p.other_laws
         )
+
+
+def _recipe(recipe: Recipe) -> str:
+    """What the weight decay goes with."""
+    batch = f"batches of {recipe.batch_tokens:,} tokens"
+    return "; ".join(filter(None, (f"learning rate {recipe.learning_rate:g}, {batch}", recipe.optimizer)))
 
 
 def _loss_between(p: Plan, bounds: Interval | None) -> str:

@@ -1,7 +1,11 @@
 """What the planner answers with: frozen pydantic models whose JSON is what `--json` prints."""
 
+from typing import Any
+
 from pydantic import BaseModel, ConfigDict
 
+from planner import run_files
+from planner.calibration_files import Recipe
 from planner.costs import Cost
 from planner.shapes import Architecture
 
@@ -195,3 +199,12 @@ class Plan(Findings):
     reasons: list[str]
     warnings: list[str]
     cost: Cost | None = None  # where an accelerator was named
+    recipe: Recipe | None = None  # of the runs behind the calibration, where it is known
+
+    def run_config(self, corpus: str = "corpus", tokenizer: str = "tokenizer.json") -> str:
+        """This run as the text of a TOML file for `planner train`."""
+        return run_files.run_config(self, corpus, tokenizer)
+
+    def hf_config(self) -> dict[str, Any]:
+        """This model as the `config.json` of transformers' Llama."""
+        return run_files.hf_config(self)

@@ -16,6 +16,7 @@ import torch
 from safetensors import SafetensorError
 
 from planner.errors import InvalidInput
+from planner.run_files import llama_config
 from planner.shapes import Architecture
 from trainer.config import RunConfig
 from trainer.data import tokenizers
@@ -90,24 +91,10 @@ def hf_weights(weights: dict[str, torch.Tensor], shape: Architecture) -> dict[st
 
 def hf_config(shape: Architecture, config: RunConfig, end: int) -> dict[str, Any]:
     """The config.json of `LlamaForCausalLM`."""
-    return {
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
-        "hidden_size": shape.d_model,
-        "intermediate_size": shape.d_ff,
-        "num_hidden_layers": shape.layers,
-        "num_attention_heads": shape.heads,
-        "num_key_value_heads": shape.heads,
-        "head_dim": shape.d_head,
-        "vocab_size": shape.vocab_size,
-        "tie_word_embeddings": shape.tied_embeddings,
+    return llama_config(shape, config.norm_eps) | {
         "max_position_embeddings": config.sequence_length,
         "rope_theta": config.rope_theta,
         "rope_parameters": {"rope_type": "default", "rope_theta": config.rope_theta},
-        "rms_norm_eps": config.norm_eps,
-        "hidden_act": "silu",
-        "attention_bias": False,
-        "mlp_bias": False,
         "bos_token_id": end,
         "eos_token_id": end,
         "dtype": "float32",

@@ -1,0 +1,99 @@
+"""From a plan to a run: the files that `planner train` and transformers take."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from planner import Calibration, InvalidInput, plan
+from planner.cli import planner
+from trainer.config import RunConfig
+
+PLAN = ["plan", "--ud", "250M", "--flops", "5e18"]
+
+
+def test_the_run_of_a_plan_is_one_that_train_takes(tmp_path: Path) -> None:
+    target = tmp_path / "run.toml"
+    result = CliRunner().invoke(planner, [*PLAN, "--run", str(target)])
+    assert result.exit_code == 0, result.output
+    assert f"Run written to {target}" in result.output
+    made, recipe = plan(250e6, 5e18), Calibration.load().recipe
+    run = RunConfig.from_toml(target)
+    assert recipe is not None
+    assert run.architecture(32_000) == made.architecture
+    assert (run.unique_tokens, run.epochs, run.weight_decay) == (250_000_000, 6, 1.0)
+    assert (run.learning_rate, run.batch_size) == (recipe.learning_rate, recipe.batch_sequences)
+    assert (run.sequence_length, run.min_lr_ratio) == (recipe.sequence_length, recipe.min_lr_ratio)
+    assert (run.warmup_ratio, run.betas, run.clip) == (recipe.warmup_ratio, recipe.betas, recipe.clip)
+    assert target.read_text() == made.run_config()
+
+
+def test_a_recipe_of_ones_own_is_what_the_run_has(tmp_path: Path) -> None:
+    known = Calibration.load()
+    assert known.recipe is not None
+    changes = {"learning_rate": 1e-5, "batch_sequences": 12, "clip": None, "warmup_ratio": 0.25}
+    own = known.model_copy(update={"recipe": known.recipe.model_copy(update=changes)})
+    target = tmp_path / "run.toml"
+    target.write_text(plan(1e9, 1e17, calibration=own).run_config("texts/íslenska*.txt", "bytes"))
+    run = RunConfig.from_toml(target)
+    assert (run.learning_rate, run.batch_size, run.warmup_ratio) == (1e-5, 12, 0.25)
+    assert run.corpus.paths == (str(tmp_path / "texts/íslenska*.txt"),)
+    assert run.tokenizer == "bytes"
+
+
+def test_less_than_an_epoch_is_one_epoch_of_a_part(tmp_path: Path) -> None:
+    made = plan(100e9, 5e18)
+    assert made.epochs < 1
+    target = tmp_path / "run.toml"
+    target.write_text(made.run_config())
+    run = RunConfig.from_toml(target)
+    assert run.epochs == 1
+    assert run.unique_tokens == pytest.approx(made.tokens, abs=1)
+
+
+def test_a_calibration_without_a_recipe_says_so() -> None:
+    with pytest.raises(InvalidInput, match=r"^calibration c4-gpt2 has no recipe \(learning rate.*\.$"):
+        plan(250e6, 5e18, calibration="c4-gpt2").run_config()
+
+
+def test_transformers_takes_the_config(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    result = CliRunner().invoke(planner, [*PLAN, "--hf-config", str(tmp_path / "model"), "--json"])
+    made = plan(250e6, 5e18)
+    assert result.output == made.model_dump_json() + "\n"
+    shape = made.architecture
+    assert shape is not None
+    config = transformers.AutoConfig.from_pretrained(tmp_path / "model")
+    assert type(config) is transformers.LlamaConfig
+    assert (config.hidden_size, config.num_hidden_layers) == (shape.d_model, shape.layers)
+    assert (config.vocab_size, config.tie_word_embeddings) == (shape.vocab_size, False)
+    torch = pytest.importorskip("torch")
+    with torch.device("meta"):
+        model = transformers.AutoModelForCausalLM.from_config(config)
+    assert sum(weights.numel() for weights in model.parameters()) == shape.params
+
+
+def test_the_plan_names_what_its_weight_decay_goes_with() -> None:
+    said = " ".join(CliRunner().invoke(planner, PLAN).output.split())
+    assert "learning rate 0.0002, batches of 65,536 tokens" in said
+    assert "weight decay is multiplied by the learning rate" in said
+    assert json.loads(plan(250e6, 5e18).model_dump_json())["recipe"]["learning_rate"] == 2e-4
+    without = CliRunner().invoke(planner, [*PLAN, "--calibration", "c4-gpt2"]).output
+    assert "learning rate" not in without
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("--run", "run.json"), "--run must name a .toml file; got 'run.json'."),
+        (("--run", "no/such/run.toml"), "'no/such/run.toml' cannot be written: No such file or directory."),
+        (("--hf-config", "no/such/dir"), "'no/such/dir/config.json' cannot be written: No such file"),
+    ],
+)
+def test_what_cannot_be_written_is_one_sentence(args: tuple[str, ...], words: str) -> None:
+    result = CliRunner().invoke(planner, [*PLAN, *args])
+    assert result.exit_code == 2
+    assert result.output.startswith(f"Error: {words}")
