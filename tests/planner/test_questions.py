@@ -143,7 +143,7 @@ def test_a_loss_below_the_floor_is_out_of_reach_for_all_data() -> None:
     [
         ("--flops 1e18 --params 1B --max-params 2B", "--params goes without --min-params and --max-params."),
         ("--flops 1e18 --params big", "--params must be a number"),
-        ("--budget-usd 500", "--budget-usd needs --gpu, such as H100."),
+        ("--budget-usd 500", "--budget-usd needs --gpu, such as --gpu H100."),
         ("--budget-usd 500 --gpu H100 --hours 3", "--budget-usd stands for --flops or --hours: give one"),
         ("--budget-usd 500 --flops 1e18", "--budget-usd stands for --flops or --hours: give one"),
         ("--budget-usd 500 --gpu H100 --price 0", "--price must be above zero for a budget in money; got 0."),
