@@ -171,7 +171,7 @@ def test_a_plan_in_python_has_its_cost() -> None:
     made = plan("250M", "5e18", gpu="H100", gpus=8, mfu="35%", price=2)
     assert made.cost == cost(5e18, "H100", 8, 0.35, 2, made.architecture)
     assert plan("250M", "5e18") == made.model_copy(update={"cost": None})
-    by_the_hour = plan(ud=250e6, gpu="H100", gpus=8, hours=20)
+    by_the_hour = plan(ud=250e6, gpu="H100", gpus=8, hours=20, spend="all")
     assert by_the_hour.flops == flops_from_gpus("H100", 8, 20)
     assert by_the_hour.cost is not None
     assert by_the_hour.cost.hours == pytest.approx(20)
