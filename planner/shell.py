@@ -7,11 +7,14 @@ command is asked for that is not built in, or for the list in `--help`: planning
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from planner.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 ENTRY_POINTS = "planner.commands"
 
@@ -66,10 +69,15 @@ class PlannerGroup(click.Group):
         entry = _added().get(name)
         if entry is None:
             return None
+        from planner.shadows import shadow
+
+        hidden_by = shadow(entry.module)  # asked first, so that a file of the user's is named and not run
+        if hidden_by is not None:
+            return _hidden(name, hidden_by)
         try:
             command: click.Command = entry.load()
         except ImportError as error:
-            return _unavailable(name, entry.module, error)
+            return _not_installed(name, error)
         return command
 
     def resolve_command(
@@ -89,25 +97,26 @@ def _added() -> dict[str, Any]:
     return {entry.name: entry for entry in entry_points(group=ENTRY_POINTS)}
 
 
-def _unavailable(name: str, module: str, error: ImportError) -> click.Command:
-    """A command that cannot be imported still shows up, and says why."""
-    from planner.shadows import shadow
+def _hidden(name: str, by: Path) -> click.Command:
+    sentence = (
+        f"`planner {name}` is hidden by {by}, which Python finds before the package of that name; "
+        f"rename that file, or work in another folder."
+    )
+    return _unavailable(name, f"{by} hides it", sentence)
 
-    hidden_by = shadow(module)
-    if hidden_by is not None:
-        reason = f"{hidden_by} hides it"
-        sentence = (
-            f"`planner {name}` is hidden by {hidden_by}, which Python finds before the package of that name; "
-            f"rename that file, or work in another folder."
-        )
-    else:
-        missing = getattr(error, "name", None) or str(error)
-        extra = {"ui": "ui", "evaluate": "eval"}.get(name, "train")
-        reason = f"{missing} is not installed"
-        sentence = (
-            f"`planner {name}` needs {missing}, which is not installed; "
-            f"`pip install 'databound[{extra}]'` has it."
-        )
+
+def _not_installed(name: str, error: ImportError) -> click.Command:
+    missing = getattr(error, "name", None) or str(error)
+    extra = {"ui": "ui", "evaluate": "eval"}.get(name, "train")
+    sentence = (
+        f"`planner {name}` needs {missing}, which is not installed; "
+        f"`pip install 'databound[{extra}]'` has it."
+    )
+    return _unavailable(name, f"{missing} is not installed", sentence)
+
+
+def _unavailable(name: str, reason: str, sentence: str) -> click.Command:
+    """A command that cannot be imported still shows up, and says why."""
 
     @click.command(name, help=f"Not available: {reason}.", context_settings={"ignore_unknown_options": True})
     @click.argument("ignored", nargs=-1, type=click.UNPROCESSED)

@@ -45,12 +45,25 @@ def test_each_option_of_a_plan_is_named_where_it_is_wrong(name: str) -> None:
     assert caught.value.field == name
 
 
-def test_a_file_that_hides_a_package_is_named(tmp_path: Path) -> None:
-    (tmp_path / "trainer.py").write_text("raise SystemExit('must not be run for planning')")
-    run = [sys.executable, "-m", "planner"]
-    plain = subprocess.run([*run, "laws"], cwd=tmp_path, capture_output=True, text=True)
-    assert plain.returncode == 0
-    (tmp_path / "trainer.py").write_text("")
-    train = subprocess.run([*run, "train", "run.toml"], cwd=tmp_path, capture_output=True, text=True)
-    assert train.returncode == 2
-    assert f"is hidden by {tmp_path / 'trainer.py'}" in train.stderr
+@pytest.mark.parametrize(
+    ("file", "command", "code"),
+    [
+        ("trainer.py", "laws", 0),
+        ("trainer.py", "--help", 0),
+        ("trainer.py", "train run.toml", 2),
+        ("trainer.py", "calibrate sweep smoke", 2),  # which is built on the trainer
+        ("calibration/__init__.py", "calibrate sweep smoke", 2),
+    ],
+)
+def test_a_file_that_hides_a_package_is_named_and_not_run(
+    tmp_path: Path, file: str, command: str, code: int
+) -> None:
+    mine = tmp_path / file
+    mine.parent.mkdir(exist_ok=True)
+    mine.write_text("raise SystemExit('somebody ran me')")
+    run = [sys.executable, "-m", "planner", *command.split()]
+    result = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True)
+    assert result.returncode == code, result.stderr
+    assert "somebody ran me" not in result.stderr
+    if code:
+        assert f"is hidden by {mine}" in result.stderr
