@@ -32,10 +32,11 @@ def _name(document: Path) -> str:
 
 
 def test_the_readme_shows_what_plan_prints(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "120")
-    printed = CliRunner().invoke(planner, ["plan", "--ud", "250M", "--flops", "5e18"]).output
-    shown = (ROOT / "README.md").read_text().split("```\n250M unique tokens")[1].split("  ...\n```")[0]
-    assert printed.startswith("250M unique tokens" + shown)
+    monkeypatch.setenv("COLUMNS", "110")
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    command = text.split(".venv/bin/planner ", 1)[1].split("\n", 1)[0]
+    shown = text.split("```\nTrain ", 1)[1].split("```", 1)[0]
+    assert CliRunner().invoke(planner, command.split()).output == "Train " + shown
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=_name)

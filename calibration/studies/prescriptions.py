@@ -148,7 +148,7 @@ def crossover_test(
     max_params: float | None = None,
 ) -> CrossoverTest:
     """The optimum of each of two weight decays at multiples of the compute at which they should swap."""
-    found = crossover(ud, law=law, calibration=calibration, weight_decays=weight_decays)
+    found = crossover(ud, law=law, calibration=calibration, weight_decays=weight_decays, spend="all")
     between = None if found.interval is None else (found.interval.low, found.interval.high)
     budgets = (
         []
