@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict
 from planner.errors import InvalidInput
 from planner.shapes import Architecture
 from planner.units import compute, fraction, number, whole
+from planner.units import hours as duration_in_hours
 
 DEFAULT_MFU = 0.4
 _TERA, _GIGA = 1e12, 1e9
@@ -120,7 +121,7 @@ def flops_from_gpus(gpu: str | Accelerator, gpus: Any = 1, hours: Any = 1, mfu: 
         accelerator(gpu).peak_flops
         * fraction(mfu, "mfu")
         * whole(gpus, "gpus")
-        * number(hours, "hours", examples="3")
+        * duration_in_hours(hours)
         * 3600
     )
 

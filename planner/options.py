@@ -37,7 +37,7 @@ OPTIONS = {
         "Kind", f"Accelerator to count compute and cost with: {', '.join(ACCELERATORS)}.", metavar="NAME"
     ),
     "gpus": Option("GPUs", "How many of them.", "N", default="1"),
-    "hours": Option("Hours on these GPUs", "For how many hours.", "H"),
+    "hours": Option("Hours on these GPUs", "For how long: 3, 90min, '2 days'.", "H"),
     "budget_usd": Option(
         "$ to spend", "Money to spend on ‹gpu›, in place of ‹flops› or ‹hours›: 500.", metavar="USD"
     ),
@@ -92,7 +92,7 @@ OPTIONS = {
     ),
     "vocab_size": Option(
         "Vocabulary",
-        "Vocabulary size of the model shape.",
+        "Vocabulary size of the model shape: 32100, 128k.",
         metavar="ROWS",
         default="the calibration's",
         flag="--vocab",

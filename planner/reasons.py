@@ -71,7 +71,8 @@ def _unused(p: Findings) -> list[str]:
         change = units.signed(p.marginal_value.loss_if_twice_the_data)
         said.append(
             f"{units.scientific(p.unused_flops)} FLOPs are left. What would help is data: "
-            f"with twice the unique tokens the loss would change by {change} within the same compute."
+            f"with twice the unique tokens the loss would change by {change} within the same compute"
+            f"{_staying(p)}."
         )
     if p.cheapest_as_good is not None:
         cheap = p.cheapest_as_good
@@ -106,7 +107,7 @@ def _stop_spending(p: Findings, within: str, rival_best: Turn | None) -> list[st
     if p.marginal_value.loss_if_twice_the_data is not None:
         instead.append(
             f"twice the unique tokens would change the loss "
-            f"by {units.signed(p.marginal_value.loss_if_twice_the_data)}"
+            f"by {units.signed(p.marginal_value.loss_if_twice_the_data)}{_staying(p)}"
         )
     return [text, f"Instead: {'; '.join(instead)}."] if instead else [text]
 
@@ -174,16 +175,19 @@ def _worth(p: Findings, within: str) -> str:
     ):
         verb = "leaves no plan" if change is None else f"would change the loss by {units.signed(change)}"
         changes.append(f"twice the {what} {verb}")
-    # Another weight decay may then be better.
-    staying = f" at weight decay {p.weight_decay}" if p.other_weight_decays else ""
-    return f"{token}: {', '.join(changes)}{staying}{within}."
+    return f"{token}: {', '.join(changes)}{_staying(p)}{within}."
+
+
+def _staying(p: Findings) -> str:
+    """What more data or compute buys is said at the plan's weight decay: another may then be better."""
+    return f" at weight decay {p.weight_decay}" if p.other_weight_decays else ""
 
 
 def _flatness(p: Findings, within: str) -> str:
     flat = p.flat_range
-    if flat.epochs_max < flat.epochs_min * 1.05:
+    if flat.sharp:
         near = f"within {flat.tolerance:g} nats of it"
-        return f"The optimum is sharp: no other number of epochs is {near}{within}."
+        return f"The optimum is sharp: hardly another size or number of epochs is {near}{within}."
     low = units.epochs(flat.epochs_min).split()[0]
     return (
         f"The optimum is flat: {low} to {units.epochs(flat.epochs_max)} ({units.short(flat.params_min)} to "

@@ -26,7 +26,18 @@ from planner.results import (
 )
 from planner.shapes import Architecture
 from planner.terminal import print_bullets, print_facts, print_paragraph, print_table
-from planner.units import epochs, perplexity, scientific, short
+from planner.units import (
+    dollars,
+    duration,
+    epochs,
+    figure,
+    perplexity,
+    scientific,
+    short,
+    signed,
+    size,
+    with_article,
+)
 
 
 def plan(p: Plan) -> None:
@@ -101,7 +112,7 @@ def _sureness(p: Plan, sure: Sureness) -> str:
         f"the law was off by {sure.error:.3f} nats for such models "
         f"in {sure.runs} trainings that it had not seen"
     )
-    if flat.epochs_max > flat.epochs_min * 1.05:
+    if not flat.sharp:
         sizes = f"{short(flat.params_min)} to {short(flat.params_max)} parameters"
         text += f"; {_epochs(flat.epochs_min)} to {epochs(flat.epochs_max)} ({sizes}) cannot be told apart"
     if sure.weight_decay_probability is not None:
@@ -117,20 +128,20 @@ def _advice_with_intervals(p: Plan, within: dict[str, Interval]) -> list[tuple[s
             "turning_flops",
             p.turning_point.flops if p.turning_point else None,
             scientific,
-            "FLOPs",
+            " FLOPs",
         ),
         (
             "spending limit",
             "spending_limit_flops",
             p.spending_limit.flops if p.spending_limit else None,
             scientific,
-            "FLOPs",
+            " FLOPs",
         ),
-        ("flat from", "flat_epochs_min", p.flat_range.epochs_min, _epochs, "epochs"),
-        ("flat to", "flat_epochs_max", p.flat_range.epochs_max, _epochs, "epochs"),
+        ("flat from", "flat_epochs_min", p.flat_range.epochs_min, _epochs, ""),
+        ("flat to", "flat_epochs_max", p.flat_range.epochs_max, epochs, ""),
     ]
     return [
-        (name, f"{show(value)} {unit}{_between(within[key], show)}")
+        (name, f"{show(value)}{unit}{_between(within[key], show)}")
         for name, key, value, show, unit in figures
         if value is not None and key in within
     ]
@@ -215,7 +226,7 @@ def _setting(setting: Setting, default_law: str) -> None:
     sizes, tokens = ("-".join(short(x) for x in pair) for pair in (fitted.params, fitted.unique_tokens))
     runs = f"{fitted.runs} runs, " if fitted.runs else ""
     sure = "with a bootstrap ensemble" if setting.ensemble else "no uncertainty published"
-    text = f"{runs}{sizes} params, {tokens} unique tokens, up to {fitted.epochs[1]:,.0f} epochs, {sure}"
+    text = f"{runs}{sizes} params, {tokens} unique tokens, up to {epochs(fitted.epochs[1])}, {sure}"
     print_paragraph(f"weight decay {setting.weight_decay}: {text}", indent=2)
     rows = []
     for form, law in setting.laws.items():
@@ -238,10 +249,10 @@ def _spreads(setting: Setting) -> None:
 
 
 def cost(c: Cost, architecture: Architecture | None) -> None:
-    clock = f"{c.hours:,.4g} hours ({c.days:,.3g} days) on {c.gpus} x {c.gpu}"
-    facts = [("GPU-hours", f"{c.gpu_hours:,.4g}"), ("wall clock", clock)]
+    clock = f"{duration(c.hours * 3600)} on {c.gpus} x {c.gpu}"
+    facts = [("GPU-hours", figure(c.gpu_hours)), ("wall clock", clock)]
     facts += [
-        ("money", f"${c.usd:,.2f} at ${c.price_per_gpu_hour:,.2f} per GPU-hour"),
+        ("money", f"{dollars(c.usd)} at ${c.price_per_gpu_hour:,.2f} per GPU-hour"),
         ("MFU", f"{c.mfu:.0%}"),
     ]
     if architecture is not None and c.memory is not None:
@@ -299,7 +310,7 @@ def _alternatives(title: str, rows: Sequence[Alternative], with_decay: bool = Fa
     body = []
     for r in rows:
         decay = [str(r.weight_decay)] if with_decay else []
-        losses = (f"{r.predicted_loss:.4f}", f"{r.expected_loss:.4f}", f"{r.regret:+.4f}")
+        losses = (f"{r.predicted_loss:.4f}", f"{r.expected_loss:.4f}", signed(r.regret, 4))
         body.append([r.law, *decay, short(r.params), _epochs(r.epochs), short(r.tokens), *losses])
     print_table(header, body, title=title, indent=2)
 
@@ -338,21 +349,20 @@ def _crossing(p: Plan, bounds: Interval | None) -> str:
 
 
 def _cost_line(c: Cost) -> str:
-    clock = f"{c.hours:,.3g} hours ({c.days:,.2g} days)"
-    return (
-        f"{c.gpu_hours:,.3g} GPU-hours, {clock} on {c.gpus} x {c.gpu} at {c.mfu:.0%} MFU, about ${c.usd:,.2f}"
-    )
+    clock = f"{duration(c.hours * 3600)} on {c.gpus} x {c.gpu}"
+    return f"{figure(c.gpu_hours)} GPU-hours, {clock} at {c.mfu:.0%} MFU, {dollars(c.usd)}"
 
 
 def _memory_line(c: Cost) -> str:
     memory = c.memory
     if memory is None:
         return ""
-    card = f"{c.gpu} ({memory.device_memory / 1e9:.0f} GB)"
-    parts = f"{memory.total / 1e9:.3g} GB to train (activations {memory.activations / 1e9:.3g} GB)"
+    card = f"{c.gpu} ({size(memory.device_memory)})"
+    parts = f"{size(memory.total)} to train (activations {size(memory.activations)})"
     if memory.fits_one_device:
         return f"{parts}: fits on one {card}"
     if memory.devices_needed == 0:
-        return f"{parts}: does not fit on a {c.gpu} even when sharded; train fewer sequences at a time"
+        one = with_article(c.gpu)
+        return f"{parts}: does not fit on {one} even when sharded; train fewer sequences at a time"
     enough = "which you have" if memory.devices_needed <= c.gpus else f"more than your {c.gpus}"
     return f"{parts}: does not fit on one {card}; sharded it needs {memory.devices_needed}, {enough}"

@@ -41,6 +41,11 @@ class FlatRange(_Answer):
     params_min: float
     params_max: float
 
+    @property
+    def sharp(self) -> bool:
+        """Whether there is next to nothing else to choose from."""
+        return self.epochs_max < self.epochs_min * 1.05
+
 
 class TurningPoint(_Answer):
     """The compute at which the best plan repeats most. Beyond it more of it goes into size."""

@@ -18,10 +18,28 @@ _NUMBER = r"([+-]?(?:\d{1,3}(?:[,_]\d{3})+(?![\d,_])|\d+)?(?:\.\d*)?(?:e[+-]?\d+
 _COUNTS = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
 _COUNTS |= {"thousand": 1e3, "million": 1e6, "billion": 1e9, "trillion": 1e12}
 _PREFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "p": 1e15, "e": 1e18, "z": 1e21, "y": 1e24}
+_SPELLED = ("kilo", "mega", "giga", "tera", "peta", "exa", "zetta", "yotta")
+_PREFIXES |= {name: _PREFIXES[name[0]] for name in _SPELLED}
 _SECONDS = {"": 1.0, "second": 1.0, "h": 3600.0, "hour": 3600.0, "d": 86400.0, "day": 86400.0}
+_HOURS = {
+    "": 1.0,
+    "s": 1 / 3600,
+    "sec": 1 / 3600,
+    "second": 1 / 3600,
+    "m": 1 / 60,
+    "min": 1 / 60,
+    "minute": 1 / 60,
+}
+_HOURS |= {"h": 1.0, "hr": 1.0, "hour": 1.0, "d": 24.0, "day": 24.0, "w": 168.0, "week": 168.0}
+_SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻", "0123456789+-")
+_POWER = re.compile(
+    r"(?:(?<=[\d.])\s*[x×·*]\s*|^)10\s*(?:\^|\*\*|(?=[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻]))\s*([+-]?\d+|[⁺⁻]?[⁰¹²³⁴⁵⁶⁷⁸⁹]+)", re.I
+)
+_DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+(?:e[+-]?\d+)?(?![\d,])", re.I)
 
 COUNT_EXAMPLES = "250e6, 250M or 0.25B"
 COMPUTE_EXAMPLES = "5e18, '5 EFLOP' or '0.1 PFLOP/s-days'"
+HOUR_EXAMPLES = "3, 90min or '2 days'"
 
 
 def count(value: Any, field: str, *, positive: bool = True, finite: bool = True) -> float:
@@ -41,7 +59,10 @@ def compute(value: Any, field: str = "flops") -> float:
     if not isinstance(value, str):
         return number(value, field, examples=COMPUTE_EXAMPLES)
     figure, unit = _split(value, field, COMPUTE_EXAMPLES)
+    if short_for := re.fullmatch(r"([kmgtpezy]f)(/s)?([ *·-]+(?:h|hour|d|day)s?)", unit):  # 3 PF-days
+        unit = f"{short_for[1]}lop{short_for[2] or ''}{short_for[3]}"
     prefix, flop, rest = unit.partition("flop")
+    prefix = prefix.rstrip()
     per_second = rest.startswith("/s")
     lasting = rest.removeprefix("s").removeprefix("/s").strip(" -*·").removesuffix("s")
     hint = ""
@@ -74,6 +95,17 @@ def number(
     return _bounded(result, value, field, examples, positive, finite)
 
 
+def hours(value: Any, field: str = "hours") -> float:
+    """A length of time in hours: 3, "3h", "90 min", "2 days"."""
+    if not isinstance(value, str):
+        return number(value, field, examples=HOUR_EXAMPLES)
+    figure, unit = _split(value, field, HOUR_EXAMPLES)
+    unit = unit.removesuffix("s") if len(unit) > 1 else unit
+    if unit not in _HOURS:
+        raise _not_a_number(value, field, HOUR_EXAMPLES)
+    return _bounded(figure * _HOURS[unit], value, field, HOUR_EXAMPLES)
+
+
 def fraction(value: Any, field: str) -> float:
     """A number above 0 and at most 1, such as a model FLOPs utilisation; "40%" works too."""
     if isinstance(value, str) and value.strip().endswith("%"):
@@ -86,7 +118,13 @@ def fraction(value: Any, field: str) -> float:
 
 
 def whole(value: Any, field: str, *, example: str = "8") -> int:
-    """A whole number of at least 1."""
+    """A whole number of at least 1; "128k" is 128,000."""
+    if isinstance(value, str):
+        figure, unit = _split(value, field, example)
+        if unit not in _COUNTS:
+            raise _not_a_number(value, field, example)
+        # 1.1k is 1100 and not a hair more
+        value = round(figure * _COUNTS[unit], 6)
     result = number(value, field, examples=example)
     if result != int(result):
         raise InvalidInput(f"must be a whole number such as {example}; got {_shown(value)}.", field=field)
@@ -117,7 +155,9 @@ def scientific(value: float, digits: int = 3) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A length of time as people say it: 45 s, 12 min, 3.5 h, 4.2 days, 12 years."""
+    """A length of time as people say it: 45 s, 12 min, 3.5 h, 4.2 days, 12 years, less than 1 s."""
+    if 0 < seconds < 0.5:
+        return "less than 1 s"
     if seconds < 90:
         return f"{seconds:.0f} s"
     if seconds < 5400:
@@ -128,6 +168,33 @@ def duration(seconds: float) -> str:
     return f"{days:.1f} days" if days < 1000 else f"{days / 365.25:,.0f} years"
 
 
+def size(number_of_bytes: float) -> str:
+    """Memory as people say it: 4.04 TB, 80 GB, 512 MB."""
+    for unit, name in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if number_of_bytes >= 0.9995 * unit:
+            return f"{figure(number_of_bytes / unit)} {name}"
+    return f"{number_of_bytes:.0f} bytes"
+
+
+def figure(value: float) -> str:
+    """An amount to three digits, without powers of ten: 0.25, 161, 12,300, less than 0.01."""
+    if 0 < value < 0.00995:
+        return "less than 0.01"
+    if value >= 0.9995e9:
+        return short(value)
+    return f"{value:.3g}" if value < 999.5 else f"{value:,.0f}"
+
+
+def dollars(value: float) -> str:
+    """Money, roughly: about $9.70, about $1,234.00, less than a cent."""
+    return "less than a cent" if 0 < value < 0.01 else f"about ${value:,.2f}"
+
+
+def with_article(name: str) -> str:
+    """A name that is spelled letter by letter, with the article that it is spoken with: an H100, a T4."""
+    return f"{'an' if name[:1].upper() in 'AEFHILMNORSX' else 'a'} {name}"
+
+
 def perplexity(loss: float) -> float:
     """e to the loss in nats, or the largest power of e that a float can hold."""
     return math.exp(min(loss, 700.0))
@@ -135,13 +202,22 @@ def perplexity(loss: float) -> float:
 
 def _split(text: str, field: str, examples: str) -> tuple[float, str]:
     """The figure and the lower-case unit behind it."""
-    match = re.match(_NUMBER + r"\s*", text.strip(), re.IGNORECASE)
+    plain = _POWER.sub(_as_exponent, text.strip())
+    match = re.match(_NUMBER + r"\s*", plain, re.IGNORECASE)
+    if _DECIMAL_COMMA.match(plain) and not re.match(r"[+-]?\d{1,3},\d{3}(?!\d)", plain):
+        meant = plain.replace(",", ".", 1)
+        raise _not_a_number(text, field, examples, f"; the decimal sign is a point: {meant}")
     try:
         if match is not None:
-            return float(match[1].replace(",", "").replace("_", "")), text.strip()[match.end() :].lower()
+            return float(match[1].replace(",", "").replace("_", "")), plain[match.end() :].lower()
     except ValueError:  # no digits
         pass
     raise _not_a_number(text, field, examples)
+
+
+def _as_exponent(power: re.Match[str]) -> str:
+    """10^18 as 1e18, and 5×10^18 as 5e18."""
+    return f"{'' if power.start() else '1'}e{power[1].translate(_SUPERSCRIPTS)}"
 
 
 def _bounded(

@@ -14,7 +14,7 @@ import click
 
 from planner.errors import InvalidInput
 from planner.shell import Command, json_option
-from planner.units import duration, scientific, short
+from planner.units import duration, epochs, scientific, short
 
 # torchrun passes a Ctrl-C on to processes that the terminal has sent it to already, within so many seconds
 _PASSED_ON = 2.0 if "TORCHELASTIC_RUN_ID" in os.environ else 0.0
@@ -108,8 +108,8 @@ def train(
             f"{result.run}: loss {result.loss:.4f}, perplexity {result.perplexity:.2f}, "
             f"{result.bits_per_byte:.4f} bits/byte; "
             f"{short(result.params, 4)} parameters, {short(result.unique_tokens, 4)} unique tokens, "
-            f"{result.epochs:g} epochs, "
-            f"weight decay {result.weight_decay:g}, {result.seconds:.0f} s at "
+            f"{epochs(result.epochs)}, "
+            f"weight decay {result.weight_decay}, {result.seconds:.0f} s at "
             f"{result.tokens_per_second:,.0f} tokens/s."
         )
 
@@ -201,7 +201,7 @@ def _describe(facts: dict[str, Any]) -> str:
     compiled = "compiled" if execution["compiled"] else "not compiled"
     lines = [
         f"Model     {facts['shape']}",
-        f"Data      {short(facts['unique_tokens'])} unique tokens, {facts['epochs']:g} epochs, "
+        f"Data      {short(facts['unique_tokens'])} unique tokens, {epochs(facts['epochs'])}, "
         f"{short(facts['tokens'])} tokens",
         f"Steps     {facts['steps']:,}, {execution['micro_batch']} rows per pass",
         f"Compute   {scientific(facts['flops'])} FLOPs as 6 N D, {scientific(facts['counted_flops'])} of "

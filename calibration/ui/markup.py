@@ -14,7 +14,7 @@ from planner.costs import Cost
 from planner.laws import FORMS
 from planner.palette import law_label
 from planner.results import Interval, Plan
-from planner.units import scientific, short
+from planner.units import dollars, duration, figure, scientific, short, size, with_article
 
 SHOWN_PROBLEMS = 200
 
@@ -228,8 +228,8 @@ def _loss_interval(found: Answer) -> str:
 
 def _flat_params(p: Plan) -> str:
     flat = p.flat_range
-    if flat.params_min == flat.params_max:
-        return f"no other size is within {flat.tolerance:g} nats"
+    if flat.sharp:
+        return f"hardly another size is within {flat.tolerance:g} nats"
     return f"{short(flat.params_min)} to {short(flat.params_max)} are as good within {flat.tolerance:g} nats"
 
 
@@ -247,10 +247,10 @@ def _rival(p: Plan) -> str:
 
 
 def _cost(c: Cost) -> str:
-    hours = _data("gpu_hours", c.gpu_hours, f"{c.gpu_hours:,.3g}")
+    hours, clock = _data("gpu_hours", c.gpu_hours, figure(c.gpu_hours)), duration(c.hours * 3600)
     return (
-        f"{hours} GPU-hours: {c.hours:,.3g} hours on {c.gpus} × {escape(c.gpu)} at {c.mfu:.0%} MFU, "
-        f"about ${_data('usd', c.usd, f'{c.usd:,.2f}')}"
+        f"{hours} GPU-hours: {clock} on {c.gpus} × {escape(c.gpu)} at {c.mfu:.0%} MFU, "
+        f"{_data('usd', c.usd, dollars(c.usd))}"
     )
 
 
@@ -258,11 +258,12 @@ def _memory(c: Cost) -> str:
     memory = c.memory
     if memory is None:
         return "unknown: no shape was found"
-    needed = f"{memory.total / 1e9:.3g} GB to train"
+    needed = f"{size(memory.total)} to train"
     if memory.fits_one_device:
         return f"{needed}: fits on one {c.gpu}"
     if memory.devices_needed == 0:
-        return f"{needed}: does not fit on a {c.gpu} even when sharded; train fewer sequences at a time"
+        one = with_article(c.gpu)
+        return f"{needed}: does not fit on {one} even when sharded; train fewer sequences at a time"
     enough = "which you have" if memory.devices_needed <= c.gpus else f"more than your {c.gpus}"
     return f"{needed}: does not fit on one {c.gpu}; sharded it needs {memory.devices_needed}, {enough}"
 

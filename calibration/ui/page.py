@@ -299,7 +299,7 @@ def _multiplied(choices: state.Choices, field: str, factor: float) -> str:
         return units.short(units.count(choices.ud, "ud") * factor, 4)
     if field == "flops":
         return units.scientific(units.compute(choices.flops) * factor, 4)
-    return f"{units.number(choices.hours, 'hours') * factor:.4g}"
+    return f"{units.hours(choices.hours) * factor:.4g}"
 
 
 def _given(text: str | None) -> str | None:

@@ -25,7 +25,8 @@ from planner.limits import CONTINUOUS
 from planner.look import Look
 from planner.palette import GOOD, NEUTRAL, PLAN, TERMS, law_label, law_look, series
 from planner.results import Alternative, Plan
-from planner.units import scientific, short
+from planner.units import epochs as passes
+from planner.units import scientific, short, signed
 
 _LARGEST_SCATTER = 4000
 _JUMP = 0.25  # in ln(epochs), from one point of a frontier to the next: another valley, not a way there
@@ -48,7 +49,7 @@ def isoflop(found: Answer) -> go.Figure:
     fresh = law_look(BASE_FORM)
     _line(figure, epochs, base, "if repeats were as good as new", fresh, text, width=1.5)
     _line(figure, epochs, loss, law_label(p.law), law_look(p.law), text)
-    plan = f"the plan: {short(p.params)} × {p.epochs:.3g} epochs"
+    plan = f"the plan: {short(p.params)} × {passes(p.epochs)}"
     _point(figure, p.epochs, p.loss, plan, "circle", PLAN)
     _key(figure, f"within {flat.tolerance:g} nats of the best", "square", GOOD)
     _log_axis(figure.layout.xaxis, epochs, short)
@@ -94,7 +95,7 @@ def _frontier_of(
     _line(figure, along.params, steps, name, look, text, width=3.5 if form == p.law else 2, group=form)
     chosen: dict[str, Plan | Alternative] = {p.law: p, **{other.law: other for other in p.other_laws}}
     here = chosen[form]
-    said = f"this budget: {short(here.params)} parameters × {here.epochs:.3g} epochs"
+    said = f"this budget: {short(here.params)} parameters × {passes(here.epochs)}"
     _point(figure, here.params, here.epochs, name, "circle", look, group=form, text=said)
     turn, _ = remarkable_points(law, p.ud, landscape(law, p.ud, search_range(law, p.ud)))
     if turn is not None:
@@ -152,7 +153,7 @@ def terms(found: Answer) -> go.Figure:
         lowest = f"lowest at {epochs[least]:.1f} epochs"
         _point(figure, epochs[least], total[least], lowest, "triangle-down", NEUTRAL)
     if p.epochs >= 1:
-        _point(figure, p.epochs, p.loss, f"the plan: {p.epochs:.3g} epochs", "circle", PLAN)
+        _point(figure, p.epochs, p.loss, f"the plan: {passes(p.epochs)}", "circle", PLAN)
     # An area means its height: the axis starts at zero.
     figure.update_xaxes(range=[1, float(epochs[-1])], hoverformat=".1f", unifiedhovertitle_text="%{x} epochs")
     figure.update_yaxes(range=[0, 1.05 * float(np.max(total))])
@@ -175,7 +176,7 @@ def whatif(found: Answer) -> go.Figure:
             for size, decay, loss in zip(sizes, best["weight_decay"], losses, strict=True)
         ]
         _line(figure, factors, losses, name, look, text, group=name)
-        change = f"{losses[twice] - p.loss:+.3f}"
+        change = signed(float(losses[twice] - p.loss))
         said = f"twice: {change} nats, {text[twice]}"
         _point(figure, 2.0, losses[twice], name, "diamond", look, group=name, text=said)
         doubled.append((float(losses[twice]), change))
@@ -219,7 +220,7 @@ def _runs(figure: go.Figure, law: Law, runs: pd.DataFrame, name: str, symbol: st
     columns = ("params", "unique_tokens", "epochs", "loss")
     n, u, e, loss = (runs[column].to_numpy(dtype=float) for column in columns)
     text = [
-        f"{escape(str(run)[:60])}<br>{short(a)} parameters, {short(b)} unique tokens, {c:.3g} epochs"
+        f"{escape(str(run)[:60])}<br>{short(a)} parameters, {short(b)} unique tokens, {passes(c)}"
         for run, a, b, c in zip(runs["run"], n, u, e, strict=True)
     ]
     figure.add_scatter(
@@ -361,7 +362,7 @@ def _label(figure: go.Figure, x: float, y: float, text: str, **where: Any) -> No
 
 
 def _sizes(params: Any, epochs: Any) -> list[str]:
-    return [f"{short(n)} parameters × {e:.3g} epochs" for n, e in zip(params, epochs, strict=True)]
+    return [f"{short(n)} parameters × {passes(e)}" for n, e in zip(params, epochs, strict=True)]
 
 
 def _with_loss(along: Allocation) -> list[str]:

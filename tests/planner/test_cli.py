@@ -20,10 +20,15 @@ def run(*args: str) -> Result:
     return CliRunner().invoke(planner, list(args))
 
 
-def test_plan_as_a_table_with_reasons() -> None:
-    result = run(*PLAN)
+def said(*args: str) -> str:
+    """What a command prints, on one line: lines wrap at the terminal's width."""
+    result = run(*args)
     assert result.exit_code == 0
-    said = " ".join(result.output.split())  # lines wrap at the terminal's width
+    return " ".join(result.output.split())
+
+
+def test_plan_as_a_table_with_reasons() -> None:
+    text = said(*PLAN)
     for words in (
         "556M parameters",
         "epochs 6",
@@ -35,7 +40,23 @@ def test_plan_as_a_table_with_reasons() -> None:
         "trainings that it had not seen",
         "d_model 1,280",
     ):
-        assert words in said, words
+        assert words in text, words
+
+
+def test_words_for_very_large_and_very_small_plans() -> None:
+    large = said("plan", "--ud", "180M", "--flops", "2.3e20", "--spend", "all", "--gpu", "H100")
+    for words in ("4.07 TB to train", "does not fit on an H100", "for 1 epoch at weight decay 1.0"):
+        assert words in large, words
+    assert "+0.0000" not in large
+    small = said("plan", "--ud", "1M", "--flops", "1e9", "--gpu", "H100")
+    assert "less than 0.01 GPU-hours, less than 1 s on 1 x H100 at 40% MFU, less than a cent" in small
+
+
+def test_what_twice_the_data_buys_is_said_with_its_weight_decay() -> None:
+    for mode in ("ceiling", "all"):
+        text = said("plan", "--ud", "180M", "--flops", "2.3e20", "--spend", mode)
+        assert "at weight decay 1.0" in text.split("twice the unique tokens")[1][:100]
+        assert "at weight decay 1.0" in text.split("twice the data")[1][:160]
 
 
 def test_json_is_exactly_the_model() -> None:

@@ -11,7 +11,23 @@ from hypothesis import strategies as st
 
 from planner import InvalidInput, cost, flops_from_gpus, preset
 from planner.costs import ACCELERATORS, accelerator, training_memory
-from planner.units import compute, count, epochs, fraction, number, scientific, short, whole
+from planner.units import (
+    compute,
+    count,
+    dollars,
+    duration,
+    epochs,
+    figure,
+    fraction,
+    hours,
+    number,
+    scientific,
+    short,
+    signed,
+    size,
+    whole,
+    with_article,
+)
 
 
 @pytest.mark.parametrize(
@@ -47,6 +63,12 @@ def test_counts(text: object, value: float) -> None:
         ("0.1 PFLOP/s-days", 8.64e18),
         ("1 PFLOP-day", 8.64e19),
         ("3 TFLOP/s hours", 3e12 * 3600),
+        ("3 PF-days", 3 * 8.64e19),
+        ("3 petaflop/s-days", 3 * 8.64e19),
+        ("5×10^18", 5e18),
+        ("5 * 10**18", 5e18),
+        ("1.5·10¹⁸ FLOPs", 1.5e18),
+        ("10^18", 1e18),
         (5e18, 5e18),
     ],
 )
@@ -91,7 +113,7 @@ def test_what_is_not_a_count_is_named(bad: object) -> None:
 
 @given(st.text(max_size=20))
 def test_any_text_is_a_number_or_an_error(text: str) -> None:
-    for parse in (count, compute, number, fraction, whole):
+    for parse in (count, compute, hours, number, fraction, whole):
         try:
             assert math.isfinite(parse(text, "field"))
         except InvalidInput as error:
@@ -116,6 +138,41 @@ def test_short_examples() -> None:
         "180 epochs",
         "1,800 epochs",
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("3", 3), ("3h", 3), ("1.5 hours", 1.5), ("90 min", 1.5), ("2 days", 48), ("1d", 24), (0.5, 0.5)],
+)
+def test_hours(text: object, value: float) -> None:
+    assert hours(text) == pytest.approx(value)
+    assert flops_from_gpus("H100", hours=text) == pytest.approx(flops_from_gpus("H100", hours=value))
+
+
+@pytest.mark.parametrize(
+    ("parse", "text", "meant"),
+    [(compute, "2,5e18", "2.5e18"), (count, "2,5B", "2.5B"), (hours, "1,5 h", "1.5 h")],
+)
+def test_a_decimal_comma_is_refused_with_what_would_do(parse, text: str, meant: str) -> None:
+    with pytest.raises(InvalidInput, match=rf"got '{text}'; the decimal sign is a point: {meant}\.$"):
+        parse(text, "field")
+
+
+def test_a_vocabulary_may_be_given_in_thousands() -> None:
+    assert whole("128k", "vocab_size") == 128_000
+    assert whole("50,257", "vocab_size") == 50_257
+    with pytest.raises(InvalidInput, match="must be a whole number"):
+        whole("0.5", "vocab_size")
+
+
+def test_amounts_are_said_without_powers_of_ten() -> None:
+    assert [size(b) for b in (4.04e12, 999.9e9, 16.4e9, 5e5)] == ["4.04 TB", "1 TB", "16.4 GB", "500 kB"]
+    assert [figure(v) for v in (1.69e-7, 0.25, 161.2, 12345)] == ["less than 0.01", "0.25", "161", "12,345"]
+    assert [dollars(v) for v in (0.0, 1e-9, 1234.5)] == ["about $0.00", "less than a cent", "about $1,234.50"]
+    assert [duration(s) for s in (1e-5, 45, 5400)] == ["less than 1 s", "45 s", "1.5 h"]
+    assert [signed(v) for v in (-1e-9, 0.25)] == ["0.000", "+0.250"]
+    names = [with_article(name) for name in ("H100", "A100", "RTX-4090", "B200", "T4", "TPU-v4")]
+    assert names == ["an H100", "an A100", "an RTX-4090", "a B200", "a T4", "a TPU-v4"]
 
 
 def test_fractions_and_whole_numbers() -> None:
