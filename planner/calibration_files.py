@@ -39,6 +39,7 @@ from pydantic import (
 
 from planner.errors import InvalidCalibration, InvalidInput
 from planner.laws import DEFAULT_FORM, FORMS, Law, check_form, parameter_names
+from planner.shapes import DEFAULT_VOCAB
 from planner.units import number
 
 SCHEMA_VERSION = 2
@@ -87,13 +88,15 @@ class FittedRange(_Record):
     epochs: tuple[float, float]
     repeated_params: tuple[float, float] | None = None  # of the runs with more than one epoch
     repeated_unique_tokens: tuple[float, float] | None = None
+    loss: tuple[float, float] | None = None  # that the runs reached
     runs: int | None = None
     single_epoch_runs: int | None = None
     multi_epoch_runs: int | None = None
 
     @model_validator(mode="after")
     def _ordered(self) -> "FittedRange":
-        for name in ("params", "unique_tokens", "epochs", "repeated_params", "repeated_unique_tokens"):
+        names = ("params", "unique_tokens", "epochs", "repeated_params", "repeated_unique_tokens", "loss")
+        for name in names:
             low, high = getattr(self, name) or (1.0, 1.0)
             if not 0 < low <= high:
                 raise ValueError(f"{name} must be two increasing numbers above zero, not [{low:g}, {high:g}]")
@@ -239,6 +242,12 @@ class Calibration(_Record):
     @property
     def weight_decays(self) -> tuple[float, ...]:
         return tuple(setting.weight_decay for setting in self.settings)
+
+    @property
+    def guessing_loss(self) -> float:
+        """The loss of guessing or, if more, the largest of the runs: above it no law holds."""
+        reached = [setting.fitted_on.loss[1] for setting in self.settings if setting.fitted_on.loss]
+        return max([math.log(self.vocab_size or DEFAULT_VOCAB), *reached])
 
     def setting(self, weight_decay: Any) -> Setting:
         """The setting calibrated at this weight decay; any other is an error, not a guess."""

@@ -36,7 +36,13 @@ def compare(
             raise no_choice(ud, flops, limits)
         rows += [recommendation(setting, form, judge, best, ud, flops, limits) for form in setting.laws]
     return Comparison(
-        ud=ud, flops=flops, spend=limits.spend, calibration=known.name, judge=known.default_law, rows=rows
+        ud=ud,
+        flops=flops,
+        spend=limits.spend,
+        calibration=known.name,
+        judge=known.default_law,
+        guessing_loss=known.guessing_loss,
+        rows=rows,
     )
 
 

@@ -33,6 +33,7 @@ class Frontier:
     weight_decay: np.ndarray
     law: str
     calibration: str
+    guessing_loss: float  # what guessing reaches: a predicted loss above it means nothing
 
     def to_dict(self) -> dict[str, Any]:
         """Plain lists, as `--json` prints them."""
@@ -68,7 +69,8 @@ def frontier(
     pick = np.arange(len(winner))
     spent, params, epochs, trained, loss = (np.stack(each)[winner, pick] for each in zip(*found, strict=True))
     decays = np.array([setting.weight_decay for setting in settings])[winner]
-    return Frontier(tokens, compute, spent, params, epochs, trained, loss, decays, form, known.name)
+    columns = (tokens, compute, spent, params, epochs, trained, loss, decays)
+    return Frontier(*columns, form, known.name, known.guessing_loss)
 
 
 @spelled_out

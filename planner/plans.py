@@ -26,7 +26,7 @@ from planner.landscape import outside_search
 from planner.laws import Law
 from planner.limits import LimitOptions, Limits, spelled_out
 from planner.predictions import loss_terms
-from planner.reasons import least_reason, reasons, single_setting_note, verdict
+from planner.reasons import corpus_note, least_reason, reasons, single_setting_note, verdict
 from planner.results import (
     Alternative,
     CheaperPlan,
@@ -94,7 +94,7 @@ def plan(
     architecture, warnings = _buildable(asked, choice, vocab_size)
     found = _findings(asked, choice, best, architecture)
     committed, rival = weight_decay is not None, _rival_best(asked, found)
-    words = reasons(found, committed=committed, limited=limits.bounded, rival_best=rival)
+    words = reasons(found, committed=committed, limited=limits.bounded, rival_best=rival) + corpus_note(known)
     if target_loss is not None:
         words.insert(0, least_reason(found, units.number(target_loss, "target_loss")))
     bill = None if card is None else cost(choice.flops, card, architecture=architecture, **used)
@@ -190,6 +190,7 @@ def _findings(
         unique_tokens=choice.unique_tokens,
         loss=choice.loss,
         perplexity=units.perplexity(choice.loss),
+        guessing_loss=known.guessing_loss,
         cheapest_as_good=_cheapest_as_good(asked, choice),
         terms=loss_terms(choice.law, choice.params, ud, choice.epochs),
         crossover_flops=swap.crossover_flops if swap is not None else None,
@@ -359,15 +360,30 @@ def _buildable(asked: _Question, choice: _Choice, vocab_size: Any) -> tuple[Arch
         warnings.append(
             f"calibration {known.name} does not say its vocabulary: the model shape assumes {vocab:,} rows."
         )
+    elif known.vocab_size not in (None, vocab):
+        warnings.append(
+            f"the laws were fitted with a vocabulary of {known.vocab_size:,} and not {vocab:,}: "
+            f"losses per token are then not comparable, and embeddings take another share of the model."
+        )
     architecture = None
     try:
         architecture = shape_for(choice.params, vocab)
     except InvalidInput as error:
         warnings.append(str(error))
-    guessing = math.log(architecture.vocab_size if architecture is not None else assumed)
-    if choice.loss > guessing:
+    if architecture is not None and architecture.absurd:
+        warnings.append(_absurd(architecture))
+    if choice.loss > known.guessing_loss:
         warnings.append(
-            f"the predicted loss {choice.loss:.4g} is above that of guessing ({guessing:.3g}): "
+            f"the predicted loss {choice.loss:.4g} is above that of guessing ({known.guessing_loss:.3g}): "
             f"no law describes such a plan."
         )
     return architecture, warnings
+
+
+def _absurd(shape: Architecture) -> str:
+    """Why a shape is not worth training."""
+    rest = f"{units.short(shape.non_embedding_params)} of {units.short(shape.params)} parameters"
+    return (
+        f"nobody trains such a shape (d_model {shape.d_model}, {shape.layers} layers): a vocabulary of "
+        f"{shape.vocab_size:,} leaves {rest} for its layers; a smaller vocabulary would do."
+    )

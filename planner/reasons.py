@@ -195,6 +195,17 @@ def _flatness(p: Findings, within: str) -> str:
     )
 
 
+def corpus_note(known: Calibration) -> list[str]:
+    """What text the laws hold for, where the calibration says so."""
+    corpus = known.corpus.split(";")[0].strip()
+    if not corpus:
+        return []
+    return [
+        f"The laws were fitted on {corpus}; on other text (another language, code, another tokenizer) "
+        f"losses differ and the best plan may too."
+    ]
+
+
 def crossover_note(
     weaker: float,
     stronger: float,

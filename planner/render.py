@@ -88,7 +88,9 @@ def plan(p: Plan) -> None:
     if p.other_laws:
         click.echo()
         _alternatives(
-            f"What other laws would recommend, and the loss {p.law} expects from that", p.other_laws
+            f"What other laws would recommend, and the loss {p.law} expects from that",
+            p.other_laws,
+            p.guessing_loss,
         )
 
 
@@ -149,7 +151,9 @@ def _advice_with_intervals(p: Plan, within: dict[str, Interval]) -> list[tuple[s
 
 def comparison(c: Comparison) -> None:
     budget = f"{short(c.ud)} unique tokens, {scientific(c.flops)} FLOPs"
-    _alternatives(f"{budget} ({c.calibration}; expected loss by {c.judge})", c.rows, with_decay=True)
+    _alternatives(
+        f"{budget} ({c.calibration}; expected loss by {c.judge})", c.rows, c.guessing_loss, with_decay=True
+    )
 
 
 def frontier(f: Frontier) -> None:
@@ -163,8 +167,8 @@ def frontier(f: Frontier) -> None:
                 _epochs(passes),
                 short(tokens),
                 str(decay),
-                f"{loss:.4f}",
-                _perplexity(perplexity(loss)),
+                _loss(loss, f.guessing_loss),
+                _perplexity(perplexity(loss)) if loss <= f.guessing_loss else "-",
             ]
         else:
             figures = ["-", "-", "-", "-", "no choice", "within limits"]
@@ -296,7 +300,10 @@ def shapes(found: Iterable[Architecture]) -> None:
 # -----------------------------------------------------------------------------------------------------
 
 
-def _alternatives(title: str, rows: Sequence[Alternative], with_decay: bool = False) -> None:
+ABOVE_GUESSING = "above guessing"  # what a loss is called that no law means
+
+
+def _alternatives(title: str, rows: Sequence[Alternative], guessing: float, with_decay: bool = False) -> None:
     header = [
         "law",
         *(["λ"] if with_decay else []),
@@ -310,9 +317,14 @@ def _alternatives(title: str, rows: Sequence[Alternative], with_decay: bool = Fa
     body = []
     for r in rows:
         decay = [str(r.weight_decay)] if with_decay else []
-        losses = (f"{r.predicted_loss:.4f}", f"{r.expected_loss:.4f}", signed(r.regret, 4))
+        losses = [_loss(loss, guessing) for loss in (r.predicted_loss, r.expected_loss)]
+        losses.append("-" if r.expected_loss > guessing else signed(r.regret, 4))
         body.append([r.law, *decay, short(r.params), _epochs(r.epochs), short(r.tokens), *losses])
     print_table(header, body, title=title, indent=2)
+
+
+def _loss(value: float, guessing: float) -> str:
+    return f"{value:.4f}" if value <= guessing else ABOVE_GUESSING
 
 
 def _parameters(parameters: dict[str, float], form: str) -> str:

@@ -157,6 +157,7 @@ class Comparison(_Answer):
     spend: str
     calibration: str
     judge: str  # the law by which expected_loss is judged, at each row's own weight decay
+    guessing_loss: float  # what guessing reaches: a predicted loss above it means nothing
     rows: list[Alternative]
 
 
@@ -178,6 +179,7 @@ class Findings(_Answer):
     unique_tokens: float  # tokens of the corpus that are used: all of them from one epoch on
     loss: float
     perplexity: float
+    guessing_loss: float  # what guessing reaches: a predicted loss above it means nothing
     terms: LossTerms
     cheapest_as_good: CheaperPlan | None  # cannot be told from this plan; None: nothing cheaper
     crossover_flops: float | None

@@ -50,6 +50,11 @@ class Architecture(BaseModel):
             + self.d_model
         )
 
+    @property
+    def absurd(self) -> bool:
+        """Whether nobody would train it: deeper than wide, or with heads of a few dimensions."""
+        return self.layers > self.d_model or self.d_head < 8
+
     def describe(self) -> str:
         name = f" (the paper's {self.preset})" if self.preset else ""
         return (

@@ -174,6 +174,7 @@ def _fitted_range(table: pd.DataFrame, runs: Runs) -> FittedRange:
         epochs=_range(table["epochs"]),
         repeated_params=_range(repeated["params"]),
         repeated_unique_tokens=_range(repeated["unique_tokens"]),
+        loss=_range(table["loss"]),
         runs=len(runs),
         single_epoch_runs=int(runs.single.sum()),
         multi_epoch_runs=int((~runs.single).sum()),

@@ -25,6 +25,7 @@ from planner.limits import CONTINUOUS
 from planner.look import Look
 from planner.palette import GOOD, NEUTRAL, PLAN, TERMS, law_label, law_look, series
 from planner.results import Alternative, Plan
+from planner.spending import Spent, spend
 from planner.units import epochs as passes
 from planner.units import scientific, short, signed
 
@@ -170,10 +171,10 @@ def whatif(found: Answer) -> go.Figure:
     doubled: list[tuple[float, str]] = []
     for i, (name, data, compute) in enumerate(_MORE):
         best, look = _best(found, p.ud * factors**data, p.flops * factors**compute), series(2 + i)
-        sizes, losses = _sizes(best["params"], best["epochs"]), best["loss"]
+        losses = best.loss
         text = [
-            f"{size}, weight decay {decay}<br>loss {loss:.3f}"
-            for size, decay, loss in zip(sizes, best["weight_decay"], losses, strict=True)
+            f"{size}, weight decay {p.weight_decay}<br>loss {loss:.3f}"
+            for size, loss in zip(_sizes(best.params, best.epochs), losses, strict=True)
         ]
         _line(figure, factors, losses, name, look, text, group=name)
         change = signed(float(losses[twice] - p.loss))
@@ -244,20 +245,11 @@ PICTURES = {
 # -- pieces -------------------------------------------------------------------------------------------------
 
 
-def _best(found: Answer, ud: np.ndarray, flops: np.ndarray) -> dict[str, np.ndarray]:
-    """The best plans along budgets within the visitor's limits, at the weight decay asked for or the best."""
-    p, c = found.plan, found.choices
-    settings = (
-        [found.calibration.setting(c.weight_decay)] if c.weight_decay else list(found.calibration.settings)
-    )
-    each = [allocate(s.law(p.law), ud, flops, limits(c)) for s in settings]
-    losses = np.stack([np.where(np.isfinite(one.loss), one.loss, np.inf) for one in each])
-    winner, index = np.argmin(losses, axis=0), np.arange(len(ud))
-    best = {
-        name: np.stack([getattr(one, name) for one in each])[winner, index]
-        for name in ("params", "epochs", "loss")
-    }
-    return {**best, "weight_decay": np.array([s.weight_decay for s in settings])[winner]}
+def _best(found: Answer, ud: np.ndarray, flops: np.ndarray) -> Spent:
+    """Plans along budgets within the visitor's limits, at the plan's weight decay, as the text has it."""
+    p, setting = found.plan, found.calibration.setting(found.plan.weight_decay)
+    error = setting.error(p.law, p.flat_range.tolerance)
+    return spend(setting.law(p.law), ud, flops, error, limits(found.choices))
 
 
 def _figure(across: str, up: str) -> go.Figure:

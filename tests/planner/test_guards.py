@@ -1,0 +1,57 @@
+"""What a plan warns of: another vocabulary or corpus, losses that mean nothing, shapes that nobody trains."""
+
+from __future__ import annotations
+
+import math
+
+from click.testing import CliRunner
+
+from planner import Calibration, compare, plan
+from planner.cli import planner
+
+
+def said(*args: str) -> str:
+    return " ".join(CliRunner().invoke(planner, list(args)).output.split())
+
+
+def test_another_vocabulary_is_warned_of() -> None:
+    (warning,) = plan(250e6, 1e18, vocab_size=50_257).warnings
+    assert "fitted with a vocabulary of 32,100 and not 50,257" in warning
+    assert plan(250e6, 1e18, vocab_size=32_100).warnings == []
+
+
+def test_the_corpus_is_said_once() -> None:
+    for calibration, corpus in (("fineweb-llama2", "FineWeb sample-10BT"), ("c4-gpt2", "C4")):
+        made = plan(250e6, 1e18, calibration=calibration)
+        assert sum(f"The laws were fitted on {corpus};" in reason for reason in made.reasons) == 1
+    nameless = Calibration.load().model_copy(update={"corpus": ""})
+    assert not any("fitted on" in reason for reason in plan(250e6, 1e18, calibration=nameless).reasons)
+
+
+def test_losses_above_guessing_are_numbers_in_json_and_words_in_tables() -> None:
+    made = plan(180e6, 2.3e20)
+    assert made.guessing_loss == math.log(32_100)
+    worst = max(row.expected_loss for row in made.other_laws)
+    assert worst > 40
+    words = said("plan", "--ud", "180M", "--flops", "2.3e20")
+    assert "above guessing" in words
+    assert f"{worst:.4f}" not in words
+    assert max(row.expected_loss for row in compare(180e6, 2.3e20).rows) > 40
+    assert "above guessing" in said("compare", "--ud", "180M", "--flops", "2.3e20")
+    asked = ("--ud", "1M", "--from", "1e9", "--to", "1e13", "--points", "3", "--spend", "all")
+    assert "above guessing" in said("frontier", *asked)
+
+
+def test_what_runs_reached_is_not_above_guessing() -> None:
+    """Small models that repeat a lot did reach losses above that of guessing."""
+    micro = Calibration.load("micro")
+    assert micro.guessing_loss > 8.5 > math.log(1024)
+    assert compare("65k", "1e12", calibration=micro).guessing_loss == micro.guessing_loss
+
+
+def test_shapes_that_nobody_trains_are_warned_of() -> None:
+    made = plan(10e6, 1e16, vocab_size=250_000)
+    (warning,) = [one for one in made.warnings if "nobody trains such a shape" in one]
+    assert "d_model 14, 139 layers" in warning
+    assert "a smaller vocabulary would do" in warning
+    assert not any("nobody trains" in one for one in plan(10e6, 1e16).warnings)
