@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from planner.frontiers import Frontier, frontier
     from planner.laws import FORMS, Law
     from planner.plans import plan
-    from planner.predictions import predict
+    from planner.predictions import Predictions, predict
     from planner.results import Comparison, Crossover, Plan, Prediction
     from planner.shapes import Architecture, preset, presets, shape_for
 
@@ -40,6 +40,7 @@ __all__ = [
     "Law",
     "Plan",
     "Prediction",
+    "Predictions",
     "compare",
     "cost",
     "crossover",
@@ -61,7 +62,7 @@ _HOME = {
     "frontiers": "Frontier frontier",
     "laws": "FORMS Law",
     "plans": "plan",
-    "predictions": "predict",
+    "predictions": "Predictions predict",
     "results": "Comparison Crossover Plan Prediction",
     "shapes": "Architecture preset presets shape_for",
 }

@@ -27,7 +27,7 @@ def budget(ud: Any, flops: Any) -> tuple[float, float]:
 
 def budgets(ud: Any, flops: Any) -> tuple[np.ndarray, np.ndarray]:
     """Many budgets, as two arrays of one length: what was given is broadcast."""
-    tokens, compute = _many(ud, "ud", units.count), _many(flops, "flops", units.compute)
+    tokens, compute = many(ud, "ud", units.count), many(flops, "flops", units.compute)
     try:
         tokens, compute = np.broadcast_arrays(tokens, compute)
     except ValueError:
@@ -63,7 +63,8 @@ def _not_swapped(tokens: float, compute: float) -> None:
         )
 
 
-def _many(values: Any, field: str, parse: Callable[[Any, str], float]) -> np.ndarray:
+def many(values: Any, field: str, parse: Callable[[Any, str], float]) -> np.ndarray:
+    """One number or several, as an array."""
     if isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype.kind in "fiu" and len(values):
         array = values.astype(float)  # the fast path: ten thousand budgets are checked at once
         if np.all(array > 0) and np.all(np.isfinite(array)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
@@ -14,13 +14,17 @@ from planner.errors import InvalidInput
 from planner.landscape import once_flops
 from planner.laws import BASE_FORM
 from planner.limits import CONTINUOUS_EPOCHS, LimitOptions, Limits, spelled_out
+from planner.showing import Columns, Shown
 from planner.spending import spend
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _MOST_POINTS = 100_000
 
 
 @dataclass(frozen=True)
-class Frontier:
+class Frontier(Shown, Columns):
     """Optimal plans along many budgets, as arrays of one length."""
 
     ud: np.ndarray
@@ -35,12 +39,11 @@ class Frontier:
     calibration: str
     guessing_loss: float  # what guessing reaches: a predicted loss above it means nothing
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain lists, as `--json` prints them."""
-        return {
-            name: value.tolist() if isinstance(value, np.ndarray) else value
-            for name, value in vars(self).items()
-        }
+    def plot(self) -> Figure:
+        """Size, epochs and loss along compute."""
+        from planner import plots
+
+        return plots.frontier(self)
 
 
 @spelled_out

@@ -2,6 +2,7 @@
 
 - `isoflop`: loss along the iso-FLOP curve with the optimum and its flat range
 - `allocation_frontier`: optimal (params, epochs) as compute grows, for each law
+- `frontier`: size, epochs and loss of the best plans along compute
 - `loss_against_compute`: optimal loss for each weight decay, with the crossover marked
 - `loss_terms`: the loss of one model broken into its terms, against epochs
 - `single_epoch_frontiers`: the premium that strong weight decay pays while data is fresh
@@ -21,6 +22,7 @@ from planner import palette
 from planner.advice import remarkable_points
 from planner.allocation import FLOPS_PER_PARAM_TOKEN, allocate
 from planner.calibration_files import Calibration, CalibrationSource
+from planner.frontiers import Frontier
 from planner.landscape import landscape, once_flops
 from planner.laws import Law
 from planner.limits import CONTINUOUS, FREE, Limits
@@ -110,6 +112,33 @@ def allocation_frontier(
         _log_labels(axes.yaxis, "{:g}".format)
         _tidy(axes)
         axes.legend(frameon=False, fontsize=9)
+    return figure
+
+
+def frontier(along: Frontier) -> Figure:
+    """Size, epochs and loss of the best plans along compute, one line for each amount of unique tokens."""
+    figure = Figure(figsize=(12.0, 4.2), dpi=150, layout="constrained")
+    panels = (
+        ("parameters", along.params, short),
+        ("epochs", along.epochs, "{:g}".format),
+        ("loss (nats per token)", np.where(along.loss <= along.guessing_loss, along.loss, np.nan), None),
+    )
+    for column, (name, values, show) in enumerate(panels):
+        axes = figure.add_subplot(1, len(panels), column + 1)
+        for number, corpus in enumerate(np.unique(along.ud)):
+            here = np.flatnonzero(along.ud == corpus)
+            here = here[np.argsort(along.flops[here], kind="stable")]
+            look = palette.series(number)
+            drawn = {"color": look.light, "linestyle": palette.line_style(look.dash), "marker": "."}
+            axes.plot(along.flops[here], values[here], label=f"{short(corpus)} unique tokens", **drawn)
+        axes.set_xscale("log")
+        axes.set_xlabel("compute (FLOPs)")
+        axes.set_ylabel(name)
+        if show is not None:
+            axes.set_yscale("log")
+            _log_labels(axes.yaxis, show)
+        _tidy(axes)
+    figure.axes[0].legend(frameon=False, fontsize=9)
     return figure
 
 

@@ -1,31 +1,84 @@
-"""`predict`: the loss that a law expects from one configuration."""
+"""`predict`: the loss that a law expects from one configuration, or from each of many."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, overload
+
+import numpy as np
 
 from planner import units
 from planner.allocation import FLOPS_PER_PARAM_TOKEN
-from planner.budgets import unique_tokens, within
+from planner.budgets import many, unique_tokens, within
 from planner.calibration_files import Calibration, CalibrationSource
+from planner.errors import InvalidInput
 from planner.laws import Law
 from planner.results import LossTerms, Prediction
+from planner.showing import Columns
 from planner.uncertainty import interval_note, loss_intervals, range_warnings
 
+_PARAMS, _UD, _EPOCHS = (1.0, 1e15, "parameters"), (1e3, 1e16, "unique tokens"), (1e-6, 1e5, "epochs")
 
+
+@dataclass(frozen=True)
+class Predictions(Columns):
+    """The losses of many configurations, as arrays of one length."""
+
+    params: np.ndarray
+    ud: np.ndarray
+    epochs: np.ndarray
+    weight_decay: np.ndarray
+    loss: np.ndarray
+    law: str
+    calibration: str
+
+
+@overload
+def predict(
+    params: float | str,
+    ud: float | str,
+    epochs: float | str = 1.0,
+    *,
+    weight_decay: Any = None,
+    law: str | None = None,
+    calibration: CalibrationSource = None,
+) -> Prediction: ...
+
+
+@overload
 def predict(
     params: Any,
-    ud: Any,
+    ud: Any = None,
     epochs: Any = 1.0,
     *,
     weight_decay: Any = None,
     law: str | None = None,
     calibration: CalibrationSource = None,
-) -> Prediction:
-    """The loss of one configuration; without `weight_decay`, at the calibrated one that does best there."""
-    size = within(units.count(params, "params"), "params", 1.0, 1e15, "parameters")
+) -> Predictions: ...
+
+
+def predict(
+    params: Any,
+    ud: Any = None,
+    epochs: Any = 1.0,
+    *,
+    weight_decay: Any = None,
+    law: str | None = None,
+    calibration: CalibrationSource = None,
+) -> Prediction | Predictions:
+    """The loss of one configuration; without `weight_decay`, at the calibrated one that does best there.
+
+    Arrays (or lists) that broadcast give the losses of many; so does a table in the place of `params` with
+    the columns `params`, `unique_tokens` and perhaps `epochs`.
+    """
+    if hasattr(params, "columns"):
+        params, ud, epochs = _columns(params, ud, epochs)
+    if any(_is_many(value) for value in (params, ud, epochs)):
+        return _predict_many(params, ud, epochs, weight_decay, law, Calibration.load(calibration))
+    size = within(units.count(params, "params"), "params", *_PARAMS)
     tokens = unique_tokens(ud)
-    passes = within(units.number(epochs, "epochs", examples="4 or 0.5"), "epochs", 1e-6, 1e5, "epochs")
+    passes = within(_passes(epochs, "epochs"), "epochs", *_EPOCHS)
     known = Calibration.load(calibration)
     form = known.form(law)
     settings = known.candidates(form, weight_decay)
@@ -48,6 +101,55 @@ def predict(
         interval_note=interval_note(known, setting, form),
         warnings=range_warnings(setting, size, tokens * min(passes, 1.0), passes),
     )
+
+
+def _passes(value: Any, field: str) -> float:
+    return units.number(value, field, examples="4 or 0.5")
+
+
+def _is_many(value: Any) -> bool:
+    return isinstance(value, Iterable) and not isinstance(value, str | dict) and getattr(value, "ndim", 1) > 0
+
+
+def _columns(table: Any, ud: Any, epochs: Any) -> tuple[Any, Any, Any]:
+    """Sizes, unique tokens and epochs of a table."""
+    for name in ("params", "unique_tokens"):
+        if name not in table.columns and not (name == "unique_tokens" and ud is not None):
+            known = ", ".join(str(column) for column in table.columns)
+            raise InvalidInput(f"must be a table with the column {name}; it has {known}.", field="params")
+    unique = table["unique_tokens"].to_numpy() if ud is None else ud
+    return (
+        table["params"].to_numpy(),
+        unique,
+        table["epochs"].to_numpy() if "epochs" in table.columns else epochs,
+    )
+
+
+def _predict_many(
+    params: Any, ud: Any, epochs: Any, weight_decay: Any, law: str | None, known: Calibration
+) -> Predictions:
+    given = (
+        (params, "params", units.count, _PARAMS),
+        (ud, "ud", units.count, _UD),
+        (epochs, "epochs", _passes, _EPOCHS),
+    )
+    columns = [many(values, field, parse) for values, field, parse, _ in given]
+    for values, (_, field, _, bounds) in zip(columns, given, strict=True):
+        within(float(values.min()), field, *bounds)
+        within(float(values.max()), field, *bounds)
+    try:
+        sizes, tokens, passes = np.broadcast_arrays(*columns)
+    except ValueError:
+        lengths = ", ".join(str(len(values)) for values in columns)
+        raise InvalidInput(
+            f", ‹ud› and ‹epochs› must have one length or broadcast; got {lengths} values.", field="params"
+        ) from None
+    form = known.form(law)
+    settings = known.candidates(form, weight_decay)
+    losses = np.stack([np.asarray(s.law(form).loss(sizes, tokens, passes)) for s in settings])
+    best = np.argmin(losses, axis=0)
+    decays = np.array([setting.weight_decay for setting in settings])[best]
+    return Predictions(sizes, tokens, passes, decays, losses.min(axis=0), form, known.name)
 
 
 def loss_terms(law: Law, params: float, ud: float, epochs: float) -> LossTerms:

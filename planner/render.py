@@ -5,8 +5,11 @@ What each command prints, made of the pieces in `terminal`.
 
 from __future__ import annotations
 
+import contextlib
+import io
 import math
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import click
 
@@ -38,6 +41,21 @@ from planner.units import (
     size,
     with_article,
 )
+
+
+def as_text(answer: Any) -> str:
+    """An answer as the command line prints it."""
+    writers: dict[type, Callable[[Any], None]] = {
+        Plan: plan,
+        Comparison: comparison,
+        Crossover: crossover,
+        Prediction: prediction,
+        Frontier: frontier,
+    }
+    text = io.StringIO()
+    with contextlib.redirect_stdout(text):
+        writers[type(answer)](answer)
+    return text.getvalue().rstrip("\n")
 
 
 def plan(p: Plan) -> None:

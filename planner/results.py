@@ -1,13 +1,21 @@
-"""What the planner answers with: frozen pydantic models whose JSON is what `--json` prints."""
+"""What the planner answers with: frozen pydantic models whose JSON is what `--json` prints.
 
-from typing import Any
+`plot` draws what `--plot` draws. It reads the calibration by its name: one of your own is given as a file.
+"""
+
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict
 
 from planner import run_files
-from planner.calibration_files import Recipe
+from planner.calibration_files import CalibrationSource, Recipe
 from planner.costs import Cost
 from planner.shapes import Architecture
+from planner.showing import Shown
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from pandas import DataFrame
 
 
 class _Answer(BaseModel):
@@ -114,7 +122,7 @@ class Alternative(_Answer):
     regret: float  # expected_loss minus the best that law can do
 
 
-class Crossover(_Answer):
+class Crossover(Shown, _Answer):
     """Where the stronger of two weight decays overtakes the weaker one, at fixed unique tokens."""
 
     ud: float
@@ -129,8 +137,14 @@ class Crossover(_Answer):
     interval: Interval | None = None
     note: str
 
+    def plot(self, calibration: CalibrationSource = None) -> "Figure":
+        """Optimal loss against compute for both weight decays."""
+        from planner import plots
 
-class Prediction(_Answer):
+        return plots.loss_against_compute(self, calibration or self.calibration)
+
+
+class Prediction(Shown, _Answer):
     """The loss that a law expects from one configuration."""
 
     params: float
@@ -148,8 +162,14 @@ class Prediction(_Answer):
     interval_note: str
     warnings: list[str]
 
+    def plot(self, calibration: CalibrationSource = None) -> "Figure":
+        """The terms of the loss as epochs grow."""
+        from planner import plots
 
-class Comparison(_Answer):
+        return plots.loss_terms(self, calibration or self.calibration)
+
+
+class Comparison(Shown, _Answer):
     """What every law recommends for one budget, at every weight decay asked for."""
 
     ud: float
@@ -159,6 +179,20 @@ class Comparison(_Answer):
     judge: str  # the law by which expected_loss is judged, at each row's own weight decay
     guessing_loss: float  # what guessing reaches: a predicted loss above it means nothing
     rows: list[Alternative]
+
+    def plot(self, calibration: CalibrationSource = None) -> "Figure":
+        """Where each law wants compute to go, with this budget marked."""
+        from planner import plots
+
+        decays = {row.weight_decay for row in self.rows}
+        only = decays.pop() if len(decays) == 1 else None
+        return plots.allocation_frontier(self.ud, calibration or self.calibration, only, mark=self.flops)
+
+    def to_frame(self) -> "DataFrame":
+        """One row for each law and weight decay."""
+        from pandas import DataFrame
+
+        return DataFrame([row.model_dump() for row in self.rows])
 
 
 class Findings(_Answer):
@@ -199,7 +233,7 @@ class Findings(_Answer):
     interval_note: str
 
 
-class Plan(Findings):
+class Plan(Shown, Findings):
     """The answer: how large a model, how many epochs, which weight decay; why; and how sure that is."""
 
     verdict: str  # the answer in one or two sentences
@@ -215,3 +249,9 @@ class Plan(Findings):
     def hf_config(self) -> dict[str, Any]:
         """This model as the `config.json` of transformers' Llama."""
         return run_files.hf_config(self)
+
+    def plot(self, calibration: CalibrationSource = None) -> "Figure":
+        """Loss along the compute that is spent: how flat the optimum is."""
+        from planner import plots
+
+        return plots.isoflop(self, calibration or self.calibration)
