@@ -142,7 +142,7 @@ def short(value: float, digits: int = 3) -> str:
 
 def epochs(value: float) -> str:
     """A number of passes over the data: 1 epoch, 6 epochs, 2.35 epochs, 1,800 epochs."""
-    number = f"{value:,.0f}" if value >= 100 or value == round(value) else f"{value:.3g}"
+    number = f"{value:,.0f}" if value >= 100 or value % 1 == 0 else f"{value:.3g}"
     return f"{number} epoch" if number == "1" else f"{number} epochs"
 
 

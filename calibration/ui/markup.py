@@ -86,7 +86,7 @@ CAPTIONS = {
     "triangles more compute hurts.",
     "terms": "What the loss of the planned model consists of, if it were trained for fewer or more epochs.",
     "whatif": "The best loss if you had less or more of one thing and the same of the other, at the weight "
-    "decay that is best then unless you chose one; diamonds mark twice as much.",
+    "decay of the plan (another may then be better); diamonds mark twice as much.",
 }
 
 

@@ -210,6 +210,18 @@ def test_every_picture_can_be_drawn_and_holds_the_plan(changes: dict[str, str]) 
     )
 
 
+@pytest.mark.parametrize(
+    "changes", [{}, {"ud": "180M", "flops": "2.3e20"}, {"flops": "1e20", "spend": "all"}]
+)
+def test_text_and_picture_agree_on_what_twice_as_much_buys(changes: dict[str, str]) -> None:
+    pictures = pytest.importorskip("calibration.ui.pictures", reason="plotly is not installed")
+    found = answers.answer(of(**changes), Calibration.load())
+    value = found.plan.marginal_value
+    diamonds = [t for t in pictures.whatif(found).data if t.marker.symbol == "diamond"]
+    data, compute = (t.y[0] - found.plan.loss for t in diamonds[:2])
+    assert (data, compute) == pytest.approx((value.loss_if_twice_the_data, value.loss_if_twice_the_compute))
+
+
 def _with_refits(known: Calibration) -> Calibration:
     rng = np.random.default_rng(0)
     raw = known.model_dump()
