@@ -91,18 +91,19 @@ def spend_all(law: Law, ud: Array, ceiling: Array, limits: Limits = FREE) -> Spe
     """
     flops = np.array(ceiling, dtype=float)
     best = allocate(law, ud, flops, limits)
-    if limits.ceiling and limits.bounded and not np.isfinite(best.loss).all():
-        none = ~np.isfinite(best.loss)
-        flops = np.where(none, np.minimum(_most_to_spend(ud, flops, limits), flops), flops)
-        best = allocate(law, ud, flops, limits)
-    return Spent(flops, *best)
+    if not limits.ceiling or limits.max_params is None:
+        return Spent(flops, *best)
+    # The largest model allowed, for as many epochs as can be paid: for less than all it may be better than a
+    # smaller one for an epoch more, and it is what remains where the limits leave no plan for all.
+    rounded = np.minimum(_largest_model(ud, flops, limits), flops)
+    corner = allocate(law, ud, rounded, limits)
+    less = ~(best.loss <= corner.loss)  # also where there is no plan for all
+    return Spent(*(np.where(less, a, b) for a, b in zip((rounded, *corner), (flops, *best), strict=True)))
 
 
-def _most_to_spend(ud: Array, ceiling: np.ndarray, limits: Limits) -> np.ndarray:
-    """The most compute within a ceiling for which the limits leave a plan, where they leave none for the
-    ceiling.
-    """
-    assert limits.max_params is not None  # without it the model can always be large enough to use everything
+def _largest_model(ud: Array, ceiling: np.ndarray, limits: Limits) -> np.ndarray:
+    """What the largest model allowed costs for as many epochs as a ceiling pays."""
+    assert limits.max_params is not None
     product = ceiling / (FLOPS_PER_PARAM_TOKEN * ud)
     epochs = np.minimum(product / limits.max_params, limits.max_epochs or np.inf)
     if limits.whole_epochs:

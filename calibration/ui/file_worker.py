@@ -152,9 +152,9 @@ def read_calibration(request: dict[str, Any], progress: Any) -> dict[str, Any]:
 
 def fit(request: dict[str, Any], progress: Any) -> dict[str, Any]:
     """Fit every law that the table determines; leave the calibration and the report in the page's folder."""
-    from calibration.studies.sources import fit as fit_runs
     from calibration.fitting.identify import unidentified
     from calibration.reports.report import report
+    from calibration.studies.sources import fit as fit_runs
     from planner.laws import BASE_FORM, FORMS
 
     runs = _runs(request)
