@@ -8,6 +8,7 @@ minutes). The driver looks whether the file changes, by its own clock, so that c
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
@@ -16,6 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 FILE = ".alive"
+_TOUCHED = (FILE, ".lock", "metrics.jsonl")  # what changes in the directory of a run that is being trained
 _EVERY = 5.0  # seconds between two signs
 _LONGEST_STEP = 1800.0  # seconds that training may take between two steps, or to its first
 SILENCE = float(os.environ.get("DATABOUND_SILENCE", 180.0))  # seconds without a sign that are too long
@@ -51,13 +53,15 @@ class Pulse:
     """What the driver knows of the signs of life: the last one of each run, and when it saw that one."""
 
     def __init__(self) -> None:
+        self._before: dict[str, int] = {}
         self._seen: dict[str, tuple[int, float]] = {}
         self._looked = time.monotonic()
 
-    def await_first(self, folder: Path) -> None:
-        """Have signs of an earlier attempt not be taken for those of the one that is about to start."""
-        with suppress(OSError):
-            (folder / FILE).unlink()
+    def await_first(self, name: str, folder: Path) -> None:
+        """Have signs of an earlier attempt not be taken for those of the one that is about to start, which
+        may have to wait for its turn.
+        """
+        self._before[name] = _sign(folder)
 
     def due(self, names: Mapping[str, float]) -> list[str]:
         """The runs to look at; nobody, most of the time."""
@@ -67,14 +71,14 @@ class Pulse:
         return list(names)
 
     def silent(self, folders: Mapping[str, Path]) -> list[str]:
-        """Runs that gave signs of life before and have been silent for too long."""
+        """Runs that were begun and have been silent for too long."""
         found = []
         for name, folder in folders.items():
-            sign = _sign(folder / FILE)
-            before, when = self._seen.get(name, (0, 0.0))
-            if sign != before:
+            sign = _sign(folder)
+            last, when = self._seen.get(name, (self._before.get(name, 0), math.inf))
+            if sign != last:
                 self._seen[name] = (sign, time.monotonic())
-            elif sign and time.monotonic() - when > SILENCE:
+            elif time.monotonic() - when > SILENCE:
                 found.append(name)
         return found
 
@@ -82,9 +86,10 @@ class Pulse:
         self._seen.pop(name, None)
 
 
-def _sign(path: Path) -> int:
+def _sign(folder: Path) -> int:
     """When the last sign was given, by the clock of whoever gave it; 0 where there is none."""
-    try:
-        return path.stat().st_mtime_ns
-    except OSError:
-        return 0
+    found = [0]
+    for name in _TOUCHED:
+        with suppress(OSError):
+            found.append((folder / name).stat().st_mtime_ns)
+    return max(found)

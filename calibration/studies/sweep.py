@@ -92,7 +92,7 @@ class _Driver:
                 continue
             task = task_of(run, self.directory, data, self.part(run))
             self.progress.running[run.name] = time.monotonic()
-            self.pulse.await_first(Path(task.folder))
+            self.pulse.await_first(run.name, Path(task.folder))
             self.engine.start(task, self.progress.shunned(run.name))
 
     def listen(self) -> None:
