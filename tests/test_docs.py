@@ -53,6 +53,13 @@ def test_what_the_documents_import_is_there(document: Path) -> None:
         exec(compile(tree, str(document), "exec"), {})
 
 
+@pytest.mark.parametrize("document", DOCUMENTS, ids=_name)
+def test_files_that_the_documents_name_exist(document: Path) -> None:
+    folders = "planner|trainer|calibration|databound|tests|benchmarks|studies|docs"
+    for name in re.findall(rf"(?<![\w/.-])((?:{folders})/[\w./-]*)", document.read_text()):
+        assert (ROOT / name.rstrip(".")).exists(), name
+
+
 @pytest.mark.parametrize("room", ["planner", "trainer", "calibration"])
 def test_the_reference_has_every_public_name(room: str) -> None:
     text = (ROOT / "docs" / "api" / f"{room}.md").read_text()
