@@ -50,10 +50,11 @@ class StudyDirectory:
 
     def run_folder(self, name: str, part: str = GRID) -> Path:
         """Where a run is, wherever it was trained first; where it will be in `part` otherwise."""
-        for home in (GRID, VALIDATION):
-            if (self.path / home / name / "config.json").exists():
-                return self.path / home / name
-        return self.path / part / name
+        root = os.fspath(self.path)  # as text: this is asked several times for each of thousands of runs
+        homes = (f"{root}/{home}/{name}" for home in (GRID, VALIDATION))
+        return Path(
+            next((home for home in homes if os.path.exists(f"{home}/config.json")), f"{root}/{part}/{name}")
+        )
 
     def result(self, name: str) -> RunResult | None:
         """The result of a run, or None while it is unfinished."""
@@ -224,7 +225,7 @@ def write_table(directory: StudyDirectory, without: Collection[str] = ()) -> Non
 
 
 def unfinished(directory: StudyDirectory, runs: Iterable[StudyRun]) -> list[StudyRun]:
-    return [run for run in runs if not (directory.run_folder(run.name) / "result.json").exists()]
+    return [run for run in runs if not os.path.exists(f"{directory.run_folder(run.name)}/result.json")]
 
 
 def _fingerprint(study: Study) -> str:
