@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict
 
 from planner.errors import InvalidInput
 from planner.shapes import Architecture
-from planner.units import compute, fraction, number, whole
+from planner.units import compute, fraction, number, whole, with_article
 from planner.units import hours as duration_in_hours
 
 DEFAULT_MFU = 0.4
@@ -198,6 +198,19 @@ class Cost(BaseModel):
     price_per_gpu_hour: float
     usd: float
     memory: Memory | None = None
+
+    def fits(self, card: str) -> str:
+        """Whether training fits into memory, in words; `card` is what to call one accelerator."""
+        if self.memory is None:
+            return "unknown"
+        needed = self.memory.devices_needed
+        if self.memory.fits_one_device:
+            return f"fits on one {card}"
+        if needed == 0:
+            one = with_article(self.gpu)
+            return f"does not fit on {one} even when sharded; train fewer sequences at a time"
+        enough = "which you have" if needed <= self.gpus else f"more than your {self.gpus}"
+        return f"does not fit on one {card}; sharded it needs {needed}, {enough}"
 
 
 def cost(

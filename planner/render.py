@@ -39,7 +39,6 @@ from planner.units import (
     short,
     signed,
     size,
-    with_article,
 )
 
 
@@ -389,10 +388,4 @@ def _memory_line(c: Cost) -> str:
         return ""
     card = f"{c.gpu} ({size(memory.device_memory)})"
     parts = f"{size(memory.total)} to train (activations {size(memory.activations)})"
-    if memory.fits_one_device:
-        return f"{parts}: fits on one {card}"
-    if memory.devices_needed == 0:
-        one = with_article(c.gpu)
-        return f"{parts}: does not fit on {one} even when sharded; train fewer sequences at a time"
-    enough = "which you have" if memory.devices_needed <= c.gpus else f"more than your {c.gpus}"
-    return f"{parts}: does not fit on one {card}; sharded it needs {memory.devices_needed}, {enough}"
+    return f"{parts}: {c.fits(card)}"

@@ -14,7 +14,7 @@ from planner.costs import Cost
 from planner.laws import FORMS
 from planner.palette import law_label
 from planner.results import Interval, Plan
-from planner.units import dollars, duration, figure, scientific, short, size, with_article
+from planner.units import dollars, duration, figure, scientific, short, size
 
 SHOWN_PROBLEMS = 200
 
@@ -258,14 +258,7 @@ def _memory(c: Cost) -> str:
     memory = c.memory
     if memory is None:
         return "unknown: no shape was found"
-    needed = f"{size(memory.total)} to train"
-    if memory.fits_one_device:
-        return f"{needed}: fits on one {c.gpu}"
-    if memory.devices_needed == 0:
-        one = with_article(c.gpu)
-        return f"{needed}: does not fit on {one} even when sharded; train fewer sequences at a time"
-    enough = "which you have" if memory.devices_needed <= c.gpus else f"more than your {c.gpus}"
-    return f"{needed}: does not fit on one {c.gpu}; sharded it needs {memory.devices_needed}, {enough}"
+    return f"{size(memory.total)} to train: {c.fits(c.gpu)}"
 
 
 def _crossover(p: Plan, bounds: Interval | None) -> str:
