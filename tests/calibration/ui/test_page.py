@@ -35,11 +35,11 @@ def expected(
 ):
     """The numbers of the page, from the planner itself."""
     made = plan(ud, flops, **how)
-    bill = cost(made.flops, gpu, gpus, mfu, price)
+    bill = cost(made.spent_flops, gpu, gpus, mfu, price)
     figures = {
-        name: getattr(made, name)
-        for name in ("params", "epochs", "weight_decay", "loss", "flops", "crossover_flops")
+        name: getattr(made, name) for name in ("params", "epochs", "weight_decay", "loss", "crossover_flops")
     }
+    figures["flops"] = made.spent_flops
     return {
         k: v for k, v in {**figures, "gpu_hours": bill.gpu_hours, "usd": bill.usd}.items() if v is not None
     }
