@@ -6,14 +6,11 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.places import ROOT
 from tests.trainer.conftest import losses, start
 from tests.trainer.run.test_loop import same
 from trainer import RunConfig, read_result, train
@@ -127,18 +124,3 @@ def test_a_full_disk_stops_the_run_with_its_checkpoint_intact(
     assert [path.name for path in (tmp_path / "full" / "checkpoints").iterdir()] == ["step-00000010"]
     train(RunConfig(**settings), tmp_path / "full")  # there is room again
     assert same(tmp_path / "whole", tmp_path / "full")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("processes", [1, 2])
-def test_killed_at_random_instants_of_tokenising_training_and_writing(processes: int) -> None:
-    """Twenty kills: `python benchmarks/kills.py`."""
-    command = [sys.executable, str(ROOT / "benchmarks" / "kills.py"), "--kills", "2"]
-    done = subprocess.run(
-        [*command, "--processes", str(processes), "--seed", str(random.randrange(10**6))],
-        capture_output=True,
-        text=True,
-        timeout=1500,
-        check=False,
-    )
-    assert "the same bits" in done.stdout, done.stderr
