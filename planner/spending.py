@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from planner.advice import Limit, Turn, remarkable_points
-from planner.allocation import FLOPS_PER_PARAM_TOKEN, Allocation, allocate
+from planner.allocation import FLOPS_PER_PARAM_TOKEN, allocate
 from planner.landscape import landscape, search_range
 from planner.laws import Array, Law
 from planner.limits import FREE, Limits
@@ -41,10 +41,6 @@ class Spent(NamedTuple):
     epochs: np.ndarray
     tokens: np.ndarray
     loss: np.ndarray
-
-    @property
-    def allocation(self) -> Allocation:
-        return Allocation(*self[1:])
 
 
 def spend(law: Law, ud: Array, ceiling: Array, error: Doubt, limits: Limits = FREE) -> Spent:

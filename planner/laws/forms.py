@@ -62,10 +62,6 @@ class Parameter:
     starts: tuple[float, ...]
     prior_sd: float  # of its logarithm
 
-    @property
-    def may_vanish(self) -> bool:
-        return self.kind in ("amplitude", "linear")
-
 
 class Varied(NamedTuple):
     """A quantity that must differ between repeated runs, or the form's parameters cannot be told apart."""
