@@ -6,7 +6,9 @@ alone.
     python benchmarks/kills.py --compile on
 
 The instants fall anywhere: while text is tokenised, a model is compiled, steps are trained, a checkpoint is
-written. A run that comes to its end is compared, and the next one begins; one that hangs is an error.
+written. Under torchrun either torchrun is killed, which its processes must notice, or one of the processes,
+which torchrun must notice, or all of them. A run that comes to its end is compared, and the next one begins;
+one that hangs, or that leaves a process behind, is an error.
 """
 
 from __future__ import annotations
@@ -20,6 +22,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 TRAIN = """
@@ -61,41 +65,80 @@ def start(run: dict[str, object], out: Path, processes: int) -> subprocess.Popen
     command = [sys.executable, *(torchrun if processes > 1 else []), str(program), json.dumps(run), str(out)]
     root = str(Path(__file__).resolve().parents[1])
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": root}
-    return subprocess.Popen(
-        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
-    )
+    with open(out.parent / "log", "ab") as log:
+        return subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
 
 
 def finish(run: dict[str, object], out: Path, processes: int) -> float:
     """Let a run go to its end; the seconds it took."""
     began = time.monotonic()
     if start(run, out, processes).wait(timeout=500):
-        raise SystemExit(f"{out} did not finish")
+        raise SystemExit(f"{out} did not finish:\n{(out.parent / 'log').read_text()[-3000:]}")
     return time.monotonic() - began
 
 
+def kill(process: subprocess.Popen[bytes], whom: str) -> None:
+    """Kill the launcher, one of its processes or all, and see that nobody is left."""
+    workers = children(process.pid)
+    for pid in {"launcher": [process.pid], "one": workers[-1:], "all": [process.pid, *workers]}[whom]:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    process.wait(timeout=60)
+    deadline = time.monotonic() + 60
+    while left := [pid for pid in workers if alive(pid)]:
+        if time.monotonic() > deadline:
+            raise SystemExit(f"{len(left)} processes are left a minute after a kill of {whom}")
+        time.sleep(0.05)
+
+
+def children(pid: int) -> list[int]:
+    try:
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
 def main(kills: int, processes: int, compiled: str, seed: int) -> None:
-    generator, done, runs = random.Random(seed), 0, 0
+    generator, runs = random.Random(seed), 0
+    whom = ["launcher", "one", "all"] if processes > 1 else ["launcher"]
+    done: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         seconds = finish(settings(folder, "whole", compiled), folder / "whole", processes)
-        while done < kills:
+        while done.total() < kills:
             runs += 1
             name = f"killed-{runs}"
             run = settings(folder, name, compiled)
-            while done < kills:
+            while done.total() < kills:
                 process = start(run, folder / name, processes)
                 time.sleep(generator.uniform(0, seconds))
                 if process.poll() is not None:  # it came to its end
                     break
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait(timeout=60)
-                done += 1
+                victim = generator.choice(whom)
+                kill(process, victim)
+                done[victim] += 1
+                print(f"{victim} killed, at {reached(folder / name)}", flush=True)
             finish(run, folder / name, processes)
             results = [json.loads((folder / each / "result.json").read_text()) for each in ("whole", name)]
             if any(results[0][key] != results[1][key] for key in ("loss", "train_loss", "weights_checksum")):
-                raise SystemExit(f"{name} has other bits after {done} kills")
-    print(f"{done} kills of {runs} runs: the same bits")
+                raise SystemExit(f"{name} has other bits after {done.total()} kills")
+    print(f"{done.total()} kills of {runs} runs ({dict(done)}): the same bits")
+
+
+def reached(out: Path) -> str:
+    """How far a run had come."""
+    if not (out / "config.json").exists():
+        return "its tokens, or before"
+    steps = len((out / "metrics.jsonl").read_text().splitlines()) if (out / "metrics.jsonl").exists() else 0
+    drafts = " writing a checkpoint" if [*out.glob("checkpoints/.*.draft")] else ""
+    return f"step {steps}{drafts}"
 
 
 if __name__ == "__main__":

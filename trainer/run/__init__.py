@@ -4,6 +4,7 @@ loop.py         the run itself, top to bottom
 directory.py    the folder it lives in: whose it is, and whether it is done
 device.py       where and how it computes
 distributed.py  several processes as one
+launcher.py     they end with torchrun
 checkpoints.py  its state on disk
 evaluation.py   validation loss
 estimate.py     what it would take, without training

@@ -24,6 +24,7 @@ import torch
 from torch import nn
 
 from planner.errors import InvalidInput
+from trainer.run.launcher import end_with_launcher
 
 T = TypeVar("T")
 PATIENCE = timedelta(minutes=15)
@@ -66,6 +67,7 @@ def joined(device: torch.device) -> Iterator[World]:
         torch.cuda.set_device(device)
     ours = not distributed.is_initialized()
     if ours:
+        end_with_launcher()
         cuda = device.type == "cuda"
         distributed.init_process_group(
             "nccl" if cuda else "gloo", timeout=PATIENCE, device_id=device if cuda else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import sys
 import time
 from pathlib import Path
@@ -18,8 +19,10 @@ from tests.trainer.conftest import losses, start
 from tests.trainer.run.test_loop import stop_after
 from trainer import RunConfig, TrainingStopped, read_result, train
 from trainer.data.batches import PADDING
+from trainer.run import launcher
 from trainer.run.device import memory_bytes, resolve_device
 from trainer.run.distributed import World, decided, settled
+from trainer.run.launcher import end_with_launcher
 from trainer.run.loop import passes
 
 TWO = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
@@ -194,3 +197,51 @@ def test_the_first_decides_and_a_failure_of_one_is_that_of_all() -> None:
     assert decided(alone, lambda: 3) == settled(alone, lambda: 3) == 3
     with pytest.raises(ZeroDivisionError):
         decided(alone, lambda: 1 / 0)
+
+
+KILLS_TORCHRUN = """
+import json, os, signal, sys, time
+from pathlib import Path
+from trainer import RunConfig, train
+count, out = iter(range(1, 100)), Path(sys.argv[2])
+def killing():
+    if next(count) == 5 and os.environ["RANK"] == "0" and not (out.parent / "before").exists():
+        (out.parent / "before").write_text((out / "metrics.jsonl").read_text())
+        (out.parent / "when").write_text(str(time.time()))
+        os.kill(os.getppid(), signal.SIGKILL)
+        time.sleep(60)
+    return False
+train(RunConfig(**json.loads(sys.argv[1])), out, should_stop=killing)
+"""
+
+
+@pytest.mark.slow
+def test_a_torchrun_that_is_killed_takes_its_processes_along_and_the_next_goes_on(
+    settings: dict[str, Any], tmp_path: Path
+) -> None:
+    settings |= {"epochs": 0.4, "checkpoint_every": 2}
+    (tmp_path / "run.py").write_text(KILLS_TORCHRUN)
+    killed = start(str(tmp_path / "run.py"), json.dumps(settings), str(tmp_path / "run"), launcher=TWO)
+    assert killed.returncode == -9, killed.stderr
+    # the pipe of its output ends when the last process does
+    assert time.time() - float((tmp_path / "when").read_text()) < 30
+    done = start(str(tmp_path / "run.py"), json.dumps(settings), str(tmp_path / "run"), launcher=TWO)
+    assert done.returncode == 0, done.stderr
+    before = [json.loads(line)["loss"] for line in (tmp_path / "before").read_text().splitlines()]
+    assert [loss for _, loss in losses(tmp_path / "run")][: len(before)] == before
+    assert len(before) == 5
+
+
+def test_a_process_whose_torchrun_is_gone_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    end_with_launcher()  # without torchrun there is nothing to end with
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    monkeypatch.setattr(launcher, "_killed_with_parent", lambda: True)
+    monkeypatch.setattr(launcher, "_PATIENCE", 0.1)
+    for name, value in (("RUN_ID", "x"), ("USE_AGENT_STORE", "True")):
+        monkeypatch.setenv(f"TORCHELASTIC_{name}", value)
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("MASTER_PORT", str(port))
+    with pytest.raises(TrainingStopped, match="torchrun that started this process is gone"):
+        end_with_launcher()

@@ -1,0 +1,67 @@
+"""Processes that torchrun started end with it, however it ended.
+
+Each of them is the leader of a session of its own, which no signal to torchrun reaches. One that is left
+behind would go on training, or wait for others that never come, while the next start of the run writes to the
+same directory.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+
+from trainer.errors import TrainingStopped
+
+_SET_PARENT_DEATH_SIGNAL = 1  # of prctl, linux/prctl.h
+_LOOK = 1.0  # seconds between two looks where the system does not tell
+_PATIENCE = 10.0  # seconds for the launcher to answer, which is there before its processes
+
+
+def end_with_launcher() -> None:
+    """Have this process killed when torchrun dies, and raise where it is dead already; nothing without it."""
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        return
+    parent = os.getppid()
+    if not _killed_with_parent():
+        threading.Thread(target=_watch, args=(parent,), name="launcher", daemon=True).start()
+    reachable = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True" or _answers()
+    if os.getppid() != parent or not reachable:
+        raise TrainingStopped(
+            "the torchrun that started this process is gone; the same command goes on from the last "
+            "checkpoint."
+        )
+
+
+def _killed_with_parent() -> bool:
+    """Ask Linux for a SIGKILL at the parent's death; whether it will come."""
+    if not sys.platform.startswith("linux"):
+        return False
+    try:
+        return bool(ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0) == 0)
+    except (OSError, AttributeError):
+        return False
+
+
+def _watch(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(_LOOK)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _answers() -> bool:
+    """Whether the store of torchrun, over which its processes find each other, is there."""
+    place = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    deadline = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            socket.create_connection(place, timeout=_PATIENCE).close()
+            return True
+        except OSError:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.2)
