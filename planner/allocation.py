@@ -9,7 +9,7 @@ local minima: repetition pays at first, then costs, and shrinking the model make
 The search is therefore exhaustive, not a descent:
 
 1. At or below one epoch no token is seen twice and every form is its Chinchilla law, whose optimum is known
-   in closed form.
+   in closed form. A dial adds the premium of its memory there, and is searched as above one epoch.
 2. Above one epoch the curve is tabulated on a grid even in ln(e - 1), on which every term is close to a
    straight line both near e = 1 and far from it, so that nothing happens between two grid points. The grid
    ends where the capacity term alone exceeds a loss already reached: nothing beyond can be better.
@@ -36,6 +36,7 @@ FLOPS_PER_PARAM_TOKEN = 6.0
 _SMALLEST_REPEAT = 1e-9  # repeats below this are one epoch for every purpose
 _NEAR_ONE = 1e-2
 _GRID_STEP = 0.2  # in ln(repeats)
+_FEWEST_EPOCHS, _SUBSETS = 9.0, 37  # -ln of the smallest share of the corpus, and how many shares are tried
 _SWEEP = 20_000  # up to this many (budget, whole epochs) pairs are simply all tried
 _BLOCK = 512  # budgets tabulated at a time, so that the table stays in cache
 
@@ -112,9 +113,30 @@ class _Budgets(NamedTuple):
 
 def _subset(law: Law, budgets: _Budgets) -> np.ndarray:
     """The best choice of at most one epoch, a single minimum, as every form is its base law there; or NaN."""
-    fresh = law.fresh_epochs(budgets.product, budgets.ud)
+    if law.declared.premium is not None:
+        fresh = _fresh_with_premium(law, budgets)
+    else:
+        fresh = law.fresh_epochs(budgets.product, budgets.ud)
     best = np.minimum(np.maximum(fresh, budgets.low), np.minimum(budgets.high, 1.0))
     return np.where(best >= budgets.low, best, np.nan)
+
+
+def _fresh_with_premium(law: Law, budgets: _Budgets) -> np.ndarray:
+    """The best epochs up to one under a dial, whose premium grows with the tokens in use."""
+    product, ud = budgets.product, budgets.ud
+    below = -np.linspace(0.0, _FEWEST_EPOCHS, _SUBSETS)[::-1]
+
+    def slope(ln_epochs: np.ndarray) -> np.ndarray:
+        epochs = np.exp(ln_epochs)
+        by = law.slopes(product / epochs, ud, epochs)
+        return np.asarray(by.epochs - by.params)
+
+    column = law.member((slice(None), None)) if law.is_ensemble else law
+    table = column.loss(product[:, None] / np.exp(below), ud[:, None], np.exp(below))
+    pick = table.argmin(axis=1)
+    low, high = below[np.maximum(pick - 1, 0)], below[np.minimum(pick + 1, _SUBSETS - 1)]
+    # At one epoch exactly a slope is that of repetition: the end is one where the loss still falls before it.
+    return np.exp(_rising_root(slope, low, np.minimum(high, -1e-9), 1e-7))
 
 
 def _sweep(law: Law, budgets: _Budgets, furthest: float, whole_epochs: bool) -> np.ndarray:
@@ -126,7 +148,7 @@ def _sweep(law: Law, budgets: _Budgets, furthest: float, whole_epochs: bool) -> 
         table[(every < low[:, None]) | (every > high[:, None])] = np.inf
     pick = table.argmin(axis=1)
     least = table[np.arange(len(product)), pick]
-    if (pick > 0).all() and np.isfinite(least).all():
+    if (pick > 0).all() and np.isfinite(least).all() and law.declared.premium is None:
         return np.asarray(every[pick])  # more than one epoch: less than one would be worse still
     subset = _subset(law, budgets)
     below = (subset < 1) & ~(law.loss(product / subset, ud, subset) > least)

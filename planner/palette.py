@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from planner.laws import FORMS
+from planner.laws import DIALS, FORMS, form_named
 from planner.look import Look
 
 INK = Look("#3a3a3b", "#e4e6e8")
@@ -46,7 +46,7 @@ _STYLES: dict[str, Any] = {  # plotly's names as matplotlib draws them
 
 
 def law_look(form: str) -> Look:
-    return FORMS[form].look
+    return form_named(form).look
 
 
 def law_colour(form: str, dark: bool = False) -> str:
@@ -59,12 +59,12 @@ def law_dash(form: str) -> str:
 
 
 def law_label(form: str) -> str:
-    return FORMS[form].label
+    return form_named(form).label
 
 
 def symbol(parameter: str) -> str:
     """A law's parameter as formulas write it."""
-    found = (p.symbol for form in FORMS.values() for p in form.parameters if p.name == parameter)
+    found = (p.symbol for form in (*FORMS.values(), *DIALS.values()) for p in form.parameters if p.name == parameter)
     return next(found, parameter)
 
 
@@ -87,4 +87,4 @@ def line_style(dash: str) -> Any:
 def looks() -> Iterator[Look]:
     """Every look that a picture may use, so that a page can give each its colour on dark paper."""
     yield from (INK, PLAN, NEUTRAL, GOOD, *SERIES, *TERMS.values())
-    yield from (form.look for form in FORMS.values())
+    yield from (form.look for form in (*FORMS.values(), *DIALS.values()))

@@ -43,10 +43,10 @@ class _Term:
 
 @dataclass(frozen=True)
 class Curved:
-    """ln of E + A / N^alpha + B / D'^beta + penalty, for any pieces.
+    """ln of E + A / N^alpha + B / D'^beta + penalty + premium, for any pieces.
 
     Parameters: the base law [E / scale, ln A_c, alpha, ln B_c, beta] unless it is locked, then those of the
-    value of repeats, then those of the penalty, each on the scale that its declaration names. A locked base
+    value of repeats, of the penalty and of the premium, each on the scale that its declaration names. A locked base
     is (5,) or (B, 5).
     """
 
@@ -108,6 +108,8 @@ class Curved:
         terms = [self._capacity(base), self._data(base, own, derivatives)]
         if self.declared.penalty is not None:
             terms.append(self._penalty(own, derivatives))
+        if self.declared.premium is not None:
+            terms.append(self._premium(own, terms[1], derivatives))
         if self.base is not None:  # what is locked has no derivatives
             terms = [term.beyond(_BASE) for term in terms]
         return base[:, :1] * self.runs.scale, terms
@@ -137,8 +139,8 @@ class Curved:
     def _penalty(self, own: Sequence[Array], derivatives: bool) -> _Term:
         piece = self.declared.penalty
         assert piece is not None
-        first_of_penalty = len(own) - len(piece.parameters)
-        size, *shape = own[first_of_penalty:]
+        first_of_penalty = len(own) - len(piece.parameters) - _premiums(self.declared)
+        size, *shape = own[first_of_penalty : len(own) - _premiums(self.declared)]
         values, chain = _natural(piece.parameters[1:], shape)
         values.update(piece.fixed)
         if not derivatives:
@@ -157,6 +159,22 @@ class Curved:
                 second[start + 1 + i, start + 1 + j] = np.where(self.runs.single, 0.0, bend)
         return _Term(ln, first, second)
 
+    def _premium(self, own: Sequence[Array], data: _Term, derivatives: bool) -> _Term:
+        piece, ln_memory = self.declared.premium, self.runs.ln_memory
+        assert piece is not None
+        before = len(own) - len(piece.parameters)
+        values, chain = _natural(piece.parameters, own[before:])
+        start = data if piece.of_data else _Term(np.zeros_like(data.ln), {}, {})
+        if not derivatives:
+            return _Term(start.ln + piece.ln_shape(values, ln_memory), {}, {})
+        here = _chained(piece.shape_jet(values, ln_memory), chain)
+        numbers = range(_BASE + before, _BASE + len(own))
+        first = dict(start.first) | dict(zip(numbers, here.first, strict=True))
+        second = dict(start.second)
+        for i, number in enumerate(numbers):
+            second |= {(number, numbers[j]): here.second[i][j] for j in range(i, len(numbers))}
+        return _Term(start.ln + here.value, first, second)
+
     @cached_property
     def _repeated(self) -> At:
         """Where the runs are; those without repeats, whose penalty does not count, are put at the middle."""
@@ -166,8 +184,17 @@ class Curved:
         )
 
 
+def _premiums(declared: LawForm) -> int:
+    """How many of a form's own parameters, the last ones, are those of its premium."""
+    return 0 if declared.premium is None else len(declared.premium.parameters)
+
+
 def natural(declared: LawForm, columns: Sequence[Array], middle: At) -> dict[str, Array]:
     """A form's own parameters, as laws know them, from those of a fit."""
+    if declared.premium is not None:
+        before = len(columns) - _premiums(declared)
+        premium, _ = _natural(declared.premium.parameters, columns[before:])
+        return natural(replace(declared, premium=None), columns[:before], middle) | premium
     fading = [p for piece in (declared.repeats, declared.size) for p in piece.parameters]
     values, _ = _natural(fading, columns[: len(fading)])
     if declared.penalty is None:

@@ -25,7 +25,7 @@ from calibration.fitting.curved import Curved, natural
 from calibration.fitting.objective import Array, EffectiveData, LogSum, Model, Move, Term, along_power_laws
 from calibration.fitting.runs import Runs
 from calibration.fitting.solver import Bounds
-from planner.laws import BASE_FORM, FORMS
+from planner.laws import BASE_FORM, form_named
 from planner.laws.forms import BASE, BASE_PARAMETERS, At, LawForm, Parameter
 from planner.laws.pieces import Power
 
@@ -113,7 +113,7 @@ def base_log_prediction(theta: Array, runs: Runs) -> Array:
 
 def repetition_problem(form: str, runs: Runs, base: Array) -> Free:
     """A repetition form on all runs with the base law locked at `base`, (5,) or one per problem (B, 5)."""
-    declared = FORMS[form]
+    declared = form_named(form)
     low, high, starts = _box(declared.repetition, runs.scale)
     return Free(_model(declared, runs, base), Bounds(low, high), starts, declared.repetition_names)
 
@@ -125,7 +125,7 @@ def joint_problem(form: str, runs: Runs, base: Array, repetition: Array) -> Free
     free = base_problem(runs)
     if form == BASE_FORM:
         return Free(free.model, free.bounds, np.vstack([base, free.starts]), free.names)
-    declared = FORMS[form]
+    declared = form_named(form)
     low, high, starts = _box(declared.repetition, runs.scale)
     some = free.starts[:: max(len(free.starts) // 54, 1)]
     everything = np.vstack(
@@ -141,7 +141,7 @@ def joint_problem(form: str, runs: Runs, base: Array, repetition: Array) -> Free
 
 def repetition_values(form: str, theta: Array, runs: Runs) -> dict[str, Array]:
     """The form's own parameters, as laws know them, of parameter vectors (..., p)."""
-    declared = FORMS[form]
+    declared = form_named(form)
     columns = [theta[..., i] for i in range(theta.shape[-1])]
     penalty = _additive(declared)
     if penalty is None:

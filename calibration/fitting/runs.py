@@ -8,14 +8,14 @@ import numpy as np
 import pandas as pd
 
 from calibration.fitting.objective import Array
-from planner.laws.forms import At
+from planner.laws.forms import MEMORY, At
 
 SINGLE_EPOCH = 1 + 1e-9  # up to here no token is seen twice
 
 
 @dataclass(frozen=True)
 class Runs:
-    """Runs of one weight decay, as a fit sees them."""
+    """Runs of one weight decay, or of several with their memory, as a fit sees them."""
 
     ln_params: Array
     ln_unique: Array  # tokens seen at least once: the unique tokens, or less below one epoch
@@ -27,6 +27,8 @@ class Runs:
     ref_params: float  # ln N0 and ln D0 of the single-epoch runs
     ref_tokens: float
     ref_multi: tuple[float, float, float]  # ln N0, ln U0, ln R0 of the runs with repetition
+    ln_memory: Array  # AdamW's memory in epochs where the table says it, else 0
+    ref_memory: float
 
     @staticmethod
     def of(table: pd.DataFrame) -> Runs:
@@ -39,8 +41,12 @@ class Runs:
         multi = ~single if not single.all() else single
         with np.errstate(divide="ignore"):
             ln_repeats = np.log(repeats)
-        ref = tuple(
-            float(a[multi].mean()) if not single.all() else 0.0 for a in (ln_params, ln_unique, ln_repeats)
+        ln_memory = np.zeros(len(table))
+        if MEMORY in table:
+            ln_memory = np.log(table[MEMORY].to_numpy(dtype=float)) - ln_unique
+        *ref, ref_memory = (
+            float(a[multi].mean()) if not single.all() else 0.0
+            for a in (ln_params, ln_unique, ln_repeats, ln_memory)
         )
         base = single if single.any() else multi
         cells = np.unique(np.stack([params, unique]), axis=1, return_inverse=True)[1].ravel()
@@ -54,7 +60,9 @@ class Runs:
             float(loss.min()),
             float(ln_params[base].mean()),
             float(ln_tokens[base].mean()),
-            ref,  # type: ignore[arg-type]
+            tuple(ref),  # type: ignore[arg-type]
+            ln_memory,
+            ref_memory,
         )
 
     @property
@@ -65,12 +73,12 @@ class Runs:
     def at(self) -> At:
         """Where the runs are, as penalties see it; ln(repeats) is -inf where there are none."""
         with np.errstate(divide="ignore"):
-            return At(self.ln_params, self.ln_unique, np.log(self.repeats))
+            return At(self.ln_params, self.ln_unique, np.log(self.repeats), self.ln_memory)
 
     @property
     def middle(self) -> At:
         """The reference point of the runs with repetition."""
-        return At(*self.ref_multi)
+        return At(*self.ref_multi, self.ref_memory)
 
     @property
     def loss(self) -> Array:
@@ -78,7 +86,7 @@ class Runs:
 
     def pick(self, rows: Array) -> Runs:
         """Some of the runs, around the same reference point."""
-        names = ("ln_params", "ln_unique", "ln_tokens", "repeats", "ln_loss", "cells")
+        names = ("ln_params", "ln_unique", "ln_tokens", "repeats", "ln_loss", "cells", "ln_memory")
         return replace(self, **{name: getattr(self, name)[rows] for name in names})
 
     def __len__(self) -> int:

@@ -3,19 +3,24 @@
 - `forms`: what a law form is, and the registry in which each is declared once
 - `pieces`: the repetition effects that forms are made of
 - `published`: the forms of the paper and of the work it builds on
+- `dials`: forms for every weight decay at once
 - `law`: a form with its parameters, evaluated with exact slopes
 """
 
+from planner.laws import dials as _dials  # noqa: F401  (registers those for every weight decay)
 from planner.laws import published as _published  # noqa: F401  (registers the forms)
 from planner.laws.forms import (
     BASE_FORM,
     BASE_PARAMETERS,
     DEFAULT_FORM,
+    DIALS,
     FORMS,
+    MEMORY,
     Array,
     LawForm,
     Parameter,
     check_form,
+    form_named,
     parameter_names,
     register,
     repetition_parameters,
@@ -27,7 +32,9 @@ __all__ = [
     "BASE_FORM",
     "BASE_PARAMETERS",
     "DEFAULT_FORM",
+    "DIALS",
     "FORMS",
+    "MEMORY",
     "Array",
     "Law",
     "LawForm",
@@ -35,6 +42,7 @@ __all__ = [
     "Slopes",
     "Terms",
     "check_form",
+    "form_named",
     "parameter_names",
     "register",
     "repetition_parameters",

@@ -11,8 +11,15 @@ is shown; the pieces bring their parameters (symbol, range, starts, prior) and t
 fits, designs, pictures, reports, help texts and documentation read all of it from `FORMS`; to add a form is
 to `register` one.
 
-A piece must change nothing up to one epoch, where no token is seen twice: the search for the best plan relies
+These three change nothing up to one epoch, where no token is seen twice: the search for the best plan relies
 on it.
+
+A **dial** is a form for every weight decay at once. Its pieces see AdamW's memory too, τ = M / U epochs, where
+M = batch tokens / (learning rate x weight decay) is the memory in tokens; with M given it is a law over (N, U,
+e) like any other. It adds a fourth piece, the premium of what is forgotten too soon, which is there at one
+epoch as well. Below one epoch the unique tokens in use are U e, so that the memory of a given weight decay
+covers more of them: such a form has its own search there. Dials have a registry of their own, `DIALS`, as
+they are fitted to tables with several weight decays and known recipe only.
 """
 
 from __future__ import annotations
@@ -36,13 +43,14 @@ _IMAGINARY = (
 
 
 class At(NamedTuple):
-    """Where a repetition effect is evaluated: logarithms of model size, unique tokens and repeats (above
-    zero).
+    """Where an effect is evaluated: logarithms of model size, unique tokens, repeats (above zero) and memory
+    in epochs, which only dials look at.
     """
 
     ln_params: Array
     ln_unique: Array
     ln_repeats: Array
+    ln_memory: Array = 0.0
 
 
 @dataclass(frozen=True)
@@ -130,8 +138,8 @@ class Penalty(Piece):
         raise NotImplementedError
 
     def ln_slopes(self, p: Values, at: At) -> At:
-        """d ln(penalty) by ln N, ln U and ln R."""
-        steps = np.eye(3) * 1j * _IMAGINARY
+        """d ln(penalty) by ln N, ln U, ln R and ln(memory)."""
+        steps = np.eye(len(at)) * 1j * _IMAGINARY
         moved = (At(*(value + step for value, step in zip(at, row, strict=True))) for row in steps)
         return At(*(np.imag(self.ln_shape(p, there)) / _IMAGINARY for there in moved))
 
@@ -176,6 +184,25 @@ class Size(Piece):
         return ln_params, 1.0, 0.0
 
 
+class Premium(Piece):
+    """What forgetting too soon costs, exp(ln_shape), in nats or as a multiple of the data term.
+
+    `ln_shape` is written as that of a penalty is, of nothing but the logarithm of the memory in epochs.
+    """
+
+    of_data = False  # whether it is a multiple of the data term
+
+    def ln_shape(self, p: Values, ln_memory: Array) -> Array:
+        raise NotImplementedError
+
+    def ln_slope(self, p: Values, ln_memory: Array) -> Array:
+        """d ln(premium) / d ln(memory)."""
+        return np.imag(self.ln_shape(p, ln_memory + 1j * _IMAGINARY)) / _IMAGINARY
+
+    def shape_jet(self, p: Values, ln_memory: Array) -> Jet:
+        return jet(lambda q: self.ln_shape(q, ln_memory), p, self.names)
+
+
 @dataclass(frozen=True)
 class LawForm:
     """One law form, declared whole."""
@@ -188,10 +215,17 @@ class LawForm:
     repeats: Repeats = field(default_factory=Repeats)
     size: Size = field(default_factory=Size)
     penalty: Penalty | None = None
+    premium: Premium | None = None  # of a dial
 
     @cached_property
     def pieces(self) -> tuple[Piece, ...]:
-        return (self.repeats, self.size, *((self.penalty,) if self.penalty is not None else ()))
+        optional = (self.penalty, self.premium)
+        return (self.repeats, self.size, *(piece for piece in optional if piece is not None))
+
+    @cached_property
+    def given(self) -> tuple[str, ...]:
+        """What a law of this form must be told next to its parameters."""
+        return () if self.premium is None else (MEMORY,)
 
     @cached_property
     def repetition(self) -> tuple[Parameter, ...]:
@@ -227,6 +261,7 @@ BASE = (
     Parameter("beta", "β", "exponent", _EXPONENT, (0.15, 0.35, 0.7), 0.25),
 )
 BASE_PARAMETERS = tuple(parameter.name for parameter in BASE)
+MEMORY = "memory_tokens"  # AdamW's memory in tokens: batch tokens / (learning rate x weight decay)
 BASE_FORM = "chinchilla"  # the law without any effect of repetition
 DEFAULT_FORM = "additive_4p"
 
@@ -277,22 +312,28 @@ class Registry(Mapping[str, LawForm]):
 
 
 FORMS = Registry()
+DIALS = Registry()  # forms for every weight decay at once
 register = FORMS.register
 unregister = FORMS.unregister
 
 
 def check_form(form: object) -> str:
     """The form's name if it is known, otherwise an error that lists those that are."""
-    if not isinstance(form, str) or form not in FORMS:
+    if not isinstance(form, str) or (form not in FORMS and form not in DIALS):
         raise InvalidInput(f"must be one of {', '.join(FORMS)}; got {form!r}.", field="law")
     return form
 
 
+def form_named(name: str) -> LawForm:
+    """A form by its name, a dial or not."""
+    return DIALS[name] if name in DIALS else FORMS[check_form(name)]
+
+
 def repetition_parameters(form: str) -> tuple[str, ...]:
     """The names of the free parameters that a form adds to the base law."""
-    return FORMS[check_form(form)].repetition_names
+    return form_named(form).repetition_names
 
 
 def parameter_names(form: str) -> tuple[str, ...]:
     """The names of all free parameters of a form, base law first."""
-    return FORMS[check_form(form)].names
+    return form_named(form).names

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from planner.errors import InvalidInput
-from planner.laws.forms import BASE_FORM, BASE_PARAMETERS, FORMS, Array, At, LawForm, check_form
+from planner.laws.forms import BASE_FORM, BASE_PARAMETERS, MEMORY, Array, At, LawForm, form_named
 
 _TINY = 1e-300
 
@@ -54,11 +54,11 @@ class Law:
     _ln_balance: Array = field(init=False, repr=False)  # ln(alpha A / (beta B))
 
     def __post_init__(self) -> None:
-        declared = FORMS[check_form(self.form)]
+        declared = form_named(self.form)
         given = _checked(declared, self.parameters)
         everything: dict[str, Any] = {**declared.fixed, **given}
         p = {k: float(v) if np.ndim(v) == 0 else v for k, v in everything.items()}
-        self._set(declared, {name: self.parameters[name] for name in declared.names}, p)
+        self._set(declared, {name: self.parameters[name] for name in (*declared.names, *declared.given)}, p)
 
     def _set(self, declared: LawForm, parameters: Mapping[str, Array], p: dict[str, Array]) -> None:
         object.__setattr__(self, "declared", declared)
@@ -85,6 +85,9 @@ class Law:
         ln_seen, _ = self.declared.repeats.ln_seen(p, epochs)
         capacity = p["A"] * np.exp(-p["alpha"] * ln_n_eff)
         data = p["B"] * np.exp(-p["beta"] * (ln_u + ln_seen))
+        if self.declared.premium is not None:
+            amount = np.exp(self.declared.premium.ln_shape(p, self._ln_memory(ln_u, epochs)))
+            data = data + amount * (data if self.declared.premium.of_data else 1.0)
         return Terms(p["E"], capacity, data, self._penalty(ln_n, ln_u, epochs))
 
     def slopes(self, params: Array, unique_tokens: Array, epochs: Array) -> Slopes:
@@ -101,12 +104,16 @@ class Law:
             self.declared.size.parameters
         ):  # below one epoch the unique tokens in use are U e, so epochs act on N' too
             d_epochs = d_epochs + np.where(epochs < 1, capacity * by_used, 0.0)
+        if self.declared.premium is not None:
+            of_data, by_memory = self._premium_slopes(data, ln_u, epochs)
+            d_unique = d_unique + of_data - by_memory
+            d_epochs = d_epochs + of_data * by_epochs - np.where(epochs < 1, by_memory, 0.0)
         if self.declared.penalty is not None:
             penalty = self._penalty(ln_n, ln_u, epochs)
             repeats = _above_zero(epochs - 1)
-            by = self.declared.penalty.ln_slopes(p, At(ln_n, ln_u, np.log(repeats)))
+            by = self.declared.penalty.ln_slopes(p, self._at(ln_n, ln_u, np.log(repeats)))
             d_params = d_params + by.ln_params * penalty
-            d_unique = d_unique + by.ln_unique * penalty
+            d_unique = d_unique + (by.ln_unique - by.ln_memory) * penalty
             d_epochs = d_epochs + by.ln_repeats * penalty * epochs / repeats
         return Slopes(d_params, d_unique, d_epochs)
 
@@ -139,7 +146,7 @@ class Law:
         picked = object.__new__(Law)  # already validated: skip __post_init__, this is on the hot path
         object.__setattr__(picked, "form", self.form)
         take = {k: v[index] if np.ndim(v) else v for k, v in self._p.items()}
-        picked._set(self.declared, {name: take[name] for name in self.declared.names}, take)
+        picked._set(self.declared, {name: take[name] for name in self.parameters}, take)
         return picked
 
     # -- the iso-FLOP curve ----------------------------------------------------------------------------------
@@ -164,7 +171,7 @@ class Law:
         grid of powers, which is what makes ten thousand budgets cheap.
         """
         p, declared = self._p, self.declared
-        if declared.size.parameters or self.is_ensemble:
+        if declared.size.parameters or declared.premium is not None or self.is_ensemble:
             return None
         ln_k, ln_u, ln_e = np.log(product), np.log(unique_tokens), np.log(epochs)
         ln_seen, _ = declared.repeats.ln_seen(p, epochs)
@@ -189,8 +196,28 @@ class Law:
         if declared is None:
             return 0.0
         repeats = epochs - 1
-        at = At(ln_n, ln_u, np.log(_above_zero(repeats)))
+        at = self._at(ln_n, ln_u, np.log(_above_zero(repeats)))
         return np.where(repeats > 0, self._p["P"] * np.exp(declared.ln_shape(self._p, at)), 0.0)
+
+    def _at(self, ln_n: Array, ln_u: Array, ln_repeats: Array) -> At:
+        """Where the penalty is evaluated, which is above one epoch: all unique tokens are in use."""
+        if self.declared.premium is None:
+            return At(ln_n, ln_u, ln_repeats)
+        return At(ln_n, ln_u, ln_repeats, np.log(self._p[MEMORY]) - ln_u)
+
+    def _ln_memory(self, ln_u: Array, epochs: Array) -> Array:
+        """The memory in epochs of the unique tokens in use, of which there are fewer below one epoch."""
+        return np.log(self._p[MEMORY]) - ln_u - np.log(np.minimum(epochs, 1))
+
+    def _premium_slopes(self, d_data: Array, ln_u: Array, epochs: Array) -> tuple[Array, Array]:
+        """d premium / d ln D', where `d_data` is that of the data term, and d premium / d ln(memory)."""
+        premium, p = self.declared.premium, self._p
+        assert premium is not None
+        ln_memory = self._ln_memory(ln_u, epochs)
+        amount, slope = np.exp(premium.ln_shape(p, ln_memory)), premium.ln_slope(p, ln_memory)
+        if not premium.of_data:
+            return 0.0, amount * slope
+        return amount * d_data, -amount * d_data / p["beta"] * slope
 
     def _effective_params(self, ln_n: Array, ln_u: Array, epochs: Array) -> tuple[Array, Array, Array]:
         """ln N', d ln N' / d ln N, and d ln N' / d ln (unique tokens in use)."""
@@ -213,7 +240,7 @@ def _checked(declared: LawForm, parameters: Mapping[str, Array]) -> dict[str, An
     """The parameters as arrays, all of them there, finite and above zero (or zero where their term may
     vanish).
     """
-    needed = declared.names
+    needed = (*declared.names, *declared.given)
     try:
         given = {name: np.asarray(value, dtype=float) for name, value in parameters.items()}
     except (TypeError, ValueError):

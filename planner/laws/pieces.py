@@ -6,6 +6,12 @@ repetition costs.
                  U_N = min(N_opt(U), N),  R_N = N / U_N - 1
     Power        P R^delta (N / U^gamma)^kappa                  overfitting grows with repeats and size
 
+and, for dials, which know AdamW's memory of tau epochs,
+
+    Remembered   P R^delta (N / U^gamma)^kappa exp(-c / tau)    of overfitting, what is still remembered
+    Forgotten    B / D'^beta (tau_c / tau)^sigma                of the data, what is forgotten too soon
+    Hinge        q [ln(tau_c / tau)]_+^2                        the same in nats, with a smooth corner
+
 N_opt(U) is the model size for which U tokens are compute-optimal under the same base law. Below one epoch
 only U e tokens are ever seen, none of them twice: the unique tokens are then U e.
 """
@@ -17,7 +23,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from planner.laws.forms import Array, At, Parameter, Penalty, Repeats, Size, Values, Varied
+from planner.laws.forms import Array, At, Parameter, Penalty, Premium, Repeats, Size, Values, Varied
 
 _TINY = 1e-300
 _STAR = (1e-2, 1e6)  # beyond a million repeats nothing saturates
@@ -143,3 +149,65 @@ class Power(Penalty):
         if "delta" not in self.fixed:
             varied.append(Varied("repeats", lambda at: at.ln_repeats))
         return tuple(varied)
+
+
+# -- pieces of dials -------------------------------------------------------------------------------------
+
+_CORNER = 0.5  # width of the hinge's corner, in ln(tau)
+
+
+def by_logarithm(
+    name: str, symbol: str, bounds: tuple[float, float], starts: tuple[float, ...], prior_sd: float = 0.5
+) -> Parameter:
+    return Parameter(name, symbol, "logarithm", bounds, starts, prior_sd)
+
+
+@dataclass(frozen=True)
+class Remembered(Penalty):
+    """The additive penalty times what AdamW still remembers when a token comes round again, exp(-c / tau).
+
+    Exponents that are not parameters are held at one.
+    """
+
+    parameters: tuple[Parameter, ...]
+    fixed: Mapping[str, float] = field(init=False)
+
+    def __post_init__(self) -> None:
+        free = {parameter.name for parameter in self.parameters}
+        held = {name: 1.0 for name in ("delta", "kappa", "gamma") if name not in free}
+        object.__setattr__(self, "fixed", held)
+
+    def ln_shape(self, p: Values, at: At) -> Array:
+        power = p["delta"] * at.ln_repeats + p["kappa"] * (at.ln_params - p["gamma"] * at.ln_unique)
+        return power - p["c"] * np.exp(-at.ln_memory)
+
+
+@dataclass(frozen=True)
+class Forgotten(Premium):
+    """A short memory makes data worth less: the data term grows by (tau_c / tau)^sigma of itself."""
+
+    parameters: tuple[Parameter, ...] = (
+        by_logarithm("tau_c", "τ_c", (1e-5, 10.0), (0.02,)),
+        Parameter("sigma", "σ", "exponent", (0.1, 5.0), (1.0, 1.6), 0.3),
+    )
+    of_data = True
+
+    def ln_shape(self, p: Values, ln_memory: Array) -> Array:
+        return p["sigma"] * (np.log(p["tau_c"]) - ln_memory)
+
+
+@dataclass(frozen=True)
+class Hinge(Premium):
+    """A memory shorter than tau_c costs with the square of its logarithm.
+
+    The corner is smooth, x -> (x + sqrt(x^2 + w^2)) / 2, whose logarithm is arcsinh(x / w) + ln(w / 2).
+    """
+
+    parameters: tuple[Parameter, ...] = (
+        by_logarithm("q", "q", (1e-5, 10.0), (0.03,)),
+        by_logarithm("tau_c", "τ_c", (1e-3, 100.0), (0.3, 1.0)),
+    )
+
+    def ln_shape(self, p: Values, ln_memory: Array) -> Array:
+        corner = np.arcsinh((np.log(p["tau_c"]) - ln_memory) / _CORNER) + np.log(_CORNER / 2)
+        return np.log(p["q"]) + 2 * corner

@@ -1,0 +1,94 @@
+"""Dials: laws for every weight decay at once, and how plans with them are found."""
+
+import numpy as np
+import pytest
+
+from planner.allocation import allocate
+from planner.errors import InvalidInput
+from planner.laws import DIALS, FORMS, MEMORY, Law
+from planner.limits import CONTINUOUS
+
+# close to what the micro study and its pilot say
+BASE = {"E": 2.14, "A": 933.0, "alpha": 0.668, "B": 40.2, "beta": 0.247, "R_D_star": 1.58}
+OWN = {
+    "P": 0.0039,
+    "delta": 1.67,
+    "kappa": 0.884,
+    "gamma": 0.924,
+    "c": 3.8,
+    "tau_c": 0.014,
+    "sigma": 1.43,
+    "q": 0.03,
+}
+BATCH_TOKENS, LEARNING_RATE = 512, 0.01
+
+
+def dial(form: str, weight_decay: float | np.ndarray) -> Law:
+    memory = BATCH_TOKENS / (LEARNING_RATE * weight_decay)
+    values = {**BASE, **OWN, MEMORY: memory}
+    if form == "dial_hinge":  # where the premium begins, and not where it equals the data term
+        values["tau_c"] = 0.56
+    return Law(form, {name: values[name] for name in (*DIALS[form].names, MEMORY)})
+
+
+@pytest.fixture(params=list(DIALS))
+def form(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def test_there_are_at_least_two_and_none_among_the_laws_of_one_weight_decay() -> None:
+    assert len(DIALS) >= 2
+    assert not set(DIALS) & set(FORMS)
+
+
+@pytest.mark.parametrize("epochs", [0.3, 1.5, 6.0])
+def test_slopes_are_exact(form: str, epochs: float) -> None:
+    law, point, step = dial(form, 0.7), np.array([2e5, 5e4, epochs]), 1e-6
+    by = law.slopes(*point)
+    for place, slope in enumerate(by):
+        up, down = (law.loss(*(point * np.exp(sign * step * np.eye(3)[place]))) for sign in (1, -1))
+        assert slope == pytest.approx((up - down) / (2 * step), rel=1e-6, abs=1e-9)
+
+
+def test_weak_decay_overfits_and_strong_decay_forgets(form: str) -> None:
+    losses = [float(dial(form, decay).loss(2e5, 32768.0, 12.0)) for decay in (0.03, 2.0, 30.0)]
+    assert losses[1] < losses[0] and losses[1] < losses[2]
+    once = [float(dial(form, decay).loss(2e5, 32768.0, 1.0)) for decay in (0.03, 2.0, 30.0)]
+    assert once == sorted(once)  # no token is seen twice: memory can only help
+
+
+def test_half_the_data_wants_twice_the_weight_decay(form: str) -> None:
+    """At equal memory in epochs the same share is forgotten and remembered, so λ* goes with 1/U."""
+    decays = np.geomspace(0.01, 100, 2001)
+    best = [decays[np.argmin(dial(form, decays).loss(2e5, ud, 8.0))] for ud in (65536.0, 32768.0)]
+    assert 1.5 < best[1] / best[0] < 2.5
+
+
+def test_the_search_finds_the_minimum_below_and_above_one_epoch(form: str) -> None:
+    epochs = np.exp(np.linspace(-8, 6, 20001))
+    whole = np.arange(1.0, 400.0)
+    rng = np.random.default_rng(0)
+    shares = []
+    for decay, ud, per_token in zip(*10 ** rng.uniform((-2, 4.5, 3.5), (1, 6.5, 7.5), (12, 3)).T, strict=True):
+        law, product = dial(form, decay), per_token
+        flops = 6 * ud * product
+        curve = law.loss(product / epochs, ud, epochs)
+        best = allocate(law, ud, flops, CONTINUOUS)
+        assert best.loss <= curve.min() + 1e-12
+        at_whole = law.loss(product / whole, ud, whole).min()
+        assert allocate(law, ud, flops).loss <= min(at_whole, curve[epochs <= 1].min()) + 1e-12
+        shares.append(float(best.epochs))
+    assert min(shares) < 1 < max(shares)
+
+
+def test_many_weight_decays_are_one_law_of_arrays(form: str) -> None:
+    decays = np.array([0.1, 1.0, 5.0])
+    together = allocate(dial(form, decays), 65536.0, 3e11)
+    for place, decay in enumerate(decays):
+        alone = allocate(dial(form, float(decay)), 65536.0, 3e11)
+        assert together.loss[place] == pytest.approx(float(alone.loss), rel=1e-12)
+
+
+def test_a_dial_without_its_memory_is_refused(form: str) -> None:
+    with pytest.raises(InvalidInput, match="memory_tokens"):
+        Law(form, {name: {**BASE, **OWN}[name] for name in DIALS[form].names})
