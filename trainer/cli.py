@@ -210,5 +210,7 @@ def _describe(facts: dict[str, Any]) -> str:
         f"Runs on   {execution['name']}, {execution['dtype']}, {execution['attention']} attention, "
         f"{compiled}",
         f"Time      about {duration(facts['seconds'])}, from {facts['seconds_from']}",
+        f"Then      at most {short(facts['most_validation_tokens'])} tokens of validation, "
+        f"{duration(facts['most_validation_seconds'])}",
     ]
     return "\n".join(lines + [f"Note      {remark}" for remark in facts["remarks"]])

@@ -32,6 +32,7 @@ from planner.errors import InvalidInput
 from planner.shapes import Architecture, preset, shape_for
 from planner.units import count
 
+VALIDATION_STEPS = 500  # whose tokens bound those of validation, where a config does not
 STANDARD_LIBRARY = "python-stdlib"  # the source of the running Python's standard library, without its tests
 
 Count = Annotated[int, BeforeValidator(lambda value: round(count(value, "a count")))]
@@ -171,6 +172,8 @@ class RunConfig(_Checked):
     epochs: float = Field(1.0, gt=0, le=1_000_000)
     order: Literal["shuffle", "fixed"] = "shuffle"
     validation_documents: int = Field(6400, gt=0)
+    # of each held-out set at most so many tokens are predicted; default: as many as VALIDATION_STEPS steps
+    validation_tokens: Count | None = Field(None, gt=0)
     # a second held-out set, for choosing settings without touching the reported one
     development_documents: int = Field(0, ge=0)
 
@@ -308,9 +311,18 @@ class RunConfig(_Checked):
             )
         return built
 
+    @property
+    def most_validation_tokens(self) -> int:
+        """The tokens of a held-out set that are predicted: a fixed number, whatever the length of a run, so
+        that runs of one recipe compare.
+        """
+        return self.validation_tokens or VALIDATION_STEPS * self.batch_size * self.sequence_length
+
     def identity(self) -> dict[str, Any]:
         """The fields that say what is trained; a checkpoint belongs to exactly one identity."""
         identity = self.model_dump(mode="json", exclude=EXECUTION)
+        if self.validation_tokens is None:  # as in checkpoints of before there was such a field
+            del identity["validation_tokens"]
         for name in (
             "paths",
             "exclude",

@@ -1,5 +1,8 @@
 """Validation loss over a fixed set of documents: nats per token, perplexity, and bits per byte of text.
 
+A few long documents may hold more text than a run trains on, so that the set ends after a number of tokens
+(`bounded`).
+
 The documents are packed as in training (EOS, document, EOS, document, ...) and cut into sequences, the last
 of which is padded, so that every token of every document is predicted exactly once. Bits per byte divides by
 the UTF-8 bytes of the documents; the predictions of EOS are in the numerator, as they are in the loss.
@@ -8,6 +11,7 @@ the UTF-8 bytes of the documents; the predictions of EOS are in the numerator, a
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,8 +20,11 @@ import torch
 from planner.units import perplexity
 from trainer.data.batches import IGNORED
 from trainer.data.joined import Tokens
+from trainer.data.tokenizers import Tokenizer
 from trainer.model.llama import Llama
 from trainer.run import distributed
+
+Tell = Callable[[int, int], None]  # hears how many tokens are done, of how many
 
 
 @dataclass(frozen=True)
@@ -28,6 +35,21 @@ class Evaluation:
     tokens: int
     documents: int
     bytes: int
+
+
+def bounded(
+    stream: Tokens, counts: dict[str, int], most: int, tokenizer: Callable[[], Tokenizer]
+) -> tuple[Tokens, dict[str, int]]:
+    """A held-out stream up to its first `most` predictions, with the documents begun there and the bytes of
+    their text as the tokenizer gives it back.
+    """
+    if len(stream) - 1 <= most:
+        return stream, counts
+    known, kept = tokenizer(), np.asarray(stream[: most + 1])
+    pieces = np.split(kept, np.flatnonzero(kept == known.eos) + 1)
+    texts = [known.decode(piece[piece != known.eos].tolist()) for piece in pieces]
+    size = sum(len(text.encode("utf-8", "surrogatepass")) for text in texts)
+    return kept, {"documents": sum(map(bool, texts)), "bytes": size}
 
 
 def evaluate(
@@ -41,6 +63,7 @@ def evaluate(
     dtype: torch.dtype = torch.float32,
     world: distributed.World | None = None,
     compiled: bool = False,
+    tell: Tell = lambda done, of: None,
 ) -> Evaluation:
     """Loss of a model over a token stream; `counts` holds its documents and bytes.
 
@@ -67,6 +90,7 @@ def evaluate(
             nats += (
                 _through_training_graph(model, inputs, targets) if compiled else model(inputs, targets)
             ).double()
+            tell(min((start + rows - world.rank * each) * sequence_length * world.size, predicted), predicted)
     summed = distributed.total(nats, world)
     loss = summed / predicted
     return Evaluation(

@@ -27,6 +27,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,7 @@ from trainer.run.device import (
     resolve_device,
     resolve_dtype,
 )
-from trainer.run.evaluation import Evaluation, autocast, evaluate
+from trainer.run.evaluation import Evaluation, autocast, bounded, evaluate
 from trainer.run.result import RunResult, write_result
 
 _LOG = logging.getLogger("trainer")
@@ -451,11 +452,19 @@ class _Run:
         )
 
     def _evaluate(self, name: str) -> Evaluation:
-        counts = self.data.facts["streams"][name]
+        most = self.config.most_validation_tokens
+        whole = self.data.stream(name)
+        stream, counts = bounded(whole, self.data.facts["streams"][name], most, self.data.tokenizer)
+        if len(stream) < len(whole):
+            self.remarks.append(
+                f"the {name} loss is over the first {most:,} of {len(whole) - 1:,} held-out tokens; "
+                f"validation_tokens sets how many"
+            )
         return evaluate(
             self.model,
-            self.data.stream(name),
+            stream,
             counts,
+            tell=partial(self._tell_validating, name),
             sequence_length=self.batches.length,
             rows=pass_width(self.config.batch_size, self.world, self.execution.micro_batch),
             device=self.device,
@@ -463,6 +472,10 @@ class _Run:
             world=self.world,
             compiled=self.execution.compiled and self.world.size == 1,
         )
+
+    def _tell_validating(self, name: str, done: int, of: int) -> None:
+        for watcher in getattr(self, "watchers", []):
+            watcher.validating(name, done, of)
 
     def _recipe(self) -> dict[str, Any]:
         """The choices that the configuration only names."""

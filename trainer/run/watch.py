@@ -11,18 +11,28 @@ import time
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from planner.errors import InvalidInput
 from trainer.config import RunConfig
 
+if TYPE_CHECKING:
+    from rich.progress import TaskID
+
 LINES = 30.0  # seconds between two lines of progress in a log
 
 
-class Watcher(Protocol):
-    def record(self, values: dict[str, Any]) -> None: ...
+class Watcher:
+    """Hears of steps and of validation; what it does not care for it lets pass."""
 
-    def close(self) -> None: ...
+    def record(self, values: dict[str, Any]) -> None:
+        """Some steps are done."""
+
+    def validating(self, what: str, done: int, of: int) -> None:
+        """So many tokens of a held-out set are predicted."""
+
+    def close(self) -> None:
+        """No more will come."""
 
 
 def check(config: RunConfig) -> None:
@@ -46,7 +56,7 @@ def watchers(config: RunConfig, folder: Path, *, start: int, steps: int, progres
     return found
 
 
-class JsonLines:
+class JsonLines(Watcher):
     """One JSON object per line; lines after the checkpoint that a run continues from are dropped, for they
     will come again.
     """
@@ -78,7 +88,7 @@ def _facts(values: dict[str, Any]) -> str:
     return f"loss {values['loss']:.3f}  {values['tokens_per_second']:,.0f} tokens/s{mfu}"
 
 
-class Lines:
+class Lines(Watcher):
     """The same for a log: a line now and then."""
 
     def __init__(self, name: str, steps: int):
@@ -89,11 +99,13 @@ class Lines:
             self.said = time.monotonic()
             say(f"{self.name}: step {values['step']:,} of {self.steps:,}  {_facts(values)}")
 
-    def close(self) -> None:
-        """Nothing is kept open."""
+    def validating(self, what: str, done: int, of: int) -> None:
+        if time.monotonic() - self.said >= LINES:
+            self.said = time.monotonic()
+            say(f"{self.name}: {what}, {done:,} of {of:,} tokens")
 
 
-class Progress:
+class Progress(Watcher):
     """A bar with loss, tokens per second, model FLOPs utilisation and time left."""
 
     def __init__(self, name: str, start: int, steps: int):
@@ -109,6 +121,7 @@ class Progress:
             TimeRemainingColumn(),
         )
         self.bar = Bar(*columns, console=Console(stderr=True))
+        self.sets: dict[str, TaskID] = {}
         self.task = self.bar.add_task(name, total=steps, completed=start, facts="")
         self.bar.start()
 
@@ -116,11 +129,16 @@ class Progress:
         if "tokens_per_second" in values:
             self.bar.update(self.task, completed=values["step"], facts=_facts(values))
 
+    def validating(self, what: str, done: int, of: int) -> None:
+        if what not in self.sets:
+            self.sets[what] = self.bar.add_task(what, total=of, facts="tokens")
+        self.bar.update(self.sets[what], completed=done)
+
     def close(self) -> None:
         self.bar.stop()
 
 
-class TensorBoard:
+class TensorBoard(Watcher):
     def __init__(self, folder: Path, start: int):
         from torch.utils.tensorboard import SummaryWriter
 
@@ -135,7 +153,7 @@ class TensorBoard:
         self.writer.close()
 
 
-class WeightsAndBiases:
+class WeightsAndBiases(Watcher):
     def __init__(self, config: RunConfig, folder: Path):
         import wandb
 

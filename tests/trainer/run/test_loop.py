@@ -18,8 +18,11 @@ from planner.errors import InvalidInput
 from tests.trainer.conftest import losses
 from trainer import RunConfig, TrainingStopped, read_result, train
 from trainer.data.batches import PADDING, Batches
+from trainer.data.tokens import open_set
 from trainer.errors import Busy
 from trainer.files import checksum, locked, read_json, write_json
+from trainer.run import watch
+from trainer.run.export import load_run
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -35,6 +38,38 @@ def stop_after(steps: int) -> Any:
     """A `should_stop` that says yes after so many steps."""
     count = iter(range(1, 10**6))
     return lambda: next(count) >= steps
+
+
+def test_validation_ends_after_so_many_tokens_and_says_so(settings: dict[str, Any], tmp_path: Path) -> None:
+    settings |= {"epochs": 0.2}
+    whole = train(RunConfig(**settings), tmp_path / "whole")
+    assert whole.remarks == []
+    part = train(RunConfig(**settings, validation_tokens=1000), tmp_path / "part")
+    facts = part.data["validation_set"]
+    assert (facts["tokens"], facts["documents"], facts["bytes"]) == (1000, 2, 999)  # EOS after the first
+    assert part.bits_per_byte == pytest.approx(part.loss * 1000 / math.log(2) / 999)
+    assert "first 1,000 of" in part.remarks[0]
+    data = open_set(Path(settings["cache"]) / part.data["fingerprint"])
+    piece = torch.from_numpy(data.stream("validation")[:1001].astype("int64"))
+    rows = [piece[start : start + 33] for start in range(0, 1000, 32)]
+    model = load_run(tmp_path / "part")[0]
+    with torch.no_grad():
+        nats = sum(model(row[None, :-1], row[None, 1:]).item() for row in rows)
+    assert part.loss == pytest.approx(nats / 1000, abs=1e-5)
+    # a bound that binds nothing is no other run, and no other identity than before there was one
+    assert "validation_tokens" not in RunConfig(**settings).identity()
+    assert RunConfig(**settings).most_validation_tokens == 500 * 4 * 32
+
+
+def test_validation_is_shown_while_it_goes_on(
+    settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[tuple[str, int, int]] = []
+    monkeypatch.setattr(watch.JsonLines, "validating", lambda self, *along: told.append(along))
+    facts = train(RunConfig(**settings | {"epochs": 0.1}), tmp_path / "run").data["validation_set"]
+    assert [name for name, _, _ in told] == ["validation"] * len(told)
+    assert [done for _, done, _ in told] == sorted({done for _, done, _ in told})
+    assert told[-1][1:] == (facts["tokens"], facts["tokens"])
 
 
 def test_a_run_learns_and_records_what_it_was(settings: dict[str, Any], tmp_path: Path) -> None:
