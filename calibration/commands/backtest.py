@@ -8,7 +8,7 @@ import click
 
 from calibration.commands.options import Rows, law_options, row_options
 from calibration.commands.output import print_json, progress_bar
-from planner.laws import FORMS
+from planner.laws import STANDARD
 from planner.shell import Command
 from planner.terminal import print_table
 
@@ -56,7 +56,7 @@ def backtest(
     table = rows.of(runs)
     with progress_bar("fitting") as progress:
         result = judge(
-            table, laws=laws or FORMS, tolerance=tolerance, leave=leave, seed=seed, progress=progress
+            table, laws=laws or STANDARD, tolerance=tolerance, leave=leave, seed=seed, progress=progress
         )
     if as_json:
         print_json(result.as_dict())

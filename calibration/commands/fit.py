@@ -10,7 +10,7 @@ import click
 
 from calibration.commands.options import Rows, law_options, output_option, row_options
 from calibration.commands.output import check_output, progress_bar
-from planner.laws import FORMS
+from planner.laws import STANDARD
 from planner.shell import Command
 from planner.terminal import print_table
 
@@ -78,7 +78,7 @@ def fit(
     with progress_bar("fitting") as progress:
         calibration = fit_table(
             table,
-            laws=laws or FORMS,
+            laws=laws or STANDARD,
             name=name or (place.name if place.is_dir() else Path(table).stem),
             source=f"fitted to {place.name}",
             progress=progress,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from planner.laws import FORMS
+from planner.laws import FORMS, STANDARD
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -84,10 +84,18 @@ def row_options(
     )
 
 
-def law_options(what: str, default: str = "all") -> Callable[[_Command], _Command]:
-    """`--law`, which may be repeated, as `laws`."""
-    text = f"{what}; may be repeated [default: {default}]: {', '.join(FORMS)}."
-    return click.option("--law", "laws", multiple=True, metavar="FORM", help=text)
+def law_options(what: str, default: str = "") -> Callable[[_Command], _Command]:
+    """`--law`, which may be repeated, as `laws`; "all" is known unless the command has its own default."""
+    usual = default or ", ".join(STANDARD)
+    every = "" if default else "; all: every one"
+    text = f"{what}; may be repeated [default: {usual}]: {', '.join(FORMS)}{every}."
+    return click.option(
+        "--law", "laws", multiple=True, metavar="FORM", help=text, callback=None if default else _every
+    )
+
+
+def _every(context: click.Context, option: click.Parameter, laws: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(FORMS) if "all" in laws else laws
 
 
 def output_option(metavar: str, text: str) -> Callable[[_Command], _Command]:

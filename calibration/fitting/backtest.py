@@ -26,7 +26,7 @@ from calibration.fitting.identify import check_identifiable, is_identified
 from calibration.fitting.runs import Runs
 from calibration.fitting.stages import PAPER_DELTA, Fits, Progress, fit_forms, refit
 from planner.errors import InvalidInput
-from planner.laws import FORMS, Law, check_form
+from planner.laws import FORMS, STANDARD, Law, check_form
 from planner.units import number
 
 LEAVE = ("group", "cells")
@@ -69,7 +69,7 @@ class Backtest:
 def backtest(
     table: pd.DataFrame,
     *,
-    laws: Iterable[str] = FORMS,
+    laws: Iterable[str] = STANDARD,
     tolerance: Any = 0.1,
     leave: str = "group",
     delta: float = PAPER_DELTA,

@@ -66,7 +66,9 @@ class Reference:
         """The law of theta; theta may be (parameters, members) for an ensemble."""
         names = parameter_names(form)
         p = dict(zip(names, np.clip(theta, -300, 300), strict=True))
-        return Law(form, {name: np.exp(p[name] + self._shift(name, p, form)) for name in names})
+        for name in sorted(names, key=lambda name: name == "P"):  # P depends on how the others are shifted
+            p[name] = p[name] + self._shift(name, p, form)
+        return Law(form, {name: np.exp(p[name]) for name in names})
 
     def _shift(self, name: str, p: Mapping[str, Any], form: str) -> Any:
         """ln of what a coefficient is multiplied with at the reference, negated:
@@ -76,11 +78,15 @@ class Reference:
             return np.exp(p["alpha"]) * np.log(self.params)
         if name == "B":
             return np.exp(p["beta"]) * np.log(self.unique_tokens)
+        here = At(np.log(self.params), np.log(self.unique_tokens), np.log(self.repeats))
         penalty = FORMS[form].penalty
         if name == "P" and penalty is not None:
-            here = At(np.log(self.params), np.log(self.unique_tokens), np.log(self.repeats))
-            values = {key: np.exp(value) for key, value in p.items()} | dict(penalty.fixed)
+            values = {key: np.exp(p[key]) for key in penalty.names[1:]} | dict(penalty.fixed)
             return -penalty.ln_shape(values, here)
+        for piece in FORMS[form].pieces:
+            if piece.centred and name in piece.names:
+                natural = {key: np.exp(p[key]) for key in piece.names}
+                return piece.ln_units(natural, here).get(name, 0.0)
         return 0.0
 
 

@@ -124,8 +124,8 @@ class Curved:
         piece, epochs = self.declared.repeats, 1 + self.runs.repeats
         values, chain = _natural(piece.parameters, own[: len(piece.parameters)])
         if not derivatives:
-            return _Term(ln_b - beta * (around + piece.ln_seen(values, epochs)[0]), {}, {})
-        seen = _chained(piece.seen_jet(values, epochs), chain)
+            return _Term(ln_b - beta * (around + piece.ln_seen(values, epochs, self._ratio)[0]), {}, {})
+        seen = _chained(piece.seen_jet(values, epochs, self._ratio), chain)
         ln_d = around + seen.value
         first = {3: np.ones_like(ln_d), 4: -ln_d}
         second = {}
@@ -144,10 +144,10 @@ class Curved:
         values, chain = _natural(piece.parameters[1:], shape)
         values.update(piece.fixed)
         if not derivatives:
-            ln = size + piece.ln_shape(values, self._repeated) - piece.ln_shape(values, self.runs.middle)
+            ln = size + piece.ln_shape(values, self._repeated) - piece.ln_shape(values, self._middle)
             return _Term(np.where(self.runs.single, -np.inf, ln), {}, {})
         here = _chained(piece.shape_jet(values, self._repeated), chain)
-        middle = _chained(piece.shape_jet(values, self.runs.middle), chain)
+        middle = _chained(piece.shape_jet(values, self._middle), chain)
         ln = np.where(self.runs.single, -np.inf, size + here.value - middle.value)
         start = _BASE + first_of_penalty
         first = {start: np.ones_like(ln)}
@@ -175,13 +175,28 @@ class Curved:
             second |= {(number, numbers[j]): here.second[i][j] for j in range(i, len(numbers))}
         return _Term(start.ln + here.value, first, second)
 
+    # -- where the runs are ----------------------------------------------------------------------------------
+
+    @cached_property
+    def _ratio(self) -> Array:
+        """ln(N / U) as the value of repeats sees it."""
+        ratio: Array = self.runs.ln_params - self.runs.ln_unique
+        middle = self.runs.middle
+        return ratio - (middle.ln_params - middle.ln_unique) if self.declared.repeats.centred else ratio
+
+    @cached_property
+    def _middle(self) -> At:
+        """The middle of the runs as the penalty sees it."""
+        middle, penalty = self.runs.middle, self.declared.penalty
+        return middle._replace(ln_params=0.0, ln_unique=0.0) if penalty and penalty.centred else middle
+
     @cached_property
     def _repeated(self) -> At:
-        """Where the runs are; those without repeats, whose penalty does not count, are put at the middle."""
-        single = self.runs.single
-        return At(
-            *(np.where(single, middle, at) for at, middle in zip(self.runs.at, self.runs.middle, strict=True))
-        )
+        """Where the penalty sees the runs; those without repeats, whose penalty does not count, are put at
+        the middle.
+        """
+        places = zip(self.runs.at, self.runs.middle, self._middle, strict=True)
+        return At(*(np.where(self.runs.single, seen, at - (middle - seen)) for at, middle, seen in places))
 
 
 def _premiums(declared: LawForm) -> int:
@@ -197,10 +212,12 @@ def natural(declared: LawForm, columns: Sequence[Array], middle: At) -> dict[str
         return natural(replace(declared, premium=None), columns[:before], middle) | premium
     fading = [p for piece in (declared.repeats, declared.size) for p in piece.parameters]
     values, _ = _natural(fading, columns[: len(fading)])
+    values = declared.repeats.absolute(values, middle)
     if declared.penalty is None:
         return values
     size, *shape = columns[len(fading) :]
     own, _ = _natural(declared.penalty.parameters[1:], shape)
+    own = declared.penalty.absolute(own, middle)
     ln_shape = declared.penalty.ln_shape({**own, **declared.penalty.fixed}, middle)
     return {**values, "P": np.exp(size - ln_shape), **own}
 

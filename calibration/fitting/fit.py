@@ -25,7 +25,7 @@ from calibration.fitting.stages import Fits, FormFit, Progress, fit_forms
 from planner.calibration_files import Calibration, Ensemble, FittedLaw, FittedRange, Setting
 from planner.errors import InvalidInput
 from planner.intervals import interval
-from planner.laws import BASE_FORM, FORMS, Law
+from planner.laws import BASE_FORM, STANDARD, Law
 
 
 def fit(
@@ -115,7 +115,7 @@ def _unusable(runs: pd.DataFrame, forms: Sequence[str]) -> dict[float, dict[str,
         unusable[item.weight_decay][item.form] = f"{item.reason}; {item.advice}"
     if all(set(forms) <= set(reasons) for reasons in unusable.values()):
         first = found[0]
-        all_asked = set(forms) == set(FORMS) or first.form == BASE_FORM
+        all_asked = set(forms) == set(STANDARD) or first.form == BASE_FORM
         others = "" if all_asked else ", or fit other forms with ‹laws›"
         raise InvalidInput(
             f"{first.form} cannot be identified at weight decay {first.weight_decay:g}: "

@@ -25,7 +25,7 @@ import numpy as np
 import pandas as pd
 
 from planner.errors import InvalidInput
-from planner.laws import BASE_FORM, BASE_PARAMETERS, FORMS, check_form, repetition_parameters
+from planner.laws import BASE_FORM, BASE_PARAMETERS, FORMS, STANDARD, check_form, repetition_parameters
 from planner.laws.forms import At
 from planner.units import short
 
@@ -63,7 +63,7 @@ class Unidentified(NamedTuple):
         return _advice(self.add)
 
 
-def check_identifiable(table: pd.DataFrame, forms: Iterable[str] = FORMS) -> None:
+def check_identifiable(table: pd.DataFrame, forms: Iterable[str] = STANDARD) -> None:
     """Refuse a table from which one of these forms cannot be identified, at any of its weight decays."""
     found = unidentified(table, forms)
     if found:
@@ -74,7 +74,7 @@ def check_identifiable(table: pd.DataFrame, forms: Iterable[str] = FORMS) -> Non
         )
 
 
-def unidentified(table: pd.DataFrame, forms: Iterable[str] = FORMS) -> list[Unidentified]:
+def unidentified(table: pd.DataFrame, forms: Iterable[str] = STANDARD) -> list[Unidentified]:
     """Every (weight decay, form) that this run table cannot identify; empty where all is well."""
     names = [check_form(form) for form in forms]
     found = []
@@ -208,7 +208,12 @@ def _repetition_rows(runs: np.ndarray, form: str) -> np.ndarray:
     penalty = FORMS[form].penalty
     if penalty is not None and penalty.needs is None:
         ordinary = {p.name: p.starts[len(p.starts) // 2] for p in penalty.parameters} | dict(penalty.fixed)
-        columns += [np.broadcast_to(c, len(runs)) for c in penalty.shape_jet(ordinary, _at(runs)).first]
+        at = _at(runs)
+        if penalty.centred:
+            at = at._replace(
+                ln_params=at.ln_params - at.ln_params.mean(), ln_unique=at.ln_unique - at.ln_unique.mean()
+            )
+        columns += [np.broadcast_to(c, len(runs)) for c in penalty.shape_jet(ordinary, at).first]
     return np.column_stack([np.ones(len(runs)), *(column - column.mean() for column in columns)])
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from calibration.fitting.intervals import RESAMPLE, SCHEMES
 from calibration.fitting.stages import PAPER_DELTA
 from planner.errors import InvalidInput
-from planner.laws import FORMS, check_form
+from planner.laws import FORMS, STANDARD, check_form
 from planner.units import number
 
 NOISE = "noise"
@@ -28,7 +28,7 @@ class Method:
     gives the same result.
     """
 
-    laws: Iterable[str] = field(default_factory=lambda: tuple(FORMS))
+    laws: Iterable[str] = field(default_factory=lambda: tuple(STANDARD))
     delta: float | str = PAPER_DELTA
     joint: bool = False
     bootstrap: int = 1000

@@ -187,7 +187,7 @@ def _model(declared: LawForm, runs: Runs, base: Array | None) -> Model:
     penalty = _additive(declared)
     if penalty is not None:
         return _log_sum(penalty, runs, base, curve)
-    if declared.penalty is not None:
+    if declared.penalty is not None or declared.repeats.by_size:
         return Curved(declared, runs, base, curve)
     return EffectiveData(
         runs.ln_params,

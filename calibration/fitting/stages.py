@@ -29,7 +29,7 @@ from calibration.fitting.problems import (
 )
 from calibration.fitting.runs import Runs
 from calibration.fitting.solver import Optimum, Solution, best_of, minimise
-from planner.laws import BASE_FORM, BASE_PARAMETERS, FORMS, parameter_names
+from planner.laws import BASE_FORM, BASE_PARAMETERS, STANDARD, parameter_names
 
 PAPER_DELTA = 1e-3
 _TUNING = 1.345  # Huber's delta over sigma: 95% efficient where the noise is normal
@@ -120,7 +120,7 @@ class Fits:
 
 def fit_forms(
     runs: Runs,
-    laws: Iterable[str] = FORMS,
+    laws: Iterable[str] = STANDARD,
     *,
     delta: float | str = PAPER_DELTA,
     joint: bool = False,

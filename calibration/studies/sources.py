@@ -21,7 +21,7 @@ from calibration.studies.directory import table as study_table
 from calibration.studies.provenance import origin_of
 from planner.calibration_files import Calibration
 from planner.errors import InvalidInput
-from planner.laws import FORMS
+from planner.laws import STANDARD
 from planner.units import whole
 
 
@@ -92,7 +92,7 @@ def read_runs(
 def fit(
     table: Table,
     *,
-    laws: Iterable[str] = FORMS,
+    laws: Iterable[str] = STANDARD,
     delta: float | str = PAPER_DELTA,
     joint: bool = False,
     bootstrap: int = 1000,

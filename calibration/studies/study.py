@@ -37,7 +37,7 @@ from typing import Any
 from calibration.studies.engine import Needs
 from planner.allocation import FLOPS_PER_PARAM_TOKEN
 from planner.errors import InvalidInput
-from planner.laws import FORMS, check_form
+from planner.laws import STANDARD, check_form
 from planner.shapes import Architecture, preset
 from planner.units import compute, count, number, whole
 from trainer.config import EXECUTION, RunConfig, anchored, changed
@@ -93,7 +93,7 @@ class Validation:
     """Where the laws are tried, and how often."""
 
     pairs: tuple[tuple[float, float], ...] = ()  # (unique tokens, FLOPs)
-    laws: tuple[str, ...] = field(default_factory=lambda: tuple(FORMS))
+    laws: tuple[str, ...] = field(default_factory=lambda: tuple(STANDARD))
     weight_decays: tuple[float, ...] | None = (
         None  # at which every law prescribes; None: the weakest of the calibration
     )

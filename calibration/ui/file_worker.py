@@ -94,7 +94,7 @@ def check(request: dict[str, Any], progress: Any) -> dict[str, Any]:
     """What a run table holds, one line per weight decay, and which laws it cannot determine."""
     runs = _runs(request)
     from calibration.fitting.identify import unidentified
-    from planner.laws import FORMS
+    from planner.laws import STANDARD
     from planner.units import short
 
     def span(values: Any, show: Any) -> str:
@@ -113,7 +113,7 @@ def check(request: dict[str, Any], progress: Any) -> dict[str, Any]:
         ]
         for decay, here in runs.groupby("weight_decay")
     ]
-    missing = unidentified(runs, FORMS)
+    missing = unidentified(runs, STANDARD)
     return {
         "rows": rows,
         "runs": len(runs),
@@ -155,12 +155,12 @@ def fit(request: dict[str, Any], progress: Any) -> dict[str, Any]:
     from calibration.fitting.identify import unidentified
     from calibration.reports.report import report
     from calibration.studies.sources import fit as fit_runs
-    from planner.laws import BASE_FORM, FORMS
+    from planner.laws import BASE_FORM, STANDARD
 
     runs = _runs(request)
-    missing = {one.form for one in unidentified(runs, FORMS)}
+    missing = {one.form for one in unidentified(runs, STANDARD)}
     # Without a base law nothing can be fitted; then all forms are asked for: `fit` says which runs to add.
-    forms = list(FORMS) if BASE_FORM in missing else [form for form in FORMS if form not in missing]
+    forms = list(STANDARD) if BASE_FORM in missing else [form for form in STANDARD if form not in missing]
     found = fit_runs(
         runs,
         laws=forms,

@@ -3,12 +3,14 @@
 - `forms`: what a law form is, and the registry in which each is declared once
 - `pieces`: the repetition effects that forms are made of
 - `published`: the forms of the paper and of the work it builds on
+- `family`: those with fading repeats and penalties that level off
 - `dials`: forms for every weight decay at once
 - `law`: a form with its parameters, evaluated with exact slopes
 """
 
-from planner.laws import dials as _dials  # noqa: F401  (registers those for every weight decay)
-from planner.laws import published as _published  # noqa: F401  (registers the forms)
+from planner.laws import published as _published  # noqa: F401,I001  (registers the forms)
+from planner.laws import family as _family  # noqa: F401  (and those around them)
+from planner.laws import dials as _dials  # noqa: F401  (and those for every weight decay)
 from planner.laws.forms import (
     BASE_FORM,
     BASE_PARAMETERS,
@@ -16,6 +18,7 @@ from planner.laws.forms import (
     DIALS,
     FORMS,
     MEMORY,
+    STANDARD,
     Array,
     LawForm,
     Parameter,
@@ -35,6 +38,7 @@ __all__ = [
     "DIALS",
     "FORMS",
     "MEMORY",
+    "STANDARD",
     "Array",
     "Law",
     "LawForm",

@@ -24,7 +24,7 @@ they are fitted to tables with several weight decays and known recipe only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -109,6 +109,7 @@ class Piece:
 
     parameters: tuple[Parameter, ...] = ()
     fixed: Mapping[str, float] = {}
+    centred = False  # whether fits measure N and U from the middle of their runs, which `absolute` undoes
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -120,6 +121,15 @@ class Piece:
         parameters.
         """
         return ()
+
+    def ln_units(self, p: Values, middle: At) -> dict[str, Array]:
+        """ln of what a parameter is multiplied with if N and U were measured from this point."""
+        return {}
+
+    def absolute(self, p: Values, middle: At) -> dict[str, Array]:
+        """The parameters of a fit that measured N and U from the middle of its runs, as laws know them."""
+        units = self.ln_units(p, middle)
+        return {name: value * np.exp(units[name]) if name in units else value for name, value in p.items()}
 
 
 class Penalty(Piece):
@@ -163,13 +173,15 @@ class Penalty(Piece):
 class Repeats(Piece):
     """What repeated tokens are worth. This one: as much as new ones, D' = U e."""
 
-    def ln_seen(self, p: Values, epochs: Array) -> tuple[Array, Array]:
-        """ln(D' / U), and its slope by ln(epochs)."""
-        return np.log(epochs), 1.0
+    by_size = False  # whether it depends on N / U
 
-    def seen_jet(self, p: Values, epochs: Array) -> Jet:
+    def ln_seen(self, p: Values, epochs: Array, ln_ratio: Array) -> tuple[Array, Array, Array]:
+        """ln(D' / U), and its slopes by ln(epochs) and by ln(N / U)."""
+        return np.log(epochs), 1.0, 0.0
+
+    def seen_jet(self, p: Values, epochs: Array, ln_ratio: Array) -> Jet:
         """ln(D' / U) with its derivatives by the parameters."""
-        return jet(lambda q: self.ln_seen(q, epochs)[0], p, self.names)
+        return jet(lambda q: self.ln_seen(q, epochs, ln_ratio)[0], p, self.names)
 
 
 class Size(Piece):
@@ -216,6 +228,7 @@ class LawForm:
     size: Size = field(default_factory=Size)
     penalty: Penalty | None = None
     premium: Premium | None = None  # of a dial
+    standard: bool = True  # whether it is fitted where nobody names the forms
 
     @cached_property
     def pieces(self) -> tuple[Piece, ...]:
@@ -311,8 +324,25 @@ class Registry(Mapping[str, LawForm]):
         self._forms.pop(check_form(name))
 
 
+class Standard(Collection[str]):
+    """The names of the forms that are fitted where nobody names any, as the registry has them."""
+
+    def __init__(self, forms: Registry) -> None:
+        self._forms = forms
+
+    def __contains__(self, name: object) -> bool:
+        return name in tuple(self)
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name, form in self._forms.items() if form.standard)
+
+    def __len__(self) -> int:
+        return sum(form.standard for form in self._forms.values())
+
+
 FORMS = Registry()
 DIALS = Registry()  # forms for every weight decay at once
+STANDARD = Standard(FORMS)
 register = FORMS.register
 unregister = FORMS.unregister
 

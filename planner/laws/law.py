@@ -82,7 +82,7 @@ class Law:
         epochs = np.asarray(epochs, dtype=float)
         ln_n, ln_u = np.log(params), np.log(unique_tokens)
         ln_n_eff, _, _ = self._effective_params(ln_n, ln_u, epochs)
-        ln_seen, _ = self.declared.repeats.ln_seen(p, epochs)
+        ln_seen, _, _ = self.declared.repeats.ln_seen(p, epochs, ln_n - ln_u)
         capacity = p["A"] * np.exp(-p["alpha"] * ln_n_eff)
         data = p["B"] * np.exp(-p["beta"] * (ln_u + ln_seen))
         if self.declared.premium is not None:
@@ -96,10 +96,12 @@ class Law:
         epochs = np.asarray(epochs, dtype=float)
         ln_n, ln_u = np.log(params), np.log(unique_tokens)
         ln_n_eff, by_n, by_used = self._effective_params(ln_n, ln_u, epochs)
-        ln_seen, by_epochs = self.declared.repeats.ln_seen(p, epochs)
+        ln_seen, by_epochs, by_ratio = self.declared.repeats.ln_seen(p, epochs, ln_n - ln_u)
         capacity = -p["alpha"] * p["A"] * np.exp(-p["alpha"] * ln_n_eff)  # d capacity / d ln N'
         data = -p["beta"] * p["B"] * np.exp(-p["beta"] * (ln_u + ln_seen))  # d data / d ln D'
-        d_params, d_unique, d_epochs = capacity * by_n, data + capacity * by_used, data * by_epochs
+        d_params = capacity * by_n + data * by_ratio
+        d_unique = data * (1 - by_ratio) + capacity * by_used
+        d_epochs = data * by_epochs
         if (
             self.declared.size.parameters
         ):  # below one epoch the unique tokens in use are U e, so epochs act on N' too
@@ -171,10 +173,11 @@ class Law:
         grid of powers, which is what makes ten thousand budgets cheap.
         """
         p, declared = self._p, self.declared
-        if declared.size.parameters or declared.premium is not None or self.is_ensemble:
+        separable = not (declared.size.parameters or declared.repeats.by_size or declared.premium)
+        if not separable or self.is_ensemble:
             return None
         ln_k, ln_u, ln_e = np.log(product), np.log(unique_tokens), np.log(epochs)
-        ln_seen, _ = declared.repeats.ln_seen(p, epochs)
+        ln_seen, _, _ = declared.repeats.ln_seen(p, epochs, 0.0)
         terms = [
             (np.full_like(ln_k, p["E"]), np.ones_like(ln_e)),
             (p["A"] * np.exp(-p["alpha"] * ln_k), np.exp(p["alpha"] * ln_e)),

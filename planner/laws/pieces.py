@@ -2,9 +2,12 @@ r"""The pieces that law forms are made of: what repeated tokens and oversized mo
 repetition costs.
 
     Decaying     D' = U (1 + R_D* (1 - exp(-R / R_D*)))         repeats fade
+    Paced        the same with R_D* (U / N)^rho for R_D*         and the sooner the larger the model
     Saturating   N' = U_N (1 + R_N* (1 - exp(-R_N / R_N*)))     size beyond what the data wants fades,
                  U_N = min(N_opt(U), N),  R_N = N / U_N - 1
     Power        P R^delta (N / U^gamma)^kappa                  overfitting grows with repeats and size
+    Hill         P R^delta z / (1 + z),  z = (N / (c U^gamma))^kappa        it levels off in size
+    Bounded      P h / (1 + h),  h = R^delta (N / (c U^gamma))^kappa        and in repeats
 
 and, for dials, which know AdamW's memory of tau epochs,
 
@@ -23,12 +26,24 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from planner.laws.forms import Array, At, Parameter, Penalty, Premium, Repeats, Size, Values, Varied
+from planner.laws.forms import (
+    Array,
+    At,
+    Jet,
+    Parameter,
+    Penalty,
+    Premium,
+    Repeats,
+    Size,
+    Values,
+    Varied,
+)
 
 _TINY = 1e-300
 _STAR = (1e-2, 1e6)  # beyond a million repeats nothing saturates
 _AMOUNT = (1e-7, 100.0)
 _EXPONENT = (0.02, 5.0)
+HILL_KAPPA = 2.0  # where it is not free
 DECAY_STARTS = (1.5, 5.0, 10.0, 20.0, 50.0, 200.0, 1000.0)
 
 
@@ -52,11 +67,61 @@ class Decaying(Repeats):
         Parameter("R_D_star", "R*_D", "logarithm", _STAR, DECAY_STARTS, 1.0),
     )
 
-    def ln_seen(self, p: Values, epochs: Array) -> tuple[Array, Array]:
+    def ln_seen(self, p: Values, epochs: Array, ln_ratio: Array) -> tuple[Array, Array, Array]:
         repeats = np.maximum(epochs - 1, 0)
         seen = np.minimum(epochs, 1) - p["R_D_star"] * np.expm1(-repeats / p["R_D_star"])
         slope = np.where(epochs > 1, np.exp(-repeats / p["R_D_star"]) * epochs / seen, 1.0)
-        return np.log(seen), slope
+        return np.log(seen), slope, 0.0
+
+    def seen_jet(self, p: Values, epochs: Array, ln_ratio: Array) -> Jet:
+        star = p["R_D_star"]
+        value, first, second = _by_half_life(star, epochs)
+        return Jet(value, (first / star,), (((second - first) / star**2,),))
+
+
+@dataclass(frozen=True)
+class Paced(Repeats):
+    """Repeats fade over R_D* (U / N)^rho repeats: a large model has had enough of its data sooner."""
+
+    parameters: tuple[Parameter, ...] = (
+        Parameter("R_D_star", "R*_D", "logarithm", _STAR, (3.0, 15.0, 100.0), 1.0),
+        Parameter("rho", "ρ", "exponent", _EXPONENT, (0.2, 0.8), 0.5),
+    )
+    by_size = True
+    centred = True
+
+    def ln_seen(self, p: Values, epochs: Array, ln_ratio: Array) -> tuple[Array, Array, Array]:
+        star = _half_life(p["R_D_star"], p["rho"], ln_ratio)
+        value, by_star, _ = _by_half_life(star, epochs)
+        faded = np.exp(-np.maximum(epochs - 1, 0) / star)
+        slope = np.where(epochs > 1, faded * epochs * np.exp(-value), 1.0)
+        return value, slope, -p["rho"] * by_star
+
+    def seen_jet(self, p: Values, epochs: Array, ln_ratio: Array) -> Jet:
+        star = p["R_D_star"]
+        value, first, second = _by_half_life(_half_life(star, p["rho"], ln_ratio), epochs)
+        cross = -ln_ratio * second / star
+        bends = (((second - first) / star**2, cross), (cross, ln_ratio**2 * second))
+        return Jet(value, (first / star, -ln_ratio * first), bends)
+
+    def ln_units(self, p: Values, middle: At) -> dict[str, Array]:
+        return {"R_D_star": p["rho"] * (middle.ln_params - middle.ln_unique)}
+
+
+def _half_life(star: Array, rho: Array, ln_ratio: Array) -> Array:
+    """R_D* (U / N)^rho, kept where exponentials of it are numbers."""
+    return np.exp(np.clip(np.log(star) - rho * ln_ratio, -300.0, 300.0))
+
+
+def _by_half_life(star: Array, epochs: Array) -> tuple[Array, Array, Array]:
+    """ln(D' / U) with its first and second derivative by ln R*."""
+    repeats = np.maximum(epochs - 1, 0)
+    share = repeats / star
+    faded = repeats * np.exp(-share)
+    gain = -star * np.expm1(-share)
+    seen = np.minimum(epochs, 1) + gain
+    first = (gain - faded) / seen
+    return np.log(seen), first, (gain - faded - faded * share) / seen - first**2
 
 
 @dataclass(frozen=True)
@@ -149,6 +214,75 @@ class Power(Penalty):
         if "delta" not in self.fixed:
             varied.append(Varied("repeats", lambda at: at.ln_repeats))
         return tuple(varied)
+
+
+@dataclass(frozen=True)
+class Hill(Penalty):
+    """A penalty that grows with size no further than to a level: Hill's curve z / (1 + z) of z = (N / (c
+    U^gamma))^kappa.
+
+    c U^gamma is the size at which half of the level is reached. For c -> infinity it is the additive penalty.
+    With `repeats_too` the power of the repeats stands inside of z, so that the level is one for everything.
+    """
+
+    parameters: tuple[Parameter, ...]
+    repeats_too: bool = False
+    fixed: Mapping[str, float] = field(init=False)
+    centred = True
+
+    def __post_init__(self) -> None:
+        held = {} if "kappa" in self.names else {"kappa": HILL_KAPPA}
+        object.__setattr__(self, "fixed", held)
+
+    def _inside(self, p: Values, at: At) -> Array:
+        """ln z."""
+        ln_z = p["kappa"] * (at.ln_params - p["gamma"] * at.ln_unique - np.log(p["c"]))
+        return ln_z + p["delta"] * at.ln_repeats if self.repeats_too else ln_z
+
+    def ln_shape(self, p: Values, at: At) -> Array:
+        levelled = -np.logaddexp(0.0, -self._inside(p, at))
+        return levelled if self.repeats_too else p["delta"] * at.ln_repeats + levelled
+
+    def ln_slopes(self, p: Values, at: At) -> At:
+        left = _left(self._inside(p, at))  # of the power law's slope
+        by_repeats = left * p["delta"] if self.repeats_too else p["delta"]
+        return At(left * p["kappa"], -left * p["kappa"] * p["gamma"], by_repeats)
+
+    def shape_jet(self, p: Values, at: At) -> Jet:
+        ln_z = self._inside(p, at)
+        left = _left(ln_z)
+        levelled = -np.logaddexp(0.0, -ln_z)
+        bend = left * (left - 1)  # d^2 by ln z
+        outside = 0.0 if self.repeats_too else at.ln_repeats
+        by = {
+            "delta": at.ln_repeats if self.repeats_too else 0.0,
+            "c": -p["kappa"] / p["c"],
+            "gamma": -p["kappa"] * at.ln_unique,
+            "kappa": at.ln_params - p["gamma"] * at.ln_unique - np.log(p["c"]),
+        }
+        twice = {
+            ("c", "c"): p["kappa"] / p["c"] ** 2,
+            ("c", "kappa"): -1.0 / p["c"],
+            ("gamma", "kappa"): -at.ln_unique,
+        }
+        names = self.names[1:]
+        first = tuple(left * by[name] + (outside if name == "delta" else 0.0) for name in names)
+        second = tuple(
+            tuple(
+                bend * by[one] * by[other] + left * twice.get((one, other), twice.get((other, one), 0.0))
+                for other in names
+            )
+            for one in names
+        )
+        return Jet(levelled + p["delta"] * outside, first, second)
+
+    def ln_units(self, p: Values, middle: At) -> dict[str, Array]:
+        return {"c": middle.ln_params - p["gamma"] * middle.ln_unique}
+
+
+def _left(ln_z: Array) -> Array:
+    """1 / (1 + z)."""
+    return np.exp(-np.logaddexp(0.0, ln_z))
 
 
 # -- pieces of dials -------------------------------------------------------------------------------------

@@ -21,6 +21,8 @@ _REPETITION = {
     "delta": st.floats(0.5, 2.0),
     "kappa": st.floats(0.4, 1.6),
     "gamma": st.floats(0.7, 1.1),
+    "c": st.floats(0.01, 100.0),
+    "rho": st.floats(0.1, 1.0),
 }
 
 

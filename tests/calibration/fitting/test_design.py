@@ -20,7 +20,7 @@ from calibration.fitting.identify import unidentified
 from calibration.fitting.tables import read_runs
 from planner.calibration_files import Calibration
 from planner.errors import InvalidInput
-from planner.laws import FORMS, Law
+from planner.laws import FORMS, Law, parameter_names
 from planner.shapes import shape_for
 
 PRIOR = Calibration.load("fineweb-llama2").setting(0.1)
@@ -99,7 +99,9 @@ def test_the_estimate_follows_the_runs_not_the_prior():
 
 @pytest.mark.parametrize("form", FORMS)
 def test_theta_and_law_are_the_same_thing(form):
-    reference, law = Reference.of(PRIOR), PRIOR.law(form)
+    ordinary = {"R_D_star": 8.0, "R_N_star": 9.0, "rho": 0.4, "P": 0.01, "delta": 1.3, "kappa": 0.9}
+    own = ordinary | {"gamma": 0.8, "c": 2.0} | dict(PRIOR.law("chinchilla").parameters)
+    reference, law = Reference.of(PRIOR), Law(form, {name: own[name] for name in parameter_names(form)})
     again = reference.law(form, reference.theta(law))
     for name, value in law.parameters.items():
         assert float(again.parameters[name]) == pytest.approx(float(value), rel=1e-12)

@@ -24,7 +24,7 @@ from calibration.fitting.runs import Runs
 from planner.laws import FORMS, Law
 
 BASE = {"E": 1.84, "A": 217.0, "alpha": 0.30, "B": 4964.0, "beta": 0.43}
-REPETITION = ("exponential_decay", "effective_parameters", "additive_1p", "additive_2p", "additive_4p")
+REPETITION = tuple(form for form in FORMS if form != "chinchilla")
 
 
 def _runs(seed: int = 0, rows: int = 40) -> Runs:
