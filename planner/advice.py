@@ -13,13 +13,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from planner.allocation import FLOPS_PER_PARAM_TOKEN
+from planner.allocation import FLOPS_PER_PARAM_TOKEN, allocate
 from planner.landscape import Landscape, landscape
 from planner.laws import Array, Law
-from planner.limits import FREE, Limits
+from planner.limits import CONTINUOUS, FREE, Limits
 
 Height = Callable[[Landscape], np.ndarray]  # what is to be lowest
 _CLOSE = 0.03  # in ln(flops): how close the second parabola is drawn
+# Newton's method in ln(size) and ln(epochs): for differences, the last and the largest step; and how many.
+_STEP, _NEAR, _FAR, _TRIES = 1e-6, 1e-8, 0.3, 12
 
 
 class Turn(NamedTuple):
@@ -53,60 +55,96 @@ class Exchange(NamedTuple):
     flops_per_token: float | None  # None: more compute does not help at all
 
 
-def remarkable_points(
-    law: Law, ud: float, along: Landscape, limits: Limits = FREE
-) -> tuple[Turn | None, Limit | None]:
-    """The turning point and the spending limit, each None where the searched range has none.
-
-    The turning point is where the optimal epochs peak along compute; the spending limit is where more compute
-    first makes the optimal loss worse. Without an overfitting term there is neither.
+def turning_point(law: Law, ud: float, along: Landscape, limits: Limits = FREE) -> Turn | None:
+    """Where the optimal epochs peak along compute; None where what was searched has no such point, and for
+    laws without an overfitting term.
     """
-    known = np.flatnonzero(np.isfinite(along.loss))  # limits can leave no plan at either end
+    seen = _where_plans_are(law, along)
+    if seen is None:
+        return None
+    top = int(np.argmax(seen.epochs))
+    inside = 0 < top < len(seen.flops) - 1
+    if not inside or seen.epochs[top] <= max(1.0, seen.epochs[-1] * 1.001):
+        return None
+    return _minimum(law, ud, seen, top, lambda at: -at.epochs, limits)
+
+
+def spending_limit(law: Law, ud: float, along: Landscape, limits: Limits = FREE) -> Limit | None:
+    """Where more compute first makes the optimal loss worse; None likewise."""
+    seen = _where_plans_are(law, along)
+    if seen is None:
+        return None
+    worse = np.flatnonzero((seen.loss_slope[:-1] < 0) & (seen.loss_slope[1:] > 1e-9))
+    if not len(worse):
+        return None
+    after = int(worse[0]) + 1
+    best = None if limits.bounded else _free_minimum(law, ud, seen, after)
+    if best is None:
+        lowest = after if seen.loss[after] < seen.loss[after - 1] else after - 1
+        lowest = min(max(lowest, 1), len(seen.flops) - 2)
+        best = _minimum(law, ud, seen, lowest, lambda at: at.loss, limits)
+    regained = np.flatnonzero((seen.flops > best.flops) & (seen.loss < best.loss - 1e-9))
+    return Limit(best, float(seen.flops[regained[0]]) if len(regained) else None)
+
+
+def _where_plans_are(law: Law, along: Landscape) -> Landscape | None:
+    """The part with plans, as limits can leave none at either end; None where nothing remarkable can be."""
+    known = np.flatnonzero(np.isfinite(along.loss))
     if law.declared.penalty is None or len(known) < 3:
-        return None, None
-    along = Landscape(*(values[known[0] : known[-1] + 1] for values in along))
-    inside = len(along.flops) - 1
-    wanted: dict[str, tuple[int, Height]] = {}
-    top = int(np.argmax(along.epochs))
-    if 0 < top < inside and along.epochs[top] > max(1.0, along.epochs[-1] * 1.001):
-        wanted["turn"] = (top, lambda at: -at.epochs)
-    worse = np.flatnonzero((along.loss_slope[:-1] < 0) & (along.loss_slope[1:] > 1e-9))
-    if len(worse):
-        after = int(worse[0]) + 1
-        lowest = after if along.loss[after] < along.loss[after - 1] else after - 1
-        wanted["limit"] = (min(max(lowest, 1), inside - 1), lambda at: at.loss)
-    found = dict(zip(wanted, _minima(law, ud, along, list(wanted.values()), limits), strict=True))
-    if "limit" not in found:
-        return found.get("turn"), None
-    best = found["limit"]
-    regained = np.flatnonzero((along.flops > best.flops) & (along.loss < best.loss - 1e-9))
-    return found.get("turn"), Limit(best, float(along.flops[regained[0]]) if len(regained) else None)
+        return None
+    return Landscape(*(values[known[0] : known[-1] + 1] for values in along))
 
 
-def _minima(
-    law: Law, ud: float, along: Landscape, wanted: list[tuple[int, Height]], limits: Limits
-) -> list[Turn]:
-    """The minimum of each `height` next to its grid point: the vertex of a parabola, drawn twice."""
-    if not wanted:
-        return []
-    x = np.log(along.flops)
-    peaks = [_vertex(x[i - 1 : i + 2], height(along)[i - 1 : i + 2]) for i, height in wanted]
-    near = landscape(law, ud, np.exp(np.add.outer(peaks, _CLOSE * np.arange(-1, 2))), limits)
-    turns = []
-    for k, (i, height) in enumerate(wanted):
-        jumps = abs(np.diff(np.log(along.epochs[i - 1 : i + 2]))).max() > 0.2
-        if jumps:  # the optimum jumps from one valley to another here: no parabola fits
-            turns.append(_zoom(law, ud, along.flops[i - 1], along.flops[i + 1], height, limits))
-            continue
-        t = np.clip((_vertex(np.log(near.flops[k]), height(near)[k]) - peaks[k]) / _CLOSE, -1, 1)
-        through = np.array(
-            [t * (t - 1) / 2, 1 - t * t, t * (t + 1) / 2]
-        )  # the same parabola for epochs and loss
-        flops, epochs = float(np.exp(peaks[k] + _CLOSE * t)), float(through @ near.epochs[k])
-        turns.append(
-            Turn(flops, flops / (FLOPS_PER_PARAM_TOKEN * ud * epochs), epochs, float(through @ near.loss[k]))
-        )
-    return turns
+def _free_minimum(law: Law, ud: float, along: Landscape, after: int) -> Turn | None:
+    """The minimum of the loss by size and epochs at once, next to and before a grid point beyond it.
+
+    Without limits that is what a minimum along compute is: both slopes vanish. Newton's method, with the
+    slopes' own slopes from differences; None where it leaves the neighbourhood.
+    """
+    x = np.log([along.params[after], along.epochs[after]])
+    steps = np.array([[0.0, 0.0], [_STEP, 0.0], [0.0, _STEP]])
+    for _ in range(_TRIES):
+        sizes, epochs = np.exp(x + steps).T
+        by = law.slopes(sizes, ud, epochs)
+        slopes = np.array([by.params, by.epochs])
+        (a, b), (c, d) = (slopes[:, 1:] - slopes[:, :1]) / _STEP
+        if not (a > 0 and a * d > b * c):
+            return None
+        p, q = slopes[:, 0]
+        move = np.array([b * q - d * p, c * p - a * q]) / (a * d - b * c)
+        x = x + np.clip(move, -_FAR, _FAR)
+        if abs(move).max() < _NEAR:
+            break
+    else:
+        return None
+    params, epochs = np.exp(x)
+    flops = FLOPS_PER_PARAM_TOKEN * ud * params * epochs
+    if not along.flops[after - 1] <= flops <= along.flops[after]:
+        return None
+    if _jumps(along.epochs[after - 1 : after + 1]) and not np.isclose(
+        allocate(law, ud, flops, CONTINUOUS).epochs, epochs, rtol=1e-5
+    ):
+        return None  # another valley is lower here
+    return Turn(*(float(value) for value in (flops, params, epochs, law.loss(params, ud, epochs))))
+
+
+def _minimum(law: Law, ud: float, along: Landscape, i: int, height: Height, limits: Limits) -> Turn:
+    """The minimum of `height` next to a grid point: the vertex of a parabola, drawn twice."""
+    around = slice(i - 1, i + 2)
+    if _jumps(along.epochs[around]):  # no parabola fits
+        return _zoom(law, ud, along.flops[i - 1], along.flops[i + 1], height, limits)
+    peak = _vertex(np.log(along.flops[around]), height(along)[around])
+    near = landscape(law, ud, np.exp(peak + _CLOSE * np.arange(-1, 2)), limits)
+    t = np.clip((_vertex(np.log(near.flops), height(near)) - peak) / _CLOSE, -1, 1)
+    through = np.array([t * (t - 1) / 2, 1 - t * t, t * (t + 1) / 2])  # the same for epochs and loss
+    flops, epochs = float(np.exp(peak + _CLOSE * t)), float(through @ near.epochs)
+    params = flops / (FLOPS_PER_PARAM_TOKEN * ud * epochs)
+    return Turn(flops, params, epochs, float(through @ near.loss))
+
+
+def _jumps(epochs: np.ndarray) -> bool:
+    """Whether the optimum jumps from one valley to another between neighbours."""
+    return bool(abs(np.diff(np.log(epochs))).max() > 0.2)
 
 
 def _zoom(law: Law, ud: float, low: float, high: float, height: Height, limits: Limits) -> Turn:

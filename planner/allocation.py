@@ -212,7 +212,7 @@ def _repeating_minima(
     # Otherwise the last step is 1e-7 (and the error far less), or what is left of the digits of e - 1 next to
     # one.
     tolerance = 0.25 * np.exp(-high) if rough else 1e-7 + 1e-15 * np.exp(-low)
-    return row, 1.0 + np.exp(_rising_root(slope, low, high, tolerance))
+    return row, 1.0 + np.exp(rising_root(slope, low, high, tolerance))
 
 
 def _grid(most_repeats: float) -> np.ndarray:
@@ -224,7 +224,7 @@ def _grid(most_repeats: float) -> np.ndarray:
     return np.concatenate([near, far])
 
 
-def _rising_root(
+def rising_root(
     slope: Callable[[np.ndarray], np.ndarray], low: np.ndarray, high: np.ndarray, tolerance: Array
 ) -> np.ndarray:
     """Where `slope` crosses zero upwards inside each [low, high]: the Illinois method.

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Unpack
 import numpy as np
 
 from planner import units
-from planner.advice import Limit, Turn, exchange_rate, flat_range
+from planner.advice import Limit, Turn, exchange_rate, flat_range, turning_point
 from planner.allocation import Allocation, allocate, no_choice
 from planner.budgets import budget
 from planner.calibration_files import DEFAULT_TOLERANCE, Calibration, CalibrationSource, Setting
@@ -41,7 +41,7 @@ from planner.results import (
     TurningPoint,
 )
 from planner.shapes import DEFAULT_VOCAB, Architecture, shape_for
-from planner.spending import Spent, cheapest_within, points_along, spend
+from planner.spending import Spent, cheapest_within, landscape_along, limit_along, spend
 from planner.targets import compute_for
 from planner.uncertainty import interval_note, loss_intervals, plan_intervals, range_warnings
 
@@ -166,7 +166,7 @@ def _findings(
     """Everything there is to know about the choice, in numbers."""
     known, form, ud, flops, limits, tolerance = asked
     exact = allocate(choice.law, ud, choice.flops, limits.continuous())
-    turn, limit = _points(asked, choice.weight_decay)
+    turn, limit = _turn(asked, choice), _limit(asked, choice.weight_decay)
     others = [
         recommendation(choice.setting, name, choice.law, choice.loss, ud, flops, limits)
         for name in choice.setting.laws
@@ -215,12 +215,18 @@ def _findings(
 # ------------------------------------------------------------------------------------------------
 
 
-def _points(asked: _Question, weight_decay: float) -> tuple[Turn | None, Limit | None]:
-    """Turning point and spending limit of one weight decay, the budget at hand being inside of what is
-    searched.
-    """
+def _turn(asked: _Question, choice: _Choice) -> Turn | None:
+    """The turning point of the choice."""
+    seen = outside_search(choice.law, asked.ud, asked.flops)
+    limits = asked.limits.continuous()
+    along = landscape_along(choice.law, asked.ud, limits, seen)
+    return turning_point(choice.law, asked.ud, along, limits)
+
+
+def _limit(asked: _Question, weight_decay: float) -> Limit | None:
+    """The spending limit of one weight decay, the budget at hand being inside of what is searched."""
     law = asked.known.law(weight_decay, asked.form)
-    return points_along(law, asked.ud, asked.limits, outside_search(law, asked.ud, asked.flops))
+    return limit_along(law, asked.ud, asked.limits, outside_search(law, asked.ud, asked.flops))
 
 
 def _cheapest_as_good(asked: _Question, choice: _Choice) -> CheaperPlan | None:
@@ -284,7 +290,7 @@ def _rival_best(asked: _Question, found: Findings) -> Turn | None:
     if not (found.overspent and found.other_weight_decays):
         return None
     decay = found.other_weight_decays[0].weight_decay
-    _, limit = _points(asked, decay)
+    limit = _limit(asked, decay)
     if limit is not None and limit.best.flops < asked.flops:
         return limit.best
     law = asked.known.law(decay, asked.form)

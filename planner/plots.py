@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from planner import palette
-from planner.advice import remarkable_points
+from planner.advice import spending_limit
 from planner.allocation import FLOPS_PER_PARAM_TOKEN, allocate
 from planner.calibration_files import Calibration, CalibrationSource
 from planner.frontiers import Frontier
@@ -182,7 +182,7 @@ def loss_against_compute(
         best = allocate(one, crossover.ud, flops, limits)
         axes.plot(flops, best.loss, color=colour, linestyle=style, label=f"weight decay {decay}")
         along = landscape(one, crossover.ud, flops, limits)
-        _, limit = remarkable_points(one, crossover.ud, along, limits)
+        limit = spending_limit(one, crossover.ud, along, limits)
         if limit is not None:
             words = f"lowest at {scientific(limit.best.flops)} FLOPs"
             axes.plot([limit.best.flops], [limit.best.loss], "v", color=colour, markersize=7, label=words)

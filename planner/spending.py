@@ -18,17 +18,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from planner.advice import Limit, Turn, remarkable_points
-from planner.allocation import FLOPS_PER_PARAM_TOKEN, allocate
-from planner.landscape import landscape, search_range
+from planner.advice import Limit, Turn, spending_limit
+from planner.allocation import FLOPS_PER_PARAM_TOKEN, allocate, rising_root
+from planner.landscape import Landscape, landscape, search_range
 from planner.laws import Array, Law
 from planner.limits import FREE, Limits
 
 FEW_TIMES = 2.0  # what more than so many times the compute must gain, at least, is the law's error
 _CHEAPER = 9.0  # ln of how much less compute is looked at for a plan that is as good
 _NEAR = 3  # whole epochs on either side of the best continuous ones that are tried
-# How sizes are searched: ln of the factor on either side, steps, bisections.
-_ROOM, _SIZES, _HALVINGS = 6.0, 49, 36
+# How sizes are searched: ln of the factor on either side, steps, and the last step of the root in ln(size).
+_ROOM, _SIZES, _EXACT = 6.0, 49, 1e-8
 
 Doubt = Callable[[Array], Array]  # the law's error, in nats, for models of these sizes
 
@@ -53,9 +53,9 @@ def spend(law: Law, ud: Array, ceiling: Array, error: Doubt, limits: Limits = FR
         return everything
     columns = [np.array(values, dtype=float) for values in everything]
     doubt = np.broadcast_to(error(everything.params), tokens.shape)
-    for corpus in np.unique(tokens):
+    for corpus in sorted(set(tokens.ravel().tolist())):
         here = tokens == corpus
-        first = first_minimum(law, float(corpus), limits)
+        first = first_minimum(law, corpus, limits)
         if first is None:
             continue
         less = here & _spends_less(first, everything.flops, everything.loss, doubt)
@@ -108,12 +108,16 @@ def _largest_model(ud: Array, ceiling: np.ndarray, limits: Limits) -> np.ndarray
 
 
 @lru_cache(maxsize=256)  # it depends on the data and not on the compute: one corpus is asked about many times
-def points_along(
-    law: Law, ud: float, limits: Limits, include: float | None = None
-) -> tuple[Turn | None, Limit | None]:
-    """Turning point and spending limit along compute, with continuous epochs; `include` must be in sight."""
+def landscape_along(law: Law, ud: float, limits: Limits, include: float | None) -> Landscape:
+    """The best plans along compute, with continuous epochs; `include` is a compute that must be in sight."""
+    return landscape(law, ud, search_range(law, ud, include), limits)
+
+
+@lru_cache(maxsize=256)
+def limit_along(law: Law, ud: float, limits: Limits, include: float | None) -> Limit | None:
+    """The spending limit along compute, with continuous epochs."""
     limits = limits.continuous()
-    return remarkable_points(law, ud, landscape(law, ud, search_range(law, ud, include), limits), limits)
+    return spending_limit(law, ud, landscape_along(law, ud, limits, include), limits)
 
 
 @lru_cache(maxsize=256)
@@ -123,7 +127,7 @@ def first_minimum(law: Law, ud: float, limits: Limits = FREE) -> Turn | None:
     """
     if law.declared.penalty is None:
         return None
-    _, limit = points_along(law, ud, limits)
+    limit = limit_along(law, ud, limits, None)
     if not limits.whole_epochs:
         return None if limit is None else limit.best
     return _among_whole_epochs(law, ud, limits, None if limit is None else limit.best)
@@ -165,17 +169,13 @@ def _best_sizes(
     high = around + _ROOM if limits.max_params is None else np.log(limits.max_params)
     grid = np.linspace(low, max(high, low), _SIZES)
 
-    def gets_worse(ln_params: np.ndarray) -> np.ndarray:
-        return np.asarray(law.slopes(np.exp(ln_params), ud, epochs).params > 0)
+    def slope(ln_params: np.ndarray) -> np.ndarray:
+        return np.asarray(law.slopes(np.exp(ln_params), ud, epochs).params)
 
-    worse = gets_worse(grid[:, None])
+    worse = slope(grid[:, None]) > 0
     after = np.where(worse.any(axis=0), worse.argmax(axis=0), _SIZES - 1)
-    left, right = grid[np.maximum(after - 1, 0)], grid[after]
-    for _ in range(_HALVINGS):
-        middle = 0.5 * (left + right)
-        rises = gets_worse(middle)
-        left, right = np.where(rises, left, middle), np.where(rises, middle, right)
-    return np.exp(right), np.asarray(worse.any(axis=0))
+    ends = grid[np.maximum(after - 1, 0)], grid[after]
+    return np.exp(rising_root(slope, *ends, _EXACT)), np.asarray(worse.any(axis=0))
 
 
 def cheapest_within(law: Law, ud: float, flops: float, loss: float, limits: Limits = FREE) -> Turn | None:

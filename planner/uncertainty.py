@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from planner.advice import flat_range, remarkable_points
+from planner.advice import flat_range, spending_limit, turning_point
 from planner.allocation import allocate
 from planner.calibration_files import Calibration, Setting
 from planner.intervals import LEVEL, interval
@@ -74,7 +74,7 @@ def _advice_figures(
 ) -> dict[str, float]:
     """The figures of the advice that one refit would have given."""
     along = landscape(law, ud, search_range(law, ud, flops), limits)
-    turn, limit = remarkable_points(law, ud, along, limits)
+    turn, limit = turning_point(law, ud, along, limits), spending_limit(law, ud, along, limits)
     flat = flat_range(law, ud, flops, epochs, loss, tolerance, limits)
     return {
         "turning_flops": turn.flops if turn else np.nan,

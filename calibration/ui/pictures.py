@@ -16,7 +16,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from calibration.ui.answers import Answer, limits
-from planner.advice import remarkable_points
+from planner.advice import turning_point
 from planner.allocation import FLOPS_PER_PARAM_TOKEN, Allocation, allocate
 from planner.calibration_files import Calibration, Setting
 from planner.landscape import landscape, search_range
@@ -98,7 +98,7 @@ def _frontier_of(
     here = chosen[form]
     said = f"this budget: {short(here.params)} parameters × {passes(here.epochs)}"
     _point(figure, here.params, here.epochs, name, "circle", look, group=form, text=said)
-    turn, _ = remarkable_points(law, p.ud, landscape(law, p.ud, search_range(law, p.ud)))
+    turn = turning_point(law, p.ud, landscape(law, p.ud, search_range(law, p.ud)))
     if turn is not None:
         said = f"turns back at {scientific(turn.flops)} FLOPs"
         _point(figure, turn.params, turn.epochs, name, "triangle-down", look, group=form, text=said)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner import Calibration, InvalidInput, Law, compare, crossover, frontier, plan, predict
-from planner.advice import exchange_rate, flat_range, remarkable_points
+from planner.advice import exchange_rate, flat_range, spending_limit, turning_point
 from planner.allocation import allocate
 from planner.crossings import crossings
 from planner.landscape import landscape, search_range
@@ -26,7 +26,7 @@ def test_turning_point_and_spending_limit_against_a_dense_scan() -> None:
         along = landscape(law, 250e6, search_range(law, 250e6))
         flops = np.geomspace(5e17, 5e19, 4000)
         dense = allocate(law, 250e6, flops, CONTINUOUS)
-        turn, limit = remarkable_points(law, 250e6, along)
+        turn, limit = turning_point(law, 250e6, along), spending_limit(law, 250e6, along)
         assert turn is not None
         assert limit is not None
         assert turn.flops == pytest.approx(flops[dense.epochs.argmax()], rel=0.01)
@@ -49,7 +49,7 @@ def test_a_jump_between_valleys_is_a_turning_point_too(
 ) -> None:
     """Under the short forms the optimum may jump from many epochs of a small model to few of a large one."""
     law = Calibration.load(calibration).law(decay, form)
-    turn, _ = remarkable_points(law, ud, landscape(law, ud, search_range(law, ud)))
+    turn = turning_point(law, ud, landscape(law, ud, search_range(law, ud)))
     flops = np.geomspace(1e18, 1e22, 8000)
     dense = allocate(law, ud, flops, CONTINUOUS)
     assert turn is not None
