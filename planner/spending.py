@@ -26,6 +26,8 @@ from planner.limits import FREE, Limits
 
 FEW_TIMES = 2.0  # what more than so many times the compute must gain, at least, is the law's error
 _CHEAPER = 9.0  # ln of how much less compute is looked at for a plan that is as good
+# Where continuous epochs have their minimum: ln of the compute on either side, and how often it is divided.
+_NEXT, _NARROWINGS = 0.3, 9
 _NEAR = 3  # whole epochs on either side of the best continuous ones that are tried
 # How sizes are searched: ln of the factor on either side, steps, and the last step of the root in ln(size).
 _ROOM, _SIZES, _EXACT = 6.0, 49, 1e-8
@@ -91,20 +93,21 @@ def spend_all(law: Law, ud: Array, ceiling: Array, limits: Limits = FREE) -> Spe
         return Spent(flops, *best)
     # The largest model allowed, for as many epochs as can be paid: for less than all it may be better than a
     # smaller one for an epoch more, and it is what remains where the limits leave no plan for all.
-    rounded = np.minimum(_largest_model(ud, flops, limits), flops)
-    corner = allocate(law, ud, rounded, limits)
-    less = ~(best.loss <= corner.loss)  # also where there is no plan for all
-    return Spent(*(np.where(less, a, b) for a, b in zip((rounded, *corner), (flops, *best), strict=True)))
+    epochs = _epochs_of_largest(ud, flops, limits)
+    tokens, size = np.asarray(ud * epochs), np.full_like(epochs, limits.max_params)
+    corner = (FLOPS_PER_PARAM_TOKEN * size * tokens, size, epochs, tokens, law.loss(size, ud, epochs))
+    less = ~(best.loss <= corner[-1])  # also where there is no plan for all
+    return Spent(*(np.where(less, a, b) for a, b in zip(corner, (flops, *best), strict=True)))
 
 
-def _largest_model(ud: Array, ceiling: np.ndarray, limits: Limits) -> np.ndarray:
-    """What the largest model allowed costs for as many epochs as a ceiling pays."""
+def _epochs_of_largest(ud: Array, ceiling: np.ndarray, limits: Limits) -> np.ndarray:
+    """For how many epochs a ceiling pays with the largest model allowed."""
     assert limits.max_params is not None
     product = ceiling / (FLOPS_PER_PARAM_TOKEN * ud)
     epochs = np.minimum(product / limits.max_params, limits.max_epochs or np.inf)
     if limits.whole_epochs:
         epochs = np.where(epochs >= 1, np.floor(epochs * (1 + 1e-12)), epochs)
-    return np.asarray(FLOPS_PER_PARAM_TOKEN * ud * limits.max_params * epochs)
+    return np.asarray(epochs)
 
 
 @lru_cache(maxsize=256)  # it depends on the data and not on the compute: one corpus is asked about many times
@@ -129,8 +132,19 @@ def first_minimum(law: Law, ud: float, limits: Limits = FREE) -> Turn | None:
         return None
     limit = limit_along(law, ud, limits, None)
     if not limits.whole_epochs:
-        return None if limit is None else limit.best
+        return None if limit is None else _settled(law, ud, limit.best, limits)
     return _among_whole_epochs(law, ud, limits, None if limit is None else limit.best)
+
+
+def _settled(law: Law, ud: float, near: Turn, limits: Limits) -> Turn:
+    """A minimum with continuous epochs to the last digits: where the loss along compute first rises."""
+    low, high = near.flops * np.exp([-_NEXT, _NEXT])
+    for _ in range(_NARROWINGS):
+        along = landscape(law, ud, np.geomspace(low, high, 9), limits)
+        after = int(np.argmax(along.loss_slope > 0)) or 8
+        low, high = along.flops[after - 1], along.flops[after]
+    best = int(np.argmin(along.loss))
+    return Turn(*(float(values[best]) for values in (along.flops, along.params, along.epochs, along.loss)))
 
 
 def _among_whole_epochs(law: Law, ud: float, limits: Limits, near: Turn | None) -> Turn | None:
