@@ -109,7 +109,7 @@ def _of_calibration(subject: str, asked: _Asked) -> None:
 def _of_study(folder: str, asked: _Asked) -> None:
     from calibration.fitting.fit import fit
     from calibration.reports.report import report as build
-    from calibration.reports.study_report import sections
+    from calibration.reports.study_report import opening, sections
     from calibration.studies.directory import open_directory
     from calibration.studies.provenance import origin_of
     from planner.calibration_files import Calibration
@@ -123,14 +123,15 @@ def _of_study(folder: str, asked: _Asked) -> None:
     check_output(target, asked.calibration)
     table = asked.rows.of(folder, weight_decay_is_choice=True)
     evaluated = {key: value for key in ("suite", "limit") if (value := getattr(asked, key)) is not None}
-    makers = sections(directory, **evaluated)
+    makers, origin = sections(directory, **evaluated), origin_of(directory)
     with progress_bar("report") as progress:
         if asked.calibration is not None:
             known = Calibration.load(asked.calibration)
         else:
-            origin, source = origin_of(directory), f"fitted to {name}"
-            known = fit(table, origin=origin, name=name, source=source, progress=progress)
-        text = build(known, table, ud=asked.ud, law=asked.law, sections=makers, progress=progress)
+            known = fit(table, origin=origin, name=name, source=f"fitted to {name}", progress=progress)
+        how: dict[str, Any] = {"ud": asked.ud, "law": asked.law, "sections": makers, "progress": progress}
+        how |= {"opening": opening(directory, known, origin), "title": origin.title or name}
+        text = build(known, table, **how)
     _warn_of_other_runs(known, table)
     _write(target, text)
 

@@ -202,7 +202,7 @@ def _calibration(source: str | None, target: Path, plan: Study) -> Calibration:
 def _warn_of_a_stranger(known: Calibration, plan: Study, folder: StudyDirectory) -> None:
     from calibration.studies.provenance import strangeness
 
-    if differing := strangeness(known, plan, folder):
+    if differing := strangeness(known, plan.runs[0].architecture.vocab_size, folder):
         click.echo(
             f"Warning: calibration {known.name} was fitted to {differing}, so its laws may not hold here.",
             err=True,
@@ -261,16 +261,17 @@ def _planned(plan: Study, known: Calibration, asked: Validation, wishes: Wishes)
 def train(
     plan: Study, runs: Sequence[StudyRun], folder: StudyDirectory, training: Training, trainers: Engine
 ) -> dict[str, str]:
-    """Train everything that is needed in one sweep, longest first; what failed, and why."""
-    from calibration.studies.directory import GRID, VALIDATION
+    """Train everything that is needed in one sweep, longest first; what failed or is damaged, and why."""
+    from calibration.studies.directory import GRID, VALIDATION, damaged
 
-    for part in (GRID, VALIDATION):
-        folder.results(part)  # a damaged one is better named now than after hours of training
+    broken = damaged(folder)
+    for reason in broken.values():  # better named now than after hours of training
+        click.echo(f"Warning: {reason.rstrip('.')}; it is left out.", err=True)
     grid = {run.name for run in plan.runs}
     progress = training.train(
         plan, runs, folder, trainers, lambda run: GRID if run.name in grid else VALIDATION
     )
-    return progress.failed
+    return broken | progress.failed
 
 
 def _judge(
@@ -287,7 +288,8 @@ def _judge(
     from calibration.studies.judge import judge
     from calibration.studies.verdict_files import save
 
-    results = pd.concat([table(folder, part) for part in (GRID, VALIDATION)], ignore_index=True)
+    tables = [table(folder, part, without=failed) for part in (GRID, VALIDATION)]
+    results = pd.concat(tables, ignore_index=True)
     verdict = judge(trial.prescriptions, trial.crossovers, results, failed)
     facts = {"study": plan.name, "calibration": known.name, "source": known.source}
     return verdict, save(folder, verdict, facts | {"seeds": asked.seeds, "max_params": asked.max_params})

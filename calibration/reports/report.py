@@ -65,9 +65,10 @@ def report(
     law: str | None = None,
     sections: Sequence[SectionMaker] | None = None,
     opening: Opening | None = None,
+    title: str = "",
     progress: Callable[[str, float], None] | None = None,
 ) -> str:
-    """The page as HTML text."""
+    """The page as HTML text, under the calibration's title unless it has one of its own."""
     if law is not None:
         check_form(law)
         calibration.settings[0].law(law)
@@ -85,7 +86,7 @@ def report(
             progress(getattr(make, "__name__", "section").replace("_", " "), done / len(makers))
         if (made := make(subject)) is not None:
             found.append(made)
-    return page(calibration.title or calibration.name, found, (opening or verdict)(subject))
+    return page(title or calibration.title or calibration.name, found, (opening or verdict)(subject))
 
 
 # -- what it comes to ---------------------------------------------------------------------------------------

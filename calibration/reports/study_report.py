@@ -6,14 +6,17 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from calibration.fitting.origin import Origin
 from calibration.reports import study_plots
 from calibration.reports.document import Section, paragraph, picture, table
 from calibration.reports.report import SECTIONS, Opening, SectionMaker, Subject, chosen_law, example, verdict
 from calibration.studies.directory import GRID, VALIDATION, StudyDirectory
 from calibration.studies.outcomes import Configuration, CrossoverFound, Standing, Trial, Tried, Verdict
+from calibration.studies.provenance import strangeness
 from calibration.studies.verdict_files import read
 from calibration.studies.verdict_words import beyond_noise, by_regret, figure
 from calibration.studies.verdict_words import sentence as crossover_sentence
+from planner.calibration_files import Calibration
 from planner.errors import InvalidInput
 from planner.palette import law_label
 from planner.units import duration, scientific, short
@@ -45,15 +48,21 @@ def sections(directory: StudyDirectory, **evaluated: Any) -> list[SectionMaker]:
     return [about, what_was_trained, prescriptive_validation, weight_decay_crossover, downstream, *others]
 
 
-def opening(directory: StudyDirectory) -> Opening:
-    """What a study's report begins with: the law, its plan, and how it did when it was tried."""
+def opening(directory: StudyDirectory, calibration: Calibration, origin: Origin) -> Opening:
+    """What a study's report begins with: whether the laws are of another study, the law, its plan, and how it
+    did when it was tried.
+    """
     validated = read(directory)
+    differing = strangeness(calibration, origin.vocab_size, directory)
+    warning = (
+        f"The laws below are not of this study, whose corpus is {origin.corpus}: calibration "
+        f"{calibration.name} was fitted to {differing}, so they may not hold here."
+    )
 
     def sentences(subject: Subject) -> list[str]:
         standings = [] if validated is None else [s for s in validated[0].standings if s.regret is not None]
-        if not standings:
-            return verdict(subject)
-        return [chosen_law(subject), example(subject), _outcome(standings)]
+        said = [chosen_law(subject), example(subject), _outcome(standings)] if standings else verdict(subject)
+        return [warning, *said] if differing else said
 
     return sentences
 

@@ -62,8 +62,8 @@ class StudyDirectory:
 
     def results(self, part: str = GRID) -> list[RunResult]:
         """All finished runs of a part, by name; raises where one is damaged."""
-        folders = sorted((self.path / part).glob("*/result.json"))
-        return [found for folder in folders if (found := read_result(folder.parent)) is not None]
+        folders = (path.parent for path in _results(self, part))
+        return [found for folder in folders if (found := read_result(folder)) is not None]
 
     def checkpoint(self, name: str) -> str:
         """The name of a run's newest checkpoint; nothing where it has none."""
@@ -194,20 +194,28 @@ def _changed(folder: Path, before: str, now: str) -> InvalidInput:
     )
 
 
-def damaged(directory: StudyDirectory, names: Iterable[str]) -> dict[str, str]:
-    """The runs whose results cannot be read or were changed, and what would do."""
+def damaged(directory: StudyDirectory, names: Iterable[str] | None = None) -> dict[str, str]:
+    """The runs whose results cannot be read or were changed, and what would do; of all by default."""
+    if names is None:
+        folders = [path.parent for part in (GRID, VALIDATION) for path in _results(directory, part)]
+    else:
+        folders = [directory.run_folder(name) for name in names]
     found = {}
-    for name in names:
+    for folder in folders:
         try:
-            directory.result(name)
+            read_result(folder)
         except InvalidInput as error:
-            found[name] = str(error)
+            found[folder.name] = str(error)
     return found
+
+
+def _results(directory: StudyDirectory, part: str) -> list[Path]:
+    return sorted((directory.path / part).glob("*/result.json"))
 
 
 def table(directory: StudyDirectory, part: str = GRID, without: Collection[str] = ()) -> pd.DataFrame:
     """The run table of all finished runs but some."""
-    folders = sorted(path.parent for path in (directory.path / part).glob("*/result.json"))
+    folders = [path.parent for path in _results(directory, part)]
     results = [read_result(folder) for folder in folders if folder.name not in without]
     return pd.DataFrame([result.row() for result in results if result is not None])
 

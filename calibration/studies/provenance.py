@@ -6,7 +6,6 @@ from typing import Any
 
 from calibration.fitting.origin import Origin
 from calibration.studies.directory import StudyDirectory
-from calibration.studies.study import Study
 from planner.calibration_files import Calibration
 from planner.errors import InvalidInput
 
@@ -44,16 +43,16 @@ def _corpus(corpus: dict[str, Any]) -> str:
     return ", ".join(str(part) for part in named if part)
 
 
-def strangeness(calibration: Calibration, study: Study, directory: StudyDirectory) -> str:
-    """In which recorded facts a calibration is of something else than a study;
+def strangeness(calibration: Calibration, vocab: int | None, directory: StudyDirectory) -> str:
+    """In which recorded facts a calibration is of something else than a study of that vocabulary;
     nothing where all of them agree.
     """
-    data, vocab = directory.facts().get("data"), study.runs[0].architecture.vocab_size
+    data = directory.facts().get("data")
     fitted = _fingerprint(calibration)
     differing = []
     if fitted and data and fitted != data:
         differing.append(f"another corpus ({fitted}, here {data})")
-    if calibration.vocab_size and calibration.vocab_size != vocab:
+    if calibration.vocab_size and vocab and calibration.vocab_size != vocab:
         differing.append(f"another vocabulary ({calibration.vocab_size:,}, here {vocab:,})")
     return " and ".join(differing)
 

@@ -4,6 +4,7 @@ nothing is trained twice, and what is wrong is one sentence.
 
 import json
 import shutil
+from html import unescape
 from pathlib import Path
 
 import numpy as np
@@ -144,6 +145,17 @@ def test_a_study_is_validated_once_and_reported(home: Path) -> None:
     ):
         assert title in text
 
+    assert "not of this study" not in text
+
+    facts = {"name": "theirs", "title": "Their laws", "vocab_size": 999}
+    Calibration.load(home / "law.json").model_copy(update=facts).save(home / "theirs.json")
+    made = run("report", home / "tiny", "--calibration", home / "theirs.json", "-o", page)
+    assert made.exit_code == 0, made.output
+    top = unescape(page.read_text().partition("<nav")[0])
+    assert "<h1>Tiny</h1>" in top
+    assert "The laws below are not of this study, whose corpus is" in top
+    assert "text.txt; tokenizer bytes: calibration theirs was fitted to another vocabulary (999" in top
+
     assert len(read_runs(home / "tiny")) == 4  # prescribed runs are never fitted to
 
     (home / "tiny" / "validation.json").write_text("{")
@@ -168,15 +180,19 @@ def test_a_cell_of_the_grid_is_trained_into_the_grid(home: Path, tmp_path: Path)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", [GRID, VALIDATION])
-def test_a_damaged_result_is_named_before_anything_is_trained(part: str, home: Path, tmp_path: Path) -> None:
-    out = shutil.copytree(home / "tiny", tmp_path / "tiny", ignore=shutil.ignore_patterns(VALIDATION))
-    (out / part / "somebody").mkdir(parents=True)
+def test_a_damaged_result_is_named_left_out_and_the_others_are_judged(
+    part: str, home: Path, tmp_path: Path
+) -> None:
+    out = shutil.copytree(home / "tiny", tmp_path / "tiny")
+    (out / part / "somebody").mkdir()
     (out / part / "somebody" / "result.json").write_text("{")
-    said = refused("validate", home / "tiny.toml", "-o", out, "--calibration", home / "law.json", "--quiet")
-    assert f"{part}/somebody/result.json is damaged" in said
-    assert [path.name for path in (out / VALIDATION).iterdir()] == (
-        ["somebody"] if part == VALIDATION else []
-    )
+    (out / "validation.json").unlink(missing_ok=True)
+    done = run("validate", home / "tiny.toml", "-o", out, "--calibration", home / "law.json", "--quiet")
+    assert done.exit_code == 1, done.output
+    complaint = f"{part}/somebody/result.json is damaged"
+    assert [complaint in line for line in done.stderr.splitlines()] == [True, True]  # at once, and at the end
+    assert "Mean regret" in done.stdout
+    assert json.loads((out / "validation.json").read_text())["standings"]
 
 
 @pytest.mark.slow
@@ -234,7 +250,8 @@ def test_a_calibration_of_something_else_is_used_with_a_warning(tmp_path: Path) 
     law, data = Calibration.load("fineweb-llama2"), folder.facts()["data"]
 
     def strange(**facts: object) -> str:
-        return strangeness(law.model_copy(update={"vocab_size": None, "corpus": "", **facts}), study, folder)
+        changed = law.model_copy(update={"vocab_size": None, "corpus": "", **facts})
+        return strangeness(changed, study.runs[0].architecture.vocab_size, folder)
 
     assert strange() == strange(vocab_size=257) == strange(data_fingerprint=data) == ""
     assert strange(corpus="FineWeb sample-10BT") == ""  # which says nothing that could be compared
@@ -258,7 +275,8 @@ def test_a_calibration_of_something_else_is_used_with_a_warning(tmp_path: Path) 
 
 
 def test_the_published_laws_are_no_strangers_to_the_paper_s_study(tmp_path: Path) -> None:
-    assert not strangeness(Calibration.load("fineweb-llama2"), load("paper"), StudyDirectory(tmp_path))
+    vocab = load("paper").runs[0].architecture.vocab_size
+    assert not strangeness(Calibration.load("fineweb-llama2"), vocab, StudyDirectory(tmp_path))
 
 
 @pytest.mark.slow
