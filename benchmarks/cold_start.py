@@ -3,8 +3,8 @@
     python benchmarks/cold_start.py [rounds]
 
 Both commands are started in turn, so that a busy machine slows both. Printed are the ratios, by the clock and
-by processor time, of the least times and of the medians. Modules are compiled as an installation compiles them,
-also where the environment says to write no bytecode: the libraries' own are.
+by processor time, of the least times and of the medians. Modules are compiled once, as an installation does,
+also where the environment says to write no bytecode: those of the libraries are too.
 """
 
 from __future__ import annotations

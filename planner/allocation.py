@@ -136,7 +136,7 @@ def _fresh_with_premium(law: Law, budgets: _Budgets) -> np.ndarray:
     pick = table.argmin(axis=1)
     low, high = below[np.maximum(pick - 1, 0)], below[np.minimum(pick + 1, _SUBSETS - 1)]
     # At one epoch exactly a slope is that of repetition: the end is one where the loss still falls before it.
-    return np.exp(rising_root(slope, low, np.minimum(high, -1e-9), 1e-7))
+    return np.asarray(np.exp(rising_root(slope, low, np.minimum(high, -1e-9), 1e-7)))
 
 
 def _sweep(law: Law, budgets: _Budgets, furthest: float, whole_epochs: bool) -> np.ndarray:

@@ -12,6 +12,7 @@ from planner.budgets import budget
 from planner.calibration_files import Calibration, CalibrationSource, Setting
 from planner.laws import Law
 from planner.limits import LimitOptions, Limits, spelled_out
+from planner.records import made
 from planner.results import Alternative, Comparison
 from planner.spending import Spent, lowest, spend
 
@@ -57,7 +58,8 @@ def recommendation(
 
 def alternative(form: str, decay: float, found: Spent, expected: float, best: float) -> Alternative:
     """An allocation as one of the alternatives to a plan."""
-    return Alternative(
+    return made(
+        Alternative,
         law=form,
         weight_decay=decay,
         spent_flops=float(found.flops),

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel, ConfigDict
 
 from planner.errors import InvalidInput
+from planner.records import made
 from planner.shapes import Architecture
 from planner.units import compute, fraction, number, whole, with_article
 from planner.units import hours as duration_in_hours
@@ -238,7 +239,8 @@ def cost(
         memory = training_memory(
             architecture, card, whole(sequences, "sequences"), whole(sequence_length, "sequence_length")
         )
-    return Cost(
+    return made(
+        Cost,
         flops=total,
         gpu=card.name,
         gpus=how_many,
@@ -271,7 +273,8 @@ def training_memory(
     )  # the rest goes to the runtime and fragmentation
     room = usable - activations
     needed = max(1, -(-int(state) // max(int(room), 1))) if room > 0 else 0
-    return Memory(
+    return made(
+        Memory,
         weights=weights,
         gradients=gradients,
         optimizer=moments,

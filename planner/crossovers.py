@@ -15,6 +15,7 @@ from planner.errors import InvalidInput
 from planner.landscape import search_range
 from planner.limits import LimitOptions, Limits, spelled_out
 from planner.reasons import crossover_note, single_setting_note
+from planner.records import made
 from planner.results import Crossover, Interval
 from planner.uncertainty import crossover_interval
 
@@ -80,7 +81,8 @@ def crossover_between(
             note += f"; C× is {units.scientific(centre)}, from which {stronger.weight_decay} is better"
         bounds, doubt = _sureness(weaker, stronger, form, ud, centre, found, limits)
         note += doubt
-    return Crossover(
+    return made(
+        Crossover,
         ud=ud,
         law=form,
         calibration=known.name,

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from planner.records import made
 from planner.results import Interval
 
 LEVEL = 0.95
@@ -20,7 +21,7 @@ def interval(values: Any, level: float = LEVEL) -> Interval | None:
     if len(finite) < max(2, 0.5 * len(everything)):
         return None
     low, median, high = np.quantile(finite, [0.5 - level / 2, 0.5, 0.5 + level / 2])
-    return Interval(low=float(low), median=float(median), high=float(high))
+    return made(Interval, low=float(low), median=float(median), high=float(high))
 
 
 def sure_width(runs: int) -> float:

@@ -27,6 +27,7 @@ from planner.laws import Law
 from planner.limits import LimitOptions, Limits, spelled_out
 from planner.predictions import loss_terms
 from planner.reasons import corpus_note, least_reason, reasons, single_setting_note, verdict
+from planner.records import made
 from planner.results import (
     Alternative,
     CheaperPlan,
@@ -98,7 +99,8 @@ def plan(
     if target_loss is not None:
         words.insert(0, least_reason(found, units.number(target_loss, "target_loss")))
     bill = None if card is None else cost(choice.flops, card, architecture=architecture, **used)
-    return Plan(
+    return made(
+        Plan,
         **vars(found),
         verdict=verdict(found, limited=limits.bounded),
         reasons=words,
@@ -174,7 +176,8 @@ def _findings(
     ]
     rivals = _rivals(asked, choice, best)
     swap = _crossover(asked, choice, rivals)
-    return Findings(
+    return made(
+        Findings,
         ud=ud,
         flops=flops,
         spend=limits.spend,
@@ -232,17 +235,19 @@ def _limit(asked: _Question, weight_decay: float) -> Limit | None:
 def _cheapest_as_good(asked: _Question, choice: _Choice) -> CheaperPlan | None:
     """The least compute whose plan cannot be told from the choice: its loss is within the law's error."""
     found = cheapest_within(choice.law, asked.ud, choice.flops, choice.loss + choice.error, asked.limits)
-    return None if found is None else CheaperPlan(**found._asdict())
+    return None if found is None else made(CheaperPlan, **found._asdict())
 
 
 def _turning_point(turn: Turn | None) -> TurningPoint | None:
-    return None if turn is None else TurningPoint(flops=turn.flops, epochs=turn.epochs, params=turn.params)
+    return (
+        None if turn is None else made(TurningPoint, flops=turn.flops, epochs=turn.epochs, params=turn.params)
+    )
 
 
 def _spending_limit(limit: Limit | None) -> SpendingLimit | None:
     if limit is None:
         return None
-    return SpendingLimit(**limit.best._asdict(), regained_flops=limit.regained_flops)
+    return made(SpendingLimit, **limit.best._asdict(), regained_flops=limit.regained_flops)
 
 
 def _is_overspent(asked: _Question, choice: _Choice, limit: Limit | None) -> bool:
@@ -260,7 +265,9 @@ def _marginal_value(asked: _Question, choice: _Choice, exact: Allocation) -> Mar
     rate = exchange_rate(choice.law, ud, exact.params, exact.epochs, size_held=held)
     doubled = spend(choice.law, [2 * ud, ud], [flops, 2 * flops], error, limits).loss - choice.loss
     data, compute = (float(change) if np.isfinite(change) else None for change in doubled)
-    return MarginalValue(**rate._asdict(), loss_if_twice_the_data=data, loss_if_twice_the_compute=compute)
+    return made(
+        MarginalValue, **rate._asdict(), loss_if_twice_the_data=data, loss_if_twice_the_compute=compute
+    )
 
 
 # -- other weight decays
@@ -307,7 +314,8 @@ def _rival_best(asked: _Question, found: Findings) -> Turn | None:
 def _as_good(asked: _Question, choice: _Choice, tolerance: float) -> FlatRange:
     """Sizes and epochs at the same compute whose loss is within `tolerance` of the choice's."""
     flat = flat_range(choice.law, asked.ud, choice.flops, choice.epochs, choice.loss, tolerance, asked.limits)
-    return FlatRange(
+    return made(
+        FlatRange,
         tolerance=tolerance,
         epochs_min=flat.epochs[0],
         epochs_max=flat.epochs[1],
@@ -329,7 +337,8 @@ def _sureness(asked: _Question, choice: _Choice, rivals: list[Alternative]) -> S
         rival = asked.known.setting(rivals[0].weight_decay)
         doubt = math.hypot(choice.error, float(rival.error(asked.form, asked.tolerance)(rivals[0].params)))
         probability = normal_share((rivals[0].predicted_loss - choice.loss) / doubt)
-    return Sureness(
+    return made(
+        Sureness,
         error=choice.error,
         runs=measured.runs,
         level=SURE,

@@ -14,6 +14,7 @@ from planner.budgets import many, unique_tokens, within
 from planner.calibration_files import Calibration, CalibrationSource
 from planner.errors import InvalidInput
 from planner.laws import Law
+from planner.records import made
 from planner.results import LossTerms, Prediction
 from planner.showing import Columns
 from planner.uncertainty import interval_note, loss_intervals, range_warnings
@@ -85,7 +86,8 @@ def predict(
     setting = min(settings, key=lambda s: float(s.law(form).loss(size, tokens, passes)))
     loss = float(setting.law(form).loss(size, tokens, passes))
     members = setting.ensemble_law(form)
-    return Prediction(
+    return made(
+        Prediction,
         params=size,
         ud=tokens,
         epochs=passes,
@@ -154,4 +156,4 @@ def _predict_many(
 
 def loss_terms(law: Law, params: float, ud: float, epochs: float) -> LossTerms:
     terms = law.terms(params, ud, epochs)._asdict()
-    return LossTerms(**{name: float(value) for name, value in terms.items()})
+    return made(LossTerms, **{name: float(value) for name, value in terms.items()})

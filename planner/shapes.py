@@ -15,6 +15,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, computed_field
 
 from planner.errors import InvalidInput
+from planner.records import made
 from planner.units import count, short, whole
 
 DEFAULT_VOCAB = 32_100
@@ -25,7 +26,7 @@ TOLERANCE = 0.02  # how far the built size may be from the one asked for
 class Architecture(BaseModel):
     """A Llama-2 shape: everything needed to build the model, and its parameter counts."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     d_model: int
     layers: int
@@ -65,7 +66,9 @@ class Architecture(BaseModel):
 
 
 def _preset(name: str, d_model: int, layers: int, heads: int, d_head: int, d_ff: int) -> Architecture:
-    return Architecture(d_model=d_model, layers=layers, heads=heads, d_head=d_head, d_ff=d_ff, preset=name)
+    return made(
+        Architecture, d_model=d_model, layers=layers, heads=heads, d_head=d_head, d_ff=d_ff, preset=name
+    )
 
 
 # name, d_model, layers, heads, d_head, d_ff
@@ -167,7 +170,8 @@ def _search(wanted: float, vocab: int, tied: bool) -> Architecture | None:
         return None
     width = int(widths[best[0]])
     d_head = _head_size(width)
-    return Architecture(
+    return made(
+        Architecture,
         d_model=width,
         layers=int(depth[best]),
         heads=width // d_head,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from planner import Calibration, InvalidCalibration, InvalidInput, plan
+from planner import Calibration, InvalidCalibration, InvalidInput, calibration_files, plan
 from planner.calibration_files import shipped_names
 
 PUBLISHED = {
@@ -34,6 +34,15 @@ def test_what_ships() -> None:
     assert fineweb.setting(0.1).fitted_on.params[0] == pytest.approx(15.87e6)
     assert set(Calibration.load("c4-gpt2").settings[0].laws) == PUBLISHED
     assert Calibration.load("c4-gpt2").settings[0].fitted_on.runs == 158
+
+
+@pytest.mark.parametrize("name", shipped_names())
+def test_what_ships_is_valid_though_it_is_not_validated_when_read(name: str) -> None:
+    text = (Path(calibration_files.__file__).parent / "data" / f"{name}.json").read_text()
+    checked, read = Calibration.model_validate_json(text), Calibration.load(name)
+    assert read == checked
+    assert read.model_dump_json() == checked.model_dump_json()
+    assert read.__pydantic_extra__ == checked.__pydantic_extra__
 
 
 def test_published_coefficients_are_the_printed_ones() -> None:
