@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from calibration.commands.options import Rows, law_options, output_option, row_options
+from calibration.commands.options import Rows, law_options, output_option, print_notes, row_options
 from calibration.commands.output import check_output, progress_bar
 from planner.laws import STANDARD
 from planner.shell import Command
@@ -60,29 +60,33 @@ def fit(
     as_json: bool,
     **how: Any,
 ) -> None:
-    """Fit laws to a run TABLE (CSV or Parquet) or to the directory of a study, per weight decay.
+    """Fit laws to a run TABLE or to the directory of a study, per weight decay.
 
-    The table has the columns run, params, unique_tokens, epochs and / or tokens, weight_decay, loss; --where
-    can use others. Each law is judged on (size, budget) cells that it was not fitted on, and the best one
-    becomes the default.
+    The table is a CSV, JSON or Parquet file, a folder of TensorBoard or Hugging Face runs, or a project of
+    W&B (wandb:entity/project), with the columns run, params, unique_tokens, epochs and / or tokens,
+    weight_decay, loss; other names are guessed or said with --columns. Each law is judged on (size, budget)
+    cells that it was not fitted on, and the best one becomes the default.
 
     \b
     Example:
       planner calibrate fit runs.csv --max-epochs 64 -o my.json
       planner calibrate fit study/ -o law.json
     """
-    from calibration.studies.sources import fit as fit_table
+    from calibration.fitting.notes import notes_of
+    from calibration.studies.sources import fit as fit_source
+    from calibration.studies.sources import open_source
 
     check_output(output, table)
     place = Path(table).resolve()
+    source = open_source(table, **vars(rows))
+    print_notes(notes_of(source.table))
     with progress_bar("fitting") as progress:
-        calibration = fit_table(
-            table,
+        calibration = fit_source(
+            source,
             laws=laws or STANDARD,
             name=name or (place.name if place.is_dir() else Path(table).stem),
             source=f"fitted to {place.name}",
             progress=progress,
-            **vars(rows),
             **how,
         )
     # Printed first: a file that cannot be written after all loses nothing.

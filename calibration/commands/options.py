@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from planner.errors import named
 from planner.laws import FORMS, STANDARD
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from calibration.fitting.notes import Note
 
 _Command = Callable[..., Any]
 
@@ -56,18 +59,25 @@ class Rows:
     max_epochs: str | None = None
     where: str | None = None
     weight_decay: str | None = None
+    columns: str | None = None
+    pattern: str | None = None
+    drop_missing: bool = False
 
     def of(self, path: str, *, weight_decay_is_choice: bool = False) -> pd.DataFrame:
-        """These rows of a table or of a study's directory."""
+        """These rows of a table or of a study's directory; what was noticed on the way goes to stderr."""
+        from calibration.fitting.notes import notes_of
         from calibration.studies.sources import read_runs
 
-        return read_runs(
-            path,
-            max_epochs=self.max_epochs,
-            where=self.where,
-            weight_decay=self.weight_decay,
-            weight_decay_is_choice=weight_decay_is_choice,
-        )
+        table = read_runs(path, weight_decay_is_choice=weight_decay_is_choice, **vars(self))
+        print_notes(notes_of(table))
+        return table
+
+
+def print_notes(notes: Iterable[Note]) -> None:
+    """How a table was read and what looks wrong in it, a line each, on stderr; options as they are typed."""
+    for note in notes:
+        text = named(note.text, lambda field: f"--{field.replace('_', '-')}")
+        click.echo(f"{'Warning: ' if note.warns else ''}{text[0].upper()}{text[1:]}.", err=True)
 
 
 def row_options(
@@ -81,6 +91,22 @@ def row_options(
         click.option("--max-epochs", metavar="N", help=f"Leave out {runs} beyond so many epochs."),
         click.option("--where", metavar="CONDITION", help=condition),
         click.option("--weight-decay", metavar="λ", help=weight_decay),
+        click.option(
+            "--columns",
+            metavar="OURS=THEIRS,...",
+            help="Which column is which, where that is not obvious: "
+            "params=config.n_params,loss=summary/val_loss; other units: params=size*1e6,loss=ln(ppl).",
+        ),
+        click.option(
+            "--pattern",
+            metavar="PATTERN",
+            help="Settings inside run names: '{params}_{tokens}_{epochs}ep' reads 1b5_30b_4ep.",
+        ),
+        click.option(
+            "--drop-missing",
+            is_flag=True,
+            help="Leave out runs that crashed, diverged or lack a setting, and say how many.",
+        ),
     )
 
 

@@ -1,28 +1,28 @@
 """Checking a run table: every cell a plausible number, every run once, and all that is wrong in one message.
 
 Rows that are not used need not be usable; where it cannot be known whether a row is used, it counts as one
-that is.
+that is. Runs that came to no end, or do not say what is needed, are left out where the caller asks for it.
 """
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from decimal import Decimal
-from numbers import Real
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from calibration.fitting.cells import NOT_FINITE, inferred, is_missing, listed, number_of, shown
 from calibration.fitting.filters import RowChoice
+from calibration.fitting.notes import Note
+from calibration.fitting.slips import refuse_units
 from planner.errors import InvalidInput
-from planner.units import count, number
 
 COLUMNS = ("run", "params", "unique_tokens", "epochs", "tokens", "weight_decay", "loss")
-ALIASES = {"tokens": "total_tokens"}  # read where the column itself is absent
-_COUNTS = ("params", "unique_tokens", "tokens")
-_ONE_IS_ENOUGH = {"tokens", "epochs"}
+_TOKENS = ("unique_tokens", "tokens", "epochs")  # two of them are enough
 # Cells outside of these ranges are slips of a unit or of a column, and would only break the arithmetic of a
 # fit.
 _PLAUSIBLE = {
@@ -33,9 +33,16 @@ _PLAUSIBLE = {
     "weight_decay": (0.0, 1e6),
     "loss": (1e-9, 1e3),
 }
-_MISSING = {"", "na", "n/a", "nan", "null", "none", "-"}
 _AGREE, _AGREE_EPOCHS = 0.01, 0.005  # tokens and epochs may be rounded: to 1%, or to two decimals of an epoch
 _SHOWN = 20
+_UNIT = ": check its unit"
+_STATES = ("state", "status", "run_state")
+_UNFINISHED = {"crashed", "failed", "killed", "running", "preempted", "preempting", "pending", "unfinished"}
+_UNFINISHED |= {"diverged", "cancelled", "canceled", "oom", "error", "timeout"}
+# Reasons for which a run may be left out.
+IS_MISSING, NOT_FINISHED, DOES_NOT_FIT = "is missing", "is not the end of a run", "does not fit"
+_ABSENT = (IS_MISSING, NOT_FINITE, NOT_FINISHED, DOES_NOT_FIT)
+_NOT_ALL = re.compile(r"(?=.*param)(?=.*(?:emb|active))", re.I)
 
 
 class Problem(NamedTuple):
@@ -45,6 +52,11 @@ class Problem(NamedTuple):
     column: str
     value: str
     reason: str
+
+    @property
+    def is_absent(self) -> bool:
+        """Whether the run says too little rather than something wrong."""
+        return self.reason.startswith(_ABSENT)
 
 
 class RunTableError(InvalidInput):
@@ -62,87 +74,123 @@ class RunTableError(InvalidInput):
         ]
         if len(problems) > _SHOWN:
             lines.append(f"  ... and {len(problems) - _SHOWN} more")
+        if absent := len({problem.row for problem in problems if problem.is_absent}):
+            which = "the one row" if absent == 1 else f"the {absent} rows"
+            lines.append(f"  ‹drop_missing› leaves out {which} without a final loss or a setting")
         super().__init__("\n".join(lines))
 
 
 @dataclass(frozen=True)
 class RawTable:
-    """A run table as it was read: what to call it, its cells, and rows that do not match its header."""
+    """A run table as it was read: what to call it, its cells, rows that do not match its header, what there
+    is to say about the reading, and from which column each of ours was taken.
+    """
 
     name: str
     cells: pd.DataFrame
     ragged: Sequence[Problem] = ()
+    notes: Sequence[Note] = ()
+    taken: Mapping[str, str] = field(default_factory=dict)
 
     def says_weight_decay(self) -> bool:
         """Whether all runs say theirs."""
         decays = self.cells.get("weight_decay")
-        return decays is not None and not decays.map(_is_missing).any()
+        return decays is not None and not decays.map(is_missing).any()
 
 
-def checked(raw: RawTable, choice: RowChoice, decay: float | None = None) -> pd.DataFrame:
-    """The chosen rows with all columns, as numbers; `decay` is that of runs that do not say theirs."""
-    given = _given(raw, decay)
-    values, problems = _values(raw.cells, given, decay)
-    table = pd.DataFrame({"run": _names(raw.cells, given), **{name: values[name] for name in COLUMNS[1:]}})
-    for column in raw.cells.columns:
-        if column not in table:
-            table[column] = _inferred(raw.cells[column])
+class Checked(NamedTuple):
+    """The chosen rows with all columns, as numbers, and what there is to say about them."""
+
+    table: pd.DataFrame
+    notes: list[Note]
+
+
+def checked(
+    raw: RawTable, choice: RowChoice, decay: float | None = None, drop_missing: bool = False
+) -> Checked:
+    """A table's chosen rows; `decay` is that of runs that do not say theirs."""
+    _check_columns(raw, decay)
+    values, problems = _values(raw.cells, decay)
+    table = _table(raw.cells, values)
+    problems |= {"state": _unfinished(raw.cells), "-": list(raw.ragged)}
     chosen = choice(table)
+    dropped = _absent(problems, chosen) if drop_missing else {}
+    chosen = chosen & ~np.isin(np.arange(len(table)) + 1, list(dropped))
     # A row is answered for if it is chosen, or if nobody can know because a cell that decides it is bad.
-    doubtful = {p.row for column in choice.columns & set(COLUMNS) for p in problems[column]}
-    problems["run"] = _repeated(table, chosen, "run" in given)
-    everything = [*raw.ragged, *(p for column in COLUMNS for p in problems[column])]
+    doubtful = {p.row for column in choice.columns & set(COLUMNS) for p in problems[column]} - set(dropped)
+    problems["run"] = _repeated(table, chosen, "run" in raw.cells)
+    everything = itertools.chain.from_iterable(problems.values())
     reported = sorted({p for p in everything if chosen[p.row - 1] or p.row in doubtful})
+    if all(p.reason.endswith(_UNIT) for p in reported):
+        refuse_units(table[chosen], raw.taken)
     if reported:
         raise RunTableError(raw.name, reported)
     if not chosen.any():
-        raise InvalidInput(f"no run of {raw.name} is left after {choice}; a wider condition would do.")
-    return table[chosen].reset_index(drop=True)
+        why = " and ".join(filter(None, [str(choice), "‹drop_missing›" * bool(dropped)]))
+        raise InvalidInput(f"no run of {raw.name} is left after {why}; a wider condition would do.")
+    return Checked(table[chosen].reset_index(drop=True), _left_out(dropped, table))
 
 
-def _given(raw: RawTable, decay: float | None) -> dict[str, str]:
-    """Our columns by what the table calls them; raises where one is missing that nothing replaces."""
+def _table(cells: pd.DataFrame, values: Mapping[str, np.ndarray]) -> pd.DataFrame:
+    """Our columns first, then all others."""
+    table = pd.DataFrame({"run": _names(cells), **{name: values[name] for name in COLUMNS[1:]}})
+    for column in cells.columns:
+        if column not in table:
+            table[column] = inferred(cells[column])
+    return table
+
+
+def _absent(problems: Mapping[str, Sequence[Problem]], chosen: np.ndarray) -> dict[int, Problem]:
+    """The chosen rows that say too little, each with the first reason."""
+    absent = [p for found in problems.values() for p in found if p.is_absent]
+    return {p.row: p for p in reversed(absent) if chosen[p.row - 1]}
+
+
+def _check_columns(raw: RawTable, decay: float | None) -> None:
+    """Raises where a column is missing that nothing replaces."""
     cells = raw.cells
-    called = {column: column if column in cells else ALIASES.get(column, column) for column in COLUMNS}
-    given = {column: name for column, name in called.items() if name in cells}
-    needed = [column for column in ("params", "unique_tokens", "loss") if column not in given]
-    if not _ONE_IS_ENOUGH & set(given):
+    needed = [column for column in ("params", "loss") if column not in cells]
+    found = [column for column in _TOKENS if column in cells]
+    if len(found) < 2 and "unique_tokens" not in found:
+        needed.insert(1 if "params" in needed else 0, "unique_tokens")
+    if not set(found) & {"tokens", "epochs"}:
         needed.append("epochs (or tokens)")
     if needed:
         raise _lacking(raw, needed)
-    if "weight_decay" not in given and decay is None:
+    if "weight_decay" not in cells and decay is None:
         raise InvalidInput(
             f"{raw.name} has no column weight_decay; "
             f"add it, or say which one all runs used: ‹weight_decay› 0.1."
         )
-    return given
 
 
 def _lacking(raw: RawTable, needed: Sequence[str]) -> InvalidInput:
     names = [str(column) for column in raw.cells.columns]
-    near = [name for name in names if name not in COLUMNS and name.lower() in COLUMNS]
-    hint = f"; names are in lower case: {near[0].lower()} instead of {near[0]}" if near else ""
+    some = next((name for name in names if "params" in needed and _NOT_ALL.search(name)), None)
+    if some is None:
+        hint = f"; ‹columns› {needed[0].split()[0]}=NAME says which it is"
+    else:
+        hint = f"; laws count all parameters, embeddings included (‹columns› params={some} takes these)"
     missing = " and no column ".join(needed)
-    return InvalidInput(f"{raw.name} has no column {missing}; it has {_listed(names)}{hint}.")
+    return InvalidInput(f"{raw.name} has no column {missing}; it has {listed(names)}{hint}.")
 
 
 def _values(
-    cells: pd.DataFrame, given: Mapping[str, str], decay: float | None
+    cells: pd.DataFrame, decay: float | None
 ) -> tuple[dict[str, np.ndarray], dict[str, list[Problem]]]:
     """The numbers of a table, NaN where unusable, and what is wrong with each column."""
     values: dict[str, np.ndarray] = {}
     problems: dict[str, list[Problem]] = {column: [] for column in COLUMNS}
     for column in COLUMNS[1:]:
-        if column not in given:
+        if column not in cells:
             values[column] = np.full(len(cells), decay if column == "weight_decay" else np.nan)
             continue
-        values[column], empty, problems[column] = _numbers(cells[given[column]], column)
+        values[column], empty, problems[column] = _numbers(cells[column], column)
         if column == "weight_decay" and decay is not None:
             values[column][empty] = decay
-        elif column not in _ONE_IS_ENOUGH or not set(given) >= _ONE_IS_ENOUGH:
-            problems[column] += [Problem(row, column, "", "is missing") for row in _rows(empty)]
-    already = {p.row for column in ("tokens", "epochs", "unique_tokens") for p in problems[column]}
-    problems["tokens"] += _complete(values, already)
+        elif column not in _TOKENS:
+            problems[column] += [Problem(row, column, "", IS_MISSING) for row in _rows(empty)]
+    _complete(values, problems, set(cells.columns))
     for column in COLUMNS[1:]:
         problems[column] += _implausible(values[column], column, {p.row for p in problems[column]})
     return values, problems
@@ -152,56 +200,74 @@ def _numbers(cells: pd.Series, column: str) -> tuple[np.ndarray, np.ndarray, lis
     """A column as floats (NaN where unusable), which cells are empty, and which are wrong."""
     values, empty, bad = np.full(len(cells), np.nan), np.zeros(len(cells), dtype=bool), []
     for i, cell in enumerate(cells):
-        if _is_missing(cell):
+        if is_missing(cell):
             empty[i] = True
             continue
-        value, reason = _number(cell, column)
+        value, reason = number_of(cell, column)
         if reason:
-            bad.append(Problem(i + 1, column, _shown(cell), reason))
+            bad.append(Problem(i + 1, column, shown(cell), reason))
         else:
             values[i] = value
     return values, empty, bad
 
 
-def _number(cell: Any, column: str) -> tuple[float, str]:
-    """A cell as a number, or what is wrong with it."""
-    if not isinstance(cell, str | Real | Decimal):
-        return np.nan, "is not a number"
-    parse = count if column in _COUNTS else number
-    try:
-        value = parse(cell, column, positive=False, finite=False)
-    except InvalidInput:
-        return np.nan, "is not a number"
-    if not np.isfinite(value):
-        return np.nan, "is not finite"
-    if column == "weight_decay":
-        return value, "must not be negative" if value < 0 else ""
-    return value, "must be above zero" if value <= 0 else ""
-
-
-def _complete(table: dict[str, np.ndarray], known: set[int]) -> list[Problem]:
-    """Fill tokens and epochs from each other in place; rows where both are missing or disagree."""
+def _complete(table: dict[str, np.ndarray], problems: dict[str, list[Problem]], given: set[str]) -> None:
+    """Fill unique tokens, tokens and epochs from each other in place; rows where two are missing or where
+    they disagree are problems.
+    """
+    already = {p.row for column in _TOKENS for p in problems[column]}
     unique, epochs, tokens = table["unique_tokens"], table["epochs"], table["tokens"]
-    given_epochs, given_tokens = ~np.isnan(epochs), ~np.isnan(tokens)
-    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+    known = {column: ~np.isnan(table[column]) for column in _TOKENS}
+    with np.errstate(over="ignore", invalid="ignore", under="ignore", divide="ignore"):
         implied = tokens / unique
-        table["tokens"] = np.where(given_tokens, tokens, unique * epochs)
-        table["epochs"] = np.where(given_epochs, epochs, implied)
+        table["unique_tokens"] = np.where(known["unique_tokens"], unique, tokens / epochs)
+        table["tokens"] = np.where(known["tokens"], tokens, unique * epochs)
+        table["epochs"] = np.where(known["epochs"], epochs, implied)
         off = np.abs(implied - epochs)
-        contradict = given_epochs & given_tokens & (off > np.maximum(_AGREE * epochs, _AGREE_EPOCHS))
-    neither = "is missing, and so is epochs: one of the two is needed"
-    rows = [row for row in _rows(~given_epochs & ~given_tokens) if row not in known]
-    problems = [Problem(row, "tokens", "", neither) for row in rows]
+        contradict = np.logical_and.reduce(
+            [*known.values(), off > np.maximum(_AGREE * epochs, _AGREE_EPOCHS)]
+        )
+    few = sum(found.astype(int) for found in known.values()) < 2
+    for row in (row for row in _rows(few) if row not in already):
+        missing = [column for column in _TOKENS if column in given and not known[column][row - 1]]
+        if {"tokens", "epochs"} <= set(missing):
+            neither = f"{IS_MISSING}, and so is epochs: one of the two is needed"
+            problems["tokens"].append(Problem(row, "tokens", "", neither))
+        elif missing:
+            problems[missing[0]].append(Problem(row, missing[0], "", IS_MISSING))
     for i in np.nonzero(contradict)[0]:
         reason = f"is {implied[i]:.4g} epochs of the unique tokens, but epochs says {epochs[i]:.4g}"
-        problems.append(Problem(int(i) + 1, "tokens", f"{tokens[i]:g}", reason))
-    return problems
+        problems["tokens"].append(Problem(int(i) + 1, "tokens", f"{tokens[i]:g}", reason))
+
+
+def _unfinished(cells: pd.DataFrame) -> list[Problem]:
+    """Rows whose state says that the run did not come to its end."""
+    states = [column for column in cells.columns if str(column).strip().lower() in _STATES]
+    return [
+        Problem(row, str(column), shown(cell), NOT_FINISHED)
+        for column in states
+        for row, cell in enumerate(cells[column], start=1)
+        if isinstance(cell, str) and cell.strip().lower() in _UNFINISHED
+    ]
+
+
+def _left_out(dropped: Mapping[int, Problem], table: pd.DataFrame) -> list[Note]:
+    """How many runs were left out, and why."""
+    if not dropped:
+        return []
+    reasons: dict[str, list[str]] = {}
+    for row, problem in sorted(dropped.items()):
+        reason = problem.reason.partition(",")[0]
+        reason = problem.value if reason == NOT_FINISHED else reason
+        reasons.setdefault(f"{problem.column} {reason}", []).append(str(table["run"][row - 1]))
+    each = [f"{why} in {len(runs)} ({listed(runs, 3)})" for why, runs in reasons.items()]
+    return [Note("left_out", f"left out {len(dropped)} of {len(table)} runs: {', '.join(each)}")]
 
 
 def _implausible(values: np.ndarray, column: str, known: set[int]) -> list[Problem]:
     low, high = _PLAUSIBLE[column]
     outside = ~np.isnan(values) & ~((values >= low) & (values <= high))
-    reason = f"is outside of {low:g} to {high:g}: check its unit"
+    reason = f"is outside of {low:g} to {high:g}{_UNIT}"
     rows = [row for row in _rows(outside) if row not in known]
     return [Problem(row, column, f"{values[row - 1]:g}", reason) for row in rows]
 
@@ -211,10 +277,10 @@ def _rows(where: np.ndarray) -> list[int]:
     return [int(i) + 1 for i in np.nonzero(where)[0]]
 
 
-def _names(cells: pd.DataFrame, given: Mapping[str, str]) -> pd.Series:
-    if "run" not in given:
+def _names(cells: pd.DataFrame) -> pd.Series:
+    if "run" not in cells:
         return pd.Series([f"row-{i + 1}" for i in range(len(cells))], dtype=object)
-    return pd.Series(["" if _is_missing(cell) else str(cell).strip() for cell in cells["run"]], dtype=object)
+    return pd.Series(["" if is_missing(cell) else str(cell).strip() for cell in cells["run"]], dtype=object)
 
 
 def _repeated(table: pd.DataFrame, chosen: np.ndarray, named: bool) -> list[Problem]:
@@ -229,40 +295,10 @@ def _repeated(table: pd.DataFrame, chosen: np.ndarray, named: bool) -> list[Prob
         if not chosen[i]:
             continue
         if named and not key:
-            problems.append(Problem(i + 1, "run", "", "is missing: every run needs a name"))
+            problems.append(Problem(i + 1, "run", "", "has no name: every run needs one"))
         elif key in seen:
             reason = f"is a duplicate of row {seen[key]}"
-            problems.append(Problem(i + 1, "run", _shown(table["run"][i]), reason))
+            problems.append(Problem(i + 1, "run", shown(table["run"][i]), reason))
         else:
             seen[key] = i + 1
     return problems
-
-
-def _inferred(cells: pd.Series) -> pd.Series:
-    """A kept column of text as numbers where all of it is numbers; anything else as it is."""
-    if cells.dtype != object or not all(isinstance(cell, str) for cell in cells):
-        return cells
-    try:
-        values = [float("nan") if cell.lower() in _MISSING else float(cell) for cell in cells]
-    except ValueError:
-        return cells
-    if all(abs(value) < 2**53 and value == int(value) for value in values):  # NaN fails the first comparison
-        return pd.Series([int(value) for value in values], dtype="int64")
-    return cells if all(value != value for value in values) else pd.Series(values, dtype=float)
-
-
-def _is_missing(cell: Any) -> bool:
-    if isinstance(cell, str):
-        return cell.strip().lower() in _MISSING
-    not_a_number = isinstance(cell, float | np.floating) and cell != cell
-    return cell is None or cell is pd.NA or cell is pd.NaT or not_a_number
-
-
-def _shown(cell: Any) -> str:
-    text = " ".join((repr(cell) if isinstance(cell, str) else str(cell)).split())
-    return text if len(text) <= 40 else text[:37] + "..."
-
-
-def _listed(names: Sequence[str]) -> str:
-    text = ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
-    return text if len(text) <= 300 else text[:297] + "..."

@@ -1,73 +1,88 @@
-"""Run tables: one row per finished run, read from CSV, Parquet or a DataFrame, and checked before anything is
+"""Run tables: one row per finished run, read from wherever people have them, and checked before anything is
 fitted.
 
     run, params, unique_tokens, epochs, tokens, weight_decay, loss      (other columns are kept as they are)
 
-`tokens` (or `total_tokens`) and `epochs` follow from each other, so one of the two may be missing. Counts may
-be written as people say them ("250M"). All bad cells are reported together, by row and column. The source is
-only read.
+Two of unique_tokens, tokens and epochs are enough. Counts may be written as people say them ("250M"). All
+bad cells are reported together, by row and column; slips of a unit are named with their cure. The source is
+only read. `formats` has the sources, `columns` and `run_names` say which column is which, `checks` and
+`slips` what is wrong.
 """
 
 from __future__ import annotations
 
-import csv
-import io
-import os
-from pathlib import Path
-from typing import Any
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, TypedDict, Unpack
 
 import pandas as pd
 
+from calibration.fitting import columns as our_columns
 from calibration.fitting.checks import COLUMNS, Problem, RawTable, RunTableError, checked
 from calibration.fitting.filters import RowChoice, RowFilter
+from calibration.fitting.formats import Table, load
+from calibration.fitting.notes import with_notes
+from calibration.fitting.run_names import with_settings
+from calibration.fitting.slips import slips
 from planner.errors import InvalidInput
 from planner.units import number
 
-__all__ = ["COLUMNS", "Problem", "RunTableError", "Table", "read_runs"]
+__all__ = ["COLUMNS", "Problem", "Reading", "RunTableError", "Table", "read_runs"]
 
-Table = str | os.PathLike[str] | pd.DataFrame  # a CSV or Parquet file, or its content
-_LARGEST_FILE = 256 * 2**20
+
+class Reading(TypedDict, total=False):
+    """How a table is read, and which of its rows are used."""
+
+    max_epochs: Any  # leave out runs beyond so many
+    where: str | None  # a condition, see `filters`
+    weight_decay: Any  # of runs whose table does not say it
+    columns: our_columns.Columns | None  # "params=config.n_params,loss=summary/val_loss", see `columns`
+    pattern: str | None  # "{params}_{tokens}_{epochs}ep", see `run_names`
+    drop_missing: bool  # leave out runs that came to no end or do not say what is needed
+
+
+@dataclass(frozen=True)
+class _How:
+    """The same with all that may be left out."""
+
+    max_epochs: Any = None
+    where: str | None = None
+    weight_decay: Any = None
+    columns: our_columns.Columns | None = None
+    pattern: str | None = None
+    drop_missing: bool = False
 
 
 def read_runs(
-    source: Table,
-    *,
-    max_epochs: Any = None,
-    where: str | None = None,
-    weight_decay: Any = None,
-    weight_decay_is_choice: bool = False,
-    name: str | None = None,
+    source: Table, *, name: str | None = None, weight_decay_is_choice: bool = False, **how: Unpack[Reading]
 ) -> pd.DataFrame:
-    """The run table of a CSV or Parquet file or a DataFrame, checked: all columns, numbers as floats.
+    """The run table of a source, checked: all columns, numbers as floats.
 
-    `where` (see `filters`) and `max_epochs` choose rows; rows that they leave out need not be usable.
-    `weight_decay` is that of all runs whose table does not say it; where all say it, giving it is a mistake,
-    unless the caller goes on to choose by it. `name` is what messages call a DataFrame.
+    `where` and `max_epochs` choose rows; rows that they leave out need not be usable, and with `drop_missing`
+    neither do runs that crashed. `columns` and `pattern` say where our columns are; obvious names are
+    guessed. `weight_decay` is that of all runs whose table does not say it; where all say it, giving it is a
+    mistake, unless the caller goes on to choose by it. `name` is what messages call a DataFrame.
+    `notes.notes_of` has what was noticed on the way.
     """
-    limit = None if max_epochs is None else number(max_epochs, "max_epochs", examples="64")
-    decay = None if weight_decay is None else number(weight_decay, "weight_decay", positive=False)
-    choice = RowChoice(limit, None if where is None else RowFilter(where))
-    raw = _load(source, name or "the run table")
+    asked = _How(**how)
+    limit = None if asked.max_epochs is None else number(asked.max_epochs, "max_epochs", examples="64")
+    decay = None
+    if asked.weight_decay is not None:
+        decay = number(asked.weight_decay, "weight_decay", positive=False)
+    choice = RowChoice(limit, None if asked.where is None else RowFilter(asked.where))
+    raw = _understood(_loaded(source, name or "the run table"), asked)
     if decay is not None and not weight_decay_is_choice and raw.says_weight_decay():
         raise InvalidInput(
             f"{decay:g} was given for runs that do not say theirs, but all of {raw.name} do; "
             f"leave it out, or choose runs with ‹where› 'weight_decay == {decay:g}'.",
             field="weight_decay",
         )
-    return checked(raw, choice, decay)
+    table, said = checked(raw, choice, decay, asked.drop_missing)
+    return with_notes(table, [*raw.notes, *said, *slips(table, raw.taken)])
 
 
-def _load(source: Table, name: str) -> RawTable:
-    if isinstance(source, pd.DataFrame):
-        raw = RawTable(name, _stripped(source.copy()))
-    elif isinstance(source, str | os.PathLike):
-        raw = _read(Path(source))
-    else:
-        raise InvalidInput(
-            "must be a CSV or Parquet file, a study's directory or a DataFrame; got "
-            f"{type(source).__name__}.",
-            field="runs",
-        )
+def _loaded(source: Table, name: str) -> RawTable:
+    raw = load(source, name)
     names = raw.cells.columns
     twice = sorted({str(column) for column in names[names.duplicated()]})
     if twice:
@@ -76,89 +91,10 @@ def _load(source: Table, name: str) -> RawTable:
         )
     if not len(raw.cells):
         raise InvalidInput(f"{raw.name} has no runs; it needs rows with the columns {', '.join(COLUMNS)}.")
-    return RawTable(raw.name, raw.cells.reset_index(drop=True), raw.ragged)
+    return dataclasses.replace(raw, cells=raw.cells.reset_index(drop=True))
 
 
-def _read(path: Path) -> RawTable:
-    if path.is_dir():
-        raise InvalidInput(f"must be a CSV or Parquet file; {str(path)!r} is a directory.", field="runs")
-    return _parquet(path) if path.suffix.lower() in (".parquet", ".pq") else _csv(path)
-
-
-def _bytes(path: Path) -> bytes:
-    try:
-        if path.stat().st_size > _LARGEST_FILE:
-            raise InvalidInput(
-                f"{path.name} is larger than {_LARGEST_FILE >> 20} MB, which no run table is; "
-                f"give one row per finished run."
-            )
-        return path.read_bytes()
-    except FileNotFoundError:
-        raise InvalidInput(f"run table {str(path)!r} does not exist.") from None
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise InvalidInput(f"run table {str(path)!r} cannot be read: {reason}.") from None
-
-
-def _csv(path: Path) -> RawTable:
-    name = path.name or str(path)
-    header, *rows = _lines(_text(path, name), name)
-    width, ragged = len(header), []
-    for row, cells in enumerate(rows, start=1):
-        if any(cells[width:]):
-            reason = f"has {len(cells)} cells where the header has {width}"
-            ragged.append(Problem(row, "-", "", reason))
-        cells[width:] = []
-        cells.extend([""] * (width - len(cells)))
-    columns = {i: pd.Series([cells[i] for cells in rows], dtype=object) for i in range(width)}
-    frame = pd.DataFrame(columns)
-    frame.columns = pd.Index(header, dtype=object)
-    return RawTable(name, frame, ragged)
-
-
-def _text(path: Path, name: str) -> str:
-    try:
-        text = _bytes(path).decode("utf-8-sig")
-    except UnicodeDecodeError:
-        text = "\0"
-    if "\0" in text:
-        raise InvalidInput(
-            f"{name} is not text; a run table is a UTF-8 CSV file, or a Parquet file that ends in .parquet."
-        )
-    return text
-
-
-def _lines(text: str, name: str) -> list[list[str]]:
-    """The cells of each line that has any, without blanks around them; the first line is the header."""
-    delimiter = max(",;\t", key=text.split("\n", 1)[0].count)
-    try:
-        read = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
-        lines = [[cell.strip() for cell in cells] for cells in read]
-    except csv.Error as error:
-        raise InvalidInput(f"{name} is not a readable CSV file: {error}.") from None
-    filled = [cells for cells in lines if any(cells)]
-    if not filled:
-        raise InvalidInput(f"{name} is empty; it needs the columns {', '.join(COLUMNS)}.")
-    return filled
-
-
-def _parquet(path: Path) -> RawTable:
-    content = _bytes(path)
-    try:
-        import pyarrow.parquet
-    except ImportError:
-        raise InvalidInput(
-            "Parquet files need pyarrow: pip install 'databound[parquet]', or give a CSV file."
-        ) from None
-    try:
-        frame = pyarrow.parquet.read_table(io.BytesIO(content)).to_pandas()
-    except Exception:  # a damaged file fails in many ways deep inside the reader; to the user they are one
-        raise InvalidInput(
-            f"{path.name} is not a readable Parquet file; write it again or give a CSV file."
-        ) from None
-    return RawTable(path.name, _stripped(frame))
-
-
-def _stripped(frame: pd.DataFrame) -> pd.DataFrame:
-    frame.columns = pd.Index([str(column).strip() for column in frame.columns], dtype=object)
-    return frame
+def _understood(raw: RawTable, asked: _How) -> RawTable:
+    """The table with our columns: as the caller says, from the names of its runs, and by obvious names."""
+    given = our_columns.guessed(our_columns.named(raw, asked.columns), ["run"])
+    return our_columns.guessed(with_settings(given, asked.pattern))

@@ -77,7 +77,7 @@ class StudyDirectory:
         return _stored(self.path) or {}
 
 
-def is_study(path: str | Path) -> bool:
+def is_study(path: str | os.PathLike[str]) -> bool:
     return (Path(path) / "study.json").is_file()
 
 

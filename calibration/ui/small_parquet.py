@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from calibration.fitting.checks import ALIASES, COLUMNS
+from calibration.fitting.columns import may_be_ours
 from planner.errors import InvalidInput
 
 LARGEST = 64 * 2**20  # bytes, written out
@@ -42,8 +42,7 @@ def read_small(path: Path) -> pd.DataFrame:
 
 def _needed(file: pq.ParquetFile) -> list[str]:
     """Columns by the names that a run table gives them, if they hold one value per row."""
-    wanted = {*COLUMNS, *ALIASES.values()}
-    fields = [field for field in file.schema_arrow if field.name.strip() in wanted]
+    fields = [field for field in file.schema_arrow if may_be_ours(field.name)]
     for field in fields:
         if pa.types.is_nested(field.type):
             raise InvalidInput(
