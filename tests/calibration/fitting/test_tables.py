@@ -16,7 +16,7 @@ from calibration.fitting.filters import RowFilter
 from calibration.fitting.identify import Run, check_identifiable, unidentified
 from calibration.fitting.tables import COLUMNS, RunTableError, read_runs
 from planner.errors import InvalidInput
-from planner.laws import FORMS
+from planner.laws import STANDARD
 from tests.places import SHARED
 
 needs_shared = pytest.mark.skipif(
@@ -329,7 +329,7 @@ def test_adding_the_proposed_runs_makes_the_table_identifiable(missing):
 def test_every_weight_decay_is_judged_by_itself():
     table = pd.concat([grid(), grid(sizes=(1e7,), decay=1.0)])
     assert {u.weight_decay for u in unidentified(table)} == {1.0}
-    assert {u.form for u in unidentified(table)} == set(FORMS)
+    assert {u.form for u in unidentified(table)} == set(STANDARD)
 
 
 def test_forms_that_are_not_asked_for_do_not_matter():
