@@ -125,12 +125,13 @@ def fit_forms(
     delta: float | str = PAPER_DELTA,
     joint: bool = False,
     base: Array | None = None,
+    most_starts: int | None = None,
     progress: Progress | None = None,
 ) -> Fits:
     """Fit these forms, and always the base law, to the runs of one weight decay.
 
     `delta` "noise" chooses it from the residuals. `base` locks a base law from elsewhere (see
-    `problems.base_theta`).
+    `problems.base_theta`). `most_starts` are spread over those of each form, where many fits must be quick.
     """
     fits = Fits(runs, _delta_from_noise(runs) if isinstance(delta, str) else delta, joint)
     locked = _base_optimum(runs, fits.delta) if base is None else _given(runs, fits.delta, base)
@@ -140,17 +141,24 @@ def fit_forms(
     others = [form for form in dict.fromkeys(laws) if form != BASE_FORM]
     for done, form in enumerate(others):
         _tell(progress, form, (done + 1) / (len(others) + 1))
-        free = repetition_problem(form, runs, base)
+        free = _thinned(repetition_problem(form, runs, base), most_starts)
         optimum = _solve(free, runs, fits.delta)
         own, repetition = base, optimum.theta
         if joint:
-            free = joint_problem(form, runs, base, repetition)
+            free = _thinned(joint_problem(form, runs, base, repetition), most_starts)
             optimum = _solve(free, runs, fits.delta)
             own, repetition = optimum.theta[:5], optimum.theta[5:]
         fits.forms[form] = FormFit(
             form, own, repetition, optimum, free.names, _parameters(form, own, runs, repetition)
         )
     return fits
+
+
+def _thinned(free: Free, most: int | None) -> Free:
+    """With at most so many of its starts, the first among them."""
+    if most is None or len(free.starts) <= most:
+        return free
+    return free._replace(starts=free.starts[np.linspace(0, len(free.starts) - 1, most).astype(int)])
 
 
 def _solve(free: Free, runs: Runs, delta: float, rows: Array | slice = slice(None)) -> Optimum:

@@ -1,0 +1,147 @@
+r"""How well law forms predict beyond the runs that they were fitted on, by direction: larger models, more
+compute, more epochs, more data.
+
+A table is cut along one quantity: the smallest share of its runs is what a law may see, the repeated runs
+beyond are what it is tried on. **Runs that tie with the last one of the share belong to the part that is
+seen.** The error is the root mean square of ln(predicted / observed) over the repeated runs beyond the cut.
+
+Which form to trust in a direction is asked of the part that is seen alone: it is cut again in the same
+direction at several places (`INNER`), every form is fitted to what lies below and tried on what lies above.
+Its skill is the root mean square over all of them, and its weight in an average of forms
+
+    w  ~  (error / smallest error)^-8,
+
+the likelihood of eight independent errors whose size is not known; forms below a hundredth of the best are
+dropped. "cells" is the direction of no extrapolation at all: (size, data) cells are left out in five turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from calibration.fitting.identify import is_identified
+from calibration.fitting.objective import Array
+from calibration.fitting.runs import Runs
+from calibration.fitting.stages import Fits, fit_forms, refit
+from planner.allocation import FLOPS_PER_PARAM_TOKEN
+from planner.laws import BASE_FORM, Law
+
+CELLS = "cells"
+DIRECTIONS: dict[str, float] = {"size": 0.6, "compute": 0.7, "epochs": 0.7, "data": 0.6}  # share that is seen
+INNER = (0.5, 0.6, 0.7, 0.8)
+STARTS = 24  # of each fit
+_ALIKE = 8.0  # exponent of the weights
+_LEAST = 0.01
+_FEWEST = 4  # repeated runs beyond a cut, below which it is none
+_FOLDS = 5
+
+_ALONG: dict[str, Callable[[pd.DataFrame], pd.Series]] = {
+    "size": lambda table: table["params"],
+    "compute": lambda table: FLOPS_PER_PARAM_TOKEN * table["params"] * table["unique_tokens"] * table["epochs"],
+    "epochs": lambda table: table["epochs"],
+    "data": lambda table: table["unique_tokens"],
+}
+
+
+@dataclass(frozen=True)
+class Manner:
+    """How forms are fitted here."""
+
+    joint: bool = True
+    delta: float | str = "noise"
+
+    def fits(self, table: pd.DataFrame, forms: Iterable[str]) -> Fits:
+        return fit_forms(Runs.of(table), forms, joint=self.joint, delta=self.delta, most_starts=STARTS)
+
+
+def along(table: pd.DataFrame, direction: str) -> Array:
+    """What grows in this direction, for every run."""
+    return _ALONG[direction](table).to_numpy(dtype=float)
+
+
+def seen(values: Array, share: float) -> Array:
+    """The smallest share of these values, ties with the last one included."""
+    last = np.sort(values)[max(int(np.ceil(share * len(values))), 1) - 1]
+    return np.asarray(values <= last * (1 + 1e-9))
+
+
+def parts(table: pd.DataFrame, direction: str, share: float) -> tuple[Array, Array] | None:
+    """Which runs are seen and which are tried, if there are enough of both."""
+    below = seen(along(table, direction), share)
+    tried = ~below & (table["epochs"].to_numpy(dtype=float) > 1)
+    return (below, tried) if tried.sum() >= _FEWEST and _usable(table[below]) else None
+
+
+def _usable(table: pd.DataFrame) -> bool:
+    """Whether a base law and something about repetition can be read off these runs."""
+    places = table[["params", "unique_tokens", "epochs"]].to_numpy(dtype=float)
+    return is_identified(places, "additive_1p")
+
+
+def skills(fits: Fits, table: pd.DataFrame, direction: str) -> dict[str, float]:
+    """The error of every form beyond cuts of this very table in the direction, root mean square of ln(loss).
+
+    `fits` are those of the whole table, from which the others start. Empty where no cut leaves enough runs.
+    """
+    cuts = list(_inner(table, direction))
+    if not cuts:
+        return {}
+    weights = np.array([below for below, _ in cuts], dtype=float)
+    again = refit(fits, weights=weights)
+    found = {}
+    for form, refits in again.items():
+        predicted = fits.log_prediction(form, refits.base, refits.repetition)
+        errors = [
+            float(np.mean((row[tried] - fits.runs.ln_loss[tried]) ** 2))
+            for row, (_, tried) in zip(predicted, cuts, strict=True)
+        ]
+        found[form] = float(np.sqrt(np.mean(errors)))
+    return found
+
+
+def _inner(table: pd.DataFrame, direction: str) -> Iterable[tuple[Array, Array]]:
+    repeated = table["epochs"].to_numpy(dtype=float) > 1
+    if direction == CELLS:
+        cells = Runs.of(table).cells
+        for fold in range(_FOLDS):
+            out = cells % _FOLDS == fold
+            if (out & repeated).any() and _usable(table[~out]):
+                yield ~out, out & repeated
+        return
+    before: Array | None = None
+    for share in INNER:
+        found = parts(table, direction, share)
+        if found is not None and (before is None or (found[0] != before).any()):
+            before = found[0]
+            yield found
+
+
+def weights_of(errors: Mapping[str, float]) -> dict[str, float]:
+    """How much each form counts, from its errors: they sum to one."""
+    usable = {form: error for form, error in errors.items() if np.isfinite(error)}
+    if not usable:
+        return {}
+    least = max(min(usable.values()), 1e-12)
+    raw = {form: (max(error, least) / least) ** -_ALIKE for form, error in usable.items()}
+    kept = {form: value for form, value in raw.items() if value >= _LEAST}
+    total = sum(kept.values())
+    return {form: value / total for form, value in sorted(kept.items(), key=lambda item: -item[1])}
+
+
+def ln_losses(fits: Fits, places: Array) -> dict[str, Array]:
+    """What every form predicts at rows of (params, unique tokens, epochs)."""
+    with np.errstate(all="ignore"):
+        return {
+            form: np.log(Law(form, fit.parameters).loss(*places.T))
+            for form, fit in fits.forms.items()
+            if form == BASE_FORM or np.isfinite(fit.optimum.value)
+        }
+
+
+def averaged(predicted: Mapping[str, Array], weights: Mapping[str, float]) -> Array:
+    """The weighted mean of ln(loss)."""
+    return np.asarray(sum(weight * predicted[form] for form, weight in weights.items()))
