@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from calibration.fitting.backtest import backtest
     from calibration.fitting.design import design
     from calibration.fitting.intervals import allocation_intervals, loss_interval, parameter_intervals
+    from calibration.fitting.notes import notes_of
     from calibration.fitting.origin import Origin
     from calibration.fitting.tables import RunTableError
     from calibration.reports.report import report
@@ -32,6 +33,7 @@ __all__ = [
     "fit",
     "judge",
     "loss_interval",
+    "notes_of",
     "parameter_intervals",
     "prescriptions",
     "read_runs",
@@ -42,6 +44,7 @@ _HOME = {
     "fitting.backtest": "backtest",
     "fitting.design": "design",
     "fitting.intervals": "allocation_intervals loss_interval parameter_intervals",
+    "fitting.notes": "notes_of",
     "fitting.origin": "Origin",
     "fitting.tables": "RunTableError",
     "reports.report": "report",
