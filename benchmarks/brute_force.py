@@ -32,7 +32,7 @@ TIMED = 10  # one in so many is also timed for spending all
 MARGIN = 0.1  # nats by which epochs may be worse at a landmark and still be tried up to the next
 _SLACK = 1e-12
 
-Doubt = Callable[[Any], Any]
+Doubt = Callable[[Any, Any, Any], Any]
 
 
 # -- the rule, a second time
@@ -76,7 +76,7 @@ def chosen(question: Question, ceiling: float, error: Doubt) -> Point:
     first = first_valley(question, ceiling)
     if first is None or first.flops >= everything.flops:
         return everything
-    doubt = float(error(everything.params))
+    doubt = float(error(everything.params, question.ud, everything.epochs))
     better = first.loss < everything.loss - doubt
     nearly = everything.flops > 2 * first.flops and first.loss - everything.loss < doubt
     return first if better or nearly else everything

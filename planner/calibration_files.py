@@ -11,6 +11,7 @@ A calibration is one JSON file. Some ship with the package (`planner laws` lists
         laws: per form {parameters, metrics, spread, predictive_error}; the base law is always among them
         ensemble: bootstrap refits per form, one list per parameter (absent where none was published)
         method: how it was fitted, in words or fields
+        trials: trainings that tested what the laws prescribe (params, unique_tokens, epochs, loss, law)
 
 Version 1 had neither recipe nor predictive error, and is read as it is. Unknown fields are kept, a newer
 version is refused.
@@ -56,19 +57,14 @@ class _Record(BaseModel):
 class PredictiveError(_Record):
     """How far a law was off for runs that it was not fitted on, in nats per token.
 
-    Up to the size `params` that is `inside`; beyond, it grows with the logarithm of the size.
+    Up to the size `params` that is `inside`; it grows with the logarithm of how far beyond it, or outside of
+    the other quantities fitted, a plan is.
     """
 
     inside: float = Field(gt=0)
     params: float = Field(gt=0)
     runs: int = Field(gt=0)  # that it was measured on
     source: str = ""
-
-    def at(self, params: Any) -> Any:
-        """The error (a standard deviation) of the predicted loss of a model of this size."""
-        import numpy as np
-
-        return self.inside * np.hypot(1.0, np.log(np.maximum(params / self.params, 1.0)))
 
 
 class FittedLaw(_Record):
@@ -103,6 +99,20 @@ class FittedRange(_Record):
         return self
 
 
+class Trial(_Record):
+    """A training that tested a law: what the law prescribed, and the loss that came out."""
+
+    params: float = Field(gt=0)
+    unique_tokens: float = Field(gt=0)
+    epochs: float = Field(gt=0)
+    loss: float = Field(gt=0)
+    law: str  # that prescribed it
+
+    @property
+    def flops(self) -> float:
+        return float(f"{6 * self.params * self.unique_tokens * self.epochs:.6g}")
+
+
 class Ensemble(_Record):
     """Bootstrap refits: `laws[form][parameter][i]` is that parameter in refit number i."""
 
@@ -118,6 +128,7 @@ class Setting(_Record):
     laws: dict[str, FittedLaw] = Field(min_length=1)
     ensemble: Ensemble | None = None
     method: dict[str, Any] = {}
+    trials: tuple[Trial, ...] = ()
 
     @model_validator(mode="after")
     def _complete(self) -> "Setting":
@@ -144,10 +155,32 @@ class Setting(_Record):
             )
         return self._built[form]
 
-    def error(self, form: str, tolerance: float = DEFAULT_TOLERANCE) -> Callable[[Any], Any]:
-        """The error of this form's predictions for a model size; `tolerance` where it was not measured."""
-        measured = self.laws[form].predictive_error
-        return measured.at if measured is not None else lambda params: tolerance
+    def error(self, form: str, tolerance: float = DEFAULT_TOLERANCE) -> Callable[[Any, Any, Any], Any]:
+        """The error (a standard deviation) of this form's predictions for model size, unique tokens and
+        epochs; `tolerance` where it was not measured.
+        """
+        measured, fitted = self.laws[form].predictive_error, self.fitted_on
+        if measured is None:
+            return lambda params, unique_tokens, epochs: tolerance
+        inside, sizes = measured.inside, (fitted.params[0], measured.params)
+        repeated = fitted.repeated_unique_tokens or fitted.unique_tokens
+
+        def error(params: Any, unique_tokens: Any, epochs: Any) -> Any:
+            import numpy as np
+
+            once = np.less_equal(epochs, 1.0)
+            used = unique_tokens * np.minimum(epochs, 1.0)
+            fewest, most = (np.where(once, a, b) for a, b in zip(fitted.unique_tokens, repeated, strict=True))
+            ratios = (
+                params / sizes[1],
+                sizes[0] / params,
+                used / most,
+                fewest / used,
+                epochs / fitted.epochs[1],
+            )
+            return inside * np.sqrt(1.0 + sum(np.log(np.maximum(ratio, 1.0)) ** 2 for ratio in ratios))
+
+        return error
 
     @cached_property
     def _built(self) -> dict[str, Law]:
@@ -378,6 +411,7 @@ __all__ = [
     "FittedLaw",
     "FittedRange",
     "Setting",
+    "Trial",
     "parameter_names",
     "shipped_names",
 ]

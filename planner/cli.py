@@ -118,7 +118,7 @@ def plan(
     )
 )
 @_UD
-@_options("flops", *HARDWARE, "weight_decay", "calibration", *LIMITS)
+@_options("flops", *HARDWARE, "weight_decay", "calibration", "params", *LIMITS)
 @json_option
 @_PLOT
 def compare(ud: str, as_json: bool, plot: str | None, **options: Any) -> None:
@@ -128,14 +128,7 @@ def compare(ud: str, as_json: bool, plot: str | None, **options: Any) -> None:
         raise InvalidInput("goes with ‹hours› here; with ‹flops› it has no effect.", field="gpu")
     result = compare_laws(ud, training_compute(**budget), **given(**options))
     _print(result.model_dump_json, lambda render: render.comparison(result), as_json)
-    where = options["calibration"], options["weight_decay"]
-    _draw(
-        lambda plots: plots.allocation_frontier(
-            result.ud, *where, mark=result.flops, limits=_limits(options)
-        ),
-        plot,
-        as_json,
-    )
+    _draw(lambda _: result.plot(options["calibration"]), plot, as_json)
 
 
 @planner.command(
@@ -163,7 +156,7 @@ def compare(ud: str, as_json: bool, plot: str | None, **options: Any) -> None:
 @click.option(
     "--single-epoch", is_flag=True, help="Fresh data only: at most one epoch, with as much data as it takes."
 )
-@_options("weight_decay", "law", "calibration", *LIMITS)
+@_options("weight_decay", "law", "calibration", "params", *LIMITS)
 @json_option
 @_PLOT
 def frontier(
@@ -201,15 +194,14 @@ def frontier(
     metavar="λ λ",
     help="Which two settings.  [default: the weakest and the strongest calibrated]",
 )
-@_options("law", "calibration", *LIMITS)
+@_options("law", "calibration", "params", *LIMITS)
 @json_option
 @_PLOT
 def crossover(ud: str, as_json: bool, plot: str | None, **options: Any) -> None:
     _check_plot(plot)
     result = crossover_of(ud, **given(**options))
     _print(result.model_dump_json, lambda render: render.crossover(result), as_json)
-    where = options["calibration"], _limits(options)
-    _draw(lambda plots: plots.loss_against_compute(result, *where), plot, as_json)
+    _draw(lambda _: result.plot(options["calibration"]), plot, as_json)
 
 
 @planner.command(
@@ -349,7 +341,7 @@ def _print(text: Callable[[], str], words: Callable[[Any], None], as_json: bool)
 
 
 def _limits(options: dict[str, Any]) -> Limits:
-    return Limits.of(**given(**{name: options[name] for name in LIMITS}))
+    return Limits.of(**given(**{name: options[name] for name in ("params", *LIMITS)}))
 
 
 def _check_plot(path: str | None) -> None:

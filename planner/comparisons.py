@@ -44,6 +44,7 @@ def compare(
         judge=known.default_law,
         guessing_loss=known.guessing_loss,
         rows=rows,
+        limits=limits,
     )
 
 

@@ -6,8 +6,10 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any, Unpack
 
+import numpy as np
+
 from planner import units
-from planner.allocation import FLOPS_PER_PARAM_TOKEN
+from planner.allocation import FLOPS_PER_PARAM_TOKEN, allocate
 from planner.budgets import unique_tokens
 from planner.calibration_files import Calibration, CalibrationSource, Setting
 from planner.crossings import crossings
@@ -16,8 +18,9 @@ from planner.landscape import search_range
 from planner.limits import LimitOptions, Limits, spelled_out
 from planner.reasons import crossover_note, single_setting_note
 from planner.records import made
+from planner.remarks import Remark
 from planner.results import Crossover, Interval
-from planner.uncertainty import crossover_interval
+from planner.uncertainty import crossover_interval, range_warnings
 
 
 @spelled_out
@@ -36,7 +39,24 @@ def crossover(
     tokens, known = unique_tokens(ud), Calibration.load(calibration)
     form, limits = known.form(law), Limits.of(**options)
     one, other = _two(known, form, weight_decays)
-    return crossover_between(known, form, tokens, one, other, limits)
+    found = crossover_between(known, form, tokens, one, other, limits)
+    return found.model_copy(update={"warnings": _warnings(known, found)})
+
+
+def _warnings(known: Calibration, found: Crossover) -> list[Remark]:
+    """Where the plans between which the crossover decides leave what was fitted."""
+    if found.crossover_flops is None:
+        return []
+    said: dict[str, Remark] = {}
+    for decay in (found.weaker, found.stronger):
+        setting = known.setting(decay)
+        best = allocate(setting.law(found.law), found.ud, found.crossover_flops, found.limits)
+        if not np.isfinite(best.loss):
+            continue
+        size, passes = float(best.params), float(best.epochs)
+        for remark in range_warnings(setting, size, found.ud * min(passes, 1.0), passes):
+            said.setdefault(remark.code, Remark(remark.code, f"at C× and weight decay {decay}, {remark}"))
+    return list(said.values())
 
 
 def _two(known: Calibration, form: str, wanted: Any) -> tuple[float, float]:
@@ -93,8 +113,19 @@ def crossover_between(
         searched=searched or (float(computes[0]), float(computes[-1])),
         better_below=better_below,
         interval=bounds,
-        note=note,
+        note=note + _where(limits),
+        limits=limits,
     )
+
+
+def _where(limits: Limits) -> str:
+    """For which plans a crossover holds, where not for all."""
+    if not limits.bounded:
+        return ""
+    if limits.min_params is not None and limits.min_params == limits.max_params:
+        few = "" if limits.max_epochs is None else f" and at most {units.epochs(limits.max_epochs)}"
+        return f" (for models of {units.short(limits.min_params)} parameters{few})"
+    return " (within your limits)"
 
 
 def _centre(

@@ -26,8 +26,9 @@ from planner.landscape import outside_search
 from planner.laws import Law
 from planner.limits import LimitOptions, Limits, spelled_out
 from planner.predictions import loss_terms
-from planner.reasons import corpus_note, least_reason, reasons, single_setting_note, verdict
+from planner.reasons import corpus_note, reasons, single_setting_note, target_reason, verdict
 from planner.records import made
+from planner.remarks import Remark
 from planner.results import (
     Alternative,
     CheaperPlan,
@@ -42,8 +43,9 @@ from planner.results import (
     TurningPoint,
 )
 from planner.shapes import DEFAULT_VOCAB, Architecture, shape_for
-from planner.spending import Spent, cheapest_within, landscape_along, limit_along, spend
+from planner.spending import Spent, cheapest_within, landscape_along, limit_along, lowest, spend
 from planner.targets import compute_for
+from planner.trials import measured_case
 from planner.uncertainty import interval_note, loss_intervals, plan_intervals, range_warnings
 
 
@@ -95,9 +97,11 @@ def plan(
     architecture, warnings = _buildable(asked, choice, vocab_size)
     found = _findings(asked, choice, best, architecture)
     committed, rival = weight_decay is not None, _rival_best(asked, found)
-    words = reasons(found, committed=committed, limited=limits.bounded, rival_best=rival) + corpus_note(known)
+    tried = measured_case(known, form, found.weight_decay, found.ud) if found.spending_limit else []
+    words = reasons(found, committed=committed, limited=limits.bounded, rival_best=rival, tried=tried)
+    words += corpus_note(known)
     if target_loss is not None:
-        words.insert(0, least_reason(found, units.number(target_loss, "target_loss")))
+        words.insert(0, target_reason(found, units.number(target_loss, "target_loss")))
     bill = None if card is None else cost(choice.flops, card, architecture=architecture, **used)
     return made(
         Plan,
@@ -150,7 +154,7 @@ def _choose(asked: _Question, candidates: tuple[Setting, ...], best: Mapping[flo
     if not np.isfinite(found.loss):
         raise no_choice(asked.ud, asked.flops, asked.limits)
     flops, params, epochs, tokens, loss = (float(value) for value in found)
-    error = float(setting.error(asked.form, asked.tolerance)(params))
+    error = float(setting.error(asked.form, asked.tolerance)(params, asked.ud, epochs))
     unique = asked.ud * min(epochs, 1.0)
     return _Choice(setting, setting.law(asked.form), flops, params, epochs, tokens, loss, unique, error)
 
@@ -169,8 +173,9 @@ def _findings(
     known, form, ud, flops, limits, tolerance = asked
     exact = allocate(choice.law, ud, choice.flops, limits.continuous())
     turn, limit = _turn(asked, choice), _limit(asked, choice.weight_decay)
+    least = min(choice.loss, float(lowest(choice.law, ud, np.asarray(flops), limits)))
     others = [
-        recommendation(choice.setting, name, choice.law, choice.loss, ud, flops, limits)
+        recommendation(choice.setting, name, choice.law, least, ud, flops, limits)
         for name in choice.setting.laws
         if name != form
     ]
@@ -264,6 +269,8 @@ def _marginal_value(asked: _Question, choice: _Choice, exact: Allocation) -> Mar
     held = bool(limits.hold_size(exact.params))
     rate = exchange_rate(choice.law, ud, exact.params, exact.epochs, size_held=held)
     doubled = spend(choice.law, [2 * ud, ud], [flops, 2 * flops], error, limits).loss - choice.loss
+    if limits.ceiling:  # nobody has to use it
+        doubled = np.minimum(doubled, 0.0)
     data, compute = (float(change) if np.isfinite(change) else None for change in doubled)
     return made(
         MarginalValue, **rate._asdict(), loss_if_twice_the_data=data, loss_if_twice_the_compute=compute
@@ -335,7 +342,8 @@ def _sureness(asked: _Question, choice: _Choice, rivals: list[Alternative]) -> S
     probability = None
     if rivals:
         rival = asked.known.setting(rivals[0].weight_decay)
-        doubt = math.hypot(choice.error, float(rival.error(asked.form, asked.tolerance)(rivals[0].params)))
+        error = rival.error(asked.form, asked.tolerance)
+        doubt = math.hypot(choice.error, float(error(rivals[0].params, asked.ud, rivals[0].epochs)))
         probability = normal_share((rivals[0].predicted_loss - choice.loss) / doubt)
     return made(
         Sureness,
@@ -365,40 +373,46 @@ def _intervals(
     return found
 
 
-def _buildable(asked: _Question, choice: _Choice, vocab_size: Any) -> tuple[Architecture | None, list[str]]:
+def _buildable(
+    asked: _Question, choice: _Choice, vocab_size: Any
+) -> tuple[Architecture | None, list[Remark]]:
     """A shape for the model, and what to be careful about."""
     warnings = range_warnings(choice.setting, choice.params, choice.unique_tokens, choice.epochs)
     known = asked.known
     assumed = known.vocab_size or DEFAULT_VOCAB
     vocab = units.whole(assumed if vocab_size is None else vocab_size, "vocab_size", example="32100")
     if vocab_size is None and known.vocab_size is None:
-        warnings.append(
+        text = (
             f"calibration {known.name} does not say its vocabulary: the model shape assumes {vocab:,} rows."
         )
+        warnings.append(Remark("vocabulary_unknown", text))
     elif known.vocab_size not in (None, vocab):
-        warnings.append(
+        text = (
             f"the laws were fitted with a vocabulary of {known.vocab_size:,} and not {vocab:,}: "
             f"losses per token are then not comparable, and embeddings take another share of the model."
         )
+        warnings.append(Remark("vocabulary_differs", text))
     architecture = None
     try:
         architecture = shape_for(choice.params, vocab)
     except InvalidInput as error:
-        warnings.append(str(error))
+        warnings.append(Remark("no_shape", str(error)))
     if architecture is not None and architecture.absurd:
         warnings.append(_absurd(architecture))
     if choice.loss > known.guessing_loss:
-        warnings.append(
+        text = (
             f"the predicted loss {choice.loss:.4g} is above that of guessing ({known.guessing_loss:.3g}): "
             f"no law describes such a plan."
         )
+        warnings.append(Remark("above_guessing", text))
     return architecture, warnings
 
 
-def _absurd(shape: Architecture) -> str:
+def _absurd(shape: Architecture) -> Remark:
     """Why a shape is not worth training."""
     rest = f"{units.short(shape.non_embedding_params)} of {units.short(shape.params)} parameters"
-    return (
+    text = (
         f"nobody trains such a shape (d_model {shape.d_model}, {shape.layers} layers): a vocabulary of "
         f"{shape.vocab_size:,} leaves {rest} for its layers; a smaller vocabulary would do."
     )
+    return Remark("absurd_shape", text)

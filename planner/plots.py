@@ -166,11 +166,9 @@ def _draw_same_cost(axes: Axes, ud: float, flops: float) -> None:
     axes.axis(window)
 
 
-def loss_against_compute(
-    crossover: Crossover, calibration: CalibrationSource = None, limits: Limits = FREE
-) -> Figure:
+def loss_against_compute(crossover: Crossover, calibration: CalibrationSource = None) -> Figure:
     """Optimal loss against compute for each weight decay: where they cross, and where more compute hurts."""
-    known = Calibration.load(calibration)
+    known, limits = Calibration.load(calibration), crossover.limits
     low, high = crossover.searched
     places = crossover.crossings or [float(np.sqrt(low * high))]
     flops = np.geomspace(max(places[0] / 60, low), min(places[-1] * 30, high), 400)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from planner import units
 from planner.advice import Turn
 from planner.calibration_files import Calibration
+from planner.intervals import normal_share
+from planner.remarks import Remark
 from planner.results import Findings
 
 
@@ -25,65 +29,78 @@ def verdict(p: Findings, *, limited: bool) -> str:
     return f"{train} That takes {units.percent(share)} of your compute; {why}."
 
 
-def reasons(p: Findings, *, committed: bool, limited: bool, rival_best: Turn | None) -> list[str]:
+def reasons(
+    p: Findings, *, committed: bool, limited: bool, rival_best: Turn | None, tried: Sequence[Remark] = ()
+) -> list[Remark]:
     """Most useful first. `committed`: the weight decay was given; `limited`: size or epochs were;
-    `rival_best`: the best that another weight decay reaches with at most this compute.
+    `rival_best`: the best that another weight decay reaches with at most this compute; `tried`: what was
+    measured where more compute was tried.
     """
     within = " within your limits" if limited else ""
     said = _unused(p)
     if p.overspent:
-        said += _stop_spending(p, within, rival_best)
+        said += [*_stop_spending(p, within, rival_best), *tried]
     if p.epochs < 1 and not limited:
-        said.append(
-            f"Data is plentiful for this budget: "
-            f"{units.short(p.tokens)} tokens of the corpus are enough, none is repeated."
-        )
+        enough = f"{units.short(p.tokens)} tokens of the corpus are enough, none is repeated"
+        said.append(Remark("data_plentiful", f"Data is plentiful for this budget: {enough}."))
     if p.continuous_loss < p.loss - p.flat_range.tolerance:
-        said.append(
+        text = (
             f"Whole epochs cost {p.loss - p.continuous_loss:.3f} nats here: "
             f"{units.epochs(p.continuous_epochs)} would reach {p.continuous_loss:.4f} "
             f"(ask for continuous epochs)."
         )
+        said.append(Remark("whole_epochs_cost", text))
     if not (p.overspent and committed):  # "Instead" has said it already
         said += _weight_decay(p, committed)
     if p.terms.overfitting >= 0.0005:
-        said.append(
-            f"Overfitting on repeated tokens costs {p.terms.overfitting:.3f} nats of the {p.loss:.3f}."
-        )
+        text = f"Overfitting on repeated tokens costs {p.terms.overfitting:.3f} nats of the {p.loss:.3f}."
+        said.append(Remark("overfitting_cost", text))
     if not p.overspent:
-        said += _headroom(p, within)
+        said += [*_headroom(p, within), *tried]
     said += _repetition(p)
     said.append(_worth(p, within))
     said.append(_flatness(p, within))
     return said
 
 
-def least_reason(p: Findings, target_loss: float) -> str:
-    """What the compute of a plan for a loss is."""
+def target_reason(p: Findings, target_loss: float) -> Remark:
+    """What the compute of a plan for a loss is, or that the law hardly expects this loss."""
     least = units.scientific(p.spent_flops)
-    return f"No less than {least} FLOPs reach a loss of {target_loss:g} with this data."
+    if p.loss <= target_loss + 1e-6:
+        text = f"No less than {least} FLOPs are expected to reach a loss of {target_loss:g} with this data."
+        return Remark("least_compute", text)
+    assert p.sureness is not None
+    short, chance = p.loss - target_loss, normal_share((target_loss - p.loss) / p.sureness.error)
+    text = (
+        f"The law does not expect a loss of {target_loss:g} from this data: its lowest is {p.loss:.4f}, "
+        f"{short:.3f} above. That is within its own error ({p.sureness.error:.3f} nats), "
+        f"so this plan, the best there is, may reach it with {chance:.0%}."
+    )
+    return Remark("target_within_error", text)
 
 
-def _unused(p: Findings) -> list[str]:
+def _unused(p: Findings) -> list[Remark]:
     """What the compute that is not spent could buy, and which cheaper plan is as good."""
     said = []
     if p.spent_flops < 0.995 * p.flops and p.marginal_value.loss_if_twice_the_data is not None:
         change = units.signed(p.marginal_value.loss_if_twice_the_data)
-        said.append(
+        text = (
             f"{units.scientific(p.unused_flops)} FLOPs are left. What would help is data: "
             f"with twice the unique tokens the loss would change by {change} within the same compute"
             f"{_staying(p)}."
         )
+        said.append(Remark("unused_compute", text))
     if p.cheapest_as_good is not None:
         cheap = p.cheapest_as_good
-        said.append(
+        text = (
             f"{units.short(cheap.params)} x {units.epochs(cheap.epochs)} cannot be told from it and takes "
             f"{units.percent(cheap.flops / p.spent_flops)} of its compute (loss {cheap.loss:.4f})."
         )
+        said.append(Remark("cheaper_as_good", text))
     return said
 
 
-def _stop_spending(p: Findings, within: str, rival_best: Turn | None) -> list[str]:
+def _stop_spending(p: Findings, within: str, rival_best: Turn | None) -> list[Remark]:
     limit = p.spending_limit
     assert limit is not None
     text = (
@@ -109,28 +126,31 @@ def _stop_spending(p: Findings, within: str, rival_best: Turn | None) -> list[st
             f"twice the unique tokens would change the loss "
             f"by {units.signed(p.marginal_value.loss_if_twice_the_data)}{_staying(p)}"
         )
-    return [text, f"Instead: {'; '.join(instead)}."] if instead else [text]
+    said = [Remark("stop_spending", text)]
+    return [*said, Remark("instead", f"Instead: {'; '.join(instead)}.")] if instead else said
 
 
-def _weight_decay(p: Findings, committed: bool) -> list[str]:
+def _weight_decay(p: Findings, committed: bool) -> list[Remark]:
     if not p.other_weight_decays:
         return []
     rival = p.other_weight_decays[0]
     if not committed:
-        return [
+        text = (
             f"At weight decay {p.weight_decay} the best loss is {p.loss:.4f}; "
             f"at {rival.weight_decay} it would be {rival.predicted_loss:.4f}."
-        ]
+        )
+        return [Remark("weight_decay_compared", text)]
     if rival.predicted_loss >= p.loss:
         return []
-    return [
+    text = (
         f"Weight decay {rival.weight_decay} would do better: "
         f"loss {rival.predicted_loss:.4f} instead of {p.loss:.4f}, "
         f"with {units.short(rival.params)} parameters and {units.epochs(rival.epochs)}."
-    ]
+    )
+    return [Remark("weight_decay_better", text)]
 
 
-def _headroom(p: Findings, within: str) -> list[str]:
+def _headroom(p: Findings, within: str) -> list[Remark]:
     limit = p.spending_limit
     if limit is None:
         return []
@@ -141,26 +161,29 @@ def _headroom(p: Findings, within: str) -> list[str]:
     )
     where = f"{units.scientific(limit.flops)} FLOPs"
     if p.flops > limit.flops:
-        return [f"Past {where} expect no gain from more compute, {until}; this budget is beyond that."]
-    return [
+        text = f"Past {where} expect no gain from more compute, {until}; this budget is beyond that."
+        return [Remark("no_gain", text)]
+    text = (
         f"More compute helps up to {where} (loss {limit.loss:.4f}){within}; "
         f"beyond that expect no gain at weight decay {p.weight_decay}, {until}."
-    ]
+    )
+    return [Remark("more_compute_helps", text)]
 
 
-def _repetition(p: Findings) -> list[str]:
+def _repetition(p: Findings) -> list[Remark]:
     turn = p.turning_point
     if turn is None:
         return []
     where = (
         f"More repetition stops paying at {units.scientific(turn.flops)} FLOPs ({units.epochs(turn.epochs)})"
     )
+    here = "before that point"
     if p.flops > turn.flops:
-        return [f"{where}; this budget is past that point: extra compute goes into size, with fewer epochs."]
-    return [f"{where}; this budget is before that point."]
+        here = "past that point: extra compute goes into size, with fewer epochs"
+    return [Remark("repetition_turns", f"{where}; this budget is {here}.")]
 
 
-def _worth(p: Findings, within: str) -> str:
+def _worth(p: Findings, within: str) -> Remark:
     value = p.marginal_value
     if value.loss_per_token == 0:
         token = "More unique tokens would not help here"
@@ -175,7 +198,7 @@ def _worth(p: Findings, within: str) -> str:
     ):
         verb = "leaves no plan" if change is None else f"would change the loss by {units.signed(change)}"
         changes.append(f"twice the {what} {verb}")
-    return f"{token}: {', '.join(changes)}{_staying(p)}{within}."
+    return Remark("exchange_rate", f"{token}: {', '.join(changes)}{_staying(p)}{within}.")
 
 
 def _staying(p: Findings) -> str:
@@ -183,27 +206,30 @@ def _staying(p: Findings) -> str:
     return f" at weight decay {p.weight_decay}" if p.other_weight_decays else ""
 
 
-def _flatness(p: Findings, within: str) -> str:
+def _flatness(p: Findings, within: str) -> Remark:
     flat = p.flat_range
     if flat.sharp:
         near = f"within {flat.tolerance:g} nats of it"
-        return f"The optimum is sharp: hardly another size or number of epochs is {near}{within}."
+        text = f"The optimum is sharp: hardly another size or number of epochs is {near}{within}."
+        return Remark("sharp_optimum", text)
     low = units.epochs(flat.epochs_min).split()[0]
-    return (
+    text = (
         f"The optimum is flat: {low} to {units.epochs(flat.epochs_max)} ({units.short(flat.params_min)} to "
         f"{units.short(flat.params_max)} parameters) stay within {flat.tolerance:g} nats of it{within}."
     )
+    return Remark("flat_optimum", text)
 
 
-def corpus_note(known: Calibration) -> list[str]:
+def corpus_note(known: Calibration) -> list[Remark]:
     """What text the laws hold for, where the calibration says so."""
     corpus = known.corpus.split(";")[0].strip()
     if not corpus:
         return []
-    return [
+    text = (
         f"The laws were fitted on {corpus}; on other text (another language, code, another tokenizer) "
         f"losses differ and the best plan may too."
-    ]
+    )
+    return [Remark("corpus", text)]
 
 
 def crossover_note(

@@ -208,6 +208,7 @@ def crossover(c: Crossover) -> None:
     ]
     title = f"Weight decay {c.weaker} against {c.stronger} at {short(c.ud)} unique tokens"
     print_facts(title, facts, f"{c.law} of {c.calibration}")
+    print_bullets("Careful", c.warnings, colour="yellow")
 
 
 def prediction(p: Prediction) -> None:

@@ -10,6 +10,8 @@ from pydantic import BaseModel, ConfigDict
 from planner import run_files
 from planner.calibration_files import CalibrationSource, Recipe
 from planner.costs import Cost
+from planner.limits import FREE, Limits
+from planner.remarks import Remark
 from planner.shapes import Architecture
 from planner.showing import Shown
 
@@ -136,9 +138,11 @@ class Crossover(Shown, _Answer):
     better_below: float | None  # below the first crossing, or everywhere; None: nowhere a difference
     interval: Interval | None = None
     note: str
+    warnings: list[Remark] = []  # where the plans at C× leave what was fitted
+    limits: Limits = FREE
 
     def plot(self, calibration: CalibrationSource = None) -> "Figure":
-        """Optimal loss against compute for both weight decays."""
+        """Optimal loss against compute for both weight decays, within the limits."""
         from planner import plots
 
         return plots.loss_against_compute(self, calibration or self.calibration)
@@ -160,7 +164,7 @@ class Prediction(Shown, _Answer):
     terms: LossTerms
     intervals: dict[str, Interval] | None
     interval_note: str
-    warnings: list[str]
+    warnings: list[Remark]
 
     def plot(self, calibration: CalibrationSource = None) -> "Figure":
         """The terms of the loss as epochs grow."""
@@ -179,6 +183,7 @@ class Comparison(Shown, _Answer):
     judge: str  # the law by which expected_loss is judged, at each row's own weight decay
     guessing_loss: float  # what guessing reaches: a predicted loss above it means nothing
     rows: list[Alternative]
+    limits: Limits = FREE
 
     def plot(self, calibration: CalibrationSource = None) -> "Figure":
         """Where each law wants compute to go, with this budget marked."""
@@ -186,7 +191,8 @@ class Comparison(Shown, _Answer):
 
         decays = {row.weight_decay for row in self.rows}
         only = decays.pop() if len(decays) == 1 else None
-        return plots.allocation_frontier(self.ud, calibration or self.calibration, only, mark=self.flops)
+        source = calibration or self.calibration
+        return plots.allocation_frontier(self.ud, source, only, mark=self.flops, limits=self.limits)
 
     def to_frame(self) -> "DataFrame":
         """One row for each law and weight decay."""
@@ -237,8 +243,8 @@ class Plan(Shown, Findings):
     """The answer: how large a model, how many epochs, which weight decay; why; and how sure that is."""
 
     verdict: str  # the answer in one or two sentences
-    reasons: list[str]
-    warnings: list[str]
+    reasons: list[Remark]
+    warnings: list[Remark]
     cost: Cost | None = None  # where an accelerator was named
     recipe: Recipe | None = None  # of the runs behind the calibration, where it is known
 

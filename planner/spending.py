@@ -32,7 +32,7 @@ _NEAR = 3  # whole epochs on either side of the best continuous ones that are tr
 # How sizes are searched: ln of the factor on either side, steps, and the last step of the root in ln(size).
 _ROOM, _SIZES, _EXACT = 6.0, 49, 1e-8
 
-Doubt = Callable[[Array], Array]  # the law's error, in nats, for models of these sizes
+Doubt = Callable[[Array, Array, Array], Array]  # the law's error in nats, by params, unique tokens and epochs
 
 
 class Spent(NamedTuple):
@@ -46,15 +46,13 @@ class Spent(NamedTuple):
 
 
 def spend(law: Law, ud: Array, ceiling: Array, error: Doubt, limits: Limits = FREE) -> Spent:
-    """The plan within each ceiling. `ud` and `ceiling` broadcast; `error` is the law's own for models of a
-    size.
-    """
+    """The plan within each ceiling. `ud` and `ceiling` broadcast; `error` is the law's own."""
     tokens, most = np.broadcast_arrays(np.asarray(ud, dtype=float), np.asarray(ceiling, dtype=float))
     everything = spend_all(law, tokens, most, limits)
     if not limits.ceiling:
         return everything
     columns = [np.array(values, dtype=float) for values in everything]
-    doubt = np.broadcast_to(error(everything.params), tokens.shape)
+    doubt = np.broadcast_to(error(everything.params, tokens, everything.epochs), tokens.shape)
     for corpus in sorted(set(tokens.ravel().tolist())):
         here = tokens == corpus
         first = first_minimum(law, corpus, limits)

@@ -16,6 +16,7 @@ from planner.advice import Turn
 from planner.budgets import unique_tokens
 from planner.calibration_files import Setting
 from planner.errors import InvalidInput
+from planner.intervals import sure_width
 from planner.landscape import search_range
 from planner.laws import Law
 from planner.limits import Limits
@@ -34,19 +35,37 @@ def compute_for(
     limits: Limits,
     amounts: Mapping[str, Any],
 ) -> float:
-    """The least compute with which one of the settings reaches the loss; other `amounts` are refused."""
+    """The least compute with which one of the settings reaches the loss or, where the lowest is within the
+    law's own error of it, that of the lowest; other `amounts` are refused.
+    """
+    loss = units.number(target, "target_loss", examples="3.0")
     if amounts:
         given = " and ".join(f"‹{name}›" for name in amounts)
         raise InvalidInput(f"asks for the least compute: leave out {given}.", field="target_loss")
     if not limits.ceiling:
         raise InvalidInput("asks for the least compute: leave out ‹spend›.", field="target_loss")
-    loss, tokens = units.number(target, "target_loss", examples="3.0"), unique_tokens(ud)
+    tokens = unique_tokens(ud)
     laws = [setting.law(form) for setting in settings]
     found = [least_compute(law, tokens, loss, limits) for law in laws]
     least = min((flops for flops in found if flops is not None), default=None)
-    if least is None:
-        raise _unreachable(loss, tokens, settings, form, limits)
-    return least
+    if least is not None:
+        return least
+    plans = [(lowest_loss(setting.law(form), tokens, limits), setting) for setting in settings]
+    known = [(best, setting) for best, setting in plans if best is not None]
+    if not known:
+        raise InvalidInput(f"({loss:g}) cannot be reached: the limits leave no plan.", field="target_loss")
+    best, setting = min(known, key=lambda one: one[0].loss)
+    if best.loss - loss <= _doubt(setting, form, best, tokens):
+        return best.flops
+    raise _unreachable(loss, tokens, best, setting, settings, form, limits)
+
+
+def _doubt(setting: Setting, form: str, best: Turn, ud: float) -> float:
+    """By how much less than predicted a loss may well be."""
+    measured = setting.laws[form].predictive_error
+    if measured is None:
+        return 0.0
+    return sure_width(measured.runs) * float(setting.error(form)(best.params, ud, best.epochs))
 
 
 def least_compute(law: Law, ud: float, loss: float, limits: Limits) -> float | None:
@@ -81,19 +100,20 @@ def _searched(law: Law, ud: float, limits: Limits) -> tuple[float, float]:
 
 
 def _unreachable(
-    loss: float, ud: float, settings: Sequence[Setting], form: str, limits: Limits
+    loss: float,
+    ud: float,
+    best: Turn,
+    setting: Setting,
+    settings: Sequence[Setting],
+    form: str,
+    limits: Limits,
 ) -> InvalidInput:
     """What the lowest loss with this data is, and how much data would do."""
     within = " within your limits" if limits.bounded else ""
-    plans = [(lowest_loss(setting.law(form), ud, limits), setting) for setting in settings]
-    known = [(best, setting.weight_decay) for best, setting in plans if best is not None]
-    if not known:
-        return InvalidInput(f"({loss:g}) cannot be reached: the limits leave no plan.", field="target_loss")
-    best, decay = min(known, key=lambda one: one[0].loss)
     text = (
         f"({loss:g}) cannot be reached with {units.short(ud)} unique tokens{within}: the lowest loss is "
         f"{best.loss:.4f} ({units.short(best.params)} for {units.epochs(best.epochs)} "
-        f"at weight decay {decay}, {units.scientific(best.flops)} FLOPs)"
+        f"at weight decay {setting.weight_decay}, {units.scientific(best.flops)} FLOPs)"
     )
     needed = _tokens_for(loss, ud, [setting.law(form) for setting in settings], limits)
     if needed is not None:

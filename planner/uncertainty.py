@@ -14,10 +14,16 @@ from planner.intervals import LEVEL, interval
 from planner.landscape import landscape, search_range
 from planner.laws import Law
 from planner.limits import Limits
+from planner.remarks import Remark
 from planner.results import Alternative, Interval
 from planner.units import short
 
 _NO_ENSEMBLE = "no uncertainty was published with this calibration, so no interval can be given"
+_OUTSIDE = {
+    "model size": "outside_params",
+    "unique tokens": "outside_unique_tokens",
+    "number of epochs": "outside_epochs",
+}
 _CURVES = 100  # refits used for figures that need a search along compute for each refit
 
 
@@ -57,6 +63,8 @@ def plan_intervals(
     data, compute = (
         allocate(members, u, c, limits).loss - best.loss for u, c in ((2 * ud, flops), (ud, 2 * flops))
     )
+    if limits.ceiling:  # nobody has to use it
+        data, compute = np.minimum(data, 0.0), np.minimum(compute, 0.0)
     figures = {"params": best.params, "epochs": best.epochs, "tokens": best.tokens}
     figures |= {"loss_if_twice_the_data": data, "loss_if_twice_the_compute": compute}
     figures |= {f"regret_{row.law}": members.loss(row.params, ud, row.epochs) - best.loss for row in others}
@@ -114,7 +122,7 @@ def crossover_interval(
     return interval(np.where(crosses, np.exp(0.5 * (low + high)), np.nan)), float(crosses.mean())
 
 
-def range_warnings(setting: Setting, params: float, unique_tokens: float, epochs: float) -> list[str]:
+def range_warnings(setting: Setting, params: float, unique_tokens: float, epochs: float) -> list[Remark]:
     """One sentence for each quantity that lies outside of what the law was fitted on, with by how much."""
     fitted = setting.fitted_on
     checks = [
@@ -128,15 +136,16 @@ def range_warnings(setting: Setting, params: float, unique_tokens: float, epochs
         sizes = fitted.repeated_params or fitted.params
         tokens = fitted.repeated_unique_tokens or fitted.unique_tokens
         checks += [("model size", params, sizes, penalty), ("unique tokens", unique_tokens, tokens, penalty)]
-    texts: dict[str, str] = {}
+    said_of: dict[str, Remark] = {}
     for name, value, fitted_range, what in checks:
         far = _far_from(value, fitted_range)
-        if far is None or name in texts:
+        if far is None or name in said_of:
             continue
         edge = fitted_range[value > fitted_range[1]]
         said, bound = (f"{x:,.0f}" if name == "number of epochs" else short(x) for x in (value, edge))
-        texts[name] = f"{name} {said} is {far} that {what} was fitted on ({bound}): this is an extrapolation."
-    return list(texts.values())
+        text = f"{name} {said} is {far} that {what} was fitted on ({bound}): this is an extrapolation."
+        said_of[name] = Remark(_OUTSIDE[name], text)
+    return list(said_of.values())
 
 
 def _far_from(value: float, fitted: tuple[float, float]) -> str | None:

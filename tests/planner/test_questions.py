@@ -124,8 +124,11 @@ def test_a_loss_that_this_data_cannot_reach_says_what_would() -> None:
     assert f"{lowest.loss:.4f}" in text
     needed = float(text.split("about ")[1].split("M would do.")[0]) * 1e6
     assert plan(needed * 1.01, target_loss=3.0).loss <= 3.0
+    near = plan(needed * 0.98, target_loss=3.0)
+    assert near.loss > 3.0
+    assert near.reasons[0].code == "target_within_error"
     with pytest.raises(InvalidInput, match="cannot be reached"):
-        plan(needed * 0.98, target_loss=3.0)
+        plan(needed * 0.9, target_loss=3.0)
 
 
 def test_a_loss_below_the_floor_is_out_of_reach_for_all_data() -> None:

@@ -68,7 +68,7 @@ def test_loss_along_ceilings_rises_by_no_more_than_the_error() -> None:
     for decay in (0.1, 1.0):
         along = frontier("250M", np.geomspace(1e17, 1e22, 300), weight_decay=decay)
         assert (along.spent_flops <= along.flops * (1 + 1e-9)).all()
-        error = KNOWN.setting(decay).error("additive_4p")(along.params)
+        error = KNOWN.setting(decay).error("additive_4p")(along.params, along.ud, along.epochs)
         assert (along.loss - np.minimum.accumulate(along.loss) <= error + 1e-9).all()
     rows = compare("250M", 3.4e19).rows
     assert all(row.spent_flops <= 3.4e19 * (1 + 1e-9) for row in rows)

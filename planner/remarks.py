@@ -1,0 +1,72 @@
+"""What a plan remarks on: text for people, with a code for programs that does not change with the wording."""
+
+from __future__ import annotations
+
+from typing import Any
+
+CODES = {
+    # reasons
+    "least_compute": "the compute is the least that reaches the loss asked for",
+    "target_within_error": "the loss asked for is below what the law expects, but within its own error",
+    "unused_compute": "compute is left, and what would help instead",
+    "cheaper_as_good": "a cheaper plan cannot be told from this one",
+    "stop_spending": "less compute has a lower loss than this plan",
+    "instead": "what to do instead of spending more",
+    "data_plentiful": "part of the corpus is enough, nothing is repeated",
+    "whole_epochs_cost": "a fraction of an epoch would be noticeably better",
+    "weight_decay_compared": "what the other weight decay would reach",
+    "weight_decay_better": "another weight decay would do better than the one given",
+    "overfitting_cost": "what repeated tokens cost",
+    "more_compute_helps": "up to which compute more of it helps",
+    "no_gain": "from which compute on no gain is to be expected",
+    "measured_case": "what was measured where the law was tried closest to this question",
+    "repetition_turns": "from which compute on more repetition stops paying",
+    "exchange_rate": "what more data and more compute would buy",
+    "flat_optimum": "sizes and epochs that are as good within the tolerance",
+    "sharp_optimum": "nothing else is as good within the tolerance",
+    "corpus": "the text that the laws were fitted on",
+    # warnings
+    "outside_params": "the model size is outside of what was fitted",
+    "outside_unique_tokens": "the unique tokens are outside of what was fitted",
+    "outside_epochs": "the epochs are above what was fitted",
+    "vocabulary_unknown": "the calibration does not say its vocabulary",
+    "vocabulary_differs": "the vocabulary is not that of the calibration",
+    "no_shape": "no model shape has this size",
+    "absurd_shape": "the shape is one that nobody trains",
+    "above_guessing": "the predicted loss is above that of guessing",
+}
+
+
+class Remark(str):
+    """A sentence, which is the string itself, and the code of what it is about (a key of `CODES`)."""
+
+    __slots__ = ("code",)
+    code: str
+
+    def __new__(cls, code: str, text: str) -> Remark:
+        if code not in CODES:
+            raise ValueError(f"no such code: {code!r}")
+        made = super().__new__(cls, text)
+        made.code = code
+        return made
+
+    def __reduce__(self) -> tuple[type[Remark], tuple[str, str]]:  # for copies and pickles
+        return Remark, (self.code, str(self))
+
+    def __repr__(self) -> str:
+        return f"Remark({self.code!r}, {str(self)!r})"
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        from pydantic_core import core_schema
+
+        read = core_schema.no_info_plain_validator_function(cls._read)
+        as_json = core_schema.plain_serializer_function_ser_schema(cls._written, when_used="json")
+        return core_schema.json_or_python_schema(read, read, serialization=as_json)
+
+    @classmethod
+    def _read(cls, value: Any) -> Remark:
+        return value if isinstance(value, Remark) else cls(value["code"], value["text"])
+
+    def _written(self) -> dict[str, str]:
+        return {"code": self.code, "text": str(self)}
