@@ -64,7 +64,12 @@ def law_label(form: str) -> str:
 
 def symbol(parameter: str) -> str:
     """A law's parameter as formulas write it."""
-    found = (p.symbol for form in (*FORMS.values(), *DIALS.values()) for p in form.parameters if p.name == parameter)
+    found = (
+        p.symbol
+        for form in (*FORMS.values(), *DIALS.values())
+        for p in form.parameters
+        if p.name == parameter
+    )
     return next(found, parameter)
 
 

@@ -3,21 +3,24 @@ compute, more epochs, more data.
 
 A table is cut along one quantity: the smallest share of its runs is what a law may see, the repeated runs
 beyond are what it is tried on. **Runs that tie with the last one of the share belong to the part that is
-seen.** The error is the root mean square of ln(predicted / observed) over the repeated runs beyond the cut.
+seen**; computes within 10% are one budget, as in `backtest`, the other quantities tie within 2%. The error
+is the root mean square of ln(predicted / observed) over the repeated runs beyond the cut.
 
 Which form to trust in a direction is asked of the part that is seen alone: it is cut again in the same
 direction at several places (`INNER`), every form is fitted to what lies below and tried on what lies above.
-Its skill is the root mean square over all of them, and its weight in an average of forms
+The geometric mean of its errors is its skill there. Small models cannot say what large ones do, so the skill
+that a form had in the same direction on *other* tables counts as much:
 
-    w  ~  (error / smallest error)^-8,
+    w  ~  (error / smallest error)^-8  x  (the same, geometric mean over other tables)^-8,
 
-the likelihood of eight independent errors whose size is not known; forms below a hundredth of the best are
-dropped. "cells" is the direction of no extrapolation at all: (size, data) cells are left out in five turns.
+each the likelihood of eight independent errors whose size is not known; forms below a hundredth of the best
+are dropped. "cells" is the direction of no extrapolation at all: (size, data) cells are left out in five
+turns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,14 +37,18 @@ CELLS = "cells"
 DIRECTIONS: dict[str, float] = {"size": 0.6, "compute": 0.7, "epochs": 0.7, "data": 0.6}  # share that is seen
 INNER = (0.5, 0.6, 0.7, 0.8)
 STARTS = 24  # of each fit
+_TIES = {"size": 0.02, "compute": 0.1, "epochs": 0.02, "data": 0.02}
 _ALIKE = 8.0  # exponent of the weights
 _LEAST = 0.01
 _FEWEST = 4  # repeated runs beyond a cut, below which it is none
 _FOLDS = 5
+_EXACT = 1e-6  # an error that is none
 
 _ALONG: dict[str, Callable[[pd.DataFrame], pd.Series]] = {
     "size": lambda table: table["params"],
-    "compute": lambda table: FLOPS_PER_PARAM_TOKEN * table["params"] * table["unique_tokens"] * table["epochs"],
+    "compute": lambda table: (
+        FLOPS_PER_PARAM_TOKEN * table["params"] * table["unique_tokens"] * table["epochs"]
+    ),
     "epochs": lambda table: table["epochs"],
     "data": lambda table: table["unique_tokens"],
 }
@@ -63,15 +70,16 @@ def along(table: pd.DataFrame, direction: str) -> Array:
     return _ALONG[direction](table).to_numpy(dtype=float)
 
 
-def seen(values: Array, share: float) -> Array:
-    """The smallest share of these values, ties with the last one included."""
+def seen(table: pd.DataFrame, direction: str, share: float) -> Array:
+    """The smallest share of the runs, ties with the last one included."""
+    values = along(table, direction)
     last = np.sort(values)[max(int(np.ceil(share * len(values))), 1) - 1]
-    return np.asarray(values <= last * (1 + 1e-9))
+    return np.asarray(values <= last * (1 + _TIES[direction]))
 
 
 def parts(table: pd.DataFrame, direction: str, share: float) -> tuple[Array, Array] | None:
     """Which runs are seen and which are tried, if there are enough of both."""
-    below = seen(along(table, direction), share)
+    below = seen(table, direction, share)
     tried = ~below & (table["epochs"].to_numpy(dtype=float) > 1)
     return (below, tried) if tried.sum() >= _FEWEST and _usable(table[below]) else None
 
@@ -83,7 +91,8 @@ def _usable(table: pd.DataFrame) -> bool:
 
 
 def skills(fits: Fits, table: pd.DataFrame, direction: str) -> dict[str, float]:
-    """The error of every form beyond cuts of this very table in the direction, root mean square of ln(loss).
+    """The error of every form beyond cuts of this very table in the direction: geometric mean over the cuts of
+    the root mean square of ln(loss).
 
     `fits` are those of the whole table, from which the others start. Empty where no cut leaves enough runs.
     """
@@ -96,10 +105,10 @@ def skills(fits: Fits, table: pd.DataFrame, direction: str) -> dict[str, float]:
     for form, refits in again.items():
         predicted = fits.log_prediction(form, refits.base, refits.repetition)
         errors = [
-            float(np.mean((row[tried] - fits.runs.ln_loss[tried]) ** 2))
+            np.sqrt(np.mean((row[tried] - fits.runs.ln_loss[tried]) ** 2))
             for row, (_, tried) in zip(predicted, cuts, strict=True)
         ]
-        found[form] = float(np.sqrt(np.mean(errors)))
+        found[form] = float(np.exp(np.mean(np.log(np.maximum(errors, _EXACT)))))
     return found
 
 
@@ -120,16 +129,33 @@ def _inner(table: pd.DataFrame, direction: str) -> Iterable[tuple[Array, Array]]
             yield found
 
 
-def weights_of(errors: Mapping[str, float]) -> dict[str, float]:
-    """How much each form counts, from its errors: they sum to one."""
-    usable = {form: error for form, error in errors.items() if np.isfinite(error)}
+def weights_of(
+    errors: Mapping[str, float], elsewhere: Sequence[Mapping[str, float]] = ()
+) -> dict[str, float]:
+    """How much each form counts, from its errors here and on other tables: they sum to one.
+
+    A form that another table says nothing about counts there as the middle of those that it does.
+    """
+    usable = [form for form, error in errors.items() if np.isfinite(error)]
     if not usable:
         return {}
-    least = max(min(usable.values()), 1e-12)
-    raw = {form: (max(error, least) / least) ** -_ALIKE for form, error in usable.items()}
-    kept = {form: value for form, value in raw.items() if value >= _LEAST}
-    total = sum(kept.values())
-    return {form: value / total for form, value in sorted(kept.items(), key=lambda item: -item[1])}
+    behind = _behind([errors[form] for form in usable])
+    if elsewhere:
+        behind = behind + np.mean(
+            [_behind([other.get(form) for form in usable]) for other in elsewhere], axis=0
+        )
+    raw = np.exp(-_ALIKE * (behind - behind.min()))
+    raw[raw < _LEAST] = 0.0
+    found = dict(zip(usable, (raw / raw.sum()).tolist(), strict=True))
+    return {form: value for form, value in sorted(found.items(), key=lambda item: -item[1]) if value > 0}
+
+
+def _behind(errors: Sequence[float | None]) -> Array:
+    """ln of each error over the smallest."""
+    known = np.array([np.nan if error is None else np.log(max(error, _EXACT)) for error in errors])
+    if np.isnan(known).all():
+        return np.zeros(len(known))
+    return np.where(np.isnan(known), np.nanmedian(known), known) - np.nanmin(known)
 
 
 def ln_losses(fits: Fits, places: Array) -> dict[str, Array]:

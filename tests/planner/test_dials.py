@@ -69,7 +69,9 @@ def test_the_search_finds_the_minimum_below_and_above_one_epoch(form: str) -> No
     whole = np.arange(1.0, 400.0)
     rng = np.random.default_rng(0)
     shares = []
-    for decay, ud, per_token in zip(*10 ** rng.uniform((-2, 4.5, 3.5), (1, 6.5, 7.5), (12, 3)).T, strict=True):
+    for decay, ud, per_token in zip(
+        *10 ** rng.uniform((-2, 4.5, 3.5), (1, 6.5, 7.5), (12, 3)).T, strict=True
+    ):
         law, product = dial(form, decay), per_token
         flops = 6 * ud * product
         curve = law.loss(product / epochs, ud, epochs)
