@@ -13,6 +13,7 @@ _COMMANDS = {
     "fit": "calibration.commands.fit:fit",
     "report": "calibration.commands.report:report",
     "sweep": "calibration.commands.sweep:sweep",
+    "tournament": "calibration.commands.tournament:tournament",
     "validate": "calibration.commands.validate:validate",
 }
 

@@ -91,8 +91,8 @@ def _usable(table: pd.DataFrame) -> bool:
 
 
 def skills(fits: Fits, table: pd.DataFrame, direction: str) -> dict[str, float]:
-    """The error of every form beyond cuts of this very table in the direction: geometric mean over the cuts of
-    the root mean square of ln(loss).
+    """The error of every form beyond cuts of this very table in the direction: the geometric mean over the
+    cuts of the root mean square of ln(loss).
 
     `fits` are those of the whole table, from which the others start. Empty where no cut leaves enough runs.
     """
@@ -155,7 +155,8 @@ def _behind(errors: Sequence[float | None]) -> Array:
     known = np.array([np.nan if error is None else np.log(max(error, _EXACT)) for error in errors])
     if np.isnan(known).all():
         return np.zeros(len(known))
-    return np.where(np.isnan(known), np.nanmedian(known), known) - np.nanmin(known)
+    filled = np.where(np.isnan(known), np.nanmedian(known), known)
+    return np.asarray(filled - np.nanmin(known))
 
 
 def ln_losses(fits: Fits, places: Array) -> dict[str, Array]:

@@ -149,13 +149,13 @@ def tournament(
             "no table can be cut so that the smaller part identifies a law and four repeated runs are left; "
             "more runs, or a wider grid, would do."
         )
-    strangers = _strangers(tables)
+    unknown = strangers(tables)
     matches = []
     for entry, attempts in tried:
         elsewhere = [
             other[0].errors
             for their, other in tried
-            if their.direction == entry.direction and their.name in strangers[entry.name]
+            if their.direction == entry.direction and their.name in unknown[entry.name]
         ]
         cuts = tuple(_judged(entry, attempt, elsewhere) for attempt in attempts)
         matches.append(Match(entry.name, entry.weight_decay, entry.direction, cuts))
@@ -232,7 +232,7 @@ def _judged(entry: _Entry, attempt: _Attempt, elsewhere: Sequence[Mapping[str, f
     return Cut(attempt.share, seen, tried, errors, weights, regrets, choices)
 
 
-def _strangers(tables: Mapping[str, pd.DataFrame]) -> dict[str, set[str]]:
+def strangers(tables: Mapping[str, pd.DataFrame]) -> dict[str, set[str]]:
     """For every table the others with which it has no run in common."""
     columns = ["params", "unique_tokens", "epochs", "weight_decay", "loss"]
     runs = {name: set(map(tuple, table[columns].round(9).to_numpy())) for name, table in tables.items()}

@@ -1,0 +1,140 @@
+"""A tournament as tables, one picture and one page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.figure import Figure
+
+from calibration.fitting.tournament import CHOICE, IN_SAMPLE, Match, Tournament
+from calibration.reports import document
+from planner import palette
+from planner.laws import FORMS
+
+Rows = tuple[Sequence[str], Sequence[Sequence[str]]]
+
+
+def label(entrant: str) -> str:
+    return palette.law_label(entrant) if entrant in FORMS else entrant
+
+
+def leaderboard(result: Tournament) -> Rows:
+    """Entrants by how far they are behind the best of each match."""
+    rows = [(label(law), f"{ratio:.2f}", f"{error:.4f}") for law, ratio, error in result.standing()]
+    return ("law", "over the best", "mean error"), rows
+
+
+def matches(result: Tournament, entrants: Sequence[str]) -> Rows:
+    """One row for every match: the error of each entrant, and its range over the cuts."""
+    header = ("table", "λ", "beyond", "seen", "tried", *map(label, entrants))
+    rows = [
+        (
+            match.table,
+            f"{match.weight_decay:g}",
+            match.direction
+            if match.direction == IN_SAMPLE
+            else f"{match.cut.share:.0%} by {match.direction}",
+            str(match.cut.seen),
+            str(match.cut.tried),
+            *(_error(match, entrant) for entrant in entrants),
+        )
+        for match in result.matches
+    ]
+    return header, rows
+
+
+def choices(result: Tournament, entrants: Sequence[str]) -> Rows:
+    """Mean regret among equal-compute runs beyond the cut in compute."""
+    judged = [match for match in result.matches if match.cut.choices]
+    header = ("table", "λ", "choices", *map(label, entrants))
+    rows = [
+        (
+            match.table,
+            f"{match.weight_decay:g}",
+            str(match.cut.choices),
+            *(f"{match.cut.regrets.get(entrant, np.nan):.3f}" for entrant in entrants),
+        )
+        for match in judged
+    ]
+    return header, rows
+
+
+def trusted(result: Tournament) -> Rows:
+    """What the tool's choice was made of in every match."""
+    rows = []
+    for match in result.matches:
+        main = list(match.cut.weights.items())[:4]
+        text = ", ".join(f"{label(form)} {weight:.0%}" for form, weight in main)
+        rows.append((match.table, f"{match.weight_decay:g}", match.direction, text))
+    return ("table", "λ", "beyond", "weights"), rows
+
+
+def _error(match: Match, entrant: str) -> str:
+    error = match.cut.errors.get(entrant)
+    if error is None:
+        return "none"
+    low, high = match.spread(entrant)
+    return f"{error:.3f}" if len(match.cuts) == 1 else f"{error:.3f} ({low:.3f}-{high:.3f})"
+
+
+def picture(result: Tournament) -> Figure:
+    """Every entrant's errors over the best of their match, one row each, the best on top."""
+    standing = result.standing()
+    beyond = [match for match in result.matches if match.direction != IN_SAMPLE]
+    directions = list(dict.fromkeys(match.direction for match in beyond))
+    figure, axes = plt.subplots(figsize=(8, 1.2 + 0.28 * len(standing)), layout="constrained")
+    for place, (entrant, ratio, _) in enumerate(standing):
+        for number, direction in enumerate(directions):
+            points = [
+                match.cut.errors[entrant] / min(match.cut.errors.values())
+                for match in beyond
+                if match.direction == direction and entrant in match.cut.errors
+            ]
+            axes.plot(
+                points,
+                np.full(len(points), -place),
+                palette.marker(number),
+                color=palette.series(number).light,
+                alpha=0.7,
+                markersize=5,
+                label=direction if place == 0 else None,
+            )
+        axes.plot(ratio, -place, "|", color=palette.INK.light, markersize=14, markeredgewidth=2)
+    names = [label(entrant) for entrant, *_ in standing]
+    axes.set_yticks(-np.arange(len(standing)), names)
+    axes.get_yticklabels()[[entrant for entrant, *_ in standing].index(CHOICE)].set_fontweight("bold")
+    axes.set_xscale("log")
+    axes.set_xlabel("error over the smallest of its match (bar: geometric mean)")
+    axes.grid(axis="x", alpha=0.3)
+    axes.legend(title="beyond", loc="lower right")
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    return figure
+
+
+def report(result: Tournament) -> str:
+    """The tournament as one self-contained page."""
+    entrants = result.entrants
+    figure = picture(result)
+    drawn = document.picture(
+        figure, "Leaderboard", "One mark for each match; laws further left are closer to the best."
+    )
+    plt.close(figure)
+    first, ratio, _ = result.standing()[0]
+    fitted = "all parameters together" if result.joint else "the base law first, then locked"
+    opening = [
+        f"{label(first)} came closest to the best law of each match, {ratio:.2f} times its error on average "
+        f"over {len([m for m in result.matches if m.direction != IN_SAMPLE])} matches.",
+        f"Fitted with {fitted}; errors are of ln(loss), on repeated runs that no fit had seen.",
+    ]
+    sections = [
+        document.Section("Leaderboard", drawn + document.table(*leaderboard(result))),
+        document.Section("Every match", document.table(*matches(result, entrants))),
+        document.Section("What the tool's choice was made of", document.table(*trusted(result))),
+    ]
+    if any(match.cut.choices for match in result.matches):
+        body = document.table(*choices(result, entrants))
+        sections.append(document.Section("Choices among runs of equal compute: mean regret in nats", body))
+    return document.page("Law forms beyond their runs", sections, opening)
