@@ -123,20 +123,26 @@ def _subset(law: Law, budgets: _Budgets) -> np.ndarray:
 
 def _fresh_with_premium(law: Law, budgets: _Budgets) -> np.ndarray:
     """The best epochs up to one under a dial, whose premium grows with the tokens in use."""
-    product, ud = budgets.product, budgets.ud
     below = -np.linspace(0.0, _FEWEST_EPOCHS, _SUBSETS)[::-1]
+    column = law.member((slice(None), None)) if law.is_ensemble else law
+    shares = np.exp(below)
+    table = column.loss(budgets.product[:, None] / shares, budgets.ud[:, None], shares)
+    pick = table.argmin(axis=1)
+    best = np.ones(len(pick))
+    rows = np.flatnonzero(pick < _SUBSETS - 1)
+    if not len(rows):
+        return best
+    law, product, ud = law.member(rows), budgets.product[rows], budgets.ud[rows]
 
     def slope(ln_epochs: np.ndarray) -> np.ndarray:
         epochs = np.exp(ln_epochs)
         by = law.slopes(product / epochs, ud, epochs)
         return np.asarray(by.epochs - by.params)
 
-    column = law.member((slice(None), None)) if law.is_ensemble else law
-    table = column.loss(product[:, None] / np.exp(below), ud[:, None], np.exp(below))
-    pick = table.argmin(axis=1)
-    low, high = below[np.maximum(pick - 1, 0)], below[np.minimum(pick + 1, _SUBSETS - 1)]
-    # At one epoch exactly a slope is that of repetition: the end is one where the loss still falls before it.
-    return np.asarray(np.exp(rising_root(slope, low, np.minimum(high, -1e-9), 1e-7)))
+    # At one epoch exactly a slope is that of repetition.
+    low, high = below[np.maximum(pick[rows] - 1, 0)], np.minimum(below[pick[rows] + 1], -1e-9)
+    best[rows] = np.exp(rising_root(slope, low, high, 1e-7))
+    return best
 
 
 def _sweep(law: Law, budgets: _Budgets, furthest: float, whole_epochs: bool) -> np.ndarray:

@@ -12,6 +12,8 @@ A calibration is one JSON file. Some ship with the package (`planner laws` lists
         ensemble: bootstrap refits per form, one list per parameter (absent where none was published)
         method: how it was fitted, in words or fields
         trials: trainings that tested what the laws prescribe (params, unique_tokens, epochs, loss, law)
+    dial: where the laws hold for every weight decay of a range: the same, with parameters that do not depend
+        on it, the range, and that of AdamW's memory in epochs; its settings are the weight decays of the runs
 
 Version 1 had neither recipe nor predictive error, and is read as it is. Unknown fields are kept, a newer
 version is refused.
@@ -38,7 +40,7 @@ from pydantic import (
 )
 
 from planner.errors import InvalidCalibration, InvalidInput
-from planner.laws import DEFAULT_FORM, FORMS, Law, check_form, parameter_names
+from planner.laws import DEFAULT_FORM, FORMS, MEMORY, Law, check_form, parameter_names
 from planner.records import trusted
 from planner.shapes import DEFAULT_VOCAB
 from planner.units import number
@@ -47,6 +49,7 @@ SCHEMA_VERSION = 2
 DEFAULT_TOLERANCE = 0.01  # nats; about 1% of perplexity
 DEFAULT_CALIBRATION = "fineweb-llama2"
 _NUMBERS = re.compile(r"\[[-+\d.eE,\s]*\]")  # lists of numbers stay on one line: an ensemble has thousands
+_FOREVER = 1e18  # tokens of memory where nothing is ever forgotten
 _SHIPPED = Path(__file__).parent / "data"
 
 
@@ -129,6 +132,7 @@ class Setting(_Record):
     ensemble: Ensemble | None = None
     method: dict[str, Any] = {}
     trials: tuple[Trial, ...] = ()
+    between: tuple[float, float] | None = None  # the weight decays that it was interpolated from
 
     @model_validator(mode="after")
     def _complete(self) -> "Setting":
@@ -201,6 +205,39 @@ class Setting(_Record):
         }
 
 
+class Dial(_Record):
+    """Laws for every weight decay of a range, given AdamW's memory (`planner.laws.dials`)."""
+
+    weight_decays: tuple[float, float]
+    memory_epochs: tuple[float, float]  # that the runs covered
+    default_weight_decay: float = Field(default=0.1, ge=0)  # what the recipe uses where nobody chooses
+    fitted_on: FittedRange
+    laws: dict[str, FittedLaw] = Field(min_length=1)
+    ensemble: Ensemble | None = None
+    method: dict[str, Any] = {}
+
+    def setting(self, weight_decay: float, memory_tokens: float) -> Setting:
+        """The laws at one weight decay."""
+        laws = {
+            form: fitted.model_copy(update={"parameters": {**fitted.parameters, MEMORY: memory_tokens}})
+            for form, fitted in self.laws.items()
+        }
+        ensemble = self.ensemble
+        if ensemble is not None:
+            refits = {
+                form: {**members, MEMORY: [memory_tokens] * len(next(iter(members.values())))}
+                for form, members in ensemble.laws.items()
+            }
+            ensemble = ensemble.model_copy(update={"laws": refits})
+        return Setting(
+            weight_decay=weight_decay,
+            fitted_on=self.fitted_on,
+            laws=laws,
+            ensemble=ensemble,
+            method=self.method,
+        )
+
+
 class Recipe(_Record):
     """What the runs behind a calibration have in common, next to their weight decay."""
 
@@ -218,6 +255,15 @@ class Recipe(_Record):
     def batch_tokens(self) -> int:
         return self.batch_sequences * self.sequence_length
 
+    def memory_tokens(self, weight_decay: float) -> float:
+        """AdamW's memory in tokens: batch tokens / (learning rate x weight decay)."""
+        return memory_tokens(self.learning_rate, self.batch_tokens, weight_decay)
+
+
+def memory_tokens(learning_rate: float, batch_tokens: float, weight_decay: float) -> float:
+    """AdamW's memory in tokens; without weight decay it never ends, which is a number too."""
+    return min(batch_tokens / (learning_rate * max(weight_decay, 1e-30)), _FOREVER)
+
 
 class Calibration(_Record):
     """Fitted laws for one corpus and model family, per weight decay."""
@@ -233,6 +279,7 @@ class Calibration(_Record):
     default_law: str = DEFAULT_FORM
     recipe: Recipe | None = None
     settings: tuple[Setting, ...] = Field(min_length=1)
+    dial: Dial | None = None
 
     @field_validator("schema_version", mode="before")
     @classmethod
@@ -257,14 +304,19 @@ class Calibration(_Record):
                 raise ValueError(
                     f"default_law {self.default_law} is missing at weight decay {setting.weight_decay}"
                 )
+        if self.dial is not None and self.recipe is None:
+            raise ValueError("a dial needs the recipe: memory depends on learning rate and batch")
         return self
 
     @model_serializer(mode="wrap")
     def _what_is_known(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """A calibration whose data has no fingerprint has no such field."""
+        """A calibration whose data has no fingerprint has no such field, and one without a dial none of
+        that.
+        """
         values: dict[str, Any] = dump(self)
-        if values.get("data_fingerprint") is None:
-            values.pop("data_fingerprint", None)
+        for name in ("data_fingerprint", "dial"):
+            if values.get(name) is None:
+                values.pop(name, None)
         return values
 
     def __hash__(self) -> int:
@@ -283,16 +335,58 @@ class Calibration(_Record):
         return max([math.log(self.vocab_size or DEFAULT_VOCAB), *reached])
 
     def setting(self, weight_decay: Any) -> Setting:
-        """The setting calibrated at this weight decay; any other is an error, not a guess."""
+        """The setting calibrated at this weight decay, made by the dial, or interpolated between two of them;
+        any other is an error, not a guess.
+        """
         wanted = number(weight_decay, "weight_decay", positive=False)
         for setting in self.settings:
             if math.isclose(setting.weight_decay, wanted, rel_tol=1e-9, abs_tol=1e-12):
                 return setting
-        known = " and ".join(str(decay) for decay in self.weight_decays)
-        raise InvalidInput(
-            f"must be one that calibration {self.name} was fitted at ({known}); got {wanted}.",
-            field="weight_decay",
+        if wanted < 0:
+            raise InvalidInput(f"must not be negative; got {wanted}.", field="weight_decay")
+        low, high = self.weight_decay_range
+        if not low <= wanted <= high or low == high:
+            raise InvalidInput(self._no_such_decay(wanted), field="weight_decay")
+        if wanted not in self._made:
+            self._made[wanted] = self._dialled(wanted) if self.dial is not None else self._between(wanted)
+        return self._made[wanted]
+
+    @property
+    def weight_decay_range(self) -> tuple[float, float]:
+        """The weight decays that something can be said about; zero has no logarithm to interpolate from."""
+        if self.dial is not None:
+            return self.dial.weight_decays
+        decays = [decay for decay in self.weight_decays if decay > 0] or [0.0]
+        return min(decays), max(decays)
+
+    def _no_such_decay(self, wanted: float) -> str:
+        low, high = self.weight_decay_range
+        if low == high:
+            known = " and ".join(str(decay) for decay in self.weight_decays)
+            return f"must be one that calibration {self.name} was fitted at ({known}); got {wanted}."
+        what = "was fitted from" if self.dial is not None else "can be interpolated from"
+        beyond = "below" if wanted < low else "above"
+        return (
+            f"must be within what calibration {self.name} {what} ({low:g} to {high:g}); got {wanted}, and "
+            f"{beyond} it runs of your own would tell (`planner calibrate fit`)."
         )
+
+    @cached_property
+    def _made(self) -> dict[float, Setting]:
+        return {}  # the same question gets the same laws: what is found out about them is remembered by law
+
+    def _dialled(self, weight_decay: float) -> Setting:
+        assert self.dial is not None
+        assert self.recipe is not None
+        return self.dial.setting(weight_decay, self.recipe.memory_tokens(weight_decay))
+
+    def _between(self, weight_decay: float) -> Setting:
+        ordered = sorted(self.settings, key=lambda setting: setting.weight_decay)
+        weaker = [setting for setting in ordered if 0 < setting.weight_decay < weight_decay][-1]
+        stronger = next(setting for setting in ordered if setting.weight_decay > weight_decay)
+        from planner.interpolation import interpolated  # it is built of what is declared here
+
+        return interpolated(weaker, stronger, weight_decay)
 
     def form(self, law: str | None) -> str:
         """The law form asked for, or the calibration's own default."""

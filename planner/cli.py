@@ -21,7 +21,7 @@ from planner.crossovers import crossover as crossover_of
 from planner.errors import InvalidInput, named
 from planner.frontiers import frontier_range
 from planner.limits import Limits
-from planner.options import HARDWARE, LIMITS, MONEY, OPTIONS
+from planner.options import HARDWARE, LIMITS, MONEY, OPTIONS, RECIPE
 from planner.plans import plan as make_plan
 from planner.predictions import predict as prediction_of
 from planner.run_files import save_hf_config, save_run
@@ -86,7 +86,7 @@ def planner() -> None:
 )
 @_UD
 @_options("flops", "target_loss", *HARDWARE, *MONEY)
-@_options("weight_decay", "law", "calibration", "params", *LIMITS, "tolerance", "vocab_size")
+@_options("weight_decay", *RECIPE, "law", "calibration", "params", *LIMITS, "tolerance", "vocab_size")
 @click.option("--run", metavar="FILE", help="Also write the run for `planner train` to FILE (.toml).")
 @click.option("--hf-config", metavar="DIR", help="Also write a config.json for transformers into DIR.")
 @json_option
@@ -219,7 +219,7 @@ def crossover(ud: str, as_json: bool, plot: str | None, **options: Any) -> None:
     metavar="E",
     help="Passes over the unique tokens; fractions are fine.",
 )
-@_options("weight_decay", "law", "calibration")
+@_options("weight_decay", *RECIPE, "law", "calibration")
 @json_option
 @_PLOT
 def predict(params: str, ud: str, epochs: str, as_json: bool, plot: str | None, **options: Any) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 from planner import units
 from planner.budgets import budgets, unique_tokens
 from planner.calibration_files import Calibration, CalibrationSource
+from planner.dialling import best_weight_decays, has_dial
 from planner.errors import InvalidInput
 from planner.landscape import once_flops
 from planner.laws import BASE_FORM
@@ -58,13 +59,16 @@ def frontier(
 ) -> Frontier:
     """Plans for many budgets at once: `ud` and `flops` are numbers or arrays that broadcast.
 
-    Without `weight_decay` each budget gets the best of those calibrated. Budgets are ceilings, of which a
+    Without `weight_decay` each budget gets the best of those calibrated, or of all where the law is a dial.
+    Budgets are ceilings, of which a
     plan spends what helps, unless `spend` is "all"; budgets for which the limits then leave no choice are
     NaN.
     """
     tokens, compute = budgets(ud, flops)
     known, limits = Calibration.load(calibration), Limits.of(**options)
     form = known.form(law)
+    if weight_decay is None and has_dial(known, form):
+        return _dialled(known, form, tokens, compute, limits)
     settings = known.candidates(form, weight_decay)
     found = [spend(setting.law(form), tokens, compute, setting.error(form), limits) for setting in settings]
     losses = np.stack([np.where(np.isfinite(each.loss), each.loss, np.inf) for each in found])
@@ -74,6 +78,21 @@ def frontier(
     decays = np.array([setting.weight_decay for setting in settings])[winner]
     columns = (tokens, compute, spent, params, epochs, trained, loss, decays)
     return Frontier(*columns, form, known.name, known.guessing_loss)
+
+
+def _dialled(
+    known: Calibration, form: str, tokens: np.ndarray, compute: np.ndarray, limits: Limits
+) -> Frontier:
+    """Each budget at the weight decay that is best for it."""
+    decays = best_weight_decays(known, form, tokens, compute, limits)
+    columns = np.empty((5, len(tokens)))
+    for decay in np.unique(decays):
+        here, setting = decays == decay, known.setting(float(decay))
+        spent = spend(setting.law(form), tokens[here], compute[here], setting.error(form), limits)
+        columns[:, here] = np.stack(spent)
+    spent_flops, params, epochs, trained, loss = columns
+    found = (tokens, compute, spent_flops, params, epochs, trained, loss, decays)
+    return Frontier(*found, form, known.name, known.guessing_loss)
 
 
 @spelled_out

@@ -59,6 +59,18 @@ OPTIONS = {
         metavar="λ",
         default="best of those calibrated",
     ),
+    "learning_rate": Option(
+        "Learning rate",
+        "Your peak learning rate: ‹weight_decay› is then yours, and the plan says its own in your recipe.",
+        metavar="η",
+        default="the calibration's",
+    ),
+    "batch_tokens": Option(
+        "Tokens per step",
+        "Your batch in tokens (sequences x length), for the same.",
+        metavar="TOKENS",
+        default="the calibration's",
+    ),
     "law": Option(
         "Law",
         f"Law form: {', '.join(FORMS)}.",
@@ -98,6 +110,7 @@ OPTIONS = {
         flag="--vocab",
     ),
 }
+RECIPE = ("learning_rate", "batch_tokens")
 LIMITS = ("epochs", "min_params", "max_params", "max_epochs", "spend")
 MONEY = ("budget_usd", "price", "tflops", "memory")
 HARDWARE = ("gpu", "gpus", "hours", "mfu")

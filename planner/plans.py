@@ -20,6 +20,7 @@ from planner.calibration_files import DEFAULT_TOLERANCE, Calibration, Calibratio
 from planner.comparisons import alternative, recommendation
 from planner.costs import Accelerator, cost, given, named_or_own, training_compute
 from planner.crossovers import crossover_between
+from planner.dialling import Contest, Translation, advice, contest, dial_warnings
 from planner.errors import InvalidInput
 from planner.intervals import SURE, normal_share, sure_width
 from planner.landscape import outside_search
@@ -33,6 +34,7 @@ from planner.results import (
     Alternative,
     CheaperPlan,
     Crossover,
+    DialAdvice,
     Findings,
     FlatRange,
     Interval,
@@ -41,6 +43,7 @@ from planner.results import (
     SpendingLimit,
     Sureness,
     TurningPoint,
+    Worth,
 )
 from planner.shapes import DEFAULT_VOCAB, Architecture, shape_for
 from planner.spending import Spent, cheapest_within, landscape_along, limit_along, lowest, spend
@@ -68,16 +71,19 @@ def plan(
     price: Any = None,
     tflops: Any = None,
     memory: Any = None,
+    learning_rate: Any = None,
+    batch_tokens: Any = None,
     **options: Unpack[LimitOptions],
 ) -> Plan:
     """The best model size, epochs and weight decay for `ud` unique tokens and `flops` of compute.
 
-    Without `weight_decay` the best of those calibrated is chosen. `tolerance` (nats) sets what counts as "as
-    good as the best" in the flat range. With a `gpu` (or one of your own: `tflops`, `memory` in GB, `price`)
+    Without `weight_decay` the best of those calibrated is chosen, or of all where the law is a dial. With a
+    `learning_rate` or `batch_tokens` of your own, `weight_decay` is in your recipe, and the plan says its own
+    in yours: that of equal memory. `tolerance` (nats) sets what counts as "as good as the best" in the flat
+    range. With a `gpu` (or one of your own: `tflops`, `memory` in GB, `price`)
     the plan has a cost, and `hours` on `gpus` of them or `budget_usd` may stand for `flops`; so may
     `target_loss`, for the least compute that reaches it. Limits: `params` (the size is settled),
-    `min_params`, `max_params`, `max_epochs`; `epochs` is "whole" (as the paper sweeps; a fraction below one
-    where data is plentiful) or "continuous".
+    `min_params`, `max_params`, `max_epochs`; `epochs` is "whole" (a fraction below one) or "continuous".
     """
     card = named_or_own(gpu, tflops=tflops, memory=memory, price=price)
     used = given(gpus=gpus, mfu=mfu, price=price)
@@ -88,21 +94,16 @@ def plan(
     known = Calibration.load(calibration)
     form, limits = known.form(law), Limits.of(**options)
     nats = units.number(tolerance, "tolerance", examples="0.01")
+    own = Translation.of(known, learning_rate, batch_tokens)
+    decay = weight_decay if own is None else own.calibrated(weight_decay)
     if within is None:
-        least = compute_for(target_loss, ud, known.candidates(form, weight_decay), form, limits, amount)
+        least = compute_for(target_loss, ud, known.candidates(form, decay), form, limits, amount)
         within = budget(ud, training_compute(least, gpu=card, **used))
     asked = _Question(known, form, *within, limits, nats)
-    best = {s.weight_decay: asked.best(s) for s in known.settings if form in s.laws}
-    choice = _choose(asked, known.candidates(form, weight_decay), best)
-    architecture, warnings = _buildable(asked, choice, vocab_size)
-    found = _findings(asked, choice, best, architecture)
-    committed, rival = weight_decay is not None, _rival_best(asked, found)
-    tried = measured_case(known, form, found.weight_decay, found.ud) if found.spending_limit else []
-    words = reasons(found, committed=committed, limited=limits.bounded, rival_best=rival, tried=tried)
-    words += corpus_note(known)
+    found, words, warnings = _answer(asked, decay, own, vocab_size)
     if target_loss is not None:
         words.insert(0, target_reason(found, units.number(target_loss, "target_loss")))
-    bill = None if card is None else cost(choice.flops, card, architecture=architecture, **used)
+    bill = None if card is None else cost(found.spent_flops, card, architecture=found.architecture, **used)
     return made(
         Plan,
         **vars(found),
@@ -127,6 +128,24 @@ class _Question(NamedTuple):
     def best(self, setting: Setting) -> Spent:
         error = setting.error(self.form, self.tolerance)
         return spend(setting.law(self.form), self.ud, self.flops, error, self.limits)
+
+
+def _answer(
+    asked: _Question, weight_decay: float | None, own: Translation | None, vocab_size: Any
+) -> tuple[Findings, list[Remark], list[Remark]]:
+    """The choice with all that is known of it, in numbers and in words, and what to be careful about."""
+    known, limits = asked.known, asked.limits
+    among = contest(known, asked.form, asked.ud, asked.flops, limits, weight_decay)
+    best = {s.weight_decay: asked.best(s) for s in (*among.candidates, *among.others)}
+    choice = _choose(asked, among.candidates, best)
+    architecture, warnings = _buildable(asked, choice, vocab_size)
+    dial = _dial(asked, choice, among, best, own)
+    found = _findings(asked, choice, best, architecture).model_copy(update={"dial": dial})
+    committed, rival = weight_decay is not None, _rival_best(asked, found)
+    tried = measured_case(known, asked.form, found.weight_decay, found.ud) if found.spending_limit else []
+    words = reasons(found, committed=committed, limited=limits.bounded, rival_best=rival, tried=tried)
+    words += corpus_note(known)
+    return found, words, warnings + dial_warnings(known, choice.setting, dial)
 
 
 class _Choice(NamedTuple):
@@ -157,6 +176,23 @@ def _choose(asked: _Question, candidates: tuple[Setting, ...], best: Mapping[flo
     error = float(setting.error(asked.form, asked.tolerance)(params, asked.ud, epochs))
     unique = asked.ud * min(epochs, 1.0)
     return _Choice(setting, setting.law(asked.form), flops, params, epochs, tokens, loss, unique, error)
+
+
+def _dial(
+    asked: _Question,
+    choice: _Choice,
+    among: Contest,
+    best: Mapping[float, Spent],
+    own: Translation | None,
+) -> DialAdvice | None:
+    """What there is to say of the weight decay, with what a dial's gains over those it is held against."""
+    rivals = {} if among.best is None else {s.weight_decay: best[s.weight_decay] for s in among.others}
+    worth = [
+        Worth(weight_decay=decay, loss=float(spent.loss), gain=float(spent.loss) - choice.loss)
+        for decay, spent in rivals.items()
+        if np.isfinite(spent.loss)
+    ]
+    return advice(asked.known, choice.setting, choice.unique_tokens, among, worth, own)
 
 
 def _loss_or_inf(found: Spent) -> float:

@@ -12,6 +12,7 @@ from planner import units
 from planner.allocation import FLOPS_PER_PARAM_TOKEN
 from planner.budgets import many, unique_tokens, within
 from planner.calibration_files import Calibration, CalibrationSource
+from planner.dialling import Translation, best_for_runs, dial_law, has_dial, interpolation_note
 from planner.errors import InvalidInput
 from planner.laws import Law
 from planner.records import made
@@ -44,6 +45,8 @@ def predict(
     weight_decay: Any = None,
     law: str | None = None,
     calibration: CalibrationSource = None,
+    learning_rate: Any = None,
+    batch_tokens: Any = None,
 ) -> Prediction: ...
 
 
@@ -56,6 +59,8 @@ def predict(
     weight_decay: Any = None,
     law: str | None = None,
     calibration: CalibrationSource = None,
+    learning_rate: Any = None,
+    batch_tokens: Any = None,
 ) -> Predictions: ...
 
 
@@ -67,25 +72,34 @@ def predict(
     weight_decay: Any = None,
     law: str | None = None,
     calibration: CalibrationSource = None,
+    learning_rate: Any = None,
+    batch_tokens: Any = None,
 ) -> Prediction | Predictions:
-    """The loss of one configuration; without `weight_decay`, at the calibrated one that does best there.
+    """The loss of one configuration; without `weight_decay`, at the one that does best there: of those
+    calibrated, or of all where the law is a dial. With a `learning_rate` or `batch_tokens` of your own,
+    `weight_decay` is in your recipe.
 
     Arrays (or lists) that broadcast give the losses of many; so does a table in the place of `params` with
     the columns `params`, `unique_tokens` and perhaps `epochs`.
     """
     if hasattr(params, "columns"):
         params, ud, epochs = _columns(params, ud, epochs)
+    known = Calibration.load(calibration)
+    own = Translation.of(known, learning_rate, batch_tokens)
+    if own is not None:
+        weight_decay = own.calibrated(weight_decay)
     if any(_is_many(value) for value in (params, ud, epochs)):
-        return _predict_many(params, ud, epochs, weight_decay, law, Calibration.load(calibration))
+        return _predict_many(params, ud, epochs, weight_decay, law, known)
     size = within(units.count(params, "params"), "params", *_PARAMS)
     tokens = unique_tokens(ud)
     passes = within(_passes(epochs, "epochs"), "epochs", *_EPOCHS)
-    known = Calibration.load(calibration)
     form = known.form(law)
+    if weight_decay is None and has_dial(known, form):
+        weight_decay = float(best_for_runs(known, form, *np.atleast_1d(size, tokens, passes))[0])
     settings = known.candidates(form, weight_decay)
     setting = min(settings, key=lambda s: float(s.law(form).loss(size, tokens, passes)))
     loss = float(setting.law(form).loss(size, tokens, passes))
-    members = setting.ensemble_law(form)
+    members, used = setting.ensemble_law(form), tokens * min(passes, 1.0)
     return made(
         Prediction,
         params=size,
@@ -101,7 +115,11 @@ def predict(
         terms=loss_terms(setting.law(form), size, tokens, passes),
         intervals=loss_intervals(members, size, tokens, passes) if members is not None else None,
         interval_note=interval_note(known, setting, form),
-        warnings=range_warnings(setting, size, tokens * min(passes, 1.0), passes),
+        warnings=range_warnings(setting, size, used, passes) + interpolation_note(setting),
+        memory_epochs=None
+        if known.recipe is None
+        else known.recipe.memory_tokens(setting.weight_decay) / used,
+        own_recipe=None if own is None else own.own(setting.weight_decay),
     )
 
 
@@ -147,6 +165,10 @@ def _predict_many(
             f", ‹ud› and ‹epochs› must have one length or broadcast; got {lengths} values.", field="params"
         ) from None
     form = known.form(law)
+    if weight_decay is None and has_dial(known, form):
+        decays = best_for_runs(known, form, sizes, tokens, passes)
+        losses = dial_law(known, form, decays).loss(sizes, tokens, passes)
+        return Predictions(sizes, tokens, passes, decays, losses, form, known.name)
     settings = known.candidates(form, weight_decay)
     losses = np.stack([np.asarray(s.law(form).loss(sizes, tokens, passes)) for s in settings])
     best = np.argmin(losses, axis=0)

@@ -17,7 +17,7 @@ def verdict(p: Findings, *, limited: bool) -> str:
     compute it takes.
     """
     size, passes = units.short(p.params), units.epochs(p.epochs)
-    train = f"Train {size} for {passes} at weight decay {p.weight_decay}."
+    train = f"Train {size} for {passes} at weight decay {_decay(p)}."
     share = p.spent_flops / p.flops
     if share > 0.995:
         return train
@@ -50,7 +50,9 @@ def reasons(
             f"(ask for continuous epochs)."
         )
         said.append(Remark("whole_epochs_cost", text))
-    if not (p.overspent and committed):  # "Instead" has said it already
+    said += _dial(p)
+    chosen = p.dial is not None and p.dial.best_weight_decay == p.weight_decay
+    if not (p.overspent and committed) and not chosen:  # "Instead" has said it already, or the dial
         said += _weight_decay(p, committed)
     if p.terms.overfitting >= 0.0005:
         text = f"Overfitting on repeated tokens costs {p.terms.overfitting:.3f} nats of the {p.loss:.3f}."
@@ -60,6 +62,34 @@ def reasons(
     said += _repetition(p)
     said.append(_worth(p, within))
     said.append(_flatness(p, within))
+    return said
+
+
+def _decay(p: Findings) -> str:
+    """The weight decay to train with, in one's own recipe where that was given."""
+    own = None if p.dial is None else p.dial.own_recipe
+    return f"{p.weight_decay}" if own is None else f"{own.weight_decay:g} ({p.weight_decay:g} as calibrated)"
+
+
+def _dial(p: Findings) -> list[Remark]:
+    """What the weight decay is worth where any can be had, and what it is in one's own recipe."""
+    if p.dial is None:
+        return []
+    said, memory = [], ""
+    if p.dial.memory_epochs is not None:
+        memory = f" of {p.dial.memory_epochs:.2g} epochs"
+    if p.dial.best_weight_decay == p.weight_decay:
+        gains = [f"{one.gain:.3f} nats against {one.weight_decay:g}" for one in p.dial.worth]
+        worth = f": worth {' and '.join(gains)}" if gains else ""
+        text = f"Weight decay {p.weight_decay:g} is the best of all for this budget, a memory{memory}{worth}."
+        said.append(Remark("best_weight_decay", text))
+    own = p.dial.own_recipe
+    if own is not None:
+        text = (
+            f"In your recipe (learning rate {own.learning_rate:g}, {own.batch_tokens:,.0f} tokens a step) "
+            f"weight decay {p.weight_decay:g} is {own.weight_decay:g}: the same memory{memory}."
+        )
+        said.append(Remark("own_recipe", text))
     return said
 
 

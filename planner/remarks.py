@@ -16,6 +16,8 @@ CODES = {
     "whole_epochs_cost": "a fraction of an epoch would be noticeably better",
     "weight_decay_compared": "what the other weight decay would reach",
     "weight_decay_better": "another weight decay would do better than the one given",
+    "best_weight_decay": "the weight decay is the best of all that the law covers, and what that is worth",
+    "own_recipe": "the weight decay in a recipe of one's own",
     "overfitting_cost": "what repeated tokens cost",
     "more_compute_helps": "up to which compute more of it helps",
     "no_gain": "from which compute on no gain is to be expected",
@@ -26,6 +28,9 @@ CODES = {
     "sharp_optimum": "nothing else is as good within the tolerance",
     "corpus": "the text that the laws were fitted on",
     # warnings
+    "interpolated": "the weight decay lies between two that were calibrated",
+    "outside_memory": "AdamW's memory is outside of what was fitted",
+    "end_of_range": "the best weight decay is at the end of those that the law covers",
     "outside_params": "the model size is outside of what was fitted",
     "outside_unique_tokens": "the unique tokens are outside of what was fitted",
     "outside_epochs": "the epochs are above what was fitted",

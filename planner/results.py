@@ -110,6 +110,33 @@ class CheaperPlan(_Answer):
     loss: float
 
 
+class Worth(_Answer):
+    """What a plan's weight decay gains over another, each with its own best size and epochs."""
+
+    weight_decay: float
+    loss: float
+    gain: float  # its loss minus that of the plan
+
+
+class OwnRecipe(_Answer):
+    """A recipe of one's own, and the plan's weight decay in it: that of equal memory."""
+
+    learning_rate: float
+    batch_tokens: float
+    weight_decay: float
+
+
+class DialAdvice(_Answer):
+    """What there is to say of a plan's weight decay beyond its value."""
+
+    best_weight_decay: float | None  # of all that the law covers; None: it holds for some only
+    interpolated_from: tuple[float, float] | None  # the calibrated weight decays on either side
+    memory_epochs: float | None  # AdamW's memory; None: the calibration does not say its recipe
+    calibrated_memory: tuple[float, float] | None
+    worth: list[Worth]  # against what people use where nobody chooses
+    own_recipe: OwnRecipe | None
+
+
 class Alternative(_Answer):
     """What another law or weight decay recommends for the same budget."""
 
@@ -165,6 +192,8 @@ class Prediction(Shown, _Answer):
     intervals: dict[str, Interval] | None
     interval_note: str
     warnings: list[Remark]
+    memory_epochs: float | None = None  # AdamW's memory; None: the calibration does not say its recipe
+    own_recipe: OwnRecipe | None = None  # the weight decay in a recipe of one's own, where that was given
 
     def plot(self, calibration: CalibrationSource = None) -> "Figure":
         """The terms of the loss as epochs grow."""
@@ -234,6 +263,7 @@ class Findings(_Answer):
     marginal_value: MarginalValue
     other_laws: list[Alternative]
     other_weight_decays: list[Alternative]
+    dial: DialAdvice | None = None  # where any weight decay, or a recipe of one's own, can be asked for
     sureness: Sureness | None  # where the law was tried on runs that it had not seen
     intervals: dict[str, Interval] | None
     interval_note: str

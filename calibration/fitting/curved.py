@@ -46,8 +46,8 @@ class Curved:
     """ln of E + A / N^alpha + B / D'^beta + penalty + premium, for any pieces.
 
     Parameters: the base law [E / scale, ln A_c, alpha, ln B_c, beta] unless it is locked, then those of the
-    value of repeats, of the penalty and of the premium, each on the scale that its declaration names. A locked base
-    is (5,) or (B, 5).
+    value of repeats, of the penalty and of the premium, each on the scale that its declaration names. A
+    locked base is (5,) or (B, 5).
     """
 
     declared: LawForm

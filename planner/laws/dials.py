@@ -1,7 +1,7 @@
 """Dials: law forms for every weight decay at once, by way of AdamW's memory.
 
-With M = batch tokens / (learning rate x weight decay) tokens of memory, tau = M / U epochs of it, R repeats and
-D' = U (1 + R* (1 - exp(-R / R*))), each is
+With M = batch tokens / (learning rate x weight decay) tokens of memory, tau = M / U epochs of it, R repeats
+and D' = U (1 + R* (1 - exp(-R / R*))), each is
 
     L = E + A / N^alpha + B / D'^beta + premium(tau) + P R^delta (N / U^gamma)^kappa exp(-c / tau)
 

@@ -14,12 +14,12 @@ to `register` one.
 These three change nothing up to one epoch, where no token is seen twice: the search for the best plan relies
 on it.
 
-A **dial** is a form for every weight decay at once. Its pieces see AdamW's memory too, τ = M / U epochs, where
-M = batch tokens / (learning rate x weight decay) is the memory in tokens; with M given it is a law over (N, U,
-e) like any other. It adds a fourth piece, the premium of what is forgotten too soon, which is there at one
-epoch as well. Below one epoch the unique tokens in use are U e, so that the memory of a given weight decay
-covers more of them: such a form has its own search there. Dials have a registry of their own, `DIALS`, as
-they are fitted to tables with several weight decays and known recipe only.
+A **dial** is a form for every weight decay at once. Its pieces see AdamW's memory too, τ = M / U epochs,
+where M = batch tokens / (learning rate x weight decay) is the memory in tokens; with M given it is a law
+over (N, U, e) like any other. It adds a fourth piece, the premium of what is forgotten too soon, which is
+there at one epoch as well. Below one epoch the unique tokens in use are U e, so that the memory of a given
+weight decay covers more of them: such a form has its own search there. Dials have a registry of their own,
+`DIALS`, as they are fitted to tables with several weight decays and known recipe only.
 """
 
 from __future__ import annotations

@@ -315,6 +315,9 @@ class Remembered(Penalty):
         power = p["delta"] * at.ln_repeats + p["kappa"] * (at.ln_params - p["gamma"] * at.ln_unique)
         return power - p["c"] * np.exp(-at.ln_memory)
 
+    def ln_slopes(self, p: Values, at: At) -> At:
+        return At(p["kappa"], -(p["kappa"] * p["gamma"]), p["delta"], p["c"] * np.exp(-at.ln_memory))
+
 
 @dataclass(frozen=True)
 class Forgotten(Premium):
@@ -328,6 +331,9 @@ class Forgotten(Premium):
 
     def ln_shape(self, p: Values, ln_memory: Array) -> Array:
         return p["sigma"] * (np.log(p["tau_c"]) - ln_memory)
+
+    def ln_slope(self, p: Values, ln_memory: Array) -> Array:
+        return -p["sigma"]
 
 
 @dataclass(frozen=True)

@@ -41,8 +41,8 @@ def test_other_calls(bad: object) -> None:
     ("kwargs", "words"),
     [
         (
-            {"weight_decay": 0.3},
-            "weight_decay must be one that calibration fineweb-llama2 was fitted at (0.1 and 1.0); got 0.3.",
+            {"weight_decay": 3},
+            "weight_decay must be within what calibration fineweb-llama2 can be interpolated from (0.1 to 1)",
         ),
         ({"law": "kaplan"}, "law must be one of chinchilla"),
         ({"law": 3}, "law must be one of chinchilla"),

@@ -150,9 +150,9 @@ def test_pictures(args: tuple[str, ...], suffix: str, tmp_path: Path) -> None:
         (("plan", "--ud", "5e18", "--flops", "250e6"), "ud", "swapped"),
         (("plan", "--ud", "250M", "--flops", "5e40"), "flops", "between"),
         (
-            ("plan", "--ud", "250M", "--flops", "5e18", "--weight-decay", "0.3"),
+            ("plan", "--ud", "250M", "--flops", "5e18", "--weight-decay", "3"),
             "--weight-decay",
-            "0.1 and 1.0",
+            "0.1 to 1",
         ),
         (
             ("plan", "--ud", "250M", "--flops", "5e18", "--weight-decay", "strong"),

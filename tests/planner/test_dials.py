@@ -52,7 +52,8 @@ def test_slopes_are_exact(form: str, epochs: float) -> None:
 
 def test_weak_decay_overfits_and_strong_decay_forgets(form: str) -> None:
     losses = [float(dial(form, decay).loss(2e5, 32768.0, 12.0)) for decay in (0.03, 2.0, 30.0)]
-    assert losses[1] < losses[0] and losses[1] < losses[2]
+    assert losses[1] < losses[0]
+    assert losses[1] < losses[2]
     once = [float(dial(form, decay).loss(2e5, 32768.0, 1.0)) for decay in (0.03, 2.0, 30.0)]
     assert once == sorted(once)  # no token is seen twice: memory can only help
 

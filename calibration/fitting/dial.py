@@ -1,0 +1,197 @@
+r"""`fit_dial`: runs at several weight decays in, one law for all of them out.
+
+AdamW's memory in tokens, batch tokens / (learning rate x weight decay), is a column of the table; the forms
+of `planner.laws.dials` see it next to size, data and epochs, and are fitted to all weight decays at once,
+base law included, by the solver that fits all other forms. A form is judged by how well it predicts the runs
+at a weight decay that it was not fitted on, each of those inside the range in turn; the best becomes the
+default, and its error there is what plans take for the law's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from calibration.fitting.intervals import bootstrap as refit_often
+from calibration.fitting.intervals import ensemble_of
+from calibration.fitting.objective import Array
+from calibration.fitting.origin import Origin
+from calibration.fitting.runs import Runs
+from calibration.fitting.stages import Fits, fit_forms, refit
+from planner.calibration_files import Calibration, Dial, FittedLaw, FittedRange, PredictiveError, Recipe
+from planner.errors import InvalidInput
+from planner.laws import BASE_FORM, DIALS, MEMORY, Law
+
+DELTA = 0.01  # Huber's threshold on ln(loss): about the noise between seeds of small runs
+_FEWEST_DECAYS = 3
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """How well a form predicts the runs at one weight decay that it was not fitted on."""
+
+    weight_decay: float
+    runs: int
+    error: float  # root mean square of ln(predicted / observed)
+    nats: float  # root mean square of predicted - observed
+
+
+def with_memory(table: pd.DataFrame, recipe: Recipe | None) -> pd.DataFrame:
+    """The table with AdamW's memory in tokens, from its own columns or from the recipe of all runs."""
+    values: dict[str, Any] = {"weight_decay": np.maximum(table["weight_decay"].to_numpy(dtype=float), 1e-12)}
+    for name in ("learning_rate", "batch_tokens"):
+        if name in table:
+            values[name] = table[name].to_numpy(dtype=float)
+        elif recipe is not None:
+            values[name] = getattr(recipe, name)
+        else:
+            raise InvalidInput(
+                f"a dial needs the {name.replace('_', ' ')} of the runs: a column {name} of the table, or "
+                f"‹{name}›, would do."
+            )
+    memory = values["batch_tokens"] / (values["learning_rate"] * values["weight_decay"])
+    return table.assign(**{MEMORY: memory})
+
+
+def fit_dial(
+    table: pd.DataFrame,
+    recipe: Recipe,
+    *,
+    forms: Iterable[str] = DIALS,
+    bootstrap: int = 200,
+    seed: int = 0,
+    judged: Array | None = None,
+    origin: Origin | None = None,
+    name: str = "dial",
+    source: str = "",
+) -> Calibration:
+    """Fit dials to runs at three weight decays or more; `judged` says which rows the forms are judged on."""
+    table = with_memory(table, recipe).reset_index(drop=True)
+    fits = fit_dials(table, forms)
+    tried = {form: left_out(fits, table, form, judged) for form in fits.forms if form != BASE_FORM}
+    best = min(tried, key=lambda form: np.mean([one.error for one in tried[form]]))
+    dial = Dial(
+        weight_decays=_ends(table["weight_decay"]),
+        memory_epochs=_ends(np.exp(fits.runs.ln_memory)),
+        fitted_on=_range(table, fits.runs),
+        laws={form: _fitted(fits, form, found, table) for form, found in tried.items()},
+        ensemble=_refits(fits, bootstrap, seed),
+        method={
+            "objective": "Huber loss of ln(predicted) - ln(observed), all weight decays at once",
+            "delta": fits.delta,
+            "judged_by": "runs at each weight decay inside the range, by the fit to all others",
+        },
+    )
+    facts = (origin or Origin()).facts()
+    return Calibration(
+        name=name,
+        source=source,
+        **{**facts, "recipe": recipe},
+        default_law=best,
+        dial=dial,
+        settings=tuple(
+            dial.setting(float(decay), recipe.memory_tokens(float(decay)))
+            for decay in sorted(table["weight_decay"].unique())
+        ),
+    )
+
+
+def fit_dials(table: pd.DataFrame, forms: Iterable[str] = DIALS) -> Fits:
+    """The forms fitted to a table with memory; one that did not converge is no result."""
+    decays = sorted(table["weight_decay"].unique())
+    if len(decays) < _FEWEST_DECAYS:
+        known = ", ".join(f"{decay:g}" for decay in decays)
+        raise InvalidInput(
+            f"a dial needs runs at {_FEWEST_DECAYS} weight decays or more; these have {known}."
+        )
+    runs = Runs.of(table)
+    fits = fit_forms(runs, forms, delta=DELTA, joint=True)
+    good = {form: fit for form, fit in fits.forms.items() if form == BASE_FORM or not fit.problem}
+    if len(good) < 2:
+        reasons = "; ".join(f"{form}: {fit.problem}" for form, fit in fits.forms.items() if fit.problem)
+        raise InvalidInput(f"the runs do not determine a law for every weight decay: {reasons}.")
+    return Fits(runs, fits.delta, True, good)
+
+
+def left_out(
+    fits: Fits, table: pd.DataFrame, form: str, judged: Array | None = None, *, ends: bool = False
+) -> list[LeftOut]:
+    """The form's error at each weight decay inside the range, fitted without it; with `ends`, at all."""
+    decays = np.unique(table["weight_decay"].to_numpy(dtype=float))
+    decays = decays if ends else decays[1:-1]
+    column = table["weight_decay"].to_numpy(dtype=float)
+    weights = (column[None] != decays[:, None]).astype(float)
+    one = Fits(fits.runs, fits.delta, True, {name: fits.forms[name] for name in (BASE_FORM, form)})
+    again = refit(one, weights=weights, max_iterations=200)[form]
+    predicted = fits.log_prediction(form, again.base, again.repetition)
+    found = []
+    for place, decay in enumerate(decays):
+        rows = (column == decay) & (True if judged is None else judged)
+        if not rows.any():
+            continue
+        residual = (predicted[place] - fits.runs.ln_loss)[rows]
+        nats = np.exp(predicted[place][rows]) - fits.runs.loss[rows]
+        found.append(LeftOut(float(decay), int(rows.sum()), _rms(residual), _rms(nats)))
+    return found
+
+
+def law_of(fits: Fits, form: str, memory: Any) -> Law:
+    """A fitted form with the memory that it is asked about."""
+    return Law(form, {**fits.forms[form].parameters, MEMORY: memory})
+
+
+def _fitted(fits: Fits, form: str, tried: list[LeftOut], table: pd.DataFrame) -> FittedLaw:
+    fit = fits.forms[form]
+    predicted = fits.log_prediction(form, fit.base, fit.repetition)
+    runs = sum(one.runs for one in tried)
+    nats = _rms(np.concatenate([np.full(one.runs, one.nats) for one in tried]))
+    extra: Mapping[str, Any] = {
+        "convergence": fit.convergence(),
+        "left_out": {f"{one.weight_decay:g}": one.error for one in tried},
+    }
+    return FittedLaw(
+        parameters=fit.parameters,
+        metrics={
+            "rms": _rms(predicted - fits.runs.ln_loss),
+            "left_out": float(np.mean([one.error for one in tried])),
+        },
+        predictive_error=PredictiveError(
+            inside=nats,
+            params=float(table["params"].max()),
+            runs=runs,
+            source="runs at weight decays that the law was not fitted on",
+        ),
+        **extra,
+    )
+
+
+def _refits(fits: Fits, replicates: int, seed: int) -> Any:
+    if not replicates:
+        return None
+    found = refit_often(fits, replicates, seed=seed)
+    found.pop(BASE_FORM, None)
+    return ensemble_of(fits, found, f"bootstrap of all parameters together, residuals over runs, seed {seed}")
+
+
+def _range(table: pd.DataFrame, runs: Runs) -> FittedRange:
+    repeated = table if runs.single.all() else table[~runs.single]
+    return FittedRange(
+        **{name: _ends(table[name]) for name in ("params", "unique_tokens", "epochs", "loss")},
+        repeated_params=_ends(repeated["params"]),
+        repeated_unique_tokens=_ends(repeated["unique_tokens"]),
+        runs=len(table),
+        single_epoch_runs=int(runs.single.sum()),
+        multi_epoch_runs=int((~runs.single).sum()),
+    )
+
+
+def _ends(column: Any) -> tuple[float, float]:
+    return float(np.min(column)), float(np.max(column))
+
+
+def _rms(values: Array) -> float:
+    return float(np.sqrt(np.mean(np.square(values))))

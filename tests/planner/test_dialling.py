@@ -1,0 +1,205 @@
+"""Weight decay as a dial: which one a plan names, what it is worth, and what it is in another recipe."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from planner import Calibration, crossover, frontier, plan, predict
+from planner.allocation import allocate
+from planner.calibration_files import Dial, FittedLaw, FittedRange, PredictiveError, Recipe
+from planner.cli import planner
+from planner.errors import InvalidInput
+from planner.laws import MEMORY, Law
+
+PARAMETERS = {
+    "E": 2.14,
+    "A": 1010.0,
+    "alpha": 0.676,
+    "B": 40.0,
+    "beta": 0.246,
+    "R_D_star": 1.57,
+    "P": 0.0082,
+    "delta": 1.67,
+    "kappa": 0.855,
+    "c": 3.8,
+    "tau_c": 0.0141,
+    "sigma": 1.45,
+}
+RECIPE = Recipe(learning_rate=0.01, batch_sequences=4, sequence_length=128)
+UD, FLOPS = 32768, 3e11
+
+
+@pytest.fixture(scope="module")
+def dial() -> Calibration:
+    error = PredictiveError(inside=0.03, params=450e3, runs=72)
+    found = Dial(
+        weight_decays=(0.03, 10.0),
+        memory_epochs=(0.05, 70.0),
+        fitted_on=FittedRange(params=(65e3, 450e3), unique_tokens=(24576, 1048576), epochs=(1, 16)),
+        laws={"dial_simple": FittedLaw(parameters=PARAMETERS, predictive_error=error)},
+    )
+    settings = tuple(found.setting(decay, RECIPE.memory_tokens(decay)) for decay in (0.03, 0.1, 1.0, 10.0))
+    return Calibration(
+        name="turned",
+        default_law="dial_simple",
+        vocab_size=1024,
+        recipe=RECIPE,
+        settings=settings,
+        dial=found,
+    )
+
+
+def best_by_search(flops: float, ud: float = UD) -> tuple[float, float]:
+    decays = np.geomspace(0.03, 10, 3001)
+    law = Law("dial_simple", {**PARAMETERS, MEMORY: 512 / (0.01 * decays)})
+    loss = allocate(law, ud, flops).loss
+    return float(decays[np.argmin(loss)]), float(loss.min())
+
+
+def test_a_plan_names_the_best_weight_decay_of_all(dial: Calibration) -> None:
+    found = plan(UD, FLOPS, calibration=dial)
+    decay, loss = best_by_search(FLOPS)
+    assert found.weight_decay == pytest.approx(decay, rel=0.1)
+    assert found.loss < loss + 1e-4
+    assert found.dial is not None
+    assert found.dial.best_weight_decay == found.weight_decay
+    (worth,) = found.dial.worth
+    assert worth.weight_decay == 0.1  # also what the recipe uses where nobody chooses
+    committed = plan(UD, FLOPS, calibration=dial, weight_decay=0.1)
+    assert worth.gain == pytest.approx(committed.loss - found.loss)
+    assert worth.gain > 0.01
+    assert any(f"{worth.gain:.3f} nats against 0.1" in reason for reason in found.reasons)
+
+
+def test_any_weight_decay_can_be_asked_for_and_the_best_is_told(dial: Calibration) -> None:
+    found = plan(UD, FLOPS, calibration=dial, weight_decay=0.37)
+    assert found.weight_decay == 0.37
+    assert found.dial is not None
+    best = found.dial.best_weight_decay
+    assert found.other_weight_decays[0].weight_decay == best
+    assert found.loss > found.other_weight_decays[0].predicted_loss
+
+
+def test_own_recipe_is_translated_at_equal_memory(dial: Calibration) -> None:
+    """Half the learning rate and four times the batch: eight times the weight decay has the same memory."""
+    here = plan(UD, FLOPS, calibration=dial)
+    there = plan(UD, FLOPS, calibration=dial, learning_rate=0.005, batch_tokens=2048)
+    assert there.dial is not None
+    assert there.dial.own_recipe is not None
+    assert there.loss == here.loss
+    assert there.dial.own_recipe.weight_decay == pytest.approx(8 * here.weight_decay, rel=0.01)
+    assert f"{there.dial.own_recipe.weight_decay:g}" in there.verdict
+    # what one is committed to is in one's own recipe
+    mine = plan(UD, FLOPS, calibration=dial, weight_decay=0.8, learning_rate=0.005, batch_tokens=2048)
+    assert mine.weight_decay == pytest.approx(0.1)
+    assert mine.loss == pytest.approx(plan(UD, FLOPS, calibration=dial, weight_decay=0.1).loss)
+
+
+def test_memory_outside_of_what_was_calibrated_is_said(dial: Calibration) -> None:
+    found = plan(2e7, 1e14, calibration=dial, weight_decay=1.0)
+    assert any("outside of the 0.05 to 70 that were calibrated" in warning for warning in found.warnings)
+    weak = plan(1e9, 1e15, calibration=dial)
+    assert any("weakest of those calibrated" in warning for warning in weak.warnings)
+
+
+def test_frontier_follows_the_best_weight_decay(dial: Calibration) -> None:
+    computes = np.geomspace(1e10, 3e12, 6)
+    found = frontier(UD, computes, calibration=dial)
+    assert found.weight_decay[-1] > 3 * found.weight_decay[0]  # more repetition, more decay
+    for place, flops in enumerate(computes):
+        one = plan(UD, float(flops), calibration=dial)
+        assert (found.weight_decay[place], found.loss[place]) == (one.weight_decay, one.loss)
+
+
+def test_crossover_between_any_two(dial: Calibration) -> None:
+    found = crossover(UD, weight_decays=(0.05, 0.7), calibration=dial)
+    assert found.crossover_flops is not None
+    above = found.crossover_flops * 1.2
+    weak, strong = (plan(UD, above, calibration=dial, weight_decay=decay).loss for decay in (0.05, 0.7))
+    assert strong < weak
+
+
+def test_prediction_at_any_weight_decay_and_at_the_best(dial: Calibration) -> None:
+    best = predict(200e3, UD, 12, calibration=dial)
+    others = [predict(200e3, UD, 12, calibration=dial, weight_decay=d).loss for d in (0.03, 0.5, 9.0)]
+    assert best.loss < min(others)
+    many = predict([200e3, 100e3], UD, [12, 1], calibration=dial)
+    assert many.loss[0] == pytest.approx(best.loss, abs=1e-4)
+    assert many.weight_decay[1] < best.weight_decay
+    assert best.memory_epochs == pytest.approx(512 / (0.01 * best.weight_decay * UD))
+
+
+def test_the_file_keeps_the_dial(dial: Calibration, tmp_path: Path) -> None:
+    path = tmp_path / "dial.json"
+    dial.save(path)
+    again = Calibration.load(path)
+    assert again == dial
+    answer = CliRunner().invoke(
+        planner,
+        [
+            "plan",
+            "--ud",
+            "32768",
+            "--flops",
+            "3e11",
+            "--calibration",
+            str(path),
+            "--learning-rate",
+            "0.02",
+            "--json",
+        ],
+    )
+    assert answer.exit_code == 0, answer.output
+    said = json.loads(answer.output)["dial"]
+    assert said["own_recipe"]["weight_decay"] == pytest.approx(said["best_weight_decay"] / 2, rel=0.01)
+
+
+# -- calibrations with two weight decays -----------------------------------------------------------------
+
+
+def test_two_weight_decays_choose_as_before_and_interpolate_on_request() -> None:
+    assert (plan(250e6, 5e18).weight_decay, plan(250e6, 5e18).epochs) == (1.0, 6)
+    found = plan(250e6, 5e18, weight_decay=0.3)
+    assert any("interpolated between 0.1 and 1" in warning for warning in found.warnings)
+    assert found.dial is not None
+    assert found.dial.interpolated_from == (0.1, 1.0)
+
+
+@pytest.mark.parametrize("term", ["floor", "capacity", "data", "overfitting"])
+def test_each_term_in_between_is_a_power_of_the_weight_decay(term: str) -> None:
+    weak, middle, strong = (
+        getattr(predict(500e6, 250e6, 8, weight_decay=decay).terms, term) for decay in (0.1, 0.1**0.5, 1.0)
+    )
+    assert middle == pytest.approx((weak * strong) ** 0.5, rel=1e-9)
+
+
+def test_refits_are_interpolated_too() -> None:
+    found = predict(110e3, 65536, 8, weight_decay=0.3, calibration="micro")
+    assert found.intervals is not None
+    assert found.intervals["loss"].low < found.loss < found.intervals["loss"].high
+
+
+@pytest.mark.parametrize(
+    ("asked", "sentence"),
+    [
+        ({"weight_decay": 2.0}, "(0.1 to 1); got 2.0, and above it runs of your own would tell"),
+        ({"weight_decay": 0.05}, "(0.1 to 1); got 0.05, and below it runs of your own would tell"),
+        ({"weight_decay": -1}, "weight_decay must not be negative"),
+        ({"weight_decay": 0.3, "calibration": "c4-gpt2"}, "was fitted at (0.1); got 0.3."),
+        ({"learning_rate": 1e-3, "calibration": "c4-gpt2"}, "does not say the learning rate and batch"),
+        ({"learning_rate": -1}, "learning_rate must be"),
+        ({"batch_tokens": 0}, "batch_tokens must be"),
+    ],
+)
+def test_bad_input_is_one_sentence(asked: dict[str, object], sentence: str) -> None:
+    with pytest.raises(InvalidInput) as error:
+        plan(250e6, 5e18, **asked)  # type: ignore[arg-type]
+    assert sentence in str(error.value)
+
+
+def test_a_dial_refuses_what_lies_outside_its_range(dial: Calibration) -> None:
+    with pytest.raises(InvalidInput, match=r"was fitted from \(0.03 to 10\); got 30"):
+        plan(UD, FLOPS, calibration=dial, weight_decay=30)
