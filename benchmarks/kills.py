@@ -78,12 +78,13 @@ def finish(run: dict[str, object], out: Path, processes: int) -> float:
 
 
 def kill(process: subprocess.Popen[bytes], whom: str) -> None:
-    """Kill the launcher, one of its processes or all, and see that nobody is left."""
+    """Kill the launcher, one of its processes (where it has any yet) or all, and see that nobody is left."""
     workers = children(process.pid)
-    for pid in {"launcher": [process.pid], "one": workers[-1:], "all": [process.pid, *workers]}[whom]:
+    one = workers[-1:] or [process.pid]
+    for pid in {"launcher": [process.pid], "one": one, "all": [process.pid, *workers]}[whom]:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-    process.wait(timeout=60)
+    process.wait(timeout=120)
     deadline = time.monotonic() + 60
     while left := [pid for pid in workers if alive(pid)]:
         if time.monotonic() > deadline:

@@ -194,6 +194,7 @@ class RunConfig(_Checked):
     dtype: Literal["auto", "fp32", "bf16"] = "auto"
     attention: Literal["auto", "sdpa", "flash"] = "auto"
     compile: Switch = "auto"
+    recompute: Switch = "auto"  # layers going backward, to save memory; auto: where one row does not fit
     micro_batch: int | None = Field(None, gt=0)  # rows per forward pass; default: as many as fit
     checkpoint_every: int | None = Field(None, gt=0)  # steps
     checkpoint_seconds: float | None = Field(None, gt=0)  # default: as often as they cost little
@@ -343,6 +344,7 @@ EXECUTION = {
     "device",
     "attention",
     "compile",
+    "recompute",
     "micro_batch",
     "checkpoint_every",
     "checkpoint_seconds",

@@ -23,6 +23,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 from planner.shapes import Architecture
 from trainer.model import attention
@@ -95,14 +96,18 @@ class Body(nn.Module):
     and runs would no longer repeat to the bit.
     """
 
-    def __init__(self, shape: Architecture, eps: float, attend: attention.Attention):
+    def __init__(self, shape: Architecture, eps: float, attend: attention.Attention, recompute: bool = False):
         super().__init__()
+        self.recompute = recompute  # each layer keeps only its input, and is computed again going backward
         self.layers = nn.ModuleList(Layer(shape, eps, attend) for _ in range(shape.layers))
         self.norm = Norm(shape.d_model, eps)
 
     def forward(self, h: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
         for layer in self.layers:
-            h = layer(h, cos, sin)
+            if self.recompute and torch.is_grad_enabled():
+                h = checkpoint(layer, h, cos, sin, use_reentrant=False, preserve_rng_state=False)
+            else:
+                h = layer(h, cos, sin)
         normed: torch.Tensor = self.norm(h)
         return normed
 
@@ -122,11 +127,12 @@ class Llama(nn.Module):
         norm_eps: float = 1e-5,
         init: str = "normal",
         attend: attention.Attention = attention.sdpa,
+        recompute: bool = False,
     ):
         super().__init__()
         self.shape, self.init = shape, init
         self.embed = nn.Embedding(shape.vocab_size, shape.d_model)
-        self.body = Body(shape, norm_eps, attend)
+        self.body = Body(shape, norm_eps, attend, recompute)
         self.head = nn.Linear(shape.d_model, shape.vocab_size, bias=False)
         if shape.tied_embeddings:
             self.head.weight = self.embed.weight

@@ -6,6 +6,8 @@ device.py       where and how it computes
 distributed.py  several processes as one
 launcher.py     they end with torchrun
 checkpoints.py  its state on disk
+feed.py         rows on their way to the device
+readings.py     loss and norm of a step, read without waiting
 evaluation.py   validation loss
 estimate.py     what it would take, without training
 watch.py        metrics and progress

@@ -14,7 +14,7 @@ import re
 import shutil
 import time
 from dataclasses import asdict, dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
@@ -27,6 +27,7 @@ from trainer.model import attention
 
 COMPILE_PAYS = 1.5e12  # FLOPs of a run from which compiling for a CPU pays: about half a minute of work
 _H100_NVL = 835e12  # FLOP/s in bf16 without sparsity: between the PCIe card and the SXM module
+_SMALL_PASS = 2e11  # FLOPs of a pass below which launching its kernels takes longer than computing them
 _CPU_ACTIVATIONS = 384 * 2**20  # bytes; more does not make a CPU faster
 
 
@@ -43,6 +44,8 @@ class Execution:
     threads: int
     torch: str
     name: str
+    recompute: bool = False
+    graphs: bool = False  # CUDA graphs: one launch for all kernels of a pass
 
     def facts(self) -> dict[str, Any]:
         return asdict(self)
@@ -98,21 +101,23 @@ def resolve(
     if compiled and device.type == "cpu" and not has_compiler():
         compiled = False
         remarks.append("torch.compile needs a C++ compiler and none was found; the run is not compiled")
-    rows = math.ceil(config.batch_size / world_size)
+    length, rows = config.sequence_length, math.ceil(config.batch_size / world_size)
+    fitting = partial(_rows_that_fit, architecture, length, device, dtype, world_size)
+    recompute = config.recompute == "on" or (config.recompute == "auto" and fitting(False) < 1)
+    micro_batch = min(config.micro_batch or max(1, fitting(recompute)), rows)
+    per_pass = micro_batch * length * flops_per_token(architecture, length)
     execution = Execution(
         device=str(device),
         dtype={torch.float32: "fp32", torch.bfloat16: "bf16"}[dtype],
         attention=attention.resolve(config.attention, device, dtype, architecture.d_head),
         compiled=compiled,
-        micro_batch=min(
-            config.micro_batch
-            or _rows_that_fit(architecture, config.sequence_length, device, dtype, world_size),
-            rows,
-        ),
+        micro_batch=micro_batch,
         world_size=world_size,
         threads=torch.get_num_threads(),
         torch=torch.__version__,
         name=torch.cuda.get_device_name(device) if device.type == "cuda" else cpu_name(),
+        recompute=recompute,
+        graphs=compiled and device.type == "cuda" and world_size == 1 and per_pass < _SMALL_PASS,
     )
     return execution, remarks
 
@@ -130,29 +135,54 @@ def flops_per_token(shape: Architecture, sequence_length: int) -> float:
     )
 
 
-def activation_bytes(shape: Architecture, sequence_length: int, dtype: torch.dtype) -> float:
-    """Memory that one row keeps for its backward pass."""
-    return sequence_length * shape.layers * (12 * shape.d_model + 5 * shape.d_ff) * dtype.itemsize
+def activation_bytes(
+    shape: Architecture, sequence_length: int, dtype: torch.dtype, recompute: bool = False
+) -> float:
+    """Memory that one row keeps for its backward pass: all of every layer, or of one and the fp32 inputs of
+    the others.
+    """
+    layer = (12 * shape.d_model + 5 * shape.d_ff) * dtype.itemsize
+    per_token = layer + 4 * shape.layers * shape.d_model if recompute else layer * shape.layers
+    return sequence_length * per_token
 
 
 def memory_bytes(
-    shape: Architecture, sequence_length: int, micro_batch: int, dtype: torch.dtype, world_size: int = 1
+    shape: Architecture,
+    sequence_length: int,
+    micro_batch: int,
+    dtype: torch.dtype,
+    world_size: int = 1,
+    recompute: bool = False,
 ) -> float:
     """Of each device: its share of weights, gradients and two moments in fp32, activations of one pass, and
     the largest pieces of the head.
     """
     return (
         16.0 * shape.params / world_size
-        + micro_batch * activation_bytes(shape, sequence_length, dtype)
+        + micro_batch * activation_bytes(shape, sequence_length, dtype, recompute)
         + 8.0 * shape.vocab_size * shape.d_model
         + 2**26
     )
 
 
+def needed_memory(shape: Architecture, sequence_length: int, execution: Execution) -> float:
+    """Bytes of each device that a run takes as it is executed."""
+    dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[execution.dtype]
+    how = (execution.micro_batch, dtype, execution.world_size, execution.recompute)
+    return memory_bytes(shape, sequence_length, *how)
+
+
+def defers(shape: Architecture, sequence_length: int, execution: Execution) -> bool:
+    """Whether ranks add up their gradients once a step instead of once a pass: where each has room for whole
+    ones in fp32.
+    """
+    there = total_memory(torch.device(execution.device))
+    return needed_memory(shape, sequence_length, execution) + 4.0 * shape.params < 0.9 * there
+
+
 def check_memory(shape: Architecture, sequence_length: int, execution: Execution) -> None:
     """Raise where a run cannot fit into the memory there is, before any of it is taken."""
-    dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[execution.dtype]
-    needed = memory_bytes(shape, sequence_length, execution.micro_batch, dtype, execution.world_size)
+    needed = needed_memory(shape, sequence_length, execution)
     there = total_memory(torch.device(execution.device))
     if needed > there:
         raise InvalidInput(
@@ -176,15 +206,19 @@ def total_memory(device: torch.device) -> float:
 
 
 def _rows_that_fit(
-    shape: Architecture, sequence_length: int, device: torch.device, dtype: torch.dtype, world_size: int
+    shape: Architecture,
+    sequence_length: int,
+    device: torch.device,
+    dtype: torch.dtype,
+    world_size: int,
+    recompute: bool,
 ) -> int:
-    if device.type == "cuda":
-        budget = (
-            0.6 * torch.cuda.get_device_properties(device).total_memory - 24.0 * shape.params / world_size
-        )
-    else:
-        budget = float(_CPU_ACTIVATIONS)
-    return max(1, int(budget / activation_bytes(shape, sequence_length, dtype)))
+    """Rows of a pass; none where not even one fits a GPU."""
+    each = activation_bytes(shape, sequence_length, dtype, recompute)
+    if device.type != "cuda":
+        return max(1, int(_CPU_ACTIVATIONS / each))
+    total = torch.cuda.get_device_properties(device).total_memory
+    return max(0, int((0.6 * total - 24.0 * shape.params / world_size) / each))
 
 
 def has_compiler() -> bool:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -81,15 +81,27 @@ def joined(device: torch.device) -> Iterator[World]:
             distributed.destroy_process_group()
 
 
-def shard(model: Any, world: World) -> None:
-    """Shard every layer, and then the rest, over the world."""
+def shard(model: Any, world: World, dtype: str = "fp32") -> None:
+    """Shard every layer, and then the rest, over the world.
+
+    With bf16 the layers travel in it, and their gradients are added up in fp32. Embedding, head and the last
+    norm stay in fp32 throughout; the states between layers are left as they are.
+    """
     if world.size == 1:
         return
-    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
+    half = torch.bfloat16 if dtype == "bf16" else None
+    policy = MixedPrecisionPolicy(half, torch.float32 if half else None, cast_forward_inputs=False)
     for layer in model.body.layers:
-        fully_shard(layer, mesh=world.mesh)
+        fully_shard(layer, mesh=world.mesh, mp_policy=policy)
     fully_shard(model, mesh=world.mesh)
+
+
+def synchronise(model: Any, world: World, now: bool) -> None:
+    """Whether the next backward pass adds gradients up over the ranks; until then each keeps its own."""
+    if world.size > 1:
+        model.set_requires_gradient_sync(now)
 
 
 def gathered(named: Iterable[tuple[str, torch.Tensor]], world: World) -> dict[str, torch.Tensor]:
@@ -173,14 +185,14 @@ def place(target: Any, full: torch.Tensor) -> None:
         target.copy_(full)
 
 
-def total(value: torch.Tensor, world: World) -> float:
+def total(value: torch.Tensor, world: World) -> torch.Tensor:
     """A sum over all ranks."""
     if world.size > 1:
         from torch import distributed
 
         value = value.clone()
         distributed.all_reduce(value)
-    return value.item()
+    return value
 
 
 def agree(world: World) -> None:
@@ -188,26 +200,30 @@ def agree(world: World) -> None:
     everybodys(world, None)
 
 
-def anywhere(flag: bool, world: World) -> bool:
-    """Whether any rank says yes: all ranks must stop at the same step."""
-    return (
-        flag
-        if world.size == 1
-        else total(torch.tensor(float(flag), device=world.mesh.device_type), world) > 0
-    )
+def anywhere(flags: Sequence[bool], world: World) -> list[bool]:
+    """Which flags any rank raises: all ranks must stop at the same step. It goes past the devices, which
+    compute meanwhile.
+    """
+    if world.size == 1:
+        return list(flags)
+    from torch import distributed
+
+    raised = torch.tensor(flags, dtype=torch.float32)
+    distributed.all_reduce(raised, group=world.control, async_op=True).wait(PATIENCE)
+    return [flag > 0 for flag in raised.tolist()]
 
 
 def finite(tensors: Iterable[torch.Tensor], world: World) -> bool:
     """Whether all values of all tensors are numbers, on every rank."""
     shards = (getattr(tensor, "_local_tensor", tensor).detach() for tensor in tensors)
-    return not anywhere(not all(torch.isfinite(shard).all().item() for shard in shards), world)
+    return not anywhere([not all(torch.isfinite(shard).all().item() for shard in shards)], world)[0]
 
 
-def clip(parameters: list[nn.Parameter], most: float) -> float:
+def clip(parameters: list[nn.Parameter], most: float) -> torch.Tensor:
     """Scale gradients down to a norm of at most `most`; returns the norm they had."""
     norm = torch.nn.utils.clip_grad_norm_(parameters, most)
     full = getattr(norm, "full_tensor", None)
-    return (full() if full else norm).item()
+    return full() if full else norm
 
 
 def check(batch_size: int) -> None:

@@ -14,7 +14,7 @@ import torch
 
 from planner.errors import InvalidInput
 from trainer.config import RunConfig
-from trainer.run.device import check_memory, flops_per_token, memory_bytes, peak_flops
+from trainer.run.device import check_memory, flops_per_token, needed_memory, peak_flops
 from trainer.run.evaluation import autocast
 from trainer.run.loop import build, check
 
@@ -56,7 +56,7 @@ def estimate(config: RunConfig) -> dict[str, Any]:
     return {
         "shape": shape.describe(),
         "params": shape.params,
-        "memory_bytes": memory_bytes(shape, length, execution.micro_batch, dtype, execution.world_size),
+        "memory_bytes": needed_memory(shape, length, execution),
         "unique_tokens": min(chunks, total) * length,
         "tokens": total * length,
         "epochs": max(1.0, total / chunks),

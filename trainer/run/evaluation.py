@@ -91,7 +91,7 @@ def evaluate(
                 _through_training_graph(model, inputs, targets) if compiled else model(inputs, targets)
             ).double()
             tell(min((start + rows - world.rank * each) * sequence_length * world.size, predicted), predicted)
-    summed = distributed.total(nats, world)
+    summed = distributed.total(nats, world).item()
     loss = summed / predicted
     return Evaluation(
         loss=loss,

@@ -31,19 +31,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from planner.errors import InvalidInput
 from planner.shapes import Architecture
 from trainer.config import RunConfig
 from trainer.data import corpus, tokenizers, tokens
-from trainer.data.batches import PADDING, Batches
+from trainer.data.batches import Batches
 from trainer.errors import Interrupted, TrainingStopped
 from trainer.files import mirror
 from trainer.model import attention, optimizer
 from trainer.model.llama import Llama, materialise, outline
-from trainer.run import checkpoints, directory, distributed, watch
+from trainer.run import checkpoints, device, directory, distributed, watch
 from trainer.run.device import (
     Execution,
     check_memory,
@@ -54,6 +53,8 @@ from trainer.run.device import (
     resolve_dtype,
 )
 from trainer.run.evaluation import Evaluation, autocast, bounded, evaluate
+from trainer.run.feed import Feed, pass_width, passes_of
+from trainer.run.readings import Readings, reading
 from trainer.run.result import RunResult, write_result
 
 _LOG = logging.getLogger("trainer")
@@ -171,8 +172,11 @@ class _Run:
         self.step, self.seconds, self.starts = 0, 0.0, 1
         self.timed_tokens, self.timed_seconds = 0, 0.0  # without the first step after a start, which compiles
         self.warm = False
+        self.defers = device.defers(architecture, config.sequence_length, execution)
         self.recent: deque[float] = deque(maxlen=_RECENT)
         self.pace = checkpoints.Pace(config)
+        self.feed = Feed(batches, world, self.device)
+        self.readings = Readings(late=self.device.type == "cuda")
         self.writer = checkpoints.Writer(folder / "checkpoints", world.rank, world.size)
 
     def start(self, found: checkpoints.Checkpoint | None) -> _Run:
@@ -202,6 +206,7 @@ class _Run:
                 f"{self.step} are intact."
             ) from error
         finally:
+            self.feed.close()
             for watcher in getattr(self, "watchers", []):
                 watcher.close()
 
@@ -212,8 +217,8 @@ class _Run:
         every = self.config.checkpoint_every
         while self.step < self.batches.steps:
             self._train_step()
-            due = self.step % every == 0 if every else distributed.anywhere(self.pace.late(), self.world)
-            stop = distributed.anywhere(should_stop(), self.world)
+            late, stop = distributed.anywhere((not every and self.pace.late(), should_stop()), self.world)
+            due = late or (every is not None and self.step % every == 0)
             if (due or stop) and self.step < self.batches.steps:
                 self._checkpoint()
             if stop and self.step < self.batches.steps:
@@ -248,25 +253,22 @@ class _Run:
         summed = self._gradients(real)
         norm = distributed.clip(list(self.model.parameters()), self.config.clip)
         loss = distributed.total(summed, self.world) / real
-        if not (math.isfinite(loss) and math.isfinite(norm)):
-            raise TrainingStopped(
-                f"the loss of step {step + 1} is not a number (loss {loss}, gradient norm {norm}); the last "
-                f"checkpoint is intact "
-                f"and a lower learning_rate would do."
-            )
+        known = self.readings.add(reading(step + 1, loss, norm))
         rate = optimizer.learning_rate(step, self.batches.steps, self.config)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         self.optimizer.step()
         self.step += 1
-        self.recent.append(loss)
+        logged = self.step % self.config.log_every == 0 or self.step == self.batches.steps
+        known += self.readings.all() if logged else []
+        self.recent.extend(loss for loss, _ in known)
         spent = time.perf_counter() - start
         self.seconds += spent
         if self.warm:
             self.timed_tokens, self.timed_seconds = self.timed_tokens + real, self.timed_seconds + spent
         self.warm = True
-        if self.step % self.config.log_every == 0 or self.step == self.batches.steps:
-            self._log(loss, norm, rate, real / spent)
+        if logged:
+            self._log(*known[-1], rate, real / spent)
 
     def _gradients(self, real: int) -> torch.Tensor:
         """Gradients of a batch, and its summed loss; in smaller passes where the memory turns out too
@@ -293,11 +295,11 @@ class _Run:
 
     def _passes(self, real: int) -> torch.Tensor:
         summed = torch.zeros((), dtype=torch.float64, device=self.device)
-        for rows in passes(self.batches.rows(self.step), self.world, self.execution.micro_batch):
-            inputs, targets = (
-                torch.from_numpy(array).to(self.device, non_blocking=True)
-                for array in self.batches.arrays(rows)
-            )
+        count = passes_of(self.config.batch_size, self.world, self.execution.micro_batch)
+        for number, (inputs, targets) in enumerate(self.feed.step(self.step, self.execution.micro_batch), 1):
+            distributed.synchronise(self.model, self.world, number == count or not self.defers)
+            if self.execution.graphs:
+                torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
             with autocast(self.device, self.dtype):
                 nats = self.model(inputs, targets)
             (nats * (self.world.size / real)).backward()
@@ -330,6 +332,7 @@ class _Run:
 
     def _checkpoint(self) -> None:
         """Begin to write the state of this step; training goes on meanwhile."""
+        self.recent.extend(loss for loss, _ in self.readings.all())
         self._check_weights()
         state = {
             "step": self.step,
@@ -365,9 +368,8 @@ class _Run:
         self.step, self.seconds = found.step, state["seconds"]
         self.starts = max(self.starts, state["starts"] + 1)
         self.recent.extend(state["recent_losses"])
-        changed = [
-            name for name, value in self.execution.facts().items() if state["execution"].get(name) != value
-        ]
+        before = state["execution"]  # an older version knew fewer facts
+        changed = [name for name, value in self.execution.facts().items() if before.get(name, value) != value]
         self.remarks = [
             *state["remarks"],
             *(remark for remark in self.remarks if remark not in state["remarks"]),
@@ -515,6 +517,7 @@ def build(
         norm_eps=config.norm_eps,
         init=config.init,
         attend=attention.function(execution.attention),
+        recompute=execution.recompute,
     )
     late = (
         world.size > 1 and not architecture.tied_embeddings
@@ -524,26 +527,11 @@ def build(
         model.to(torch.device(execution.device))
     if execution.compiled:
         for part in [model.body] if world.size == 1 else model.body.layers:
-            part.compile(dynamic=False)
-    distributed.shard(model, world)
+            part.compile(dynamic=False, **({"mode": "reduce-overhead"} if execution.graphs else {}))
+    distributed.shard(model, world, execution.dtype)
     if late:
         materialise(model, execution.device, config.seed, distributed.place)
     return model
-
-
-def pass_width(rows: int, world: distributed.World, micro_batch: int) -> int:
-    """Rows of each pass: as even as they can be without exceeding `micro_batch`."""
-    share = math.ceil(rows / world.size)
-    return math.ceil(share / math.ceil(share / micro_batch))
-
-
-def passes(rows: np.ndarray, world: distributed.World, micro_batch: int) -> Iterator[np.ndarray]:
-    """The rows of each pass of this rank, all of the same length; what is missing is padding."""
-    share, width = math.ceil(len(rows) / world.size), pass_width(len(rows), world, micro_batch)
-    count = math.ceil(share / width)
-    mine = rows[world.rank * share : (world.rank + 1) * share]
-    padded = np.concatenate([mine, np.full(count * width - len(mine), PADDING)])
-    yield from padded.reshape(count, width)
 
 
 def _batches(config: RunConfig, data: tokens.TokenSet) -> Batches:
