@@ -19,7 +19,8 @@ from planner.laws import Array, Law
 from planner.limits import CONTINUOUS, FREE, Limits
 
 Height = Callable[[Landscape], np.ndarray]  # what is to be lowest
-_CLOSE = 0.03  # in ln(flops): how close the second parabola is drawn
+_CLOSE = 0.03  # in ln(flops): how close the last parabola is drawn
+_FINE = 0.4  # steps of ln(flops) from which another one is drawn in between
 # Newton's method in ln(size) and ln(epochs): for differences, the last and the largest step; and how many.
 _STEP, _NEAR, _FAR, _TRIES = 1e-6, 1e-8, 0.3, 12
 
@@ -55,112 +56,172 @@ class Exchange(NamedTuple):
     flops_per_token: float | None  # None: more compute does not help at all
 
 
+class Turns(NamedTuple):
+    """Remarkable points of many laws; NaN where a law has none."""
+
+    flops: np.ndarray
+    params: np.ndarray
+    epochs: np.ndarray
+    loss: np.ndarray
+
+    def first(self) -> Turn | None:
+        """That of the first law."""
+        values = (float(values[0]) for values in self)
+        return Turn(*values) if np.isfinite(self.flops[0]) else None
+
+
 def turning_point(law: Law, ud: float, along: Landscape, limits: Limits = FREE) -> Turn | None:
-    """Where the optimal epochs peak along compute; None where what was searched has no such point, and for
-    laws without an overfitting term.
-    """
-    seen = _where_plans_are(law, along)
-    if seen is None:
-        return None
-    top = int(np.argmax(seen.epochs))
-    inside = 0 < top < len(seen.flops) - 1
-    if not inside or seen.epochs[top] <= max(1.0, seen.epochs[-1] * 1.001):
-        return None
-    return _minimum(law, ud, seen, top, lambda at: -at.epochs, limits)
+    """Where the optimal epochs peak along compute; None where what was searched has no such point."""
+    return turning_points(law, ud, _one_row(along), limits).first()
 
 
 def spending_limit(law: Law, ud: float, along: Landscape, limits: Limits = FREE) -> Limit | None:
     """Where more compute first makes the optimal loss worse; None likewise."""
-    seen = _where_plans_are(law, along)
-    if seen is None:
-        return None
-    worse = np.flatnonzero((seen.loss_slope[:-1] < 0) & (seen.loss_slope[1:] > 1e-9))
-    if not len(worse):
-        return None
-    after = int(worse[0]) + 1
-    best = None if limits.bounded else _free_minimum(law, ud, seen, after)
+    best = spending_limits(law, ud, _one_row(along), limits).first()
     if best is None:
-        lowest = after if seen.loss[after] < seen.loss[after - 1] else after - 1
-        lowest = min(max(lowest, 1), len(seen.flops) - 2)
-        best = _minimum(law, ud, seen, lowest, lambda at: at.loss, limits)
-    regained = np.flatnonzero((seen.flops > best.flops) & (seen.loss < best.loss - 1e-9))
-    return Limit(best, float(seen.flops[regained[0]]) if len(regained) else None)
-
-
-def _where_plans_are(law: Law, along: Landscape) -> Landscape | None:
-    """The part with plans, as limits can leave none at either end; None where nothing remarkable can be."""
-    known = np.flatnonzero(np.isfinite(along.loss))
-    if law.declared.penalty is None or len(known) < 3:
         return None
-    return Landscape(*(values[known[0] : known[-1] + 1] for values in along))
+    regained = np.flatnonzero((along.flops > best.flops) & (along.loss < best.loss - 1e-9))
+    return Limit(best, float(along.flops[regained[0]]) if len(regained) else None)
 
 
-def _free_minimum(law: Law, ud: float, along: Landscape, after: int) -> Turn | None:
+def turning_points(law: Law, ud: float, along: Landscape, limits: Limits = FREE) -> Turns:
+    """The turning point of each law of an ensemble: the landscapes have one row for each.
+
+    Laws without an overfitting term have none.
+    """
+    rows, low, high = _where_plans_are(law, along)
+    epochs = np.where(np.isfinite(along.loss), along.epochs, -np.inf)
+    top = np.argmax(epochs, axis=1)[rows]
+    peak, last = epochs[rows, top], epochs[rows, high]
+    there = (low < top) & (top < high) & (peak > np.maximum(1.0, last * 1.001))
+    rows, top = rows[there], top[there]
+    return _minima(law, ud, along, rows, top, lambda at: -at.epochs, limits)
+
+
+def spending_limits(law: Law, ud: float, along: Landscape, limits: Limits = FREE) -> Turns:
+    """The spending limit of each law of an ensemble, likewise."""
+    rows, low, high = _where_plans_are(law, along)
+    slope = along.loss_slope[rows]
+    worse = (slope[:, :-1] < 0) & (slope[:, 1:] > 1e-9)
+    there = worse.any(axis=1)
+    rows, low, high, after = rows[there], low[there], high[there], worse.argmax(axis=1)[there] + 1
+    found = Turns(*np.full((4, len(along.loss)), np.nan))
+    if not limits.bounded:
+        found = _free_minima(law, ud, along, rows, after)
+        left = ~np.isfinite(found.flops[rows])
+        rows, low, high, after = rows[left], low[left], high[left], after[left]
+    lowest = np.where(along.loss[rows, after] < along.loss[rows, after - 1], after, after - 1)
+    lowest = np.minimum(np.maximum(lowest, low + 1), high - 1)
+    others = _minima(law, ud, along, rows, lowest, lambda at: at.loss, limits)
+    return Turns(*(np.where(np.isfinite(a), a, b) for a, b in zip(found, others, strict=True)))
+
+
+def _one_row(along: Landscape) -> Landscape:
+    return Landscape(*(values[None] for values in along))
+
+
+def _where_plans_are(law: Law, along: Landscape) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows in which something remarkable can be, and their first and last column with a plan: limits can
+    leave none at either end.
+    """
+    known = np.isfinite(along.loss)
+    low, high = known.argmax(axis=1), known.shape[1] - 1 - known[:, ::-1].argmax(axis=1)
+    enough = known.any(axis=1) & (high - low >= 2)
+    rows = np.flatnonzero(enough & (law.declared.penalty is not None))
+    return rows, low[rows], high[rows]
+
+
+def _free_minima(law: Law, ud: float, along: Landscape, rows: np.ndarray, after: np.ndarray) -> Turns:
     """The minimum of the loss by size and epochs at once, next to and before a grid point beyond it.
 
     Without limits that is what a minimum along compute is: both slopes vanish. Newton's method, with the
-    slopes' own slopes from differences; None where it leaves the neighbourhood.
+    slopes' own slopes from differences; NaN where it leaves the neighbourhood.
     """
-    x = np.log([along.params[after], along.epochs[after]])
+    found = Turns(*np.full((4, len(along.loss)), np.nan))
+    if not len(rows):
+        return found
+    law = law.member(rows)
+    x, good = np.log([along.params[rows, after], along.epochs[rows, after]]), np.ones(len(rows), dtype=bool)
     steps = np.array([[0.0, 0.0], [_STEP, 0.0], [0.0, _STEP]])
     for _ in range(_TRIES):
-        sizes, epochs = np.exp(x + steps).T
+        sizes, epochs = np.exp(x[:, None] + steps.T[:, :, None])
         by = law.slopes(sizes, ud, epochs)
-        slopes = np.array([by.params, by.epochs])
-        (a, b), (c, d) = (slopes[:, 1:] - slopes[:, :1]) / _STEP
-        if not (a > 0 and a * d > b * c):
-            return None
-        p, q = slopes[:, 0]
-        move = np.array([b * q - d * p, c * p - a * q]) / (a * d - b * c)
+        (p, a, b), (q, c, d) = (np.vstack([s[:1], (s[1:] - s[:1]) / _STEP]) for s in (by.params, by.epochs))
+        area = a * d - b * c
+        good &= (a > 0) & (area > 0)
+        move = np.array([b * q - d * p, c * p - a * q]) / np.where(good, area, np.inf)
         x = x + np.clip(move, -_FAR, _FAR)
-        if abs(move).max() < _NEAR:
+        if np.all(abs(move) < _NEAR):
             break
-    else:
-        return None
     params, epochs = np.exp(x)
     flops = FLOPS_PER_PARAM_TOKEN * ud * params * epochs
-    if not along.flops[after - 1] <= flops <= along.flops[after]:
-        return None
-    if _jumps(along.epochs[after - 1 : after + 1]) and not np.isclose(
-        allocate(law, ud, flops, CONTINUOUS).epochs, epochs, rtol=1e-5
-    ):
-        return None  # another valley is lower here
-    return Turn(*(float(value) for value in (flops, params, epochs, law.loss(params, ud, epochs))))
+    good &= (abs(move).max(axis=0) < _NEAR) & (along.flops[rows, after - 1] <= flops)
+    good &= flops <= along.flops[rows, after]
+    doubtful = np.flatnonzero(good & _jump(along.epochs[rows[:, None], after[:, None] + [-1, 0]]))
+    if len(doubtful):  # another valley may be lower here
+        best = allocate(law.member(doubtful), ud, flops[doubtful], CONTINUOUS).epochs
+        good[doubtful] = np.isclose(best, epochs[doubtful], rtol=1e-5)
+    for column, values in zip(found, (flops, params, epochs, law.loss(params, ud, epochs)), strict=True):
+        column[rows[good]] = values[good]
+    return found
 
 
-def _minimum(law: Law, ud: float, along: Landscape, i: int, height: Height, limits: Limits) -> Turn:
-    """The minimum of `height` next to a grid point: the vertex of a parabola, drawn twice."""
-    around = slice(i - 1, i + 2)
-    if _jumps(along.epochs[around]):  # no parabola fits
-        return _zoom(law, ud, along.flops[i - 1], along.flops[i + 1], height, limits)
-    peak = _vertex(np.log(along.flops[around]), height(along)[around])
-    near = landscape(law, ud, np.exp(peak + _CLOSE * np.arange(-1, 2)), limits)
+def _minima(
+    law: Law, ud: float, along: Landscape, rows: np.ndarray, at: np.ndarray, height: Height, limits: Limits
+) -> Turns:
+    """The minimum of `height` next to a grid point of each row: the vertex of a parabola, drawn again."""
+    found = Turns(*np.full((4, len(along.loss)), np.nan))
+    if not len(rows):
+        return found
+    around = Landscape(*(values[rows[:, None], at[:, None] + [-1, 0, 1]] for values in along))
+    jumps = _jump(around.epochs)  # no parabola fits
+    if jumps.any():
+        which = rows[jumps]
+        ends = around.flops[jumps, 0], around.flops[jumps, 2]
+        turns = _zoom(law.member((which, None)), ud, *ends, height, limits)
+        for column, values in zip(found, turns, strict=True):
+            column[which] = values
+    which, around = rows[~jumps], Landscape(*(values[~jumps] for values in around))
+    if not len(which):
+        return found
+    spacing = float(np.log(around.flops[0, 1] / around.flops[0, 0]))
+    near = around
+    for close in (_CLOSE,) if spacing < _FINE else (spacing / 2, _CLOSE):
+        peak = _vertex(np.log(near.flops), height(near))
+        computes = np.exp(peak[:, None] + close * np.arange(-1, 2))
+        near = landscape(law.member((which, None)), ud, computes, limits)
     t = np.clip((_vertex(np.log(near.flops), height(near)) - peak) / _CLOSE, -1, 1)
-    through = np.array([t * (t - 1) / 2, 1 - t * t, t * (t + 1) / 2])  # the same for epochs and loss
-    flops, epochs = float(np.exp(peak + _CLOSE * t)), float(through @ near.epochs)
+    through = np.stack([t * (t - 1) / 2, 1 - t * t, t * (t + 1) / 2], axis=1)  # the same for epochs and loss
+    flops = np.exp(peak + _CLOSE * t)
+    epochs, loss = ((through * values).sum(axis=1) for values in (near.epochs, near.loss))
     params = flops / (FLOPS_PER_PARAM_TOKEN * ud * epochs)
-    return Turn(flops, params, epochs, float(through @ near.loss))
+    for column, values in zip(found, (flops, params, epochs, loss), strict=True):
+        column[which] = values
+    return found
 
 
-def _jumps(epochs: np.ndarray) -> bool:
-    """Whether the optimum jumps from one valley to another between neighbours."""
-    return bool(abs(np.diff(np.log(epochs))).max() > 0.2)
+def _jump(epochs: np.ndarray) -> np.ndarray:
+    """Rows in which the optimum jumps from one valley to another between neighbours."""
+    return np.asarray(abs(np.diff(np.log(epochs), axis=1)).max(axis=1) > 0.2)
 
 
-def _zoom(law: Law, ud: float, low: float, high: float, height: Height, limits: Limits) -> Turn:
+def _zoom(law: Law, ud: float, low: np.ndarray, high: np.ndarray, height: Height, limits: Limits) -> Turns:
     """The lowest point between two computes, on ever finer grids."""
+    row = np.arange(len(low))
     for _ in range(4):
-        near = landscape(law, ud, np.geomspace(low, high, 9), limits)
-        best = int(np.nanargmin(height(near)))
-        low, high = near.flops[max(best - 1, 0)], near.flops[min(best + 1, 8)]
-    return Turn(*(float(values[best]) for values in (near.flops, near.params, near.epochs, near.loss)))
+        near = landscape(law, ud, np.geomspace(low, high, 9, axis=1), limits)
+        heights = height(near)
+        best = np.argmin(np.where(np.isfinite(heights), heights, np.inf), axis=1)
+        low, high = near.flops[row, np.maximum(best - 1, 0)], near.flops[row, np.minimum(best + 1, 8)]
+    return Turns(*(values[row, best] for values in (near.flops, near.params, near.epochs, near.loss)))
 
 
-def _vertex(x: np.ndarray, y: np.ndarray) -> float:
+def _vertex(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Where the parabola through three equidistant points is lowest, at most one step from the middle one."""
-    curvature = y[0] - 2 * y[1] + y[2]
-    shift = 0.5 * (y[0] - y[2]) / curvature if curvature > 0 else 0.0
-    return float(x[1] + (x[2] - x[1]) * min(max(shift, -1.0), 1.0))
+    curvature = y[:, 0] - 2 * y[:, 1] + y[:, 2]
+    bends = curvature > 0
+    shift = np.where(bends, 0.5 * (y[:, 0] - y[:, 2]) / np.where(bends, curvature, 1.0), 0.0)
+    return np.asarray(x[:, 1] + (x[:, 2] - x[:, 1]) * np.clip(shift, -1.0, 1.0))
 
 
 def flat_range(
@@ -173,34 +234,51 @@ def flat_range(
     limits: Limits = FREE,
 ) -> Flat:
     """How far epochs can go from the plan, at the same compute, before the loss is `tolerance` worse."""
+    low, high = flat_epochs(law, ud, flops, np.array([epochs]), np.array([loss]), tolerance, limits)
     product = flops / (FLOPS_PER_PARAM_TOKEN * ud)
-    fewest, most = limits.epochs_between(product)
+    return Flat((float(low[0]), float(high[0])), (float(product / high[0]), float(product / low[0])))
+
+
+def flat_epochs(
+    law: Law,
+    ud: float,
+    flops: float,
+    epochs: np.ndarray,
+    loss: np.ndarray,
+    tolerance: float,
+    limits: Limits = FREE,
+) -> tuple[np.ndarray, np.ndarray]:
+    """The fewest and the most epochs of the flat range of each law of an ensemble, around its own plan."""
+    product = flops / (FLOPS_PER_PARAM_TOKEN * ud)
+    column = law.member((slice(None), None))
 
     def excess(e: np.ndarray) -> np.ndarray:
-        return np.asarray(law.loss(product / e, ud, e)) - loss - tolerance
+        return np.asarray(np.asarray(column.loss(product / e, ud, e)) - loss[:, None] - tolerance)
 
-    low, high = (_reach(excess, epochs, sign, fewest, most) for sign in (-1.0, 1.0))
+    ends = limits.epochs_between(product)
+    low, high = (_reach(excess, epochs, sign, *ends) for sign in (-1.0, 1.0))
     if limits.whole_epochs:  # whole epochs only, but below one epoch a fraction is fine
-        low = max(np.ceil(low - 1e-9), 1.0) if low > 1 else low
-        low, high = min(low, epochs), max(np.floor(high + 1e-9) if high >= 1 else high, epochs)
-    return Flat((float(low), float(high)), (float(product / high), float(product / low)))
+        low = np.where(low > 1, np.maximum(np.ceil(low - 1e-9), 1.0), low)
+        high = np.where(high >= 1, np.floor(high + 1e-9), high)
+        low, high = np.minimum(low, epochs), np.maximum(high, epochs)
+    return low, high
 
 
 def _reach(
-    excess: Callable[[np.ndarray], np.ndarray], epochs: float, sign: float, fewest: float, most: float
-) -> float:
-    """The last number of epochs on one side of the plan before the excess becomes positive."""
-    reach = np.clip(epochs * np.exp(sign * np.geomspace(1e-3, 20.0, 160)), fewest, most)
-    outside = np.flatnonzero(excess(reach) > 0)
-    if not len(outside):
-        return float(reach[-1])
-    stop = int(outside[0])
-    inner, outer = (reach[stop - 1] if stop else epochs), reach[stop]
+    excess: Callable[[np.ndarray], np.ndarray], epochs: np.ndarray, sign: float, fewest: float, most: float
+) -> np.ndarray:
+    """The last number of epochs on one side of each plan before the excess becomes positive."""
+    reach = np.clip(epochs[:, None] * np.exp(sign * np.geomspace(1e-3, 20.0, 160)), fewest, most)
+    row = np.arange(len(epochs))
+    outside = excess(reach) > 0
+    stop = outside.argmax(axis=1)
+    inner, outer = np.where(stop > 0, reach[row, stop - 1], epochs), reach[row, stop]
     for _ in range(3):  # each pass narrows the bracket 32-fold
-        fine = np.linspace(inner, outer, 33)
-        first = int(np.argmax(excess(fine) > 0)) or 32
-        inner, outer = fine[first - 1], fine[first]
-    return float(inner)
+        fine = np.linspace(inner, outer, 33, axis=1)
+        first = (excess(fine) > 0).argmax(axis=1)
+        first = np.where(first > 0, first, 32)
+        inner, outer = fine[row, first - 1], fine[row, first]
+    return np.where(outside.any(axis=1), inner, reach[:, -1])
 
 
 def exchange_rate(law: Law, ud: float, params: Array, epochs: Array, *, size_held: bool = False) -> Exchange:

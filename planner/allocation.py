@@ -36,6 +36,8 @@ FLOPS_PER_PARAM_TOKEN = 6.0
 _SMALLEST_REPEAT = 1e-9  # repeats below this are one epoch for every purpose
 _NEAR_ONE = 1e-2
 _GRID_STEP = 0.2  # in ln(repeats)
+_COARSE_STEP = 0.4  # the same for refits, of which there are thousands: minima are polished either way
+_DIFFERENCE = 1e-6  # over which slopes are compared for their own slope
 _FEWEST_EPOCHS, _SUBSETS = 9.0, 37  # -ln of the smallest share of the corpus, and how many shares are tried
 _SWEEP = 20_000  # up to this many (budget, whole epochs) pairs are simply all tried
 _BLOCK = 512  # budgets tabulated at a time, so that the table stays in cache
@@ -189,7 +191,7 @@ def _repeating_minima(
     law: Law, product: np.ndarray, ud: np.ndarray, furthest: float, rough: bool
 ) -> tuple[np.ndarray, np.ndarray]:
     """All local minima of each iso-FLOP curve above one epoch, as (budget index, epochs)."""
-    ln_repeats = _grid(furthest - 1)
+    ln_repeats = _grid(furthest - 1, _COARSE_STEP if law.is_ensemble else _GRID_STEP)
     grid = 1.0 + np.exp(ln_repeats)
     factors = law.isoflop_factors(product, ud, grid)
     buffer = np.empty(
@@ -221,34 +223,30 @@ def _repeating_minima(
     return row, 1.0 + np.exp(rising_root(slope, low, high, tolerance))
 
 
-def _grid(most_repeats: float) -> np.ndarray:
+def _grid(most_repeats: float, step: float) -> np.ndarray:
     """ln(repeats) from next to nothing to beyond `most_repeats`, coarse where the curve is a pure power."""
     near = np.arange(np.log(_SMALLEST_REPEAT), np.log(_NEAR_ONE), 0.7)
-    far = np.arange(
-        np.log(_NEAR_ONE), max(np.log(max(most_repeats, _NEAR_ONE)), 0.0) + 3 * _GRID_STEP, _GRID_STEP
-    )
+    far = np.arange(np.log(_NEAR_ONE), max(np.log(max(most_repeats, _NEAR_ONE)), 0.0) + 3 * step, step)
     return np.concatenate([near, far])
 
 
 def rising_root(
     slope: Callable[[np.ndarray], np.ndarray], low: np.ndarray, high: np.ndarray, tolerance: Array
 ) -> np.ndarray:
-    """Where `slope` crosses zero upwards inside each [low, high]: the Illinois method.
+    """Where `slope` crosses zero upwards inside each [low, high]: Newton's method, safeguarded by bisection.
 
-    The step shrinks faster than linearly, so the error is far below the last step, which is what is tested.
+    The error after a Newton step is about its square, so it is far below the last step, which is what is
+    tested. Where the slope does not rise above zero, that is the upper end.
     """
-    at_low, at_high = np.minimum(slope(low), 0.0), np.maximum(slope(high), 0.0)
-    root, moved_low, moved_high = low, np.zeros(len(low), bool), np.zeros(len(low), bool)
+    root, end = 0.5 * (low + high), high
+    here, ahead, at_end = slope(np.stack([root, root + _DIFFERENCE, end]))
     for _ in range(100):
-        rise = at_high - at_low
-        guess = np.where(rise > 0, (low * at_high - high * at_low) / np.where(rise > 0, rise, 1.0), root)
-        if np.all(np.abs(guess - root) <= tolerance):
-            return guess
-        root, at_guess = guess, slope(guess)
-        left = at_guess < 0
-        low, high = np.where(left, guess, low), np.where(left, high, guess)
-        # An end that stays twice in a row counts half, so that the next guess falls on its side.
-        at_high = np.where(left, np.where(moved_low, 0.5, 1.0) * at_high, at_guess)
-        at_low = np.where(left, at_guess, np.where(moved_high, 0.5, 1.0) * at_low)
-        moved_low, moved_high = left, ~left
-    return root
+        low, high = np.where(here < 0, root, low), np.where(here < 0, high, root)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            guess = root - here * _DIFFERENCE / (ahead - here)
+        guess = np.where((guess >= low) & (guess <= high), guess, 0.5 * (low + high))
+        moved, root = np.abs(guess - root), np.where(at_end > 0, guess, end)
+        if np.all((moved <= tolerance) | (at_end <= 0)):
+            break
+        here, ahead = slope(np.stack([root, root + _DIFFERENCE]))
+    return np.asarray(root)

@@ -62,26 +62,45 @@ def _narrow(first: Law, second: Law, ud: float, ends: np.ndarray, gaps: np.ndarr
 
 
 def _polish(first: Law, second: Law, ud: float, ends: np.ndarray, gaps: np.ndarray, limits: Limits) -> float:
-    """Equal optimal losses inside one bracket of ln(flops): Newton's method, safeguarded by bisection.
-
-    The slope of each optimal loss is known (see `landscape`); the optimal epochs may follow or stay, to first
-    order the loss does not notice.
-    """
+    """Equal optimal losses inside one bracket of ln(flops), from where a straight line would have them."""
     low, high = ends
-    rising = gaps[1] > 0
-    x = low + (high - low) * gaps[0] / (gaps[0] - gaps[1])
+    start = low + (high - low) * gaps[0] / (gaps[0] - gaps[1])
+    bracket = (np.array([low]), np.array([start]), np.array([high]))
+    return float(np.exp(meeting_point(first, second, ud, bracket, bool(gaps[1] > 0), limits)[0]))
+
+
+def meeting_point(
+    first: Law,
+    second: Law,
+    ud: float,
+    bracket: tuple[np.ndarray, np.ndarray, np.ndarray],
+    rising: bool,
+    limits: Limits,
+    tolerance: float = 1e-6,
+) -> np.ndarray:
+    """ln(flops) of equal optimal losses, for each pair of laws of two ensembles.
+
+    Newton's method, safeguarded by bisection.
+    Each bracket has its low end, a start and its high end; `rising` says whether the first law is the worse
+    one above. The slope of each optimal loss is known (see `landscape`); the optimal epochs may follow or
+    stay, to first order the loss does not notice. The error after a Newton step is about its square.
+    """
+    low, x, high = bracket
+    found, left = np.array(x), np.arange(len(x))
     for _ in range(60):
-        gap, slope = 0.0, 0.0
-        for law, sign in ((first, 1.0), (second, -1.0)):
+        gap, slope = np.zeros(len(x)), np.zeros(len(x))
+        for law, sign in ((first.member(left), 1.0), (second.member(left), -1.0)):
             best = allocate(law, ud, np.exp(x), limits)
-            gap += sign * float(best.loss)
-            slope += sign * float(loss_slope(law, ud, best, limits))
-        step = -gap / slope if slope else np.inf
-        if abs(step) < 1e-6:  # the error after a Newton step is about its square
-            return float(np.exp(x + step))
-        if (gap > 0) == rising:
-            high = x
-        else:
-            low = x
-        x = x + step if low < x + step < high else 0.5 * (low + high)
-    return float(np.exp(x))
+            gap += sign * best.loss
+            slope += sign * loss_slope(law, ud, best, limits)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            step = -gap / slope
+        above = (gap > 0) == rising
+        low, high = np.where(above, low, x), np.where(above, x, high)
+        done = np.abs(step) < tolerance
+        follows = done | ((low < x + step) & (x + step < high))
+        found[left] = x = np.where(follows, x + step, 0.5 * (low + high))
+        left, low, x, high = (values[~done] for values in (left, low, x, high))
+        if not len(left):
+            break
+    return found

@@ -49,11 +49,19 @@ def once_flops(law: Law, ud: float) -> float:
 
 def search_range(law: Law, ud: float, include: float | None = None) -> np.ndarray:
     """Where crossings, turning points and minima are looked for; `include` is never left outside."""
-    once = float(np.log10(FLOPS_PER_PARAM_TOKEN * ud * law.optimal_params(ud)))
+    return np.asarray(search_ranges(law, ud, include)[0])
+
+
+def search_ranges(
+    law: Law, ud: float, include: float | None = None, per_decade: int = POINTS_PER_DECADE
+) -> np.ndarray:
+    """The same for each law of an ensemble, as rows of one length."""
+    once = np.atleast_1d(np.log10(FLOPS_PER_PARAM_TOKEN * ud * law.optimal_params(ud)))
     low, high = once - DECADES_BELOW, once + DECADES_ABOVE
     if include is not None:
-        low, high = min(low, np.log10(include) - 1), max(high, np.log10(include) + 1)
-    return np.logspace(low, high, round((high - low) * POINTS_PER_DECADE) + 1)
+        low, high = np.minimum(low, np.log10(include) - 1), np.maximum(high, np.log10(include) + 1)
+    points = round(float(np.max(high - low)) * per_decade) + 1
+    return np.logspace(low, high, points, axis=1)
 
 
 def outside_search(law: Law, ud: float, flops: float) -> float | None:

@@ -28,6 +28,7 @@ FEW_TIMES = 2.0  # what more than so many times the compute must gain, at least,
 _CHEAPER = 9.0  # ln of how much less compute is looked at for a plan that is as good
 # Where continuous epochs have their minimum: ln of the compute on either side, and how often it is divided.
 _NEXT, _NARROWINGS = 0.3, 9
+_FLAT = 1e-9  # slopes below that are those of a minimum already
 _NEAR = 3  # whole epochs on either side of the best continuous ones that are tried
 # How sizes are searched: ln of the factor on either side, steps, and the last step of the root in ln(size).
 _ROOM, _SIZES, _EXACT = 6.0, 49, 1e-8
@@ -136,6 +137,9 @@ def first_minimum(law: Law, ud: float, limits: Limits = FREE) -> Turn | None:
 
 def _settled(law: Law, ud: float, near: Turn, limits: Limits) -> Turn:
     """A minimum with continuous epochs to the last digits: where the loss along compute first rises."""
+    by = law.slopes(near.params, ud, near.epochs)
+    if max(abs(by.params), abs(by.epochs)) < _FLAT:
+        return near
     low, high = near.flops * np.exp([-_NEXT, _NEXT])
     for _ in range(_NARROWINGS):
         along = landscape(law, ud, np.geomspace(low, high, 9), limits)

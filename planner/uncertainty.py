@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from planner.advice import flat_range, spending_limit, turning_point
-from planner.allocation import allocate
+from planner.advice import flat_epochs, spending_limits, turning_points
+from planner.allocation import FLOPS_PER_PARAM_TOKEN, allocate
 from planner.calibration_files import Calibration, Setting
+from planner.crossings import meeting_point
 from planner.intervals import LEVEL, interval
-from planner.landscape import landscape, search_range
+from planner.landscape import landscape, search_ranges
 from planner.laws import Law
 from planner.limits import Limits
 from planner.remarks import Remark
@@ -25,6 +26,8 @@ _OUTSIDE = {
     "number of epochs": "outside_epochs",
 }
 _CURVES = 100  # refits used for figures that need a search along compute for each refit
+_CLOSE_ENOUGH = 1e-3  # the last step towards a crossing, in ln(flops); its error is about the square of that
+_PER_DECADE = 4  # computes looked at in that search: what is found is polished
 
 
 def interval_note(known: Calibration, setting: Setting, form: str) -> str:
@@ -59,40 +62,45 @@ def plan_intervals(
     """Intervals of what is decided on: what each refit would have recommended, and what it says of other
     laws.
     """
-    best = allocate(members, ud, flops, limits)
-    data, compute = (
-        allocate(members, u, c, limits).loss - best.loss for u, c in ((2 * ud, flops), (ud, 2 * flops))
-    )
+    corpora, computes = np.array([[ud], [2 * ud], [ud]]), np.array([[flops], [flops], [2 * flops]])
+    params, epochs, tokens, losses = allocate(members, corpora, computes, limits)
+    loss, (data, compute) = losses[0], losses[1:] - losses[0]
     if limits.ceiling:  # nobody has to use it
         data, compute = np.minimum(data, 0.0), np.minimum(compute, 0.0)
-    figures = {"params": best.params, "epochs": best.epochs, "tokens": best.tokens}
+    figures = {"params": params[0], "epochs": epochs[0], "tokens": tokens[0]}
     figures |= {"loss_if_twice_the_data": data, "loss_if_twice_the_compute": compute}
-    figures |= {f"regret_{row.law}": members.loss(row.params, ud, row.epochs) - best.loss for row in others}
-    rows = [
-        _advice_figures(
-            members.member(i), ud, flops, float(best.epochs[i]), float(best.loss[i]), tolerance, limits
-        )
-        for i in range(min(_size(members), _CURVES))
-    ]
-    return _known({**figures, **{name: np.array([row[name] for row in rows]) for name in rows[0]}})
+    figures |= {f"regret_{row.law}": members.loss(row.params, ud, row.epochs) - loss for row in others}
+    some = slice(min(_size(members), _CURVES))
+    advice = _advice_figures(members.member(some), ud, flops, epochs[0, some], loss[some], tolerance, limits)
+    return _known({**figures, **advice})
 
 
 def _advice_figures(
-    law: Law, ud: float, flops: float, epochs: float, loss: float, tolerance: float, limits: Limits
-) -> dict[str, float]:
-    """The figures of the advice that one refit would have given."""
-    along = landscape(law, ud, search_range(law, ud, flops), limits)
-    turn, limit = turning_point(law, ud, along, limits), spending_limit(law, ud, along, limits)
-    flat = flat_range(law, ud, flops, epochs, loss, tolerance, limits)
+    members: Law,
+    ud: float,
+    flops: float,
+    epochs: np.ndarray,
+    loss: np.ndarray,
+    tolerance: float,
+    limits: Limits,
+) -> dict[str, np.ndarray]:
+    """The figures of the advice that each refit would have given: of its own plan with these epochs and
+    loss.
+    """
+    computes = search_ranges(members, ud, flops, _PER_DECADE)
+    along = landscape(members.member((slice(None), None)), ud, computes, limits)
+    turns, best = turning_points(members, ud, along, limits), spending_limits(members, ud, along, limits)
+    low, high = flat_epochs(members, ud, flops, epochs, loss, tolerance, limits)
+    product = flops / (FLOPS_PER_PARAM_TOKEN * ud)
     return {
-        "turning_flops": turn.flops if turn else np.nan,
-        "turning_epochs": turn.epochs if turn else np.nan,
-        "spending_limit_flops": limit.best.flops if limit else np.nan,
-        "spending_limit_loss": limit.best.loss if limit else np.nan,
-        "flat_epochs_min": flat.epochs[0],
-        "flat_epochs_max": flat.epochs[1],
-        "flat_params_min": flat.params[0],
-        "flat_params_max": flat.params[1],
+        "turning_flops": turns.flops,
+        "turning_epochs": turns.epochs,
+        "spending_limit_flops": best.flops,
+        "spending_limit_loss": best.loss,
+        "flat_epochs_min": low,
+        "flat_epochs_max": high,
+        "flat_params_min": product / high,
+        "flat_params_max": product / low,
     }
 
 
@@ -101,25 +109,28 @@ def crossover_interval(
 ) -> tuple[Interval | None, float]:
     """Interval of the crossover between two computes, and the share of refits that cross there.
 
-    One refit of each setting at a time, by bisection of all at once.
+    One refit of each setting at a time, all at once.
     """
     size = min(_size(weaker), _size(stronger))
     weaker, stronger = weaker.member(slice(size)), stronger.member(slice(size))
 
-    def stronger_wins(ln_flops: np.ndarray) -> np.ndarray:
-        flops = np.exp(ln_flops)
-        wins: np.ndarray = (
-            allocate(stronger, ud, flops, limits).loss < allocate(weaker, ud, flops, limits).loss
+    ends = np.log(between)
+    at_ends = np.array([_gap(weaker, stronger, ud, end, limits) for end in between])
+    rows = np.flatnonzero(~(at_ends[0] > 0) & (at_ends[1] > 0))
+    start, low, high = (np.full(len(rows), end) for end in (ends.mean(), *ends))
+    places = np.full(size, np.nan)
+    places[rows] = np.exp(
+        meeting_point(
+            weaker.member(rows), stronger.member(rows), ud, (low, start, high), True, limits, _CLOSE_ENOUGH
         )
-        return wins
+    )
+    return interval(places), len(rows) / size
 
-    low, high = (np.full(size, np.log(end)) for end in between)
-    crosses = ~stronger_wins(low) & stronger_wins(high)
-    for _ in range(14):  # ends below 0.1%
-        middle = 0.5 * (low + high)
-        above = stronger_wins(middle)
-        low, high = np.where(above, low, middle), np.where(above, middle, high)
-    return interval(np.where(crosses, np.exp(0.5 * (low + high)), np.nan)), float(crosses.mean())
+
+def _gap(weaker: Law, stronger: Law, ud: float, flops: float, limits: Limits) -> np.ndarray:
+    """How much lower the best loss of the stronger setting is, by refit."""
+    one, other = (allocate(members, ud, flops, limits).loss for members in (weaker, stronger))
+    return np.asarray(one - other)
 
 
 def range_warnings(setting: Setting, params: float, unique_tokens: float, epochs: float) -> list[Remark]:
