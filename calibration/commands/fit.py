@@ -72,14 +72,13 @@ def fit(
       planner calibrate fit runs.csv --max-epochs 64 -o my.json
       planner calibrate fit study/ -o law.json
     """
-    from calibration.fitting.notes import notes_of
     from calibration.studies.sources import fit as fit_source
     from calibration.studies.sources import open_source
 
     check_output(output, table)
     place = Path(table).resolve()
     source = open_source(table, **vars(rows))
-    print_notes(notes_of(source.table))
+    print_notes(source.table)
     with progress_bar("fitting") as progress:
         calibration = fit_source(
             source,

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from planner.errors import named
 from planner.laws import FORMS, STANDARD
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from calibration.fitting.notes import Note
 
 _Command = Callable[..., Any]
 
@@ -65,19 +62,20 @@ class Rows:
 
     def of(self, path: str, *, weight_decay_is_choice: bool = False) -> pd.DataFrame:
         """These rows of a table or of a study's directory; what was noticed on the way goes to stderr."""
-        from calibration.fitting.notes import notes_of
         from calibration.studies.sources import read_runs
 
         table = read_runs(path, weight_decay_is_choice=weight_decay_is_choice, **vars(self))
-        print_notes(notes_of(table))
+        print_notes(table)
         return table
 
 
-def print_notes(notes: Iterable[Note]) -> None:
+def print_notes(table: pd.DataFrame) -> None:
     """How a table was read and what looks wrong in it, a line each, on stderr; options as they are typed."""
-    for note in notes:
-        text = named(note.text, lambda field: f"--{field.replace('_', '-')}")
-        click.echo(f"{'Warning: ' if note.warns else ''}{text[0].upper()}{text[1:]}.", err=True)
+    from calibration.fitting.notes import notes_of
+
+    for note in notes_of(table, lambda field: f"--{field.replace('_', '-')}"):
+        text = f"{note.text[0].upper()}{note.text[1:]}"
+        click.echo(f"{'Warning: ' if note.warns else ''}{text}.", err=True)
 
 
 def row_options(

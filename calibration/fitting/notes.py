@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import pandas as pd
@@ -28,12 +28,15 @@ def with_notes(table: pd.DataFrame, notes: Sequence[Note]) -> pd.DataFrame:
     return table
 
 
-def notes_of(table: pd.DataFrame) -> list[Note]:
-    """What was noticed when a table was read; nothing for a table that was not read."""
-    return [Note(*note) for note in table.attrs.get(_KEY, ())]
+def notes_of(table: pd.DataFrame, name: Callable[[str], str] = str) -> list[Note]:
+    """What was noticed when a table was read: (code, text, whether it is a warning); nothing for a table that
+    was not read. `name` says what to call the options that a text mentions.
+    """
+    found = [Note(*note) for note in table.attrs.get(_KEY, ())]
+    return [note._replace(text=named(note.text, name)) for note in found]
 
 
 def with_notes_of(table: pd.DataFrame, calibration: Calibration) -> Calibration:
     """The calibration with what was noticed about the table that it was fitted to."""
-    notes = [{**note._asdict(), "text": named(note.text, str)} for note in notes_of(table)]
+    notes = [note._asdict() for note in notes_of(table)]
     return calibration.model_copy(update={_FIELD: notes}) if notes else calibration
