@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from calibration.commands.options import Rows, output_option, row_options
-from calibration.commands.output import check_output, print_json, progress_bar, write_text
-from planner.laws import DEFAULT_FORM
+from calibration.commands.options import Rows, as_typed, output_option, row_options
+from calibration.commands.output import check_output, factor, print_json, progress_bar, write_text
+from planner.errors import named
+from planner.laws import DEFAULT_FORM, STANDARD
 from planner.shell import Command
 from planner.terminal import print_table
 from planner.units import scientific, short
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 @click.option(
     "--calibration",
     metavar="NAME|FILE",
-    help="Law that is believed before any run [default: the published FineWeb law].",
+    help="Law that is believed before any run [default: the shipped law that suits the target].",
 )
 @row_options(
     "existing runs", "Weight decay to design for [default: that of the runs, or of the calibration]."
@@ -100,8 +100,10 @@ def design(
             progress=progress,
             **limits,
         )
-    if vocab_size is None and Calibration.load(calibration).vocab_size is None:
+    if vocab_size is None and Calibration.load(calibration or plan.calibration).vocab_size is None:
         click.echo(f"Vocabulary not known, {DEFAULT_VOCAB:,} assumed for the shapes: --vocab-size.", err=True)
+    for warning in plan.warnings:
+        click.echo(f"Warning: {named(warning, as_typed)}.", err=True)
     if as_json:
         print_json(plan.as_dict())
     else:
@@ -116,7 +118,8 @@ def _print(plan: Design) -> None:
     from calibration.fitting.design import describe
 
     click.echo(
-        f"{plan.law} at weight decay {plan.weight_decay:g}, {plan.existing_runs} existing runs; "
+        f"{plan.law} of {plan.calibration} at weight decay {plan.weight_decay:g}, {plan.existing_runs} "
+        f"existing runs; "
         f"{describe(plan)}.\n"
     )
     rows = [
@@ -128,12 +131,12 @@ def _print(plan: Design) -> None:
             scientific(run.flops),
             scientific(run.cumulative_flops),
             f"±{run.loss_error:.3f}",
-            _factor(run.params_error),
+            factor(run.params_error),
             f"{run.architecture.d_model} x {run.architecture.layers}, d_ff {run.architecture.d_ff}",
         )
         for k, run in enumerate(plan.runs, start=1)
     ]
-    before = (f"±{plan.loss_error_before:.3f}", _factor(plan.params_error_before))
+    before = (f"±{plan.loss_error_before:.3f}", factor(plan.params_error_before))
     print_table(
         (
             "run",
@@ -153,8 +156,7 @@ def _print(plan: Design) -> None:
         "errors of the target "
         f"are those after all runs up to the line, allowing for the law itself to be off."
     )
-
-
-def _factor(error: float | None) -> str:
-    """A standard error of ln N* as people say it: a factor."""
-    return "flat" if error is None else f"x/÷ {math.exp(min(error, 20)):.3g}"
+    lacking = plan.not_identified
+    told = "no law" if len(lacking) == len(STANDARD) else f"all standard laws but {', '.join(lacking)}"
+    told = f"{told}, so that a fit will lean on its prior" if lacking else "every standard law"
+    click.echo(f"Together with what exists they identify {told}.")

@@ -73,9 +73,14 @@ def print_notes(table: pd.DataFrame) -> None:
     """How a table was read and what looks wrong in it, a line each, on stderr; options as they are typed."""
     from calibration.fitting.notes import notes_of
 
-    for note in notes_of(table, lambda field: f"--{field.replace('_', '-')}"):
+    for note in notes_of(table, as_typed):
         text = f"{note.text[0].upper()}{note.text[1:]}"
         click.echo(f"{'Warning: ' if note.warns else ''}{text}.", err=True)
+
+
+def as_typed(field: str) -> str:
+    """What is typed in a shell for a field."""
+    return f"--{field.replace('_', '-')}"
 
 
 def row_options(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -71,3 +72,8 @@ def write_text(path: str, text: str) -> None:
         Path(path).write_text(text, encoding="utf-8")
     except OSError as error:
         raise InvalidInput(f"cannot write {path}: {error.strerror}.") from None
+
+
+def factor(error: float | None) -> str:
+    """A standard error of a size's logarithm as people say it: a factor; flat where there is no best size."""
+    return "flat" if error is None else f"x/÷ {math.exp(min(error, 20)):.3g}"

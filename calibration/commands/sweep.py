@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from calibration.commands.output import print_json
+from calibration.commands.output import factor, print_json
 from calibration.commands.training import Training, fail_with, interruptible, print_totals, training_options
 from planner.shell import Command, json_option
 from planner.terminal import print_table
 from planner.units import scientific, short
 
 if TYPE_CHECKING:
+    from calibration.fitting.foresight import Foresight
     from calibration.studies.expense import Expense
     from calibration.studies.study import Study, StudyRun
 
@@ -21,8 +22,20 @@ if TYPE_CHECKING:
 @click.command(cls=Command)
 @click.argument("study", metavar="STUDY")
 @training_options
+@click.option(
+    "--target-ud",
+    metavar="TOKENS",
+    help="Unique tokens of the plan whose sureness a dry run foretells [default: the most in the study].",
+)
+@click.option(
+    "--target-flops",
+    metavar="FLOPS",
+    help="Compute of that plan [default: ten times the dearest run].",
+)
 @json_option
-def sweep(study: str, training: Training, as_json: bool) -> None:
+def sweep(
+    study: str, training: Training, target_ud: str | None, target_flops: str | None, as_json: bool
+) -> None:
     """Train every run of STUDY (a TOML file, or paper, micro or smoke) that is not trained yet.
 
     Stop it with Ctrl-C and start it again at will: finished runs count once and unfinished ones go on from
@@ -41,7 +54,8 @@ def sweep(study: str, training: Training, as_json: bool) -> None:
     if training.dry_run:
         directories.check_recipe(plan, folder.path)
         missing = directories.unfinished(folder, plan.runs)
-        _dry_run(plan, missing, training.expenses(missing, folder), as_json)
+        target = {"target_ud": target_ud, "target_flops": target_flops}
+        _dry_run(plan, missing, training.expenses(missing, folder), target, as_json)
         return
     with interruptible():
         trainers = training.trainers(plan, folder)
@@ -60,18 +74,25 @@ def sweep(study: str, training: Training, as_json: bool) -> None:
     fail_with(progress.failed)
 
 
-def _dry_run(plan: Study, missing: Sequence[StudyRun], takes: Sequence[Expense], as_json: bool) -> None:
+def _dry_run(
+    plan: Study, missing: Sequence[StudyRun], takes: Sequence[Expense], target: dict[str, Any], as_json: bool
+) -> None:
+    import pandas as pd
+
+    from calibration.fitting.foresight import foresee
     from calibration.studies.expense import rows
 
     listed = rows(plan.runs, {run.name for run in plan.runs} - {run.name for run in missing})
+    foreseen = foresee(pd.DataFrame(listed), **target)
     if as_json:
-        facts = {
+        facts: dict[str, Any] = {
             "study": plan.name,
             "runs": listed,
             "missing": len(missing),
             "flops": sum(run.flops for run in missing),
         }
-        print_json(facts | {"engines": [expense.as_dict() for expense in takes]})
+        facts["engines"] = [expense.as_dict() for expense in takes]
+        print_json(facts | {"foresight": [one.as_dict() for one in foreseen]})
         return
     print_table(
         ("run", "params", "unique", "epochs", "λ", "seed", "steps", "FLOPs", ""),
@@ -91,3 +112,26 @@ def _dry_run(plan: Study, missing: Sequence[StudyRun], takes: Sequence[Expense],
         ],
     )
     print_totals(plan.runs, missing, takes)
+    _print_foresight(foreseen)
+
+
+def _print_foresight(foreseen: Sequence[Foresight]) -> None:
+    first = foreseen[0]
+    click.echo(
+        f"\nHow well a plan for {short(first.target_ud)} unique tokens and {scientific(first.target_flops)} "
+        f"FLOPs will be known (standard errors, with {first.calibration} believed before any run):"
+    )
+    rows = [
+        (
+            f"{one.weight_decay:g}",
+            str(one.runs),
+            f"±{one.loss_error_before:.0%}",
+            f"±{one.loss_error:.1%}",
+            factor(one.params_error),
+        )
+        for one in foreseen
+    ]
+    print_table(("λ", "runs", "its loss now", "its loss then", "its size then"), rows)
+    for lacks in dict.fromkeys(one.lacks for one in foreseen if one.lacks):
+        decays = ", ".join(f"{one.weight_decay:g}" for one in foreseen if one.lacks == lacks)
+        click.echo(f"At weight decay {decays}: {lacks}.")

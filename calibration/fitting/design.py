@@ -16,18 +16,30 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from calibration.fitting.belief import MISFIT, NOISE, Belief, Points, Reference, believe, flops_of, points_of
+from calibration.fitting.belief import (
+    MISFIT,
+    NOISE,
+    Belief,
+    Points,
+    Reference,
+    believe,
+    flops_of,
+    joined,
+    points_of,
+)
 from calibration.fitting.choosing import Wanted, choose, errors_after, foundation
+from calibration.fitting.identify import is_identified
 from calibration.fitting.stages import Progress
 from planner.allocation import FLOPS_PER_PARAM_TOKEN, allocate
-from planner.calibration_files import Calibration
+from planner.calibration_files import Calibration, shipped_names
 from planner.errors import InvalidInput
-from planner.laws import DEFAULT_FORM, Law, check_form
+from planner.laws import DEFAULT_FORM, STANDARD, Law, check_form
 from planner.limits import CONTINUOUS
 from planner.shapes import Architecture, shape_for
-from planner.units import compute, count, number, scientific, short
+from planner.units import compute, count, number, scientific, short, whole
 
 _APART = 0.35  # ln of the size ratio at which the slope of the iso-FLOP curve is taken
+_FAR = 10.0  # times the unique tokens of a calibration, from where another one is believed
 _LEAST_GAIN = 0.002  # a run that lowers the wanted variance by less than this share is not worth listing
 
 
@@ -65,6 +77,9 @@ class Design:
     loss_error_after: float
     params_error_after: float | None
     runs: tuple[ProposedRun, ...]
+    calibration: str = ""  # the law that was believed before any run
+    not_identified: tuple[str, ...] = ()  # forms that cannot be fitted without a prior once all are trained
+    warnings: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         values = dataclasses.asdict(self)
@@ -115,21 +130,21 @@ def design(
     """Propose runs, worth at most `budget` FLOPs, that make the plan for a target certain soonest.
 
     `runs` are those that exist already (at one weight decay); `calibration` is the prior law, weak enough to
-    be overruled by a dozen runs. Candidates use at most `target_ud` unique tokens and no more compute than
-    the target.
+    be overruled by a dozen runs, by default the shipped one that suits the target. Candidates use at most
+    `target_ud` unique tokens and no more compute than the target.
     """
     total, flops = compute(budget, "budget"), compute(target_flops, "target_flops")
     ud, scatter = count(target_ud, "target_ud"), number(noise, "noise", examples="0.01")
     off = number(misfit, "misfit", positive=False, examples="0.3")
     if off < 0:
         raise InvalidInput(f"must not be negative, such as 0.3; got {off:g}.", field="misfit")
-    known = Calibration.load(calibration)
+    known = suiting(ud) if calibration is None else Calibration.load(calibration)
     form = check_form(law) if law is not None else _default_form(known)
     decay, existing = _decay(runs, weight_decay, known)
-    belief = _belief(known, form, decay, existing, scatter, off)
-    target = _Target.of(belief.law, ud, flops)
-    trained = None if existing is None else points_of(existing)
+    belief = believed_near(known, form, decay, existing, scatter, off)
     vocabulary = known.vocab_size if vocab_size is None else vocab_size
+    target, warnings = Target.of(belief.law, ud, flops).no_worse_than_guessing(vocabulary, known.name)
+    trained = None if existing is None else points_of(existing)
     candidates = _candidates(target.params, ud, min(total, flops), min_params, vocabulary).without(trained)
     if not candidates.shapes:
         raise InvalidInput(
@@ -148,15 +163,43 @@ def design(
         progress=progress,
     )
     picked = candidates.cheapest_first(chosen)
-    return _proposal(belief, decay, target, picked, trained, total)
+    found = _proposal(belief, decay, target, picked, trained, total)
+    lacking = _not_identified(picked.points if trained is None else joined(trained, picked.points))
+    return dataclasses.replace(found, calibration=known.name, warnings=warnings, not_identified=lacking)
+
+
+def suiting(ud: float) -> Calibration:
+    """The shipped calibration to believe in before any run with so many unique tokens: the published one, or
+    where that is more than a factor of ten away from all it was fitted on, the nearest.
+    """
+    default, *others = (Calibration.load(name) for name in (None, *shipped_names()))
+    if _away(default, ud) <= np.log(_FAR):
+        return default
+    return min((default, *others), key=lambda known: _away(known, ud))
+
+
+def _away(known: Calibration, ud: float) -> float:
+    """ln of the factor between unique tokens and what a calibration was fitted on; 0 inside of it."""
+    ranges = [setting.fitted_on.unique_tokens for setting in known.settings]
+    return float(min(max(np.log(low / ud), np.log(ud / high), 0.0) for low, high in ranges))
+
+
+def _not_identified(points: Points) -> tuple[str, ...]:
+    runs = np.column_stack(points)
+    return tuple(form for form in STANDARD if not is_identified(runs, form))
 
 
 def _default_form(known: Calibration) -> str:
     return DEFAULT_FORM if DEFAULT_FORM in known.settings[0].laws else known.default_law
 
 
-def _belief(
-    known: Calibration, form: str, decay: float, runs: pd.DataFrame | None, noise: float, misfit: float
+def believed_near(
+    known: Calibration,
+    form: str,
+    decay: float,
+    runs: pd.DataFrame | None = None,
+    noise: float = NOISE,
+    misfit: float = MISFIT,
 ) -> Belief:
     """The nearest calibrated setting is the prior for any weight decay: it is weak, and the best there is."""
     nearest = min(
@@ -185,7 +228,7 @@ def _decay(
 
 
 @dataclass(frozen=True)
-class _Target:
+class Target:
     """The plan that shall become certain."""
 
     ud: float
@@ -196,7 +239,7 @@ class _Target:
     wanted: Wanted  # the loss at the plan and, unless the optimum is flat, ln N*
 
     @staticmethod
-    def of(law: Law, ud: float, flops: float) -> _Target:
+    def of(law: Law, ud: float, flops: float) -> Target:
         plan = allocate(law, ud, flops, CONTINUOUS)
         params = float(plan.params)
         product = flops / (FLOPS_PER_PARAM_TOKEN * ud)
@@ -208,7 +251,20 @@ class _Target:
         if curvature > 1e-4:
             rows.append([0.0, 0.5 / (_APART * curvature), -0.5 / (_APART * curvature)])
         wanted = Wanted(points, np.array(rows))
-        return _Target(ud, flops, params, float(plan.epochs), float(plan.loss), wanted)
+        return Target(ud, flops, params, float(plan.epochs), float(plan.loss), wanted)
+
+    def no_worse_than_guessing(self, vocabulary: Any, believed: str) -> tuple[Target, tuple[str, ...]]:
+        """The same with a loss of at most guessing among the tokens, and a warning where it had to be cut."""
+        tokens = None if vocabulary is None else whole(vocabulary, "vocab_size", example="32100")
+        if tokens is None or self.loss <= np.log(tokens):
+            return self, ()
+        guessing = float(np.log(tokens))
+        warning = (
+            f"{believed} would say {self.loss:.2f}, worse than guessing among {tokens:,} tokens "
+            f"({guessing:.2f}): it is a law of another scale, so the loss is no more than a guess until "
+            f"there are runs of your own (‹runs›) or a law of a similar scale (‹calibration›)"
+        )
+        return dataclasses.replace(self, loss=guessing), (warning,)
 
 
 @dataclass(frozen=True)
@@ -274,7 +330,7 @@ def _ladder(largest: float, smallest: float, vocab_size: Any) -> list[Architectu
 def _proposal(
     belief: Belief,
     decay: float,
-    target: _Target,
+    target: Target,
     picked: _Candidates,
     trained: Points | None,
     budget: float,
