@@ -143,7 +143,9 @@ def _settled(law: Law, ud: float, near: Turn, limits: Limits) -> Turn:
     low, high = near.flops * np.exp([-_NEXT, _NEXT])
     for _ in range(_NARROWINGS):
         along = landscape(law, ud, np.geomspace(low, high, 9), limits)
-        after = int(np.argmax(along.loss_slope > 0)) or 8
+        after = int(np.argmax(along.loss_slope > 0))
+        if not after:  # it rises, or falls, all along: as close as slopes can tell
+            break
         low, high = along.flops[after - 1], along.flops[after]
     best = int(np.argmin(along.loss))
     return Turn(*(float(values[best]) for values in (along.flops, along.params, along.epochs, along.loss)))

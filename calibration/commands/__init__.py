@@ -11,6 +11,7 @@ _COMMANDS = {
     "compare": "calibration.commands.compare:compare",
     "design": "calibration.commands.design:design",
     "fit": "calibration.commands.fit:fit",
+    "picture": "calibration.commands.picture:picture",
     "report": "calibration.commands.report:report",
     "sweep": "calibration.commands.sweep:sweep",
     "tournament": "calibration.commands.tournament:tournament",
