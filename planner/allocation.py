@@ -28,7 +28,7 @@ from typing import NamedTuple
 import numpy as np
 
 from planner.errors import InvalidInput
-from planner.laws import Array, Law
+from planner.laws import Array, Law, Mixture
 from planner.limits import FREE, Limits
 from planner.units import scientific, short
 
@@ -57,6 +57,8 @@ def allocate(law: Law, ud: Array, flops: Array, limits: Limits = FREE) -> Alloca
 
     Whole epochs are whole numbers, or a fraction below one where data is plentiful.
     """
+    if isinstance(law, Mixture):
+        return Allocation(*law.each_of(lambda part, u, c: allocate(part, u, c, limits), ud, flops))
     ud, flops = np.broadcast_arrays(np.asarray(ud, dtype=float), np.asarray(flops, dtype=float))
     shape = ud.shape
     if law.is_ensemble:

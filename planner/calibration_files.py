@@ -40,7 +40,17 @@ from pydantic import (
 )
 
 from planner.errors import InvalidCalibration, InvalidInput
-from planner.laws import DEFAULT_FORM, FORMS, MEMORY, Law, check_form, parameter_names
+from planner.laws import (
+    AVERAGE,
+    DEFAULT_FORM,
+    FORMS,
+    MEMORY,
+    Averaged,
+    Law,
+    Mixture,
+    check_form,
+    parameter_names,
+)
 from planner.records import trusted
 from planner.shapes import DEFAULT_VOCAB
 from planner.units import number
@@ -117,10 +127,15 @@ class Trial(_Record):
 
 
 class Ensemble(_Record):
-    """Bootstrap refits: `laws[form][parameter][i]` is that parameter in refit number i."""
+    """Bootstrap refits or draws: `laws[form][parameter][i]` is that parameter in number i.
+
+    `misfit[form][i]` is by how much, relative to the loss above the floor, that draw believes the form to be
+    off at a new configuration.
+    """
 
     method: str
     laws: dict[str, dict[str, list[float]]]
+    misfit: dict[str, list[float]] = {}
 
 
 class Setting(_Record):
@@ -130,6 +145,8 @@ class Setting(_Record):
     fitted_on: FittedRange
     laws: dict[str, FittedLaw] = Field(min_length=1)
     ensemble: Ensemble | None = None
+    law_weights: dict[str, float] = {}  # how much each form counts in the average; empty: there is none
+    warnings: list[str] = []  # what plans with it should know of the fit
     method: dict[str, Any] = {}
     trials: tuple[Trial, ...] = ()
     between: tuple[float, float] | None = None  # the weight decays that it was interpolated from
@@ -139,6 +156,11 @@ class Setting(_Record):
         # Building every law here means that a file with a bad coefficient is refused when it is read.
         for form in self.laws:
             self.law(form)
+        for form, weight in self.law_weights.items():
+            if form not in self.laws or not 0 < weight <= 1:
+                raise ValueError(
+                    f"the weight of {form} must be above 0, at most 1, and belong to one of the laws"
+                )
         for form in self.ensemble.laws if self.ensemble else ():
             members = self.ensemble_law(form)
             sizes = {len(values) for values in self.ensemble.laws[form].values()} if self.ensemble else set()
@@ -148,8 +170,14 @@ class Setting(_Record):
                 )
         return self
 
+    def has(self, form: str) -> bool:
+        """Whether this form, or the average of forms, is calibrated here."""
+        return form in self.laws or (form == AVERAGE and bool(self.law_weights))
+
     def law(self, form: str) -> Law:
-        """The fitted law of this form."""
+        """The fitted law of this form, or the average of all that count."""
+        if form == AVERAGE and self.law_weights:
+            return self._averaged
         check_form(form)
         if form not in self.laws:
             raise InvalidInput(
@@ -163,7 +191,7 @@ class Setting(_Record):
         """The error (a standard deviation) of this form's predictions for model size, unique tokens and
         epochs; `tolerance` where it was not measured.
         """
-        measured, fitted = self.laws[form].predictive_error, self.fitted_on
+        measured, fitted = self.measured(form), self.fitted_on
         if measured is None:
             return lambda params, unique_tokens, epochs: tolerance
         inside, sizes = measured.inside, (fitted.params[0], measured.params)
@@ -186,13 +214,50 @@ class Setting(_Record):
 
         return error
 
+    def measured(self, form: str) -> PredictiveError | None:
+        """How far a form was off for runs that it was not fitted on, where that was measured."""
+        return self.laws[form].predictive_error if form in self.laws else None
+
     @cached_property
     def _built(self) -> dict[str, Law]:
         return {form: Law(form, dict(fitted.parameters)) for form, fitted in self.laws.items()}
 
     def ensemble_law(self, form: str) -> Law | None:
         """The bootstrap ensemble as one law whose parameters are arrays, or None where there is none."""
+        if form == AVERAGE:
+            return self._mixture
         return self._ensembles.get(form)
+
+    def misfit(self, form: str) -> Any:
+        """Of each member of the ensemble; None where it was not told from noise."""
+        import numpy as np
+
+        kept = self.ensemble.misfit if self.ensemble else {}
+        if form != AVERAGE:
+            return np.asarray(kept[form]) if form in kept else None
+        if self._mixture is None or not set(self._shares) <= set(kept):
+            return None
+        every = np.concatenate([kept[one][:count] for one, count in self._shares.items()])
+        return every[self._mixture.order]
+
+    @cached_property
+    def _averaged(self) -> Averaged:
+        return Averaged([self._built[form] for form in self.law_weights], list(self.law_weights.values()))
+
+    @cached_property
+    def _shares(self) -> dict[str, int]:
+        """How many draws of each form make up the mixture."""
+        members = {
+            form: self._ensembles[form].members for form in self.law_weights if form in self._ensembles
+        }
+        total = min((int(size / self.law_weights[form]) for form, size in members.items()), default=0)
+        counts = {form: round(self.law_weights[form] * total) for form in members}
+        return {form: count for form, count in counts.items() if count}
+
+    @cached_property
+    def _mixture(self) -> Mixture | None:
+        parts = [self._ensembles[form].member(slice(count)) for form, count in self._shares.items()]
+        return Mixture(parts) if parts else None
 
     @cached_property
     def _ensembles(self) -> dict[str, Law]:
@@ -276,6 +341,7 @@ class Calibration(_Record):
     source: str = ""
     vocab_size: int | None = Field(default=None, gt=0)
     data_fingerprint: str | None = None  # of the tokens that the runs were trained on
+    run_fingerprints: list[str] = []  # of the runs that it was fitted on, however they were rounded
     default_law: str = DEFAULT_FORM
     recipe: Recipe | None = None
     settings: tuple[Setting, ...] = Field(min_length=1)
@@ -298,9 +364,10 @@ class Calibration(_Record):
         decays = self.weight_decays
         if len(set(decays)) != len(decays):
             raise ValueError("each weight decay may appear only once in settings")
-        check_form(self.default_law)
+        if self.default_law != AVERAGE:
+            check_form(self.default_law)
         for setting in self.settings:
-            if self.default_law not in setting.laws:
+            if not setting.has(self.default_law):
                 raise ValueError(
                     f"default_law {self.default_law} is missing at weight decay {setting.weight_decay}"
                 )
@@ -310,12 +377,12 @@ class Calibration(_Record):
 
     @model_serializer(mode="wrap")
     def _what_is_known(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """A calibration whose data has no fingerprint has no such field, and one without a dial none of
-        that.
+        """A calibration whose data or runs have no fingerprint has no such field, and one without a dial none
+        of that.
         """
         values: dict[str, Any] = dump(self)
-        for name in ("data_fingerprint", "dial"):
-            if values.get(name) is None:
+        for name in ("data_fingerprint", "run_fingerprints", "dial"):
+            if not values.get(name):
                 values.pop(name, None)
         return values
 
@@ -390,7 +457,10 @@ class Calibration(_Record):
 
     def form(self, law: str | None) -> str:
         """The law form asked for, or the calibration's own default."""
-        return self.default_law if law is None else check_form(law)
+        if law is None:
+            averages = all(setting.law_weights for setting in self.settings)
+            return AVERAGE if averages else self.default_law
+        return law if law == AVERAGE else check_form(law)
 
     def candidates(self, form: str, weight_decay: Any = None) -> tuple[Setting, ...]:
         """The settings that may be chosen: the one at this weight decay, or all that have the law."""
@@ -398,14 +468,14 @@ class Calibration(_Record):
             setting = self.setting(weight_decay)
             setting.law(form)  # an error if it has no such law
             return (setting,)
-        having = tuple(setting for setting in self.settings if form in setting.laws)
+        having = tuple(setting for setting in self.settings if setting.has(form))
         if not having:
             self.settings[0].law(form)  # raises, naming the laws there are
         return having
 
     def law(self, weight_decay: Any, form: str | None = None) -> Law:
         """The law of this form (by default the calibration's own default) at this weight decay."""
-        return self.setting(weight_decay).law(form or self.default_law)
+        return self.setting(weight_decay).law(self.form(form))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the file whole or not at all."""

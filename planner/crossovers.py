@@ -15,12 +15,15 @@ from planner.calibration_files import Calibration, CalibrationSource, Setting
 from planner.crossings import crossings
 from planner.errors import InvalidInput
 from planner.landscape import search_range
+from planner.laws import AVERAGE
 from planner.limits import LimitOptions, Limits, spelled_out
 from planner.reasons import crossover_note, single_setting_note
 from planner.records import made
 from planner.remarks import Remark
 from planner.results import Crossover, Interval
 from planner.uncertainty import crossover_interval, range_warnings
+
+_CROSSES = 0.5  # share of draws below which forms that are averaged do not name a crossing
 
 
 @spelled_out
@@ -99,8 +102,11 @@ def crossover_between(
     if centre is not None:
         if len(found) > 1:
             note += f"; C× is {units.scientific(centre)}, from which {stronger.weight_decay} is better"
-        bounds, doubt = _sureness(weaker, stronger, form, ud, centre, found, limits)
+        bounds, doubt, crosses = _sureness(weaker, stronger, form, ud, centre, found, limits)
         note += doubt
+        if form == AVERAGE and crosses < _CROSSES:
+            centre, bounds = None, None
+            note = f"{weaker.weight_decay} and {stronger.weight_decay} are not told apart by the runs{doubt}"
     return made(
         Crossover,
         ud=ud,
@@ -149,17 +155,19 @@ def _sureness(
     centre: float,
     found: Sequence[float],
     limits: Limits,
-) -> tuple[Interval | None, str]:
-    """The interval of C× where there are refits of both settings, and a word on those that do not cross."""
+) -> tuple[Interval | None, str, float]:
+    """The interval of C× where there are refits of both settings, a word on those that do not cross, and the
+    share of those that do.
+    """
     weak, strong = weaker.ensemble_law(form), stronger.ensemble_law(form)
     if weak is None or strong is None:
-        return None, ""
+        return None, "", 1.0
     between = _room_around(centre, found)
     bounds, share = crossover_interval(weak, strong, ud, between, limits)
     if share >= 0.975:
-        return bounds, ""
+        return bounds, "", share
     low, high = (units.scientific(end, 2) for end in between)
-    return bounds, f"; {1 - share:.0%} of the refits do not cross between {low} and {high}"
+    return bounds, f"; {1 - share:.0%} of the refits do not cross between {low} and {high}", share
 
 
 def _room_around(centre: float, found: Sequence[float]) -> tuple[float, float]:

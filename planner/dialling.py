@@ -46,7 +46,7 @@ def contest(
     if not has_dial(known, form):
         candidates = known.candidates(form, weight_decay)
         chosen = {setting.weight_decay for setting in candidates}
-        others = (setting for setting in known.settings if form in setting.laws)
+        others = (setting for setting in known.settings if setting.has(form))
         return Contest(candidates, tuple(s for s in others if s.weight_decay not in chosen))
     found = float(best_weight_decays(known, form, np.array([ud]), np.array([flops]), limits)[0])
     candidates = known.candidates(form, found if weight_decay is None else weight_decay)

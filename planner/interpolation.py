@@ -32,6 +32,8 @@ def interpolated(weaker: Setting, stronger: Setting, weight_decay: float) -> Set
         between=(weaker.weight_decay, stronger.weight_decay),
         fitted_on=_common(weaker.fitted_on, stronger.fitted_on),
         laws={form: laws[form] for form in weaker.laws if form in laws},
+        law_weights={form: weight for form, weight in weaker.law_weights.items() if form in laws},
+        warnings=list(dict.fromkeys((*weaker.warnings, *stronger.warnings))),
         ensemble=_refits_between(weaker.ensemble, stronger.ensemble, share),
         method={"interpolated": "each term of the loss a power law in the weight decay"},
     )

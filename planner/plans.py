@@ -15,6 +15,7 @@ import numpy as np
 from planner import units
 from planner.advice import Limit, Turn, exchange_rate, flat_range, turning_point
 from planner.allocation import Allocation, allocate, no_choice
+from planner.beliefs import decay_probabilities, disagreement, fit_warnings
 from planner.budgets import budget
 from planner.calibration_files import DEFAULT_TOLERANCE, Calibration, CalibrationSource, Setting
 from planner.comparisons import alternative, recommendation
@@ -24,7 +25,7 @@ from planner.dialling import Contest, Translation, advice, contest, dial_warning
 from planner.errors import InvalidInput
 from planner.intervals import SURE, normal_share, sure_width
 from planner.landscape import outside_search
-from planner.laws import Law
+from planner.laws import AVERAGE, Law
 from planner.limits import LimitOptions, Limits, spelled_out
 from planner.predictions import loss_terms
 from planner.reasons import corpus_note, reasons, single_setting_note, target_reason, verdict
@@ -144,8 +145,9 @@ def _answer(
     committed, rival = weight_decay is not None, _rival_best(asked, found)
     tried = measured_case(known, asked.form, found.weight_decay, found.ud) if found.spending_limit else []
     words = reasons(found, committed=committed, limited=limits.bounded, rival_best=rival, tried=tried)
-    words += corpus_note(known)
-    return found, words, warnings + dial_warnings(known, choice.setting, dial)
+    words += disagreement(found) + corpus_note(known)
+    warnings += dial_warnings(known, choice.setting, dial)
+    return found, words, warnings + fit_warnings(choice.setting, found, committed=committed)
 
 
 class _Choice(NamedTuple):
@@ -252,6 +254,8 @@ def _findings(
         sureness=_sureness(asked, choice, rivals),
         intervals=_intervals(asked, choice, others, swap),
         interval_note=interval_note(known, choice.setting, form),
+        law_weights=choice.setting.law_weights if form == AVERAGE else None,
+        weight_decay_probabilities=decay_probabilities(known, form, ud, best),
     )
 
 
@@ -371,7 +375,7 @@ def _sureness(asked: _Question, choice: _Choice, rivals: list[Alternative]) -> S
     """What the law's error on runs that it had not seen means for this plan; None where it was never
     measured.
     """
-    measured = choice.setting.laws[asked.form].predictive_error
+    measured = choice.setting.measured(asked.form)
     if measured is None:
         return None
     width = sure_width(measured.runs) * choice.error
@@ -403,7 +407,8 @@ def _intervals(
     if members is None:
         return None
     found = plan_intervals(members, ud, flops, tolerance, others, limits)
-    found |= loss_intervals(members, choice.params, ud, choice.epochs)
+    misfit = choice.setting.misfit(form)
+    found |= loss_intervals(members, choice.params, ud, choice.epochs, misfit)
     if swap is not None and swap.interval is not None:
         found["crossover_flops"] = swap.interval
     return found

@@ -10,13 +10,14 @@ import numpy as np
 
 from planner import units
 from planner.allocation import FLOPS_PER_PARAM_TOKEN
+from planner.beliefs import fit_warnings
 from planner.budgets import many, unique_tokens, within
-from planner.calibration_files import Calibration, CalibrationSource
+from planner.calibration_files import Calibration, CalibrationSource, Setting
 from planner.dialling import Translation, best_for_runs, dial_law, has_dial, interpolation_note
 from planner.errors import InvalidInput
-from planner.laws import Law
+from planner.laws import AVERAGE, Law
 from planner.records import made
-from planner.results import LossTerms, Prediction
+from planner.results import Interval, LossTerms, Prediction
 from planner.showing import Columns
 from planner.uncertainty import interval_note, loss_intervals, range_warnings
 
@@ -99,7 +100,7 @@ def predict(
     settings = known.candidates(form, weight_decay)
     setting = min(settings, key=lambda s: float(s.law(form).loss(size, tokens, passes)))
     loss = float(setting.law(form).loss(size, tokens, passes))
-    members, used = setting.ensemble_law(form), tokens * min(passes, 1.0)
+    used, notes = tokens * min(passes, 1.0), interpolation_note(setting) + fit_warnings(setting)
     return made(
         Prediction,
         params=size,
@@ -113,14 +114,24 @@ def predict(
         loss=loss,
         perplexity=units.perplexity(loss),
         terms=loss_terms(setting.law(form), size, tokens, passes),
-        intervals=loss_intervals(members, size, tokens, passes) if members is not None else None,
+        intervals=_intervals(setting, form, size, tokens, passes),
         interval_note=interval_note(known, setting, form),
-        warnings=range_warnings(setting, size, used, passes) + interpolation_note(setting),
+        warnings=range_warnings(setting, size, used, passes) + notes,
         memory_epochs=None
         if known.recipe is None
         else known.recipe.memory_tokens(setting.weight_decay) / used,
         own_recipe=None if own is None else own.own(setting.weight_decay),
+        law_weights=setting.law_weights if form == AVERAGE else None,
     )
+
+
+def _intervals(
+    setting: Setting, form: str, params: float, ud: float, epochs: float
+) -> dict[str, Interval] | None:
+    members = setting.ensemble_law(form)
+    if members is None:
+        return None
+    return loss_intervals(members, params, ud, epochs, setting.misfit(form))
 
 
 def _passes(value: Any, field: str) -> float:

@@ -291,7 +291,7 @@ def crossover_note(
 
 def single_setting_note(known: Calibration, form: str) -> str:
     """Why there is no crossover to speak of."""
-    decays = [str(setting.weight_decay) for setting in known.settings if form in setting.laws]
+    decays = [str(setting.weight_decay) for setting in known.settings if setting.has(form)]
     return (
         f"calibration {known.name} has {form} at one weight decay only ({decays[0]})"
         if decays

@@ -27,10 +27,13 @@ CODES = {
     "flat_optimum": "sizes and epochs that are as good within the tolerance",
     "sharp_optimum": "nothing else is as good within the tolerance",
     "corpus": "the text that the laws were fitted on",
+    "forms_disagree": "forms that count in the average want quite different models",
     # warnings
     "interpolated": "the weight decay lies between two that were calibrated",
     "outside_memory": "AdamW's memory is outside of what was fitted",
     "end_of_range": "the best weight decay is at the end of those that the law covers",
+    "fit": "what the fit behind the calibration warned of",
+    "weight_decay_open": "no weight decay is probably enough the best",
     "outside_params": "the model size is outside of what was fitted",
     "outside_unique_tokens": "the unique tokens are outside of what was fitted",
     "outside_epochs": "the epochs are above what was fitted",

@@ -194,6 +194,7 @@ class Prediction(Shown, _Answer):
     warnings: list[Remark]
     memory_epochs: float | None = None  # AdamW's memory; None: the calibration does not say its recipe
     own_recipe: OwnRecipe | None = None  # the weight decay in a recipe of one's own, where that was given
+    law_weights: dict[str, float] | None = None  # where the law is the average of several forms
 
     def plot(self, calibration: CalibrationSource = None) -> "Figure":
         """The terms of the loss as epochs grow."""
@@ -267,6 +268,8 @@ class Findings(_Answer):
     sureness: Sureness | None  # where the law was tried on runs that it had not seen
     intervals: dict[str, Interval] | None
     interval_note: str
+    law_weights: dict[str, float] | None = None  # where the law is the average of several forms
+    weight_decay_probabilities: dict[str, float] | None = None  # that each calibrated one is the best
 
 
 class Plan(Shown, Findings):

@@ -62,7 +62,7 @@ def compute_for(
 
 def _doubt(setting: Setting, form: str, best: Turn, ud: float) -> float:
     """By how much less than predicted a loss may well be."""
-    measured = setting.laws[form].predictive_error
+    measured = setting.measured(form)
     if measured is None:
         return 0.0
     return sure_width(measured.runs) * float(setting.error(form)(best.params, ud, best.epochs))
@@ -118,7 +118,7 @@ def _unreachable(
     needed = _tokens_for(loss, ud, [setting.law(form) for setting in settings], limits)
     if needed is not None:
         return InvalidInput(f"{text}; about {units.short(needed)} would do.", field="target_loss")
-    floor = min(setting.laws[form].parameters["E"] for setting in settings)
+    floor = min(float(setting.law(form).terms(1.0, 1.0, 1.0).floor) for setting in settings)
     why = f": the law's floor is {floor:.4f}" if loss <= floor else within
     return InvalidInput(f"{text}, and no amount of data would do{why}.", field="target_loss")
 

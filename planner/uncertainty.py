@@ -13,7 +13,7 @@ from planner.calibration_files import Calibration, Setting
 from planner.crossings import meeting_point
 from planner.intervals import LEVEL, interval
 from planner.landscape import landscape, search_ranges
-from planner.laws import Law
+from planner.laws import Law, Mixture
 from planner.limits import Limits
 from planner.remarks import Remark
 from planner.results import Alternative, Interval
@@ -44,11 +44,19 @@ def interval_note(known: Calibration, setting: Setting, form: str) -> str:
     return f"this calibration has no refits of {where}, so no interval can be given"
 
 
-def loss_intervals(members: Law, params: float, ud: float, epochs: float) -> dict[str, Interval]:
-    """Intervals of loss, perplexity and each loss term of one configuration."""
+def loss_intervals(
+    members: Law, params: float, ud: float, epochs: float, misfit: np.ndarray | None = None
+) -> dict[str, Interval]:
+    """Intervals of loss, perplexity and each loss term of one configuration.
+
+    `misfit` is by how much each member believes its form to be off, relative to the loss above the floor.
+    """
     terms = members.terms(params, ud, epochs)
+    loss = np.asarray(terms.loss)
     with np.errstate(over="ignore"):
-        return _known({"loss": terms.loss, "perplexity": np.exp(terms.loss), **terms._asdict()})
+        if misfit is not None:
+            loss = loss * np.exp(misfit * (1 - terms.floor / loss))
+        return _known({"loss": loss, "perplexity": np.exp(loss), **terms._asdict()})
 
 
 def plan_intervals(
@@ -62,6 +70,22 @@ def plan_intervals(
     """Intervals of what is decided on: what each refit would have recommended, and what it says of other
     laws.
     """
+    parts = members.parts if isinstance(members, Mixture) else (members,)
+    share = min(1.0, _CURVES / members.members)
+    found = [_plan_figures(part, ud, flops, tolerance, others, limits, share) for part in parts]
+    return _known({name: np.concatenate([one[name] for one in found]) for name in found[0]})
+
+
+def _plan_figures(
+    members: Law,
+    ud: float,
+    flops: float,
+    tolerance: float,
+    others: Sequence[Alternative],
+    limits: Limits,
+    share: float,
+) -> dict[str, np.ndarray]:
+    """The figures of each refit of one form; those that need a search along compute of a share of them."""
     corpora, computes = np.array([[ud], [2 * ud], [ud]]), np.array([[flops], [flops], [2 * flops]])
     params, epochs, tokens, losses = allocate(members, corpora, computes, limits)
     loss, (data, compute) = losses[0], losses[1:] - losses[0]
@@ -70,9 +94,9 @@ def plan_intervals(
     figures = {"params": params[0], "epochs": epochs[0], "tokens": tokens[0]}
     figures |= {"loss_if_twice_the_data": data, "loss_if_twice_the_compute": compute}
     figures |= {f"regret_{row.law}": members.loss(row.params, ud, row.epochs) - loss for row in others}
-    some = slice(min(_size(members), _CURVES))
+    some = slice(max(round(share * members.members), 1))
     advice = _advice_figures(members.member(some), ud, flops, epochs[0, some], loss[some], tolerance, limits)
-    return _known({**figures, **advice})
+    return {**figures, **advice}
 
 
 def _advice_figures(
@@ -111,20 +135,31 @@ def crossover_interval(
 
     One refit of each setting at a time, all at once.
     """
+    if isinstance(weaker, Mixture) and isinstance(stronger, Mixture):
+        pairs = list(zip(weaker.parts, stronger.parts, strict=True))
+    else:
+        pairs = [(weaker, stronger)]
+    places = np.concatenate([_crossings(one, other, ud, between, limits) for one, other in pairs])
+    return interval(places), float(np.mean(np.isfinite(places)))
+
+
+def _crossings(
+    weaker: Law, stronger: Law, ud: float, between: tuple[float, float], limits: Limits
+) -> np.ndarray:
+    """Where each pair of refits crosses; NaN where it does not."""
     size = min(_size(weaker), _size(stronger))
     weaker, stronger = weaker.member(slice(size)), stronger.member(slice(size))
-
     ends = np.log(between)
     at_ends = np.array([_gap(weaker, stronger, ud, end, limits) for end in between])
     rows = np.flatnonzero(~(at_ends[0] > 0) & (at_ends[1] > 0))
     start, low, high = (np.full(len(rows), end) for end in (ends.mean(), *ends))
     places = np.full(size, np.nan)
-    places[rows] = np.exp(
-        meeting_point(
+    if len(rows):
+        found = meeting_point(
             weaker.member(rows), stronger.member(rows), ud, (low, start, high), True, limits, _CLOSE_ENOUGH
         )
-    )
-    return interval(places), len(rows) / size
+        places[rows] = np.exp(found)
+    return places
 
 
 def _gap(weaker: Law, stronger: Law, ud: float, flops: float, limits: Limits) -> np.ndarray:
@@ -172,7 +207,7 @@ def _far_from(value: float, fitted: tuple[float, float]) -> str | None:
 
 
 def _size(members: Law) -> int:
-    return len(next(iter(members.parameters.values())))
+    return members.members
 
 
 def _known(figures: dict[str, Any]) -> dict[str, Interval]:

@@ -29,6 +29,12 @@ def _one_of(option: str, known: tuple[str, ...], text: str) -> Callable[[Any], A
 @law_options("A law form to fit")
 @row_options()
 @click.option(
+    "--prior",
+    metavar="NAME|auto|none",
+    help="What is believed before the runs: a calibration, the shipped one that suits best (auto, the "
+    "default), or none, which is the paper's own fit.",
+)
+@click.option(
     "--delta",
     default="1e-3",
     show_default=True,
@@ -105,6 +111,8 @@ def fit(
 def _print(calibration: Calibration) -> None:
     for setting in calibration.settings:
         _print_setting(setting)
+        for warning in setting.warnings:
+            click.echo(f"Careful: {warning}")
     for decay, reason in calibration.left_out.items():  # type: ignore[attr-defined]
         click.echo(f"Left out: weight decay {decay}, whose base law is not identified: {reason}.")
     click.echo("Recommended: " + calibration.recommendation["reason"])  # type: ignore[attr-defined]
@@ -120,17 +128,25 @@ def _print_setting(setting: Setting) -> None:
         shown = _own(form, fitted.parameters)
         text = ", ".join(f"{name} {value:.4g}{_between(fitted, name)}" for name, value in shown.items())
         figures = fitted.metrics
-        convergence = fitted.convergence  # type: ignore[attr-defined]
-        flat = convergence["nearly_flat"]
-        agree = f"{convergence['share_at_optimum']:.0%}" + (f" (flat: {', '.join(flat)})" if flat else "")
+        agree = _agree(fitted, setting.law_weights.get(form))
         styles = {"r2": ".4f", "r2_multi": ".4f", "huber": ".3g", "aicc": ".1f", "held_out_error": ".3%"}
         rows.append(
             [form, text, *(_number(figures.get(name), style) for name, style in styles.items()), agree]
         )
     for form, reason in setting.method.get("not_identified", {}).items():
         rows.append([form, f"not identified: {reason}", *[""] * 6])
-    header = ("law", "parameters", "R²", "R² multi", "Huber", "AICc", "held out", "starts at optimum")
+    last = "weight" if setting.law_weights else "starts at optimum"
+    header = ("law", "parameters", "R²", "R² multi", "Huber", "AICc", "held out", last)
     print_table(header, rows, title=title, left=(0, 1), fold=1)
+
+
+def _agree(fitted: FittedLaw, weight: float | None) -> str:
+    """How much a form counts or, where none was averaged, how many starts found its optimum."""
+    convergence = getattr(fitted, "convergence", None)
+    if convergence is None:
+        return "-" if weight is None else f"{weight:.1%}"
+    flat = convergence["nearly_flat"]
+    return f"{convergence['share_at_optimum']:.0%}" + (f" (flat: {', '.join(flat)})" if flat else "")
 
 
 def _example(calibration: Calibration) -> str:
@@ -159,7 +175,8 @@ def _between(fitted: FittedLaw, name: str) -> str:
     ends = getattr(fitted, "intervals", {}).get(name)
     if ends is None:
         return ""
-    unbounded = fitted.convergence["refits"]["open"].get(name, ())  # type: ignore[attr-defined]
+    convergence = getattr(fitted, "convergence", None)
+    unbounded = convergence["refits"]["open"].get(name, ()) if convergence else ()
     low, high = (
         f"{'≤ ' * ('below' in unbounded)}{ends[0]:.3g}",
         f"{'≥ ' * ('above' in unbounded)}{ends[2]:.3g}",

@@ -13,16 +13,18 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from calibration.fitting.believed import believed, fitted_range
 from calibration.fitting.identify import unidentified
 from calibration.fitting.intervals import bootstrap as refit_often
 from calibration.fitting.intervals import deviation, ensemble_of, parameter_intervals, refit_record
 from calibration.fitting.method import NOISE, Method
 from calibration.fitting.metrics import held_out_residuals, metrics
 from calibration.fitting.origin import Origin
+from calibration.fitting.prior import NO_PRIOR, fingerprints
 from calibration.fitting.recommend import Evidence, recommend
 from calibration.fitting.runs import Runs
 from calibration.fitting.stages import Fits, FormFit, Progress, fit_forms
-from planner.calibration_files import Calibration, Ensemble, FittedLaw, FittedRange, Setting
+from planner.calibration_files import Calibration, Ensemble, FittedLaw, Setting
 from planner.errors import InvalidInput
 from planner.intervals import interval
 from planner.laws import BASE_FORM, STANDARD, Law
@@ -44,6 +46,18 @@ def fit(
     method, origin = method or Method(), origin or Origin()
     if not isinstance(name, str) or not name.strip():
         raise InvalidInput(f"must be a text such as 'my-corpus'; got {name!r}.", field="name")
+    if method.prior != NO_PRIOR:
+        return believed(
+            table,
+            method.forms,
+            prior=str(method.prior),
+            draws=method.bootstrap,
+            seed=method.seed,
+            facts=origin.facts(),
+            name=name,
+            source=source,
+            progress=progress,
+        )
     settings, evidence, left_out = [], [], {}
     unusable = _unusable(table, method.forms)
     for done, (decay, reasons) in enumerate(unusable.items()):
@@ -62,6 +76,7 @@ def fit(
         raise InvalidInput(f"the base law is not identified at weight decay {decay_text}: {reason}.")
     recommendation = recommend(evidence)
     kept: dict[str, Any] = {"recommendation": recommendation, "left_out": left_out}
+    kept["run_fingerprints"] = fingerprints(table)
     return Calibration(
         name=name,
         source=source,
@@ -87,7 +102,7 @@ def _setting(
     ensemble, records = _refits(fits, method, seed, _share(progress, 2, 10, span=8))
     setting = Setting(
         weight_decay=decay,
-        fitted_on=_fitted_range(table, runs),
+        fitted_on=fitted_range(table),
         laws={
             form: _fitted(fits, fit, held_out[form], records.get(form)) for form, fit in fits.forms.items()
         },
@@ -164,25 +179,6 @@ def _refits(
     return ensemble_of(fits, found, how), {
         form: refit_record(fits, form, refits) for form, refits in found.items()
     }
-
-
-def _fitted_range(table: pd.DataFrame, runs: Runs) -> FittedRange:
-    repeated = table if runs.single.all() else table[~runs.single]
-    return FittedRange(
-        params=_range(table["params"]),
-        unique_tokens=_range(table["unique_tokens"]),
-        epochs=_range(table["epochs"]),
-        repeated_params=_range(repeated["params"]),
-        repeated_unique_tokens=_range(repeated["unique_tokens"]),
-        loss=_range(table["loss"]),
-        runs=len(runs),
-        single_epoch_runs=int(runs.single.sum()),
-        multi_epoch_runs=int((~runs.single).sum()),
-    )
-
-
-def _range(column: pd.Series) -> tuple[float, float]:
-    return float(column.min()), float(column.max())
 
 
 def _record(fits: Fits, method: Method, missing: dict[str, str]) -> dict[str, Any]:

@@ -9,12 +9,16 @@ from typing import Any
 import numpy as np
 
 from calibration.fitting.intervals import RESAMPLE, SCHEMES
+from calibration.fitting.prior import AUTO, NO_PRIOR
 from calibration.fitting.stages import PAPER_DELTA
 from planner.errors import InvalidInput
 from planner.laws import FORMS, STANDARD, check_form
 from planner.units import number
 
 NOISE = "noise"
+# Next to the standard forms, those that are averaged where nobody names any: repeats that fade, and penalties
+# that level off.
+BELIEVED = ("decay_4p", "decay_hill_4p", "paced_4p", "paced_hill_4p")
 _MOST_REFITS = 100_000
 
 
@@ -26,15 +30,21 @@ class Method:
     law and repetition together instead of locking the base. `bootstrap` is how many refits the intervals come
     from, none for 0; `calibration.fitting.intervals` says what `resample` and `scheme` mean. The same `seed`
     gives the same result.
+
+    `prior` is what is believed before the runs: "auto" (the shipped calibration that suits them best), the
+    name of a calibration, or "none": the fit of the paper, which alone knows `delta`, `joint`, `resample`
+    and `scheme`. It is "auto" where nothing is said and none of these is asked for. With a prior, forms are
+    averaged: the standard ones and those of `BELIEVED`, unless `laws` names others.
     """
 
-    laws: Iterable[str] = field(default_factory=lambda: tuple(STANDARD))
+    laws: Iterable[str] = field(default_factory=lambda: STANDARD)
     delta: float | str = PAPER_DELTA
     joint: bool = False
     bootstrap: int = 1000
     resample: str = "runs"
     scheme: str = "residuals"
     seed: int = 0
+    prior: str | None = None
 
     @property
     def forms(self) -> tuple[str, ...]:
@@ -42,6 +52,11 @@ class Method:
         return tuple(self.laws)
 
     def __post_init__(self) -> None:
+        asked = (_delta(self.delta), self.joint, self.resample, self.scheme)
+        plain = asked == (PAPER_DELTA, False, RESAMPLE[0], SCHEMES[0])
+        object.__setattr__(self, "prior", _prior(self.prior, plain))
+        if self.prior != NO_PRIOR and self.laws is STANDARD:
+            object.__setattr__(self, "laws", (*STANDARD, *BELIEVED))
         _one_of(self.resample, RESAMPLE, "resample")
         _one_of(self.scheme, SCHEMES, "scheme")
         checked = {
@@ -52,6 +67,19 @@ class Method:
         }
         for name, value in checked.items():
             object.__setattr__(self, name, value)
+
+
+def _prior(prior: Any, plain: bool) -> str:
+    if prior is None:
+        return AUTO if plain else NO_PRIOR
+    if not isinstance(prior, str) or not prior.strip():
+        raise InvalidInput(f"must be {AUTO!r}, {NO_PRIOR!r} or a calibration; got {prior!r}.", field="prior")
+    if prior != NO_PRIOR and not plain:
+        raise InvalidInput(
+            f"{prior} goes without ‹delta›, ‹joint›, ‹resample› and ‹scheme›: those belong to {NO_PRIOR!r}.",
+            field="prior",
+        )
+    return prior
 
 
 def _forms(laws: Iterable[str]) -> tuple[str, ...]:

@@ -80,6 +80,7 @@ def fit(
     resample: str = "runs",
     scheme: str = "residuals",
     seed: int = 0,
+    prior: str | None = None,
     name: str = "my-calibration",
     source: str = "",
     title: str = "",
@@ -95,9 +96,9 @@ def fit(
     A table is whatever `read_runs` takes. The directory of a study is the table of its grid, and knows its
     own corpus, model family and vocabulary; `title`, `corpus`, `model_family` and `vocab_size` say it of
     other tables. `max_epochs`, `where`, `weight_decay`, `columns`, `pattern` and `drop_missing` are as in
-    `read_runs`, `laws` to `seed` as in `calibration.fitting.method`.
+    `read_runs`, `laws` to `prior` as in `calibration.fitting.method`.
     """
-    method = Method(laws, delta, joint, bootstrap, resample, scheme, seed)
+    method = Method(laws, delta, joint, bootstrap, resample, scheme, seed, prior)
     vocabulary = None if vocab_size is None else whole(vocab_size, "vocab_size", example="32100")
     given = Origin(title, corpus, model_family, vocabulary)
     runs, origin = table if isinstance(table, Source) else open_source(table, **how)

@@ -6,12 +6,14 @@
 - `family`: those with fading repeats and penalties that level off
 - `dials`: forms for every weight decay at once
 - `law`: a form with its parameters, evaluated with exact slopes
+- `average`: several forms believed at once
 """
 
 from planner.laws import published as _published  # noqa: F401,I001  (registers the forms)
 from planner.laws import family as _family  # noqa: F401  (and those around them)
 from planner.laws import dials as _dials  # noqa: F401  (and those for every weight decay)
 from planner.laws.forms import (
+    AVERAGE,
     BASE_FORM,
     BASE_PARAMETERS,
     DEFAULT_FORM,
@@ -30,8 +32,10 @@ from planner.laws.forms import (
     unregister,
 )
 from planner.laws.law import Law, Slopes, Terms
+from planner.laws.average import Averaged, Mixture  # isort: skip
 
 __all__ = [
+    "AVERAGE",
     "BASE_FORM",
     "BASE_PARAMETERS",
     "DEFAULT_FORM",
@@ -40,8 +44,10 @@ __all__ = [
     "MEMORY",
     "STANDARD",
     "Array",
+    "Averaged",
     "Law",
     "LawForm",
+    "Mixture",
     "Parameter",
     "Slopes",
     "Terms",

@@ -277,6 +277,7 @@ BASE_PARAMETERS = tuple(parameter.name for parameter in BASE)
 MEMORY = "memory_tokens"  # AdamW's memory in tokens: batch tokens / (learning rate x weight decay)
 BASE_FORM = "chinchilla"  # the law without any effect of repetition
 DEFAULT_FORM = "additive_4p"
+AVERAGE = "average"  # of several forms, by how much each is believed
 
 
 class Registry(Mapping[str, LawForm]):
@@ -347,6 +348,16 @@ register = FORMS.register
 unregister = FORMS.unregister
 
 
+_AVERAGED = LawForm(
+    AVERAGE,
+    "average of forms",
+    Look("#111111", "#f2f2f2", "solid"),
+    "every form counts by how well it predicted what it had not seen",
+    "sum of weight x law",
+    penalty=Penalty(),
+)
+
+
 def check_form(form: object) -> str:
     """The form's name if it is known, otherwise an error that lists those that are."""
     if not isinstance(form, str) or (form not in FORMS and form not in DIALS):
@@ -355,7 +366,9 @@ def check_form(form: object) -> str:
 
 
 def form_named(name: str) -> LawForm:
-    """A form by its name, a dial or not."""
+    """A form by its name, a dial or not, or the average of several."""
+    if name == AVERAGE:
+        return _AVERAGED
     return DIALS[name] if name in DIALS else FORMS[check_form(name)]
 
 

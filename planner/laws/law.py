@@ -137,6 +137,13 @@ class Law:
         ln_bound = np.log(np.maximum(loss - p["E"], _TINY) / p["A"]) / p["alpha"]
         return product * np.exp(np.minimum(ln_bound, 50.0))  # 1e-22 of a parameter is little enough
 
+    @property
+    def members(self) -> int:
+        """How many laws an ensemble holds, along its only axis."""
+        return (
+            max(len(value) for value in self.parameters.values() if np.ndim(value)) if self.is_ensemble else 1
+        )
+
     def base(self) -> Law:
         """The Chinchilla law underneath: the same law without repetition effects."""
         return Law(BASE_FORM, {name: self.parameters[name] for name in BASE_PARAMETERS})

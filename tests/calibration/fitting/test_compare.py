@@ -53,7 +53,7 @@ def test_intervals_come_from_the_refits_of_both() -> None:
         for d in (0.1, 1.0)
     ]
     table = pd.concat(tables).assign(run=lambda frame: [f"r{i}" for i in range(len(frame))])
-    calibration = fit(table, laws=["additive_1p"], bootstrap=100)
+    calibration = fit(table, laws=["additive_1p"], prior="none", bootstrap=100)
     found = compare(*calibration.settings)[0]
     assert found.interval_from == "100 bootstrap refits of each setting"
     assert found.ratio_low < 0.00681 / 0.02305 < found.ratio_high  # type: ignore[operator]

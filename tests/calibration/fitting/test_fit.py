@@ -188,7 +188,7 @@ def test_published_base_law_on_the_182_c4_runs(c4: pd.DataFrame) -> None:
 
 
 def test_c4_calibration_recommends_by_held_out_error(c4: pd.DataFrame) -> None:
-    calibration = fit(c4[c4["in_paper158"] == 1], bootstrap=0)
+    calibration = fit(c4[c4["in_paper158"] == 1], prior="none", bootstrap=0)
     assert calibration.default_law == "additive_4p"
     errors = calibration.recommendation["held_out_error"]  # type: ignore[attr-defined]
     assert "held_out_error" in calibration.settings[0].laws["additive_4p"].metrics
@@ -200,7 +200,7 @@ def test_micro_pilot_has_two_settings() -> None:
     path = SHARED / "data" / "micro_pilot_runs.csv"
     if not path.exists():
         pytest.skip("the micro pilot table is not in ../shared/data (set DATABOUND_SHARED to where it is)")
-    calibration = fit(path, where="held_out == 0", bootstrap=0)
+    calibration = fit(path, where="held_out == 0", prior="none", bootstrap=0)
     assert calibration.weight_decays == (0.1, 1.0)
     for decay, expected in ((0.1, (0.29, 0.86, 0.92, 0.98)), (1.0, (0.980, 0.974, 0.986, 0.992))):
         laws = calibration.setting(decay).laws
@@ -244,7 +244,7 @@ def test_fractional_epochs_below_one_are_single_epoch_runs() -> None:
     table["loss"] = law.loss(
         table["params"].to_numpy(), table["unique_tokens"].to_numpy(), table["epochs"].to_numpy()
     )
-    calibration = fit(table, laws=["additive_4p"], bootstrap=0)
+    calibration = fit(table, laws=["additive_4p"], prior="none", bootstrap=0)
     assert calibration.settings[0].fitted_on.single_epoch_runs == half.sum()
     expected = {name: float(law.parameters[name]) for name in ("E", "alpha", "beta", "kappa")}
     _near(calibration.law(0.1, "additive_4p").parameters, expected, rel=0.01)
@@ -254,7 +254,8 @@ def test_delta_from_the_noise_follows_the_noise() -> None:
     law = PAPER.law(0.1, "additive_4p")
     tables = [grid_table(law, 120, noise, np.random.default_rng(2)) for noise in (0.002, 0.02)]
     found = [
-        fit(table, laws=["additive_1p"], delta="noise", bootstrap=0).settings[0].method for table in tables
+        fit(table, laws=["additive_1p"], delta="noise", prior="none", bootstrap=0).settings[0].method
+        for table in tables
     ]
     assert [method["delta_from"] for method in found] == ["noise", "noise"]
     assert found[0]["delta"] == pytest.approx(1.345 * 0.002, rel=0.5)
@@ -264,7 +265,7 @@ def test_delta_from_the_noise_follows_the_noise() -> None:
 @pytest.mark.parametrize("form", ["exponential_decay", "additive_4p"])
 def test_the_form_that_made_the_runs_is_recommended(form: str) -> None:
     table = grid_table(PAPER.law(0.1, form), 120, 0.002, np.random.default_rng(4))
-    calibration = fit(table, bootstrap=0)
+    calibration = fit(table, prior="none", bootstrap=0)
     assert calibration.default_law == form
     assert calibration.default_law in calibration.recommendation["reason"]  # type: ignore[attr-defined]
 
@@ -277,7 +278,7 @@ def test_a_simpler_form_wins_a_tie_on_unseen_cells() -> None:
         grid_table(PAPER.law(0.1, "additive_1p"), 120, 0.003, np.random.default_rng(seed))
         for seed in range(5)
     ]
-    chosen = [fit(table, bootstrap=0) for table in tables]
+    chosen = [fit(table, prior="none", bootstrap=0) for table in tables]
     assert sum(calibration.default_law == "additive_1p" for calibration in chosen) >= 3
     for calibration in chosen:
         laws = calibration.settings[0].laws
@@ -351,9 +352,12 @@ def test_an_optimum_that_one_start_found_alone_is_not_a_result() -> None:
 
 def test_the_same_seed_gives_the_same_file() -> None:
     table = grid_table(PAPER.law(0.1, "additive_4p"), 60, 0.005, np.random.default_rng(3))
-    texts = [fit(table, laws=["additive_4p"], bootstrap=20, seed=5).model_dump_json() for _ in range(2)]
+    texts = [
+        fit(table, laws=["additive_4p"], prior="none", bootstrap=20, seed=5).model_dump_json()
+        for _ in range(2)
+    ]
     assert texts[0] == texts[1]
-    assert texts[0] != fit(table, laws=["additive_4p"], bootstrap=20, seed=6).model_dump_json()
+    assert texts[0] != fit(table, laws=["additive_4p"], prior="none", bootstrap=20, seed=6).model_dump_json()
 
 
 def test_a_calibration_survives_its_file(tmp_path: Path) -> None:
@@ -365,7 +369,7 @@ def test_a_calibration_survives_its_file(tmp_path: Path) -> None:
         ]
     )
     table["run"] = [f"r{i}" for i in range(len(table))]
-    calibration = fit(table, bootstrap=10, name="mine", corpus="generated")
+    calibration = fit(table, prior="none", bootstrap=10, name="mine", corpus="generated")
     calibration.save(tmp_path / "mine.json")
     again = Calibration.load(tmp_path / "mine.json")
     assert again.model_dump() == calibration.model_dump()
@@ -394,7 +398,7 @@ def test_aicc_charges_for_parameters_and_rewards_a_better_fit() -> None:
 def test_a_form_that_the_runs_do_not_determine_is_left_out_with_the_reason() -> None:
     """Losses without any effect of repetition: the decay of exponential_decay has no finite rate."""
     table = grid_table(PAPER.law(0.1, "chinchilla"), 100, 0.003, np.random.default_rng(12))
-    setting = fit(table, laws=["exponential_decay", "additive_4p"], bootstrap=0).settings[0]
+    setting = fit(table, laws=["exponential_decay", "additive_4p"], prior="none", bootstrap=0).settings[0]
     left_out = setting.method["not_identified"]
     assert left_out
     assert all(form not in setting.laws for form in left_out)
@@ -409,7 +413,7 @@ def test_forms_that_the_runs_cannot_identify_are_left_out_and_the_others_fitted(
     table = table[
         (table["epochs"] == 1) | (table["epochs"] == 4)
     ]  # one number of repeats: delta is out of reach
-    setting = fit(table, bootstrap=0).settings[0]
+    setting = fit(table, prior="none", bootstrap=0).settings[0]
     assert "additive_4p" not in setting.laws
     assert (
         "repeats is the same in all runs beyond one epoch; add a run of"
@@ -417,8 +421,8 @@ def test_forms_that_the_runs_cannot_identify_are_left_out_and_the_others_fitted(
     )
     assert "additive_2p" in setting.laws
     with pytest.raises(InvalidInput, match=r"additive_4p cannot be identified.*or fit other forms with laws"):
-        fit(table, laws=["additive_4p"], bootstrap=0)
-    once = fit(table[table["epochs"] == 1], bootstrap=0)
+        fit(table, laws=["additive_4p"], prior="none", bootstrap=0)
+    once = fit(table[table["epochs"] == 1], prior="none", bootstrap=0)
     assert list(once.settings[0].laws) == ["chinchilla"]
     assert once.default_law == "chinchilla"
 
@@ -427,11 +431,11 @@ def test_a_weight_decay_without_a_base_law_is_left_out_if_another_has_one() -> N
     good = grid_table(PAPER.law(0.1, "additive_1p"), 60, 0.003, np.random.default_rng(1))
     poor = grid_table(PAPER.law(1.0, "additive_1p"), 60, 0.003, np.random.default_rng(2), weight_decay=1.0)
     poor = poor[poor["epochs"] > 1].assign(run=lambda frame: frame["run"] + "-poor")
-    calibration = fit(pd.concat([good, poor]), laws=["additive_1p"], bootstrap=0)
+    calibration = fit(pd.concat([good, poor]), laws=["additive_1p"], prior="none", bootstrap=0)
     assert calibration.weight_decays == (0.1,)
     assert set(calibration.left_out) == {"1"}  # type: ignore[attr-defined]
     with pytest.raises(InvalidInput, match="cannot be identified at weight decay 1"):
-        fit(poor, laws=["additive_1p"], bootstrap=0)
+        fit(poor, laws=["additive_1p"], prior="none", bootstrap=0)
 
 
 @pytest.mark.parametrize(("kind", "what"), [("constant", "model size or tokens"), ("growing", "model size")])
@@ -441,7 +445,7 @@ def test_losses_that_do_not_fall_are_named_as_the_reason(kind: str, what: str) -
         3.0 if kind == "constant" else 3.0 * (table["params"] / 1e8) ** 0.1 * (table["tokens"] / 1e9) ** -0.1
     )
     with pytest.raises(InvalidInput, match=f"do not fall with {what}\\)"):
-        fit(table, laws=["additive_1p"], bootstrap=0)
+        fit(table, laws=["additive_1p"], prior="none", bootstrap=0)
 
 
 def test_a_base_law_on_a_bound_is_refused() -> None:
@@ -453,7 +457,7 @@ def test_a_base_law_on_a_bound_is_refused() -> None:
     with pytest.raises(
         InvalidInput, match=r"base law is not identified at weight decay 0.1: .*(ran to the end|flat along B)"
     ):
-        fit(table, bootstrap=0)
+        fit(table, prior="none", bootstrap=0)
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ def calibration() -> Calibration:
         for d in (0.1, 1.0)
     ]
     table = pd.concat(tables).assign(run=lambda frame: [f"r{i}" for i in range(len(frame))])
-    return fit(table, laws=["additive_4p"], bootstrap=150)
+    return fit(table, laws=["additive_4p"], prior="none", bootstrap=150)
 
 
 @given(arrays(float, st.integers(2, 60), elements=st.floats(-1e6, 1e6)))
@@ -188,7 +188,7 @@ def test_refits_on_a_bound_are_counted_and_open_the_interval(fits: Fits) -> None
 @pytest.mark.parametrize(("joint", "phases"), [(False, "both phases"), (True, "all parameters together")])
 def test_the_ensemble_says_how_it_was_made(joint: bool, phases: str) -> None:
     table = grid_table(PAPER.law(0.1, "additive_1p"), 40, 0.005, np.random.default_rng(1))
-    setting = fit(table, laws=["additive_1p"], bootstrap=5, joint=joint, seed=3).settings[0]
+    setting = fit(table, laws=["additive_1p"], prior="none", bootstrap=5, joint=joint, seed=3).settings[0]
     assert setting.ensemble is not None
     assert setting.ensemble.method == f"bootstrap of {phases}, residuals over runs, seed 3"
     kept = setting.laws["additive_1p"].convergence["refits"]["kept"]  # type: ignore[attr-defined]

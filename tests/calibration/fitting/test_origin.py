@@ -16,7 +16,7 @@ from calibration.fitting.fit import fit
 from calibration.fitting.method import Method
 from planner.calibration_files import Calibration
 
-QUICK = Method(laws=["additive_1p"], bootstrap=0)
+QUICK = Method(laws=["additive_1p"], bootstrap=0, prior="none")
 KNOWN = Origin("Ours", "text.txt; tokenizer bytes", "Llama-2", 257, False, "0123")
 
 
@@ -40,6 +40,6 @@ def test_what_is_not_known_is_not_in_the_file(runs: pd.DataFrame) -> None:
 
 
 def test_a_table_s_origin_can_be_said_by_hand(runs: pd.DataFrame) -> None:
-    found = fit_anything(runs, laws=["additive_1p"], bootstrap=0, title="Ours", vocab_size=257)
+    found = fit_anything(runs, laws=["additive_1p"], bootstrap=0, prior="none", title="Ours", vocab_size=257)
     assert (found.title, found.vocab_size, found.corpus) == ("Ours", 257, "")
     assert found.settings == fit(runs, QUICK).settings

@@ -40,7 +40,9 @@ def runs() -> pd.DataFrame:
 
 @pytest.fixture(scope="module")
 def calibration(runs: pd.DataFrame) -> Calibration:
-    return fit(runs, bootstrap=40, name="mine", corpus="<script>alert('corpus')</script> & more")
+    return fit(
+        runs, prior="none", bootstrap=40, name="mine", corpus="<script>alert('corpus')</script> & more"
+    )
 
 
 @pytest.fixture(scope="module")

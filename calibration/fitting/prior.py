@@ -1,0 +1,162 @@
+r"""What is believed of a law before any run: the shipped calibrations, and how far corpora differ.
+
+A prior is one setting of a shipped calibration: its laws in the coordinates of `coordinates`, in which
+corpora differ by factors. Around it theta is normal, as wide as the registry says and as the shipped
+calibrations differ among each other, whichever is more; all terms may be scaled together, since another
+tokenizer packs more or fewer bytes into a token, and are scaled by ln(vocabulary) where both vocabularies
+are known. A form that a calibration lacks takes what it shares with others from them, and ordinary values
+for the rest.
+
+A calibration that was fitted on any of the runs at hand is no prior for them: each run has a fingerprint, and
+calibrations carry those of their runs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import pandas as pd
+
+from calibration.fitting.coordinates import Reference
+from planner.calibration_files import Calibration, Setting, shipped_names
+from planner.errors import InvalidInput
+from planner.laws import BASE_FORM, DEFAULT_FORM, FORMS
+from planner.laws.forms import Parameter
+
+AUTO, NO_PRIOR = "auto", "none"
+DECAYS = 0.5  # of what corpora differ by is what weight decays of one corpus differ by
+_SCALE = 0.2  # of ln(nats per token), between tokenizers and corpora
+_TERMS = ("E", "A", "B", "P")
+_COUNTS = 2.0  # of how many corpora the registry's spread counts for
+
+
+@dataclass(frozen=True)
+class Prior:
+    """One setting of a calibration, as what is believed of others."""
+
+    calibration: Calibration
+    setting: Setting
+    others: tuple[str, ...]  # shipped calibrations from which the spread was learnt
+    scale: float = 0.0  # ln of what all terms are multiplied with
+
+    @property
+    def name(self) -> str:
+        several = len(self.calibration.settings) > 1
+        where = f" at weight decay {self.setting.weight_decay:g}" if several else ""
+        return self.calibration.name + where
+
+    @property
+    def reference(self) -> Reference:
+        return Reference.of(self.setting)
+
+    @property
+    def floor(self) -> float:
+        return float(self.setting.law(BASE_FORM).parameters["E"] * np.exp(self.scale))
+
+    def mean(self, form: str) -> np.ndarray:
+        return _centre(self.setting, form) + self.scale * _scaled(form)
+
+    def covariance(self, form: str) -> np.ndarray:
+        spread = _spread(form, self.others)
+        return np.diag(spread**2) + _SCALE**2 * np.outer(_scaled(form), _scaled(form))
+
+    def between_decays(self, form: str) -> np.ndarray:
+        """How far the weight decays of one corpus differ: a covariance."""
+        return np.diag((DECAYS * _spread(form, self.others)) ** 2)
+
+
+def fingerprint(params: float, unique_tokens: float, epochs: float, loss: float) -> str:
+    """Of one run: the same for the same run, however its table was rounded."""
+    text = f"{params:.2e} {unique_tokens:.2e} {epochs:.3g} {loss:.4f}"
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def fingerprints(table: pd.DataFrame) -> list[str]:
+    """Of all runs of a table, each once, in order."""
+    columns = table[["params", "unique_tokens", "epochs", "loss"]].to_numpy(dtype=float)
+    return sorted({fingerprint(*row) for row in columns})
+
+
+def candidates(
+    name: str, runs: Collection[str] = (), vocab_size: int | None = None
+) -> tuple[list[Prior], list[str]]:
+    """The priors that a name stands for, `auto` for all shipped ones, and the calibrations that are left out
+    because they were fitted on some of the runs with these fingerprints.
+    """
+    known = {one: Calibration.load(one) for one in shipped_names()}
+    asked = known if name == AUTO else {name: Calibration.load(name)}
+    seen = [one for one, found in {**known, **asked}.items() if shares_runs(found, runs)]
+    usable = {one: found for one, found in asked.items() if one not in seen}
+    if not usable:
+        raise InvalidInput(
+            f"{name} was fitted on some of these runs and cannot be what is believed before them; "
+            f"‹prior› '{AUTO}' takes another one.",
+            field="prior",
+        )
+    others = tuple(one for one in known if one not in seen)
+    found = [
+        Prior(calibration, setting, others, _tokenizer(calibration, vocab_size))
+        for calibration in usable.values()
+        for setting in calibration.settings
+        if BASE_FORM in setting.laws
+    ]
+    return found, [one for one in seen if one in asked]
+
+
+def shares_runs(calibration: Calibration, runs: Collection[str]) -> bool:
+    return bool(set(calibration.run_fingerprints) & set(runs))
+
+
+def _tokenizer(calibration: Calibration, vocab_size: int | None) -> float:
+    """ln of nats per token over those of the calibration: a larger vocabulary has more bytes in a token."""
+    if vocab_size is None or calibration.vocab_size is None:
+        return 0.0
+    return float(np.log(np.log(vocab_size) / np.log(calibration.vocab_size)))
+
+
+def _scaled(form: str) -> np.ndarray:
+    return np.array([float(name in _TERMS) for name in FORMS[form].names])
+
+
+def _centre(setting: Setting, form: str) -> np.ndarray:
+    """theta of a form in a setting; what the setting does not have comes from its nearest relatives."""
+    reference = Reference.of(setting)
+    if form in setting.laws:
+        return reference.theta(setting.law(form))
+    known: dict[str, float] = {}
+    for relative in (*setting.laws, DEFAULT_FORM, BASE_FORM):  # the last one counts
+        if relative in setting.laws:
+            known |= dict(
+                zip(FORMS[relative].names, reference.theta(setting.law(relative)).tolist(), strict=True)
+            )
+    return np.array([known.get(parameter.name, _ordinary(parameter)) for parameter in FORMS[form].parameters])
+
+
+def _ordinary(parameter: Parameter) -> float:
+    """ln of the middle of what a fit starts from."""
+    return float(np.mean(np.log([start for start in parameter.starts if start > 0])))
+
+
+@cache
+def _spread(form: str, others: tuple[str, ...]) -> np.ndarray:
+    """Standard deviations of theta: the registry's, widened by what shipped calibrations differ by."""
+    settings = [Calibration.load(name).settings for name in others]
+    found = []
+    for place, parameter in enumerate(FORMS[form].parameters):
+        variance = parameter.prior_sd**2
+        if parameter.name not in _TERMS:
+            values = [
+                np.mean([Reference.of(one).theta(one.law(form))[place] for one in several])
+                for several in settings
+                if all(form in one.laws for one in several)
+            ]
+            more = len(values) - 1
+            if more > 0:
+                between = float(np.var(values, ddof=1)) * more
+                variance = max(variance, (_COUNTS * variance + between) / (_COUNTS + more))
+        found.append(variance)
+    return np.sqrt(found)

@@ -1,0 +1,148 @@
+"""Several forms believed at once: their weighted average, and draws of which each has a form of its own.
+
+`Averaged` is a law: its loss, terms and slopes are the weighted means of those of its parts, so that a plan
+minimises the averaged loss. `Mixture` is an ensemble whose members differ in form; where two mixtures are
+made alike, member i of one belongs to member i of the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from planner.laws.forms import AVERAGE, Array, form_named
+from planner.laws.law import Law, Slopes, Terms
+
+_NEWTON = 12
+
+
+class Averaged(Law):
+    """The weighted average of laws of different forms."""
+
+    parts: tuple[Law, ...]
+    weights: tuple[float, ...]
+
+    def __init__(self, parts: Sequence[Law], weights: Sequence[float]) -> None:
+        total = float(sum(weights))
+        _put(
+            self,
+            form=AVERAGE,
+            parts=tuple(parts),
+            weights=tuple(float(weight) / total for weight in weights),
+            declared=form_named(AVERAGE),
+            parameters={f"{part.form} {name}": v for part in parts for name, v in part.parameters.items()},
+            is_ensemble=False,
+        )
+
+    def _mean(self, of: Callable[[Law], Array]) -> Array:
+        return sum(weight * of(part) for weight, part in zip(self.weights, self.parts, strict=True))
+
+    def _terms(self, params: Array, unique_tokens: Array, epochs: Array) -> Terms:
+        found = [part._terms(params, unique_tokens, epochs) for part in self.parts]
+        return Terms(*(_weighted(self.weights, values) for values in zip(*found, strict=True)))
+
+    def slopes(self, params: Array, unique_tokens: Array, epochs: Array) -> Slopes:
+        found = [part.slopes(params, unique_tokens, epochs) for part in self.parts]
+        return Slopes(*(_weighted(self.weights, values) for values in zip(*found, strict=True)))
+
+    def optimal_params(self, tokens: Array) -> Array:
+        """The geometric mean of those of the parts."""
+        return np.exp(self._mean(lambda part: np.log(part.optimal_params(tokens))))
+
+    def fresh_epochs(self, product: Array, unique_tokens: Array) -> Array:
+        """Where the averaged base law is lowest along the iso-FLOP curve: it is convex in ln(epochs), and the
+        minimum lies between those of the parts.
+        """
+        ends = np.log([part.fresh_epochs(product, unique_tokens) for part in self.parts])
+        low, high = ends.min(axis=0), ends.max(axis=0)
+        at = self._mean(lambda part: np.log(part.fresh_epochs(product, unique_tokens)))
+        for _ in range(_NEWTON):
+            slope, bend = 0.0, 0.0
+            for weight, part in zip(self.weights, self.parts, strict=True):
+                p = part.parameters
+                terms = part.base().terms(product / np.exp(at), unique_tokens, np.exp(at))
+                slope = slope + weight * (p["alpha"] * terms.capacity - p["beta"] * terms.data)
+                bend = bend + weight * (p["alpha"] ** 2 * terms.capacity + p["beta"] ** 2 * terms.data)
+            step = slope / bend
+            at = np.clip(at - step, low, high)
+            if np.all(np.abs(step) < 1e-12):
+                break
+        return np.exp(at)
+
+    def epochs_bound(self, product: Array, loss: Array) -> Array:
+        """Where the capacity term of every part exceeds what it may, so does their average."""
+        return np.max([part.epochs_bound(product, loss) for part in self.parts], axis=0)
+
+    def base(self) -> Law:
+        return Averaged([part.base() for part in self.parts], self.weights)
+
+    def member(self, index: Any) -> Law:
+        return self
+
+    def on_isoflop(self, product: Array, unique_tokens: Array, epochs: Array) -> Array:
+        return self._mean(lambda part: part.on_isoflop(product, unique_tokens, epochs))
+
+    def isoflop_factors(self, product: Array, unique_tokens: Array, epochs: Array) -> None:
+        return None
+
+
+class Mixture(Law):
+    """Draws of laws, each of one of several forms; draws of all forms alternate."""
+
+    parts: tuple[Law, ...]
+    order: np.ndarray  # place of member i among the members of all parts, one part after the other
+
+    def __init__(self, parts: Sequence[Law]) -> None:
+        sizes = [part.members for part in parts]
+        evenly = np.concatenate([(np.arange(size) + 0.5) / size for size in sizes])
+        _put(
+            self,
+            form=AVERAGE,
+            parts=tuple(parts),
+            order=np.argsort(evenly, kind="stable"),
+            declared=form_named(AVERAGE),
+            parameters={},
+            is_ensemble=True,
+        )
+
+    @property
+    def members(self) -> int:
+        return len(self.order)
+
+    def each_of(self, of: Callable[..., Sequence[Array]], *values: Array) -> list[Array]:
+        """Figures of a part at its share of some values, for all parts: each as one array of members."""
+        place = np.empty(self.members, dtype=int)
+        place[self.order] = np.arange(self.members)
+        found, start = [], 0
+        for part in self.parts:
+            mine = place[start : start + part.members]
+            start += part.members
+            given = (value[..., mine] if np.ndim(value) else value for value in values)
+            found.append([np.broadcast_to(figure, part.members) for figure in of(part, *given)])
+        return [np.concatenate(figures)[self.order] for figures in zip(*found, strict=True)]
+
+    def _terms(self, params: Array, unique_tokens: Array, epochs: Array) -> Terms:
+        return Terms(*self.each_of(lambda part, *at: part._terms(*at), params, unique_tokens, epochs))
+
+    def member(self, index: Any) -> Law:
+        """One member, by its number."""
+        if isinstance(index, slice) and index.indices(self.members) == (0, self.members, 1):
+            return self
+        place = int(self.order[index])
+        for part in self.parts:
+            if place < part.members:
+                return part.member(place)
+            place -= part.members
+        raise IndexError(index)
+
+
+def _weighted(weights: Sequence[float], values: Sequence[Array]) -> Array:
+    return sum(weight * value for weight, value in zip(weights, values, strict=True))
+
+
+def _put(law: Law, **values: Any) -> None:
+    """The fields of a law, which is frozen."""
+    for name, value in values.items():
+        object.__setattr__(law, name, value)

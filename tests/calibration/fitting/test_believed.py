@@ -1,0 +1,182 @@
+"""Fits with a prior: any table from three runs upwards leads to a plan that does not bluff."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from benchmarks.simulated import grid_table, with_losses
+from calibration import fit
+from calibration.fitting.coordinates import Reference, log_loss
+from calibration.fitting.prior import candidates, fingerprints
+from planner import Calibration, InvalidInput, crossover, plan, predict
+from planner.laws import AVERAGE, FORMS, Law, parameter_names
+
+TRUTH = Calibration.load("c4-gpt2").law(0.1, "additive_4p")
+UD, FLOPS = 250e6, 5e18
+
+
+def _table(runs: int, seed: int = 0, noise: float = 0.005, law: Law = TRUTH) -> pd.DataFrame:
+    return grid_table(law, runs, noise, np.random.default_rng(seed))
+
+
+def _joined(tables: list[pd.DataFrame]) -> pd.DataFrame:
+    """One table, whose runs have names of their own."""
+    return pd.concat(tables, ignore_index=True).assign(run=lambda table: [f"run-{i}" for i in table.index])
+
+
+@pytest.fixture(scope="module")
+def forty() -> Calibration:
+    return fit(_table(40), bootstrap=300, vocab_size=32_100)
+
+
+def test_derivatives_in_the_coordinates_of_beliefs_are_exact() -> None:
+    prior = candidates("auto")[0][0]
+    rng = np.random.default_rng(0)
+    low, high = np.array([16.0, 18.0, -0.3]), np.array([21.0, 23.0, 3.0])
+    params, unique, epochs = np.exp(rng.uniform(low, high, (20, 3))).T
+    points = params, unique, epochs
+    for form in FORMS:
+        theta = prior.mean(form) + 0.1 * rng.standard_normal((2, len(parameter_names(form))))
+        value, slopes = log_loss(form, prior.reference, theta, points)
+        law = prior.reference.law(form, theta[0])
+        assert value[0] == pytest.approx(np.log(law.loss(*points)), abs=1e-12)
+        step = 1e-5 * np.eye(theta.shape[1])
+        ahead, _ = log_loss(form, prior.reference, theta[0] + step, points)
+        behind, _ = log_loss(form, prior.reference, theta[0] - step, points)
+        assert slopes[0].T == pytest.approx((ahead - behind) / 2e-5, abs=1e-7)
+
+
+def test_coordinates_lead_back_to_the_law() -> None:
+    reference = Reference(2e8, 1e9)
+    assert dict(reference.law(TRUTH.form, reference.theta(TRUTH)).parameters) == pytest.approx(
+        dict(TRUTH.parameters)
+    )
+
+
+def test_five_single_epoch_runs_do_not_claim_to_know(tmp_path: Path) -> None:
+    """Five runs leave the base law no residuals: its refits were all alike, and the loss off by 0.4."""
+    table = _table(60).query("epochs == 1").head(5)
+    calibration = fit(table, bootstrap=300)
+    found = plan(UD, FLOPS, calibration=calibration)
+    assert found.intervals is not None
+    size, loss = found.intervals["params"], found.intervals["loss"]
+    assert size.high > 2 * size.low
+    assert loss.low < float(TRUTH.loss(found.params, UD, found.epochs)) < loss.high
+    assert any("no run repeats its data" in warning for warning in found.warnings)
+    calibration.save(tmp_path / "five.json")
+    assert plan(UD, FLOPS, calibration=tmp_path / "five.json") == found
+
+
+def test_a_run_that_is_far_off_is_named_and_left_out() -> None:
+    table = _table(40)
+    row = table.index[table["epochs"] > 1][3]
+    spoiled = table.copy()
+    spoiled.loc[row, "loss"] *= 1.5
+    clean, found = (plan(UD, FLOPS, calibration=fit(each, bootstrap=300)) for each in (table, spoiled))
+    assert any(str(table.loc[row, "run"]) in warning for warning in found.warnings)
+    assert found.intervals is not None
+    assert found.intervals["params"].low <= found.params <= found.intervals["params"].high
+    assert 0.7 < found.params / clean.params < 1.4
+
+
+def test_poor_rows_at_another_weight_decay_do_not_drag_a_good_one_down(forty: Calibration) -> None:
+    good = _table(40)
+    poor = _table(12, seed=5).assign(weight_decay=1.0)
+    both = fit(_joined([good, poor]), bootstrap=100, vocab_size=32_100)
+    alone = plan(UD, FLOPS, calibration=forty, weight_decay=0.1)
+    found = plan(UD, FLOPS, calibration=both, weight_decay=0.1)
+    assert 0.75 < found.params / alone.params < 1.33
+    assert found.loss == pytest.approx(alone.loss, rel=0.01)
+
+
+def test_twelve_rows_do_not_fall_back_to_free_repetition() -> None:
+    table = _table(12, seed=3)
+    found = plan(UD, FLOPS, calibration=fit(table, bootstrap=300))
+    true = float(TRUTH.loss(found.params, UD, found.epochs))
+    assert found.intervals is not None
+    assert found.intervals["loss"].low < true < found.intervals["loss"].high
+    assert "chinchilla" not in (found.law_weights or {})
+
+
+def test_identical_weight_decays_have_no_winner_and_no_crossover() -> None:
+    rng = np.random.default_rng(0)
+    tables = [grid_table(TRUTH, 10, 0.01, rng, weight_decay=decay) for decay in np.geomspace(0.01, 10, 12)]
+    calibration = fit(_joined(tables), laws=["additive_2p", "additive_4p"], bootstrap=100)
+    found = plan(UD, FLOPS, calibration=calibration)
+    assert found.weight_decay_probabilities is not None
+    assert max(found.weight_decay_probabilities.values()) < 0.8
+    assert "weight_decay_open" in [warning.code for warning in found.warnings]
+
+
+def test_the_average_minimises_the_averaged_loss(forty: Calibration) -> None:
+    found = plan(UD, FLOPS, calibration=forty, epochs="continuous", spend="all")
+    assert found.law == AVERAGE
+    assert found.law_weights is not None and sum(found.law_weights.values()) == pytest.approx(1, abs=1e-3)
+    law = forty.settings[0].law(AVERAGE)
+    epochs = found.epochs * np.exp(np.linspace(-1, 1, 401))
+    along = law.loss(found.params * found.epochs / epochs, UD, epochs)
+    assert found.loss <= along.min() + 1e-9
+    parts = [w * forty.settings[0].law(f).loss(1e8, UD, 4.0) for f, w in found.law_weights.items()]
+    assert float(law.loss(1e8, UD, 4.0)) == pytest.approx(sum(parts) / sum(found.law_weights.values()))
+    assert found.loss == pytest.approx(sum(found.terms.model_dump().values()))
+
+
+def test_a_named_law_switches_the_average_off(forty: Calibration) -> None:
+    found = plan(UD, FLOPS, calibration=forty, law="additive_4p")
+    assert (found.law, found.law_weights) == ("additive_4p", None)
+    assert predict("100M", UD, 4, calibration=forty).law == AVERAGE
+
+
+def test_published_calibrations_use_their_own_law() -> None:
+    assert plan(UD, FLOPS).law == "additive_4p"
+    with pytest.raises(InvalidInput, match="must be one of"):
+        plan(UD, FLOPS, law=AVERAGE)
+
+
+def test_no_calibration_of_the_same_runs_is_a_prior(shared_data: Path) -> None:
+    c4 = pd.read_csv(shared_data / "datablations_c4_runs.csv").assign(weight_decay=0.1)
+    some = c4.sample(8, random_state=1)
+    calibration = fit(some, bootstrap=0)
+    assert calibration.prior["left_out"] == ["c4-gpt2", "c4-muennighoff"]  # type: ignore[attr-defined]
+    with pytest.raises(InvalidInput, match="fitted on some of these runs"):
+        fit(some, prior="c4-gpt2", bootstrap=0)
+    again = fit(some, prior="fineweb-llama2", bootstrap=0)
+    assert again.prior["name"].startswith("fineweb-llama2")  # type: ignore[attr-defined]
+    assert set(again.run_fingerprints) == set(fingerprints(some))
+
+
+def test_bad_priors_are_refused_in_one_sentence() -> None:
+    with pytest.raises(InvalidInput, match="neither a file nor a shipped name"):
+        fit(_table(10), prior="nowhere", bootstrap=0)
+    with pytest.raises(InvalidInput, match="belong to 'none'"):
+        fit(_table(10), prior="auto", joint=True, bootstrap=0)
+    with pytest.raises(InvalidInput, match="3 would do"):
+        fit(_table(10).head(2), bootstrap=0)
+
+
+def test_crossovers_are_found_by_the_average() -> None:
+    """Two weight decays that do cross: C× is named, with an interval that holds the truth."""
+    known = Calibration.load("fineweb-llama2")
+    rng = np.random.default_rng(1)
+    tables = [
+        grid_table(known.law(decay, "additive_4p"), 60, 0.003, rng, weight_decay=decay)
+        for decay in known.weight_decays
+    ]
+    calibration = fit(_joined(tables), bootstrap=200)
+    true = crossover(UD, law="additive_4p", calibration=known).crossover_flops
+    found = crossover(UD, calibration=calibration)
+    assert found.law == AVERAGE and found.interval is not None and true is not None
+    assert found.interval.low < true < found.interval.high
+
+
+def test_losses_of_the_same_runs_stay_what_they_are(forty: Calibration) -> None:
+    """A law that was generated is found again, to within the noise, inside of what was run."""
+    table = with_losses(
+        TRUTH, _table(40)[["params", "unique_tokens", "epochs"]], 0.0, np.random.default_rng(0)
+    )
+    found = predict(table, calibration=forty)
+    assert np.abs(np.log(found.loss / table["loss"].to_numpy())).mean() < 0.01
