@@ -10,6 +10,7 @@ _COMMANDS = {
     "backtest": "calibration.commands.backtest:backtest",
     "compare": "calibration.commands.compare:compare",
     "design": "calibration.commands.design:design",
+    "dial": "calibration.commands.dial:dial",
     "fit": "calibration.commands.fit:fit",
     "picture": "calibration.commands.picture:picture",
     "report": "calibration.commands.report:report",

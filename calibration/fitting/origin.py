@@ -16,6 +16,7 @@ class Origin:
     vocab_size: int | None = None
     tied_embeddings: bool | None = None
     data_fingerprint: str | None = None  # of the tokens that were trained on
+    recipe: dict[str, Any] | None = None  # learning rate, batch and schedule, as `planner` keeps them
 
     def facts(self) -> dict[str, Any]:
         """What is known, as fields of a calibration."""

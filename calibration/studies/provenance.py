@@ -32,7 +32,32 @@ def origin_of(directory: StudyDirectory) -> Origin:
         vocab_size=vocab,
         tied_embeddings=tied,
         data_fingerprint=facts["data"] or None,
+        recipe=_recipe(recipe),
     )
+
+
+def _recipe(recipe: dict[str, Any]) -> dict[str, Any] | None:
+    """Learning rate, batch and schedule, without which a weight decay means little; None where the runs
+    differ in them.
+    """
+    if not recipe.get("learning_rate"):
+        return None
+    warmup, least = recipe.get("warmup_ratio"), recipe.get("min_lr_ratio")
+    facts: dict[str, Any] = {
+        "learning_rate": recipe["learning_rate"],
+        "batch_sequences": recipe["batch_size"],
+        "sequence_length": recipe["sequence_length"],
+        "optimizer": "AdamW",
+        "warmup_ratio": warmup,
+        "min_lr_ratio": least,
+        "betas": recipe.get("betas"),
+        "clip": recipe.get("clip"),
+    }
+    if warmup is not None and least is not None:
+        facts["schedule"] = (
+            f"cosine to {least:.0%} of the peak, linear warm-up over {warmup:.0%} of steps"
+        )
+    return {name: value for name, value in facts.items() if value is not None}
 
 
 def _corpus(corpus: dict[str, Any]) -> str:
