@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -81,7 +82,7 @@ def _tables(given: tuple[str, ...], rows: Rows) -> dict[str, pd.DataFrame]:
             raise InvalidInput(f"two tables are called {name}; NAME={path} would tell them apart.")
         both = [part for part in (rows.where, condition.strip()) if part]
         where = " and ".join(f"({part})" for part in both) if len(both) > 1 else "".join(both) or None
-        found[name] = Rows(rows.max_epochs, where, rows.weight_decay).of(path)
+        found[name] = replace(rows, where=where).of(path)
     return found
 
 

@@ -168,7 +168,8 @@ def _lacking(raw: RawTable, needed: Sequence[str]) -> InvalidInput:
     names = [str(column) for column in raw.cells.columns]
     some = next((name for name in names if "params" in needed and _NOT_ALL.search(name)), None)
     if some is None:
-        hint = f"; ‹columns› {needed[0].split()[0]}=NAME says which it is"
+        names_may = ", and ‹pattern› reads settings inside run names" if "run" in names else ""
+        hint = f"; ‹columns› {needed[0].split()[0]}=NAME says which it is{names_may}"
     else:
         hint = f"; laws count all parameters, embeddings included (‹columns› params={some} takes these)"
     missing = " and no column ".join(needed)

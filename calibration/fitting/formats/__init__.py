@@ -5,6 +5,7 @@
     a project of Weights & Biases, `wandb:entity/project`               wandb.py
     a folder of TensorBoard event files                                 tensorboard.py, protobuf.py
     a folder of Hugging Face runs, each with its trainer_state.json     huggingface.py
+    a folder of runs of `planner train`, each with its result.json      finished.py
 
 A file may be compressed with gzip. What a file is, its first bytes say, whatever its name.
 """
@@ -20,7 +21,7 @@ from pathlib import Path
 import pandas as pd
 
 from calibration.fitting.checks import RawTable
-from calibration.fitting.formats import delimited, huggingface, parquet, records, tensorboard, wandb
+from calibration.fitting.formats import delimited, finished, huggingface, parquet, records, tensorboard, wandb
 from planner.errors import InvalidInput
 
 Table = str | os.PathLike[str] | pd.DataFrame  # a file, a folder, a project, or a table's content
@@ -45,12 +46,12 @@ def load(source: Table, name: str) -> RawTable:
 
 
 def _folder(path: Path) -> RawTable:
-    found = huggingface.read(path) or tensorboard.read(path)
+    found = finished.read(path) or huggingface.read(path) or tensorboard.read(path)
     if found is not None:
         return found
     raise InvalidInput(
-        f"{str(path)!r} is a directory without runs in it: no trainer_state.json, no event files of "
-        f"TensorBoard, no study; a CSV, JSON or Parquet file would do.",
+        f"{str(path)!r} is a directory without runs in it: no study, no result.json, no trainer_state.json, "
+        f"no event files of TensorBoard; a CSV, JSON or Parquet file would do.",
         field="runs",
     )
 

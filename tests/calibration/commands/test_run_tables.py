@@ -7,6 +7,7 @@ import re
 import shlex
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from planner.cli import planner
 from tests.calibration.fitting import test_formats as formats
 from tests.calibration.fitting.tables import runs
 from tests.places import ROOT
+from trainer.run.result import RunResult, write_result
 
 PAGE = (ROOT / "docs" / "run-tables.md").read_text(encoding="utf-8")
 RECIPES = [
@@ -25,6 +27,15 @@ RECIPES = [
     for line in block.splitlines()
     if line.strip()
 ]
+
+
+def result(run: Any) -> RunResult:
+    """What `planner train` leaves of a run."""
+    kinds = {"int": 1, "float": 1.0, "str": "", "float | None": None, "dict[str, Any]": {}, "list[str]": []}
+    blank = {name: kinds[str(kind)] for name, kind in RunResult.__annotations__.items()}
+    counts = {name: int(getattr(run, name)) for name in ("params", "unique_tokens")}
+    whole = {"tokens": int(run.unique_tokens * run.epochs), "epochs": run.epochs, "loss": run.loss}
+    return RunResult(**{**blank, **counts, **whole, "run": run.run, "weight_decay": 0.1})
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +54,9 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
         log.write_bytes(formats.event(9, formats.scalar("val_loss", run.loss)))
         formats.trainer_state(folder / "outputs" / run.run, run)
     (folder / "runs.jsonl").write_text("\n".join(json.dumps(record) for record in formats.records()))
+    for run in table.itertuples():
+        (folder / "trained" / run.run).mkdir(parents=True)
+        write_result(folder / "trained" / run.run, result(run))
     named = [
         f"a-{r.params / 1e6:g}m_{r.unique_tokens * r.epochs / 1e9:g}b_{r.epochs:g}ep-s1"
         for r in table.itertuples()
