@@ -109,9 +109,10 @@ def fit(
 
 
 def _print(calibration: Calibration) -> None:
+    of_table = {f"{note['text']}." for note in getattr(calibration, "table_notes", ())}  # said already
     for setting in calibration.settings:
         _print_setting(setting)
-        for warning in setting.warnings:
+        for warning in (text for text in setting.warnings if text not in of_table):
             click.echo(f"Careful: {warning}")
     for decay, reason in calibration.left_out.items():  # type: ignore[attr-defined]
         click.echo(f"Left out: weight decay {decay}, whose base law is not identified: {reason}.")

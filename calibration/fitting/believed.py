@@ -245,14 +245,8 @@ def _advice(runs: pd.DataFrame) -> str:
 
 
 def _odd(runs: pd.DataFrame) -> list[str]:
-    """Losses that do not look like those of different runs."""
+    """Losses that hardly differ; `slips` looks for copies and for pure noise."""
     texts = []
-    where = ["params", "unique_tokens", "epochs"]
-    copies = int(runs.duplicated([*where, "loss"]).sum())
-    if copies:
-        texts.append(
-            f"{copies} run{'s' * (copies > 1)} repeat another's loss to the last digit: copies say nothing."
-        )
     low, high = runs["loss"].min(), runs["loss"].max()
     if len(runs) > FEWEST_RUNS and high / low < 1.005:
         texts.append(

@@ -37,6 +37,13 @@ def notes_of(table: pd.DataFrame, name: Callable[[str], str] = str) -> list[Note
 
 
 def with_notes_of(table: pd.DataFrame, calibration: Calibration) -> Calibration:
-    """The calibration with what was noticed about the table that it was fitted to."""
-    notes = [note._asdict() for note in notes_of(table)]
-    return calibration.model_copy(update={_FIELD: notes}) if notes else calibration
+    """The calibration with what was noticed about the table that it was fitted to; plans repeat warnings."""
+    notes = notes_of(table)
+    if not notes:
+        return calibration
+    doubts = [f"{note.text}." for note in notes if note.warns]
+    settings = tuple(
+        setting.model_copy(update={"warnings": [*setting.warnings, *doubts]})
+        for setting in calibration.settings
+    )
+    return calibration.model_copy(update={_FIELD: [note._asdict() for note in notes], "settings": settings})

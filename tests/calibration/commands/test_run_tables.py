@@ -110,6 +110,9 @@ def test_what_was_guessed_left_out_and_doubted_is_said(files: Path, tmp_path: Pa
     assert "--columns 'loss=loss*0.6931'" in result.stderr
     (note,) = Calibration.load(tmp_path / "a.json").table_notes  # type: ignore[attr-defined]
     assert (note["code"], note["warns"]) == ("unit_of_loss", True)
+    asked = ["plan", "--calibration", str(tmp_path / "a.json"), "--ud", "400M", "--flops", "1e18", "--json"]
+    warnings = json.loads(CliRunner().invoke(planner, asked).stdout)["warnings"]
+    assert {"code": "fit", "text": f"{note['text']}."} in warnings
     result = run("backtest", str(files / "wandb_export.csv"), "--drop-missing", "--law", "chinchilla")
     assert "Left out 4 of 27 runs: loss is missing in 2" in result.stderr
     assert "Read run from Name, params from config.n_params" in result.stderr
