@@ -6,16 +6,16 @@ beyond are what it is tried on. **Runs that tie with the last one of the share b
 seen**; computes within 10% are one budget, as in `backtest`, the other quantities tie within 2%. The error
 is the root mean square of ln(predicted / observed) over the repeated runs beyond the cut.
 
-Which form to trust in a direction is asked of the part that is seen alone: it is cut again in the same
-direction at several places (`INNER`), every form is fitted to what lies below and tried on what lies above.
-The geometric mean of its errors is its skill there. Small models cannot say what large ones do, so the skill
-that a form had in the same direction on *other* tables counts as much:
+Which forms to trust beyond the runs is asked of three witnesses, each to the power of -8 (the likelihood of
+eight independent errors whose size is not known):
 
-    w  ~  (error / smallest error)^-8  x  (the same, geometric mean over other tables)^-8,
+    w  ~  (error in sample)^-8  x  (error in cells left out)^-8  x  (error in this direction elsewhere)^-8
 
-each the likelihood of eight independent errors whose size is not known; forms below a hundredth of the best
-are dropped. "cells" is the direction of no extrapolation at all: (size, data) cells are left out in five
-turns.
+The first two are of the part that is seen: which forms describe these runs at all, and which of them do so
+for (size, data) cells that were left out in five turns. The third is of other tables, each form's error over
+the smallest of its match, geometric mean: small models cannot say what large ones do. To cut the seen part
+again in the same direction was tried and is worse than not to. Forms below a hundredth of the best are
+dropped.
 """
 
 from __future__ import annotations
@@ -33,9 +33,7 @@ from calibration.fitting.stages import Fits, fit_forms, refit
 from planner.allocation import FLOPS_PER_PARAM_TOKEN
 from planner.laws import BASE_FORM, Law
 
-CELLS = "cells"
 DIRECTIONS: dict[str, float] = {"size": 0.6, "compute": 0.7, "epochs": 0.7, "data": 0.6}  # share that is seen
-INNER = (0.5, 0.6, 0.7, 0.8)
 STARTS = 24  # of each fit
 _TIES = {"size": 0.02, "compute": 0.1, "epochs": 0.02, "data": 0.02}
 _ALIKE = 8.0  # exponent of the weights
@@ -90,60 +88,64 @@ def _usable(table: pd.DataFrame) -> bool:
     return is_identified(places, "additive_1p")
 
 
-def skills(fits: Fits, table: pd.DataFrame, direction: str) -> dict[str, float]:
-    """The error of every form beyond cuts of this very table in the direction: the geometric mean over the
-    cuts of the root mean square of ln(loss).
+def in_sample(fits: Fits) -> dict[str, float]:
+    """The error of every form on the repeated runs that it was fitted to."""
+    runs = fits.runs
+    found = {}
+    for form, fit in fits.forms.items():
+        residuals = fits.log_prediction(form, fit.base, fit.repetition) - runs.ln_loss
+        found[form] = error_of(residuals[~runs.single])
+    return found
 
-    `fits` are those of the whole table, from which the others start. Empty where no cut leaves enough runs.
+
+def left_out(fits: Fits, table: pd.DataFrame) -> dict[str, float]:
+    """The error of every form on repeated runs of cells that it was not fitted to, in five turns.
+
+    `fits` are those of the whole table, from which the others start. Empty where nothing can be left out.
     """
-    cuts = list(_inner(table, direction))
-    if not cuts:
+    runs = fits.runs
+    turns = [runs.cells % _FOLDS == fold for fold in range(_FOLDS)]
+    turns = [out for out in turns if (out & ~runs.single).any() and _usable(table[~out])]
+    if not turns:
         return {}
-    weights = np.array([below for below, _ in cuts], dtype=float)
-    again = refit(fits, weights=weights)
+    again = refit(fits, weights=1.0 - np.array(turns, dtype=float))
     found = {}
     for form, refits in again.items():
         predicted = fits.log_prediction(form, refits.base, refits.repetition)
         errors = [
-            np.sqrt(np.mean((row[tried] - fits.runs.ln_loss[tried]) ** 2))
-            for row, (_, tried) in zip(predicted, cuts, strict=True)
+            error_of((row - runs.ln_loss)[out & ~runs.single])
+            for row, out in zip(predicted, turns, strict=True)
         ]
         found[form] = float(np.exp(np.mean(np.log(np.maximum(errors, _EXACT)))))
     return found
 
 
-def _inner(table: pd.DataFrame, direction: str) -> Iterable[tuple[Array, Array]]:
-    repeated = table["epochs"].to_numpy(dtype=float) > 1
-    if direction == CELLS:
-        cells = Runs.of(table).cells
-        for fold in range(_FOLDS):
-            out = cells % _FOLDS == fold
-            if (out & repeated).any() and _usable(table[~out]):
-                yield ~out, out & repeated
-        return
-    before: Array | None = None
-    for share in INNER:
-        found = parts(table, direction, share)
-        if found is not None and (before is None or (found[0] != before).any()):
-            before = found[0]
-            yield found
+def error_of(residuals: Array) -> float:
+    """Root mean square."""
+    return float(np.sqrt(np.mean(residuals**2)))
 
 
 def weights_of(
-    errors: Mapping[str, float], elsewhere: Sequence[Mapping[str, float]] = ()
+    here: Sequence[Mapping[str, float]], elsewhere: Sequence[Mapping[str, float]] = ()
 ) -> dict[str, float]:
-    """How much each form counts, from its errors here and on other tables: they sum to one.
+    """How much each form counts, from its errors by several witnesses here and on other tables: they sum to
+    one.
 
-    A form that another table says nothing about counts there as the middle of those that it does.
+    Only forms of which every witness here says something count; one that another table says nothing about
+    stands there in the middle of those that it does.
     """
-    usable = [form for form, error in errors.items() if np.isfinite(error)]
+    witnesses = [errors for errors in here if errors]
+    usable = [
+        form
+        for form in (witnesses[0] if witnesses else ())
+        if all(np.isfinite(errors.get(form, np.inf)) for errors in witnesses)
+    ]
     if not usable:
         return {}
-    behind = _behind([errors[form] for form in usable])
+    behind = np.sum([_behind([errors[form] for form in usable]) for errors in witnesses], axis=0)
     if elsewhere:
-        behind = behind + np.mean(
-            [_behind([other.get(form) for form in usable]) for other in elsewhere], axis=0
-        )
+        others = [_behind([other.get(form) for form in usable]) for other in elsewhere]
+        behind = behind + np.mean(others, axis=0)
     raw = np.exp(-_ALIKE * (behind - behind.min()))
     raw[raw < _LEAST] = 0.0
     found = dict(zip(usable, (raw / raw.sum()).tolist(), strict=True))

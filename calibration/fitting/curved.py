@@ -72,27 +72,30 @@ class Curved:
         floor, terms = self._terms(theta, derivatives=True)
         values = [np.exp(term.ln) for term in terms]
         prediction = sum(values, start=floor * np.ones_like(values[0]))
+        value, slope, core, secant = weighted(np.log(prediction) - target, weights, delta)
+        inverse = np.reciprocal(prediction)
         first = np.zeros((self.size, *prediction.shape))
-        second = np.zeros((self.size, self.size, *prediction.shape))
-        for term, value in zip(terms, values, strict=True):
-            share = value / prediction
+        bent = np.zeros((self.size, self.size, len(prediction)))  # sum_i w rho' d^2 m, without - dm dm^T
+        for term, amount in zip(terms, values, strict=True):
+            if not term.first:  # it is locked
+                continue
+            share = amount * inverse
+            pull = slope * share
             for i, one in term.first.items():
                 first[i] += share * one
+                drawn = pull * one
                 for j, other in term.first.items():
                     if j >= i:
-                        second[i, j] += share * one * other
+                        bent[i, j] += _summed(drawn, other)
             for (i, j), bend in term.second.items():
-                second[i, j] += share * bend
+                bent[i, j] += _summed(pull, bend)
         if self.base is None:
-            first[0] += self.runs.scale / prediction
-        value, slope, core, secant = weighted(np.log(prediction) - target, weights, delta)
-        gradient = np.einsum("bn,pbn->pb", slope, first)
-        majorant = np.einsum("bn,pbn,qbn->pqb", secant, first, first, optimize=True)
-        hessian = np.einsum("bn,pbn,qbn->pqb", core - slope, first, first, optimize=True)
-        bent = np.einsum("bn,pqbn->pqb", slope, second, optimize=True)
+            first[0] += self.runs.scale * inverse
         lower = np.tril_indices(self.size, -1)
         bent[lower] = bent.transpose(1, 0, 2)[lower]
-        return Curvature(value, gradient, hessian + bent, majorant)
+        core -= slope
+        bent += _products(core, first)
+        return Curvature(value, _summed(first, slope), bent, _products(secant, first))
 
     def pick(self, problems: Array | slice) -> Curved:
         return self if self.base is None or self.base.ndim == 1 else replace(self, base=self.base[problems])
@@ -152,11 +155,11 @@ class Curved:
         start = _BASE + first_of_penalty
         first = {start: np.ones_like(ln)}
         second = {}
+        # Runs without repeats stand at the middle, so that nothing is left of theirs.
         for i, (one, at_middle) in enumerate(zip(here.first, middle.first, strict=True)):
-            first[start + 1 + i] = np.where(self.runs.single, 0.0, one - at_middle)
+            first[start + 1 + i] = one - at_middle
             for j in range(i, len(here.first)):
-                bend = here.second[i][j] - middle.second[i][j]
-                second[start + 1 + i, start + 1 + j] = np.where(self.runs.single, 0.0, bend)
+                second[start + 1 + i, start + 1 + j] = here.second[i][j] - middle.second[i][j]
         return _Term(ln, first, second)
 
     def _premium(self, own: Sequence[Array], data: _Term, derivatives: bool) -> _Term:
@@ -204,6 +207,19 @@ def _premiums(declared: LawForm) -> int:
     return 0 if declared.premium is None else len(declared.premium.parameters)
 
 
+def _summed(amounts: Array, by: Array) -> Array:
+    """sum_n a_n b_n for every problem, where b may be the same for all of them."""
+    if np.ndim(by) < 2:
+        return np.asarray(amounts @ by if np.ndim(by) else by * amounts.sum(axis=-1))
+    return np.asarray(np.einsum("...bn,bn->...b", amounts, by))
+
+
+def _products(weights: Array, rows: Array) -> Array:
+    """sum_n w_n x_n x_n^T for every problem: (B, n) and (p, B, n) give (p, p, B)."""
+    left = (weights * rows).transpose(1, 0, 2)
+    return np.asarray(np.matmul(left, rows.transpose(1, 2, 0)).transpose(1, 2, 0))
+
+
 def natural(declared: LawForm, columns: Sequence[Array], middle: At) -> dict[str, Array]:
     """A form's own parameters, as laws know them, from those of a fit."""
     if declared.premium is not None:
@@ -237,10 +253,15 @@ def _natural(
 
 def _chained(of: Jet, chain: Sequence[Array | None]) -> Jet:
     """A jet by the parameters of a fit: d/d ln p = p d/dp, and its square."""
-    factors = [1.0 if factor is None else factor for factor in chain]
-    first = tuple(factor * one for factor, one in zip(factors, of.first, strict=True))
-    second = [[fi * fj * of.second[i][j] for j, fj in enumerate(factors)] for i, fi in enumerate(factors)]
-    for i, factor in enumerate(chain):
-        if factor is not None:
+    first = tuple(_times(one, factor) for factor, one in zip(chain, of.first, strict=True))
+    second = [list(row) for row in of.second]
+    for i, own in enumerate(chain):
+        for j in range(i, len(chain)):
+            second[i][j] = second[j][i] = _times(_times(second[i][j], own), chain[j])
+        if own is not None:
             second[i][i] = second[i][i] + first[i]
     return Jet(of.value, first, tuple(map(tuple, second)))
+
+
+def _times(value: Array, factor: Array | None) -> Array:
+    return value if factor is None else value * factor

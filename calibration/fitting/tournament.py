@@ -2,9 +2,10 @@
 data, and by the choices that they would have made.
 
 `beyond` has the cuts, the rule for ties and how the tool's own choice is weighed: from the seen part, and
-from how forms did in the same direction on the other tables. Tables that share a run count as one, and so do
-the weight decays of a table: nothing that a choice is judged by has been seen by it. Each direction is cut at
-its share, and a tenth below and above it for the spread.
+from how forms did in the same direction on the other tables. Tables that share runs count as one, and a table
+says nothing about itself, not even its other weight decays: what a choice is judged by it has not seen. The
+choice is made among the forms that are fitted where nobody names any. Each direction is cut at its share, and
+a tenth below and above it for the spread.
 """
 
 from __future__ import annotations
@@ -17,19 +18,20 @@ import numpy as np
 import pandas as pd
 
 from calibration.fitting.beyond import (
-    CELLS,
     DIRECTIONS,
     Manner,
     averaged,
+    error_of,
+    in_sample,
+    left_out,
     ln_losses,
     parts,
-    skills,
     weights_of,
 )
 from calibration.fitting.groups import find_groups
 from calibration.fitting.stages import Progress
 from planner.errors import InvalidInput
-from planner.laws import FORMS, check_form
+from planner.laws import FORMS, STANDARD, check_form
 
 CHOICE = "tool's choice"
 IN_SAMPLE = "in sample"
@@ -149,15 +151,15 @@ def tournament(
             "no table can be cut so that the smaller part identifies a law and four repeated runs are left; "
             "more runs, or a wider grid, would do."
         )
-    unknown = strangers(tables)
+    families = _families(tables)
     matches = []
     for entry, attempts in tried:
-        elsewhere = [
-            other[0].errors
-            for their, other in tried
-            if their.direction == entry.direction and their.name in unknown[entry.name]
-        ]
-        cuts = tuple(_judged(entry, attempt, elsewhere) for attempt in attempts)
+        elsewhere: dict[tuple[str, float], list[dict[str, float]]] = {}
+        for their, others in tried:
+            if their.direction == entry.direction and families[their.name] != families[entry.name]:
+                elsewhere.setdefault((families[their.name], their.weight_decay), []).append(others[0].errors)
+        prior = [] if entry.direction == IN_SAMPLE else [_ratios(errors) for errors in elsewhere.values()]
+        cuts = tuple(_judged(entry, attempt, prior) for attempt in attempts)
         matches.append(Match(entry.name, entry.weight_decay, entry.direction, cuts))
     return Tournament(joint, forms, tuple(matches))
 
@@ -174,14 +176,14 @@ class _Entry:
 
 @dataclass(frozen=True)
 class _Attempt:
-    """What forms that were fitted to the seen part predict for all runs, and their skill within that part."""
+    """What forms that were fitted to the seen part predict for all runs, and how well they do within it."""
 
     share: float
     below: np.ndarray
     tried: np.ndarray
     predicted: dict[str, np.ndarray]
     errors: dict[str, float]
-    inner: dict[str, float]
+    within: tuple[dict[str, float], ...]  # in sample, and in cells left out
 
 
 def _attempts(entry: _Entry, forms: Sequence[str], manner: Manner) -> list[_Attempt]:
@@ -209,22 +211,22 @@ def _attempt(
     places = entry.runs[["params", "unique_tokens", "epochs"]].to_numpy(dtype=float)
     ln_loss = np.log(entry.runs["loss"].to_numpy(dtype=float))
     every = ln_losses(fits, places)
-    errors = {form: _error(every[form][tried] - ln_loss[tried]) for form in forms if form in every}
+    errors = {form: error_of(every[form][tried] - ln_loss[tried]) for form in forms if form in every}
     finite = {form: error for form, error in errors.items() if np.isfinite(error)}
-    direction = CELLS if entry.direction == IN_SAMPLE else entry.direction
-    inner = skills(fits, part, direction) or skills(fits, part, CELLS)
-    predicted = {form: every[form] for form in finite}
-    return _Attempt(share, below, tried, predicted, finite, {f: e for f, e in inner.items() if f in finite})
+    chosen_from = [form for form in finite if form in STANDARD]
+    witnesses = (in_sample(fits), left_out(fits, part))
+    within = tuple({form: errors[form] for form in chosen_from if form in errors} for errors in witnesses)
+    return _Attempt(share, below, tried, {form: every[form] for form in finite}, finite, within)
 
 
 def _judged(entry: _Entry, attempt: _Attempt, elsewhere: Sequence[Mapping[str, float]]) -> Cut:
     """The attempt with the tool's own choice among the entrants."""
-    weights = weights_of(attempt.inner, elsewhere)
+    weights = weights_of(attempt.within, elsewhere)
     predicted, errors = dict(attempt.predicted), dict(attempt.errors)
     if weights:
         predicted[CHOICE] = averaged(predicted, weights)
         ln_loss = np.log(entry.runs["loss"].to_numpy(dtype=float))
-        errors[CHOICE] = _error(predicted[CHOICE][attempt.tried] - ln_loss[attempt.tried])
+        errors[CHOICE] = error_of(predicted[CHOICE][attempt.tried] - ln_loss[attempt.tried])
     regrets, choices = (
         _regrets(entry.runs[~attempt.below], predicted) if entry.direction == "compute" else ({}, 0)
     )
@@ -232,17 +234,23 @@ def _judged(entry: _Entry, attempt: _Attempt, elsewhere: Sequence[Mapping[str, f
     return Cut(attempt.share, seen, tried, errors, weights, regrets, choices)
 
 
-def strangers(tables: Mapping[str, pd.DataFrame]) -> dict[str, set[str]]:
-    """For every table the others with which it has no run in common."""
+def _families(tables: Mapping[str, pd.DataFrame]) -> dict[str, str]:
+    """For every table the first one with which it has a run in common, directly or by way of others."""
     columns = ["params", "unique_tokens", "epochs", "weight_decay", "loss"]
     runs = {name: set(map(tuple, table[columns].round(9).to_numpy())) for name, table in tables.items()}
-    return {
-        name: {other for other in runs if other != name and not runs[name] & runs[other]} for name in runs
-    }
+    families: dict[str, str] = {}
+    for name in runs:
+        related = {families[other] for other in families if runs[name] & runs[other]}
+        families[name] = min(related, key=list(runs).index, default=name)
+        families |= {other: families[name] for other, family in families.items() if family in related}
+    return families
 
 
-def _error(residuals: np.ndarray) -> float:
-    return float(np.sqrt(np.mean(residuals**2)))
+def _ratios(tables: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The error of each form over the smallest of its table, geometric mean over tables that share runs."""
+    forms = [form for form in tables[0] if all(form in errors for errors in tables)]
+    behind = [[np.log(errors[form] / min(errors.values())) for form in forms] for errors in tables]
+    return dict(zip(forms, np.exp(np.mean(behind, axis=0)).tolist(), strict=True))
 
 
 def _regrets(beyond: pd.DataFrame, predicted: Mapping[str, np.ndarray]) -> tuple[dict[str, float], int]:

@@ -81,7 +81,7 @@ _LOOKS = {
     "paced_hill_5p": Look("#1157fd", "#29fd8d", "3px,2px,8px,2px"),
     "bounded": Look("#9b1098", "#1cfe02", "6px,6px,2px,6px"),
 }
-_STANDARD: tuple[str, ...] = ()
+_STANDARD = ("hill_4p", "decay_4p", "decay_hill_4p")
 
 register(
     LawForm(

@@ -166,6 +166,14 @@ class Power(Penalty):
     def ln_slopes(self, p: Values, at: At) -> At:
         return At(p["kappa"], -(p["kappa"] * p["gamma"]), p["delta"])
 
+    def shape_jet(self, p: Values, at: At) -> Jet:
+        around = at.ln_params - p["gamma"] * at.ln_unique
+        by = {"delta": at.ln_repeats, "kappa": around, "gamma": -p["kappa"] * at.ln_unique}
+        twice = {("kappa", "gamma"): -at.ln_unique, ("gamma", "kappa"): -at.ln_unique}
+        names = self.names[1:]
+        second = tuple(tuple(twice.get((one, other), 0.0) for other in names) for one in names)
+        return Jet(self.ln_shape(p, at), tuple(by[name] for name in names), second)
+
     def factors(self, p: Values, ln_product: Array, ln_unique: Array, epochs: Array) -> tuple[Array, Array]:
         repeats = epochs - 1
         ln_repeats = np.log(np.maximum(repeats, _TINY))
@@ -264,16 +272,17 @@ class Hill(Penalty):
             ("c", "c"): p["kappa"] / p["c"] ** 2,
             ("c", "kappa"): -1.0 / p["c"],
             ("gamma", "kappa"): -at.ln_unique,
-        }
+        }  # in the order of the parameters
         names = self.names[1:]
         first = tuple(left * by[name] + (outside if name == "delta" else 0.0) for name in names)
-        second = tuple(
-            tuple(
-                bend * by[one] * by[other] + left * twice.get((one, other), twice.get((other, one), 0.0))
-                for other in names
-            )
-            for one in names
-        )
+        curved = {name: bend * by[name] for name in names}
+        found: dict[tuple[str, str], Array] = {}
+        for i, one in enumerate(names):
+            for other in names[i:]:
+                product = curved[one] * by[other]
+                known = twice.get((one, other))
+                found[one, other] = found[other, one] = product if known is None else product + left * known
+        second = tuple(tuple(found[one, other] for other in names) for one in names)
         return Jet(levelled + p["delta"] * outside, first, second)
 
     def ln_units(self, p: Values, middle: At) -> dict[str, Array]:

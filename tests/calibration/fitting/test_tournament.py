@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from benchmarks.simulated import grid_table
-from calibration.fitting.beyond import CELLS, Manner, along, parts, seen, skills, weights_of
-from calibration.fitting.tournament import CHOICE, IN_SAMPLE, Tournament, strangers, tournament
+from calibration.fitting.beyond import Manner, along, left_out, parts, seen, weights_of
+from calibration.fitting.tournament import CHOICE, IN_SAMPLE, Tournament, _families, tournament
 from planner import InvalidInput, Law
 from planner.cli import planner as main
 
@@ -73,22 +73,26 @@ def test_what_lies_beyond_does_not_move_the_choice(table: pd.DataFrame) -> None:
     assert found[1].errors["hill_4p"] == pytest.approx(np.log(3), rel=0.1)
 
 
-def test_tables_that_share_runs_do_not_vouch_for_each_other(table: pd.DataFrame) -> None:
-    others = {"one": table, "half": table[:70], "other": table.assign(loss=table["loss"] + 0.01)}
-    assert strangers(others) == {"one": {"other"}, "half": {"other"}, "other": {"one", "half"}}
+def test_tables_that_share_runs_are_one(table: pd.DataFrame) -> None:
+    moved = table.assign(loss=table["loss"] + 0.01)
+    others = {"one": table[:40], "other": moved, "two": table[50:], "all": table, "again": moved[:9]}
+    assert _families(others) == {"one": "one", "other": "other", "two": "one", "all": "one", "again": "other"}
 
 
 def test_weights_follow_errors_here_and_elsewhere() -> None:
-    assert weights_of({"a": 0.01, "b": 0.01, "c": 0.1}) == {"a": 0.5, "b": 0.5}
-    moved = weights_of({"a": 0.01, "b": 0.01}, [{"a": 0.02, "b": 0.03}])
+    assert weights_of([{"a": 0.01, "b": 0.01, "c": 0.1}]) == {"a": 0.5, "b": 0.5}
+    moved = weights_of([{"a": 0.01, "b": 0.01}, {}], [{"a": 0.02, "b": 0.03}])
     assert moved["a"] == pytest.approx(1 / (1 + 1.5**-8))
-    assert weights_of({"a": np.inf}) == {}
-    assert set(weights_of({"a": 0.01, "b": 0.01}, [{"a": 0.02}])) == {"a", "b"}
+    twice = weights_of([{"a": 0.02, "b": 0.024}, {"a": 0.02, "b": 0.024}])
+    assert twice["a"] == pytest.approx(1 / (1 + 1.2**-16))
+    assert weights_of([{"a": np.inf}]) == {}
+    assert weights_of([]) == {}
+    assert set(weights_of([{"a": 0.01, "b": 0.01}], [{"a": 0.02}])) == {"a", "b"}
 
 
-def test_skill_is_there_for_cells_too(table: pd.DataFrame) -> None:
+def test_cells_that_are_left_out_tell_forms_apart(table: pd.DataFrame) -> None:
     fits = Manner(delta=1e-3).fits(table, FEW)
-    found = skills(fits, table, CELLS)
+    found = left_out(fits, table)
     assert min(found, key=lambda form: found[form]) == "hill_4p"
 
 
