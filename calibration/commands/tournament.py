@@ -82,7 +82,8 @@ def _tables(given: tuple[str, ...], rows: Rows) -> dict[str, pd.DataFrame]:
             raise InvalidInput(f"two tables are called {name}; NAME={path} would tell them apart.")
         both = [part for part in (rows.where, condition.strip()) if part]
         where = " and ".join(f"({part})" for part in both) if len(both) > 1 else "".join(both) or None
-        found[name] = replace(rows, where=where).of(path)
+        # A weight decay is that of the tables that do not say theirs; others may.
+        found[name] = replace(rows, where=where).of(path, weight_decay_is_choice=True)
     return found
 
 
