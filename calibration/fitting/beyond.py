@@ -135,11 +135,7 @@ def weights_of(
     stands there in the middle of those that it does.
     """
     witnesses = [errors for errors in here if errors]
-    usable = [
-        form
-        for form in (witnesses[0] if witnesses else ())
-        if all(np.isfinite(errors.get(form, np.inf)) for errors in witnesses)
-    ]
+    usable = _known_to_all(witnesses)
     if not usable:
         return {}
     behind = np.sum([_behind([errors[form] for form in usable]) for errors in witnesses], axis=0)
@@ -150,6 +146,11 @@ def weights_of(
     raw[raw < _LEAST] = 0.0
     found = dict(zip(usable, (raw / raw.sum()).tolist(), strict=True))
     return {form: value for form, value in sorted(found.items(), key=lambda item: -item[1]) if value > 0}
+
+
+def _known_to_all(witnesses: Sequence[Mapping[str, float]]) -> list[str]:
+    first: Iterable[str] = witnesses[0] if witnesses else ()
+    return [form for form in first if all(np.isfinite(each.get(form, np.inf)) for each in witnesses)]
 
 
 def _behind(errors: Sequence[float | None]) -> Array:

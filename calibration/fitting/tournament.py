@@ -154,14 +154,23 @@ def tournament(
     families = _families(tables)
     matches = []
     for entry, attempts in tried:
-        elsewhere: dict[tuple[str, float], list[dict[str, float]]] = {}
-        for their, others in tried:
-            if their.direction == entry.direction and families[their.name] != families[entry.name]:
-                elsewhere.setdefault((families[their.name], their.weight_decay), []).append(others[0].errors)
-        prior = [] if entry.direction == IN_SAMPLE else [_ratios(errors) for errors in elsewhere.values()]
+        prior = _elsewhere(entry, tried, families)
         cuts = tuple(_judged(entry, attempt, prior) for attempt in attempts)
         matches.append(Match(entry.name, entry.weight_decay, entry.direction, cuts))
     return Tournament(joint, forms, tuple(matches))
+
+
+def _elsewhere(
+    entry: _Entry, tried: Sequence[tuple[_Entry, list[_Attempt]]], families: Mapping[str, str]
+) -> list[dict[str, float]]:
+    """How forms did in the same direction on tables that have no run in common with this one."""
+    if entry.direction == IN_SAMPLE:
+        return []
+    found: dict[tuple[str, float], list[dict[str, float]]] = {}
+    for their, attempts in tried:
+        if their.direction == entry.direction and families[their.name] != families[entry.name]:
+            found.setdefault((families[their.name], their.weight_decay), []).append(attempts[0].errors)
+    return [_ratios(errors) for errors in found.values()]
 
 
 @dataclass(frozen=True)
