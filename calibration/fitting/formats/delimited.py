@@ -25,7 +25,10 @@ _NUMBER = re.compile(r"[+-]?[\d.]*,\d+(?:e[+-]?\d+)?|[+-]?\d{1,3}(?:\.\d{3})+", 
 
 
 def read(name: str, text: str) -> RawTable:
-    delimiter = max(",;\t", key=text.split("\n", 1)[0].count)
+    said_by_excel = re.match(r'"?sep=([,;\t])"?\s*\n', text)
+    text = re.sub(r"\A(?:\s*(?:#|\"?sep=)[^\n]*\n)+", "", text)  # remarks above the header
+    first = text.lstrip().split("\n", 1)[0]
+    delimiter = said_by_excel[1] if said_by_excel else max(",;\t", key=first.count)
     header, *rows = _lines(name, text, delimiter)
     width, ragged = len(header), []
     for row, cells in enumerate(rows, start=1):

@@ -115,12 +115,21 @@ def _rows(value: Any) -> list[Mapping[str, Any]] | None:
         return value if all(isinstance(row, Mapping) for row in value) else None
     if not isinstance(value, Mapping) or not value:
         return None
+    if {"columns", "data"} <= set(value):
+        return _of_header(value["columns"], value["data"])
     inside = [found for part in value.values() if isinstance(part, list) and part and (found := _rows(part))]
     if len(inside) == 1:
         return inside[0]
     if all(isinstance(column, list) for column in value.values()):
         return _of_lists(value)
     return _of_mappings(value) if all(isinstance(row, Mapping) for row in value.values()) else [value]
+
+
+def _of_header(names: Any, rows: Any) -> list[Mapping[str, Any]] | None:
+    """{"columns": [...], "data": [[...], ...]}, as pandas and W&B's tables have it."""
+    if not all(isinstance(row, list) for row in (names, rows, *(rows if isinstance(rows, list) else ()))):
+        return None
+    return [dict(zip(map(str, names), row, strict=False)) for row in rows]
 
 
 def _of_lists(value: Mapping[str, list[Any]]) -> list[Mapping[str, Any]] | None:
