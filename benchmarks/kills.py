@@ -48,7 +48,7 @@ def settings(folder: Path, name: str, compiled: str) -> dict[str, object]:
         "tokenizer": "bpe:300",
         "sequence_length": 32,
         "unique_tokens": 32 * 400,
-        "epochs": 3,
+        "epochs": 1,
         "batch_size": 4,
         "validation_documents": 5,
         "checkpoint_every": 5,
@@ -72,7 +72,7 @@ def start(run: dict[str, object], out: Path, processes: int) -> subprocess.Popen
 def finish(run: dict[str, object], out: Path, processes: int) -> float:
     """Let a run go to its end; the seconds it took."""
     began = time.monotonic()
-    if start(run, out, processes).wait(timeout=500):
+    if start(run, out, processes).wait(timeout=900):
         raise SystemExit(f"{out} did not finish:\n{(out.parent / 'log').read_text()[-3000:]}")
     return time.monotonic() - began
 

@@ -43,8 +43,8 @@ class _Command(Command):
 @click.option(
     "-o",
     "--out",
-    type=click.Path(path_type=Path),
-    help="Run directory; default: the config file's name without .toml.",
+    metavar="DIR|URL",
+    help="Run directory, or a URL such as s3://bucket/run; default: the config file's name without .toml.",
 )
 @click.option(
     "-s",
@@ -60,7 +60,7 @@ class _Command(Command):
 @json_option
 @click.option("--quiet", is_flag=True, help="No progress.")
 def train(
-    config: Path, out: Path | None, changes: tuple[str, ...], dry_run: bool, as_json: bool, quiet: bool
+    config: Path, out: str | None, changes: tuple[str, ...], dry_run: bool, as_json: bool, quiet: bool
 ) -> None:
     """Train one run, or continue it where it stopped.
 

@@ -41,6 +41,7 @@ class Training:
     """Who trains, and where; or, in a dry run, what that is reckoned to take."""
 
     out: str | None = None
+    store: str | None = None
     engine: str = "local"
     workers: int | None = None
     per_gpu: int = 1
@@ -67,8 +68,9 @@ class Training:
     def folder(self, study: Study) -> StudyDirectory:
         """Where the study is or will be."""
         from calibration.studies.directory import StudyDirectory
+        from trainer.run.store import Store
 
-        return StudyDirectory(Path(self.out or study.name))
+        return StudyDirectory(Path(self.out or study.name), Store(self.store) if self.store else None)
 
     def trainers(self, study: Study, folder: StudyDirectory) -> Engine:
         if find_spec("torch") is None:  # otherwise every worker would find out for itself, run by run
@@ -77,7 +79,7 @@ class Training:
         if self.engine == "ray":
             from calibration.studies.cluster import RayEngine
 
-            return RayEngine(folder.compiled, **room, address=self.address)
+            return RayEngine(folder.compiled, **room, address=self.address, store=folder.store)
         if self.address is not None:
             raise InvalidInput("is that of a Ray cluster; add ‹engine› ray.", field="address")
         if self.engine == "slurm":
@@ -86,7 +88,7 @@ class Training:
             if slurm.task_number() > 0:
                 slurm.join(folder.compiled)
                 raise click.exceptions.Exit(0)
-            return slurm.SlurmEngine(folder.compiled, **room)
+            return slurm.SlurmEngine(folder.compiled, **room, store=folder.store)
         from calibration.studies.local import LocalEngine
 
         return LocalEngine(folder.compiled, **room)
@@ -126,6 +128,11 @@ training_options = gathered(
         metavar="DIR",
         callback=_a_directory,
         help="Study directory [default: the study's name, in the current directory].",
+    ),
+    click.option(
+        "--store",
+        metavar="URL",
+        help="Where runs are kept while machines share no disk, such as s3://bucket/study.",
     ),
     click.option(
         "--engine",

@@ -18,6 +18,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Collection, Iterator
@@ -31,6 +32,7 @@ from calibration.studies.engine import FAILED, HUNG, INTERRUPTIONS, STOPPED, UNF
 from calibration.studies.worker import perform, surroundings
 from planner.errors import InvalidInput
 from trainer.errors import TrainingStopped
+from trainer.run.store import Store, is_url
 
 _PATIENCE = 60.0  # seconds that workers are given to write their checkpoints
 _CONNECT = 3.0  # seconds for a port to open
@@ -56,6 +58,7 @@ class RayEngine:
     per_gpu: int = 1
     address: str | None = None
     needs: Needs = field(default_factory=Needs)
+    store: Store | None = None
     _running: dict[Any, Task] = field(default_factory=dict)
     _aside: set[str] = field(default_factory=set)
     _hung: list[str] = field(default_factory=list)
@@ -96,8 +99,12 @@ class RayEngine:
                 ) from None
         self._head = ray.get_runtime_context().gcs_address
         self._train = ray.remote(max_retries=0)(_perform)
-        self._proof = self.compiled.absolute() / f".seen-{secrets.token_hex(16)}"
-        self._proof.touch()
+        name = f".seen-{secrets.token_hex(16)}"
+        self._proof = f"{self.store.url if self.store else self.compiled.absolute()}/{name}"
+        if self.store:
+            self.store.write(name, b"")
+        else:
+            Path(self._proof).touch()
         self._silence = ExitStack()  # Ray prints what happens to nodes, into the middle of any JSON
         nowhere = self._silence.enter_context(open(os.devnull, "w", encoding="utf-8"))
         self._silence.enter_context(redirect_stdout(nowhere))
@@ -106,7 +113,11 @@ class RayEngine:
     def __exit__(self, *error: object) -> None:
         import ray
 
-        self._proof.unlink(missing_ok=True)
+        if self.store:
+            with suppress(TrainingStopped):
+                self.store.delete(self._proof.rpartition("/")[2])
+        else:
+            Path(self._proof).unlink(missing_ok=True)
         with suppress(ray.exceptions.RayError), _own_signals():
             for running in self._running if not self._gone else ():
                 ray.cancel(running)
@@ -128,8 +139,8 @@ class RayEngine:
             left_out = {node["NodeID"] for node in self._nodes()} - others
             options["label_selector"] = {"ray.io/node-id": f"!in({','.join(sorted(left_out))})"}
         train = self._train.options(**options)
-        compiled, proof = str(self.compiled.absolute()), str(self._proof)
-        self._running[train.remote(task, compiled, proof, self.needs.threads)] = task
+        compiled = "" if self.store else str(self.compiled.absolute())
+        self._running[train.remote(task, compiled, self._proof, self.needs.threads)] = task
 
     def wait(self, seconds: float) -> Collection[Outcome]:
         hung = [Outcome(name, FAILED, HUNG) for name in self._hung]
@@ -249,10 +260,9 @@ def _perform(task: Task, compiled: str, proof: str, threads: int) -> Outcome:
     import ray
 
     node = f"{platform.node()}/{ray.get_runtime_context().get_node_id()}"
-    if not Path(proof).is_file():
-        where = Path(compiled).parent
-        reason = f"{platform.node()} sees another {where}, or none; all nodes must share the study's storage"
+    if reason := _unseen(proof):
         return Outcome(task.name, UNFIT, reason, node)
+    compiled = compiled or str(Path(tempfile.gettempdir(), "databound-compiled"))
     cancelled = threading.Event()
     before = signal.signal(signal.SIGINT, lambda number, frame: cancelled.set())
     try:
@@ -263,6 +273,23 @@ def _perform(task: Task, compiled: str, proof: str, threads: int) -> Outcome:
         return replace(perform(task, cancelled.is_set), node=node)
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def _unseen(proof: str) -> str:
+    """Why this node is of no use: it does not see what the driver left on the study's storage."""
+    place, _, name = proof.rpartition("/")
+    if not is_url(proof):
+        where = Path(place).parent
+        return (
+            ""
+            if Path(proof).is_file()
+            else f"{platform.node()} sees another {where}, or none; all nodes must share the study's storage"
+        )
+    try:
+        seen = Store(place).read(name) is not None
+    except (InvalidInput, TrainingStopped) as error:
+        return f"{platform.node()}: {str(error).rstrip('.')}"
+    return "" if seen else f"{platform.node()} sees another {place}; all nodes must reach the study's storage"
 
 
 def _listens(address: str, seconds: float = _CONNECT) -> bool:

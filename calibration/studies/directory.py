@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from planner.errors import InvalidInput
 from trainer.config import differences
 from trainer.files import locked, read_json, write_json
 from trainer.run.result import RunResult, read_result
+from trainer.run.store import Mirror, Store
 
 FORMAT = 1
 _LOCK = ".study.json.lock"
@@ -39,6 +40,7 @@ class StudyDirectory:
     """The directory of a study."""
 
     path: Path
+    store: Store | None = None  # where runs are trained, where machines share no disk
 
     @property
     def tokens(self) -> Path:
@@ -65,8 +67,29 @@ class StudyDirectory:
         folders = (path.parent for path in _results(self, part))
         return [found for folder in folders if (found := read_result(folder)) is not None]
 
+    def stored(self, name: str, part: str = GRID) -> Store | None:
+        """The directory of a run in the store, where there is one."""
+        folder = self.run_folder(name, part)
+        return self.store and self.store / f"{folder.parent.name}/{name}"
+
+    def fetch(self, runs: Iterable[StudyRun], part: Callable[[StudyRun], str]) -> None:
+        """Bring the results that the store has of these runs here, where everything else looks for them."""
+        there = {*self.store.names()} if self.store else ()
+        for run in runs if there else ():
+            folder = self.run_folder(run.name, part(run))
+            if f"{folder.parent.name}/{run.name}/result.json" in there:
+                self.bring(run.name, part(run))
+
+    def bring(self, name: str, part: str = GRID) -> None:
+        """The same of one run, where it is finished."""
+        folder, store = self.run_folder(name, part), self.stored(name, part)
+        if store and not (folder / "result.json").exists() and store.read("result.json") is not None:
+            store.fetch(folder, ["config.json", "result.json"])
+
     def checkpoint(self, name: str) -> str:
         """The name of a run's newest checkpoint; nothing where it has none."""
+        if store := self.stored(name):
+            return max((one for one in store.names() if one.endswith("/state.json")), default="")
         return max((path.name for path in (self.run_folder(name) / "checkpoints").glob("step-*")), default="")
 
     def note_failure(self, name: str, reason: str) -> None:
@@ -184,7 +207,17 @@ def prepare(runs: Sequence[StudyRun], directory: StudyDirectory) -> Path:
             f"{available:,}; smaller unique_tokens would do."
         )
     _pin(directory, found.fingerprint)
+    if directory.store:
+        _offer(found.folder, directory.store / f"tokens/{found.folder.name}")
     return found.folder
+
+
+def _offer(folder: Path, store: Store) -> None:
+    """Put tokens where workers look for them, the file that says what is in the others last."""
+    if "tokens.json" not in store.names():
+        mirror = Mirror(folder, store)
+        mirror.sent.clear()
+        mirror.update()
 
 
 def _changed(folder: Path, before: str, now: str) -> InvalidInput:

@@ -16,6 +16,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from trainer.errors import TrainingStopped
+from trainer.run.store import Store, is_url
+
 FILE = ".alive"
 _TOUCHED = (FILE, ".lock", "metrics.jsonl")  # what changes in the directory of a run that is being trained
 _EVERY = 5.0  # seconds between two signs
@@ -23,16 +26,33 @@ _LONGEST_STEP = 1800.0  # seconds that training may take between two steps, or t
 SILENCE = float(os.environ.get("DATABOUND_SILENCE", 180.0))  # seconds without a sign that are too long
 
 
+def bring_sign(store: Store | None, folder: Path) -> None:
+    """Have the last sign that a worker left in the store be seen in the driver's directory."""
+    with suppress(TrainingStopped):  # a store that does not answer for a moment
+        if store and (sign := store.read(FILE)) is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            if not (folder / FILE).exists() or (folder / FILE).read_bytes() != sign:
+                (folder / FILE).write_bytes(sign)
+
+
+def _touch(place: str) -> None:
+    if is_url(place):
+        Store(place).write(FILE, str(time.time()).encode())
+    else:
+        Path(place, FILE).touch()
+
+
 @contextmanager
-def beating(folder: Path, should_stop: Callable[[], bool]) -> Iterator[Callable[[], bool]]:
+def beating(place: str, should_stop: Callable[[], bool]) -> Iterator[Callable[[], bool]]:
     """Give signs of life; the function to ask after every step instead of `should_stop`."""
     moved, ended = [time.monotonic()], threading.Event()
 
     def beat() -> None:
         while not ended.wait(_EVERY):
             if time.monotonic() - moved[0] < _LONGEST_STEP:
-                with suppress(OSError):  # before the run has its directory, or on a full disk
-                    (folder / FILE).touch()
+                # before the run has its directory, on a full disk, or where the store does not answer
+                with suppress(OSError, TrainingStopped):
+                    _touch(place)
 
     def asked() -> bool:
         moved[0] = time.monotonic()
@@ -45,8 +65,11 @@ def beating(folder: Path, should_stop: Callable[[], bool]) -> Iterator[Callable[
     finally:
         ended.set()
         thread.join()
-        with suppress(OSError):
-            (folder / FILE).unlink()
+        with suppress(OSError, TrainingStopped):
+            if is_url(place):
+                Store(place).delete(FILE)
+            else:
+                Path(place, FILE).unlink()
 
 
 class Pulse:

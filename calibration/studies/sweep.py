@@ -14,7 +14,7 @@ from pathlib import Path
 
 from calibration.studies.directory import GRID, StudyDirectory, adopt, damaged, prepare, unfinished
 from calibration.studies.engine import BUSY, DISK, DONE, REFUSED, STOPPED, UNFIT, Engine, Outcome, Task
-from calibration.studies.heartbeat import Pulse
+from calibration.studies.heartbeat import Pulse, bring_sign
 from calibration.studies.progress import Progress
 from calibration.studies.study import StudyRun
 from trainer.errors import TrainingStopped
@@ -37,6 +37,7 @@ def sweep(
     place. A run that fails three times without getting further is put aside with its reason, and so is one
     whose result is damaged. Ctrl-C ends the sweep and leaves checkpoints.
     """
+    directory.fetch(runs, part)
     missing = {run.name for run in unfinished(directory, runs)}
     progress = Progress(runs, done={run.name: run for run in runs if run.name not in missing})
     for name, reason in damaged(directory, progress.done).items():
@@ -67,6 +68,9 @@ def task_of(run: StudyRun, directory: StudyDirectory, data: Path, part: str = GR
     """
     values = run.config.model_dump(mode="json", exclude_unset=True)
     values |= {"cache": str(directory.tokens.absolute()), "compile": values.get("compile", "on")}
+    if store := directory.stored(run.name, part):
+        assert directory.store is not None
+        return Task(run.name, values, store.url, f"{directory.store.url}/tokens/{data.name}")
     return Task(run.name, values, str(directory.run_folder(run.name, part).absolute()), str(data.absolute()))
 
 
@@ -92,12 +96,14 @@ class _Driver:
                 continue
             task = task_of(run, self.directory, data, self.part(run))
             self.progress.running[run.name] = time.monotonic()
-            self.pulse.await_first(run.name, Path(task.folder))
+            self.pulse.await_first(run.name, self.directory.run_folder(run.name, self.part(run)))
             self.engine.start(task, self.progress.shunned(run.name))
 
     def listen(self) -> None:
         """Give up on processes that show no sign of life any more: their runs are tried again."""
         folders = {name: self.directory.run_folder(name) for name in self.pulse.due(self.progress.running)}
+        for name, folder in folders.items() if self.directory.store else ():
+            bring_sign(self.directory.stored(name), folder)
         for name in self.pulse.silent(folders):
             self.engine.abandon(name)
 
@@ -130,6 +136,7 @@ class _Driver:
     def _arrived(self, run: StudyRun) -> bool:
         """Whether a run's result can be read here, which network storage may take a moment for."""
         deadline = time.monotonic() + _ARRIVAL
+        self.directory.bring(run.name, self.part(run))
         while unfinished(self.directory, [run]):
             if time.monotonic() > deadline:
                 return False

@@ -23,15 +23,12 @@ def perform(task: Task, should_stop: Callable[[], bool] = lambda: False) -> Outc
     from trainer.data.tokens import open_set
     from trainer.errors import Busy, Interrupted, TrainingStopped
     from trainer.run.loop import train
+    from trainer.run.store import fetched_once, is_url
 
     try:
-        with beating(Path(task.folder), should_stop) as asked:
-            train(
-                RunConfig(**task.config),
-                Path(task.folder),
-                should_stop=asked,
-                data=open_set(Path(task.tokens)),
-            )
+        with beating(task.folder, should_stop) as asked:
+            tokens = fetched_once(task.tokens) if is_url(task.tokens) else Path(task.tokens)
+            train(RunConfig(**task.config), task.folder, should_stop=asked, data=open_set(tokens))
     except Busy as error:
         return Outcome(task.name, BUSY, str(error))
     except InvalidInput as error:

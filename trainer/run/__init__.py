@@ -9,6 +9,7 @@ checkpoints.py  its state on disk
 feed.py         rows on their way to the device
 readings.py     loss and norm of a step, read without waiting
 evaluation.py   validation loss
+store.py        the same on object storage
 estimate.py     what it would take, without training
 watch.py        metrics and progress
 result.py       what it leaves behind

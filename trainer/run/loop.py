@@ -56,6 +56,7 @@ from trainer.run.evaluation import Evaluation, autocast, bounded, evaluate
 from trainer.run.feed import Feed, pass_width, passes_of
 from trainer.run.readings import Readings, reading
 from trainer.run.result import RunResult, write_result
+from trainer.run.store import is_url, staged
 
 _LOG = logging.getLogger("trainer")
 _MOMENTS = ("exp_avg", "exp_avg_sq")
@@ -76,9 +77,22 @@ def train(
     With `data`, a token set that was made before, the corpus is not looked at: all runs of a sweep train on
     the same tokens, whatever happens to the files meanwhile. `should_stop` is asked after every step; when it
     says yes, a checkpoint is written and Interrupted raised. `during_steps` is entered while steps are
-    trained, and only then.
+    trained, and only then. A URL that fsspec knows is a directory too (see `trainer.run.store`).
     """
-    folder = Path(os.path.expanduser(out)).absolute()
+    if is_url(out):
+        with staged(os.fspath(out)) as stage:
+            return _train(config, stage, progress, should_stop, during_steps, data)
+    return _train(config, Path(os.path.expanduser(out)).absolute(), progress, should_stop, during_steps, data)
+
+
+def _train(
+    config: RunConfig,
+    folder: Path,
+    progress: bool,
+    should_stop: Callable[[], bool],
+    during_steps: AbstractContextManager[Any] | None,
+    data: tokens.TokenSet | None,
+) -> RunResult:
     with distributed.joined(resolve_device(config.device)) as world:
         if done := distributed.decided(world, lambda: directory.looked(folder, config, data)):
             return done

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Collection
 from pathlib import Path
 
@@ -13,7 +14,10 @@ from calibration.studies.directory import StudyDirectory, begin
 from calibration.studies.engine import DONE, FAILED, STOPPED, UNFIT, Outcome, Task
 from calibration.studies.study import Study, load
 from calibration.studies.sweep import sweep
+from calibration.studies.worker import perform
+from trainer import train
 from trainer.errors import TrainingStopped
+from trainer.run.store import Store
 
 Behaviour = Callable[[Task, str], Outcome]
 
@@ -167,3 +171,36 @@ def test_the_cost_of_a_run_does_not_grow_with_their_number(study: Path, tmp_path
     progress = sweep(many.runs, begin(many, tmp_path / "out"), Nodes(good=good))
     assert len(progress.done) == 1000
     assert time.process_time() - began < 10
+
+
+def test_machines_that_share_no_disk_train_in_a_store(
+    study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first attempt of every run stops on one machine, the second goes on where another left off."""
+    monkeypatch.setenv("DATABOUND_SCRATCH", str(tmp_path))
+    text = study.read_text().replace("epochs = [2, 4]", "epochs = [1]").replace("[0, 1]", "[0]")
+    study.write_text(text.replace("checkpoint_every = 10", "checkpoint_every = 3"))
+    plan, attempts = load(study), Counter[str]()
+
+    def trains(task: Task, node: str) -> Outcome:
+        assert task.folder.startswith("memory://study-store/runs/")
+        attempts[task.name] += 1
+        steps = iter(range(1, 1000))
+        stops = (lambda: next(steps) >= 5) if attempts[task.name] == 1 else (lambda: False)
+        return perform(task, stops)
+
+    folder = begin(plan, tmp_path / "out")
+    directory = StudyDirectory(folder.path, Store("memory://study-store"))
+    progress = sweep(plan.runs, directory, Nodes(one=trains))
+    assert [*attempts.values()] == [2, 2]
+    assert progress.failed == {}
+    for run in plan.runs:
+        result = directory.result(run.name)
+        assert result is not None
+        assert result.starts == 2
+        alone = train(run.config.having(cache=str(directory.tokens), compile="off"), tmp_path / run.name)
+        assert (result.loss, result.weights_checksum) == (alone.loss, alone.weights_checksum)
+    # another driver, with nothing but the study and the store, finds everything done
+    other = StudyDirectory(begin(plan, tmp_path / "other").path, directory.store)
+    assert len(sweep(plan.runs, other, Nodes(one=trains)).done) == 2
+    assert attempts.total() == 4
