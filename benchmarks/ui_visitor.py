@@ -28,7 +28,7 @@ def ask(address: str, config: dict[str, Any], changes: dict[str, str]) -> str:
     names = [(by_id[i].get("elem_id") or "").removeprefix("in-") for i in update["inputs"]]
     data = [changes.get(name, by_id[i].get("value")) for name, i in zip(names, update["inputs"], strict=True)]
     first, *_ = queued(address, update, data)
-    return str(first[0])
+    return "".join(part for part in first if isinstance(part, str))
 
 
 def queued(address: str, event: dict[str, Any], data: list[Any]) -> list[list[Any]]:

@@ -25,7 +25,6 @@ from planner.results import (
     LossTerms,
     Plan,
     Prediction,
-    Sureness,
 )
 from planner.shapes import Architecture
 from planner.terminal import print_bullets, print_facts, print_paragraph, print_table
@@ -96,7 +95,7 @@ def plan(p: Plan) -> None:
         facts += _advice_with_intervals(p, within)
     if p.spent_flops < 0.995 * p.flops:
         facts.insert(4, ("compute", f"{scientific(p.spent_flops)} FLOPs of {scientific(p.flops)}"))
-    facts.append(("how sure", p.interval_note if p.sureness is None else _sureness(p, p.sureness)))
+    facts.append(("how sure", how_sure(p)))
     print_facts(
         f"{short(p.ud)} unique tokens, {scientific(p.flops)} FLOPs", facts, f"{p.law} of {p.calibration}"
     )
@@ -124,8 +123,11 @@ def _loss_between(p: Plan, bounds: Interval | None) -> str:
     return _between(bounds, "{:.4f}".format)
 
 
-def _sureness(p: Plan, sure: Sureness) -> str:
+def how_sure(p: Plan) -> str:
     """What the law's error on runs that it had not seen means, in a sentence or three."""
+    sure = p.sureness
+    if sure is None:
+        return p.interval_note
     flat = sure.as_good
     text = (
         f"the law was off by {sure.error:.3f} nats for such models "

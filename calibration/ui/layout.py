@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from html import escape
 from typing import Any
 
 import gradio as gr
 
 from calibration.ui import state
+from calibration.ui.presets import PRESETS
 from planner.calibration_files import Calibration, shipped_names
 from planner.costs import ACCELERATORS
-from planner.limits import ALL, CEILING, CONTINUOUS_EPOCHS, WHOLE
+from planner.limits import CONTINUOUS_EPOCHS, WHOLE
 from planner.options import label
 from planner.palette import law_label
 
@@ -27,11 +29,18 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Outputs:
+    problem: gr.HTML  # lies over the answer, which stays, dimmed
     answer: gr.HTML
-    calls: gr.HTML
+    legend: gr.HTML
     plot: gr.Plot
-    caption: gr.HTML
-    picture: gr.Radio  # which one is shown: the only choice that stands among the answers
+    calls: gr.HTML
+    details: gr.HTML
+    choices: dict[str, Any]  # those that stand among the answers: which picture, and whether all is spent
+
+    @property
+    def shown(self) -> list[Any]:
+        """What an answer fills in."""
+        return [self.problem, self.answer, self.legend, self.plot, self.calls, self.details]
 
 
 @dataclass(frozen=True)
@@ -65,9 +74,11 @@ class Runs:
 
 def inputs(default: Calibration) -> Inputs:
     chosen, fields, steps = state.DEFAULTS, dict[str, Any](), list[tuple[gr.Button, str, float]]()
-    with gr.Row(elem_classes="db-budget"):
-        fields["ud"] = text("ud", chosen.ud, "250M, 0.25B, 250e6", scale=4)
-        steps += _steps("ud")
+    with gr.Group():
+        with gr.Row(elem_classes="db-budget"):
+            fields["ud"] = text("ud", chosen.ud, "250M, 0.25B, 250e6", scale=4)
+            steps += _steps("ud")
+        _slider("ud", "Unique tokens")
     with gr.Group():
         fields |= _compute(steps)
     fields["weight_decay"] = _list("weight_decay", decays(default))
@@ -92,6 +103,7 @@ def _compute(steps: list[tuple[gr.Button, str, float]]) -> dict[str, Any]:
         fields["flops"] = text("flops", chosen.flops, "5e18, 5 EFLOP", scale=4)
         fields["hours"] = text("hours", chosen.hours, "3", scale=4, visible=False)
         steps += _steps("compute")
+    _slider("compute", "Compute")
     with gr.Row(elem_classes="db-hardware"):
         fields["gpus"] = text("gpus", chosen.gpus, "8", min_width=60)
         fields["gpu"] = _list("gpu", list(ACCELERATORS), min_width=110, scale=2)
@@ -111,25 +123,31 @@ def _limits() -> dict[str, Any]:
     fields["epochs"] = gr.Radio(
         kinds, value=state.DEFAULTS.epochs, label=label("epochs"), elem_id="in-epochs"
     )
-    ways = [("spent where it helps", CEILING), ("spent whole", ALL)]
-    fields["spend"] = gr.Radio(ways, value=state.DEFAULTS.spend, label=label("spend"), elem_id="in-spend")
     return fields
 
 
 def outputs() -> Outputs:
+    """Verdict and tiles, the picture directly below them, and everything else below that."""
+    problem = gr.HTML(elem_id="problem", padding=False)
     answer = gr.HTML(elem_id="answer", padding=False)
-    calls = gr.HTML(elem_id="calls", padding=False)
-    picture = gr.Radio(
-        [(title, key) for key, title in state.PICTURES.items()],
-        value=state.DEFAULTS.picture,
-        label="Picture",
-        show_label=False,
-        elem_id="in-picture",
-        container=False,
-    )
-    caption = gr.HTML(elem_id="caption", padding=False)
+    with gr.Row(elem_id="db-views"):
+        picture = gr.Radio(
+            [(title, key) for key, title in state.PICTURES.items()],
+            value=state.DEFAULTS.picture,
+            label="Picture",
+            show_label=False,
+            elem_id="in-picture",
+            container=False,
+            scale=4,
+        )
+        spend = gr.Checkbox(
+            label="Use all compute anyway", elem_id="in-spend", container=False, min_width=190, scale=0
+        )
+    legend = gr.HTML(elem_id="legend", padding=False)
     plot = gr.Plot(show_label=False, elem_id="plot", container=False, buttons=[])
-    return Outputs(answer, calls, plot, caption, picture)
+    calls = gr.HTML(elem_id="calls", padding=False)
+    details = gr.HTML(elem_id="details", padding=False)
+    return Outputs(problem, answer, legend, plot, calls, details, {"picture": picture, "spend": spend})
 
 
 # -- own runs -----------------------------------------------------------------------------------------------
@@ -207,6 +225,15 @@ def _steps(name: str) -> list[tuple[gr.Button, str, float]]:
     return [(halve, name, 0.5), (double, name, 2.0)]
 
 
+def _slider(name: str, spoken: str) -> None:
+    """A logarithmic slider below a field; page.js keeps the two together."""
+    gr.HTML(
+        f'<input type="range" class="db-slider" min="0" max="1000" step="1" data-for="{name}" '
+        f'aria-label="{spoken}, as a slider">',
+        padding=False,
+    )
+
+
 def laws(known: Calibration) -> list[tuple[str, str]]:
     own = f"choose for me ({law_label(known.default_law)})"
     return [(own, ""), *((law_label(form), form) for form in state.laws_of(known))]
@@ -221,9 +248,19 @@ def calibrations(key: str, known: Calibration) -> list[tuple[str, str]]:
     return offered if key in shipped_names() else [*offered, (f"{known.name[:40]} (yours)", key)]
 
 
-HEADER = """<header class="db-header"><h1 class="db-home"><a href="./">databound</a></h1>
-<span>How large a model, how many epochs, which weight decay, when data and not compute is the limit?</span>
-</header>"""
+def header() -> str:
+    """The name, what it is for, and examples."""
+    links = "".join(
+        f'<a class="db-chip" data-visit href="?{escape(chosen.query())}">{escape(title)}</a>'
+        for title, chosen in PRESETS.items()
+    )
+    return (
+        '<header class="db-header"><h1 class="db-home"><a href="./">databound</a></h1>'
+        "<span>How large a model, how many epochs, which weight decay, when data and not compute is the "
+        f'limit?</span><nav class="db-presets" aria-label="Examples">{links}</nav></header>'
+    )
+
+
 _RUNS_HELP = """<p class="db-caption">Fit the laws to your own runs and plan with the result. The table has
 one row per finished run, with the columns
 <code>run, params, unique_tokens, epochs, weight_decay, loss</code>; <code>tokens</code> may stand in for

@@ -39,10 +39,13 @@ def spelled(colour: str) -> str:
 def _sign(trace: Any) -> str:
     if trace.stackgroup is not None:
         drawn = f'<g style="fill: {spelled(trace.line.color)}" fill-opacity=".6">{_SHAPES["square"]}</g>'
+    elif trace.fill == "toself":
+        drawn = f'<g style="fill: {spelled(trace.fillcolor)}" fill-opacity=".3">{_SHAPES["square"]}</g>'
     elif trace.mode == "lines":
         dash = _DASHES.get(trace.line.dash, str(trace.line.dash).replace("px", "").replace(",", " "))
         style = f"stroke: {spelled(trace.line.color)}; stroke-width: {trace.line.width}"
-        drawn = f'<path d="M0 7h28" style="{style}" stroke-dasharray="{dash}"/>'
+        faint = f' stroke-opacity="{trace.opacity}"' if trace.opacity is not None else ""
+        drawn = f'<path d="M0 7h28" style="{style}" stroke-dasharray="{dash}"{faint}/>'
     else:
         faint = ' fill-opacity=".35"' if trace.marker.symbol == "square" else ""
         drawn = f'<g style="fill: {spelled(trace.marker.color)}"{faint}>{_SHAPES[trace.marker.symbol]}</g>'

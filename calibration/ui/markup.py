@@ -13,6 +13,7 @@ from calibration.ui.answers import Answer, as_command, as_python, as_training_co
 from planner.costs import Cost
 from planner.laws import FORMS
 from planner.palette import law_label
+from planner.render import how_sure
 from planner.results import Interval, Plan
 from planner.units import dollars, duration, figure, scientific, short, size
 
@@ -20,16 +21,34 @@ SHOWN_PROBLEMS = 200
 
 
 def answer(found: Answer, notes: Sequence[str] = ()) -> str:
-    """The decision, large; what it is made of; and what to be careful about."""
+    """The decision in a sentence and in four tiles. What to be careful about is one step away."""
+    p = found.plan
+    return (
+        f'<section class="db-answer" aria-label="The answer" aria-live="polite">{_notes(notes)}'
+        f'<p class="db-verdict">{escape(p.verdict)}{_cautions(p)}</p>'
+        f'<div class="db-tiles">{"".join(_tiles(found))}</div></section>'
+    )
+
+
+def _cautions(p: Plan) -> str:
+    if not p.warnings:
+        return ""
+    count = "one caution" if len(p.warnings) == 1 else f"{len(p.warnings)} cautions"
+    return f' <button type="button" class="db-cautions" data-goto="db-careful">{count}</button>'
+
+
+def details(found: Answer) -> str:
+    """What to be careful about, what the decision comes with, and why; folded, except for the cautions."""
     p = found.plan
     rows = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in _facts(found))
     return (
-        f'<section class="db-answer" aria-label="The answer" aria-live="polite">{_notes(notes)}'
-        f'<p class="db-verdict">{escape(p.verdict)}</p>'
-        f'<div class="db-tiles">{"".join(_tiles(found))}</div>'
-        f"{_list('db-careful', 'Careful', p.warnings)}"
-        f'<dl class="db-facts">{rows}</dl>'
-        f"{_list('db-why', 'Why, and what else to know', p.reasons)}</section>"
+        f'<section class="db-details" aria-label="Details"><p class="db-caption">'
+        f"{escape(CAPTIONS[found.choices.picture])}</p>"
+        f'<div id="db-careful" tabindex="-1">{_list("db-careful", "Careful", p.warnings)}</div>'
+        f'<details id="db-facts"><summary>Cost, memory, shape and how sure</summary>'
+        f'<dl class="db-facts">{rows}</dl></details>'
+        f'<details id="db-why"><summary>Why, and what else to know</summary>'
+        f"{_list('db-why', '', p.reasons)}</details></section>"
     )
 
 
@@ -58,7 +77,7 @@ def _facts(found: Answer) -> list[tuple[str, str]]:
     parts = " + ".join(f"{name} {value:.3f}" for name, value in _terms(p).items())
     crossing = _crossover(p, (p.intervals or {}).get("crossover_flops"))
     facts += [("Loss is made of", parts), ("Crossover C×", crossing)]
-    facts += [("How sure", escape(p.interval_note if found.complete else "working out the intervals …"))]
+    facts += [("How sure", escape(how_sure(p) if found.complete else "working out the intervals …"))]
     return [*facts, ("From", escape(f"{p.law} of {found.calibration.name}"))]
 
 
@@ -82,18 +101,17 @@ CAPTIONS = {
     "small one on the right.",
     "frontier": "Each line is one law's best plan as compute grows. Laws that charge for repetition turn "
     "back: fewer epochs, larger models.",
-    "crossover": "Strong weight decay pays a premium while data is fresh, and wins from C× on. Past the "
-    "triangles more compute hurts.",
+    "crossover": "The best loss that each compute can buy. Strong weight decay pays a premium while data is "
+    "fresh, and wins from C× on; in the shade more compute does not help. Drag the line to another budget.",
     "terms": "What the loss of the planned model consists of, if it were trained for fewer or more epochs.",
     "whatif": "The best loss if you had less or more of one thing and the same of the other, at the weight "
     "decay of the plan (another may then be better); diamonds mark twice as much.",
 }
 
 
-def caption(found: Answer, picture: str, signs: str) -> str:
-    """What a picture shows, what its signs mean (HTML), and for who cannot see it, what there is to see."""
-    shown = f'<p class="db-caption">{escape(CAPTIONS[picture])}</p>{signs}'
-    return f'{shown}<p class="db-unseen" id="db-picture">{escape(seen(found, picture))}</p>'
+def signs(found: Answer, picture: str, legend: str) -> str:
+    """What the signs of a picture mean (HTML) and, for who cannot see it, what there is to see."""
+    return f'{legend}<p class="db-unseen" id="db-picture">{escape(seen(found, picture))}</p>'
 
 
 def seen(found: Answer, picture: str) -> str:
@@ -223,14 +241,21 @@ def _interval(bounds: Interval | None, show: Callable[[float], str]) -> str:
 def _loss_interval(found: Answer) -> str:
     if not found.complete:
         return "95%: …"
-    return _interval((found.plan.intervals or {}).get("loss"), "{:.3f}".format)
+    bounds, sure = (found.plan.intervals or {}).get("loss"), found.plan.sureness
+    if bounds is None and sure is not None:
+        return f"{sure.level:.0%}: {sure.loss_low:.3f} to {sure.loss_high:.3f}"
+    return _interval(bounds, "{:.3f}".format)
 
 
 def _flat_params(p: Plan) -> str:
-    flat = p.flat_range
+    """Which sizes would do as well: as far as the law can tell, or else within the tolerance."""
+    flat = p.flat_range if p.sureness is None else p.sureness.as_good
     if flat.sharp:
-        return f"hardly another size is within {flat.tolerance:g} nats"
-    return f"{short(flat.params_min)} to {short(flat.params_max)} are as good within {flat.tolerance:g} nats"
+        return f"hardly another size is within {flat.tolerance:.2g} nats"
+    sizes = f"{short(flat.params_min)} to {short(flat.params_max)}"
+    if p.sureness is not None:
+        return f"{sizes} cannot be told from it"
+    return f"{sizes} are as good within {flat.tolerance:g} nats"
 
 
 def _tokens(p: Plan) -> str:
@@ -277,7 +302,8 @@ def _list(style: str, title: str, lines: Sequence[str]) -> str:
     if not lines:
         return ""
     items = "".join(f"<li>{escape(line[:1].upper() + line[1:])}</li>" for line in lines)
-    return f'<div class="{style}"><h2>{title}</h2><ul>{items}</ul></div>'
+    heading = f"<h2>{title}</h2>" if title else ""
+    return f'<div class="{style}">{heading}<ul>{items}</ul></div>'
 
 
 # -- below the page --------------------------------------------------------------------------------

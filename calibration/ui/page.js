@@ -1,11 +1,25 @@
-// What the browser does by itself: tell the server what was typed, keep the address in step with the page, and copy.
+// What the browser does by itself: tell the server what was typed, slid or dragged, keep the address and the history
+// in step with the page, and copy.
+const field = (name) => document.querySelector(`#in-${name} :is(input, textarea)`);
+const press = (id) => document.getElementById(id)?.click();
+
 window.databound = {
-  // The address holds our choices; parts that are not ours, such as the theme, stay.
+  dragged: "", // the compute that the budget was dragged to
+  // The address holds our choices; parts that are not ours, such as the theme, stay. The back button goes back to what
+  // was looked at before the last gesture, not through every keystroke.
   remember(query) {
-    const foreign = new URLSearchParams(location.search);
-    const kept = [...foreign].filter(([name]) => name.startsWith("__"));
+    const kept = [...new URLSearchParams(location.search)].filter(([name]) => name.startsWith("__"));
     const all = [query, new URLSearchParams(kept).toString()].filter(Boolean).join("&");
-    history.replaceState(null, "", location.pathname + (all ? "?" + all : ""));
+    const address = location.pathname + (all ? "?" + all : "");
+    if (address === location.pathname + location.search) return;
+    history[gesture.fresh ? "pushState" : "replaceState"](null, "", address);
+    gesture.fresh = false;
+  },
+  // Go where an address of ours points, without loading the page again.
+  visit(address) {
+    history.pushState(null, "", address);
+    gesture.fresh = false;
+    press("visited");
   },
   async copy(text) {
     try {
@@ -21,13 +35,126 @@ window.databound = {
     }
   },
 };
+addEventListener("popstate", () => press("visited"));
+// One gesture: what happens to one thing without a pause. Only what a person does counts.
+const gesture = {fresh: false, at: -1e9, on: null};
+for (const kind of ["input", "click", "pointerdown", "keydown"]) {
+  document.addEventListener(kind, ({isTrusted, target, timeStamp}) => {
+    if (!isTrusted) return;
+    if (target !== gesture.on || timeStamp - gesture.at > 1000) gesture.fresh = true;
+    Object.assign(gesture, {on: target, at: timeStamp});
+  }, true);
+}
+
+// -- typing and sliding ---------------------------------------------------------------------------------------------
 
 // Typing, deleting, pasting and undoing all count; Gradio has taken the text over by the time the button is pressed.
 document.addEventListener("input", (event) => {
-  if (event.target.closest("#db-inputs .db-text")) setTimeout(() => document.getElementById("typed").click());
+  if (event.target.closest("#db-inputs .db-text")) setTimeout(() => press("typed"));
+  if (event.target.matches(".db-slider")) slide(event.target);
 });
 
+// The ends of each slider, and how a value is written into its field.
+const scientific = (value) => value.toPrecision(2).replace("+", "").replace(/\.0e/, "e");
+const short = (value) => {
+  const [size, letter] = [[1e12, "T"], [1e9, "B"], [1e6, "M"], [1, ""]].find(([size]) => value >= 0.9995 * size);
+  return Number((value / size).toPrecision(2)) + letter;
+};
+const plain = (value) => String(Number(value.toPrecision(2)));
+const scales = {
+  ud: [1e6, 1e12, short],
+  flops: [1e16, 1e24, (value) => scientific(value)],
+  hours: [0.1, 1e4, plain],
+  budget_usd: [1, 1e6, plain],
+};
+const suffixes = {k: 1e3, m: 1e6, b: 1e9, g: 1e9, t: 1e12, e: 1e18, z: 1e21, p: 1e15};
+function value(text) {
+  const parts = /^\s*\$?([\d.,_]+(?:e[+-]?\d+)?)\s*([a-z]?)/i.exec(text ?? "");
+  return parts ? Number(parts[1].replace(/[,_]/g, "")) * (suffixes[parts[2].toLowerCase()] ?? 1) : NaN;
+}
+function slid(slider) {
+  const asked = document.querySelector("#in-compute input:checked")?.value;
+  const name = slider.dataset.for === "compute" ? asked : slider.dataset.for;
+  return scales[name] && field(name) ? name : null;
+}
+function slide(slider) {
+  const name = slid(slider);
+  if (!name) return;
+  const [low, high, written] = scales[name];
+  const text = written(low * (high / low) ** (slider.value / slider.max)), box = field(name);
+  slider.setAttribute("aria-valuetext", text);
+  Object.getOwnPropertyDescriptor(Object.getPrototypeOf(box), "value").set.call(box, text);
+  box.dispatchEvent(new Event("input", {bubbles: true}));
+}
+function follow() {
+  for (const slider of document.querySelectorAll(".db-slider")) {
+    const name = slid(slider), now = name ? value(field(name).value) : NaN;
+    slider.style.visibility = name ? "" : "hidden";
+    if (slider === document.activeElement || !(now > 0)) continue;
+    const [low, high] = scales[name];
+    slider.value = slider.max * Math.log(now / low) / Math.log(high / low);
+    set(slider, {"aria-valuetext": field(name).value});
+  }
+}
+
+// -- dragging the budget --------------------------------------------------------------------------------------------
+
+// In the first picture the line "you are here" can be taken hold of. The axes stay as they were when it was.
+let held = null;
+function grip(event) {
+  const plot = event.target.closest?.("#plot .js-plotly-plot"), axis = plot?._fullLayout?.xaxis;
+  const flops = plot?.layout?.meta?.flops;
+  if (!flops || !axis?.d2p) return null;
+  const {left} = plot.getBoundingClientRect();
+  const start = left + axis._offset, near = Math.abs(event.clientX - start - axis.d2p(flops)) < 14;
+  plot.classList.toggle("db-near", near);
+  return near ? {plot, start, length: axis._length, range: [...axis.range]} : null;
+}
+function drag(event) {
+  const share = Math.min(1, Math.max(0, (event.clientX - held.start) / held.length));
+  const flops = 10 ** (held.range[0] + share * (held.range[1] - held.range[0]));
+  if (!held.mark.isConnected) held.plot.parentElement.append(held.mark);
+  held.mark.style.left = `${held.start - held.plot.getBoundingClientRect().left + share * held.length}px`;
+  held.mark.textContent = scientific(flops);
+  window.databound.dragged = flops.toPrecision(3);
+  press("dragged");
+}
+document.addEventListener("pointerdown", (event) => {
+  held = event.button === 0 ? grip(event) : null;
+  if (!held) return;
+  held.mark = Object.assign(document.createElement("output"), {className: "db-mark"});
+  event.preventDefault();
+  event.stopPropagation();
+}, true);
+// Plotly listens for the mouse, which follows the pointer.
+document.addEventListener("mousedown", (event) => {
+  if (held) {
+    event.preventDefault();
+    event.stopPropagation();
+  }
+}, true);
+document.addEventListener("pointermove", (event) => {
+  if (held) drag(event);
+  else grip(event);
+}, true);
+for (const kind of ["pointerup", "pointercancel"]) {
+  document.addEventListener(kind, () => {
+    held?.mark.remove();
+    held = null;
+  }, true);
+}
+
+// -- buttons --------------------------------------------------------------------------------------------------------
+
 document.addEventListener("click", async (event) => {
+  const link = event.target.closest("a[data-visit]");
+  if (link && !(event.ctrlKey || event.metaKey || event.shiftKey)) {
+    event.preventDefault();
+    window.databound.visit(link.getAttribute("href"));
+  }
+  const goal = document.getElementById(event.target.closest("[data-goto]")?.dataset.goto);
+  goal?.scrollIntoView({block: "center"});
+  goal?.focus();
   const button = event.target.closest("[data-copy]");
   if (!button) return;
   const source = button.dataset.copy;
@@ -36,6 +163,12 @@ document.addEventListener("click", async (event) => {
   button.textContent = "Copied ✓";
   setTimeout(() => (button.textContent = label), 1500);
 });
+
+// What was unfolded stays so when the answer is written anew.
+const unfolded = new Set();
+document.addEventListener("toggle", (event) => {
+  if (event.target.id) unfolded[event.target.open ? "add" : "delete"](event.target.id);
+}, true);
 
 // What Gradio cannot be told: names of buttons, which field is wrong, and that the picture is one.
 const names = {
@@ -55,6 +188,17 @@ function describe() {
     const its = wrong && field.closest(".db-text").id === `in-${wrong}`;
     set(field, {"aria-invalid": its ? "true" : null, "aria-describedby": its ? "db-problem" : null});
   }
+  // The last answer stays in sight while something is wrong, but is not one to hear, copy or press.
+  for (const id of ["answer", "legend", "plot", "calls", "details"]) {
+    set(document.getElementById(id), {inert: document.getElementById("db-problem") ? "" : null});
+  }
+  for (const id of unfolded) set(document.getElementById(id), {open: ""});
+  follow();
+  const answer = document.getElementById("answer");
+  if (answer === watched) return;
+  away.disconnect();
+  watched = answer;
+  if (answer) away.observe(answer);
 }
 function set(element, attributes) {
   for (const [name, value] of Object.entries(element ? attributes : {})) {
@@ -63,7 +207,11 @@ function set(element, attributes) {
     else element.setAttribute(name, value);
   }
 }
-let waiting = false;
+// On a phone a line at the bottom says the answer where the answer itself is out of sight.
+const away = new IntersectionObserver(([entry]) => {
+  set(document.getElementById("calls"), {"data-away": entry.isIntersecting ? null : ""});
+});
+let waiting = false, watched = null;
 new MutationObserver(() => {
   if (waiting) return;
   waiting = true;

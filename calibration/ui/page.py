@@ -25,12 +25,13 @@ from calibration.ui.legend import legend
 from planner import units
 from planner.calibration_files import Calibration
 from planner.errors import InvalidInput
+from planner.limits import ALL
 from planner.options import label
 from planner.palette import law_label
 
 LARGEST_UPLOAD = 16 * 2**20
 USERS_AT_ONCE = 20
-SHOWN = 5  # answer, calls, picture, caption and address
+SHOWN = 7  # problem, answer, legend, picture, calls, details and address
 _log = logging.getLogger(__name__)
 
 
@@ -50,31 +51,29 @@ class Page:
     # -- what is shown -------------------------------------------------------------------------------------
 
     def show(self, choices: state.Choices, notes: list[str] | None = None) -> Iterator[tuple[Any, ...]]:
-        """Answer, calls, picture, caption and address; twice where intervals take longer."""
-        notes = notes or []
+        """Problem, answer, legend, picture, calls, details and address; twice where intervals take longer.
+
+        Where something is wrong, that is said and the last answer stays.
+        """
+        notes, address = notes or [], choices.query()
+        rest = (gr.skip(),) * (SHOWN - 2)
         try:
             known = self.calibrations.get(choices.calibration)
             found = answers.answer(choices, known, intervals=False)
             picture = pictures.PICTURES[choices.picture](found)
-            caption = markup.caption(found, choices.picture, legend(picture))
-            address = choices.query()
-            yield (
-                markup.answer(found, notes),
-                markup.calls(found) + markup.headline(found),
-                picture,
-                caption,
-                address,
-            )
+            signs = markup.signs(found, choices.picture, legend(picture))
+            calls = markup.calls(found) + markup.headline(found)
+            yield "", markup.answer(found, notes), signs, picture, calls, markup.details(found), address
             if not found.complete:
                 whole = answers.answer(choices, known)
-                yield markup.answer(whole, notes), gr.skip(), gr.skip(), gr.skip(), address
+                skip = gr.skip()
+                yield "", markup.answer(whole, notes), skip, skip, skip, markup.details(whole), address
         except InvalidInput as error:
-            sentence = error.said(label)
-            yield markup.problem(sentence, notes, error.field or ""), "", None, "", choices.query()
+            yield markup.problem(error.said(label), notes, error.field or ""), *rest, address
         except Exception:  # a calibration from outside may hold numbers nobody thought of: keep serving
             _log.exception("no answer for %s", choices)
             sentence = "no plan can be computed from this calibration and these inputs; others would do."
-            yield markup.problem(sentence, notes), "", None, "", choices.query()
+            yield markup.problem(sentence, notes), *rest, address
 
     def update(self, *values: Any) -> Iterator[tuple[Any, ...]]:
         """What was typed or picked."""
@@ -110,6 +109,7 @@ class Page:
             ),
             "law": gr.update(choices=layout.laws(known), value=choices.law),
             "weight_decay": gr.update(choices=layout.decays(known), value=choices.weight_decay),
+            "spend": choices.spend == ALL,
         }
         components = tuple(shown[name] for name in state.NAMES)
         for answer in self.show(choices, [*notes, *changed]):
@@ -137,17 +137,30 @@ class Page:
 
         def step(*values: Any) -> Iterator[tuple[Any, ...]]:
             choices = _choices(values)
-            budget = "flops" if choices.compute == state.IN_FLOPS else "hours"
-            field = name if name == "ud" else budget
-            try:
-                text = _multiplied(choices, field, factor)
-            except InvalidInput:
-                text = getattr(choices, field)  # what is wrong is said in the place of the answer
-            choices = replace(choices, **{field: text})
-            for shown in self.show(choices):
-                yield choices.ud, choices.flops, choices.hours, *shown
+            yield from self._scaled(choices, name if name == "ud" else choices.compute, factor)
 
         return step
+
+    def dragged(self, flops: str, *values: Any) -> Iterator[tuple[Any, ...]]:
+        """The budget was dragged in the picture to so many FLOPs: its field follows, in its own unit."""
+        choices = _choices(values)
+        try:
+            now = answers.answer(choices, self.calibrations.get(choices.calibration), intervals=False)
+            factor = units.compute(flops) / now.plan.flops
+        except InvalidInput:
+            factor = 1.0  # what is wrong is said in the place of the answer
+        yield from self._scaled(choices, choices.compute, factor, digits=3)
+
+    def _scaled(
+        self, choices: state.Choices, field: str, factor: float, digits: int = 4
+    ) -> Iterator[tuple[Any, ...]]:
+        try:
+            text = _multiplied(choices, field, factor, digits)
+        except InvalidInput:
+            text = getattr(choices, field)
+        choices = replace(choices, **{field: text})
+        for shown in self.show(choices):
+            yield *(getattr(choices, name) for name in _BUDGETS), *shown
 
     # -- own runs ------------------------------------------------------------------------------------------
 
@@ -222,7 +235,7 @@ class Page:
     def _build(self) -> gr.Blocks:
         title = "databound: plan training when data is the limit"
         with gr.Blocks(title=title, analytics_enabled=False, delete_cache=(600, 7200)) as blocks:
-            gr.HTML(layout.HEADER, padding=False)
+            gr.HTML(layout.header(), padding=False)
             address = gr.Textbox(visible=False)
             with gr.Tabs() as tabs:
                 with gr.Tab("Plan", id="plan"), gr.Row(elem_id="db-columns"):
@@ -233,16 +246,19 @@ class Page:
                 with gr.Tab("Your own runs", id="runs"):
                     runs = layout.runs()
             gr.HTML(markup.footer(), padding=False)
-            fields = {**given.fields, "picture": found.picture}
+            fields = {**given.fields, **found.choices}
             components = [fields[name] for name in state.NAMES]
-            shown = [found.answer, found.calls, found.plot, found.caption, address]
+            shown = [*found.shown, address]
             self._plan_events(given, fields, components, shown)
             self._fit_events(runs)
             address.change(None, address, None, js=_WRITE_ADDRESS, api_visibility="private")
             everything = [*components, *shown]
             runs.use.click(self.plan_with, [runs.key, *components], [tabs, *everything], **_QUICKLY)
+            # At first, and whenever page.js finds itself at another address: back, forward, or an example.
+            visited = gr.Button(visible="hidden", elem_id="visited")
             read = "() => window.location.search"
-            blocks.load(self.restore, address, [*everything, *given.folds], js=read, **_QUICKLY)
+            for arrive in (blocks.load, visited.click):
+                arrive(self.restore, address, [*everything, *given.folds], js=read, **_QUICKLY)
         return blocks.queue(default_concurrency_limit=USERS_AT_ONCE, max_size=400)  # type: ignore[no-any-return]
 
     def _plan_events(
@@ -256,7 +272,10 @@ class Page:
         calibration.input(self.switch, components, [*components, *shown], **_QUICKLY)
         reading = {**_QUICKLY, "concurrency_limit": READS_AT_ONCE, "concurrency_id": "files"}
         given.upload.upload(self.bring, [given.upload, *components], [*components, *shown], **reading)
-        budgets = [fields[name] for name in ("ud", "flops", "hours")]
+        budgets = [fields[name] for name in _BUDGETS]
+        dragged, place = gr.Button(visible="hidden", elem_id="dragged"), gr.Textbox(visible=False)
+        read = "(_, ...rest) => [window.databound.dragged, ...rest]"
+        dragged.click(self.dragged, [place, *components], [*budgets, *shown], js=read, **_QUICKLY)
         for button, name, factor in given.steps:
             button.click(self.stepped(name, factor), components, [*budgets, *shown], **_QUICKLY)
         compute.change(_only, compute, [fields["flops"], fields["hours"]], queue=False, **_CALM)
@@ -294,12 +313,12 @@ def _nothing_fitted(busy: bool = False) -> tuple[Any, ...]:
     return None, hidden, hidden, hidden, "", gr.update(interactive=not busy), gr.update(interactive=busy)
 
 
-def _multiplied(choices: state.Choices, field: str, factor: float) -> str:
+def _multiplied(choices: state.Choices, field: str, factor: float, digits: int) -> str:
     if field == "ud":
-        return units.short(units.count(choices.ud, "ud") * factor, 4)
+        return units.short(units.count(choices.ud, "ud") * factor, digits)
     if field == "flops":
-        return units.scientific(units.compute(choices.flops) * factor, 4)
-    return f"{units.hours(choices.hours) * factor:.4g}"
+        return units.scientific(units.compute(choices.flops) * factor, digits)
+    return f"{units.hours(choices.hours) * factor:.{digits}g}"
 
 
 def _given(text: str | None) -> str | None:
@@ -346,4 +365,5 @@ def _left_out(known: Calibration) -> list[str]:
 
 _CALM: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
 _QUICKLY: dict[str, Any] = {**_CALM, "trigger_mode": "always_last", "concurrency_limit": USERS_AT_ONCE}
+_BUDGETS = ("ud", "flops", "hours")
 _WRITE_ADDRESS = "(query) => window.databound.remember(query)"

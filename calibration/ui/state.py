@@ -18,15 +18,15 @@ from planner.limits import ALL, CEILING, CONTINUOUS_EPOCHS, WHOLE
 
 IN_FLOPS, IN_HOURS = "flops", "hours"  # named as the field that counts
 PICTURES = {
+    "crossover": "Where to stop",
     "isoflop": "At this budget",
-    "frontier": "As compute grows",
-    "crossover": "Weight decays",
+    "frontier": "Every law",
     "terms": "Loss terms",
     "whatif": "What if",
 }
 FOLDED = (
     ("law", "calibration"),
-    ("min_params", "max_params", "max_epochs", "price", "epochs", "spend"),
+    ("min_params", "max_params", "max_epochs", "price", "epochs"),
 )  # what is folded away at first
 LONGEST = 80  # characters of one value in an address: more is not a number anybody typed
 
@@ -51,7 +51,7 @@ class Choices:
     max_params: str = ""
     max_epochs: str = ""
     spend: str = CEILING
-    picture: str = "isoflop"
+    picture: str = "crossover"
 
     def query(self) -> str:
         """The part of the address behind the question mark."""
@@ -122,8 +122,14 @@ def decays_of(known: Calibration) -> list[str]:
 
 
 def of(values: Mapping[str, object]) -> Choices:
-    """Choices from what the page's components hold (a cleared component holds None)."""
-    return Choices(**{name: "" if value is None else str(value).strip() for name, value in values.items()})
+    """Choices from what the page's components hold: a cleared one None, the switch yes or no."""
+    return Choices(**{name: _text(value) for name, value in values.items()})
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return ALL if value else CEILING
+    return "" if value is None else str(value).strip()
 
 
 def _same(one: str, other: str) -> bool:

@@ -97,7 +97,7 @@ class Browser:
 
     def open(self, query: str = "") -> None:
         self.driver.get(f"{self.address}/{query}")
-        eventually(lambda: self.script("return !!document.querySelector('#answer section')"))
+        eventually(lambda: self.script("return !!document.querySelector('#answer section, #db-problem')"))
 
     def narrow(self) -> None:
         """As on a phone."""
@@ -116,7 +116,8 @@ class Browser:
     def figures(self) -> dict[str, float]:
         """Every number of the answer with all its digits."""
         found = self.script(
-            "return [...document.querySelectorAll('#answer [data-key]')].map(e => [e.dataset.key, e.value])"
+            "return [...document.querySelectorAll('#db-output data[data-key]')]"
+            ".map(e => [e.dataset.key, e.value])"
         )
         return {key: float(value) for key, value in found}
 

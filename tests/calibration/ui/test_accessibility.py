@@ -52,7 +52,7 @@ def test_no_known_barrier(browser: Browser, axe: str, theme: str) -> None:
     eventually(lambda: browser.script("return document.querySelectorAll('#plot .trace').length"))
     assert violations(browser, axe) == []
     browser.type("ud", "lots")
-    eventually(lambda: browser.text("#answer [role=alert]"))
+    eventually(lambda: browser.text("#problem [role=alert]"))
     assert violations(browser, axe) == []
     browser.tab("Your own runs")
     assert violations(browser, axe) == []
@@ -108,7 +108,7 @@ def test_enlarged_to_twice_its_size_nothing_is_cut_off_or_left_empty(browser: Br
     browser.open()
     eventually(lambda: browser.script("return document.querySelectorAll('#plot .trace').length"))
     assert browser.script("return document.documentElement.scrollWidth") <= 640
-    for part in ("#db-inputs", "#db-output", "#plot .js-plotly-plot"):
+    for part in ("#in-weight_decay", "#answer", "#plot .js-plotly-plot"):
         assert browser.find(part).rect["width"] > 0.85 * 640
 
 

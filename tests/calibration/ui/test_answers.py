@@ -144,6 +144,7 @@ def test_names_from_a_file_are_text_wherever_they_are_shown() -> None:
     found = answers.answer(of(calibration="own-1"), known)
     shown = (
         markup.answer(found, [name])
+        + markup.details(found)
         + markup.calls(found)
         + markup.problem(name)
         + markup.fit_summary(name, [[name]], [name])

@@ -1,0 +1,141 @@
+"""The picture that the page opens with: the best loss against compute, where you are, and where to stop.
+
+One curve for each weight decay, C× where the better one changes, the budget ("you are here", which page.js
+lets be dragged), the plan, and the compute from which more does not help. Both axes keep to round numbers, so
+that the curves move when an input changes and not the paper below them.
+"""
+
+from __future__ import annotations
+
+from statistics import NormalDist
+from typing import NamedTuple
+
+import numpy as np
+import plotly.graph_objects as go
+
+from calibration.ui import drawing
+from calibration.ui.answers import Answer, limits
+from planner.calibration_files import Setting
+from planner.look import Look
+from planner.palette import GOOD, NEUTRAL, PLAN, series
+from planner.results import Plan
+from planner.spending import Spent, spend_all
+from planner.units import dollars, duration, scientific
+
+_POINTS = 140
+_AROUND = 8.0  # times what is to be seen, at least, on either side
+_ABOVE, _STEP = 0.7, 0.2  # nats above the plan that are shown, at least, and what the axis keeps to
+
+
+class _Curve(NamedTuple):
+    setting: Setting
+    look: Look
+    flops: np.ndarray
+    best: Spent
+
+
+def loss_against_compute(found: Answer) -> go.Figure:
+    """The best loss at each compute, for each weight decay; C×, the budget, the plan and where to stop."""
+    p = found.plan
+    flops = _computes(p)
+    curves = [
+        _Curve(s, series(i), flops, spend_all(s.law(p.law), p.ud, flops, limits(found.choices)))
+        for i, s in enumerate(found.calibration.settings)
+        if p.law in s.laws
+    ]
+    figure = drawing.empty("compute (FLOPs)", "best loss (nats per token)")
+    low, high = _heights(p, curves)
+    _beyond(figure, p, flops)
+    own = next(curve for curve in curves if curve.setting.weight_decay == p.weight_decay)
+    for curve in curves:
+        _draw(figure, p, curve)
+    _doubt(figure, p, own)
+    if p.crossover_flops is not None:
+        drawing.upright(figure, p.crossover_flops, f"C× {scientific(p.crossover_flops)}", 1.0, flops)
+    _here(figure, p, own, high)
+    drawing.log_axis(figure.layout.xaxis, flops, scientific, digits=1)
+    figure.update_yaxes(range=[low, high])
+    figure.update_layout(meta={"flops": p.flops})  # what page.js drags
+    return figure
+
+
+def stop_at(p: Plan) -> float | None:
+    """The compute from which more does not help: what the plan stops at, or else the law's own limit."""
+    if p.spent_flops < 0.995 * p.flops:
+        return p.spent_flops
+    return p.spending_limit.flops if p.spending_limit is not None else None
+
+
+# -- pieces -------------------------------------------------------------------------------------------------
+
+
+def _computes(p: Plan) -> np.ndarray:
+    """Whole decades around all that is marked, with the marks themselves."""
+    marks = [p.flops, p.spent_flops, *(m for m in (p.crossover_flops, stop_at(p)) if m is not None)]
+    ends = np.floor(np.log10(min(marks) / _AROUND)), np.ceil(np.log10(max(marks) * _AROUND))
+    return np.union1d(np.logspace(ends[0], ends[1], _POINTS), [p.flops, p.spent_flops])
+
+
+def _heights(p: Plan, curves: list[_Curve]) -> tuple[float, float]:
+    lowest = min(drawing.least(curve.best.loss) for curve in curves)
+    low = _STEP * np.floor((min(lowest, p.loss) - 0.04) / _STEP)
+    return float(low), float(_STEP * np.ceil((p.loss + _ABOVE) / _STEP))
+
+
+def _beyond(figure: go.Figure, p: Plan, flops: np.ndarray) -> None:
+    """Where to stop, and the shade from there on."""
+    stop = stop_at(p)
+    if stop is None or stop >= flops[-1]:
+        return
+    again = p.spending_limit.regained_flops if p.spending_limit is not None else None
+    end = min(again or flops[-1], flops[-1])
+    shade = {"fillcolor": NEUTRAL.light, "opacity": 0.13, "line_width": 0, "layer": "below"}
+    figure.add_vrect(x0=stop, x1=max(end, stop), **shade)
+    here = p.spent_flops < 0.995 * p.flops
+    words = f"stop here{_bill(p)}" if here else f"stop by {scientific(stop)}: more does not help"
+    drawing.upright(figure, stop, words, 0.0, flops)
+
+
+def _bill(p: Plan) -> str:
+    if p.cost is None:
+        return ""
+    return f": {duration(p.cost.hours * 3600)}, {dollars(p.cost.usd)}"
+
+
+def _doubt(figure: go.Figure, p: Plan, curve: _Curve) -> None:
+    """How far the law was off on runs that it had not seen, and what cannot be told from the plan."""
+    loss, sure = curve.best.loss, p.sureness
+    if sure is not None:
+        off = curve.setting.error(p.law, 0.0)(curve.best.params)
+        off = NormalDist().inv_cdf((1 + sure.level) / 2) * np.asarray(off)
+        drawing.band(figure, curve.flops, loss - off, loss + off, f"{sure.level:.0%} interval", curve.look)
+    tolerance = sure.error if sure is not None else p.flat_range.tolerance
+    apart = ~(np.abs(loss - p.loss) <= tolerance)
+    here = int(np.searchsorted(curve.flops, p.spent_flops))
+    piece = np.cumsum(apart)  # points of one stretch without a point that is apart share their count
+    near = np.where(~apart & (piece == piece[here]), loss, np.nan)
+    drawing.glow(figure, curve.flops, near, "as good as the plan", GOOD)
+
+
+def _draw(figure: go.Figure, p: Plan, curve: _Curve) -> None:
+    decay = curve.setting.weight_decay
+    name, best = f"weight decay {decay}", curve.best
+    text = [
+        f"{name}, {scientific(c)} FLOPs<br>{size}<br>loss {loss:.3f}"
+        for c, size, loss in zip(best.flops, drawing.sizes(best.params, best.epochs), best.loss, strict=True)
+    ]
+    width = 3.5 if decay == p.weight_decay else 2.0
+    drawing.line(figure, curve.flops, best.loss, name, curve.look, text, width=width, group=name)
+
+
+def _here(figure: go.Figure, p: Plan, own: _Curve, top: float) -> None:
+    """The budget, and what becomes of all of it; then the plan, above everything else."""
+    flops = own.flops
+    drawing.upright(figure, p.flops, f"you are here: {scientific(p.flops)}", 0.86, flops, solid=True)
+    if p.spent_flops < 0.995 * p.flops:
+        all_of_it = float(own.best.loss[np.searchsorted(flops, p.flops)])
+        if np.isfinite(all_of_it):
+            said = f"all of your compute: loss {all_of_it:.3f}"
+            at = min(all_of_it, top)
+            drawing.point(figure, p.flops, at, "all of it", "diamond", own.look, text=said)
+    drawing.point(figure, p.spent_flops, p.loss, "the plan", "circle", PLAN, text=f"loss {p.loss:.3f}")
