@@ -61,10 +61,9 @@ def _without_refits(known: Calibration) -> Calibration:
     if all(setting.ensemble is None for setting in known.settings):
         return known
     # Built anew rather than copied: a copy would carry the laws of the refits along, which a setting caches.
+    kept = [name for name in Setting.model_fields if name != "ensemble"]
     bare = [
-        Setting.model_construct(
-            weight_decay=s.weight_decay, fitted_on=s.fitted_on, laws=s.laws, ensemble=None, method=s.method
-        )
+        Setting.model_construct(**{name: getattr(s, name) for name in kept}, ensemble=None)
         for s in known.settings
     ]
     return known.model_copy(update={"settings": tuple(bare)})

@@ -106,7 +106,7 @@ def _doubt(figure: go.Figure, p: Plan, curve: _Curve) -> None:
     """How far the law was off on runs that it had not seen, and what cannot be told from the plan."""
     loss, sure = curve.best.loss, p.sureness
     if sure is not None:
-        off = curve.setting.error(p.law, 0.0)(curve.best.params)
+        off = curve.setting.error(p.law, 0.0)(curve.best.params, p.ud, curve.best.epochs)
         off = NormalDist().inv_cdf((1 + sure.level) / 2) * np.asarray(off)
         drawing.band(figure, curve.flops, loss - off, loss + off, f"{sure.level:.0%} interval", curve.look)
     tolerance = sure.error if sure is not None else p.flat_range.tolerance
