@@ -165,9 +165,11 @@ def _among_whole_epochs(law: Law, ud: float, limits: Limits, near: Turn | None) 
         return None
     middle = float(law.optimal_params(ud)) if near is None else near.params
     sizes, is_inside = _best_sizes(law, ud, epochs, np.log(middle), limits)
-    possible = is_inside if near is None else is_inside | (limits.max_params is not None)
-    loss = np.where(possible, law.loss(sizes, ud, epochs), np.inf)
     flops = FLOPS_PER_PARAM_TOKEN * ud * sizes * epochs
+    possible = is_inside
+    if near is not None and limits.max_params is not None:  # the largest size, but not that of another valley
+        possible = is_inside | (flops < FEW_TIMES * near.flops)
+    loss = np.where(possible, law.loss(sizes, ud, epochs), np.inf)
     if near is None:  # only what no other number of epochs betters at the same compute is a minimum
         loss = np.where(loss <= allocate(law, ud, flops, limits).loss + 1e-9, loss, np.inf)
     pick = int(np.argmin(loss))
