@@ -16,6 +16,7 @@ _COMMANDS = {
     "report": "calibration.commands.report:report",
     "sweep": "calibration.commands.sweep:sweep",
     "tournament": "calibration.commands.tournament:tournament",
+    "tune": "calibration.commands.tune:tune",
     "validate": "calibration.commands.validate:validate",
 }
 

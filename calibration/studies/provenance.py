@@ -54,9 +54,7 @@ def _recipe(recipe: dict[str, Any]) -> dict[str, Any] | None:
         "clip": recipe.get("clip"),
     }
     if warmup is not None and least is not None:
-        facts["schedule"] = (
-            f"cosine to {least:.0%} of the peak, linear warm-up over {warmup:.0%} of steps"
-        )
+        facts["schedule"] = f"cosine to {least:.0%} of the peak, linear warm-up over {warmup:.0%} of steps"
     return {name: value for name, value in facts.items() if value is not None}
 
 
