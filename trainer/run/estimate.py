@@ -20,6 +20,7 @@ from trainer.run.loop import build, check
 
 TYPICAL_MFU = 0.4
 _PROBE_FLOPS = 4e11  # passes below this are timed: a few seconds on a CPU
+_TIMED_FLOPS = 5e10  # a CPU is as fast with fewer sequences: so many FLOPs of the pass are timed
 _COMPILED_GAIN = 1.1  # what compiling gives over the timed uncompiled pass: 1.03 to 1.14 on AMD, 1.3 on Intel
 
 
@@ -41,11 +42,9 @@ def estimate(config: RunConfig) -> dict[str, Any]:
     counted = flops_per_token(shape, length) * total * length
     per_pass = flops_per_token(shape, length) * execution.micro_batch * length
     if fits and per_pass <= _PROBE_FLOPS:
-        seconds = (
-            _time_pass(config.having(compile="off"), execution.micro_batch, device, dtype)
-            * total
-            / execution.micro_batch
-        )
+        share = min(1.0, _TIMED_FLOPS / per_pass) if device.type == "cpu" else 1.0
+        rows = max(1, int(execution.micro_batch * share))
+        seconds = _time_pass(config.having(compile="off"), rows, device, dtype) * total / rows
         seconds, basis = (
             seconds / (_COMPILED_GAIN if execution.compiled else 1.0) / execution.world_size,
             "one pass timed here",
