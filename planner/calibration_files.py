@@ -98,13 +98,15 @@ class FittedRange(_Record):
     repeated_params: tuple[float, float] | None = None  # of the runs with more than one epoch
     repeated_unique_tokens: tuple[float, float] | None = None
     loss: tuple[float, float] | None = None  # that the runs reached
+    flops: tuple[float, float] | None = None
     runs: int | None = None
     single_epoch_runs: int | None = None
     multi_epoch_runs: int | None = None
 
     @model_validator(mode="after")
     def _ordered(self) -> "FittedRange":
-        names = ("params", "unique_tokens", "epochs", "repeated_params", "repeated_unique_tokens", "loss")
+        repeated = ("repeated_params", "repeated_unique_tokens")
+        names = ("params", "unique_tokens", "epochs", *repeated, "loss", "flops")
         for name in names:
             low, high = getattr(self, name) or (1.0, 1.0)
             if not 0 < low <= high:
@@ -146,6 +148,7 @@ class Setting(_Record):
     laws: dict[str, FittedLaw] = Field(min_length=1)
     ensemble: Ensemble | None = None
     law_weights: dict[str, float] = {}  # how much each form counts in the average; empty: there is none
+    law_skill: dict[str, dict[str, float]] = {}  # by direction: each form's error over the best, elsewhere
     warnings: list[str] = []  # what plans with it should know of the fit
     method: dict[str, Any] = {}
     trials: tuple[Trial, ...] = ()
@@ -169,6 +172,13 @@ class Setting(_Record):
                     f"the ensemble of {form} needs the same number of refits, at least 2, for each parameter"
                 )
         return self
+
+    def with_weights(self, weights: dict[str, float]) -> "Setting":
+        """The same laws with other weights in their average."""
+        other = self.model_copy(update={"law_weights": weights})
+        for name in ("_averaged", "_shares", "_mixture"):  # what depends on them is worked out again
+            other.__dict__.pop(name, None)
+        return other
 
     def has(self, form: str) -> bool:
         """Whether this form, or the average of forms, is calibrated here."""
@@ -437,6 +447,18 @@ class Calibration(_Record):
             f"must be within what calibration {self.name} {what} ({low:g} to {high:g}); got {wanted}, and "
             f"{beyond} it runs of your own would tell (`planner calibrate fit`)."
         )
+
+    @cached_property
+    def turned(self) -> dict[Any, "Calibration"]:
+        """By the directions in which questions leave the runs, what answers them (see `directions`)."""
+        return {}
+
+    def with_settings(self, settings: list[Setting]) -> "Calibration":
+        """The same calibration with other settings at the same weight decays."""
+        other = self.model_copy(update={"settings": tuple(settings)})
+        for name in ("_made", "turned"):
+            other.__dict__.pop(name, None)
+        return other
 
     @cached_property
     def _made(self) -> dict[float, Setting]:

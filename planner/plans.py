@@ -22,6 +22,7 @@ from planner.comparisons import alternative, recommendation
 from planner.costs import Accelerator, cost, given, named_or_own, training_compute
 from planner.crossovers import crossover_between
 from planner.dialling import Contest, Translation, advice, contest, dial_warnings
+from planner.directions import Place, towards, where_it_ends
 from planner.errors import InvalidInput
 from planner.intervals import SURE, normal_share, sure_width
 from planner.landscape import outside_search
@@ -100,7 +101,7 @@ def plan(
     if within is None:
         least = compute_for(target_loss, ud, known.candidates(form, decay), form, limits, amount)
         within = budget(ud, training_compute(least, gpu=card, **used))
-    asked = _Question(known, form, *within, limits, nats)
+    asked = _Question(towards(known, form, *within), form, *within, limits, nats)
     found, words, warnings = _answer(asked, decay, own, vocab_size)
     if target_loss is not None:
         words.insert(0, target_reason(found, units.number(target_loss, "target_loss")))
@@ -145,9 +146,16 @@ def _answer(
     committed, rival = weight_decay is not None, _rival_best(asked, found)
     tried = measured_case(known, asked.form, found.weight_decay, found.ud) if found.spending_limit else []
     words = reasons(found, committed=committed, limited=limits.bounded, rival_best=rival, tried=tried)
-    words += disagreement(found) + corpus_note(known)
+    words += disagreement(found) + _ends(asked, choice) + corpus_note(known)
     warnings += dial_warnings(known, choice.setting, dial)
     return found, words, warnings + fit_warnings(choice.setting, found, committed=committed)
+
+
+def _ends(asked: _Question, choice: _Choice) -> list[Remark]:
+    """Where the law ends, if the plan is beyond it."""
+    if asked.form != AVERAGE:
+        return []
+    return where_it_ends(choice.setting, Place(choice.params, choice.unique_tokens, max(choice.epochs, 1.0)))
 
 
 class _Choice(NamedTuple):

@@ -27,6 +27,7 @@ CODES = {
     "flat_optimum": "sizes and epochs that are as good within the tolerance",
     "sharp_optimum": "nothing else is as good within the tolerance",
     "corpus": "the text that the laws were fitted on",
+    "law_ends": "where the plan leaves the runs, how far forms are apart there, and the run that settles it",
     "forms_disagree": "forms that count in the average want quite different models",
     # warnings
     "interpolated": "the weight decay lies between two that were calibrated",

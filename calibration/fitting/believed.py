@@ -18,7 +18,9 @@ from calibration.fitting.pooled import Outlier, Pooled, believe, by_weight_decay
 from calibration.fitting.posterior import Normal, Posterior
 from calibration.fitting.prior import fingerprints
 from calibration.fitting.runs import SINGLE_EPOCH
+from calibration.fitting.skill import skill
 from calibration.fitting.stages import PAPER_DELTA, Progress
+from planner.allocation import FLOPS_PER_PARAM_TOKEN
 from planner.calibration_files import Calibration, Ensemble, FittedLaw, FittedRange, Setting
 from planner.errors import InvalidInput
 from planner.intervals import interval
@@ -104,6 +106,7 @@ def _setting(
         laws=laws,
         ensemble=ensemble,
         law_weights={form: float(f"{weight:.4g}") for form, weight in found.weights.items()},
+        law_skill=skill(tuple(found.weights)),
         warnings=_warnings(found, decay, runs, learnt),
         method=_record(found, decay, runs, learnt),
     )
@@ -148,6 +151,7 @@ def fitted_range(table: pd.DataFrame) -> FittedRange:
         repeated_params=_range(repeated["params"]),
         repeated_unique_tokens=_range(repeated["unique_tokens"]),
         loss=_range(table["loss"]),
+        flops=_range(FLOPS_PER_PARAM_TOKEN * table["params"] * table["unique_tokens"] * table["epochs"]),
         runs=len(table),
         single_epoch_runs=int(single.sum()),
         multi_epoch_runs=int((~single).sum()),

@@ -1,0 +1,92 @@
+"""Beyond the runs: which forms are trusted depends on the way, and a plan says where its law ends."""
+
+from __future__ import annotations
+
+import pytest
+
+from planner import Calibration, Law, plan
+from planner.calibration_files import FittedLaw, FittedRange, Setting
+from planner.directions import Place, leaving, settling_run, towards, turned_weights, where_it_ends
+
+BASE = {"E": 1.9, "A": 420.0, "alpha": 0.34, "B": 3600.0, "beta": 0.37}
+POWER = {**BASE, "P": 0.05, "delta": 1.2, "kappa": 1.1, "gamma": 1.0}
+HILL = {**BASE, "P": 0.15, "delta": 1.2, "c": 0.6, "gamma": 1.0}
+FITTED = FittedRange(
+    params=(1e7, 3e8),
+    unique_tokens=(5e7, 2e9),
+    epochs=(1, 16),
+    repeated_params=(1e7, 2e8),
+    repeated_unique_tokens=(5e7, 1e9),
+    flops=(1e16, 2e18),
+)
+SKILL = {"size": {"additive_4p": 1.6, "hill_4p": 1.0}, "epochs": {"additive_4p": 1.0, "hill_4p": 1.3}}
+
+
+def calibration(**more: object) -> Calibration:
+    setting = Setting(
+        weight_decay=0.1,
+        fitted_on=FITTED,
+        laws={"additive_4p": FittedLaw(parameters=POWER), "hill_4p": FittedLaw(parameters=HILL)},
+        law_weights={"additive_4p": 0.5, "hill_4p": 0.5},
+        law_skill=SKILL,
+        **more,  # type: ignore[arg-type]
+    )
+    return Calibration(name="two", default_law="additive_4p", settings=(setting,), vocab_size=32_100)
+
+
+def test_directions_are_those_in_which_the_runs_end() -> None:
+    assert leaving(FITTED, Place(1e8, 5e8, 4.0)) == {}
+    assert leaving(FITTED, Place(6e8, 5e8, 4.0)).keys() == {"size", "compute"}
+    assert leaving(FITTED, Place(2.5e8, 1e8, 1.0)) == {}  # a single epoch: all sizes count
+    assert leaving(FITTED, Place(2.5e8, 1e8, 2.0)).keys() == {"size"}  # repeated models are smaller
+    assert leaving(FITTED, Place(1e8, 4e9, 32.0)).keys() == {"data", "epochs", "compute"}
+    assert leaving(FITTED.model_copy(update={"flops": None}), Place(2e8, 1e9, 16.0)) == {}
+
+
+def test_weights_follow_the_skill_in_the_direction() -> None:
+    equal = {"a": 0.5, "b": 0.5}
+    assert turned_weights(equal, [{"a": 1.2, "b": 1.0}])["b"] == pytest.approx(1 / (1 + 1.2**-8))
+    both = turned_weights(equal, [{"a": 1.2, "b": 1.0}, {"a": 1.0, "b": 1.2}])
+    assert both == pytest.approx(equal)
+    assert turned_weights(equal, [{}]) == equal
+    assert turned_weights(equal, [{"a": 3.0, "b": 1.0}]) == {"b": 1.0}
+    assert turned_weights({"a": 0.5, "unknown": 0.5}, [{"a": 1.5}]) == pytest.approx(
+        {"a": 0.5, "unknown": 0.5}
+    )
+
+
+def test_a_plan_beyond_the_runs_trusts_what_held_there() -> None:
+    known = calibration()
+    inside = plan(ud=2e8, flops=1e17, calibration=known, spend="all")
+    beyond = plan(ud=2e8, flops=5e18, calibration=known, spend="all")
+    assert inside.law == beyond.law == "average"
+    assert inside.law_weights == {"additive_4p": 0.5, "hill_4p": 0.5}
+    assert beyond.law_weights is not None
+    assert beyond.law_weights["hill_4p"] > 0.9
+    assert towards(known, "average", 2e8, 5e18) is towards(known, "average", 2e8, 5e18)
+    assert towards(known, "hill_4p", 2e8, 5e18) is known
+    one = plan(ud=2e8, flops=5e18, calibration=known, law="hill_4p", spend="all")
+    assert one.law_weights is None
+
+
+def test_it_says_where_the_law_ends_and_what_would_settle_it() -> None:
+    setting = calibration().settings[0]
+    place = Place(2e9, 2e8, 4.0)
+    (remark,) = where_it_ends(setting, place)
+    assert remark.code == "law_ends"
+    losses = [float(Law(form, fitted.parameters).loss(*place)) for form, fitted in setting.laws.items()]
+    assert f"{abs(losses[0] - losses[1]):.3f} nats" in remark
+    assert "model size (10x)" in remark
+    assert "most of it by model size" in remark
+    run = settling_run(setting, place)
+    assert run is not None
+    assert run.place.flops < place.flops
+    assert run.nats >= 0.5 * abs(losses[0] - losses[1])
+    assert run.place.unique_tokens >= FITTED.unique_tokens[0]
+    assert where_it_ends(setting, Place(1e8, 2e8, 4.0)) == []
+
+
+def test_forms_that_agree_beyond_the_runs_need_no_word() -> None:
+    setting = calibration().settings[0].with_weights({"hill_4p": 1.0})
+    assert where_it_ends(setting, Place(2e9, 2e8, 4.0)) == []
+    assert settling_run(setting, Place(2e9, 2e8, 4.0)) is None
