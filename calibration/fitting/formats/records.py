@@ -113,11 +113,11 @@ def _rows(value: Any) -> list[Mapping[str, Any]] | None:
     """The records in a JSON value: a list of them, columns by name, or either under a single name."""
     if isinstance(value, list):
         return value if all(isinstance(row, Mapping) for row in value) else None
-    if not isinstance(value, Mapping) or not value:
+    if not value or not isinstance(value, Mapping):
         return None
     if {"columns", "data"} <= set(value):
         return _of_header(value["columns"], value["data"])
-    inside = [found for part in value.values() if isinstance(part, list) and part and (found := _rows(part))]
+    inside = [rows for part in value.values() if isinstance(part, list) and (rows := _rows(part))]
     if len(inside) == 1:
         return inside[0]
     if all(isinstance(column, list) for column in value.values()):

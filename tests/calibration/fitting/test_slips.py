@@ -120,8 +120,8 @@ def test_copies_of_runs_are_no_replicates():
 
 def test_pure_noise_is_named():
     rng = np.random.default_rng(3)
-    found = [warned(TABLE.assign(loss=3 + 0.1 * rng.normal(size=27))) for _ in range(20)]
-    assert sum("unrelated" in notes for notes in found) >= 17
+    found = [warned(TABLE.assign(loss=3 + 0.1 * rng.normal(size=27))) for _ in range(10)]
+    assert sum("unrelated" in notes for notes in found) >= 8
     assert "all 27 losses are equal" in warned(TABLE.assign(loss=3.0))["unrelated"]
 
 
