@@ -42,18 +42,21 @@ def answer(choices: Choices, known: Calibration, *, intervals: bool = True) -> A
 
 def limits(choices: Choices) -> Limits:
     """The limits that were chosen, as plans and curves are computed with."""
-    return Limits.of(**{name: value for name, value in _given(choices).items() if name in LIMITS})
+    return Limits.of(
+        **{name: value for name, value in _given(choices).items() if name in ("params", *LIMITS)}
+    )
 
 
 def _budget(choices: Choices) -> dict[str, Any]:
     """Compute and hardware as arguments of `plan`."""
-    given = {name: getattr(choices, name) for name in (choices.compute, "gpu", "gpus", "mfu")}
-    return given | ({"price": choices.price} if choices.price else {})
+    card = ("tflops", "memory") if choices.tflops or choices.memory else ("gpu",)
+    given = {name: getattr(choices, name) for name in (choices.compute, *card, "gpus", "mfu", "price")}
+    return {name: value for name, value in given.items() if value or name == choices.compute}
 
 
 def _given(choices: Choices) -> dict[str, Any]:
     """The other arguments of `plan` that differ from its defaults."""
-    given = {name: getattr(choices, name) for name in ("weight_decay", "law", *LIMITS)}
+    given = {name: getattr(choices, name) for name in ("weight_decay", "law", "params", *LIMITS)}
     return {name: value for name, value in given.items() if value and value not in (WHOLE, CEILING)}
 
 

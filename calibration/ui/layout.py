@@ -95,13 +95,16 @@ def inputs(default: Calibration) -> Inputs:
 
 
 def _compute(steps: list[tuple[gr.Button, str, float]]) -> dict[str, Any]:
-    """The budget in FLOPs or in hours on some GPUs."""
+    """The budget in FLOPs, in hours on some GPUs or in money, or the loss that it shall reach."""
     chosen, fields = state.DEFAULTS, dict[str, Any]()
-    kinds = [("in FLOPs", state.IN_FLOPS), ("in GPU time", state.IN_HOURS)]
+    names = ("in FLOPs", "in GPU time", "in money", "for a loss")
+    kinds = list(zip(names, state.BUDGETS, strict=True))
     fields["compute"] = gr.Radio(kinds, value=chosen.compute, label="Compute", elem_id="in-compute")
     with gr.Row(elem_classes="db-budget"):
         fields["flops"] = text("flops", chosen.flops, "5e18, 5 EFLOP", scale=4)
         fields["hours"] = text("hours", chosen.hours, "3", scale=4, visible=False)
+        fields["budget_usd"] = text("budget_usd", chosen.budget_usd, "500", scale=4, visible=False)
+        fields["target_loss"] = text("target_loss", chosen.target_loss, "3.1", scale=4, visible=False)
         steps += _steps("compute")
     _slider("compute", "Compute")
     with gr.Row(elem_classes="db-hardware"):
@@ -113,12 +116,16 @@ def _compute(steps: list[tuple[gr.Button, str, float]]) -> dict[str, Any]:
 
 def _limits() -> dict[str, Any]:
     fields: dict[str, Any] = {}
+    fields["params"] = text("params", "", "any, or the one you have: 556M")
     with gr.Row():
         fields["min_params"] = text("min_params", "", "no limit")
         fields["max_params"] = text("max_params", "", "no limit, or 3B")
     with gr.Row():
         fields["max_epochs"] = text("max_epochs", "", "no limit, or 16")
         fields["price"] = text("price", "", "list price")
+    with gr.Row():
+        fields["tflops"] = text("tflops", "", "of your own: 400")
+        fields["memory"] = text("memory", "", "48")
     kinds = [("whole", WHOLE), ("any fraction", CONTINUOUS_EPOCHS)]
     fields["epochs"] = gr.Radio(
         kinds, value=state.DEFAULTS.epochs, label=label("epochs"), elem_id="in-epochs"

@@ -278,7 +278,7 @@ class Page:
         dragged.click(self.dragged, [place, *components], [*budgets, *shown], js=read, **_QUICKLY)
         for button, name, factor in given.steps:
             button.click(self.stepped(name, factor), components, [*budgets, *shown], **_QUICKLY)
-        compute.change(_only, compute, [fields["flops"], fields["hours"]], queue=False, **_CALM)
+        compute.change(_only, compute, [fields[name] for name in state.BUDGETS], queue=False, **_CALM)
 
     def _fit_events(self, runs: layout.Runs) -> None:
         table, decay, epochs = runs.table, runs.decay, runs.epochs
@@ -303,8 +303,8 @@ def _choices(values: tuple[Any, ...]) -> state.Choices:
     return state.of(dict(zip(state.NAMES, values, strict=True)))
 
 
-def _only(compute: str) -> tuple[Any, Any]:
-    return gr.update(visible=compute == state.IN_FLOPS), gr.update(visible=compute == state.IN_HOURS)
+def _only(compute: str) -> list[Any]:
+    return [gr.update(visible=compute == name) for name in state.BUDGETS]
 
 
 def _nothing_fitted(busy: bool = False) -> tuple[Any, ...]:
@@ -318,7 +318,12 @@ def _multiplied(choices: state.Choices, field: str, factor: float, digits: int) 
         return units.short(units.count(choices.ud, "ud") * factor, digits)
     if field == "flops":
         return units.scientific(units.compute(choices.flops) * factor, digits)
-    return f"{units.hours(choices.hours) * factor:.{digits}g}"
+    if field == "target_loss":
+        return choices.target_loss  # a loss is not doubled
+    amount = (
+        units.hours(choices.hours) if field == "hours" else units.number(choices.budget_usd, "budget_usd")
+    )
+    return f"{amount * factor:.{digits}g}"
 
 
 def _given(text: str | None) -> str | None:
@@ -365,5 +370,5 @@ def _left_out(known: Calibration) -> list[str]:
 
 _CALM: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
 _QUICKLY: dict[str, Any] = {**_CALM, "trigger_mode": "always_last", "concurrency_limit": USERS_AT_ONCE}
-_BUDGETS = ("ud", "flops", "hours")
+_BUDGETS = ("ud", *state.BUDGETS)
 _WRITE_ADDRESS = "(query) => window.databound.remember(query)"

@@ -16,7 +16,8 @@ from planner.costs import ACCELERATORS, DEFAULT_MFU
 from planner.laws import FORMS
 from planner.limits import ALL, CEILING, CONTINUOUS_EPOCHS, WHOLE
 
-IN_FLOPS, IN_HOURS = "flops", "hours"  # named as the field that counts
+# What a budget is given in, named as the field that counts; a loss asks for the least compute for it.
+IN_FLOPS, IN_HOURS, IN_MONEY, IN_LOSS = BUDGETS = ("flops", "hours", "budget_usd", "target_loss")
 PICTURES = {
     "crossover": "Where to stop",
     "isoflop": "At this budget",
@@ -26,7 +27,7 @@ PICTURES = {
 }
 FOLDED = (
     ("law", "calibration"),
-    ("min_params", "max_params", "max_epochs", "price", "epochs"),
+    ("params", "min_params", "max_params", "max_epochs", "price", "tflops", "memory", "epochs"),
 )  # what is folded away at first
 LONGEST = 80  # characters of one value in an address: more is not a number anybody typed
 
@@ -36,17 +37,22 @@ class Choices:
     """Every input of the page. Empty text means "choose for me" or "no limit"."""
 
     ud: str = "250M"
-    compute: str = IN_FLOPS  # which of the next two counts
+    compute: str = IN_FLOPS  # which of the next four counts
     flops: str = "5e18"
     hours: str = "3"
+    budget_usd: str = "500"
+    target_loss: str = "3.1"
     gpu: str = "H100"
     gpus: str = "8"
     mfu: str = f"{DEFAULT_MFU:.0%}"
     price: str = ""
+    tflops: str = ""  # of an accelerator of the visitor's own, in place of the one in the list
+    memory: str = ""
     weight_decay: str = ""
     law: str = ""
     calibration: str = DEFAULT_CALIBRATION
     epochs: str = WHOLE
+    params: str = ""
     min_params: str = ""
     max_params: str = ""
     max_epochs: str = ""
@@ -62,7 +68,7 @@ class Choices:
 DEFAULTS = Choices()
 NAMES = tuple(field.name for field in fields(Choices))
 _LISTS: dict[str, tuple[str, ...]] = {
-    "compute": (IN_FLOPS, IN_HOURS),
+    "compute": BUDGETS,
     "gpu": tuple(ACCELERATORS),
     "law": ("", *FORMS),
     "epochs": (WHOLE, CONTINUOUS_EPOCHS),

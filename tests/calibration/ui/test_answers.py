@@ -35,6 +35,9 @@ CHOICES = [
     },
     {"ud": "2B", "flops": "1e17", "epochs": "continuous", "calibration": "c4-gpt2"},
     {"ud": "1e12", "flops": "1e20", "min_params": "1M"},
+    {"compute": "budget_usd", "budget_usd": "200", "params": "556M"},
+    {"ud": "1B", "compute": "target_loss", "target_loss": "3.0"},
+    {"compute": "hours", "hours": "30", "tflops": "400", "memory": "48", "price": "1.2"},
 ]
 
 
