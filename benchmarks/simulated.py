@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from planner.laws import Law
+from planner.laws import FORMS, Law
 
 SIZES = tuple(np.geomspace(16e6, 1.1e9, 7))
 BUDGETS = tuple(np.geomspace(50e6, 3.2e9, 7))
@@ -78,3 +78,28 @@ def random_base_table(rng: np.random.Generator) -> pd.DataFrame:
     unique = np.exp(rng.uniform(np.log(5e7), np.log(3e10), runs))
     table = pd.DataFrame({"params": params, "unique_tokens": unique, "epochs": 1.0})
     return with_losses(Law("chinchilla", base), table, noise, rng)
+
+
+_ORDINARY = {"R_D_star": (2.0, 60.0), "R_N_star": (2.0, 1e3), "rho": (0.1, 1.0), "delta": (0.6, 1.8)}
+_ORDINARY |= {"kappa": (0.4, 1.6), "gamma": (0.5, 1.1), "c": (0.2, 5.0)}
+
+
+def random_table(form: str, rng: np.random.Generator) -> pd.DataFrame:
+    """A table from a random law of any form: 40 to 160 runs, noise 0.1% to 2%.
+
+    The penalty is 2% to 20% of the loss at a common point, and c such that sizes around it are half way.
+    """
+    base = Law("chinchilla", {"E": 1.9, "A": 420.0, "alpha": 0.34, "B": 3600.0, "beta": 0.37})
+    own = {name: float(np.exp(rng.uniform(*np.log(span)))) for name, span in _ORDINARY.items()}
+    n, u, e = 2e8, 4e8, 6.0
+    own["c"] *= n / u ** own["gamma"]
+    own["R_D_star"] *= (n / u) ** own["rho"] if form.startswith("paced") else 1.0
+    own["P"] = 1.0
+    names = FORMS[form].repetition_names
+    law = Law(form, {**base.parameters, **{name: own[name] for name in names}})
+    if "P" in names:
+        wanted = rng.uniform(0.02, 0.2) * float(base.loss(n, u, e))
+        amount = wanted / float(law.terms(n, u, e).overfitting)
+        law = Law(form, {**law.parameters, "P": amount})
+    noise = float(np.exp(rng.uniform(np.log(0.001), np.log(0.02))))
+    return grid_table(law, int(rng.integers(40, 161)), noise, rng)
