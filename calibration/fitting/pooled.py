@@ -20,7 +20,8 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from calibration.fitting.posterior import Normal, Observed, Posterior, after
+from calibration.fitting.coordinates import Reference
+from calibration.fitting.posterior import LENGTH, Normal, Observed, Posterior, after
 from calibration.fitting.prior import Prior, candidates, fingerprints
 from calibration.fitting.stages import Progress
 from planner.laws import BASE_FORM, DEFAULT_FORM, FORMS, Law
@@ -31,6 +32,8 @@ _AS_FAR = 0.8  # of the furthest: what is left out together with it
 _CONFIDENCE = 0.5  # in what forms differ by: power to which their relative likelihood is raised
 _PUBLISHED = 1.5  # ln of the odds of the published default beforehand
 _LEAST_WEIGHT = 0.005
+_UNSEEN = 0.35  # of the misfit is not pinned down by the runs around a plan
+_STEEPEST = 0.5  # change of ln of an exponent
 
 
 class Outlier(NamedTuple):
@@ -65,6 +68,7 @@ class Pooled:
         rng = np.random.default_rng([seed, *FORMS[form].name.encode()])
         several = len(self.decays) > 1
         common = self.shared[form].draws(count, rng) if several else None
+        luck = _UNSEEN * rng.standard_normal((3, count))  # of the misfit: its level, and its two slopes
         found = {}
         for decay in self.decays:
             belief = self.posteriors[form][decay]
@@ -76,9 +80,28 @@ class Pooled:
                 means = common + apart.draws(count, rng)
                 prior = Normal(self.shared[form].mean, apart.covariance)
             theta, misfit = belief.redrawn(prior, means, rng)
-            law = self.prior.reference.law(form, theta.T)
-            found[decay] = law, misfit * rng.standard_normal(count)
+            tilted = _tilted(theta, form, belief, misfit * luck[1:] / LENGTH)
+            found[decay] = self.prior.reference.law(form, tilted.T), misfit * luck[0]
         return found
+
+
+def _tilted(theta: np.ndarray, form: str, belief: Posterior, slopes: np.ndarray) -> np.ndarray:
+    """Laws whose slopes by size and by data differ by these shares of the loss above the floor, in the
+    middle of the runs: what a misfit does that the runs do not show.
+    """
+    place = {name: i for i, name in enumerate(FORMS[form].names)}
+    reference, middle = belief.reference, Reference.among(belief.seen.points)
+    terms = reference.law(form, belief.mean).terms(middle.params, middle.unique_tokens, 1.0)
+    found = theta.copy()
+    for name, exponent, slope, term, far in (
+        ("A", "alpha", slopes[0], terms.capacity, np.log(middle.params / reference.params)),
+        ("B", "beta", slopes[1], terms.data, np.log(middle.unique_tokens / reference.unique_tokens)),
+    ):
+        before = np.exp(theta[:, place[exponent]])
+        steeper = np.clip(slope * (terms.loss - terms.floor) / term / before, -_STEEPEST, _STEEPEST)
+        found[:, place[exponent]] += steeper
+        found[:, place[name]] += (np.exp(found[:, place[exponent]]) - before) * far
+    return found
 
 
 def believe(

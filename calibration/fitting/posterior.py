@@ -29,8 +29,8 @@ from calibration.fitting.coordinates import Points, Reference, log_loss, points_
 LENGTH = 0.8  # ln of the factor in size, budget or epochs over which the misfit changes
 # The grid of doubts: noise of ln(loss), misfit relative to the loss above the floor; and what they are
 # usually.
-_NOISE, _MISFIT = (0.003, 0.008, 0.02), (0.01, 0.03, 0.08, 0.2)
-_USUAL = ((0.007, 0.7), (0.08, 0.7))  # medians and standard deviations of the logarithms
+_NOISE, _MISFIT = (0.002, 0.0035, 0.006, 0.01, 0.02, 0.05), (0.002, 0.005, 0.015, 0.05, 0.15)
+_USUAL = ((0.006, 0.7), (0.02, 1.0))  # medians and standard deviations of the logarithms
 _LEAST_SHARE = 0.05
 _ITERATIONS, _REDRAWN_ITERATIONS = 40, 8
 _SETTLED, _REDRAWN_SETTLED = 1e-6, 1e-2  # change of the objective (minus twice the log density)

@@ -116,7 +116,7 @@ def test_the_average_minimises_the_averaged_loss(forty: Calibration) -> None:
     found = plan(UD, FLOPS, calibration=forty, epochs="continuous", spend="all")
     assert found.law == AVERAGE
     assert found.law_weights is not None and sum(found.law_weights.values()) == pytest.approx(1, abs=1e-3)
-    law = forty.settings[0].law(AVERAGE)
+    law = forty.settings[0].with_weights(found.law_weights).law(AVERAGE)
     epochs = found.epochs * np.exp(np.linspace(-1, 1, 401))
     along = law.loss(found.params * found.epochs / epochs, UD, epochs)
     assert found.loss <= along.min() + 1e-9
