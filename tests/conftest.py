@@ -15,7 +15,10 @@ from tests.places import SHARED
 # Before torch or numpy are imported: threads that wait for each other on cores that other tests use are slow.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 TOGETHER = {
-    "browser": tuple(f"tests/calibration/ui/test_{name}.py" for name in ("page", "server", "uploads")),
+    "browser": tuple(
+        f"tests/calibration/ui/test_{name}.py"
+        for name in ("page", "server", "uploads", "attacks", "accessibility")
+    ),
     "sweeps": tuple(
         f"tests/calibration/studies/test_{name}.py" for name in ("cluster", "faults", "refusals")
     ),

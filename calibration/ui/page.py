@@ -12,6 +12,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -59,10 +60,7 @@ class Page:
         rest = (gr.skip(),) * (SHOWN - 2)
         try:
             known = self.calibrations.get(choices.calibration)
-            found = answers.answer(choices, known, intervals=False)
-            picture = pictures.PICTURES[choices.picture](found)
-            signs = markup.signs(found, choices.picture, legend(picture))
-            calls = markup.calls(found) + markup.headline(found)
+            found, signs, picture, calls = _drawn(choices, known)
             yield "", markup.answer(found, notes), signs, picture, calls, markup.details(found), address
             if not found.complete:
                 whole = answers.answer(choices, known)
@@ -297,6 +295,15 @@ class Page:
 
 
 # -- pieces --------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=128)  # most visitors look at what others have looked at
+def _drawn(choices: state.Choices, known: Calibration) -> tuple[answers.Answer, str, Any, str]:
+    """The answer without intervals, its legend, picture and calls."""
+    found = answers.answer(choices, known, intervals=False)
+    picture = pictures.PICTURES[choices.picture](found)
+    signs = markup.signs(found, choices.picture, legend(picture))
+    return found, signs, picture, markup.calls(found) + markup.headline(found)
 
 
 def _choices(values: tuple[Any, ...]) -> state.Choices:

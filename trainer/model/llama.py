@@ -133,7 +133,7 @@ class Llama(nn.Module):
         self.shape, self.init = shape, init
         # Without numbers of its own: drawing them here would only load what compiles, a second of every start.
         empty = torch.empty(shape.vocab_size, shape.d_model)
-        self.embed = nn.Embedding.from_pretrained(empty, freeze=False)
+        self.embed = nn.Embedding(shape.vocab_size, shape.d_model, _weight=empty)
         self.body = Body(shape, norm_eps, attend, recompute)
         self.head = nn.Linear(shape.d_model, shape.vocab_size, bias=False)
         if shape.tied_embeddings:

@@ -13,7 +13,7 @@ import pytest
 from planner import plan
 from tests.calibration.ui.conftest import Browser, eventually
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
+pytestmark = pytest.mark.slow
 AXE = "axe-core@4.10.3"
 LEVELS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 

@@ -9,7 +9,7 @@ import socket
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -23,16 +23,16 @@ from benchmarks.ui_visitor import ask, config_of, post, queued, upload
 from planner import plan
 from tests.calibration.ui.conftest import Address, eventually, serving
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
+pytestmark = pytest.mark.slow
 SOON = 2.0  # seconds within which an attack is answered, on a machine that has nothing else to do
 LARGEST = 2000.0  # megabytes, the server and its workers in all
 NUMBERS = {"params": 15e6, "unique_tokens": 5e7, "epochs": 1.0, "weight_decay": 0.1, "loss": 4.2}
 
 
-@pytest.fixture(scope="module")
-def attacked() -> Iterator[Address]:
-    with serving() as address:
-        yield address
+@pytest.fixture
+def attacked(server: Address) -> Address:
+    """The same server that others are served by."""
+    return server
 
 
 class Watch:
