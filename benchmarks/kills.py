@@ -26,6 +26,14 @@ from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
+# What the runs of this script and of the trainer's tests have in common
+TINY: dict[str, object] = {
+    "shape": {"d_model": 16, "layers": 2, "heads": 2, "d_ff": 32},
+    "sequence_length": 32,
+    "batch_size": 4,
+    "validation_documents": 5,
+    "log_every": 1,
+}
 TRAIN = """
 import json, sys
 from trainer import RunConfig, train
@@ -42,17 +50,12 @@ def settings(folder: Path, name: str, compiled: str) -> dict[str, object]:
         for number in range(400):
             words = (f"w{generator.randrange(3000)}" for _ in range(300))
             (corpus / f"{number}.txt").write_text(" ".join(words))
-    return {
-        "shape": {"d_model": 16, "layers": 2, "heads": 2, "d_ff": 32},
+    return TINY | {
         "corpus": str(corpus),
         "tokenizer": "bpe:300",
-        "sequence_length": 32,
         "unique_tokens": 32 * 400,
         "epochs": 1,
-        "batch_size": 4,
-        "validation_documents": 5,
         "checkpoint_every": 5,
-        "log_every": 1,
         "compile": compiled,
         "cache": str(folder / f"cache-{name}"),
     }

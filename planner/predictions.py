@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import Any, TypedDict, Unpack, overload
 
 import numpy as np
 
@@ -37,32 +37,24 @@ class Predictions(Columns):
     calibration: str
 
 
+class _By(TypedDict, total=False):
+    """What the prediction is made with; `predict` says it in words."""
+
+    weight_decay: Any
+    law: str | None
+    calibration: CalibrationSource
+    learning_rate: Any
+    batch_tokens: Any
+
+
 @overload
 def predict(
-    params: float | str,
-    ud: float | str,
-    epochs: float | str = 1.0,
-    *,
-    weight_decay: Any = None,
-    law: str | None = None,
-    calibration: CalibrationSource = None,
-    learning_rate: Any = None,
-    batch_tokens: Any = None,
+    params: float | str, ud: float | str, epochs: float | str = 1.0, **by: Unpack[_By]
 ) -> Prediction: ...
 
 
 @overload
-def predict(
-    params: Any,
-    ud: Any = None,
-    epochs: Any = 1.0,
-    *,
-    weight_decay: Any = None,
-    law: str | None = None,
-    calibration: CalibrationSource = None,
-    learning_rate: Any = None,
-    batch_tokens: Any = None,
-) -> Predictions: ...
+def predict(params: Any, ud: Any = None, epochs: Any = 1.0, **by: Unpack[_By]) -> Predictions: ...
 
 
 def predict(

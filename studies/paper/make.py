@@ -5,40 +5,30 @@ python studies/paper/make.py          # prints the two tables of docs/law-agains
 
 from __future__ import annotations
 
+import csv
 import math
+from pathlib import Path
 from typing import NamedTuple
 
 from planner import plan, predict
 from planner.units import scientific, short
 
-# Measured values as printed in the two tables of prescriptions of arXiv:2605.01640:
+# Measured values as printed in the two tables of prescriptions of arXiv:2605.01640, in measured.csv:
 # unique tokens, FLOPs, law, weight decay, epochs trained, parameters as named there, perplexity
-MEASURED = [
-    (250e6, 5e18, "chinchilla", 0.1, 12, "280M", 25.31),
-    (250e6, 5e18, "effective_parameters", 0.1, 7, "500M", 23.91),
-    (250e6, 5e18, "additive_4p", 0.1, 5, "700M", 22.90),
-    (500e6, 1e19, "chinchilla", 0.1, 8, "390M", 18.95),
-    (500e6, 1e19, "effective_parameters", 0.1, 6, "550M", 18.65),
-    (500e6, 1e19, "additive_4p", 0.1, 5, "700M", 18.48),
-    (500e6, 2e19, "chinchilla", 0.1, 10, "670M", 18.90),
-    (500e6, 2e19, "effective_parameters", 0.1, 7, "950M", 19.34),
-    (500e6, 2e19, "additive_4p", 0.1, 3, "2.2B", 17.73),
-]
-MEASURED_DECAY = [
-    (250e6, 3e18, "additive_4p", 0.1, 6, "350M", 23.38),
-    (250e6, 3e18, "additive_4p", 1.0, 6, "350M", 22.93),
-    (250e6, 5e18, "additive_4p", 0.1, 5, "700M", 22.91),
-    (250e6, 5e18, "additive_4p", 1.0, 6, "550M", 21.66),
-    (250e6, 1e19, "additive_4p", 0.1, 2, "3B", 23.13),
-    (250e6, 1e19, "additive_4p", 1.0, 6, "1B", 20.34),
-    (500e6, 1e19, "additive_4p", 0.1, 5, "700M", 18.52),
-    (500e6, 1e19, "additive_4p", 1.0, 4, "830M", 18.75),
-    (500e6, 3e19, "additive_4p", 0.1, 2, "5B", 18.16),
-    (500e6, 3e19, "additive_4p", 1.0, 4, "2.5B", 16.65),
-]
-
-
 Row = tuple[float, float, str, float, int, str, float]
+
+
+def measured(name: str) -> list[Row]:
+    """One of the two tables, laws or weight decays."""
+    with open(Path(__file__).with_name("measured.csv"), encoding="utf-8", newline="") as file:
+        return [
+            (float(ud), float(flops), law, float(decay), int(epochs), params, float(perplexity))
+            for table, ud, flops, law, decay, epochs, params, perplexity in csv.reader(file)
+            if table == name
+        ]
+
+
+MEASURED, MEASURED_DECAY = measured("laws"), measured("weight decays")
 
 
 def table(rows: list[Row]) -> list[str]:
@@ -89,11 +79,11 @@ class Miss(NamedTuple):
 
 def misses() -> list[Miss]:
     """The distinct trainings of both tables; what was trained twice counts once, with its mean."""
-    measured: dict[tuple[float, float, float, int], list[float]] = {}
+    reached: dict[tuple[float, float, float, int], list[float]] = {}
     for ud, flops, _, decay, epochs, _, perplexity in MEASURED + MEASURED_DECAY:
-        measured.setdefault((ud, flops, decay, epochs), []).append(math.log(perplexity))
+        reached.setdefault((ud, flops, decay, epochs), []).append(math.log(perplexity))
     found = []
-    for (ud, flops, decay, epochs), losses in measured.items():
+    for (ud, flops, decay, epochs), losses in reached.items():
         params = flops / (6 * ud * epochs)
         expected = predict(params, ud, epochs, weight_decay=decay).loss
         found.append(Miss((ud, flops), decay, params, expected - sum(losses) / len(losses)))

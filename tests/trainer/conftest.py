@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.kills import TINY
 from tests.places import ROOT
 
 pytest.importorskip("torch", reason="the trainer needs torch")
@@ -88,17 +89,12 @@ def pieces(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def settings(corpus: Path, cache: Path) -> dict[str, Any]:
     """Keywords of a run that takes a second: three epochs of 20 steps."""
-    return {
-        "shape": {"d_model": 16, "layers": 2, "heads": 2, "d_ff": 32},
+    return TINY | {
         "corpus": str(corpus),
         "tokenizer": "bytes",
-        "sequence_length": 32,
         "unique_tokens": 32 * 80,
         "epochs": 3,
-        "batch_size": 4,
         "learning_rate": 1e-2,
-        "validation_documents": 5,
-        "log_every": 1,
         "compile": "off",
         "cache": str(cache),
     }

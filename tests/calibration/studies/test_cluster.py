@@ -22,21 +22,7 @@ import pytest
 
 from calibration.studies import directory
 from calibration.studies.study import load
-from tests.calibration.studies.conftest import (
-    PATIENCE,
-    begin,
-    children,
-    ended,
-    endings,
-    environment,
-    failures,
-    finished,
-    holder,
-    run,
-    starts,
-    steps,
-    until,
-)
+from tests.calibration.studies import conftest as tiny
 
 pytest.importorskip("ray", reason="the Ray engine needs ray")
 
@@ -61,7 +47,7 @@ def node(*options: str, before: Sequence[str] = ()) -> Iterator[subprocess.Popen
         "text": True,
         "start_new_session": True,
     }
-    process = subprocess.Popen(command, env=environment(), **quiet)
+    process = subprocess.Popen(command, env=tiny.environment(), **quiet)
     try:
         yield process
     finally:
@@ -73,17 +59,19 @@ def stopped_in_a_run(process: subprocess.Popen[str], out: Path) -> str | None:
     there so that it cannot end meanwhile; None between two runs.
     """
     workers = {
-        worker for raylet in children(process.pid, "raylet/raylet") for worker in children(raylet, "ray::")
+        worker
+        for raylet in tiny.children(process.pid, "raylet/raylet")
+        for worker in tiny.children(raylet, "ray::")
     }
     for folder in (
         path.parent
         for path in (out / "runs").glob("*/metrics.jsonl")
-        if path.parent.name not in finished(out)
+        if path.parent.name not in tiny.finished(out)
     ):
-        worker = holder(out, folder.name)
+        worker = tiny.holder(out, folder.name)
         if worker and worker in workers:
             os.kill(worker, signal.SIGSTOP)
-            if folder.name not in finished(out):
+            if folder.name not in tiny.finished(out):
                 return folder.name
             os.kill(worker, signal.SIGCONT)
     return None
@@ -91,8 +79,8 @@ def stopped_in_a_run(process: subprocess.Popen[str], out: Path) -> str | None:
 
 def slay(process: subprocess.Popen[str]) -> None:
     """kill -9 a node: its raylet, the workers that it has started, and whatever else belongs to it."""
-    for raylet in children(process.pid, "raylet/raylet") if process.poll() is None else ():
-        for victim in [raylet, *children(raylet, "")]:
+    for raylet in tiny.children(process.pid, "raylet/raylet") if process.poll() is None else ():
+        for victim in [raylet, *tiny.children(raylet, "")]:
             os.kill(victim, signal.SIGKILL)
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
@@ -107,7 +95,7 @@ def cluster_head() -> Iterator[tuple[str, subprocess.Popen[str]]]:
         port = free.getsockname()[1]
     address, here = f"127.0.0.1:{port}", ("--include-dashboard=false", "--node-ip-address=127.0.0.1")
     with node("--head", f"--port={port}", *here) as process:
-        assert until(lambda: nodes(address) == 1, process)
+        assert tiny.until(lambda: nodes(address) == 1, process)
         yield address, process
 
 
@@ -116,7 +104,7 @@ def nodes(address: str) -> int:
     code = "import ray, sys; ray.init(sys.argv[1], log_to_driver=False); "
     code += "print(sum(node['Alive'] for node in ray.nodes()))"
     asked = [sys.executable, "-c", code, address]
-    found = subprocess.run(asked, env=environment(), capture_output=True, text=True).stdout.split()
+    found = subprocess.run(asked, env=tiny.environment(), capture_output=True, text=True).stdout.split()
     return int(found[-1]) if found else 0
 
 
@@ -133,17 +121,17 @@ def test_a_node_dies_in_the_middle(
 ) -> None:
     out = tmp_path / "out"
     with node(f"--address={head}") as second:
-        process = begin(study, out, "--engine", "ray", "--address", head, "--json")
-        lost = until(lambda: stopped_in_a_run(second, out), process)
+        process = tiny.begin(study, out, "--engine", "ray", "--address", head, "--json")
+        lost = tiny.until(lambda: stopped_in_a_run(second, out), process)
         slay(second)
-        done = ended(process)
+        done = tiny.ended(process)
     assert done.returncode == 0, done.stderr
     facts = json.loads(done.stdout)
     assert (facts["done"], facts["trained"], facts["failed"]) == (8, 8, {})
-    assert endings(out) == undisturbed
-    failed = [(failure["run"], failure["reason"]) for failure in failures(out)]
+    assert tiny.endings(out) == undisturbed
+    failed = [(failure["run"], failure["reason"]) for failure in tiny.failures(out)]
     assert failed == [(lost, "its process died, or the node that it ran on")]
-    again = {name: count for name, count in starts(out).items() if count > 1}
+    again = {name: count for name, count in tiny.starts(out).items() if count > 1}
     assert again in ({}, {lost: 2})  # from its beginning where it had no checkpoint yet
 
 
@@ -167,14 +155,14 @@ def test_a_node_that_does_not_share_the_directory_trains_nothing(
     if seen == "a copy":
         shutil.copytree(out, copy)
     with node(f"--address={head}", before=elsewhere(out, copy if seen == "a copy" else None)) as second:
-        assert until(lambda: nodes(head) == 2, second)
-        done = ended(begin(study, out, "--engine", "ray", "--address", head))
+        assert tiny.until(lambda: nodes(head) == 2, second)
+        done = tiny.ended(tiny.begin(study, out, "--engine", "ray", "--address", head))
     assert done.returncode == 0, done.stderr
-    assert endings(out) == undisturbed
+    assert tiny.endings(out) == undisturbed
     assert not [*copy.glob("runs/*/metrics.jsonl")]
-    assert [failure["reason"] for failure in failures(out) if "must share" in failure["reason"]] in (
+    assert [failure["reason"] for failure in tiny.failures(out) if "must share" in failure["reason"]] in (
         [],  # where it was too slow to be given any run
-        [failures(out)[0]["reason"]],
+        [tiny.failures(out)[0]["reason"]],
     )
 
 
@@ -182,11 +170,11 @@ def test_a_node_that_does_not_share_the_directory_trains_nothing(
 def test_a_head_that_dies_is_one_sentence_soon(study: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     with cluster_head() as (address, process):
-        sweeping = begin(study, out, "--engine", "ray", "--address", address, "--quiet")
-        assert until(lambda: steps(out) > 20, sweeping)
+        sweeping = tiny.begin(study, out, "--engine", "ray", "--address", address, "--quiet")
+        assert tiny.until(lambda: tiny.steps(out) > 20, sweeping)
         slay(process)
         killed = time.monotonic()
-        stopped = ended(sweeping)
+        stopped = tiny.ended(sweeping)
     assert stopped.returncode == 1, stopped.stderr
     assert len(stopped.stderr.splitlines()) == 1
     assert "the Ray cluster" in stopped.stderr
@@ -201,20 +189,20 @@ def test_a_study_moves_from_this_machine_to_ray_and_back(
     head: str, study: Path, tmp_path: Path, undisturbed: dict[str, Any]
 ) -> None:
     out, ray = tmp_path / "out", ("--engine", "ray", "--address", head)
-    process = begin(study, out, "--workers", "2", "--quiet")
-    assert until(lambda: finished(out), process)
+    process = tiny.begin(study, out, "--workers", "2", "--quiet")
+    assert tiny.until(lambda: tiny.finished(out), process)
     process.kill()
-    ended(process)
-    here = finished(out)
-    process = begin(study, out, *ray, "--quiet")
-    assert until(lambda: len(finished(out)) > len(here), process)
+    tiny.ended(process)
+    here = tiny.finished(out)
+    process = tiny.begin(study, out, *ray, "--quiet")
+    assert tiny.until(lambda: len(tiny.finished(out)) > len(here), process)
     process.kill()
-    ended(process)
-    there = finished(out)
-    done = run(study, out, "--quiet")
+    tiny.ended(process)
+    there = tiny.finished(out)
+    done = tiny.run(study, out, "--quiet")
     assert done.returncode == 0, done.stderr
-    assert here.items() <= there.items() <= finished(out).items()
-    assert endings(out) == undisturbed
+    assert here.items() <= there.items() <= tiny.finished(out).items()
+    assert tiny.endings(out) == undisturbed
 
 
 @pytest.mark.slow
@@ -225,16 +213,16 @@ def test_ctrl_c_has_the_cluster_write_checkpoints(head: str, study: Path, tmp_pa
         .replace("every = 10", "every = 1000000")
     )
     out = tmp_path / "out"
-    process = begin(study, out, "--engine", "ray", "--address", head, "--quiet")
-    assert until(lambda: steps(out) > 20, process)
+    process = tiny.begin(study, out, "--engine", "ray", "--address", head, "--quiet")
+    assert tiny.until(lambda: tiny.steps(out) > 20, process)
     process.send_signal(signal.SIGINT)
-    stopped = ended(process)
+    stopped = tiny.ended(process)
     assert (stopped.returncode, stopped.stderr.splitlines()) == (
         130,
         ["stopped; the same command goes on from here."],
     )
     assert len([*(out / "runs").glob("*/checkpoints/step-*/state.json")]) == 1
-    assert not failures(out)
+    assert not tiny.failures(out)
 
 
 SRUN = """
@@ -249,7 +237,7 @@ def srun(study: Path, out: Path, *options: str) -> subprocess.Popen[str]:
     """A step of two tasks, as `srun --nodes=2 --ntasks-per-node=1` starts it, both on this machine."""
     command = [sys.executable, "-m", "planner", "calibrate", "sweep", str(study), "-o", str(out), *options]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "start_new_session": True}
-    surroundings = environment() | {"STEP": secrets.token_hex(4)}
+    surroundings = tiny.environment() | {"STEP": secrets.token_hex(4)}
     return subprocess.Popen(
         ["sh", "-c", SRUN, "srun", *command, "--engine", "slurm"], cwd=out.parent, env=surroundings, **pipes
     )
@@ -260,10 +248,10 @@ def test_a_step_of_slurm_is_a_cluster_for_as_long_as_the_sweep_takes(
     study: Path, tmp_path: Path, undisturbed: dict[str, Any]
 ) -> None:
     out = tmp_path / "out"
-    done = ended(srun(study, out, "--json"))
+    done = tiny.ended(srun(study, out, "--json"))
     assert json.loads(done.stdout)["trained"] == 8, done.stderr
-    assert endings(out) == undisturbed
-    assert not failures(out)
+    assert tiny.endings(out) == undisturbed
+    assert not tiny.failures(out)
     assert not [*out.glob("compiled/.ray-*")]
 
 
@@ -276,17 +264,17 @@ def test_a_step_of_slurm_that_is_taken_back_leaves_checkpoints(study: Path, tmp_
     )
     out = tmp_path / "out"
     process = srun(study, out, "--quiet")
-    assert until(lambda: steps(out) > 20, process)
-    for task in children(process.pid, "--engine slurm"):
+    assert tiny.until(lambda: tiny.steps(out) > 20, process)
+    for task in tiny.children(process.pid, "--engine slurm"):
         os.kill(task, signal.SIGTERM)
-    stopped = ended(process)
+    stopped = tiny.ended(process)
     assert stopped.stderr.splitlines() == ["stopped; the same command goes on from here."]
     assert [*(out / "runs").glob("*/checkpoints/step-*/state.json")]
-    assert not failures(out)
+    assert not tiny.failures(out)
 
 
 def test_outside_of_slurm_there_is_no_step(study: Path, tmp_path: Path) -> None:
-    done = run(study, tmp_path / "out", "--engine", "slurm")
+    done = tiny.run(study, tmp_path / "out", "--engine", "slurm")
     assert done.returncode == 2
     assert "the slurm engine is for a step of an allocation: srun" in done.stderr
 
@@ -299,7 +287,7 @@ def test_outside_of_slurm_there_is_no_step(study: Path, tmp_path: Path) -> None:
     ],
 )
 def test_no_cluster_there(address: str, complaint: str, study: Path, tmp_path: Path) -> None:
-    done = run(study, tmp_path / "out", "--engine", "ray", "--address", address, timeout=PATIENCE)
+    done = tiny.run(study, tmp_path / "out", "--engine", "ray", "--address", address, timeout=tiny.PATIENCE)
     assert done.returncode == 2
     assert done.stderr.startswith(f"Error: {complaint}")
     assert len(done.stderr.splitlines()) == 1
@@ -308,16 +296,16 @@ def test_no_cluster_there(address: str, complaint: str, study: Path, tmp_path: P
 
 @pytest.mark.slow
 def test_another_token(head: str, study: Path, tmp_path: Path) -> None:
-    process = begin(
+    process = tiny.begin(
         study,
         tmp_path / "out",
         "--engine",
         "ray",
         "--address",
         head,
-        env=environment() | {"RAY_AUTH_TOKEN": "0" * 32},
+        env=tiny.environment() | {"RAY_AUTH_TOKEN": "0" * 32},
     )
-    done = ended(process)
+    done = tiny.ended(process)
     assert done.returncode == 2
     assert done.stderr.startswith(f"Error: the Ray cluster at {head} asks for another token")
     assert len(done.stderr.splitlines()) == 1
