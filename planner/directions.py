@@ -136,6 +136,21 @@ def where_it_ends(setting: Setting, place: Place) -> list[Remark]:
     return [Remark("law_ends", text)]
 
 
+def settled_by(known: Calibration, ud: float, flops: float, weight_decay: float | None = None) -> str:
+    """What `where_it_ends` says of the best plan for a budget that is all spent; nothing where forms agree or
+    where the calibration believes in one only.
+    """
+    if not all(setting.law_weights for setting in known.settings):
+        return ""
+    turned = towards(known, AVERAGE, ud, flops)
+    setting = turned.settings[0] if weight_decay is None else turned.setting(weight_decay)
+    best = allocate(setting.law(AVERAGE), ud, flops)
+    epochs = float(best.epochs)
+    return " ".join(
+        where_it_ends(setting, Place(float(best.params), ud * min(epochs, 1.0), max(epochs, 1.0)))
+    )
+
+
 class Apart(NamedTuple):
     """How far forms are apart somewhere."""
 

@@ -85,6 +85,7 @@ def design(
     """
     from calibration.fitting.design import design as propose
     from planner.calibration_files import Calibration
+    from planner.directions import settled_by
     from planner.shapes import DEFAULT_VOCAB
 
     check_output(output, runs, calibration)
@@ -104,10 +105,18 @@ def design(
         click.echo(f"Vocabulary not known, {DEFAULT_VOCAB:,} assumed for the shapes: --vocab-size.", err=True)
     for warning in plan.warnings:
         click.echo(f"Warning: {named(warning, as_typed)}.", err=True)
+    settling = settled_by(
+        Calibration.load(calibration or plan.calibration),
+        plan.target_ud,
+        plan.target_flops,
+        plan.weight_decay,
+    )
     if as_json:
-        print_json(plan.as_dict())
+        print_json(plan.as_dict() | {"settling": settling})
     else:
         _print(plan)
+        if settling:
+            click.echo(f"{settling[0].upper()}{settling[1:]}")
     if output is not None:
         write_text(output, plan.table().to_csv(index=False))
         if not as_json:

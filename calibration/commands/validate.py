@@ -160,6 +160,8 @@ def validate(
     known = _calibration(calibration, folder.path, plan)
     asked = _with_seeds(plan, known, asked)
     trial = _planned(plan, known, asked, wishes)
+    if not as_json:
+        _name_what_settles(known, asked)
     if training.dry_run:
         directories.check_recipe(plan, folder.path)
         _warn_of_a_stranger(known, plan, folder)
@@ -239,6 +241,16 @@ def _with_seeds(plan: Study, known: Calibration, asked: Validation) -> Validatio
         return prescriptions(plan, known, asked.pairs, weight_decays=asked.weight_decays, **how)
 
     return replace(asked, seeds=affordable_seeds(plan, prescribed))
+
+
+def _name_what_settles(known: Calibration, asked: Validation) -> None:
+    """Where forms disagree beyond the grid, and the one run that would settle it, next to the laws' own."""
+    from planner.directions import settled_by
+
+    for ud, flops in asked.pairs:
+        text = settled_by(known, ud, flops, min(asked.weight_decays or known.weight_decays))
+        if text:
+            click.echo(f"{short(ud)} unique tokens, {scientific(flops)} FLOPs: {text}", err=True)
 
 
 def _planned(plan: Study, known: Calibration, asked: Validation, wishes: Wishes) -> _Planned:

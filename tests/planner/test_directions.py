@@ -6,7 +6,15 @@ import pytest
 
 from planner import Calibration, Law, plan
 from planner.calibration_files import FittedLaw, FittedRange, Setting
-from planner.directions import Place, leaving, settling_run, towards, turned_weights, where_it_ends
+from planner.directions import (
+    Place,
+    leaving,
+    settled_by,
+    settling_run,
+    towards,
+    turned_weights,
+    where_it_ends,
+)
 
 BASE = {"E": 1.9, "A": 420.0, "alpha": 0.34, "B": 3600.0, "beta": 0.37}
 POWER = {**BASE, "P": 0.05, "delta": 1.2, "kappa": 1.1, "gamma": 1.0}
@@ -90,3 +98,11 @@ def test_forms_that_agree_beyond_the_runs_need_no_word() -> None:
     setting = calibration().settings[0].with_weights({"hill_4p": 1.0})
     assert where_it_ends(setting, Place(2e9, 2e8, 4.0)) == []
     assert settling_run(setting, Place(2e9, 2e8, 4.0)) is None
+
+
+def test_a_budget_beyond_the_runs_is_told_what_would_settle_it() -> None:
+    known = calibration()
+    assert settled_by(known, 2e8, 1e17) == ""
+    assert settled_by(Calibration.load(), 250e6, 5e19) == ""  # one law, no average
+    less_sure = known.with_settings([known.settings[0].model_copy(update={"law_skill": {}})])
+    assert "One run would settle it" in settled_by(less_sure, 2e8, 5e18, 0.1)
