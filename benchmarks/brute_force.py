@@ -317,9 +317,9 @@ def searched(case: Case) -> Point:
 
 
 def _bounds(limits: dict[str, Any]) -> tuple[float, float, float]:
-    held = limits.get("params")
-    low, high = held or limits.get("min_params", 0.0), held or limits.get("max_params", np.inf)
-    return low, high, limits.get("max_epochs", np.inf)
+    if "params" in limits:  # a size is meant to three digits
+        return 0.999 * limits["params"], 1.001 * limits["params"], np.inf
+    return limits.get("min_params", 0.0), limits.get("max_params", np.inf), limits.get("max_epochs", np.inf)
 
 
 def _all_or_nothing(case: Case, asked: dict[str, Any]) -> None:

@@ -128,9 +128,9 @@ def _where(limits: Limits) -> str:
     """For which plans a crossover holds, where not for all."""
     if not limits.bounded:
         return ""
-    if limits.min_params is not None and limits.min_params == limits.max_params:
+    if limits.size is not None:
         few = "" if limits.max_epochs is None else f" and at most {units.epochs(limits.max_epochs)}"
-        return f" (for models of {units.short(limits.min_params)} parameters{few})"
+        return f" (for models of {units.short(limits.size)} parameters{few})"
     return " (within your limits)"
 
 

@@ -18,6 +18,7 @@ WHOLE: Final = "whole"
 CONTINUOUS_EPOCHS: Final = "continuous"
 CEILING: Final = "ceiling"
 ALL: Final = "all"
+ROUNDED: Final = 1e-3
 _DEFAULTS = {"epochs": WHOLE, "spend": CEILING}
 
 
@@ -65,7 +66,9 @@ class Limits:
         max_epochs: Any = None,
         spend: Any = CEILING,
     ) -> Limits:
-        """Limits from what was given, checked; `params` is the smallest and the largest size at once."""
+        """Limits from what was given, checked; `params` is the smallest and the largest size at once, give or
+        take what is lost where a size is written with three digits.
+        """
         if not isinstance(epochs, str) or epochs not in (WHOLE, CONTINUOUS_EPOCHS):
             raise InvalidInput(f"must be {WHOLE!r} or {CONTINUOUS_EPOCHS!r}; got {epochs!r}.", field="epochs")
         if not isinstance(spend, str) or spend not in (CEILING, ALL):
@@ -73,7 +76,8 @@ class Limits:
         if params is not None:
             if min_params is not None or max_params is not None:
                 raise InvalidInput("goes without ‹min_params› and ‹max_params›.", field="params")
-            min_params = max_params = units.count(params, "params")
+            size = units.count(params, "params")
+            min_params, max_params = size * (1 - ROUNDED), size * (1 + ROUNDED)
         least = None if min_params is None else units.count(min_params, "min_params")
         most = None if max_params is None else units.count(max_params, "max_params")
         passes = None if max_epochs is None else units.number(max_epochs, "max_epochs", examples="16")
@@ -87,6 +91,13 @@ class Limits:
     @property
     def spend(self) -> str:
         return CEILING if self.ceiling else ALL
+
+    @property
+    def size(self) -> float | None:
+        """The size, where it is settled."""
+        if self.min_params is None or self.max_params is None or self.max_params > 1.01 * self.min_params:
+            return None
+        return 0.5 * (self.min_params + self.max_params)
 
     @property
     def bounded(self) -> bool:

@@ -61,7 +61,8 @@ def reasons(
         said += [*_headroom(p, within), *tried]
     said += _repetition(p)
     said.append(_worth(p, within))
-    said.append(_flatness(p, within))
+    if not (limited and p.flat_range.sharp):  # limits that leave no choice are known to who set them
+        said.append(_flatness(p, within))
     return said
 
 
