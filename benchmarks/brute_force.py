@@ -78,7 +78,7 @@ def chosen(question: Question, ceiling: float, error: Doubt) -> Point:
         return everything
     doubt = float(error(everything.params, question.ud, everything.epochs))
     better = first.loss < everything.loss - doubt
-    nearly = everything.flops > 2 * first.flops and first.loss - everything.loss < doubt
+    nearly = everything.flops > 2 * first.flops * (1 + 1e-9) and first.loss - everything.loss < doubt
     return first if better or nearly else everything
 
 
@@ -159,7 +159,17 @@ def first_valley(question: Question, ceiling: float) -> Point | None:
         if points and not (question.whole and _next_to(point.epochs, points[-1].epochs)):
             break
         points.append(point)
+    if question.whole and points and points[-1].epochs > 2:  # budgets a percent apart may miss some numbers
+        best = min(points, key=lambda point: point.loss)
+        near = best.epochs + np.arange(-3.0, 4.0)
+        points += [_polished(question, e, *_around(best, e)) for e in near[near > 1]]
     return min(points, key=lambda point: point.loss, default=None)
+
+
+def _around(best: Point, epochs: float) -> tuple[float, float]:
+    """Between which budgets another number of epochs for about the same size lies."""
+    flops = best.flops * epochs / best.epochs
+    return 0.97 * flops, 1.03 * flops
 
 
 def _next_to(epochs: float, others: float) -> bool:

@@ -78,7 +78,7 @@ def lowest(law: Law, ud: float, ceiling: np.ndarray, limits: Limits = FREE) -> n
 def _spends_less(first: Turn, flops: np.ndarray, loss: np.ndarray, error: np.ndarray) -> np.ndarray:
     """Where the first minimum is the better plan."""
     better = first.loss < loss - error
-    hardly_worse = (flops > FEW_TIMES * first.flops) & (first.loss - loss < error)
+    hardly_worse = (flops > FEW_TIMES * first.flops * (1 + 1e-9)) & (first.loss - loss < error)
     return np.asarray((flops > first.flops) & (better | hardly_worse))
 
 
