@@ -254,11 +254,13 @@ def _name_what_settles(known: Calibration, asked: Validation) -> None:
 
 
 def _planned(plan: Study, known: Calibration, asked: Validation, wishes: Wishes) -> _Planned:
-    from calibration.studies.prescriptions import crossover_test, prescriptions
+    from calibration.studies.prescriptions import crossover_test, laws_to_try, prescriptions
 
     how: dict[str, Any] = {"seeds": asked.seeds, "max_params": asked.max_params}
     at = [known.setting(decay).weight_decay for decay in asked.weight_decays or ()]
-    planned = prescriptions(plan, known, asked.pairs, laws=asked.laws, weight_decays=at, **how)
+    planned = prescriptions(
+        plan, known, asked.pairs, laws=laws_to_try(known, asked.laws), weight_decays=at, **how
+    )
     try:
         tests = [
             crossover_test(plan, known, ud, law=wishes.crossover_law, factors=asked.crossover_factors, **how)

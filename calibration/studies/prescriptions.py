@@ -26,6 +26,7 @@ from planner.allocation import FLOPS_PER_PARAM_TOKEN, allocate, has_optimum
 from planner.calibration_files import Calibration, Setting
 from planner.crossovers import crossover
 from planner.errors import InvalidInput
+from planner.laws import STANDARD
 from planner.shapes import TOLERANCE, shape_for
 from planner.units import short
 
@@ -88,6 +89,15 @@ def prescriptions(
         for setting in settings
         for law in dict.fromkeys(laws)
     ]
+
+
+def laws_to_try(calibration: Calibration, laws: Sequence[str]) -> tuple[str, ...]:
+    """The laws that are asked for; where nobody chose, without those that the calibration never fitted."""
+    if tuple(laws) != tuple(STANDARD):
+        return tuple(laws)
+    fitted = {form for setting in calibration.settings for form in setting.laws}
+    fitted |= {form for setting in calibration.settings for form in setting.method.get("not_identified", {})}
+    return tuple(law for law in laws if law in fitted)
 
 
 def affordable_seeds(study: Study, prescribed: Callable[[int], Sequence[Prescription]]) -> int:

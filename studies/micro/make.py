@@ -24,7 +24,7 @@ from calibration.fitting.intervals import parameter_intervals
 from calibration.reports import study_plots
 from calibration.studies.judge import judge, standings_of
 from calibration.studies.outcomes import Configuration, Trial, Verdict, configurations
-from calibration.studies.prescriptions import crossover_test, prescriptions
+from calibration.studies.prescriptions import crossover_test, laws_to_try, prescriptions
 from calibration.studies.seed_noise import pooled
 from calibration.studies.study import load
 from calibration.studies.verdict_files import FILE
@@ -73,8 +73,8 @@ def repetition(unique: int = 65_536) -> list[str]:
 def quality() -> list[str]:
     rows = []
     for setting in MICRO.settings:
-        for law in FORMS:
-            metrics = setting.laws[law].metrics if law in setting.laws else {}
+        for law in (form for form in FORMS if form in setting.laws):
+            metrics = setting.laws[law].metrics
             cells = [_number(metrics.get(name)) for name in ("r2", "r2_multi")]
             left_out = metrics.get("held_out_error_multi")
             rows.append(
@@ -300,8 +300,9 @@ def judged() -> Verdict:
     """What the study's prescriptions came to."""
     asked = STUDY.validation
     common: dict[str, Any] = {"seeds": asked.seeds, "max_params": asked.max_params}
+    laws = laws_to_try(MICRO, asked.laws)
     planned = prescriptions(
-        STUDY, MICRO, asked.pairs, laws=asked.laws, weight_decays=asked.weight_decays or (), **common
+        STUDY, MICRO, asked.pairs, laws=laws, weight_decays=asked.weight_decays or (), **common
     )
     tests = [
         crossover_test(STUDY, MICRO, ud, factors=asked.crossover_factors, **common)
