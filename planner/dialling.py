@@ -210,7 +210,7 @@ def interpolation_note(setting: Setting) -> list[Remark]:
     low, high = setting.between
     text = (
         f"weight decay {setting.weight_decay:g} is interpolated between {low:g} and {high:g}: each term of "
-        f"the loss is taken to be a power of the weight decay in between."
+        f"the loss is taken to be a straight line in ln(weight decay)."
     )
     return [Remark("interpolated", text)]
 

@@ -1,7 +1,7 @@
 """A setting between two calibrated weight decays, for those who ask for one: interpolated, and labelled so.
 
-Each term of the loss is a power law in the weight decay (`planner.laws.between`). `studies/dial` measures
-how well that predicts runs at a weight decay that was left out.
+Each term of the loss is a straight line in the logarithm of the weight decay (`planner.laws.between`).
+`studies/dial` measures how well that predicts runs at a weight decay that was left out.
 """
 
 from __future__ import annotations
@@ -11,20 +11,22 @@ from typing import Any
 
 from planner.calibration_files import Ensemble, FittedLaw, FittedRange, Setting
 from planner.laws.between import between
+from planner.laws.forms import At
 
 
 def interpolated(weaker: Setting, stronger: Setting, weight_decay: float) -> Setting:
-    """The setting at a weight decay between two: each term of the loss a power law in the weight decay, which
-    at one recipe is one in AdamW's memory.
+    """The setting at a weight decay between two: each term of the loss a straight line in the logarithm of
+    the weight decay, which at one recipe is one in that of AdamW's memory.
     """
     ends = math.log(weaker.weight_decay), math.log(stronger.weight_decay)
     share = (math.log(weight_decay) - ends[0]) / (ends[1] - ends[0])
+    reference = _reference(weaker.fitted_on, stronger.fitted_on)
     laws = {}
     for form in weaker.laws.keys() & stronger.laws.keys():
         one, other = weaker.laws[form], stronger.laws[form]
         errors = [law.predictive_error for law in (one, other) if law.predictive_error is not None]
         laws[form] = FittedLaw(
-            parameters=between(form, one.parameters, other.parameters, share),
+            parameters=between(form, one.parameters, other.parameters, share, reference),
             predictive_error=max(errors, key=lambda error: error.inside, default=None),
         )
     return Setting(
@@ -34,12 +36,14 @@ def interpolated(weaker: Setting, stronger: Setting, weight_decay: float) -> Set
         laws={form: laws[form] for form in weaker.laws if form in laws},
         law_weights={form: weight for form, weight in weaker.law_weights.items() if form in laws},
         warnings=list(dict.fromkeys((*weaker.warnings, *stronger.warnings))),
-        ensemble=_refits_between(weaker.ensemble, stronger.ensemble, share),
-        method={"interpolated": "each term of the loss a power law in the weight decay"},
+        ensemble=_refits_between(weaker.ensemble, stronger.ensemble, share, reference),
+        method={"interpolated": "each term of the loss a straight line in ln(weight decay)"},
     )
 
 
-def _refits_between(weaker: Ensemble | None, stronger: Ensemble | None, share: float) -> Ensemble | None:
+def _refits_between(
+    weaker: Ensemble | None, stronger: Ensemble | None, share: float, reference: At
+) -> Ensemble | None:
     """Refit by refit, as many as both have."""
     if weaker is None or stronger is None:
         return None
@@ -48,8 +52,17 @@ def _refits_between(weaker: Ensemble | None, stronger: Ensemble | None, share: f
         both = (weaker.laws[form], stronger.laws[form])
         size = min(len(values) for one in both for values in one.values())
         one, other = ({name: values[:size] for name, values in members.items()} for members in both)
-        laws[form] = {name: value.tolist() for name, value in between(form, one, other, share).items()}
+        members = between(form, one, other, share, reference)
+        laws[form] = {name: value.tolist() for name, value in members.items()}
     return Ensemble(method=weaker.method, laws=laws) if laws else None
+
+
+def _reference(one: FittedRange, other: FittedRange) -> At:
+    """The middle of the repeated runs, and the most repeats that both saw."""
+    both = _common(one, other)
+    sizes, tokens = both.repeated_params or both.params, both.repeated_unique_tokens or both.unique_tokens
+    middle = (0.5 * math.log(low * high) for low, high in (sizes, tokens))
+    return At(*middle, math.log(max(both.epochs[1] - 1, 1.0)))
 
 
 def _common(one: FittedRange, other: FittedRange) -> FittedRange:

@@ -21,7 +21,7 @@ from planner import palette
 from planner.allocation import FLOPS_PER_PARAM_TOKEN, Allocation, allocate, has_optimum
 from planner.calibration_files import Calibration, Setting
 from planner.errors import InvalidInput
-from planner.laws import BASE_FORM, FORMS, Law, repetition_parameters
+from planner.laws import BASE_FORM, Law, every_form, repetition_parameters
 from planner.limits import CONTINUOUS
 from planner.palette import law_colour, law_label, line_style
 from planner.units import short
@@ -72,7 +72,7 @@ def styled(draw: Callable[..., Figure]) -> Callable[..., Figure]:
 @styled
 def predicted_observed(setting: Setting, runs: pd.DataFrame) -> Figure:
     """Predicted against observed loss, one panel per law; the distance to the diagonal is the error."""
-    forms = [form for form in FORMS if form in setting.laws]
+    forms = [form for form in every_form() if form in setting.laws]
     columns = min(3, len(forms))
     lines = -(-len(forms) // columns)
     figure = Figure(figsize=(3.1 * columns + 0.4, 2.9 * lines + 0.3), layout="constrained")
@@ -214,7 +214,7 @@ _QUALITY = (
 @styled
 def fit_quality(setting: Setting) -> Figure:
     """Huber sum, R² and held-out error of every form side by side."""
-    forms = [form for form in FORMS if form in setting.laws]
+    forms = [form for form in every_form() if form in setting.laws]
     values = {key: [setting.laws[form].metrics.get(key) for form in forms] for key, _, _ in _QUALITY}
     shown = [panel for panel in _QUALITY if any(value is not None for value in values[panel[0]])]
     figure = Figure(figsize=(max(3.6 * len(shown) + 1.2, 4), 0.42 * len(forms) + 1.0), layout="constrained")

@@ -20,7 +20,7 @@ from calibration.reports.document import Section, page, paragraph, picture, tabl
 from planner.allocation import FLOPS_PER_PARAM_TOKEN
 from planner.calibration_files import Calibration, Setting
 from planner.errors import InvalidInput
-from planner.laws import BASE_FORM, FORMS, check_form, parameter_names, repetition_parameters
+from planner.laws import BASE_FORM, check_form, every_form, parameter_names, repetition_parameters
 from planner.palette import law_label, symbol
 from planner.units import count, scientific, short
 
@@ -144,7 +144,7 @@ def trust(subject: Subject) -> str:
 
 def forms_of(setting: Setting) -> list[str]:
     """The laws of a setting, in the order in which laws are always listed."""
-    return [form for form in FORMS if form in setting.laws]
+    return [form for form in every_form() if form in setting.laws]
 
 
 def heading(subject: Subject, setting: Setting) -> str:

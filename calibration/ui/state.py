@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, urlencode
 
 from planner.calibration_files import DEFAULT_CALIBRATION, Calibration
 from planner.costs import ACCELERATORS, DEFAULT_MFU
-from planner.laws import FORMS
+from planner.laws import every_form
 from planner.limits import ALL, CEILING, CONTINUOUS_EPOCHS, WHOLE
 
 # What a budget is given in, named as the field that counts; a loss asks for the least compute for it.
@@ -70,7 +70,7 @@ NAMES = tuple(field.name for field in fields(Choices))
 _LISTS: dict[str, tuple[str, ...]] = {
     "compute": BUDGETS,
     "gpu": tuple(ACCELERATORS),
-    "law": ("", *FORMS),
+    "law": ("", *every_form()),
     "epochs": (WHOLE, CONTINUOUS_EPOCHS),
     "spend": (CEILING, ALL),
     "picture": tuple(PICTURES),
@@ -120,7 +120,7 @@ def fitting(choices: Choices, known: Calibration) -> tuple[Choices, list[str]]:
 
 def laws_of(known: Calibration) -> list[str]:
     """The laws that a calibration has at every weight decay."""
-    return [form for form in FORMS if all(form in setting.laws for setting in known.settings)]
+    return [form for form in every_form() if all(form in setting.laws for setting in known.settings)]
 
 
 def decays_of(known: Calibration) -> list[str]:

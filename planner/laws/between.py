@@ -1,9 +1,9 @@
 """A law between two of one form, fitted at two weight decays: each term of the loss is interpolated.
 
-The logarithm of every term (floor, capacity, data, overfitting) is taken to be a straight line in ln τ,
-which at one recipe and corpus is one in the logarithm of the weight decay. Terms are powers, so the result
-is a law of the same form: amplitudes are interpolated by their logarithms, exponents as they are, and κγ,
-the power of the unique tokens, as a whole.
+Every term (floor, capacity, data, overfitting) is a straight line in ln τ, AdamW's memory, which at one
+recipe and corpus is one in the logarithm of the weight decay: at a reference point, and its exponents
+likewise. So the result is a law of the same form, equal to the two at its ends. The penalty's reference is
+where the runs repeat most, as that is where it matters.
 """
 
 from __future__ import annotations
@@ -12,26 +12,35 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from planner.laws.forms import Array, form_named
+from planner.laws.forms import Array, At, form_named
 
 
 def between(
-    form: str, one: Mapping[str, Array], other: Mapping[str, Array], share: float
+    form: str, one: Mapping[str, Array], other: Mapping[str, Array], share: float, reference: At
 ) -> dict[str, Array]:
     """The parameters at `share` of the way from one law to the other."""
-    values: dict[str, Array] = {}
-    one, other = (
-        {name: np.asarray(value, dtype=float) for name, value in law.items()} for law in (one, other)
-    )
-    for parameter in form_named(form).parameters:
-        a, b = one[parameter.name], other[parameter.name]
-        straight = (1 - share) * a + share * b
-        if parameter.kind != "exponent":  # a term that is nothing on one side has no logarithm
-            both = (a > 0) & (b > 0)
-            ln = (1 - share) * np.log(np.where(both, a, 1.0)) + share * np.log(np.where(both, b, 1.0))
-            straight = np.where(both, np.exp(ln), straight)
-        values[parameter.name] = straight
-    if "kappa" in values and "gamma" in values:
-        power = (1 - share) * one["kappa"] * one["gamma"] + share * other["kappa"] * other["gamma"]
-        values["gamma"] = np.asarray(power) / values["kappa"]
-    return {name: float(value) if np.ndim(value) == 0 else value for name, value in values.items()}
+    declared = form_named(form)
+    ends = [{name: np.asarray(value, dtype=float) for name, value in law.items()} for law in (one, other)]
+
+    def line(values: list[Array]) -> Array:
+        return (1 - share) * values[0] + share * values[1]
+
+    found: dict[str, Array] = {"E": line([p["E"] for p in ends])}
+    for amount, power, at in (
+        ("A", "alpha", reference.ln_params),
+        ("B", "beta", reference.ln_unique),
+    ):
+        found[power] = line([p[power] for p in ends])
+        found[amount] = line([p[amount] * np.exp(-p[power] * at) for p in ends]) * np.exp(found[power] * at)
+    for parameter in declared.repetition:
+        values = [p[parameter.name] for p in ends]
+        by_logarithm = parameter.kind == "logarithm"
+        found[parameter.name] = np.exp(line([np.log(v) for v in values])) if by_logarithm else line(values)
+    penalty = declared.penalty
+    if penalty is not None:
+        if {"kappa", "gamma"} <= found.keys():  # their product is the power of the unique tokens
+            found["gamma"] = line([p["kappa"] * p["gamma"] for p in ends]) / found["kappa"]
+        held = declared.fixed
+        amounts = [p["P"] * np.exp(penalty.ln_shape({**held, **p}, reference)) for p in ends]
+        found["P"] = line(amounts) / np.exp(penalty.ln_shape({**held, **found}, reference))
+    return {name: float(value) if np.ndim(value) == 0 else value for name, value in found.items()}

@@ -365,6 +365,11 @@ def check_form(form: object) -> str:
     return form
 
 
+def every_form() -> tuple[str, ...]:
+    """The names of all forms, dials last."""
+    return (*FORMS, *DIALS)
+
+
 def form_named(name: str) -> LawForm:
     """A form by its name, a dial or not, or the average of several."""
     if name == AVERAGE:

@@ -55,7 +55,8 @@ def main(path: str) -> None:
     first = eight[best_setting(Model.of(place[:half], loss[:half]), place[eight])]
     print(
         f"cheapest {half} of {len(table)} ({int((table['epochs'][:half] == 8).sum())} of them 8 epochs): "
-        f"ranked first is learning rate {table['lr'][first]:g}, weight decay {table['weight_decay'][first]:g}, batch "
+        f"ranked first is learning rate "
+        f"{table['lr'][first]:g}, weight decay {table['weight_decay'][first]:g}, batch "
         f"{table['batch_seqs'][first]}: {loss[first]:.4f}, {loss[first] - best:.4f} above the best"
     )
     print("| 8-epoch runs seen | by design | at random |\n| --- | --- | --- |")

@@ -1,0 +1,171 @@
+"""What the dial study's runs say, as docs/dial.md has it; with --write also the calibration that ships.
+
+    python studies/dial/make.py [--write]
+
+Runs that are not there yet are left out: the tables say how many there are.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from calibration.fitting.dial import fit_dial, fit_dials, law_of, left_out, with_memory
+from calibration.fitting.origin import Origin
+from calibration.fitting.stages import Fits
+from calibration.fitting.tables import read_runs
+from planner.calibration_files import Calibration, Recipe
+from planner.laws import BASE_FORM, Law
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+MICRO = HERE.parent / "micro" / "runs.csv"
+RECIPE = Recipe(
+    learning_rate=0.01,
+    batch_sequences=4,
+    sequence_length=128,
+    schedule="cosine to 10% of the peak, linear warm-up over 1% of steps",
+    optimizer="AdamW",
+    min_lr_ratio=0.1,
+    warmup_ratio=0.01,
+    betas=(0.9, 0.95),
+    clip=1.0,
+)
+DECAYS = np.geomspace(0.01, 30, 801)
+CELL = ["params", "unique_tokens", "epochs"]
+
+
+def grid() -> pd.DataFrame:
+    return read_runs(HERE / "runs.csv")
+
+
+def together() -> tuple[pd.DataFrame, np.ndarray]:
+    """The grid's runs and the micro study's, and which are the grid's."""
+    own = grid()
+    table = pd.concat([own, read_runs(MICRO)], ignore_index=True)
+    return with_memory(table, RECIPE), np.arange(len(table)) < len(own)
+
+
+def calibration() -> Calibration:
+    table, own = together()
+    micro = Calibration.load("micro")
+    origin = Origin(
+        title=f"Dial study: {int(own.sum())} of its 216 runs at six weight decays, and the micro study's 244",
+        corpus=micro.corpus,
+        model_family=micro.model_family,
+        vocab_size=micro.vocab_size,
+        data_fingerprint=micro.data_fingerprint,
+    )
+    return fit_dial(
+        table,
+        RECIPE,
+        bootstrap=0,
+        judged=own,
+        origin=origin,
+        source="python studies/dial/make.py --write",
+    )
+
+
+def left_out_table(fits: Fits, table: pd.DataFrame, own: np.ndarray) -> list[str]:
+    lines = []
+    for form in fits.forms:
+        if form == BASE_FORM:
+            continue
+        found = left_out(fits, table, form, own, ends=True)
+        if not lines:
+            head = " | ".join(f"λ = {one.weight_decay:g}" for one in found)
+            lines = [f"| form | parameters | {head} | inside |", "| --- " * (len(found) + 3) + "|"]
+        inside = np.mean([one.error for one in found[1:-1]])
+        errors = " | ".join(f"{one.error:.4f}" for one in found)
+        lines.append(f"| `{form}` | {len(fits.forms[form].parameters)} | {errors} | {inside:.4f} |")
+    return lines
+
+
+def trained_best(cell: pd.Series) -> tuple[float, bool]:
+    """The vertex of the parabola in ln λ through the best and its neighbours; whether it is inside."""
+    x, y = np.log(cell.index.to_numpy(dtype=float)), cell.to_numpy()
+    i = int(np.argmin(y))
+    if i in (0, len(y) - 1):
+        return float(np.exp(x[i])), False
+    a, b, _ = np.polyfit(x[i - 1 : i + 2], y[i - 1 : i + 2], 2)
+    return float(np.exp(-b / (2 * a))), True
+
+
+def best_table(fits: Fits, form: str, own: pd.DataFrame) -> list[str]:
+    """λ* of the law against the trained optimum, cell by cell."""
+    lines = [
+        "| parameters | unique tokens | epochs | trained λ* | law's λ* | trained loss there | best trained |",
+        "| --- " * 7 + "|",
+    ]
+    near, cells = 0, own.pivot_table(index=CELL, columns="weight_decay", values="loss")
+    for place, cell in cells.iterrows():
+        size, tokens, epochs = (float(value) for value in place)
+        law = law_of(fits, form, RECIPE.batch_tokens / (RECIPE.learning_rate * DECAYS))
+        found = float(DECAYS[np.argmin(law.loss(size, tokens, epochs))])
+        trained, inside = trained_best(cell)
+        at_six = law_of(fits, form, RECIPE.batch_tokens / (RECIPE.learning_rate * cell.index.to_numpy()))
+        first = cell.iloc[int(np.argmin(at_six.loss(size, tokens, epochs)))]
+        is_near = 0.5 <= found / trained <= 2.0
+        near += is_near
+        told = f"{trained:.2g}" if inside else f"{trained:g} (end)"
+        said = f"{found:.2g}{'' if is_near else ' (far)'}"
+        lines.append(
+            f"| {size:,.0f} | {tokens:,.0f} | {epochs:g} | {told} | {said} | {first:.3f} | {cell.min():.3f} |"
+        )
+    return [*lines, f"within a factor of 2: {near} of {len(cells)} cells"]
+
+
+def interpolated(own: pd.DataFrame) -> str:
+    """The micro study's laws at 0.1 and 1.0, interpolated, on the grid's runs at 0.3."""
+    rows = own[own["weight_decay"] == 0.3]
+    law = Calibration.load("micro").law(0.3)
+    return (
+        f"0.3 from 0.1 and 1.0 ({law.form} of the micro study): {_error(law, rows):.4f} over {len(rows)} runs"
+    )
+
+
+def arms(fits: Fits, form: str, own: pd.DataFrame) -> list[str]:
+    """τ or λ: what is left of the difference to the grid at equal memory and at equal weight decay."""
+    lines = []
+    means = own.groupby([*CELL, "weight_decay"])["loss"].mean()
+    for name in ("half-rate", "double-batch"):
+        path = HERE / f"{name}.csv"
+        if not path.is_file():
+            lines.append(f"{name}: not trained yet")
+            continue
+        arm = read_runs(path).groupby([*CELL, "weight_decay"])["loss"].mean()
+        for how, factor in (("τ", 0.5), ("λ", 1.0)):
+            gaps = [
+                loss - means[(*place[:3], round(place[3] * factor, 6))]
+                for place, loss in arm.items()
+                if (*place[:3], round(place[3] * factor, 6)) in means.index
+            ]
+            left = f"{np.std(gaps):.4f} over {len(gaps)} cells, mean {np.mean(gaps):+.4f}"
+            lines.append(f"{name}, equal {how}: {left}")
+    return lines
+
+
+def _error(law: Law, rows: pd.DataFrame) -> float:
+    predicted = law.loss(*(rows[name].to_numpy() for name in CELL))
+    return float(np.sqrt(np.mean(np.log(predicted / rows["loss"].to_numpy()) ** 2)))
+
+
+def main() -> None:
+    table, own = together()
+    fits = fit_dials(table)
+    known = calibration()
+    print(f"{int(own.sum())} of 216 runs of the grid, {int((~own).sum())} of the micro study\n")
+    print("\n".join(left_out_table(fits, table, own)), "\n")
+    print(f"ships: {known.default_law}\n")
+    print("\n".join(best_table(fits, known.default_law, table[own])), "\n")
+    print(interpolated(table[own]))
+    print("\n".join(arms(fits, known.default_law, table[own])))
+    if "--write" in sys.argv[1:]:
+        known.save(ROOT / "planner" / "data" / "dial.json")
+
+
+if __name__ == "__main__":
+    main()

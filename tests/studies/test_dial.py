@@ -1,0 +1,49 @@
+"""The dial study as far as it is trained: its calibration and its page are what its runs give."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+import pytest
+
+from planner import plan
+from planner.calibration_files import Calibration
+from tests.places import ROOT, script
+
+PAGE = (ROOT / "docs" / "dial.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def study() -> ModuleType:
+    return script("studies/dial/make.py")
+
+
+def test_the_calibration_that_ships_is_what_the_runs_give(study: ModuleType) -> None:
+    shipped, fitted = Calibration.load("dial"), study.calibration()
+    assert shipped.dial is not None
+    assert fitted.dial is not None
+    assert shipped.default_law == fitted.default_law
+    law = shipped.default_law
+    assert shipped.dial.laws[law].parameters == pytest.approx(fitted.dial.laws[law].parameters, rel=1e-3)
+
+
+def test_the_page_says_what_the_runs_say(study: ModuleType) -> None:
+    table, own = study.together()
+    fits = study.fit_dials(table)
+    for line in study.left_out_table(fits, table, own):
+        assert line in PAGE
+    for line in study.best_table(fits, Calibration.load("dial").default_law, table[own])[:-1]:
+        assert line in PAGE
+
+
+def test_two_weight_decays_predict_one_between(study: ModuleType) -> None:
+    """Within 0.02, root mean square of ln(loss): what lets a plan interpolate on request."""
+    rows = study.grid()
+    rows = rows[rows["weight_decay"] == 0.3]
+    assert len(rows) >= 6
+    assert study._error(Calibration.load("micro").law(0.3), rows) < 0.02
+
+
+def test_the_shipped_dial_turns(study: ModuleType) -> None:
+    few, many = (plan(ud, 3e11, calibration="dial").weight_decay for ud in (24576, 98304))
+    assert few > 1.5 * many > 0.1
