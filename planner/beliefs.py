@@ -10,6 +10,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from planner.calibration_files import Calibration, Setting
+from planner.laws import belonging
 from planner.remarks import Remark
 from planner.results import Findings
 from planner.spending import Spent
@@ -26,21 +27,26 @@ def decay_probabilities(
     """The share of draws in which the plan of each weight decay is the best one; None without paired
     draws."""
     settings = [setting for setting in known.candidates(form) if setting.weight_decay in best]
-    members = {setting.weight_decay: setting.ensemble_law(form) for setting in settings}
-    sizes = {None if law is None else law.members for law in members.values()}
-    if len(members) < 2 or None in sizes or len(sizes) > 1 or not all(s.law_weights for s in settings):
+    members = [setting.ensemble_law(form) for setting in settings]
+    known_members = [law for law in members if law is not None]
+    if len(settings) < 2 or len(known_members) < len(members) or not all(s.law_weights for s in settings):
         return None
-    losses = np.stack(
+    plans = [best[setting.weight_decay] for setting in settings]
+    losses = np.concatenate(
         [
-            law.loss(float(best[decay].params), ud, float(best[decay].epochs))
-            for decay, law in members.items()
-            if law is not None
-        ]
+            np.stack(
+                [law.loss(float(p.params), ud, float(p.epochs)) for law, p in zip(laws, plans, strict=True)]
+            )
+            for laws in belonging(known_members)
+        ],
+        axis=1,
     )
     if not np.isfinite(losses).any(axis=0).all():
         return None
     winner = np.nanargmin(losses, axis=0)
-    return {f"{decay:g}": float(np.mean(winner == i)) for i, decay in enumerate(members)}
+    return {
+        f"{decay:g}": float(np.mean(winner == i)) for i, decay in enumerate(s.weight_decay for s in settings)
+    }
 
 
 def _open_question(probabilities: Mapping[str, float] | None) -> list[Remark]:

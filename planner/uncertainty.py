@@ -13,7 +13,7 @@ from planner.calibration_files import Calibration, Setting
 from planner.crossings import meeting_point
 from planner.intervals import LEVEL, interval
 from planner.landscape import landscape, search_ranges
-from planner.laws import Law, Mixture
+from planner.laws import Law, Mixture, belonging
 from planner.limits import Limits
 from planner.remarks import Remark
 from planner.results import Alternative, Interval
@@ -135,10 +135,7 @@ def crossover_interval(
 
     One refit of each setting at a time, all at once.
     """
-    if isinstance(weaker, Mixture) and isinstance(stronger, Mixture):
-        pairs = list(zip(weaker.parts, stronger.parts, strict=True))
-    else:
-        pairs = [(weaker, stronger)]
+    pairs = belonging((weaker, stronger))
     places = np.concatenate([_crossings(one, other, ud, between, limits) for one, other in pairs])
     return interval(places), float(np.mean(np.isfinite(places)))
 
@@ -147,8 +144,7 @@ def _crossings(
     weaker: Law, stronger: Law, ud: float, between: tuple[float, float], limits: Limits
 ) -> np.ndarray:
     """Where each pair of refits crosses; NaN where it does not."""
-    size = min(_size(weaker), _size(stronger))
-    weaker, stronger = weaker.member(slice(size)), stronger.member(slice(size))
+    size = weaker.members
     ends = np.log(between)
     at_ends = np.array([_gap(weaker, stronger, ud, end, limits) for end in between])
     rows = np.flatnonzero(~(at_ends[0] > 0) & (at_ends[1] > 0))

@@ -7,8 +7,8 @@ deviation,
     theta_d = phi + u_d,     phi ~ N(mean, S),  u_d ~ N(0, T),
 
 so that one with few runs borrows from the others, and gives them little. Forms are weighed by the evidence
-and by how well they would have predicted left-out cells, over all weight decays; a form with fewer free
-exponents claims to know the others, and has to be that much better.
+and by how well they would have predicted left-out cells, over all weight decays, with little confidence:
+what is compared are forms that are all wrong, and mostly in the same places.
 """
 
 from __future__ import annotations
@@ -29,10 +29,9 @@ from planner.laws import BASE_FORM, DEFAULT_FORM, FORMS, Law
 FAR_OFF = 4.5  # standard deviations of a run's own left-out prediction: beyond, it is not believed
 _MOST_OUTLIERS = 0.2  # of all runs
 _AS_FAR = 0.8  # of the furthest: what is left out together with it
-_CONFIDENCE = 0.5  # in what forms differ by: power to which their relative likelihood is raised
-_PUBLISHED = 1.5  # ln of the odds of the published default beforehand
+_CONFIDENCE = 0.2  # in what forms differ by: power to which their relative likelihood is raised
 _LEAST_WEIGHT = 0.005
-_UNSEEN = 0.35  # of the misfit is not pinned down by the runs around a plan
+_UNSEEN = 0.25  # of the misfit is not pinned down by the runs around a plan
 _STEEPEST = 0.5  # change of ln of an exponent
 
 
@@ -196,7 +195,7 @@ def weigh(posteriors: Mapping[str, Mapping[float, Posterior]]) -> dict[str, floa
     for form, found in posteriors.items():
         skill = sum(_skill(one) for one in found.values())
         evidence = sum(one.evidence for one in found.values())
-        scores[form] = _CONFIDENCE * 0.5 * (skill + evidence) + _PUBLISHED * (form == DEFAULT_FORM)
+        scores[form] = _CONFIDENCE * 0.5 * (skill + evidence)
     if len(scores) > 1:
         scores.pop(BASE_FORM, None)  # known to be wrong wherever anything repeats
     best = max(scores.values())

@@ -33,7 +33,7 @@ from planner.laws.forms import (
     unregister,
 )
 from planner.laws.law import Law, Slopes, Terms
-from planner.laws.average import Averaged, Mixture  # isort: skip
+from planner.laws.average import Averaged, Mixture, belonging  # isort: skip
 
 __all__ = [
     "AVERAGE",
@@ -52,6 +52,7 @@ __all__ = [
     "Parameter",
     "Slopes",
     "Terms",
+    "belonging",
     "check_form",
     "every_form",
     "form_named",

@@ -138,6 +138,21 @@ class Mixture(Law):
         raise IndexError(index)
 
 
+def belonging(ensembles: Sequence[Law]) -> list[tuple[Law, ...]]:
+    """Ensembles whose members belong together, one of each given: of mixtures, those of each form that all
+    have.
+    """
+    apart = [one.parts if isinstance(one, Mixture) else (one,) for one in ensembles]
+    by_form = [{part.form: part for part in parts} for parts in apart]
+    found = []
+    for form in by_form[0]:
+        if all(form in parts for parts in by_form):
+            same = [parts[form] for parts in by_form]
+            least = min(part.members for part in same)
+            found.append(tuple(part.member(slice(least)) for part in same))
+    return found
+
+
 def _weighted(weights: Sequence[float], values: Sequence[Array]) -> Array:
     return sum(weight * value for weight, value in zip(weights, values, strict=True))
 
