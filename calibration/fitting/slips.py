@@ -253,10 +253,10 @@ def _unrelated(table: pd.DataFrame, taken: Mapping[str, str]) -> str:
     if not rank or free - rank < 4:
         return ""
     left = loss - design @ np.linalg.lstsq(design, loss, rcond=None)[0]
-    share = 1 - float(left @ left / (loss @ loss))
+    unexplained = max(float(left @ left / (loss @ loss)), 1e-12)
     from scipy.stats import f
 
-    chance = float(f.sf((share / rank) / ((1 - share) / (free - rank)), rank, free - rank))
+    chance = float(f.sf(((1 - unexplained) / rank) / (unexplained / (free - rank)), rank, free - rank))
     if chance < _UNRELATED:
         return ""
     return (

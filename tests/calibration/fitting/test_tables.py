@@ -314,7 +314,7 @@ def test_sizes_that_follow_the_budgets_are_refused():
 )
 def test_adding_the_proposed_runs_makes_the_table_identifiable(missing):
     table = grid(**missing)
-    for _ in range(4):
+    for _ in range(8):
         found = unidentified(table)
         if not found:
             break

@@ -34,7 +34,7 @@ from calibration.studies.verdict_words import beyond_noise, sentence
 from planner.calibration_files import Calibration, FittedLaw, FittedRange, Setting
 from planner.crossovers import crossover
 from planner.errors import InvalidInput
-from planner.laws import STANDARD, Law
+from planner.laws import Law
 from planner.shapes import TOLERANCE
 
 BASE = {"E": 1.5, "A": 1.0 * 2e5**0.35, "alpha": 0.35, "B": 1.5 * 2.5e5**0.4, "beta": 0.4}
@@ -46,6 +46,7 @@ REPETITION = {
     "additive_2p": {"P": 0.02, "kappa": 0.8},
     "additive_4p": {"P": 0.03, "delta": 1.2, "kappa": 0.7, "gamma": 1.0},
 }
+LAWS = tuple(REPETITION)
 RANGE = FittedRange(params=(3.6e4, 6e5), unique_tokens=(3.2e4, 1e6), epochs=(1, 16))
 STRONG = {**BASE, "A": BASE["A"] * 1.1, "P": 0.01, "delta": 1.2, "kappa": 0.7, "gamma": 1.0}
 WORLDS = int(os.environ.get("DATABOUND_WORLDS", 100))  # simulated studies
@@ -144,7 +145,7 @@ def truth_of(calibration: Calibration, form: str = "additive_4p") -> dict[float,
 
 @settings(max_examples=60, deadline=None)
 @given(
-    st.sampled_from(tuple(STANDARD)),
+    st.sampled_from(LAWS),
     st.floats(3e4, 1e6).map(round),
     st.floats(math.log(2e10), math.log(2e13)).map(math.exp),
 )
@@ -192,7 +193,7 @@ def test_a_configuration_of_the_grid_is_used_again(study: Study, calibration: Ca
     setting = calibration.setting(0.1)
     planned = [
         prescribe(study, setting, law, 64_000, flops)
-        for law in STANDARD
+        for law in LAWS
         for flops in np.geomspace(5e10, 2e12, 100)
     ]
     sizes = {run.params for run in study.runs}
@@ -208,7 +209,7 @@ def test_a_configuration_of_the_grid_is_used_again(study: Study, calibration: Ca
 
 
 def test_laws_that_agree_share_their_runs(study: Study, calibration: Calibration) -> None:
-    planned = [prescribe(study, calibration.setting(0.1), form, 1_000_000, 1e12) for form in STANDARD]
+    planned = [prescribe(study, calibration.setting(0.1), form, 1_000_000, 1e12) for form in LAWS]
     assert all(p.wanted_epochs < 1 for p in planned)  # plentiful data: all forms are the same law
     assert len(runs_of(planned)) == 3
 
@@ -260,7 +261,7 @@ def test_an_absurd_size_is_refused_by_default(study: Study, calibration: Calibra
 
 @pytest.mark.parametrize("form", ["additive_4p", "additive_1p", "effective_parameters", "chinchilla"])
 def test_the_true_law_has_no_regret(study: Study, calibration: Calibration, form: str) -> None:
-    planned = prescriptions(study, calibration, PAIRS, laws=STANDARD)
+    planned = prescriptions(study, calibration, PAIRS, laws=LAWS)
     truth = truth_of(calibration, form)
     verdict = judge(planned, [], outcome([*study.runs, *runs_of(planned)], truth))
     by_law = {standing.law: standing for standing in verdict.standings}
@@ -275,7 +276,7 @@ def test_the_true_law_has_no_regret(study: Study, calibration: Calibration, form
 
 
 def test_differences_beyond_noise_are_told_from_those_within(study: Study, calibration: Calibration) -> None:
-    planned = prescriptions(study, calibration, PAIRS, laws=STANDARD, seeds=3)
+    planned = prescriptions(study, calibration, PAIRS, laws=LAWS, seeds=3)
     runs = runs_of(planned)
     exact = judge(planned, [], outcome(runs, truth_of(calibration)))
     gaps = {(t.ud, tried.law): tried.behind for t in exact.trials for tried in t.laws}
@@ -326,7 +327,7 @@ def equally_good(runs: list[StudyRun], spread: float, seed: int) -> pd.DataFrame
 def test_laws_that_are_equally_good_are_rarely_told_apart(
     study: Study, calibration: Calibration, spread: float
 ) -> None:
-    planned = prescriptions(study, calibration, PAIRS[:1], laws=STANDARD, seeds=3)
+    planned = prescriptions(study, calibration, PAIRS[:1], laws=LAWS, seeds=3)
     runs = runs_of(planned)
     assert len({run.params for run in runs}) >= 5
     wrong = 0
@@ -343,7 +344,7 @@ def test_laws_that_are_equally_good_are_rarely_told_apart(
 def test_one_law_that_scatters_does_not_hide_that_others_differ(
     study: Study, calibration: Calibration
 ) -> None:
-    planned = prescriptions(study, calibration, PAIRS[:1], laws=STANDARD, seeds=3)
+    planned = prescriptions(study, calibration, PAIRS[:1], laws=LAWS, seeds=3)
     runs = runs_of(planned)
     best, other, loud, *rest = sorted({run.params for run in runs})
     means = {best: 3.0, other: 3.1, loud: 3.2, **dict.fromkeys(rest, 3.1)}
@@ -400,7 +401,7 @@ def test_regret_is_against_what_was_allowed(study: Study, calibration: Calibrati
 
 
 def test_one_seed_claims_nothing_about_noise(study: Study, calibration: Calibration) -> None:
-    planned = prescriptions(study, calibration, PAIRS[:2], laws=STANDARD, seeds=1)
+    planned = prescriptions(study, calibration, PAIRS[:2], laws=LAWS, seeds=1)
     verdict = judge(planned, [], outcome(runs_of(planned), truth_of(calibration)))
     assert all(trial.noise is None for trial in verdict.trials)
     assert all(tried.beyond_noise is None for trial in verdict.trials for tried in trial.laws)
@@ -598,7 +599,7 @@ def test_sign_changes_are_interpolated() -> None:
 
 
 def test_a_verdict_is_plain_values(study: Study, calibration: Calibration) -> None:
-    planned = prescriptions(study, calibration, PAIRS, laws=STANDARD, seeds=2)
+    planned = prescriptions(study, calibration, PAIRS, laws=LAWS, seeds=2)
     test = crossover_test(study, calibration, 128_000, seeds=2)
     runs = runs_of([*planned, *test.prescriptions])
     verdict = judge(planned, [test], outcome(runs, truth_of(calibration), noise=0.01))
