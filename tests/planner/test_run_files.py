@@ -59,6 +59,7 @@ def test_a_calibration_without_a_recipe_says_so() -> None:
         plan(250e6, 5e18, calibration="c4-gpt2").run_config()
 
 
+@pytest.mark.slow
 def test_transformers_takes_the_config(tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
     result = CliRunner().invoke(planner, [*PLAN, "--hf-config", str(tmp_path / "model"), "--json"])

@@ -266,6 +266,7 @@ def test_any_calibration_and_any_runs_give_a_page(seed):
     check_page(report(wild_calibration(rng), read_runs(wild)))
 
 
+@pytest.mark.slow
 def test_the_command(calibration, runs, tmp_path):
     calibration.save(tmp_path / "my.json")
     runs.to_csv(tmp_path / "runs.csv", index=False)

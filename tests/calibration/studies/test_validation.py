@@ -476,6 +476,7 @@ def test_the_crossover_of_a_known_world_is_found(study: Study, calibration: Cali
     assert [b.flops for b in noisy.budgets] == sorted(b.flops for b in noisy.budgets)
 
 
+@pytest.mark.slow
 def test_crossover_intervals_cover_the_truth(study: Study, calibration: Calibration) -> None:
     test = crossover_test(study, calibration, 128_000, seeds=3)
     runs = runs_of(test.prescriptions)
@@ -529,6 +530,7 @@ def test_a_law_without_a_crossover_trains_nothing(study: Study, calibration: Cal
         crossover_test(study, alone, 128_000)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gap", [0.0, 0.005])
 @pytest.mark.parametrize("noise", [0.005, 0.01])
 def test_a_crossover_is_rarely_shown_where_there_is_none(
