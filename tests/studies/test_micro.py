@@ -67,3 +67,15 @@ def test_the_page_shows_what_the_files_say(make: ModuleType) -> None:
     for part in make.PARTS:
         for line in part():
             assert line in text, f"{part.__name__}: {line}"
+
+
+def test_the_page_has_every_configuration_of_the_new_budgets() -> None:
+    new = script("studies/micro/new_budgets.py")
+    runs = read_runs(HERE / "new-budgets.csv")
+    found = new.menus(runs, new.NEW)
+    assert [len(menu.rows) for menu in found] == [5, 5, 4, 4]
+    study = load(HERE / "new-budgets.toml")
+    assert set(runs["run"]) <= {run.name for run in study.runs}
+    text = (ROOT / "docs" / "micro-study.md").read_text(encoding="utf-8")
+    for line in new.trained(found):
+        assert line in text, line
