@@ -111,8 +111,8 @@ def believe(
     progress: Progress | None = None,
 ) -> Pooled:
     """What is believed of these forms after the runs of a table."""
-    possible, aside = candidates(prior, fingerprints(table), vocab_size)
     by_decay = by_weight_decay(table)
+    possible, aside = candidates(prior, fingerprints(table), vocab_size, tuple(by_decay))
     judge = DEFAULT_FORM if DEFAULT_FORM in forms else forms[0]
     tried = [(one, _alone(one, by_decay, judge)) for one in possible]
     chosen, first = max(tried, key=lambda one: sum(found.evidence for found in one[1].values()))

@@ -14,7 +14,7 @@ calibrations carry those of their runs.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -31,6 +31,7 @@ AUTO, NO_PRIOR = "auto", "none"
 DECAYS = 0.5  # of what corpora differ by is what weight decays of one corpus differ by
 _SCALE = 0.2  # of ln(nats per token), between tokenizers and corpora
 _TERMS = ("E", "A", "B", "P")
+_NO_DECAY = 1e-3  # weight decays below are as good as none
 _COUNTS = 2.0  # of how many corpora the registry's spread counts for
 
 
@@ -82,10 +83,16 @@ def fingerprints(table: pd.DataFrame) -> list[str]:
 
 
 def candidates(
-    name: str, runs: Collection[str] = (), vocab_size: int | None = None
+    name: str,
+    runs: Collection[str] = (),
+    vocab_size: int | None = None,
+    weight_decays: Sequence[float] = (),
 ) -> tuple[list[Prior], list[str]]:
     """The priors that a name stands for, `auto` for all shipped ones, and the calibrations that are left out
     because they were fitted on some of the runs with these fingerprints.
+
+    Of each calibration it is the setting nearest to the weight decays of the runs: single-epoch runs fit
+    several as well, and what repetition costs, which they do not show, depends on it most of all.
     """
     known = {one: Calibration.load(one) for one in shipped_names()}
     asked = known if name == AUTO else {name: Calibration.load(name)}
@@ -101,10 +108,18 @@ def candidates(
     found = [
         Prior(calibration, setting, others, _tokenizer(calibration, vocab_size))
         for calibration in usable.values()
-        for setting in calibration.settings
-        if BASE_FORM in setting.laws
+        for setting in _nearest([one for one in calibration.settings if BASE_FORM in one.laws], weight_decays)
     ]
     return found, [one for one in seen if one in asked]
+
+
+def _nearest(settings: Sequence[Setting], weight_decays: Sequence[float]) -> list[Setting]:
+    """Those nearest to the middle of these weight decays; all where there are none, or several as near."""
+    if not len(weight_decays):
+        return list(settings)
+    middle = np.mean(np.log(np.maximum(weight_decays, _NO_DECAY)))
+    apart = [abs(float(np.log(max(one.weight_decay, _NO_DECAY))) - middle) for one in settings]
+    return [one for one, far in zip(settings, apart, strict=True) if far <= min(apart) + 1e-6]
 
 
 def shares_runs(calibration: Calibration, runs: Collection[str]) -> bool:

@@ -180,3 +180,14 @@ def test_losses_of_the_same_runs_stay_what_they_are(forty: Calibration) -> None:
     )
     found = predict(table, calibration=forty)
     assert np.abs(np.log(found.loss / table["loss"].to_numpy())).mean() < 0.01
+
+
+def test_what_single_epochs_do_not_show_is_taken_from_the_nearest_weight_decay() -> None:
+    """Runs without repetition fit both settings of a calibration as well; only one has their weight decay."""
+    for decay in (0.1, 1.0):
+        found, _ = candidates("fineweb-llama2", weight_decays=(decay,))
+        assert [one.setting.weight_decay for one in found] == [decay]
+    between, _ = candidates("fineweb-llama2", weight_decays=(0.1, 1.0))
+    assert [one.setting.weight_decay for one in between] == [0.1, 1.0]
+    none, _ = candidates("fineweb-llama2", weight_decays=(0.0,))
+    assert [one.setting.weight_decay for one in none] == [0.1]
