@@ -88,13 +88,25 @@ def planner() -> None:
 @_options("flops", "target_loss", *HARDWARE, *MONEY)
 @_options("weight_decay", *RECIPE, "law", "calibration", "params", *LIMITS, "tolerance", "vocab_size")
 @click.option("--run", metavar="FILE", help="Also write the run for `planner train` to FILE (.toml).")
+@click.option(
+    "--plot-weight-decay",
+    metavar="FILE",
+    help="Also draw loss against weight decay to FILE, for a calibration with a dial.",
+)
 @click.option("--hf-config", metavar="DIR", help="Also write a config.json for transformers into DIR.")
 @json_option
 @_PLOT
 def plan(
-    ud: str, run: str | None, hf_config: str | None, as_json: bool, plot: str | None, **options: Any
+    ud: str,
+    run: str | None,
+    hf_config: str | None,
+    as_json: bool,
+    plot: str | None,
+    plot_weight_decay: str | None,
+    **options: Any,
 ) -> None:
     _check_plot(plot)
+    _check_plot(plot_weight_decay)
     if run is not None and not run.endswith(".toml"):
         raise BadInput(f"--run must name a .toml file; got {run!r}.")
     result = make_plan(ud, **given(**options))
@@ -109,6 +121,7 @@ def plan(
     if not as_json:
         click.echo("".join(f"{line}\n" for line in written), nl=False)
     _draw(lambda plots: plots.isoflop(result, options["calibration"]), plot, as_json)
+    _draw(lambda plots: plots.weight_decays(result, options["calibration"]), plot_weight_decay, as_json)
 
 
 @planner.command(

@@ -24,8 +24,8 @@ from planner.remarks import Remark
 from planner.results import DialAdvice, OwnRecipe, Worth
 
 FAMILIAR = 0.1  # what most people train with
-_STEPS, _CLOSER = 25, 13  # weight decays that are tried, and again around the best of them
-_LESS = 0.25 ** np.arange(4.0)  # shares of the compute that are tried where it is a ceiling
+_STEPS, _CLOSER = 21, 9  # weight decays that are tried, and again around the best of them
+_LESS = 0.25 ** np.arange(3.0)  # shares of the compute that are tried where it is a ceiling
 _BLOCK = 128  # budgets at a time
 
 

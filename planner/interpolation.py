@@ -61,8 +61,8 @@ def _reference(one: FittedRange, other: FittedRange) -> At:
     """The middle of the repeated runs, and the most repeats that both saw."""
     both = _common(one, other)
     sizes, tokens = both.repeated_params or both.params, both.repeated_unique_tokens or both.unique_tokens
-    middle = (0.5 * math.log(low * high) for low, high in (sizes, tokens))
-    return At(*middle, math.log(max(both.epochs[1] - 1, 1.0)))
+    ln_params, ln_unique = (0.5 * math.log(low * high) for low, high in (sizes, tokens))
+    return At(ln_params, ln_unique, math.log(max(both.epochs[1] - 1, 1.0)))
 
 
 def _common(one: FittedRange, other: FittedRange) -> FittedRange:

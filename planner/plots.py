@@ -4,6 +4,7 @@
 - `allocation_frontier`: optimal (params, epochs) as compute grows, for each law
 - `frontier`: size, epochs and loss of the best plans along compute
 - `loss_against_compute`: optimal loss for each weight decay, with the crossover marked
+- `weight_decays`: the best loss at each weight decay of a dial, and the best weight decay along compute
 - `loss_terms`: the loss of one model broken into its terms, against epochs
 - `single_epoch_frontiers`: the premium that strong weight decay pays while data is fresh
 """
@@ -22,7 +23,9 @@ from planner import palette
 from planner.advice import spending_limit
 from planner.allocation import FLOPS_PER_PARAM_TOKEN, allocate
 from planner.calibration_files import Calibration, CalibrationSource
-from planner.frontiers import Frontier
+from planner.dialling import dial_law, has_dial
+from planner.errors import InvalidInput
+from planner.frontiers import Frontier, frontier_range
 from planner.landscape import landscape, once_flops
 from planner.laws import Law
 from planner.limits import CONTINUOUS, FREE, Limits
@@ -204,6 +207,36 @@ def _mark_crossings(axes: Axes, crossover: Crossover) -> None:
             textcoords="offset points",
             va="top",
         )
+
+
+def weight_decays(plan: Plan, calibration: CalibrationSource = None) -> Figure:
+    """The best loss at each weight decay for the plan's compute, and the best weight decay along compute."""
+    known = Calibration.load(calibration or plan.calibration)
+    if not has_dial(known, plan.law):
+        raise InvalidInput(f"calibration {known.name} has no law for every weight decay to draw.")
+    decays = np.geomspace(*known.weight_decay_range, 161)
+    best = allocate(dial_law(known, plan.law, decays), plan.ud, plan.spent_flops, CONTINUOUS)
+    figure = Figure(figsize=(11, 4.5), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    look = palette.law_look(plan.law)
+    left.plot(decays, best.loss, color=look.light, label=f"{plan.law}, best size and epochs")
+    left.plot([plan.weight_decay], [plan.loss], "o", color="black", label=f"this plan: {plan.weight_decay:g}")
+    if plan.dial is not None:
+        others = [(one.weight_decay, one.loss) for one in plan.dial.worth]
+        for decay, loss in others:
+            left.plot([decay], [loss], "s", color=palette.NEUTRAL.light, label=f"{decay:g}: {loss:.3f}")
+    left.set(xscale="log", xlabel="weight decay", ylabel="predicted loss")
+    left.set_title(f"{short(plan.ud)} unique tokens, {scientific(plan.spent_flops)} FLOPs", fontsize=10)
+    left.legend(fontsize=8)
+    along = frontier_range(
+        plan.ud, plan.flops / 100, plan.flops * 100, 33, law=plan.law, calibration=known, spend="all"
+    )
+    right.plot(along.flops, along.weight_decay, color=look.light, label="best weight decay")
+    right.plot([plan.flops], [plan.weight_decay], "o", color="black", label="this plan")
+    right.set(xscale="log", yscale="log", xlabel="FLOPs", ylabel="weight decay")
+    right.set_title("along compute", fontsize=10)
+    right.legend(fontsize=8)
+    return figure
 
 
 def loss_terms(prediction: Prediction, calibration: CalibrationSource = None) -> Figure:

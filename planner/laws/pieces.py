@@ -360,3 +360,6 @@ class Hinge(Premium):
     def ln_shape(self, p: Values, ln_memory: Array) -> Array:
         corner = np.arcsinh((np.log(p["tau_c"]) - ln_memory) / _CORNER) + np.log(_CORNER / 2)
         return np.log(p["q"]) + 2 * corner
+
+    def ln_slope(self, p: Values, ln_memory: Array) -> Array:
+        return -2 / np.hypot(np.log(p["tau_c"]) - ln_memory, _CORNER)

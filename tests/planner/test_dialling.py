@@ -157,6 +157,17 @@ def test_the_file_keeps_the_dial(dial: Calibration, tmp_path: Path) -> None:
     assert said["own_recipe"]["weight_decay"] == pytest.approx(said["best_weight_decay"] / 2, rel=0.01)
 
 
+def test_pictures_of_the_dial(tmp_path: Path) -> None:
+    target = tmp_path / "dial.png"
+    asked = ["plan", "--ud", "49k", "--flops", "3e11", "--plot-weight-decay", str(target)]
+    answer = CliRunner().invoke(planner, [*asked, "--calibration", "dial"])
+    assert answer.exit_code == 0, answer.output
+    assert target.stat().st_size > 10_000
+    answer = CliRunner().invoke(planner, ["plan", "--ud", "250M", "--flops", "5e18", *asked[5:]])
+    assert answer.exit_code == 2
+    assert "has no law for every weight decay" in answer.output
+
+
 # -- calibrations with two weight decays -----------------------------------------------------------------
 
 
