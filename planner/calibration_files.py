@@ -180,6 +180,12 @@ class Setting(_Record):
             other.__dict__.pop(name, None)
         return other
 
+    def learnt_of(self, part: str) -> float:
+        """The share of what was unknown of a part of the law ("repetition") that the runs have settled; one
+        where nothing came from a prior.
+        """
+        return float(self.method.get("learnt_from_runs", {}).get(part, 1.0))
+
     def has(self, form: str) -> bool:
         """Whether this form, or the average of forms, is calibrated here."""
         return form in self.laws or (form == AVERAGE and bool(self.law_weights))

@@ -109,7 +109,7 @@ def plan(
     return made(
         Plan,
         **vars(found),
-        verdict=verdict(found, limited=limits.bounded),
+        verdict=verdict(found, asked.known.setting(found.weight_decay), limited=limits.bounded),
         reasons=words,
         warnings=warnings,
         cost=bill,

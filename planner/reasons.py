@@ -6,18 +6,22 @@ from collections.abc import Sequence
 
 from planner import units
 from planner.advice import Turn
-from planner.calibration_files import Calibration
+from planner.calibration_files import Calibration, Setting
 from planner.intervals import normal_share
 from planner.remarks import Remark
 from planner.results import Findings
 
+HARDLY = 0.1  # of what was unknown: less was not learnt from the runs
 
-def verdict(p: Findings, *, limited: bool) -> str:
-    """The answer, in a sentence or two: what to train and, where that is less than all, how much of the
-    compute it takes.
+
+def verdict(p: Findings, setting: Setting, *, limited: bool) -> str:
+    """The answer, in a sentence or two: what to train, where that is less than all how much of the compute it
+    takes, and whether it rests on runs at all.
     """
     size, passes = units.short(p.params), units.epochs(p.epochs)
     train = f"Train {size} for {passes} at weight decay {_decay(p)}."
+    if p.epochs > 1 and setting.learnt_of("repetition") < HARDLY:
+        train += " That is a first guess: the runs behind it hardly show what repetition costs."
     share = p.spent_flops / p.flops
     if share > 0.995:
         return train

@@ -47,7 +47,7 @@ def test_derivatives_in_the_coordinates_of_beliefs_are_exact() -> None:
         step = 1e-5 * np.eye(theta.shape[1])
         ahead, _ = log_loss(form, prior.reference, theta[0] + step, points)
         behind, _ = log_loss(form, prior.reference, theta[0] - step, points)
-        assert slopes[0].T == pytest.approx((ahead - behind) / 2e-5, abs=1e-7)
+        assert pytest.approx((ahead - behind) / 2e-5, abs=1e-7) == slopes[0].T
 
 
 def test_coordinates_lead_back_to_the_law() -> None:
@@ -115,7 +115,8 @@ def test_identical_weight_decays_have_no_winner_and_no_crossover() -> None:
 def test_the_average_minimises_the_averaged_loss(forty: Calibration) -> None:
     found = plan(UD, FLOPS, calibration=forty, epochs="continuous", spend="all")
     assert found.law == AVERAGE
-    assert found.law_weights is not None and sum(found.law_weights.values()) == pytest.approx(1, abs=1e-3)
+    assert found.law_weights is not None
+    assert sum(found.law_weights.values()) == pytest.approx(1, abs=1e-3)
     law = forty.settings[0].with_weights(found.law_weights).law(AVERAGE)
     epochs = found.epochs * np.exp(np.linspace(-1, 1, 401))
     along = law.loss(found.params * found.epochs / epochs, UD, epochs)
@@ -169,7 +170,9 @@ def test_crossovers_are_found_by_the_average() -> None:
     calibration = fit(_joined(tables), bootstrap=200)
     true = crossover(UD, law="additive_4p", calibration=known).crossover_flops
     found = crossover(UD, calibration=calibration)
-    assert found.law == AVERAGE and found.interval is not None and true is not None
+    assert found.law == AVERAGE
+    assert found.interval is not None
+    assert true is not None
     assert found.interval.low < true < found.interval.high
 
 
@@ -191,3 +194,12 @@ def test_what_single_epochs_do_not_show_is_taken_from_the_nearest_weight_decay()
     assert [one.setting.weight_decay for one in between] == [0.1, 1.0]
     none, _ = candidates("fineweb-llama2", weight_decays=(0.0,))
     assert [one.setting.weight_decay for one in none] == [0.1]
+
+
+def test_the_first_line_says_when_repetition_is_a_guess() -> None:
+    rows = [(5e7, 2e8, 4.05), (1e8, 2e8, 3.95), (2e8, 4e8, 3.62), (1e8, 8e8, 3.58), (4e8, 8e8, 3.31)]
+    table = pd.DataFrame(rows, columns=["params", "unique_tokens", "loss"]).assign(epochs=1, weight_decay=0.1)
+    known = fit(table, bootstrap=20)
+    assert "first guess" in plan(ud="180M", flops=1e19, calibration=known).verdict
+    assert "first guess" not in plan(ud="180M", flops=1e16, calibration=known).verdict  # nothing repeats
+    assert "first guess" not in plan(ud="180M", flops=1e19).verdict
