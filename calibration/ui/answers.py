@@ -7,7 +7,7 @@ import shlex
 from dataclasses import dataclass
 from typing import Any
 
-from calibration.ui.state import Choices
+from calibration.ui.state import IN_FLOPS, IN_HOURS, IN_MONEY, Choices
 from planner import units
 from planner.calibration_files import DEFAULT_CALIBRATION, Calibration, Setting, shipped_names
 from planner.costs import DEFAULT_MFU
@@ -28,6 +28,7 @@ class Answer:
     calibration: Calibration
     plan: Plan
     complete: bool = True  # False: intervals are still to come
+    pinned: Answer | None = None  # another plan, to hold this one against
 
 
 def answer(choices: Choices, known: Calibration, *, intervals: bool = True) -> Answer:
@@ -70,6 +71,18 @@ def _without_refits(known: Calibration) -> Calibration:
         for s in known.settings
     ]
     return known.model_copy(update={"settings": tuple(bare)})
+
+
+def inputs(answer: Answer) -> str:
+    """What was asked, in one line."""
+    c, p = answer.choices, answer.plan
+    if p.cost is None or c.compute not in (IN_HOURS, IN_MONEY):
+        budget = f"{units.scientific(p.flops)} FLOPs" if c.compute == IN_FLOPS else f"loss {c.target_loss}"
+    elif c.compute == IN_HOURS:
+        budget = f"{c.hours} hours on {p.cost.gpus} × {p.cost.gpu}"
+    else:
+        budget = f"${c.budget_usd} of {p.cost.gpu}"
+    return f"{units.short(p.ud)} unique tokens, {budget}"
 
 
 # -- the same elsewhere --------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ import plotly.graph_objects as go
 
 from calibration.ui import drawing
 from calibration.ui.answers import Answer, limits
+from calibration.ui.state import IN_LOSS
 from planner.calibration_files import Setting
 from planner.look import Look
 from planner.palette import GOOD, NEUTRAL, PLAN, series
@@ -40,13 +41,14 @@ def loss_against_compute(found: Answer) -> go.Figure:
     flops = _computes(p)
     curves = [
         _Curve(s, series(i), flops, spend_all(s.law(p.law), p.ud, flops, limits(found.choices)))
-        for i, s in enumerate(found.calibration.settings)
-        if p.law in s.laws
+        for i, s in enumerate(_settings(found))
     ]
     figure = drawing.empty("compute (FLOPs)", "best loss (nats per token)")
     low, high = _heights(p, curves)
     _beyond(figure, p, flops)
     own = next(curve for curve in curves if curve.setting.weight_decay == p.weight_decay)
+    if found.pinned is not None:
+        _ghost(figure, found.pinned, flops)
     for curve in curves:
         _draw(figure, p, curve)
     _doubt(figure, p, own)
@@ -55,7 +57,8 @@ def loss_against_compute(found: Answer) -> go.Figure:
     _here(figure, p, own, high)
     drawing.log_axis(figure.layout.xaxis, flops, scientific, digits=1)
     figure.update_yaxes(range=[low, high])
-    figure.update_layout(meta={"flops": p.flops})  # what page.js drags
+    if found.choices.compute != IN_LOSS:
+        figure.update_layout(meta={"flops": p.flops})  # what page.js drags
     return figure
 
 
@@ -64,6 +67,14 @@ def stop_at(p: Plan) -> float | None:
     if p.spent_flops < 0.995 * p.flops:
         return p.spent_flops
     return p.spending_limit.flops if p.spending_limit is not None else None
+
+
+def _settings(found: Answer) -> list[Setting]:
+    """Those that were calibrated, and the plan's own where that is a weight decay between them."""
+    p, known = found.plan, found.calibration
+    settings = [s for s in known.settings if s.has(p.law)]
+    own = any(s.weight_decay == p.weight_decay for s in settings)
+    return settings if own else [*settings, known.setting(p.weight_decay)]
 
 
 # -- pieces -------------------------------------------------------------------------------------------------
@@ -126,6 +137,16 @@ def _draw(figure: go.Figure, p: Plan, curve: _Curve) -> None:
     ]
     width = 3.5 if decay == p.weight_decay else 2.0
     drawing.line(figure, curve.flops, best.loss, name, curve.look, text, width=width, group=name)
+
+
+def _ghost(figure: go.Figure, pinned: Answer, flops: np.ndarray) -> None:
+    """The pinned plan and the curve that it lies on."""
+    p = pinned.plan
+    law = pinned.calibration.setting(p.weight_decay).law(p.law)
+    best = spend_all(law, p.ud, flops, limits(pinned.choices))
+    look = NEUTRAL._replace(dash="longdash")
+    drawing.line(figure, flops, best.loss, "pinned", look, None, width=2.0)
+    drawing.point(figure, p.spent_flops, p.loss, "pinned plan", "square", NEUTRAL, text=f"loss {p.loss:.3f}")
 
 
 def _here(figure: go.Figure, p: Plan, own: _Curve, top: float) -> None:

@@ -35,7 +35,7 @@ class Outputs:
     plot: gr.Plot
     calls: gr.HTML
     details: gr.HTML
-    choices: dict[str, Any]  # those that stand among the answers: which picture, and whether all is spent
+    choices: dict[str, Any]  # those that stand among the answers: which picture, whether all is spent, a pin
 
     @property
     def shown(self) -> list[Any]:
@@ -81,7 +81,9 @@ def inputs(default: Calibration) -> Inputs:
         _slider("ud", "Unique tokens")
     with gr.Group():
         fields |= _compute(steps)
-    fields["weight_decay"] = _list("weight_decay", decays(default))
+    with gr.Group():
+        fields["weight_decay"] = text("weight_decay", "", "choose for me, or 0.3")
+        _slider("weight_decay", "Weight decay")
     with gr.Accordion("Law and calibration", open=False) as laws_fold:
         fields["law"] = _list("law", laws(default))
         offered = calibrations(chosen.calibration, default)
@@ -89,9 +91,14 @@ def inputs(default: Calibration) -> Inputs:
         upload = gr.UploadButton(
             "Upload a calibration (.json)", file_types=[".json"], size="sm", elem_id="upload-calibration"
         )
-    with gr.Accordion("Limits and price", open=False) as limits_fold:
+    with gr.Accordion("Size and limits", open=False) as limits_fold:
         fields |= _limits()
-    return Inputs(fields, steps, upload, [laws_fold, limits_fold])
+    with gr.Accordion("Price, or an accelerator of your own", open=False) as card_fold:
+        fields["price"] = text("price", "", "list price")
+        with gr.Row():
+            fields["tflops"] = text("tflops", "", "400")
+            fields["memory"] = text("memory", "", "64")
+    return Inputs(fields, steps, upload, [laws_fold, limits_fold, card_fold])
 
 
 def _compute(steps: list[tuple[gr.Button, str, float]]) -> dict[str, Any]:
@@ -115,17 +122,11 @@ def _compute(steps: list[tuple[gr.Button, str, float]]) -> dict[str, Any]:
 
 
 def _limits() -> dict[str, Any]:
-    fields: dict[str, Any] = {}
-    fields["params"] = text("params", "", "any, or the one you have: 556M")
+    fields: dict[str, Any] = {"params": text("params", "", "any, or 400M")}
     with gr.Row():
         fields["min_params"] = text("min_params", "", "no limit")
         fields["max_params"] = text("max_params", "", "no limit, or 3B")
-    with gr.Row():
-        fields["max_epochs"] = text("max_epochs", "", "no limit, or 16")
-        fields["price"] = text("price", "", "list price")
-    with gr.Row():
-        fields["tflops"] = text("tflops", "", "of your own: 400")
-        fields["memory"] = text("memory", "", "48")
+    fields["max_epochs"] = text("max_epochs", "", "no limit, or 16")
     kinds = [("whole", WHOLE), ("any fraction", CONTINUOUS_EPOCHS)]
     fields["epochs"] = gr.Radio(
         kinds, value=state.DEFAULTS.epochs, label=label("epochs"), elem_id="in-epochs"
@@ -154,7 +155,10 @@ def outputs() -> Outputs:
     plot = gr.Plot(show_label=False, elem_id="plot", container=False, buttons=[])
     calls = gr.HTML(elem_id="calls", padding=False)
     details = gr.HTML(elem_id="details", padding=False)
-    return Outputs(problem, answer, legend, plot, calls, details, {"picture": picture, "spend": spend})
+    pin = gr.Textbox(visible=False)
+    return Outputs(
+        problem, answer, legend, plot, calls, details, {"picture": picture, "spend": spend, "pin": pin}
+    )
 
 
 # -- own runs -----------------------------------------------------------------------------------------------
@@ -242,12 +246,8 @@ def _slider(name: str, spoken: str) -> None:
 
 
 def laws(known: Calibration) -> list[tuple[str, str]]:
-    own = f"choose for me ({law_label(known.default_law)})"
+    own = f"choose for me ({law_label(known.form(None))})"
     return [(own, ""), *((law_label(form), form) for form in state.laws_of(known))]
-
-
-def decays(known: Calibration) -> list[tuple[str, str]]:
-    return [("choose for me", ""), *((decay, decay) for decay in state.decays_of(known))]
 
 
 def calibrations(key: str, known: Calibration) -> list[tuple[str, str]]:

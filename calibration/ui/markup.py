@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterable, Sequence
 from html import escape
 
 from calibration.fitting.tables import Problem
-from calibration.ui.answers import Answer, as_command, as_python, as_training_config
+from calibration.ui.answers import Answer, as_command, as_python, as_training_config, inputs
+from planner.calibration_files import Calibration
 from planner.costs import Cost
 from planner.laws import FORMS
 from planner.palette import law_label
 from planner.render import how_sure
 from planner.results import Interval, Plan
-from planner.units import dollars, duration, figure, scientific, short, size
+from planner.units import dollars, duration, figure, scientific, short, signed, size
 
 SHOWN_PROBLEMS = 200
 
@@ -24,10 +25,18 @@ def answer(found: Answer, notes: Sequence[str] = ()) -> str:
     """The decision in a sentence and in four tiles. What to be careful about is one step away."""
     p = found.plan
     return (
-        f'<section class="db-answer" aria-label="The answer" aria-live="polite">{_notes(notes)}'
+        f'<section class="db-answer" aria-label="The answer" aria-live="polite" '
+        f'data-inputs="{escape(inputs(found))}" data-decays="{_decays(found.calibration)}">{_notes(notes)}'
         f'<p class="db-verdict">{escape(p.verdict)}{_cautions(p)}</p>'
         f'<div class="db-tiles">{"".join(_tiles(found))}</div></section>'
     )
+
+
+def _decays(known: Calibration) -> str:
+    """The ends of the weight-decay dial: what is calibrated, or may be interpolated."""
+    found = known.dial.weight_decays if known.dial is not None else known.weight_decays
+    positive = [decay for decay in found if decay > 0]
+    return f"{min(positive, default=0)} {max(positive, default=0)}"
 
 
 def _cautions(p: Plan) -> str:
@@ -42,7 +51,7 @@ def details(found: Answer) -> str:
     p = found.plan
     rows = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in _facts(found))
     return (
-        f'<section class="db-details" aria-label="Details"><p class="db-caption">'
+        f'<section class="db-details" aria-label="Details">{side_by_side(found)}<p class="db-caption">'
         f"{escape(CAPTIONS[found.choices.picture])}</p>"
         f'<div id="db-careful" tabindex="-1">{_list("db-careful", "Careful", p.warnings)}</div>'
         f'<details id="db-facts"><summary>Cost, memory, shape and how sure</summary>'
@@ -79,6 +88,29 @@ def _facts(found: Answer) -> list[tuple[str, str]]:
     facts += [("Loss is made of", parts), ("Crossover C×", crossing)]
     facts += [("How sure", escape(how_sure(p) if found.complete else "working out the intervals …"))]
     return [*facts, ("From", escape(f"{p.law} of {found.calibration.name}"))]
+
+
+def side_by_side(found: Answer) -> str:
+    """The pinned plan next to this one, where there is one."""
+    if found.pinned is None:
+        return ""
+    both = (found.pinned, found)
+    rows = [
+        ("asked", *(inputs(one) for one in both)),
+        ("train", *(f"{short(one.plan.params)} × {epochs(one.plan.epochs)} epochs" for one in both)),
+        ("weight decay", *(str(one.plan.weight_decay) for one in both)),
+        ("predicted loss", *(f"{one.plan.loss:.4f}" for one in both)),
+        ("compute spent", *(f"{scientific(one.plan.spent_flops)} FLOPs" for one in both)),
+        ("cost", *(dollars(one.plan.cost.usd) if one.plan.cost else "" for one in both)),
+        ("law", *(f"{law_label(one.plan.law)} of {one.calibration.name}" for one in both)),
+    ]
+    change = found.plan.loss - found.pinned.plan.loss
+    unpin = '<button type="button" data-pin="">Unpin</button>'
+    said = f"<h2>Two plans</h2><p>Loss {signed(change, 4)} against the pinned plan.</p>"
+    return (
+        f'<div class="db-pins" id="db-pins">{said}{table(("", "pinned", "this plan"), rows)}'
+        f'<div class="db-buttons">{unpin}</div></div>'
+    )
 
 
 def _terms(p: Plan) -> dict[str, float]:
@@ -154,7 +186,7 @@ def calls(found: Answer) -> str:
     texts = [
         ("python", "Python", as_python(found)),
         ("command", "Command line", as_command(found)),
-        ("config", "Training config", as_training_config(found)),
+        ("config", "run.toml", as_training_config(found)),
     ]
     buttons = "".join(
         f'<button type="button" data-copy="db-{key}">Copy {name}</button>' for key, name, _ in texts
@@ -163,6 +195,8 @@ def calls(found: Answer) -> str:
         f'<h3>{name}</h3><pre id="db-{key}" tabindex="0">{escape(text)}</pre>' for key, name, text in texts
     )
     buttons += '<button type="button" data-copy="address">Copy link</button>'
+    buttons += '<button type="button" data-card>Save card</button>'
+    buttons += '<button type="button" data-pin="this">Pin to compare</button>'
     return (
         f'<div class="db-calls"><div class="db-buttons">{buttons}</div>'
         f"<details><summary>Show what is copied</summary>{shown}</details></div>"

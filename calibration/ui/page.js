@@ -66,7 +66,13 @@ const scales = {
   flops: [1e16, 1e24, (value) => scientific(value)],
   hours: [0.1, 1e4, plain],
   budget_usd: [1, 1e6, plain],
+  weight_decay: [0, 0, plain], // its ends come with the answer; at the left the best one is chosen
 };
+function ends(name) {
+  if (name !== "weight_decay") return scales[name];
+  const [low, high] = (document.querySelector("[data-decays]")?.dataset.decays ?? "0 0").split(" ").map(Number);
+  return [low, high, plain];
+}
 const suffixes = {k: 1e3, m: 1e6, b: 1e9, g: 1e9, t: 1e12, e: 1e18, z: 1e21, p: 1e15};
 function value(text) {
   const parts = /^\s*\$?([\d.,_]+(?:e[+-]?\d+)?)\s*([a-z]?)/i.exec(text ?? "");
@@ -75,14 +81,15 @@ function value(text) {
 function slid(slider) {
   const asked = document.querySelector("#in-compute input:checked")?.value;
   const name = slider.dataset.for === "compute" ? asked : slider.dataset.for;
-  return scales[name] && field(name) ? name : null;
+  return scales[name] && field(name) && ends(name)[1] > ends(name)[0] ? name : null;
 }
 function slide(slider) {
   const name = slid(slider);
   if (!name) return;
-  const [low, high, written] = scales[name];
-  const text = written(low * (high / low) ** (slider.value / slider.max)), box = field(name);
-  slider.setAttribute("aria-valuetext", text);
+  const [low, high, written] = ends(name), box = field(name);
+  const chosen = name === "weight_decay" && Number(slider.value) === 0;
+  const text = chosen ? "" : written(low * (high / low) ** (slider.value / slider.max));
+  slider.setAttribute("aria-valuetext", text || "choose for me");
   Object.getOwnPropertyDescriptor(Object.getPrototypeOf(box), "value").set.call(box, text);
   box.dispatchEvent(new Event("input", {bubbles: true}));
 }
@@ -90,10 +97,13 @@ function follow() {
   for (const slider of document.querySelectorAll(".db-slider")) {
     const name = slid(slider), now = name ? value(field(name).value) : NaN;
     slider.style.visibility = name ? "" : "hidden";
-    if (slider === document.activeElement || !(now > 0)) continue;
-    const [low, high] = scales[name];
-    slider.value = slider.max * Math.log(now / low) / Math.log(high / low);
-    set(slider, {"aria-valuetext": field(name).value});
+    if (slider === document.activeElement || !name) continue;
+    if (name === "weight_decay" && !(now > 0)) slider.value = 0;
+    if (now > 0) {
+      const [low, high] = ends(name);
+      slider.value = slider.max * Math.log(now / low) / Math.log(high / low);
+    }
+    set(slider, {"aria-valuetext": field(name).value || "choose for me"});
   }
 }
 
@@ -152,6 +162,15 @@ document.addEventListener("click", async (event) => {
     event.preventDefault();
     window.databound.visit(link.getAttribute("href"));
   }
+  const pin = event.target.closest("[data-pin]")?.dataset.pin;
+  if (pin !== undefined) {
+    const query = new URLSearchParams(location.search);
+    query.delete("pin");
+    const ours = new URLSearchParams([...query].filter(([name]) => !name.startsWith("__")));
+    if (pin) query.set("pin", ours.toString() || "ud=250M");
+    window.databound.visit(`${location.pathname}?${query}`);
+  }
+  if (event.target.closest("[data-card]")) saveCard();
   const goal = document.getElementById(event.target.closest("[data-goto]")?.dataset.goto);
   goal?.scrollIntoView({block: "center"});
   goal?.focus();
@@ -163,6 +182,57 @@ document.addEventListener("click", async (event) => {
   button.textContent = "Copied ✓";
   setTimeout(() => (button.textContent = label), 1500);
 });
+
+// -- the card -------------------------------------------------------------------------------------------------------
+
+// The answer as a picture to pass on: verdict, figures, curve, what was asked, and the link that leads back.
+async function saveCard() {
+  const plot = document.querySelector("#plot .js-plotly-plot"), width = 1200, height = 675, edge = 48;
+  const canvas = Object.assign(document.createElement("canvas"), {width, height}), draw = canvas.getContext("2d");
+  const write = (text, x, y, font, colour = "#111418") => {
+    Object.assign(draw, {font: `${font} system-ui, sans-serif`, fillStyle: colour});
+    draw.fillText(text, x, y);
+  };
+  draw.fillStyle = "#ffffff";
+  draw.fillRect(0, 0, width, height);
+  draw.fillStyle = "#0072B2";
+  draw.fillRect(0, 0, width, 10);
+  write("databound", edge, 52, "700 24px", "#0072B2");
+  write(document.querySelector("[data-inputs]").dataset.inputs, edge + 150, 52, "22px", "#55606f");
+  const verdict = document.querySelector(".db-verdict").firstChild.textContent;
+  let y = 100;
+  for (const line of wrapped(draw, verdict, width - 2 * edge, "700 34px system-ui, sans-serif")) {
+    write(line, edge, y, "700 34px");
+    y += 43;
+  }
+  document.querySelectorAll(".db-tile").forEach((tile, i) => {
+    const x = edge + (i * (width - 2 * edge)) / 4;
+    write(tile.querySelector(".db-label").textContent, x, y + 6, "18px", "#55606f");
+    write(tile.querySelector(".db-figure").textContent, x, y + 48, "700 40px");
+  });
+  y += 66;
+  const room = {width: width - 2 * edge, height: height - y - 44};
+  const figure = {data: plot.data, layout: {...plot.layout, ...room, autosize: false, paper_bgcolor: "#ffffff"}};
+  const image = new Image();
+  image.src = await window.Plotly.toImage(figure, {format: "png", ...room});
+  await image.decode();
+  draw.drawImage(image, edge, y, room.width, room.height);
+  const [link] = wrapped(draw, location.href, width - 2 * edge, "18px system-ui, sans-serif");
+  write(link.length < location.href.length ? `${link.slice(0, -2)}…` : link, edge, height - 18, "18px", "#0b6bcb");
+  const file = await new Promise((done) => canvas.toBlob(done, "image/png"));
+  const address = URL.createObjectURL(file);
+  Object.assign(document.createElement("a"), {href: address, download: "databound-plan.png"}).click();
+  setTimeout(() => URL.revokeObjectURL(address), 10000);
+}
+function wrapped(draw, text, width, font) {
+  draw.font = font;
+  const lines = [""];
+  for (const word of text.split(/(?<=[ &?])/)) {
+    if (draw.measureText(lines.at(-1) + word).width > width && lines.at(-1)) lines.push("");
+    lines[lines.length - 1] += word;
+  }
+  return lines;
+}
 
 // What was unfolded stays so when the answer is written anew.
 const unfolded = new Set();

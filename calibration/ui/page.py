@@ -60,10 +60,11 @@ class Page:
         rest = (gr.skip(),) * (SHOWN - 2)
         try:
             known = self.calibrations.get(choices.calibration)
-            found, signs, picture, calls = _drawn(choices, known)
+            drawn = _draw(choices, known, self._pinned(choices)) if choices.pin else _drawn(choices, known)
+            found, signs, picture, calls = drawn
             yield "", markup.answer(found, notes), signs, picture, calls, markup.details(found), address
             if not found.complete:
-                whole = answers.answer(choices, known)
+                whole = replace(answers.answer(choices, known), pinned=found.pinned)
                 skip = gr.skip()
                 yield "", markup.answer(whole, notes), skip, skip, skip, markup.details(whole), address
         except InvalidInput as error:
@@ -72,6 +73,16 @@ class Page:
             _log.exception("no answer for %s", choices)
             sentence = "no plan can be computed from this calibration and these inputs; others would do."
             yield markup.problem(sentence, notes), *rest, address
+
+    def _pinned(self, choices: state.Choices) -> answers.Answer | None:
+        """The plan to hold this one against; None where its address no longer leads to one."""
+        if not choices.pin:
+            return None
+        other = replace(state.from_query(choices.pin)[0], pin="")
+        try:
+            return answers.answer(other, self.calibrations.get(other.calibration), intervals=False)
+        except InvalidInput:
+            return None
 
     def update(self, *values: Any) -> Iterator[tuple[Any, ...]]:
         """What was typed or picked."""
@@ -106,7 +117,6 @@ class Page:
                 choices=layout.calibrations(choices.calibration, known), value=choices.calibration
             ),
             "law": gr.update(choices=layout.laws(known), value=choices.law),
-            "weight_decay": gr.update(choices=layout.decays(known), value=choices.weight_decay),
             "spend": choices.spend == ALL,
         }
         components = tuple(shown[name] for name in state.NAMES)
@@ -297,13 +307,19 @@ class Page:
 # -- pieces --------------------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=128)  # most visitors look at what others have looked at
-def _drawn(choices: state.Choices, known: Calibration) -> tuple[answers.Answer, str, Any, str]:
+def _draw(
+    choices: state.Choices, known: Calibration, pinned: answers.Answer | None = None
+) -> tuple[answers.Answer, str, Any, str]:
     """The answer without intervals, its legend, picture and calls."""
-    found = answers.answer(choices, known, intervals=False)
+    found = replace(answers.answer(choices, known, intervals=False), pinned=pinned)
     picture = pictures.PICTURES[choices.picture](found)
     signs = markup.signs(found, choices.picture, legend(picture))
     return found, signs, picture, markup.calls(found) + markup.headline(found)
+
+
+@lru_cache(maxsize=128)  # most visitors look at what others have looked at
+def _drawn(choices: state.Choices, known: Calibration) -> tuple[answers.Answer, str, Any, str]:
+    return _draw(choices, known)
 
 
 def _choices(values: tuple[Any, ...]) -> state.Choices:

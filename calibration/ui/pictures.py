@@ -45,6 +45,11 @@ def isoflop(found: Answer) -> go.Figure:
     loss, base = (np.asarray(one.loss(product / epochs, p.ud, epochs)) for one in (law, law.base()))
     figure = drawing.empty("epochs at this compute", "predicted loss (nats per token)")
     ends = {"x0": flat.epochs_min, "x1": flat.epochs_max}
+    if p.sureness is not None:
+        wide = p.sureness.as_good
+        shade = {"fillcolor": NEUTRAL.light, "opacity": 0.14, "line_width": 0, "layer": "below"}
+        figure.add_vrect(x0=wide.epochs_min, x1=wide.epochs_max, **shade)
+        drawing.key(figure, "cannot be told from the best", "square", NEUTRAL)
     figure.add_vrect(**ends, fillcolor=GOOD.light, opacity=0.18, line_width=0, layer="below")
     text = drawing.sizes(product / epochs, epochs)
     fresh = law_look(BASE_FORM)
@@ -67,7 +72,8 @@ def frontier(found: Answer) -> go.Figure:
     start = float(search_range(setting.law(p.law), p.ud)[0])
     flops = np.geomspace(min(start * 1e4, p.flops / 10), max(start * 1e8, p.flops * 10), 180)
     figure = drawing.empty("parameters", "epochs")
-    best = {form: allocate(setting.law(form), p.ud, flops, CONTINUOUS) for form in setting.laws}
+    forms = [*(other.law for other in p.other_laws), p.law]
+    best = {form: allocate(setting.law(form), p.ud, flops, CONTINUOUS) for form in forms}
     for form, along in best.items():
         _frontier_of(figure, found, setting, form, flops, along)
     sizes = np.concatenate([along.params for along in best.values()])
@@ -180,7 +186,7 @@ def predicted_observed(known: Calibration, runs: pd.DataFrame) -> go.Figure:
         here = runs[np.isclose(runs["weight_decay"], setting.weight_decay, rtol=1e-9, atol=1e-12)]
         here = here[:_LARGEST_SCATTER]
         name = f"weight decay {setting.weight_decay}"
-        law = setting.law(known.default_law)
+        law = setting.law(known.form(None))
         once = here["epochs"] <= 1
         _runs(figure, law, here[once], f"{name}, one epoch", "circle-open", series(i))
         _runs(figure, law, here[~once], f"{name}, repeated", "x-thin-open", series(i))

@@ -13,8 +13,10 @@ from urllib.parse import parse_qsl, urlencode
 
 from planner.calibration_files import DEFAULT_CALIBRATION, Calibration
 from planner.costs import ACCELERATORS, DEFAULT_MFU
-from planner.laws import every_form
+from planner.errors import InvalidInput
+from planner.laws import AVERAGE, every_form
 from planner.limits import ALL, CEILING, CONTINUOUS_EPOCHS, WHOLE
+from planner.options import label
 
 # What a budget is given in, named as the field that counts; a loss asks for the least compute for it.
 IN_FLOPS, IN_HOURS, IN_MONEY, IN_LOSS = BUDGETS = ("flops", "hours", "budget_usd", "target_loss")
@@ -27,9 +29,10 @@ PICTURES = {
 }
 FOLDED = (
     ("law", "calibration"),
-    ("params", "min_params", "max_params", "max_epochs", "price", "tflops", "memory", "epochs"),
+    ("params", "min_params", "max_params", "max_epochs", "epochs"),
+    ("price", "tflops", "memory"),
 )  # what is folded away at first
-LONGEST = 80  # characters of one value in an address: more is not a number anybody typed
+LONGEST, LONGEST_PIN = 80, 600  # characters of one value in an address: more is not a number anybody typed
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,7 @@ class Choices:
     max_epochs: str = ""
     spend: str = CEILING
     picture: str = "crossover"
+    pin: str = ""  # the address of another plan, to hold this one against
 
     def query(self) -> str:
         """The part of the address behind the question mark."""
@@ -70,7 +74,7 @@ NAMES = tuple(field.name for field in fields(Choices))
 _LISTS: dict[str, tuple[str, ...]] = {
     "compute": BUDGETS,
     "gpu": tuple(ACCELERATORS),
-    "law": ("", *every_form()),
+    "law": ("", AVERAGE, *every_form()),
     "epochs": (WHOLE, CONTINUOUS_EPOCHS),
     "spend": (CEILING, ALL),
     "picture": tuple(PICTURES),
@@ -84,7 +88,7 @@ def from_query(query: str) -> tuple[Choices, list[str]]:
     for name, value in parse_qsl(query.removeprefix("?")[:8000], keep_blank_values=True):
         if name not in NAMES:
             continue  # other parts of an address, such as the theme, are not ours
-        if len(value) > LONGEST:
+        if len(value) > (LONGEST_PIN if name == "pin" else LONGEST):
             problems.append(
                 f"The link's {name} is too long to be a value of this page; the default is shown instead."
             )
@@ -107,24 +111,19 @@ def fitting(choices: Choices, known: Calibration) -> tuple[Choices, list[str]]:
             f"{known.name} has no law {choices.law}; its own default, {known.default_law}, is used."
         )
         changes["law"] = ""
-    if choices.weight_decay and choices.weight_decay not in decays_of(known):
-        wanted = next((text for text in decays_of(known) if _same(text, choices.weight_decay)), "")
-        if not wanted:
-            settings = " and ".join(decays_of(known))
-            problems.append(
-                f"{known.name} was not fitted at weight decay {choices.weight_decay}, only at {settings}."
-            )
-        changes["weight_decay"] = wanted
+    if choices.weight_decay:
+        try:
+            known.setting(choices.weight_decay)
+        except InvalidInput as error:
+            problems.append(f"{error.said(label)} The best one is chosen.")
+            changes["weight_decay"] = ""
     return replace(choices, **changes), problems
 
 
 def laws_of(known: Calibration) -> list[str]:
     """The laws that a calibration has at every weight decay."""
-    return [form for form in every_form() if all(form in setting.laws for setting in known.settings)]
-
-
-def decays_of(known: Calibration) -> list[str]:
-    return [str(decay) for decay in known.weight_decays]
+    offered = (AVERAGE, *every_form())
+    return [form for form in offered if all(setting.has(form) for setting in known.settings)]
 
 
 def of(values: Mapping[str, object]) -> Choices:
@@ -136,10 +135,3 @@ def _text(value: object) -> str:
     if isinstance(value, bool):
         return ALL if value else CEILING
     return "" if value is None else str(value).strip()
-
-
-def _same(one: str, other: str) -> bool:
-    try:
-        return float(one) == float(other)
-    except ValueError:
-        return False

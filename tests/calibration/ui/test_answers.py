@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from calibration.ui import answers, markup, state
 from calibration.ui.calibrations import ROOM, Calibrations
+from calibration.ui.presets import PRESETS
 from planner import Calibration, InvalidInput, plan
 from planner.cli import planner
 from planner.options import label
@@ -38,6 +39,9 @@ CHOICES = [
     {"compute": "budget_usd", "budget_usd": "200", "params": "556M"},
     {"ud": "1B", "compute": "target_loss", "target_loss": "3.0"},
     {"compute": "hours", "hours": "30", "tflops": "400", "memory": "48", "price": "1.2"},
+    {"compute": "budget_usd", "budget_usd": "300", "params": "300M"},
+    {"compute": "target_loss", "target_loss": "3.3", "weight_decay": "0.3"},
+    {"compute": "hours", "hours": "10", "tflops": "400", "memory": "64", "price": "2"},
 ]
 
 
@@ -168,7 +172,8 @@ def test_a_calibration_without_the_chosen_law_or_weight_decay_says_so() -> None:
     choices, said = state.fitting(of(law="additive_4p", weight_decay="1.0"), known)
     assert (choices.law, choices.weight_decay) == ("", "")
     assert len(said) == 2
-    assert state.fitting(of(weight_decay="0.10"), known) == (of(weight_decay="0.1"), [])
+    between = of(weight_decay="0.3")  # what was calibrated at 0.1 and 1.0 can be interpolated
+    assert state.fitting(between, Calibration.load()) == (between, [])
 
 
 def test_the_shelf_keeps_what_was_brought_and_reads_no_files(tmp_path: Path) -> None:
@@ -224,6 +229,26 @@ def test_text_and_picture_agree_on_what_twice_as_much_buys(changes: dict[str, st
     diamonds = [t for t in pictures.whatif(found).data if t.marker.symbol == "diamond"]
     data, compute = (t.y[0] - found.plan.loss for t in diamonds[:2])
     assert (data, compute) == pytest.approx((value.loss_if_twice_the_data, value.loss_if_twice_the_compute))
+
+
+def test_a_pinned_plan_stands_next_to_the_new_one_in_words_and_picture() -> None:
+    pictures = pytest.importorskip("calibration.ui.pictures", reason="plotly is not installed")
+    known = Calibration.load()
+    other = answers.answer(of(ud="500M"), known)
+    found = replace(answers.answer(of(ud="180M"), known), pinned=other)
+    shown = markup.details(found)
+    assert f"{other.plan.loss:.4f}" in shown
+    assert f"{found.plan.loss:.4f}" in shown
+    ghost = next(t for t in pictures.PICTURES["crossover"](found).data if t.name == "pinned plan")
+    assert (ghost.x[0], ghost.y[0]) == (other.plan.spent_flops, other.plan.loss)
+    assert "pinned" not in markup.details(answers.answer(of(ud="180M"), known))
+
+
+def test_every_example_is_a_plan() -> None:
+    for title, chosen in PRESETS.items():
+        restored, problems = state.from_query(chosen.query())
+        assert (restored, problems) == (chosen, []), title
+        assert answers.answer(chosen, Calibration.load()).plan.verdict.startswith("Train")
 
 
 def _with_refits(known: Calibration) -> Calibration:

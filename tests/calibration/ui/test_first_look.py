@@ -80,7 +80,7 @@ def test_every_input_moves_the_picture(browser: Browser) -> None:
         moved()
     browser.choose("gpu", "L40S")
     moved()
-    browser.choose("weight_decay", "0.1")
+    browser.type("weight_decay", "0.1")
     moved()
     for _ in range(2):
         browser.press("#in-spend input")
@@ -89,7 +89,7 @@ def test_every_input_moves_the_picture(browser: Browser) -> None:
     moved()
     browser.type("hours", "40")
     moved()
-    browser.unfold("Limits and price")
+    browser.unfold("Size and limits")
     for name, text in (("max_params", "900M"), ("max_epochs", "5")):
         browser.type(name, text)
         moved()
