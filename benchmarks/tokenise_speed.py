@@ -5,7 +5,7 @@ cores.
 
 The library only encodes batches in memory. Ours also reads the files, chooses and checks held-out documents,
 sorts by content, hashes and writes. They take turns, and the ratio of the best of each is printed; above 1,
-ours is faster.
+ours is faster. So is that of processor time, which says on a busy machine what the clock does not.
 """
 
 from __future__ import annotations
@@ -41,15 +41,17 @@ def main(megabytes: float, rounds: int) -> None:
     size = sum(len(text.encode()) for text in documents) / 1e6
     library = tokenizers.train_bpe(documents[:2000], 4096)
     ours, theirs = [], []
+    spent: dict[str, list[float]] = {"ours": [], "theirs": []}
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         library.save(folder / "tokenizer")
         rows = (json.dumps({"text": text}) + "\n" for text in documents)
         (folder / "all.jsonl").write_text("".join(rows), encoding="utf-8")
         for number in range(rounds):
-            began = time.perf_counter()
+            began, cpu = time.perf_counter(), time.process_time()
             library.inner.encode_batch_fast(documents, add_special_tokens=False)
             theirs.append(size / (time.perf_counter() - began))
+            spent["theirs"].append(time.process_time() - cpu)
             config = RunConfig(
                 params="100k",
                 corpus={"paths": str(folder / "all.jsonl"), "order": "as-is"},
@@ -59,11 +61,13 @@ def main(megabytes: float, rounds: int) -> None:
                 cache=str(folder / f"cache-{number}"),
             )
             spec = tokenizers.Spec(config.tokenizer)
-            began = time.perf_counter()
+            began, cpu = time.perf_counter(), time.process_time()
             tokens.prepare(config, spec)
             ours.append(size / (time.perf_counter() - began))
+            spent["ours"].append(time.process_time() - cpu)
             print(f"round {number + 1}: ours {ours[-1]:.2f} MB/s, tokenizers alone {theirs[-1]:.2f} MB/s")
     print(f"best of each: {max(ours):.2f} and {max(theirs):.2f} MB/s, ratio {max(ours) / max(theirs):.2f}")
+    print(f"processor time, ratio {min(spent['theirs']) / min(spent['ours']):.2f}")
 
 
 if __name__ == "__main__":

@@ -22,9 +22,11 @@ def content_key(text: str) -> bytes:
     """What a document says, whitespace and case aside: 16 bytes, the first half used to choose and the second
     to order.
     """
-    return hashlib.blake2b(
-        " ".join(text.split()).casefold().encode("utf-8", "surrogatepass"), digest_size=16
-    ).digest()
+    return _key(text.casefold().split())
+
+
+def _key(words: list[str]) -> bytes:
+    return hashlib.blake2b(" ".join(words).encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 class Candidates:
@@ -80,21 +82,19 @@ class Overlap:
         self.dropped_documents = self.dropped_bytes = 0
 
     def hold_out(self, text: str) -> None:
-        self.keys.add(content_key(text))
         words = text.casefold().split()
+        self.keys.add(_key(words))
         self.passages.update(_passage(words, start) for start in range(len(words) - PASSAGE + 1))
 
     def repeats(self, text: str) -> bool:
         """Whether a document repeats held-out text, whole or in a passage; those that do are counted,
         held-out ones are not.
         """
-        key = content_key(text)
-        if (
-            key in self.keys and key not in self.met
-        ):  # the held-out document itself, which is rightly not trained on
+        words = text.casefold().split()
+        key = _key(words)
+        if key in self.keys and key not in self.met:  # itself, which is rightly not trained on
             self.met.add(key)
             return True
-        words = text.casefold().split()
         windows = range(0, len(words) - PASSAGE + 1, PASSAGE)
         found = key in self.keys or any(_passage(words, start) in self.passages for start in windows)
         if found:

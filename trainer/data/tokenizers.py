@@ -225,7 +225,11 @@ def _whole(text: str) -> str:
     """JSON may hold half of a surrogate pair, which is no character: a replacement character stands for
     it.
     """
-    return _HALF.sub("\ufffd", text)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return _HALF.sub("\ufffd", text)
+    return text
 
 
 def _byte_characters() -> list[str]:
