@@ -5,12 +5,12 @@ forms agree, and what the fit warned of.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from planner.calibration_files import Calibration, Setting
-from planner.laws import belonging
+from planner.laws import Law, belonging
 from planner.remarks import Remark
 from planner.results import Findings
 from planner.spending import Spent
@@ -24,29 +24,22 @@ _APART = 2.0  # ratio of sizes that is a disagreement
 def decay_probabilities(
     known: Calibration, form: str, ud: float, best: Mapping[float, Spent]
 ) -> dict[str, float] | None:
-    """The share of draws in which the plan of each weight decay is the best one; None without paired
-    draws."""
+    """The share of draws in which the plan of each weight decay is the best one; None without draws."""
     settings = [setting for setting in known.candidates(form) if setting.weight_decay in best]
-    members = [setting.ensemble_law(form) for setting in settings]
-    known_members = [law for law in members if law is not None]
-    if len(settings) < 2 or len(known_members) < len(members) or not all(s.law_weights for s in settings):
+    members = [law for setting in settings if (law := setting.ensemble_law(form)) is not None]
+    if len(settings) < 2 or len(members) < len(settings) or not all(one.law_weights for one in settings):
         return None
-    plans = [best[setting.weight_decay] for setting in settings]
-    losses = np.concatenate(
-        [
-            np.stack(
-                [law.loss(float(p.params), ud, float(p.epochs)) for law, p in zip(laws, plans, strict=True)]
-            )
-            for laws in belonging(known_members)
-        ],
-        axis=1,
-    )
+    plans = [(float(best[s.weight_decay].params), ud, float(best[s.weight_decay].epochs)) for s in settings]
+    losses = np.concatenate([_losses(laws, plans) for laws in belonging(members)], axis=1)
     if not np.isfinite(losses).any(axis=0).all():
         return None
-    winner = np.nanargmin(losses, axis=0)
-    return {
-        f"{decay:g}": float(np.mean(winner == i)) for i, decay in enumerate(s.weight_decay for s in settings)
-    }
+    wins = np.bincount(np.nanargmin(losses, axis=0), minlength=len(settings)) / losses.shape[1]
+    return {f"{one.weight_decay:g}": float(share) for one, share in zip(settings, wins, strict=True)}
+
+
+def _losses(laws: Sequence[Law], plans: Sequence[tuple[float, float, float]]) -> np.ndarray:
+    """Of the plan of each weight decay by the members of its law, (weight decays, members)."""
+    return np.stack([law.loss(*plan) for law, plan in zip(laws, plans, strict=True)])
 
 
 def _open_question(probabilities: Mapping[str, float] | None) -> list[Remark]:

@@ -23,11 +23,13 @@ from calibration.fitting.origin import Origin
 from calibration.fitting.prior import NO_PRIOR, fingerprints
 from calibration.fitting.recommend import Evidence, recommend
 from calibration.fitting.runs import Runs
-from calibration.fitting.stages import Fits, FormFit, Progress, fit_forms
+from calibration.fitting.stages import Fits, FormFit, Progress, fit_forms, with_joint_base
 from planner.calibration_files import Calibration, Ensemble, FittedLaw, Setting
 from planner.errors import InvalidInput
 from planner.intervals import interval
 from planner.laws import BASE_FORM, STANDARD, Law
+
+_MANY = 0.1  # of the refits on a bound are worth a warning
 
 
 def fit(
@@ -107,9 +109,23 @@ def _setting(
             form: _fitted(fits, fit, held_out[form], records.get(form)) for form, fit in fits.forms.items()
         },
         ensemble=ensemble,
+        warnings=_on_bounds(records),
         method=_record(fits, method, missing),
     )
     return (_with_spread(setting) if ensemble else setting), Evidence.of(runs, held_out)
+
+
+def _on_bounds(records: Mapping[str, dict[str, Any]]) -> list[str]:
+    """Where many refits ended on the bound of their search, in words for plans."""
+    stuck = [
+        f"{name} of {form} in {count} of {record['kept']}"
+        for form, record in records.items()
+        for name, count in record["at_bound"].items()
+        if count > _MANY * record["kept"]
+    ]
+    return [
+        f"refits sit on the bound of their search ({', '.join(stuck)}): intervals are open there."
+    ] * bool(stuck)
 
 
 class _NoBaseLaw(Exception):
@@ -147,6 +163,8 @@ def _identified(
         raise _NoBaseLaw(unusable[BASE_FORM])
     possible = [form for form in method.forms if form not in unusable]
     fits = fit_forms(runs, possible, delta=method.delta, joint=method.joint, progress=progress)
+    if method.joint and not runs.single.all():
+        fits = with_joint_base(fits)
     missing = {**unusable, **{form: fit.problem for form, fit in fits.forms.items() if fit.problem}}
     if BASE_FORM in missing:
         advice = "single-epoch runs over a wider range of sizes and tokens would do"

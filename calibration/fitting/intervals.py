@@ -4,10 +4,10 @@ Both phases are refitted for every replicate, so that the base law's uncertainty
 parameters. Two schemes, each over runs or over (size, budget) cells:
 
 **residuals** (default). The runs stay as they are and their residuals are drawn anew: loss* = predicted loss
-x exp(residual*). Single-epoch and repeated runs have pools of their own, each centred and widened by sqrt(n /
-(n - p)), p being the five parameters of the base law or those of the repetition form: what a form misses of
-repetition says nothing about the base law, whose refits are therefore the same under all forms. Over cells,
-what the runs of a cell have in common is drawn per cell, the rest per run.
+x exp(residual*). Single-epoch and repeated runs have pools of their own, each centred by its median and
+widened by sqrt(n / (n - p)), p being the five parameters of the base law or those of the repetition form:
+what a form misses of repetition says nothing about the base law, whose refits are therefore the same under
+all forms. Over cells, what the runs of a cell have in common is drawn per cell, the rest per run.
 
 **weights**. Runs are drawn with replacement, within the single-epoch and within the repeated ones, or whole
 cells are; a resample is a row of weights. It asks nothing of the noise, but 20 runs resampled are only 13
@@ -38,6 +38,8 @@ from planner.results import Interval
 RESAMPLE = ("runs", "cells")
 SCHEMES = ("residuals", "weights")
 _DIGITS = 7
+NOISE = 0.007  # of ln(loss) between seeds: over the 16 repeated configurations of the public C4 runs
+_FEWEST_LEFT, _NORMAL = 2, 1000  # runs beyond the parameters, or as many normal errors are drawn instead
 
 
 def deviation(values: Any) -> float:
@@ -112,8 +114,11 @@ def resampled_losses(
         if not n:
             continue
         residual = (runs.ln_loss - expected)[part]
-        residual = (residual - residual.mean()) * np.sqrt(n / max(n - p, 1))
-        if resample == "runs":
+        residual = (residual - np.median(residual)) * np.sqrt(n / max(n - p, 1))
+        spent = n - p < _FEWEST_LEFT
+        if spent:  # the fit passes through the runs: their residuals say nothing of the noise
+            residual = np.maximum(np.sqrt(np.mean(residual**2)), NOISE) * rng.standard_normal(_NORMAL)
+        if spent or resample == "runs":
             drawn[:, part] = rng.choice(residual, size=(replicates, n))
             continue
         shared, own = _cell_parts(residual, runs.cells[part])

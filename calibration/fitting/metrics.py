@@ -8,8 +8,8 @@ from scipy.special import erf
 
 from calibration.fitting.identify import is_identified
 from calibration.fitting.objective import Array, huber
-from calibration.fitting.stages import Fits, Progress, fit_forms, refit
-from planner.laws import Law, parameter_names
+from calibration.fitting.stages import Fits, Progress, fit_forms, refit, with_joint_base
+from planner.laws import BASE_FORM, Law, parameter_names
 
 MOST_WRONG = 0.5  # in ln(loss): a prediction that is wrong by two thirds is useless, by however much more
 
@@ -108,6 +108,8 @@ def _without(fits: Fits, rows: Array) -> dict[str, Array] | None:
     if not all(is_identified(rest, form) for form in fits.forms):
         return None
     alone = fit_forms(runs.pick(~rows), list(fits.forms), delta=fits.delta, joint=fits.joint)
+    if fits.forms[BASE_FORM].on_all_runs:
+        alone = with_joint_base(alone)
     if not all(fit.optimum.converged for fit in alone.forms.values()):
         return None
     here = [values[rows] for values in where]

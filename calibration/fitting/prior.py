@@ -108,15 +108,16 @@ def candidates(
     found = [
         Prior(calibration, setting, others, _tokenizer(calibration, vocab_size))
         for calibration in usable.values()
-        for setting in _nearest([one for one in calibration.settings if BASE_FORM in one.laws], weight_decays)
+        for setting in _nearest(calibration, weight_decays)
     ]
     return found, [one for one in seen if one in asked]
 
 
-def _nearest(settings: Sequence[Setting], weight_decays: Sequence[float]) -> list[Setting]:
+def _nearest(calibration: Calibration, weight_decays: Sequence[float]) -> list[Setting]:
     """Those nearest to the middle of these weight decays; all where there are none, or several as near."""
-    if not len(weight_decays):
-        return list(settings)
+    settings = [one for one in calibration.settings if BASE_FORM in one.laws]
+    if not len(weight_decays) or not settings:
+        return settings
     middle = np.mean(np.log(np.maximum(weight_decays, _NO_DECAY)))
     apart = [abs(float(np.log(max(one.weight_decay, _NO_DECAY))) - middle) for one in settings]
     return [one for one, far in zip(settings, apart, strict=True) if far <= min(apart) + 1e-6]

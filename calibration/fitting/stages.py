@@ -51,6 +51,7 @@ class FormFit:
     optimum: Optimum
     names: tuple[str, ...]  # of the optimum's parameters
     parameters: dict[str, float]
+    on_all_runs: bool = False  # of the base law: fitted to the repeated runs too
 
     @property
     def problem(self) -> str | None:
@@ -154,6 +155,20 @@ def fit_forms(
     return fits
 
 
+def with_joint_base(fits: Fits) -> Fits:
+    """The same fits with Chinchilla fitted to all runs too, as joint fits of the other forms are, so that
+    criteria compare like with like. It stays as it is where the repeated runs lead it to a bound.
+    """
+    runs = fits.runs
+    free = base_problem(runs, np.ones(len(runs), dtype=bool))
+    optimum = _solve(free, runs, fits.delta)
+    parameters = _parameters(BASE_FORM, optimum.theta, runs)
+    found = FormFit(BASE_FORM, optimum.theta, np.empty(0), optimum, BASE_PARAMETERS, parameters, True)
+    if found.problem:
+        return fits
+    return Fits(runs, fits.delta, fits.joint, {**fits.forms, BASE_FORM: found})
+
+
 def _thinned(free: Free, most: int | None) -> Free:
     """With at most so many of its starts, the first among them."""
     if most is None or len(free.starts) <= most:
@@ -224,8 +239,9 @@ def refit(
         if form == BASE_FORM and base is not None:
             found[form] = base
         elif form == BASE_FORM:
-            free = base_problem(runs, runs.single)
-            solved = again(free, fit.base, runs.single)
+            rows = np.ones(len(runs), dtype=bool) if fit.on_all_runs else runs.single
+            free = base_problem(runs, rows)
+            solved = again(free, fit.base, rows)
             found[form] = Refits(
                 solved.theta, np.empty((size, 0)), solved.converged, sides(free, solved.theta)
             )

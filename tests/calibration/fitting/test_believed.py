@@ -11,7 +11,10 @@ import pytest
 from benchmarks.simulated import grid_table, with_losses
 from calibration import fit
 from calibration.fitting.coordinates import Reference, log_loss
+from calibration.fitting.intervals import resampled_losses
 from calibration.fitting.prior import candidates, fingerprints
+from calibration.fitting.runs import Runs
+from calibration.fitting.stages import fit_forms
 from planner import Calibration, InvalidInput, crossover, plan, predict
 from planner.laws import AVERAGE, FORMS, Law, parameter_names
 
@@ -203,3 +206,22 @@ def test_the_first_line_says_when_repetition_is_a_guess() -> None:
     assert "first guess" in plan(ud="180M", flops=1e19, calibration=known).verdict
     assert "first guess" not in plan(ud="180M", flops=1e16, calibration=known).verdict  # nothing repeats
     assert "first guess" not in plan(ud="180M", flops=1e19).verdict
+
+
+def test_joint_fits_refit_chinchilla_too() -> None:
+    """AICc compares like with like only if all forms were fitted to all runs."""
+    apart, joint = (
+        fit(_table(40), prior="none", joint=joint, laws=["additive_1p"], bootstrap=0)
+        .settings[0]
+        .laws["chinchilla"]
+        for joint in (False, True)
+    )
+    assert joint.metrics["huber"] < apart.metrics["huber"]  # type: ignore[operator]
+
+
+def test_refits_of_a_fit_that_spends_its_residuals_differ() -> None:
+    """Five single-epoch runs and five parameters: the errors that are redrawn are those of ordinary noise."""
+    table = grid_table(TRUTH, 12, 0.005, np.random.default_rng(4))
+    fits = fit_forms(Runs.of(table[table["epochs"] == 1].head(5)), ["chinchilla"])
+    drawn = resampled_losses(fits, "chinchilla", 200, "runs", np.random.default_rng(0))
+    assert 0.005 < drawn.std(axis=0).min() < drawn.std(axis=0).max() < 0.01
