@@ -6,7 +6,7 @@ planning.
 
 from __future__ import annotations
 
-import shutil
+import os
 import sys
 import textwrap
 from collections.abc import Iterable, Sequence
@@ -59,7 +59,7 @@ def print_table(
         print_paragraph(title, bold=True)
     widths = [max(map(len, column)) for column in zip(header, *body, strict=True)]
     if fold is not None:
-        columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else _PIPE
+        columns = _columns() if sys.stdout.isatty() else _PIPE
         others = sum(widths) - widths[fold] + 2 * (len(widths) - 1) + indent
         widths[fold] = min(widths[fold], max(columns - others, len(header[fold]), 20))
 
@@ -77,8 +77,19 @@ def print_table(
             click.echo(line(cells))
 
 
+def _columns() -> int:
+    """As `shutil.get_terminal_size` has it, which would load what unpacks archives."""
+    asked = os.environ.get("COLUMNS", "")
+    if asked.isdigit() and int(asked) > 0:
+        return int(asked)
+    try:
+        return os.get_terminal_size(1).columns or 80
+    except OSError:
+        return 80
+
+
 def _width() -> int:
-    return min(max(shutil.get_terminal_size().columns, 60), 110)
+    return min(max(_columns(), 60), 110)
 
 
 def _filled(text: str, first: str, others: str) -> str:
