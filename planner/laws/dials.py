@@ -15,6 +15,11 @@ from planner.laws.forms import DIALS, LawForm
 from planner.laws.pieces import Decaying, Forgotten, Hinge, Remembered, amplitude, by_logarithm, exponent
 from planner.look import Look
 
+_REPETITION = (
+    amplitude((0.03, 0.2)),
+    exponent("delta", "δ", (1.5,), 0.3),
+    exponent("kappa", "κ", (0.9,), 0.3),
+)
 _MEMORY = by_logarithm("c", "c", (1e-2, 1e3), (1.5, 4.0))
 _REPEATS = Decaying((by_logarithm("R_D_star", "R*_D", (1e-2, 1e6), (1.5, 8.0), 1.0),))
 
@@ -26,15 +31,7 @@ DIALS.register(
         "any weight decay: a short memory makes data worth less, a long one overfits",
         "B/D'^β (1 + (τ_c/τ)^σ), + P R^δ (N/U^γ)^κ exp(-c/τ)",
         repeats=_REPEATS,
-        penalty=Remembered(
-            (
-                amplitude((0.03, 0.2)),
-                exponent("delta", "δ", (1.5,), 0.3),
-                exponent("kappa", "κ", (0.9,), 0.3),
-                exponent("gamma", "γ", (0.9,), 0.4),
-                _MEMORY,
-            )
-        ),
+        penalty=Remembered((*_REPETITION, exponent("gamma", "γ", (0.9,), 0.4), _MEMORY)),
         premium=Forgotten(),
     )
 )
@@ -46,15 +43,7 @@ DIALS.register(
         "any weight decay: the premium is a square above a threshold, the same for all sizes and data",
         "+ q [ln(τ_c/τ)]₊² + P R^δ (N/U^γ)^κ exp(-c/τ)",
         repeats=_REPEATS,
-        penalty=Remembered(
-            (
-                amplitude((0.03, 0.2)),
-                exponent("delta", "δ", (1.5,), 0.3),
-                exponent("kappa", "κ", (0.9,), 0.3),
-                exponent("gamma", "γ", (0.9,), 0.4),
-                _MEMORY,
-            )
-        ),
+        penalty=Remembered((*_REPETITION, exponent("gamma", "γ", (0.9,), 0.4), _MEMORY)),
         premium=Hinge(),
     )
 )
@@ -66,14 +55,7 @@ DIALS.register(
         "the first with size over data to one power, twelve parameters in all",
         "B/D'^β (1 + (τ_c/τ)^σ), + P R^δ (N/U)^κ exp(-c/τ)",
         repeats=_REPEATS,
-        penalty=Remembered(
-            (
-                amplitude((0.03, 0.2)),
-                exponent("delta", "δ", (1.5,), 0.3),
-                exponent("kappa", "κ", (0.9,), 0.3),
-                _MEMORY,
-            )
-        ),
+        penalty=Remembered((*_REPETITION, _MEMORY)),
         premium=Forgotten(),
     )
 )
