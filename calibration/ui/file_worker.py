@@ -25,6 +25,8 @@ MEMORY = {
 SECONDS = {"check": 30, "calibration": 30, "fit": 1800}  # of processor time
 MOST_RUNS, MOST_COLUMNS = 20_000, 500
 MOST_REFITS, MOST_SETTINGS = 5000, 24
+SMALL = 2**20  # bytes of a table that is read twice, to offer its columns
+PREVIEWED = ("run", "params", "unique_tokens", "epochs", "weight_decay", "loss")
 
 
 def main() -> None:
@@ -92,10 +94,17 @@ def _failure(error: Exception) -> dict[str, Any]:
 
 def check(request: dict[str, Any], progress: Any) -> dict[str, Any]:
     """What a run table holds, one line per weight decay, and which laws it cannot determine."""
-    runs = _runs(request)
     from calibration.fitting.identify import unidentified
+    from calibration.fitting.notes import notes_of
+    from planner.errors import InvalidInput
     from planner.laws import STANDARD
     from planner.units import short
+
+    names = _names(request)
+    try:
+        runs = _runs(request)
+    except InvalidInput as error:  # the visitor may say which column is which
+        return {"columns": names, **_failure(error)}
 
     def span(values: Any, show: Any) -> str:
         low, high = show(float(values.min())), show(float(values.max()))
@@ -116,6 +125,9 @@ def check(request: dict[str, Any], progress: Any) -> dict[str, Any]:
     missing = unidentified(runs, STANDARD)
     return {
         "rows": rows,
+        "columns": names,
+        "preview": [[_cell(row[name]) for name in PREVIEWED] for _, row in runs.head(5).iterrows()],
+        "notes": [note.text for note in notes_of(runs)],
         "runs": len(runs),
         "not_identified": [[one.weight_decay, one.form, one.reason] for one in missing],
     }
@@ -151,19 +163,15 @@ def read_calibration(request: dict[str, Any], progress: Any) -> dict[str, Any]:
 
 
 def fit(request: dict[str, Any], progress: Any) -> dict[str, Any]:
-    """Fit every law that the table determines; leave the calibration and the report in the page's folder."""
-    from calibration.fitting.identify import unidentified
+    """Fit the laws, with what the shipped calibrations make believe before the runs; leave the calibration
+    and the report in the page's folder.
+    """
     from calibration.reports.report import report
     from calibration.studies.sources import fit as fit_runs
-    from planner.laws import BASE_FORM, STANDARD
 
     runs = _runs(request)
-    missing = {one.form for one in unidentified(runs, STANDARD)}
-    # Without a base law nothing can be fitted; then all forms are asked for: `fit` says which runs to add.
-    forms = list(STANDARD) if BASE_FORM in missing else [form for form in STANDARD if form not in missing]
     found = fit_runs(
         runs,
-        laws=forms,
         bootstrap=request["refits"],
         name=request["name"],
         title=request["name"],
@@ -181,9 +189,20 @@ def fit(request: dict[str, Any], progress: Any) -> dict[str, Any]:
 
 def _runs(request: dict[str, Any]) -> Any:
     from calibration.fitting.tables import read_runs
-    from planner.errors import InvalidInput
 
     path = Path(request["path"])
+    _check_extent(path)
+    how = {name: request.get(name) for name in ("max_epochs", "weight_decay", "columns")}
+    if not _is_parquet(path):
+        return read_runs(path, **how)
+    from calibration.ui.small_parquet import read_small
+
+    return read_runs(read_small(path), name=path.name, **how)
+
+
+def _check_extent(path: Path) -> None:
+    from planner.errors import InvalidInput
+
     rows, columns = _extent(path)
     if rows > MOST_RUNS or columns > MOST_COLUMNS:  # before all of it is taken apart
         size = f"{rows:,} rows" if rows > MOST_RUNS else f"{columns:,} columns"
@@ -191,12 +210,29 @@ def _runs(request: dict[str, Any]) -> Any:
             f"the table has {size}; the page works with up to {MOST_RUNS:,} runs and {MOST_COLUMNS} columns, "
             "the command line with more."
         )
-    how = {"max_epochs": request["max_epochs"], "weight_decay": request["weight_decay"]}
-    if not _is_parquet(path):
-        return read_runs(path, **how)
-    from calibration.ui.small_parquet import read_small
 
-    return read_runs(read_small(path), name=path.name, **how)
+
+def _names(request: dict[str, Any]) -> list[str]:
+    """The columns that a table has, by its own names; none where it cannot be read at all."""
+    from calibration.fitting.formats import load
+    from planner.errors import InvalidInput
+
+    path = Path(request["path"])
+    if _is_parquet(path) or path.stat().st_size > SMALL:
+        return []  # of Parquet only columns that are named as ours are read, and large tables only once
+    try:
+        _check_extent(path)
+        return [str(name)[:80] for name in load(path, path.name).cells.columns]
+    except InvalidInput:
+        return []
+
+
+def _cell(value: Any) -> str:
+    from planner.units import short
+
+    if isinstance(value, str):
+        return value[:60]
+    return short(float(value), 4) if abs(float(value)) >= 1e3 else f"{float(value):.4g}"
 
 
 def _extent(path: Path) -> tuple[int, int]:

@@ -51,6 +51,7 @@ class Runs:
     name: gr.Textbox
     decay: gr.Textbox
     epochs: gr.Textbox
+    columns: list[gr.Dropdown]  # which of the table's is ours, in the order of OURS
     refits: gr.Radio
     start: gr.Button
     stop: gr.Button
@@ -161,6 +162,16 @@ def outputs() -> Outputs:
     )
 
 
+OURS = ("params", "unique_tokens", "epochs", "tokens", "weight_decay", "loss")
+GUESSED = "found by its name"
+
+
+def columns_offered(names: list[str], chosen: list[str]) -> list[Any]:
+    """The lists to choose columns from, for a table with these; what was chosen stays if it is there."""
+    offered = [(GUESSED, ""), *((name, name) for name in names)]
+    return [gr.update(choices=offered, value=one if one in names else "") for one in chosen]
+
+
 # -- own runs -----------------------------------------------------------------------------------------------
 
 
@@ -176,8 +187,8 @@ def runs() -> Runs:
 def _runs_inputs() -> dict[str, Any]:
     given: dict[str, Any] = {}
     given["table"] = gr.File(
-        label="Table of runs (.csv or .parquet, up to 16 MB)",
-        file_types=[".csv", ".tsv", ".parquet", ".pq"],
+        label="Table of runs: W&B export, CSV, JSON or Parquet, up to 16 MB",
+        file_types=[".csv", ".tsv", ".json", ".jsonl", ".parquet", ".pq"],
         type="filepath",
         elem_id="upload-runs",
         height=140,
@@ -187,6 +198,10 @@ def _runs_inputs() -> dict[str, Any]:
         decay, epochs = "Weight decay, if the table does not say", "Leave out runs beyond this many epochs"
         given["decay"] = text("runs-decay", "", "0.1", label=decay, min_width=120)
         given["epochs"] = text("runs-epochs", "", "no limit", label=epochs, min_width=120)
+    with gr.Accordion("Which column is which", open=False):
+        given["columns"] = [
+            gr.Dropdown([(GUESSED, "")], value="", label=ours, elem_id=f"in-column-{ours}") for ours in OURS
+        ]
     given["refits"] = gr.Radio(
         [("none", 0), ("200", 200), ("1000", 1000)],
         value=200,
@@ -268,7 +283,7 @@ def header() -> str:
     )
 
 
-_RUNS_HELP = """<p class="db-caption">Fit the laws to your own runs and plan with the result. The table has
-one row per finished run, with the columns
-<code>run, params, unique_tokens, epochs, weight_decay, loss</code>; <code>tokens</code> may stand in for
-epochs. The file stays on this server, is read as data only, and is deleted after two hours.</p>"""
+_RUNS_HELP = """<p class="db-caption">Fit the laws to your own runs and plan with the result; five runs are
+enough to begin with. A Weights &amp; Biases export will do, or any table with one row per finished run and
+its parameters, unique tokens, epochs (or tokens), weight decay and loss. The file stays on this server, is
+read as data only, and is deleted after two hours.</p>"""

@@ -230,10 +230,20 @@ def table_problems(sentence: str, problems: Sequence[Problem]) -> str:
     )
 
 
-def run_summary(rows: Iterable[Sequence[str]], missing: Sequence[str]) -> str:
+def run_summary(
+    rows: Iterable[Sequence[str]],
+    preview: Iterable[Sequence[str]],
+    notes: Sequence[str],
+    missing: Sequence[str],
+) -> str:
     header = ("weight decay", "runs", "one epoch", "parameters", "unique tokens", "most epochs", "loss")
-    careful = _list("db-careful", "Not enough runs for every law", missing)
-    return f'<p class="db-good">✓ The table can be read.</p>{table(header, rows)}{careful}'
+    told = "These runs alone do not determine every law; what the shipped calibrations know fills in"
+    first = ("run", "parameters", "unique tokens", "epochs", "weight decay", "loss")
+    return (
+        f'<p class="db-good">✓ The table can be read.</p>{table(header, rows)}'
+        f'{_list("db-why", "Noticed", notes)}<h2 class="db-small">The first runs, as they were read</h2>'
+        f"{table(first, preview)}{_list('db-careful', told, missing)}"
+    )
 
 
 def progress(what: str, share: float) -> str:
@@ -242,7 +252,7 @@ def progress(what: str, share: float) -> str:
 
 
 def fit_summary(reason: str, rows: Iterable[Sequence[str]], left_out: Sequence[str]) -> str:
-    header = ("weight decay", "law", "R²", "R² repeated", "Huber sum", "held-out error")
+    header = ("weight decay", "law", "share", "held-out error", "R²", "R² repeated", "Huber sum")
     missing = _list("db-careful", "Not fitted", left_out)
     return f'<p class="db-good">✓ {escape(reason)}</p>{table(header, rows)}{missing}'
 

@@ -10,7 +10,7 @@ import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import lru_cache
 from pathlib import Path
@@ -19,12 +19,13 @@ from typing import Any
 import gradio as gr
 import pandas as pd
 
+from calibration.fitting.tables import Problem
 from calibration.ui import answers, layout, markup, pictures, state
 from calibration.ui.calibrations import Calibrations
 from calibration.ui.file_jobs import FITS_AT_ONCE, READS_AT_ONCE, FileJobs, JobFailed
 from calibration.ui.legend import legend
 from planner import units
-from planner.calibration_files import Calibration
+from planner.calibration_files import Calibration, Setting
 from planner.errors import InvalidInput
 from planner.limits import ALL
 from planner.options import label
@@ -172,23 +173,28 @@ class Page:
 
     # -- own runs ------------------------------------------------------------------------------------------
 
-    def check(self, path: str | None, decay: str, epochs: str) -> str:
-        """What an uploaded table holds, or what is wrong with it row by row."""
+    def check(self, path: str | None, decay: str, epochs: str, *columns: str) -> tuple[Any, ...]:
+        """What an uploaded table holds, or what is wrong with it row by row; then its columns, to choose."""
+        chosen = [column or "" for column in columns]
         if path is None:
-            return ""
+            return "", *layout.columns_offered([], chosen)
         try:
             _check_size(path)
-            found = self.jobs.result("check", path, max_epochs=_given(epochs), weight_decay=_given(decay))
+            found = self.jobs.result("check", path, **_reading(decay, epochs, chosen))
         except InvalidInput as error:
-            return markup.table_problems(str(error), getattr(error, "problems", []))
-        missing = [
-            f"weight decay {d:g}: {law_label(form)} cannot be fitted, {reason}"
-            for d, form, reason in found["not_identified"]
-        ]
-        return markup.run_summary(found["rows"], missing)
+            said = markup.table_problems(str(error), getattr(error, "problems", []))
+            return said, *(gr.skip() for _ in chosen)
+        offered = layout.columns_offered(found["columns"], chosen)
+        if "error" in found:
+            return markup.table_problems(found["error"], [Problem(*p) for p in found["problems"]]), *offered
+        lacking: dict[str, list[str]] = {}
+        for d, form, reason in found["not_identified"]:
+            lacking.setdefault(f"weight decay {d:g}: {reason}", []).append(law_label(form))
+        missing = [f"{reason} ({', '.join(forms)})" for reason, forms in lacking.items()]
+        return markup.run_summary(found["rows"], found["preview"], found["notes"], missing), *offered
 
     def fit(
-        self, path: str | None, name: str, decay: str, epochs: str, refits: int
+        self, path: str | None, name: str, decay: str, epochs: str, refits: int, *columns: str
     ) -> Iterator[tuple[Any, ...]]:
         """Fit an uploaded table: progress, then metrics, picture, files and the key of the calibration.
 
@@ -198,7 +204,7 @@ class Page:
         if path is None:
             yield markup.table_problems("upload a table of runs first.", []), *idle
             return
-        options: dict[str, Any] = {"max_epochs": _given(epochs), "weight_decay": _given(decay)}
+        options = _reading(decay, epochs, columns)
         options |= {"refits": int(refits), "name": (name or "").strip()[:60] or "my-calibration"}
         try:
             _check_size(path)
@@ -291,12 +297,11 @@ class Page:
     def _fit_events(self, runs: layout.Runs) -> None:
         table, decay, epochs = runs.table, runs.decay, runs.epochs
         reading: dict[str, Any] = {"concurrency_limit": READS_AT_ONCE, "concurrency_id": "files", **_CALM}
-        changed = [table.upload, decay.change, epochs.change]
-        gr.on(
-            changed, self.check, [table, decay, epochs], runs.checked, trigger_mode="always_last", **reading
-        )
+        changed = [table.upload, decay.change, epochs.change, *(one.input for one in runs.columns)]
+        asked, told = [table, decay, epochs, *runs.columns], [runs.checked, *runs.columns]
+        gr.on(changed, self.check, asked, told, trigger_mode="always_last", **reading)
         table.clear(lambda: ("", "", *_nothing_fitted()), None, [runs.checked, *runs.outcome], **_CALM)
-        given = [table, runs.name, decay, epochs, runs.refits]
+        given = [table, runs.name, decay, epochs, runs.refits, *runs.columns]
         many: dict[str, Any] = {"concurrency_limit": FITS_AT_ONCE, "concurrency_id": "fit", **_CALM}
         fitting = runs.start.click(self.fit, given, runs.outcome, trigger_mode="multiple", **many)
         # First the fit ends, then that is said: whatever it said last must not come after.
@@ -353,6 +358,12 @@ def _given(text: str | None) -> str | None:
     return (text or "").strip() or None
 
 
+def _reading(decay: str, epochs: str, columns: Sequence[str | None]) -> dict[str, Any]:
+    """How a table is to be read."""
+    named = ",".join(f"{ours}={theirs}" for ours, theirs in zip(layout.OURS, columns, strict=True) if theirs)
+    return {"max_epochs": _given(epochs), "weight_decay": _given(decay), "columns": named or None}
+
+
 def _check_size(path: str) -> None:
     size = os.path.getsize(path)
     if size > LARGEST_UPLOAD:
@@ -371,16 +382,24 @@ def _metrics(known: Calibration) -> list[list[str]]:
     def figure(value: float | None, style: str) -> str:
         return "" if value is None else format(value, style)
 
-    keys = (("r2", ".4f"), ("r2_multi", ".4f"), ("huber", ".3g"), ("held_out_error", ".2%"))
-    return [
-        [
-            str(s.weight_decay),
-            law_label(form) + (" ★" if form == known.default_law else ""),
-            *(figure(law.metrics.get(k), how) for k, how in keys),
-        ]
-        for s in known.settings
-        for form, law in s.laws.items()
-    ]
+    def row(setting: Setting, form: str) -> list[str]:
+        metrics, share = setting.laws[form].metrics, setting.law_weights.get(form)
+        figures = [figure(metrics.get(key), style) for key, style in keys]
+        star = " ★" if form == known.default_law else ""
+        return [str(setting.weight_decay), law_label(form) + star, figure(share, ".0%"), *figures]
+
+    keys = (("held_out_error", ".2%"), ("r2", ".4f"), ("r2_multi", ".4f"), ("huber", ".3g"))
+    return [row(setting, form) for setting in known.settings for form in _ranked(setting)]
+
+
+def _ranked(setting: Setting) -> list[str]:
+    """The laws, best first: by their share of the average, then by the error on runs that were left out."""
+
+    def place(form: str) -> tuple[float, float]:
+        error = setting.laws[form].metrics.get("held_out_error")
+        return -setting.law_weights.get(form, 0.0), float("inf") if error is None else error
+
+    return sorted(setting.laws, key=place)
 
 
 def _left_out(known: Calibration) -> list[str]:

@@ -82,7 +82,7 @@ def inputs(server: str, name: str) -> list[Any]:
 
 def check(server: str, file: dict[str, Any]) -> str:
     """What the page says of an uploaded table."""
-    return str(queued(server, event(server, "check"), [file, "", ""])[-1][0])
+    return str(queued(server, event(server, "check"), [file, *[""] * 8])[-1][0])
 
 
 def soon(what: Callable[[], Any]) -> Any:
@@ -142,7 +142,7 @@ def test_calls_around_the_queue_are_limited_too(attacked: Address, tmp_path: Pat
     lines = "run,params,unique_tokens,epochs,weight_decay,loss\n" + "a,15M,50M,1,0.1,4\n" * 19_000
     (tmp_path / "long.csv").write_text(lines)
     file = upload(attacked, tmp_path / "long.csv")
-    address, body = f"{attacked}/gradio_api/run/check", {"data": [file, "", ""], "session_hash": "s"}
+    address, body = f"{attacked}/gradio_api/run/check", {"data": [file, *[""] * 8], "session_hash": "s"}
     most = 0
 
     def count() -> None:
@@ -254,7 +254,7 @@ def test_nothing_is_fetched_for_a_visitor(attacked: Address) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         place = f"http://127.0.0.1:{listening.getsockname()[1]}/runs.csv"
         file = {"path": place, "url": place, "meta": {"_type": "gradio.FileData"}}
-        body = {"data": [file, "", ""], "session_hash": "s"}
+        body = {"data": [file, *[""] * 8], "session_hash": "s"}
         for route in ("run/check", "queue/join", "call/check", "api/check"):
             content = json.dumps(body).encode()
             request = urllib.request.Request(
