@@ -70,7 +70,7 @@ def calibration() -> Calibration:
 
 
 def left_out_table(fits: Fits, table: pd.DataFrame, own: np.ndarray) -> list[str]:
-    lines = []
+    lines: list[str] = []
     for form in fits.forms:
         if form == BASE_FORM:
             continue
@@ -101,7 +101,7 @@ def best_table(fits: Fits, form: str, own: pd.DataFrame) -> list[str]:
         "| --- " * 7 + "|",
     ]
     near, cells = 0, own.pivot_table(index=CELL, columns="weight_decay", values="loss")
-    for place, cell in cells.iterrows():
+    for place, cell in zip(cells.index.tolist(), (row for _, row in cells.iterrows()), strict=True):
         size, tokens, epochs = (float(value) for value in place)
         law = law_of(fits, form, RECIPE.batch_tokens / (RECIPE.learning_rate * DECAYS))
         found = float(DECAYS[np.argmin(law.loss(size, tokens, epochs))])
@@ -140,7 +140,7 @@ def arms(fits: Fits, form: str, own: pd.DataFrame) -> list[str]:
         for how, factor in (("τ", 0.5), ("λ", 1.0)):
             gaps = [
                 loss - means[(*place[:3], round(place[3] * factor, 6))]
-                for place, loss in arm.items()
+                for place, loss in zip(arm.index.tolist(), arm, strict=True)
                 if (*place[:3], round(place[3] * factor, 6)) in means.index
             ]
             left = f"{np.std(gaps):.4f} over {len(gaps)} cells, mean {np.mean(gaps):+.4f}"
