@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from planner.laws.forms import AVERAGE, Array, form_named
+from planner.laws.forms import AVERAGE, BASE_PARAMETERS, Array, form_named
 from planner.laws.law import Law, Slopes, Terms
 
 _NEWTON = 12
@@ -55,21 +55,27 @@ class Averaged(Law):
         """Where the averaged base law is lowest along the iso-FLOP curve: it is convex in ln(epochs), and the
         minimum lies between those of the parts.
         """
+        ln_k, ln_u = np.log(product), np.log(unique_tokens)
         ends = np.log([part.fresh_epochs(product, unique_tokens) for part in self.parts])
         low, high = ends.min(axis=0), ends.max(axis=0)
-        at = self._mean(lambda part: np.log(part.fresh_epochs(product, unique_tokens)))
+        ln_a, alpha, ln_b, beta = (
+            column.reshape(-1, *(1,) * np.ndim(ends[0])) for column in self._base_columns()
+        )
+        at = np.tensordot(self.weights, ends, axes=1)
         for _ in range(_NEWTON):
-            slope, bend = 0.0, 0.0
-            for weight, part in zip(self.weights, self.parts, strict=True):
-                p = part.parameters
-                terms = part.base().terms(product / np.exp(at), unique_tokens, np.exp(at))
-                slope = slope + weight * (p["alpha"] * terms.capacity - p["beta"] * terms.data)
-                bend = bend + weight * (p["alpha"] ** 2 * terms.capacity + p["beta"] ** 2 * terms.data)
-            step = slope / bend
+            capacity = alpha * np.exp(ln_a - alpha * (ln_k - at))
+            data = beta * np.exp(ln_b - beta * (ln_u + at))
+            step = (capacity - data).sum(axis=0) / (alpha * capacity + beta * data).sum(axis=0)
             at = np.clip(at - step, low, high)
             if np.all(np.abs(step) < 1e-12):
                 break
         return np.exp(at)
+
+    def _base_columns(self) -> list[np.ndarray]:
+        """Of all parts: ln(weight A), alpha, ln(weight B), beta."""
+        p = {name: np.array([part.parameters[name] for part in self.parts]) for name in BASE_PARAMETERS}
+        ln_weights = np.log(self.weights)
+        return [ln_weights + np.log(p["A"]), p["alpha"], ln_weights + np.log(p["B"]), p["beta"]]
 
     def epochs_bound(self, product: Array, loss: Array) -> Array:
         """Where the capacity term of every part exceeds what it may, so does their average."""
