@@ -24,8 +24,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from calibration.fitting.belief import Reference, believe, flops_of, points_of
+from calibration.fitting.belief import believe
 from calibration.fitting.choosing import Wanted, choose, foundation
+from calibration.fitting.coordinates import Reference, flops_of, points_of
 from calibration.fitting.tables import read_runs
 from planner.calibration_files import Calibration
 from planner.laws import Law

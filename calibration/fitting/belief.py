@@ -15,19 +15,16 @@ settle anything.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import pandas as pd
 from scipy.optimize import least_squares
 
-from planner.allocation import FLOPS_PER_PARAM_TOKEN
-from planner.calibration_files import Setting
-from planner.laws import FORMS, Law, parameter_names
-from planner.laws.forms import At
+from calibration.fitting.coordinates import Points, Reference, log_loss, points_of
+from calibration.fitting.posterior import kernel
+from planner.laws import FORMS, Law
 
 # Of ln(loss) between seeds: 0.7% over the 16 repeated configurations of the public C4 runs.
 NOISE = 0.01
@@ -38,56 +35,6 @@ MISFIT = 0.1
 NEIGHBOURS = 2.0
 # Times the misfit, where runs are chosen: a law fails together and where it was not looked at.
 CAUTION = 3.0
-LENGTH = 0.8  # ln of the factor in size, budget or epochs over which the misfit changes
-_STEP = 1e-4  # of theta, for central differences
-
-Points = tuple[np.ndarray, np.ndarray, np.ndarray]  # params, unique tokens, epochs
-
-
-@dataclass(frozen=True)
-class Reference:
-    """Where the terms of a law are compared: at theta = (ln of each term there, ln of each exponent)."""
-
-    params: float
-    unique_tokens: float
-    repeats: float = 4.0
-
-    @staticmethod
-    def of(setting: Setting) -> Reference:
-        """The middle of what a setting was fitted on, where its terms are known best."""
-        low, high = setting.fitted_on.unique_tokens
-        return Reference(float(np.sqrt(np.prod(setting.fitted_on.params))), float(np.sqrt(low * high)))
-
-    def theta(self, law: Law) -> np.ndarray:
-        p = {name: np.log(np.asarray(value, dtype=float)) for name, value in law.parameters.items()}
-        return np.array([p[name] - self._shift(name, p, law.form) for name in parameter_names(law.form)])
-
-    def law(self, form: str, theta: np.ndarray) -> Law:
-        """The law of theta; theta may be (parameters, members) for an ensemble."""
-        names = parameter_names(form)
-        p = dict(zip(names, np.clip(theta, -300, 300), strict=True))
-        for name in sorted(names, key=lambda name: name == "P"):  # P depends on how the others are shifted
-            p[name] = p[name] + self._shift(name, p, form)
-        return Law(form, {name: np.exp(p[name]) for name in names})
-
-    def _shift(self, name: str, p: Mapping[str, Any], form: str) -> Any:
-        """ln of what a coefficient is multiplied with at the reference, negated:
-        A = a N^alpha, B = b U^beta.
-        """
-        if name == "A":
-            return np.exp(p["alpha"]) * np.log(self.params)
-        if name == "B":
-            return np.exp(p["beta"]) * np.log(self.unique_tokens)
-        here = At(np.log(self.params), np.log(self.unique_tokens), np.log(self.repeats))
-        penalty = FORMS[form].penalty
-        if name == "P" and penalty is not None:
-            values = {key: np.exp(p[key]) for key in penalty.names[1:]} | dict(penalty.fixed)
-            return -penalty.ln_shape(values, here)
-        for piece in FORMS[form].pieces:
-            if piece.centred and name in piece.names:
-                natural = {key: np.exp(p[key]) for key in piece.names}
-                return piece.ln_units(natural, here).get(name, 0.0)
-        return 0.0
 
 
 @dataclass(frozen=True)
@@ -117,10 +64,7 @@ class Belief:
         jacobian = self.jacobian(points) * self.prior_sd
         loss = self.law.loss(*points)
         above = (loss - float(self.law.parameters["E"])) / loss
-        params, unique, epochs = points
-        where = np.column_stack([np.log(params), np.log(unique), np.log(np.maximum(epochs, 1.0))]) / LENGTH
-        apart = ((where[:, None] - where[None]) ** 2).sum(axis=-1)
-        together = self.misfit**2 * np.outer(above, above) * np.exp(-0.5 * apart)
+        together = self.misfit**2 * np.outer(above, above) * kernel(points, points)
         return np.asarray(jacobian @ jacobian.T + together)
 
     def cautious(self) -> Belief:
@@ -165,26 +109,5 @@ def believe(
     return Belief(prior.form, reference, found, noise, misfit)
 
 
-def flops_of(points: Points) -> np.ndarray:
-    return FLOPS_PER_PARAM_TOKEN * points[0] * points[1] * points[2]
-
-
 def _jacobian(form: str, reference: Reference, theta: np.ndarray, points: Points) -> np.ndarray:
-    size = len(theta)
-    steps = np.concatenate([np.eye(size), -np.eye(size)], axis=1) * _STEP  # (parameters, 2 x parameters)
-    members = reference.law(form, (theta[:, None] + steps)[:, :, None])
-    with np.errstate(over="ignore", invalid="ignore"):
-        ln_loss = np.log(members.loss(*points))
-    return np.asarray(((ln_loss[:size] - ln_loss[size:]) / (2 * _STEP)).T)
-
-
-def points_of(table: pd.DataFrame) -> Points:
-    params, unique, epochs = (
-        table[name].to_numpy(dtype=float) for name in ("params", "unique_tokens", "epochs")
-    )
-    return params, unique, epochs
-
-
-def joined(*parts: Points) -> Points:
-    params, unique, epochs = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-    return params, unique, epochs
+    return np.asarray(log_loss(form, reference, theta[None], points)[1][0])

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from calibration.fitting.belief import Belief, Points, flops_of, joined
+from calibration.fitting.belief import Belief
+from calibration.fitting.coordinates import Points, flops_of, joined
 from calibration.fitting.identify import runs_to_add
 from calibration.fitting.stages import Progress
 from planner.laws import BASE_FORM

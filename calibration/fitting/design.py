@@ -16,24 +16,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from calibration.fitting.belief import (
-    MISFIT,
-    NOISE,
-    Belief,
-    Points,
-    Reference,
-    believe,
-    flops_of,
-    joined,
-    points_of,
-)
+from calibration.fitting.belief import MISFIT, NOISE, Belief, believe
 from calibration.fitting.choosing import Wanted, choose, errors_after, foundation
+from calibration.fitting.coordinates import Points, Reference, flops_of, joined, points_of
 from calibration.fitting.identify import is_identified
 from calibration.fitting.stages import Progress
 from planner.allocation import FLOPS_PER_PARAM_TOKEN, allocate
 from planner.calibration_files import Calibration, shipped_names
 from planner.errors import InvalidInput
-from planner.laws import DEFAULT_FORM, STANDARD, Law, check_form
+from planner.laws import BASE_FORM, DEFAULT_FORM, STANDARD, Law, check_form
 from planner.limits import CONTINUOUS
 from planner.shapes import Architecture, shape_for
 from planner.units import compute, count, number, scientific, short, whole
@@ -175,7 +166,8 @@ def suiting(ud: float) -> Calibration:
     default, *others = (Calibration.load(name) for name in (None, *shipped_names()))
     if _away(default, ud) <= np.log(_FAR):
         return default
-    return min((default, *others), key=lambda known: _away(known, ud))
+    believable = [known for known in others if all(BASE_FORM in setting.laws for setting in known.settings)]
+    return min((default, *believable), key=lambda known: _away(known, ud))
 
 
 def _away(known: Calibration, ud: float) -> float:

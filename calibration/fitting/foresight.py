@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from calibration.fitting.belief import Belief, Points, flops_of, joined, points_of
+from calibration.fitting.belief import Belief
 from calibration.fitting.choosing import Wanted, choose
+from calibration.fitting.coordinates import Points, flops_of, joined, points_of
 from calibration.fitting.design import Target, believed_near, suiting
 from calibration.fitting.identify import Run, Unidentified, unidentified
 from planner.laws import DEFAULT_FORM, STANDARD

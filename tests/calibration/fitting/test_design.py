@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calibration.commands.design import design as command
-from calibration.fitting.belief import Reference, believe, flops_of
+from calibration.fitting.belief import believe
 from calibration.fitting.choosing import Wanted, choose, foundation
+from calibration.fitting.coordinates import Reference, flops_of
 from calibration.fitting.design import design
 from calibration.fitting.identify import unidentified
 from calibration.fitting.tables import read_runs

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from calibration import design
-from calibration.fitting.belief import points_of
+from calibration.fitting.coordinates import points_of
 from calibration.fitting.foresight import foresee
 from planner.errors import InvalidInput
 from tests.calibration.fitting.tables import runs
