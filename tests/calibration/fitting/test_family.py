@@ -14,7 +14,10 @@ BASE = {"E": 1.9, "A": 420.0, "alpha": 0.34, "B": 3600.0, "beta": 0.37}
 OWN = {"R_D_star": 6.0, "rho": 0.4, "P": 0.03, "delta": 1.2, "kappa": 1.1, "gamma": 1.0, "c": 0.3}
 
 
-@pytest.mark.parametrize("form", ["hill_4p", "decay_4p", "decay_hill_4p", "bounded", "paced_hill_5p"])
+SLOW = [pytest.param(form, marks=pytest.mark.slow) for form in ("decay_4p", "bounded", "paced_hill_5p")]
+
+
+@pytest.mark.parametrize("form", ["hill_4p", "decay_hill_4p", *SLOW])
 @pytest.mark.parametrize("joint", [False, True])
 def test_a_law_is_found_again_from_its_own_losses(form: str, joint: bool) -> None:
     law = Law(form, {**BASE, **{name: OWN[name] for name in FORMS[form].repetition_names}})
@@ -33,6 +36,7 @@ def test_repeats_that_do_not_fade_are_not_called_fading() -> None:
     assert faded.parameters["R_D_star"] > 50 or "R_D_star" in (faded.problem or "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["hill_4p", "decay_hill_4p"])
 def test_few_starts_of_a_random_table_agree_with_all(form: str) -> None:
     runs = Runs.of(random_table(form, np.random.default_rng(7)))

@@ -61,6 +61,7 @@ def test_the_form_that_made_the_runs_holds_beyond_them(result: Tournament) -> No
     assert result.standing()[0][0] in ("hill_4p", CHOICE)
 
 
+@pytest.mark.slow
 def test_what_lies_beyond_does_not_move_the_choice(table: pd.DataFrame) -> None:
     """The losses of the runs that are tried are never seen, not even by the weights."""
     cut = parts(table, "size", 0.6)
