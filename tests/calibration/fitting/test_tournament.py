@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from benchmarks.simulated import grid_table
 from calibration.fitting.beyond import Manner, along, left_out, parts, seen, weights_of
-from calibration.fitting.tournament import CHOICE, IN_SAMPLE, Tournament, _families, tournament
+from calibration.fitting.tournament import CHOICE, Tournament, _families, tournament
 from planner import InvalidInput, Law
 from planner.cli import planner as main
 
@@ -29,7 +29,7 @@ def table() -> pd.DataFrame:
 @pytest.fixture(scope="module")
 def result(table: pd.DataFrame) -> Tournament:
     other = grid_table(TRUTH, 70, 0.004, np.random.default_rng(4))
-    return tournament({"one": table, "other": other}, laws=FEW, directions=(IN_SAMPLE, "size"))
+    return tournament({"one": table, "other": other}, laws=FEW, directions=("size",))
 
 
 def test_ties_with_the_last_run_are_seen(table: pd.DataFrame) -> None:
