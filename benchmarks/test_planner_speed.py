@@ -38,6 +38,14 @@ def test_plan_another_corpus_each_time(benchmark: Any) -> None:
     benchmark.pedantic(lambda: plan(*next(budgets)), rounds=300, warmup_rounds=20)
 
 
+@pytest.mark.benchmark(group="one warm plan() with 1,000 refits and all intervals")
+@pytest.mark.parametrize("corpora", ["same corpus", "another corpus each time"])
+def test_plan_with_refits(benchmark: Any, corpora: str) -> None:
+    step = 0.001 if corpora.startswith("another") else 0.0
+    budgets = itertools.cycle((1e5 * (1 + step * i), 3e12 * (1 + i / 300)) for i in range(1000))
+    benchmark.pedantic(lambda: plan(*next(budgets), calibration="micro"), rounds=30, warmup_rounds=3)
+
+
 @pytest.mark.benchmark(group="10,000 budgets")
 def test_frontier_vectorised(benchmark: Any) -> None:
     benchmark.pedantic(
