@@ -141,9 +141,14 @@ def _tried(question: Question, product: float) -> np.ndarray:
 def first_valley(question: Question, ceiling: float) -> Point | None:
     """The lowest point of the first valley of the loss along compute; None where it only falls.
 
-    With whole epochs each number of them can leave a minimum: those of consecutive numbers are one valley.
+    With whole epochs each number of them can leave a minimum: those of consecutive numbers are one valley, as
+    long as none takes more than twice the compute of the one before.
     """
     budgets = np.geomspace(ceiling * 10**-DECADES, ceiling, BUDGETS)
+    if question.max_params < 1.01 * question.min_params:  # a settled size, which budgets a percent apart miss
+        sizes = np.linspace(question.min_params, question.max_params, 5)
+        own = 6 * question.ud * np.outer(sizes, np.arange(1.0, 513.0)).ravel()
+        budgets = np.unique(np.concatenate([budgets, own[own <= ceiling]]))
     epochs, loss, cornered = _along(question, budgets / (6 * question.ud))
     known = np.flatnonzero(np.isfinite(loss) & (np.diff(loss, prepend=np.inf) != 0))  # steps are one point
     inside, before, after = known[1:-1], known[:-2], known[2:]
@@ -154,9 +159,9 @@ def first_valley(question: Question, ceiling: float) -> Point | None:
             params, passes = question.max_params, float(epochs[place])
             point = Point(6 * question.ud * params * passes, params, passes, float(loss[place]))
         else:
-            around = budgets[place - 1], budgets[min(place + 1, BUDGETS - 1)]
+            around = budgets[place - 1], budgets[min(place + 1, len(budgets) - 1)]
             point = _polished(question, float(epochs[place]), *around)
-        if points and not (question.whole and _next_to(point.epochs, points[-1].epochs)):
+        if points and not (question.whole and _next_to(point, points[-1])):
             break
         points.append(point)
     if question.whole and points and points[-1].epochs > 2:  # budgets a percent apart may miss some numbers
@@ -172,9 +177,12 @@ def _around(best: Point, epochs: float) -> tuple[float, float]:
     return 0.97 * flops, 1.03 * flops
 
 
-def _next_to(epochs: float, others: float) -> bool:
-    """Whether numbers of epochs are consecutive, as far as budgets that are a percent apart can tell."""
-    return abs(epochs - others) <= max(1.0, 0.03 * epochs)
+def _next_to(point: Point, last: Point) -> bool:
+    """Whether numbers of epochs are consecutive, as far as budgets that are a percent apart can tell, and the
+    second is not a matter of more than twice the compute.
+    """
+    consecutive = abs(point.epochs - last.epochs) <= max(1.0, 0.03 * point.epochs)
+    return consecutive and point.flops <= 2 * last.flops
 
 
 def _polished(question: Question, epochs: float, low: float, high: float) -> Point:

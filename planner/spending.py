@@ -166,16 +166,39 @@ def _among_whole_epochs(law: Law, ud: float, limits: Limits, near: Turn | None) 
     middle = float(law.optimal_params(ud)) if near is None else near.params
     sizes, is_inside = _best_sizes(law, ud, epochs, np.log(middle), limits)
     flops = FLOPS_PER_PARAM_TOKEN * ud * sizes * epochs
-    possible = is_inside
-    if near is not None and limits.max_params is not None:  # the largest size, but not that of another valley
-        possible = is_inside | (flops < FEW_TIMES * near.flops)
-    loss = np.where(possible, law.loss(sizes, ud, epochs), np.inf)
+    loss = np.asarray(law.loss(sizes, ud, epochs))
     if near is None:  # only what no other number of epochs betters at the same compute is a minimum
-        loss = np.where(loss <= allocate(law, ud, flops, limits).loss + 1e-9, loss, np.inf)
+        loss = np.where(is_inside & _is_best(law, ud, flops, loss, limits), loss, np.inf)
+    elif limits.max_params is not None and not is_inside.all():  # the largest size ends a valley, too
+        loss = np.where(_one_valley(epochs, flops, _is_best(law, ud, flops, loss, limits)), loss, np.inf)
+    else:
+        loss = np.where(is_inside, loss, np.inf)
     pick = int(np.argmin(loss))
     if not np.isfinite(loss[pick]):
         return None
     return Turn(*(float(values[pick]) for values in (flops, sizes, epochs, loss)))
+
+
+def _is_best(law: Law, ud: float, flops: np.ndarray, loss: np.ndarray, limits: Limits) -> np.ndarray:
+    """Where no other plan for the same compute is better."""
+    return np.asarray(loss <= spend_all(law, ud, flops, limits).loss + 1e-9)
+
+
+def _one_valley(epochs: np.ndarray, flops: np.ndarray, is_lowest: np.ndarray) -> np.ndarray:
+    """Which minima belong to the first valley along compute: those of consecutive numbers of epochs, none of
+    which takes more than a few times the compute of the one before.
+    """
+    inside = np.zeros(len(epochs), dtype=bool)
+    last: int | None = None
+    for place in np.argsort(flops):
+        if not is_lowest[place]:
+            continue
+        if last is not None and (
+            abs(epochs[place] - epochs[last]) > 1 or flops[place] > FEW_TIMES * flops[last]
+        ):
+            break
+        inside[place], last = True, int(place)
+    return inside
 
 
 def _best_sizes(
