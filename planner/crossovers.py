@@ -23,7 +23,7 @@ from planner.remarks import Remark
 from planner.results import Crossover, Interval
 from planner.uncertainty import crossover_interval, range_warnings
 
-_CROSSES = 0.8  # share of draws below which forms that are averaged do not name a crossing
+_CROSSES = 0.5  # share of draws below which forms that are averaged do not name a crossing
 
 
 @spelled_out

@@ -137,19 +137,23 @@ def crossover_interval(
     """
     pairs = belonging((weaker, stronger))
     places = np.concatenate([_crossings(one, other, ud, between, limits) for one, other in pairs])
-    return interval(places), float(np.mean(np.isfinite(places)))
+    inside = np.isfinite(places)
+    if isinstance(weaker, Mixture):  # draws that cross further out count where they are last seen
+        places = np.clip(places, *between)
+    return interval(places), float(np.mean(inside))
 
 
 def _crossings(
     weaker: Law, stronger: Law, ud: float, between: tuple[float, float], limits: Limits
 ) -> np.ndarray:
-    """Where each pair of refits crosses; NaN where it does not."""
-    size = weaker.members
+    """Where each pair of refits crosses; infinite where that lies further out on one side, NaN where they cross
+    the other way round.
+    """
     ends = np.log(between)
     at_ends = np.array([_gap(weaker, stronger, ud, end, limits) for end in between])
     rows = np.flatnonzero(~(at_ends[0] > 0) & (at_ends[1] > 0))
     start, low, high = (np.full(len(rows), end) for end in (ends.mean(), *ends))
-    places = np.full(size, np.nan)
+    places = np.select([(at_ends > 0).all(axis=0), (at_ends <= 0).all(axis=0)], [-np.inf, np.inf], np.nan)
     if len(rows):
         found = meeting_point(
             weaker.member(rows), stronger.member(rows), ud, (low, start, high), True, limits, _CLOSE_ENOUGH
