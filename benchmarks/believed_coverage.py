@@ -8,7 +8,7 @@ of those single-epoch, on the grid of `simulated` (16M to 1.1B parameters, 50M t
 epochs), with 0.5% noise. True forms: additive_4p, and two that the registry does not have,
 
     tired    a penalty that grows ever more slowly with repeats: P R^delta (N / U^gamma)^kappa / (1 + R / 20)
-    worn     repeats worth a falling power, D' = U (1 + ((1 + R)^rho - 1) / rho), with the penalty of additive_4p
+    worn     repeats worth a falling power, D' = U (1 + ((1 + R)^rho - 1) / rho), and additive_4p's penalty
 
 Each table has a truth of its own: theta (ln of each term at 180M parameters, 1B unique tokens and 4 repeats,
 ln of each exponent) is normal around CENTRE with the deviations SPREAD, which are stated here and are not

@@ -146,8 +146,8 @@ def crossover_interval(
 def _crossings(
     weaker: Law, stronger: Law, ud: float, between: tuple[float, float], limits: Limits
 ) -> np.ndarray:
-    """Where each pair of refits crosses; infinite where that lies further out on one side, NaN where they cross
-    the other way round.
+    """Where each pair of refits crosses; infinite where that lies further out on one side, NaN where they
+    cross the other way round.
     """
     ends = np.log(between)
     at_ends = np.array([_gap(weaker, stronger, ud, end, limits) for end in between])

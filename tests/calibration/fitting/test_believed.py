@@ -255,14 +255,13 @@ def test_refits_on_bounds_are_repeated_by_plans() -> None:
 
 @pytest.mark.slow
 def test_intervals_of_the_default_flow_keep_their_promise() -> None:
-    """A small part of benchmarks/believed_coverage.py: truths drawn from a spread, the form left to the tool."""
+    """A part of benchmarks/believed_coverage.py: truths drawn from a spread, the form left to the tool."""
     covered: dict[str, list[bool]] = {name: [] for name in ("N*", "epochs*", "loss", "C×")}
     for seed in range(6):
         rng = np.random.default_rng([seed, 40])
         truth = truths("additive_4p", rng)
-        for name, (span, true) in asked(
-            truth, "additive_4p", table_of(truth, "additive_4p", 40, rng), 100
-        ).items():
+        table = table_of(truth, "additive_4p", 40, rng)
+        for name, (span, true) in asked(truth, "additive_4p", table, 100).items():
             if span is not None:
                 covered[name].append(span.low <= true <= span.high)
     assert all(np.mean(covered[name]) >= 0.6 for name in ("N*", "epochs*", "loss"))
