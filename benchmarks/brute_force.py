@@ -145,7 +145,9 @@ def first_valley(question: Question, ceiling: float) -> Point | None:
     long as none takes more than twice the compute of the one before.
     """
     budgets = np.geomspace(ceiling * 10**-DECADES, ceiling, BUDGETS)
-    if question.max_params < 1.01 * question.min_params:  # a settled size, which budgets a percent apart miss
+    if (
+        question.min_params < question.max_params < 1.01 * question.min_params
+    ):  # a percent apart, they miss it
         sizes = np.linspace(question.min_params, question.max_params, 5)
         own = 6 * question.ud * np.outer(sizes, np.arange(1.0, 513.0)).ravel()
         budgets = np.unique(np.concatenate([budgets, own[own <= ceiling]]))

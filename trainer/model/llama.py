@@ -131,7 +131,7 @@ class Llama(nn.Module):
     ):
         super().__init__()
         self.shape, self.init = shape, init
-        # Without numbers of its own: drawing them here would only load what compiles, a second of every start.
+        # Without numbers of its own: drawing them would only load what compiles, a second of every start.
         empty = torch.empty(shape.vocab_size, shape.d_model)
         self.embed = nn.Embedding(shape.vocab_size, shape.d_model, _weight=empty)
         self.body = Body(shape, norm_eps, attend, recompute)
