@@ -207,8 +207,8 @@ def test_mistakes_are_one_sentence_and_train_nothing(home: Path) -> None:
     )
     assert "--crossover must be between" in refused(*common, "--crossover", "10")
     assert "-o must name a directory" in refused("validate", tiny, "-o", "", "--calibration", law)
-    assert "--weight-decay must be one that calibration hand-made" in refused(
-        *common, "--weight-decay", "0.3"
+    assert "--weight-decay must be within what calibration hand-made" in refused(
+        *common, "--weight-decay", "3"
     )
     assert "--seeds must be above zero" in refused(*common, "--seeds", "0")
     assert "the corpus has" in refused(*common, "--ud", "900k", "--flops", "9e10", "--max-params", "1M")
