@@ -90,18 +90,18 @@ def plan(
     card = named_or_own(gpu, tflops=tflops, memory=memory, price=price)
     used = given(gpus=gpus, mfu=mfu, price=price)
     amount = given(flops=flops, hours=hours, budget_usd=budget_usd)
-    within = None
-    if target_loss is None:
-        within = budget(ud, training_compute(gpu=card, **amount, **used))
+    within = budget(ud, training_compute(gpu=card, **amount, **used)) if target_loss is None else None
     known = Calibration.load(calibration)
     form, limits = known.form(law), Limits.of(**options)
     nats = units.number(tolerance, "tolerance", examples="0.01")
     own = Translation.of(known, learning_rate, batch_tokens)
     decay = weight_decay if own is None else own.calibrated(weight_decay)
     if within is None:
-        least = compute_for(target_loss, ud, known.candidates(form, decay), form, limits, amount)
+        known, least = _for_loss(known, form, decay, ud, target_loss, limits, amount)
         within = budget(ud, training_compute(least, gpu=card, **used))
-    asked = _Question(towards(known, form, *within), form, *within, limits, nats)
+    else:
+        known = towards(known, form, *within)
+    asked = _Question(known, form, *within, limits, nats)
     found, words, warnings = _answer(asked, decay, own, vocab_size)
     if target_loss is not None:
         words.insert(0, target_reason(found, units.number(target_loss, "target_loss")))
@@ -115,6 +115,17 @@ def plan(
         cost=bill,
         recipe=known.recipe,
     )
+
+
+def _for_loss(
+    known: Calibration, form: str, decay: Any, ud: Any, loss: Any, limits: Limits, amount: Mapping[str, Any]
+) -> tuple[Calibration, float]:
+    """The least compute that reaches a loss, by the laws that answer for that compute."""
+    least = compute_for(loss, ud, known.candidates(form, decay), form, limits, amount)
+    turned = towards(known, form, *budget(ud, least))
+    if turned is known:
+        return known, least
+    return turned, compute_for(loss, ud, turned.candidates(form, decay), form, limits, amount)
 
 
 class _Question(NamedTuple):

@@ -192,7 +192,7 @@ def _runs(request: dict[str, Any]) -> Any:
 
     path = Path(request["path"])
     _check_extent(path)
-    how = {name: request.get(name) for name in ("max_epochs", "weight_decay", "columns")}
+    how: dict[str, Any] = {n: request.get(n) for n in ("max_epochs", "weight_decay", "columns")}
     if not _is_parquet(path):
         return read_runs(path, **how)
     from calibration.ui.small_parquet import read_small
