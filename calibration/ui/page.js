@@ -198,7 +198,7 @@ async function saveCard() {
   draw.fillStyle = "#0072B2";
   draw.fillRect(0, 0, width, 10);
   write("databound", edge, 52, "700 24px", "#0072B2");
-  write(document.querySelector("[data-inputs]").dataset.inputs, edge + 150, 52, "22px", "#55606f");
+  write(document.querySelector("[data-inputs]").dataset.inputs, edge + 172, 52, "22px", "#55606f");
   const verdict = document.querySelector(".db-verdict").firstChild.textContent;
   let y = 100;
   for (const line of wrapped(draw, verdict, width - 2 * edge, "700 34px system-ui, sans-serif")) {
