@@ -1,4 +1,4 @@
-"""What a first-time visitor comes for, each within five actions: a click, a choice, a drop, a field filled."""
+"""What a first-time visitor comes for, each within five actions: a click, a choice, a drop, a text."""
 
 from __future__ import annotations
 
