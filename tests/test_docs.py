@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-import shlex
 from importlib import import_module
 from pathlib import Path
 
@@ -13,13 +12,6 @@ from click.testing import CliRunner
 
 from planner.cli import planner
 from tests.places import ROOT
-
-
-def _commands(text: str) -> list[str]:
-    blocks = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
-    lines = [line.split("#")[0].strip() for block in blocks for line in block.splitlines()]
-    return [line for line in lines if line.startswith("planner ")]
-
 
 DOCUMENTS = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "studies/README.md")),
@@ -80,19 +72,3 @@ def test_the_new_law_of_the_recipe_is_the_tested_one() -> None:
     assert len(parts) == 2
     for part in parts:
         assert ast.unparse(part) in shown
-
-
-def _quick(line: str) -> bool:
-    """Commands that need no file of the user's."""
-    return shlex.split(line)[1] in planner.commands or "calibrate design" in line
-
-
-@pytest.mark.parametrize(
-    "line", sorted({line for path in DOCUMENTS for line in _commands(path.read_text()) if _quick(line)})
-)
-def test_every_command_in_the_documents_runs(
-    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    result = CliRunner().invoke(planner, shlex.split(line)[1:])
-    assert result.exit_code == 0, result.output
