@@ -31,6 +31,9 @@ ELSEWHERE = {
     r"planner ui": "tests/calibration/ui/test_server.py",
     r"python (-m )?benchmarks": "benchmarks are run by hand, on a quiet machine",
     r"planner calibrate tournament": "tests/calibration/fitting/test_tournament.py",
+    r"planner calibrate sweep paper": "tests/calibration/studies/test_shipped_studies.py",
+    r"planner calibrate dial": "tests/calibration/fitting/test_dial.py",
+    r"planner calibrate tune": "tests/calibration/fitting/test_tuning.py",
     r"python studies/micro": "tests/studies/test_micro.py",
     r"python studies/reanalysis": "tests/studies/test_reanalysis.py",
 }
@@ -123,7 +126,7 @@ def _distinct(commands: list[str]) -> list[str]:
     found: dict[str, str] = {}
     for command in commands:
         alike = re.sub(r"calibrate (fit|report) (study/?|micro|paper)\b/?", r"calibrate \1 study", command)
-        found.setdefault(re.sub(r" -o \S+| --calibration law.json", "", alike), command)
+        found.setdefault(re.sub(r" -o \S+| --calibration law.json| --gpu \S+", "", alike), command)
     return list(found.values())
 
 
@@ -134,10 +137,10 @@ def _shorter(command: str) -> list[str]:
     if trains or words[0] == "train":
         words += [] if "--dry-run" in words else ["--dry-run"]
     if trains:  # some other folder than that of the trained study
-        words += ["-o", f"dry-{words[2].removesuffix('.toml')}"]
+        words += ["-o", f"dry-{Path(words[2]).stem}"]
     if words[:2] == ["calibrate", "fit"]:
         words += ["--bootstrap", "0", *([] if "--law" in words else ["--law", "additive_1p"])]
-    if words[1] in ("report", "validate") and not {"--runs", "--calibration"} & {*words}:
+    if words[1:2] in (["report"], ["validate"]) and not {"--runs", "--calibration"} & {*words}:
         words += ["--calibration", "law.json"]
     if words[:2] == ["calibrate", "design"] and "--runs" in words:  # ours have two
         words += ["--weight-decay", "0.1"]
