@@ -31,7 +31,6 @@ ELSEWHERE = {
     r"planner ui": "tests/calibration/ui/test_server.py",
     r"python (-m )?benchmarks": "benchmarks are run by hand, on a quiet machine",
     r"planner calibrate tournament": "tests/calibration/fitting/test_tournament.py",
-    r"planner calibrate sweep paper": "tests/calibration/studies/test_shipped_studies.py",
     r"planner calibrate dial": "tests/calibration/fitting/test_dial.py",
     r"planner calibrate tune": "tests/calibration/fitting/test_tuning.py",
     r"python studies/micro": "tests/studies/test_micro.py",
