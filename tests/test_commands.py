@@ -32,7 +32,9 @@ ELSEWHERE = {
     r"python (-m )?benchmarks": "benchmarks are run by hand, on a quiet machine",
     r"planner calibrate tournament": "tests/calibration/fitting/test_tournament.py",
     r"planner calibrate dial": "tests/calibration/fitting/test_dial.py",
-    r"planner calibrate tune": "tests/calibration/fitting/test_tuning.py",
+    r"planner calibrate tune|python studies/dial/replay": "tests/calibration/fitting/test_tuning.py",
+    r"planner calibrate sweep .*--store s3://": "tests/calibration/studies/test_sweep.py",
+    r"python studies/dial": "tests/studies/test_dial.py",
     r"python studies/micro": "tests/studies/test_micro.py",
     r"python studies/reanalysis": "tests/studies/test_reanalysis.py",
 }

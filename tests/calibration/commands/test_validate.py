@@ -330,8 +330,9 @@ def test_a_law_is_fitted_to_a_study(home: Path, tmp_path: Path) -> None:
     assert fit(grid, bootstrap=0, laws=["chinchilla"], corpus="mine").corpus == "mine"
     (grid / "runs" / name / "result.json").write_text("{")
     assert f"{name}/result.json is damaged" in refused("fit", grid)
+    (tmp_path / "empty").mkdir()
     with pytest.raises(InvalidInput, match="is a directory without runs"):
-        read_runs(tmp_path)
+        read_runs(tmp_path / "empty")
 
 
 @pytest.mark.slow

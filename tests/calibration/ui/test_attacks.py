@@ -375,7 +375,7 @@ def test_no_request_leaves_the_machine(tmp_path: Path, runs: pd.DataFrame) -> No
         ask(address, config_of(address), {"ud": "300M"})
         file = upload(address, tmp_path / "ours.csv")
         assert "The table can be read" in check(address, file)
-        fitted = queued(address, event(address, "fit"), [file, "mine", "", "", 0])
+        fitted = queued(address, event(address, "fit"), [file, "mine", "", "", 0, *[""] * 6])
         assert "is fitted" in str(fitted[-1])
     told = log.read_text().splitlines() if log.exists() else []
     for line in told:
