@@ -14,6 +14,7 @@ A calibration is one JSON file. Some ship with the package (`planner laws` lists
         trials: trainings that tested what the laws prescribe (params, unique_tokens, epochs, loss, law)
     dial: where the laws hold for every weight decay of a range: the same, with parameters that do not depend
         on it, the range, and that of AdamW's memory in epochs; its settings are the weight decays of the runs
+    members: where ensembles were trained, what averaging several models gains (`planner.members`)
 
 Version 1 had neither recipe nor predictive error, and is read as it is. Unknown fields are kept, a newer
 version is refused.
@@ -51,6 +52,7 @@ from planner.laws import (
     check_form,
     parameter_names,
 )
+from planner.members import Members
 from planner.records import trusted
 from planner.shapes import DEFAULT_VOCAB
 from planner.units import number
@@ -362,6 +364,7 @@ class Calibration(_Record):
     recipe: Recipe | None = None
     settings: tuple[Setting, ...] = Field(min_length=1)
     dial: Dial | None = None
+    members: Members | None = None
 
     @field_validator("schema_version", mode="before")
     @classmethod
@@ -389,15 +392,17 @@ class Calibration(_Record):
                 )
         if self.dial is not None and self.recipe is None:
             raise ValueError("a dial needs the recipe: memory depends on learning rate and batch")
+        if self.members is not None and self.recipe is None:
+            raise ValueError("members need the recipe: memory depends on learning rate and batch")
         return self
 
     @model_serializer(mode="wrap")
     def _what_is_known(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """A calibration whose data or runs have no fingerprint has no such field, and one without a dial none
-        of that.
+        """A calibration whose data or runs have no fingerprint has no such field, and one without a dial or
+        members none of that.
         """
         values: dict[str, Any] = dump(self)
-        for name in ("data_fingerprint", "run_fingerprints", "dial"):
+        for name in ("data_fingerprint", "run_fingerprints", "dial", "members"):
             if not values.get(name):
                 values.pop(name, None)
         return values

@@ -1,0 +1,160 @@
+r"""What an ensemble gains: the loss of K models whose probabilities are averaged.
+
+Members differ in their seeds only (weights and order of the data). With N parameters each, U unique tokens,
+e epochs and AdamW's memory of tau epochs,
+
+    L_K = L_1 - a (1 - 1 / K),      ln a = ln a_0 + p ln(N/N_0) + q ln(U/U_0) + r ln(e/e_0) + s ln(tau/tau_0)
+
+where L_1 is the calibration's own law. Infinitely many members reach L_1 - a. Below one epoch only U e tokens
+are in use: they are then the unique tokens, seen once, and the memory is counted in them.
+
+Beyond what the members were trained on the gain does not grow: each of the four factors is the lesser of
+what its power says and of what it was at the nearest end of the range. And no ensemble gets below the law's
+floor: a <= L_1 - E.
+
+In a calibration file, as the part `members`:
+
+    gain            a_0 in nats, at the reference
+    reference       params, unique_tokens, epochs, memory_epochs: N_0, U_0, e_0, tau_0
+    exponents       the same names: p, q, r, s
+    error           root mean square error, in nats, of predicting the most members from fewer
+    most_members    the largest K that was trained
+    fitted_on       the same names, each [low, high] over the members' configurations; and `runs`, how many
+    distilled       optional: `kept`, the share of the ensemble's gain over its member that one model kept
+                    that was distilled from it; of `members` models of `params`, on `unique_tokens` for
+                    `epochs` at `weight_decay`; `member_loss`, `ensemble_loss` and `loss` as measured
+    source          where that was measured, in words
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from planner.laws import Array, Law
+
+QUANTITIES = ("params", "unique_tokens", "epochs", "memory_epochs")
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="allow", allow_inf_nan=False, defer_build=True)
+
+
+class Reference(_Record):
+    """The configuration at which the gain is written down."""
+
+    params: float = Field(gt=0)
+    unique_tokens: float = Field(gt=0)
+    epochs: float = Field(gt=0)
+    memory_epochs: float = Field(gt=0)
+
+
+class Exponents(_Record):
+    """To which power of each quantity the gain grows."""
+
+    params: float
+    unique_tokens: float
+    epochs: float
+    memory_epochs: float
+
+
+class TrainedOn(_Record):
+    """What the members covered."""
+
+    params: tuple[float, float]
+    unique_tokens: tuple[float, float]
+    epochs: tuple[float, float]
+    memory_epochs: tuple[float, float]
+    runs: int | None = None
+
+    @model_validator(mode="after")
+    def _ordered(self) -> TrainedOn:
+        for name in QUANTITIES:
+            low, high = getattr(self, name)
+            if not 0 < low <= high:
+                raise ValueError(f"{name} must be two increasing numbers above zero, not [{low:g}, {high:g}]")
+        return self
+
+
+class Distilled(_Record):
+    """One model that was trained on the predictions of an ensemble."""
+
+    kept: float  # share of the ensemble's gain over its member
+    members: int = Field(ge=2)
+    params: float | None = Field(default=None, gt=0)
+    unique_tokens: float | None = Field(default=None, gt=0)
+    epochs: float | None = Field(default=None, gt=0)
+    weight_decay: float | None = Field(default=None, ge=0)
+    member_loss: float | None = None
+    ensemble_loss: float | None = None
+    loss: float | None = None
+
+
+class Members(_Record):
+    """How much averaging the probabilities of K models gains, as fitted on trained ensembles."""
+
+    reference: Reference
+    gain: float = Field(gt=0)
+    exponents: Exponents
+    error: float = Field(ge=0)
+    most_members: int = Field(ge=2)
+    fitted_on: TrainedOn
+    distilled: Distilled | None = None
+    source: str = ""
+
+    def power(self, params: Array, unique_tokens: Array, epochs: Array, memory_epochs: Array) -> Array:
+        """The gain of infinitely many members as its power law says, without the guards: for fits."""
+        found = np.log(self.gain)
+        for name, values in zip(QUANTITIES, (params, unique_tokens, epochs, memory_epochs), strict=True):
+            found = found + self._exponent(name) * np.log(np.divide(values, self._reference(name)))
+        return np.exp(found)
+
+    def limit_gain(
+        self, law: Law, params: Array, unique_tokens: Array, epochs: Array, memory_tokens: Array
+    ) -> Array:
+        """By how much infinitely many members are better than one, in nats."""
+        used, passes = unique_tokens * np.minimum(epochs, 1.0), np.maximum(epochs, 1.0)
+        ln_gain = np.log(self.gain)
+        for name, values in zip(QUANTITIES, (params, used, passes, memory_tokens / used), strict=True):
+            ln_gain = ln_gain + self._guarded(name, values)
+        one = law.terms(params, unique_tokens, epochs)
+        return np.minimum(np.exp(ln_gain), np.maximum(one.loss - one.floor, 0.0))
+
+    def loss(
+        self,
+        law: Law,
+        members: Array,
+        params: Array,
+        unique_tokens: Array,
+        epochs: Array,
+        memory_tokens: Array,
+    ) -> Array:
+        """The loss of `members` models whose probabilities are averaged; of one it is the law's own."""
+        gain = self.limit_gain(law, params, unique_tokens, epochs, memory_tokens)
+        return law.loss(params, unique_tokens, epochs) - gain * (1.0 - 1.0 / np.asarray(members, dtype=float))
+
+    def _guarded(self, name: str, values: Array) -> Array:
+        """What one quantity multiplies the gain with, as a logarithm: no more than it was measured to."""
+        low, high = getattr(self.fitted_on, name)
+        power, start = self._exponent(name), self._reference(name)
+        return np.minimum(
+            power * np.log(np.divide(values, start)), power * np.log(np.clip(values, low, high) / start)
+        )
+
+    def _exponent(self, name: str) -> float:
+        return float(getattr(self.exponents, name))
+
+    def _reference(self, name: str) -> float:
+        return float(getattr(self.reference, name))
+
+
+def outside(known: Members, **quantities: Any) -> list[tuple[str, float, tuple[float, float]]]:
+    """Which quantities of a member leave what was trained: name, value and range."""
+    found = []
+    for name, value in quantities.items():
+        low, high = getattr(known.fitted_on, name)
+        if not low * (1 - 1e-9) <= value <= high * (1 + 1e-9):
+            found.append((name, float(value), (low, high)))
+    return found

@@ -1,0 +1,118 @@
+"""What an ensemble gains: the law of its members, its guards, and the part of a file that has it."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from planner import Calibration, InvalidCalibration
+from planner.members import Members, outside
+
+PART: dict[str, Any] = {
+    "reference": {"params": 2e5, "unique_tokens": 65536, "epochs": 8, "memory_epochs": 2.6},
+    "gain": 0.4,
+    "exponents": {"params": 0.2, "unique_tokens": -0.3, "epochs": 0.5, "memory_epochs": 0.25},
+    "error": 0.01,
+    "most_members": 8,
+    "fitted_on": {
+        "params": [1e5, 4e5],
+        "unique_tokens": [32768, 131072],
+        "epochs": [4, 16],
+        "memory_epochs": [0.4, 8],
+        "runs": 64,
+    },
+    "distilled": {"kept": 0.6, "members": 8, "params": 1.8e5},
+    "source": "made up for tests",
+}
+
+
+def with_members(**changes: Any) -> Calibration:
+    """The shipped dial with made-up members."""
+    known = Calibration.load("dial")
+    return known.model_copy(update={"members": Members.model_validate({**PART, **changes})})
+
+
+def test_inside_of_what_was_trained_the_loss_is_the_law_less_its_share_of_the_gain() -> None:
+    known = with_members()
+    members, recipe = known.members, known.recipe
+    assert members is not None
+    assert recipe is not None
+    law, memory = known.law(0.3), recipe.memory_tokens(0.3)
+    gain = 0.4 * 1.5**0.2 * (10 / 8) ** 0.5 * (memory / 65536 / 2.6) ** 0.25
+    at = (3e5, 65536.0, 10.0)
+    one = float(law.loss(*at))
+    for count in (1, 2, 4, 8, 1000):
+        expected = one - gain * (1 - 1 / count)
+        assert float(members.loss(law, count, *at, memory)) == pytest.approx(expected, abs=1e-12)
+    assert float(members.power(3e5, 65536.0, 10.0, memory / 65536)) == pytest.approx(gain, rel=1e-12)
+
+
+def test_beyond_what_was_trained_the_gain_does_not_grow_and_never_leads_below_the_floor() -> None:
+    known = with_members()
+    assert known.members is not None
+    law, memory = known.law(0.3), 65536 * 2.6
+    limit = known.members.limit_gain
+    assert limit(law, 1e9, 65536.0, 8.0, memory) == pytest.approx(limit(law, 4e5, 65536.0, 8.0, memory))
+    assert limit(law, 1e3, 65536.0, 8.0, memory) < limit(law, 1e5, 65536.0, 8.0, memory)  # less is believed
+    huge = with_members(gain=50.0).members
+    assert huge is not None
+    sizes = np.geomspace(1e4, 1e7, 7)
+    lowest = huge.loss(law, 10**9, sizes, 65536.0, 8.0, memory)
+    assert np.all(lowest >= law.terms(sizes, 65536.0, 8.0).floor - 1e-12)
+
+
+def test_below_one_epoch_the_tokens_in_use_are_the_unique_ones() -> None:
+    known = with_members()
+    assert known.members is not None
+    law, memory = known.law(0.3), 65536 * 2.6
+    part = known.members.limit_gain(law, 2e5, 131072.0, 0.5, memory)
+    assert part == pytest.approx(known.members.limit_gain(law, 2e5, 65536.0, 1.0, memory))
+
+
+def test_a_file_keeps_its_members_and_one_without_has_no_such_field(tmp_path: Path) -> None:
+    known = with_members()
+    known.save(tmp_path / "own.json")
+    read = Calibration.load(tmp_path / "own.json")
+    assert read.members == known.members
+    assert read.members is not None
+    assert read.members.distilled is not None
+    assert read.members.distilled.kept == 0.6
+    plain = known.model_copy(update={"members": None})
+    assert "members" not in json.loads(plain.model_dump_json())
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"gain": -1.0}, "members.gain"),
+        ({"most_members": 1}, "members.most_members"),
+        ({"error": math.nan}, "members.error"),
+        ({"fitted_on": {**PART["fitted_on"], "epochs": [8, 4]}}, "epochs must be two increasing"),
+        ({"exponents": {"params": 1}}, "members.exponents"),
+    ],
+)
+def test_a_file_with_senseless_members_is_refused(tmp_path: Path, change: dict[str, Any], why: str) -> None:
+    data = json.loads(Calibration.load("dial").model_dump_json())
+    data["members"] = PART | change
+    (tmp_path / "bad.json").write_text(json.dumps(data))
+    with pytest.raises(InvalidCalibration, match=why):
+        Calibration.load(tmp_path / "bad.json")
+
+
+def test_members_need_the_recipe(tmp_path: Path) -> None:
+    data = json.loads(Calibration.load("micro").model_dump_json())
+    data["members"], data["recipe"] = PART, None
+    (tmp_path / "bad.json").write_text(json.dumps(data))
+    with pytest.raises(InvalidCalibration, match="members need the recipe"):
+        Calibration.load(tmp_path / "bad.json")
+
+
+def test_what_leaves_the_runs_is_named() -> None:
+    members = Members.model_validate(PART)
+    assert outside(members, params=2e5, epochs=16.0) == []
+    assert outside(members, params=8e5, epochs=16.0) == [("params", 8e5, (1e5, 4e5))]
