@@ -69,10 +69,16 @@ class _Command(Command):
 @click.option(
     "--ngram", default="20", show_default=True, metavar="N", help="Tokens in a row that make an overlap."
 )
+@click.option(
+    "--ensemble",
+    is_flag=True,
+    help="The mean of the models' probabilities, on the documents that the runs were validated on.",
+)
 @click.option("--quiet", is_flag=True, help="No progress bar.")
 @json_option
 def evaluate(
     models: tuple[str, ...],
+    ensemble: bool,
     stream: str | None,
     ngram: str,
     quiet: bool,
@@ -83,14 +89,20 @@ def evaluate(
     """Bits per byte of the right answers, and accuracy, of one or more models.
 
     A model is a run directory of `planner train` or a folder with a causal language model in Hugging Face
-    format. Finished tasks are kept, so an interrupted evaluation goes on where it stopped.
+    format. Finished tasks are kept, so an interrupted evaluation goes on where it stopped. With --ensemble,
+    runs are scored as one: validation loss and bits per byte of the mean of their probabilities, one model in
+    memory at a time.
 
     \b
     Example:
         planner evaluate runs/first --suite olmes19
         planner evaluate runs/a runs/b gpt2-folder --limit 200 --json
         planner evaluate --check-overlap runs/first
+        planner evaluate --ensemble runs/a runs/b runs/c
     """
+    if ensemble:
+        _ensemble(models, how, quiet, as_json)
+        return
     if not models and not stream:
         raise BadInput("give at least one run or Hugging Face folder, or --check-overlap TOKENS.")
     output: dict[str, Any] = {}
@@ -116,6 +128,23 @@ def _evaluate(models: Sequence[str], how: dict[str, Any], keep: bool, quiet: boo
 
     with _bars(quiet) as progress:
         return compare(evaluate_all(models, keep=keep, progress=progress, **how))
+
+
+def _ensemble(models: Sequence[str], how: dict[str, Any], quiet: bool, as_json: bool) -> None:
+    from trainer.run.ensembles import score
+
+    with _bars(quiet) as progress:
+        found = score(models, device=how["device"], dtype=how["dtype"], progress=progress)
+    if as_json:
+        click.echo(json.dumps(asdict(found)))
+        return
+    for one in found.members:
+        click.echo(f"{one.run}: loss {one.loss:.4f}, {one.bits_per_byte:.4f} bits/byte")
+    click.echo(
+        f"mean of {len(found.members)} members' probabilities: loss {found.loss:.4f}, perplexity "
+        f"{found.perplexity:.2f}, {found.bits_per_byte:.4f} bits/byte; {found.gain:.4f} nats better than "
+        f"they are on average, over {found.tokens:,} tokens of {found.documents:,} documents."
+    )
 
 
 def _overlap(stream: str, ngram: str, how: dict[str, Any], quiet: bool) -> Any:

@@ -85,7 +85,7 @@ def evaluate(
     ):
         for start in range(world.rank * each, (world.rank + 1) * each, rows):
             inputs, targets = (
-                torch.from_numpy(array).to(device) for array in _window(stream, start, rows, sequence_length)
+                torch.from_numpy(array).to(device) for array in window(stream, start, rows, sequence_length)
             )
             nats += (
                 _through_training_graph(model, inputs, targets) if compiled else model(inputs, targets)
@@ -113,7 +113,7 @@ def autocast(device: torch.device, dtype: torch.dtype) -> torch.autocast:
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=dtype == torch.bfloat16)
 
 
-def _window(stream: Tokens, start: int, rows: int, length: int) -> tuple[np.ndarray, np.ndarray]:
+def window(stream: Tokens, start: int, rows: int, length: int) -> tuple[np.ndarray, np.ndarray]:
     """Inputs and targets of `rows` sequences from sequence `start` on, padded past the end."""
     piece = np.asarray(stream[start * length : (start + rows) * length + 1], dtype=np.int64)
     inputs, targets = np.zeros(rows * length, dtype=np.int64), np.full(rows * length, IGNORED, dtype=np.int64)
