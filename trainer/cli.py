@@ -1,4 +1,4 @@
-"""`planner train` and `planner export`: a thin layer over `trainer.train` and `trainer.export`."""
+"""`planner train`, `distill` and `export`: a thin layer over `trainer.train` and `trainer.export`."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ import signal
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from planner.errors import InvalidInput
 from planner.shell import Command, json_option
 from planner.units import duration, epochs, scientific, short
+
+if TYPE_CHECKING:
+    from trainer.config import RunConfig
 
 # torchrun passes a Ctrl-C on to processes that the terminal has sent it to already, within so many seconds
 _PASSED_ON = 2.0 if "TORCHELASTIC_RUN_ID" in os.environ else 0.0
@@ -80,6 +83,67 @@ def train(
     from trainer.config import RunConfig
 
     run = RunConfig.from_toml(config, **assignments(changes))
+    _train(run, out or config.with_suffix(""), dry_run, as_json, quiet)
+
+
+@click.command(cls=_Command)
+@click.argument("members", nargs=-1, required=True, metavar="RUN...")
+@click.option("-o", "--out", required=True, metavar="DIR|URL", help="Run directory of the model to train.")
+@click.option(
+    "--weight",
+    type=float,
+    default=0.9,
+    show_default=True,
+    help="Share of the members' predictions in the loss; the rest is the data's.",
+)
+@click.option(
+    "--temperature",
+    type=float,
+    default=1.0,
+    show_default=True,
+    help="Above 1, what the members think unlikely counts for more.",
+)
+@click.option(
+    "-s",
+    "--set",
+    "changes",
+    multiple=True,
+    metavar="FIELD=VALUE",
+    help="Change a field of the first member's config, such as params=100k; may be repeated.",
+)
+@click.option(
+    "--dry-run", is_flag=True, help="Print shape, memory, steps, FLOPs and expected time, and train nothing."
+)
+@json_option
+@click.option("--quiet", is_flag=True, help="No progress.")
+def distill(
+    members: tuple[str, ...],
+    out: str,
+    weight: float,
+    temperature: float,
+    changes: tuple[str, ...],
+    dry_run: bool,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Train one model on the mean of the predictions of finished runs, mixed with the data.
+
+    It has the config of the first member, with a seed of its own, unless --set says otherwise; the same exact
+    epochs, and like any run it goes on where it stopped. Members stay in memory and predict every batch.
+
+    \b
+    Example:
+        planner distill runs/a runs/b runs/c -o runs/distilled
+        planner distill runs/a runs/b runs/c -o runs/small --set params=100k --weight 0.5
+    """
+    from trainer.run.teachers import student
+
+    run = student(members, weight, temperature, assignments(changes))
+    _train(run, out, dry_run, as_json, quiet)
+
+
+def _train(run: RunConfig, out: str | Path, dry_run: bool, as_json: bool, quiet: bool) -> None:
+    """Train a run, or say what that would take."""
     if dry_run:
         from trainer.run.estimate import estimate
 
@@ -92,7 +156,7 @@ def train(
     interruption = _Interruption()
     result = train_run(
         run,
-        out or config.with_suffix(""),
+        out,
         progress=not quiet,
         should_stop=interruption.asked_for,
         during_steps=interruption,

@@ -129,6 +129,27 @@ class Shape(_Checked):
         return self
 
 
+class Distillation(_Checked):
+    """An ensemble whose predictions are part of the loss; see trainer.model.lesson."""
+
+    inside: ClassVar[str] = "distill."
+    members: tuple[str, ...] = Field(min_length=1)  # directories of finished runs
+    weight: float = Field(0.9, ge=0, le=1)  # of the members in the loss; the rest is the data's
+    temperature: float = Field(1.0, gt=0)
+    checksums: tuple[str, ...] = ()  # of the members' weights, so that they may move
+
+    @field_validator("members", mode="before")
+    @classmethod
+    def _one_or_many(cls, value: Any) -> Any:
+        return (value,) if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _checksum_each(self) -> Distillation:
+        if self.checksums and len(self.checksums) != len(self.members):
+            raise ValueError("distill.checksums must be as many as distill.members, or none")
+        return self
+
+
 FINEWEB = Corpus(dataset="HuggingFaceFW/fineweb", subset="sample-10BT")
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -188,6 +209,9 @@ class RunConfig(_Checked):
     decay: Literal["matrices", "matrices-without-embeddings", "all"] = "matrices"
     clip: float = Field(1.0, gt=0)
     seed: int = Field(0, ge=0)
+
+    # An ensemble to learn from; without it the data alone teaches
+    distill: Distillation | None = None
 
     # Execution
     device: str = "auto"
@@ -324,6 +348,10 @@ class RunConfig(_Checked):
         identity = self.model_dump(mode="json", exclude=EXECUTION)
         if self.validation_tokens is None:  # as in checkpoints of before there was such a field
             del identity["validation_tokens"]
+        if self.distill is None:
+            del identity["distill"]
+        elif checksums := identity["distill"].pop("checksums"):
+            identity["distill"]["members"] = checksums
         for name in (
             "paths",
             "exclude",
@@ -408,6 +436,9 @@ def anchored(values: dict[str, Any], folder: Path) -> dict[str, Any]:
             "corpus": corpus
             | {"paths": [anchor(p) for p in paths] if isinstance(paths, list) else anchor(paths)}
         }
+    distill = values.get("distill")
+    if isinstance(distill, dict) and isinstance(distill.get("members"), list):
+        values = values | {"distill": distill | {"members": [anchor(path) for path in distill["members"]]}}
     tokenizer = values.get("tokenizer")
     if isinstance(tokenizer, str) and (folder / os.path.expanduser(tokenizer)).is_file():
         values = values | {"tokenizer": anchor(tokenizer)}

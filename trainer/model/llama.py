@@ -27,6 +27,7 @@ from torch.utils.checkpoint import checkpoint
 
 from planner.shapes import Architecture
 from trainer.model import attention
+from trainer.model.lesson import Lesson
 from trainer.model.loss import head_loss
 
 INIT_STD = 0.02
@@ -150,15 +151,15 @@ class Llama(nn.Module):
         states: torch.Tensor = self.body(self.embed(ids), self.cos[:, :length], self.sin[:, :length])
         return states
 
-    def forward(self, ids: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    def forward(self, ids: torch.Tensor, targets: torch.Tensor, lesson: Lesson | None = None) -> torch.Tensor:
         """Summed cross entropy in nats over all targets that are not ignored."""
-        return self.loss(self.hidden(ids), targets)
+        return self.loss(self.hidden(ids), targets, lesson)
 
-    def loss(self, hidden: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    def loss(self, hidden: torch.Tensor, targets: torch.Tensor, lesson: Lesson | None = None) -> torch.Tensor:
         """That of states that the body has already made."""
         if torch.is_autocast_enabled(hidden.device.type):
             hidden = hidden.to(torch.get_autocast_dtype(hidden.device.type))
-        return head_loss(hidden.flatten(0, 1), self.head.weight, targets.flatten())
+        return head_loss(hidden.flatten(0, 1), self.head.weight, targets.flatten(), lesson)
 
     def logits(self, ids: torch.Tensor) -> torch.Tensor:
         """All logits at once: for tests and small uses, never in training."""

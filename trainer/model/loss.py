@@ -18,6 +18,8 @@ from typing import Any
 
 import torch
 
+from trainer.model.lesson import Lesson
+
 CHUNK_BYTES = {
     "cpu": 16 * 2**20,
     "cuda": 512 * 2**20,
@@ -86,7 +88,9 @@ def rows_per_chunk(vocab_size: int, device: str = "cpu") -> int:
 
 class _HeadLoss(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    def forward(
+        ctx: Any, hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor, lesson: Lesson | None
+    ) -> torch.Tensor:
         learns = any(ctx.needs_input_grad[:2])
         matrix = weight.to(hidden.dtype)
         total = torch.zeros((), device=hidden.device)
@@ -102,6 +106,9 @@ class _HeadLoss(torch.autograd.Function):
                 loss, gradient = rows_loss(chunk, matrix, wanted, room[: len(chunk)])
             else:
                 loss, gradient = rows_loss_unasked(chunk, matrix, wanted)
+            if lesson is not None:
+                logits, rows = _fp32_product(chunk, matrix), slice(start, start + step)
+                loss, gradient = lesson.mixed(rows, (loss, gradient), logits, wanted >= 0)
             total += loss
             if learns:
                 gradient = gradient.to(hidden.dtype)
@@ -122,16 +129,18 @@ class _HeadLoss(torch.autograd.Function):
             ctx.gradients,
             None,
         )  # let go, so that autograd keeps them instead of copies
-        return d_hidden.mul_(outputs[0].to(d_hidden.dtype)), d_weight.mul_(outputs[0]), None
+        return d_hidden.mul_(outputs[0].to(d_hidden.dtype)), d_weight.mul_(outputs[0]), None, None
 
 
-def head_loss(hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Summed cross entropy of `hidden @ weight.T` against `targets`; hidden is (rows, d), weight (vocabulary,
-    d).
+def head_loss(
+    hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor, lesson: Lesson | None = None
+) -> torch.Tensor:
+    """Summed cross entropy of `hidden @ weight.T` against `targets`, and against a lesson where there
+    is one; hidden is (rows, d), weight (vocabulary, d).
     """
     if (
         not torch.is_grad_enabled()
     ):  # which an autograd function cannot see from inside: it would make gradients for nobody
         hidden, weight = hidden.detach(), weight.detach()
-    loss: torch.Tensor = _HeadLoss.apply(hidden, weight, targets)  # type: ignore[no-untyped-call]
+    loss: torch.Tensor = _HeadLoss.apply(hidden, weight, targets, lesson)  # type: ignore[no-untyped-call]
     return loss

@@ -180,9 +180,11 @@ def defers(shape: Architecture, sequence_length: int, execution: Execution) -> b
     return needed_memory(shape, sequence_length, execution) + 4.0 * shape.params < 0.9 * there
 
 
-def check_memory(shape: Architecture, sequence_length: int, execution: Execution) -> None:
-    """Raise where a run cannot fit into the memory there is, before any of it is taken."""
-    needed = needed_memory(shape, sequence_length, execution)
+def check_memory(
+    shape: Architecture, sequence_length: int, execution: Execution, besides: float = 0.0
+) -> None:
+    """Raise where a run, and bytes besides, cannot fit into the memory there is, before any is taken."""
+    needed = needed_memory(shape, sequence_length, execution) + besides
     there = total_memory(torch.device(execution.device))
     if needed > there:
         raise InvalidInput(

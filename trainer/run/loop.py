@@ -42,7 +42,7 @@ from trainer.errors import Interrupted, TrainingStopped
 from trainer.files import mirror
 from trainer.model import attention, optimizer
 from trainer.model.llama import Llama, materialise, outline
-from trainer.run import checkpoints, device, directory, distributed, watch
+from trainer.run import checkpoints, device, directory, distributed, teachers, watch
 from trainer.run.device import (
     Execution,
     check_memory,
@@ -97,7 +97,7 @@ def _train(
         if done := distributed.decided(world, lambda: directory.looked(folder, config, data)):
             return done
         spec, architecture, execution, remarks = distributed.settled(world, lambda: check(config, data))
-        check_memory(architecture, config.sequence_length, execution)
+        check_memory(architecture, config.sequence_length, execution, teachers.check(config, architecture))
         with directory.held(folder, config, world):
             # perhaps finished by the process that held it until now
             if done := distributed.decided(world, lambda: directory.finished(folder, config, data)):
@@ -197,6 +197,7 @@ class _Run:
         """Build model and optimiser, from a checkpoint where there is one."""
         self.model = build(self.config, self.architecture, self.execution, self.world)
         self.optimizer = optimizer.adamw(self.model, self.config)
+        self.teachers = teachers.teachers(self.config, self.data, self.device)
         if found:
             self._restore(found)
         return self
@@ -315,7 +316,8 @@ class _Run:
             if self.execution.graphs:
                 torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
             with autocast(self.device, self.dtype):
-                nats = self.model(inputs, targets)
+                lesson = self.teachers.lesson(inputs) if self.teachers else None
+                nats = self.model(inputs, targets, lesson)
             (nats * (self.world.size / real)).backward()
             summed += nats.detach()
         return summed

@@ -1,0 +1,105 @@
+"""The members of an ensemble while one model is trained on their predictions.
+
+Their weights stay in memory, without gradients or moments: a sixth or less of what a run of their size takes
+each. What they predict is computed for every batch, and only the states that their heads read are kept of it.
+A run that was killed therefore goes on in the same bits: nothing is stored, and nothing is drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from planner.errors import InvalidInput
+from planner.shapes import Architecture
+from trainer.config import RunConfig, changed
+from trainer.data import tokens
+from trainer.model.lesson import Lesson
+from trainer.run.ensembles import Member, content, members
+from trainer.run.export import load_run
+
+
+def check(config: RunConfig, shape: Architecture) -> float:
+    """Raise where the members of a run cannot teach it; the bytes that their weights take."""
+    if config.distill is None:
+        return 0.0
+    found = members(config.distill.members)
+    for member, wanted in zip(found, config.distill.checksums or [None] * len(found), strict=True):
+        rows, length = member.result.architecture["vocab_size"], member.config.sequence_length
+        if wanted not in (None, member.result.weights_checksum):
+            raise InvalidInput(
+                f"{member.name} is not the run that distillation began with (its weights differ); bring that "
+                f"back, or name a new directory."
+            )
+        if rows != shape.vocab_size:
+            raise InvalidInput(
+                f"{member.name} has a vocabulary of {rows:,} and the model to train of {shape.vocab_size:,}; "
+                f"members teach models of their own vocabulary only."
+            )
+        if length < config.sequence_length:
+            raise InvalidInput(
+                f"{member.name} sees {length:,} tokens; a sequence_length of at most that would do.",
+                field="sequence_length",
+            )
+    return sum(4.0 * member.result.params for member in found)
+
+
+def student(folders: Sequence[str], weight: float, temperature: float, changes: dict[str, Any]) -> RunConfig:
+    """The run that learns from some others: configured as the first, with a seed that none of them has."""
+    found = members(folders)
+    values = found[0].result.config | {"seed": max(member.result.seed for member in found) + 1}
+    values |= {
+        "distill": {
+            "members": [str(member.folder.absolute()) for member in found],
+            "weight": weight,
+            "temperature": temperature,
+            "checksums": [member.result.weights_checksum for member in found],
+        }
+    }
+    sizes = {"params", "shape"}
+    if sizes & {*changes}:  # one of them is the size, and what is given replaces what there was
+        values |= dict.fromkeys(sizes)
+    return RunConfig(**changed(values, changes))
+
+
+class Teachers:
+    """Members in memory, for one run."""
+
+    def __init__(self, config: RunConfig, data: tokens.TokenSet, device: torch.device):
+        assert config.distill is not None
+        self.weight, self.temperature = config.distill.weight, config.distill.temperature
+        found = members(config.distill.members)
+        _same_tokens(found[0], data)
+        self.models = [load_run(member.folder)[0].to(device).requires_grad_(False) for member in found]
+
+    def lesson(self, inputs: torch.Tensor) -> Lesson:
+        """What they predict at every position of some rows."""
+        with torch.no_grad():
+            states = tuple(model.hidden(inputs).flatten(0, 1) for model in self.models)
+        return Lesson(
+            states, tuple(model.head.weight for model in self.models), self.weight, self.temperature
+        )
+
+
+def teachers(config: RunConfig, data: tokens.TokenSet, device: torch.device) -> Teachers | None:
+    return Teachers(config, data, device) if config.distill else None
+
+
+def _same_tokens(member: Member, data: tokens.TokenSet) -> None:
+    """Raise where a member knows other tokens, or may have been trained on what the run is validated on."""
+    alike = all(
+        _text(member.data.folder / "tokenizer" / name) == _text(data.folder / "tokenizer" / name)
+        for name in ("tokenizer.json", "tokenizer.model")
+    )
+    if not alike or content(member.data) != content(data):
+        raise InvalidInput(
+            f"{member.name} was trained with another tokenizer or other held-out documents than this run is; "
+            f"members teach on their own corpus only."
+        )
+
+
+def _text(path: Path) -> bytes | None:
+    return path.read_bytes() if path.is_file() else None
