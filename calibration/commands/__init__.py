@@ -11,6 +11,7 @@ _COMMANDS = {
     "compare": "calibration.commands.compare:compare",
     "design": "calibration.commands.design:design",
     "dial": "calibration.commands.dial:dial",
+    "ensemble": "calibration.commands.ensemble:ensemble",
     "fit": "calibration.commands.fit:fit",
     "picture": "calibration.commands.picture:picture",
     "report": "calibration.commands.report:report",

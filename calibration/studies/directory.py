@@ -5,6 +5,8 @@
     validation/NAME/      runs that laws prescribed; no law is ever fitted to them
     tokens/               the token files that all runs share
     compiled/             compiled models, shared by all processes of a machine
+    scored/NAME/          what members of ensembles gave each held-out token; see `ensembles`
+    ensembles.csv         what ensembles reach, where `planner calibrate ensemble` trained them
     failures.jsonl        what went wrong, one line each
     runs.csv              the run table, written when a sweep ends
 
@@ -85,6 +87,12 @@ class StudyDirectory:
         folder, store = self.run_folder(name, part), self.stored(name, part)
         if store and not (folder / "result.json").exists() and store.read("result.json") is not None:
             store.fetch(folder, ["config.json", "result.json"])
+
+    def bring_weights(self, name: str) -> None:
+        """Bring a finished run whole, where only its result is here."""
+        folder, store = self.run_folder(name), self.stored(name)
+        if store and not (folder / "final").is_dir():
+            store.fetch(folder)
 
     def checkpoint(self, name: str) -> str:
         """The name of a run's newest checkpoint; nothing where it has none."""
@@ -257,10 +265,14 @@ def write_table(directory: StudyDirectory, without: Collection[str] = ()) -> Non
     """Write the run table for people and other programs, at once; one that says the same already is left
     alone, so that a finished study may be read where nothing can be written.
     """
-    path, text = directory.path / "runs.csv", table(directory, without=without).to_csv(index=False)
+    write_whole(directory.path / "runs.csv", table(directory, without=without).to_csv(index=False))
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file at once, unless it says the same already."""
     if path.exists() and path.read_text(encoding="utf-8") == text:
         return
-    draft = path.with_name(f".runs.csv.{os.getpid()}")
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
     draft.write_text(text, encoding="utf-8")
     os.replace(draft, path)
 

@@ -1,0 +1,104 @@
+"""`planner calibrate ensemble`: train the members of ensembles, and say what they reach together."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from calibration.commands.output import print_json, progress_bar
+from calibration.commands.training import Training, fail_with, interruptible, print_totals, training_options
+from planner.shell import Command, json_option
+from planner.terminal import print_table
+from planner.units import short
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from calibration.studies.study import StudyRun
+
+
+@click.command(cls=Command)
+@click.argument("study", metavar="STUDY")
+@training_options
+@json_option
+def ensemble(study: str, training: Training, as_json: bool) -> None:
+    """Train every run of STUDY not trained yet, and score ensembles of runs that differ in seed only.
+
+    An ensemble is the mean of its members' probabilities. Its loss with 1, 2, ... members, averaged over
+    which they are, is printed and written to ensembles.csv in the study's directory. Like a sweep it may be
+    stopped at any time, and goes on where it stopped.
+
+    \b
+    Example:
+      planner calibrate ensemble study.toml -o members --dry-run
+      planner calibrate ensemble study.toml -o members
+    """
+    from calibration.studies import directory as directories
+    from calibration.studies import ensembles
+    from calibration.studies.worker import PATIENT
+
+    for name, value in PATIENT.items():  # scoring, too, may be done beside other processes
+        os.environ.setdefault(name, value)
+    plan = training.study(study)
+    ensembles.check(plan.runs)
+    folder = training.folder(plan)
+    if training.dry_run:
+        directories.check_recipe(plan, folder.path)
+        missing = directories.unfinished(folder, plan.runs)
+        takes = training.expenses(missing, folder)
+        if as_json:
+            facts = {"study": plan.name, "runs": len(plan.runs), "missing": len(missing)}
+            print_json(facts | {"engines": [expense.as_dict() for expense in takes]})
+        else:
+            _print_cells(ensembles.cells(plan.runs).values())
+            print_totals(plan.runs, missing, takes)
+        return
+    with interruptible():
+        trainers = training.trainers(plan, folder)
+        directories.begin(plan, folder.path)
+        directories.adopt(plan.runs, folder)
+        progress = training.train(plan, plan.runs, folder, trainers, lambda run: directories.GRID)
+        directories.write_table(folder, without=progress.failed)
+        with progress_bar("scoring") as told:
+            found = ensembles.table(folder, plan.runs, lambda name, done, of: told(name, done / of))
+        path = ensembles.write_table(folder, found)
+    if as_json:
+        facts = {"study": plan.name, "directory": str(folder.path), "runs": len(plan.runs)}
+        facts |= {"done": len(progress.done), "failed": progress.failed}
+        print_json(facts | {"ensembles": found.astype(object).where(found.notna(), None).to_dict("records")})
+    else:
+        _print(found)
+        click.echo(f"Wrote {path}.")
+    fail_with(progress.failed)
+
+
+def _print_cells(cells: Iterable[Sequence[StudyRun]]) -> None:
+    rows = [
+        (
+            short(members[0].params, 3),
+            short(members[0].config.unique_tokens),
+            f"{members[0].config.epochs:g}",
+            f"{members[0].config.weight_decay:g}",
+            str(len(members)),
+        )
+        for members in cells
+    ]
+    print_table(("params", "unique", "epochs", "λ", "members"), rows, left=())
+
+
+def _print(found: pd.DataFrame) -> None:
+    """A line for each cell, a column for each number of members."""
+    from calibration.studies.ensembles import CELL
+
+    most = int(found["members"].max())
+    rows = []
+    for _, cell in found.groupby(CELL, sort=False):
+        params, unique, epochs, decay = (float(cell[name].iloc[0]) for name in CELL[:4])
+        losses = dict(zip(cell["members"], cell["loss"], strict=True))
+        reached = [f"{losses[size]:.4f}" if size in losses else "" for size in range(1, most + 1)]
+        rows.append((short(params, 3), short(unique), f"{epochs:g}", f"{decay:g}", *reached))
+    sizes = [f"K = {size}" for size in range(1, most + 1)]
+    print_table(("params", "unique", "epochs", "λ", *sizes), rows, left=())

@@ -1,0 +1,95 @@
+"""`fit_members`: losses of ensembles in, the law of what members gain out.
+
+By the law (`planner.members`), L_1 - L_K = a (1 - 1/K) with ln a linear in the logarithms of size, data,
+epochs and memory. So each cell and K > 1 gives one value of ln a, and the five numbers follow by least
+squares, in closed form. A quantity that did not vary, or only together with another, gets the smallest
+exponents that explain the rest.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from planner.calibration_files import Recipe
+from planner.errors import InvalidInput
+from planner.members import QUANTITIES, Distilled, Exponents, Members, Reference, TrainedOn
+
+CELL = ["params", "unique_tokens", "epochs", "weight_decay"]
+_NEEDED = (*CELL, "members", "loss")
+
+
+def fit_members(
+    table: pd.DataFrame,
+    recipe: Recipe,
+    *,
+    upto: int | None = None,
+    distilled: dict[str, Any] | None = None,
+    source: str = "",
+) -> Members:
+    """The law of a table such as `planner calibrate ensemble` writes, fitted to at most `upto` members.
+
+    `error` is that of predicting the most members of each cell from one: of those that were left out of the
+    fit where there are any.
+    """
+    gains = observed_gains(table, recipe)
+    fitted = gains[gains["members"] <= (upto or np.inf)]
+    if fitted.empty:
+        raise InvalidInput("the table has no ensemble of two members or more; more seeds would do.")
+    if (fitted["gain"] <= 0).any():
+        worst = fitted.iloc[int(np.argmin(fitted["gain"]))]
+        raise InvalidInput(
+            f"{worst['members']:.0f} members of {worst['params']:,.0f} parameters are no better than one, "
+            f"which the law cannot describe; more seeds would do."
+        )
+    logs = np.log(fitted[list(QUANTITIES)].to_numpy(dtype=float))
+    centre = logs.mean(0)
+    ln_gain = np.log(fitted["limit_gain"].to_numpy(dtype=float))
+    exponents = np.linalg.lstsq(logs - centre, ln_gain - ln_gain.mean(), rcond=1e-6)[0]
+    known = Members(
+        reference=Reference(**dict(zip(QUANTITIES, np.exp(centre), strict=True))),
+        gain=float(np.exp(ln_gain.mean())),
+        exponents=Exponents(**dict(zip(QUANTITIES, exponents, strict=True))),
+        error=0.0,
+        most_members=int(table["members"].max()),
+        fitted_on=TrainedOn(
+            **{name: (gains[name].min(), gains[name].max()) for name in QUANTITIES},
+            runs=int(table.groupby(CELL)["members"].max().sum()),
+        ),
+        distilled=Distilled(**distilled) if distilled else None,
+        source=source,
+    )
+    return known.model_copy(update={"error": _error(known, gains, upto)})
+
+
+def observed_gains(table: pd.DataFrame, recipe: Recipe) -> pd.DataFrame:
+    """By how much every ensemble of two or more is better than one, and infinitely many would be by it."""
+    missing = [name for name in _NEEDED if name not in table]
+    if missing:
+        raise InvalidInput(f"a table of ensembles needs a column {missing[0]}.")
+    one = table[table["members"] == 1].set_index(CELL)["loss"]
+    found = table[table["members"] > 1].copy()
+    alone = one.reindex(pd.MultiIndex.from_frame(found[CELL])).to_numpy(dtype=float)
+    if np.isnan(alone).any():
+        raise InvalidInput("every cell of a table of ensembles needs a row of one member.")
+    found["gain"] = alone - found["loss"].to_numpy(dtype=float)
+    found["limit_gain"] = found["gain"] / (1 - 1 / found["members"])
+    memory = [recipe.memory_tokens(decay) for decay in found["weight_decay"]]
+    found["memory_epochs"] = memory / found["unique_tokens"]
+    return found
+
+
+def predicted_gain(known: Members, gains: pd.DataFrame) -> np.ndarray:
+    """What the law says that the ensembles of a table of gains are better by."""
+    limit = known.power(*(gains[name].to_numpy(dtype=float) for name in QUANTITIES))
+    return np.asarray(limit * (1 - 1 / gains["members"].to_numpy(dtype=float)))
+
+
+def _error(known: Members, gains: pd.DataFrame, upto: int | None) -> float:
+    most = gains[gains["members"] == gains.groupby(CELL)["members"].transform("max")]
+    left_out = most[most["members"] > (upto or np.inf)]
+    judged = left_out if len(left_out) else most
+    gap = predicted_gain(known, judged) - judged["gain"].to_numpy(dtype=float)
+    return float(np.sqrt(np.mean(gap**2)))

@@ -1,0 +1,67 @@
+"""The law of what members gain is found again from ensembles that obey it, and nothing is made of less."""
+
+from __future__ import annotations
+
+import itertools
+
+import pandas as pd
+import pytest
+
+from calibration.fitting.members import fit_members, observed_gains, predicted_gain
+from planner.calibration_files import Recipe
+from planner.errors import InvalidInput
+
+RECIPE = Recipe(learning_rate=0.01, batch_sequences=4, sequence_length=128)
+
+
+def table(upto: int = 8) -> pd.DataFrame:
+    rows = []
+    for params, unique, epochs, decay in itertools.product(
+        (9e4, 2.2e5), (32768, 65536), (8, 16), (0.75, 1.5)
+    ):
+        memory = RECIPE.memory_tokens(decay) / unique
+        gain = 0.2 * (params / 1e5) ** 0.3 * (unique / 5e4) ** -0.4 * (epochs / 10) ** 0.5 * memory**0.6
+        rows += [
+            {
+                "params": params,
+                "unique_tokens": unique,
+                "epochs": epochs,
+                "weight_decay": decay,
+                "members": members,
+                "loss": 4.5 - gain * (1 - 1 / members),
+            }
+            for members in range(1, upto + 1)
+        ]
+    return pd.DataFrame(rows)
+
+
+def test_the_law_is_found_again_and_foretells_more_members() -> None:
+    known = fit_members(table(), RECIPE, upto=4)
+    assert known.exponents.params == pytest.approx(0.3)
+    assert known.exponents.unique_tokens == pytest.approx(-0.4)
+    assert known.exponents.epochs == pytest.approx(0.5)
+    assert known.exponents.memory_epochs == pytest.approx(0.6)
+    assert (known.most_members, known.fitted_on.runs) == (8, 128)
+    assert known.error == pytest.approx(0, abs=1e-12)
+    gains = observed_gains(table(), RECIPE)
+    assert predicted_gain(known, gains) == pytest.approx(gains["gain"].to_numpy())
+
+
+def test_a_quantity_that_did_not_vary_has_no_exponent() -> None:
+    one_size = table(4).query("params == 9e4")
+    known = fit_members(one_size, RECIPE)
+    assert known.exponents.params == pytest.approx(0, abs=1e-9)
+    assert known.exponents.epochs == pytest.approx(0.5)
+
+
+def test_what_cannot_be_fitted_is_said() -> None:
+    with pytest.raises(InvalidInput, match="more seeds"):
+        fit_members(table(1), RECIPE)
+    worse = table(2)
+    worse.loc[1, "loss"] = 5.0
+    with pytest.raises(InvalidInput, match="no better than one"):
+        fit_members(worse, RECIPE)
+    with pytest.raises(InvalidInput, match="column loss"):
+        fit_members(table().drop(columns="loss"), RECIPE)
+    with pytest.raises(InvalidInput, match="one member"):
+        fit_members(table().query("members > 1"), RECIPE)
