@@ -134,8 +134,8 @@ def _distinct(commands: list[str]) -> list[str]:
 def _shorter(command: str) -> list[str]:
     """The words after `planner`, of what stands for a command that takes long."""
     words = shlex.split(command[command.index("planner ") :])[1:]
-    trains = words[:2] in (["calibrate", "sweep"], ["calibrate", "validate"])
-    if trains or words[0] == "train":
+    trains = words[0] == "calibrate" and words[1] in ("ensemble", "sweep", "validate")
+    if trains or words[0] in ("train", "distill"):
         words += [] if "--dry-run" in words else ["--dry-run"]
     if trains:  # some other folder than that of the trained study
         words += ["-o", f"dry-{Path(words[2]).stem}"]

@@ -1,0 +1,225 @@
+"""What the ensemble study says, as docs/ensembles.md has it; with --write also what ships of it.
+
+    python studies/ensembles/make.py [--write]
+
+Runs that are not there yet are left out: the tables say how many there are.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy.optimize import curve_fit
+
+from calibration.fitting.members import CELL, fit_members, observed_gains, predicted_gain
+from planner import plan
+from planner.calibration_files import Calibration
+from planner.members import QUANTITIES, Members
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+DIAL = ROOT / "planner" / "data" / "dial.json"
+FEW, MANY = 4, 8
+TEACHERS = (219_600, 65_536, 16.0, 0.75)
+MEMBER = 219_600  # parameters; budgets are multiples of one of these for 8 epochs
+BUDGETS = [(32768, 1), (32768, 2), (32768, 4), (32768, 8), (65536, 1), (65536, 2), (65536, 4)]
+SLACK = 1.025  # sizes of single models are those that shapes allow
+Rows = list[str]
+
+
+def tables() -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    return tuple(pd.read_csv(HERE / name) for name in ("runs.csv", "ensembles.csv", "first-four.csv"))  # type: ignore[return-value]
+
+
+def budget(unique_tokens: int, times: int) -> float:
+    """FLOPs of so many members of 220k parameters for 8 epochs."""
+    return 6.0 * MEMBER * unique_tokens * 8 * times
+
+
+def best_single(runs: pd.DataFrame, unique: int, times: int) -> pd.Series:
+    """Of one model's runs at seed 0 within a budget, the one with the lowest development loss."""
+    within = runs[(runs["part"] != "distilled") & (runs["unique_tokens"] == unique) & (runs["seed"] == 0)]
+    within = within[within["flops"] <= SLACK * budget(unique, times)]
+    return within.loc[within["development_loss"].idxmin()]
+
+
+def best_ensemble(scored: pd.DataFrame, unique: int, times: int) -> pd.Series | None:
+    """Of the cells with as many members as the budget pays for, the one with the lowest development loss."""
+    one = 6.0 * scored["params"] * scored["unique_tokens"] * scored["epochs"]
+    paid = np.minimum(np.floor(budget(unique, times) / one + 1e-9), MANY)
+    most = scored.groupby(CELL)["members"].transform("max")
+    here = (scored["unique_tokens"] == unique) & (scored["members"] == np.minimum(paid, most))
+    found = scored[here & (scored["members"] > 1)]
+    return found.loc[found["development_loss"].idxmin()] if len(found) else None
+
+
+def seed_noise(runs: pd.DataFrame) -> float:
+    """Standard deviation of one run's loss between seeds, pooled over settings of two seeds or more."""
+    groups = runs[runs["part"] != "distilled"].groupby(CELL)["loss"]
+    counts, spread = groups.count(), groups.var()
+    kept = counts > 1
+    return float(np.sqrt(np.sum((counts - 1)[kept] * spread[kept]) / np.sum((counts - 1)[kept])))
+
+
+def ladder(scored: pd.DataFrame) -> Rows:
+    lines = [
+        "| parameters | unique tokens | epochs | λ | "
+        + " | ".join(f"K = {k}" for k in range(1, MANY + 1))
+        + " |",
+        "| --- " * (4 + MANY) + "|",
+    ]
+    for place, cell in scored.groupby(CELL, sort=False):
+        losses = dict(zip(cell["members"], cell["loss"], strict=True))
+        shown = " | ".join(f"{losses[k]:.3f}" if k in losses else "" for k in range(1, MANY + 1))
+        lines.append(f"| {_words(place)} | {shown} |")
+    return lines
+
+
+def foretold(scored: pd.DataFrame, four: pd.DataFrame, recipe: Any) -> tuple[Rows, list[float]]:
+    """Eight members from at most four: of the law, of the cell alone, and of all seeds' K <= 4."""
+    lines = [
+        "| parameters | unique tokens | epochs | λ | eight members | law of seeds 0-3 | off by | noise | "
+        "cell alone | K ≤ 4 of all seeds |",
+        "| --- " * 10 + "|",
+    ]
+    law, wide = (fit_members(table, recipe, upto=FEW) for table in (four, scored))
+    gaps = []
+    for place, cell in scored.groupby(CELL, sort=False):
+        if cell["members"].max() < MANY:
+            continue
+        first, eight = _cell(four, place), cell[cell["members"] == MANY].iloc[0]
+        alone, ahead = first[first["members"] == 1].iloc[0], observed_gains(cell, recipe).iloc[[-1]]
+        said = alone["loss"] - float(predicted_gain(law, ahead)[0])
+        own = observed_gains(first, recipe)["limit_gain"].mean() * (1 - 1 / MANY)
+        wider = cell["loss"].iloc[0] - float(predicted_gain(wide, ahead)[0])
+        noise = 2 * float(np.hypot(alone["error"], eight["error"]))
+        gaps.append(said - eight["loss"])
+        lines.append(
+            f"| {_words(place)} | {eight['loss']:.4f} | {said:.4f} | {gaps[-1]:+.4f} | {noise:.4f} | "
+            f"{alone['loss'] - own - eight['loss']:+.4f} | {wider - eight['loss']:+.4f} |"
+        )
+    return lines, gaps
+
+
+def exponents(scored: pd.DataFrame) -> Rows:
+    """The free exponent of K in each cell of eight."""
+    found = []
+    for place, cell in scored.groupby(CELL, sort=False):
+        if cell["members"].max() == MANY:
+            sizes, losses = cell["members"].to_numpy(dtype=float), cell["loss"].to_numpy()
+            start = (losses[-1], losses[0] - losses[-1], 1.0)
+            fitted, _ = curve_fit(lambda k, low, b, c: low + b / k**c, sizes, losses, p0=start)
+            plain = np.polyfit(1 / sizes, losses, 1)
+            worst = np.abs(np.polyval(plain, 1 / sizes) - losses).max()
+            found.append(f"{_words(place)}: c = {fitted[2]:.2f}, and 1/K is off by at most {worst:.4f}")
+    return found
+
+
+def equal_compute(runs: pd.DataFrame, scored: pd.DataFrame, known: Calibration) -> Rows:
+    lines = [
+        "| unique tokens | FLOPs | one model | its loss | ensemble | its loss | difference | better | plan |",
+        "| --- " * 9 + "|",
+    ]
+    noise = seed_noise(runs)
+    for unique, times in BUDGETS:
+        single, several = best_single(runs, unique, times), best_ensemble(scored, unique, times)
+        if several is None:
+            continue
+        losses = _cell(runs[runs["part"] != "distilled"], tuple(single[CELL]))["loss"]
+        gap = several["loss"] - losses.mean()
+        error = 2 * float(np.hypot(noise / np.sqrt(len(losses)), several["error"]))
+        better = "neither" if abs(gap) <= error else "ensemble" if gap < 0 else "one model"
+        lines.append(
+            f"| {unique:,} | {budget(unique, times):.2e} | {_setting(single)}, {len(losses)} seeds | "
+            f"{losses.mean():.4f} | {several['members']:.0f} of {_setting(several)} | "
+            f"{several['loss']:.4f} | {gap:+.4f} ± {error:.4f} | {better} | "
+            f"{_planned(known, unique, times)} |"
+        )
+    return [*lines, f"standard deviation between seeds, pooled: {noise:.4f}"]
+
+
+def _planned(known: Calibration, unique: int, times: int) -> str:
+    found = plan(ud=unique, flops=budget(unique, times), calibration=known, members="auto", spend="all")
+    count = found.members.count if found.members else 1
+    size = f"{found.params / 1e3:,.0f}k x {found.epochs:g} at {found.weight_decay:.2g}"
+    return f"{count} of {size}" if count > 1 else f"one of {size}"
+
+
+def distilled(runs: pd.DataFrame, scored: pd.DataFrame) -> tuple[Rows, dict[str, Any] | None]:
+    """The students, and what the chosen ones kept of the gain of their eight teachers."""
+    students = runs[runs["part"] == "distilled"]
+    if students.empty:
+        return [], None
+    cell = _cell(scored, TEACHERS).set_index("members")
+    alone, eight = float(cell.loc[1, "loss"]), float(cell.loc[MANY, "loss"])
+    same = scored[(scored["members"] == 1) & (scored["params"] == MEMBER)]
+    same = same[same["unique_tokens"] == TEACHERS[1]]
+    single = float(same.loc[same["development_loss"].idxmin(), "loss"])
+    lines = [
+        f"one member {alone:.4f}, best single setting of its size {single:.4f}, eight members {eight:.4f}",
+        "",
+        "| student | members' weight | seed | loss | kept over the member | kept over the best single |",
+        "| --- " * 6 + "|",
+    ]
+    for _, row in students.iterrows():
+        kept = (alone - row["loss"]) / (alone - eight), (single - row["loss"]) / (single - eight)
+        lines.append(
+            f"| {row['params']:,.0f} | {row['weight']:g} | {row['seed']:.0f} | {row['loss']:.4f} | "
+            f"{kept[0]:.0%} | {kept[1]:.0%} |"
+        )
+    own = students[students["params"] == MEMBER]
+    weight = own.loc[own[own["seed"] == 100]["development_loss"].idxmin(), "weight"]
+    loss = float(own[own["weight"] == weight]["loss"].mean())
+    facts = dict(zip(("params", "unique_tokens", "epochs", "weight_decay"), TEACHERS, strict=True))
+    facts |= {"members": MANY, "member_loss": alone, "ensemble_loss": eight, "loss": loss}
+    return lines, facts | {"kept": (alone - loss) / (alone - eight)}
+
+
+def _cell(table: pd.DataFrame, place: Any) -> pd.DataFrame:
+    here = np.all([np.isclose(table[name], value) for name, value in zip(CELL, place, strict=True)], axis=0)
+    return table[here]
+
+
+def _words(place: Any) -> str:
+    return f"{place[0]:,.0f} | {place[1]:,.0f} | {place[2]:g} | {place[3]:g}"
+
+
+def _setting(row: pd.Series) -> str:
+    return f"{row['params'] / 1e3:,.0f}k x {row['epochs']:g} at {row['weight_decay']:g}"
+
+
+def law_words(known: Members) -> Rows:
+    powers = ", ".join(f"{name} {getattr(known.exponents, name):+.2f}" for name in QUANTITIES)
+    at = ", ".join(f"{name} {getattr(known.reference, name):,.3g}" for name in QUANTITIES)
+    return [f"a = {known.gain:.4f} nats at {at}; exponents: {powers}; error at K = 8: {known.error:.4f}"]
+
+
+def main() -> None:
+    runs, scored, four = tables()
+    dial = Calibration.load(DIAL)
+    assert dial.recipe is not None
+    counts = ", ".join(f"{count} {part}" for part, count in runs["part"].value_counts().items())
+    print(f"runs: {counts}\n")
+    print("\n".join(ladder(scored)), "\n")
+    lines, gaps = foretold(scored, four, dial.recipe)
+    print("\n".join(lines))
+    print(f"largest {np.abs(gaps).max():.4f}, root mean square {np.sqrt(np.mean(np.square(gaps))):.4f}\n")
+    print("\n".join(exponents(scored)), "\n")
+    rows, facts = distilled(runs, scored)
+    source = "the ensemble study: Llama 2 of 90k and 220k parameters on Python's standard library"
+    known = fit_members(scored, dial.recipe, upto=FEW, distilled=facts, source=source)
+    print("\n".join(law_words(known)), "\n")
+    with_members = dial.model_copy(update={"members": known})
+    if (runs["part"] == "singles").any():
+        print("\n".join(equal_compute(runs, scored, with_members)), "\n")
+    print("\n".join(rows))
+    if "--write" in sys.argv[1:]:
+        with_members.save(DIAL)
+
+
+if __name__ == "__main__":
+    main()
