@@ -39,6 +39,7 @@ _GRID_STEP = 0.2  # in ln(repeats)
 _COARSE_STEP = 0.4  # the same for refits, of which there are thousands: minima are polished either way
 _DIFFERENCE = 1e-6  # over which slopes are compared for their own slope
 _FEWEST_EPOCHS, _SUBSETS = 9.0, 37  # -ln of the smallest share of the corpus, and how many shares are tried
+_ALMOST_ONE = 1e-9  # -ln of the last share of the corpus below all of it
 _SWEEP = 20_000  # up to this many (budget, whole epochs) pairs are simply all tried
 _BLOCK = 512  # budgets tabulated at a time, so that the table stays in cache
 
@@ -132,11 +133,7 @@ def _fresh_with_premium(law: Law, budgets: _Budgets) -> np.ndarray:
     shares = np.exp(below)
     table = column.loss(budgets.product[:, None] / shares, budgets.ud[:, None], shares)
     pick = table.argmin(axis=1)
-    best = np.ones(len(pick))
-    rows = np.flatnonzero(pick < _SUBSETS - 1)
-    if not len(rows):
-        return best
-    law, product, ud = law.member(rows), budgets.product[rows], budgets.ud[rows]
+    product, ud = budgets.product, budgets.ud
 
     def slope(ln_epochs: np.ndarray) -> np.ndarray:
         epochs = np.exp(ln_epochs)
@@ -144,9 +141,9 @@ def _fresh_with_premium(law: Law, budgets: _Budgets) -> np.ndarray:
         return np.asarray(by.epochs - by.params)
 
     # At one epoch exactly a slope is that of repetition.
-    low, high = below[np.maximum(pick[rows] - 1, 0)], np.minimum(below[pick[rows] + 1], -1e-9)
-    best[rows] = np.exp(rising_root(slope, low, high, 1e-7))
-    return best
+    low, high = below[np.maximum(pick - 1, 0)], below[np.minimum(pick + 1, _SUBSETS - 1)]
+    best = rising_root(slope, low, np.minimum(high, -_ALMOST_ONE), 1e-7)
+    return np.where(best < -2 * _ALMOST_ONE, np.exp(best), 1.0)
 
 
 def _sweep(law: Law, budgets: _Budgets, furthest: float, whole_epochs: bool) -> np.ndarray:

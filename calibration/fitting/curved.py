@@ -21,7 +21,7 @@ import numpy as np
 
 from calibration.fitting.objective import Array, Curvature, Move, weighted
 from calibration.fitting.runs import Runs
-from planner.laws.forms import At, Jet, LawForm, Parameter
+from planner.laws.forms import At, Jet, LawForm, Parameter, Values, jet
 
 _BASE = 5  # E / scale, ln A_c, alpha, ln B_c, beta
 
@@ -111,8 +111,8 @@ class Curved:
         terms = [self._capacity(base), self._data(base, own, derivatives)]
         if self.declared.penalty is not None:
             terms.append(self._penalty(own, derivatives))
-        if self.declared.premium is not None:
-            terms.append(self._premium(own, terms[1], derivatives))
+        if self.declared.premium is not None and not self.declared.premium.of_data:
+            terms.append(self._premium(own, derivatives))
         if self.base is not None:  # what is locked has no derivatives
             terms = [term.beyond(_BASE) for term in terms]
         return base[:, :1] * self.runs.scale, terms
@@ -124,20 +124,51 @@ class Curved:
     def _data(self, base: Array, own: Sequence[Array], derivatives: bool) -> _Term:
         ln_b, beta = base[:, 3:4], base[:, 4:5]
         around = self.runs.ln_unique - self.runs.ref_tokens
-        piece, epochs = self.declared.repeats, 1 + self.runs.repeats
-        values, chain = _natural(piece.parameters, own[: len(piece.parameters)])
+        places = self._of_data
+        parameters = [self.declared.repetition[place] for place in places]
+        values, chain = _natural(parameters, [own[place] for place in places])
         if not derivatives:
-            return _Term(ln_b - beta * (around + piece.ln_seen(values, epochs, self._ratio)[0]), {}, {})
-        seen = _chained(piece.seen_jet(values, epochs, self._ratio), chain)
+            return _Term(ln_b - beta * (around + self._ln_seen(values)), {}, {})
+        seen = _chained(self._seen_jet(values), chain)
         ln_d = around + seen.value
         first = {3: np.ones_like(ln_d), 4: -ln_d}
         second = {}
         for i, one in enumerate(seen.first):
-            first[_BASE + i] = -beta * one
-            second[4, _BASE + i] = -one
+            first[_BASE + places[i]] = -beta * one
+            second[4, _BASE + places[i]] = -one
             for j in range(i, len(seen.first)):
-                second[_BASE + i, _BASE + j] = -beta * seen.second[i][j]
+                second[_BASE + places[i], _BASE + places[j]] = -beta * seen.second[i][j]
         return _Term(ln_b - beta * ln_d, first, second)
+
+    @property
+    def _of_data(self) -> list[int]:
+        """Which of the form's own parameters the data term has: of the value of repeats, and of a premium
+        that is charged in data.
+        """
+        count, premium = len(self.declared.repetition), self.declared.premium
+        own = list(range(len(self.declared.repeats.parameters)))
+        return (
+            own + list(range(count - _premiums(self.declared), count)) if premium and premium.of_data else own
+        )
+
+    def _ln_seen(self, values: Values) -> Array:
+        """ln of the data's worth over the unique tokens."""
+        seen = self.declared.repeats.ln_seen(values, 1 + self.runs.repeats, self._ratio)[0]
+        premium = self.declared.premium
+        if premium is None or not premium.of_data:
+            return seen
+        of_seen, of_size = premium.powers
+        ln_unique = self.runs.ln_unique
+        ln_memory = self.runs.ln_memory + ln_unique  # in tokens
+        ln_sees = of_seen * (ln_unique + seen) + of_size * self.runs.ln_params - ln_memory
+        return seen - premium.ln_shape(values, ln_sees)
+
+    def _seen_jet(self, values: Values) -> Jet:
+        """The same with its derivatives by the parameters of the data term."""
+        repeats, premium = self.declared.repeats, self.declared.premium
+        if premium is None or not premium.of_data:
+            return repeats.seen_jet(values, 1 + self.runs.repeats, self._ratio)
+        return jet(self._ln_seen, values, (*repeats.names, *premium.names))
 
     def _penalty(self, own: Sequence[Array], derivatives: bool) -> _Term:
         piece = self.declared.penalty
@@ -146,12 +177,13 @@ class Curved:
         size, *shape = own[first_of_penalty : len(own) - _premiums(self.declared)]
         values, chain = _natural(piece.parameters[1:], shape)
         values.update(piece.fixed)
+        none = self.runs.single & (not piece.first_pass)
         if not derivatives:
             ln = size + piece.ln_shape(values, self._repeated) - piece.ln_shape(values, self._middle)
-            return _Term(np.where(self.runs.single, -np.inf, ln), {}, {})
+            return _Term(np.where(none, -np.inf, ln), {}, {})
         here = _chained(piece.shape_jet(values, self._repeated), chain)
         middle = _chained(piece.shape_jet(values, self._middle), chain)
-        ln = np.where(self.runs.single, -np.inf, size + here.value - middle.value)
+        ln = np.where(none, -np.inf, size + here.value - middle.value)
         start = _BASE + first_of_penalty
         first = {start: np.ones_like(ln)}
         second = {}
@@ -162,21 +194,20 @@ class Curved:
                 second[start + 1 + i, start + 1 + j] = here.second[i][j] - middle.second[i][j]
         return _Term(ln, first, second)
 
-    def _premium(self, own: Sequence[Array], data: _Term, derivatives: bool) -> _Term:
+    def _premium(self, own: Sequence[Array], derivatives: bool) -> _Term:
         piece, ln_memory = self.declared.premium, self.runs.ln_memory
         assert piece is not None
         before = len(own) - len(piece.parameters)
         values, chain = _natural(piece.parameters, own[before:])
-        start = data if piece.of_data else _Term(np.zeros_like(data.ln), {}, {})
         if not derivatives:
-            return _Term(start.ln + piece.ln_shape(values, ln_memory), {}, {})
+            return _Term(piece.ln_shape(values, ln_memory), {}, {})
         here = _chained(piece.shape_jet(values, ln_memory), chain)
         numbers = range(_BASE + before, _BASE + len(own))
-        first = dict(start.first) | dict(zip(numbers, here.first, strict=True))
-        second = dict(start.second)
+        first = dict(zip(numbers, here.first, strict=True))
+        second = {}
         for i, number in enumerate(numbers):
             second |= {(number, numbers[j]): here.second[i][j] for j in range(i, len(numbers))}
-        return _Term(start.ln + here.value, first, second)
+        return _Term(here.value, first, second)
 
     # -- where the runs are ----------------------------------------------------------------------------------
 
@@ -196,10 +227,13 @@ class Curved:
     @cached_property
     def _repeated(self) -> At:
         """Where the penalty sees the runs; those without repeats, whose penalty does not count, are put at
-        the middle.
+        the middle, unless passes are counted.
         """
-        places = zip(self.runs.at, self.runs.middle, self._middle, strict=True)
-        return At(*(np.where(self.runs.single, seen, at - (middle - seen)) for at, middle, seen in places))
+        penalty, at, away = self.declared.penalty, self.runs.at, self.runs.single
+        if penalty is not None and penalty.first_pass:
+            at, away = at._replace(ln_repeats=np.log1p(self.runs.repeats)), np.zeros_like(away)
+        places = zip(at, self.runs.middle, self._middle, strict=True)
+        return At(*(np.where(away, seen, there - (middle - seen)) for there, middle, seen in places))
 
 
 def _premiums(declared: LawForm) -> int:

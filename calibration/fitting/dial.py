@@ -42,19 +42,24 @@ class LeftOut:
 
 def with_memory(table: pd.DataFrame, recipe: Recipe | None) -> pd.DataFrame:
     """The table with AdamW's memory in tokens, from its own columns or from the recipe of all runs."""
-    values: dict[str, Any] = {"weight_decay": np.maximum(table["weight_decay"].to_numpy(dtype=float), 1e-12)}
-    for name in ("learning_rate", "batch_tokens"):
-        if name in table:
-            values[name] = table[name].to_numpy(dtype=float)
-        elif recipe is not None:
-            values[name] = getattr(recipe, name)
-        else:
-            raise InvalidInput(
-                f"a dial needs the {name.replace('_', ' ')} of the runs: a column {name} of the table, or "
-                f"‹{name}›, would do."
-            )
-    memory = values["batch_tokens"] / (values["learning_rate"] * values["weight_decay"])
-    return table.assign(**{MEMORY: memory})
+    decay = np.maximum(table["weight_decay"].to_numpy(dtype=float), 1e-12)
+    rate, batch = (_known(table, recipe, name) for name in ("learning_rate", "batch_tokens"))
+    return table.assign(**{MEMORY: batch / (rate * decay)})
+
+
+def _known(table: pd.DataFrame, recipe: Recipe | None, name: str) -> Array:
+    """A column of the table; where it says nothing, what the recipe has."""
+    column = table[name].to_numpy(dtype=float) if name in table else np.full(len(table), np.nan)
+    if recipe is not None:
+        column = np.where(np.isnan(column), getattr(recipe, name), column)
+    missing = np.flatnonzero(~(column > 0))
+    if len(missing):
+        of = "the runs" if len(missing) == len(table) else f"every run, and {len(missing)} have none"
+        raise InvalidInput(
+            f"a dial needs the {name.replace('_', ' ')} of {of}: a column {name} of the table, or "
+            f"‹{name}›, would do."
+        )
+    return column
 
 
 def fit_dial(

@@ -3,59 +3,91 @@
 With M = batch tokens / (learning rate x weight decay) tokens of memory, tau = M / U epochs of it, R repeats
 and D' = U (1 + R* (1 - exp(-R / R*))), each is
 
-    L = E + A / N^alpha + B / D'^beta + premium(tau) + P R^delta (N / U^gamma)^kappa exp(-c / tau)
+    L = E + A / N^alpha + B / D''^beta + premium + penalty exp(-mu / tau)
 
-The penalty is what is still remembered when a token comes round again, the premium what is forgotten too
-soon: between them lies the best weight decay.
+The penalty is what is still remembered when a token comes round again. What is forgotten too soon is charged
+as a premium, or leaves less of the data, 1 / D'' = 1 / D' + 1 / (k M): between the two lies the best weight
+decay.
 """
 
 from __future__ import annotations
 
-from planner.laws.forms import DIALS, LawForm
-from planner.laws.pieces import Decaying, Forgotten, Hinge, Remembered, amplitude, by_logarithm, exponent
+from planner.laws.forms import DIALS, LawForm, Parameter
+from planner.laws.pieces import (
+    Decaying,
+    Forgotten,
+    Hill,
+    Hinge,
+    Outgrown,
+    Power,
+    Remembered,
+    amplitude,
+    by_logarithm,
+    exponent,
+)
 from planner.look import Look
 
-_REPETITION = (
-    amplitude((0.03, 0.2)),
-    exponent("delta", "δ", (1.5,), 0.3),
-    exponent("kappa", "κ", (0.9,), 0.3),
-)
-_MEMORY = by_logarithm("c", "c", (1e-2, 1e3), (1.5, 4.0))
+_SIZE = amplitude((0.03, 0.2))
+_DELTA, _GAMMA = exponent("delta", "δ", (1.7,), 0.3), exponent("gamma", "γ", (0.7,), 0.4)
 _REPEATS = Decaying((by_logarithm("R_D_star", "R*_D", (1e-2, 1e6), (1.5, 8.0), 1.0),))
-
-DIALS.register(
-    LawForm(
-        "dial_data",
-        "dial, premium of the data",
-        Look("#8a3ffc", "#be95ff", "solid"),
-        "any weight decay: a short memory makes data worth less, a long one overfits",
-        "B/D'^β (1 + (τ_c/τ)^σ), + P R^δ (N/U^γ)^κ exp(-c/τ)",
-        repeats=_REPEATS,
-        penalty=Remembered((*_REPETITION, exponent("gamma", "γ", (0.9,), 0.4), _MEMORY)),
-        premium=Forgotten(),
-    )
+_LEVELLED = Remembered(
+    Hill(
+        (
+            _SIZE,
+            _DELTA,
+            Parameter("c", "c", "logarithm", (1e-4, 1e4), (0.7, 2.0), 1.0),
+            _GAMMA,
+            exponent("kappa", "κ", (2.0,), 0.3),
+        )
+    ),
+    first_pass=True,
 )
-DIALS.register(
+
+
+def _power(*more: Parameter) -> Remembered:
+    return Remembered(Power((_SIZE, _DELTA, exponent("kappa", "κ", (0.9,), 0.3), *more)))
+
+
+for form in (
     LawForm(
         "dial_hinge",
         "dial, premium in nats",
         Look("#005d5d", "#3ddbd9", "dash"),
         "any weight decay: the premium is a square above a threshold, the same for all sizes and data",
-        "+ q [ln(τ_c/τ)]₊² + P R^δ (N/U^γ)^κ exp(-c/τ)",
+        "+ q [ln(τ_c/τ)]₊² + P R^δ (N/U^γ)^κ exp(-μ/τ)",
         repeats=_REPEATS,
-        penalty=Remembered((*_REPETITION, exponent("gamma", "γ", (0.9,), 0.4), _MEMORY)),
+        penalty=_power(_GAMMA),
         premium=Hinge(),
-    )
-)
-DIALS.register(
+    ),
     LawForm(
         "dial_simple",
         "dial, simple",
         Look("#9f1853", "#ff7eb6", "dot"),
-        "the first with size over data to one power, twelve parameters in all",
-        "B/D'^β (1 + (τ_c/τ)^σ), + P R^δ (N/U)^κ exp(-c/τ)",
+        "any weight decay: data is worth no more than is remembered; eleven parameters in all",
+        "B/D''^β, 1/D'' = 1/D' + 1/(k M), + P R^δ (N/U)^κ exp(-μ/τ)",
         repeats=_REPEATS,
-        penalty=Remembered((*_REPETITION, _MEMORY)),
+        penalty=_power(),
         premium=Forgotten(),
-    )
-)
+    ),
+    LawForm(
+        "dial_hill",
+        "dial, levelling off",
+        Look("#8a3ffc", "#be95ff", "solid"),
+        "the same, and overfitting is of e passes and levels off in size",
+        "B/D''^β, + P e^δ z/(1+z) exp(-μ/τ), z = (N/(c U^γ))^κ",
+        repeats=_REPEATS,
+        penalty=_LEVELLED,
+        premium=Forgotten(),
+    ),
+    LawForm(
+        "dial_root",
+        "dial, memory against size and data",
+        Look("#b28600", "#f1c21b", "dashdot"),
+        "the same, and the memory that is enough grows with the root of size times data",
+        "B/D''^β, D'' = D' (1 + N D'/(k M)²)^(-s/2), + P e^δ z/(1+z) exp(-μ/τ)",
+        repeats=_REPEATS,
+        penalty=_LEVELLED,
+        premium=Outgrown(),
+    ),
+):
+    DIALS.register(form)

@@ -142,6 +142,7 @@ class Penalty(Piece):
     """
 
     in_logarithms_linear = False  # whether ln(penalty) is linear in what is fitted
+    first_pass = False  # of a dial: whether passes are counted and not repeats, so that one epoch costs too
 
     def ln_shape(self, p: Values, at: At) -> Array:
         """ln(penalty / P)."""
@@ -197,22 +198,24 @@ class Size(Piece):
 
 
 class Premium(Piece):
-    """What forgetting too soon costs, exp(ln_shape), in nats or as a multiple of the data term.
+    """What forgetting too soon costs: nats, exp(ln_shape) of the memory in epochs; or data, exp(-ln_shape) of
+    D' being all that is left of it, where it sees D'^a N^b over the memory in tokens.
 
-    `ln_shape` is written as that of a penalty is, of nothing but the logarithm of the memory in epochs.
+    `ln_shape` is written as that of a penalty is, of nothing but the logarithm of what it sees.
     """
 
-    of_data = False  # whether it is a multiple of the data term
+    of_data = False
+    powers = (1.0, 0.0)  # a and b
 
-    def ln_shape(self, p: Values, ln_memory: Array) -> Array:
+    def ln_shape(self, p: Values, ln_sees: Array) -> Array:
         raise NotImplementedError
 
-    def ln_slope(self, p: Values, ln_memory: Array) -> Array:
-        """d ln(premium) / d ln(memory)."""
-        return np.imag(self.ln_shape(p, ln_memory + 1j * _IMAGINARY)) / _IMAGINARY
+    def slope(self, p: Values, ln_sees: Array) -> Array:
+        """d ln_shape / d ln(what it sees)."""
+        return np.imag(self.ln_shape(p, ln_sees + 1j * _IMAGINARY)) / _IMAGINARY
 
-    def shape_jet(self, p: Values, ln_memory: Array) -> Jet:
-        return jet(lambda q: self.ln_shape(q, ln_memory), p, self.names)
+    def shape_jet(self, p: Values, ln_sees: Array) -> Jet:
+        return jet(lambda q: self.ln_shape(q, ln_sees), p, self.names)
 
 
 @dataclass(frozen=True)

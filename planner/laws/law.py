@@ -84,10 +84,8 @@ class Law:
         ln_n_eff, _, _ = self._effective_params(ln_n, ln_u, epochs)
         ln_seen, _, _ = self.declared.repeats.ln_seen(p, epochs, ln_n - ln_u)
         capacity = p["A"] * np.exp(-p["alpha"] * ln_n_eff)
-        data = p["B"] * np.exp(-p["beta"] * (ln_u + ln_seen))
-        if self.declared.premium is not None:
-            amount = np.exp(self.declared.premium.ln_shape(p, self._ln_memory(ln_u, epochs)))
-            data = data + amount * (data if self.declared.premium.of_data else 1.0)
+        forgotten, _ = self._forgotten(ln_u + ln_seen, ln_n)
+        data = p["B"] * np.exp(-p["beta"] * (ln_u + ln_seen - forgotten)) + self._premium(ln_u, epochs)[0]
         return Terms(p["E"], capacity, data, self._penalty(ln_n, ln_u, epochs))
 
     def slopes(self, params: Array, unique_tokens: Array, epochs: Array) -> Slopes:
@@ -98,25 +96,31 @@ class Law:
         ln_n_eff, by_n, by_used = self._effective_params(ln_n, ln_u, epochs)
         ln_seen, by_epochs, by_ratio = self.declared.repeats.ln_seen(p, epochs, ln_n - ln_u)
         capacity = -p["alpha"] * p["A"] * np.exp(-p["alpha"] * ln_n_eff)  # d capacity / d ln N'
-        data = -p["beta"] * p["B"] * np.exp(-p["beta"] * (ln_u + ln_seen))  # d data / d ln D'
-        d_params = capacity * by_n + data * by_ratio
+        forgotten, (by_seen, by_size) = self._forgotten(ln_u + ln_seen, ln_n)
+        left = -p["beta"] * p["B"] * np.exp(-p["beta"] * (ln_u + ln_seen - forgotten))
+        data = left * (1 - by_seen)  # d data / d ln D'
+        d_params = capacity * by_n + data * by_ratio - left * by_size
         d_unique = data * (1 - by_ratio) + capacity * by_used
         d_epochs = data * by_epochs
         if (
             self.declared.size.parameters
         ):  # below one epoch the unique tokens in use are U e, so epochs act on N' too
             d_epochs = d_epochs + np.where(epochs < 1, capacity * by_used, 0.0)
-        if self.declared.premium is not None:
-            of_data, by_memory = self._premium_slopes(data, ln_u, epochs)
-            d_unique = d_unique + of_data - by_memory
-            d_epochs = d_epochs + of_data * by_epochs - np.where(epochs < 1, by_memory, 0.0)
+        if self.declared.premium is not None and not self.declared.premium.of_data:
+            _, by_memory = self._premium(ln_u, epochs)
+            d_unique = d_unique - by_memory
+            d_epochs = d_epochs - np.where(epochs < 1, by_memory, 0.0)
         if self.declared.penalty is not None:
             penalty = self._penalty(ln_n, ln_u, epochs)
-            repeats = _above_zero(epochs - 1)
-            by = self.declared.penalty.ln_slopes(p, self._at(ln_n, ln_u, np.log(repeats)))
+            by = self.declared.penalty.ln_slopes(p, self._at(ln_n, ln_u, epochs))
+            by_unique, by_repeats = by.ln_unique - by.ln_memory, by.ln_repeats
+            if self.declared.penalty.first_pass:
+                by_epochs = np.where(epochs < 1, by_unique, by_repeats)
+            else:
+                by_epochs = by_repeats * epochs / _above_zero(epochs - 1)
             d_params = d_params + by.ln_params * penalty
-            d_unique = d_unique + (by.ln_unique - by.ln_memory) * penalty
-            d_epochs = d_epochs + by.ln_repeats * penalty * epochs / repeats
+            d_unique = d_unique + by_unique * penalty
+            d_epochs = d_epochs + by_epochs * penalty
         return Slopes(d_params, d_unique, d_epochs)
 
     def optimal_params(self, tokens: Array) -> Array:
@@ -205,29 +209,42 @@ class Law:
         declared = self.declared.penalty
         if declared is None:
             return 0.0
-        repeats = epochs - 1
-        at = self._at(ln_n, ln_u, np.log(_above_zero(repeats)))
-        return np.where(repeats > 0, self._p["P"] * np.exp(declared.ln_shape(self._p, at)), 0.0)
+        penalty = self._p["P"] * np.exp(declared.ln_shape(self._p, self._at(ln_n, ln_u, epochs)))
+        return penalty if declared.first_pass else np.where(epochs > 1, penalty, 0.0)
 
-    def _at(self, ln_n: Array, ln_u: Array, ln_repeats: Array) -> At:
-        """Where the penalty is evaluated, which is above one epoch: all unique tokens are in use."""
+    def _at(self, ln_n: Array, ln_u: Array, epochs: Array) -> At:
+        """Where the penalty is evaluated: above one epoch, where all unique tokens are in use, unless it
+        counts passes.
+        """
+        penalty = self.declared.penalty
+        if penalty is not None and penalty.first_pass:
+            ln_used = ln_u + np.log(np.minimum(epochs, 1))
+            return At(ln_n, ln_used, np.log(np.maximum(epochs, 1)), np.log(self._p[MEMORY]) - ln_used)
+        ln_repeats = np.log(_above_zero(epochs - 1))
         if self.declared.premium is None:
             return At(ln_n, ln_u, ln_repeats)
         return At(ln_n, ln_u, ln_repeats, np.log(self._p[MEMORY]) - ln_u)
 
-    def _ln_memory(self, ln_u: Array, epochs: Array) -> Array:
-        """The memory in epochs of the unique tokens in use, of which there are fewer below one epoch."""
-        return np.log(self._p[MEMORY]) - ln_u - np.log(np.minimum(epochs, 1))
-
-    def _premium_slopes(self, d_data: Array, ln_u: Array, epochs: Array) -> tuple[Array, Array]:
-        """d premium / d ln D', where `d_data` is that of the data term, and d premium / d ln(memory)."""
+    def _forgotten(self, ln_seen: Array, ln_n: Array) -> tuple[Array, tuple[Array, Array]]:
+        """What a short memory takes of the tokens seen, as a logarithm; its slopes by theirs and by ln N."""
         premium, p = self.declared.premium, self._p
-        assert premium is not None
-        ln_memory = self._ln_memory(ln_u, epochs)
-        amount, slope = np.exp(premium.ln_shape(p, ln_memory)), premium.ln_slope(p, ln_memory)
-        if not premium.of_data:
-            return 0.0, amount * slope
-        return amount * d_data, -amount * d_data / p["beta"] * slope
+        if premium is None or not premium.of_data:
+            return 0.0, (0.0, 0.0)
+        of_seen, of_size = premium.powers
+        ln_sees = of_seen * ln_seen + of_size * ln_n - np.log(p[MEMORY])
+        slope = premium.slope(p, ln_sees)
+        return premium.ln_shape(p, ln_sees), (of_seen * slope, of_size * slope)
+
+    def _premium(self, ln_u: Array, epochs: Array) -> tuple[Array, Array]:
+        """What a short memory costs in nats, and its slope by ln of the memory in epochs of the unique tokens
+        in use, of which there are fewer below one epoch.
+        """
+        premium, p = self.declared.premium, self._p
+        if premium is None or premium.of_data:
+            return 0.0, 0.0
+        ln_memory = np.log(p[MEMORY]) - ln_u - np.log(np.minimum(epochs, 1))
+        amount = np.exp(premium.ln_shape(p, ln_memory))
+        return amount, amount * premium.slope(p, ln_memory)
 
     def _effective_params(self, ln_n: Array, ln_u: Array, epochs: Array) -> tuple[Array, Array, Array]:
         """ln N', d ln N' / d ln N, and d ln N' / d ln (unique tokens in use)."""

@@ -9,10 +9,11 @@ repetition costs.
     Hill         P R^delta z / (1 + z),  z = (N / (c U^gamma))^kappa        it levels off in size
     Bounded      P h / (1 + h),  h = R^delta (N / (c U^gamma))^kappa        and in repeats
 
-and, for dials, which know AdamW's memory of tau epochs,
+and, for dials, which know AdamW's memory of M tokens or tau = M / U epochs,
 
-    Remembered   P R^delta (N / U^gamma)^kappa exp(-c / tau)    of overfitting, what is still remembered
-    Forgotten    B / D'^beta (tau_c / tau)^sigma                of the data, what is forgotten too soon
+    Remembered   any of these penalties times exp(-mu / tau)    what is still remembered of what overfits
+    Forgotten    1 / D'' = 1 / D' + 1 / (k M)                   data is worth no more than is remembered
+    Outgrown     D'' = D' (1 + N D' / (k M)^2)^(-s / 2)         the same, and large models want longer memory
     Hinge        q [ln(tau_c / tau)]_+^2                        the same in nats, with a smooth corner
 
 N_opt(U) is the model size for which U tokens are compute-optimal under the same base law. Below one epoch
@@ -307,42 +308,66 @@ def by_logarithm(
 
 @dataclass(frozen=True)
 class Remembered(Penalty):
-    """The additive penalty times what AdamW still remembers when a token comes round again, exp(-c / tau).
+    """A penalty times what AdamW still remembers when a token comes round again, exp(-mu / tau).
 
-    Exponents that are not parameters are held at one.
+    With `first_pass` it is of e passes and not of R repeats: what was seen once is remembered too.
     """
 
-    parameters: tuple[Parameter, ...]
+    of: Penalty
+    first_pass: bool = False
+    parameters: tuple[Parameter, ...] = field(init=False)
     fixed: Mapping[str, float] = field(init=False)
+    centred: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        free = {parameter.name for parameter in self.parameters}
-        held = {name: 1.0 for name in ("delta", "kappa", "gamma") if name not in free}
-        object.__setattr__(self, "fixed", held)
+        memory = by_logarithm("mu", "μ", (1e-2, 1e3), (1.5, 4.0))
+        object.__setattr__(self, "parameters", (*self.of.parameters, memory))
+        object.__setattr__(self, "fixed", self.of.fixed)
+        object.__setattr__(self, "centred", self.of.centred)
 
     def ln_shape(self, p: Values, at: At) -> Array:
-        power = p["delta"] * at.ln_repeats + p["kappa"] * (at.ln_params - p["gamma"] * at.ln_unique)
-        return power - p["c"] * np.exp(-at.ln_memory)
+        return self.of.ln_shape(p, at) - p["mu"] * np.exp(-at.ln_memory)
 
     def ln_slopes(self, p: Values, at: At) -> At:
-        return At(p["kappa"], -(p["kappa"] * p["gamma"]), p["delta"], p["c"] * np.exp(-at.ln_memory))
+        return self.of.ln_slopes(p, at)._replace(ln_memory=p["mu"] * np.exp(-at.ln_memory))
+
+    def shape_jet(self, p: Values, at: At) -> Jet:
+        inner, forgetting = self.of.shape_jet(p, at), -np.exp(-at.ln_memory)
+        none = (0.0,) * (len(inner.first) + 1)
+        value = inner.value + p["mu"] * forgetting
+        return Jet(value, (*inner.first, forgetting), (*((*row, 0.0) for row in inner.second), none))
+
+    def ln_units(self, p: Values, middle: At) -> dict[str, Array]:
+        return self.of.ln_units(p, middle)
 
 
 @dataclass(frozen=True)
 class Forgotten(Premium):
-    """A short memory makes data worth less: the data term grows by (tau_c / tau)^sigma of itself."""
+    """No more is known than is remembered: the harmonic sum 1 / D'' = 1 / D' + 1 / (k M)."""
+
+    parameters: tuple[Parameter, ...] = (by_logarithm("k", "k", (1e-2, 1e6), (10.0, 40.0)),)
+    of_data = True
+    corner = 1.0
+
+    def ln_shape(self, p: Values, ln_sees: Array) -> Array:
+        inside = self.corner * (ln_sees - np.log(p["k"]))
+        curve = np.log1p(np.exp(inside)) if np.iscomplexobj(inside) else np.logaddexp(0.0, inside)
+        return p.get("s", 1.0) / self.corner * curve
+
+    def slope(self, p: Values, ln_sees: Array) -> Array:
+        return p.get("s", 1.0) * (1.0 - _left(self.corner * (ln_sees - np.log(p["k"]))))
+
+
+@dataclass(frozen=True)
+class Outgrown(Forgotten):
+    """A memory is short for a large model on much data: D'' = D' (1 + x^2)^(-s / 2), x^2 = N D' / (k M)^2."""
 
     parameters: tuple[Parameter, ...] = (
-        by_logarithm("tau_c", "τ_c", (1e-5, 10.0), (0.02,)),
-        Parameter("sigma", "σ", "exponent", (0.1, 5.0), (1.0, 1.6), 0.3),
+        by_logarithm("k", "k", (1e-2, 1e6), (3.0, 10.0)),
+        Parameter("s", "s", "exponent", (0.05, 20.0), (0.6,), 0.5),
     )
-    of_data = True
-
-    def ln_shape(self, p: Values, ln_memory: Array) -> Array:
-        return p["sigma"] * (np.log(p["tau_c"]) - ln_memory)
-
-    def ln_slope(self, p: Values, ln_memory: Array) -> Array:
-        return -p["sigma"]
+    corner = 2.0
+    powers = (0.5, 0.5)
 
 
 @dataclass(frozen=True)
@@ -357,9 +382,9 @@ class Hinge(Premium):
         by_logarithm("tau_c", "τ_c", (1e-3, 100.0), (0.3, 1.0)),
     )
 
-    def ln_shape(self, p: Values, ln_memory: Array) -> Array:
-        corner = np.arcsinh((np.log(p["tau_c"]) - ln_memory) / _CORNER) + np.log(_CORNER / 2)
+    def ln_shape(self, p: Values, ln_sees: Array) -> Array:
+        corner = np.arcsinh((np.log(p["tau_c"]) - ln_sees) / _CORNER) + np.log(_CORNER / 2)
         return np.log(p["q"]) + 2 * corner
 
-    def ln_slope(self, p: Values, ln_memory: Array) -> Array:
-        return -2 / np.hypot(np.log(p["tau_c"]) - ln_memory, _CORNER)
+    def slope(self, p: Values, ln_sees: Array) -> Array:
+        return -2 / np.hypot(np.log(p["tau_c"]) - ln_sees, _CORNER)

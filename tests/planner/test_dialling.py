@@ -24,9 +24,8 @@ PARAMETERS = {
     "P": 0.0082,
     "delta": 1.67,
     "kappa": 0.855,
-    "c": 3.8,
-    "tau_c": 0.0141,
-    "sigma": 1.45,
+    "mu": 3.8,
+    "k": 40.0,
 }
 RECIPE = Recipe(learning_rate=0.01, batch_sequences=4, sequence_length=128)
 UD, FLOPS = 32768, 3e11

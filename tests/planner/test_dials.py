@@ -15,20 +15,24 @@ OWN = {
     "delta": 1.67,
     "kappa": 0.884,
     "gamma": 0.924,
-    "c": 3.8,
-    "tau_c": 0.014,
-    "sigma": 1.43,
+    "mu": 3.8,
     "q": 0.03,
+    "tau_c": 0.56,
+    "k": 40.0,
 }
+LEVELLED = {"P": 0.04, "delta": 1.75, "c": 90.0, "gamma": 0.71, "kappa": 2.0, "mu": 3.5, "s": 0.6, "k": 8.0}
 BATCH_TOKENS, LEARNING_RATE = 512, 0.01
 
 
 def dial(form: str, weight_decay: float | np.ndarray) -> Law:
     memory = BATCH_TOKENS / (LEARNING_RATE * weight_decay)
-    values = {**BASE, **OWN, MEMORY: memory}
-    if form == "dial_hinge":  # where the premium begins, and not where it equals the data term
-        values["tau_c"] = 0.56
+    values = {**BASE, **OWN, **(LEVELLED if counts_passes(form) else {}), MEMORY: memory}
     return Law(form, {name: values[name] for name in (*DIALS[form].names, MEMORY)})
+
+
+def counts_passes(form: str) -> bool:
+    penalty = DIALS[form].penalty
+    return penalty is not None and penalty.first_pass
 
 
 @pytest.fixture(params=list(DIALS))
@@ -55,11 +59,15 @@ def test_weak_decay_overfits_and_strong_decay_forgets(form: str) -> None:
     assert losses[1] < losses[0]
     assert losses[1] < losses[2]
     once = [float(dial(form, decay).loss(2e5, 32768.0, 1.0)) for decay in (0.03, 2.0, 30.0)]
-    assert once == sorted(once)  # no token is seen twice: memory can only help
+    if counts_passes(form):  # what was seen once is remembered too, a little
+        assert once[0] - once[1] < 0.05
+        assert once[1] < once[2]
+    else:
+        assert once == sorted(once)  # no token is seen twice: memory can only help
 
 
-def test_half_the_data_wants_twice_the_weight_decay(form: str) -> None:
-    """At equal memory in epochs the same share is forgotten and remembered, so λ* goes with 1/U."""
+def test_half_the_data_wants_about_twice_the_weight_decay(form: str) -> None:
+    """At equal memory in epochs the same share is remembered, so λ* goes about with 1/U."""
     decays = np.geomspace(0.01, 100, 2001)
     best = [decays[np.argmin(dial(form, decays).loss(2e5, ud, 8.0))] for ud in (65536.0, 32768.0)]
     assert 1.5 < best[1] / best[0] < 2.5
@@ -94,4 +102,4 @@ def test_many_weight_decays_are_one_law_of_arrays(form: str) -> None:
 
 def test_a_dial_without_its_memory_is_refused(form: str) -> None:
     with pytest.raises(InvalidInput, match="memory_tokens"):
-        Law(form, {name: {**BASE, **OWN}[name] for name in DIALS[form].names})
+        Law(form, {name: {**BASE, **OWN, **LEVELLED}[name] for name in DIALS[form].names})

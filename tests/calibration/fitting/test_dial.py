@@ -43,7 +43,7 @@ def test_the_law_behind_the_runs_is_found(table: pd.DataFrame) -> None:
     fits = fit_dials(table, ["dial_simple"])
     found = fits.forms["dial_simple"]
     assert found.optimum.share > 0.5
-    for name in ("alpha", "beta", "delta", "kappa", "c", "sigma"):
+    for name in ("alpha", "beta", "delta", "kappa", "mu", "k"):
         assert found.parameters[name] == pytest.approx(PARAMETERS[name], rel=0.15), name
     for one in left_out(fits, table, "dial_simple"):
         assert one.weight_decay in DECAYS[1:-1]
@@ -74,6 +74,8 @@ def test_what_is_missing_is_said_in_one_sentence(table: pd.DataFrame, tmp_path: 
         fit_dials(table[table["weight_decay"].isin([0.1, 1.0])])
     with pytest.raises(InvalidInput, match="a dial needs the learning rate of the runs"):
         with_memory(runs(), None)
+    with pytest.raises(InvalidInput, match="learning rate of every run, and 1 have none"):
+        with_memory(runs().assign(learning_rate=[float("nan")] + [0.01] * 215, batch_tokens=512), None)
     path = tmp_path / "runs.csv"
     runs().to_csv(path, index=False)
     answer = CliRunner().invoke(dial, [str(path), "--learning-rate", "0.01"])
