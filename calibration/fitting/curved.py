@@ -156,12 +156,12 @@ class Curved:
         seen = self.declared.repeats.ln_seen(values, 1 + self.runs.repeats, self._ratio)[0]
         premium = self.declared.premium
         if premium is None or not premium.of_data:
-            return seen
+            return np.asarray(seen)
         of_seen, of_size = premium.powers
         ln_unique = self.runs.ln_unique
         ln_memory = self.runs.ln_memory + ln_unique  # in tokens
         ln_sees = of_seen * (ln_unique + seen) + of_size * self.runs.ln_params - ln_memory
-        return seen - premium.ln_shape(values, ln_sees)
+        return np.asarray(seen - premium.ln_shape(values, ln_sees))
 
     def _seen_jet(self, values: Values) -> Jet:
         """The same with its derivatives by the parameters of the data term."""
@@ -204,7 +204,7 @@ class Curved:
         here = _chained(piece.shape_jet(values, ln_memory), chain)
         numbers = range(_BASE + before, _BASE + len(own))
         first = dict(zip(numbers, here.first, strict=True))
-        second = {}
+        second: dict[tuple[int, int], Array] = {}
         for i, number in enumerate(numbers):
             second |= {(number, numbers[j]): here.second[i][j] for j in range(i, len(numbers))}
         return _Term(here.value, first, second)
