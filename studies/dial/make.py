@@ -164,7 +164,8 @@ def main() -> None:
     print(interpolated(table[own]))
     print("\n".join(arms(fits, known.default_law, table[own])))
     if "--write" in sys.argv[1:]:
-        known.save(ROOT / "planner" / "data" / "dial.json")
+        members = Calibration.load("dial").members  # attached by studies/ensembles/make.py
+        known.model_copy(update={"members": members}).save(ROOT / "planner" / "data" / "dial.json")
 
 
 if __name__ == "__main__":
