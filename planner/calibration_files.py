@@ -60,6 +60,7 @@ from planner.units import number
 SCHEMA_VERSION = 2
 DEFAULT_TOLERANCE = 0.01  # nats; about 1% of perplexity
 DEFAULT_CALIBRATION = "fineweb-llama2"
+LITTLE = 0.25  # of what was unknown of a part of the law: where runs have settled less, it is the prior's
 _NUMBERS = re.compile(r"\[[-+\d.eE,\s]*\]")  # lists of numbers stay on one line: an ensemble has thousands
 _FOREVER = 1e18  # tokens of memory where nothing is ever forgotten
 _SHIPPED = Path(__file__).parent / "data"
@@ -187,6 +188,10 @@ class Setting(_Record):
         where nothing came from a prior.
         """
         return float(self.method.get("learnt_from_runs", {}).get(part, 1.0))
+
+    def rests_on_prior(self, part: str) -> bool:
+        """Whether the runs behind this say little about a part of the law."""
+        return self.learnt_of(part) < LITTLE
 
     def has(self, form: str) -> bool:
         """Whether this form, or the average of forms, is calibrated here."""

@@ -11,8 +11,6 @@ from planner.intervals import normal_share
 from planner.remarks import Remark
 from planner.results import Findings
 
-HARDLY = 0.1  # of what was unknown: less was not learnt from the runs
-
 
 def verdict(p: Findings, setting: Setting, *, limited: bool) -> str:
     """The answer, in a sentence or two: what to train, where that is less than all how much of the compute it
@@ -20,7 +18,7 @@ def verdict(p: Findings, setting: Setting, *, limited: bool) -> str:
     """
     size, passes = units.short(p.params), units.epochs(p.epochs)
     train = f"Train {size} for {passes} at weight decay {_decay(p)}."
-    if p.epochs > 1 and setting.learnt_of("repetition") < HARDLY:
+    if p.epochs > 1 and setting.rests_on_prior("repetition"):
         train += " That is a first guess: the runs behind it hardly show what repetition costs."
     share = p.spent_flops / p.flops
     if share > 0.995:

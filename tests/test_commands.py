@@ -22,6 +22,7 @@ from click.testing import CliRunner
 
 from planner.calibration_files import Calibration
 from planner.cli import planner
+from tests import tiny
 from tests.places import ROOT, SHARED
 from tests.test_docs import DOCUMENTS
 
@@ -51,24 +52,6 @@ batch_size = 2
 learning_rate = 1e-2
 validation_documents = 2
 compile = "off"
-"""
-STUDY = """
-title = "As the documents have it"
-[recipe]
-preset = "micro"
-corpus = { paths = "text.txt", separator = "\\n\\n" }
-tokenizer = "bytes"
-sequence_length = 32
-validation_documents = 2
-compile = "off"
-[[grid]]
-params = ["12k"]
-unique_tokens = [1024]
-epochs = [1, 2]
-weight_decays = [0.1, 1.0]
-[validation]
-pairs = [{ ud = "64k", flops = 2e12 }]
-seeds = 2
 """
 
 
@@ -167,7 +150,8 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     words = ["data", "bound", "law", "token", "epoch", "loss", "model", "size"]
     texts = [" ".join(words[(i * k) % 8] for k in range(1, 200)) for i in range(60)]
     (folder / "text.txt").write_text("\n\n".join(texts), encoding="utf-8")
-    (folder / "study.toml").write_text(STUDY, encoding="utf-8")
+    validation = 'pairs = [{ ud = "64k", flops = 2e12 }]\nseeds = 2\n'
+    (folder / "study.toml").write_text(tiny.study("As the documents have it", validation), encoding="utf-8")
     (folder / "run.toml").write_text(RUN, encoding="utf-8")
     shutil.copy(ROOT / "studies" / "micro" / "learning-rate.toml", folder)
     shutil.copy(ROOT / "planner" / "data" / "c4-muennighoff.json", folder / "c4-refit.json")

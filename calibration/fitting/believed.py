@@ -21,7 +21,7 @@ from calibration.fitting.runs import SINGLE_EPOCH
 from calibration.fitting.skill import skill
 from calibration.fitting.stages import PAPER_DELTA, Progress
 from planner.allocation import FLOPS_PER_PARAM_TOKEN
-from planner.calibration_files import Calibration, Ensemble, FittedLaw, FittedRange, Setting
+from planner.calibration_files import LITTLE, Calibration, Ensemble, FittedLaw, FittedRange, Setting
 from planner.errors import InvalidInput
 from planner.intervals import interval
 from planner.laws import BASE_FORM, DEFAULT_FORM, Law, parameter_names
@@ -29,7 +29,6 @@ from planner.units import short
 
 FEWEST_RUNS = 3
 _FEWEST_DRAWS = 5  # of all draws, one part in so many for a form that hardly counts
-_LITTLE = 0.25  # of what was unknown of a term, settled by the runs: less is worth a warning
 _GROUPS = {"the floor": ("E",), "model size": ("A", "alpha"), "data": ("B", "beta")}
 _REPETITION = "repetition"
 
@@ -228,7 +227,7 @@ def _warnings(found: Pooled, decay: float, runs: pd.DataFrame, learnt: Mapping[s
         texts.append(
             f"no run repeats its data: what repetition does is all taken from {prior}; {_advice(runs)}."
         )
-    unknown = [group for group, share in learnt.items() if share < _LITTLE]
+    unknown = [group for group, share in learnt.items() if share < LITTLE]
     if unknown and len(unknown) < len(learnt):
         texts.append(f"the runs say little about {' and '.join(unknown)}: that is mostly taken from {prior}.")
     elif unknown:

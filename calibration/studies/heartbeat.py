@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import math
 import os
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from trainer.errors import TrainingStopped
+from trainer.run.repeating import repeating
 from trainer.run.store import Store, is_url
 
 FILE = ".alive"
@@ -45,26 +45,22 @@ def _touch(place: str) -> None:
 @contextmanager
 def beating(place: str, should_stop: Callable[[], bool]) -> Iterator[Callable[[], bool]]:
     """Give signs of life; the function to ask after every step instead of `should_stop`."""
-    moved, ended = [time.monotonic()], threading.Event()
+    moved = [time.monotonic()]
 
     def beat() -> None:
-        while not ended.wait(_EVERY):
-            if time.monotonic() - moved[0] < _LONGEST_STEP:
-                # before the run has its directory, on a full disk, or where the store does not answer
-                with suppress(OSError, TrainingStopped):
-                    _touch(place)
+        if time.monotonic() - moved[0] < _LONGEST_STEP:
+            # before the run has its directory, on a full disk, or where the store does not answer
+            with suppress(OSError, TrainingStopped):
+                _touch(place)
 
     def asked() -> bool:
         moved[0] = time.monotonic()
         return should_stop()
 
-    thread = threading.Thread(target=beat, name="heartbeat", daemon=True)
-    thread.start()
     try:
-        yield asked
+        with repeating(beat, _EVERY, "heartbeat"):
+            yield asked
     finally:
-        ended.set()
-        thread.join()
         with suppress(OSError, TrainingStopped):
             if is_url(place):
                 Store(place).delete(FILE)

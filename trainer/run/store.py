@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -19,6 +18,7 @@ from pathlib import Path
 from planner.errors import InvalidInput
 from trainer.errors import TrainingStopped
 from trainer.files import locked
+from trainer.run.repeating import repeating
 
 _EVERY = 5.0  # seconds between two looks for new checkpoints
 _LAST = ("state.json", "result.json", "tokens.json")  # files that say of others that they are there
@@ -139,23 +139,18 @@ def staged(url: str) -> Iterator[Path]:
     place = tempfile.mkdtemp(prefix="databound-", dir=os.environ.get("DATABOUND_SCRATCH"))
     folder = Path(place, store.url.rpartition("/")[2])
     folder.mkdir()
-    ended = threading.Event()
     try:
         store.fetch(folder)
         mirror = Mirror(folder, store)
 
         def copy() -> None:
-            while not ended.wait(_EVERY):
-                with suppress(TrainingStopped):  # it may answer again, and is asked for the last time below
-                    mirror.update()
+            with suppress(TrainingStopped):  # it may answer again, and is asked for the last time below
+                mirror.update()
 
-        thread = threading.Thread(target=copy, name="store", daemon=True)
-        thread.start()
         try:
-            yield folder
+            with repeating(copy, _EVERY, "store"):
+                yield folder
         finally:
-            ended.set()
-            thread.join()
             mirror.update()
     finally:
         shutil.rmtree(place, ignore_errors=True)

@@ -22,24 +22,11 @@ from calibration.studies.study import load
 from planner.calibration_files import Calibration, FittedLaw, FittedRange, Setting
 from planner.errors import InvalidInput
 from planner.laws import Law
+from tests import tiny
 
 BASE = {"E": 1.5, "A": 1.0 * 2e5**0.35, "alpha": 0.35, "B": 1.5 * 2.5e5**0.4, "beta": 0.4}
 PENALTY = {"P": 0.03, "delta": 1.2, "kappa": 0.7, "gamma": 1.0}
-STUDY = """
-title = "Tiny"
-[recipe]
-preset = "micro"
-corpus = { paths = "text.txt", separator = "\\n\\n" }
-tokenizer = "bytes"
-sequence_length = 32
-validation_documents = 3
-compile = "off"
-[[grid]]
-params = ["12k"]
-unique_tokens = [1024]
-epochs = [1, 2]
-weight_decays = [0.1, 1.0]
-[validation]
+PRESCRIBED = """
 pairs = [{ ud = 1024, flops = 1e9 }]
 laws = ["chinchilla", "additive_4p"]
 seeds = 2
@@ -64,7 +51,7 @@ def write_study(folder: Path) -> None:
     rng = np.random.default_rng(0)
     words = ["data", "bound", "law", "token", "epoch", "loss", "model", "size"]
     (folder / "text.txt").write_text("\n\n".join(" ".join(rng.choice(words, 60)) for _ in range(30)))
-    (folder / "tiny.toml").write_text(STUDY)
+    (folder / "tiny.toml").write_text(tiny.study("Tiny", PRESCRIBED))
     fitted_on = FittedRange(params=(1e4, 2e4), unique_tokens=(1e3, 2e3), epochs=(1, 4))
     weak = {
         "chinchilla": FittedLaw(parameters=BASE),
