@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,9 @@ from tests.places import SHARED
 
 # Before torch or numpy are imported: threads that wait for each other on cores that other tests use are slow.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Containers often forbid it; then each of the hundreds of processes that tests start would compile all it imports.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 TOGETHER = {
     "browser": tuple(
         f"tests/calibration/ui/test_{name}.py"
@@ -24,6 +28,7 @@ TOGETHER = {
     ),
     "downstream": ("tests/trainer/downstream/",),
 }
+SLOW = 50  # quick tests take about as long as one that is marked slow
 settings.register_profile(
     "default", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
@@ -58,8 +63,10 @@ def together(nodeid: str) -> str:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with what takes longest, so that no core is idle at the end."""
-    slow = Counter(together(item.nodeid) for item in items if item.get_closest_marker("slow"))
-    items.sort(key=lambda item: -slow[together(item.nodeid)])
+    weight: Counter[str] = Counter()
+    for item in items:
+        weight[together(item.nodeid)] += SLOW if item.get_closest_marker("slow") else 1
+    items.sort(key=lambda item: -weight[together(item.nodeid)])
 
 
 @pytest.fixture(scope="session")

@@ -75,23 +75,10 @@ class Training:
     def trainers(self, study: Study, folder: StudyDirectory) -> Engine:
         if find_spec("torch") is None:  # otherwise every worker would find out for itself, run by run
             raise InvalidInput("torch is not installed; pip install 'databound[train]' would do.")
-        room: dict[str, Any] = {"workers": self.workers, "per_gpu": self.per_gpu, "needs": study.needs}
-        if self.engine == "ray":
-            from calibration.studies.cluster import RayEngine
-
-            return RayEngine(folder.compiled, **room, address=self.address, store=folder.store)
-        if self.address is not None:
+        if self.address is not None and self.engine != "ray":
             raise InvalidInput("is that of a Ray cluster; add ‹engine› ray.", field="address")
-        if self.engine == "slurm":
-            from calibration.studies import slurm
-
-            if slurm.task_number() > 0:
-                slurm.join(folder.compiled)
-                raise click.exceptions.Exit(0)
-            return slurm.SlurmEngine(folder.compiled, **room, store=folder.store)
-        from calibration.studies.local import LocalEngine
-
-        return LocalEngine(folder.compiled, **room)
+        room = {"workers": self.workers, "per_gpu": self.per_gpu, "needs": study.needs}
+        return ENGINES[self.engine](self, folder, room)
 
     def train(
         self,
@@ -119,6 +106,33 @@ class Training:
         return expenses(missing, machine, self.cards, self.gpus, self.mfu, self.price)
 
 
+def _local(training: Training, folder: StudyDirectory, room: dict[str, Any]) -> Engine:
+    from calibration.studies.local import LocalEngine
+
+    return LocalEngine(folder.compiled, **room)
+
+
+def _ray(training: Training, folder: StudyDirectory, room: dict[str, Any]) -> Engine:
+    from calibration.studies.cluster import RayEngine
+
+    return RayEngine(folder.compiled, **room, address=training.address, store=folder.store)
+
+
+def _slurm(training: Training, folder: StudyDirectory, room: dict[str, Any]) -> Engine:
+    from calibration.studies import slurm
+
+    if slurm.task_number() > 0:
+        slurm.join(folder.compiled)
+        raise click.exceptions.Exit(0)
+    return slurm.SlurmEngine(folder.compiled, **room, store=folder.store)
+
+
+ENGINES: dict[str, Callable[[Training, StudyDirectory, dict[str, Any]], Engine]] = {
+    "local": _local,
+    "ray": _ray,
+    "slurm": _slurm,
+}
+
 training_options = gathered(
     Training,
     "training",
@@ -136,7 +150,7 @@ training_options = gathered(
     ),
     click.option(
         "--engine",
-        type=click.Choice(["local", "ray", "slurm"]),
+        type=click.Choice([*ENGINES]),
         default="local",
         show_default=True,
         help="Who trains.",
