@@ -25,6 +25,11 @@ GROWTH = 1.1
 
 def occupied(pid: int) -> float:
     """Megabytes of a process and of those that it started."""
+    return sum(_resident(one) for one in family_of(pid))
+
+
+def family_of(pid: int) -> set[int]:
+    """A process, those that it started, and those that they did."""
     family, grown = {pid}, True
     parents = {}
     for status in Path("/proc").glob("[0-9]*/stat"):
@@ -36,7 +41,7 @@ def occupied(pid: int) -> float:
     while grown:
         more = {child for child, parent in parents.items() if parent in family} - family
         family, grown = family | more, bool(more)
-    return sum(_resident(one) for one in family)
+    return family
 
 
 def _resident(pid: int) -> float:

@@ -15,7 +15,7 @@ from tests.places import SHARED
 
 # Before torch or numpy are imported: threads that wait for each other on cores that other tests use are slow.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-# Containers often forbid it; then each of the hundreds of processes that tests start would compile all it imports.
+# Containers often forbid it; each of the hundreds of processes that tests start would compile all it imports.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 TOGETHER = {

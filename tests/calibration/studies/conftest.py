@@ -133,6 +133,13 @@ def steps(out: Path) -> int:
     return sum(path.read_bytes().count(b'"loss"') for path in (out / "runs").glob("*/metrics.jsonl"))
 
 
+def midway(out: Path) -> bool:
+    """Whether some run is well after its first step and well before its last, the 63rd or the 125th."""
+    done = finished(out)
+    unfinished = (path for path in (out / "runs").glob("*/metrics.jsonl") if path.parent.name not in done)
+    return any(5 <= path.read_bytes().count(b'"loss"') <= 40 for path in unfinished)
+
+
 def until(holds: Callable[[], Any], process: subprocess.Popen[str], timeout: float = PATIENCE) -> Any:
     """Wait until something holds and return it; False where the process has ended before."""
     deadline = time.monotonic() + timeout

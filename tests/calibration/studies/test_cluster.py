@@ -12,7 +12,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -173,15 +172,13 @@ def test_a_head_that_dies_is_one_sentence_soon(study: Path, tmp_path: Path) -> N
         sweeping = tiny.begin(study, out, "--engine", "ray", "--address", address, "--quiet")
         assert tiny.until(lambda: tiny.steps(out) > 20, sweeping)
         slay(process)
-        killed = time.monotonic()
         stopped = tiny.ended(sweeping)
     assert stopped.returncode == 1, stopped.stderr
-    assert len(stopped.stderr.splitlines()) == 1
+    assert (
+        len(stopped.stderr.splitlines()) == 1
+    )  # too late, and Ray would have ended it with a page of its own
     assert "the Ray cluster" in stopped.stderr
     assert "is gone" in stopped.stderr
-    assert (
-        time.monotonic() - killed < 55
-    )  # after a minute Ray would have ended the process with a page of its own
 
 
 @pytest.mark.slow
@@ -315,7 +312,7 @@ def test_something_else_listens_there(tmp_path: Path, monkeypatch: pytest.Monkey
     from calibration.studies import cluster
     from planner.errors import InvalidInput
 
-    monkeypatch.setattr(cluster, "_ANSWER", 4.0)  # instead of what a busy cluster is given
+    monkeypatch.setattr(cluster, "_ANSWER", 2.0)  # instead of what a busy cluster is given
     with socket.create_server(("127.0.0.1", 0)) as other:
         address = f"127.0.0.1:{other.getsockname()[1]}"
         with pytest.raises(InvalidInput) as refused:

@@ -27,6 +27,7 @@ from tests.calibration.studies.conftest import (
     failures,
     finished,
     holder,
+    midway,
     run,
     starts,
     steps,
@@ -121,7 +122,7 @@ def test_ctrl_c_leaves_checkpoints_and_one_line(
     )  # so that whatever is there was written because of the interruption
     workers = "2" if number == signal.SIGINT else "1"
     process = begin(study, out, "--workers", workers, "--quiet", *rare)
-    assert until(lambda: steps(out) >= 40, process)
+    assert until(lambda: midway(out), process)
     os.killpg(process.pid, number)  # as a terminal does, and a scheduler that takes the machine back
     stopped = ended(process)
     assert stopped.returncode == 130

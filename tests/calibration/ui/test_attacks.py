@@ -9,8 +9,10 @@ import socket
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +20,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from benchmarks.ui_memory import occupied
+from benchmarks.ui_memory import family_of, occupied
 from benchmarks.ui_visitor import ask, config_of, post, queued, upload
 from planner import plan
-from tests.calibration.ui.conftest import Address, eventually, serving
+from tests.calibration.ui.conftest import PATIENCE, Address, eventually, serving
 
 pytestmark = pytest.mark.slow
-SOON = 2.0  # seconds within which an attack is answered, on a machine that has nothing else to do
+SOON = (
+    2.0  # seconds that server and workers may spend on an attack, of a processor: clocks depend on neighbours
+)
 LARGEST = 2000.0  # megabytes, the server and its workers in all
 NUMBERS = {"params": 15e6, "unique_tokens": 5e7, "epochs": 1.0, "weight_decay": 0.1, "loss": 4.2}
 
@@ -33,6 +37,30 @@ NUMBERS = {"params": 15e6, "unique_tokens": 5e7, "epochs": 1.0, "weight_decay": 
 def attacked(server: Address) -> Address:
     """The same server that others are served by."""
     return server
+
+
+@pytest.fixture(scope="module")
+def connections(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the server apart writes whom it and its workers connect to or look up."""
+    log = tmp_path_factory.mktemp("audit") / "connections"
+    log.touch()
+    (log.parent / "sitecustomize.py").write_text(
+        "import sys\n"
+        "def hear(event, details):\n"
+        "    if event in ('socket.connect', 'socket.getaddrinfo', 'socket.sendto'):\n"
+        f"        open({str(log)!r}, 'a').write(repr((event, details[-1] if event != 'socket.getaddrinfo'"
+        " else details[0])) + '\\n')\n"
+        "sys.addaudithook(hear)\n"
+    )
+    return log
+
+
+@pytest.fixture(scope="module")
+def apart(connections: Path) -> Iterator[Address]:
+    """A server of its own, which trusts a name, is listened to, and has a quota to use up."""
+    paths = os.pathsep.join(filter(None, (str(connections.parent), os.environ.get("PYTHONPATH"))))
+    with serving("--trust-host", "Planner.example", PYTHONPATH=paths) as address:
+        yield address
 
 
 class Watch:
@@ -58,7 +86,7 @@ class Watch:
     def _weigh(self) -> None:
         while not self._done:
             self.most = max(self.most, occupied(self.server.pid))
-            time.sleep(0.02)
+            time.sleep(0.1)
 
     def _visit(self) -> None:
         wanted = f'value="{plan("250M", "5e18").loss!r}"'
@@ -85,12 +113,20 @@ def check(server: str, file: dict[str, Any]) -> str:
     return str(queued(server, event(server, "check"), [file, *[""] * 8])[-1][0])
 
 
-def soon(what: Callable[[], Any]) -> Any:
-    start = time.monotonic()
+def soon(server: Address, what: Callable[[], Any]) -> Any:
+    before = spent(server)
     found = what()
-    elsewhere = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
-    assert time.monotonic() - start < SOON * elsewhere
+    assert spent(server) - before < SOON
     return found
+
+
+def spent(server: Address) -> float:
+    """Processor-seconds of a server and its workers, those that have ended included."""
+    ticks = 0
+    for pid in family_of(server.pid):
+        with suppress(OSError):  # it ended meanwhile
+            ticks += sum(map(int, Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 # -- files --------------------------------------------------------------------------------------------------
@@ -110,8 +146,9 @@ def bomb(path: Path, column: str, rows: int = 20_000, size: int = 100_000) -> Pa
 @pytest.mark.parametrize("column", ["run", "loss"])
 def test_a_small_file_that_is_large_inside(attacked: Address, tmp_path: Path, column: str) -> None:
     file = upload(attacked, bomb(tmp_path / "bomb.parquet", column))
+    said = soon(attacked, lambda: check(attacked, file))
     with Watch(attacked) as watched:
-        said = soon(lambda: check(attacked, file))
+        assert check(attacked, file) == said
     assert re.search(r"comes to 1,9\d\d MB when it is read; a table of runs has up to 64 MB\.", said)
     assert watched.most < 1500
 
@@ -149,7 +186,7 @@ def test_calls_around_the_queue_are_limited_too(attacked: Address, tmp_path: Pat
         nonlocal most
         while not ended:
             most = max(most, len(workers(attacked)))
-            time.sleep(0.01)
+            time.sleep(0.05)
 
     ended = False
     with Watch(attacked), ThreadPoolExecutor(13) as pool:
@@ -182,7 +219,7 @@ def workers(server: Address) -> list[int]:
 
 def refused(request: urllib.request.Request) -> tuple[int, str]:
     with pytest.raises(urllib.error.HTTPError) as caught:
-        urllib.request.urlopen(request, timeout=30)
+        urllib.request.urlopen(request, timeout=PATIENCE)
     with caught.value as reply:
         return reply.code, reply.read().decode()
 
@@ -198,17 +235,16 @@ def test_a_name_that_is_not_ours_is_refused(attacked: Address) -> None:
         "evil@127.0.0.1.x",
     ):
         request = urllib.request.Request(f"{attacked}/config", headers={"Host": name})
-        assert soon(lambda request=request: refused(request))[0] in (400, 421), name
+        assert soon(attacked, lambda request=request: refused(request))[0] in (400, 421), name
     for name in (f"localhost:{port}", f"127.0.0.1:{port}", f"[::1]:{port}"):
         urllib.request.urlopen(urllib.request.Request(f"{attacked}/config", headers={"Host": name})).close()
 
 
-def test_names_can_be_trusted() -> None:
-    with serving("--trust-host", "Planner.example") as address:
-        for name in ("planner.example", "planner.example:443"):
-            request = urllib.request.Request(f"{address}/config", headers={"Host": name})
-            urllib.request.urlopen(request, timeout=30).close()
-        assert refused(urllib.request.Request(address, headers={"Host": "evil.example"}))[0] == 421
+def test_names_can_be_trusted(apart: Address) -> None:
+    for name in ("planner.example", "planner.example:443"):
+        request = urllib.request.Request(f"{apart}/config", headers={"Host": name})
+        urllib.request.urlopen(request, timeout=PATIENCE).close()
+    assert refused(urllib.request.Request(apart, headers={"Host": "evil.example"}))[0] == 421
 
 
 def test_other_sites_cannot_upload_or_ask(attacked: Address, tmp_path: Path) -> None:
@@ -217,25 +253,13 @@ def test_other_sites_cannot_upload_or_ask(attacked: Address, tmp_path: Path) -> 
         for path in ("upload", "queue/join", "run/check", "config"):
             headers = {"Origin": origin, "Content-Type": "application/json"}
             request = urllib.request.Request(f"{attacked}/gradio_api/{path}", b"{}", headers)
-            status, said = soon(lambda request=request: refused(request))
+            status, said = soon(attacked, lambda request=request: refused(request))
             assert (status, said[:19]) == (403, "Only the page itsel")
     crossing = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"}
     assert refused(urllib.request.Request(f"{attacked}/config", headers=crossing))[0] == 403
     assert upload(attacked, tmp_path / "a.csv", {"Origin": attacked})["path"]
     followed = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}  # a link on another site
-    urllib.request.urlopen(urllib.request.Request(attacked, headers=followed), timeout=30).close()
-
-
-def test_uploads_have_a_quota(tmp_path: Path) -> None:
-    (tmp_path / "large.csv").write_bytes(b"x" * (15 * 2**20))
-    with serving() as address, Watch(address):
-        for _ in range(6):
-            upload(address, tmp_path / "large.csv")
-        with pytest.raises(urllib.error.HTTPError) as caught:
-            upload(address, tmp_path / "large.csv")
-        with caught.value as reply:
-            assert reply.code == 429
-            assert "uploaded within half an hour" in reply.read().decode()
+    urllib.request.urlopen(urllib.request.Request(attacked, headers=followed), timeout=PATIENCE).close()
 
 
 def test_sizes_are_limited_before_anything_is_read(attacked: Address) -> None:
@@ -245,9 +269,9 @@ def test_sizes_are_limited_before_anything_is_read(attacked: Address) -> None:
         (b"POST /gradio_api/upload HTTP/1.1\r\nContent-Length: 90000000\r\n", b"413"),
         (b"POST /gradio_api/upload HTTP/1.1\r\nTransfer-Encoding: chunked\r\n", b"411"),
     ):
-        with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
+        with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as connection:
             connection.sendall(head + b"Host: localhost\r\n\r\n")
-            assert soon(lambda connection=connection: connection.recv(100)).split()[1] == status
+            assert soon(attacked, lambda connection=connection: connection.recv(100)).split()[1] == status
 
 
 def test_nothing_is_fetched_for_a_visitor(attacked: Address) -> None:
@@ -277,13 +301,13 @@ def test_replies_tell_nothing_of_the_machine(attacked: Address, tmp_path: Path) 
     (tmp_path / "a.json").write_text("{}")
     given = upload(attacked, tmp_path / "a.json")
     told += json.dumps(queued(attacked, event(attacked, "bring"), [given, *inputs(attacked, "bring")]))
-    with urllib.request.urlopen(attacked, timeout=30) as page:
+    with urllib.request.urlopen(attacked, timeout=PATIENCE) as page:
         told += page.read().decode() + str(page.headers)
     for secret in (str(attacked.folder), str(Path.home()), str(Path(__file__).parents[3])):
         assert secret not in told
     for path in ("/docs", "/redoc", "/openapi.json"):  # no such page, or the page itself
         try:
-            with urllib.request.urlopen(attacked + path, timeout=30) as page:
+            with urllib.request.urlopen(attacked + path, timeout=PATIENCE) as page:
                 assert not re.search("swagger|redoc|openapi", page.read().decode())
         except urllib.error.HTTPError as error:
             assert error.code == 404
@@ -292,7 +316,7 @@ def test_replies_tell_nothing_of_the_machine(attacked: Address, tmp_path: Path) 
 
 def test_every_reply_tells_the_browser_what_the_page_may_do(attacked: Address) -> None:
     for path in ("/", "/config", "/theme.css"):
-        with urllib.request.urlopen(attacked + path, timeout=30) as reply:
+        with urllib.request.urlopen(attacked + path, timeout=PATIENCE) as reply:
             policy = reply.headers["content-security-policy"]
             assert "frame-ancestors 'none'" in policy
             assert "default-src 'self'" in policy
@@ -326,7 +350,7 @@ def test_connections_that_wait_are_closed(monkeypatch: pytest.MonkeyPatch) -> No
     import uvicorn
 
     server = pytest.importorskip("calibration.ui.server")
-    monkeypatch.setattr(server, "REQUEST_SECONDS", 1.0)
+    monkeypatch.setattr(server, "REQUEST_SECONDS", 2.0)
 
     async def slowly(scope: dict[str, Any], receive: Any, send: Any) -> None:
         if scope["type"] == "lifespan":
@@ -334,7 +358,7 @@ def test_connections_that_wait_are_closed(monkeypatch: pytest.MonkeyPatch) -> No
         if scope["method"] == "POST":
             while (await receive()).get("more_body"):
                 pass
-        await asyncio.sleep(2.5)
+        await asyncio.sleep(3.0)
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
         await send({"type": "http.response.body", "body": b"ok"})
 
@@ -345,38 +369,49 @@ def test_connections_that_wait_are_closed(monkeypatch: pytest.MonkeyPatch) -> No
     try:
         eventually(lambda: running.started)
         port = running.servers[0].sockets[0].getsockname()[1]
-        post_head = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nhalf"
-        for sent in (b"", b"GET / HTTP/1.1\r\nHost:", post_head):
-            with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
-                connection.sendall(sent)
-                assert connection.recv(10) == b""  # closed by the server, without a word
-        with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
-            connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-            assert b"200 OK" in connection.recv(100)  # its request had arrived: it may wait for the answer
+        whole = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+        halves = (
+            b"",
+            b"GET / HTTP/1.1\r\nHost:",
+            b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nhalf",
+        )
+        with ExitStack() as stack:
+            answers = []
+            for sent in (whole, *halves):
+                connection = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
+                stack.enter_context(connection).sendall(sent)
+                answers.append(partial(connection.recv, 100))
+            waited, *closed = answers
+            assert all(answer() == b"" for answer in closed)  # by the server, without a word
+            assert b"200 OK" in waited()  # its request had arrived: it may wait for the answer
     finally:
         running.should_exit = True
         thread.join()
 
 
-def test_no_request_leaves_the_machine(tmp_path: Path, runs: pd.DataFrame) -> None:
+def test_no_request_leaves_the_machine(
+    apart: Address, connections: Path, tmp_path: Path, runs: pd.DataFrame
+) -> None:
     """Everything that the server and its workers connect to or look up, in a visit from upload to fit."""
-    log = tmp_path / "connections"
-    (tmp_path / "sitecustomize.py").write_text(
-        "import sys\n"
-        "def hear(event, details):\n"
-        "    if event in ('socket.connect', 'socket.getaddrinfo', 'socket.sendto'):\n"
-        f"        open({str(log)!r}, 'a').write(repr((event, details[-1] if event != 'socket.getaddrinfo'"
-        " else details[0])) + '\\n')\n"
-        "sys.addaudithook(hear)\n"
-    )
     runs.to_csv(tmp_path / "ours.csv", index=False)
-    paths = os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH"))))
-    with serving(PYTHONPATH=paths) as address:
-        ask(address, config_of(address), {"ud": "300M"})
-        file = upload(address, tmp_path / "ours.csv")
-        assert "The table can be read" in check(address, file)
-        fitted = queued(address, event(address, "fit"), [file, "mine", "", "", 0, *[""] * 6])
-        assert "is fitted" in str(fitted[-1])
-    told = log.read_text().splitlines() if log.exists() else []
+    ask(apart, config_of(apart), {"ud": "300M"})
+    file = upload(apart, tmp_path / "ours.csv")
+    assert "The table can be read" in check(apart, file)
+    fitted = queued(apart, event(apart, "fit"), [file, "mine", "", "", 0, *[""] * 6])
+    assert "is fitted" in str(fitted[-1])
+    told = connections.read_text().splitlines()
     for line in told:
         assert "127.0.0.1" in line or "localhost" in line or socket.gethostname() in line, line
+
+
+def test_uploads_have_a_quota(apart: Address, tmp_path: Path) -> None:
+    """The last one here: nobody uploads any more."""
+    (tmp_path / "large.csv").write_bytes(b"x" * (15 * 2**20))
+    with Watch(apart):
+        for _ in range(6):
+            upload(apart, tmp_path / "large.csv")
+        with pytest.raises(urllib.error.HTTPError) as caught:
+            upload(apart, tmp_path / "large.csv")
+        with caught.value as reply:
+            assert reply.code == 429
+            assert "uploaded within half an hour" in reply.read().decode()

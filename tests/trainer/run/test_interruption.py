@@ -51,7 +51,7 @@ settings, folder = json.loads(sys.argv[1]), Path(sys.argv[2])
 steps = iter(range(1, 10**6))
 def fills():
     if next(steps) == 12:  # from here on no file may grow beyond 2 kB
-        until = time.monotonic() + 60  # the checkpoint of step 10 is written beside the training
+        until = time.monotonic() + 600  # the checkpoint of step 10 is written beside the training
         while not (folder / "checkpoints" / "step-00000010").exists() and time.monotonic() < until:
             time.sleep(0.01)
         resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
