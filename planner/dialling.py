@@ -220,6 +220,13 @@ def dial_warnings(known: Calibration, setting: Setting, found: DialAdvice | None
     said = interpolation_note(setting)
     if found is None:
         return said
+    if found.own_recipe is not None and found.own_recipe.weight_decay != setting.weight_decay:
+        text = (
+            f"weight decay {found.own_recipe.weight_decay:g} in your recipe has the memory of "
+            f"{setting.weight_decay:g} in that of the calibration. In the dial study the best one moved "
+            f"less than equal memory says when learning rate or batch changed, so try what lies between too."
+        )
+        said.append(Remark("translated", text))
     if found.memory_epochs is not None and found.calibrated_memory is not None:
         low, high = found.calibrated_memory
         if not low <= found.memory_epochs <= high:

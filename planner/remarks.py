@@ -31,6 +31,7 @@ CODES = {
     "forms_disagree": "forms that count in the average want quite different models",
     # warnings
     "interpolated": "the weight decay lies between two that were calibrated",
+    "translated": "the weight decay of equal memory in another recipe is not sure to be the best there",
     "outside_memory": "AdamW's memory is outside of what was fitted",
     "end_of_range": "the best weight decay is at the end of those that the law covers",
     "fit": "what the fit behind the calibration warned of",

@@ -2,7 +2,7 @@
 
     python studies/dial/make.py [--write]
 
-Runs that are not there yet are left out: the tables say how many there are.
+The plans at the confirming budgets, and who won there, are in confirm.py.
 """
 
 from __future__ import annotations
@@ -127,25 +127,71 @@ def interpolated(own: pd.DataFrame) -> str:
     )
 
 
+ARMS = {"half-rate": (0.005, 512), "double-batch": (0.01, 1024)}  # learning rate, batch tokens
+
+
 def arms(fits: Fits, form: str, own: pd.DataFrame) -> list[str]:
-    """τ or λ: what is left of the difference to the grid at equal memory and at equal weight decay."""
+    """τ or λ: what is left of the difference to the grid at equal memory and at equal weight decay; how well
+    the law predicts the arms with either; and how far the best weight decay moves (τ: 2, λ: 1).
+    """
     lines = []
     means = own.groupby([*CELL, "weight_decay"])["loss"].mean()
-    for name in ("half-rate", "double-batch"):
-        path = HERE / f"{name}.csv"
-        if not path.is_file():
-            lines.append(f"{name}: not trained yet")
-            continue
-        arm = read_runs(path).groupby([*CELL, "weight_decay"])["loss"].mean()
+    for name, (rate, batch) in ARMS.items():
+        runs = read_runs(HERE / f"{name}.csv")
+        arm = runs.groupby([*CELL, "weight_decay"])["loss"].mean()
         for how, factor in (("τ", 0.5), ("λ", 1.0)):
             gaps = [
                 loss - means[(*place[:3], round(place[3] * factor, 6))]
                 for place, loss in zip(arm.index.tolist(), arm, strict=True)
                 if (*place[:3], round(place[3] * factor, 6)) in means.index
             ]
-            left = f"{np.std(gaps):.4f} over {len(gaps)} cells, mean {np.mean(gaps):+.4f}"
-            lines.append(f"{name}, equal {how}: {left}")
+            seen = (rate, batch) if how == "τ" else (RECIPE.learning_rate, RECIPE.batch_tokens)
+            law = law_of(fits, form, seen[1] / (seen[0] * runs["weight_decay"].to_numpy()))
+            lines.append(
+                f"{name}, equal {how}: {np.std(gaps):.3f} nats left over {len(gaps)} cells (mean "
+                f"{np.mean(gaps):+.3f}); the law with {how} is off by {_error(law, runs):.3f} over "
+                f"{len(runs)} runs"
+            )
+        moved = [
+            trained_best(cell.droplevel(CELL))[0] / trained_best(means.loc[place])[0]
+            for place, cell in arm.groupby(CELL)
+        ]
+        lines.append(
+            f"{name}: the best λ moves by {np.exp(np.mean(np.log(moved))):.2f} in the mean over "
+            f"{len(moved)} cells ({', '.join(f'{one:.2f}' for one in moved)})"
+        )
     return lines
+
+
+def noise(own: pd.DataFrame) -> float:
+    """Twice the standard error of the difference of two means over two seeds, pooled over all cells."""
+    deviation = own.groupby([*CELL, "weight_decay"])["loss"].std()
+    return float(2 * np.sqrt((deviation**2).mean()))
+
+
+def at_law(fits: Fits, form: str, own: pd.DataFrame) -> list[str]:
+    """Trained loss of the weight decay that the law ranks first, and of its λ* on the parabola through the
+    best and its neighbours, above the best trained.
+    """
+    first, between = [], []
+    for place, cell in own.pivot_table(index=CELL, columns="weight_decay", values="loss").iterrows():
+        size, tokens, epochs = (float(value) for value in place)  # type: ignore[union-attr]
+        at_six = law_of(fits, form, RECIPE.memory_tokens(1.0) / cell.index.to_numpy())
+        first.append(cell.iloc[int(np.argmin(at_six.loss(size, tokens, epochs)))] - cell.min())
+        law = law_of(fits, form, RECIPE.memory_tokens(1.0) / DECAYS)
+        x, y = np.log(cell.index.to_numpy(dtype=float)), cell.to_numpy()
+        middle = int(np.clip(np.argmin(y), 1, len(y) - 2))
+        curve = np.polyfit(x[middle - 1 : middle + 2], y[middle - 1 : middle + 2], 2)
+        found = float(np.log(DECAYS[np.argmin(law.loss(size, tokens, epochs))]))
+        between.append(np.polyval(curve, found) - cell.min())
+    limit = noise(own)
+    return [
+        f"of the six that the law ranks first: {np.mean(first):.3f} nats above the best of the six on "
+        f"average, {np.max(first):.3f} at most; within seed noise ({limit:.3f}) in "
+        f"{np.sum(np.array(first) <= limit)} of {len(first)} cells",
+        f"the law's λ* on the parabola: {np.mean(between):+.3f} on average, {np.max(between):+.3f} at most; "
+        f"within seed noise in {np.sum(np.array(between) <= limit)} of {len(between)} cells",
+    ]
 
 
 def _error(law: Law, rows: pd.DataFrame) -> float:
@@ -161,6 +207,7 @@ def main() -> None:
     print("\n".join(left_out_table(fits, table, own)), "\n")
     print(f"ships: {known.default_law}\n")
     print("\n".join(best_table(fits, known.default_law, table[own])), "\n")
+    print("\n".join(at_law(fits, known.default_law, table[own])))
     print(interpolated(table[own]))
     print("\n".join(arms(fits, known.default_law, table[own])))
     if "--write" in sys.argv[1:]:
