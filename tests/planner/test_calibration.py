@@ -219,7 +219,7 @@ def test_missing_and_unreadable_files(tmp_path: Path) -> None:
         Calibration.load(3)  # type: ignore[arg-type]
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=80)
 @given(
     st.recursive(
         st.none() | st.booleans() | st.floats() | st.text(max_size=8),

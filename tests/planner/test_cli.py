@@ -117,16 +117,17 @@ def test_every_help_has_an_example(command: str) -> None:
     assert f"planner {command}" in result.output.split("Example")[1]
 
 
-@pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
 @pytest.mark.parametrize(
-    "args",
+    ("args", "suffix"),
     [
-        tuple(PLAN),
-        ("compare", "--ud", "500M", "--flops", "2e19"),
-        ("frontier", "--ud", "250M", "--points", "5"),
-        ("frontier", "--ud", "250M", "--points", "5", "--single-epoch"),
-        ("crossover", "--ud", "250M"),
-        ("predict", "--params", "250M", "--ud", "100M", "--epochs", "8"),
+        (tuple(PLAN), "png"),
+        (tuple(PLAN), "svg"),
+        (tuple(PLAN), "pdf"),
+        (("compare", "--ud", "500M", "--flops", "2e19"), "svg"),
+        (("frontier", "--ud", "250M", "--points", "5"), "png"),
+        (("frontier", "--ud", "250M", "--points", "5", "--single-epoch"), "svg"),
+        (("crossover", "--ud", "250M"), "pdf"),
+        (("predict", "--params", "250M", "--ud", "100M", "--epochs", "8"), "png"),
     ],
 )
 def test_pictures(args: tuple[str, ...], suffix: str, tmp_path: Path) -> None:

@@ -279,10 +279,10 @@ def test_a_simpler_form_wins_a_tie_on_unseen_cells() -> None:
     """
     tables = [
         grid_table(PAPER.law(0.1, "additive_1p"), 120, 0.003, np.random.default_rng(seed))
-        for seed in range(5)
+        for seed in range(3)
     ]
     chosen = [fit(table, prior="none", bootstrap=0) for table in tables]
-    assert sum(calibration.default_law == "additive_1p" for calibration in chosen) >= 3
+    assert sum(calibration.default_law == "additive_1p" for calibration in chosen) >= 2
     for calibration in chosen:
         laws = calibration.settings[0].laws
         assert laws["additive_4p"].metrics["huber"] <= laws["additive_1p"].metrics["huber"]  # type: ignore[operator]

@@ -384,7 +384,7 @@ CELLS = st.one_of(
 HEADERS = st.sampled_from([*COLUMNS, "total_tokens", "note", "", "1"])
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(HEADERS, max_size=9), st.data())
 def test_any_frame_gives_a_valid_table_or_a_reason(headers, data):
     rows = data.draw(st.integers(0, 4))
@@ -397,14 +397,14 @@ def test_any_frame_gives_a_valid_table_or_a_reason(headers, data):
 NUMBERS = st.one_of(st.sampled_from([1.0, 1e7, 1e8, 2.0]), st.floats(1e-6, 1e13), st.floats())
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.tuples(NUMBERS, NUMBERS, NUMBERS, NUMBERS), min_size=1, max_size=12))
 def test_any_numbers_give_a_valid_table_or_a_reason(rows):
     try_everything(pd.DataFrame(rows, columns=["params", "unique_tokens", "epochs", "loss"]))
 
 
 @settings(
-    max_examples=150,
+    max_examples=75,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )

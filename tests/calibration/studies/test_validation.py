@@ -77,6 +77,12 @@ def calibration() -> Calibration:
     )
 
 
+@pytest.fixture(scope="module")
+def planned(study: Study, calibration: Calibration) -> list[Prescription]:
+    """What every law prescribes at every pair, with three seeds; the first pair comes first."""
+    return prescriptions(study, calibration, PAIRS, laws=LAWS, seeds=3)
+
+
 def at_rates(study: Study, *rates: float) -> Study:
     return replace(study, grids=tuple({**grid, "learning_rates": list(rates)} for grid in study.grids))
 
@@ -260,8 +266,9 @@ def test_an_absurd_size_is_refused_by_default(study: Study, calibration: Calibra
 
 
 @pytest.mark.parametrize("form", ["additive_4p", "additive_1p", "effective_parameters", "chinchilla"])
-def test_the_true_law_has_no_regret(study: Study, calibration: Calibration, form: str) -> None:
-    planned = prescriptions(study, calibration, PAIRS, laws=LAWS)
+def test_the_true_law_has_no_regret(
+    study: Study, calibration: Calibration, planned: list[Prescription], form: str
+) -> None:
     truth = truth_of(calibration, form)
     verdict = judge(planned, [], outcome([*study.runs, *runs_of(planned)], truth))
     by_law = {standing.law: standing for standing in verdict.standings}
@@ -275,8 +282,9 @@ def test_the_true_law_has_no_regret(study: Study, calibration: Calibration, form
                 assert tried.predicted_loss == pytest.approx(tried.loss, abs=1e-9)
 
 
-def test_differences_beyond_noise_are_told_from_those_within(study: Study, calibration: Calibration) -> None:
-    planned = prescriptions(study, calibration, PAIRS, laws=LAWS, seeds=3)
+def test_differences_beyond_noise_are_told_from_those_within(
+    calibration: Calibration, planned: list[Prescription]
+) -> None:
     runs = runs_of(planned)
     exact = judge(planned, [], outcome(runs, truth_of(calibration)))
     gaps = {(t.ud, tried.law): tried.behind for t in exact.trials for tried in t.laws}
@@ -324,10 +332,8 @@ def equally_good(runs: list[StudyRun], spread: float, seed: int) -> pd.DataFrame
 
 
 @pytest.mark.parametrize("spread", [1, 30])
-def test_laws_that_are_equally_good_are_rarely_told_apart(
-    study: Study, calibration: Calibration, spread: float
-) -> None:
-    planned = prescriptions(study, calibration, PAIRS[:1], laws=LAWS, seeds=3)
+def test_laws_that_are_equally_good_are_rarely_told_apart(planned: list[Prescription], spread: float) -> None:
+    planned = planned[: len(LAWS)]
     runs = runs_of(planned)
     assert len({run.params for run in runs}) >= 5
     wrong = 0
@@ -341,10 +347,8 @@ def test_laws_that_are_equally_good_are_rarely_told_apart(
     assert wrong <= 0.12 * WORLDS  # about 5%, and what chance adds
 
 
-def test_one_law_that_scatters_does_not_hide_that_others_differ(
-    study: Study, calibration: Calibration
-) -> None:
-    planned = prescriptions(study, calibration, PAIRS[:1], laws=LAWS, seeds=3)
+def test_one_law_that_scatters_does_not_hide_that_others_differ(planned: list[Prescription]) -> None:
+    planned = planned[: len(LAWS)]
     runs = runs_of(planned)
     best, other, loud, *rest = sorted({run.params for run in runs})
     means = {best: 3.0, other: 3.1, loud: 3.2, **dict.fromkeys(rest, 3.1)}
@@ -600,8 +604,9 @@ def test_sign_changes_are_interpolated() -> None:
     assert sign_changes(x, np.array([1.0, 2.0, 3.0])) == []
 
 
-def test_a_verdict_is_plain_values(study: Study, calibration: Calibration) -> None:
-    planned = prescriptions(study, calibration, PAIRS, laws=LAWS, seeds=2)
+def test_a_verdict_is_plain_values(
+    study: Study, calibration: Calibration, planned: list[Prescription]
+) -> None:
     test = crossover_test(study, calibration, 128_000, seeds=2)
     runs = runs_of([*planned, *test.prescriptions])
     verdict = judge(planned, [test], outcome(runs, truth_of(calibration), noise=0.01))
