@@ -72,3 +72,10 @@ def test_the_new_law_of_the_recipe_is_the_tested_one() -> None:
     assert len(parts) == 2
     for part in parts:
         assert ast.unparse(part) in shown
+
+
+def test_every_benchmark_is_said_to_measure_something() -> None:
+    recipe = (ROOT / "CONTRIBUTING.md").read_text()
+    for path in (ROOT / "benchmarks").glob("*.py"):
+        if "__main__" in path.read_text() or path.name.startswith("test_"):
+            assert f"`{path.name}`" in recipe, path.name
