@@ -3,8 +3,9 @@
     python benchmarks/optimality.py [tables] [first]
     python benchmarks/optimality.py 100 0 hill_4p decay_hill_4p     # the same of repetition forms
 
-A repetition form (base law locked, as in the default fit) is held against the best of 300 random starts in a
-box twice as wide as that of its own starts, each run to full convergence.
+A repetition form (base law locked, as in the fit without a prior) is held against the best of random starts
+in a box twice as wide as that of its own starts, each run to full convergence: 100 of them, and another 200
+where fewer than a quarter of those agree on the best.
 
 The reference does not share the starts of the fit: it is the best of another 324 (the grid of Hoffmann et al.
 in ln E, ln A, alpha, ln B, beta, not scaled to the table), each run to full convergence, and of L-BFGS-B of
@@ -22,13 +23,14 @@ from scipy.optimize import minimize
 from simulated import random_base_table, random_table
 
 from calibration.fitting.objective import Problems
-from calibration.fitting.problems import base_problem, repetition_problem
+from calibration.fitting.problems import Free, base_problem, repetition_problem
 from calibration.fitting.runs import Runs
-from calibration.fitting.solver import minimise
+from calibration.fitting.solver import SAME, minimise
 from calibration.fitting.stages import fit_forms
 
 DELTA = 1e-3
-RANDOM = 300
+FIRST, MORE = 100, 200  # random starts of the reference
+AGREED = 0.25  # of the first, from which no more are asked
 
 
 def hoffmann_starts(runs: Runs) -> np.ndarray:
@@ -91,6 +93,21 @@ def main(tables: int = 500, first: int = 0) -> None:
     )
 
 
+def best_of_random(problems: Problems, free: Free, rng: np.random.Generator) -> float:
+    """The lowest objective that random starts reach."""
+    low, high = free.starts.min(axis=0), free.starts.max(axis=0)
+    wide = np.maximum(high - low, 0.5)
+
+    def reached(count: int) -> np.ndarray:
+        starts = rng.uniform(low - 0.5 * wide, high + 0.5 * wide, (count, len(low)))
+        return minimise(problems, starts, free.bounds, max_iterations=600).value
+
+    values = reached(FIRST)
+    if (values <= values.min() * (1 + SAME)).mean() < AGREED:
+        values = np.append(values, reached(MORE))
+    return float(values.min())
+
+
 def repetition(form: str, tables: int, first: int) -> None:
     """The fit of one form to tables of random laws of that form."""
     within, wrong, gaps = 0, [], []
@@ -101,12 +118,8 @@ def repetition(form: str, tables: int, first: int) -> None:
         fits = fit_forms(runs, [form], delta=DELTA)
         fit = fits.forms[form]
         free = repetition_problem(form, runs, fits.forms["chinchilla"].base)
-        low, high = free.starts.min(axis=0), free.starts.max(axis=0)
-        wide = np.maximum(high - low, 0.5)
-        starts = rng.uniform(low - 0.5 * wide, high + 0.5 * wide, (RANDOM, len(low)))
         problems = Problems(free.model, runs.ln_loss, np.ones(len(runs)), DELTA)
-        reference = float(minimise(problems, starts, free.bounds, max_iterations=600).value.min())
-        gap = fit.optimum.value / reference - 1
+        gap = fit.optimum.value / best_of_random(problems, free, rng) - 1
         gaps.append(gap)
         within += gap <= 1e-9
         if gap > 1e-9 and fit.problem is None:

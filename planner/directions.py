@@ -123,7 +123,7 @@ def where_it_ends(setting: Setting, place: Place) -> list[Remark]:
     }
     most = max(ways, key=lambda way: ways[way])
     text = (
-        f"the plan leaves the runs in {_listed(beyond)}; there the forms disagree by {apart.nats:.3f} nats "
+        f"The plan leaves the runs in {_listed(beyond)}; there the forms disagree by {apart.nats:.3f} nats "
         f"({apart.low} {apart.least:.3f}, {apart.high} {apart.most:.3f}), most of it by {_NAMES[most]}."
     )
     run = settling_run(setting, place)

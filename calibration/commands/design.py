@@ -116,7 +116,7 @@ def design(
     else:
         _print(plan)
         if settling:
-            click.echo(f"{settling[0].upper()}{settling[1:]}")
+            click.echo(settling)
     if output is not None:
         write_text(output, plan.table().to_csv(index=False))
         if not as_json:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import FormatStrFormatter, LogLocator, NullFormatter
 
 from calibration.fitting.tournament import CHOICE, IN_SAMPLE, Match, Tournament
 from calibration.reports import document
@@ -106,9 +107,12 @@ def picture(result: Tournament) -> Figure:
     axes.set_yticks(-np.arange(len(standing)), names)
     axes.get_yticklabels()[[entrant for entrant, *_ in standing].index(CHOICE)].set_fontweight("bold")
     axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.xaxis.set_major_formatter(FormatStrFormatter("%g"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
     axes.set_xlabel("error over the smallest of its match (bar: geometric mean)")
     axes.grid(axis="x", alpha=0.3)
-    axes.legend(title="beyond", loc="lower right")
+    figure.legend(title="beyond", loc="outside right upper", frameon=False)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     return figure
@@ -116,17 +120,18 @@ def picture(result: Tournament) -> Figure:
 
 def report(result: Tournament) -> str:
     """The tournament as one self-contained page."""
-    entrants = result.entrants
+    entrants = [entrant for entrant, *_ in result.standing()]
     figure = picture(result)
     drawn = document.picture(
         figure, "Leaderboard", "One mark for each match; laws further left are closer to the best."
     )
     plt.close(figure)
     first, ratio, _ = result.standing()[0]
+    winner = label(first)
     fitted = "all parameters together" if result.joint else "the base law first, then locked"
     opening = [
-        f"{label(first)} came closest to the best law of each match, {ratio:.2f} times its error on average "
-        f"over {len([m for m in result.matches if m.direction != IN_SAMPLE])} matches.",
+        f"{winner[0].upper()}{winner[1:]} came closest to the best law of each match, {ratio:.2f} times its "
+        f"error on average over {len([m for m in result.matches if m.direction != IN_SAMPLE])} matches.",
         f"Fitted with {fitted}; errors are of ln(loss), on repeated runs that no fit had seen.",
     ]
     sections = [
