@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +41,30 @@ class _Command(Command):
             raise click.ClickException(str(error)) from None
 
 
+def _how(command: Callable[..., None]) -> Callable[..., None]:
+    """The options that all commands share which train a run."""
+    options = (
+        click.option(
+            "-s",
+            "--set",
+            "changes",
+            multiple=True,
+            metavar="FIELD=VALUE",
+            help="Change a field of the config, such as epochs=8 or corpus.tokens=5M; may be repeated.",
+        ),
+        click.option(
+            "--dry-run",
+            is_flag=True,
+            help="Print shape, memory, steps, FLOPs and expected time, and train nothing.",
+        ),
+        json_option,
+        click.option("--quiet", is_flag=True, help="No progress."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
 @click.command(cls=_Command)
 @click.argument("config", type=click.Path(path_type=Path))
 @click.option(
@@ -49,19 +73,7 @@ class _Command(Command):
     metavar="DIR|URL",
     help="Run directory, or a URL such as s3://bucket/run; default: the config file's name without .toml.",
 )
-@click.option(
-    "-s",
-    "--set",
-    "changes",
-    multiple=True,
-    metavar="FIELD=VALUE",
-    help="Change a field of the config, such as epochs=8 or corpus.tokens=5M; may be repeated.",
-)
-@click.option(
-    "--dry-run", is_flag=True, help="Print shape, memory, steps, FLOPs and expected time, and train nothing."
-)
-@json_option
-@click.option("--quiet", is_flag=True, help="No progress.")
+@_how
 def train(
     config: Path, out: str | None, changes: tuple[str, ...], dry_run: bool, as_json: bool, quiet: bool
 ) -> None:
@@ -103,19 +115,7 @@ def train(
     show_default=True,
     help="Above 1, what the members think unlikely counts for more.",
 )
-@click.option(
-    "-s",
-    "--set",
-    "changes",
-    multiple=True,
-    metavar="FIELD=VALUE",
-    help="Change a field of the first member's config, such as params=100k; may be repeated.",
-)
-@click.option(
-    "--dry-run", is_flag=True, help="Print shape, memory, steps, FLOPs and expected time, and train nothing."
-)
-@json_option
-@click.option("--quiet", is_flag=True, help="No progress.")
+@_how
 def distill(
     members: tuple[str, ...],
     out: str,

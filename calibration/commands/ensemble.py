@@ -57,11 +57,7 @@ def ensemble(study: str, training: Training, as_json: bool) -> None:
             print_totals(plan.runs, missing, takes)
         return
     with interruptible():
-        trainers = training.trainers(plan, folder)
-        directories.begin(plan, folder.path)
-        directories.adopt(plan.runs, folder)
-        progress = training.train(plan, plan.runs, folder, trainers, lambda run: directories.GRID)
-        directories.write_table(folder, without=progress.failed)
+        progress = training.grid(plan, folder)
         with progress_bar("scoring") as told:
             found = ensembles.table(folder, plan.runs, lambda name, done, of: told(name, done / of))
         path = ensembles.write_table(folder, found)

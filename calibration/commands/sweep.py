@@ -58,11 +58,7 @@ def sweep(
         _dry_run(plan, missing, training.expenses(missing, folder), target, as_json)
         return
     with interruptible():
-        trainers = training.trainers(plan, folder)
-        directories.begin(plan, folder.path)
-        directories.adopt(plan.runs, folder)
-        progress = training.train(plan, plan.runs, folder, trainers, lambda run: directories.GRID)
-        directories.write_table(folder, without=progress.failed)
+        progress = training.grid(plan, folder)
     done, trained = len(progress.done), len(progress.trained)
     if as_json:
         facts = {"study": plan.name, "directory": str(folder.path), "runs": len(plan.runs)}

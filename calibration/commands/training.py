@@ -97,6 +97,17 @@ class Training:
         with shown(folder, quiet=self.quiet) as watch:
             return sweep(runs, folder, trainers, part=part, watch=watch)
 
+    def grid(self, study: Study, folder: StudyDirectory) -> Progress:
+        """Train what is missing of a study's own runs, and write their table."""
+        from calibration.studies import directory as directories
+
+        trainers = self.trainers(study, folder)
+        directories.begin(study, folder.path)
+        directories.adopt(study.runs, folder)
+        progress = self.train(study, study.runs, folder, trainers, lambda run: directories.GRID)
+        directories.write_table(folder, without=progress.failed)
+        return progress
+
     def expenses(self, missing: Sequence[StudyRun], folder: StudyDirectory) -> list[Expense]:
         """What these runs take here and on each of the cards."""
         from calibration.studies.expense import expenses

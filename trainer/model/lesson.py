@@ -6,7 +6,8 @@ With members' mean p and the model's q, both at temperature T (p^(1/T) and softm
     d loss / d logits = (1 - w) (softmax(logits) - onehot) + w T (q - p)
 
 Members bring their last states and their heads. Probabilities are made of a chunk of rows at a time, as the
-head's loss is (`trainer.model.loss`): those of a whole batch never exist, whatever the vocabulary.
+head's loss is (`trainer.model.loss`): those of a whole batch never exist, whatever the vocabulary. Where all
+of them fit into memory they are given instead, and the members need not predict again what they have.
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ import torch
 class Lesson:
     """The members' predictions of some rows; rows with a negative target count nothing."""
 
-    states: tuple[torch.Tensor, ...]  # of each member, (rows, width)
-    heads: tuple[torch.Tensor, ...]  # of each member, (vocabulary, width)
     weight: float
     temperature: float
+    states: tuple[torch.Tensor, ...] = ()  # of each member, (rows, width)
+    heads: tuple[torch.Tensor, ...] = ()  # of each member, (vocabulary, width)
+    known: torch.Tensor | None = None  # the mean of their probabilities, (rows, vocabulary)
 
     def mixed(
         self, rows: slice, hard: tuple[torch.Tensor, torch.Tensor], logits: torch.Tensor, kept: torch.Tensor
@@ -40,9 +42,12 @@ class Lesson:
 
     def probabilities(self, rows: slice) -> torch.Tensor:
         """The mean of the members' probabilities, at the temperature."""
-        mean = sum(
-            torch.softmax(states[rows].float() @ head.float().T, 1)
-            for states, head in zip(self.states, self.heads, strict=True)
-        ) / len(self.states)
-        assert isinstance(mean, torch.Tensor)
+        mean = self.mean(rows) if self.known is None else self.known[rows]
         return mean if self.temperature == 1 else torch.softmax(mean.log() / self.temperature, 1)
+
+    def mean(self, rows: slice) -> torch.Tensor:
+        """The mean of the members' probabilities, of their states."""
+        mean = torch.zeros((), device=self.states[0].device)
+        for states, head in zip(self.states, self.heads, strict=True):
+            mean = mean + torch.softmax(states[rows].float() @ head.float().T, 1)
+        return mean / len(self.states)

@@ -28,8 +28,8 @@ from trainer.model.llama import Llama
 from trainer.model.loss import rows_per_chunk
 from trainer.run.device import resolve_device
 from trainer.run.evaluation import Tell, autocast, bounded, window
-from trainer.run.export import load_run
-from trainer.run.result import RunResult, read_result
+from trainer.run.export import finished, load_run
+from trainer.run.result import RunResult
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 TOGETHER = 2048  # tokens of a pass: little memory, and enough for products at full speed
@@ -173,13 +173,7 @@ def _results(names: Sequence[str]) -> list[tuple[str, RunResult]]:
     found = []
     for name in names:
         folder = Path(name)
-        if not folder.is_dir():
-            raise InvalidInput(f"there is no run directory {name}.")
-        result = read_result(folder)
-        if result is None:
-            raise InvalidInput(
-                f"{name} is not a finished run (it has no result.json); train it to its end first."
-            )
+        result = finished(folder)
         if not (folder / "final").is_dir():
             raise InvalidInput(f"{name} has a result but no weights (there is no {folder / 'final'}).")
         found.append((name, result))

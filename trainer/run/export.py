@@ -29,7 +29,7 @@ from trainer.run.result import RunResult, read_result
 def export(run: str | Path, out: str | Path) -> Path:
     """Write a finished run as a Hugging Face folder, whole or not at all."""
     folder, out = Path(run), Path(out)
-    result = _result(folder)
+    result = finished(folder)
     architecture = Architecture(**result.architecture)
     weights = hf_weights(_weights(folder, result), architecture)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
@@ -54,7 +54,7 @@ def export(run: str | Path, out: str | Path) -> Path:
 def load_run(run: str | Path) -> tuple[Llama, tokenizers.Tokenizer, RunResult]:
     """Model, tokenizer and result of a finished run."""
     folder = Path(run)
-    result = _result(folder)
+    result = finished(folder)
     config = RunConfig(**result.config)
     model = Llama(
         Architecture(**result.architecture),
@@ -101,7 +101,8 @@ def hf_config(shape: Architecture, config: RunConfig, end: int) -> dict[str, Any
     }
 
 
-def _result(folder: Path) -> RunResult:
+def finished(folder: Path) -> RunResult:
+    """The result of a run that is to be used; raises where it has none."""
     if not folder.is_dir():
         raise InvalidInput(f"there is no run directory {folder}.")
     result = read_result(folder)

@@ -1,8 +1,10 @@
 """The members of an ensemble while one model is trained on their predictions.
 
 Their weights stay in memory, without gradients or moments: a sixth or less of what a run of their size takes
-each. What they predict is computed for every batch, and only the states that their heads read are kept of it.
-A run that was killed therefore goes on in the same bits: nothing is stored, and nothing is drawn.
+each. Where the probabilities of all training tokens fit into `ROOM`, each sequence is predicted when it is
+first seen, alone, and remembered for the epochs that follow. Otherwise they predict every batch, and only the
+states that their heads read are kept of it. Nothing is written and nothing is drawn, and what is predicted of
+a sequence does not depend on when: a run that was killed goes on in the same bits.
 """
 
 from __future__ import annotations
@@ -20,6 +22,8 @@ from trainer.data import tokens
 from trainer.model.lesson import Lesson
 from trainer.run.ensembles import Member, content, members
 from trainer.run.export import load_run
+
+ROOM = 2**30  # bytes of probabilities that are remembered at most
 
 
 def check(config: RunConfig, shape: Architecture) -> float:
@@ -44,7 +48,8 @@ def check(config: RunConfig, shape: Architecture) -> float:
                 f"{member.name} sees {length:,} tokens; a sequence_length of at most that would do.",
                 field="sequence_length",
             )
-    return sum(4.0 * member.result.params for member in found)
+    table = 4.0 * config.unique_tokens * shape.vocab_size
+    return sum(4.0 * member.result.params for member in found) + (table if table <= ROOM else 0)
 
 
 def student(folders: Sequence[str], weight: float, temperature: float, changes: dict[str, Any]) -> RunConfig:
@@ -74,14 +79,30 @@ class Teachers:
         found = members(config.distill.members)
         _same_tokens(found[0], data)
         self.models = [load_run(member.folder)[0].to(device).requires_grad_(False) for member in found]
+        size = 4 * config.unique_tokens * self.models[0].shape.vocab_size
+        self.remembered: dict[bytes, torch.Tensor] | None = {} if size <= ROOM else None
 
     def lesson(self, inputs: torch.Tensor) -> Lesson:
         """What they predict at every position of some rows."""
+        if self.remembered is None:
+            return self._predict(inputs)
+        known = torch.cat([self._remember(row) for row in inputs.split(1)])
+        return Lesson(self.weight, self.temperature, known=known)
+
+    def _predict(self, inputs: torch.Tensor) -> Lesson:
         with torch.no_grad():
             states = tuple(model.hidden(inputs).flatten(0, 1) for model in self.models)
         return Lesson(
-            states, tuple(model.head.weight for model in self.models), self.weight, self.temperature
+            self.weight, self.temperature, states, tuple(model.head.weight for model in self.models)
         )
+
+    def _remember(self, row: torch.Tensor) -> torch.Tensor:
+        assert self.remembered is not None
+        key = row.cpu().numpy().tobytes()
+        if key not in self.remembered:
+            with torch.no_grad():
+                self.remembered[key] = self._predict(row).mean(slice(None))
+        return self.remembered[key]
 
 
 def teachers(config: RunConfig, data: tokens.TokenSet, device: torch.device) -> Teachers | None:

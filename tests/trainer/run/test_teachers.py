@@ -16,6 +16,7 @@ from tests.trainer.run.test_interruption import KILL_AT_STEP, threads
 from tests.trainer.run.test_loop import same, stop_after
 from trainer import Interrupted, RunConfig, read_result, train
 from trainer.cli import distill
+from trainer.run import teachers
 from trainer.run.teachers import student
 
 __all__ = ["threads"]
@@ -52,11 +53,15 @@ def test_without_weight_it_is_the_plain_run_and_with_it_another(members: list[st
     assert taught.config_fingerprint != plain.config_fingerprint
 
 
-def test_interrupted_and_continued_in_the_same_bits(members: list[str], tmp_path: Path) -> None:
-    config = student(members, 0.9, 1.5, {})
+@pytest.mark.parametrize("room", [0, teachers.ROOM])
+def test_interrupted_and_continued_in_the_same_bits(
+    members: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int
+) -> None:
+    monkeypatch.setattr(teachers, "ROOM", room)  # predicted again in every epoch, or remembered
+    config = student(members, 0.9, 1.5, {"epochs": 2})
     whole = train(config, tmp_path / "whole")
     with pytest.raises(Interrupted):
-        train(config, tmp_path / "stopped", should_stop=stop_after(7))
+        train(config, tmp_path / "stopped", should_stop=stop_after(27))  # of 40, in the second epoch
     result = train(config, tmp_path / "stopped")
     assert result.starts == 2
     assert same(tmp_path / "whole", tmp_path / "stopped")
