@@ -86,7 +86,7 @@ class Teachers:
         """What they predict at every position of some rows."""
         if self.remembered is None:
             return self._predict(inputs)
-        known = torch.cat([self._remember(row) for row in inputs.split(1)])
+        known = torch.cat([self._remember(row) for row in inputs.unsqueeze(1)])
         return Lesson(self.weight, self.temperature, known=known)
 
     def _predict(self, inputs: torch.Tensor) -> Lesson:
