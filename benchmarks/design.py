@@ -24,27 +24,34 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from calibration.fitting.belief import believe
 from calibration.fitting.choosing import Wanted, choose, foundation
-from calibration.fitting.coordinates import Reference, flops_of, points_of
+from calibration.fitting.coordinates import flops_of, points_of
+from calibration.fitting.design import believed_near
+from calibration.fitting.outlook import Outlook
+from calibration.fitting.pooled import believe
 from calibration.fitting.tables import read_runs
 from planner.calibration_files import Calibration
-from planner.laws import Law
 
+PRIOR = "fineweb-llama2"
 SHARES, SEEDS, ROUNDS, FORM = (0.01, 0.05, 0.10), 10, 6, "additive_4p"
 START, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 
 
-def by_design(
-    pool: pd.DataFrame, held_out: pd.DataFrame, budget: float, prior: Law, reference: Reference
-) -> list[int]:
+def after(runs: pd.DataFrame, decay: float) -> Outlook:
+    """What is believed after some runs, or before any."""
+    if not len(runs):
+        return believed_near(Calibration.load(PRIOR), FORM, decay)
+    return Outlook.of(believe(runs, (FORM,), PRIOR).posteriors[FORM][decay])
+
+
+def by_design(pool: pd.DataFrame, held_out: pd.DataFrame, budget: float, decay: float) -> list[int]:
     """Indices into the pool. Losses are looked at only once a run is trained; of the held-out runs, never."""
     candidates, wanted = points_of(pool), Wanted(points_of(held_out), np.eye(len(held_out)))
     cost, left = flops_of(candidates), budget
     trained: list[int] = []
     for round_ in range(ROUNDS):
         have = points_of(pool.iloc[trained]) if trained else None
-        belief = believe(prior, reference, pool.iloc[trained])
+        belief = after(pool.iloc[trained], decay)
         free = np.setdiff1d(np.arange(len(pool)), trained)
         sizes, unique, epochs = candidates
         some = sizes[free], unique[free], epochs[free]
@@ -89,8 +96,6 @@ def experiment(
     )
     held = round(share_held_out * len(order))
     everything, held_out = order.iloc[:-held], order.iloc[-held:]
-    setting = Calibration.load("fineweb-llama2").setting(weight_decay)
-    prior, reference = setting.law(FORM), Reference.of(setting)
     rows = []
     for share in SHARES:
         for seed in range(seeds):
@@ -99,12 +104,12 @@ def experiment(
             pool = everything.iloc[keep].reset_index(drop=True)
             budget = share * float(pool["flops"].sum())
             for name, chosen in {
-                "design": by_design(pool, held_out, budget, prior, reference),
+                "design": by_design(pool, held_out, budget, weight_decay),
                 "random": by_chance(pool, budget, rng),
                 "cheapest": by_thrift(pool, budget),
             }.items():
                 assert pool["flops"].iloc[chosen].sum() <= budget * (1 + 1e-9)
-                law = believe(prior, reference, pool.iloc[chosen]).law
+                law = after(pool.iloc[chosen], weight_decay).law
                 error = np.abs(law.loss(*points_of(held_out)) - held_out["loss"].to_numpy())
                 rows.append(
                     {

@@ -197,9 +197,15 @@ def _record(found: Pooled, decay: float, runs: pd.DataFrame, learnt: Mapping[str
         "prior": found.prior.name,
         "learnt_from_runs": dict(learnt),
         "noise": float(f"{noise:.3g}"),
+        "noise_repeated": float(f"{noise * found.ratio:.3g}"),
         "misfit": float(f"{misfit:.3g}"),
         "outliers": [
-            {"run": str(names[one.row]), "off": round(one.off, 4), "deviations": round(one.deviations, 1)}
+            {
+                "run": str(names[one.row]),
+                "off": round(one.off, 4),
+                "deviations": round(one.deviations, 1),
+                "counts": float(f"{one.counts:.2g}"),
+            }
             for one in found.outliers[decay]
         ],
     }
@@ -238,7 +244,7 @@ def _warnings(found: Pooled, decay: float, runs: pd.DataFrame, learnt: Mapping[s
 def _outlier(run: str, one: Outlier) -> str:
     return (
         f"run {run} is {abs(one.deviations):.0f} standard deviations off "
-        f"(its loss is {np.expm1(one.off):+.0%} of what the others say) and is left out."
+        f"(its loss is {np.expm1(one.off):+.0%} of what the others say) and counts as {one.counts:.1g} runs."
     )
 
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from calibration.fitting.belief import Belief
 from calibration.fitting.coordinates import Points, flops_of, joined
 from calibration.fitting.identify import runs_to_add
+from calibration.fitting.outlook import Outlook
 from calibration.fitting.stages import Progress
 from planner.laws import BASE_FORM
 
@@ -73,7 +73,7 @@ class _Search:
 
 
 def choose(
-    belief: Belief,
+    belief: Outlook,
     candidates: Points,
     wanted: Wanted,
     budget: float,
@@ -122,7 +122,7 @@ def foundation(form: str, candidates: Points, trained: Points | None, budget: fl
 
 
 def errors_after(
-    belief: Belief, chosen: Points, wanted: Wanted, trained: Points | None
+    belief: Outlook, chosen: Points, wanted: Wanted, trained: Points | None
 ) -> list[tuple[float, ...]]:
     """Standard errors of what is wanted before, and after each of the chosen runs."""
     parts = [wanted.points, chosen] + ([trained] if trained is not None else [])

@@ -2,7 +2,8 @@ r"""Which runs to train next, so that the plan at a target becomes certain soone
 
 **What is wanted.** Small variance of linear functions of ln(loss) at chosen configurations: the loss of the
 planned run, and ln N*, which moves with the slope of the iso-FLOP curve at the plan: -(d slope) / curvature.
-`belief` says what is believed before any run, `choosing` how runs are chosen.
+What is believed of the law, before and after runs, is what a fit believes (`pooled`, `posterior`); `outlook`
+says what it implies for runs that are not trained, `choosing` how runs are chosen.
 
 The estimate is updated by giving the runs so far: train the cheap ones first, then ask again.
 """
@@ -16,10 +17,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from calibration.fitting.belief import MISFIT, NOISE, Belief, believe
 from calibration.fitting.choosing import Wanted, choose, errors_after, foundation
-from calibration.fitting.coordinates import Points, Reference, flops_of, joined, points_of
+from calibration.fitting.coordinates import Points, flops_of, joined, points_of
 from calibration.fitting.identify import is_identified
+from calibration.fitting.outlook import Outlook
+from calibration.fitting.pooled import believe, without_runs
+from calibration.fitting.posterior import Doubts
+from calibration.fitting.prior import AUTO, fingerprints, shares_runs
 from calibration.fitting.stages import Progress
 from planner.allocation import FLOPS_PER_PARAM_TOKEN, allocate
 from planner.calibration_files import Calibration, shipped_names
@@ -31,6 +35,7 @@ from planner.units import compute, count, number, scientific, short, whole
 
 _APART = 0.35  # ln of the size ratio at which the slope of the iso-FLOP curve is taken
 _FAR = 10.0  # times the unique tokens of a calibration, from where another one is believed
+_EXACT = 1e-6  # misfit of a law that is believed exactly
 _LEAST_GAIN = 0.002  # a run that lowers the wanted variance by less than this share is not worth listing
 
 
@@ -114,25 +119,34 @@ def design(
     max_runs: int | None = 30,
     min_params: Any = None,
     vocab_size: Any = None,
-    noise: Any = NOISE,
-    misfit: Any = MISFIT,
+    noise: Any = None,
+    misfit: Any = None,
     progress: Progress | None = None,
 ) -> Design:
     """Propose runs, worth at most `budget` FLOPs, that make the plan for a target certain soonest.
 
-    `runs` are those that exist already (at one weight decay); `calibration` is the prior law, weak enough to
-    be overruled by a dozen runs, by default the shipped one that suits the target. Candidates use at most
-    `target_ud` unique tokens and no more compute than the target.
+    `runs` are those that exist already; `calibration` is the prior law, weak enough to be overruled by a
+    dozen runs, by default the shipped one that suits the runs, or the target where there are none. `noise`
+    and `misfit` are learnt from the runs unless they are given. Candidates use at most `target_ud` unique
+    tokens and no more compute than the target.
     """
     total, flops = compute(budget, "budget"), compute(target_flops, "target_flops")
-    ud, scatter = count(target_ud, "target_ud"), number(noise, "noise", examples="0.01")
-    off = number(misfit, "misfit", positive=False, examples="0.3")
-    if off < 0:
-        raise InvalidInput(f"must not be negative, such as 0.3; got {off:g}.", field="misfit")
+    ud, doubts = count(target_ud, "target_ud"), _doubts(noise, misfit)
     known = suiting(ud) if calibration is None else Calibration.load(calibration)
     form = check_form(law) if law is not None else _default_form(known)
     decay, existing = _decay(runs, weight_decay, known)
-    belief = believed_near(known, form, decay, existing, scatter, off)
+    said: tuple[str, ...] = ()
+    if existing is None or runs is None:
+        belief = believed_near(known, form, decay, doubts)
+    else:
+        prior: str | Calibration = AUTO if calibration is None else known
+        if calibration is not None and shares_runs(known, fingerprints(runs)):
+            prior, said = (
+                AUTO,
+                (f"{known.name} was fitted on some of these runs: another law is their prior",),
+            )
+        after = believe(runs, (form,), prior, doubts=doubts)
+        known, belief = after.prior.calibration, Outlook.of(after.posteriors[form][decay])
     vocabulary = known.vocab_size if vocab_size is None else vocab_size
     target, warnings = Target.of(belief.law, ud, flops).no_worse_than_guessing(vocabulary, known.name)
     trained = None if existing is None else points_of(existing)
@@ -156,7 +170,9 @@ def design(
     picked = candidates.cheapest_first(chosen)
     found = _proposal(belief, decay, target, picked, trained, total)
     lacking = _not_identified(picked.points if trained is None else joined(trained, picked.points))
-    return dataclasses.replace(found, calibration=known.name, warnings=warnings, not_identified=lacking)
+    return dataclasses.replace(
+        found, calibration=known.name, warnings=(*said, *warnings), not_identified=lacking
+    )
 
 
 def suiting(ud: float) -> Calibration:
@@ -185,19 +201,22 @@ def _default_form(known: Calibration) -> str:
     return DEFAULT_FORM if DEFAULT_FORM in known.settings[0].laws else known.default_law
 
 
-def believed_near(
-    known: Calibration,
-    form: str,
-    decay: float,
-    runs: pd.DataFrame | None = None,
-    noise: float = NOISE,
-    misfit: float = MISFIT,
-) -> Belief:
-    """The nearest calibrated setting is the prior for any weight decay: it is weak, and the best there is."""
-    nearest = min(
-        known.settings, key=lambda setting: abs(np.log((setting.weight_decay + 1e-3) / (decay + 1e-3)))
-    )
-    return believe(nearest.law(form), Reference.of(nearest), runs, noise=noise, misfit=misfit)
+def believed_near(known: Calibration, form: str, decay: float, doubts: Doubts | None = None) -> Outlook:
+    """Before any run, the calibrated setting nearest to a weight decay is believed: weakly."""
+    return Outlook.of(without_runs(known, form, decay, doubts))
+
+
+def _doubts(noise: Any, misfit: Any) -> Doubts | None:
+    """Levels that are given instead of learnt; None where neither is."""
+    given: dict[str, tuple[float, ...]] = {}
+    if noise is not None:
+        given["noise"] = (number(noise, "noise", examples="0.01"),)
+    if misfit is not None:
+        off = number(misfit, "misfit", positive=False, examples="0.3")
+        if off < 0:
+            raise InvalidInput(f"must not be negative, such as 0.3; got {off:g}.", field="misfit")
+        given["misfit"] = (max(off, _EXACT),)
+    return Doubts.grid(**given) if given else None
 
 
 def _decay(
@@ -320,7 +339,7 @@ def _ladder(largest: float, smallest: float, vocab_size: Any) -> list[Architectu
 
 
 def _proposal(
-    belief: Belief,
+    belief: Outlook,
     decay: float,
     target: Target,
     picked: _Candidates,

@@ -1,6 +1,6 @@
 """What a grid of runs will tell before any of it is trained: which laws, how surely, and what would add most.
 
-How much a run tells does not depend on its loss (see `belief`), so a plan's error after all of them is known
+How much a run tells does not depend on its loss (see `outlook`), so a plan's error after all of them is known
 now. The plan that is asked about is one for the largest corpus of the grid with ten times the compute of its
 dearest run, unless the caller names another.
 """
@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from calibration.fitting.belief import Belief
 from calibration.fitting.choosing import Wanted, choose
 from calibration.fitting.coordinates import Points, flops_of, joined, points_of
 from calibration.fitting.design import Target, believed_near, suiting
 from calibration.fitting.identify import Run, Unidentified, unidentified
+from calibration.fitting.outlook import Outlook
 from planner.laws import DEFAULT_FORM, STANDARD
 from planner.units import compute, count
 
@@ -100,7 +100,7 @@ def _foreseen(runs: pd.DataFrame, ud: float, flops: float, missing: list[Unident
 
 
 def _errors(
-    belief: Belief, wanted: Wanted, points: Points, seeds: np.ndarray
+    belief: Outlook, wanted: Wanted, points: Points, seeds: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Standard errors of what is wanted before and after all these runs, each trained with so many seeds."""
     covariance, size = belief.covariance(joined(wanted.points, points)), len(wanted)
@@ -111,7 +111,7 @@ def _errors(
     return before, left
 
 
-def _next(belief: Belief, points: Points, target: Target) -> Run | None:
+def _next(belief: Outlook, points: Points, target: Target) -> Run | None:
     """The run, of sizes and data around those of the grid, that would tell most for its compute."""
     dearest = float(flops_of(points).max())
     params, unique = (_around(values) for values in points[:2])

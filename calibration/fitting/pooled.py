@@ -1,14 +1,17 @@
 r"""All forms at all weight decays of a table, believed together.
 
-The prior is the shipped setting that makes the runs most probable. Runs that no law and no misfit explains
-are left out (outliers). Weight decays of one corpus are alike: theta of each is what they share plus a
-deviation,
+The prior is the shipped setting that makes the runs most probable. Repeated runs may be noisier than
+single-epoch ones, by a factor that the runs decide; a run that no law and no misfit explains (an outlier) is
+thought noisier the further it is off. Weight decays of one corpus are alike: theta of each is what they share
+plus a deviation,
 
     theta_d = phi + u_d,     phi ~ N(mean, S),  u_d ~ N(0, T),
 
 so that one with few runs borrows from the others, and gives them little. Forms are weighed by the evidence
-and by how well they would have predicted left-out cells, over all weight decays, with little confidence:
-what is compared are forms that are all wrong, and mostly in the same places.
+and by how well they would have predicted left-out cells, over all weight decays. A few runs are taken at
+their word; but what is compared are forms that are all wrong, and mostly in the same places, so that n runs
+tell no more about forms than n m / (n + m) would if one of them were right (m = 20): the likelihood is
+raised to the power m / (n + m), as Miller and Dunson (2019) propose for models that are only nearly right.
 """
 
 from __future__ import annotations
@@ -21,26 +24,31 @@ import numpy as np
 import pandas as pd
 
 from calibration.fitting.coordinates import Reference
-from calibration.fitting.posterior import LENGTH, Normal, Observed, Posterior, after
-from calibration.fitting.prior import Prior, candidates, fingerprints
+from calibration.fitting.posterior import LENGTH, Doubts, Normal, Observed, Posterior, after
+from calibration.fitting.prior import AUTO, Prior, candidates, fingerprints
+from calibration.fitting.runs import SINGLE_EPOCH
 from calibration.fitting.stages import Progress
+from planner.calibration_files import Calibration
 from planner.laws import BASE_FORM, DEFAULT_FORM, FORMS, Law
 
 FAR_OFF = 4.5  # standard deviations of a run's own left-out prediction: beyond, it is not believed
 _MOST_OUTLIERS = 0.2  # of all runs
 _AS_FAR = 0.8  # of the furthest: what is left out together with it
-_CONFIDENCE = 0.2  # in what forms differ by: power to which their relative likelihood is raised
+_PASSES, _SAME = 8, 0.2  # over the runs, until ln of what they scatter changes no more than this
+_RATIOS, _CLEARLY = (1 / 3, 3.0), 3.0  # of noise, repeated over single-epoch; ln of the odds that show it
+_TOLD = 20.0  # runs: as many as all runs together tell about forms at most, since all forms are wrong
 _LEAST_WEIGHT = 0.005
 _UNSEEN = 0.25  # of the misfit is not pinned down by the runs around a plan
 _STEEPEST = 0.5  # change of ln of an exponent
 
 
 class Outlier(NamedTuple):
-    """A run that is not believed, and not fitted."""
+    """A run that is not believed, and counts for little."""
 
     row: int
     off: float  # ln(observed / predicted without it)
     deviations: float  # the same in standard deviations
+    counts: float  # as so many runs
 
 
 @dataclass(frozen=True)
@@ -53,6 +61,7 @@ class Pooled:
     shared: Mapping[str, Normal]  # phi by form, after all runs
     weights: Mapping[str, float]
     outliers: Mapping[float, tuple[Outlier, ...]]
+    ratio: float  # noise of repeated runs over that of single-epoch ones
 
     @property
     def decays(self) -> tuple[float, ...]:
@@ -106,25 +115,36 @@ def _tilted(theta: np.ndarray, form: str, belief: Posterior, slopes: np.ndarray)
 def believe(
     table: pd.DataFrame,
     forms: Sequence[str],
-    prior: str = "auto",
+    prior: str | Calibration = AUTO,
     vocab_size: int | None = None,
     progress: Progress | None = None,
+    doubts: Doubts | None = None,
 ) -> Pooled:
-    """What is believed of these forms after the runs of a table."""
+    """What is believed of these forms after the runs of a table; levels of noise and misfit are learnt unless
+    `doubts` has them.
+    """
     by_decay = by_weight_decay(table)
     possible, aside = candidates(prior, fingerprints(table), vocab_size, tuple(by_decay))
     judge = DEFAULT_FORM if DEFAULT_FORM in forms else forms[0]
-    tried = [(one, _alone(one, by_decay, judge)) for one in possible]
-    chosen, first = max(tried, key=lambda one: sum(found.evidence for found in one[1].values()))
-    seen, outliers = {}, {}
-    for decay, found in first.items():
-        seen[decay], outliers[decay] = _believed(found)
+    chosen, rough = possible[0], doubts or Doubts.coarse()
+    if len(possible) > 1:
+        chosen = max(possible, key=lambda one: _evidence(_alone(one, by_decay, judge, rough)))
+    ratio, judged = _judged(_alone(chosen, by_decay, judge, doubts))
+    seen = {decay: one.seen for decay, one in judged.items()}
+    outliers = {decay: one.outliers for decay, one in judged.items()}
     posteriors, shared = {}, {}
     for done, form in enumerate(forms):
         if progress is not None:
             progress(form, 0.5 * done / len(forms))
         posteriors[form], shared[form] = _pool(form, chosen, seen)
-    return Pooled(chosen, tuple(aside), posteriors, shared, weigh(posteriors), outliers)
+    return Pooled(chosen, tuple(aside), posteriors, shared, weigh(posteriors), outliers, ratio)
+
+
+def without_runs(known: Calibration, form: str, decay: float, doubts: Doubts | None = None) -> Posterior:
+    """What is believed of a form before any run: a calibration, at the setting nearest to a weight decay."""
+    prior = candidates(known, weight_decays=(decay,))[0][0]
+    nothing = pd.DataFrame(columns=["params", "unique_tokens", "epochs", "loss"], dtype=float)
+    return _alone(prior, {decay: nothing}, form, doubts)[decay]
 
 
 def by_weight_decay(table: pd.DataFrame) -> dict[float, pd.DataFrame]:
@@ -133,31 +153,100 @@ def by_weight_decay(table: pd.DataFrame) -> dict[float, pd.DataFrame]:
     return {decay: table[table["weight_decay"] == decay] for decay in decays}
 
 
-def _alone(prior: Prior, by_decay: Mapping[float, pd.DataFrame], form: str) -> dict[float, Posterior]:
+def _alone(
+    prior: Prior, by_decay: Mapping[float, pd.DataFrame], form: str, doubts: Doubts | None = None
+) -> dict[float, Posterior]:
     """A form at each weight decay without the others."""
     return {
-        decay: after(form, prior.reference, _normal(prior, form), Observed.of(runs, prior.floor))
+        decay: after(form, prior.reference, _normal(prior, form), Observed.of(runs, prior.floor, doubts))
         for decay, runs in by_decay.items()
     }
+
+
+def _evidence(found: Mapping[float, Posterior]) -> float:
+    return sum(one.evidence for one in found.values())
 
 
 def _normal(prior: Prior, form: str) -> Normal:
     return Normal(prior.mean(form), prior.covariance(form))
 
 
-def _believed(found: Posterior) -> tuple[Observed, tuple[Outlier, ...]]:
-    """The runs without those that lie beyond everything that is doubted, found the furthest first."""
-    outliers: list[Outlier] = []
-    everyone, kept = found.seen, np.arange(len(found.seen))
-    while True:
-        error, sd = found.left_out(np.arange(len(kept)))
-        deviations = np.abs(error / sd)
-        far = np.flatnonzero(deviations > max(FAR_OFF, _AS_FAR * deviations.max()))
-        if not len(far) or len(outliers) + len(far) > _MOST_OUTLIERS * len(everyone):
-            return found.seen, tuple(outliers)
-        outliers += [Outlier(int(kept[i]), float(error[i]), float(deviations[i])) for i in far]
-        kept = np.delete(kept, far)
-        found = after(found.form, found.reference, found.prior, everyone.pick(kept))
+class Judged(NamedTuple):
+    """Runs with what each of them is worth, and those that are worth little."""
+
+    seen: Observed
+    outliers: tuple[Outlier, ...]
+
+
+def _judged(found: Mapping[float, Posterior]) -> tuple[float, dict[float, Judged]]:
+    """How much noisier repeated runs are than single-epoch ones, in the whole table, and the runs of each
+    weight decay as noisy as that, those far off more so.
+    """
+    judged = {decay: _weighed(one) for decay, one in found.items()}
+    single = np.concatenate([one.seen.points[2] for one in found.values()]) <= SINGLE_EPOCH
+    if single.all() or not single.any():
+        return 1.0, judged
+    told = {1.0: _with_ratio(found, judged, 1.0) + _CLEARLY}
+    told |= {ratio: _with_ratio(found, judged, ratio) for ratio in _RATIOS}
+    best = max(told, key=told.__getitem__)
+    if best == 1.0:
+        return best, judged
+    noisier = {decay: _again(one, _louder(one.seen, best)) for decay, one in found.items()}
+    return best, {decay: _weighed(one) for decay, one in noisier.items()}
+
+
+def _with_ratio(found: Mapping[float, Posterior], judged: Mapping[float, Judged], ratio: float) -> float:
+    """ln of the evidence for repeated runs being so much noisier."""
+    return sum(_again(one, _louder(judged[decay].seen, ratio)).evidence for decay, one in found.items())
+
+
+def _louder(seen: Observed, ratio: float) -> Observed:
+    if ratio == 1.0:
+        return seen
+    return seen.scattered(seen.scatter * np.where(seen.points[2] > SINGLE_EPOCH, ratio, 1.0))
+
+
+def _again(found: Posterior, seen: Observed) -> Posterior:
+    """The same belief after the same runs, judged otherwise."""
+    return found if seen is found.seen else after(found.form, found.reference, found.prior, seen, found)
+
+
+def _weighed(found: Posterior) -> Judged:
+    """The runs with those that lie beyond everything that is doubted made noisier, the furthest first: one
+    just beyond counts as before, one ten times as far hardly at all. How far off it is shows only once it
+    does not count.
+    """
+    everyone, usual = np.arange(len(found.seen)), found.seen.scatter
+    off = np.zeros(len(usual), dtype=bool)
+    outliers: tuple[Outlier, ...] = ()
+    for _ in range(_PASSES):
+        error, deviations = _deviations(found, usual)
+        furthest = deviations[~off].max(initial=0.0)
+        new = ~off & (deviations > max(FAR_OFF, _AS_FAR * furthest))
+        if (off | new).sum() > _MOST_OUTLIERS * len(off) or not (off | new).any():
+            break
+        settled = not new.any()
+        off |= new
+        less = np.where(off, np.maximum(deviations / FAR_OFF, 1.0) ** 2, 1.0)
+        settled = settled and bool(np.all(np.abs(np.log(usual * less / found.seen.scatter)) < _SAME))
+        outliers = tuple(
+            Outlier(int(i), float(error[i]), float(deviations[i]), float(less[i] ** -2))
+            for i in everyone[off]
+        )
+        if settled:
+            break
+        found = _again(found, found.seen.scattered(usual * less))
+    return Judged(found.seen, outliers)
+
+
+def _deviations(found: Posterior, usual: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """How far each run is off what the others say, and how many standard deviations that is for a run that
+    scatters as usual.
+    """
+    error, sd = found.left_out(np.arange(len(found.seen)))
+    noise = found.seen.doubts.noise[found.likeliest]
+    variance = sd**2 - noise**2 * (found.seen.scatter**2 - usual**2)
+    return error, np.abs(error) / np.sqrt(np.maximum(variance, (noise * usual) ** 2))
 
 
 def _pool(form: str, prior: Prior, seen: Mapping[float, Observed]) -> tuple[dict[float, Posterior], Normal]:
@@ -171,7 +260,7 @@ def _pool(form: str, prior: Prior, seen: Mapping[float, Observed]) -> tuple[dict
     for decay in seen:
         others = _together(_normal(prior, form), [told for other, told in said.items() if other != decay])
         borrowed = Normal(others.mean, others.covariance + apart)
-        pooled[decay] = after(form, prior.reference, borrowed, seen[decay])
+        pooled[decay] = after(form, prior.reference, borrowed, seen[decay], alone[decay])
     return pooled, _together(_normal(prior, form), list(said.values()))
 
 
@@ -191,11 +280,12 @@ def _together(prior: Normal, said: Sequence[tuple[np.ndarray, np.ndarray]]) -> N
 
 def weigh(posteriors: Mapping[str, Mapping[float, Posterior]]) -> dict[str, float]:
     """How much each form counts."""
+    runs = sum(len(one.seen) for one in next(iter(posteriors.values())).values())
     scores = {}
     for form, found in posteriors.items():
         skill = sum(_skill(one) for one in found.values())
         evidence = sum(one.evidence for one in found.values())
-        scores[form] = _CONFIDENCE * 0.5 * (skill + evidence)
+        scores[form] = _TOLD / (_TOLD + runs) * 0.5 * (skill + evidence)
     if len(scores) > 1:
         scores.pop(BASE_FORM, None)  # known to be wrong wherever anything repeats
     best = max(scores.values())

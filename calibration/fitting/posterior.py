@@ -32,8 +32,8 @@ LENGTH = 0.8  # ln of the factor in size, budget or epochs over which the misfit
 _NOISE, _MISFIT = (0.002, 0.0035, 0.006, 0.01, 0.02, 0.05), (0.002, 0.005, 0.015, 0.05, 0.15)
 _USUAL = ((0.006, 0.7), (0.02, 1.0))  # medians and standard deviations of the logarithms
 _LEAST_SHARE = 0.05
-_ITERATIONS, _REDRAWN_ITERATIONS = 40, 8
-_SETTLED, _REDRAWN_SETTLED = 1e-6, 1e-2  # change of the objective (minus twice the log density)
+_ITERATIONS, _REDRAWN_ITERATIONS = 25, 8
+_SETTLED, _REDRAWN_SETTLED = 1e-3, 1e-2  # change of the objective (minus twice the log density)
 _LONGEST_STEP = 2.0
 
 
@@ -49,6 +49,11 @@ class Doubts:
         pairs = np.array([(one, other) for one in noise for other in misfit])
         return Doubts(pairs[:, 0], pairs[:, 1])
 
+    @staticmethod
+    def coarse() -> Doubts:
+        """Few levels: enough to compare priors by."""
+        return Doubts.grid(_NOISE[1::2], _MISFIT[1::2])
+
     @property
     def log_prior(self) -> np.ndarray:
         values = (self.noise, self.misfit)
@@ -63,27 +68,28 @@ class Doubts:
 class Observed:
     """The runs of one weight decay as a belief sees them.
 
-    Noise and misfit have the covariance misfit^2 M + noise^2 I. With the eigenvectors of M, all levels of
-    both are independent errors of the same combinations of runs: `turn` gives these, `scales` their standard
-    deviations.
+    Noise and misfit have the covariance misfit^2 M + noise^2 W^2, where W is the `scatter` of the runs. With
+    the eigenvectors of M / (W W), all levels of both are independent errors of the same combinations of
+    runs: `white` gives these, `scales` their standard deviations, `coloured` leads back to the runs.
     """
 
     points: Points
     ln_loss: np.ndarray
     floor: float  # of the loss, as believed beforehand: how much of it a misfit can touch
     doubts: Doubts
+    scatter: np.ndarray  # noise of each run relative to the others'
 
     @staticmethod
     def of(table: pd.DataFrame, floor: float, doubts: Doubts | None = None) -> Observed:
         ln_loss = np.log(table["loss"].to_numpy(dtype=float))
-        return Observed(points_of(table), ln_loss, floor, doubts or Doubts.grid())
+        return Observed(points_of(table), ln_loss, floor, doubts or Doubts.grid(), np.ones(len(ln_loss)))
 
     def __len__(self) -> int:
         return len(self.ln_loss)
 
-    def pick(self, rows: np.ndarray) -> Observed:
-        params, unique, epochs = (values[rows] for values in self.points)
-        return replace(self, points=(params, unique, epochs), ln_loss=self.ln_loss[rows])
+    def scattered(self, scatter: np.ndarray) -> Observed:
+        """The same runs, some of them noisier than others."""
+        return replace(self, scatter=scatter)
 
     @property
     def above(self) -> np.ndarray:
@@ -97,14 +103,19 @@ class Observed:
 
     @cached_property
     def _spectrum(self) -> tuple[np.ndarray, np.ndarray]:
-        together = kernel(self.points, self.points) * np.outer(self.above, self.above)
-        values, vectors = np.linalg.eigh(together)
+        touched = self.above / self.scatter
+        values, vectors = np.linalg.eigh(kernel(self.points, self.points) * np.outer(touched, touched))
         return np.maximum(values, 0.0), vectors
 
-    @property
-    def turn(self) -> np.ndarray:
-        """From combinations to runs, (runs, combinations): an orthogonal matrix."""
-        return self._spectrum[1]
+    @cached_property
+    def white(self) -> np.ndarray:
+        """From runs to combinations with independent errors, (combinations, runs)."""
+        return np.asarray(self._spectrum[1].T / self.scatter)
+
+    @cached_property
+    def coloured(self) -> np.ndarray:
+        """From combinations to runs, (runs, combinations)."""
+        return np.asarray(self._spectrum[1] * self.scatter[:, None])
 
     @cached_property
     def scales(self) -> np.ndarray:
@@ -115,7 +126,7 @@ class Observed:
     @cached_property
     def log_volume(self) -> np.ndarray:
         """ln of the determinant of each covariance."""
-        return np.asarray(2 * np.log(self.scales).sum(axis=1))
+        return np.asarray(2 * np.log(self.scales).sum(axis=1) + 2 * np.log(self.scatter).sum())
 
 
 def kernel(one: Points, other: Points) -> np.ndarray:
@@ -164,7 +175,7 @@ class Posterior:
 
     @cached_property
     def _slopes(self) -> np.ndarray:
-        return np.asarray(self.seen.turn.T @ self.jacobian / self.seen.scales[..., None])
+        return np.asarray(self.seen.white @ self.jacobian / self.seen.scales[..., None])
 
     @cached_property
     def information(self) -> np.ndarray:
@@ -195,6 +206,13 @@ class Posterior:
     def likeliest(self) -> int:
         return int(np.argmax(self.log_evidence))
 
+    @property
+    def levels(self) -> tuple[float, float]:
+        """Noise and misfit as they are believed: root mean squares over all doubts."""
+        doubts = self.seen.doubts
+        noise, misfit = (np.sqrt(self.weights @ values**2) for values in (doubts.noise, doubts.misfit))
+        return float(noise), float(misfit)
+
     @cached_property
     def mean(self) -> np.ndarray:
         return np.asarray(self.weights @ self.theta)
@@ -209,7 +227,7 @@ class Posterior:
         """What the runs alone say of theta under the likeliest doubt: a precision, and it times the mean."""
         d = self.likeliest
         predicted, _ = log_loss(self.form, self.reference, self.theta[d : d + 1], self.seen.points)
-        left = (self.seen.ln_loss - predicted[0]) @ self.seen.turn / self.seen.scales[d]
+        left = self.seen.white @ (self.seen.ln_loss - predicted[0]) / self.seen.scales[d]
         return self.information[d], self._slopes[d].T @ (left + self._slopes[d] @ self.theta[d])
 
     def left_out(self, cells: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -218,7 +236,7 @@ class Posterior:
         d, cells = self.likeliest, self.seen.cells if cells is None else cells
         predicted, _ = log_loss(self.form, self.reference, self.theta[d : d + 1], self.seen.points)
         apart = self.seen.ln_loss - predicted[0] + self.jacobian[d] @ (self.theta[d] - self.prior.mean)
-        white, slopes = (self.seen.turn / self.seen.scales[d]).T, self._slopes[d]
+        white, slopes = self.seen.white / self.seen.scales[d][:, None], self._slopes[d]
         inner = np.eye(len(apart)) - slopes @ self.covariances[d] @ slopes.T
         precision = white.T @ inner @ white
         pull = precision @ apart
@@ -243,7 +261,7 @@ class Posterior:
         start = np.empty_like(means)
         for d in np.unique(which):
             rows = np.flatnonzero(which == d)
-            targets[rows] = self.seen.ln_loss + (errors[rows] * self.seen.scales[d]) @ self.seen.turn.T
+            targets[rows] = self.seen.ln_loss + (errors[rows] * self.seen.scales[d]) @ self.seen.coloured.T
             curvature = np.linalg.inv(self.information[d] + prior.precision)
             pulls = errors[rows] @ self._slopes[d] + (means[rows] - prior.mean) @ prior.precision
             start[rows] = self.theta[d] + pulls @ curvature
@@ -253,13 +271,15 @@ class Posterior:
         return found.theta[order], self.seen.doubts.misfit[which[order]]
 
 
-def after(form: str, reference: Reference, prior: Normal, seen: Observed) -> Posterior:
-    """The belief in a form after these runs."""
+def after(
+    form: str, reference: Reference, prior: Normal, seen: Observed, near: Posterior | None = None
+) -> Posterior:
+    """The belief in a form after these runs; `near` is one of the same form from which to start."""
     doubts = len(seen.doubts)
     means = np.tile(prior.mean, (doubts, 1))
     targets = np.tile(seen.ln_loss, (doubts, 1))
     problem = _Problem(form, reference, seen, prior.precision, means, targets, np.arange(doubts))
-    found = problem.solve(means, _ITERATIONS, _SETTLED)
+    found = problem.solve(means if near is None else near.theta, _ITERATIONS, _SETTLED)
     return Posterior(form, reference, prior, seen, found.theta, found.jacobian, found.objective)
 
 
@@ -327,4 +347,4 @@ class _Problem:
     def _white(self, values: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """Residuals or slopes, (problems, runs, ...), in units of what is doubted of their combinations."""
         with np.errstate(over="ignore", invalid="ignore"):
-            return np.asarray(self.seen.turn.T @ values / self.seen.scales[self.which[rows]][..., None])
+            return np.asarray(self.seen.white @ values / self.seen.scales[self.which[rows]][..., None])

@@ -83,25 +83,28 @@ def fingerprints(table: pd.DataFrame) -> list[str]:
 
 
 def candidates(
-    name: str,
+    name: str | Calibration,
     runs: Collection[str] = (),
     vocab_size: int | None = None,
     weight_decays: Sequence[float] = (),
 ) -> tuple[list[Prior], list[str]]:
-    """The priors that a name stands for, `auto` for all shipped ones, and the calibrations that are left out
-    because they were fitted on some of the runs with these fingerprints.
+    """The priors that a name (or a calibration) stands for, `auto` for all shipped ones, and the calibrations
+    that are left out because they were fitted on some of the runs with these fingerprints.
 
     Of each calibration it is the setting nearest to the weight decays of the runs: single-epoch runs fit
     several as well, and what repetition costs, which they do not show, depends on it most of all.
     """
     known = {one: Calibration.load(one) for one in shipped_names()}
-    asked = known if name == AUTO else {name: Calibration.load(name)}
+    if isinstance(name, Calibration):
+        asked = {name.name: name}
+    else:
+        asked = known if name == AUTO else {name: Calibration.load(name)}
     seen = [one for one, found in {**known, **asked}.items() if shares_runs(found, runs)]
     usable = {one: found for one, found in asked.items() if one not in seen}
     if not usable:
         raise InvalidInput(
-            f"{name} was fitted on some of these runs and cannot be what is believed before them; "
-            f"‹prior› '{AUTO}' takes another one.",
+            f"{', '.join(asked)} was fitted on some of these runs and cannot be what is believed before "
+            f"them; ‹prior› '{AUTO}' takes another one.",
             field="prior",
         )
     others = tuple(one for one in known if one not in seen)
@@ -110,6 +113,11 @@ def candidates(
         for calibration in usable.values()
         for setting in _nearest(calibration, weight_decays)
     ]
+    if not found:
+        raise InvalidInput(
+            f"{', '.join(usable)} has no {BASE_FORM} law to start from; ‹prior› '{AUTO}' takes another one.",
+            field="prior",
+        )
     return found, [one for one in seen if one in asked]
 
 

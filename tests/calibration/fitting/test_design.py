@@ -13,11 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calibration.commands.design import design as command
-from calibration.fitting.belief import believe
 from calibration.fitting.choosing import Wanted, choose, foundation
 from calibration.fitting.coordinates import Reference, flops_of
-from calibration.fitting.design import design
+from calibration.fitting.design import believed_near, design
 from calibration.fitting.identify import unidentified
+from calibration.fitting.outlook import Outlook
+from calibration.fitting.pooled import believe
 from calibration.fitting.tables import read_runs
 from planner.calibration_files import Calibration
 from planner.errors import InvalidInput
@@ -94,7 +95,7 @@ def test_the_estimate_follows_the_runs_not_the_prior():
     truth = float(TRUTH.loss(*target))
     wrong = abs(float(PRIOR.law("additive_4p").loss(*target)) - truth)
     runs = trained(design(5e18, "250M", "5e18", max_runs=12).table())
-    belief = believe(PRIOR.law("additive_4p"), Reference.of(PRIOR), runs)
+    belief = Outlook.of(believe(runs, ("additive_4p",), "fineweb-llama2").posteriors["additive_4p"][0.1])
     assert abs(float(belief.law.loss(*target)) - truth) < 0.15 * wrong
 
 
@@ -117,7 +118,7 @@ def test_every_form_can_be_designed_for(form):
 
 def test_choose_prefers_what_tells_most_about_the_target():
     """Of equally dear runs the one at the target wins over one far from it."""
-    belief = believe(PRIOR.law("additive_4p"), Reference.of(PRIOR))
+    belief = believed_near(Calibration.load("fineweb-llama2"), "additive_4p", 0.1)
     candidates = (np.array([3e8, 3e7]), np.array([4e8, 4e9]), np.array([4.0, 4.0]))
     assert len(set(flops_of(candidates))) == 1
     wanted = (np.array([3.2e8]), np.array([4e8]), np.array([4.0]))
@@ -134,7 +135,7 @@ def test_choices_stay_within_the_budget(ln10_budget, seed):
         rng.integers(1, 17, 30).astype(float),
     )
     wanted = (np.array([1e9, 5e8]), np.array([5e8, 5e8]), np.array([4.0, 8.0]))
-    belief, budget = believe(PRIOR.law("additive_4p"), Reference.of(PRIOR)), 10**ln10_budget
+    belief, budget = believed_near(Calibration.load("fineweb-llama2"), "additive_4p", 0.1), 10**ln10_budget
     first = foundation("additive_4p", candidates, None, budget)
     chosen = choose(belief, candidates, Wanted(wanted, np.eye(2)), budget, first=first)
     assert len(set(chosen)) == len(chosen)

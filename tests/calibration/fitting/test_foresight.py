@@ -8,7 +8,9 @@ import pytest
 
 from calibration import design
 from calibration.fitting.coordinates import points_of
+from calibration.fitting.design import believed_near
 from calibration.fitting.foresight import foresee
+from planner import Calibration
 from planner.errors import InvalidInput
 from tests.calibration.fitting.tables import runs
 
@@ -35,7 +37,9 @@ def test_seeds_help_less_than_other_runs() -> None:
 def test_what_is_foreseen_is_what_a_design_says_once_the_runs_exist() -> None:
     (seen,) = foresee(grid(), target_ud=1.6e9, target_flops=1e20)
     table = runs(noise=0)  # losses as the believed law has them, so that the belief stays where it is
-    later = design(1e19, 1.6e9, 1e20, runs=table, calibration="fineweb-llama2")
+    before = believed_near(Calibration.load("fineweb-llama2"), "additive_4p", 0.1)
+    levels = {"noise": before.noise, "misfit": before.misfit}  # such losses alone would say: none of either
+    later = design(1e19, 1.6e9, 1e20, runs=table, calibration="fineweb-llama2", **levels)
     assert seen.loss_error == pytest.approx(later.loss_error_before / later.target_loss, rel=0.05)
 
 
