@@ -134,20 +134,13 @@ def design(
     ud, doubts = count(target_ud, "target_ud"), _doubts(noise, misfit)
     known = suiting(ud) if calibration is None else Calibration.load(calibration)
     form = check_form(law) if law is not None else _default_form(known)
+    vocabulary = known.vocab_size if vocab_size is None else vocab_size
     decay, existing = _decay(runs, weight_decay, known)
     said: tuple[str, ...] = ()
     if existing is None or runs is None:
         belief = believed_near(known, form, decay, doubts)
     else:
-        prior: str | Calibration = AUTO if calibration is None else known
-        if calibration is not None and shares_runs(known, fingerprints(runs)):
-            prior, said = (
-                AUTO,
-                (f"{known.name} was fitted on some of these runs: another law is their prior",),
-            )
-        after = believe(runs, (form,), prior, doubts=doubts)
-        known, belief = after.prior.calibration, Outlook.of(after.posteriors[form][decay])
-    vocabulary = known.vocab_size if vocab_size is None else vocab_size
+        known, belief, said = _after(runs, form, decay, known if calibration is not None else None, doubts)
     target, warnings = Target.of(belief.law, ud, flops).no_worse_than_guessing(vocabulary, known.name)
     trained = None if existing is None else points_of(existing)
     candidates = _candidates(target.params, ud, min(total, flops), min_params, vocabulary).without(trained)
@@ -204,6 +197,16 @@ def _default_form(known: Calibration) -> str:
 def believed_near(known: Calibration, form: str, decay: float, doubts: Doubts | None = None) -> Outlook:
     """Before any run, the calibrated setting nearest to a weight decay is believed: weakly."""
     return Outlook.of(without_runs(known, form, decay, doubts))
+
+
+def _after(
+    runs: pd.DataFrame, form: str, decay: float, given: Calibration | None, doubts: Doubts | None
+) -> tuple[Calibration, Outlook, tuple[str, ...]]:
+    """What a fit of these runs believes, the prior in it, and a warning where that is not the given one."""
+    seen = given is not None and shares_runs(given, fingerprints(runs))
+    found = believe(runs, (form,), AUTO if given is None or seen else given, doubts=doubts)
+    said = (f"{given.name} was fitted on some of these runs: another law is their prior",) if given else ()
+    return found.prior.calibration, Outlook.of(found.posteriors[form][decay]), said if seen else ()
 
 
 def _doubts(noise: Any, misfit: Any) -> Doubts | None:

@@ -95,10 +95,7 @@ def candidates(
     several as well, and what repetition costs, which they do not show, depends on it most of all.
     """
     known = {one: Calibration.load(one) for one in shipped_names()}
-    if isinstance(name, Calibration):
-        asked = {name.name: name}
-    else:
-        asked = known if name == AUTO else {name: Calibration.load(name)}
+    asked = known if name == AUTO else {_called(name): Calibration.load(name)}
     seen = [one for one, found in {**known, **asked}.items() if shares_runs(found, runs)]
     usable = {one: found for one, found in asked.items() if one not in seen}
     if not usable:
@@ -119,6 +116,10 @@ def candidates(
             field="prior",
         )
     return found, [one for one in seen if one in asked]
+
+
+def _called(source: str | Calibration) -> str:
+    return source.name if isinstance(source, Calibration) else source
 
 
 def _nearest(calibration: Calibration, weight_decays: Sequence[float]) -> list[Setting]:
