@@ -21,7 +21,7 @@ from planner.crossovers import crossover as crossover_of
 from planner.errors import InvalidInput, named
 from planner.frontiers import frontier_range
 from planner.limits import Limits
-from planner.options import HARDWARE, LIMITS, MONEY, OPTIONS, RECIPE
+from planner.options import HARDWARE, LIMITS, MONEY, OPTIONS, RECIPE, TOTAL
 from planner.plans import plan as make_plan
 from planner.predictions import predict as prediction_of
 from planner.run_files import save_hf_config, save_run
@@ -82,10 +82,13 @@ def planner() -> None:
         "planner plan --ud 250M --gpu H100 --gpus 8 --hours 3",
         "planner plan --ud 250M --gpu H100 --budget-usd 500 --params 556M",
         "planner plan --ud 1B --target-loss 3.0",
+        "planner plan --ud 250M --flops 5e20 --serve-tokens 1T",
+        "planner plan --ud 250M --gpu H100 --budget-usd 2000 --data-price 2e-6",
+        "planner plan --calibration my.json --ud 1M --flops 1e14 --members auto",
     )
 )
 @_UD
-@_options("flops", "target_loss", *HARDWARE, *MONEY)
+@_options("flops", "target_loss", *HARDWARE, *MONEY, *TOTAL)
 @_options("weight_decay", *RECIPE, "law", "calibration", "params", *LIMITS, "tolerance", "vocab_size")
 @click.option("--run", metavar="FILE", help="Also write the run for `planner train` to FILE (.toml).")
 @click.option(

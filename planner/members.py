@@ -20,9 +20,10 @@ In a calibration file, as the part `members`:
     error           root mean square error, in nats, of predicting the most members from fewer
     most_members    the largest K that was trained
     fitted_on       the same names, each [low, high] over the members' configurations; and `runs`, how many
-    distilled       optional: `kept`, the share of the ensemble's gain over its member that one model kept
-                    that was distilled from it; of `members` models of `params`, on `unique_tokens` for
-                    `epochs` at `weight_decay`; `member_loss`, `ensemble_loss` and `loss` as measured
+    distilled       optional: `kept`, the share of the ensemble's gain over the best single model of its size
+                    that one model kept, distilled from it: (L_single - L_student) / (L_single - L_K); of
+                    `members` models of `params`, on `unique_tokens` for `epochs` at `weight_decay`;
+                    `single_loss`, `ensemble_loss` and `loss` as measured
     source          where that was measured, in words
 """
 
@@ -35,6 +36,12 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from planner.laws import Array, Law
 
+# What is known from others where a calibration has no ensembles of its own.
+ELSEWHERE = (
+    "elsewhere (arXiv 2509.14786, 209M tokens) single models of 150M to 1.4B parameters reached 3.45 to "
+    "3.47, infinitely many averaged 3.50, 3.27, 3.21 and 3.17 for 150M, 300M, 600M and 1.4B, "
+    "and eight distilled into one of 300M 3.364"
+)
 QUANTITIES = ("params", "unique_tokens", "epochs", "memory_epochs")
 
 
@@ -81,13 +88,13 @@ class TrainedOn(_Record):
 class Distilled(_Record):
     """One model that was trained on the predictions of an ensemble."""
 
-    kept: float  # share of the ensemble's gain over its member
+    kept: float  # share of the ensemble's gain over the best single model of its size
     members: int = Field(ge=2)
     params: float | None = Field(default=None, gt=0)
     unique_tokens: float | None = Field(default=None, gt=0)
     epochs: float | None = Field(default=None, gt=0)
     weight_decay: float | None = Field(default=None, ge=0)
-    member_loss: float | None = None
+    single_loss: float | None = None
     ensemble_loss: float | None = None
     loss: float | None = None
 

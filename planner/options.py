@@ -53,6 +53,34 @@ OPTIONS = {
     "price": Option(
         "$ per GPU-hour", "Price per GPU-hour.", metavar="USD", default="an indicative list price"
     ),
+    "members": Option(
+        "Members",
+        "Models whose probabilities are averaged: a number such as 8, or auto for as many as are best.",
+        metavar="K|auto",
+        default="1",
+    ),
+    "serve_tokens": Option(
+        "Tokens to serve",
+        "Tokens that the model is going to serve: 1e12, 1T. The ceiling is then for training and serving.",
+        metavar="TOKENS",
+    ),
+    "serve_price": Option(
+        "$ per GPU-hour of serving",
+        "Price per GPU-hour of serving.",
+        metavar="USD",
+        default="that of training",
+    ),
+    "serve_mfu": Option(
+        "MFU of serving",
+        "Share of peak speed that serving reaches.",
+        metavar="SHARE",
+        default="that of training",
+    ),
+    "data_price": Option(
+        "$ per token",
+        "What one more unique token costs: 2e-6. Data may then be bought from the same money (‹gpu›).",
+        metavar="USD",
+    ),
     "weight_decay": Option(
         "Weight decay",
         "The weight decay you are committed to.",
@@ -113,6 +141,7 @@ OPTIONS = {
 RECIPE = ("learning_rate", "batch_tokens")
 LIMITS = ("epochs", "min_params", "max_params", "max_epochs", "spend")
 MONEY = ("budget_usd", "price", "tflops", "memory")
+TOTAL = ("members", "serve_tokens", "serve_price", "serve_mfu", "data_price")
 HARDWARE = ("gpu", "gpus", "hours", "mfu")
 
 

@@ -17,17 +17,18 @@ from planner.advice import Limit, Turn, exchange_rate, flat_range, turning_point
 from planner.allocation import Allocation, allocate, no_choice
 from planner.beliefs import decay_probabilities, disagreement, fit_warnings
 from planner.budgets import budget
+from planner.buildable import buildable
 from planner.calibration_files import DEFAULT_TOLERANCE, Calibration, CalibrationSource, Setting
 from planner.comparisons import alternative, recommendation
 from planner.costs import Accelerator, cost, given, named_or_own, training_compute
 from planner.crossovers import crossover_between
 from planner.dialling import Contest, Translation, advice, contest, dial_warnings
 from planner.directions import Place, towards, where_it_ends
-from planner.errors import InvalidInput
 from planner.intervals import SURE, normal_share, sure_width
 from planner.landscape import outside_search
 from planner.laws import AVERAGE, Law
 from planner.limits import LimitOptions, Limits, spelled_out
+from planner.members import ELSEWHERE
 from planner.predictions import loss_terms
 from planner.reasons import corpus_note, reasons, single_setting_note, target_reason, verdict
 from planner.records import made
@@ -47,11 +48,11 @@ from planner.results import (
     TurningPoint,
     Worth,
 )
-from planner.shapes import DEFAULT_VOCAB, Architecture, shape_for
+from planner.shapes import Architecture
 from planner.spending import Spent, cheapest_within, landscape_along, limit_along, lowest, spend
 from planner.targets import compute_for
 from planner.trials import measured_case
-from planner.uncertainty import interval_note, loss_intervals, plan_intervals, range_warnings
+from planner.uncertainty import interval_note, loss_intervals, plan_intervals
 
 
 @spelled_out
@@ -75,6 +76,11 @@ def plan(
     memory: Any = None,
     learning_rate: Any = None,
     batch_tokens: Any = None,
+    members: Any = None,
+    serve_tokens: Any = None,
+    serve_price: Any = None,
+    serve_mfu: Any = None,
+    data_price: Any = None,
     **options: Unpack[LimitOptions],
 ) -> Plan:
     """The best model size, epochs and weight decay for `ud` unique tokens and `flops` of compute.
@@ -86,6 +92,10 @@ def plan(
     the plan has a cost, and `hours` on `gpus` of them or `budget_usd` may stand for `flops`; so may
     `target_loss`, for the least compute that reaches it. Limits: `params` (the size is settled),
     `min_params`, `max_params`, `max_epochs`; `epochs` is "whole" (a fraction below one) or "continuous".
+
+    `members` (a number, or "auto") allows for an ensemble, `serve_tokens` counts what is going to be served
+    (at `serve_price` per GPU-hour and `serve_mfu`, where they differ from training), `data_price` (USD per
+    token) lets data be bought: the ceiling is then one of the total, of which `target_loss` asks the least.
     """
     card = named_or_own(gpu, tflops=tflops, memory=memory, price=price)
     used = given(gpus=gpus, mfu=mfu, price=price)
@@ -96,6 +106,16 @@ def plan(
     nats = units.number(tolerance, "tolerance", examples="0.01")
     own = Translation.of(known, learning_rate, batch_tokens)
     decay = weight_decay if own is None else own.calibrated(weight_decay)
+    served = given(serve_tokens=serve_tokens, serve_price=serve_price, serve_mfu=serve_mfu)
+    total, alone = given(members=members, data_price=data_price, **served), None
+    if total:
+        from planner.totals import Alone, Basics, total_plan  # loaded where more than one training counts
+
+        basics = Basics(known, form, ud, within, target_loss, amount, limits, nats, decay, own)
+        wider = total_plan(basics, total, card, used, vocab_size)
+        if not isinstance(wider, Alone):
+            return wider
+        alone = wider
     if within is None:
         known, least = _for_loss(known, form, decay, ud, target_loss, limits, amount)
         within = budget(ud, training_compute(least, gpu=card, **used))
@@ -106,7 +126,7 @@ def plan(
     if target_loss is not None:
         words.insert(0, target_reason(found, units.number(target_loss, "target_loss")))
     bill = None if card is None else cost(found.spent_flops, card, architecture=found.architecture, **used)
-    return made(
+    p = made(
         Plan,
         **vars(found),
         verdict=verdict(found, asked.known.setting(found.weight_decay), limited=limits.bounded),
@@ -115,6 +135,7 @@ def plan(
         cost=bill,
         recipe=known.recipe,
     )
+    return p if alone is None else alone.added_to(p)
 
 
 def _for_loss(
@@ -151,15 +172,37 @@ def _answer(
     among = contest(known, asked.form, asked.ud, asked.flops, limits, weight_decay)
     best = {s.weight_decay: asked.best(s) for s in (*among.candidates, *among.others)}
     choice = _choose(asked, among.candidates, best)
-    architecture, warnings = _buildable(asked, choice, vocab_size)
+    architecture, warnings = buildable(
+        known,
+        choice.setting,
+        vocab_size,
+        params=choice.params,
+        unique_tokens=choice.unique_tokens,
+        epochs=choice.epochs,
+        loss=choice.loss,
+    )
     dial = _dial(asked, choice, among, best, own)
     found = _findings(asked, choice, best, architecture).model_copy(update={"dial": dial})
     committed, rival = weight_decay is not None, _rival_best(asked, found)
     tried = measured_case(known, asked.form, found.weight_decay, found.ud) if found.spending_limit else []
     words = reasons(found, committed=committed, limited=limits.bounded, rival_best=rival, tried=tried)
+    place = 1 if words[0].code == "unused_compute" else 0
+    words[place:place] = _rest(asked, found, weight_decay)
     words += disagreement(found) + _ends(asked, choice) + corpus_note(known)
     warnings += dial_warnings(known, choice.setting, dial)
     return found, words, warnings + fit_warnings(choice.setting, found, committed=committed)
+
+
+def _rest(asked: _Question, found: Findings, weight_decay: float | None) -> list[Remark]:
+    """What the compute would buy as an ensemble: where that is known, or where one model cannot use it."""
+    if asked.known.members is not None:
+        from planner.totals import spare_ensemble  # loaded where it is known
+
+        return spare_ensemble(*asked[:5], weight_decay, found.loss)
+    if 2 * found.spent_flops > asked.flops:
+        return []
+    unknown = "The other known use of the rest is an ensemble, not measured for this calibration"
+    return [Remark("ensemble_elsewhere", f"{unknown}: {ELSEWHERE}.")]
 
 
 def _ends(asked: _Question, choice: _Choice) -> list[Remark]:
@@ -431,48 +474,3 @@ def _intervals(
     if swap is not None and swap.interval is not None:
         found["crossover_flops"] = swap.interval
     return found
-
-
-def _buildable(
-    asked: _Question, choice: _Choice, vocab_size: Any
-) -> tuple[Architecture | None, list[Remark]]:
-    """A shape for the model, and what to be careful about."""
-    warnings = range_warnings(choice.setting, choice.params, choice.unique_tokens, choice.epochs)
-    known = asked.known
-    assumed = known.vocab_size or DEFAULT_VOCAB
-    vocab = units.whole(assumed if vocab_size is None else vocab_size, "vocab_size", example="32100")
-    if vocab_size is None and known.vocab_size is None:
-        text = (
-            f"calibration {known.name} does not say its vocabulary: the model shape assumes {vocab:,} rows."
-        )
-        warnings.append(Remark("vocabulary_unknown", text))
-    elif known.vocab_size not in (None, vocab):
-        text = (
-            f"the laws were fitted with a vocabulary of {known.vocab_size:,} and not {vocab:,}: "
-            f"losses per token are then not comparable, and embeddings take another share of the model."
-        )
-        warnings.append(Remark("vocabulary_differs", text))
-    architecture = None
-    try:
-        architecture = shape_for(choice.params, vocab)
-    except InvalidInput as error:
-        warnings.append(Remark("no_shape", str(error)))
-    if architecture is not None and architecture.absurd:
-        warnings.append(_absurd(architecture))
-    if choice.loss > known.guessing_loss:
-        text = (
-            f"the predicted loss {choice.loss:.4g} is above that of guessing ({known.guessing_loss:.3g}): "
-            f"no law describes such a plan."
-        )
-        warnings.append(Remark("above_guessing", text))
-    return architecture, warnings
-
-
-def _absurd(shape: Architecture) -> Remark:
-    """Why a shape is not worth training."""
-    rest = f"{units.short(shape.non_embedding_params)} of {units.short(shape.params)} parameters"
-    text = (
-        f"nobody trains such a shape (d_model {shape.d_model}, {shape.layers} layers): a vocabulary of "
-        f"{shape.vocab_size:,} leaves {rest} for its layers; a smaller vocabulary would do."
-    )
-    return Remark("absurd_shape", text)

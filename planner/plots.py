@@ -36,19 +36,22 @@ from planner.units import scientific, short
 
 def isoflop(plan: Plan, calibration: CalibrationSource = None) -> Figure:
     """Loss against epochs at the plan's compute: how flat the optimum is."""
-    law = Calibration.load(calibration).law(plan.weight_decay, plan.law)
-    product = plan.spent_flops / (FLOPS_PER_PARAM_TOKEN * plan.ud)
+    known = Calibration.load(calibration)
+    law = known.law(plan.weight_decay, plan.law)
+    params, inverse = _paid_for(plan)
     flat = plan.flat_range
     epochs = np.geomspace(
         min(flat.epochs_min / 4, plan.epochs / 8), max(flat.epochs_max * 4, plan.epochs * 6), 400
     )
-    loss = np.asarray(law.loss(product / epochs, plan.ud, epochs))
+    loss = np.asarray(law.loss(params(epochs), plan.ud, epochs)) - _averaging(
+        plan, known, params(epochs), epochs
+    )
     spent = f"{scientific(plan.spent_flops)} FLOPs, weight decay {plan.weight_decay}"
     figure, axes = _figure(f"{short(plan.ud)} unique tokens, {spent}")
     style = palette.line_style(palette.law_dash(plan.law))
     colour = palette.law_colour(plan.law)
     axes.plot(epochs, loss, color=colour, linestyle=style, label=f"{plan.law}: predicted loss")
-    base = np.asarray(law.base().loss(product / epochs, plan.ud, epochs))
+    base = np.asarray(law.base().loss(params(epochs), plan.ud, epochs))
     axes.plot(epochs, base, color="black", linestyle=":", label="if repeats were as good as new")
     axes.axvspan(
         flat.epochs_min,
@@ -65,13 +68,39 @@ def isoflop(plan: Plan, calibration: CalibrationSource = None) -> Figure:
     axes.set_xlabel("epochs over the unique tokens")
     _log_labels(axes.xaxis, "{:g}".format)
     axes.set_ylabel("validation loss (nats per token)")
-    above = axes.secondary_xaxis(
-        "top", functions=(lambda e: product / np.maximum(e, 1e-12), lambda n: product / np.maximum(n, 1e-12))
-    )
+    above = axes.secondary_xaxis("top", functions=(params, inverse))
     above.set_xlabel("parameters at the same compute")
     _log_labels(above.xaxis, short)
     axes.legend(frameon=False)
     return figure
+
+
+def _paid_for(plan: Plan) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
+    """The size that the plan's total pays for at a number of epochs, and the other way round."""
+    count = 1 if plan.members is None else plan.members.count
+    use, served = plan.spent_flops, 0.0
+    if plan.serving is not None:
+        served = 2 * plan.serving.rate * plan.serving.tokens
+        use += plan.serving.rate * plan.serving.flops
+    each = FLOPS_PER_PARAM_TOKEN * plan.ud
+
+    def params(epochs: Any) -> Any:
+        return use / count / (each * np.maximum(epochs, 1e-12) + served)
+
+    def epochs(size: Any) -> Any:
+        return np.maximum(use / count / np.maximum(size, 1e-12) - served, 0.0) / each
+
+    return params, epochs
+
+
+def _averaging(plan: Plan, known: Calibration, params: Any, epochs: Any) -> Any:
+    """What an ensemble gains over one of its members."""
+    if plan.members is None or plan.members.count == 1 or known.members is None or known.recipe is None:
+        return 0.0
+    memory = known.recipe.memory_tokens(plan.weight_decay)
+    law = known.law(plan.weight_decay, plan.law)
+    gain = known.members.limit_gain(law, params, plan.ud, epochs, memory)
+    return gain * (1 - 1 / plan.members.count)
 
 
 def allocation_frontier(
@@ -214,6 +243,10 @@ def weight_decays(plan: Plan, calibration: CalibrationSource = None) -> Figure:
     known = Calibration.load(calibration or plan.calibration)
     if not has_dial(known, plan.law):
         raise InvalidInput(f"calibration {known.name} has no law for every weight decay to draw.")
+    if plan.serving is not None or plan.purchase is not None or (plan.members and plan.members.count > 1):
+        raise InvalidInput(
+            "loss against weight decay is drawn only where training one model is all that counts."
+        )
     decays = np.geomspace(*known.weight_decay_range, 161)
     best = allocate(dial_law(known, plan.law, decays), plan.ud, plan.spent_flops, CONTINUOUS)
     figure = Figure(figsize=(11, 4.5), layout="constrained")

@@ -17,7 +17,7 @@ def verdict(p: Findings, setting: Setting, *, limited: bool) -> str:
     takes, and whether it rests on runs at all.
     """
     size, passes = units.short(p.params), units.epochs(p.epochs)
-    train = f"Train {size} for {passes} at weight decay {_decay(p)}."
+    train = f"Train {size} for {passes} at weight decay {weight_decay_in_words(p)}."
     if p.epochs > 1 and setting.rests_on_prior("repetition"):
         train += " That is a first guess: the runs behind it hardly show what repetition costs."
     share = p.spent_flops / p.flops
@@ -56,9 +56,7 @@ def reasons(
     chosen = p.dial is not None and p.dial.best_weight_decay == p.weight_decay
     if not (p.overspent and committed) and not chosen:  # "Instead" has said it already, or the dial
         said += _weight_decay(p, committed)
-    if p.terms.overfitting >= 0.0005:
-        text = f"Overfitting on repeated tokens costs {p.terms.overfitting:.3f} nats of the {p.loss:.3f}."
-        said.append(Remark("overfitting_cost", text))
+    said += overfitting_cost(p)
     if not p.overspent:
         said += [*_headroom(p, within), *tried]
     said += _repetition(p)
@@ -68,7 +66,7 @@ def reasons(
     return said
 
 
-def _decay(p: Findings) -> str:
+def weight_decay_in_words(p: Findings) -> str:
     """The weight decay to train with, in one's own recipe where that was given."""
     own = None if p.dial is None else p.dial.own_recipe
     return f"{p.weight_decay}" if own is None else f"{own.weight_decay:g} ({p.weight_decay:g} as calibrated)"
@@ -96,6 +94,14 @@ def _dial(p: Findings) -> list[Remark]:
     return said
 
 
+def overfitting_cost(p: Findings) -> list[Remark]:
+    """What repeated tokens cost, where that is noticeable."""
+    if p.terms.overfitting < 0.0005:
+        return []
+    text = f"Overfitting on repeated tokens costs {p.terms.overfitting:.3f} nats of the {p.loss:.3f}."
+    return [Remark("overfitting_cost", text)]
+
+
 def target_reason(p: Findings, target_loss: float) -> Remark:
     """What the compute of a plan for a loss is, or that the law hardly expects this loss."""
     least = units.scientific(p.spent_flops)
@@ -120,7 +126,7 @@ def _unused(p: Findings) -> list[Remark]:
         text = (
             f"{units.scientific(p.unused_flops)} FLOPs are left. What would help is data: "
             f"with twice the unique tokens the loss would change by {change} within the same compute"
-            f"{_staying(p)}."
+            f"{staying(p)}."
         )
         said.append(Remark("unused_compute", text))
     if p.cheapest_as_good is not None:
@@ -157,7 +163,7 @@ def _stop_spending(p: Findings, within: str, rival_best: Turn | None) -> list[Re
     if p.marginal_value.loss_if_twice_the_data is not None:
         instead.append(
             f"twice the unique tokens would change the loss "
-            f"by {units.signed(p.marginal_value.loss_if_twice_the_data)}{_staying(p)}"
+            f"by {units.signed(p.marginal_value.loss_if_twice_the_data)}{staying(p)}"
         )
     said = [Remark("stop_spending", text)]
     return [*said, Remark("instead", f"Instead: {'; '.join(instead)}.")] if instead else said
@@ -168,11 +174,7 @@ def _weight_decay(p: Findings, committed: bool) -> list[Remark]:
         return []
     rival = p.other_weight_decays[0]
     if not committed:
-        text = (
-            f"At weight decay {p.weight_decay} the best loss is {p.loss:.4f}; "
-            f"at {rival.weight_decay} it would be {rival.predicted_loss:.4f}."
-        )
-        return [Remark("weight_decay_compared", text)]
+        return rival_weight_decay(p)
     if rival.predicted_loss >= p.loss:
         return []
     text = (
@@ -181,6 +183,18 @@ def _weight_decay(p: Findings, committed: bool) -> list[Remark]:
         f"with {units.short(rival.params)} parameters and {units.epochs(rival.epochs)}."
     )
     return [Remark("weight_decay_better", text)]
+
+
+def rival_weight_decay(p: Findings) -> list[Remark]:
+    """What the best other weight decay would reach."""
+    if not p.other_weight_decays:
+        return []
+    rival = p.other_weight_decays[0]
+    text = (
+        f"At weight decay {p.weight_decay} the best loss is {p.loss:.4f}; "
+        f"at {rival.weight_decay} it would be {rival.predicted_loss:.4f}."
+    )
+    return [Remark("weight_decay_compared", text)]
 
 
 def _headroom(p: Findings, within: str) -> list[Remark]:
@@ -231,10 +245,10 @@ def _worth(p: Findings, within: str) -> Remark:
     ):
         verb = "leaves no plan" if change is None else f"would change the loss by {units.signed(change)}"
         changes.append(f"twice the {what} {verb}")
-    return Remark("exchange_rate", f"{token}: {', '.join(changes)}{_staying(p)}{within}.")
+    return Remark("exchange_rate", f"{token}: {', '.join(changes)}{staying(p)}{within}.")
 
 
-def _staying(p: Findings) -> str:
+def staying(p: Findings) -> str:
     """What more data or compute buys is said at the plan's weight decay: another may then be better."""
     return f" at weight decay {p.weight_decay}" if p.other_weight_decays else ""
 

@@ -81,8 +81,8 @@ def plan(p: Plan) -> None:
         ("predicted loss", f"{p.loss:.4f} nats per token{_loss_between(p, within.get('loss'))}"),
         ("perplexity", f"{_perplexity(p.perplexity)}{_between(within.get('perplexity'), _perplexity)}"),
         ("made of", _terms(p.terms, within)),
-        ("crossover C×", _crossing(p, within.get("crossover_flops"))),
     ]
+    facts += _in_total(p) or [("crossover C×", _crossing(p, within.get("crossover_flops")))]
     if p.recipe is not None:
         facts.append(("recipe", _recipe(p.recipe)))
     if p.architecture is not None:
@@ -93,7 +93,7 @@ def plan(p: Plan) -> None:
             facts.append(("memory", _memory_line(p.cost)))
     if within:
         facts += _advice_with_intervals(p, within)
-    if p.spent_flops < 0.995 * p.flops:
+    if p.spent_flops < 0.995 * p.flops and p.serving is None and p.purchase is None:
         facts.insert(4, ("compute", f"{scientific(p.spent_flops)} FLOPs of {scientific(p.flops)}"))
     facts.append(("how sure", how_sure(p)))
     print_facts(
@@ -108,6 +108,38 @@ def plan(p: Plan) -> None:
             p.other_laws,
             p.guessing_loss,
         )
+
+
+def _in_total(p: Plan) -> list[tuple[str, str]]:
+    """What counts next to one training: members, serving, data. Nothing where one training is all."""
+    facts = []
+    if p.members is not None and p.members.count > 1:
+        several = p.members
+        facts.append(
+            (
+                "members",
+                f"{several.count}, averaged: {several.gain:.4f} less than one of them "
+                f"({several.member_loss:.4f}); {size(several.weights_bytes)} of weights in bf16",
+            )
+        )
+    if p.serving is not None:
+        served, paid = p.serving, scientific(p.serving.total_flops)
+        money = "" if served.total_usd is None else f", {dollars(served.total_usd)}"
+        parts = f"training {scientific(served.training_flops)} + serving {scientific(served.flops)} FLOPs"
+        both = f"{parts} for {short(served.tokens)} tokens"
+        if served.rate != 1:
+            both += f", which cost {served.rate:.3g} times as much"
+        facts.append(("in all", f"{both}: {paid} of {scientific(p.flops)}{money}"))
+    if p.purchase is not None:
+        bought = p.purchase
+        facts.append(
+            (
+                "data",
+                f"{short(bought.owned)} unique tokens owned, {short(bought.bought)} bought, "
+                f"{dollars(bought.usd)}; compute {dollars(bought.compute_usd)}",
+            )
+        )
+    return facts
 
 
 def _recipe(recipe: Recipe) -> str:

@@ -231,6 +231,69 @@ class Comparison(Shown, _Answer):
         return DataFrame([row.model_dump() for row in self.rows])
 
 
+class Candidate(_Answer):
+    """One model, or several whose probabilities are averaged, and what it takes in all."""
+
+    members: int
+    params: float  # of each
+    epochs: float
+    weight_decay: float
+    loss: float
+    total_flops: float  # training, and serving and data where they count
+
+
+class Distillation(_Answer):
+    """What one model trained on the predictions of an ensemble kept of its gain, and what that means here."""
+
+    kept: float  # share of the gain over the best single model of that size, as it was measured
+    members: int  # of the ensemble that it was measured with
+    loss: float  # to be expected here, if the share holds
+
+
+class EnsemblePlan(_Answer):
+    """One model against several whose probabilities are averaged, for the same total."""
+
+    count: int  # how many members the plan has; one: a single model is better
+    member_loss: float  # of one member alone
+    gain: float  # by which the average is better
+    limit_loss: float  # of infinitely many such members
+    single: Candidate | None  # the best single model for the same total; None: it was not asked for
+    ensemble: Candidate | None  # the best of two or more; None: none can be paid
+    start_flops: float | None  # the total from which two or more beat one; None: not in sight, or not asked
+    weights_bytes: float  # of all members in bf16
+    flops_per_token: float  # to serve, all members together
+    cheapest_as_good: Candidate | None  # cannot be told from the plan, at less
+    distilled: Distillation | None
+    error: float  # of predicting more members from fewer, in nats
+    most_members: int  # that were trained to calibrate it
+    source: str
+
+
+class ServingPlan(_Answer):
+    """What the tokens to be served add to the training; FLOPs are as they are, shares by what they cost."""
+
+    tokens: float
+    flops: float
+    rate: float  # what a FLOP of serving costs, in FLOPs of training
+    training_flops: float
+    total_flops: float  # in FLOPs of training
+    share: float  # of serving in the total
+    usd: float | None  # of serving
+    total_usd: float | None
+    training_only: Candidate | None  # what would be best if only training counted, with its true total
+
+
+class PurchasePlan(_Answer):
+    """Data bought against compute bought."""
+
+    price: float  # USD per unique token
+    owned: float  # tokens that were there
+    bought: float
+    usd: float  # for the tokens
+    compute_usd: float  # for training and serving
+    nothing_bought: Candidate | None  # the best without buying any
+
+
 class Findings(_Answer):
     """All numbers of a plan: what to train, what else would do, and how sure that is."""
 
@@ -270,6 +333,9 @@ class Findings(_Answer):
     interval_note: str
     law_weights: dict[str, float] | None = None  # where the law is the average of several forms
     weight_decay_probabilities: dict[str, float] | None = None  # that each calibrated one is the best
+    members: EnsemblePlan | None = None  # where ensembles were asked for; `loss` is then theirs
+    serving: ServingPlan | None = None  # where tokens to be served were given
+    purchase: PurchasePlan | None = None  # where data can be bought; `ud` is then what there is in the end
 
 
 class Plan(Shown, Findings):

@@ -42,17 +42,23 @@ def run_config(plan: Plan, corpus: str = "corpus", tokenizer: str = "tokenizer.j
         "learning_rate": recipe.learning_rate,
         "weight_decay": plan.weight_decay,
     }
+    count = 1 if plan.members is None else plan.members.count
+    if count > 1:
+        values["seed"] = 0
     values |= {name: value for name, value in schedule.items() if value is not None}
     notes = {
         "shape": f"{short(shape.params, 4)} parameters",
         "corpus": "yours: a file, a folder or a pattern",
         "tokenizer": f"yours, of at most {shape.vocab_size:,} tokens",
         "batch_size": f"sequences, {recipe.batch_tokens:,} tokens",
+        "seed": f"0 to {count - 1}: one for each of the {count} members",
     }
     head = (
         f"# {short(plan.ud)} unique tokens, {scientific(plan.spent_flops)} FLOPs: "
         f"expected loss {plan.loss:.4f} ({plan.law} of {plan.calibration}).\n"
     )
+    if count > 1:
+        head += f"# One of {count} members: train it with {count} seeds and average their probabilities.\n"
     lines = [f"{name} = {_toml(value)}" for name, value in values.items()]
     said = [
         f"{line}  # {notes[name]}" if name in notes else line

@@ -1,0 +1,658 @@
+"""`plan` where more than one training run counts: ensembles, serving, and data that can be bought.
+
+The search (`planner.ensembles`) finds what to train; here it becomes a `Plan`, with what else would do, how
+sure it is, and what the same total would reach without an ensemble, serving or a purchase.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from planner import units
+from planner.allocation import FLOPS_PER_PARAM_TOKEN
+from planner.budgets import unique_tokens
+from planner.buildable import buildable
+from planner.calibration_files import Calibration, Setting
+from planner.costs import Accelerator, cost
+from planner.dialling import FAMILIAR, Contest, Translation, advice, dial_warnings, has_dial
+from planner.directions import towards
+from planner.ensembles import Found, Losses, Point, Task, best, best_of, solved, tasks_for
+from planner.errors import InvalidInput
+from planner.intervals import SURE, normal_share, sure_width
+from planner.laws import AVERAGE
+from planner.limits import Limits
+from planner.members import Members
+from planner.predictions import loss_terms
+from planner.records import made
+from planner.remarks import Remark
+from planner.results import (
+    Alternative,
+    Candidate,
+    CheaperPlan,
+    Distillation,
+    EnsemblePlan,
+    Findings,
+    FlatRange,
+    Interval,
+    MarginalValue,
+    Plan,
+    PurchasePlan,
+    ServingPlan,
+    Sureness,
+    Worth,
+)
+from planner.serving import SERVING_FLOPS, Bill, bill
+from planner.total_words import (
+    cannot_be_paid,
+    cannot_be_reached,
+    ensemble_reasons,
+    member_warnings,
+    no_members,
+    spare,
+    total_reasons,
+    total_verdict,
+)
+from planner.uncertainty import interval_note, loss_intervals
+
+AUTO = "auto"
+_BYTES = 2.0  # of a parameter in bf16
+_BEYOND = 2  # times the members that were trained: as far as the law of members was tried
+_MOST_MEMBERS = 10_000
+_STRIDE, _STRIDES, _HALVINGS = 4.0, 12, 9  # in search of the total from which ensembles win
+_STEP = 1e-4  # of ln(tokens) and ln(total), over which marginal values are taken
+
+
+class Basics(NamedTuple):
+    """What every plan is asked with, checked by `plan`."""
+
+    known: Calibration
+    form: str
+    ud: Any
+    within: tuple[float, float] | None  # unique tokens and compute; None: a loss is to be reached
+    target_loss: Any
+    amount: Mapping[str, Any]  # of compute, as given
+    limits: Limits
+    tolerance: float
+    weight_decay: float | None  # as calibrated
+    own: Translation | None
+
+
+class Wanted(NamedTuple):
+    """What was asked, checked."""
+
+    known: Calibration
+    form: str
+    ceiling: float | None  # None: the least total that reaches the target
+    target: float | None
+    limits: Limits
+    tolerance: float
+    weight_decay: float | None
+    own: Translation | None
+    bill: Bill
+    members: int | str | None = None
+    data_price: float | None = None
+
+
+class Alone(NamedTuple):
+    """That one model is better than several: the ordinary plan holds."""
+
+    members: EnsemblePlan
+    words: list[Remark]
+
+    def added_to(self, p: Plan) -> Plan:
+        return p.model_copy(update={"members": self.members, "reasons": [*self.words, *p.reasons]})
+
+
+def _wanted(
+    asked: Basics, total: Mapping[str, Any], card: Accelerator | None, used: Mapping[str, Any]
+) -> Wanted:
+    """The question, checked: the ceiling is that of the total, or a loss is to be reached at the least."""
+    known, target = asked.known, None
+    members = _members(known, total.get("members"))
+    if asked.target_loss is not None:
+        target = units.number(asked.target_loss, "target_loss", examples="3.0")
+        given = [*asked.amount, *([] if asked.limits.ceiling else ["spend"])]
+        if given:
+            names = " and ".join(f"‹{name}›" for name in given)
+            raise InvalidInput(f"asks for the least total: leave out {names}.", field="target_loss")
+    tokens, ceiling = (unique_tokens(asked.ud), None) if asked.within is None else asked.within
+    if ceiling is not None:
+        known = towards(known, asked.form, tokens, ceiling)
+    prices = {name: value for name, value in total.items() if name != "members"}
+    rates = {name: used[name] for name in ("mfu", "price") if name in used}
+    costs = bill(tokens, card=card, **prices, **rates)
+    price = total.get("data_price")
+    paid = None if price is None else units.number(price, "data_price", examples="2e-6")
+    return Wanted(
+        known, asked.form, ceiling, target, *asked[6:], bill=costs, members=members, data_price=paid
+    )
+
+
+def _members(known: Calibration, members: Any) -> int | str | None:
+    """How many members may be had: a number, or as many as are best."""
+    if members is None:
+        return None
+    if isinstance(members, str) and members.strip().lower() == AUTO:
+        count: int | str = AUTO
+    else:
+        try:
+            count = units.whole(members, "members", example="8")
+        except InvalidInput:
+            raise InvalidInput(
+                f"must be 'auto' or a whole number such as 8; got {members!r}.", field="members"
+            ) from None
+        if isinstance(count, int) and count > _MOST_MEMBERS:
+            raise InvalidInput(f"must be at most {_MOST_MEMBERS:,}; got {count:,}.", field="members")
+    if known.members is None and count != 1:
+        raise no_members(known)
+    return count
+
+
+def total_plan(
+    basics: Basics,
+    total: Mapping[str, Any],
+    card: Accelerator | None,
+    used: Mapping[str, Any],
+    vocab_size: Any,
+) -> Plan | Alone:
+    """The plan, or that one model is better than several and nothing else counts."""
+    asked = _wanted(basics, total, card, used)
+    search = _Search(asked)
+    found = search.found
+    ensemble = _ensemble(search) if asked.members is not None and asked.known.members is not None else None
+    if found.members == 1 and ensemble is not None and not (asked.bill.serve_tokens or asked.bill.buys):
+        return Alone(ensemble, ensemble_reasons(ensemble, asked.bill))
+    setting = asked.known.setting(found.weight_decay)
+    architecture, warnings = buildable(
+        asked.known,
+        setting,
+        vocab_size,
+        params=found.params,
+        unique_tokens=search.used_tokens,
+        epochs=found.epochs,
+        loss=found.loss,
+    )
+    dial = search.dial(setting)
+    numbers = _findings(search, setting, architecture).model_copy(
+        update={
+            "dial": dial,
+            "members": ensemble,
+            "serving": _serving(search) if asked.bill.serve_tokens else None,
+            "purchase": _purchase(search) if asked.bill.buys else None,
+        }
+    )
+    warnings += dial_warnings(asked.known, setting, dial)
+    warnings += member_warnings(asked.known, found, search.used_tokens)
+    spent = numbers.spent_flops
+    return made(
+        Plan,
+        **vars(numbers),
+        verdict=total_verdict(numbers),
+        reasons=total_reasons(numbers, asked.target, asked.known, asked.bill),
+        warnings=warnings,
+        cost=None if card is None else cost(spent, card, architecture=architecture, **used),
+        recipe=asked.known.recipe,
+    )
+
+
+def spare_ensemble(
+    known: Calibration,
+    form: str,
+    ud: float,
+    flops: float,
+    limits: Limits,
+    weight_decay: float | None,
+    loss: float,
+) -> list[Remark]:
+    """What compute that one model cannot use would buy as an ensemble; `loss` is that of the one model."""
+    assert known.members is not None
+    counts = range(2, _BEYOND * known.members.most_members + 1)
+    tasks = [
+        replace(task, ceiling=flops)
+        for task in tasks_for(known, form, weight_decay, Bill(ud), limits, counts)
+    ]
+    return spare(known.members, best_of(tasks, rough=True), loss)
+
+
+class _Search:
+    """The answer to a question, and the same search with something changed."""
+
+    def __init__(self, asked: Wanted) -> None:
+        self.asked = asked
+        found = self.best()
+        if found is None:
+            raise self._impossible()
+        self.found: Found = found
+        self.used_tokens = found.unique_tokens * min(found.epochs, 1.0)
+        # From here on the total is what there is, whether it was given or found.
+        self.ceiling = found.total if asked.ceiling is None else asked.ceiling
+
+    def counts(self) -> tuple[int, ...]:
+        members, asked = self.asked.known.members, self.asked.members
+        if asked == AUTO and members is not None:
+            return tuple(range(1, _BEYOND * members.most_members + 1))
+        return (asked,) if isinstance(asked, int) else (1,)
+
+    def tasks(
+        self, counts: Sequence[int] | None = None, decay: float | None = None, bill: Bill | None = None
+    ) -> list[Task]:
+        """The searches of the question, perhaps for other members, at one weight decay, or another bill."""
+        asked = self.asked
+        fixed = asked.weight_decay if decay is None else decay
+        bought = asked.bill if bill is None else bill
+        tasks = tasks_for(asked.known, asked.form, fixed, bought, asked.limits, counts or self.counts())
+        ceiling = math.inf if asked.ceiling is None else asked.ceiling
+        return [replace(task, ceiling=ceiling, target=asked.target) for task in tasks]
+
+    def best(self, **changes: Any) -> Found | None:
+        return best_of(self.tasks(**changes))
+
+    def within(self, ceiling: float, *, rough: bool = False, **changes: Any) -> Found | None:
+        """The lowest loss within a total."""
+        tasks = [replace(task, ceiling=ceiling, target=None) for task in self.tasks(**changes)]
+        return best_of(tasks, rough=rough)
+
+    def here(self, form: str | None = None) -> Task:
+        """The lowest loss at the weight decay and with the members of the answer, within its total."""
+        setting = self.asked.known.setting(self.found.weight_decay)
+        losses = Losses(self.asked.known, form or self.asked.form, setting)
+        counts = (self.found.members,)
+        return Task(losses, self.asked.bill, self.asked.limits, counts, ceiling=self.ceiling)
+
+    def loss_of(self, found: Found, tokens: float | None = None) -> float:
+        """What the plan's own law expects of a configuration."""
+        point = _point(found, tokens)
+        return float(self.here().losses.along(point)(np.log([[found.params]]))[0, 0])
+
+    def dial(self, setting: Setting) -> Any:
+        """What there is to say of the weight decay."""
+        known, form = self.asked.known, self.asked.form
+        free = has_dial(known, form) and self.asked.weight_decay is None
+        rivals = [
+            Worth(weight_decay=found.weight_decay, loss=found.loss, gain=found.loss - self.found.loss)
+            for found in (self.rivals if free else [])
+        ]
+        among = Contest((), (), self.found.weight_decay if free else None)
+        return advice(known, setting, self.used_tokens, among, rivals, self.asked.own)
+
+    @cached_property
+    def rivals(self) -> list[Found]:
+        """The best at each other weight decay that people would think of, the best first."""
+        known, form = self.asked.known, self.asked.form
+        if has_dial(known, form):
+            assert known.dial is not None
+            low, high = known.dial.weight_decays
+            usual = {d for d in (FAMILIAR, known.dial.default_weight_decay) if low <= d <= high}
+        else:
+            usual = {setting.weight_decay for setting in known.settings if setting.has(form)}
+        others = [self.within(self.ceiling, decay=d) for d in usual if d != self.found.weight_decay]
+        return sorted((one for one in others if one is not None), key=lambda one: one.loss)
+
+    def _impossible(self) -> InvalidInput:
+        asked = self.asked
+        if asked.target is None:
+            return cannot_be_paid(asked.bill, asked.ceiling or 0.0, asked.limits)
+        return cannot_be_reached(asked.target, asked.bill.owned, self.within(math.inf), asked.limits)
+
+
+def _point(found: Found, tokens: float | None = None) -> Point:
+    """A configuration without its size."""
+    ln_decay, ln_tokens = math.log(max(found.weight_decay, 1e-30)), math.log(tokens or found.unique_tokens)
+    return Point(*(np.array([v]) for v in (float(found.members), found.epochs, ln_decay, ln_tokens)))
+
+
+def candidate(found: Found | None) -> Candidate | None:
+    if found is None:
+        return None
+    return made(
+        Candidate,
+        members=found.members,
+        params=found.params,
+        epochs=found.epochs,
+        weight_decay=found.weight_decay,
+        loss=found.loss,
+        total_flops=found.total,
+    )
+
+
+# -- all numbers of a plan
+
+
+def _findings(search: _Search, setting: Setting, architecture: Any) -> Findings:
+    """Everything there is to know about the answer, in numbers."""
+    asked, found = search.asked, search.found
+    exact = best(replace(search.here(), limits=asked.limits.continuous())) or found
+    training = float(asked.bill.training(found.members, found.params, found.unique_tokens, found.epochs))
+    error = _error(search, setting)
+    rivals = [_alternative(asked.form, one, one.loss, found.loss) for one in search.rivals]
+    law = setting.law(asked.form)
+    return made(
+        Findings,
+        ud=found.unique_tokens,
+        flops=search.ceiling,
+        spend=asked.limits.spend,
+        spent_flops=training,
+        unused_flops=max(search.ceiling - found.total, 0.0),
+        law=asked.form,
+        calibration=asked.known.name,
+        weight_decay=found.weight_decay,
+        params=found.params,
+        epochs=found.epochs,
+        repeats=max(found.epochs - 1, 0.0),
+        tokens=found.unique_tokens * found.epochs,
+        unique_tokens=search.used_tokens,
+        loss=found.loss,
+        perplexity=units.perplexity(found.loss),
+        guessing_loss=asked.known.guessing_loss,
+        terms=loss_terms(law, found.params, found.unique_tokens, found.epochs),
+        cheapest_as_good=_cheaper(search, error),
+        crossover_flops=None,
+        crossover_note="looked for only where training one model is all that counts",
+        architecture=architecture,
+        continuous_epochs=exact.epochs,
+        continuous_loss=exact.loss,
+        flat_range=_flat(search, asked.tolerance),
+        turning_point=None,
+        spending_limit=None,
+        overspent=False,
+        marginal_value=_marginal_value(search),
+        other_laws=_other_laws(search, setting),
+        other_weight_decays=rivals,
+        sureness=_sureness(search, setting, error, rivals),
+        intervals=_intervals(search, setting),
+        interval_note=interval_note(asked.known, setting, asked.form),
+        law_weights=setting.law_weights if asked.form == AVERAGE else None,
+    )
+
+
+def _error(search: _Search, setting: Setting) -> float:
+    """Of the predicted loss: the law's own and, for an ensemble, that of its gain."""
+    found, asked = search.found, search.asked
+    error = float(setting.error(asked.form, asked.tolerance)(found.params, found.unique_tokens, found.epochs))
+    members = asked.known.members
+    return math.hypot(error, members.error) if members is not None and found.members > 1 else error
+
+
+def _alternative(form: str, found: Found, expected: float, least: float) -> Alternative:
+    flops = FLOPS_PER_PARAM_TOKEN * found.members * found.params * found.unique_tokens * found.epochs
+    return made(
+        Alternative,
+        law=form,
+        weight_decay=found.weight_decay,
+        spent_flops=flops,
+        params=found.params,
+        epochs=found.epochs,
+        tokens=found.unique_tokens * found.epochs,
+        predicted_loss=found.loss,
+        expected_loss=expected,
+        regret=expected - least,
+    )
+
+
+def _other_laws(search: _Search, setting: Setting) -> list[Alternative]:
+    """What other laws recommend for as many members within the same total, in the eyes of the plan's own."""
+    rows, least = [], min(search.found.loss, getattr(best(search.here()), "loss", math.inf))
+    for form in setting.laws:
+        found = best(search.here(form)) if form != search.asked.form else None
+        if found is not None:
+            rows.append(_alternative(form, found, search.loss_of(found), least))
+    return rows
+
+
+def _cheaper(search: _Search, error: float) -> CheaperPlan | None:
+    """The least total whose answer, at the same weight decay, cannot be told from this one."""
+    if not search.asked.limits.ceiling:
+        return None
+    task = replace(search.here(), ceiling=math.inf, target=search.found.loss + error)
+    found = best(task)
+    if found is None or found.total > 0.95 * search.found.total:
+        return None
+    return made(CheaperPlan, flops=found.total, params=found.params, epochs=found.epochs, loss=found.loss)
+
+
+def _flat(search: _Search, tolerance: float) -> FlatRange:
+    """The epochs around the best, each with its best size, that stay within `tolerance` of its loss."""
+    found, task = search.found, search.here()
+    if found.epochs >= 1 and task.limits.whole_epochs:
+        epochs = np.unique(
+            np.append(np.arange(1.0, 33.0), np.floor(found.epochs * np.geomspace(0.05, 20, 200)))
+        )
+        epochs = epochs[(epochs >= 1) & (epochs <= task.most_epochs)]
+    else:
+        epochs = found.epochs * np.geomspace(0.05, 20, 400)
+        epochs = np.append(epochs[epochs <= task.most_epochs], found.epochs)
+    epochs = np.unique(np.append(epochs, found.epochs))
+    point = Point(*(np.full(len(epochs), float(values[0])) for values in _point(found)))._replace(
+        epochs=epochs
+    )
+    sizes, losses = solved(task, point)
+    near = losses <= found.loss + tolerance
+    here = int(np.argmin(np.abs(epochs - found.epochs)))
+    low, high = here, here
+    while low > 0 and near[low - 1]:
+        low -= 1
+    while high < len(epochs) - 1 and near[high + 1]:
+        high += 1
+    params = np.append(np.exp(sizes[low : high + 1]), found.params)
+    return made(
+        FlatRange,
+        tolerance=tolerance,
+        epochs_min=float(epochs[low]),
+        epochs_max=float(epochs[high]),
+        params_min=float(params.min()),
+        params_max=float(params.max()),
+    )
+
+
+def _marginal_value(search: _Search) -> MarginalValue:
+    """What more data and a larger total would buy, the members of the answer being kept."""
+    found, task = search.found, search.here()
+
+    def loss(tokens: float, total: float) -> float:
+        bill = replace(task.bill, owned=tokens, token_flops=0.0)
+        paid = total - float(task.bill.data(found.unique_tokens))
+        at = replace(task, bill=bill, ceiling=paid)
+        return float(solved(at, _point(found, tokens))[1][0])
+
+    here, total = found.unique_tokens, search.ceiling
+    by_token = (loss(here * (1 + _STEP), total) - loss(here * (1 - _STEP), total)) / (2 * _STEP * here)
+    by_flop = (loss(here, total * (1 + _STEP)) - loss(here, total * (1 - _STEP))) / (2 * _STEP * total)
+    by_token, by_flop = (value if math.isfinite(value) else 0.0 for value in (by_token, by_flop))
+    bill = search.asked.bill
+    twice = replace(bill, owned=2 * bill.owned)
+    decay = found.weight_decay
+    changes = (search.within(total, bill=twice, decay=decay), search.within(2 * total, decay=decay))
+    data, compute = (None if one is None else min(one.loss - found.loss, 0.0) for one in changes)
+    return made(
+        MarginalValue,
+        loss_per_token=by_token,
+        loss_per_flop=by_flop,
+        flops_per_token=by_token / by_flop if by_flop < 0 else None,
+        loss_if_twice_the_data=data,
+        loss_if_twice_the_compute=compute,
+    )
+
+
+def _sureness(
+    search: _Search, setting: Setting, error: float, rivals: Sequence[Alternative]
+) -> Sureness | None:
+    asked, found = search.asked, search.found
+    measured = setting.measured(asked.form)
+    if measured is None:
+        return None
+    probability = None
+    if rivals:
+        rival = asked.known.setting(rivals[0].weight_decay)
+        other = rival.error(asked.form, asked.tolerance)
+        doubt = math.hypot(error, float(other(rivals[0].params, found.unique_tokens, rivals[0].epochs)))
+        probability = normal_share((rivals[0].predicted_loss - found.loss) / doubt)
+    width = sure_width(measured.runs) * error
+    return made(
+        Sureness,
+        error=error,
+        runs=measured.runs,
+        level=SURE,
+        loss_low=found.loss - width,
+        loss_high=found.loss + width,
+        as_good=_flat(search, error),
+        weight_decay_probability=probability,
+    )
+
+
+def _intervals(search: _Search, setting: Setting) -> dict[str, Interval] | None:
+    """Of the loss of this configuration; averaging is taken to gain what it was fitted to gain."""
+    form, found = search.asked.form, search.found
+    refits = setting.ensemble_law(form)
+    if refits is None:
+        return None
+    every = loss_intervals(refits, found.params, found.unique_tokens, found.epochs, setting.misfit(form))
+    if found.members == 1 or "loss" not in every:
+        return every
+    one, gain = every["loss"], search.loss_of(found._replace(members=1)) - found.loss
+    lower = [value - gain for value in (one.low, one.median, one.high)]
+    return {
+        **every,
+        "loss": Interval(low=lower[0], median=lower[1], high=lower[2]),
+        "perplexity": Interval(
+            **dict(zip(("low", "median", "high"), map(units.perplexity, lower), strict=True))
+        ),
+    }
+
+
+# -- ensembles, serving, data
+
+
+def _ensemble(search: _Search) -> EnsemblePlan:
+    """One model against several."""
+    found, known = search.found, search.asked.known.members
+    assert known is not None
+    auto = search.asked.members == AUTO
+    several = [count for count in search.counts() if count > 1]
+    single = found if found.members == 1 else search.best(counts=(1,))
+    ensemble = found if found.members > 1 else search.best(counts=several) if several else None
+    shown = ensemble or found
+    one = search.loss_of(shown._replace(members=1))
+    limit = one - (one - shown.loss) * shown.members / max(shown.members - 1, 1)
+    return made(
+        EnsemblePlan,
+        count=found.members,
+        member_loss=one,
+        gain=one - shown.loss,
+        limit_loss=limit,
+        single=candidate(single),
+        ensemble=candidate(ensemble),
+        start_flops=_start(search) if auto and search.asked.target is None else None,
+        weights_bytes=_BYTES * shown.members * shown.params,
+        flops_per_token=SERVING_FLOPS * shown.members * shown.params,
+        cheapest_as_good=_fewer(search, ensemble, known),
+        distilled=_distilled(search, shown, known) if ensemble is not None else None,
+        error=known.error,
+        most_members=known.most_members,
+        source=known.source,
+    )
+
+
+def _fewer(search: _Search, ensemble: Found | None, known: Members) -> Candidate | None:
+    """The cheapest ensemble whose loss is within the error of the members' law."""
+    if ensemble is None or not search.asked.limits.ceiling or search.asked.members != AUTO:
+        return None
+    counts = [count for count in search.counts() if count > 1]
+    tasks = search.tasks(counts=counts)
+    target = ensemble.loss + max(known.error, search.asked.tolerance)
+    found = best_of([replace(task, ceiling=math.inf, target=target) for task in tasks])
+    return candidate(found) if found is not None and found.total < 0.7 * ensemble.total else None
+
+
+def _distilled(search: _Search, ensemble: Found, known: Members) -> Distillation | None:
+    """What one model of the members' size would reach, if it kept what was kept where it was measured."""
+    if known.distilled is None:
+        return None
+    size = Limits.of(params=ensemble.params)
+    limits = replace(size, whole_epochs=search.asked.limits.whole_epochs)
+    tasks = [
+        replace(task, ceiling=math.inf, target=None, limits=limits) for task in search.tasks(counts=(1,))
+    ]
+    alone = best_of(tasks)
+    if alone is None:
+        return None
+    kept = known.distilled.kept
+    loss = alone.loss - kept * max(alone.loss - ensemble.loss, 0.0)
+    return made(Distillation, kept=kept, members=known.distilled.members, loss=loss)
+
+
+def _start(search: _Search) -> float | None:
+    """The total from which two or more members are better than one; None where that is not in sight."""
+
+    def wins(total: float) -> bool:
+        one = search.within(total, counts=(1,), rough=True)
+        more = search.within(total, counts=(2, 3, 4), rough=True)
+        return more is not None and (one is None or more.loss < one.loss)
+
+    low = high = search.ceiling
+    if wins(high):
+        for _ in range(_STRIDES):
+            low = high / _STRIDE
+            if not wins(low):
+                break
+            high = low
+        else:
+            return None
+    else:
+        for _ in range(_STRIDES):
+            high = low * _STRIDE
+            if wins(high):
+                break
+            low = high
+        else:
+            return None
+    for _ in range(_HALVINGS):
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if wins(middle) else (middle, high)
+    return high
+
+
+def _serving(search: _Search) -> ServingPlan:
+    asked, found, bill = search.asked, search.found, search.asked.bill
+    flops = float(bill.serving(found.members, found.params))
+    share = bill.serve_rate * flops / found.total
+    alone = search.within(search.ceiling, bill=replace(bill, serve_tokens=0.0))
+    if asked.target is not None:
+        alone = search.best(bill=replace(bill, serve_tokens=0.0))
+    if alone is not None:
+        true = float(bill.total(alone.members, alone.params, alone.unique_tokens, alone.epochs))
+        alone = alone._replace(total=true)
+    return made(
+        ServingPlan,
+        tokens=bill.serve_tokens,
+        flops=flops,
+        rate=bill.serve_rate,
+        training_flops=float(bill.training(found.members, found.params, found.unique_tokens, found.epochs)),
+        total_flops=found.total,
+        share=share,
+        usd=bill.usd(bill.serve_rate * flops),
+        total_usd=bill.usd(found.total),
+        training_only=candidate(alone),
+    )
+
+
+def _purchase(search: _Search) -> PurchasePlan:
+    asked, found, bill = search.asked, search.found, search.asked.bill
+    assert asked.data_price is not None
+    assert bill.usd_per_flop is not None
+    paid = float(bill.data(found.unique_tokens))
+    nothing = replace(bill, token_flops=0.0)
+    return made(
+        PurchasePlan,
+        price=asked.data_price,
+        owned=bill.owned,
+        bought=found.unique_tokens - bill.owned,
+        usd=paid * bill.usd_per_flop,
+        compute_usd=(found.total - paid) * bill.usd_per_flop,
+        nothing_bought=candidate(search.best(bill=nothing)),
+    )
