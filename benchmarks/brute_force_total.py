@@ -5,8 +5,8 @@
 Sums and laws are written here a second time, and of a calibration nothing is read but the loss of one model
 and the numbers of its members' law. Every question is answered from a grid of at least 100,000 configurations
 (epochs, sizes, weight decays, members, amounts of data), and finer grids around its best places. Counted are
-losses that differ from the search's by more than 1e-6 or, where a loss was to be reached, totals that differ by
-more than a millionth; plans that cost more than the ceiling; and limits that are broken.
+losses that differ from the search's by more than 1e-6 or, where a loss was to be reached, totals that differ
+by more than a millionth; plans that cost more than the ceiling; and limits that are broken.
 """
 
 from __future__ import annotations
@@ -354,8 +354,9 @@ def report(outcomes: list[Outcome], kind: str) -> Iterator[str]:
     worse = np.array([outcome.worse for outcome in outcomes])
     seconds = sorted(outcome.seconds for outcome in outcomes)
     yield f"{kind}: {len(outcomes)} questions, {sum(o.none for o in outcomes)} without an answer"
-    yield f"  worse than the search by more than {CLOSE:g}: {int((worse > CLOSE).sum())}, at most {worse.max():.1e}"
-    yield f"  better by more than {CLOSE:g}: {int((worse < -CLOSE).sum())}, at most {-worse.min():.1e}"
+    for word, by in (("worse", worse), ("better", -worse)):
+        number = int((by > CLOSE).sum())
+        yield f"  {word} than the search by more than {CLOSE:g}: {number}, most {by.max():.1e}"
     above, broken = sum(o.above for o in outcomes), sum(o.broken for o in outcomes)
     yield f"  above the ceiling: {above}; limits broken: {broken}"
     yield f"  at least {min(o.tried for o in outcomes):,} configurations each"

@@ -30,6 +30,7 @@ from planner.laws import AVERAGE, Law
 from planner.limits import LimitOptions, Limits, spelled_out
 from planner.members import ELSEWHERE
 from planner.predictions import loss_terms
+from planner.questions import Basics
 from planner.reasons import corpus_note, reasons, single_setting_note, target_reason, verdict
 from planner.records import made
 from planner.remarks import Remark
@@ -106,16 +107,20 @@ def plan(
     nats = units.number(tolerance, "tolerance", examples="0.01")
     own = Translation.of(known, learning_rate, batch_tokens)
     decay = weight_decay if own is None else own.calibrated(weight_decay)
+    asked = Basics(known, form, ud, within, target_loss, amount, limits, nats, decay, own)
     served = given(serve_tokens=serve_tokens, serve_price=serve_price, serve_mfu=serve_mfu)
-    total, alone = given(members=members, data_price=data_price, **served), None
-    if total:
-        from planner.totals import Alone, Basics, total_plan  # loaded where more than one training counts
+    total = given(members=members, data_price=data_price, **served)
+    if not total:
+        return _plan(asked, card, used, vocab_size)
+    from planner.totals import total_plan  # loaded where more than one training counts
 
-        basics = Basics(known, form, ud, within, target_loss, amount, limits, nats, decay, own)
-        wider = total_plan(basics, total, card, used, vocab_size)
-        if not isinstance(wider, Alone):
-            return wider
-        alone = wider
+    wider = total_plan(asked, total, card, used, vocab_size)
+    return wider if isinstance(wider, Plan) else wider.added_to(_plan(asked, card, used, vocab_size))
+
+
+def _plan(basics: Basics, card: Accelerator | None, used: Mapping[str, Any], vocab_size: Any) -> Plan:
+    """The plan where training one model is all that counts."""
+    known, form, ud, within, target_loss, amount, limits, nats, decay, own = basics
     if within is None:
         known, least = _for_loss(known, form, decay, ud, target_loss, limits, amount)
         within = budget(ud, training_compute(least, gpu=card, **used))
@@ -126,7 +131,7 @@ def plan(
     if target_loss is not None:
         words.insert(0, target_reason(found, units.number(target_loss, "target_loss")))
     bill = None if card is None else cost(found.spent_flops, card, architecture=found.architecture, **used)
-    p = made(
+    return made(
         Plan,
         **vars(found),
         verdict=verdict(found, asked.known.setting(found.weight_decay), limited=limits.bounded),
@@ -135,7 +140,6 @@ def plan(
         cost=bill,
         recipe=known.recipe,
     )
-    return p if alone is None else alone.added_to(p)
 
 
 def _for_loss(

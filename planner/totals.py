@@ -29,6 +29,7 @@ from planner.laws import AVERAGE
 from planner.limits import Limits
 from planner.members import Members
 from planner.predictions import loss_terms
+from planner.questions import Basics
 from planner.records import made
 from planner.remarks import Remark
 from planner.results import (
@@ -66,21 +67,6 @@ _BEYOND = 2  # times the members that were trained: as far as the law of members
 _MOST_MEMBERS = 10_000
 _STRIDE, _STRIDES, _HALVINGS = 4.0, 12, 9  # in search of the total from which ensembles win
 _STEP = 1e-4  # of ln(tokens) and ln(total), over which marginal values are taken
-
-
-class Basics(NamedTuple):
-    """What every plan is asked with, checked by `plan`."""
-
-    known: Calibration
-    form: str
-    ud: Any
-    within: tuple[float, float] | None  # unique tokens and compute; None: a loss is to be reached
-    target_loss: Any
-    amount: Mapping[str, Any]  # of compute, as given
-    limits: Limits
-    tolerance: float
-    weight_decay: float | None  # as calibrated
-    own: Translation | None
 
 
 class Wanted(NamedTuple):
