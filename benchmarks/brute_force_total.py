@@ -72,13 +72,13 @@ class Case:
 
 
 class Grid(NamedTuple):
-    """Configurations: every combination of these, sizes as shares of the largest that can be paid."""
+    """Configurations: every combination of these, sizes as shares of the largest that can be had."""
 
     counts: np.ndarray
     epochs: np.ndarray
     decays: np.ndarray
     tokens: np.ndarray
-    ln_sizes: np.ndarray  # ln of the size over the largest, or of the size itself for a loss to reach
+    ln_sizes: np.ndarray  # ln of the size over the largest
 
 
 class Place(NamedTuple):
@@ -125,25 +125,43 @@ def scores(case: Case, known: Calibration, grid: Grid) -> np.ndarray:
     count, epochs, tokens, ln_size = np.meshgrid(
         grid.counts, grid.epochs, grid.tokens, grid.ln_sizes, indexing="ij", sparse=True
     )
-    if case.flops is None:
-        params = np.exp(ln_size) + 0 * count * epochs * tokens
-    else:
-        paid = case.flops - case.token_flops * (tokens - case.ud)
-        most = paid / (count * (6 * tokens * epochs + case.serve_rate * 2 * case.serve_tokens))
-        most = np.minimum(np.maximum(most, 1e-9), case.limits.get("max_params", np.inf))
-        params = most * np.exp(ln_size)
-    allowed = params >= case.limits.get("min_params", 0.0) * (1 - 1e-12)
-    allowed &= params <= case.limits.get("max_params", np.inf) * (1 + 1e-12)
-    allowed &= epochs <= case.limits.get("max_epochs", np.inf)
+    largest = case.limits.get("max_params", 1e15)
     if case.flops is not None:
-        allowed &= paid > 0
+        paid = case.flops - case.token_flops * (tokens - case.ud)
+        each = count * (6 * tokens * epochs + case.serve_rate * 2 * case.serve_tokens)
+        largest = np.minimum(np.maximum(paid / each, 1e-9), largest)
+    params = largest * np.exp(ln_size) + 0 * count * epochs * tokens
+    allowed = (epochs <= case.limits.get("max_epochs", np.inf)) & (case.total(count, 1e-9, tokens, 1e-9) >= 0)
+    if case.flops is not None:
+        allowed = allowed & (paid > 0)
     found = []
     for decay in grid.decays:
         loss = losses(case, known, count, params, tokens, epochs, float(decay))
         if case.target is not None:
-            loss = np.where(loss <= case.target, case.total(count, params, tokens, epochs), np.inf)
+            loss = _least_totals(case, known, params, loss, (count, epochs, tokens), float(decay))
         found.append(np.where(allowed & np.isfinite(loss), loss, np.inf))
     return np.stack(found, axis=2)  # counts, epochs, decays, tokens, sizes
+
+
+def _least_totals(
+    case: Case, known: Calibration, params: np.ndarray, loss: np.ndarray, at: tuple[Any, ...], decay: float
+) -> np.ndarray:
+    """The total of the smallest size that reaches the loss, which lies below the first of a table that does
+    (or below its lowest), found by halving; the same for all sizes of a row.
+    """
+    assert case.target is not None
+    count, epochs, tokens = at
+    reaches = loss <= case.target
+    place = np.where(reaches.any(axis=-1), reaches.argmax(axis=-1), loss.argmin(axis=-1))[..., None]
+    high = np.take_along_axis(params, place, axis=-1)
+    low = np.take_along_axis(params, np.maximum(place - 1, 0), axis=-1)
+    for _ in range(50):
+        middle = np.sqrt(low * high)
+        enough = losses(case, known, count, middle, tokens, epochs, decay) <= case.target
+        low, high = np.where(enough, low, middle), np.where(enough, middle, high)
+    reached = losses(case, known, count, high, tokens, epochs, decay) <= case.target
+    total = np.where(reached, case.total(count, high, tokens, epochs), np.inf)
+    return np.broadcast_to(total, loss.shape)
 
 
 # -- the search
@@ -196,7 +214,7 @@ def first_grid(case: Case, known: Calibration) -> Grid:
     epochs = np.unique(np.append(epochs, np.floor(case.limits.get("max_epochs", 1.0))))
     others = len(case.members) * len(epochs) * len(decays) * len(tokens)
     number = max(-(-100_000 // others), 24)
-    sizes = np.linspace(-16.0, 0.0, number) if case.flops is not None else np.linspace(0.0, 34.0, 4 * number)
+    sizes = np.linspace(-16.0, 0.0, number) if case.flops is not None else np.linspace(-28.0, 0.0, 2 * number)
     return Grid(np.array(case.members, dtype=float), epochs, decays, tokens, sizes)
 
 
@@ -216,37 +234,33 @@ def _typed(known: Calibration) -> np.ndarray:
 
 
 def _around(case: Case, known: Calibration, grid: Grid, index: tuple[int, ...]) -> Grid:
-    """A finer grid around one configuration."""
+    """A finer grid around one configuration, which may leave the grid that it was found in."""
     count, epochs, decay, tokens, size = index
-    passes = float(grid.epochs[epochs])
-    few = _between(grid.epochs, epochs, 9)
-    if passes >= 1:
-        few = np.unique(np.round(few[few >= 1]))
-    else:
-        few = few[few <= 1]
-    counts = grid.counts[max(count - 1, 0) : count + 2]
+    few = _near(grid.epochs, epochs)
+    few = np.unique(np.where(few > 1, np.round(few), few))
+    few = few[few <= case.limits.get("max_epochs", np.inf)]
+    first = case.members.index(int(grid.counts[count]))
+    counts = np.array(case.members[max(first - 1, 0) : first + 2], dtype=float)
     decays = grid.decays
     if known.dial is not None and case.weight_decay is None:
-        typed = _typed(known)
-        low, high = (float(_between(grid.decays, decay, 3)[end]) for end in (0, -1))
-        near = typed[(typed >= low * (1 - 1e-9)) & (typed <= high * (1 + 1e-9))]
+        typed, wide = _typed(known), _near(grid.decays, decay)
+        near = typed[(typed >= wide[0] * (1 - 1e-9)) & (typed <= wide[-1] * (1 + 1e-9))]
         decays = np.unique(np.append(near[:: max(len(near) // 7, 1)], grid.decays[decay]))
-    return Grid(
-        counts,
-        few,
-        decays,
-        grid.tokens if len(grid.tokens) == 1 else _between(grid.tokens, tokens, 9),
-        _between(grid.ln_sizes, size, 9, linear=True),
-    )
+    corpora = grid.tokens
+    if case.token_flops:
+        corpora = np.unique(np.maximum(_near(grid.tokens, tokens), case.ud))
+    sizes = grid.ln_sizes
+    if case.target is None:  # otherwise they are found by halving
+        sizes = np.unique(np.minimum(np.log(_near(np.exp(sizes), size)), 0.0))
+    return Grid(counts, few, decays, corpora, sizes)
 
 
-def _between(values: np.ndarray, place: int, number: int, *, linear: bool = False) -> np.ndarray:
-    """Values between the neighbours of one, itself included."""
-    low, high = values[max(place - 1, 0)], values[min(place + 1, len(values) - 1)]
-    if low == high:
-        return np.array([values[place]])
-    fine = np.linspace(low, high, number) if linear else np.geomspace(low, high, number)
-    return np.unique(np.append(fine, values[place]))
+def _near(values: np.ndarray, place: int) -> np.ndarray:
+    """Nine values around one, itself included, as far as its neighbours were or, at an end, as far on."""
+    here = values[place]
+    steps = [here / values[place - 1] if place else 1.0, values[min(place + 1, len(values) - 1)] / here]
+    step = max(steps)
+    return here * step ** np.linspace(-1.0, 1.0, 9)
 
 
 # -- random questions

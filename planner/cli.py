@@ -224,6 +224,7 @@ def crossover(ud: str, as_json: bool, plot: str | None, **options: Any) -> None:
     **_help(
         "The loss that a law expects from one configuration, term by term.",
         "planner predict --params 500M --ud 250M --epochs 8 --weight-decay 0.1",
+        "planner predict --calibration my.json --params 200k --ud 65536 --epochs 8 --members 4",
     )
 )
 @click.option("--params", required=True, metavar="N", help="Model size with embeddings: 500M.")
@@ -236,6 +237,7 @@ def crossover(ud: str, as_json: bool, plot: str | None, **options: Any) -> None:
     help="Passes over the unique tokens; fractions are fine.",
 )
 @_options("weight_decay", *RECIPE, "law", "calibration")
+@_options("members", help="Models whose probabilities are averaged.  [default: 1]", metavar="K")
 @json_option
 @_PLOT
 def predict(params: str, ud: str, epochs: str, as_json: bool, plot: str | None, **options: Any) -> None:

@@ -115,13 +115,24 @@ def dial_law(known: Calibration, form: str, decays: Any) -> Law:
 
 
 def best_for_runs(
-    known: Calibration, form: str, params: np.ndarray, ud: np.ndarray, epochs: np.ndarray
+    known: Calibration, form: str, params: np.ndarray, ud: np.ndarray, epochs: np.ndarray, members: int = 1
 ) -> np.ndarray:
     """The weight decay with the lowest loss of each configuration, to two digits."""
     low, high = _searched(known)
     decays = np.geomspace(low, high, 8 * _STEPS)
-    losses = dial_law(known, form, decays).loss(params[:, None], ud[:, None], epochs[:, None])
+    law, at = dial_law(known, form, decays), (params[:, None], ud[:, None], epochs[:, None])
+    losses = law.loss(*at) - averaging(known, law, members, *at, decays)
     return np.array([_two_digits(value, low, high) for value in decays[np.argmin(losses, axis=1)]])
+
+
+def averaging(
+    known: Calibration, law: Law, members: int, params: Any, ud: Any, epochs: Any, weight_decay: Any
+) -> Any:
+    """By how much so many models, averaged, are better than one of them."""
+    if members == 1 or known.members is None or known.recipe is None:
+        return 0.0
+    memory = known.recipe.batch_tokens / (known.recipe.learning_rate * np.maximum(weight_decay, 1e-30))
+    return known.members.limit_gain(law, params, ud, epochs, memory) * (1 - 1 / members)
 
 
 # -- recipes ---------------------------------------------------------------------------------------------

@@ -34,7 +34,12 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from planner import units
+from planner.errors import InvalidInput
 from planner.laws import Array, Law
+
+AUTO = "auto"
+_MOST_MEMBERS = 10_000
 
 # What is known from others where a calibration has no ensembles of its own.
 ELSEWHERE = (
@@ -155,6 +160,31 @@ class Members(_Record):
 
     def _reference(self, name: str) -> float:
         return float(getattr(self.reference, name))
+
+
+def members_wanted(known: Members | None, calibration: str, members: Any, *, auto: bool) -> int | str | None:
+    """How many members may be had: a number or, where that can be asked, as many as are best ("auto")."""
+    if members is None:
+        return None
+    if auto and isinstance(members, str) and members.strip().lower() == AUTO:
+        count: int | str = AUTO
+    else:
+        try:
+            count = units.whole(members, "members", example="8")
+        except InvalidInput:
+            or_auto = "'auto' or " if auto else ""
+            raise InvalidInput(
+                f"must be {or_auto}a whole number such as 8; got {members!r}.", field="members"
+            ) from None
+        if isinstance(count, int) and count > _MOST_MEMBERS:
+            raise InvalidInput(f"must be at most {_MOST_MEMBERS:,}; got {count:,}.", field="members")
+    if known is None and count != 1:
+        raise InvalidInput(
+            f"cannot be planned: no ensembles were trained for calibration {calibration} "
+            f"(`planner calibrate ensemble` does); {ELSEWHERE}.",
+            field="members",
+        )
+    return count
 
 
 def outside(known: Members, **quantities: Any) -> list[tuple[str, float, tuple[float, float]]]:

@@ -23,7 +23,7 @@ from planner import palette
 from planner.advice import spending_limit
 from planner.allocation import FLOPS_PER_PARAM_TOKEN, allocate
 from planner.calibration_files import Calibration, CalibrationSource
-from planner.dialling import dial_law, has_dial
+from planner.dialling import averaging, dial_law, has_dial
 from planner.errors import InvalidInput
 from planner.frontiers import Frontier, frontier_range
 from planner.landscape import landscape, once_flops
@@ -39,12 +39,13 @@ def isoflop(plan: Plan, calibration: CalibrationSource = None) -> Figure:
     known = Calibration.load(calibration)
     law = known.law(plan.weight_decay, plan.law)
     params, inverse = _paid_for(plan)
+    count = 1 if plan.members is None else plan.members.count
     flat = plan.flat_range
     epochs = np.geomspace(
         min(flat.epochs_min / 4, plan.epochs / 8), max(flat.epochs_max * 4, plan.epochs * 6), 400
     )
-    loss = np.asarray(law.loss(params(epochs), plan.ud, epochs)) - _averaging(
-        plan, known, params(epochs), epochs
+    loss = np.asarray(law.loss(params(epochs), plan.ud, epochs)) - averaging(
+        known, law, count, params(epochs), plan.ud, epochs, plan.weight_decay
     )
     spent = f"{scientific(plan.spent_flops)} FLOPs, weight decay {plan.weight_decay}"
     figure, axes = _figure(f"{short(plan.ud)} unique tokens, {spent}")
@@ -91,16 +92,6 @@ def _paid_for(plan: Plan) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
         return np.maximum(use / count / np.maximum(size, 1e-12) - served, 0.0) / each
 
     return params, epochs
-
-
-def _averaging(plan: Plan, known: Calibration, params: Any, epochs: Any) -> Any:
-    """What an ensemble gains over one of its members."""
-    if plan.members is None or plan.members.count == 1 or known.members is None or known.recipe is None:
-        return 0.0
-    memory = known.recipe.memory_tokens(plan.weight_decay)
-    law = known.law(plan.weight_decay, plan.law)
-    gain = known.members.limit_gain(law, params, plan.ud, epochs, memory)
-    return gain * (1 - 1 / plan.members.count)
 
 
 def allocation_frontier(

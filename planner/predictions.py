@@ -13,9 +13,10 @@ from planner.allocation import FLOPS_PER_PARAM_TOKEN
 from planner.beliefs import fit_warnings
 from planner.budgets import many, unique_tokens, within
 from planner.calibration_files import Calibration, CalibrationSource, Setting
-from planner.dialling import Translation, best_for_runs, dial_law, has_dial, interpolation_note
+from planner.dialling import Translation, averaging, best_for_runs, dial_law, has_dial, interpolation_note
 from planner.errors import InvalidInput
 from planner.laws import AVERAGE, Law
+from planner.members import members_wanted
 from planner.records import made
 from planner.results import Interval, LossTerms, Prediction
 from planner.showing import Columns
@@ -45,6 +46,7 @@ class _By(TypedDict, total=False):
     calibration: CalibrationSource
     learning_rate: Any
     batch_tokens: Any
+    members: Any
 
 
 @overload
@@ -67,10 +69,11 @@ def predict(
     calibration: CalibrationSource = None,
     learning_rate: Any = None,
     batch_tokens: Any = None,
+    members: Any = None,
 ) -> Prediction | Predictions:
     """The loss of one configuration; without `weight_decay`, at the one that does best there: of those
     calibrated, or of all where the law is a dial. With a `learning_rate` or `batch_tokens` of your own,
-    `weight_decay` is in your recipe.
+    `weight_decay` is in your recipe. `members` is how many such models are averaged.
 
     Arrays (or lists) that broadcast give the losses of many; so does a table in the place of `params` with
     the columns `params`, `unique_tokens` and perhaps `epochs`.
@@ -81,17 +84,23 @@ def predict(
     own = Translation.of(known, learning_rate, batch_tokens)
     if own is not None:
         weight_decay = own.calibrated(weight_decay)
+    count = members_wanted(known.members, known.name, members, auto=False) or 1
+    assert isinstance(count, int)
     if any(_is_many(value) for value in (params, ud, epochs)):
-        return _predict_many(params, ud, epochs, weight_decay, law, known)
+        return _predict_many(params, ud, epochs, weight_decay, law, known, count)
     size = within(units.count(params, "params"), "params", *_PARAMS)
     tokens = unique_tokens(ud)
     passes = within(_passes(epochs, "epochs"), "epochs", *_EPOCHS)
     form = known.form(law)
     if weight_decay is None and has_dial(known, form):
-        weight_decay = float(best_for_runs(known, form, *np.atleast_1d(size, tokens, passes))[0])
-    settings = known.candidates(form, weight_decay)
-    setting = min(settings, key=lambda s: float(s.law(form).loss(size, tokens, passes)))
-    loss = float(setting.law(form).loss(size, tokens, passes))
+        one, corpus, times = (np.array([value]) for value in (size, tokens, passes))
+        weight_decay = float(best_for_runs(known, form, one, corpus, times, count)[0])
+
+    def loss_at(one: Setting) -> float:
+        return float(_loss(known, one, form, size, tokens, passes, count))
+
+    setting = min(known.candidates(form, weight_decay), key=loss_at)
+    loss = loss_at(setting)
     used, notes = tokens * min(passes, 1.0), interpolation_note(setting) + fit_warnings(setting)
     return made(
         Prediction,
@@ -106,7 +115,7 @@ def predict(
         loss=loss,
         perplexity=units.perplexity(loss),
         terms=loss_terms(setting.law(form), size, tokens, passes),
-        intervals=_intervals(setting, form, size, tokens, passes),
+        intervals=_intervals(setting, form, size, tokens, passes) if count == 1 else None,
         interval_note=interval_note(known, setting, form),
         warnings=range_warnings(setting, size, used, passes) + notes,
         memory_epochs=None
@@ -114,7 +123,17 @@ def predict(
         else known.recipe.memory_tokens(setting.weight_decay) / used,
         own_recipe=None if own is None else own.own(setting.weight_decay),
         law_weights=setting.law_weights if form == AVERAGE else None,
+        members=None if members is None else count,
     )
+
+
+def _loss(
+    known: Calibration, setting: Setting, form: str, params: Any, ud: Any, epochs: Any, members: int
+) -> Any:
+    """The loss of so many such models, averaged."""
+    law = setting.law(form)
+    one = np.asarray(law.loss(params, ud, epochs))
+    return one - averaging(known, law, members, params, ud, epochs, setting.weight_decay)
 
 
 def _intervals(
@@ -149,7 +168,7 @@ def _columns(table: Any, ud: Any, epochs: Any) -> tuple[Any, Any, Any]:
 
 
 def _predict_many(
-    params: Any, ud: Any, epochs: Any, weight_decay: Any, law: str | None, known: Calibration
+    params: Any, ud: Any, epochs: Any, weight_decay: Any, law: str | None, known: Calibration, members: int
 ) -> Predictions:
     given = (
         (params, "params", units.count, _PARAMS),
@@ -169,11 +188,13 @@ def _predict_many(
         ) from None
     form = known.form(law)
     if weight_decay is None and has_dial(known, form):
-        decays = best_for_runs(known, form, sizes, tokens, passes)
-        losses = dial_law(known, form, decays).loss(sizes, tokens, passes)
+        decays = best_for_runs(known, form, sizes, tokens, passes, members)
+        dialled = dial_law(known, form, decays)
+        losses = np.asarray(dialled.loss(sizes, tokens, passes))
+        losses = losses - averaging(known, dialled, members, sizes, tokens, passes, decays)
         return Predictions(sizes, tokens, passes, decays, losses, form, known.name)
     settings = known.candidates(form, weight_decay)
-    losses = np.stack([np.asarray(s.law(form).loss(sizes, tokens, passes)) for s in settings])
+    losses = np.stack([_loss(known, s, form, sizes, tokens, passes, members) for s in settings])
     best = np.argmin(losses, axis=0)
     decays = np.array([setting.weight_decay for setting in settings])[best]
     return Predictions(sizes, tokens, passes, decays, losses.min(axis=0), form, known.name)

@@ -256,6 +256,9 @@ def prediction(p: Prediction) -> None:
         ("compute", f"{scientific(p.flops)} FLOPs"),
         ("how sure", p.interval_note),
     ]
+    if p.members is not None and p.members > 1:
+        gain = sum(vars(p.terms).values()) - p.loss
+        facts.insert(3, ("members", f"{p.members}, averaged: {gain:.4f} less than one of them"))
     title = f"{short(p.params)} parameters, {short(p.ud)} unique tokens, {epochs(p.epochs)}"
     print_facts(title, facts, f"{p.law} of {p.calibration}")
     print_bullets("Careful", p.warnings, colour="yellow")

@@ -195,6 +195,7 @@ class Prediction(Shown, _Answer):
     memory_epochs: float | None = None  # AdamW's memory; None: the calibration does not say its recipe
     own_recipe: OwnRecipe | None = None  # the weight decay in a recipe of one's own, where that was given
     law_weights: dict[str, float] | None = None  # where the law is the average of several forms
+    members: int | None = None  # that are averaged, where that was asked; `flops` and `terms` are of one
 
     def plot(self, calibration: CalibrationSource = None) -> "Figure":
         """The terms of the loss as epochs grow."""

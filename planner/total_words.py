@@ -7,7 +7,7 @@ from planner.calibration_files import Calibration
 from planner.ensembles import Found
 from planner.errors import InvalidInput
 from planner.limits import Limits
-from planner.members import ELSEWHERE, Members, outside
+from planner.members import Members, outside
 from planner.reasons import corpus_note, overfitting_cost, rival_weight_decay, staying, weight_decay_in_words
 from planner.remarks import Remark
 from planner.results import Candidate, EnsemblePlan, Findings
@@ -22,14 +22,6 @@ _NAMES = {
 
 
 # -- why not
-
-
-def no_members(known: Calibration) -> InvalidInput:
-    return InvalidInput(
-        f"cannot be planned: no ensembles were trained for calibration {known.name} "
-        f"(`planner calibrate ensemble` does); {ELSEWHERE}.",
-        field="members",
-    )
 
 
 def cannot_be_paid(bill: Bill, ceiling: float, limits: Limits) -> InvalidInput:

@@ -27,7 +27,7 @@ from planner.errors import InvalidInput
 from planner.intervals import SURE, normal_share, sure_width
 from planner.laws import AVERAGE
 from planner.limits import Limits
-from planner.members import Members
+from planner.members import AUTO, Members, members_wanted
 from planner.predictions import loss_terms
 from planner.questions import Basics
 from planner.records import made
@@ -54,17 +54,14 @@ from planner.total_words import (
     cannot_be_reached,
     ensemble_reasons,
     member_warnings,
-    no_members,
     spare,
     total_reasons,
     total_verdict,
 )
 from planner.uncertainty import interval_note, loss_intervals
 
-AUTO = "auto"
 _BYTES = 2.0  # of a parameter in bf16
 _BEYOND = 2  # times the members that were trained: as far as the law of members was tried
-_MOST_MEMBERS = 10_000
 _STRIDE, _STRIDES, _HALVINGS = 4.0, 12, 9  # in search of the total from which ensembles win
 _STEP = 1e-4  # of ln(tokens) and ln(total), over which marginal values are taken
 
@@ -100,7 +97,7 @@ def _wanted(
 ) -> Wanted:
     """The question, checked: the ceiling is that of the total, or a loss is to be reached at the least."""
     known, target = asked.known, None
-    members = _members(known, total.get("members"))
+    members = members_wanted(known.members, known.name, total.get("members"), auto=True)
     if asked.target_loss is not None:
         target = units.number(asked.target_loss, "target_loss", examples="3.0")
         given = [*asked.amount, *([] if asked.limits.ceiling else ["spend"])]
@@ -118,26 +115,6 @@ def _wanted(
     return Wanted(
         known, asked.form, ceiling, target, *asked[6:], bill=costs, members=members, data_price=paid
     )
-
-
-def _members(known: Calibration, members: Any) -> int | str | None:
-    """How many members may be had: a number, or as many as are best."""
-    if members is None:
-        return None
-    if isinstance(members, str) and members.strip().lower() == AUTO:
-        count: int | str = AUTO
-    else:
-        try:
-            count = units.whole(members, "members", example="8")
-        except InvalidInput:
-            raise InvalidInput(
-                f"must be 'auto' or a whole number such as 8; got {members!r}.", field="members"
-            ) from None
-        if isinstance(count, int) and count > _MOST_MEMBERS:
-            raise InvalidInput(f"must be at most {_MOST_MEMBERS:,}; got {count:,}.", field="members")
-    if known.members is None and count != 1:
-        raise no_members(known)
-    return count
 
 
 def total_plan(
