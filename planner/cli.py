@@ -152,6 +152,7 @@ def compare(ud: str, as_json: bool, plot: str | None, **options: Any) -> None:
         "The best plan along a range of compute; with --plot, size against epochs for each law.",
         "planner frontier --ud 250M --from 1e17 --to 1e20 --points 13",
         "planner frontier --ud 250M --single-epoch --plot premium.png",
+        "planner frontier --calibration my.json --ud 1M --points 9 --members auto",
     )
 )
 @_UD
@@ -172,7 +173,7 @@ def compare(ud: str, as_json: bool, plot: str | None, **options: Any) -> None:
 @click.option(
     "--single-epoch", is_flag=True, help="Fresh data only: at most one epoch, with as much data as it takes."
 )
-@_options("weight_decay", "law", "calibration", "params", *LIMITS)
+@_options("weight_decay", "law", "calibration", "members", "params", *LIMITS)
 @json_option
 @_PLOT
 def frontier(

@@ -39,6 +39,7 @@ class Frontier(Shown, Columns):
     law: str
     calibration: str
     guessing_loss: float  # what guessing reaches: a predicted loss above it means nothing
+    members: np.ndarray | None = None  # that are averaged, where that was asked; sizes are then of each
 
     def plot(self) -> Figure:
         """Size, epochs and loss along compute."""
@@ -55,6 +56,7 @@ def frontier(
     weight_decay: Any = None,
     law: str | None = None,
     calibration: CalibrationSource = None,
+    members: Any = None,
     **options: Unpack[LimitOptions],
 ) -> Frontier:
     """Plans for many budgets at once: `ud` and `flops` are numbers or arrays that broadcast.
@@ -62,11 +64,13 @@ def frontier(
     Without `weight_decay` each budget gets the best of those calibrated, or of all where the law is a dial.
     Budgets are ceilings, of which a
     plan spends what helps, unless `spend` is "all"; budgets for which the limits then leave no choice are
-    NaN.
+    NaN. With `members` (a number, or "auto") each budget gets the lowest loss of so many models, averaged.
     """
     tokens, compute = budgets(ud, flops)
     known, limits = Calibration.load(calibration), Limits.of(**options)
     form = known.form(law)
+    if members is not None:
+        return _averaged(known, form, tokens, compute, limits, weight_decay, members)
     if weight_decay is None and has_dial(known, form):
         return _dialled(known, form, tokens, compute, limits)
     settings = known.candidates(form, weight_decay)
@@ -95,6 +99,24 @@ def _dialled(
     return Frontier(*found, form, known.name, known.guessing_loss)
 
 
+def _averaged(
+    known: Calibration,
+    form: str,
+    tokens: np.ndarray,
+    compute: np.ndarray,
+    limits: Limits,
+    weight_decay: Any,
+    members: Any,
+) -> Frontier:
+    """Each budget with the members that are best for it, one search after the other."""
+    from planner.totals import along_budgets  # loaded where more than one training counts
+
+    found = along_budgets(known, form, tokens, compute, limits, weight_decay, members)
+    counts, params, epochs, loss, decays, spent = np.array(found, dtype=float).T
+    columns = (tokens, compute, spent, params, epochs, tokens * epochs, loss, decays)
+    return Frontier(*columns, form, known.name, known.guessing_loss, members=counts)
+
+
 @spelled_out
 def frontier_range(
     ud: Any,
@@ -106,6 +128,7 @@ def frontier_range(
     weight_decay: Any = None,
     law: str | None = None,
     calibration: CalibrationSource = None,
+    members: Any = None,
     **options: Unpack[LimitOptions],
 ) -> Frontier:
     """The frontier over a range of compute: by default from one pass over the corpus to 10,000 times that.
@@ -123,7 +146,8 @@ def frontier_range(
             raise InvalidInput(f"is the base law and takes no other; got ‹law› {law}.", field="single_epoch")
         law, options["epochs"] = BASE_FORM, CONTINUOUS_EPOCHS
     computes = np.geomspace(low, high, number)
-    return frontier(tokens, computes, weight_decay=weight_decay, law=law, calibration=known, **options)
+    by: dict[str, Any] = {"weight_decay": weight_decay, "law": law, "members": members}
+    return frontier(tokens, computes, calibration=known, **by, **options)
 
 
 def _ends(start: Any, stop: Any, once: float) -> tuple[float, float]:

@@ -91,6 +91,20 @@ def predict(
     size = within(units.count(params, "params"), "params", *_PARAMS)
     tokens = unique_tokens(ud)
     passes = within(_passes(epochs, "epochs"), "epochs", *_EPOCHS)
+    found = _predict_one(size, tokens, passes, weight_decay, law, known, count, own)
+    return found if members is None else found.model_copy(update={"members": count})
+
+
+def _predict_one(
+    size: float,
+    tokens: float,
+    passes: float,
+    weight_decay: Any,
+    law: str | None,
+    known: Calibration,
+    count: int,
+    own: Translation | None,
+) -> Prediction:
     form = known.form(law)
     if weight_decay is None and has_dial(known, form):
         one, corpus, times = (np.array([value]) for value in (size, tokens, passes))
@@ -123,7 +137,6 @@ def predict(
         else known.recipe.memory_tokens(setting.weight_decay) / used,
         own_recipe=None if own is None else own.own(setting.weight_decay),
         law_weights=setting.law_weights if form == AVERAGE else None,
-        members=None if members is None else count,
     )
 
 

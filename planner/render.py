@@ -225,6 +225,10 @@ def frontier(f: Frontier) -> None:
             figures = ["-", "-", "-", "-", "no choice", "within limits"]
         rows.append([scientific(flops), *figures])
     header = ["FLOPs", "params", "epochs", "tokens", "weight decay", "loss", "perplexity"]
+    if f.members is not None:
+        header.insert(1, "members")
+        for row, count in zip(rows, f.members, strict=True):
+            row.insert(1, f"{count:.0f}" if math.isfinite(count) else "-")
     print_table(
         header, rows, title=f"{short(f.ud[0])} unique tokens ({f.law} of {f.calibration})", left=(), indent=2
     )

@@ -11,6 +11,7 @@ training; with them it costs what its GPU-hours cost, at the share of the peak s
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,15 +84,10 @@ def bill(
     price: Any = None,
 ) -> Bill:
     """What was given, checked: prices need an accelerator, without which there is no money to count in."""
-    for field, value in (("serve_price", serve_price), ("serve_mfu", serve_mfu)):
-        if value is not None and serve_tokens is None:
-            raise InvalidInput("needs ‹serve_tokens›, such as 1e12.", field=field)
-    for field, value in (("serve_price", serve_price), ("serve_mfu", serve_mfu), ("data_price", data_price)):
-        if value is not None and card is None:
-            raise InvalidInput(
-                "needs money to be counted in: name ‹gpu›, such as ‹gpu› H100, perhaps with ‹budget_usd›.",
-                field=field,
-            )
+    rates = {"serve_price": serve_price, "serve_mfu": serve_mfu}
+    _need(rates, serve_tokens is not None, "needs ‹serve_tokens›, such as 1e12.")
+    money = "needs money to be counted in: name ‹gpu›, such as ‹gpu› H100, perhaps with ‹budget_usd›."
+    _need({**rates, "data_price": data_price}, card is not None, money)
     served = 0.0 if serve_tokens is None else _amount(serve_tokens, "serve_tokens", "1e12")
     if served > _MOST_TOKENS:
         raise InvalidInput(
@@ -99,17 +95,27 @@ def bill(
         )
     if card is None:
         return Bill(owned, served)
-    share = units.fraction(DEFAULT_MFU if mfu is None else mfu, "mfu")
+    share = units.fraction(mfu or DEFAULT_MFU, "mfu")
     own = card.price_per_hour if price is None else _amount(price, "price", "2.50")
     usd = own / (3600 * card.peak_flops * share)
-    priced = serve_price is not None or data_price is not None
-    if priced and not own:
-        raise InvalidInput("must be above zero for prices to be compared; got 0.", field="price")
-    hour = own if serve_price is None else _amount(serve_price, "serve_price", "1.20")
-    reached = share if serve_mfu is None else units.fraction(serve_mfu, "serve_mfu")
-    rate = share / reached * (hour / own if own else 1.0)
+    if not own:
+        _need(
+            {"price": serve_price or data_price},
+            False,
+            "must be above zero for prices to be compared; got 0.",
+        )
+    rate = 1.0 if serve_mfu is None else share / units.fraction(serve_mfu, "serve_mfu")
+    if serve_price is not None:
+        rate *= _amount(serve_price, "serve_price", "1.20") / own
     token = 0.0 if data_price is None else units.number(data_price, "data_price", examples="2e-6") / usd
     return Bill(owned, served, rate, token, usd)
+
+
+def _need(given: Mapping[str, Any], there: bool, sentence: str) -> None:
+    """Refuse what was given and needs something that is not there."""
+    for field, value in given.items():
+        if value is not None and not there:
+            raise InvalidInput(sentence, field=field)
 
 
 def _amount(value: Any, field: str, example: str) -> float:

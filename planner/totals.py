@@ -183,6 +183,38 @@ def spare_ensemble(
     return spare(known.members, best_of(tasks, rough=True), loss)
 
 
+def along_budgets(
+    known: Calibration,
+    form: str,
+    tokens: np.ndarray,
+    compute: np.ndarray,
+    limits: Limits,
+    weight_decay: Any,
+    members: Any,
+) -> list[tuple[float, ...]]:
+    """Members, size, epochs, loss, weight decay and compute of the lowest loss within each budget; NaN where
+    there is none.
+    """
+    counts = _counts(known, members_wanted(known.members, known.name, members, auto=True))
+    rows: list[tuple[float, ...]] = []
+    for ud, flops in zip(tokens.tolist(), compute.tolist(), strict=True):
+        tasks = tasks_for(known, form, weight_decay, Bill(ud), limits, counts)
+        found = best_of([replace(task, ceiling=flops) for task in tasks])
+        rows.append(
+            (math.nan,) * 6
+            if found is None
+            else (found.members, found.params, found.epochs, found.loss, found.weight_decay, found.total)
+        )
+    return rows
+
+
+def _counts(known: Calibration, members: int | str | None) -> tuple[int, ...]:
+    """The numbers of members that may be chosen from."""
+    if members == AUTO and known.members is not None:
+        return tuple(range(1, _BEYOND * known.members.most_members + 1))
+    return (members,) if isinstance(members, int) else (1,)
+
+
 class _Search:
     """The answer to a question, and the same search with something changed."""
 
@@ -197,10 +229,7 @@ class _Search:
         self.ceiling = found.total if asked.ceiling is None else asked.ceiling
 
     def counts(self) -> tuple[int, ...]:
-        members, asked = self.asked.known.members, self.asked.members
-        if asked == AUTO and members is not None:
-            return tuple(range(1, _BEYOND * members.most_members + 1))
-        return (asked,) if isinstance(asked, int) else (1,)
+        return _counts(self.asked.known, self.asked.members)
 
     def tasks(
         self, counts: Sequence[int] | None = None, decay: float | None = None, bill: Bill | None = None

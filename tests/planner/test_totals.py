@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from planner import Calibration, InvalidInput, plan, predict
+from planner import Calibration, InvalidInput, frontier, plan, predict
 from planner.cli import planner
 from planner.results import Plan
 from planner.serving import Bill, bill
@@ -98,6 +98,16 @@ def test_where_one_model_is_better_the_plan_is_the_usual_one_and_says_so() -> No
     assert (asked.members.count, asked.params, asked.loss) == (1, usual.params, usual.loss)
     assert asked.reasons[0].code == "ensemble_compared"
     assert "worse by" in asked.reasons[0]
+
+
+def test_along_compute_members_become_more() -> None:
+    found = frontier(CORPUS, [1e11, 1e14], calibration=KNOWN, members="auto", weight_decay=0.3)
+    assert found.members is not None
+    assert found.members[0] == 1
+    assert found.members[1] > 1
+    assert np.all(found.spent_flops <= np.array([1e11, 1e14]) * (1 + 1e-9))
+    assert "members" in str(found)
+    assert frontier(CORPUS, 1e11, calibration=KNOWN).members is None
 
 
 @pytest.mark.slow
