@@ -88,7 +88,7 @@ def _tables(given: tuple[str, ...], rows: Rows) -> dict[str, pd.DataFrame]:
 
 
 def _print(result: Tournament) -> None:
-    from calibration.reports.tournament import leaderboard, matches
+    from calibration.reports.tournament import choices, leaderboard, matches
 
     click.echo(
         "Beyond the runs that were fitted: error over the smallest of its match, geometric mean, and mean."
@@ -97,6 +97,12 @@ def _print(result: Tournament) -> None:
     click.echo()
     click.echo("Error of ln(loss) on the repeated runs beyond each cut, and its range over three cuts.")
     print_table(*matches(result, _best(result)))
+    if any(match.cut.choices for match in result.matches):
+        click.echo()
+        click.echo(
+            "Mean regret in nats of choices among runs of equal compute beyond the cut, and its range."
+        )
+        print_table(*choices(result, _best(result)))
 
 
 def _best(result: Tournament) -> tuple[str, ...]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FormatStrFormatter, LogLocator, NullFormatter
 
-from calibration.fitting.tournament import CHOICE, IN_SAMPLE, Match, Tournament
+from calibration.fitting.tournament import CHOICE, IN_SAMPLE, Tournament
 from calibration.reports import document
 from planner import palette
 from planner.laws import FORMS
@@ -39,7 +39,7 @@ def matches(result: Tournament, entrants: Sequence[str]) -> Rows:
             else f"{match.cut.share:.0%} by {match.direction}",
             str(match.cut.seen),
             str(match.cut.tried),
-            *(_error(match, entrant) for entrant in entrants),
+            *(_ranged([cut.errors for cut in match.cuts], entrant) for entrant in entrants),
         )
         for match in result.matches
     ]
@@ -47,7 +47,7 @@ def matches(result: Tournament, entrants: Sequence[str]) -> Rows:
 
 
 def choices(result: Tournament, entrants: Sequence[str]) -> Rows:
-    """Mean regret among equal-compute runs beyond the cut in compute."""
+    """Mean regret among equal-compute runs beyond the cut in compute, and its range over the cuts."""
     judged = [match for match in result.matches if match.cut.choices]
     header = ("table", "λ", "choices", *map(label, entrants))
     rows = [
@@ -55,7 +55,7 @@ def choices(result: Tournament, entrants: Sequence[str]) -> Rows:
             match.table,
             f"{match.weight_decay:g}",
             str(match.cut.choices),
-            *(f"{match.cut.regrets.get(entrant, np.nan):.3f}" for entrant in entrants),
+            *(_ranged([cut.regrets for cut in match.cuts], entrant) for entrant in entrants),
         )
         for match in judged
     ]
@@ -72,12 +72,13 @@ def trusted(result: Tournament) -> Rows:
     return ("table", "λ", "beyond", "weights"), rows
 
 
-def _error(match: Match, entrant: str) -> str:
-    error = match.cut.errors.get(entrant)
-    if error is None:
+def _ranged(by_cut: Sequence[Mapping[str, float]], entrant: str) -> str:
+    """An entrant's figure at the cut that counts, with its range over all cuts."""
+    figures = [figures[entrant] for figures in by_cut if entrant in figures]
+    if entrant not in by_cut[0]:
         return "none"
-    low, high = match.spread(entrant)
-    return f"{error:.3f}" if len(match.cuts) == 1 else f"{error:.3f} ({low:.3f}-{high:.3f})"
+    counts = f"{by_cut[0][entrant]:.3f}"
+    return counts if len(by_cut) == 1 else f"{counts} ({min(figures):.3f}-{max(figures):.3f})"
 
 
 def picture(result: Tournament) -> Figure:
