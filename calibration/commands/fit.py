@@ -10,11 +10,12 @@ import click
 
 from calibration.commands.options import Rows, law_options, output_option, print_notes, row_options
 from calibration.commands.output import check_output, progress_bar
-from planner.laws import STANDARD
+from planner.laws import BASE_FORM, STANDARD
 from planner.shell import Command
 from planner.terminal import print_table
 
 if TYPE_CHECKING:
+    from calibration.fitting.compare import Point
     from planner.calibration_files import Calibration, FittedLaw, Setting
 
 
@@ -120,10 +121,13 @@ def _print(calibration: Calibration) -> None:
 
 
 def _print_setting(setting: Setting) -> None:
+    from calibration.fitting.compare import middle_of
+
     ranges = setting.fitted_on
     title = (
         f"weight decay {setting.weight_decay:g}: {ranges.runs} runs, {ranges.single_epoch_runs} single-epoch"
     )
+    reference = middle_of(setting)
     rows = []
     for form, fitted in setting.laws.items():
         shown = _own(form, fitted.parameters)
@@ -131,14 +135,24 @@ def _print_setting(setting: Setting) -> None:
         figures = fitted.metrics
         agree = _agree(fitted, setting.law_weights.get(form))
         styles = {"r2": ".4f", "r2_multi": ".4f", "huber": ".3g", "aicc": ".1f", "held_out_error": ".3%"}
-        rows.append(
-            [form, text, *(_number(figures.get(name), style) for name, style in styles.items()), agree]
-        )
+        known = (_number(figures.get(name), style) for name, style in styles.items())
+        rows.append([form, text, _cost(setting, form, reference), *known, agree])
     for form, reason in setting.method.get("not_identified", {}).items():
-        rows.append([form, f"not identified: {reason}", *[""] * 6])
+        rows.append([form, f"not identified: {reason}", *[""] * 7])
     last = "weight" if setting.law_weights else "starts at optimum"
-    header = ("law", "parameters", "R²", "R² multi", "Huber", "AICc", "held out", last)
+    header = ("law", "parameters", "repeats cost", "R²", "R² multi", "Huber", "AICc", "held out", last)
     print_table(header, rows, title=title, left=(0, 1), fold=1)
+    click.echo(f"Repeats cost: nats above as many new tokens, at {reference}.")
+
+
+def _cost(setting: Setting, form: str, at: Point) -> str:
+    """What repetition costs at a point, which parameters of different forms do not say."""
+    from calibration.fitting.compare import repetition_cost
+
+    if form == BASE_FORM:
+        return ""
+    cost, span = repetition_cost(setting, form, at)
+    return f"{cost:.3f}" + ("" if span is None else f" ({span.low:.3f} to {span.high:.3f})")
 
 
 def _agree(fitted: FittedLaw, weight: float | None) -> str:

@@ -17,8 +17,8 @@ from pydantic import BaseModel, ConfigDict
 
 from planner.calibration_files import Setting
 from planner.errors import InvalidInput
-from planner.intervals import interval
-from planner.laws import FORMS, check_form, repetition_parameters
+from planner.intervals import Interval, interval
+from planner.laws import FORMS, Law, check_form, repetition_parameters
 from planner.uncertainty import range_warnings
 from planner.units import count, number, short
 
@@ -120,6 +120,24 @@ def compare(
         for text in range_warnings(setting, point.params, point.unique_tokens, point.epochs)
     )
     return [_compare(first, second, form, point, warnings) for form in forms]
+
+
+def middle_of(setting: Setting) -> Point:
+    """The middle of a setting's repeated runs, where forms are alike in what they say, if not in how."""
+    return _reference(setting, setting, None, None, None)
+
+
+def repetition_cost(setting: Setting, form: str, at: Point) -> tuple[float, Interval | None]:
+    """By how many nats repeated tokens are worse than as many new ones under a form, with what fades and what
+    overfits in it, and its 95% interval where there are refits.
+    """
+    where = (at.params, at.unique_tokens, at.epochs)
+
+    def cost(law: Law) -> Any:
+        return law.loss(*where) - law.base().loss(*where)
+
+    refits = setting.ensemble_law(form)
+    return float(cost(setting.law(form))), None if refits is None else interval(np.asarray(cost(refits)))
 
 
 def _compare(

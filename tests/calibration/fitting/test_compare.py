@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.simulated import grid_table
 from calibration import fit
-from calibration.fitting.compare import compare
+from calibration.fitting.compare import compare, middle_of, repetition_cost
 from planner.calibration_files import Calibration, Setting
 from planner.errors import InvalidInput
 
@@ -25,6 +25,16 @@ def test_strong_weight_decay_overfits_about_70_percent_less_in_the_paper() -> No
     assert one.ratio_low < one.ratio < one.ratio_high  # type: ignore[operator]
     assert one.ratio_high < 1  # type: ignore[operator]
     assert "70% less" in one.sentence
+
+
+def test_what_repetition_costs_is_named_for_every_form_at_one_point() -> None:
+    at = middle_of(WEAK)
+    where = (at.params, at.unique_tokens, at.epochs)
+    cost, span = repetition_cost(WEAK, "additive_4p", at)
+    assert cost == pytest.approx(float(WEAK.law("additive_4p").terms(*where).overfitting))
+    assert span is None  # the published law has no refits
+    fading, _ = repetition_cost(WEAK, "exponential_decay", at)
+    assert 0 < fading < 1  # no penalty, but repeats are worth less
 
 
 def test_the_penalty_is_compared_where_the_coefficient_alone_misleads() -> None:
