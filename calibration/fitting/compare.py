@@ -17,8 +17,9 @@ from pydantic import BaseModel, ConfigDict
 
 from planner.calibration_files import Setting
 from planner.errors import InvalidInput
-from planner.intervals import Interval, interval
+from planner.intervals import interval
 from planner.laws import FORMS, Law, check_form, repetition_parameters
+from planner.results import Interval
 from planner.uncertainty import range_warnings
 from planner.units import count, number, short
 
