@@ -34,7 +34,7 @@ class Logarithmic(Penalty):
         return np.log(np.log1p(np.exp(at.ln_repeats))) + p["kappa"] * (at.ln_params - at.ln_unique)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def toy() -> Iterator[LawForm]:
     yield register(
         LawForm("toy", "toy law", Look("#7a4fbf", "#b79df0", "dash"), "for tests", penalty=Logarithmic())
@@ -42,7 +42,7 @@ def toy() -> Iterator[LawForm]:
     unregister("toy")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def calibration(toy: LawForm) -> Calibration:
     rng = np.random.default_rng(5)
     tables = [
@@ -107,6 +107,7 @@ def test_a_table_that_cannot_identify_it_is_named(toy: LawForm) -> None:
     assert "toy" not in {found.form for found in unidentified(table)}
 
 
+@pytest.mark.slow
 def test_it_is_designed_for_drawn_and_reported(calibration: Calibration, tmp_path: Path) -> None:
     proposed = design(1e19, "250M", 5e18, calibration=calibration, law="toy", max_runs=4)
     assert proposed.law == "toy"

@@ -18,6 +18,7 @@ def study() -> ModuleType:
     return script("studies/dial/make.py")
 
 
+@pytest.mark.slow
 def test_the_calibration_that_ships_is_what_the_runs_give(study: ModuleType) -> None:
     shipped, fitted = Calibration.load("dial"), study.calibration()
     assert shipped.dial is not None
@@ -27,6 +28,7 @@ def test_the_calibration_that_ships_is_what_the_runs_give(study: ModuleType) -> 
     assert shipped.dial.laws[law].parameters == pytest.approx(fitted.dial.laws[law].parameters, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_the_page_says_what_the_runs_say(study: ModuleType) -> None:
     table, own = study.together()
     fits = study.fit_dials(table)

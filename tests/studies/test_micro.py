@@ -32,6 +32,7 @@ def test_the_runs_are_those_of_the_shipped_study() -> None:
     assert {run.name: run.params for run in study.runs} == dict(zip(runs["run"], runs["params"], strict=True))
 
 
+@pytest.mark.slow
 def test_the_shipped_calibration_is_fitted_to_these_runs() -> None:
     again, shipped = fit(HERE / "runs.csv", prior="none", bootstrap=20), Calibration.load("micro")
     for setting in shipped.settings:

@@ -53,6 +53,7 @@ def _prints_as(value: float, printed: str) -> bool:
     return abs(value - float(printed)) <= _half_a_digit(printed)
 
 
+@pytest.mark.slow
 def test_the_page_says_what_the_script_computes(
     reanalysis: ModuleType, runs: Runs, laws: tuple[dict[str, Law], dict[str, Law]]
 ) -> None:
@@ -121,6 +122,7 @@ def test_the_picture_draws_the_reversal(
     assert ends["refit base, refit constants"] > 1.1
 
 
+@pytest.mark.slow
 def test_the_script_prints_the_tables_and_draws_the_picture(
     reanalysis: ModuleType, runs: Runs, shared_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -91,6 +91,7 @@ def check_page(html: str) -> Checker:
     return checker
 
 
+@pytest.mark.slow
 def test_the_page_is_whole_and_self_contained(html):
     checker = check_page(html)
     assert (
@@ -109,6 +110,7 @@ def test_the_page_is_whole_and_self_contained(html):
     assert 'name="viewport"' in html
 
 
+@pytest.mark.slow
 def test_the_page_opens_with_its_verdict_and_a_table_of_contents(html, calibration):
     opening = unescape(re.search(r'</h1><p class="verdict">(.*?)</p><nav aria-label="Contents">', html)[1])
     assert opening.count(". ") == 2
@@ -123,6 +125,7 @@ def test_the_page_opens_with_its_verdict_and_a_table_of_contents(html, calibrati
     assert "This report is about additive 2p; " in other
 
 
+@pytest.mark.slow
 def test_every_colour_has_one_for_dark_paper(html):
     dark = re.search(r"@media \(prefers-color-scheme:dark\)\{(svg .*?)</style>", html)[1]
     drawn = set(re.findall(r"(?:fill|stroke): (#[0-9a-f]{6})", re.sub(r"<style>.*?</style>", "", html)))
@@ -131,6 +134,7 @@ def test_every_colour_has_one_for_dark_paper(html):
         assert f": {colour}" in dark, colour
 
 
+@pytest.mark.slow
 def test_the_page_says_why_and_how_well(calibration, html, told):
     assert escape(calibration.recommendation["reason"]) in html
     assert "<h2>How the fits converged</h2>" in html
@@ -146,12 +150,14 @@ def test_the_page_says_why_and_how_well(calibration, html, told):
     assert len(told) == len(SECTIONS)
 
 
+@pytest.mark.slow
 def test_text_from_files_is_escaped(html):
     assert "<script" not in html
     assert "&lt;script&gt;alert(&#x27;corpus&#x27;)&lt;/script&gt; &amp; more" in html
     assert "<b>" not in table(("<b>",), [("<b>", "<b>")]) + paragraph("<b>")
 
 
+@pytest.mark.slow
 def test_the_ink_follows_the_theme(html):
     assert fit_plots.INK not in html
     assert "currentColor" in html
