@@ -132,7 +132,8 @@ class Llama(nn.Module):
     ):
         super().__init__()
         self.shape, self.init = shape, init
-        # Without numbers of its own: drawing them would only load what compiles, a second of every start.
+        # Without numbers of its own, and rotations that are small enough to be there even in an outline:
+        # drawing or computing them without memory would load what compiles, a second of every start.
         empty = torch.empty(shape.vocab_size, shape.d_model)
         self.embed = nn.Embedding(shape.vocab_size, shape.d_model, _weight=empty)
         self.body = Body(shape, norm_eps, attend, recompute)
@@ -140,9 +141,8 @@ class Llama(nn.Module):
         if shape.tied_embeddings:
             self.head.weight = self.embed.weight
         self.sequence_length, self.rope_theta = sequence_length, rope_theta
-        for name, table in zip(
-            ("cos", "sin"), rotations(sequence_length, shape.d_head, rope_theta), strict=True
-        ):
+        tables = rotations(sequence_length, shape.d_head, rope_theta, torch.device("cpu"))
+        for name, table in zip(("cos", "sin"), tables, strict=True):
             self.register_buffer(name, table, persistent=False)
 
     def hidden(self, ids: torch.Tensor) -> torch.Tensor:
