@@ -63,6 +63,7 @@ DEFAULT_CALIBRATION = "fineweb-llama2"
 LITTLE = 0.25  # of what was unknown of a part of the law: where runs have settled less, it is the prior's
 _NUMBERS = re.compile(r"\[[-+\d.eE,\s]*\]")  # lists of numbers stay on one line: an ensemble has thousands
 _FOREVER = 1e18  # tokens of memory where nothing is ever forgotten
+_REMEMBERED = 64  # weight decays between the calibrated ones: with refits each takes megabytes
 _SHIPPED = Path(__file__).parent / "data"
 
 
@@ -440,9 +441,13 @@ class Calibration(_Record):
         low, high = self.weight_decay_range
         if not low <= wanted <= high or low == high:
             raise InvalidInput(self._no_such_decay(wanted), field="weight_decay")
-        if wanted not in self._made:
-            self._made[wanted] = self._dialled(wanted) if self.dial is not None else self._between(wanted)
-        return self._made[wanted]
+        found = self._made.get(wanted)
+        if found is None:
+            found = self._dialled(wanted) if self.dial is not None else self._between(wanted)
+            for old in list(self._made)[: len(self._made) - _REMEMBERED + 1]:
+                self._made.pop(old, None)
+            self._made[wanted] = found
+        return found
 
     @property
     def weight_decay_range(self) -> tuple[float, float]:

@@ -7,23 +7,25 @@ that the curves move when an input changes and not the paper below them.
 
 from __future__ import annotations
 
-from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
-import plotly.graph_objects as go
 
 from calibration.ui import drawing
 from calibration.ui.answers import Answer, limits
+from calibration.ui.bands import refit_band
+from calibration.ui.drawing import Figure, Mark
 from calibration.ui.state import IN_LOSS
 from planner.calibration_files import Setting
+from planner.intervals import LEVEL, sure_width
 from planner.look import Look
-from planner.palette import GOOD, NEUTRAL, PLAN, series
+from planner.palette import GOOD, NEUTRAL, PLAN, law_label, series
 from planner.results import Plan
 from planner.spending import Spent, spend_all
 from planner.units import dollars, duration, scientific
 
 _POINTS = 140
+_FAR = 1e3  # times further away C× is not worth the room that it would take
 _AROUND = 8.0  # times what is to be seen, at least, on either side
 _ABOVE, _STEP = 0.7, 0.2  # nats above the plan that are shown, at least, and what the axis keeps to
 
@@ -35,7 +37,7 @@ class _Curve(NamedTuple):
     best: Spent
 
 
-def loss_against_compute(found: Answer) -> go.Figure:
+def loss_against_compute(found: Answer) -> Figure:
     """The best loss at each compute, for each weight decay; C×, the budget, the plan and where to stop."""
     p = found.plan
     flops = _computes(p)
@@ -52,13 +54,13 @@ def loss_against_compute(found: Answer) -> go.Figure:
     for curve in curves:
         _draw(figure, p, curve)
     _doubt(figure, p, own)
-    if p.crossover_flops is not None:
-        drawing.upright(figure, p.crossover_flops, f"C× {scientific(p.crossover_flops)}", 1.0, flops)
+    drawing.marks(figure, _marks(p, flops), flops)
+    _others(figure, p, high)
     _here(figure, p, own, high)
-    drawing.log_axis(figure.layout.xaxis, flops, scientific, digits=1)
-    figure.update_yaxes(range=[low, high])
+    drawing.log_axis(figure, "xaxis", flops, scientific, digits=1)
+    figure.axis("yaxis", range=[low, high])
     if found.choices.compute != IN_LOSS:
-        figure.update_layout(meta={"flops": p.flops})  # what page.js drags
+        figure.layout["meta"] = {"field": "flops", "at": p.flops}  # what page.js drags
     return figure
 
 
@@ -82,7 +84,10 @@ def _settings(found: Answer) -> list[Setting]:
 
 def _computes(p: Plan) -> np.ndarray:
     """Whole decades around all that is marked, with the marks themselves."""
-    marks = [p.flops, p.spent_flops, *(m for m in (p.crossover_flops, stop_at(p)) if m is not None)]
+    marks = [p.flops, p.spent_flops, *(m for m in (stop_at(p),) if m is not None)]
+    near = min(marks) / _FAR, max(marks) * _FAR
+    if p.crossover_flops is not None and near[0] < p.crossover_flops < near[1]:
+        marks.append(p.crossover_flops)
     ends = np.floor(np.log10(min(marks) / _AROUND)), np.ceil(np.log10(max(marks) * _AROUND))
     return np.union1d(np.logspace(ends[0], ends[1], _POINTS), [p.flops, p.spent_flops])
 
@@ -93,32 +98,46 @@ def _heights(p: Plan, curves: list[_Curve]) -> tuple[float, float]:
     return float(low), float(_STEP * np.ceil((p.loss + _ABOVE) / _STEP))
 
 
-def _beyond(figure: go.Figure, p: Plan, flops: np.ndarray) -> None:
-    """Where to stop, and the shade from there on."""
+def _beyond(figure: Figure, p: Plan, flops: np.ndarray) -> None:
+    """The shade from where to stop on."""
     stop = stop_at(p)
     if stop is None or stop >= flops[-1]:
         return
     again = p.spending_limit.regained_flops if p.spending_limit is not None else None
     end = min(again or flops[-1], flops[-1])
-    shade = {"fillcolor": NEUTRAL.light, "opacity": 0.13, "line_width": 0, "layer": "below"}
-    figure.add_vrect(x0=stop, x1=max(end, stop), **shade)
-    here = p.spent_flops < 0.995 * p.flops
-    words = f"stop here{_bill(p)}" if here else f"stop by {scientific(stop)}: more does not help"
-    drawing.upright(figure, stop, words, 0.0, flops)
+    figure.shade(stop, max(end, stop), NEUTRAL.light, 0.13)
+
+
+def _marks(p: Plan, flops: np.ndarray) -> list[Mark]:
+    """C×, the budget, and where to stop, as far as they are in the picture."""
+    marks = [Mark(p.flops, f"you are here: {scientific(p.flops)}", solid=True)]
+    if p.crossover_flops is not None:
+        marks.append(Mark(p.crossover_flops, f"C× {scientific(p.crossover_flops)}"))
+    stop = stop_at(p)
+    if stop is not None:
+        here = p.spent_flops < 0.995 * p.flops
+        words = f"stop here{_bill(p)}" if here else f"stop by {scientific(stop)}:<br>more won't help"
+        marks.append(Mark(stop, words, low=True))
+    return [mark for mark in marks if flops[0] <= mark.x < flops[-1]]
 
 
 def _bill(p: Plan) -> str:
     if p.cost is None:
         return ""
-    return f": {duration(p.cost.hours * 3600)}, {dollars(p.cost.usd)}"
+    return f":<br>{duration(p.cost.hours * 3600)}, {dollars(p.cost.usd)}"
 
 
-def _doubt(figure: go.Figure, p: Plan, curve: _Curve) -> None:
-    """How far the law was off on runs that it had not seen, and what cannot be told from the plan."""
+def _doubt(figure: Figure, p: Plan, curve: _Curve) -> None:
+    """Between which losses the refits lie, or how far the law was off on runs that it had not seen; and what
+    cannot be told from the plan.
+    """
     loss, sure = curve.best.loss, p.sureness
-    if sure is not None:
+    refits = refit_band(curve.setting, p.law, p.ud, curve.best)
+    if refits is not None:
+        drawing.band(figure, *refits, f"{LEVEL:.0%} interval", curve.look)
+    elif sure is not None:
         off = curve.setting.error(p.law, 0.0)(curve.best.params, p.ud, curve.best.epochs)
-        off = NormalDist().inv_cdf((1 + sure.level) / 2) * np.asarray(off)
+        off = sure_width(sure.runs) * np.asarray(off)
         drawing.band(figure, curve.flops, loss - off, loss + off, f"{sure.level:.0%} interval", curve.look)
     tolerance = sure.error if sure is not None else p.flat_range.tolerance
     apart = ~(np.abs(loss - p.loss) <= tolerance)
@@ -128,7 +147,7 @@ def _doubt(figure: go.Figure, p: Plan, curve: _Curve) -> None:
     drawing.glow(figure, curve.flops, near, "as good as the plan", GOOD)
 
 
-def _draw(figure: go.Figure, p: Plan, curve: _Curve) -> None:
+def _draw(figure: Figure, p: Plan, curve: _Curve) -> None:
     decay = curve.setting.weight_decay
     name, best = f"weight decay {decay}", curve.best
     text = [
@@ -139,7 +158,21 @@ def _draw(figure: go.Figure, p: Plan, curve: _Curve) -> None:
     drawing.line(figure, curve.flops, best.loss, name, curve.look, text, width=width, group=name)
 
 
-def _ghost(figure: go.Figure, pinned: Answer, flops: np.ndarray) -> None:
+def _others(figure: Figure, p: Plan, top: float) -> None:
+    """What the other laws would train instead, by the law in use: whether it matters that they disagree."""
+    shown = [other for other in p.other_laws if other.expected_loss < top]
+    text = [
+        f"{law_label(other.law)} would train {size}<br>loss {other.expected_loss:.3f} by the law in use"
+        for other, size in zip(
+            shown, drawing.sizes([o.params for o in shown], [o.epochs for o in shown]), strict=True
+        )
+    ]
+    if shown:
+        flops, loss = [o.spent_flops for o in shown], [o.expected_loss for o in shown]
+        drawing.ring(figure, flops, loss, "plans of other laws", NEUTRAL, text)
+
+
+def _ghost(figure: Figure, pinned: Answer, flops: np.ndarray) -> None:
     """The pinned plan and the curve that it lies on."""
     p = pinned.plan
     law = pinned.calibration.setting(p.weight_decay).law(p.law)
@@ -149,14 +182,13 @@ def _ghost(figure: go.Figure, pinned: Answer, flops: np.ndarray) -> None:
     drawing.point(figure, p.spent_flops, p.loss, "pinned plan", "square", NEUTRAL, text=f"loss {p.loss:.3f}")
 
 
-def _here(figure: go.Figure, p: Plan, own: _Curve, top: float) -> None:
+def _here(figure: Figure, p: Plan, own: _Curve, top: float) -> None:
     """The budget, and what becomes of all of it; then the plan, above everything else."""
     flops = own.flops
-    drawing.upright(figure, p.flops, f"you are here: {scientific(p.flops)}", 0.86, flops, solid=True)
     if p.spent_flops < 0.995 * p.flops:
         all_of_it = float(own.best.loss[np.searchsorted(flops, p.flops)])
         if np.isfinite(all_of_it):
             said = f"all of your compute: loss {all_of_it:.3f}"
             at = min(all_of_it, top)
-            drawing.point(figure, p.flops, at, "all of it", "diamond", own.look, text=said)
+            drawing.point(figure, p.flops, at, "with all of it", "diamond", own.look, text=said)
     drawing.point(figure, p.spent_flops, p.loss, "the plan", "circle", PLAN, text=f"loss {p.loss:.3f}")

@@ -1,53 +1,88 @@
-"""The pieces of every interactive picture: an empty one, lines, points, labels and axes in human units."""
+"""The pieces of every interactive picture: an empty one, lines, points, labels and axes in human units.
+
+A picture is what plotly's script in the browser takes, as plain data. Plotly's own classes would check every
+property on its way, which takes longer than all that a picture shows takes to compute; a test lets them.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-import plotly.graph_objects as go
 
 from planner.look import Look
 from planner.palette import NEUTRAL, PLAN
 from planner.units import epochs as passes
 from planner.units import short
 
+_LETTER, _GAP = 6.2 / 305, 8 / 305  # how wide a letter and a space are, as a share of a phone's picture
+_ROW = 22  # pixels from one label to the next below it
 
-def empty(across: str, up: str) -> go.Figure:
-    figure = go.Figure()
+
+class Figure:
+    """Traces and layout of a picture."""
+
+    def __init__(self, layout: dict[str, Any]) -> None:
+        self.data: list[dict[str, Any]] = []
+        self.layout: dict[str, Any] = {**layout, "shapes": [], "annotations": []}
+
+    def add(self, kind: str = "scatter", **trace: Any) -> None:
+        self.data.append({"type": kind, **trace})
+
+    def shade(self, start: float, end: float, colour: str, opacity: float) -> None:
+        """An area from bottom to top, below everything else."""
+        shape = {"type": "rect", "x0": start, "x1": end, "y0": 0, "y1": 1, "yref": "y domain"}
+        look = {"fillcolor": colour, "opacity": opacity, "line": {"width": 0}, "layer": "below"}
+        self.layout["shapes"].append({**shape, **look})
+
+    def upright(self, x: float, **line: Any) -> None:
+        shape = {"type": "line", "x0": x, "x1": x, "y0": 0, "y1": 1, "yref": "y domain"}
+        self.layout["shapes"].append({**shape, "line": line})
+
+    def axis(self, name: str, **how: Any) -> None:
+        self.layout[name].update(how)
+
+    def to_json(self) -> str:
+        """As Gradio hands it to the browser."""
+        return json.dumps({"data": self.data, "layout": self.layout})
+
+
+def empty(across: str, up: str) -> Figure:
     axis = {
         "gridcolor": "rgba(128,128,128,0.22)",
         "zeroline": False,
         "linecolor": "rgba(128,128,128,0.6)",
+        "showline": True,
         "automargin": True,
     }
     clear = "rgba(0,0,0,0)"
-    figure.update_layout(
-        template="none",
-        margin={"l": 52, "r": 12, "t": 8, "b": 42},
-        hovermode="closest",
-        paper_bgcolor=clear,
-        plot_bgcolor=clear,
-        font={"family": "system-ui, sans-serif", "size": 13},
-        showlegend=False,
-        legend={"orientation": "h", "yanchor": "bottom", "y": 1.01, "x": 0, "bgcolor": clear},
-        modebar={
-            "orientation": "v",
-            "bgcolor": clear,
-            "color": NEUTRAL.light,
-            "activecolor": PLAN.light,
-            "remove": ["select2d", "lasso2d", "autoScale2d"],
-        },
-        xaxis={"title": {"text": across, "font": {"size": 13}}, **axis},
-        yaxis={"title": {"text": up, "font": {"size": 13}}, **axis},
-        dragmode="zoom",
+    return Figure(
+        {
+            "margin": {"l": 52, "r": 12, "t": 8, "b": 42},
+            "hovermode": "closest",
+            "paper_bgcolor": clear,
+            "plot_bgcolor": clear,
+            "font": {"family": "system-ui, sans-serif", "size": 13},
+            "showlegend": False,
+            "legend": {"orientation": "h", "yanchor": "bottom", "y": 1.01, "x": 0, "bgcolor": clear},
+            "modebar": {
+                "orientation": "v",
+                "bgcolor": clear,
+                "color": NEUTRAL.light,
+                "activecolor": PLAN.light,
+                "remove": ["select2d", "lasso2d", "autoScale2d"],
+            },
+            "xaxis": {"title": {"text": across, "font": {"size": 13}}, **axis},
+            "yaxis": {"title": {"text": up, "font": {"size": 13}}, **axis},
+            "dragmode": "zoom",
+        }
     )
-    return figure
 
 
 def line(
-    figure: go.Figure,
+    figure: Figure,
     x: Any,
     y: Any,
     name: str,
@@ -63,11 +98,11 @@ def line(
         also = "<br>loss %{y:.3f}" if group is None else ""
         hover = {"text": list(text), "hovertemplate": f"%{{text}}{also}<extra></extra>"}
     line = {"color": look.light, "dash": look.dash, "width": width}
-    figure.add_scatter(x=plain(x), y=plain(y), name=name, mode="lines", line=line, legendgroup=group, **hover)
+    figure.add(x=plain(x), y=plain(y), name=name, mode="lines", line=line, legendgroup=group, **hover)
 
 
 def point(
-    figure: go.Figure,
+    figure: Figure,
     x: Any,
     y: Any,
     name: str,
@@ -79,7 +114,7 @@ def point(
 ) -> None:
     said = f"{name}{f'<br>{text}' if text else ''}<extra></extra>"
     halo = {"color": "white", "width": 1.5}
-    figure.add_scatter(
+    figure.add(
         x=[float(x)],
         y=[float(y)],
         name=name,
@@ -91,17 +126,24 @@ def point(
     )
 
 
-def key(figure: go.Figure, name: str, symbol: str, look: Look) -> None:
+def ring(figure: Figure, x: Any, y: Any, name: str, look: Look, text: Sequence[str]) -> None:
+    """Open circles, each of which says something."""
+    marker = {"symbol": "circle-open", "size": 9, "color": look.light, "line": {"width": 2}}
+    hover = {"text": list(text), "hovertemplate": "%{text}<extra></extra>"}
+    figure.add(x=plain(x), y=plain(y), name=name, mode="markers", marker=marker, **hover)
+
+
+def key(figure: Figure, name: str, symbol: str, look: Look) -> None:
     """Only an entry of the legend, for a sign that stands in the picture many times or is an area."""
     marker = {"symbol": symbol, "size": 12, "color": look.light}
-    figure.add_scatter(x=[None], y=[None], mode="markers", marker=marker, name=name)
+    figure.add(x=[None], y=[None], mode="markers", marker=marker, name=name)
 
 
-def band(figure: go.Figure, x: Any, low: Any, high: Any, name: str, look: Look) -> None:
+def band(figure: Figure, x: Any, low: Any, high: Any, name: str, look: Look) -> None:
     """The area between two lines, in the colour of the line that it belongs to."""
     there = np.isfinite(low) & np.isfinite(high)
     across, bottom, top = (np.asarray(values, dtype=float)[there] for values in (x, low, high))
-    figure.add_scatter(
+    figure.add(
         x=plain(np.concatenate([across, across[::-1]])),
         y=plain(np.concatenate([bottom, top[::-1]])),
         name=name,
@@ -113,30 +155,60 @@ def band(figure: go.Figure, x: Any, low: Any, high: Any, name: str, look: Look) 
     )
 
 
-def glow(figure: go.Figure, x: Any, y: Any, name: str, look: Look) -> None:
+def glow(figure: Figure, x: Any, y: Any, name: str, look: Look) -> None:
     """A broad pale stroke below a part of a line."""
     line = {"color": look.light, "width": 13}
-    figure.add_scatter(
-        x=plain(x), y=plain(y), name=name, mode="lines", line=line, opacity=0.32, hoverinfo="skip"
-    )
+    figure.add(x=plain(x), y=plain(y), name=name, mode="lines", line=line, opacity=0.32, hoverinfo="skip")
 
 
-def upright(
-    figure: go.Figure, x: float, text: str, height: float, across: np.ndarray, *, solid: bool = False
-) -> None:
-    """A line with its label beside it, on the side where there is more room, at this part of the height."""
-    look = PLAN if solid else NEUTRAL
-    figure.add_vline(x=x, line={"color": look.light, "width": 1.5, "dash": "solid" if solid else "dot"})
-    left = x < float(np.sqrt(across[0] * across[-1]))
-    side = {"xanchor": "left", "xshift": 7} if left else {"xanchor": "right", "xshift": -7}
-    anchor = "bottom" if height == 0 else "top"
-    label(figure, float(np.log10(x)), height, text, yref="paper", yanchor=anchor, **side)
+class Mark(NamedTuple):
+    """A compute, or whatever is shown across, that has a name."""
+
+    x: float
+    text: str
+    solid: bool = False
+    low: bool = False  # the label stands at the bottom
 
 
-def label(figure: go.Figure, x: float, y: float, text: str, **where: Any) -> None:
+def marks(figure: Figure, places: Sequence[Mark], across: np.ndarray) -> None:
+    """Upright lines with labels: each in a row of its own, on the side where it crosses fewer lines."""
+    ends = np.log10([least(across), most(across)])
+    at = [float((np.log10(mark.x) - ends[0]) / (ends[1] - ends[0])) for mark in places]
+    rows = 0
+    for mark, here in zip(places, at, strict=True):
+        look = PLAN if mark.solid else NEUTRAL
+        dash = "solid" if mark.solid else "dot"
+        figure.upright(mark.x, color=look.light, width=1.5, dash=dash)
+        wide = _GAP + _LETTER * max(map(len, mark.text.split("<br>")))
+        others = [one for one in at if one != here]
+        right, left = (_room(sorted(side), wide) for side in _apart(here, others))
+        side: dict[str, Any] = (
+            {"xanchor": "left", "xshift": 7} if right >= left else {"xanchor": "right", "xshift": -7}
+        )
+        up: dict[str, Any] = (
+            {"y": 0, "yanchor": "bottom"} if mark.low else {"y": 1, "yanchor": "top", "yshift": -_ROW * rows}
+        )
+        rows += not mark.low
+        align = side["xanchor"]
+        label(figure, float(np.log10(mark.x)), text=mark.text, yref="paper", align=align, **side, **up)
+
+
+def _apart(here: float, others: Sequence[float]) -> tuple[list[float], list[float]]:
+    """How far the edge and the other lines are, to the right and to the left."""
+    right = [1 - here, *(one - here for one in others if one > here)]
+    return right, [here, *(here - one for one in others if one < here)]
+
+
+def _room(distances: Sequence[float], wide: float) -> float:
+    """How good one side is for a label so wide: it must not leave the picture, and should cross no line."""
+    return min(distances[0], wide) + 10 * min(distances[-1] - wide, 0.0)
+
+
+def label(figure: Figure, x: float, y: float, text: str, **where: Any) -> None:
     """Words on paper of their own, so that no line runs through them."""
     paper = "rgba(255,255,255,0.85)"
-    figure.add_annotation(x=x, y=y, text=text, showarrow=False, bgcolor=paper, **where)
+    note = {"x": x, "y": y, "text": text, "showarrow": False, "bgcolor": paper, "font": {"size": 12}}
+    figure.layout["annotations"].append(note | where)
 
 
 def sizes(params: Any, epochs: Any) -> list[str]:
@@ -151,7 +223,7 @@ def most(values: Any) -> float:
     return float(np.nanmax(np.asarray(values, dtype=float)))
 
 
-def log_axis(axis: Any, values: np.ndarray, show: Any, digits: int = 3) -> None:
+def log_axis(figure: Figure, name: str, values: np.ndarray, show: Any, digits: int = 3) -> None:
     """A log axis over the values in human units: 1, 2 and 5 of each decade where there are few decades."""
     low, high = least(values), most(values)
     decades = np.log10(high / low)
@@ -159,9 +231,8 @@ def log_axis(axis: Any, values: np.ndarray, show: Any, digits: int = 3) -> None:
     ends = int(np.floor(np.log10(low))), int(np.ceil(np.log10(high)))
     places = [s * 10.0**k for k in range(ends[0], ends[1] + 1) for s in steps]
     labels = [show(place, digits) for place in places]
-    axis.update(
-        type="log", range=[float(np.log10(low)), float(np.log10(high))], tickvals=places, ticktext=labels
-    )
+    span = [float(np.log10(low)), float(np.log10(high))]
+    figure.axis(name, type="log", range=span, tickvals=places, ticktext=labels)
 
 
 def plain(values: Any) -> list[float | None]:

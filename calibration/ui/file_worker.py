@@ -197,7 +197,8 @@ def _runs(request: dict[str, Any]) -> Any:
         return read_runs(path, **how)
     from calibration.ui.small_parquet import read_small
 
-    return read_runs(read_small(path), name=path.name, **how)
+    named = [part.partition("=")[2] for part in (how["columns"] or "").split(",")]
+    return read_runs(read_small(path, named), name=path.name, **how)
 
 
 def _check_extent(path: Path) -> None:
@@ -218,10 +219,14 @@ def _names(request: dict[str, Any]) -> list[str]:
     from planner.errors import InvalidInput
 
     path = Path(request["path"])
-    if _is_parquet(path) or path.stat().st_size > SMALL:
-        return []  # of Parquet only columns that are named as ours are read, and large tables only once
     try:
         _check_extent(path)
+        if _is_parquet(path):
+            from calibration.ui.small_parquet import column_names
+
+            return [name[:80] for name in column_names(path)]
+        if path.stat().st_size > SMALL:
+            return []  # large tables are read only once
         return [str(name)[:80] for name in load(path, path.name).cells.columns]
     except InvalidInput:
         return []

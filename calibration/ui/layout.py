@@ -8,7 +8,7 @@ from typing import Any
 
 import gradio as gr
 
-from calibration.ui import state
+from calibration.ui import markup, state
 from calibration.ui.presets import PRESETS
 from planner.calibration_files import Calibration, shipped_names
 from planner.costs import ACCELERATORS
@@ -94,7 +94,7 @@ def inputs(default: Calibration) -> Inputs:
         )
     with gr.Accordion("Size and limits", open=False) as limits_fold:
         fields |= _limits()
-    with gr.Accordion("Price, or an accelerator of your own", open=False) as card_fold:
+    with gr.Accordion("Price, or your own accelerator", open=False) as card_fold:
         fields["price"] = text("price", "", "list price")
         with gr.Row():
             fields["tflops"] = text("tflops", "", "400")
@@ -105,9 +105,9 @@ def inputs(default: Calibration) -> Inputs:
 def _compute(steps: list[tuple[gr.Button, str, float]]) -> dict[str, Any]:
     """The budget in FLOPs, in hours on some GPUs or in money, or the loss that it shall reach."""
     chosen, fields = state.DEFAULTS, dict[str, Any]()
-    names = ("in FLOPs", "in GPU time", "in money", "for a loss")
+    names = ("FLOPs", "GPU time", "Money", "A loss")
     kinds = list(zip(names, state.BUDGETS, strict=True))
-    fields["compute"] = gr.Radio(kinds, value=chosen.compute, label="Compute", elem_id="in-compute")
+    fields["compute"] = gr.Radio(kinds, value=chosen.compute, label="Compute, given as", elem_id="in-compute")
     with gr.Row(elem_classes="db-budget"):
         fields["flops"] = text("flops", chosen.flops, "5e18, 5 EFLOP", scale=4)
         fields["hours"] = text("hours", chosen.hours, "3", scale=4, visible=False)
@@ -155,7 +155,7 @@ def outputs() -> Outputs:
     legend = gr.HTML(elem_id="legend", padding=False)
     plot = gr.Plot(show_label=False, elem_id="plot", container=False, buttons=[])
     calls = gr.HTML(elem_id="calls", padding=False)
-    details = gr.HTML(elem_id="details", padding=False)
+    details = gr.HTML(elem_id="details", padding=False, render=False)  # below both columns
     pin = gr.Textbox(visible=False)
     return Outputs(
         problem, answer, legend, plot, calls, details, {"picture": picture, "spend": spend, "pin": pin}
@@ -191,7 +191,7 @@ def _runs_inputs() -> dict[str, Any]:
         file_types=[".csv", ".tsv", ".json", ".jsonl", ".parquet", ".pq"],
         type="filepath",
         elem_id="upload-runs",
-        height=140,
+        height=175,
     )
     given["name"] = text("name", "my-calibration", "my-corpus", label="Name of the calibration")
     with gr.Row():
@@ -216,7 +216,7 @@ def _runs_inputs() -> dict[str, Any]:
 
 def _runs_outputs() -> dict[str, Any]:
     shown: dict[str, Any] = {}
-    shown["checked"] = gr.HTML(elem_id="runs-check", padding=False)
+    shown["checked"] = gr.HTML(markup.example_runs(), elem_id="runs-check", padding=False)
     shown["result"] = gr.HTML(elem_id="runs-result", padding=False)
     with gr.Row():
         plan = "Plan with this calibration"

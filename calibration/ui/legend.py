@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import Any
 
-import plotly.graph_objects as go
+from calibration.ui.drawing import Figure
 
 _DASHES = {
     "solid": "",
@@ -23,10 +23,10 @@ _SHAPES = {
 }
 
 
-def legend(figure: go.Figure) -> str:
+def legend(figure: Figure) -> str:
     """A list of the signs, in the order in which they were drawn."""
-    entries = [trace for trace in figure.data if trace.name and trace.showlegend is not False]
-    items = "".join(f"<li>{_sign(trace)}{escape(trace.name)}</li>" for trace in entries)
+    entries = [trace for trace in figure.data if trace.get("name") and trace.get("showlegend", True)]
+    items = "".join(f"<li>{_sign(trace)}{escape(trace['name'])}</li>" for trace in entries)
     return f'<ul class="db-legend" aria-label="Legend">{items}</ul>'
 
 
@@ -36,17 +36,22 @@ def spelled(colour: str) -> str:
     return f"rgb({red}, {green}, {blue})"
 
 
-def _sign(trace: Any) -> str:
-    if trace.stackgroup is not None:
-        drawn = f'<g style="fill: {spelled(trace.line.color)}" fill-opacity=".6">{_SHAPES["square"]}</g>'
-    elif trace.fill == "toself":
-        drawn = f'<g style="fill: {spelled(trace.fillcolor)}" fill-opacity=".3">{_SHAPES["square"]}</g>'
-    elif trace.mode == "lines":
-        dash = _DASHES.get(trace.line.dash, str(trace.line.dash).replace("px", "").replace(",", " "))
-        style = f"stroke: {spelled(trace.line.color)}; stroke-width: {trace.line.width}"
-        faint = f' stroke-opacity="{trace.opacity}"' if trace.opacity is not None else ""
+def _sign(trace: dict[str, Any]) -> str:
+    line, marker = trace.get("line", {}), trace.get("marker", {})
+    if "stackgroup" in trace:
+        drawn = f'<g style="fill: {spelled(line["color"])}" fill-opacity=".6">{_SHAPES["square"]}</g>'
+    elif trace.get("fill") == "toself":
+        drawn = f'<g style="fill: {spelled(trace["fillcolor"])}" fill-opacity=".3">{_SHAPES["square"]}</g>'
+    elif trace["mode"] == "lines":
+        named = line.get("dash", "solid")
+        dash = _DASHES.get(named, named.replace("px", "").replace(",", " "))
+        style = f"stroke: {spelled(line['color'])}; stroke-width: {line['width']}"
+        faint = f' stroke-opacity="{trace["opacity"]}"' if "opacity" in trace else ""
         drawn = f'<path d="M0 7h28" style="{style}" stroke-dasharray="{dash}"{faint}/>'
+    elif marker["symbol"] == "circle-open":
+        ring = f"stroke: {spelled(marker['color'])}; stroke-width: 2; fill: none"
+        drawn = f'<circle cx="14" cy="7" r="4.5" style="{ring}"/>'
     else:
-        faint = ' fill-opacity=".35"' if trace.marker.symbol == "square" else ""
-        drawn = f'<g style="fill: {spelled(trace.marker.color)}"{faint}>{_SHAPES[trace.marker.symbol]}</g>'
+        faint = ' fill-opacity=".35"' if marker["symbol"] == "square" else ""
+        drawn = f'<g style="fill: {spelled(marker["color"])}"{faint}>{_SHAPES[marker["symbol"]]}</g>'
     return f'<svg width="28" height="14" viewBox="0 0 28 14" aria-hidden="true">{drawn}</svg>'

@@ -67,10 +67,10 @@ def _tiles(found: Answer) -> list[str]:
     params, passes = _interval(within.get("params"), short), _interval(within.get("epochs"), epochs)
     perplexity = f"perplexity {p.perplexity:.2f}"
     return [
-        _tile("params", "Parameters", p.params, short(p.params), _flat_params(p), params),
-        _tile("epochs", "Epochs", p.epochs, epochs(p.epochs), _tokens(p), passes),
-        _tile("weight_decay", "Weight decay", p.weight_decay, str(p.weight_decay), _rival(p), ""),
-        _tile("loss", "Predicted loss", p.loss, f"{p.loss:.3f}", perplexity, _loss_interval(found)),
+        _tile("params", "Parameters", p.params, short(p.params), params, _flat_params(p), _disagreement(p)),
+        _tile("epochs", "Epochs", p.epochs, epochs(p.epochs), passes, _tokens(p)),
+        _tile("weight_decay", "Weight decay", p.weight_decay, str(p.weight_decay), "", _rival(p)),
+        _tile("loss", "Predicted loss", p.loss, f"{p.loss:.3f}", _loss_interval(found), perplexity),
     ]
 
 
@@ -135,6 +135,8 @@ CAPTIONS = {
     "back: fewer epochs, larger models.",
     "crossover": "The best loss that each compute can buy. Strong weight decay pays a premium while data is "
     "fresh, and wins from C× on; in the shade more compute does not help. Drag the line to another budget.",
+    "decay": "The best plan within your compute at each weight decay: too little lets a model learn repeated "
+    "text by heart, too much holds it back. Drag the line to another weight decay.",
     "terms": "What the loss of the planned model consists of, if it were trained for fewer or more epochs.",
     "whatif": "The best loss if you had less or more of one thing and the same of the other, at the weight "
     "decay of the plan (another may then be better); diamonds mark twice as much.",
@@ -160,6 +162,8 @@ def seen(found: Answer, picture: str) -> str:
         "frontier": f"Epochs against parameters as compute grows. At this budget: {plan}; {laws}.",
         "crossover": f"Best loss against compute for each weight decay. At this budget: at {p.weight_decay} "
         f"{p.loss:.3f}; {rivals}. {p.crossover_note[:1].upper()}{p.crossover_note[1:]}.",
+        "decay": f"Best loss against weight decay within {scientific(p.flops)} FLOPs. At {p.weight_decay} "
+        f"{p.loss:.3f}; {rivals}.",
         "terms": "Loss against epochs as a stack of its terms. At the plan: "
         + ", ".join(f"{name} {value:.3f}" for name, value in _terms(p).items())
         + ".",
@@ -230,6 +234,27 @@ def table_problems(sentence: str, problems: Sequence[Problem]) -> str:
     )
 
 
+def example_runs() -> str:
+    """What a table may look like, where there is none yet, and what happens with it."""
+    header = ("Name", "config.n_params", "config.unique_tokens", "config.epochs", "weight_decay", "val/loss")
+    rows = [
+        ("small-once", "15M", "50M", "1", "0.1", "4.21"),
+        ("small-twice", "30M", "50M", "2", "0.1", "3.93"),
+        ("large-often", "60M", "50M", "4", "0.1", "3.81"),
+    ]
+    steps = (
+        "Drop a table: its columns are found by their names, or you say which is which.",
+        "Look at what was read. Every cell that cannot be used is named, with its row.",
+        "Fit: the laws are ranked by how well they predict runs that they have not seen.",
+        "Plan with the winner, and keep its file and its report.",
+    )
+    items = "".join(f"<li>{step}</li>" for step in steps)
+    return (
+        f'<div class="db-example"><h2 class="db-small">What a table may look like</h2>{table(header, rows)}'
+        f'<h2 class="db-small">What happens then</h2><ol>{items}</ol></div>'
+    )
+
+
 def run_summary(
     rows: Iterable[Sequence[str]],
     preview: Iterable[Sequence[str]],
@@ -271,11 +296,11 @@ def _data(key: str, value: float, text: str) -> str:
     return f'<data data-key="{key}" value="{value!r}">{escape(text)}</data>'
 
 
-def _tile(key: str, label: str, value: float, text: str, below: str, interval: str) -> str:
+def _tile(key: str, label: str, value: float, text: str, interval: str, *below: str) -> str:
     extra = f'<div class="db-interval">{escape(interval)}</div>' if interval else ""
     figure = f'<div class="db-figure">{_data(key, value, text)}</div>'
-    more = f'{extra}<div class="db-below">{escape(below)}</div>'
-    return f'<div class="db-tile"><div class="db-label">{label}</div>{figure}{more}</div>'
+    more = "".join(f'<div class="db-below">{escape(line)}</div>' for line in below if line)
+    return f'<div class="db-tile"><div class="db-label">{label}</div>{figure}{extra}{more}</div>'
 
 
 def _interval(bounds: Interval | None, show: Callable[[float], str]) -> str:
@@ -296,10 +321,16 @@ def _flat_params(p: Plan) -> str:
     flat = p.flat_range if p.sureness is None else p.sureness.as_good
     if flat.sharp:
         return f"hardly another size is within {flat.tolerance:.2g} nats"
-    sizes = f"{short(flat.params_min)} to {short(flat.params_max)}"
-    if p.sureness is not None:
-        return f"{sizes} cannot be told from it"
-    return f"{sizes} are as good within {flat.tolerance:g} nats"
+    return f"as good: {short(flat.params_min)} to {short(flat.params_max)}"
+
+
+def _disagreement(p: Plan) -> str:
+    """Which sizes the other laws want."""
+    sizes = sorted(other.params for other in p.other_laws)
+    if not sizes:
+        return ""
+    low, high = short(sizes[0]), short(sizes[-1])
+    return f"other laws: {low if low == high else f'{low} to {high}'}"
 
 
 def _tokens(p: Plan) -> str:

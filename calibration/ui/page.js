@@ -57,13 +57,13 @@ document.addEventListener("input", (event) => {
 // The ends of each slider, and how a value is written into its field.
 const scientific = (value) => value.toPrecision(2).replace("+", "").replace(/\.0e/, "e");
 const short = (value) => {
-  const [size, letter] = [[1e12, "T"], [1e9, "B"], [1e6, "M"], [1, ""]].find(([size]) => value >= 0.9995 * size);
+  const [size, letter] = [[1e12, "T"], [1e9, "B"], [1e6, "M"], [1e3, "k"], [1, ""]].find(([size]) => value >= 0.9995 * size);
   return Number((value / size).toPrecision(2)) + letter;
 };
 const plain = (value) => String(Number(value.toPrecision(2)));
 const scales = {
-  ud: [1e6, 1e12, short],
-  flops: [1e16, 1e24, (value) => scientific(value)],
+  ud: [1e5, 1e12, short],
+  flops: [1e13, 1e25, (value) => scientific(value)],
   hours: [0.1, 1e4, plain],
   budget_usd: [1, 1e6, plain],
   weight_decay: [0, 0, plain], // its ends come with the answer; at the left the best one is chosen
@@ -86,10 +86,14 @@ function slid(slider) {
 function slide(slider) {
   const name = slid(slider);
   if (!name) return;
-  const [low, high, written] = ends(name), box = field(name);
+  const [low, high, written] = ends(name);
   const chosen = name === "weight_decay" && Number(slider.value) === 0;
   const text = chosen ? "" : written(low * (high / low) ** (slider.value / slider.max));
   slider.setAttribute("aria-valuetext", text || "choose for me");
+  write(name, text);
+}
+function write(name, text) {
+  const box = field(name);
   Object.getOwnPropertyDescriptor(Object.getPrototypeOf(box), "value").set.call(box, text);
   box.dispatchEvent(new Event("input", {bubbles: true}));
 }
@@ -109,25 +113,32 @@ function follow() {
 
 // -- dragging the budget --------------------------------------------------------------------------------------------
 
-// In the first picture the line "you are here" can be taken hold of. The axes stay as they were when it was.
+// In two pictures a line can be taken hold of: "you are here" and the plan's weight decay. The axes stay as they were
+// when it was.
 let held = null;
 function grip(event) {
   const plot = event.target.closest?.("#plot .js-plotly-plot"), axis = plot?._fullLayout?.xaxis;
-  const flops = plot?.layout?.meta?.flops;
-  if (!flops || !axis?.d2p) return null;
+  const {field, at} = plot?.layout?.meta ?? {};
+  if (!field || !axis?.d2p) return null;
   const {left} = plot.getBoundingClientRect();
-  const start = left + axis._offset, near = Math.abs(event.clientX - start - axis.d2p(flops)) < 14;
+  const start = left + axis._offset, near = Math.abs(event.clientX - start - axis.d2p(at)) < 14;
   plot.classList.toggle("db-near", near);
-  return near ? {plot, start, length: axis._length, range: [...axis.range]} : null;
+  return near ? {plot, field, start, length: axis._length, range: [...axis.range]} : null;
 }
 function drag(event) {
   const share = Math.min(1, Math.max(0, (event.clientX - held.start) / held.length));
-  const flops = 10 ** (held.range[0] + share * (held.range[1] - held.range[0]));
+  let now = 10 ** (held.range[0] + share * (held.range[1] - held.range[0]));
+  if (held.field === "weight_decay") {
+    const [low, high, written] = ends(held.field);
+    now = Math.min(high, Math.max(low, now));
+    write(held.field, written(now));
+  } else {
+    window.databound.dragged = now.toPrecision(3);
+    press("dragged");
+  }
   if (!held.mark.isConnected) held.plot.parentElement.append(held.mark);
   held.mark.style.left = `${held.start - held.plot.getBoundingClientRect().left + share * held.length}px`;
-  held.mark.textContent = scientific(flops);
-  window.databound.dragged = flops.toPrecision(3);
-  press("dragged");
+  held.mark.textContent = held.field === "weight_decay" ? plain(now) : scientific(now);
 }
 document.addEventListener("pointerdown", (event) => {
   held = event.button === 0 ? grip(event) : null;

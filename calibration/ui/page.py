@@ -177,7 +177,7 @@ class Page:
         """What an uploaded table holds, or what is wrong with it row by row; then its columns, to choose."""
         chosen = [column or "" for column in columns]
         if path is None:
-            return "", *layout.columns_offered([], chosen)
+            return markup.example_runs(), *layout.columns_offered([], chosen)
         try:
             _check_size(path)
             found = self.jobs.result("check", path, **_reading(decay, epochs, chosen))
@@ -252,11 +252,13 @@ class Page:
             gr.HTML(layout.header(), padding=False)
             address = gr.Textbox(visible=False)
             with gr.Tabs() as tabs:
-                with gr.Tab("Plan", id="plan"), gr.Row(elem_id="db-columns"):
-                    with gr.Column(elem_id="db-inputs", min_width=280, scale=1):
-                        given = layout.inputs(Calibration.load())
-                    with gr.Column(elem_id="db-output", min_width=320, scale=3):
-                        found = layout.outputs()
+                with gr.Tab("Plan", id="plan"):
+                    with gr.Row(elem_id="db-columns"):
+                        with gr.Column(elem_id="db-inputs", min_width=280, scale=1):
+                            given = layout.inputs(Calibration.load())
+                        with gr.Column(elem_id="db-output", min_width=320, scale=3):
+                            found = layout.outputs()
+                    found.details.render()
                 with gr.Tab("Your own runs", id="runs"):
                     runs = layout.runs()
             gr.HTML(markup.footer(), padding=False)
@@ -300,7 +302,8 @@ class Page:
         changed = [table.upload, decay.change, epochs.change, *(one.input for one in runs.columns)]
         asked, told = [table, decay, epochs, *runs.columns], [runs.checked, *runs.columns]
         gr.on(changed, self.check, asked, told, trigger_mode="always_last", **reading)
-        table.clear(lambda: ("", "", *_nothing_fitted()), None, [runs.checked, *runs.outcome], **_CALM)
+        emptied = [runs.checked, *runs.outcome]
+        table.clear(lambda: (markup.example_runs(), "", *_nothing_fitted()), None, emptied, **_CALM)
         given = [table, runs.name, decay, epochs, runs.refits, *runs.columns]
         many: dict[str, Any] = {"concurrency_limit": FITS_AT_ONCE, "concurrency_id": "fit", **_CALM}
         fitting = runs.start.click(self.fit, given, runs.outcome, trigger_mode="multiple", **many)

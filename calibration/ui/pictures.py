@@ -1,4 +1,4 @@
-"""Interactive pictures of a decision. Each function takes an answer and returns a plotly Figure.
+"""Interactive pictures of a decision. Each function takes an answer and returns a Figure.
 
 Looks are those of `planner.palette`: lines differ in dash as well as colour, and points in shape. They are
 drawn for light paper on a transparent background; the page's style sheet gives each colour its pair on dark
@@ -11,11 +11,12 @@ from html import escape
 
 import numpy as np
 import pandas as pd
-import plotly.graph_objects as go
 
 from calibration.ui import drawing
 from calibration.ui.answers import Answer, limits
 from calibration.ui.compute_picture import loss_against_compute
+from calibration.ui.decay_picture import loss_against_decay
+from calibration.ui.drawing import Figure
 from planner.advice import turning_point
 from planner.allocation import FLOPS_PER_PARAM_TOKEN, Allocation, allocate
 from planner.calibration_files import Calibration, Setting
@@ -33,7 +34,7 @@ _LARGEST_SCATTER = 4000
 _JUMP = 0.25  # in ln(epochs), from one point of a frontier to the next: another valley, not a way there
 
 
-def isoflop(found: Answer) -> go.Figure:
+def isoflop(found: Answer) -> Figure:
     """Loss against epochs at the plan's compute: how flat the optimum is."""
     p = found.plan
     law = found.calibration.law(p.weight_decay, p.law)
@@ -44,13 +45,11 @@ def isoflop(found: Answer) -> go.Figure:
     epochs = np.union1d(epochs, [p.epochs])  # the plan itself, which may sit on a kink at one epoch
     loss, base = (np.asarray(one.loss(product / epochs, p.ud, epochs)) for one in (law, law.base()))
     figure = drawing.empty("epochs at this compute", "predicted loss (nats per token)")
-    ends = {"x0": flat.epochs_min, "x1": flat.epochs_max}
     if p.sureness is not None:
         wide = p.sureness.as_good
-        shade = {"fillcolor": NEUTRAL.light, "opacity": 0.14, "line_width": 0, "layer": "below"}
-        figure.add_vrect(x0=wide.epochs_min, x1=wide.epochs_max, **shade)
+        figure.shade(wide.epochs_min, wide.epochs_max, NEUTRAL.light, 0.14)
         drawing.key(figure, "cannot be told from the best", "square", NEUTRAL)
-    figure.add_vrect(**ends, fillcolor=GOOD.light, opacity=0.18, line_width=0, layer="below")
+    figure.shade(flat.epochs_min, flat.epochs_max, GOOD.light, 0.18)
     text = drawing.sizes(product / epochs, epochs)
     fresh = law_look(BASE_FORM)
     drawing.line(figure, epochs, base, "if repeats were as good as new", fresh, text, width=1.5)
@@ -58,14 +57,14 @@ def isoflop(found: Answer) -> go.Figure:
     plan = f"the plan: {short(p.params)} × {passes(p.epochs)}"
     drawing.point(figure, p.epochs, p.loss, plan, "circle", PLAN)
     drawing.key(figure, f"within {flat.tolerance:g} nats of the best", "square", GOOD)
-    drawing.log_axis(figure.layout.xaxis, epochs, short)
+    drawing.log_axis(figure, "xaxis", epochs, short)
     least, most = min(float(base.min()), p.loss), p.loss
     span = most - least
-    figure.update_yaxes(range=[least - 0.1 * span - 0.05, most + max(0.6, 3 * span)])
+    figure.axis("yaxis", range=[least - 0.1 * span - 0.05, most + max(0.6, 3 * span)])
     return figure
 
 
-def frontier(found: Answer) -> go.Figure:
+def frontier(found: Answer) -> Figure:
     """Optimal size and epochs of each law as compute grows, where it turns back, and this budget."""
     p = found.plan
     setting = found.calibration.setting(p.weight_decay)
@@ -83,13 +82,13 @@ def frontier(found: Answer) -> go.Figure:
     drawing.line(figure, params, same, f"{scientific(p.spent_flops)} FLOPs", NEUTRAL, None, width=1)
     drawing.key(figure, "this budget", "circle", NEUTRAL)
     drawing.key(figure, "turns back", "triangle-down", NEUTRAL)
-    drawing.log_axis(figure.layout.xaxis, params, short)
-    drawing.log_axis(figure.layout.yaxis, np.array([0.7, top * 1.3]), short)
+    drawing.log_axis(figure, "xaxis", params, short)
+    drawing.log_axis(figure, "yaxis", np.array([0.7, top * 1.3]), short)
     return figure
 
 
 def _frontier_of(
-    figure: go.Figure, found: Answer, setting: Setting, form: str, flops: np.ndarray, along: Allocation
+    figure: Figure, found: Answer, setting: Setting, form: str, flops: np.ndarray, along: Allocation
 ) -> None:
     p, law, look = found.plan, setting.law(form), law_look(form)
     name = law_label(form) + (" (in use)" if form == p.law else "")
@@ -110,7 +109,7 @@ def _frontier_of(
         drawing.point(figure, turn.params, turn.epochs, name, "triangle-down", look, group=form, text=said)
 
 
-def terms(found: Answer) -> go.Figure:
+def terms(found: Answer) -> Figure:
     """The planned model's loss broken into its terms, as it is trained for more epochs."""
     p = found.plan
     law = found.calibration.law(p.weight_decay, p.law)
@@ -120,7 +119,7 @@ def terms(found: Answer) -> go.Figure:
         f"epochs of a model with {short(p.params)} parameters", "predicted loss (nats per token)"
     )
     for name, values in parts._asdict().items():
-        figure.add_scatter(
+        figure.add(
             x=drawing.plain(epochs),
             y=drawing.plain(np.broadcast_to(values, epochs.shape)),
             name=name,
@@ -137,19 +136,19 @@ def terms(found: Answer) -> go.Figure:
     if p.epochs >= 1:
         drawing.point(figure, p.epochs, p.loss, f"the plan: {passes(p.epochs)}", "circle", PLAN)
     # An area means its height: the axis starts at zero.
-    figure.update_xaxes(range=[1, float(epochs[-1])], hoverformat=".1f", unifiedhovertitle_text="%{x} epochs")
-    figure.update_yaxes(range=[0, 1.05 * float(np.max(total))])
-    figure.update_layout(hovermode="x unified")
+    title = {"text": "%{x} epochs"}
+    figure.axis("xaxis", range=[1, float(epochs[-1])], hoverformat=".1f", unifiedhovertitle=title)
+    figure.axis("yaxis", range=[0, 1.05 * float(np.max(total))])
+    figure.layout["hovermode"] = "x unified"
     return figure
 
 
-def whatif(found: Answer) -> go.Figure:
+def whatif(found: Answer) -> Figure:
     """The best loss with more or less data, compute, or both; at one, the plan as it is."""
     p = found.plan
-    factors = 2.0 ** np.linspace(-2, 4, 49)
+    factors = 2.0 ** np.linspace(-2, 4, 25)
     twice = int(np.argmin(np.abs(factors - 2)))
     figure = drawing.empty("times what you have", "best loss (nats per token)")
-    doubled: list[tuple[float, str]] = []
     for i, (name, data, compute) in enumerate(_MORE):
         best, look = _best(found, p.ud * factors**data, p.flops * factors**compute), series(2 + i)
         losses = best.loss
@@ -157,31 +156,27 @@ def whatif(found: Answer) -> go.Figure:
             f"{size}, weight decay {p.weight_decay}<br>loss {loss:.3f}"
             for size, loss in zip(drawing.sizes(best.params, best.epochs), losses, strict=True)
         ]
-        drawing.line(figure, factors, losses, name, look, text, group=name)
         change = signed(float(losses[twice] - p.loss))
+        drawing.line(figure, factors, losses, f"{name}: {change} if doubled", look, text, group=name)
         said = f"twice: {change} nats, {text[twice]}"
         drawing.point(figure, 2.0, losses[twice], name, "diamond", look, group=name, text=said)
-        doubled.append((float(losses[twice]), change))
-    for (loss, change), (right, up) in zip(sorted(doubled), _APART, strict=True):
-        drawing.label(figure, float(np.log10(2.0)), loss, change, xshift=right, yshift=up)
     drawing.point(figure, 1.0, p.loss, "the plan", "circle", PLAN)
-    shown = np.concatenate([np.asarray(trace.y, dtype=float) for trace in figure.data])
+    shown = np.concatenate([np.asarray(trace["y"], dtype=float) for trace in figure.data])
     low, high = float(np.nanmin(shown)), float(np.nanmax(shown))
     high = min(high, p.loss + max(0.5, 2 * (p.loss - low)))  # what explodes would flatten the rest
-    figure.update_yaxes(range=[low - 0.08 * (high - low), high + 0.05 * (high - low)])
-    figure.update_xaxes(type="log", tickvals=list(_FACTORS), ticktext=list(_FACTORS.values()))
+    figure.axis("yaxis", range=[low - 0.08 * (high - low), high + 0.05 * (high - low)])
+    figure.axis("xaxis", type="log", tickvals=list(_FACTORS), ticktext=list(_FACTORS.values()))
     return figure
 
 
 _MORE = (("more data", 1, 0), ("more compute", 0, 1), ("more of both", 1, 1))
-_APART = ((0, -17), (34, 0), (0, 17))  # pixels right and up, so that labels keep apart
 _FACTORS = {0.25: "¼ ×", 0.5: "½ ×", 1.0: "1 ×", 2.0: "2 ×", 4.0: "4 ×", 8.0: "8 ×", 16.0: "16 ×"}
 
 
-def predicted_observed(known: Calibration, runs: pd.DataFrame) -> go.Figure:
+def predicted_observed(known: Calibration, runs: pd.DataFrame) -> Figure:
     """What the recommended law predicts for each run, against what was observed."""
     figure = drawing.empty("predicted loss", "observed loss")
-    figure.update_layout(showlegend=True)
+    figure.layout["showlegend"] = True
     for i, setting in enumerate(known.settings):
         here = runs[np.isclose(runs["weight_decay"], setting.weight_decay, rtol=1e-9, atol=1e-12)]
         here = here[:_LARGEST_SCATTER]
@@ -190,13 +185,13 @@ def predicted_observed(known: Calibration, runs: pd.DataFrame) -> go.Figure:
         once = here["epochs"] <= 1
         _runs(figure, law, here[once], f"{name}, one epoch", "circle-open", series(i))
         _runs(figure, law, here[~once], f"{name}, repeated", "x-thin-open", series(i))
-    seen = np.concatenate([np.asarray([*trace.x, *trace.y], dtype=float) for trace in figure.data])
+    seen = np.concatenate([np.asarray([*trace["x"], *trace["y"]], dtype=float) for trace in figure.data])
     ends = np.array([np.nanmin(seen), np.nanmax(seen)])
     drawing.line(figure, ends, ends, "equal", NEUTRAL, None, width=1)
     return figure
 
 
-def _runs(figure: go.Figure, law: Law, runs: pd.DataFrame, name: str, symbol: str, look: Look) -> None:
+def _runs(figure: Figure, law: Law, runs: pd.DataFrame, name: str, symbol: str, look: Look) -> None:
     if runs.empty:
         return
     columns = ("params", "unique_tokens", "epochs", "loss")
@@ -205,7 +200,7 @@ def _runs(figure: go.Figure, law: Law, runs: pd.DataFrame, name: str, symbol: st
         f"{escape(str(run)[:60])}<br>{short(a)} parameters, {short(b)} unique tokens, {passes(c)}"
         for run, a, b, c in zip(runs["run"], n, u, e, strict=True)
     ]
-    figure.add_scatter(
+    figure.add(
         x=drawing.plain(law.loss(n, u, e)),
         y=drawing.plain(loss),
         mode="markers",
@@ -219,6 +214,7 @@ def _runs(figure: go.Figure, law: Law, runs: pd.DataFrame, name: str, symbol: st
 PICTURES = {
     "crossover": loss_against_compute,
     "isoflop": isoflop,
+    "decay": loss_against_decay,
     "frontier": frontier,
     "terms": terms,
     "whatif": whatif,

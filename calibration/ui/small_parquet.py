@@ -6,6 +6,7 @@ to what they repeat, and what they would come to is counted before anything is w
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -18,45 +19,76 @@ from calibration.fitting.columns import may_be_ours
 from planner.errors import InvalidInput
 
 LARGEST = 64 * 2**20  # bytes, written out
+_ROWS = 64  # that are decoded at a time
 
 
-def read_small(path: Path) -> pd.DataFrame:
-    """The columns of a run table."""
+def column_names(path: Path) -> list[str]:
+    """All columns that a file names, without reading any; none where it is not a Parquet file."""
+    try:
+        return list(pq.read_schema(path, memory_map=False).names)
+    except Exception:  # what reads it says what is wrong
+        return []
+
+
+def read_small(path: Path, also: Collection[str] = ()) -> pd.DataFrame:
+    """The columns of a run table, and those that the visitor named."""
     try:
         plain = pq.ParquetFile(path, memory_map=False)
-        chosen = _needed(plain)
+        chosen = _needed(plain, also)
         _check_stored(plain, chosen, path.name)
-        texts = [name for name in chosen if _is_text(plain.schema_arrow.field(name).type)]
-        table = pq.ParquetFile(path, read_dictionary=texts).read(columns=chosen, use_threads=False)
+        texts = [name for name in chosen if _repeats_by_reference(plain, name)]
+        table = _decoded(pq.ParquetFile(path, read_dictionary=texts), chosen, path.name)
     except (InvalidInput, MemoryError):
         raise
     except Exception:  # a damaged file fails in many ways deep inside the reader; to the visitor they are one
         raise InvalidInput(
             f"{path.name} is not a readable Parquet file; write it again or give a CSV file."
         ) from None
-    _check_size(sum(_written_out(column) for column in table.columns), path.name)
     whole = [_whole(column) for column in table.columns]
     frame: pd.DataFrame = pa.table(whole, names=[name.strip() for name in table.column_names]).to_pandas()
     return frame
 
 
-def _needed(file: pq.ParquetFile) -> list[str]:
+def _decoded(file: pq.ParquetFile, chosen: list[str], name: str) -> pa.Table:
+    """A few rows at a time, as long as what they come to is small: texts may also be stored as what differs
+    from the text before.
+    """
+    batches, size = [], 0
+    for batch in file.iter_batches(_ROWS, columns=chosen, use_threads=False):
+        size += sum(_written_out(column) for column in batch.columns)
+        _check_size(size, name)
+        batches.append(batch)
+    schema = batches[0].schema if batches else file.schema_arrow.empty_table().select(chosen).schema
+    return pa.Table.from_batches(batches, schema).unify_dictionaries()
+
+
+def _needed(file: pq.ParquetFile, also: Collection[str]) -> list[str]:
     """Columns by the names that a run table gives them, if they hold one value per row."""
-    fields = [field for field in file.schema_arrow if may_be_ours(field.name)]
+    fields = [field for field in file.schema_arrow if field.name in also or may_be_ours(field.name)]
     for field in fields:
-        if pa.types.is_nested(field.type):
+        if pa.types.is_nested(field.type) or pa.types.is_fixed_size_binary(field.type):
             raise InvalidInput(
-                f"column {field.name!r} holds {field.type}; a run table has one value per cell."
+                f"column {field.name!r} holds {field.type}; a run table has one number or text per cell."
             )
     return [field.name for field in fields]
 
 
 def _check_stored(file: pq.ParquetFile, chosen: list[str], name: str) -> None:
-    about = file.metadata
-    groups = [about.row_group(i) for i in range(about.num_row_groups)]
-    columns = [group.column(i) for group in groups for i in range(group.num_columns)]
-    stored = sum(one.total_uncompressed_size for one in columns if one.path_in_schema in chosen)
-    _check_size(max(stored, 0), name)
+    parts = (part for column in chosen for part in _stored(file, column))
+    _check_size(sum(max(part.total_uncompressed_size, 0) for part in parts), name)
+
+
+def _repeats_by_reference(file: pq.ParquetFile, column: str) -> bool:
+    """Whether a column is text of which what repeats is stored once."""
+    stored = {encoding for part in _stored(file, column) for encoding in part.encodings}
+    return _is_text(file.schema_arrow.field(column).type) and any("DICTIONARY" in one for one in stored)
+
+
+def _stored(file: pq.ParquetFile, column: str) -> list[Any]:
+    """The parts of the file that hold a column."""
+    groups = (file.metadata.row_group(i) for i in range(file.metadata.num_row_groups))
+    parts = (group.column(i) for group in groups for i in range(group.num_columns))
+    return [part for part in parts if part.path_in_schema == column]
 
 
 def _check_size(size: int, name: str) -> None:
@@ -68,17 +100,16 @@ def _check_size(size: int, name: str) -> None:
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    return any(test(kind) for test in (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary))
+    kinds = pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary
+    return any(is_kind(kind) for is_kind in kinds)
 
 
-def _written_out(column: pa.ChunkedArray) -> int:
+def _written_out(column: pa.Array) -> int:
     """Bytes of all values, each counted as often as it occurs."""
-    size = 0
-    for chunk in column.chunks:
-        if isinstance(chunk, pa.DictionaryArray):
-            lengths = pc.binary_length(chunk.dictionary)
-            size += pc.sum(pc.take(lengths, chunk.indices)).as_py() or 0
-        size += chunk.nbytes
+    size = int(column.nbytes)
+    if isinstance(column, pa.DictionaryArray):
+        lengths = pc.binary_length(column.dictionary)
+        size += pc.sum(pc.take(lengths, column.indices)).as_py() or 0
     return size
 
 

@@ -23,6 +23,7 @@ IN_FLOPS, IN_HOURS, IN_MONEY, IN_LOSS = BUDGETS = ("flops", "hours", "budget_usd
 PICTURES = {
     "crossover": "Where to stop",
     "isoflop": "At this budget",
+    "decay": "Weight decay",
     "frontier": "Every law",
     "terms": "Loss terms",
     "whatif": "What if",

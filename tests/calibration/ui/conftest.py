@@ -116,8 +116,7 @@ class Browser:
     def figures(self) -> dict[str, float]:
         """Every number of the answer with all its digits."""
         found = self.script(
-            "return [...document.querySelectorAll('#db-output data[data-key]')]"
-            ".map(e => [e.dataset.key, e.value])"
+            "return [...document.querySelectorAll('data[data-key]')].map(e => [e.dataset.key, e.value])"
         )
         return {key: float(value) for key, value in found}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import tomllib
 from dataclasses import fields, replace
@@ -15,13 +16,16 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibration.ui import answers, markup, state
+from calibration.ui import answers, markup, pictures, state
+from calibration.ui.bands import refit_band
 from calibration.ui.calibrations import ROOM, Calibrations
 from calibration.ui.presets import PRESETS
 from planner import Calibration, InvalidInput, plan
 from planner.cli import planner
 from planner.options import label
 from planner.results import Plan
+from planner.spending import Spent
+from planner.units import short
 
 CHOICES = [
     {},
@@ -195,52 +199,88 @@ def test_the_shelf_keeps_what_was_brought_and_reads_no_files(tmp_path: Path) -> 
     "changes", [*CHOICES, {"weight_decay": "0.1", "flops": "1e22"}, {"max_params": "100M"}]
 )
 def test_every_picture_can_be_drawn_and_holds_the_plan(changes: dict[str, str]) -> None:
-    pictures = pytest.importorskip("calibration.ui.pictures", reason="plotly is not installed")
     known = Calibration.load(of(**changes).calibration)
     found = answers.answer(of(**changes), known)
     for name, draw in pictures.PICTURES.items():
         figure = draw(found)
-        assert "NaN" not in figure.to_json()
+        valid_plotly(figure.to_json())
         lines = [
-            (t.line.dash, t.line.width) for t in figure.data if t.mode == "lines" and t.stackgroup is None
+            (t["line"].get("dash"), t["line"]["width"])
+            for t in figure.data
+            if t["mode"] == "lines" and "stackgroup" not in t
         ]
         assert len(set(lines)) == len(lines)  # who cannot tell the colours apart can tell the lines
-        if name in ("isoflop", "crossover", "whatif"):
-            points = [
-                (trace.x[0], trace.y[0])
-                for trace in figure.data
-                if trace.name and trace.name.startswith("the plan")
-            ]
-            assert [y for _, y in points] == [found.plan.loss]
+        if name in ("isoflop", "crossover", "whatif", "decay"):
+            plans = [t for t in figure.data if t["name"].startswith("the plan")]
+            assert [t["y"][0] for t in plans] == [found.plan.loss]
     # The plan lies on the curve it is drawn with.
-    curve = next(t for t in pictures.isoflop(found).data if t.mode == "lines" and "new" not in t.name)
-    assert np.interp(np.log(found.plan.epochs), np.log(curve.x), curve.y) == pytest.approx(
+    curve = next(t for t in pictures.isoflop(found).data if t["mode"] == "lines" and "new" not in t["name"])
+    assert np.interp(np.log(found.plan.epochs), np.log(curve["x"]), curve["y"]) == pytest.approx(
         found.plan.loss, abs=0.005
     )
+
+
+def valid_plotly(text: str) -> None:
+    """That plotly knows every property, and that JSON is what browsers take for it."""
+    graph_objects = pytest.importorskip("plotly.graph_objects", reason="plotly is not installed")
+    assert "NaN" not in text
+    assert "Infinity" not in text
+    graph_objects.Figure(json.loads(text))
+
+
+def test_the_band_of_the_refits_is_the_interval_that_the_plan_gives() -> None:
+    known = Calibration.load("micro")
+    found = answers.answer(of(ud="2M", flops="1e14", calibration="micro"), known)
+    p, interval = found.plan, (found.plan.intervals or {})["loss"]
+    one = {name: np.array([getattr(p, name)]) for name in ("params", "epochs", "tokens", "loss")}
+    band = refit_band(known.setting(p.weight_decay), p.law, p.ud, Spent(np.array([p.spent_flops]), **one))
+    assert band is not None
+    assert (band.low[0], band.high[0]) == pytest.approx((interval.low, interval.high))
+    drawn = next(t for t in pictures.PICTURES["crossover"](found).data if t["name"] == "95% interval")
+    half = len(drawn["x"]) // 2  # along the lower edge, and back along the upper one
+    for side, end in ((slice(half), interval.low), (slice(None, half - 1, -1), interval.high)):
+        at_plan = np.interp(np.log(p.spent_flops), np.log(drawn["x"][side]), drawn["y"][side])
+        assert at_plan == pytest.approx(end, abs=0.005)
+
+
+@pytest.mark.parametrize("changes", [{"ud": "300k", "flops": "3e13", "calibration": "dial"}, {"ud": "100M"}])
+def test_the_best_weight_decay_is_lowest_in_its_picture(changes: dict[str, str]) -> None:
+    found = answers.answer(of(**changes), Calibration.load(of(**changes).calibration))
+    figure = pictures.PICTURES["decay"](found)
+    curve = next(t for t in figure.data if t["name"].startswith("the best plan"))
+    assert min(curve["y"]) == pytest.approx(found.plan.loss, abs=1e-3)
+    assert curve["x"][int(np.argmin(curve["y"]))] == pytest.approx(found.plan.weight_decay, rel=0.1)
+    assert figure.layout["meta"] == {"field": "weight_decay", "at": found.plan.weight_decay}
+
+
+def test_forms_that_disagree_are_in_the_picture_and_next_to_the_size() -> None:
+    found = answers.answer(of(ud="180M", flops="2.3e20"), Calibration.load())
+    rings = next(t for t in pictures.PICTURES["crossover"](found).data if t["name"] == "plans of other laws")
+    assert set(rings["y"]) <= {other.expected_loss for other in found.plan.other_laws}
+    sizes = sorted(other.params for other in found.plan.other_laws)
+    assert f"other laws: {short(sizes[0])} to {short(sizes[-1])}" in markup.answer(found)
 
 
 @pytest.mark.parametrize(
     "changes", [{}, {"ud": "180M", "flops": "2.3e20"}, {"flops": "1e20", "spend": "all"}]
 )
 def test_text_and_picture_agree_on_what_twice_as_much_buys(changes: dict[str, str]) -> None:
-    pictures = pytest.importorskip("calibration.ui.pictures", reason="plotly is not installed")
     found = answers.answer(of(**changes), Calibration.load())
     value = found.plan.marginal_value
-    diamonds = [t for t in pictures.whatif(found).data if t.marker.symbol == "diamond"]
-    data, compute = (t.y[0] - found.plan.loss for t in diamonds[:2])
+    diamonds = [t for t in pictures.whatif(found).data if t.get("marker", {}).get("symbol") == "diamond"]
+    data, compute = (t["y"][0] - found.plan.loss for t in diamonds[:2])
     assert (data, compute) == pytest.approx((value.loss_if_twice_the_data, value.loss_if_twice_the_compute))
 
 
 def test_a_pinned_plan_stands_next_to_the_new_one_in_words_and_picture() -> None:
-    pictures = pytest.importorskip("calibration.ui.pictures", reason="plotly is not installed")
     known = Calibration.load()
     other = answers.answer(of(ud="500M"), known)
     found = replace(answers.answer(of(ud="180M"), known), pinned=other)
     shown = markup.details(found)
     assert f"{other.plan.loss:.4f}" in shown
     assert f"{found.plan.loss:.4f}" in shown
-    ghost = next(t for t in pictures.PICTURES["crossover"](found).data if t.name == "pinned plan")
-    assert (ghost.x[0], ghost.y[0]) == (other.plan.spent_flops, other.plan.loss)
+    ghost = next(t for t in pictures.PICTURES["crossover"](found).data if t["name"] == "pinned plan")
+    assert (ghost["x"][0], ghost["y"][0]) == (other.plan.spent_flops, other.plan.loss)
     assert "pinned" not in markup.details(answers.answer(of(ud="180M"), known))
 
 

@@ -22,7 +22,7 @@ import pytest
 
 from benchmarks.ui_memory import family_of, occupied
 from benchmarks.ui_visitor import ask, config_of, post, queued, upload
-from planner import plan
+from planner import InvalidInput, plan
 from tests.calibration.ui.conftest import PATIENCE, Address, eventually, serving
 
 pytestmark = pytest.mark.slow
@@ -153,6 +153,34 @@ def test_a_small_file_that_is_large_inside(attacked: Address, tmp_path: Path, co
     assert watched.most < 1500
 
 
+def test_texts_that_are_stored_as_differences(tmp_path: Path) -> None:
+    """Four kilobytes that come to 400 MB, of which no more than the limit is ever written out."""
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    from calibration.ui.small_parquet import LARGEST, column_names, read_small
+
+    path, long = tmp_path / "differences.parquet", ["x" * 20_000 + str(i) for i in range(20_000)]
+    how = {"use_dictionary": False, "compression": "zstd", "column_encoding": {"run": "DELTA_BYTE_ARRAY"}}
+    parquet.write_table(arrow.table({"run": long, "loss": [4.2] * 20_000}), path, **how)
+    assert path.stat().st_size < 10_000
+    before = arrow.total_allocated_bytes()
+    with pytest.raises(InvalidInput, match=r"comes to 6\d MB when it is read"):
+        read_small(path)
+    assert arrow.default_memory_pool().max_memory() - before < 2 * LARGEST
+    assert column_names(path) == ["run", "loss"]
+
+
+def test_a_parquet_column_may_have_any_name_if_the_visitor_says_so(attacked: Address, tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    frame = pd.DataFrame({**{name: [value] * 3 for name, value in NUMBERS.items()}, "run": list("abc")})
+    frame.rename(columns={"loss": "how bad"}).to_parquet(tmp_path / "ours.parquet")
+    file = upload(attacked, tmp_path / "ours.parquet")
+    said, *offered = queued(attacked, event(attacked, "check"), [file, *[""] * 8])[-1]
+    assert "loss" in said
+    assert ["how bad", "how bad"] in offered[-1]["choices"]
+    said = queued(attacked, event(attacked, "check"), [file, *[""] * 7, "how bad"])[-1][0]
+    assert "The table can be read" in said
+
+
 def test_columns_that_nobody_needs_are_not_read(attacked: Address, tmp_path: Path) -> None:
     file = upload(attacked, bomb(tmp_path / "notes.parquet", "notes"))
     with Watch(attacked):
@@ -163,7 +191,7 @@ def test_nested_and_damaged_parquet(attacked: Address, tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     frame = pd.DataFrame({**{name: [value] for name, value in NUMBERS.items()}, "run": ["a"]})
     frame.assign(loss=[[4.2, 4.1]]).to_parquet(tmp_path / "nested.parquet")
-    assert "a run table has one value per cell" in check(
+    assert "a run table has one number or text per cell" in check(
         attacked, upload(attacked, tmp_path / "nested.parquet")
     )
     frame.to_parquet(tmp_path / "cut.parquet")

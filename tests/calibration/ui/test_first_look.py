@@ -46,7 +46,8 @@ def test_verdict_tiles_and_picture_are_there_without_scrolling(
 def test_on_a_phone_the_answer_comes_first(browser: Browser) -> None:
     window(browser, 390, 844)
     browser.open("?ud=180M&compute=hours&hours=24")
-    parts = [".db-verdict", *(f".db-tile:nth-child({i})" for i in range(1, 5)), "#in-ud"]
+    eventually(lambda: browser.script(TRACES))
+    parts = [".db-verdict", *(f".db-tile:nth-child({i})" for i in range(1, 5)), "#plot .js-plotly-plot"]
     eventually(lambda: browser.script(INSIDE, parts), lambda found: found == [True] * 6)
     assert browser.script("return document.documentElement.scrollWidth") <= 390
 
@@ -59,7 +60,7 @@ def test_the_picture_opens_on_where_you_are_and_where_to_stop(browser: Browser) 
     said = eventually(lambda: browser.script(words))
     assert any(one.startswith("C× 1.79e18") for one in said)
     assert any(one.startswith("you are here: 2.73e20") for one in said)
-    assert any(one.startswith("stop here: 24 min") for one in said)
+    assert any(one.startswith("stop here:<br>24 min") for one in said)
     assert browser.script("return document.querySelector('#db-facts').open") is False
     browser.press("#in-spend input")
     everything = plan("180M", gpu="H100", gpus=8, hours=24, spend="all")
@@ -85,7 +86,7 @@ def test_every_input_moves_the_picture(browser: Browser) -> None:
     for _ in range(2):
         browser.press("#in-spend input")
         moved()
-    browser.pick("compute", "in GPU time")
+    browser.pick("compute", "GPU time")
     moved()
     browser.type("hours", "40")
     moved()
@@ -107,9 +108,9 @@ def test_a_slider_moves_its_field_and_follows_it(browser: Browser) -> None:
     place = "return Number(document.querySelector('[data-for=ud]').value)"
     at = browser.script(place)
     browser.type("ud", "25M")
-    eventually(lambda: browser.script(place), lambda now: now == pytest.approx(at - 1000 / 6, abs=1))
+    eventually(lambda: browser.script(place), lambda now: now == pytest.approx(at - 1000 / 7, abs=1))
     slider = browser.find("[data-for=ud]")
-    slider.send_keys(*[Keys.ARROW_RIGHT] * 50)  # a twentieth of six decades: twice as much
+    slider.send_keys(*[Keys.ARROW_RIGHT] * 43)  # 0.3 of seven decades: twice as much
     eventually(lambda: browser.script(VALUE, "ud"), lambda text: text == "50M")
     shows(browser, expected("50M"))
     assert slider.get_attribute("aria-valuetext") == "50M"
@@ -132,6 +133,21 @@ def test_the_budget_can_be_dragged_along_the_curve(browser: Browser) -> None:
     drag(browser, x, y, further)
     about = pytest.approx(12, rel=0.03)
     eventually(lambda: browser.script(VALUE, "hours"), lambda text: float(text) == about)
+
+
+def test_the_weight_decay_can_be_dragged_and_a_dial_shows_its_best(browser: Browser) -> None:
+    window(browser, 1280, 720)
+    browser.open("?calibration=dial&ud=300k&flops=3e13&picture=decay")
+    best = plan("300k", "3e13", calibration="dial").weight_decay
+    words = "return document.querySelector('#plot .js-plotly-plot')?.layout?.annotations?.map(a => a.text)"
+    said = eventually(lambda: browser.script(words))
+    assert float(said[0].removeprefix("best: ")) == pytest.approx(best, rel=0.1)
+    x, y = place_of(browser, best)
+    further, _ = place_of(browser, 2.0)
+    drag(browser, x, y, further)
+    text = eventually(lambda: browser.script(VALUE, "weight_decay"), bool)
+    assert float(text) == pytest.approx(2.0, rel=0.05)
+    shows(browser, expected("300k", "3e13", calibration="dial", weight_decay=text))
 
 
 def test_the_back_button_goes_back_and_examples_are_links(browser: Browser) -> None:

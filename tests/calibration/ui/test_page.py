@@ -57,7 +57,7 @@ def test_the_first_page_is_the_default_plan_and_asks_nobody_else_for_anything(br
     assert browser.text("#answer [data-key=params]") == short(made.params)
     assert browser.text("#answer [data-key=loss]") == f"{made.loss:.3f}"
     assert made.architecture is not None
-    answer = browser.text("#db-output")
+    answer = browser.text("#details")
     assert made.architecture.describe() in answer
     for said in (*made.reasons, *made.warnings):
         assert said[:1].upper() + said[1:] in answer
@@ -87,7 +87,7 @@ def test_changing_any_input_changes_the_answer_to_that_of_plan(browser: Browser)
     browser.type("mfu", "0.3")
     hardware: dict[str, Any] = {"gpu": "L40S", "gpus": 2, "mfu": 0.3}
     shows(browser, expected("500M", "2e19", weight_decay=0.1, **hardware))
-    browser.pick("compute", "in GPU time")
+    browser.pick("compute", "GPU time")
     eventually(lambda: browser.find("#in-hours").is_displayed())
     browser.type("hours", "20")
     flops = flops_from_gpus("L40S", 2, 20, 0.3)
@@ -181,7 +181,7 @@ def test_every_picture_is_drawn_and_can_be_hovered_in_both_themes(browser: Brows
     browser.open(f"?__theme={theme}")
     traces = "return document.querySelectorAll('#plot .js-plotly-plot .scatterlayer .trace').length"
     titles = set()
-    for label in ("Every law", "Loss terms", "What if", "Where to stop", "At this budget"):
+    for label in ("Every law", "Weight decay", "Loss terms", "What if", "Where to stop", "At this budget"):
         browser.pick("picture", label)
         titles.add(
             eventually(

@@ -36,7 +36,7 @@ def visitor(browser: Browser) -> Visitor:
 
 def test_plan_for_a_corpus_and_some_accelerators_for_a_day(visitor: Visitor) -> None:
     visitor.do("type", "ud", "180M")
-    visitor.do("pick", "compute", "in GPU time")
+    visitor.do("pick", "compute", "GPU time")
     eventually(lambda: visitor.browser.find("#in-hours").is_displayed())
     visitor.do("type", "hours", "24")
     made = plan("180M", gpu="H100", gpus=8, hours=24)

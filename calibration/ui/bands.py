@@ -1,0 +1,53 @@
+"""How sure a curve of best plans is, where a calibration carries refits: between which losses they lie."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from planner.calibration_files import Setting
+from planner.intervals import LEVEL
+from planner.laws import Law, Mixture
+from planner.spending import Spent
+
+_POINTS = 48  # of a curve, and its ends
+
+
+class Band(NamedTuple):
+    flops: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+
+def refit_band(setting: Setting, form: str, ud: float, along: Spent) -> Band | None:
+    """The central 95% of what the refits predict for plans along compute; None where there are no refits.
+
+    At each point that is the interval of the loss that `plan` gives for the same configuration.
+    """
+    members = setting.ensemble_law(form)
+    there = np.flatnonzero(np.isfinite(along.loss))
+    if members is None or not len(there):
+        return None
+    picked = there[np.unique(np.linspace(0, len(there) - 1, _POINTS).astype(int))]
+    losses = _losses(members, ud, along.params[picked], along.epochs[picked], setting.misfit(form))
+    enough = np.isfinite(losses).mean(axis=1) >= 0.5
+    ends = 0.5 - LEVEL / 2, 0.5 + LEVEL / 2
+    low, high = np.nanquantile(np.where(np.isfinite(losses), losses, np.nan)[enough], ends, axis=1)
+    return Band(along.flops[picked][enough], low, high)
+
+
+def _losses(
+    members: Law, ud: float, params: np.ndarray, epochs: np.ndarray, misfit: np.ndarray | None
+) -> np.ndarray:
+    """Of each configuration by each member, (configurations, members)."""
+    parts = members.parts if isinstance(members, Mixture) else (members,)
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = [part.terms(params[:, None], ud, epochs[:, None]) for part in parts]
+        loss, floor = (
+            np.concatenate([np.asarray(getattr(terms, name)) for terms in found], axis=1)
+            for name in ("loss", "floor")
+        )
+        if isinstance(members, Mixture):
+            loss, floor = loss[:, members.order], floor[:, members.order]
+        return loss if misfit is None else np.asarray(loss * np.exp(misfit * (1 - floor / loss)))
