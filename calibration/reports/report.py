@@ -20,7 +20,7 @@ from calibration.reports.document import Section, page, paragraph, picture, tabl
 from planner.allocation import FLOPS_PER_PARAM_TOKEN
 from planner.calibration_files import Calibration, Setting
 from planner.errors import InvalidInput
-from planner.laws import BASE_FORM, check_form, every_form, parameter_names, repetition_parameters
+from planner.laws import AVERAGE, BASE_FORM, check_form, every_form, parameter_names, repetition_parameters
 from planner.palette import law_label, symbol
 from planner.units import count, scientific, short
 
@@ -37,6 +37,11 @@ class Subject:
     @property
     def form(self) -> str:
         return self.law or self.calibration.default_law
+
+    @property
+    def planned(self) -> str:
+        """What a plan relies on: where forms are averaged that is their average."""
+        return self.law or self.calibration.form(None)
 
     @property
     def unique_tokens(self) -> float:
@@ -103,13 +108,16 @@ def chosen_law(subject: Subject) -> str:
         return f"This report is about {law_label(subject.form)}; {law_label(c.default_law)} is recommended."
     settings = [f"{decay:g}" for decay in c.weight_decays]
     where = f"at weight decay {' and '.join(settings)}" if len(settings) < 4 else "at each weight decay"
+    if subject.planned == AVERAGE:
+        most, best = f"of which {law_label(c.default_law)} counts most", law_label(AVERAGE)
+        return f"Of the laws fitted {where}, plan with the {best}, {most}."
     return f"Of the laws fitted {where}, plan with {law_label(c.default_law)}."
 
 
 def example(subject: Subject) -> str:
     """The plan for three times the compute of one epoch, at the best weight decay."""
-    form, ud = subject.form, subject.unique_tokens
-    settings = [setting for setting in subject.calibration.settings if form in setting.laws]
+    form, ud = subject.planned, subject.unique_tokens
+    settings = [setting for setting in subject.calibration.settings if setting.has(form)]
     try:
         once = fit_plots.one_epoch_flops(settings[0].law(form), ud)
     except InvalidInput as error:

@@ -129,7 +129,7 @@ def point(
 def ring(figure: Figure, x: Any, y: Any, name: str, look: Look, text: Sequence[str]) -> None:
     """Open circles, each of which says something."""
     marker = {"symbol": "circle-open", "size": 9, "color": look.light, "line": {"width": 2}}
-    hover = {"text": list(text), "hovertemplate": "%{text}<extra></extra>"}
+    hover: dict[str, Any] = {"text": list(text), "hovertemplate": "%{text}<extra></extra>"}
     figure.add(x=plain(x), y=plain(y), name=name, mode="markers", marker=marker, **hover)
 
 

@@ -258,7 +258,7 @@ class Page:
                             given = layout.inputs(Calibration.load())
                         with gr.Column(elem_id="db-output", min_width=320, scale=3):
                             found = layout.outputs()
-                    found.details.render()
+                    found.details.render()  # type: ignore[no-untyped-call]
                 with gr.Tab("Your own runs", id="runs"):
                     runs = layout.runs()
             gr.HTML(markup.footer(), padding=False)
