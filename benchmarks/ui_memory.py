@@ -52,6 +52,14 @@ def _resident(pid: int) -> float:
     return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS")) / MEGABYTE
 
 
+def question(number: int) -> dict[str, str]:
+    """No two alike; every fourth is about a calibration with refits, at a weight decay of its own."""
+    if number % 4:
+        return {"ud": f"{100 + 0.37 * number:.2f}M"}
+    decay = f"{0.1 + 0.00017 * number:.5f}"
+    return {"ud": "2M", "flops": "1e14", "calibration": "micro", "weight_decay": decay}
+
+
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--requests", type=int, default=5000)
@@ -69,8 +77,8 @@ def main() -> None:
         print(f"{'requests':>9} {'MB':>7}", flush=True)
         with ThreadPoolExecutor(given.at_once) as visitors:
             for done in range(0, given.requests, step):
-                budgets = [{"ud": f"{100 + 0.37 * i:.2f}M"} for i in range(done, done + step)]
-                list(visitors.map(lambda changes: ask(address, config, changes), budgets))
+                asked = [question(i) for i in range(done, done + step)]
+                list(visitors.map(lambda changes: ask(address, config, changes), asked))
                 seen.append(occupied(server.pid))
                 print(f"{done + step:9,} {seen[-1]:7.0f}", flush=True)
         half = max(seen[: len(seen) // 2] or seen)

@@ -444,7 +444,7 @@ class Calibration(_Record):
         found = self._made.get(wanted)
         if found is None:
             found = self._dialled(wanted) if self.dial is not None else self._between(wanted)
-            for old in list(self._made)[: len(self._made) - _REMEMBERED + 1]:
+            for old in list(self._made)[: max(len(self._made) - _REMEMBERED + 1, 0)]:
                 self._made.pop(old, None)
             self._made[wanted] = found
         return found

@@ -201,6 +201,7 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     )
     options.set_capability("goog:loggingPrefs", {"performance": "ALL"})
     found = webdriver.Chrome(options=options, service=Service(driver))
+    found.set_script_timeout(PATIENCE)  # on a busy machine a page waits for its turn
     yield found
     found.quit()
 
