@@ -94,8 +94,7 @@ def _stored(file: pq.ParquetFile, column: str) -> list[Any]:
 def _check_size(size: int, name: str) -> None:
     if size > LARGEST:
         raise InvalidInput(
-            f"{name} comes to {size / 2**20:,.0f} MB when it is read; a table of runs has up to "
-            f"{LARGEST >> 20} MB."
+            f"{name} comes to more than {LARGEST >> 20} MB when it is read; a table of runs is smaller."
         )
 
 
