@@ -16,6 +16,7 @@ import numpy as np
 
 from planner import units
 from planner.allocation import FLOPS_PER_PARAM_TOKEN
+from planner.beliefs import fit_warnings
 from planner.budgets import unique_tokens
 from planner.buildable import buildable
 from planner.calibration_files import Calibration, Setting
@@ -151,7 +152,7 @@ def total_plan(
         }
     )
     warnings += dial_warnings(asked.known, setting, dial)
-    warnings += member_warnings(asked.known, found, search.used_tokens)
+    warnings += member_warnings(asked.known, found, search.used_tokens) + fit_warnings(setting)
     spent = numbers.spent_flops
     return made(
         Plan,
