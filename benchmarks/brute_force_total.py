@@ -26,7 +26,7 @@ from planner.costs import ACCELERATORS
 from planner.members import Members
 
 CLOSE = 1e-6
-FINER, PLACES = 14, 16  # finer grids around so many of the best places
+FINER, PLACES = 10, 8  # finer grids around so many of the best places
 # A gain of averaging that nobody measured: the search is what is tested.
 MADE_UP = Members.model_validate(
     {
