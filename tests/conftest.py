@@ -21,7 +21,7 @@ sys.dont_write_bytecode = False
 TOGETHER = {
     "browser": tuple(
         f"tests/calibration/ui/test_{name}.py"
-        for name in ("page", "server", "uploads", "attacks", "accessibility")
+        for name in ("page", "first_look", "tasks", "server", "uploads", "attacks", "accessibility")
     ),
     "sweeps": tuple(
         f"tests/calibration/studies/test_{name}.py" for name in ("cluster", "faults", "refusals")

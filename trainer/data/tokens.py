@@ -48,15 +48,15 @@ class TokenSet:
     facts: dict[str, Any]
 
     @property
-    def fingerprint(self) -> str:
-        return str(self.facts["fingerprint"])
-
-    @property
     def content(self) -> dict[str, str] | None:
         """Checksums of the streams, which a fingerprint does not know: a dataset may change under its name.
         None in sets made by an earlier version.
         """
         return self.facts.get("blake2b")
+
+    @property
+    def fingerprint(self) -> str:
+        return str(self.facts["fingerprint"])
 
     def stream(self, name: str) -> Tokens:
         """ "train", "validation" or "development"."""
