@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +21,8 @@ from planner.limits import CONTINUOUS, FREE, Limits
 Height = Callable[[Landscape], np.ndarray]  # what is to be lowest
 _CLOSE = 0.03  # in ln(flops): how close the last parabola is drawn
 _FINE = 0.4  # steps of ln(flops) from which another one is drawn in between
+# How far from a plan the end of its flat range is looked for, in ln(epochs), and how brackets are divided.
+_REACH, _PARTS = np.geomspace(1e-3, 20.0, 160), np.linspace(0.0, 1.0, 33)
 # Newton's method in ln(size) and ln(epochs): for differences, the last and the largest step; and how many.
 _STEP, _NEAR, _FAR, _TRIES = 1e-6, 1e-8, 0.3, 12
 
@@ -39,6 +41,19 @@ class Limit(NamedTuple):
 
     best: Turn
     regained_flops: float | None
+
+
+def limits_of(best: Turns, along: Landscape) -> list[Limit | None]:
+    """Spending limits with where they are regained."""
+    found: list[Limit | None] = []
+    for row in range(len(along.loss)):
+        turn = best.of(row)
+        if turn is None:
+            found.append(None)
+            continue
+        lower = np.flatnonzero((along.flops[row] > turn.flops) & (along.loss[row] < turn.loss - 1e-9))
+        found.append(Limit(turn, float(along.flops[row, lower[0]]) if len(lower) else None))
+    return found
 
 
 class Flat(NamedTuple):
@@ -64,32 +79,29 @@ class Turns(NamedTuple):
     epochs: np.ndarray
     loss: np.ndarray
 
-    def first(self) -> Turn | None:
-        """That of the first law."""
-        values = (float(values[0]) for values in self)
-        return Turn(*values) if np.isfinite(self.flops[0]) else None
+    def of(self, row: int) -> Turn | None:
+        """That of one law."""
+        return Turn(*(float(values[row]) for values in self)) if np.isfinite(self.flops[row]) else None
 
 
 def turning_point(law: Law, ud: float, along: Landscape, limits: Limits = FREE) -> Turn | None:
     """Where the optimal epochs peak along compute; None where what was searched has no such point."""
-    return turning_points(law, ud, _one_row(along), limits).first()
+    return turning_points(law, ud, _one_row(along), limits).of(0)
 
 
 def spending_limit(law: Law, ud: float, along: Landscape, limits: Limits = FREE) -> Limit | None:
     """Where more compute first makes the optimal loss worse; None likewise."""
-    best = spending_limits(law, ud, _one_row(along), limits).first()
-    if best is None:
-        return None
-    regained = np.flatnonzero((along.flops > best.flops) & (along.loss < best.loss - 1e-9))
-    return Limit(best, float(along.flops[regained[0]]) if len(regained) else None)
+    row = _one_row(along)
+    return limits_of(spending_limits(law, ud, row, limits), row)[0]
 
 
-def turning_points(law: Law, ud: float, along: Landscape, limits: Limits = FREE) -> Turns:
+def turning_points(law: Law, ud: Array, along: Landscape, limits: Limits = FREE) -> Turns:
     """The turning point of each law of an ensemble: the landscapes have one row for each.
 
     Laws without an overfitting term have none.
     """
     rows, low, high = _where_plans_are(law, along)
+    ud = np.broadcast_to(ud, len(along.loss))
     epochs = np.where(np.isfinite(along.loss), along.epochs, -np.inf)
     top = np.argmax(epochs, axis=1)[rows]
     peak, last = epochs[rows, top], epochs[rows, high]
@@ -98,9 +110,10 @@ def turning_points(law: Law, ud: float, along: Landscape, limits: Limits = FREE)
     return _minima(law, ud, along, rows, top, lambda at: -at.epochs, limits)
 
 
-def spending_limits(law: Law, ud: float, along: Landscape, limits: Limits = FREE) -> Turns:
+def spending_limits(law: Law, ud: Array, along: Landscape, limits: Limits = FREE) -> Turns:
     """The spending limit of each law of an ensemble, likewise."""
     rows, low, high = _where_plans_are(law, along)
+    ud = np.broadcast_to(ud, len(along.loss))
     slope = along.loss_slope[rows]
     worse = (slope[:, :-1] < 0) & (slope[:, 1:] > 1e-9)
     there = worse.any(axis=1)
@@ -131,7 +144,7 @@ def _where_plans_are(law: Law, along: Landscape) -> tuple[np.ndarray, np.ndarray
     return rows, low[rows], high[rows]
 
 
-def _free_minima(law: Law, ud: float, along: Landscape, rows: np.ndarray, after: np.ndarray) -> Turns:
+def _free_minima(law: Law, ud: np.ndarray, along: Landscape, rows: np.ndarray, after: np.ndarray) -> Turns:
     """The minimum of the loss by size and epochs at once, next to and before a grid point beyond it.
 
     Without limits that is what a minimum along compute is: both slopes vanish. Newton's method, with the
@@ -140,7 +153,7 @@ def _free_minima(law: Law, ud: float, along: Landscape, rows: np.ndarray, after:
     found = Turns(*np.full((4, len(along.loss)), np.nan))
     if not len(rows):
         return found
-    law = law.member(rows)
+    law, ud = law.member(rows), ud[rows]
     x, good = np.log([along.params[rows, after], along.epochs[rows, after]]), np.ones(len(rows), dtype=bool)
     steps = np.array([[0.0, 0.0], [_STEP, 0.0], [0.0, _STEP]])
     for _ in range(_TRIES):
@@ -159,7 +172,7 @@ def _free_minima(law: Law, ud: float, along: Landscape, rows: np.ndarray, after:
     good &= flops <= along.flops[rows, after]
     doubtful = np.flatnonzero(good & _jump(along.epochs[rows[:, None], after[:, None] + [-1, 0]]))
     if len(doubtful):  # another valley may be lower here
-        best = allocate(law.member(doubtful), ud, flops[doubtful], CONTINUOUS).epochs
+        best = allocate(law.member(doubtful), ud[doubtful], flops[doubtful], CONTINUOUS).epochs
         good[doubtful] = np.isclose(best, epochs[doubtful], rtol=1e-5)
     for column, values in zip(found, (flops, params, epochs, law.loss(params, ud, epochs)), strict=True):
         column[rows[good]] = values[good]
@@ -167,7 +180,13 @@ def _free_minima(law: Law, ud: float, along: Landscape, rows: np.ndarray, after:
 
 
 def _minima(
-    law: Law, ud: float, along: Landscape, rows: np.ndarray, at: np.ndarray, height: Height, limits: Limits
+    law: Law,
+    ud: np.ndarray,
+    along: Landscape,
+    rows: np.ndarray,
+    at: np.ndarray,
+    height: Height,
+    limits: Limits,
 ) -> Turns:
     """The minimum of `height` next to a grid point of each row: the vertex of a parabola, drawn again."""
     found = Turns(*np.full((4, len(along.loss)), np.nan))
@@ -178,7 +197,7 @@ def _minima(
     if jumps.any():
         which = rows[jumps]
         ends = around.flops[jumps, 0], around.flops[jumps, 2]
-        turns = _zoom(law.member((which, None)), ud, *ends, height, limits)
+        turns = _zoom(law.member((which, None)), ud[which, None], *ends, height, limits)
         for column, values in zip(found, turns, strict=True):
             column[which] = values
     which, around = rows[~jumps], Landscape(*(values[~jumps] for values in around))
@@ -189,12 +208,12 @@ def _minima(
     for close in (_CLOSE,) if spacing < _FINE else (spacing / 2, _CLOSE):
         peak = _vertex(np.log(near.flops), height(near))
         computes = np.exp(peak[:, None] + close * np.arange(-1, 2))
-        near = landscape(law.member((which, None)), ud, computes, limits)
+        near = landscape(law.member((which, None)), ud[which, None], computes, limits)
     t = np.clip((_vertex(np.log(near.flops), height(near)) - peak) / _CLOSE, -1, 1)
     through = np.stack([t * (t - 1) / 2, 1 - t * t, t * (t + 1) / 2], axis=1)  # the same for epochs and loss
     flops = np.exp(peak + _CLOSE * t)
     epochs, loss = ((through * values).sum(axis=1) for values in (near.epochs, near.loss))
-    params = flops / (FLOPS_PER_PARAM_TOKEN * ud * epochs)
+    params = flops / (FLOPS_PER_PARAM_TOKEN * ud[which] * epochs)
     for column, values in zip(found, (flops, params, epochs, loss), strict=True):
         column[which] = values
     return found
@@ -205,14 +224,16 @@ def _jump(epochs: np.ndarray) -> np.ndarray:
     return np.asarray(abs(np.diff(np.log(epochs), axis=1)).max(axis=1) > 0.2)
 
 
-def _zoom(law: Law, ud: float, low: np.ndarray, high: np.ndarray, height: Height, limits: Limits) -> Turns:
+def _zoom(
+    law: Law, ud: np.ndarray, low: np.ndarray, high: np.ndarray, height: Height, limits: Limits
+) -> Turns:
     """The lowest point between two computes, on ever finer grids."""
     row = np.arange(len(low))
-    for _ in range(4):
-        near = landscape(law, ud, np.geomspace(low, high, 9, axis=1), limits)
+    for _ in range(2):
+        near = landscape(law, ud, np.geomspace(low, high, 33, axis=1), limits)
         heights = height(near)
         best = np.argmin(np.where(np.isfinite(heights), heights, np.inf), axis=1)
-        low, high = near.flops[row, np.maximum(best - 1, 0)], near.flops[row, np.minimum(best + 1, 8)]
+        low, high = near.flops[row, np.maximum(best - 1, 0)], near.flops[row, np.minimum(best + 1, 32)]
     return Turns(*(values[row, best] for values in (near.flops, near.params, near.epochs, near.loss)))
 
 
@@ -234,9 +255,25 @@ def flat_range(
     limits: Limits = FREE,
 ) -> Flat:
     """How far epochs can go from the plan, at the same compute, before the loss is `tolerance` worse."""
-    low, high = flat_epochs(law, ud, flops, np.array([epochs]), np.array([loss]), tolerance, limits)
+    return flat_ranges(law, ud, flops, epochs, loss, [tolerance], limits)[0]
+
+
+def flat_ranges(
+    law: Law,
+    ud: float,
+    flops: float,
+    epochs: float,
+    loss: float,
+    tolerances: Sequence[float],
+    limits: Limits = FREE,
+) -> list[Flat]:
+    """The same for several tolerances."""
+    many = len(tolerances)
+    own = np.full(many, epochs), np.full(many, loss)
+    low, high = flat_epochs(law, ud, flops, *own, np.asarray(tolerances), limits)
     product = flops / (FLOPS_PER_PARAM_TOKEN * ud)
-    return Flat((float(low[0]), float(high[0])), (float(product / high[0]), float(product / low[0])))
+    pairs = ((float(few), float(most)) for few, most in zip(low, high, strict=True))
+    return [Flat((few, most), (product / most, product / few)) for few, most in pairs]
 
 
 def flat_epochs(
@@ -245,18 +282,19 @@ def flat_epochs(
     flops: float,
     epochs: np.ndarray,
     loss: np.ndarray,
-    tolerance: float,
+    tolerance: Array,
     limits: Limits = FREE,
 ) -> tuple[np.ndarray, np.ndarray]:
     """The fewest and the most epochs of the flat range of each law of an ensemble, around its own plan."""
     product = flops / (FLOPS_PER_PARAM_TOKEN * ud)
     column = law.member((slice(None), None))
 
-    def excess(e: np.ndarray) -> np.ndarray:
-        return np.asarray(np.asarray(column.loss(product / e, ud, e)) - loss[:, None] - tolerance)
+    worst = (loss + tolerance)[:, None]
 
-    ends = limits.epochs_between(product)
-    low, high = (_reach(excess, epochs, sign, *ends) for sign in (-1.0, 1.0))
+    def excess(e: np.ndarray) -> np.ndarray:
+        return np.asarray(column.loss(product / e, ud, e) - worst)
+
+    low, high = _reaches(excess, epochs, *limits.epochs_between(product))
     if limits.whole_epochs:  # whole epochs only, but below one epoch a fraction is fine
         low = np.where(low > 1, np.maximum(np.ceil(low - 1e-9), 1.0), low)
         high = np.where(high >= 1, np.floor(high + 1e-9), high)
@@ -264,21 +302,27 @@ def flat_epochs(
     return low, high
 
 
-def _reach(
-    excess: Callable[[np.ndarray], np.ndarray], epochs: np.ndarray, sign: float, fewest: float, most: float
+def _reaches(
+    excess: Callable[[np.ndarray], np.ndarray], epochs: np.ndarray, fewest: float, most: float
 ) -> np.ndarray:
-    """The last number of epochs on one side of each plan before the excess becomes positive."""
-    reach = np.clip(epochs[:, None] * np.exp(sign * np.geomspace(1e-3, 20.0, 160)), fewest, most)
-    row = np.arange(len(epochs))
+    """The last number of epochs on either side of each plan before the excess becomes positive."""
+    steps = np.array([-1.0, 1.0])[:, None, None] * _REACH
+    reach = np.clip(epochs[:, None] * np.exp(steps), fewest, most)
     outside = excess(reach) > 0
-    stop = outside.argmax(axis=1)
-    inner, outer = np.where(stop > 0, reach[row, stop - 1], epochs), reach[row, stop]
+    stop = outside.argmax(axis=2)[:, :, None]
+    inner = np.where(stop > 0, _at(reach, np.maximum(stop - 1, 0)), epochs[:, None])
+    outer = _at(reach, stop)
     for _ in range(3):  # each pass narrows the bracket 32-fold
-        fine = np.linspace(inner, outer, 33, axis=1)
-        first = (excess(fine) > 0).argmax(axis=1)
+        fine = inner + (outer - inner) * _PARTS
+        fine[:, :, -1:] = outer
+        first = (excess(fine) > 0).argmax(axis=2)[:, :, None]
         first = np.where(first > 0, first, 32)
-        inner, outer = fine[row, first - 1], fine[row, first]
-    return np.where(outside.any(axis=1), inner, reach[:, -1])
+        inner, outer = _at(fine, first - 1), _at(fine, first)
+    return np.where(outside.any(axis=2), inner[:, :, 0], reach[:, :, -1])
+
+
+def _at(values: np.ndarray, places: np.ndarray) -> np.ndarray:
+    return np.take_along_axis(values, places, axis=2)
 
 
 def exchange_rate(law: Law, ud: float, params: Array, epochs: Array, *, size_held: bool = False) -> Exchange:

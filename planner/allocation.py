@@ -22,14 +22,15 @@ All budgets are solved at once; nothing here loops over budgets.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from planner.errors import InvalidInput
+from planner.isoflop import Block, Table
 from planner.laws import Array, Law, Mixture
 from planner.limits import FREE, Limits
+from planner.roots import rising_root
 from planner.units import scientific, short
 
 FLOPS_PER_PARAM_TOKEN = 6.0
@@ -37,11 +38,12 @@ _SMALLEST_REPEAT = 1e-9  # repeats below this are one epoch for every purpose
 _NEAR_ONE = 1e-2
 _GRID_STEP = 0.2  # in ln(repeats)
 _COARSE_STEP = 0.4  # the same for refits, of which there are thousands: minima are polished either way
-_DIFFERENCE = 1e-6  # over which slopes are compared for their own slope
 _FEWEST_EPOCHS, _SUBSETS = 9.0, 37  # -ln of the smallest share of the corpus, and how many shares are tried
 _ALMOST_ONE = 1e-9  # -ln of the last share of the corpus below all of it
 _SWEEP = 20_000  # up to this many (budget, whole epochs) pairs are simply all tried
-_BLOCK = 512  # budgets tabulated at a time, so that the table stays in cache
+_LAST_STEP, _LAST_EPOCHS = 1e-7, 1e-10  # of Newton's method, in ln(repeats) and in epochs
+_PROBES = (4.0, 16.0, 64.0)  # epochs that are tried first, to see how far to look
+_BEYOND = 3  # columns of a table past that
 
 
 class Allocation(NamedTuple):
@@ -53,35 +55,47 @@ class Allocation(NamedTuple):
     loss: np.ndarray
 
 
-def allocate(law: Law, ud: Array, flops: Array, limits: Limits = FREE) -> Allocation:
+def allocate(
+    law: Law, ud: Array, flops: Array, limits: Limits = FREE, last_step: float = _LAST_STEP
+) -> Allocation:
     """The loss-minimising (params, epochs) of each budget. `ud`, `flops` and the law's parameters broadcast.
 
-    Whole epochs are whole numbers, or a fraction below one where data is plentiful.
+    Whole epochs are whole numbers, or a fraction below one where data is plentiful. Others are right to about
+    the square of the last step.
     """
     if isinstance(law, Mixture):
-        return Allocation(*law.each_of(lambda part, u, c: allocate(part, u, c, limits), ud, flops))
+        return Allocation(*law.each_of(lambda some, u, c: allocate(some, u, c, limits), ud, flops))
     ud, flops = np.broadcast_arrays(np.asarray(ud, dtype=float), np.asarray(flops, dtype=float))
-    shape = ud.shape
-    if law.is_ensemble:
-        shape = np.broadcast_shapes(shape, *(np.shape(value) for value in law.parameters.values()))
+    shape, laws = ud.shape, law
+    if laws.is_ensemble:
+        shape = np.broadcast_shapes(shape, *(np.shape(value) for value in laws.values.values()))
         ud, flops = np.broadcast_to(ud, shape), np.broadcast_to(flops, shape)
-        law = Law(
-            law.form, {name: np.broadcast_to(value, shape).ravel() for name, value in law.parameters.items()}
-        )
+        law = laws.spread(shape)
     ud, flops = ud.ravel(), flops.ravel()
 
     product = flops / (FLOPS_PER_PARAM_TOKEN * ud)
     fewest, most = limits.epochs_between(product)
     # A hair of slack: rounding must not exclude a limit that is met exactly.
     budgets = _Budgets(product, ud, fewest * (1 - 1e-12), most * (1 + 1e-12))
-    once = np.minimum(np.maximum(1.0, budgets.low), budgets.high)
     with np.errstate(over="ignore", invalid="ignore"):  # a wild refit may predict an infinite loss somewhere
-        reached = law.loss(product / once, ud, once)
-        furthest = float(np.max(law.epochs_bound(product, reached), initial=1.0))
-        solve = _sweep if limits.whole_epochs and len(product) * furthest <= _SWEEP else _search
-        epochs = solve(law, budgets, furthest, limits.whole_epochs)
+        table = Table(laws, shape, product, ud, _furthest(law, budgets))
+        furthest = float(np.max(table.furthest, initial=1.0))
+        if limits.whole_epochs and len(product) * furthest <= _SWEEP:
+            epochs = _sweep(law, table, budgets, furthest)
+        else:
+            epochs = _search(law, table, budgets, furthest, None if limits.whole_epochs else last_step)
         loss = law.loss(product / epochs, ud, epochs)
     return Allocation(*(a.reshape(shape) for a in (product / epochs, epochs, ud * epochs, loss)))
+
+
+def _furthest(law: Law, budgets: _Budgets) -> np.ndarray:
+    """The most epochs that can be best at each budget: beyond them the capacity term alone is more than a
+    loss that can be reached.
+    """
+    once = np.minimum(np.maximum(1.0, budgets.low), budgets.high)
+    tried = np.array([once, *(np.where((budgets.low <= e) & (e <= budgets.high), e, once) for e in _PROBES)])
+    losses = np.asarray(law.loss(budgets.product / tried, budgets.ud, tried))
+    return np.asarray(law.epochs_bound(budgets.product, np.fmin.reduce(losses)))
 
 
 def no_choice(ud: float, flops: float, limits: Limits) -> InvalidInput:
@@ -135,9 +149,9 @@ def _fresh_with_premium(law: Law, budgets: _Budgets) -> np.ndarray:
     pick = table.argmin(axis=1)
     product, ud = budgets.product, budgets.ud
 
-    def slope(ln_epochs: np.ndarray) -> np.ndarray:
+    def slope(ln_epochs: np.ndarray, some: Any) -> np.ndarray:
         epochs = np.exp(ln_epochs)
-        by = law.slopes(product / epochs, ud, epochs)
+        by = law.member(some).slopes(product[some] / epochs, ud[some], epochs)
         return np.asarray(by.epochs - by.params)
 
     # At one epoch exactly a slope is that of repetition.
@@ -146,11 +160,13 @@ def _fresh_with_premium(law: Law, budgets: _Budgets) -> np.ndarray:
     return np.where(best < -2 * _ALMOST_ONE, np.exp(best), 1.0)
 
 
-def _sweep(law: Law, budgets: _Budgets, furthest: float, whole_epochs: bool) -> np.ndarray:
+def _sweep(law: Law, losses: Table, budgets: _Budgets, furthest: float) -> np.ndarray:
     """The best whole epochs by trying them all, as the paper does, or the best fraction below one."""
     product, ud, low, high = budgets
     every = np.arange(1.0, furthest + 2.0)
-    table = law.on_isoflop(product, ud, every)
+    table = np.full((len(product), len(every)), np.inf)
+    for rows, some in losses.blocks(every, 2):
+        table[rows, : some.shape[1]] = some
     if low.any() or np.isfinite(high).any():
         table[(every < low[:, None]) | (every > high[:, None])] = np.inf
     pick = table.argmin(axis=1)
@@ -162,12 +178,17 @@ def _sweep(law: Law, budgets: _Budgets, furthest: float, whole_epochs: bool) -> 
     return np.where(below, subset, np.where(np.isfinite(least), every[pick], np.nan))
 
 
-def _search(law: Law, budgets: _Budgets, furthest: float, whole_epochs: bool) -> np.ndarray:
-    """The best epochs among all local minima and limits; NaN where the limits leave no choice."""
+def _search(
+    law: Law, losses: Table, budgets: _Budgets, furthest: float, last_step: float | None
+) -> np.ndarray:
+    """The best epochs among all local minima and limits; NaN where the limits leave no choice.
+
+    Without a last step these are whole.
+    """
     product, ud, low, high = budgets
     everyone = np.arange(len(product))
-    rows, minima = _repeating_minima(law, product, ud, furthest, rough=whole_epochs)
-    if whole_epochs:
+    rows, minima = _repeating_minima(law, losses, furthest, last_step)
+    if last_step is None:
         nearest = np.round(minima)
         pairs = [(rows, np.maximum(nearest + step, 1.0)) for step in (-1, 0, 1)]
         ends = (np.maximum(np.ceil(low), 1.0), np.floor(high))
@@ -187,65 +208,45 @@ def _search(law: Law, budgets: _Budgets, furthest: float, whole_epochs: bool) ->
 
 
 def _repeating_minima(
-    law: Law, product: np.ndarray, ud: np.ndarray, furthest: float, rough: bool
+    law: Law, losses: Table, furthest: float, last_step: float | None
 ) -> tuple[np.ndarray, np.ndarray]:
     """All local minima of each iso-FLOP curve above one epoch, as (budget index, epochs)."""
     ln_repeats = _grid(furthest - 1, _COARSE_STEP if law.is_ensemble else _GRID_STEP)
     grid = 1.0 + np.exp(ln_repeats)
-    factors = law.isoflop_factors(product, ud, grid)
-    buffer = np.empty(
-        (min(_BLOCK, len(product)), len(grid))
-    )  # reused: fresh pages cost more than the arithmetic
-    found = []
-    for start in range(0, len(product), _BLOCK):
-        block = slice(start, start + _BLOCK)
-        if factors is not None:
-            table = np.matmul(factors[0][block], factors[1], out=buffer[: len(product[block])])
-        else:
-            table = law.member(block).on_isoflop(product[block], ud[block], grid)
-        falling = table[:, 1:] < table[:, :-1]
-        turns = falling[:, :-1] > falling[:, 1:]
-        found.append(np.flatnonzero(turns) + start * turns.shape[1])
-    row, column = np.divmod(np.concatenate(found), len(grid) - 2)
-    low, high = ln_repeats[column], ln_repeats[column + 2]
-    law, product, ud = law.member(row), product[row], ud[row]
+    found = [_turns(block, ln_repeats) for block in losses.blocks(grid, _BEYOND)]
+    row, low, start, high = (np.concatenate(columns) for columns in zip(*found, strict=True))
+    row = row.astype(int)
+    laws, products, uds = law.member(row), losses.product[row], losses.ud[row]
 
-    def slope(ln_repeat: np.ndarray) -> np.ndarray:
+    def slope(ln_repeat: np.ndarray, some: Any) -> np.ndarray:
         epochs = 1.0 + np.exp(ln_repeat)
-        by = law.slopes(product / epochs, ud, epochs)
+        law = laws if some is ... else laws.member(some)
+        by = law.slopes(products[some] / epochs, uds[some], epochs)
         return np.asarray(by.epochs - by.params)  # d loss / d ln epochs with params * epochs held
 
     # Whole epochs only need the minimum to a quarter of an epoch: its integer neighbours are tried anyway.
-    # Otherwise the last step is 1e-7 (and the error far less), or what is left of the digits of e - 1 next to
-    # one.
-    tolerance = 0.25 * np.exp(-high) if rough else 1e-7 + 1e-15 * np.exp(-low)
-    return row, 1.0 + np.exp(rising_root(slope, low, high, tolerance))
+    # Otherwise the last step is small (and the error far less), next to one epoch as a number of epochs.
+    tolerance = 0.25 * np.exp(-high) if last_step is None else last_step + _LAST_EPOCHS * np.exp(-low)
+    return row, 1.0 + np.exp(rising_root(slope, low, high, tolerance, start))
+
+
+def _turns(block: Block, ln_repeats: np.ndarray) -> np.ndarray:
+    """Where the rows of a table turn from falling to rising: row, and ln(repeats) before, at the lowest point
+    of a parabola, and after.
+    """
+    losses = block.losses
+    falling = losses[:, 1:] < losses[:, :-1]
+    row, column = np.nonzero(falling[:, :-1] > falling[:, 1:])
+    places = column + np.arange(3)[:, None]
+    x, y = ln_repeats[places], losses[row, places]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        before, after = np.diff(y, axis=0) / np.diff(x, axis=0)
+        lowest = 0.5 * (x[0] + x[1]) - 0.5 * (x[2] - x[0]) * before / (after - before)
+    return np.array([block.rows[row], x[0], np.where(np.isfinite(lowest), lowest, x[1]), x[2]])
 
 
 def _grid(most_repeats: float, step: float) -> np.ndarray:
     """ln(repeats) from next to nothing to beyond `most_repeats`, coarse where the curve is a pure power."""
-    near = np.arange(np.log(_SMALLEST_REPEAT), np.log(_NEAR_ONE), 0.7)
+    near = np.arange(np.log(_SMALLEST_REPEAT), np.log(_NEAR_ONE), 3.5 * step)
     far = np.arange(np.log(_NEAR_ONE), max(np.log(max(most_repeats, _NEAR_ONE)), 0.0) + 3 * step, step)
     return np.concatenate([near, far])
-
-
-def rising_root(
-    slope: Callable[[np.ndarray], np.ndarray], low: np.ndarray, high: np.ndarray, tolerance: Array
-) -> np.ndarray:
-    """Where `slope` crosses zero upwards inside each [low, high]: Newton's method, safeguarded by bisection.
-
-    The error after a Newton step is about its square, so it is far below the last step, which is what is
-    tested. Where the slope does not rise above zero, that is the upper end.
-    """
-    root, end = 0.5 * (low + high), high
-    here, ahead, at_end = slope(np.stack([root, root + _DIFFERENCE, end]))
-    for _ in range(100):
-        low, high = np.where(here < 0, root, low), np.where(here < 0, high, root)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            guess = root - here * _DIFFERENCE / (ahead - here)
-        guess = np.where((guess >= low) & (guess <= high), guess, 0.5 * (low + high))
-        moved, root = np.abs(guess - root), np.where(at_end > 0, guess, end)
-        if np.all((moved <= tolerance) | (at_end <= 0)):
-            break
-        here, ahead = slope(np.stack([root, root + _DIFFERENCE]))
-    return np.asarray(root)

@@ -13,7 +13,7 @@ from planner.calibration_files import Calibration, Setting
 from planner.laws import Law, belonging
 from planner.remarks import Remark
 from planner.results import Findings
-from planner.spending import Spent
+from planner.spent import Spent
 from planner.units import epochs, short
 
 SURE_ENOUGH = 0.8  # below this probability no weight decay is called the best

@@ -9,12 +9,12 @@ import numpy as np
 
 from planner.allocation import no_choice
 from planner.budgets import budget
-from planner.calibration_files import Calibration, CalibrationSource, Setting
-from planner.laws import Law
+from planner.calibration_files import Calibration, CalibrationSource
 from planner.limits import LimitOptions, Limits, spelled_out
 from planner.records import made
 from planner.results import Alternative, Comparison
-from planner.spending import Spent, lowest, spend
+from planner.spending import Asked, lowest, spend_each
+from planner.spent import Spent
 
 
 @spelled_out
@@ -32,10 +32,13 @@ def compare(
     rows = []
     for setting in known.candidates(known.default_law, weight_decay):
         judge = setting.law(known.default_law)
-        best = float(lowest(judge, ud, np.asarray(flops), limits))
+        best = float(lowest((judge,), ud, np.array([flops]), limits)[0, 0])
         if not math.isfinite(best):
             raise no_choice(ud, flops, limits)
-        rows += [recommendation(setting, form, judge, best, ud, flops, limits) for form in setting.laws]
+        asked = [Asked(setting.law(form), setting.error(form), ud, flops) for form in setting.laws]
+        for form, found in zip(setting.laws, spend_each(asked, limits), strict=True):
+            expected = float(judge.loss(found.params, ud, found.epochs))
+            rows.append(alternative(form, setting.weight_decay, found, expected, best))
     return Comparison(
         ud=ud,
         flops=flops,
@@ -46,15 +49,6 @@ def compare(
         rows=rows,
         limits=limits,
     )
-
-
-def recommendation(
-    setting: Setting, form: str, judge: Law, best: float, ud: float, flops: float, limits: Limits
-) -> Alternative:
-    """What another law recommends at this weight decay, in the eyes of a judge whose best loss is `best`."""
-    found = spend(setting.law(form), ud, flops, setting.error(form), limits)
-    expected = float(judge.loss(found.params, ud, found.epochs))
-    return alternative(form, setting.weight_decay, found, expected, best)
 
 
 def alternative(form: str, decay: float, found: Spent, expected: float, best: float) -> Alternative:

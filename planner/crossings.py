@@ -15,7 +15,8 @@ from planner.allocation import allocate
 from planner.landscape import loss_slope
 from planner.laws import Law
 from planner.limits import FREE, Limits
-from planner.spending import first_minimum, lowest
+from planner.minima import first_minimum
+from planner.spending import lowest
 
 
 class Crossings(NamedTuple):
@@ -33,7 +34,7 @@ def crossings(first: Law, second: Law, ud: float, flops: np.ndarray, limits: Lim
 
     Where compute is a ceiling, that is the lowest loss that each can reach with at most so much.
     """
-    gap = lowest(first, ud, flops, limits) - lowest(second, ud, flops, limits)
+    gap = -np.diff(lowest((first, second), ud, flops, limits), axis=0)[0]
     decided = np.flatnonzero(np.isfinite(gap) & (gap != 0))  # NaN where limits leave no choice
     rises = gap[decided] > 0
     brackets = [decided[k : k + 2] for k in np.flatnonzero(rises[1:] != rises[:-1])]
@@ -55,7 +56,7 @@ def _narrow(first: Law, second: Law, ud: float, ends: np.ndarray, gaps: np.ndarr
     low, high = ends
     for _ in range(4):  # each pass narrows the bracket 32-fold
         at = np.linspace(low, high, 33)
-        gap = lowest(first, ud, np.exp(at), limits) - lowest(second, ud, np.exp(at), limits)
+        gap = -np.diff(lowest((first, second), ud, np.exp(at), limits), axis=0)[0]
         after = max(int(np.argmax((gap > 0) == (gaps[1] > 0))), 1)
         low, high = at[after - 1], at[after]
     return float(np.exp(0.5 * (low + high)))

@@ -20,8 +20,17 @@ def interval(values: Any, level: float = LEVEL) -> Interval | None:
     finite = everything[np.isfinite(everything)]
     if len(finite) < max(2, 0.5 * len(everything)):
         return None
-    low, median, high = np.quantile(finite, [0.5 - level / 2, 0.5, 0.5 + level / 2])
-    return made(Interval, low=float(low), median=float(median), high=float(high))
+    finite.sort()
+    low, median, high = (_quantile(finite, share) for share in (0.5 - level / 2, 0.5, 0.5 + level / 2))
+    return made(Interval, low=low, median=median, high=high)
+
+
+def _quantile(ascending: np.ndarray, share: float) -> float:
+    """The value below which this share lies, by a straight line between neighbours; numpy's takes longer."""
+    place = share * (len(ascending) - 1)
+    before = min(int(place), len(ascending) - 2)
+    low, high = float(ascending[before]), float(ascending[before + 1])
+    return low + (high - low) * (place - before)
 
 
 def sure_width(runs: int) -> float:

@@ -7,10 +7,11 @@ from typing import NamedTuple
 import numpy as np
 
 from planner.allocation import FLOPS_PER_PARAM_TOKEN, Allocation, allocate
-from planner.laws import Law
+from planner.laws import Array, Law
 from planner.limits import FREE, Limits
 
 POINTS_PER_DECADE = 8
+_ROUGH = 1e-3  # last step in ln(repeats) where what is found will be polished
 # Searched: from a ten-thousandth of the compute at which the corpus is used up once, to ten million times it.
 DECADES_BELOW, DECADES_ABOVE = 4, 7
 
@@ -25,13 +26,15 @@ class Landscape(NamedTuple):
     loss_slope: np.ndarray  # d loss / d ln flops
 
 
-def landscape(law: Law, ud: float, flops: np.ndarray, limits: Limits = FREE) -> Landscape:
-    """Optimal loss and its slope at each compute, with continuous epochs."""
-    best = allocate(law, ud, flops, limits.continuous())
+def landscape(
+    law: Law, ud: Array, flops: np.ndarray, limits: Limits = FREE, *, rough: bool = False
+) -> Landscape:
+    """Optimal loss and its slope at each compute, with continuous epochs; `rough` ones have six digits."""
+    best = allocate(law, ud, flops, limits.continuous(), **({"last_step": _ROUGH} if rough else {}))
     return Landscape(flops, best.params, best.epochs, best.loss, loss_slope(law, ud, best, limits))
 
 
-def loss_slope(law: Law, ud: float, best: Allocation, limits: Limits) -> np.ndarray:
+def loss_slope(law: Law, ud: Array, best: Allocation, limits: Limits) -> np.ndarray:
     """d loss / d ln flops at an optimum.
 
     By the envelope theorem that is dL/dln(params), or dL/dln(epochs) where a limit holds the size.
@@ -53,15 +56,28 @@ def search_range(law: Law, ud: float, include: float | None = None) -> np.ndarra
 
 
 def search_ranges(
-    law: Law, ud: float, include: float | None = None, per_decade: int = POINTS_PER_DECADE
+    law: Law,
+    ud: Array,
+    include: float | None = None,
+    per_decade: int = POINTS_PER_DECADE,
+    kinds: np.ndarray | None = None,
 ) -> np.ndarray:
-    """The same for each law of an ensemble, as rows of one length."""
+    """The same for each law of an ensemble, as rows of one length.
+
+    Laws of one of the `kinds`, which are numbers from zero on, have the same number of computes; where others
+    have more, NaN follows.
+    """
     once = np.atleast_1d(np.log10(FLOPS_PER_PARAM_TOKEN * ud * law.optimal_params(ud)))
     low, high = once - DECADES_BELOW, once + DECADES_ABOVE
     if include is not None:
         low, high = np.minimum(low, np.log10(include) - 1), np.maximum(high, np.log10(include) + 1)
-    points = round(float(np.max(high - low)) * per_decade) + 1
-    return np.logspace(low, high, points, axis=1)
+    steps = np.round((high - low) * per_decade)
+    if kinds is None:
+        return np.logspace(low, high, int(steps.max()) + 1, axis=1)
+    most = np.zeros(int(kinds.max()) + 1)
+    np.maximum.at(most, kinds, steps)
+    share = np.arange(int(most.max()) + 1) / most[kinds, None]
+    return np.where(share <= 1, 10 ** (low[:, None] + (high - low)[:, None] * share), np.nan)
 
 
 def outside_search(law: Law, ud: float, flops: float) -> float | None:

@@ -13,13 +13,13 @@ from typing import Any, NamedTuple, Unpack
 import numpy as np
 
 from planner import units
-from planner.advice import Limit, Turn, exchange_rate, flat_range, turning_point
+from planner.advice import Limit, Turn, exchange_rate, flat_ranges, turning_point
 from planner.allocation import Allocation, allocate, no_choice
 from planner.beliefs import decay_probabilities, disagreement, fit_warnings
 from planner.budgets import budget
 from planner.buildable import buildable
 from planner.calibration_files import DEFAULT_TOLERANCE, Calibration, CalibrationSource, Setting
-from planner.comparisons import alternative, recommendation
+from planner.comparisons import alternative
 from planner.costs import Accelerator, cost, given, named_or_own, training_compute
 from planner.crossovers import crossover_between
 from planner.dialling import Contest, Translation, advice, contest, dial_warnings
@@ -29,6 +29,7 @@ from planner.landscape import outside_search
 from planner.laws import AVERAGE, Law
 from planner.limits import LimitOptions, Limits, spelled_out
 from planner.members import ELSEWHERE
+from planner.minima import landscape_along, limit_along
 from planner.predictions import loss_terms
 from planner.questions import Basics
 from planner.reasons import corpus_note, reasons, single_setting_note, target_reason, verdict
@@ -50,7 +51,8 @@ from planner.results import (
     Worth,
 )
 from planner.shapes import Architecture
-from planner.spending import Spent, cheapest_within, landscape_along, limit_along, lowest, spend
+from planner.spending import Asked, cheapest_within, lowest, spend_each
+from planner.spent import Spent
 from planner.targets import compute_for
 from planner.trials import measured_case
 from planner.uncertainty import interval_note, loss_intervals, plan_intervals
@@ -163,9 +165,10 @@ class _Question(NamedTuple):
     limits: Limits
     tolerance: float
 
-    def best(self, setting: Setting) -> Spent:
+    def of(self, setting: Setting, *, data: float = 1.0, compute: float = 1.0) -> Asked:
+        """The question for one weight decay, at a multiple of the data or the compute."""
         error = setting.error(self.form, self.tolerance)
-        return spend(setting.law(self.form), self.ud, self.flops, error, self.limits)
+        return Asked(setting.law(self.form), error, data * self.ud, compute * self.flops)
 
 
 def _answer(
@@ -174,7 +177,7 @@ def _answer(
     """The choice with all that is known of it, in numbers and in words, and what to be careful about."""
     known, limits = asked.known, asked.limits
     among = contest(known, asked.form, asked.ud, asked.flops, limits, weight_decay)
-    best = {s.weight_decay: asked.best(s) for s in (*among.candidates, *among.others)}
+    best, around = _look_around(asked, among)
     choice = _choose(asked, among.candidates, best)
     architecture, warnings = buildable(
         known,
@@ -186,7 +189,8 @@ def _answer(
         loss=choice.loss,
     )
     dial = _dial(asked, choice, among, best, own)
-    found = _findings(asked, choice, best, architecture).model_copy(update={"dial": dial})
+    beside = around[choice.weight_decay]
+    found = _findings(asked, choice, best, beside, architecture).model_copy(update={"dial": dial})
     committed, rival = weight_decay is not None, _rival_best(asked, found)
     tried = measured_case(known, asked.form, found.weight_decay, found.ud) if found.spending_limit else []
     words = reasons(found, committed=committed, limited=limits.bounded, rival_best=rival, tried=tried)
@@ -207,6 +211,33 @@ def _rest(asked: _Question, found: Findings, weight_decay: float | None) -> list
         return []
     unknown = "The other known use of the rest is an ensemble, not measured for this calibration"
     return [Remark("ensemble_elsewhere", f"{unknown}: {ELSEWHERE}.")]
+
+
+class _Around(NamedTuple):
+    """What else is found for a weight decay: by other laws, and with twice the data or compute."""
+
+    other_laws: Mapping[str, Spent]
+    doubled: tuple[Spent, Spent]
+
+
+def _look_around(asked: _Question, among: Contest) -> tuple[dict[float, Spent], dict[float, _Around]]:
+    """The best plan of each weight decay, and what is around those that may be chosen: found at once, which
+    takes hardly longer than one of them.
+    """
+    everyone = (*among.candidates, *among.others)
+    questions = [asked.of(setting) for setting in everyone]
+    for setting in among.candidates:
+        questions += [asked.of(setting, data=2.0), asked.of(setting, compute=2.0)]
+        others = [form for form in setting.laws if form != asked.form]
+        questions += [Asked(setting.law(f), setting.error(f), asked.ud, asked.flops) for f in others]
+    answers = iter(spend_each(questions, asked.limits))
+    best = {setting.weight_decay: next(answers) for setting in everyone}
+    around = {}
+    for setting in among.candidates:
+        doubled = (next(answers), next(answers))
+        other_laws = {form: next(answers) for form in setting.laws if form != asked.form}
+        around[setting.weight_decay] = _Around(other_laws, doubled)
+    return best, around
 
 
 def _ends(asked: _Question, choice: _Choice) -> list[Remark]:
@@ -271,19 +302,17 @@ def _findings(
     asked: _Question,
     choice: _Choice,
     best: Mapping[float, Spent],
+    around: _Around,
     architecture: Architecture | None,
 ) -> Findings:
     """Everything there is to know about the choice, in numbers."""
     known, form, ud, flops, limits, tolerance = asked
     exact = allocate(choice.law, ud, choice.flops, limits.continuous())
     turn, limit = _turn(asked, choice), _limit(asked, choice.weight_decay)
-    least = min(choice.loss, float(lowest(choice.law, ud, np.asarray(flops), limits)))
-    others = [
-        recommendation(choice.setting, name, choice.law, least, ud, flops, limits)
-        for name in choice.setting.laws
-        if name != form
-    ]
+    least = float(lowest((choice.law,), ud, np.array([flops]), limits)[0, 0])
+    others = _other_laws(asked, choice, min(choice.loss, least), around)
     rivals = _rivals(asked, choice, best)
+    flat, as_good = _as_good(asked, choice, (tolerance, choice.error))
     swap = _crossover(asked, choice, rivals)
     return made(
         Findings,
@@ -310,14 +339,14 @@ def _findings(
         architecture=architecture,
         continuous_epochs=float(exact.epochs),
         continuous_loss=float(exact.loss),
-        flat_range=_as_good(asked, choice, tolerance),
+        flat_range=flat,
         turning_point=_turning_point(turn),
         spending_limit=_spending_limit(limit),
         overspent=_is_overspent(asked, choice, limit),
-        marginal_value=_marginal_value(asked, choice, exact),
+        marginal_value=_marginal_value(asked, choice, exact, around),
         other_laws=others,
         other_weight_decays=rivals,
-        sureness=_sureness(asked, choice, rivals),
+        sureness=_sureness(asked, choice, rivals, as_good),
         intervals=_intervals(asked, choice, others, swap),
         interval_note=interval_note(known, choice.setting, form),
         law_weights=choice.setting.law_weights if form == AVERAGE else None,
@@ -332,9 +361,8 @@ def _findings(
 def _turn(asked: _Question, choice: _Choice) -> Turn | None:
     """The turning point of the choice."""
     seen = outside_search(choice.law, asked.ud, asked.flops)
-    limits = asked.limits.continuous()
-    along = landscape_along(choice.law, asked.ud, limits, seen)
-    return turning_point(choice.law, asked.ud, along, limits)
+    along = landscape_along(choice.law, asked.ud, asked.limits, seen)
+    return turning_point(choice.law, asked.ud, along, asked.limits.continuous())
 
 
 def _limit(asked: _Question, weight_decay: float) -> Limit | None:
@@ -368,13 +396,12 @@ def _is_overspent(asked: _Question, choice: _Choice, limit: Limit | None) -> boo
     return choice.flops > limit.best.flops * 1.005 and choice.loss > limit.best.loss + 1e-9
 
 
-def _marginal_value(asked: _Question, choice: _Choice, exact: Allocation) -> MarginalValue:
+def _marginal_value(asked: _Question, choice: _Choice, exact: Allocation, around: _Around) -> MarginalValue:
     """What more data or compute would buy at this weight decay."""
-    ud, flops, limits = asked.ud, asked.flops, asked.limits
-    error = choice.setting.error(asked.form, asked.tolerance)
+    ud, limits = asked.ud, asked.limits
     held = bool(limits.hold_size(exact.params))
     rate = exchange_rate(choice.law, ud, exact.params, exact.epochs, size_held=held)
-    doubled = spend(choice.law, [2 * ud, ud], [flops, 2 * flops], error, limits).loss - choice.loss
+    doubled = np.array([float(found.loss) for found in around.doubled]) - choice.loss
     if limits.ceiling:  # nobody has to use it
         doubled = np.minimum(doubled, 0.0)
     data, compute = (float(change) if np.isfinite(change) else None for change in doubled)
@@ -385,6 +412,15 @@ def _marginal_value(asked: _Question, choice: _Choice, exact: Allocation) -> Mar
 
 # -- other weight decays
 # ---------------------------------------------------------------------------------------
+
+
+def _other_laws(asked: _Question, choice: _Choice, least: float, around: _Around) -> list[Alternative]:
+    """What other laws recommend, in the eyes of the law that was chosen."""
+    found = []
+    for form, spent in around.other_laws.items():
+        expected = float(choice.law.loss(spent.params, asked.ud, spent.epochs))
+        found.append(alternative(form, choice.weight_decay, spent, expected, least))
+    return found
 
 
 def _rivals(asked: _Question, choice: _Choice, best: Mapping[float, Spent]) -> list[Alternative]:
@@ -424,20 +460,26 @@ def _rival_best(asked: _Question, found: Findings) -> Turn | None:
 # -----------------------------------------------------------------------------------
 
 
-def _as_good(asked: _Question, choice: _Choice, tolerance: float) -> FlatRange:
-    """Sizes and epochs at the same compute whose loss is within `tolerance` of the choice's."""
-    flat = flat_range(choice.law, asked.ud, choice.flops, choice.epochs, choice.loss, tolerance, asked.limits)
-    return made(
-        FlatRange,
-        tolerance=tolerance,
-        epochs_min=flat.epochs[0],
-        epochs_max=flat.epochs[1],
-        params_min=flat.params[0],
-        params_max=flat.params[1],
-    )
+def _as_good(asked: _Question, choice: _Choice, tolerances: tuple[float, float]) -> list[FlatRange]:
+    """Sizes and epochs at the same compute whose loss is within each tolerance of the choice's."""
+    plan = (choice.flops, choice.epochs, choice.loss)
+    found = flat_ranges(choice.law, asked.ud, *plan, tolerances, asked.limits)
+    return [
+        made(
+            FlatRange,
+            tolerance=tolerance,
+            epochs_min=flat.epochs[0],
+            epochs_max=flat.epochs[1],
+            params_min=flat.params[0],
+            params_max=flat.params[1],
+        )
+        for tolerance, flat in zip(tolerances, found, strict=True)
+    ]
 
 
-def _sureness(asked: _Question, choice: _Choice, rivals: list[Alternative]) -> Sureness | None:
+def _sureness(
+    asked: _Question, choice: _Choice, rivals: list[Alternative], as_good: FlatRange
+) -> Sureness | None:
     """What the law's error on runs that it had not seen means for this plan; None where it was never
     measured.
     """
@@ -458,7 +500,7 @@ def _sureness(asked: _Question, choice: _Choice, rivals: list[Alternative]) -> S
         level=SURE,
         loss_low=choice.loss - width,
         loss_high=choice.loss + width,
-        as_good=_as_good(asked, choice, choice.error),
+        as_good=as_good,
         weight_decay_probability=probability,
     )
 

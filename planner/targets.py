@@ -20,7 +20,8 @@ from planner.intervals import sure_width
 from planner.landscape import search_range
 from planner.laws import Law
 from planner.limits import Limits
-from planner.spending import first_minimum, spend_all
+from planner.minima import first_minimum
+from planner.spent import spend_all
 
 _STEPS, _PASSES = 97, 6  # budgets in a pass, and passes, each of which looks into one step of the last
 _LEAST = 1e6  # FLOPs

@@ -70,9 +70,16 @@ def plan_intervals(
     """Intervals of what is decided on: what each refit would have recommended, and what it says of other
     laws.
     """
-    parts = members.parts if isinstance(members, Mixture) else (members,)
     share = min(1.0, _CURVES / members.members)
-    found = [_plan_figures(part, ud, flops, tolerance, others, limits, share) for part in parts]
+    if isinstance(members, Mixture):
+        groups = [group.law for group in members.groups]
+        firsts = members.first_of_each(share)
+    else:
+        groups, firsts = [members], [np.arange(max(round(share * members.members), 1))]
+    found = [
+        _plan_figures(group, ud, flops, tolerance, others, limits, first)
+        for group, first in zip(groups, firsts, strict=True)
+    ]
     return _known({name: np.concatenate([one[name] for one in found]) for name in found[0]})
 
 
@@ -83,9 +90,9 @@ def _plan_figures(
     tolerance: float,
     others: Sequence[Alternative],
     limits: Limits,
-    share: float,
+    some: np.ndarray,
 ) -> dict[str, np.ndarray]:
-    """The figures of each refit of one form; those that need a search along compute of a share of them."""
+    """The figures of each refit; those that need a search along compute of some of them only."""
     corpora, computes = np.array([[ud], [2 * ud], [ud]]), np.array([[flops], [flops], [2 * flops]])
     params, epochs, tokens, losses = allocate(members, corpora, computes, limits)
     loss, (data, compute) = losses[0], losses[1:] - losses[0]
@@ -94,7 +101,6 @@ def _plan_figures(
     figures = {"params": params[0], "epochs": epochs[0], "tokens": tokens[0]}
     figures |= {"loss_if_twice_the_data": data, "loss_if_twice_the_compute": compute}
     figures |= {f"regret_{row.law}": members.loss(row.params, ud, row.epochs) - loss for row in others}
-    some = slice(max(round(share * members.members), 1))
     advice = _advice_figures(members.member(some), ud, flops, epochs[0, some], loss[some], tolerance, limits)
     return {**figures, **advice}
 
@@ -112,7 +118,7 @@ def _advice_figures(
     loss.
     """
     computes = search_ranges(members, ud, flops, _PER_DECADE)
-    along = landscape(members.member((slice(None), None)), ud, computes, limits)
+    along = landscape(members.member((slice(None), None)), ud, computes, limits, rough=True)
     turns, best = turning_points(members, ud, along, limits), spending_limits(members, ud, along, limits)
     low, high = flat_epochs(members, ud, flops, epochs, loss, tolerance, limits)
     product = flops / (FLOPS_PER_PARAM_TOKEN * ud)

@@ -21,7 +21,7 @@ from planner.intervals import LEVEL, sure_width
 from planner.look import Look
 from planner.palette import GOOD, NEUTRAL, PLAN, law_label, series
 from planner.results import Plan
-from planner.spending import Spent, spend_all
+from planner.spent import Spent, spend_all
 from planner.units import dollars, duration, scientific
 
 _POINTS = 140

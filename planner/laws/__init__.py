@@ -6,6 +6,7 @@
 - `family`: those with fading repeats and penalties that level off
 - `dials`: forms for every weight decay at once
 - `law`: a form with its parameters, evaluated with exact slopes
+- `common`: laws of different forms as one, so that all are evaluated at once
 - `average`: several forms believed at once
 """
 
@@ -33,6 +34,7 @@ from planner.laws.forms import (
     unregister,
 )
 from planner.laws.law import Law, Slopes, Terms
+from planner.laws.common import stacked  # isort: skip
 from planner.laws.average import Averaged, Mixture, belonging  # isort: skip
 
 __all__ = [
@@ -59,5 +61,6 @@ __all__ = [
     "parameter_names",
     "register",
     "repetition_parameters",
+    "stacked",
     "unregister",
 ]

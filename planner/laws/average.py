@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from planner.laws.common import Stack, stacked
 from planner.laws.forms import AVERAGE, BASE_PARAMETERS, Array, form_named
 from planner.laws.law import Law, Slopes, Terms
 
@@ -23,6 +24,7 @@ class Averaged(Law):
 
     parts: tuple[Law, ...]
     weights: tuple[float, ...]
+    _by_axes: dict[int, list[tuple[Law, np.ndarray]]]  # by axes of what they see: laws, and their weights
 
     def __init__(self, parts: Sequence[Law], weights: Sequence[float]) -> None:
         total = float(sum(weights))
@@ -34,18 +36,29 @@ class Averaged(Law):
             declared=form_named(AVERAGE),
             parameters={f"{part.form} {name}": v for part in parts for name, v in part.parameters.items()},
             is_ensemble=False,
+            _by_axes={},
         )
 
     def _mean(self, of: Callable[[Law], Array]) -> Array:
         return sum(weight * of(part) for weight, part in zip(self.weights, self.parts, strict=True))
 
+    def _means(self, of: Callable[[Law], Sequence[Array]], axes: int) -> list[Array]:
+        """The means of some figures that are computed for all parts at once, for arrays of so many axes."""
+        if axes not in self._by_axes:
+            index, weights = (slice(None), *(None,) * axes), np.asarray(self.weights)
+            self._by_axes[axes] = [
+                (one.law.member(index), weights[one.places]) for one in stacked(self.parts)
+            ]
+        found = [[_mean(figure, share) for figure in of(law)] for law, share in self._by_axes[axes]]
+        return [sum(values) for values in zip(*found, strict=True)]
+
     def _terms(self, params: Array, unique_tokens: Array, epochs: Array) -> Terms:
-        found = [part._terms(params, unique_tokens, epochs) for part in self.parts]
-        return Terms(*(_weighted(self.weights, values) for values in zip(*found, strict=True)))
+        axes = max(np.ndim(values) for values in (params, unique_tokens, epochs))
+        return Terms(*self._means(lambda law: law._terms(params, unique_tokens, epochs), axes))
 
     def slopes(self, params: Array, unique_tokens: Array, epochs: Array) -> Slopes:
-        found = [part.slopes(params, unique_tokens, epochs) for part in self.parts]
-        return Slopes(*(_weighted(self.weights, values) for values in zip(*found, strict=True)))
+        axes = max(np.ndim(values) for values in (params, unique_tokens, epochs))
+        return Slopes(*self._means(lambda law: law.slopes(params, unique_tokens, epochs), axes))
 
     def optimal_params(self, tokens: Array) -> Array:
         """The geometric mean of those of the parts."""
@@ -88,7 +101,7 @@ class Averaged(Law):
         return self
 
     def on_isoflop(self, product: Array, unique_tokens: Array, epochs: Array) -> Array:
-        return self._mean(lambda part: part.on_isoflop(product, unique_tokens, epochs))
+        return self._means(lambda law: (law.on_isoflop(product, unique_tokens, epochs),), np.ndim(product))[0]
 
     def isoflop_factors(self, product: Array, unique_tokens: Array, epochs: Array) -> None:
         return None
@@ -99,6 +112,7 @@ class Mixture(Law):
 
     parts: tuple[Law, ...]
     order: np.ndarray  # place of member i among the members of all parts, one part after the other
+    groups: list[Stack]  # all of them as few ensembles, whose places are among all parts, too
 
     def __init__(self, parts: Sequence[Law]) -> None:
         sizes = [part.members for part in parts]
@@ -108,6 +122,7 @@ class Mixture(Law):
             form=AVERAGE,
             parts=tuple(parts),
             order=np.argsort(evenly, kind="stable"),
+            groups=stacked(parts),
             declared=form_named(AVERAGE),
             parameters={},
             is_ensemble=True,
@@ -118,19 +133,28 @@ class Mixture(Law):
         return len(self.order)
 
     def each_of(self, of: Callable[..., Sequence[Array]], *values: Array) -> list[Array]:
-        """Figures of a part at its share of some values, for all parts: each as one array of members."""
-        place = np.empty(self.members, dtype=int)
-        place[self.order] = np.arange(self.members)
-        found, start = [], 0
-        for part in self.parts:
-            mine = place[start : start + part.members]
-            start += part.members
-            given = (value[..., mine] if np.ndim(value) else value for value in values)
-            found.append([np.broadcast_to(figure, part.members) for figure in of(part, *given)])
-        return [np.concatenate(figures)[self.order] for figures in zip(*found, strict=True)]
+        """Figures of some members at their share of some values, for all members: each as one array."""
+        number = np.argsort(self.order)
+        found: list[np.ndarray] = []
+        for group in self.groups:
+            mine = number[group.places]
+            figures = of(group.law, *(value[..., mine] if np.ndim(value) else value for value in values))
+            found = found or [np.empty(self.members) for _ in figures]
+            for every, figure in zip(found, figures, strict=True):
+                every[mine] = figure
+        return list(found)
+
+    def first_of_each(self, share: float) -> list[np.ndarray]:
+        """Which members of each group are among the first of their form, a share of those and at least
+        one.
+        """
+        first = np.concatenate(
+            [np.arange(part.members) < max(round(share * part.members), 1) for part in self.parts]
+        )
+        return [np.flatnonzero(first[group.places]) for group in self.groups]
 
     def _terms(self, params: Array, unique_tokens: Array, epochs: Array) -> Terms:
-        return Terms(*self.each_of(lambda part, *at: part._terms(*at), params, unique_tokens, epochs))
+        return Terms(*self.each_of(lambda some, *at: some._terms(*at), params, unique_tokens, epochs))
 
     def member(self, index: Any) -> Law:
         """One member, by its number."""
@@ -145,22 +169,24 @@ class Mixture(Law):
 
 
 def belonging(ensembles: Sequence[Law]) -> list[tuple[Law, ...]]:
-    """Ensembles whose members belong together, one of each given: of mixtures, those of each form that all
+    """Ensembles whose members belong together, one of each given: of mixtures, those of forms that all
     have.
     """
     apart = [one.parts if isinstance(one, Mixture) else (one,) for one in ensembles]
     by_form = [{part.form: part for part in parts} for parts in apart]
-    found = []
-    for form in by_form[0]:
-        if all(form in parts for parts in by_form):
-            same = [parts[form] for parts in by_form]
-            least = min(part.members for part in same)
-            found.append(tuple(part.member(slice(least)) for part in same))
-    return found
+    shared = [form for form in by_form[0] if all(form in parts for parts in by_form)]
+    if not shared:
+        return []
+    least = {form: min(parts[form].members for parts in by_form) for form in shared}
+    groups = [stacked([parts[form].member(slice(least[form])) for form in shared]) for parts in by_form]
+    return [tuple(stack.law for stack in stacks) for stacks in zip(*groups, strict=True)]
 
 
-def _weighted(weights: Sequence[float], values: Sequence[Array]) -> Array:
-    return sum(weight * value for weight, value in zip(weights, values, strict=True))
+def _mean(figure: Array, weights: np.ndarray) -> Array:
+    """The mean over the first axis, or what is the same for all of them."""
+    if not np.ndim(figure):
+        return figure * weights.sum()
+    return (weights @ figure.reshape(len(figure), -1)).reshape(figure.shape[1:])
 
 
 def _put(law: Law, **values: Any) -> None:

@@ -166,6 +166,12 @@ class Penalty(Piece):
         """
         return None
 
+    def on_isoflop(self, p: Values, ln_product: Array, ln_unique: Array, epochs: Array) -> Array:
+        """The penalty at params = product / epochs, for every budget and epochs, which broadcast."""
+        repeats = epochs - 1
+        at = At(ln_product - np.log(epochs), ln_unique, np.log(np.where(repeats > 0, repeats, 1.0)))
+        return np.where(repeats > 0, p["P"] * np.exp(self.ln_shape(p, at)), 0.0)
+
     @property
     def needs(self) -> tuple[Varied, ...] | None:
         return None
@@ -179,6 +185,10 @@ class Repeats(Piece):
     def ln_seen(self, p: Values, epochs: Array, ln_ratio: Array) -> tuple[Array, Array, Array]:
         """ln(D' / U), and its slopes by ln(epochs) and by ln(N / U)."""
         return np.log(epochs), 1.0, 0.0
+
+    def on_isoflop(self, p: Values, ln_ratio: Array, epochs: Array) -> Array:
+        """ln(D' / U) at params = product / epochs, where `ln_ratio` is ln(product / U), which broadcast."""
+        return self.ln_seen(p, epochs, ln_ratio - np.log(epochs) if self.by_size else 0.0)[0]
 
     def seen_jet(self, p: Values, epochs: Array, ln_ratio: Array) -> Jet:
         """ln(D' / U) with its derivatives by the parameters."""

@@ -7,8 +7,9 @@ give the terms and their slopes, on which allocation and advice are built.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,8 +51,7 @@ class Law:
     parameters: Mapping[str, Array]
     declared: LawForm = field(init=False, repr=False)
     is_ensemble: bool = field(init=False, repr=False)
-    _p: dict[str, Array] = field(init=False, repr=False)  # all parameters, fixed exponents included
-    _ln_balance: Array = field(init=False, repr=False)  # ln(alpha A / (beta B))
+    values: dict[str, Array] = field(init=False, repr=False)  # all parameters, fixed exponents included
 
     def __post_init__(self) -> None:
         declared = form_named(self.form)
@@ -63,9 +63,14 @@ class Law:
     def _set(self, declared: LawForm, parameters: Mapping[str, Array], p: dict[str, Array]) -> None:
         object.__setattr__(self, "declared", declared)
         object.__setattr__(self, "parameters", parameters)
-        object.__setattr__(self, "_p", p)
+        object.__setattr__(self, "values", p)
         object.__setattr__(self, "is_ensemble", any(np.ndim(value) for value in p.values()))
-        object.__setattr__(self, "_ln_balance", np.log(p["alpha"] * p["A"]) - np.log(p["beta"] * p["B"]))
+
+    @cached_property
+    def _ln_balance(self) -> Array:
+        """ln(alpha A / (beta B))."""
+        p = self.values
+        return np.log(p["alpha"] * p["A"]) - np.log(p["beta"] * p["B"])
 
     # -- what users call ------------------------------------------------------------------------------------
 
@@ -78,7 +83,7 @@ class Law:
         return Terms(*np.broadcast_arrays(*self._terms(params, unique_tokens, epochs)))
 
     def _terms(self, params: Array, unique_tokens: Array, epochs: Array) -> Terms:
-        p = self._p
+        p = self.values
         epochs = np.asarray(epochs, dtype=float)
         ln_n, ln_u = np.log(params), np.log(unique_tokens)
         ln_n_eff, _, _ = self._effective_params(ln_n, ln_u, epochs)
@@ -90,7 +95,7 @@ class Law:
 
     def slopes(self, params: Array, unique_tokens: Array, epochs: Array) -> Slopes:
         """dL/dln(params), dL/dln(unique_tokens), dL/dln(epochs), exact."""
-        p = self._p
+        p = self.values
         epochs = np.asarray(epochs, dtype=float)
         ln_n, ln_u = np.log(params), np.log(unique_tokens)
         ln_n_eff, by_n, by_used = self._effective_params(ln_n, ln_u, epochs)
@@ -131,13 +136,13 @@ class Law:
         """Epochs that would be optimal on the iso-FLOP curve params * epochs = product if repeats were as
         good as new.
         """
-        p = self._p
+        p = self.values
         ln_ratio = p["alpha"] * np.log(product) - p["beta"] * np.log(unique_tokens) - self._ln_balance
         return np.exp(ln_ratio / (p["alpha"] + p["beta"]))
 
     def epochs_bound(self, product: Array, loss: Array) -> Array:
         """Epochs beyond which the capacity term alone exceeds `loss`: no form can be better there."""
-        p = self._p
+        p = self.values
         ln_bound = np.log(np.maximum(loss - p["E"], _TINY) / p["A"]) / p["alpha"]
         return product * np.exp(np.minimum(ln_bound, 50.0))  # 1e-22 of a parameter is little enough
 
@@ -156,24 +161,62 @@ class Law:
         """The law(s) at `index` of an ensemble; scalar parameters stay as they are."""
         if not self.is_ensemble:
             return self
-        picked = object.__new__(Law)  # already validated: skip __post_init__, this is on the hot path
-        object.__setattr__(picked, "form", self.form)
-        take = {k: v[index] if np.ndim(v) else v for k, v in self._p.items()}
-        picked._set(self.declared, {name: take[name] for name in self.parameters}, take)
-        return picked
+        return self.member_by(lambda value: value[index])
+
+    def member_by(self, of: Callable[[np.ndarray], np.ndarray]) -> Law:
+        """The laws of an ensemble that are left if each array of parameters is taken like this."""
+        return self._with({k: of(v) if np.ndim(v) else v for k, v in self.values.items()})
+
+    def spread(self, shape: tuple[int, ...]) -> Law:
+        """One law for each place of an array of this shape, all in a row."""
+        return self._with({k: np.broadcast_to(v, shape).ravel() for k, v in self.values.items()})
+
+    @classmethod
+    def of_values(cls, declared: LawForm, values: Mapping[str, Array]) -> Law:
+        """A law from values of all parameters that are known to be good, without a check."""
+        law = object.__new__(Law)
+        object.__setattr__(law, "form", declared.name)
+        law._set(declared, values, dict(values))
+        return law
+
+    def _with(self, values: dict[str, Array]) -> Law:
+        """The same form with other values: this is on the hot path."""
+        law = object.__new__(Law)
+        object.__setattr__(law, "form", self.form)
+        law._set(self.declared, {name: values[name] for name in self.parameters}, values)
+        return law
 
     # -- the iso-FLOP curve ----------------------------------------------------------------------------------
 
     def on_isoflop(self, product: Array, unique_tokens: Array, epochs: Array) -> Array:
         """Loss at params = product / epochs for every (budget, epoch count) pair: shape (budgets, epochs).
 
-        `product` = flops / (6 U) = params * epochs is what compute buys.
+        `product` = flops / (6 U) = params * epochs is what compute buys. Budgets and the laws of an ensemble
+        broadcast.
         """
         factors = self.isoflop_factors(product, unique_tokens, epochs)
         if factors is not None:
             return factors[0] @ factors[1]
-        column = self.member((slice(None), None)) if self.is_ensemble else self
-        return column.loss(product[:, None] / epochs, unique_tokens[:, None], epochs)
+        return self.member((..., None))._tabulated(product[..., None], unique_tokens[..., None], epochs)
+
+    def _tabulated(self, product: Array, unique_tokens: Array, epochs: Array) -> Array:
+        """The same for arrays that broadcast; what depends on the budget or on the epochs alone is worked out
+        once for each.
+        """
+        p, declared = self.values, self.declared
+        if declared.premium is not None:
+            return self.loss(product / epochs, unique_tokens, epochs)
+        ln_k, ln_u, ln_e = np.log(product), np.log(unique_tokens), np.log(epochs)
+        if declared.size.parameters:
+            capacity = p["A"] * np.exp(-p["alpha"] * self._effective_params(ln_k - ln_e, ln_u, epochs)[0])
+        else:
+            capacity = p["A"] * np.exp(-p["alpha"] * ln_k) * np.exp(p["alpha"] * ln_e)
+        ln_seen = declared.repeats.on_isoflop(p, ln_k - ln_u, epochs)
+        data = p["B"] * np.exp(-p["beta"] * ln_u) * np.exp(-p["beta"] * ln_seen)
+        loss = p["E"] + capacity + data
+        if declared.penalty is None:
+            return loss
+        return loss + declared.penalty.on_isoflop(p, ln_k, ln_u, epochs)
 
     def isoflop_factors(
         self, product: Array, unique_tokens: Array, epochs: Array
@@ -183,7 +226,7 @@ class Law:
         Where each term is (a factor of the budget) x (a factor of the epochs), a matrix product replaces a
         grid of powers, which is what makes ten thousand budgets cheap.
         """
-        p, declared = self._p, self.declared
+        p, declared = self.values, self.declared
         separable = not (declared.size.parameters or declared.repeats.by_size or declared.premium)
         if not separable or self.is_ensemble:
             return None
@@ -209,7 +252,7 @@ class Law:
         declared = self.declared.penalty
         if declared is None:
             return 0.0
-        penalty = self._p["P"] * np.exp(declared.ln_shape(self._p, self._at(ln_n, ln_u, epochs)))
+        penalty = self.values["P"] * np.exp(declared.ln_shape(self.values, self._at(ln_n, ln_u, epochs)))
         return penalty if declared.first_pass else np.where(epochs > 1, penalty, 0.0)
 
     def _at(self, ln_n: Array, ln_u: Array, epochs: Array) -> At:
@@ -219,15 +262,15 @@ class Law:
         penalty = self.declared.penalty
         if penalty is not None and penalty.first_pass:
             ln_used = ln_u + np.log(np.minimum(epochs, 1))
-            return At(ln_n, ln_used, np.log(np.maximum(epochs, 1)), np.log(self._p[MEMORY]) - ln_used)
+            return At(ln_n, ln_used, np.log(np.maximum(epochs, 1)), np.log(self.values[MEMORY]) - ln_used)
         ln_repeats = np.log(_above_zero(epochs - 1))
         if self.declared.premium is None:
             return At(ln_n, ln_u, ln_repeats)
-        return At(ln_n, ln_u, ln_repeats, np.log(self._p[MEMORY]) - ln_u)
+        return At(ln_n, ln_u, ln_repeats, np.log(self.values[MEMORY]) - ln_u)
 
     def _forgotten(self, ln_seen: Array, ln_n: Array) -> tuple[Array, tuple[Array, Array]]:
         """What a short memory takes of the tokens seen, as a logarithm; its slopes by theirs and by ln N."""
-        premium, p = self.declared.premium, self._p
+        premium, p = self.declared.premium, self.values
         if premium is None or not premium.of_data:
             return 0.0, (0.0, 0.0)
         of_seen, of_size = premium.powers
@@ -239,7 +282,7 @@ class Law:
         """What a short memory costs in nats, and its slope by ln of the memory in epochs of the unique tokens
         in use, of which there are fewer below one epoch.
         """
-        premium, p = self.declared.premium, self._p
+        premium, p = self.declared.premium, self.values
         if premium is None or premium.of_data:
             return 0.0, 0.0
         ln_memory = np.log(p[MEMORY]) - ln_u - np.log(np.minimum(epochs, 1))
@@ -249,12 +292,12 @@ class Law:
     def _effective_params(self, ln_n: Array, ln_u: Array, epochs: Array) -> tuple[Array, Array, Array]:
         """ln N', d ln N' / d ln N, and d ln N' / d ln (unique tokens in use)."""
         return self.declared.size.ln_effective(
-            self._p, ln_n, lambda: self._ln_optimal_params(ln_u + np.log(np.minimum(epochs, 1)))
+            self.values, ln_n, lambda: self._ln_optimal_params(ln_u + np.log(np.minimum(epochs, 1)))
         )
 
     def _ln_optimal_params(self, ln_tokens: Array) -> Array:
         # minimise A N^-alpha + B D^-beta along N D = const: alpha A N^-alpha = beta B D^-beta
-        p = self._p
+        p = self.values
         return (self._ln_balance + p["beta"] * ln_tokens) / p["alpha"]
 
 

@@ -182,6 +182,10 @@ class Power(Penalty):
         repetition = np.where(repeats > 0, p["P"] * np.exp(there), 0.0)
         return np.exp(p["kappa"] * (ln_product - p["gamma"] * ln_unique)), repetition
 
+    def on_isoflop(self, p: Values, ln_product: Array, ln_unique: Array, epochs: Array) -> Array:
+        budget, repetition = self.factors(p, ln_product, ln_unique, epochs)
+        return budget * repetition
+
     # -- the linear form, for fits ---------------------------------------------------------------------------
 
     def design(self, at: At) -> tuple[list[Array], Array]:
@@ -249,18 +253,18 @@ class Hill(Penalty):
         return ln_z + p["delta"] * at.ln_repeats if self.repeats_too else ln_z
 
     def ln_shape(self, p: Values, at: At) -> Array:
-        levelled = -np.logaddexp(0.0, -self._inside(p, at))
+        levelled = -softplus(-self._inside(p, at))
         return levelled if self.repeats_too else p["delta"] * at.ln_repeats + levelled
 
     def ln_slopes(self, p: Values, at: At) -> At:
-        left = _left(self._inside(p, at))  # of the power law's slope
+        left = left_of(self._inside(p, at))  # of the power law's slope
         by_repeats = left * p["delta"] if self.repeats_too else p["delta"]
         return At(left * p["kappa"], -left * p["kappa"] * p["gamma"], by_repeats)
 
     def shape_jet(self, p: Values, at: At) -> Jet:
         ln_z = self._inside(p, at)
-        left = _left(ln_z)
-        levelled = -np.logaddexp(0.0, -ln_z)
+        left = left_of(ln_z)
+        levelled = -softplus(-ln_z)
         bend = left * (left - 1)  # d^2 by ln z
         outside = 0.0 if self.repeats_too else at.ln_repeats
         by = {
@@ -290,9 +294,14 @@ class Hill(Penalty):
         return {"c": middle.ln_params - p["gamma"] * middle.ln_unique}
 
 
-def _left(ln_z: Array) -> Array:
+def left_of(ln_z: Array) -> Array:
     """1 / (1 + z)."""
-    return np.exp(-np.logaddexp(0.0, ln_z))
+    return np.exp(-softplus(ln_z))
+
+
+def softplus(x: Array) -> Array:
+    """ln(1 + e^x); numpy's own way to say it, logaddexp, takes a hundred times as long."""
+    return np.maximum(x, 0.0) + np.log1p(np.exp(-np.abs(x)))
 
 
 # -- pieces of dials -------------------------------------------------------------------------------------
@@ -341,7 +350,6 @@ class Remembered(Penalty):
         return self.of.ln_units(p, middle)
 
 
-@dataclass(frozen=True)
 class Forgotten(Premium):
     """No more is known than is remembered: the harmonic sum 1 / D'' = 1 / D' + 1 / (k M)."""
 
@@ -351,11 +359,11 @@ class Forgotten(Premium):
 
     def ln_shape(self, p: Values, ln_sees: Array) -> Array:
         inside = self.corner * (ln_sees - np.log(p["k"]))
-        curve = np.log1p(np.exp(inside)) if np.iscomplexobj(inside) else np.logaddexp(0.0, inside)
+        curve = np.log1p(np.exp(inside)) if np.iscomplexobj(inside) else softplus(inside)
         return p.get("s", 1.0) / self.corner * curve
 
     def slope(self, p: Values, ln_sees: Array) -> Array:
-        return p.get("s", 1.0) * (1.0 - _left(self.corner * (ln_sees - np.log(p["k"]))))
+        return p.get("s", 1.0) * (1.0 - left_of(self.corner * (ln_sees - np.log(p["k"]))))
 
 
 @dataclass(frozen=True)
