@@ -174,9 +174,11 @@ def first_valley(question: Question, ceiling: float) -> Point | None:
 
 
 def _around(best: Point, epochs: float) -> tuple[float, float]:
-    """Between which budgets another number of epochs for about the same size lies."""
-    flops = best.flops * epochs / best.epochs
-    return 0.97 * flops, 1.03 * flops
+    """Between which budgets another number of epochs is best: it may be for the same size or, with many
+    epochs, for about the same budget.
+    """
+    same_size = best.flops * epochs / best.epochs
+    return 0.97 * min(best.flops, same_size), 1.03 * max(best.flops, same_size)
 
 
 def _next_to(point: Point, last: Point) -> bool:
@@ -188,8 +190,16 @@ def _next_to(point: Point, last: Point) -> bool:
 
 
 def _polished(question: Question, epochs: float, low: float, high: float) -> Point:
-    """The lowest point between two budgets, whole epochs being kept."""
-    for _ in range(3):
+    """The lowest point between two budgets, whole epochs being kept; the budget at which a limit on the size
+    binds is tried itself.
+    """
+    if question.whole and epochs >= 1:
+        each = 6 * question.ud * epochs
+        if low < each * question.max_params < high:
+            high = each * question.max_params
+        if low < each * question.min_params < high:
+            low = each * question.min_params
+    for _ in range(4):
         flops = np.linspace(low, high, 41)
         products = flops / (6 * question.ud)
         if question.whole and epochs >= 1:

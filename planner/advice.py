@@ -203,9 +203,9 @@ def _minima(
     which, around = rows[~jumps], Landscape(*(values[~jumps] for values in around))
     if not len(which):
         return found
-    spacing = float(np.log(around.flops[0, 1] / around.flops[0, 0]))
-    near = around
-    for close in (_CLOSE,) if spacing < _FINE else (spacing / 2, _CLOSE):
+    spacing = np.log(around.flops[:, 1] / around.flops[:, 0])[:, None]
+    near, steps = around, (np.full_like(spacing, _CLOSE),)
+    for close in steps if spacing.min() < _FINE else (spacing / 2, *steps):
         peak = _vertex(np.log(near.flops), height(near))
         computes = np.exp(peak[:, None] + close * np.arange(-1, 2))
         near = landscape(law.member((which, None)), ud[which, None], computes, limits)

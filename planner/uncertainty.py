@@ -12,7 +12,7 @@ from planner.allocation import FLOPS_PER_PARAM_TOKEN, allocate
 from planner.calibration_files import Calibration, Setting
 from planner.crossings import meeting_point
 from planner.intervals import LEVEL, interval
-from planner.landscape import landscape, search_ranges
+from planner.landscape import Landscape, landscape, search_ranges
 from planner.laws import Law, Mixture, belonging
 from planner.limits import Limits
 from planner.remarks import Remark
@@ -75,7 +75,8 @@ def plan_intervals(
         groups = [group.law for group in members.groups]
         firsts = members.first_of_each(share)
     else:
-        groups, firsts = [members], [np.arange(max(round(share * members.members), 1))]
+        first = np.arange(max(round(share * members.members), 1))
+        groups, firsts = [members], [(first, np.zeros_like(first))]
     found = [
         _plan_figures(group, ud, flops, tolerance, others, limits, first)
         for group, first in zip(groups, firsts, strict=True)
@@ -90,9 +91,12 @@ def _plan_figures(
     tolerance: float,
     others: Sequence[Alternative],
     limits: Limits,
-    some: np.ndarray,
+    first: tuple[np.ndarray, np.ndarray],
 ) -> dict[str, np.ndarray]:
-    """The figures of each refit; those that need a search along compute of some of them only."""
+    """The figures of each refit; those that need a search along compute of some of them only, which have a
+    form each, by its number.
+    """
+    some, forms = first
     corpora, computes = np.array([[ud], [2 * ud], [ud]]), np.array([[flops], [flops], [2 * flops]])
     params, epochs, tokens, losses = allocate(members, corpora, computes, limits)
     loss, (data, compute) = losses[0], losses[1:] - losses[0]
@@ -101,14 +105,25 @@ def _plan_figures(
     figures = {"params": params[0], "epochs": epochs[0], "tokens": tokens[0]}
     figures |= {"loss_if_twice_the_data": data, "loss_if_twice_the_compute": compute}
     figures |= {f"regret_{row.law}": members.loss(row.params, ud, row.epochs) - loss for row in others}
-    advice = _advice_figures(members.member(some), ud, flops, epochs[0, some], loss[some], tolerance, limits)
-    return {**figures, **advice}
+    along = _along(members.member(some), ud, flops, forms, limits)
+    own = (epochs[0, some], loss[some])
+    return {**figures, **_advice_figures(members.member(some), ud, flops, along, *own, tolerance, limits)}
+
+
+def _along(members: Law, ud: float, flops: float, forms: np.ndarray, limits: Limits) -> Landscape:
+    """What each refit expects along compute, as far as its form is searched."""
+    computes = search_ranges(members, ud, flops, _PER_DECADE, forms)
+    beyond = np.isnan(computes)
+    computes[beyond] = flops
+    found = landscape(members.member((slice(None), None)), ud, computes, limits, rough=True)
+    return Landscape(*(np.where(beyond, np.nan, values) for values in found))
 
 
 def _advice_figures(
     members: Law,
     ud: float,
     flops: float,
+    along: Landscape,
     epochs: np.ndarray,
     loss: np.ndarray,
     tolerance: float,
@@ -117,8 +132,6 @@ def _advice_figures(
     """The figures of the advice that each refit would have given: of its own plan with these epochs and
     loss.
     """
-    computes = search_ranges(members, ud, flops, _PER_DECADE)
-    along = landscape(members.member((slice(None), None)), ud, computes, limits, rough=True)
     turns, best = turning_points(members, ud, along, limits), spending_limits(members, ud, along, limits)
     low, high = flat_epochs(members, ud, flops, epochs, loss, tolerance, limits)
     product = flops / (FLOPS_PER_PARAM_TOKEN * ud)

@@ -144,14 +144,15 @@ class Mixture(Law):
                 every[mine] = figure
         return list(found)
 
-    def first_of_each(self, share: float) -> list[np.ndarray]:
-        """Which members of each group are among the first of their form, a share of those and at least
-        one.
+    def first_of_each(self, share: float) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Which members of each group are among the first of their form, a share of those and at least one;
+        and the number of that form.
         """
-        first = np.concatenate(
-            [np.arange(part.members) < max(round(share * part.members), 1) for part in self.parts]
-        )
-        return [np.flatnonzero(first[group.places]) for group in self.groups]
+        sizes = [part.members for part in self.parts]
+        first = np.concatenate([np.arange(size) < max(round(share * size), 1) for size in sizes])
+        form = np.repeat(np.arange(len(sizes)), sizes)
+        some = [(group.places, np.flatnonzero(first[group.places])) for group in self.groups]
+        return [(index, form[places[index]]) for places, index in some]
 
     def _terms(self, params: Array, unique_tokens: Array, epochs: Array) -> Terms:
         return Terms(*self.each_of(lambda some, *at: some._terms(*at), params, unique_tokens, epochs))
