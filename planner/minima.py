@@ -150,14 +150,9 @@ def _among_whole_epochs(
     flops = FLOPS_PER_PARAM_TOKEN * ud[:, None] * sizes * epochs
     loss = np.asarray(column.loss(sizes, ud[:, None], epochs))
     for row, one in enumerate(near):
-        fine = is_inside[row]
-        some = allowed[row]
-        ends = limits.max_params is not None and not fine[some].all()  # the largest size ends a valley, too
-        if one is None or ends:
-            lowest = _is_best(law.member(row), float(ud[row]), flops[row], loss[row], limits)
-            # Without a minimum nearby only what no other number of epochs betters is one.
-            fine = fine & lowest if one is None else _one_valley(epochs[row], flops[row], lowest & some)
-        loss[row] = np.where(fine & some, loss[row], np.inf)
+        own = (epochs[row], flops[row], loss[row], is_inside[row], allowed[row])
+        fine = _which_count(law.member(row), float(ud[row]), limits, one, *own)
+        loss[row] = np.where(fine, loss[row], np.inf)
     pick = loss.argmin(axis=1)
     return [
         Turn(*(float(values[row, at]) for values in (flops, sizes, epochs, loss)))
@@ -165,6 +160,25 @@ def _among_whole_epochs(
         else None
         for row, at in enumerate(pick)
     ]
+
+
+def _which_count(
+    law: Law,
+    ud: float,
+    limits: Limits,
+    near: Turn | None,
+    epochs: np.ndarray,
+    flops: np.ndarray,
+    loss: np.ndarray,
+    is_inside: np.ndarray,
+    allowed: np.ndarray,
+) -> np.ndarray:
+    """Which numbers of epochs at their best size can be the first minimum."""
+    if near is None:  # only what no other number of epochs betters at the same compute is a minimum
+        return allowed & is_inside & _is_best(law, ud, flops, loss, limits)
+    if limits.max_params is not None and not is_inside[allowed].all():  # the largest size ends a valley, too
+        return _one_valley(epochs, flops, allowed & _is_best(law, ud, flops, loss, limits))
+    return np.asarray(allowed & is_inside)
 
 
 def _is_best(law: Law, ud: float, flops: np.ndarray, loss: np.ndarray, limits: Limits) -> np.ndarray:
