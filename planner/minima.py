@@ -175,7 +175,7 @@ def _which_count(
 ) -> np.ndarray:
     """Which numbers of epochs at their best size can be the first minimum."""
     if near is None:  # only what no other number of epochs betters at the same compute is a minimum
-        return allowed & is_inside & _is_best(law, ud, flops, loss, limits)
+        return np.asarray(allowed & is_inside & _is_best(law, ud, flops, loss, limits))
     if limits.max_params is not None and not is_inside[allowed].all():  # the largest size ends a valley, too
         return _one_valley(epochs, flops, allowed & _is_best(law, ud, flops, loss, limits))
     return np.asarray(allowed & is_inside)

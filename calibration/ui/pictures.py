@@ -26,7 +26,8 @@ from planner.limits import CONTINUOUS
 from planner.look import Look
 from planner.palette import GOOD, NEUTRAL, PLAN, TERMS, law_label, law_look, series
 from planner.results import Alternative, Plan
-from planner.spending import Spent, spend
+from planner.spending import spend
+from planner.spent import Spent
 from planner.units import epochs as passes
 from planner.units import scientific, short, signed
 
