@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import re
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from calibration.ui.state import IN_FLOPS, IN_HOURS, IN_MONEY, Choices
 from planner import units
 from planner.calibration_files import DEFAULT_CALIBRATION, Calibration, Setting, shipped_names
 from planner.costs import DEFAULT_MFU
+from planner.errors import InvalidInput
 from planner.limits import CEILING, WHOLE, Limits
 from planner.options import LIMITS
 from planner.plans import plan
 from planner.results import Plan
 
 _NUMBER = re.compile(r"(0|[1-9]\d*)(\.\d+)?(e\d+)?")  # that reads the same in Python
+_WIDER = ("members", "serve_tokens")  # what counts next to one training
 TOKENIZER_SIZE = 32_000  # of the tokenizer that a training config asks for where the visitor has none yet
 
 
@@ -57,7 +59,7 @@ def _budget(choices: Choices) -> dict[str, Any]:
 
 def _given(choices: Choices) -> dict[str, Any]:
     """The other arguments of `plan` that differ from its defaults."""
-    given = {name: getattr(choices, name) for name in ("weight_decay", "law", "params", *LIMITS)}
+    given = {name: getattr(choices, name) for name in ("weight_decay", "law", "params", *LIMITS, *_WIDER)}
     return {name: value for name, value in given.items() if value and value not in (WHOLE, CEILING)}
 
 
@@ -72,6 +74,17 @@ def without_refits(known: Calibration) -> Calibration:
         for s in known.settings
     ]
     return known.model_copy(update={"settings": tuple(bare)})
+
+
+def with_members(found: Answer) -> Plan | None:
+    """The same question with as many models as are best; None where nobody can tell, or it was asked."""
+    if found.calibration.members is None or found.choices.members:
+        return None
+    try:
+        chosen = replace(found.choices, members="auto")
+        return answer(chosen, found.calibration, intervals=False).plan
+    except InvalidInput:  # of these inputs, such as a size that no ensemble was trained at
+        return None
 
 
 def inputs(answer: Answer) -> str:
@@ -124,6 +137,8 @@ def as_training_config(answer: Answer) -> str:
         f"# Planned for {budget}: expected loss {p.loss:.4f} ({p.law}).",
         '# Without a corpus FineWeb is streamed; yours would be: corpus = { paths = ["texts/*.txt"] }',
     ]
+    if p.members is not None and p.members.count > 1:
+        lines.append(f"# One of {p.members.count} members: give each a seed of its own.")
     shape = p.architecture
     if shape is None:
         lines.append(f"params = {round(p.params)}")

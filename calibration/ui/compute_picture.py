@@ -101,7 +101,7 @@ def _heights(p: Plan, curves: list[_Curve]) -> tuple[float, float]:
 def _beyond(figure: Figure, p: Plan, flops: np.ndarray) -> None:
     """The shade from where to stop on."""
     stop = stop_at(p)
-    if stop is None or stop >= flops[-1]:
+    if stop is None or stop >= flops[-1] or p.serving is not None:
         return
     again = p.spending_limit.regained_flops if p.spending_limit is not None else None
     end = min(again or flops[-1], flops[-1])
@@ -116,7 +116,11 @@ def _marks(p: Plan, flops: np.ndarray) -> list[Mark]:
     stop = stop_at(p)
     if stop is not None:
         here = p.spent_flops < 0.995 * p.flops
-        words = f"stop here{_bill(p)}" if here else f"stop by {scientific(stop)}:<br>more won't help"
+        words = (
+            f"{'train with this' if p.serving else 'stop here'}{_bill(p)}"
+            if here
+            else f"stop by {scientific(stop)}:<br>more won't help"
+        )
         marks.append(Mark(stop, words, low=True))
     return [mark for mark in marks if flops[0] <= mark.x < flops[-1]]
 

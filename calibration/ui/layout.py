@@ -92,7 +92,7 @@ def inputs(default: Calibration) -> Inputs:
         upload = gr.UploadButton(
             "Upload a calibration (.json)", file_types=[".json"], size="sm", elem_id="upload-calibration"
         )
-    with gr.Accordion("Size and limits", open=False) as limits_fold:
+    with gr.Accordion("Size and limits, ensembles, serving", open=False) as limits_fold:
         fields |= _limits()
     with gr.Accordion("Price, or your own accelerator", open=False) as card_fold:
         fields["price"] = text("price", "", "list price")
@@ -128,6 +128,9 @@ def _limits() -> dict[str, Any]:
         fields["min_params"] = text("min_params", "", "no limit")
         fields["max_params"] = text("max_params", "", "no limit, or 3B")
     fields["max_epochs"] = text("max_epochs", "", "no limit, or 16")
+    with gr.Row():
+        fields["members"] = text("members", "", "1, 8 or auto")
+        fields["serve_tokens"] = text("serve_tokens", "", "none, or 1T")
     kinds = [("whole", WHOLE), ("any fraction", CONTINUOUS_EPOCHS)]
     fields["epochs"] = gr.Radio(
         kinds, value=state.DEFAULTS.epochs, label=label("epochs"), elem_id="in-epochs"

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from html import escape
 
 from calibration.fitting.tables import Problem
-from calibration.ui.answers import Answer, as_command, as_python, as_training_config, inputs
+from calibration.ui.answers import Answer, as_command, as_python, as_training_config, inputs, with_members
 from planner.calibration_files import Calibration
 from planner.costs import Cost
 from planner.laws import FORMS
@@ -86,8 +86,34 @@ def _facts(found: Answer) -> list[tuple[str, str]]:
     parts = " + ".join(f"{name} {value:.3f}" for name, value in _terms(p).items())
     crossing = _crossover(p, (p.intervals or {}).get("crossover_flops"))
     facts += [("Loss is made of", parts), ("Crossover C×", crossing)]
+    facts += [*_wider(found)]
     facts += [("How sure", escape(how_sure(p) if found.complete else "working out the intervals …"))]
     return [*facts, ("From", escape(f"{p.law} of {found.calibration.name}"))]
+
+
+def _wider(found: Answer) -> list[tuple[str, str]]:
+    """What counts next to one training: an ensemble, or what it would buy, and what is served."""
+    p, facts = found.plan, list[tuple[str, str]]()
+    if p.members is not None and p.members.count > 1:
+        said = (
+            f"{p.members.count} whose probabilities are averaged: {p.members.gain:.3f} nats better than one"
+        )
+        facts.append(("Members", f"{said}; {size(p.members.weights_bytes)} of weights"))
+    elif p.members is not None:
+        facts.append(("Members", "one model is better than several for this compute"))
+    wider = with_members(found)
+    if wider is not None and wider.members is not None and wider.members.count > 1:
+        several = (
+            f"{wider.members.count} models of {short(wider.params)} for {epochs(wider.epochs)} epochs each"
+        )
+        change = signed(wider.loss - p.loss)
+        facts.append(
+            ("An ensemble", f"{several} would reach {wider.loss:.3f} ({change}) for the same compute")
+        )
+    if p.serving is not None:
+        total = f"{p.serving.share:.0%} of {scientific(p.serving.total_flops)} FLOPs"
+        facts.append(("Serving", f"{short(p.serving.tokens)} tokens take {total}"))
+    return [(name, escape(said)) for name, said in facts]
 
 
 def side_by_side(found: Answer) -> str:

@@ -30,7 +30,7 @@ PICTURES = {
 }
 FOLDED = (
     ("law", "calibration"),
-    ("params", "min_params", "max_params", "max_epochs", "epochs"),
+    ("params", "min_params", "max_params", "max_epochs", "members", "serve_tokens", "epochs"),
     ("price", "tflops", "memory"),
 )  # what is folded away at first
 LONGEST, LONGEST_PIN = 80, 600  # characters of one value in an address: more is not a number anybody typed
@@ -60,6 +60,8 @@ class Choices:
     min_params: str = ""
     max_params: str = ""
     max_epochs: str = ""
+    members: str = ""  # models whose probabilities are averaged; empty: one
+    serve_tokens: str = ""
     spend: str = CEILING
     picture: str = "crossover"
     pin: str = ""  # the address of another plan, to hold this one against

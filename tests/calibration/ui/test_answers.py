@@ -26,6 +26,7 @@ from planner.options import label
 from planner.results import Plan
 from planner.spending import Spent
 from planner.units import short
+from tests.planner.test_members import with_members
 
 CHOICES = [
     {},
@@ -259,6 +260,32 @@ def test_forms_that_disagree_are_in_the_picture_and_next_to_the_size() -> None:
     assert set(rings["y"]) <= {other.expected_loss for other in found.plan.other_laws}
     sizes = sorted(other.params for other in found.plan.other_laws)
     assert f"other laws: {short(sizes[0])} to {short(sizes[-1])}" in markup.answer(found)
+
+
+def test_what_an_ensemble_would_buy_is_said_where_a_calibration_knows() -> None:
+    asked = {"ud": "65536", "flops": "3e12", "calibration": "own-1"}
+    known = with_members()
+    one = answers.answer(of(**asked), known)
+    several = answers.answer(of(**asked, members="auto"), known)
+    best = several.plan.members
+    assert best is not None
+    assert best.count > 1
+    assert f"would reach {several.plan.loss:.3f}" in markup.details(one)
+    assert f"{best.count} whose probabilities are averaged" in markup.details(several)
+    assert f"One of {best.count} members" in answers.as_training_config(several)
+    assert "--members auto" in answers.as_command(several)
+    for draw in pictures.PICTURES.values():
+        valid_plotly(draw(several).to_json())
+    assert "nsemble" not in markup.details(answers.answer(state.DEFAULTS, Calibration.load()))
+
+
+def test_what_is_going_to_be_served_counts() -> None:
+    found = answers.answer(of(serve_tokens="1B"), Calibration.load())
+    assert found.plan == plan("250M", "5e18", serve_tokens="1B", gpu="H100", gpus=8)
+    assert found.plan.serving is not None
+    assert f"{found.plan.serving.share:.0%} of" in markup.details(found)
+    for draw in pictures.PICTURES.values():
+        valid_plotly(draw(found).to_json())
 
 
 @pytest.mark.parametrize(
