@@ -92,9 +92,8 @@ def test_it_says_where_the_law_ends_and_what_would_settle_it() -> None:
     assert run.nats >= 0.5 * abs(losses[0] - losses[1])
     assert run.place.unique_tokens >= FITTED.unique_tokens[0]
     far = settling_run(setting, Place(2e11, 2e9, 4.0))  # no more parameters a token than plan or runs have
-    assert far is None or far.place.params / far.place.unique_tokens <= 1.01 * max(
-        2e11 / 2e9, FITTED.params[1] / FITTED.unique_tokens[0]
-    )
+    assert far is not None
+    assert far.place.params / far.place.unique_tokens <= 1.01 * 2e11 / 2e9
     assert where_it_ends(setting, Place(1e8, 2e8, 4.0)) == []
 
 
