@@ -39,6 +39,7 @@ ELSEWHERE = {
     r"python studies/dial": "tests/studies/test_dial.py",
     r"python studies/micro": "tests/studies/test_micro.py",
     r"python studies/reanalysis": "tests/studies/test_reanalysis.py",
+    r"python studies/tournament": "tests/studies/test_tournament.py",
 }
 TABLES = "run-tables.md"  # tests/calibration/commands/test_run_tables.py runs all of that page
 PROGRAMS = ("planner", "python", "python3", "pip", "pytest", "ruff", "mkdocs", "srun", "torchrun")

@@ -120,7 +120,7 @@ def by_default_fit(name: str, table: pd.DataFrame, direction: str) -> str | None
     return f"| {name} | {direction} | {counts} | {prior} | {figures} |"
 
 
-def main(shared: str) -> None:
+def main(shared: str = "../shared/data") -> None:
     found = tables(Path(shared))
     print("| table | seen / tried |", *(f"{form} |" for form in PROTOTYPE), "tool's choice |")
     for name in C4:
