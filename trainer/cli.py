@@ -15,6 +15,7 @@ import click
 from planner.errors import InvalidInput
 from planner.shell import Command, json_option
 from planner.units import duration, epochs, scientific, short
+from trainer.waiting import sleep_while_waiting
 
 if TYPE_CHECKING:
     from trainer.config import RunConfig
@@ -94,6 +95,7 @@ def train(
     """
     from trainer.config import RunConfig
 
+    sleep_while_waiting()
     run = RunConfig.from_toml(config, **assignments(changes))
     _train(run, out or config.with_suffix(""), dry_run, as_json, quiet)
 

@@ -217,6 +217,7 @@ class RunConfig(_Checked):
     device: str = "auto"
     dtype: Literal["auto", "fp32", "bf16"] = "auto"
     attention: Literal["auto", "sdpa", "flash"] = "auto"
+    products: Literal["auto", "torch", "onednn"] = "auto"  # the library of matrix products on a CPU
     compile: Switch = "auto"
     recompute: Switch = "auto"  # layers going backward, to save memory; auto: where one row does not fit
     micro_batch: int | None = Field(None, gt=0)  # rows per forward pass; default: as many as fit
@@ -371,6 +372,7 @@ EXECUTION = {
     "preset",
     "device",
     "attention",
+    "products",
     "compile",
     "recompute",
     "micro_batch",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -38,10 +37,9 @@ def ensemble(study: str, training: Training, as_json: bool) -> None:
     """
     from calibration.studies import directory as directories
     from calibration.studies import ensembles
-    from calibration.studies.worker import PATIENT
+    from trainer.waiting import sleep_while_waiting
 
-    for name, value in PATIENT.items():  # scoring, too, may be done beside other processes
-        os.environ.setdefault(name, value)
+    sleep_while_waiting()  # scoring, too, may be done beside other processes
     plan = training.study(study)
     ensembles.check(plan.runs)
     folder = training.folder(plan)

@@ -13,10 +13,8 @@ from pathlib import Path
 from calibration.studies.engine import BUSY, DISK, DONE, FAILED, REFUSED, STOPPED, Outcome, Task
 from calibration.studies.heartbeat import beating
 from planner.errors import InvalidInput
+from trainer import waiting
 
-# Threads that have nothing to do sleep instead of spinning. Spinning saves microseconds where every thread
-# has a core of its own, but beside another busy process the one that is waited for does not get to run.
-PATIENT = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME": "0"}
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -49,7 +47,7 @@ def perform(task: Task, should_stop: Callable[[], bool] = lambda: False) -> Outc
 
 def surroundings(threads: int, compiled: Path) -> dict[str, str]:
     """The environment to train in, to be set before torch is imported."""
-    return PATIENT | {
+    return waiting.ENVIRONMENT | {
         "OMP_NUM_THREADS": str(threads),
         "TORCHINDUCTOR_CACHE_DIR": str(compiled / platform.node()),  # compiled for its kind of CPU
         "TORCHINDUCTOR_COMPILE_THREADS": "1",

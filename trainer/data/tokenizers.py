@@ -23,6 +23,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from planner.errors import InvalidInput
+from trainer.data import words
+from trainer.data.words import Words
 
 END = "<|endoftext|>"
 _LARGEST_BPE = 1_000_000
@@ -39,6 +41,8 @@ class Tokenizer(Protocol):
     def decode(self, tokens: Sequence[int]) -> str: ...
 
     def save(self, folder: Path) -> None: ...
+
+    def remember(self) -> None: ...
 
 
 class Spec:
@@ -88,6 +92,7 @@ class HuggingFace:
     def __init__(self, inner: Any, eos: int):
         self.inner, self.eos = inner, eos
         self.size = max(inner.get_vocab(with_added_tokens=True).values()) + 1
+        self.words: Words | None = None
 
     @classmethod
     def from_file(cls, path: Path, eos_token: str | None = None) -> HuggingFace:
@@ -109,10 +114,16 @@ class HuggingFace:
         raise InvalidInput(f"{path} does not say which token ends a document; set eos_token.")
 
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
-        return [
-            np.array(e.ids, dtype=np.int64)
-            for e in self.inner.encode_batch_fast([_whole(text) for text in texts], add_special_tokens=False)
-        ]
+        whole = [_whole(text) for text in texts]
+        if self.words:
+            return self.words.encode(whole)
+        made = self.inner.encode_batch_fast(whole, add_special_tokens=False)
+        return [np.array(encoded.ids, dtype=np.int64) for encoded in made]
+
+    def remember(self) -> None:
+        """Remember words from now on, where that is faster: for corpora, not for a few texts."""
+        if words.pays() and words.fits(self.inner):
+            self.words = Words(self.inner)
 
     def decode(self, tokens: Sequence[int]) -> str:
         return str(self.inner.decode([int(t) for t in tokens], skip_special_tokens=False))
@@ -161,6 +172,9 @@ class SentencePiece:
 
     def decode(self, tokens: Sequence[int]) -> str:
         return str(self.inner.decode([int(t) for t in tokens]))
+
+    def remember(self) -> None:
+        """Nothing: it is fast enough."""
 
     def save(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)

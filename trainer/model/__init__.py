@@ -2,6 +2,7 @@
 
 llama.py      the model and its first weights
 attention.py  causal attention, by the fastest means there is
+products.py   matrix products on a CPU, by the faster of two libraries
 loss.py       output head and cross entropy, never with all logits at once
 optimizer.py  AdamW, which tensors decay, and the learning rate of each step
 """

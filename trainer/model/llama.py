@@ -26,7 +26,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from planner.shapes import Architecture
-from trainer.model import attention
+from trainer.model import attention, products
 from trainer.model.lesson import Lesson
 from trainer.model.loss import head_loss
 
@@ -66,11 +66,13 @@ def rotations(
 
 
 class Layer(nn.Module):
-    def __init__(self, shape: Architecture, eps: float, attend: attention.Attention):
+    def __init__(
+        self, shape: Architecture, eps: float, attend: attention.Attention, multiply: products.Product
+    ):
         super().__init__()
         d, inner = shape.d_model, shape.heads * shape.d_head
         self.heads, self.d_head = shape.heads, shape.d_head
-        self.attend = attend
+        self.attend, self.multiply = attend, multiply
         self.attention_norm = Norm(d, eps)
         self.qkv = nn.Linear(d, 3 * inner, bias=False)
         self.out = nn.Linear(inner, d, bias=False)
@@ -80,14 +82,12 @@ class Layer(nn.Module):
 
     def forward(self, h: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
         batch, length, _ = h.shape
-        query, key, value = (
-            self.qkv(self.attention_norm(h)).view(batch, length, 3, self.heads, self.d_head).unbind(2)
-        )
+        together = self.multiply(self.attention_norm(h), self.qkv.weight)
+        query, key, value = together.view(batch, length, 3, self.heads, self.d_head).unbind(2)
         mixed = self.attend(rotate(query, cos, sin), rotate(key, cos, sin), value)
-        h = h + self.out(mixed.reshape(batch, length, -1))
-        gate, up = self.gate_up(self.feed_forward_norm(h)).chunk(2, dim=-1)
-        grown: torch.Tensor = h + self.down(functional.silu(gate) * up)
-        return grown
+        h = h + self.multiply(mixed.reshape(batch, length, -1), self.out.weight)
+        gate, up = self.multiply(self.feed_forward_norm(h), self.gate_up.weight).chunk(2, dim=-1)
+        return h + self.multiply(functional.silu(gate) * up, self.down.weight)
 
 
 class Body(nn.Module):
@@ -97,10 +97,17 @@ class Body(nn.Module):
     and runs would no longer repeat to the bit.
     """
 
-    def __init__(self, shape: Architecture, eps: float, attend: attention.Attention, recompute: bool = False):
+    def __init__(
+        self,
+        shape: Architecture,
+        eps: float,
+        attend: attention.Attention,
+        multiply: products.Product,
+        recompute: bool = False,
+    ):
         super().__init__()
         self.recompute = recompute  # each layer keeps only its input, and is computed again going backward
-        self.layers = nn.ModuleList(Layer(shape, eps, attend) for _ in range(shape.layers))
+        self.layers = nn.ModuleList(Layer(shape, eps, attend, multiply) for _ in range(shape.layers))
         self.norm = Norm(shape.d_model, eps)
 
     def forward(self, h: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
@@ -128,15 +135,16 @@ class Llama(nn.Module):
         norm_eps: float = 1e-5,
         init: str = "normal",
         attend: attention.Attention = attention.sdpa,
+        multiply: products.Product = functional.linear,
         recompute: bool = False,
     ):
         super().__init__()
-        self.shape, self.init = shape, init
+        self.shape, self.init, self.multiply = shape, init, multiply
         # Without numbers of its own, and rotations that are small enough to be there even in an outline:
         # drawing or computing them without memory would load what compiles, a second of every start.
         empty = torch.empty(shape.vocab_size, shape.d_model)
         self.embed = nn.Embedding(shape.vocab_size, shape.d_model, _weight=empty)
-        self.body = Body(shape, norm_eps, attend, recompute)
+        self.body = Body(shape, norm_eps, attend, multiply, recompute)
         self.head = nn.Linear(shape.d_model, shape.vocab_size, bias=False)
         if shape.tied_embeddings:
             self.head.weight = self.embed.weight
@@ -159,7 +167,8 @@ class Llama(nn.Module):
         """That of states that the body has already made."""
         if torch.is_autocast_enabled(hidden.device.type):
             hidden = hidden.to(torch.get_autocast_dtype(hidden.device.type))
-        return head_loss(hidden.flatten(0, 1), self.head.weight, targets.flatten(), lesson)
+        rows, wanted = hidden.flatten(0, 1), targets.flatten()
+        return head_loss(rows, self.head.weight, wanted, lesson, self.multiply)
 
     def logits(self, ids: torch.Tensor) -> torch.Tensor:
         """All logits at once: for tests and small uses, never in training."""

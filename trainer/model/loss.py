@@ -17,8 +17,10 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.nn import functional
 
 from trainer.model.lesson import Lesson
+from trainer.model.products import Product
 
 CHUNK_BYTES = {
     "cpu": 16 * 2**20,
@@ -28,9 +30,10 @@ _RARE = 1e-30  # a probability whose logarithm is still exact in fp32
 
 
 def rows_loss(
-    hidden: torch.Tensor, matrix: torch.Tensor, targets: torch.Tensor, room: torch.Tensor
+    multiply: Product, hidden: torch.Tensor, matrix: torch.Tensor, targets: torch.Tensor, room: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Summed loss of some rows, and its gradient with respect to their logits, which are made in `room`.
+    """Summed loss of some rows, and its gradient with respect to their logits, which are made in `room` by
+    PyTorch's own product.
 
     Uncompiled on purpose: softmax takes one row at a time through the cache, in less time than the kernel a
     compiler makes of the same formula. The loss is read off the probability of the target; where that is too
@@ -39,7 +42,8 @@ def rows_loss(
     """
     column = targets.clamp(min=0).unsqueeze(1)
     kept = (targets >= 0).unsqueeze(1).float()
-    logits = torch.mm(hidden, matrix.T, out=room)
+    own = multiply is functional.linear
+    logits = torch.mm(hidden, matrix.T, out=room) if own else multiply(hidden, matrix)
     if logits.device.type == "cpu" and logits.dtype == torch.float32:
         gradient = torch.softmax(logits, 1, out=logits)
     else:
@@ -89,7 +93,12 @@ def rows_per_chunk(vocab_size: int, device: str = "cpu") -> int:
 class _HeadLoss(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor, lesson: Lesson | None
+        ctx: Any,
+        hidden: torch.Tensor,
+        weight: torch.Tensor,
+        targets: torch.Tensor,
+        lesson: Lesson | None,
+        multiply: Product,
     ) -> torch.Tensor:
         learns = any(ctx.needs_input_grad[:2])
         matrix = weight.to(hidden.dtype)
@@ -103,7 +112,7 @@ class _HeadLoss(torch.autograd.Function):
             chunk = hidden[start : start + step]
             wanted = targets[start : start + step]
             if cpu:
-                loss, gradient = rows_loss(chunk, matrix, wanted, room[: len(chunk)])
+                loss, gradient = rows_loss(multiply, chunk, matrix, wanted, room[: len(chunk)])
             else:
                 loss, gradient = rows_loss_unasked(chunk, matrix, wanted)
             if lesson is not None:
@@ -112,7 +121,7 @@ class _HeadLoss(torch.autograd.Function):
             total += loss
             if learns:
                 gradient = gradient.to(hidden.dtype)
-                torch.mm(gradient, matrix, out=d_hidden[start : start + step])
+                d_hidden[start : start + step] = multiply(gradient, matrix.T)
                 if weight.dtype == hidden.dtype:
                     d_weight.addmm_(gradient.T, chunk)
                 else:
@@ -129,11 +138,15 @@ class _HeadLoss(torch.autograd.Function):
             ctx.gradients,
             None,
         )  # let go, so that autograd keeps them instead of copies
-        return d_hidden.mul_(outputs[0].to(d_hidden.dtype)), d_weight.mul_(outputs[0]), None, None
+        return d_hidden.mul_(outputs[0].to(d_hidden.dtype)), d_weight.mul_(outputs[0]), None, None, None
 
 
 def head_loss(
-    hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor, lesson: Lesson | None = None
+    hidden: torch.Tensor,
+    weight: torch.Tensor,
+    targets: torch.Tensor,
+    lesson: Lesson | None = None,
+    multiply: Product = functional.linear,
 ) -> torch.Tensor:
     """Summed cross entropy of `hidden @ weight.T` against `targets`, and against a lesson where there
     is one; hidden is (rows, d), weight (vocabulary, d).
@@ -142,5 +155,7 @@ def head_loss(
         not torch.is_grad_enabled()
     ):  # which an autograd function cannot see from inside: it would make gradients for nobody
         hidden, weight = hidden.detach(), weight.detach()
-    loss: torch.Tensor = _HeadLoss.apply(hidden, weight, targets, lesson)  # type: ignore[no-untyped-call]
+    loss: torch.Tensor = _HeadLoss.apply(  # type: ignore[no-untyped-call]
+        hidden, weight, targets, lesson, multiply
+    )
     return loss

@@ -23,7 +23,7 @@ from planner.costs import ACCELERATORS
 from planner.errors import InvalidInput
 from planner.shapes import Architecture
 from trainer.config import RunConfig
-from trainer.model import attention
+from trainer.model import attention, products
 
 COMPILE_PAYS = 1.5e12  # FLOPs of a run from which compiling for a CPU pays: about half a minute of work
 _H100_NVL = 835e12  # FLOP/s in bf16 without sparsity: between the PCIe card and the SXM module
@@ -46,6 +46,7 @@ class Execution:
     name: str
     recompute: bool = False
     graphs: bool = False  # CUDA graphs: one launch for all kernels of a pass
+    products: str = "torch"  # the library that multiplies matrices
 
     def facts(self) -> dict[str, Any]:
         return asdict(self)
@@ -117,6 +118,7 @@ def resolve(
         torch=torch.__version__,
         name=torch.cuda.get_device_name(device) if device.type == "cuda" else cpu_name(),
         recompute=recompute,
+        products=products.resolve(config.products, device, dtype),
         graphs=compiled and device.type == "cuda" and world_size == 1 and per_pass < _SMALL_PASS,
     )
     return execution, remarks

@@ -40,7 +40,7 @@ from trainer.data import corpus, tokenizers, tokens
 from trainer.data.batches import Batches
 from trainer.errors import Interrupted, TrainingStopped
 from trainer.files import mirror
-from trainer.model import attention, optimizer
+from trainer.model import attention, optimizer, products
 from trainer.model.llama import Llama, materialise, outline
 from trainer.run import checkpoints, device, directory, distributed, teachers, watch
 from trainer.run.device import (
@@ -384,7 +384,7 @@ class _Run:
         self.step, self.seconds = found.step, state["seconds"]
         self.starts = max(self.starts, state["starts"] + 1)
         self.recent.extend(state["recent_losses"])
-        before = state["execution"]  # an older version knew fewer facts
+        before = {"products": "torch"} | state["execution"]  # an older version knew fewer facts
         changed = [name for name, value in self.execution.facts().items() if before.get(name, value) != value]
         self.remarks = [
             *state["remarks"],
@@ -533,6 +533,7 @@ def build(
         norm_eps=config.norm_eps,
         init=config.init,
         attend=attention.function(execution.attention),
+        multiply=products.function(execution.products),
         recompute=execution.recompute,
     )
     late = (

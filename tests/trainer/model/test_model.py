@@ -173,7 +173,7 @@ def test_the_loss_without_questions_to_the_device_is_the_same(dtype: torch.dtype
     hidden[0] *= 60  # a target that is all but impossible
     targets = torch.randint(50, (20,), generator=generator)
     targets[5:8] = -100
-    plain = rows_loss(hidden.float(), matrix.float(), targets, torch.empty(20, 50))
+    plain = rows_loss(functional.linear, hidden.float(), matrix.float(), targets, torch.empty(20, 50))
     unasked = rows_loss_unasked(hidden, matrix, targets)
     for one, two in zip(plain, unasked, strict=True):
         assert two.dtype == torch.float32

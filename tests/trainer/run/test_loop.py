@@ -143,8 +143,11 @@ def test_a_finished_run_is_never_trained_again(settings: dict[str, Any], tmp_pat
         train(config.having(weight_decay=1.0), tmp_path / "run")
 
 
-def test_a_stopped_run_continues_to_the_same_bits(settings: dict[str, Any], tmp_path: Path) -> None:
-    config = RunConfig(**settings)
+@pytest.mark.parametrize("library", ["torch", "onednn"])
+def test_a_stopped_run_continues_to_the_same_bits(
+    settings: dict[str, Any], tmp_path: Path, library: str
+) -> None:
+    config = RunConfig(**settings, products=library)
     whole = train(config, tmp_path / "whole")
     for steps in (7, 20, 25):
         with pytest.raises(TrainingStopped, match="the same command continues"):
@@ -155,6 +158,21 @@ def test_a_stopped_run_continues_to_the_same_bits(settings: dict[str, Any], tmp_
     assert losses(tmp_path / "whole") == losses(tmp_path / "parts")
     assert (parts.loss, parts.train_loss) == (whole.loss, whole.train_loss)
     assert parts.remarks == []
+
+
+def test_another_library_of_products_is_another_way_to_the_same_loss(
+    settings: dict[str, Any], tmp_path: Path
+) -> None:
+    config = RunConfig(**settings | {"epochs": 1})
+    both = [train(config.having(products=name), tmp_path / name) for name in ("torch", "onednn")]
+    assert both[0].loss == pytest.approx(both[1].loss, abs=1e-3)
+    assert both[0].config_fingerprint == both[1].config_fingerprint  # how, not what
+    with pytest.raises(TrainingStopped):
+        train(config.having(products="torch"), tmp_path / "parts", should_stop=stop_after(7))
+    parts = train(config.having(products="onednn"), tmp_path / "parts")
+    assert parts.remarks == [
+        "continued at step 7 with another products; its bits may differ from an uninterrupted run"
+    ]
 
 
 @pytest.mark.slow
