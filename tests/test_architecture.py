@@ -19,7 +19,7 @@ ROOMS = ("planner", "trainer", "calibration")
 # neighbours.
 FLOORS: dict[str, list[set[str]]] = {
     "": [{"planner"}, {"trainer"}, {"calibration"}],
-    "trainer": [{"errors"}, {"config", "files"}, {"model", "data"}, {"run"}, {"cli", "downstream"}],
+    "trainer": [{"errors", "waiting"}, {"config", "files"}, {"model", "data"}, {"run"}, {"cli", "downstream"}],
     "calibration": [{"fitting"}, {"studies"}, {"reports"}, {"ui"}, {"commands"}],
 }
 HEAVY = {"torch", "pandas", "scipy", "matplotlib", "datasets", "gradio"}
