@@ -19,7 +19,13 @@ ROOMS = ("planner", "trainer", "calibration")
 # neighbours.
 FLOORS: dict[str, list[set[str]]] = {
     "": [{"planner"}, {"trainer"}, {"calibration"}],
-    "trainer": [{"errors", "waiting"}, {"config", "files"}, {"model", "data"}, {"run"}, {"cli", "downstream"}],
+    "trainer": [
+        {"errors", "waiting"},
+        {"config", "files"},
+        {"model", "data"},
+        {"run"},
+        {"cli", "downstream"},
+    ],
     "calibration": [{"fitting"}, {"studies"}, {"reports"}, {"ui"}, {"commands"}],
 }
 HEAVY = {"torch", "pandas", "scipy", "matplotlib", "datasets", "gradio"}
