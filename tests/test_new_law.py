@@ -97,6 +97,7 @@ def test_its_slopes_and_curvature_are_exact(toy: LawForm) -> None:
         assert slope == pytest.approx((ahead - behind) / 2e-5, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_a_table_that_cannot_identify_it_is_named(toy: LawForm) -> None:
     table = grid_table(Law("toy", TRUTH), 60, 0.002, np.random.default_rng(1))
     same = table[(table["epochs"] == 1) | (table["params"] / table["unique_tokens"] == 1)]

@@ -9,7 +9,7 @@ import numpy as np
 from planner.calibration_files import Setting
 from planner.intervals import LEVEL
 from planner.laws import Law, Mixture
-from planner.spending import Spent
+from planner.spent import Spent
 
 _POINTS = 48  # of a curve, and its ends
 

@@ -282,6 +282,7 @@ def test_the_true_law_has_no_regret(
                 assert tried.predicted_loss == pytest.approx(tried.loss, abs=1e-9)
 
 
+@pytest.mark.slow
 def test_differences_beyond_noise_are_told_from_those_within(
     calibration: Calibration, planned: list[Prescription]
 ) -> None:
@@ -331,6 +332,7 @@ def equally_good(runs: list[StudyRun], spread: float, seed: int) -> pd.DataFrame
     return table.assign(loss=3 + noise)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spread", [1, 30])
 def test_laws_that_are_equally_good_are_rarely_told_apart(planned: list[Prescription], spread: float) -> None:
     planned = planned[: len(LAWS)]
