@@ -99,7 +99,8 @@ def test_share_the_result_as_a_card_or_a_link(visitor: Visitor, tmp_path: Path) 
 
 def test_two_plans_stand_side_by_side(visitor: Visitor) -> None:
     visitor.do("press", "[data-pin=this]")
-    eventually(lambda: visitor.browser.script("return location.search"), lambda query: "pin=" in query)
+    eventually(lambda: visitor.browser.text("#db-pins"))
+    assert "pin=" in visitor.browser.script("return location.search")
     visitor.do("type", "ud", "500M")
     shows(visitor.browser, expected("500M"))
     losses = eventually(
