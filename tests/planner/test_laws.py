@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner import Calibration, InvalidInput, Law
-from planner.laws import BASE_PARAMETERS, repetition_parameters
+from planner.laws import BASE_PARAMETERS, repetition_parameters, stacked
 from tests.planner.strategies import laws, products, repeating, sizes, unique_tokens
 
 ADDITIVE = ("additive_1p", "additive_2p", "additive_4p")
@@ -137,6 +137,27 @@ def test_an_ensemble_is_a_law_with_arrays(law: Law, n: float, u: float, e: float
     assert values.shape == (3,)
     assert values[0] == pytest.approx(float(law.loss(n, u, e)), rel=1e-12)
     assert float(members.member(1).loss(n, u, e)) == pytest.approx(values[1], rel=1e-12)
+
+
+@given(st.lists(laws(), min_size=2, max_size=6), sizes, unique_tokens, st.floats(0.3, 60.0))
+def test_laws_of_many_forms_are_one_law(each: list[Law], n: float, u: float, e: float) -> None:
+    groups = stacked(each)
+    assert sorted(place for group in groups for place in group.places) == list(range(len(each)))
+    for group in groups:
+        members = np.atleast_1d(group.law.loss(n, u, e))
+        slopes = [np.broadcast_to(by, len(members)) for by in group.law.slopes(n, u, e)]
+        table = np.atleast_2d(group.law.on_isoflop(np.array([n * e]), np.array([u]), np.array([e])))
+        for k, place in enumerate(group.places):
+            law = each[place]
+            assert members[k] == pytest.approx(float(law.loss(n, u, e)), rel=1e-10)
+            assert [by[k] for by in slopes] == pytest.approx(list(law.slopes(n, u, e)), rel=1e-7, abs=1e-12)
+            assert table[k, 0] == pytest.approx(members[k], rel=1e-10)
+
+
+def test_only_a_size_that_fades_is_left_out_of_a_stack() -> None:
+    known = Calibration.load("micro").setting(0.1)
+    groups = stacked([known.law(form) for form in known.laws])
+    assert sorted(len(group.places) for group in groups) == [1, len(known.laws) - 1]
 
 
 def test_optimal_params_is_where_the_chinchilla_frontier_uses_that_many_tokens() -> None:
