@@ -49,7 +49,7 @@ class Averaged(Law):
             self._by_axes[axes] = [
                 (one.law.member(index), weights[one.places]) for one in stacked(self.parts)
             ]
-        found = [[_mean(figure, share) for figure in of(law)] for law, share in self._by_axes[axes]]
+        found = [[_mean(figure, share, axes) for figure in of(law)] for law, share in self._by_axes[axes]]
         return [sum(values) for values in zip(*found, strict=True)]
 
     def _terms(self, params: Array, unique_tokens: Array, epochs: Array) -> Terms:
@@ -183,10 +183,12 @@ def belonging(ensembles: Sequence[Law]) -> list[tuple[Law, ...]]:
     return [tuple(stack.law for stack in stacks) for stacks in zip(*groups, strict=True)]
 
 
-def _mean(figure: Array, weights: np.ndarray) -> Array:
-    """The mean over the first axis, or what is the same for all of them."""
-    if not np.ndim(figure):
+def _mean(figure: Array, weights: np.ndarray, axes: int) -> Array:
+    """The mean over the axis before these, or what is the same for all along it."""
+    if np.ndim(figure) <= axes:
         return figure * weights.sum()
+    if len(figure) != len(weights):  # one law alone, or one value for all laws
+        return (figure[0] if len(figure) == 1 else figure) * weights.sum()
     return (weights @ figure.reshape(len(figure), -1)).reshape(figure.shape[1:])
 
 
