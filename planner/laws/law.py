@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from planner.errors import InvalidInput
-from planner.laws.forms import BASE_FORM, BASE_PARAMETERS, MEMORY, Array, At, LawForm, form_named
+from planner.laws.forms import BASE_FORM, BASE_PARAMETERS, MEMORY, Array, At, LawForm, Premium, form_named
 
 _TINY = 1e-300
 
@@ -89,7 +89,7 @@ class Law:
         ln_n_eff, _, _ = self._effective_params(ln_n, ln_u, epochs)
         ln_seen, _, _ = self.declared.repeats.ln_seen(p, epochs, ln_n - ln_u)
         capacity = p["A"] * np.exp(-p["alpha"] * ln_n_eff)
-        forgotten, _ = self._forgotten(ln_u + ln_seen, ln_n)
+        forgotten = self._forgotten(ln_u + ln_seen, ln_n)
         data = p["B"] * np.exp(-p["beta"] * (ln_u + ln_seen - forgotten)) + self._premium(ln_u, epochs)[0]
         return Terms(p["E"], capacity, data, self._penalty(ln_n, ln_u, epochs))
 
@@ -101,7 +101,8 @@ class Law:
         ln_n_eff, by_n, by_used = self._effective_params(ln_n, ln_u, epochs)
         ln_seen, by_epochs, by_ratio = self.declared.repeats.ln_seen(p, epochs, ln_n - ln_u)
         capacity = -p["alpha"] * p["A"] * np.exp(-p["alpha"] * ln_n_eff)  # d capacity / d ln N'
-        forgotten, (by_seen, by_size) = self._forgotten(ln_u + ln_seen, ln_n)
+        forgotten = self._forgotten(ln_u + ln_seen, ln_n)
+        by_seen, by_size = self._forgotten_slopes(ln_u + ln_seen, ln_n)
         left = -p["beta"] * p["B"] * np.exp(-p["beta"] * (ln_u + ln_seen - forgotten))
         data = left * (1 - by_seen)  # d data / d ln D'
         d_params = capacity * by_n + data * by_ratio - left * by_size
@@ -268,15 +269,24 @@ class Law:
             return At(ln_n, ln_u, ln_repeats)
         return At(ln_n, ln_u, ln_repeats, np.log(self.values[MEMORY]) - ln_u)
 
-    def _forgotten(self, ln_seen: Array, ln_n: Array) -> tuple[Array, tuple[Array, Array]]:
-        """What a short memory takes of the tokens seen, as a logarithm; its slopes by theirs and by ln N."""
-        premium, p = self.declared.premium, self.values
+    def _forgotten(self, ln_seen: Array, ln_n: Array) -> Array:
+        """What a short memory takes of the tokens seen, as a logarithm."""
+        premium = self.declared.premium
         if premium is None or not premium.of_data:
-            return 0.0, (0.0, 0.0)
+            return 0.0
+        return premium.ln_shape(self.values, self._ln_sees(premium, ln_seen, ln_n))
+
+    def _forgotten_slopes(self, ln_seen: Array, ln_n: Array) -> tuple[Array, Array]:
+        """The slopes of that by the logarithms of the tokens seen and of the size."""
+        premium = self.declared.premium
+        if premium is None or not premium.of_data:
+            return 0.0, 0.0
+        slope = premium.slope(self.values, self._ln_sees(premium, ln_seen, ln_n))
+        return premium.powers[0] * slope, premium.powers[1] * slope
+
+    def _ln_sees(self, premium: Premium, ln_seen: Array, ln_n: Array) -> Array:
         of_seen, of_size = premium.powers
-        ln_sees = of_seen * ln_seen + of_size * ln_n - np.log(p[MEMORY])
-        slope = premium.slope(p, ln_sees)
-        return premium.ln_shape(p, ln_sees), (of_seen * slope, of_size * slope)
+        return of_seen * ln_seen + of_size * ln_n - np.log(self.values[MEMORY])
 
     def _premium(self, ln_u: Array, epochs: Array) -> tuple[Array, Array]:
         """What a short memory costs in nats, and its slope by ln of the memory in epochs of the unique tokens
