@@ -3,7 +3,7 @@
     python studies/ensembles/collect.py FOLDER        FOLDER holds members/, singles/ and distilled/
 
     runs.csv          every run: members, single models, distilled ones
-    ensembles.csv     what `planner calibrate ensemble` wrote: K members, over all subsets of a cell's seeds
+    ensembles.csv     as `planner calibrate ensemble` writes it: K members, over all subsets of a cell's seeds
     first-four.csv    the same of seeds 0 to 3 only
     chosen.csv        the single models that the development documents choose, with seeds 1 and 2
 
@@ -58,12 +58,10 @@ def main(source: Path) -> None:
     runs.to_csv(HERE / "runs.csv", index=False)
     if "singles" in parts:
         chosen(runs).to_csv(HERE / "chosen.csv", index=False)
-    if (source / "members" / ensembles.TABLE).is_file():
-        scored = pd.read_csv(source / "members" / ensembles.TABLE)
-        scored.to_csv(HERE / ensembles.TABLE, index=False)
-        study = load(str(HERE / "members.toml"))
-        four = [run for run in study.runs if run.config.seed < 4]
-        ensembles.table(open_directory(source / "members"), four).to_csv(HERE / "first-four.csv", index=False)
+    members, study = open_directory(source / "members"), load(str(HERE / "members.toml"))
+    four = [run for run in study.runs if run.config.seed < 4]
+    ensembles.table(members, study.runs).to_csv(HERE / ensembles.TABLE, index=False)
+    ensembles.table(members, four).to_csv(HERE / "first-four.csv", index=False)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 
     python studies/ensembles/make.py [--write]
 
-Runs that are not there yet are left out: the tables say how many there are.
+With --write the tables go into that page and the law into planner/data/dial.json, of which nothing else is
+changed. Runs that are not there yet are left out: the tables say how many there are.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from planner.members import QUANTITIES, Members
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 DIAL = ROOT / "planner" / "data" / "dial.json"
+PAGE = ROOT / "docs" / "ensembles.md"
+BEGIN, END = "<!-- python studies/ensembles/make.py --write -->", "<!-- end of what it writes -->"
 FEW, MANY = 4, 8
 TEACHERS = (219_600, 65_536, 16.0, 0.75)
 MEMBER = 219_600  # parameters; budgets are multiples of one of these for 8 epochs
@@ -90,7 +93,7 @@ def foretold(scored: pd.DataFrame, four: pd.DataFrame, recipe: Any) -> tuple[Row
     gaps = []
     for place, cell in scored.groupby(CELL, sort=False):
         if cell["members"].max() < MANY:
-            continue
+            continue  # of four seeds by design, or not trained yet
         first, eight = _cell(four, place), cell[cell["members"] == MANY].iloc[0]
         alone, ahead = first[first["members"] == 1].iloc[0], observed_gains(cell, recipe).iloc[[-1]]
         said = alone["loss"] - float(predicted_gain(law, ahead)[0])
@@ -115,11 +118,15 @@ def exponents(scored: pd.DataFrame) -> Rows:
             fitted, _ = curve_fit(lambda k, low, b, c: low + b / k**c, sizes, losses, p0=start)
             plain = np.polyfit(1 / sizes, losses, 1)
             worst = np.abs(np.polyval(plain, 1 / sizes) - losses).max()
-            found.append(f"{_words(place)}: c = {fitted[2]:.2f}, and 1/K is off by at most {worst:.4f}")
-    return found
+            found.append(f"| {_words(place)} | {fitted[2]:.2f} | {worst:.4f} |")
+    head = "| parameters | unique tokens | epochs | λ | free exponent | 1/K off by at most |"
+    return [head, "| --- " * 6 + "|", *found] if found else []
 
 
 def equal_compute(runs: pd.DataFrame, scored: pd.DataFrame, known: Calibration) -> Rows:
+    """One larger model against an ensemble, at the budgets whose single models have been trained."""
+    if not (runs["part"] == "singles").any():
+        return []
     lines = [
         "| unique tokens | FLOPs | one model | its loss | ensemble | its loss | difference | better | plan |",
         "| --- " * 9 + "|",
@@ -127,7 +134,7 @@ def equal_compute(runs: pd.DataFrame, scored: pd.DataFrame, known: Calibration) 
     noise = seed_noise(runs)
     for unique, times in BUDGETS:
         single, several = best_single(runs, unique, times), best_ensemble(scored, unique, times)
-        if several is None:
+        if several is None or not _tried(runs, unique, times):
             continue
         losses = _cell(runs[runs["part"] != "distilled"], tuple(single[CELL]))["loss"]
         gap = several["loss"] - losses.mean()
@@ -139,7 +146,14 @@ def equal_compute(runs: pd.DataFrame, scored: pd.DataFrame, known: Calibration) 
             f"{several['loss']:.4f} | {gap:+.4f} ± {error:.4f} | {better} | "
             f"{_planned(known, unique, times)} |"
         )
-    return [*lines, f"standard deviation between seeds, pooled: {noise:.4f}"]
+    return [*lines, "", f"Standard deviation of one run between seeds, pooled: {noise:.4f}."]
+
+
+def _tried(runs: pd.DataFrame, unique: int, times: int) -> bool:
+    """Whether the single models of a budget have been trained; those of the first are members."""
+    flops = runs["flops"] / budget(unique, times)
+    there = runs[(runs["part"] == "singles") & (runs["unique_tokens"] == unique) & flops.between(0.95, SLACK)]
+    return times == 1 or len(there[there["seed"] == 0]) == 4
 
 
 def _planned(known: Calibration, unique: int, times: int) -> str:
@@ -160,7 +174,7 @@ def distilled(runs: pd.DataFrame, scored: pd.DataFrame) -> tuple[Rows, dict[str,
     same = same[same["unique_tokens"] == TEACHERS[1]]
     single = float(same.loc[same["development_loss"].idxmin(), "loss"])
     lines = [
-        f"one member {alone:.4f}, best single setting of its size {single:.4f}, eight members {eight:.4f}",
+        f"One member {alone:.4f}, best single setting of its size {single:.4f}, eight members {eight:.4f}.",
         "",
         "| student | members' weight | seed | loss | kept over the member | kept over the best single |",
         "| --- " * 6 + "|",
@@ -195,30 +209,50 @@ def _setting(row: pd.Series) -> str:
 def law_words(known: Members) -> Rows:
     powers = ", ".join(f"{name} {getattr(known.exponents, name):+.2f}" for name in QUANTITIES)
     at = ", ".join(f"{name} {getattr(known.reference, name):,.3g}" for name in QUANTITIES)
-    return [f"a = {known.gain:.4f} nats at {at}; exponents: {powers}; error at K = 8: {known.error:.4f}"]
+    return [
+        f"a = {known.gain:.4f} nats at {at}; exponents: {powers}.",
+        f"Fitted to K ≤ 4 of all seeds, off by {known.error:.4f} at the most members, root mean square.",
+    ]
+
+
+def law(dial: Calibration) -> Members:
+    """What ships: the law of at most four members, over all seeds, with what distillation kept."""
+    runs, scored, _ = tables()
+    assert dial.recipe is not None
+    source = "the ensemble study: Llama 2 of 90k and 220k parameters on Python's standard library"
+    return fit_members(scored, dial.recipe, upto=FEW, distilled=distilled(runs, scored)[1], source=source)
+
+
+def page(dial: Calibration) -> str:
+    """The tables, as the page has them."""
+    runs, scored, four = tables()
+    known = law(dial)
+    lines, gaps = foretold(scored, four, dial.recipe)
+    largest, typical = np.abs(gaps).max(), np.sqrt(np.mean(np.square(gaps)))
+    parts = {
+        "What K members reach": [
+            f"{(runs['part'] == 'members').sum()} of 80 members trained, {len(gaps)} of 8 cells with eight:",
+            "",
+            *ladder(scored),
+        ],
+        "Eight from four": [*lines, "", f"Off by at most {largest:.4f}, root mean square {typical:.4f}."],
+        "Is it 1/K?": exponents(scored),
+        "The law": law_words(known),
+        "Equal compute": equal_compute(runs, scored, dial.model_copy(update={"members": known})),
+        "Distillation": distilled(runs, scored)[0],
+    }
+    return "\n".join(f"### {name}\n\n" + "\n".join(rows) + "\n" for name, rows in parts.items() if rows)
 
 
 def main() -> None:
-    runs, scored, four = tables()
     dial = Calibration.load(DIAL)
-    assert dial.recipe is not None
-    counts = ", ".join(f"{count} {part}" for part, count in runs["part"].value_counts().items())
-    print(f"runs: {counts}\n")
-    print("\n".join(ladder(scored)), "\n")
-    lines, gaps = foretold(scored, four, dial.recipe)
-    print("\n".join(lines))
-    print(f"largest {np.abs(gaps).max():.4f}, root mean square {np.sqrt(np.mean(np.square(gaps))):.4f}\n")
-    print("\n".join(exponents(scored)), "\n")
-    rows, facts = distilled(runs, scored)
-    source = "the ensemble study: Llama 2 of 90k and 220k parameters on Python's standard library"
-    known = fit_members(scored, dial.recipe, upto=FEW, distilled=facts, source=source)
-    print("\n".join(law_words(known)), "\n")
-    with_members = dial.model_copy(update={"members": known})
-    if (runs["part"] == "singles").any():
-        print("\n".join(equal_compute(runs, scored, with_members)), "\n")
-    print("\n".join(rows))
+    text = page(dial)
+    print(text)
     if "--write" in sys.argv[1:]:
-        with_members.save(DIAL)
+        dial.model_copy(update={"members": law(dial)}).save(DIAL)
+        before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
+        _, _, after = rest.partition(END)
+        PAGE.write_text(f"{before}{BEGIN}\n\n{text}\n{END}{after}", encoding="utf-8")
 
 
 if __name__ == "__main__":
