@@ -37,6 +37,7 @@ ELSEWHERE = {
     r"planner calibrate tune|python studies/dial/replay": "tests/calibration/fitting/test_tuning.py",
     r"planner calibrate sweep .*--store s3://": "tests/calibration/studies/test_sweep.py",
     r"python studies/dial": "tests/studies/test_dial.py",
+    r"python studies/ensembles": "tests/studies/test_ensembles.py",
     r"python studies/micro": "tests/studies/test_micro.py",
     r"python studies/reanalysis": "tests/studies/test_reanalysis.py",
     r"python studies/tournament": "tests/studies/test_tournament.py",

@@ -1,0 +1,32 @@
+"""The ensemble study: its page and the part of the calibration that ships are what its runs give."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+import pytest
+
+from planner.calibration_files import Calibration
+from tests.places import ROOT, script
+
+PAGE = (ROOT / "docs" / "ensembles.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def study() -> ModuleType:
+    return script("studies/ensembles/make.py")
+
+
+def test_what_ships_is_what_the_runs_give(study: ModuleType) -> None:
+    dial = Calibration.load("dial")
+    assert dial.members is not None
+    fitted = study.law(dial)
+    assert dial.members.gain == pytest.approx(fitted.gain, rel=1e-6)
+    assert dial.members.exponents.model_dump() == pytest.approx(fitted.exponents.model_dump(), abs=1e-6)
+    assert dial.members.distilled == fitted.distilled
+
+
+@pytest.mark.slow
+def test_the_page_says_what_the_runs_say(study: ModuleType) -> None:
+    written = PAGE.partition(study.BEGIN)[2].partition(study.END)[0]
+    assert written.strip() == study.page(Calibration.load("dial")).strip()
