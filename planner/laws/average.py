@@ -42,14 +42,17 @@ class Averaged(Law):
     def _mean(self, of: Callable[[Law], Array]) -> Array:
         return sum(weight * of(part) for weight, part in zip(self.weights, self.parts, strict=True))
 
-    def _means(self, of: Callable[[Law], Sequence[Array]], axes: int) -> list[Array]:
-        """The means of some figures that are computed for all parts at once, for arrays of so many axes."""
+    def _means(self, of: Callable[[Law], Sequence[Array]], axes: int, more: int = 0) -> list[Array]:
+        """The means of some figures that are computed for all parts at once, for arrays of so many axes; the
+        figures may have more.
+        """
         if axes not in self._by_axes:
             index, weights = (slice(None), *(None,) * axes), np.asarray(self.weights)
             self._by_axes[axes] = [
                 (one.law.member(index), weights[one.places]) for one in stacked(self.parts)
             ]
-        found = [[_mean(figure, share, axes) for figure in of(law)] for law, share in self._by_axes[axes]]
+        rank = axes + more
+        found = [[_mean(figure, share, rank) for figure in of(law)] for law, share in self._by_axes[axes]]
         return [sum(values) for values in zip(*found, strict=True)]
 
     def _terms(self, params: Array, unique_tokens: Array, epochs: Array) -> Terms:
@@ -101,7 +104,8 @@ class Averaged(Law):
         return self
 
     def on_isoflop(self, product: Array, unique_tokens: Array, epochs: Array) -> Array:
-        return self._means(lambda law: (law.on_isoflop(product, unique_tokens, epochs),), np.ndim(product))[0]
+        axes = np.ndim(product)
+        return self._means(lambda law: (law.on_isoflop(product, unique_tokens, epochs),), axes, 1)[0]
 
     def isoflop_factors(self, product: Array, unique_tokens: Array, epochs: Array) -> None:
         return None
@@ -184,11 +188,11 @@ def belonging(ensembles: Sequence[Law]) -> list[tuple[Law, ...]]:
 
 
 def _mean(figure: Array, weights: np.ndarray, axes: int) -> Array:
-    """The mean over the axis before these, or what is the same for all along it."""
+    """The mean over the laws, which are the axis before these; without it a figure is the same for all."""
     if np.ndim(figure) <= axes:
         return figure * weights.sum()
-    if len(figure) != len(weights):  # one law alone, or one value for all laws
-        return (figure[0] if len(figure) == 1 else figure) * weights.sum()
+    if len(figure) == 1:
+        return figure[0] * weights.sum()
     return (weights @ figure.reshape(len(figure), -1)).reshape(figure.shape[1:])
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from planner import Calibration, InvalidInput, Law
 from planner.laws import BASE_PARAMETERS, repetition_parameters, stacked
+from planner.laws.average import Averaged
 from tests.planner.strategies import laws, products, repeating, sizes, unique_tokens
 
 ADDITIVE = ("additive_1p", "additive_2p", "additive_4p")
@@ -152,6 +153,19 @@ def test_laws_of_many_forms_are_one_law(each: list[Law], n: float, u: float, e: 
             assert members[k] == pytest.approx(float(law.loss(n, u, e)), rel=1e-10)
             assert [by[k] for by in slopes] == pytest.approx(list(law.slopes(n, u, e)), rel=1e-7, abs=1e-12)
             assert table[k, 0] == pytest.approx(members[k], rel=1e-10)
+
+
+@pytest.mark.parametrize("budgets", [1, 2, 5])
+def test_an_average_is_one_of_its_parts_tables_whatever_the_number_of_budgets(budgets: int) -> None:
+    """Also where a part stands alone, and there are as many budgets as laws."""
+    parts = [
+        Calibration.load().law(1.0, form) for form in ("additive_4p", "effective_parameters", "additive_2p")
+    ]
+    average, epochs = Averaged(parts, [0.5, 0.3, 0.2]), np.array([1.0, 2.0, 7.0])
+    product, ud = np.full(budgets, 1e10), np.full(budgets, 2.5e8)
+    tables = [part.on_isoflop(product, ud, epochs) for part in parts]
+    wanted = sum(share * table for share, table in zip((0.5, 0.3, 0.2), tables, strict=True))
+    assert average.on_isoflop(product, ud, epochs) == pytest.approx(wanted, rel=1e-12)
 
 
 def test_only_a_size_that_fades_is_left_out_of_a_stack() -> None:
