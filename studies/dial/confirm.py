@@ -78,7 +78,8 @@ def trained(runs: pd.DataFrame, one: Entry) -> np.ndarray:
 
 def judged(runs: pd.DataFrame, ud: int, flops: float) -> tuple[list[str], str]:
     """A budget's rows, and who won there."""
-    losses = {one: trained(runs, one) for one in entries(ud, flops)}
+    tried = {one: trained(runs, one) for one in entries(ud, flops)}
+    losses = {one: found for one, found in tried.items() if len(found)}
     rows = [
         f"| {ud:,} | {flops:g} | {one.role} | {one.params / 1e3:.0f}k x {one.epochs:.3g} | "
         f"{one.weight_decay:.2g} | {found.mean():.3f} ± {found.std(ddof=1):.3f} ({len(found)}) |"
