@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections import Counter
 from pathlib import Path
@@ -18,6 +19,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Containers often forbid it; each of the hundreds of processes that tests start would compile all it imports.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+# A job that a shell starts with & ignores Ctrl-C, and so would every process that tests start and interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 TOGETHER = {
     "browser": tuple(
         f"tests/calibration/ui/test_{name}.py"
