@@ -170,12 +170,12 @@ def test_hostile_files_get_a_message_and_the_server_keeps_serving(browser: Brows
         shows(browser, expected())  # the calibration in use stays
     assert browser.script("return window.hacked") is None
     browser.tab("Your own runs")
+    gone = "return document.querySelector('#runs-check [role=alert]') === null"
     for name, content in HOSTILE_TABLES.items():
         (tmp_path / name).write_bytes(content)
         browser.upload("#upload-runs", tmp_path / name)
         eventually(lambda: browser.text("#runs-check [role=alert]"), lambda text: bool(text))
         browser.press("#upload-runs [aria-label*=lear], #upload-runs [aria-label*=emove]")
-        gone = "return document.querySelector('#runs-check [role=alert]') === null"
         eventually(lambda: browser.script(gone))
     huge = tmp_path / "huge.csv"
     with huge.open("wb") as file:
