@@ -19,9 +19,11 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Containers often forbid it; each of the hundreds of processes that tests start would compile all it imports.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
-# A job that a shell starts with & ignores Ctrl-C, and so would every process that tests start and interrupt.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# A job that a shell starts with & ignores Ctrl-C, one under nohup a hang-up, and so would every process that
+# tests start and interrupt.
+for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, usual)
 TOGETHER = {
     "browser": tuple(
         f"tests/calibration/ui/test_{name}.py"
