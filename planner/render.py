@@ -61,7 +61,7 @@ def plan(p: Plan) -> None:
     print_paragraph(p.verdict, bold=True)
     click.echo()
     facts: list[tuple[str, str]] = []
-    if p.overspent and p.spending_limit is not None:
+    if p.overspent and p.spending_limit is not None and not p.unused_flops:
         best = p.spending_limit
         facts.append(
             (
@@ -80,7 +80,7 @@ def plan(p: Plan) -> None:
         ),
         ("predicted loss", f"{p.loss:.4f} nats per token{_loss_between(p, within.get('loss'))}"),
         ("perplexity", f"{_perplexity(p.perplexity)}{_between(within.get('perplexity'), _perplexity)}"),
-        ("made of", _terms(p.terms, within)),
+        ("one member" if p.members and p.members.count > 1 else "made of", _terms(p.terms, within)),
     ]
     facts += _in_total(p) or [("crossover C×", _crossing(p, within.get("crossover_flops")))]
     if p.recipe is not None:

@@ -154,8 +154,8 @@ def _several(found: EnsemblePlan, several: Candidate) -> list[Remark]:
         kept = found.distilled
         text = (
             f"Distilled into one model of {units.short(several.params)} it may keep {kept.kept:.0%} of the "
-            f"gain, as {kept.members} members did where it was measured: about {kept.loss:.3f}, at the "
-            f"serving cost of one."
+            f"gain over the best single one, as {kept.members} members did where it was measured: about "
+            f"{kept.loss:.3f}, at the serving cost of one."
         )
         said.append(Remark("distilled", text))
     return said

@@ -572,10 +572,10 @@ def _distilled(search: _Search, ensemble: Found, known: Members) -> Distillation
         replace(task, ceiling=math.inf, target=None, limits=limits) for task in search.tasks(counts=(1,))
     ]
     alone = best_of(tasks)
-    if alone is None:
+    if alone is None or alone.loss <= ensemble.loss:  # no gain of which something could be kept
         return None
     kept = known.distilled.kept
-    loss = alone.loss - kept * max(alone.loss - ensemble.loss, 0.0)
+    loss = alone.loss - kept * (alone.loss - ensemble.loss)
     return made(Distillation, kept=kept, members=known.distilled.members, loss=loss)
 
 

@@ -190,7 +190,7 @@ def distilled(runs: pd.DataFrame, scored: pd.DataFrame) -> tuple[Rows, dict[str,
     loss = float(own[own["weight"] == weight]["loss"].mean())
     facts = dict(zip(("params", "unique_tokens", "epochs", "weight_decay"), TEACHERS, strict=True))
     facts |= {"members": MANY, "member_loss": alone, "ensemble_loss": eight, "loss": loss}
-    return lines, facts | {"kept": (alone - loss) / (alone - eight)}
+    return lines, facts | {"kept": (single - loss) / (single - eight)}
 
 
 def _cell(table: pd.DataFrame, place: Any) -> pd.DataFrame:
