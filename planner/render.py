@@ -56,20 +56,20 @@ def as_text(answer: Any) -> str:
     return text.getvalue().rstrip("\n")
 
 
+def _spend_only(p: Plan) -> list[tuple[str, str]]:
+    """That less compute would do, where the plan spends all of it nevertheless."""
+    best = p.spending_limit
+    if best is None or not p.overspent or p.unused_flops:
+        return []
+    text = f"{scientific(best.flops)} FLOPs for a lower loss ({best.loss:.4f}); with all of it, the best is:"
+    return [("spend only", text)]
+
+
 def plan(p: Plan) -> None:
     within = p.intervals or {}
     print_paragraph(p.verdict, bold=True)
     click.echo()
-    facts: list[tuple[str, str]] = []
-    if p.overspent and p.spending_limit is not None and not p.unused_flops:
-        best = p.spending_limit
-        facts.append(
-            (
-                "spend only",
-                f"{scientific(best.flops)} FLOPs for a lower loss ({best.loss:.4f}); with all of it, the "
-                f"best is:",
-            )
-        )
+    facts = _spend_only(p)
     facts += [
         ("model size", f"{short(p.params)} parameters{_between(within.get('params'), short)}"),
         ("epochs", f"{_epochs(p.epochs)}{_between(within.get('epochs'), _epochs)}"),

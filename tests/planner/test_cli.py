@@ -249,7 +249,12 @@ def test_python_m_planner_is_the_same_command() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "planner", *PLAN, "--json"], capture_output=True, text=True, check=True
     )
-    assert done.stdout == run(*PLAN, "--json").output
+    # What a process has planned before decides what is searched together, and so the last digits.
+    assert _to_nine_digits(done.stdout) == _to_nine_digits(run(*PLAN, "--json").output)
+
+
+def _to_nine_digits(text: str) -> object:
+    return json.loads(text, parse_float=lambda number: float(f"{float(number):.9g}"))
 
 
 def test_importing_planner_stays_light() -> None:
