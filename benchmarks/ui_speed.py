@@ -89,7 +89,7 @@ def main() -> None:
         times: dict[str, list[float]] = {}
         for i in range(ROUNDS + 2):
             _note(times, "echo page", _type(echo, "ud", ANSWER, i), i)
-            for name, field in (("unique tokens", "ud"), ("compute", "flops"), ("GPUs", "gpus")):
+            for name, field in (("unique tokens", "ud"), ("compute", "flops")):
                 _note(times, f"{name}: answer", _type(driver, field, ANSWER, i), i)
         for i in range(ROUNDS + 2):
             ids = "#halve-{}" if i % 2 else "#double-{}"
