@@ -157,10 +157,9 @@ class Curved:
         premium = self.declared.premium
         if premium is None or not premium.of_data:
             return np.asarray(seen)
-        of_seen, of_size = premium.powers
         ln_unique = self.runs.ln_unique
         ln_memory = self.runs.ln_memory + ln_unique  # in tokens
-        ln_sees = of_seen * (ln_unique + seen) + of_size * self.runs.ln_params - ln_memory
+        ln_sees = premium.ln_sees(ln_unique + seen, self.runs.ln_params, ln_memory)
         return np.asarray(seen - premium.ln_shape(values, ln_sees))
 
     def _seen_jet(self, values: Values) -> Jet:

@@ -217,6 +217,11 @@ class Premium(Piece):
     of_data = False
     powers = (1.0, 0.0)  # a and b
 
+    def ln_sees(self, ln_seen: Array, ln_params: Array, ln_memory: Array) -> Array:
+        """ln of what a premium that is charged in data sees, from D', N and the memory, all in tokens."""
+        of_seen, of_size = self.powers
+        return of_seen * ln_seen + of_size * ln_params - ln_memory
+
     def ln_shape(self, p: Values, ln_sees: Array) -> Array:
         raise NotImplementedError
 

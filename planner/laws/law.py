@@ -285,8 +285,7 @@ class Law:
         return premium.powers[0] * slope, premium.powers[1] * slope
 
     def _ln_sees(self, premium: Premium, ln_seen: Array, ln_n: Array) -> Array:
-        of_seen, of_size = premium.powers
-        return of_seen * ln_seen + of_size * ln_n - np.log(self.values[MEMORY])
+        return premium.ln_sees(ln_seen, ln_n, np.log(self.values[MEMORY]))
 
     def _premium(self, ln_u: Array, epochs: Array) -> tuple[Array, Array]:
         """What a short memory costs in nats, and its slope by ln of the memory in epochs of the unique tokens
