@@ -131,18 +131,22 @@ def _inputs(driver: Any, address: str) -> dict[str, list[float]]:
         if "open" not in (fold.get_attribute("class") or ""):
             fold.click()
     times: dict[str, list[float]] = {}
-    for i in range(ROUNDS // 2 + 2):
+    for i in range(ROUNDS // 4 + 2):
         for name, texts in TEXTS.items():
             box = f"#in-{name} :is(input, textarea)"
-            _note(times, f"{name}", _fire(driver, WRITE, box, texts[i % 2]), i)
+            for text in texts:
+                _note(times, name, _fire(driver, WRITE, box, text), i)
         for name, labels in LISTS.items():
-            _note(times, name, _choose(driver, name, labels[i % 2]), i)
+            for label in labels:
+                _note(times, name, _choose(driver, name, label), i)
+        for _ in range(2):
+            _note(times, "all compute anyway", _press(driver, "#in-spend input", PICTURE), i)
+        for kind in ("hours", "flops"):
+            _note(times, "unit of compute", _press(driver, f"#in-compute input[value={kind}]", PICTURE), i)
+        # Last, because where they leave off all is spent anyway; the next round begins with what is typed.
         for name in ("ud", "compute"):
-            place = str(400 + 20 * (i % 2))
-            _note(times, f"slider of {name}", _fire(driver, WRITE, f"[data-for={name}]", place), i)
-        _note(times, "all compute anyway", _press(driver, "#in-spend input", PICTURE), i)
-        kind = "flops" if i % 2 else "hours"
-        _note(times, "unit of compute", _press(driver, f"#in-compute input[value={kind}]", PICTURE), i)
+            for place in ("400", "420"):
+                _note(times, f"slider of {name}", _fire(driver, WRITE, f"[data-for={name}]", place), i)
     return times
 
 
