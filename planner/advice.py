@@ -25,6 +25,7 @@ _FINE = 0.4  # steps of ln(flops) from which another one is drawn in between
 _REACH, _PARTS = np.geomspace(1e-3, 20.0, 160), np.linspace(0.0, 1.0, 33)
 # Newton's method in ln(size) and ln(epochs): for differences, the last and the largest step; and how many.
 _STEP, _NEAR, _FAR, _TRIES = 1e-6, 1e-8, 0.3, 12
+_ALL_EPOCHS = 1.0 + np.exp(np.arange(-20.0, 12.0, 0.4))  # on which valleys are counted
 
 
 class Turn(NamedTuple):
@@ -171,12 +172,22 @@ def _free_minima(law: Law, ud: np.ndarray, along: Landscape, rows: np.ndarray, a
     good &= (abs(move).max(axis=0) < _NEAR) & (along.flops[rows, after - 1] <= flops)
     good &= flops <= along.flops[rows, after]
     doubtful = np.flatnonzero(good & _jump(along.epochs[rows[:, None], after[:, None] + [-1, 0]]))
+    doubtful = doubtful[_has_valleys(law.member(doubtful), ud[doubtful], flops[doubtful])]
     if len(doubtful):  # another valley may be lower here
         best = allocate(law.member(doubtful), ud[doubtful], flops[doubtful], CONTINUOUS).epochs
         good[doubtful] = np.isclose(best, epochs[doubtful], rtol=1e-5)
     for column, values in zip(found, (flops, params, epochs, law.loss(params, ud, epochs)), strict=True):
         column[rows[good]] = values[good]
     return found
+
+
+def _has_valleys(law: Law, ud: np.ndarray, flops: np.ndarray) -> np.ndarray:
+    """Where the loss along an iso-FLOP curve has more low places than one above one epoch."""
+    if law.declared.premium is not None or not len(ud):
+        return np.ones(len(ud), dtype=bool)
+    losses = law.on_isoflop(flops / (FLOPS_PER_PARAM_TOKEN * ud), ud, _ALL_EPOCHS)
+    falls = losses[:, 1:] < losses[:, :-1]
+    return np.asarray(~falls[:, 0] | ((falls[:, :-1] > falls[:, 1:]).sum(axis=1) != 1))
 
 
 def _minima(

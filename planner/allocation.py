@@ -37,12 +37,14 @@ FLOPS_PER_PARAM_TOKEN = 6.0
 _SMALLEST_REPEAT = 1e-9  # repeats below this are one epoch for every purpose
 _NEAR_ONE = 1e-2
 _GRID_STEP = 0.2  # in ln(repeats)
-_COARSE_STEP = 0.4  # the same for refits, of which there are thousands: minima are polished either way
+_COARSE_STEP = 0.4  # the same where a table takes longer: minima are polished either way
 _FEWEST_EPOCHS, _SUBSETS = 9.0, 37  # -ln of the smallest share of the corpus, and how many shares are tried
 _ALMOST_ONE = 1e-9  # -ln of the last share of the corpus below all of it
-_SWEEP = 20_000  # up to this many (budget, whole epochs) pairs are simply all tried
+# Up to this many (budget, whole epochs) pairs are simply all tried: the fewer the more one of them takes.
+_SWEEP, _SHORT_SWEEP = 20_000, 2_000
 _LAST_STEP, _LAST_EPOCHS = 1e-7, 1e-10  # of Newton's method, in ln(repeats) and in epochs
-_PROBES = (4.0, 16.0, 64.0)  # epochs that are tried first, to see how far to look
+_PROBES = np.array([1.0, 4.0, 16.0, 64.0])  # epochs that are tried first, to see how far to look
+_NEIGHBOURS = np.array([[-1.0], [0.0], [1.0]])
 _BEYOND = 3  # columns of a table past that
 
 
@@ -78,24 +80,32 @@ def allocate(
     # A hair of slack: rounding must not exclude a limit that is met exactly.
     budgets = _Budgets(product, ud, fewest * (1 - 1e-12), most * (1 + 1e-12))
     with np.errstate(over="ignore", invalid="ignore"):  # a wild refit may predict an infinite loss somewhere
-        table = Table(laws, shape, product, ud, _furthest(law, budgets))
+        table = Table(laws, shape, product, ud, _furthest(law, laws, shape, budgets, limits))
         furthest = float(np.max(table.furthest, initial=1.0))
-        if limits.whole_epochs and len(product) * furthest <= _SWEEP:
-            epochs = _sweep(law, table, budgets, furthest)
+        pairs = len(product) * furthest
+        if limits.whole_epochs and pairs <= (_SWEEP if law.is_separable else _SHORT_SWEEP):
+            epochs, loss = _sweep(law, table, budgets, furthest)
         else:
-            epochs = _search(law, table, budgets, furthest, None if limits.whole_epochs else last_step)
-        loss = law.loss(product / epochs, ud, epochs)
+            epochs, loss = _search(law, table, budgets, furthest, None if limits.whole_epochs else last_step)
     return Allocation(*(a.reshape(shape) for a in (product / epochs, epochs, ud * epochs, loss)))
 
 
-def _furthest(law: Law, budgets: _Budgets) -> np.ndarray:
+def _furthest(law: Law, laws: Law, shape: tuple[int, ...], budgets: _Budgets, limits: Limits) -> np.ndarray:
     """The most epochs that can be best at each budget: beyond them the capacity term alone is more than a
-    loss that can be reached.
+    loss that can be reached. `laws` are those that are spread out in `law`.
     """
-    once = np.minimum(np.maximum(1.0, budgets.low), budgets.high)
-    tried = np.array([once, *(np.where((budgets.low <= e) & (e <= budgets.high), e, once) for e in _PROBES)])
-    losses = np.asarray(law.loss(budgets.product / tried, budgets.ud, tried))
-    return np.asarray(law.epochs_bound(budgets.product, np.fmin.reduce(losses)))
+    product, ud, low, high = budgets
+    if not limits.bounded:
+        whole = product.shape if law is laws else shape
+        table = np.asarray(laws.on_isoflop(product.reshape(whole), ud.reshape(whole), _PROBES))
+        losses = np.moveaxis(table, -1, 0).reshape(len(_PROBES), -1)
+    else:
+        tried = np.empty((len(_PROBES), len(product)))
+        tried[:] = _PROBES[:, None]
+        once = np.minimum(np.maximum(1.0, low), high)
+        tried = np.where((low <= tried) & (tried <= high), tried, once)
+        losses = np.asarray(law.loss(product / tried, ud, tried))
+    return np.asarray(law.epochs_bound(product, np.fmin.reduce(losses)))
 
 
 def no_choice(ud: float, flops: float, limits: Limits) -> InvalidInput:
@@ -160,8 +170,10 @@ def _fresh_with_premium(law: Law, budgets: _Budgets) -> np.ndarray:
     return np.where(best < -2 * _ALMOST_ONE, np.exp(best), 1.0)
 
 
-def _sweep(law: Law, losses: Table, budgets: _Budgets, furthest: float) -> np.ndarray:
-    """The best whole epochs by trying them all, as the paper does, or the best fraction below one."""
+def _sweep(law: Law, losses: Table, budgets: _Budgets, furthest: float) -> tuple[np.ndarray, np.ndarray]:
+    """The best whole epochs by trying them all, as the paper does, or the best fraction below one; and their
+    loss.
+    """
     product, ud, low, high = budgets
     every = np.arange(1.0, furthest + 2.0)
     table = np.full((len(product), len(every)), np.inf)
@@ -171,47 +183,61 @@ def _sweep(law: Law, losses: Table, budgets: _Budgets, furthest: float) -> np.nd
         table[(every < low[:, None]) | (every > high[:, None])] = np.inf
     pick = table.argmin(axis=1)
     least = table[np.arange(len(product)), pick]
-    if (pick > 0).all() and np.isfinite(least).all() and law.declared.premium is None:
-        return np.asarray(every[pick])  # more than one epoch: less than one would be worse still
-    subset = _subset(law, budgets)
-    below = (subset < 1) & ~(law.loss(product / subset, ud, subset) > least)
-    return np.where(below, subset, np.where(np.isfinite(least), every[pick], np.nan))
+    epochs = every[pick]
+    if (pick == 0).any() or not np.isfinite(least).all() or law.declared.premium is not None:
+        # Otherwise it is more than one epoch, and less than one would be worse still.
+        subset = _subset(law, budgets)
+        below = (subset < 1) & ~(law.loss(product / subset, ud, subset) > least)
+        epochs = np.where(below, subset, np.where(np.isfinite(least), epochs, np.nan))
+    return epochs, np.asarray(law.loss(product / epochs, ud, epochs))
 
 
 def _search(
     law: Law, losses: Table, budgets: _Budgets, furthest: float, last_step: float | None
-) -> np.ndarray:
-    """The best epochs among all local minima and limits; NaN where the limits leave no choice.
+) -> tuple[np.ndarray, np.ndarray]:
+    """The best epochs among all local minima and limits, and their loss; NaN where the limits leave no
+    choice.
 
     Without a last step these are whole.
     """
-    product, ud, low, high = budgets
-    everyone = np.arange(len(product))
+    low, high = budgets.low, budgets.high
     rows, minima = _repeating_minima(law, losses, furthest, last_step)
-    if last_step is None:
-        nearest = np.round(minima)
-        pairs = [(rows, np.maximum(nearest + step, 1.0)) for step in (-1, 0, 1)]
-        ends = (np.maximum(np.ceil(low), 1.0), np.floor(high))
-    else:
-        pairs = [(rows, minima)]
-        ends = (np.maximum(low, 1.0), high)
-    pairs += [(everyone, end) for end in (*ends, _subset(law, budgets))]
-    row, epochs = np.concatenate([r for r, _ in pairs]), np.concatenate([e for _, e in pairs])
-    allowed = (epochs >= low[row]) & (epochs <= high[row]) & (epochs > 0) & np.isfinite(epochs)
-    row, epochs = row[allowed], epochs[allowed]
-    loss = law.member(row).loss(product[row] / epochs, ud[row], epochs)
-    order = np.lexsort((epochs, loss, row))  # best first within each budget; the fewer epochs win a tie
-    first = order[np.flatnonzero(np.diff(row[order], prepend=-1))]
-    best = np.full_like(product, np.nan)
-    best[row[first]] = epochs[first]
-    return best
+    whole = last_step is None
+    everyone = [_subset(law, budgets)]
+    if low.any() or np.isfinite(high).any() or law.declared.premium is not None:
+        ends = (np.maximum(np.ceil(low), 1.0), np.floor(high)) if whole else (np.maximum(low, 1.0), high)
+        everyone += ends
+    best, least = _best(law, budgets, slice(None), np.stack(everyone))
+    near = np.round(minima) + _NEIGHBOURS if whole else minima[None]
+    epochs, loss = _best(law.member(rows), budgets, rows, np.maximum(near, 1.0))
+    order = np.lexsort((epochs, loss, rows))  # best first within each budget; the fewer epochs win a tie
+    first = order[np.flatnonzero(np.diff(rows[order], prepend=-1))]
+    row, epochs, loss = rows[first], epochs[first], loss[first]
+    better = ~(loss >= least[row]) & np.isfinite(epochs)
+    best[row[better]], least[row[better]] = epochs[better], loss[better]
+    return best, least
+
+
+def _best(law: Law, budgets: _Budgets, rows: Any, epochs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Of several numbers of epochs for each of some budgets the best that is allowed, and its loss; the
+    fewest win a tie, and NaN is nothing.
+    """
+    product, ud, low, high = (values[rows] for values in budgets)
+    epochs = np.where((epochs >= low) & (epochs <= high) & (epochs > 0) & np.isfinite(epochs), epochs, np.nan)
+    loss = np.asarray(law.loss(product / epochs, ud, epochs))
+    if len(epochs) == 1:
+        return epochs[0], loss[0]
+    pick = np.lexsort((epochs, loss), axis=0)[0]
+    everyone = np.arange(len(pick))
+    return epochs[pick, everyone], loss[pick, everyone]
 
 
 def _repeating_minima(
     law: Law, losses: Table, furthest: float, last_step: float | None
 ) -> tuple[np.ndarray, np.ndarray]:
     """All local minima of each iso-FLOP curve above one epoch, as (budget index, epochs)."""
-    ln_repeats = _grid(furthest - 1, _COARSE_STEP if law.is_ensemble else _GRID_STEP)
+    cheap = law.is_separable and not law.is_ensemble
+    ln_repeats = _grid(furthest - 1, _GRID_STEP if cheap else _COARSE_STEP, whole=last_step is None)
     grid = 1.0 + np.exp(ln_repeats)
     found = [_turns(block, ln_repeats) for block in losses.blocks(grid, _BEYOND)]
     row, low, start, high = (np.concatenate(columns) for columns in zip(*found, strict=True))
@@ -240,13 +266,16 @@ def _turns(block: Block, ln_repeats: np.ndarray) -> np.ndarray:
     places = column + np.arange(3)[:, None]
     x, y = ln_repeats[places], losses[row, places]
     with np.errstate(divide="ignore", invalid="ignore"):
-        before, after = np.diff(y, axis=0) / np.diff(x, axis=0)
+        before, after = (y[1:] - y[:-1]) / (x[1:] - x[:-1])
         lowest = 0.5 * (x[0] + x[1]) - 0.5 * (x[2] - x[0]) * before / (after - before)
     return np.array([block.rows[row], x[0], np.where(np.isfinite(lowest), lowest, x[1]), x[2]])
 
 
-def _grid(most_repeats: float, step: float) -> np.ndarray:
-    """ln(repeats) from next to nothing to beyond `most_repeats`, coarse where the curve is a pure power."""
-    near = np.arange(np.log(_SMALLEST_REPEAT), np.log(_NEAR_ONE), 3.5 * step)
+def _grid(most_repeats: float, step: float, *, whole: bool) -> np.ndarray:
+    """ln(repeats) from next to nothing to beyond `most_repeats`, coarse where the curve is a pure power.
+
+    For whole epochs all that is next to one epoch is one epoch.
+    """
+    near = np.arange(np.log(_SMALLEST_REPEAT), np.log(_NEAR_ONE), np.inf if whole else 3.5 * step)
     far = np.arange(np.log(_NEAR_ONE), max(np.log(max(most_repeats, _NEAR_ONE)), 0.0) + 3 * step, step)
     return np.concatenate([near, far])

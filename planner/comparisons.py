@@ -36,7 +36,7 @@ def compare(
         if not math.isfinite(best):
             raise no_choice(ud, flops, limits)
         asked = [Asked(setting.law(form), setting.error(form), ud, flops) for form in setting.laws]
-        for form, found in zip(setting.laws, spend_each(asked, limits), strict=True):
+        for form, (found, _) in zip(setting.laws, spend_each(asked, limits), strict=True):
             expected = float(judge.loss(found.params, ud, found.epochs))
             rows.append(alternative(form, setting.weight_decay, found, expected, best))
     return Comparison(

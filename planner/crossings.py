@@ -13,10 +13,12 @@ import numpy as np
 
 from planner.allocation import allocate
 from planner.landscape import loss_slope
-from planner.laws import Law
+from planner.laws import Array, Law, Stack, stacked
 from planner.limits import FREE, Limits
-from planner.minima import first_minimum
 from planner.spending import lowest
+
+_EXACT = 1e-6  # how close a crossing is enclosed, in ln(flops), before a straight line says where it is
+_CLOSER = 0.5 ** np.arange(1, 17)  # parts of a bracket next to where a crossing is expected
 
 
 class Crossings(NamedTuple):
@@ -34,74 +36,108 @@ def crossings(first: Law, second: Law, ud: float, flops: np.ndarray, limits: Lim
 
     Where compute is a ceiling, that is the lowest loss that each can reach with at most so much.
     """
-    gap = -np.diff(lowest((first, second), ud, flops, limits), axis=0)[0]
+    gap = _gaps(first, second, ud, flops, limits)
     decided = np.flatnonzero(np.isfinite(gap) & (gap != 0))  # NaN where limits leave no choice
     rises = gap[decided] > 0
     brackets = [decided[k : k + 2] for k in np.flatnonzero(rises[1:] != rises[:-1])]
-    limits_of = [first_minimum(law, ud, limits) if limits.ceiling else None for law in (first, second)]
-    ends = min((one.flops for one in limits_of if one is not None), default=np.inf)
-    found = []
-    for bracket in brackets:
-        polish = _polish if flops[bracket[1]] < ends else _narrow
-        found.append(polish(first, second, ud, np.log(flops[bracket]), gap[bracket], limits))
+    found = [_narrow(first, second, ud, np.log(flops[ends]), gap[ends], limits) for ends in brackets]
     both = np.flatnonzero(np.isfinite(gap))
     searched = (float(flops[both[0]]), float(flops[both[-1]])) if len(both) else None
     return Crossings(found, not (len(rises) and rises[0]), searched)
 
 
 def _narrow(first: Law, second: Law, ud: float, ends: np.ndarray, gaps: np.ndarray, limits: Limits) -> float:
-    """Where the gap changes sign inside one bracket of ln(flops), by ever finer grids: beyond a minimum its
-    slope jumps.
+    """Where the gap changes sign inside one bracket of ln(flops): where a straight line would have it, which
+    is seldom far off, so that ever closer neighbours of that place are looked at. Beyond a minimum and
+    between two numbers of epochs the slope jumps, and a bracket takes another look.
     """
-    low, high = ends
-    for _ in range(4):  # each pass narrows the bracket 32-fold
-        at = np.linspace(low, high, 33)
-        gap = -np.diff(lowest((first, second), ud, np.exp(at), limits), axis=0)[0]
-        after = max(int(np.argmax((gap > 0) == (gaps[1] > 0))), 1)
-        low, high = at[after - 1], at[after]
-    return float(np.exp(0.5 * (low + high)))
+    (low, high), (below, above) = ends, gaps
+    while high - low > _EXACT:
+        middle = low + (high - low) * below / (below - above)
+        sides = middle - (middle - low) * _CLOSER, [middle], middle + (high - middle) * _CLOSER[::-1]
+        near = np.concatenate(sides)
+        gap = np.concatenate([[below], _gaps(first, second, ud, np.exp(near), limits), [above]])
+        near = np.concatenate([[low], near, [high]])
+        after = max(int(np.argmax((gap > 0) == (above > 0))), 1)
+        low, high, below, above = near[after - 1], near[after], gap[after - 1], gap[after]
+    return float(np.exp(low + (high - low) * below / (below - above)))
 
 
-def _polish(first: Law, second: Law, ud: float, ends: np.ndarray, gaps: np.ndarray, limits: Limits) -> float:
-    """Equal optimal losses inside one bracket of ln(flops), from where a straight line would have them."""
-    low, high = ends
-    start = low + (high - low) * gaps[0] / (gaps[0] - gaps[1])
-    bracket = (np.array([low]), np.array([start]), np.array([high]))
-    return float(np.exp(meeting_point(first, second, ud, bracket, bool(gaps[1] > 0), limits)[0]))
+def _gaps(first: Law, second: Law, ud: float, flops: np.ndarray, limits: Limits) -> np.ndarray:
+    """How much lower the lowest loss of the second law is, at each compute."""
+    return np.asarray(-np.diff(lowest((first, second), ud, flops, limits), axis=0)[0])
+
+
+class Pairs(NamedTuple):
+    """Laws of two ensembles of one size that belong together, as one ensemble where that can be."""
+
+    stacks: list[Stack]
+    size: int
+
+    @classmethod
+    def of(cls, first: Law, second: Law) -> Pairs:
+        return cls(stacked((first, second)), first.members)
+
+    def some(self, rows: np.ndarray) -> Pairs:
+        """The pairs with these numbers, in that order."""
+        place = np.full(self.size, -1)
+        place[rows] = np.arange(len(rows))
+        left = []
+        for law, places in self.stacks:
+            side, row = np.divmod(places, self.size)
+            kept = np.flatnonzero(place[row] >= 0)
+            left.append(Stack(law.member(kept), side[kept] * len(rows) + place[row[kept]]))
+        return Pairs(left, len(rows))
+
+    def gaps(self, ud: float, flops: Array, limits: Limits) -> np.ndarray:
+        """By how much the best loss of the first law is above that of the second, of each pair."""
+        return self._differences(ud, flops, limits)[0]
+
+    def gaps_and_slopes(self, ud: float, flops: Array, limits: Limits) -> tuple[np.ndarray, np.ndarray]:
+        """The same with its slope by ln(flops)."""
+        return self._differences(ud, flops, limits, slopes=True)
+
+    def _differences(
+        self, ud: float, flops: Array, limits: Limits, *, slopes: bool = False
+    ) -> tuple[np.ndarray, np.ndarray]:
+        losses, by_flops = np.zeros((2, 2 * self.size))
+        each = np.broadcast_to(flops, self.size)
+        for law, places in self.stacks:
+            best = allocate(law, ud, each[places % self.size], limits)
+            losses[places] = best.loss
+            if slopes:
+                by_flops[places] = loss_slope(law, ud, best, limits)
+        (first, second), (rises, falls) = losses.reshape(2, -1), by_flops.reshape(2, -1)
+        return first - second, rises - falls
 
 
 def meeting_point(
-    first: Law,
-    second: Law,
+    pairs: Pairs,
     ud: float,
     bracket: tuple[np.ndarray, np.ndarray, np.ndarray],
-    rising: bool,
     limits: Limits,
     tolerance: float = 1e-6,
 ) -> np.ndarray:
-    """ln(flops) of equal optimal losses, for each pair of laws of two ensembles.
+    """ln(flops) of equal optimal losses, for each pair of laws of which the first is the worse one above.
 
-    Newton's method, safeguarded by bisection.
-    Each bracket has its low end, a start and its high end; `rising` says whether the first law is the worse
-    one above. The slope of each optimal loss is known (see `landscape`); the optimal epochs may follow or
-    stay, to first order the loss does not notice. The error after a Newton step is about its square.
+    Newton's method, safeguarded by bisection. Each bracket has its low end, a start and its high end. The
+    slope of each optimal loss is known (see `landscape`); the optimal epochs may follow or stay, to first
+    order the loss does not notice. The error after a Newton step is about its square.
     """
     low, x, high = bracket
     found, left = np.array(x), np.arange(len(x))
     for _ in range(60):
-        gap, slope = np.zeros(len(x)), np.zeros(len(x))
-        for law, sign in ((first.member(left), 1.0), (second.member(left), -1.0)):
-            best = allocate(law, ud, np.exp(x), limits)
-            gap += sign * best.loss
-            slope += sign * loss_slope(law, ud, best, limits)
+        gap, slope = pairs.gaps_and_slopes(ud, np.exp(x), limits)
         with np.errstate(divide="ignore", invalid="ignore"):
             step = -gap / slope
-        above = (gap > 0) == rising
+        above = gap > 0
         low, high = np.where(above, low, x), np.where(above, x, high)
         done = np.abs(step) < tolerance
         follows = done | ((low < x + step) & (x + step < high))
         found[left] = x = np.where(follows, x + step, 0.5 * (low + high))
-        left, low, x, high = (values[~done] for values in (left, low, x, high))
-        if not len(left):
+        if done.all():
             break
+        if done.any():
+            going = np.flatnonzero(~done)
+            pairs, left, low, x, high = pairs.some(going), left[going], low[going], x[going], high[going]
     return found

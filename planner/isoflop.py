@@ -38,23 +38,20 @@ class Table(NamedTuple):
         """The table for ascending epochs, some rows at a time, with so many columns beyond what is needed."""
         needed = np.minimum(np.searchsorted(epochs, self.furthest) + beyond, len(epochs))
         if self.laws.is_ensemble:
-            return self._of_many(epochs, needed)
-        return self._of_one(epochs, needed)
+            product, ud = self.product.reshape(self.shape), self.ud.reshape(self.shape)
+        else:
+            product, ud = self.product, self.ud
+        factors = self.laws.isoflop_factors(product, ud, epochs)
+        if factors is not None:
+            return _of_factors(*factors, needed)
+        return self._of_many(epochs, needed) if self.laws.is_ensemble else self._of_one(epochs, needed)
 
     def _of_one(self, epochs: np.ndarray, needed: np.ndarray) -> Iterator[Block]:
-        factors = self.laws.isoflop_factors(self.product, self.ud, epochs)
-        rows = len(self.product)
-        # Reused: fresh pages cost more than the arithmetic.
-        buffer = np.empty((min(_BLOCK, rows), len(epochs)))
-        for start in range(0, rows, _BLOCK):
+        for start in range(0, len(needed), _BLOCK):
             block = slice(start, start + _BLOCK)
-            many = len(self.product[block])
             width = int(needed[block].max())
-            if factors is not None:
-                losses = np.matmul(factors[0][block], factors[1], out=buffer[:many])[:, :width]
-            else:
-                losses = self.laws.on_isoflop(self.product[block], self.ud[block], epochs[:width])
-            yield Block(np.arange(start, start + many), losses)
+            losses = self.laws.on_isoflop(self.product[block], self.ud[block], epochs[:width])
+            yield Block(np.arange(start, start + len(losses)), losses)
 
     def _of_many(self, epochs: np.ndarray, needed: np.ndarray) -> Iterator[Block]:
         """Rows are sorted by what they need along the axis on which that differs most."""
@@ -81,6 +78,21 @@ class Table(NamedTuple):
             width = int(widths[some[-1]])
             losses = laws.member_by(partial(_some, some)).on_isoflop(product[some], ud[some], epochs[:width])
             yield Block(rows[some].ravel(), np.asarray(losses).reshape(-1, width))
+
+
+def _of_factors(budgets: np.ndarray, repetitions: np.ndarray, needed: np.ndarray) -> Iterator[Block]:
+    """The table as a matrix product, or as one for each law of an ensemble."""
+    rows: np.ndarray = np.arange(needed.size).reshape(budgets.shape[:-1])
+    many = int(rows.shape[-1])
+    step = max(_BLOCK * many // max(rows.size, 1), 1)
+    # Reused: fresh pages cost more than the arithmetic.
+    buffer = np.empty((*rows.shape[:-1], min(step, many), repetitions.shape[-1]))
+    for start in range(0, many, step):
+        block = slice(start, start + step)
+        some = rows[..., block]
+        width = int(needed[some].max())
+        losses = np.matmul(budgets[..., block, :], repetitions, out=buffer[..., : some.shape[-1], :])
+        yield Block(some.ravel(), losses[..., :width].reshape(-1, width))
 
 
 def _widths(needed: np.ndarray, axis: int) -> np.ndarray:

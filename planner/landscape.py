@@ -67,8 +67,7 @@ def search_ranges(
     Laws of one of the `kinds`, which are numbers from zero on, have the same number of computes; where others
     have more, NaN follows.
     """
-    once = np.atleast_1d(np.log10(FLOPS_PER_PARAM_TOKEN * ud * law.optimal_params(ud)))
-    low, high = once - DECADES_BELOW, once + DECADES_ABOVE
+    low, high = _ends(law, ud)
     if include is not None:
         low, high = np.minimum(low, np.log10(include) - 1), np.maximum(high, np.log10(include) + 1)
     steps = np.round((high - low) * per_decade)
@@ -80,7 +79,19 @@ def search_ranges(
     return np.where(share <= 1, 10 ** (low[:, None] + (high - low)[:, None] * share), np.nan)
 
 
+def _ends(law: Law, ud: Array) -> tuple[np.ndarray, np.ndarray]:
+    """log10 of the compute from which and up to which each law is searched."""
+    once = np.atleast_1d(np.log10(FLOPS_PER_PARAM_TOKEN * ud * law.optimal_params(ud)))
+    return once - DECADES_BELOW, once + DECADES_ABOVE
+
+
+def within_search(law: Law, ud: float, flops: float) -> bool:
+    """Whether a budget is so far inside the usual search of every law that to include it changes nothing."""
+    low, high = _ends(law, ud)
+    return bool(low.max() <= np.log10(flops) - 1 and np.log10(flops) + 1 <= high.min())
+
+
 def outside_search(law: Law, ud: float, flops: float) -> float | None:
     """The budget, if the usual search along compute would not cover it."""
-    computes = search_range(law, ud)
-    return None if computes[0] <= flops <= computes[-1] else flops
+    low, high = _ends(law, ud)
+    return None if low[0] <= np.log10(flops) <= high[0] else flops

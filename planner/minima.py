@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from planner.advice import Limit, Turn, limits_of, spending_limit, spending_limits
+from planner.advice import Limit, Turn, limits_of, spending_limit, spending_limits, turning_point
 from planner.allocation import FLOPS_PER_PARAM_TOKEN
 from planner.landscape import Landscape, landscape, search_range, search_ranges
 from planner.laws import Law, stacked
@@ -49,11 +49,16 @@ def first_minimum(law: Law, ud: float, limits: Limits = FREE) -> Turn | None:
     return _found(law, ud, limits).first if law.declared.penalty is not None else None
 
 
-def landscape_along(law: Law, ud: float, limits: Limits, include: float | None) -> Landscape:
-    """The best plans along compute, with continuous epochs; `include` is a compute that must be in sight."""
-    if include is None and law.declared.penalty is not None:
-        return _found(law, ud, limits).along
-    return _wider(law, ud, limits.continuous(), include)
+@lru_cache(maxsize=_KEPT)
+def turn_along(law: Law, ud: float, limits: Limits, include: float | None) -> Turn | None:
+    """The turning point along compute, with continuous epochs; `include` is a compute that must be in
+    sight.
+    """
+    if law.declared.penalty is None:
+        return None
+    continuous = limits.continuous()
+    along = _found(law, ud, limits).along if include is None else _wider(law, ud, continuous, include)
+    return turning_point(law, ud, along, continuous)
 
 
 def limit_along(law: Law, ud: float, limits: Limits, include: float | None) -> Limit | None:
@@ -149,10 +154,19 @@ def _among_whole_epochs(
     sizes, is_inside = _best_sizes(column, ud[:, None], epochs, around, limits)
     flops = FLOPS_PER_PARAM_TOKEN * ud[:, None] * sizes * epochs
     loss = np.asarray(column.loss(sizes, ud[:, None], epochs))
-    for row, one in enumerate(near):
-        own = (epochs[row], flops[row], loss[row], is_inside[row], allowed[row])
-        fine = _which_count(law.member(row), float(ud[row]), limits, one, *own)
-        loss[row] = np.where(fine, loss[row], np.inf)
+    fine = allowed & is_inside
+    limited = limits.max_params is not None and ~(is_inside | ~allowed).all(axis=1)
+    nowhere = np.array([one is None for one in near])
+    # Only what no other number of epochs betters at the same compute is a minimum; the largest size allowed
+    # ends a valley, too.
+    rows = np.flatnonzero(nowhere | limited)
+    is_best = np.zeros_like(fine)
+    if len(rows):
+        is_best[rows] = _is_best(column.member(rows), ud[rows, None], flops[rows], loss[rows], limits)
+    fine[nowhere] &= is_best[nowhere]
+    for row in np.flatnonzero(~nowhere & limited):
+        fine[row] = _one_valley(epochs[row], flops[row], allowed[row] & is_best[row])
+    loss = np.where(fine, loss, np.inf)
     pick = loss.argmin(axis=1)
     return [
         Turn(*(float(values[row, at]) for values in (flops, sizes, epochs, loss)))
@@ -162,26 +176,7 @@ def _among_whole_epochs(
     ]
 
 
-def _which_count(
-    law: Law,
-    ud: float,
-    limits: Limits,
-    near: Turn | None,
-    epochs: np.ndarray,
-    flops: np.ndarray,
-    loss: np.ndarray,
-    is_inside: np.ndarray,
-    allowed: np.ndarray,
-) -> np.ndarray:
-    """Which numbers of epochs at their best size can be the first minimum."""
-    if near is None:  # only what no other number of epochs betters at the same compute is a minimum
-        return np.asarray(allowed & is_inside & _is_best(law, ud, flops, loss, limits))
-    if limits.max_params is not None and not is_inside[allowed].all():  # the largest size ends a valley, too
-        return _one_valley(epochs, flops, allowed & _is_best(law, ud, flops, loss, limits))
-    return np.asarray(allowed & is_inside)
-
-
-def _is_best(law: Law, ud: float, flops: np.ndarray, loss: np.ndarray, limits: Limits) -> np.ndarray:
+def _is_best(law: Law, ud: np.ndarray, flops: np.ndarray, loss: np.ndarray, limits: Limits) -> np.ndarray:
     """Where no other plan for the same compute is better."""
     return np.asarray(loss <= spend_all(law, ud, flops, limits).loss + 1e-9)
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Unpack
 import numpy as np
 
 from planner import units
-from planner.advice import Limit, Turn, exchange_rate, flat_ranges, turning_point
+from planner.advice import Limit, Turn, exchange_rate, flat_ranges
 from planner.allocation import Allocation, allocate, no_choice
 from planner.beliefs import decay_probabilities, disagreement, fit_warnings
 from planner.budgets import budget
@@ -29,7 +29,7 @@ from planner.landscape import outside_search
 from planner.laws import AVERAGE, Law
 from planner.limits import LimitOptions, Limits, spelled_out
 from planner.members import ELSEWHERE
-from planner.minima import landscape_along, limit_along
+from planner.minima import limit_along, turn_along
 from planner.predictions import loss_terms
 from planner.questions import Basics
 from planner.reasons import corpus_note, reasons, single_setting_note, target_reason, verdict
@@ -51,7 +51,7 @@ from planner.results import (
     Worth,
 )
 from planner.shapes import Architecture
-from planner.spending import Asked, cheapest_within, lowest, spend_each
+from planner.spending import Asked, cheapest_within, spend_each
 from planner.spent import Spent
 from planner.targets import compute_for
 from planner.trials import measured_case
@@ -214,8 +214,11 @@ def _rest(asked: _Question, found: Findings, weight_decay: float | None) -> list
 
 
 class _Around(NamedTuple):
-    """What else is found for a weight decay: by other laws, and with twice the data or compute."""
+    """What else is found for a weight decay: the lowest loss within the compute, and the plans of other laws
+    and with twice the data or compute.
+    """
 
+    least: float
     other_laws: Mapping[str, Spent]
     doubled: tuple[Spent, Spent]
 
@@ -234,10 +237,10 @@ def _look_around(asked: _Question, among: Contest) -> tuple[dict[float, Spent], 
     best = {setting.weight_decay: next(answers) for setting in everyone}
     around = {}
     for setting in among.candidates:
-        doubled = (next(answers), next(answers))
-        other_laws = {form: next(answers) for form in setting.laws if form != asked.form}
-        around[setting.weight_decay] = _Around(other_laws, doubled)
-    return best, around
+        doubled = (next(answers).plan, next(answers).plan)
+        other_laws = {form: next(answers).plan for form in setting.laws if form != asked.form}
+        around[setting.weight_decay] = _Around(best[setting.weight_decay].least, other_laws, doubled)
+    return {decay: found.plan for decay, found in best.items()}, around
 
 
 def _ends(asked: _Question, choice: _Choice) -> list[Remark]:
@@ -309,8 +312,7 @@ def _findings(
     known, form, ud, flops, limits, tolerance = asked
     exact = allocate(choice.law, ud, choice.flops, limits.continuous())
     turn, limit = _turn(asked, choice), _limit(asked, choice.weight_decay)
-    least = float(lowest((choice.law,), ud, np.array([flops]), limits)[0, 0])
-    others = _other_laws(asked, choice, min(choice.loss, least), around)
+    others = _other_laws(asked, choice, around)
     rivals = _rivals(asked, choice, best)
     flat, as_good = _as_good(asked, choice, (tolerance, choice.error))
     swap = _crossover(asked, choice, rivals)
@@ -361,8 +363,7 @@ def _findings(
 def _turn(asked: _Question, choice: _Choice) -> Turn | None:
     """The turning point of the choice."""
     seen = outside_search(choice.law, asked.ud, asked.flops)
-    along = landscape_along(choice.law, asked.ud, asked.limits, seen)
-    return turning_point(choice.law, asked.ud, along, asked.limits.continuous())
+    return turn_along(choice.law, asked.ud, asked.limits, seen)
 
 
 def _limit(asked: _Question, weight_decay: float) -> Limit | None:
@@ -414,9 +415,9 @@ def _marginal_value(asked: _Question, choice: _Choice, exact: Allocation, around
 # ---------------------------------------------------------------------------------------
 
 
-def _other_laws(asked: _Question, choice: _Choice, least: float, around: _Around) -> list[Alternative]:
+def _other_laws(asked: _Question, choice: _Choice, around: _Around) -> list[Alternative]:
     """What other laws recommend, in the eyes of the law that was chosen."""
-    found = []
+    found, least = [], min(choice.loss, around.least)
     for form, spent in around.other_laws.items():
         expected = float(choice.law.loss(spent.params, asked.ud, spent.epochs))
         found.append(alternative(form, choice.weight_decay, spent, expected, least))

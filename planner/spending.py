@@ -61,11 +61,18 @@ class Asked(NamedTuple):
     ceiling: float
 
 
-def spend_each(asked: Sequence[Asked], limits: Limits = FREE) -> list[Spent]:
+class Within(NamedTuple):
+    """The plan within a ceiling, and the lowest loss of any plan within it, as far as the first minimum."""
+
+    plan: Spent
+    least: float
+
+
+def spend_each(asked: Sequence[Asked], limits: Limits = FREE) -> list[Within]:
     """The plan within each ceiling, each by a law of its own: what `spend` finds, all at once."""
     if limits.ceiling:
         learn([(one.law, one.ud) for one in asked], limits)
-    found: dict[int, Spent] = {}
+    found: dict[int, Within] = {}
     for group in stacked([one.law for one in asked]):
         some = [asked[place] for place in group.places]
         tokens, ceilings = (
@@ -77,16 +84,17 @@ def spend_each(asked: Sequence[Asked], limits: Limits = FREE) -> list[Spent]:
     return [found[place] for place in range(len(asked))]
 
 
-def _within(asked: Asked, everything: Spent, limits: Limits) -> Spent:
+def _within(asked: Asked, everything: Spent, limits: Limits) -> Within:
     """What the rule makes of one ceiling and the plan that spends all of it."""
     first = first_minimum(asked.law, asked.ud, limits) if limits.ceiling else None
-    if first is None:
-        return everything
+    if first is None or not everything.flops > first.flops:
+        return Within(everything, float(everything.loss))
+    least = float(np.fmin(everything.loss, first.loss))
     doubt = asked.error(everything.params, asked.ud, everything.epochs)
     if not _spends_less(first, everything.flops, everything.loss, doubt):
-        return everything
+        return Within(everything, least)
     own = (first.flops, first.params, first.epochs, asked.ud * first.epochs, first.loss)
-    return Spent(*(np.array(value) for value in own))
+    return Within(Spent(*(np.array(value) for value in own)), least)
 
 
 def lowest(laws: Sequence[Law], ud: float, ceiling: np.ndarray, limits: Limits = FREE) -> np.ndarray:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -10,9 +13,9 @@ import numpy as np
 from planner.advice import flat_epochs, spending_limits, turning_points
 from planner.allocation import FLOPS_PER_PARAM_TOKEN, allocate
 from planner.calibration_files import Calibration, Setting
-from planner.crossings import meeting_point
+from planner.crossings import Pairs, meeting_point
 from planner.intervals import LEVEL, interval
-from planner.landscape import Landscape, landscape, search_ranges
+from planner.landscape import Landscape, landscape, search_ranges, within_search
 from planner.laws import Law, Mixture, belonging
 from planner.limits import Limits
 from planner.remarks import Remark
@@ -70,33 +73,46 @@ def plan_intervals(
     """Intervals of what is decided on: what each refit would have recommended, and what it says of other
     laws.
     """
-    share = min(1.0, _CURVES / members.members)
-    if isinstance(members, Mixture):
-        groups = [group.law for group in members.groups]
-        firsts = members.first_of_each(share)
-    else:
-        first = np.arange(max(round(share * members.members), 1))
-        groups, firsts = [members], [(first, np.zeros_like(first))]
-    found = [
-        _plan_figures(group, ud, flops, tolerance, others, limits, first)
-        for group, first in zip(groups, firsts, strict=True)
-    ]
+    found = [_plan_figures(group, ud, flops, tolerance, others, limits) for group in _groups(members)]
     return _known({name: np.concatenate([one[name] for one in found]) for name in found[0]})
 
 
+@dataclass(frozen=True, eq=False)
+class _Group:
+    """Refits that are one ensemble, and some of them for what needs a search along compute for each: which,
+    and the number of the form of each.
+    """
+
+    members: Law
+    some: np.ndarray
+    few: Law
+    forms: np.ndarray
+
+
+@lru_cache(maxsize=64)
+def _groups(members: Law) -> list[_Group]:
+    share = min(1.0, _CURVES / members.members)
+    if isinstance(members, Mixture):
+        laws = [group.law for group in members.groups]
+        firsts = members.first_of_each(share)
+    else:
+        first = np.arange(max(round(share * members.members), 1))
+        laws, firsts = [members], [(first, np.zeros_like(first))]
+    return [
+        _Group(law, some, law.member(some), forms) for law, (some, forms) in zip(laws, firsts, strict=True)
+    ]
+
+
 def _plan_figures(
-    members: Law,
+    group: _Group,
     ud: float,
     flops: float,
     tolerance: float,
     others: Sequence[Alternative],
     limits: Limits,
-    first: tuple[np.ndarray, np.ndarray],
 ) -> dict[str, np.ndarray]:
-    """The figures of each refit; those that need a search along compute of some of them only, which have a
-    form each, by its number.
-    """
-    some, forms = first
+    """The figures of each refit; those that need a search along compute of some of them only."""
+    members, some = group.members, group.some
     corpora, computes = np.array([[ud], [2 * ud], [ud]]), np.array([[flops], [flops], [2 * flops]])
     params, epochs, tokens, losses = allocate(members, corpora, computes, limits)
     loss, (data, compute) = losses[0], losses[1:] - losses[0]
@@ -105,41 +121,46 @@ def _plan_figures(
     figures = {"params": params[0], "epochs": epochs[0], "tokens": tokens[0]}
     figures |= {"loss_if_twice_the_data": data, "loss_if_twice_the_compute": compute}
     figures |= {f"regret_{row.law}": members.loss(row.params, ud, row.epochs) - loss for row in others}
-    along = _along(members.member(some), ud, flops, forms, limits)
+    # Some refit may be so wild that a compute is not in sight; one of its order of magnitude will do.
+    include = None if within_search(group.few, ud, flops) else 10.0 ** round(math.log10(flops))
+    figures |= _turns(group, ud, include, limits)
     own = (epochs[0, some], loss[some])
-    return {**figures, **_advice_figures(members.member(some), ud, flops, along, *own, tolerance, limits)}
+    return {**figures, **_flat_figures(group.few, ud, flops, *own, tolerance, limits)}
 
 
-def _along(members: Law, ud: float, flops: float, forms: np.ndarray, limits: Limits) -> Landscape:
-    """What each refit expects along compute, as far as its form is searched."""
-    computes = search_ranges(members, ud, flops, _PER_DECADE, forms)
-    beyond = np.isnan(computes)
-    computes[beyond] = flops
-    found = landscape(members.member((slice(None), None)), ud, computes, limits, rough=True)
-    return Landscape(*(np.where(beyond, np.nan, values) for values in found))
-
-
-def _advice_figures(
-    members: Law,
-    ud: float,
-    flops: float,
-    along: Landscape,
-    epochs: np.ndarray,
-    loss: np.ndarray,
-    tolerance: float,
-    limits: Limits,
-) -> dict[str, np.ndarray]:
-    """The figures of the advice that each refit would have given: of its own plan with these epochs and
-    loss.
+@lru_cache(maxsize=256)  # it depends on the data and not on the compute: one corpus is asked about many times
+def _turns(group: _Group, ud: float, include: float | None, limits: Limits) -> dict[str, np.ndarray]:
+    """Where each refit turns and where it is lowest along compute, as far as its form is searched; `include`
+    is a compute that must be in sight.
     """
-    turns, best = turning_points(members, ud, along, limits), spending_limits(members, ud, along, limits)
-    low, high = flat_epochs(members, ud, flops, epochs, loss, tolerance, limits)
-    product = flops / (FLOPS_PER_PARAM_TOKEN * ud)
+    computes = search_ranges(group.few, ud, include, _PER_DECADE, group.forms)
+    beyond = np.isnan(computes)
+    computes[beyond] = np.nanmin(computes)
+    found = landscape(group.few.member((slice(None), None)), ud, computes, limits, rough=True)
+    along = Landscape(*(np.where(beyond, np.nan, values) for values in found))
+    turns = turning_points(group.few, ud, along, limits)
+    best = spending_limits(group.few, ud, along, limits)
     return {
         "turning_flops": turns.flops,
         "turning_epochs": turns.epochs,
         "spending_limit_flops": best.flops,
         "spending_limit_loss": best.loss,
+    }
+
+
+def _flat_figures(
+    members: Law,
+    ud: float,
+    flops: float,
+    epochs: np.ndarray,
+    loss: np.ndarray,
+    tolerance: float,
+    limits: Limits,
+) -> dict[str, np.ndarray]:
+    """The flat range that each refit would have named, around its own plan with these epochs and loss."""
+    low, high = flat_epochs(members, ud, flops, epochs, loss, tolerance, limits)
+    product = flops / (FLOPS_PER_PARAM_TOKEN * ud)
+    return {
         "flat_epochs_min": low,
         "flat_epochs_max": high,
         "flat_params_min": product / high,
@@ -169,22 +190,15 @@ def _crossings(
     cross the other way round.
     """
     ends = np.log(between)
-    at_ends = np.array([_gap(weaker, stronger, ud, end, limits) for end in between])
+    pairs = Pairs.of(weaker, stronger)
+    at_ends = np.array([pairs.gaps(ud, end, limits) for end in between])
     rows = np.flatnonzero(~(at_ends[0] > 0) & (at_ends[1] > 0))
     start, low, high = (np.full(len(rows), end) for end in (ends.mean(), *ends))
     places = np.select([(at_ends > 0).all(axis=0), (at_ends <= 0).all(axis=0)], [-np.inf, np.inf], np.nan)
     if len(rows):
-        found = meeting_point(
-            weaker.member(rows), stronger.member(rows), ud, (low, start, high), True, limits, _CLOSE_ENOUGH
-        )
+        found = meeting_point(pairs.some(rows), ud, (low, start, high), limits, _CLOSE_ENOUGH)
         places[rows] = np.exp(found)
     return places
-
-
-def _gap(weaker: Law, stronger: Law, ud: float, flops: float, limits: Limits) -> np.ndarray:
-    """How much lower the best loss of the stronger setting is, by refit."""
-    one, other = (allocate(members, ud, flops, limits).loss for members in (weaker, stronger))
-    return np.asarray(one - other)
 
 
 def range_warnings(setting: Setting, params: float, unique_tokens: float, epochs: float) -> list[Remark]:

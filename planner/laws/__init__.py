@@ -34,7 +34,7 @@ from planner.laws.forms import (
     unregister,
 )
 from planner.laws.law import Law, Slopes, Terms
-from planner.laws.common import stacked  # isort: skip
+from planner.laws.common import Stack, stacked  # isort: skip
 from planner.laws.average import Averaged, Mixture, belonging  # isort: skip
 
 __all__ = [
@@ -53,6 +53,7 @@ __all__ = [
     "Mixture",
     "Parameter",
     "Slopes",
+    "Stack",
     "Terms",
     "belonging",
     "check_form",

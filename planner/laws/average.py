@@ -107,6 +107,10 @@ class Averaged(Law):
         axes = np.ndim(product)
         return self._means(lambda law: (law.on_isoflop(product, unique_tokens, epochs),), axes, 1)[0]
 
+    @property
+    def is_separable(self) -> bool:
+        return False
+
     def isoflop_factors(self, product: Array, unique_tokens: Array, epochs: Array) -> None:
         return None
 

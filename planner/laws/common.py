@@ -144,7 +144,7 @@ def _stacked(laws: Sequence[Law]) -> list[Stack]:
     ends = np.cumsum([0, *(law.members for law in laws)])
     groups: dict[str, list[_Told]] = {}
     for k, law in enumerate(laws):
-        kind, p = (f"{AVERAGE} {k}", {}) if law.form == AVERAGE else _told(law)
+        kind, p = (f"{AVERAGE} {id(law)}", {}) if law.form == AVERAGE else _told(law)
         groups.setdefault(kind, []).append(_Told(law, p, np.arange(ends[k], ends[k + 1])))
     return [_one(kind, members) for kind, members in groups.items()]
 
@@ -167,8 +167,9 @@ def _told(law: Law) -> tuple[str, Values]:
 
 def _one(kind: str, members: list[_Told]) -> Stack:
     """One ensemble of all laws of a kind; effects that some of them have are there for all."""
-    if len(members) == 1:
-        return Stack(members[0].law, members[0].places)
+    law = members[0].law
+    if len(members) == 1 or law.form == AVERAGE:  # the same one, however often it was given
+        return Stack(law, np.concatenate([one.places for one in members]))
     names = dict.fromkeys(name for one in members for name in one.values)
     columns = {
         name: np.concatenate(
@@ -176,7 +177,7 @@ def _one(kind: str, members: list[_Told]) -> Stack:
         )
         for name in names
     }
-    declared = _declared(columns) if kind == _COMMON else members[0].law.declared
+    declared = _declared(columns) if kind == _COMMON else law.declared
     return Stack(Law.of_values(declared, columns), np.concatenate([one.places for one in members]))
 
 

@@ -7,7 +7,7 @@ give the terms and their slopes, on which allocation and advice are built.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -64,7 +64,7 @@ class Law:
         object.__setattr__(self, "declared", declared)
         object.__setattr__(self, "parameters", parameters)
         object.__setattr__(self, "values", p)
-        object.__setattr__(self, "is_ensemble", any(np.ndim(value) for value in p.values()))
+        object.__setattr__(self, "is_ensemble", any(isinstance(value, np.ndarray) for value in p.values()))
 
     @cached_property
     def _ln_balance(self) -> Array:
@@ -91,7 +91,9 @@ class Law:
         capacity = p["A"] * np.exp(-p["alpha"] * ln_n_eff)
         forgotten = self._forgotten(ln_u + ln_seen, ln_n)
         data = p["B"] * np.exp(-p["beta"] * (ln_u + ln_seen - forgotten)) + self._premium(ln_u, epochs)[0]
-        return Terms(p["E"], capacity, data, self._penalty(ln_n, ln_u, epochs))
+        if self.declared.penalty is None:
+            return Terms(p["E"], capacity, data, 0.0)
+        return Terms(p["E"], capacity, data, self._penalty(self._at(ln_n, ln_u, epochs), epochs))
 
     def slopes(self, params: Array, unique_tokens: Array, epochs: Array) -> Slopes:
         """dL/dln(params), dL/dln(unique_tokens), dL/dln(epochs), exact."""
@@ -117,8 +119,9 @@ class Law:
             d_unique = d_unique - by_memory
             d_epochs = d_epochs - np.where(epochs < 1, by_memory, 0.0)
         if self.declared.penalty is not None:
-            penalty = self._penalty(ln_n, ln_u, epochs)
-            by = self.declared.penalty.ln_slopes(p, self._at(ln_n, ln_u, epochs))
+            at = self._at(ln_n, ln_u, epochs)
+            penalty = self._penalty(at, epochs)
+            by = self.declared.penalty.ln_slopes(p, at)
             by_unique, by_repeats = by.ln_unique - by.ln_memory, by.ln_repeats
             if self.declared.penalty.first_pass:
                 by_epochs = np.where(epochs < 1, by_unique, by_repeats)
@@ -166,11 +169,11 @@ class Law:
 
     def member_by(self, of: Callable[[np.ndarray], np.ndarray]) -> Law:
         """The laws of an ensemble that are left if each array of parameters is taken like this."""
-        return self._with({k: of(v) if np.ndim(v) else v for k, v in self.values.items()})
+        return self._with({k: of(v) if isinstance(v, np.ndarray) else v for k, v in self.values.items()})
 
     def spread(self, shape: tuple[int, ...]) -> Law:
         """One law for each place of an array of this shape, all in a row."""
-        return self._with({k: np.broadcast_to(v, shape).ravel() for k, v in self.values.items()})
+        return self.member_by(lambda value: filled(shape, value).ravel())
 
     @classmethod
     def of_values(cls, declared: LawForm, values: Mapping[str, Array]) -> Law:
@@ -219,22 +222,28 @@ class Law:
             return loss
         return loss + declared.penalty.on_isoflop(p, ln_k, ln_u, epochs)
 
+    @property
+    def is_separable(self) -> bool:
+        """Whether each term along an iso-FLOP curve may be (a factor of the budget) x (one of the epochs)."""
+        declared = self.declared
+        return not (declared.size.parameters or declared.repeats.by_size or declared.premium)
+
     def isoflop_factors(
         self, product: Array, unique_tokens: Array, epochs: Array
     ) -> tuple[Array, Array] | None:
-        """Two matrices whose product is `on_isoflop`, or None where there are none.
+        """Two matrices whose product is `on_isoflop`, or None where there are none; of an ensemble two stacks
+        of them, if each law has a row of budgets.
 
         Where each term is (a factor of the budget) x (a factor of the epochs), a matrix product replaces a
         grid of powers, which is what makes ten thousand budgets cheap.
         """
         p, declared = self.values, self.declared
-        separable = not (declared.size.parameters or declared.repeats.by_size or declared.premium)
-        if not separable or self.is_ensemble:
+        if not self.is_separable or any(np.shape(value)[-1:] not in ((), (1,)) for value in p.values()):
             return None
         ln_k, ln_u, ln_e = np.log(product), np.log(unique_tokens), np.log(epochs)
         ln_seen, _, _ = declared.repeats.ln_seen(p, epochs, 0.0)
         terms = [
-            (np.full_like(ln_k, p["E"]), np.ones_like(ln_e)),
+            (p["E"], 1.0),
             (p["A"] * np.exp(-p["alpha"] * ln_k), np.exp(p["alpha"] * ln_e)),
             (p["B"] * np.exp(-p["beta"] * ln_u), np.exp(-p["beta"] * ln_seen)),
         ]
@@ -243,17 +252,15 @@ class Law:
             if penalty is None:
                 return None
             terms.append(penalty)
-        return np.stack([budget for budget, _ in terms], axis=1), np.stack(
-            [repetition for _, repetition in terms]
-        )
+        budgets, repetitions = zip(*terms, strict=True)
+        return _together(budgets, -1), _together(repetitions, -2)
 
     # -- the pieces ------------------------------------------------------------------------------------------
 
-    def _penalty(self, ln_n: Array, ln_u: Array, epochs: Array) -> Array:
+    def _penalty(self, at: At, epochs: Array) -> Array:
         declared = self.declared.penalty
-        if declared is None:
-            return 0.0
-        penalty = self.values["P"] * np.exp(declared.ln_shape(self.values, self._at(ln_n, ln_u, epochs)))
+        assert declared is not None
+        penalty = self.values["P"] * np.exp(declared.ln_shape(self.values, at))
         return penalty if declared.first_pass else np.where(epochs > 1, penalty, 0.0)
 
     def _at(self, ln_n: Array, ln_u: Array, epochs: Array) -> At:
@@ -308,6 +315,22 @@ class Law:
         # minimise A N^-alpha + B D^-beta along N D = const: alpha A N^-alpha = beta B D^-beta
         p = self.values
         return (self._ln_balance + p["beta"] * ln_tokens) / p["alpha"]
+
+
+def filled(shape: tuple[int, ...], value: Array) -> np.ndarray:
+    """An array of this shape with a value that broadcasts to it."""
+    every = np.empty(shape)
+    every[...] = value
+    return every
+
+
+def _together(factors: Sequence[Array], axis: int) -> np.ndarray:
+    """Arrays that broadcast, along a new axis before (-2) or after (-1) their last one."""
+    shape = np.broadcast_shapes(*(np.shape(factor) for factor in factors))
+    every = np.empty((*shape, len(factors)) if axis == -1 else (*shape[:-1], len(factors), *shape[-1:]))
+    for place, factor in enumerate(factors):
+        every[(..., place) if axis == -1 else (..., place, slice(None))] = factor
+    return every
 
 
 def _above_zero(repeats: Array) -> Array:
