@@ -23,6 +23,7 @@ from planner.remarks import Remark
 from planner.results import Crossover, Interval
 from planner.uncertainty import crossover_interval, range_warnings
 
+_NEARLY = 1.01  # as near as this to the end of a search is at its end
 _CROSSES = 0.5  # share of draws below which forms that are averaged do not name a crossing
 
 
@@ -104,7 +105,7 @@ def crossover_between(
             note += f"; C× is {units.scientific(centre)}, from which {stronger.weight_decay} is better"
         bounds, doubt, crosses = _sureness(weaker, stronger, form, ud, centre, found, limits)
         note += doubt
-        if form == AVERAGE and crosses < _CROSSES:
+        if form == AVERAGE and (crosses < _CROSSES or _cut_short(bounds, centre, found)):
             centre, bounds = None, None
             note = f"{weaker.weight_decay} and {stronger.weight_decay} are not told apart by the runs{doubt}"
     return made(
@@ -168,6 +169,15 @@ def _sureness(
         return bounds, "", share
     low, high = (units.scientific(end, 2) for end in between)
     return bounds, f"; {1 - share:.0%} of the refits do not cross between {low} and {high}", share
+
+
+def _cut_short(bounds: Interval | None, centre: float, found: Sequence[float]) -> bool:
+    """Whether an interval ends only where the next crossing begins: how far draws go on is not known then."""
+    if bounds is None:
+        return False
+    (low, high), (lowest, highest) = _room_around(centre, found), _room_around(centre, ())
+    below, above = bounds.low <= low * _NEARLY, bounds.high * _NEARLY >= high
+    return (below and low > lowest) or (above and high < highest)
 
 
 def _room_around(centre: float, found: Sequence[float]) -> tuple[float, float]:
