@@ -510,14 +510,15 @@ def _intervals(
     asked: _Question, choice: _Choice, others: list[Alternative], swap: Crossover | None
 ) -> dict[str, Interval] | None:
     """An interval of each figure, where the calibration has refits."""
-    _, form, ud, _, limits, tolerance = asked
+    known, form, ud, _, limits, tolerance = asked
     flops = choice.flops
     members = choice.setting.ensemble_law(form)
     if members is None:
         return None
     found = plan_intervals(members, ud, flops, tolerance, others, limits)
     misfit = choice.setting.misfit(form)
-    found |= loss_intervals(members, choice.params, ud, choice.epochs, misfit)
+    guessing = max(known.guessing_loss, choice.loss)
+    found |= loss_intervals(members, choice.params, ud, choice.epochs, misfit, guessing)
     if swap is not None and swap.interval is not None:
         found["crossover_flops"] = swap.interval
     return found

@@ -129,7 +129,7 @@ def _predict_one(
         loss=loss,
         perplexity=units.perplexity(loss),
         terms=loss_terms(setting.law(form), size, tokens, passes),
-        intervals=_intervals(setting, form, size, tokens, passes) if count == 1 else None,
+        intervals=_intervals(known, setting, form, (size, tokens, passes)) if count == 1 else None,
         interval_note=interval_note(known, setting, form),
         warnings=range_warnings(setting, size, used, passes) + notes,
         memory_epochs=None
@@ -150,12 +150,13 @@ def _loss(
 
 
 def _intervals(
-    setting: Setting, form: str, params: float, ud: float, epochs: float
+    known: Calibration, setting: Setting, form: str, at: tuple[float, float, float]
 ) -> dict[str, Interval] | None:
     members = setting.ensemble_law(form)
     if members is None:
         return None
-    return loss_intervals(members, params, ud, epochs, setting.misfit(form))
+    guessing = max(known.guessing_loss, float(setting.law(form).loss(*at)))
+    return loss_intervals(members, *at, setting.misfit(form), guessing)
 
 
 def _passes(value: Any, field: str) -> float:

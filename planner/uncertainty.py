@@ -48,17 +48,24 @@ def interval_note(known: Calibration, setting: Setting, form: str) -> str:
 
 
 def loss_intervals(
-    members: Law, params: float, ud: float, epochs: float, misfit: np.ndarray | None = None
+    members: Law,
+    params: float,
+    ud: float,
+    epochs: float,
+    misfit: np.ndarray | None = None,
+    guessing: float = np.inf,
 ) -> dict[str, Interval]:
     """Intervals of loss, perplexity and each loss term of one configuration.
 
     `misfit` is by how much each member believes its form to be off, relative to the loss above the floor.
+    Nothing loses more than `guessing` does.
     """
     terms = members.terms(params, ud, epochs)
     loss = np.asarray(terms.loss)
     with np.errstate(over="ignore"):
         if misfit is not None:
             loss = loss * np.exp(misfit * (1 - terms.floor / loss))
+        loss = np.minimum(loss, guessing)
         return _known({"loss": loss, "perplexity": np.exp(loss), **terms._asdict()})
 
 
