@@ -10,8 +10,9 @@ above the floor), and `fit --prior none` (its recommended form). The mean of |ln
 most 0.5 for one run.
 
 **Extrapolation.** Of each table the 30% of the runs with the most compute, then the 40% with the largest
-models, are held out in turn (ties with the first of them too); all others are fitted: the average, the form
-that counts most in it, and additive_4p alone, all with the same prior.
+models, are held out in turn (ties with the first of them too); all others are fitted: the average as plans
+take it there (its weights turned by skill in that direction, learnt from other tables), as it is within the
+runs, the form that counts most in it, and additive_4p alone, all with the same prior.
 
 **Medians.** The same question as an earlier audit had asked it: of the 182 runs the 37 with the most compute
 held out, the median of |ln(predicted / observed)| over them, averaged over the seeds, and the published law
@@ -35,7 +36,9 @@ from scipy.optimize import least_squares
 from calibration import fit
 from calibration.fitting.coordinates import Reference, points_of
 from calibration.fitting.metrics import capped
+from calibration.fitting.skill import skill
 from planner.calibration_files import Calibration
+from planner.directions import turned_weights
 from planner.errors import InvalidInput
 from planner.laws import AVERAGE, DEFAULT_FORM, FORMS, Law
 
@@ -131,14 +134,17 @@ def _median(law: Law, held_out: pd.DataFrame) -> float:
     return float(np.median(np.abs(off)))
 
 
-def extrapolated(table: pd.DataFrame, by: str, share: float) -> list[float]:
+def extrapolated(name: str, table: pd.DataFrame, by: str, share: float) -> list[float]:
     flops = table["params"] * table["unique_tokens"] * table["epochs"]
     ranked = (table["params"] if by == "size" else flops).to_numpy()
     edge = np.sort(ranked)[round((1 - share) * len(table))]
     beyond = ranked >= edge * (1 - 1e-9)
     setting = fit(table[~beyond], bootstrap=0).settings[0]
     best = max(setting.law_weights, key=setting.law_weights.__getitem__)
-    return [error(setting.law(form), table[beyond]) for form in (AVERAGE, best, DEFAULT_FORM)]
+    skills = skill(tuple(setting.law_weights), without=(name.split()[0],)).get(by, {})
+    turned = setting.with_weights(turned_weights(setting.law_weights, [skills]))
+    laws = [turned.law(AVERAGE), *(setting.law(form) for form in (AVERAGE, best, DEFAULT_FORM))]
+    return [error(law, table[beyond]) for law in laws]
 
 
 def main(shared: Path, seeds: int = 6) -> None:
@@ -152,12 +158,12 @@ def main(shared: Path, seeds: int = 6) -> None:
     print("| --- | --- | --- | --- |")
     for n in NS:
         print(f"| {n} | {' | '.join(medians(tables(shared)['C4 182'], n, seeds))} |", flush=True)
-    print("\n| table | held out | average of forms | form that counts most | additive_4p |")
-    print("| --- | --- | --- | --- | --- |")
+    print("\n| table | held out | average, turned | as it is | form that counts most | additive_4p |")
+    print("| --- | --- | --- | --- | --- | --- |")
     every = []
     for name, table in tables(shared).items():
         for by, share in (("compute", 0.3), ("size", 0.4)):
-            every.append(extrapolated(table, by, share))
+            every.append(extrapolated(name, table, by, share))
             print(f"| {name} | {by} | {' | '.join(f'{value:.4f}' for value in every[-1])} |", flush=True)
     print(f"| mean | | {' | '.join(f'{value:.4f}' for value in np.mean(every, axis=0))} |")
 

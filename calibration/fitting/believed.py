@@ -29,6 +29,7 @@ from planner.units import short
 
 FEWEST_RUNS = 3
 _FEWEST_DRAWS = 5  # of all draws, one part in so many for a form that hardly counts
+_HARDLY = 0.01  # of a run
 _GROUPS = {"the floor": ("E",), "model size": ("A", "alpha"), "data": ("B", "beta")}
 _REPETITION = "repetition"
 
@@ -242,9 +243,12 @@ def _warnings(found: Pooled, decay: float, runs: pd.DataFrame, learnt: Mapping[s
 
 
 def _outlier(run: str, one: Outlier) -> str:
+    share, side = np.expm1(one.off), "above" if one.off > 0 else "below"
+    far = f"{abs(share):.0%}" if abs(share) >= 0.01 else f"{abs(share):.1%}"
+    counts = "hardly counts" if one.counts < _HARDLY else f"counts as {one.counts:.0%} of a run"
     return (
-        f"run {run} is {abs(one.deviations):.0f} standard deviations off "
-        f"(its loss is {np.expm1(one.off):+.0%} of what the others say) and counts as {one.counts:.1g} runs."
+        f"the loss of run {run} is {far} {side} what the other runs say, {one.deviations:.0f} standard "
+        f"deviations; it {counts}."
     )
 
 

@@ -25,6 +25,7 @@ REPEATS = 4.0
 _STEP = 1e-4  # of theta, for central differences
 _IMAGINARY = 1e-30
 _FURTHEST = 300.0
+_LARGEST = 700.0  # logarithm of what a double holds
 
 Points = tuple[np.ndarray, np.ndarray, np.ndarray]  # params, unique tokens, epochs
 
@@ -58,7 +59,7 @@ class Reference:
         p = dict(zip(names, np.clip(theta, -_FURTHEST, _FURTHEST), strict=True))
         for name in sorted(names, key=lambda name: name == "P"):  # P depends on how the others are shifted
             p[name] = p[name] + self._shift(name, p, form)
-        return Law(form, {name: np.exp(p[name]) for name in names})
+        return Law(form, {name: np.exp(np.clip(p[name], -_LARGEST, _LARGEST)) for name in names})
 
     @property
     def at(self) -> At:

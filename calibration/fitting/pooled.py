@@ -1,17 +1,20 @@
 r"""All forms at all weight decays of a table, believed together.
 
 The prior is the shipped setting that makes the runs most probable. Repeated runs may be noisier than
-single-epoch ones, by a factor that the runs decide; a run that no law and no misfit explains (an outlier) is
+single-epoch ones, where the runs show it clearly; a run that no law and no misfit explains (an outlier) is
 thought noisier the further it is off. Weight decays of one corpus are alike: theta of each is what they share
 plus a deviation,
 
     theta_d = phi + u_d,     phi ~ N(mean, S),  u_d ~ N(0, T),
 
-so that one with few runs borrows from the others, and gives them little. Forms are weighed by the evidence
-and by how well they would have predicted left-out cells, over all weight decays. A few runs are taken at
-their word; but what is compared are forms that are all wrong, and mostly in the same places, so that n runs
-tell no more about forms than n m / (n + m) would if one of them were right (m = 20): the likelihood is
-raised to the power m / (n + m), as Miller and Dunson (2019) propose for models that are only nearly right.
+so that one with few runs borrows from the others, and gives them little.
+
+Forms are weighed over all weight decays. All of them are wrong, mostly in the same places, so that n runs
+tell no more about forms than n m / (n + m) would if one of them were right (m = 20): the likelihood is raised
+to the power w = m / (n + m), as Miller and Dunson (2019) propose for models that are only nearly right.
+Which likelihood: few runs are all used up for parameters, and only the evidence can compare forms. But the
+evidence forgives what a smooth misfit explains, and plans are made with the law alone: with many runs, what
+counts is by how much the law alone misses them. The two are mixed as w : 1 - w.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from calibration.fitting.coordinates import Reference
+from calibration.fitting.coordinates import Reference, points_of
 from calibration.fitting.posterior import LENGTH, Doubts, Normal, Observed, Posterior, after
 from calibration.fitting.prior import AUTO, Prior, candidates, fingerprints
 from calibration.fitting.runs import SINGLE_EPOCH
@@ -35,9 +38,11 @@ FAR_OFF = 4.5  # standard deviations of a run's own left-out prediction: beyond,
 _MOST_OUTLIERS = 0.2  # of all runs
 _AS_FAR = 0.8  # of the furthest: what is left out together with it
 _PASSES, _SAME = 8, 0.2  # over the runs, until ln of what they scatter changes no more than this
-_RATIOS, _CLEARLY = (1 / 3, 3.0), 3.0  # of noise, repeated over single-epoch; ln of the odds that show it
+_NOISIER = 3.0  # noise of repeated runs over that of single-epoch ones, where it is clearly larger
+_CLEARLY = 3.0  # ln of the odds that show it
 _TOLD = 20.0  # runs: as many as all runs together tell about forms at most, since all forms are wrong
 _LEAST_WEIGHT = 0.005
+_EXACT = 1e-6  # an error that is none
 _UNSEEN = 0.25  # of the misfit is not pinned down by the runs around a plan
 _STEEPEST = 0.5  # change of ln of an exponent
 
@@ -124,7 +129,8 @@ def believe(
     `doubts` has them.
     """
     by_decay = by_weight_decay(table)
-    possible, aside = candidates(prior, fingerprints(table), vocab_size, tuple(by_decay))
+    middle = Reference.among(points_of(table)).params
+    possible, aside = candidates(prior, fingerprints(table), vocab_size, tuple(by_decay), middle)
     judge = DEFAULT_FORM if DEFAULT_FORM in forms else forms[0]
     chosen, rough = possible[0], doubts or Doubts.coarse()
     if len(possible) > 1:
@@ -186,24 +192,16 @@ def _judged(found: Mapping[float, Posterior]) -> tuple[float, dict[float, Judged
     single = np.concatenate([one.seen.points[2] for one in found.values()]) <= SINGLE_EPOCH
     if single.all() or not single.any():
         return 1.0, judged
-    told = {1.0: _with_ratio(found, judged, 1.0) + _CLEARLY}
-    told |= {ratio: _with_ratio(found, judged, ratio) for ratio in _RATIOS}
-    best = max(told, key=told.__getitem__)
-    if best == 1.0:
-        return best, judged
-    noisier = {decay: _again(one, _louder(one.seen, best)) for decay, one in found.items()}
-    return best, {decay: _weighed(one) for decay, one in noisier.items()}
+    alike = sum(_again(one, judged[decay].seen).evidence for decay, one in found.items())
+    apart = sum(_again(one, _louder(judged[decay].seen)).evidence for decay, one in found.items())
+    if apart < alike + _CLEARLY:
+        return 1.0, judged
+    return _NOISIER, {decay: _weighed(_again(one, _louder(one.seen))) for decay, one in found.items()}
 
 
-def _with_ratio(found: Mapping[float, Posterior], judged: Mapping[float, Judged], ratio: float) -> float:
-    """ln of the evidence for repeated runs being so much noisier."""
-    return sum(_again(one, _louder(judged[decay].seen, ratio)).evidence for decay, one in found.items())
-
-
-def _louder(seen: Observed, ratio: float) -> Observed:
-    if ratio == 1.0:
-        return seen
-    return seen.scattered(seen.scatter * np.where(seen.points[2] > SINGLE_EPOCH, ratio, 1.0))
+def _louder(seen: Observed) -> Observed:
+    """The same runs, repeated ones noisier."""
+    return seen.scattered(seen.scatter * np.where(seen.points[2] > SINGLE_EPOCH, _NOISIER, 1.0))
 
 
 def _again(found: Posterior, seen: Observed) -> Posterior:
@@ -281,11 +279,11 @@ def _together(prior: Normal, said: Sequence[tuple[np.ndarray, np.ndarray]]) -> N
 def weigh(posteriors: Mapping[str, Mapping[float, Posterior]]) -> dict[str, float]:
     """How much each form counts."""
     runs = sum(len(one.seen) for one in next(iter(posteriors.values())).values())
-    scores = {}
-    for form, found in posteriors.items():
-        skill = sum(_skill(one) for one in found.values())
-        evidence = sum(one.evidence for one in found.values())
-        scores[form] = _TOLD / (_TOLD + runs) * 0.5 * (skill + evidence)
+    few = _TOLD / (_TOLD + runs)
+    scores = {
+        form: few * sum(few * one.evidence + (1 - few) * _skill(one) for one in found.values())
+        for form, found in posteriors.items()
+    }
     if len(scores) > 1:
         scores.pop(BASE_FORM, None)  # known to be wrong wherever anything repeats
     best = max(scores.values())
@@ -295,6 +293,7 @@ def weigh(posteriors: Mapping[str, Mapping[float, Posterior]]) -> dict[str, floa
 
 
 def _skill(found: Posterior) -> float:
-    """ln of the density with which left-out runs were predicted."""
-    error, sd = found.left_out()
-    return float(np.sum(-0.5 * (error / sd) ** 2 - np.log(sd)))
+    """ln of the density with which the law alone predicts runs that it has not seen, its errors being as
+    large as they are.
+    """
+    return -0.5 * len(found.seen) * float(np.log(np.mean(found.alone() ** 2) + _EXACT**2))

@@ -1,8 +1,13 @@
 r"""What is believed of a law before any run: the shipped calibrations, and how far corpora differ.
 
 A prior is one setting of a shipped calibration: its laws in the coordinates of `coordinates`, in which
-corpora differ by factors. Around it theta is normal, as wide as the registry says and as the shipped
-calibrations differ among each other, whichever is more; all terms may be scaled together, since another
+corpora differ by factors. Around it theta is normal. Corpora differ the more, the further their models are
+apart in size: at a distance of d decades the variance is
+
+    S^2 (1 + d^2),
+
+and S^2 is estimated from the shipped calibrations, each squared difference divided by its 1 + d^2, together
+with what the registry says, which counts as two corpora. All terms may be scaled together, since another
 tokenizer packs more or fewer bytes into a token, and are scaled by ln(vocabulary) where both vocabularies
 are known. A form that a calibration lacks takes what it shares with others from them, and ordinary values
 for the rest.
@@ -43,6 +48,7 @@ class Prior:
     setting: Setting
     others: tuple[str, ...]  # shipped calibrations from which the spread was learnt
     scale: float = 0.0  # ln of what all terms are multiplied with
+    wider: float = 1.0  # variance, because the sizes that are asked for are not those it was fitted on
 
     @property
     def name(self) -> str:
@@ -62,12 +68,15 @@ class Prior:
         return _centre(self.setting, form) + self.scale * _scaled(form)
 
     def covariance(self, form: str) -> np.ndarray:
-        spread = _spread(form, self.others)
-        return np.diag(spread**2) + _SCALE**2 * np.outer(_scaled(form), _scaled(form))
+        tokenizers = _SCALE**2 * np.outer(_scaled(form), _scaled(form))
+        return np.diag(self.wider * self._spread(form) ** 2) + tokenizers
 
     def between_decays(self, form: str) -> np.ndarray:
         """How far the weight decays of one corpus differ: a covariance."""
-        return np.diag((DECAYS * _spread(form, self.others)) ** 2)
+        return np.diag(self.wider * (DECAYS * self._spread(form)) ** 2)
+
+    def _spread(self, form: str) -> np.ndarray:
+        return _spread(form, self.others, self.reference.params)
 
 
 def fingerprint(params: float, unique_tokens: float, epochs: float, loss: float) -> str:
@@ -87,9 +96,11 @@ def candidates(
     runs: Collection[str] = (),
     vocab_size: int | None = None,
     weight_decays: Sequence[float] = (),
+    params: float | None = None,
 ) -> tuple[list[Prior], list[str]]:
     """The priors that a name (or a calibration) stands for, `auto` for all shipped ones, and the calibrations
-    that are left out because they were fitted on some of the runs with these fingerprints.
+    that are left out because they were fitted on some of the runs with these fingerprints; `params` is the
+    middle of the runs' sizes.
 
     Of each calibration it is the setting nearest to the weight decays of the runs: single-epoch runs fit
     several as well, and what repetition costs, which they do not show, depends on it most of all.
@@ -106,7 +117,7 @@ def candidates(
         )
     others = tuple(one for one in known if one not in seen)
     found = [
-        Prior(calibration, setting, others, _tokenizer(calibration, vocab_size))
+        Prior(calibration, setting, others, _tokenizer(calibration, vocab_size), _wider(setting, params))
         for calibration in usable.values()
         for setting in _nearest(calibration, weight_decays)
     ]
@@ -130,6 +141,13 @@ def _nearest(calibration: Calibration, weight_decays: Sequence[float]) -> list[S
     middle = np.mean(np.log(np.maximum(weight_decays, _NO_DECAY)))
     apart = [abs(float(np.log(max(one.weight_decay, _NO_DECAY))) - middle) for one in settings]
     return [one for one, far in zip(settings, apart, strict=True) if far <= min(apart) + 1e-6]
+
+
+def _wider(setting: Setting, params: float | None) -> float:
+    """By how much corpora vary more with models of this size than with those of a setting."""
+    if params is None:
+        return 1.0
+    return 1 + float(np.log10(params / Reference.of(setting).params)) ** 2
 
 
 def shares_runs(calibration: Calibration, runs: Collection[str]) -> bool:
@@ -167,21 +185,30 @@ def _ordinary(parameter: Parameter) -> float:
 
 
 @cache
-def _spread(form: str, others: tuple[str, ...]) -> np.ndarray:
-    """Standard deviations of theta: the registry's, widened by what shipped calibrations differ by."""
-    settings = [Calibration.load(name).settings for name in others]
+def _spread(form: str, others: tuple[str, ...], params: float) -> np.ndarray:
+    """Standard deviations of theta between corpora whose models are of this size: what the registry says,
+    and what the shipped calibrations differ by, each counting the less the further it is away.
+    """
+    corpora = [Calibration.load(name).settings for name in others]
     found = []
-    for place, parameter in enumerate(FORMS[form].parameters):
-        variance = parameter.prior_sd**2
-        if parameter.name not in _TERMS:
-            values = [
-                np.mean([Reference.of(one).theta(one.law(form))[place] for one in several])
-                for several in settings
-                if all(form in one.laws for one in several)
-            ]
-            more = len(values) - 1
-            if more > 0:
-                between = float(np.var(values, ddof=1)) * more
-                variance = max(variance, (_COUNTS * variance + between) / (_COUNTS + more))
-        found.append(variance)
+    for parameter in FORMS[form].parameters:
+        values, trust = [], []
+        for settings in corpora:
+            known = [_known(one, form, parameter.name) for one in settings]
+            if known and None not in known:
+                values.append(np.mean(np.array(known, dtype=float)))
+                trust.append(1 / _wider(settings[0], params))
+        apart = 0.0
+        if values:
+            apart = float(np.dot(trust, (values - np.average(values, weights=trust)) ** 2))
+        more = max(len(values) - 1, 0)
+        found.append((_COUNTS * parameter.prior_sd**2 + apart) / (_COUNTS + more))
     return np.sqrt(found)
+
+
+def _known(setting: Setting, form: str, name: str) -> float | None:
+    """ln of a parameter, of a term in the middle of the setting's runs: in this form, or in the usual one."""
+    for law in (form, DEFAULT_FORM):
+        if law in setting.laws and name in FORMS[law].names:
+            return float(Reference.of(setting).theta(setting.law(law))[FORMS[law].names.index(name)])
+    return None

@@ -78,6 +78,13 @@ def test_five_single_epoch_runs_do_not_claim_to_know(tmp_path: Path) -> None:
     assert plan(UD, FLOPS, calibration=tmp_path / "five.json") == found
 
 
+def test_no_interval_of_a_loss_reaches_above_guessing() -> None:
+    calibration = fit(_table(40).head(3), bootstrap=300)
+    found = plan(UD, 1e15, calibration=calibration)
+    assert found.intervals is not None
+    assert found.loss < found.intervals["loss"].high <= calibration.guessing_loss
+
+
 def _spoiled(table: pd.DataFrame, factor: float) -> tuple[str, pd.DataFrame]:
     """A run, and the table with its loss times this factor."""
     row = table.index[table["epochs"] > 1][3]
@@ -94,7 +101,10 @@ def test_a_run_that_is_far_off_is_named_and_hardly_counts() -> None:
     assert outlier["run"] == run
     assert outlier["counts"] < 0.01
     clean, found = (plan(UD, FLOPS, calibration=one) for one in (fit(table, bootstrap=0), calibration))
-    assert any(run in warning for warning in found.warnings)
+    (told,) = (warning for warning in found.warnings if run in warning)
+    assert f"the loss of run {run} is " in told
+    assert " above what the other runs say" in told
+    assert "it hardly counts." in told
     assert found.intervals is not None
     true = float(allocate(TRUTH, UD, FLOPS, CONTINUOUS).params)
     assert found.intervals["params"].low <= min(found.params, true)
@@ -312,13 +322,13 @@ def test_the_average_extrapolates_better_than_any_one_form_that_is_chosen(shared
     known = tables(shared_data)
     names = ("C4 158", "C4 182", "micro 0.1", "micro 1")
     errors = [
-        extrapolated(known[name], by, share)
+        extrapolated(name, known[name], by, share)
         for name in names
         for by, share in (("compute", 0.3), ("size", 0.4))
     ]
-    average, recommended, always = np.mean(errors, axis=0)
-    assert average < recommended
-    assert average < always
+    turned, average, recommended, always = np.mean(errors, axis=0)
+    assert turned < average < recommended
+    assert turned < always
 
 
 def test_a_loss_can_be_asked_for_beyond_the_runs(forty: Calibration) -> None:

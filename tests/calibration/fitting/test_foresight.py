@@ -29,9 +29,17 @@ def test_more_runs_make_a_plan_surer() -> None:
 
 
 def test_seeds_help_less_than_other_runs() -> None:
+    """Sizes in between tell more of the best size than three times as many seeds; of a loss, more per run."""
     (once,), (thrice,) = foresee(grid()), foresee(pd.concat([grid()] * 3))
-    (wider,) = foresee(grid(sizes=(2e7, 4e7, 8e7, 1.6e8, 3.2e8)))
-    assert wider.loss_error < thrice.loss_error <= once.loss_error
+    (denser,) = foresee(grid(sizes=(2e7, 4e7, 8e7, 1.6e8, 3.2e8)))
+    assert once.params_error is not None
+    assert thrice.params_error is not None
+    assert denser.params_error is not None
+    assert denser.params_error < thrice.params_error <= once.params_error
+    by_sizes, by_seeds = (
+        (once.loss_error - one.loss_error) / (one.runs - once.runs) for one in (denser, thrice)
+    )
+    assert by_sizes > by_seeds > 0
 
 
 def test_what_is_foreseen_is_what_a_design_says_once_the_runs_exist() -> None:
