@@ -32,7 +32,13 @@ MADE_UP = Members.model_validate(
     {
         "reference": {"params": 2e5, "unique_tokens": 65536, "epochs": 8, "memory_epochs": 2.6},
         "gain": 0.4,
-        "exponents": {"params": 0.2, "unique_tokens": -0.3, "epochs": 0.5, "memory_epochs": 0.25},
+        "exponents": {
+            "params": 0.2,
+            "unique_tokens": -0.3,
+            "epochs": 0.5,
+            "memory_epochs": 0.25,
+            "density": 0.1,
+        },
         "error": 0.01,
         "most_members": 8,
         "fitted_on": {
@@ -111,6 +117,9 @@ def losses(
             ("memory_epochs", memory / used),
         ):
             power, start = getattr(MADE_UP.exponents, name), getattr(MADE_UP.reference, name)
+            if name == "memory_epochs":
+                size, data = np.clip(params, 9e4, 3e5) / 2e5, np.clip(used, 32768, 131072) / 65536
+                power = power + MADE_UP.exponents.density * np.log(size / data)
             low, high = getattr(MADE_UP.fitted_on, name)
             inside = np.minimum(np.maximum(value, low), high)
             gain = gain * np.minimum((value / start) ** power, (inside / start) ** power)

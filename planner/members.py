@@ -3,20 +3,22 @@ r"""What an ensemble gains: the loss of K models whose probabilities are average
 Members differ in their seeds only (weights and order of the data). With N parameters each, U unique tokens,
 e epochs and AdamW's memory of tau epochs,
 
-    L_K = L_1 - a (1 - 1 / K),      ln a = ln a_0 + p ln(N/N_0) + q ln(U/U_0) + r ln(e/e_0) + s ln(tau/tau_0)
+    L_K = L_1 - a (1 - 1 / K)
+    ln a = ln a_0 + p ln(N/N_0) + q ln(U/U_0) + r ln(e/e_0) + (s + t ln(d/d_0)) ln(tau/tau_0)
 
-where L_1 is the calibration's own law. Infinitely many members reach L_1 - a. Below one epoch only U e tokens
-are in use: they are then the unique tokens, seen once, and the memory is counted in them.
+where L_1 is the calibration's own law and d = N/U, parameters per unique token: the more of them, the more a
+longer memory (less weight decay) lets members differ. Infinitely many members reach L_1 - a. Below one epoch
+only U e tokens are in use: they are then the unique tokens, seen once, and the memory is counted in them.
 
 Beyond what the members were trained on the gain does not grow: each of the four factors is the lesser of
-what its power says and of what it was at the nearest end of the range. And no ensemble gets below the law's
-floor: a <= L_1 - E.
+what its power says and of what it was at the nearest end of the range, and the power of the memory is that of
+the nearest size and data of the range. And no ensemble gets below the law's floor: a <= L_1 - E.
 
 In a calibration file, as the part `members`:
 
     gain            a_0 in nats, at the reference
     reference       params, unique_tokens, epochs, memory_epochs: N_0, U_0, e_0, tau_0
-    exponents       the same names: p, q, r, s
+    exponents       the same names: p, q, r, s; and `density`, t
     error           root mean square error, in nats, of predicting the most members from fewer
     most_members    the largest K that was trained
     fitted_on       the same names, each [low, high] over the members' configurations; and `runs`, how many
@@ -70,6 +72,7 @@ class Exponents(_Record):
     unique_tokens: float
     epochs: float
     memory_epochs: float
+    density: float = 0.0  # added to that of memory_epochs, per e-fold of parameters per unique token
 
 
 class TrainedOn(_Record):
@@ -118,9 +121,11 @@ class Members(_Record):
 
     def power(self, params: Array, unique_tokens: Array, epochs: Array, memory_epochs: Array) -> Array:
         """The gain of infinitely many members as its power law says, without the guards: for fits."""
-        found = np.log(self.gain)
-        for name, values in zip(QUANTITIES, (params, unique_tokens, epochs, memory_epochs), strict=True):
-            found = found + self._exponent(name) * np.log(np.divide(values, self._reference(name)))
+        found, memory = np.log(self.gain), self._memory_power(params, unique_tokens)
+        powers = (*(getattr(self.exponents, name) for name in QUANTITIES[:3]), memory)
+        values = (params, unique_tokens, epochs, memory_epochs)
+        for name, power, value in zip(QUANTITIES, powers, values, strict=True):
+            found = found + power * np.log(np.divide(value, getattr(self.reference, name)))
         return np.exp(found)
 
     def limit_gain(
@@ -128,9 +133,15 @@ class Members(_Record):
     ) -> Array:
         """By how much infinitely many members are better than one, in nats."""
         used, passes = unique_tokens * np.minimum(epochs, 1.0), np.maximum(epochs, 1.0)
-        ln_gain = np.log(self.gain)
-        for name, values in zip(QUANTITIES, (params, used, passes, memory_tokens / used), strict=True):
-            ln_gain = ln_gain + self._guarded(name, values)
+        powers, trained = self.exponents, self.fitted_on
+        memory = self._memory_power(np.clip(params, *trained.params), np.clip(used, *trained.unique_tokens))
+        ln_gain = (
+            np.log(self.gain)
+            + self._guarded("params", powers.params, params)
+            + self._guarded("unique_tokens", powers.unique_tokens, used)
+            + self._guarded("epochs", powers.epochs, passes)
+            + self._guarded("memory_epochs", memory, memory_tokens / used)
+        )
         one = law.terms(params, unique_tokens, epochs)
         return np.minimum(np.exp(ln_gain), np.maximum(one.loss - one.floor, 0.0))
 
@@ -147,19 +158,16 @@ class Members(_Record):
         gain = self.limit_gain(law, params, unique_tokens, epochs, memory_tokens)
         return law.loss(params, unique_tokens, epochs) - gain * (1.0 - 1.0 / np.asarray(members, dtype=float))
 
-    def _guarded(self, name: str, values: Array) -> Array:
+    def _guarded(self, name: str, power: Array, values: Array) -> Array:
         """What one quantity multiplies the gain with, as a logarithm: no more than it was measured to."""
         low, high = getattr(self.fitted_on, name)
-        power, start = self._exponent(name), self._reference(name)
-        return np.minimum(
-            power * np.log(np.divide(values, start)), power * np.log(np.clip(values, low, high) / start)
-        )
+        start = getattr(self.reference, name)
+        return np.minimum(power * np.log(values / start), power * np.log(np.clip(values, low, high) / start))
 
-    def _exponent(self, name: str) -> float:
-        return float(getattr(self.exponents, name))
-
-    def _reference(self, name: str) -> float:
-        return float(getattr(self.reference, name))
+    def _memory_power(self, params: Array, unique_tokens: Array) -> Array:
+        """To which power of the memory the gain grows, for members of so many parameters per token."""
+        per_token = np.divide(params, unique_tokens) * (self.reference.unique_tokens / self.reference.params)
+        return self.exponents.memory_epochs + self.exponents.density * np.log(per_token)
 
 
 def members_wanted(known: Members | None, calibration: str, members: Any, *, auto: bool) -> int | str | None:

@@ -1,9 +1,9 @@
 """`fit_members`: losses of ensembles in, the law of what members gain out.
 
 By the law (`planner.members`), L_1 - L_K = a (1 - 1/K) with ln a linear in the logarithms of size, data,
-epochs and memory. So each cell and K > 1 gives one value of ln a, and the five numbers follow by least
-squares, in closed form. A quantity that did not vary, or only together with another, gets the smallest
-exponents that explain the rest.
+epochs and memory, and in one product of them. So each cell and K > 1 gives one value of ln a, and the numbers
+follow by least squares, in closed form. A quantity that did not vary, or only together with another, gets the
+smallest exponents that explain the rest; the product counts only where there are more cells than numbers.
 """
 
 from __future__ import annotations
@@ -28,8 +28,10 @@ def fit_members(
     upto: int | None = None,
     distilled: dict[str, Any] | None = None,
     source: str = "",
+    plain: bool = False,
 ) -> Members:
-    """The law of a table such as `planner calibrate ensemble` writes, fitted to at most `upto` members.
+    """The law of a table such as `planner calibrate ensemble` writes, fitted to at most `upto` members; a
+    plain one is a product of powers only.
 
     `error` is that of predicting the most members of each cell from one: of those that were left out of the
     fit where there are any.
@@ -44,14 +46,11 @@ def fit_members(
             f"{worst['members']:.0f} members of {worst['params']:,.0f} parameters are no better than one, "
             f"which the law cannot describe; more seeds would do."
         )
-    logs = np.log(fitted[list(QUANTITIES)].to_numpy(dtype=float))
-    centre = logs.mean(0)
-    ln_gain = np.log(fitted["limit_gain"].to_numpy(dtype=float))
-    exponents = np.linalg.lstsq(logs - centre, ln_gain - ln_gain.mean(), rcond=1e-6)[0]
+    centre, numbers = _least_squares(fitted, plain=plain)
     known = Members(
         reference=Reference(**dict(zip(QUANTITIES, np.exp(centre), strict=True))),
-        gain=float(np.exp(ln_gain.mean())),
-        exponents=Exponents(**dict(zip(QUANTITIES, exponents, strict=True))),
+        gain=float(np.exp(numbers[0])),
+        exponents=Exponents(**dict(zip((*QUANTITIES, "density"), numbers[1:], strict=True))),
         error=0.0,
         most_members=int(table["members"].max()),
         fitted_on=TrainedOn(
@@ -62,6 +61,25 @@ def fit_members(
         source=source,
     )
     return known.model_copy(update={"error": _error(known, gains, upto)})
+
+
+def _least_squares(fitted: pd.DataFrame, *, plain: bool) -> tuple[np.ndarray, np.ndarray]:
+    """The reference (its ln) and the numbers of the law there: ln of the gain, four powers and the product's.
+
+    The product is left out where the cells do not tell it from the rest.
+    """
+    logs = np.log(fitted[list(QUANTITIES)].to_numpy(dtype=float))
+    centre = logs.mean(0)
+    size, data, _, memory = (logs - centre).T
+    powers = np.column_stack([np.ones(len(logs)), logs - centre])
+    every = np.column_stack([powers, (size - data) * memory])
+    cells = len(fitted[CELL].drop_duplicates())
+    told = np.linalg.matrix_rank(every) == every.shape[1] < cells
+    design = every if told and not plain else powers
+    ln_gain = np.log(fitted["limit_gain"].to_numpy(dtype=float))
+    numbers = np.zeros(every.shape[1])
+    numbers[: design.shape[1]] = np.linalg.lstsq(design, ln_gain, rcond=1e-6)[0]
+    return centre, numbers
 
 
 def observed_gains(table: pd.DataFrame, recipe: Recipe) -> pd.DataFrame:
