@@ -30,12 +30,14 @@ from planner.limits import Limits
 from planner.serving import Bill
 
 _SIZES = (0.0, math.log(1e15))  # ln of the smallest and the largest model looked at
-_COARSE, _FINE, _PASSES = 33, 9, 7  # sizes in a table, in each of the narrower ones, and how many of those
-_ALL_EPOCHS, _RATIO, _MOST_EPOCHS = 16, 1.12, 1e5  # whole epochs that are all tried, and steps beyond
+_COARSE, _FINE = 33, 9  # sizes in a table, and in each of the narrower ones
+_SIZE, _REACHED = 1e-4, 1e-8  # how close, in ln, sizes are found: the best, and the first that reaches a loss
+_ALL_EPOCHS, _RATIO, _MOST_EPOCHS = 16, 1.25, 1e5  # whole epochs that are all tried, and steps beyond
 _SHARES = np.exp(-np.linspace(9.0, 0.0, 13))[:-1]  # of the corpus, below one epoch
 _DECAYS, _TOKENS = 9, 11  # of a dial, and amounts of data, on the first grid
+_WIDE = 10.0  # between points of the first grid: one table of sizes is enough
 _KEPT, _NARROWINGS = 24, 60
-_CLOSE, _ROUGHLY = 2e-5, 0.02  # in ln of a continuous quantity, where narrowing ends
+_ROUGHLY, _ROUNDED, _CLOSE, _CLOSEST = 0.02, 3e-4, 2e-5, 1e-6  # in ln of what is continuous
 _NEAR = 0.15  # how far, of the first grid, what is next to the best is looked for
 _HALVED, _LAST = 3, 4  # after so many narrowings the worse half is dropped, down to so many
 _OFFSETS = (-1.0, -0.5, 0.0, 0.5, 1.0)
@@ -124,6 +126,15 @@ class Task:
         return low, max(low, math.log(1e16))
 
     @property
+    def close(self) -> float:
+        """How close, in ln, what is continuous is found. A dial's weight decay is rounded in the end; the
+        least bought data that reaches a loss may lie next to where none does, and costs climb steeply there.
+        """
+        if self.losses.setting is None and not self.bill.buys:
+            return _ROUNDED
+        return _CLOSE if self.target is None else _CLOSEST
+
+    @property
     def most_epochs(self) -> float:
         return min(self.limits.max_epochs or _MOST_EPOCHS, _MOST_EPOCHS)
 
@@ -154,10 +165,21 @@ def best(task: Task, *, rough: bool = False) -> Found | None:
     start = _kept(*_grid(task), _LAST if rough else _KEPT)
     if start is None:
         return None
-    found = _narrowed(task, start, until=_ROUGHLY)[0] if rough else _beside(task, _narrowed(task, start))
-    if task.losses.setting is None:
-        return _two_digits(task, found)
-    return found
+    if rough:
+        return _narrowed(task, start, until=_ROUGHLY)[0]
+    found = _beside(task, _narrowed(task, start))
+    return found if task.losses.setting is not None else _two_digits(task, found)
+
+
+def one_and_several(task: Task) -> tuple[float, float]:
+    """The lowest loss of one model and that of several members, both roughly, from one grid."""
+    point, losses = _grid(task)
+    several = point.members > 1
+    starts = (_kept(point, np.where(kind, losses, np.inf), _LAST) for kind in (~several, several))
+    one, more = (
+        math.inf if start is None else _narrowed(task, start, until=_ROUGHLY)[0].loss for start in starts
+    )
+    return one, more
 
 
 def best_of(tasks: Sequence[Task], *, rough: bool = False) -> Found | None:
@@ -186,8 +208,11 @@ def tasks_for(
 # -- one size after the other
 
 
-def solved(task: Task, point: Point, *, rough: bool = False) -> tuple[Values, Values]:
-    """The best size (its ln) of each point, and what is minimised there: the loss, or the total cost."""
+def solved(task: Task, point: Point, *, close: float = 0.0) -> tuple[Values, Values]:
+    """The best size (its ln) of each point, and what is minimised there: the loss, or the total cost.
+
+    Between points that are `close` (in ln, of what else is free) a size need not be known better than that.
+    """
     low, high = task.sizes(point)
     possible = high >= low
     low = np.minimum(low, high)
@@ -195,32 +220,34 @@ def solved(task: Task, point: Point, *, rough: bool = False) -> tuple[Values, Va
         bottom = np.where(possible, low, 0.0)
         top = np.where(possible, high, 0.0)
     along = task.losses.along(point)
-    sizes, losses = _lowest(along, bottom, top, rough)
+    sizes, losses = _lowest(along, bottom, top, max(_SIZE, close / 8))
     if task.target is None:
         return sizes, np.where(possible, losses, np.inf)
     reached = possible & (losses <= task.target)
-    sizes = _first(along, task.target, bottom, sizes, rough)
+    sizes = _first(along, task.target, bottom, sizes, min(max(_REACHED, close**2 / 1000), 0.2))
     total = task.bill.total(point.members, np.exp(sizes), np.exp(point.ln_tokens), point.epochs)
     return sizes, np.where(reached, total, np.inf)
 
 
-def _lowest(along: Along, low: Values, high: Values, rough: bool) -> tuple[Values, Values]:
-    """The size with the lowest loss between two: a table, and ever narrower ones around its lowest place."""
+def _lowest(along: Along, low: Values, high: Values, close: float) -> tuple[Values, Values]:
+    """The size with the lowest loss between two: a table, and ever narrower ones around its lowest place,
+    until those next to it are close.
+    """
     rows, number = np.arange(len(low)), _COARSE
-    for step in range(1 if rough else 1 + _PASSES):
+    while True:
         sizes = np.linspace(low, high, number, axis=1)
         table = along(sizes)
         pick = table.argmin(axis=1)
-        if step < _PASSES:
-            low, high = sizes[rows, np.maximum(pick - 1, 0)], sizes[rows, np.minimum(pick + 1, number - 1)]
-            number = _FINE
-    return sizes[rows, pick], table[rows, pick]
+        if np.max(high - low) <= close * (number - 1):
+            return sizes[rows, pick], table[rows, pick]
+        low, high = sizes[rows, np.maximum(pick - 1, 0)], sizes[rows, np.minimum(pick + 1, number - 1)]
+        number = _FINE
 
 
-def _first(along: Along, target: float, low: Values, high: Values, rough: bool) -> Values:
+def _first(along: Along, target: float, low: Values, high: Values, close: float) -> Values:
     """The smallest size that reaches the loss asked for, below one that does."""
     rows, number = np.arange(len(low)), _COARSE
-    for _ in range(2 if rough else 3 + _PASSES):
+    while np.max(high - low) > close:
         sizes = np.linspace(low, high, number, axis=1)
         reaches = along(sizes) <= target
         reaches[:, -1] = True
@@ -236,7 +263,7 @@ def _first(along: Along, target: float, low: Values, high: Values, rough: bool) 
 def _epoch_grid(task: Task) -> Values:
     """Numbers of epochs to begin with: fractions, the first whole ones, and fewer and fewer beyond."""
     most = task.most_epochs
-    beyond = _ALL_EPOCHS * _RATIO ** np.arange(1, 90)
+    beyond = _ALL_EPOCHS * _RATIO ** np.arange(1, 45)
     grid = np.concatenate([_SHARES, np.arange(1.0, _ALL_EPOCHS + 1), np.floor(beyond)])
     if not task.limits.whole_epochs:
         grid = np.concatenate([grid, [1.02, 1.1, 1.25, 1.5, 2.5]])
@@ -254,7 +281,7 @@ def _grid(task: Task) -> tuple[Point, Values]:
     )
     every = (values.ravel() for values in np.meshgrid(*axes, indexing="ij"))
     point = Point(*every)
-    return point, solved(task, point, rough=True)[1]
+    return point, solved(task, point, close=_WIDE)[1]
 
 
 def _axis(low: float, high: float, number: int) -> Values:
@@ -281,10 +308,13 @@ def _kept(point: Point, values: Values, number: int) -> Point | None:
     return Point(*(column[rows] for column in point))
 
 
-def _narrowed(task: Task, point: Point, *, near: float = 1.0, until: float = _CLOSE) -> tuple[Found, ...]:
+def _narrowed(
+    task: Task, point: Point, *, near: float = 1.0, until: float | None = None
+) -> tuple[Found, ...]:
     """Each start with all that is continuous narrowed down around it, the best first; `near` is how far the
     search begins, of what is between two points of the first grid.
     """
+    until = task.close if until is None else until
     centre = np.stack([np.log(point.epochs), point.ln_decay, point.ln_tokens], axis=1)
     low, high, width = _bounds(task, point)
     width *= near
@@ -296,11 +326,12 @@ def _narrowed(task: Task, point: Point, *, near: float = 1.0, until: float = _CL
         tried = np.clip(centre[:, None] + steps * width[:, None], low[:, None], high[:, None])
         flat = tried.reshape(-1, 3)
         each = Point(np.repeat(count, len(steps)), np.exp(flat[:, 0]), flat[:, 1], flat[:, 2])
-        values = solved(task, each)[1].reshape(len(centre), -1)
+        values = solved(task, each, close=float(width.max()))[1].reshape(len(centre), -1)
         pick = values.argmin(axis=1)
         rows = np.arange(len(centre))
-        centre, least = tried[rows, pick], values[rows, pick]
-        width = np.where(np.abs(steps[pick]) < 1.0, 0.5 * width, width)
+        there, least = tried[rows, pick], values[rows, pick]
+        width = np.where(np.abs(there - centre) < 0.9 * width, 0.5 * width, width)
+        centre = there
         if step % _HALVED == _HALVED - 1 and len(centre) > _LAST:  # those behind will not catch up
             ahead = np.argsort(least, kind="stable")[: max(len(centre) // 2, _LAST)]
             centre, low, high, width = centre[ahead], low[ahead], high[ahead], width[ahead]

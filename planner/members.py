@@ -38,7 +38,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from planner import units
 from planner.errors import InvalidInput
-from planner.laws import Array, Law
+from planner.laws import Array, Law, Terms
 
 AUTO = "auto"
 _MOST_MEMBERS = 10_000
@@ -132,18 +132,8 @@ class Members(_Record):
         self, law: Law, params: Array, unique_tokens: Array, epochs: Array, memory_tokens: Array
     ) -> Array:
         """By how much infinitely many members are better than one, in nats."""
-        used, passes = unique_tokens * np.minimum(epochs, 1.0), np.maximum(epochs, 1.0)
-        powers, trained = self.exponents, self.fitted_on
-        memory = self._memory_power(np.clip(params, *trained.params), np.clip(used, *trained.unique_tokens))
-        ln_gain = (
-            np.log(self.gain)
-            + self._guarded("params", powers.params, params)
-            + self._guarded("unique_tokens", powers.unique_tokens, used)
-            + self._guarded("epochs", powers.epochs, passes)
-            + self._guarded("memory_epochs", memory, memory_tokens / used)
-        )
         one = law.terms(params, unique_tokens, epochs)
-        return np.minimum(np.exp(ln_gain), np.maximum(one.loss - one.floor, 0.0))
+        return self._above_floor(one, self._measured(params, unique_tokens, epochs, memory_tokens))
 
     def loss(
         self,
@@ -155,8 +145,25 @@ class Members(_Record):
         memory_tokens: Array,
     ) -> Array:
         """The loss of `members` models whose probabilities are averaged; of one it is the law's own."""
-        gain = self.limit_gain(law, params, unique_tokens, epochs, memory_tokens)
-        return law.loss(params, unique_tokens, epochs) - gain * (1.0 - 1.0 / np.asarray(members, dtype=float))
+        one = law.terms(params, unique_tokens, epochs)
+        gain = self._above_floor(one, self._measured(params, unique_tokens, epochs, memory_tokens))
+        return one.loss - gain * (1.0 - 1.0 / np.asarray(members, dtype=float))
+
+    def _above_floor(self, one: Terms, gain: Array) -> Array:
+        """A gain that leads no model below the law's floor."""
+        return np.minimum(gain, np.maximum(one.loss - one.floor, 0.0))
+
+    def _measured(self, params: Array, unique_tokens: Array, epochs: Array, memory_tokens: Array) -> Array:
+        """The gain, no larger than it was measured to be."""
+        used, passes = unique_tokens * np.minimum(epochs, 1.0), np.maximum(epochs, 1.0)
+        powers, trained = self.exponents, self.fitted_on
+        memory = self._memory_power(np.clip(params, *trained.params), np.clip(used, *trained.unique_tokens))
+        return self.gain * np.exp(
+            self._guarded("params", powers.params, params)
+            + self._guarded("unique_tokens", powers.unique_tokens, used)
+            + self._guarded("epochs", powers.epochs, passes)
+            + self._guarded("memory_epochs", memory, memory_tokens / used)
+        )
 
     def _guarded(self, name: str, power: Array, values: Array) -> Array:
         """What one quantity multiplies the gain with, as a logarithm: no more than it was measured to."""

@@ -7,7 +7,7 @@ sure it is, and what the same total would reach without an ensemble, serving or 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -23,7 +23,7 @@ from planner.calibration_files import Calibration, Setting
 from planner.costs import Accelerator, cost
 from planner.dialling import FAMILIAR, Contest, Translation, advice, dial_warnings, has_dial
 from planner.directions import towards
-from planner.ensembles import Found, Losses, Point, Task, best, best_of, solved, tasks_for
+from planner.ensembles import Found, Losses, Point, Task, best, best_of, one_and_several, solved, tasks_for
 from planner.errors import InvalidInput
 from planner.intervals import SURE, normal_share, sure_width
 from planner.laws import AVERAGE
@@ -63,7 +63,8 @@ from planner.uncertainty import interval_note, loss_intervals
 
 _BYTES = 2.0  # of a parameter in bf16
 _BEYOND = 2  # times the members that were trained: as far as the law of members was tried
-_STRIDE, _STRIDES, _HALVINGS = 4.0, 12, 9  # in search of the total from which ensembles win
+_STRIDE, _STRIDES = math.log(4.0), 12  # in search of the total from which ensembles win
+_CLOSE = 0.02  # of ln(total), where that search ends
 _STEP = 1e-4  # of ln(tokens) and ln(total), over which marginal values are taken
 
 
@@ -181,7 +182,10 @@ def spare_ensemble(
         replace(task, ceiling=flops)
         for task in tasks_for(known, form, weight_decay, Bill(ud), limits, counts)
     ]
-    return spare(known.members, best_of(tasks, rough=True), loss)
+    found = best_of(tasks, rough=True)
+    if found is not None:
+        found = found._replace(weight_decay=float(f"{found.weight_decay:.2g}"))
+    return spare(known.members, found, loss)
 
 
 def along_budgets(
@@ -246,10 +250,9 @@ class _Search:
     def best(self, **changes: Any) -> Found | None:
         return best_of(self.tasks(**changes))
 
-    def within(self, ceiling: float, *, rough: bool = False, **changes: Any) -> Found | None:
+    def within(self, ceiling: float, **changes: Any) -> Found | None:
         """The lowest loss within a total."""
-        tasks = [replace(task, ceiling=ceiling, target=None) for task in self.tasks(**changes)]
-        return best_of(tasks, rough=rough)
+        return best_of([replace(task, ceiling=ceiling, target=None) for task in self.tasks(**changes)])
 
     def here(self, form: str | None = None) -> Task:
         """The lowest loss at the weight decay and with the members of the answer, within its total."""
@@ -540,7 +543,7 @@ def _ensemble(search: _Search) -> EnsemblePlan:
         limit_loss=limit,
         single=candidate(single),
         ensemble=candidate(ensemble),
-        start_flops=_start(search) if auto and search.asked.target is None else None,
+        start_flops=_start(search, single, ensemble) if auto and search.asked.target is None else None,
         weights_bytes=_BYTES * shown.members * shown.params,
         flops_per_token=SERVING_FLOPS * shown.members * shown.params,
         cheapest_as_good=_fewer(search, ensemble, known),
@@ -579,35 +582,47 @@ def _distilled(search: _Search, ensemble: Found, known: Members) -> Distillation
     return made(Distillation, kept=kept, members=known.distilled.members, loss=loss)
 
 
-def _start(search: _Search) -> float | None:
+def _start(search: _Search, single: Found | None, ensemble: Found | None) -> float | None:
     """The total from which two or more members are better than one; None where that is not in sight."""
 
-    def wins(total: float) -> bool:
-        one = search.within(total, counts=(1,), rough=True)
-        more = search.within(total, counts=(2, 3, 4), rough=True)
-        return more is not None and (one is None or more.loss < one.loss)
+    def lead(ln_total: float) -> float:
+        """By how much several are better there."""
+        tasks = search.tasks(counts=(1, 2, 3, 4))
+        found = [one_and_several(replace(task, ceiling=math.exp(ln_total), target=None)) for task in tasks]
+        one, several = (min(column) for column in zip(*found, strict=True))
+        return one - several if math.isfinite(several) else -math.inf
 
-    low = high = search.ceiling
-    if wins(high):
-        for _ in range(_STRIDES):
-            low = high / _STRIDE
-            if not wins(low):
-                break
-            high = low
+    low = high = math.log(search.ceiling)
+    behind = ahead = lead(low) if single is None or ensemble is None else single.loss - ensemble.loss
+    for _ in range(_STRIDES):  # down to where one model is better, or up to where several are
+        if behind <= 0 < ahead:
+            break
+        if behind > 0:
+            high, ahead, low = low, behind, low - _STRIDE
+            behind = lead(low)
         else:
-            return None
+            low, behind, high = high, ahead, high + _STRIDE
+            ahead = lead(high)
     else:
-        for _ in range(_STRIDES):
-            high = low * _STRIDE
-            if wins(high):
-                break
-            low = high
+        return None
+    return math.exp(_crossing(lead, (low, behind), (high, ahead)))
+
+
+def _crossing(lead: Callable[[float], float], low: tuple[float, float], high: tuple[float, float]) -> float:
+    """Where a lead turns positive between two places: on the line through them, of which an end that stays
+    counts half; in the middle where that is no number.
+    """
+    (left, behind), (right, ahead) = low, high
+    place, before = right, left
+    while abs(place - before) > _CLOSE:
+        share = -behind / (ahead - behind) if math.isfinite(ahead - behind) else 0.5
+        before, place = place, left + share * (right - left)
+        here = lead(place)
+        if here > 0:
+            right, ahead, behind = place, here, 0.5 * behind
         else:
-            return None
-    for _ in range(_HALVINGS):
-        middle = math.sqrt(low * high)
-        low, high = (low, middle) if wins(middle) else (middle, high)
-    return high
+            left, behind, ahead = place, here, 0.5 * ahead
+    return place
 
 
 def _serving(search: _Search) -> ServingPlan:
