@@ -6,6 +6,7 @@ from typing import Any
 
 from planner import units
 from planner.calibration_files import Calibration, Setting
+from planner.costs import Cost
 from planner.errors import InvalidInput
 from planner.remarks import Remark
 from planner.shapes import DEFAULT_VOCAB, Architecture, shape_for
@@ -51,6 +52,18 @@ def buildable(
         )
         warnings.append(Remark("above_guessing", text))
     return architecture, warnings
+
+
+def too_large(bill: Cost | None) -> list[Remark]:
+    """That training does not fit into the memory of the accelerators at hand."""
+    if bill is None or bill.memory is None or bill.memory.trainable_on(bill.gpus):
+        return []
+    more = " or more accelerators" if bill.memory.devices_needed else ""
+    text = (
+        f"training takes {units.size(bill.memory.total)} and {bill.fits(bill.gpu)}: a smaller model "
+        f"(max_params){more} would do."
+    )
+    return [Remark("memory", text)]
 
 
 def _absurd(shape: Architecture) -> Remark:

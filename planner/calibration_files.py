@@ -567,6 +567,9 @@ def shipped_names() -> tuple[str, ...]:
     return tuple(sorted(names, key=lambda name: name != DEFAULT_CALIBRATION))
 
 
+_TABLES = (".csv", ".parquet")  # as run tables are called
+
+
 @cache
 def _shipped(name: str) -> Calibration:
     known: Calibration = trusted(Calibration, json.loads((_SHIPPED / f"{name}.json").read_text("utf-8")))
@@ -575,24 +578,12 @@ def _shipped(name: str) -> Calibration:
 
 def _read(path: Path) -> Calibration:
     name = repr(str(path)) if len(str(path)) <= 200 else repr(str(path)[:200] + "...")
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise InvalidCalibration(
-            f"{name} is neither a file nor a shipped name ({', '.join(shipped_names())}).",
-            field="calibration",
-        ) from None
-    except UnicodeDecodeError:
-        raise InvalidCalibration(
-            f"{name} cannot be read: it is not UTF-8 text.", field="calibration"
-        ) from None
-    except (OSError, ValueError) as error:
-        raise InvalidCalibration(
-            f"{name} cannot be read: {getattr(error, 'strerror', None) or error}.", field="calibration"
-        ) from None
+    text = _text(path, name)
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
+        if path.suffix.lower() != ".json" and not text.lstrip().startswith("{"):
+            raise _no_calibration(path, text) from None
         where = f" at line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
         raise InvalidCalibration(
             f"{name} is not valid JSON{where}; restore a copy.", field="calibration"
@@ -609,6 +600,43 @@ def _read(path: Path) -> Calibration:
         where = ".".join(str(part) for part in first["loc"]) or "the file"
         reason = first["msg"].removeprefix("Value error, ").rstrip(".")
         raise InvalidCalibration(f"{name} is not usable: {where}: {reason}.", field="calibration") from None
+
+
+def _text(path: Path, name: str) -> str:
+    """What a file says, or why it cannot be a calibration."""
+    if path.suffix.lower() in _TABLES and path.is_file():
+        raise _no_calibration(path, "")
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise InvalidCalibration(
+            f"{name} is neither a file nor a shipped name ({', '.join(shipped_names())}).",
+            field="calibration",
+        ) from None
+    except IsADirectoryError:
+        what = f"is a directory; of a study `planner calibrate fit {path} -o {path.name}.json` makes one"
+        raise InvalidCalibration(f"{name} {what}.", field="calibration") from None
+    except UnicodeDecodeError:
+        raise InvalidCalibration(
+            f"{name} cannot be read: it is not UTF-8 text.", field="calibration"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise InvalidCalibration(
+            f"{name} cannot be read: {getattr(error, 'strerror', None) or error}.", field="calibration"
+        ) from None
+
+
+def _no_calibration(path: Path, text: str) -> InvalidCalibration:
+    """What a file is that is no calibration, and which command makes one."""
+    first = text.partition("\n")[0].split(",")
+    if path.suffix.lower() in _TABLES or {"params", "loss"} <= {name.strip() for name in first}:
+        made = path.with_suffix(".json").name
+        what = f"is a run table; `planner calibrate fit {path} -o {made}` makes a calibration of it"
+    else:
+        what = (
+            "is no calibration, which is a JSON file as `planner calibrate fit runs.csv -o my.json` writes it"
+        )
+    return InvalidCalibration(f"{str(path)!r} {what}.", field="calibration")
 
 
 __all__ = [

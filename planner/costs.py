@@ -15,6 +15,7 @@ from planner.shapes import Architecture
 from planner.units import compute, fraction, number, whole, with_article
 from planner.units import hours as duration_in_hours
 
+_USABLE = 0.92  # of the memory: the rest goes to the runtime and fragmentation
 DEFAULT_MFU = 0.4
 _TERA, _GIGA = 1e12, 1e9
 
@@ -181,7 +182,11 @@ class Memory(BaseModel):
     total: float
     device_memory: float
     fits_one_device: bool
-    devices_needed: int  # with weights, gradients and moments sharded evenly
+    devices_needed: int  # with weights, gradients and moments sharded evenly; 0: never
+    one_sequence: float  # activations of one sequence at a time
+
+    def trainable_on(self, devices: int) -> bool:
+        return self.fits_one_device or 0 < self.devices_needed <= devices
 
 
 class Cost(BaseModel):
@@ -209,6 +214,8 @@ class Cost(BaseModel):
             return f"fits on one {card}"
         if needed == 0:
             one = with_article(self.gpu)
+            if self.memory.one_sequence >= _USABLE * self.memory.device_memory:
+                return f"does not fit on {one}, not even sharded with one sequence at a time"
             return f"does not fit on {one} even when sharded; train fewer sequences at a time"
         enough = "which you have" if needed <= self.gpus else f"more than your {self.gpus}"
         return f"does not fit on one {card}; sharded it needs {needed}, {enough}"
@@ -264,13 +271,13 @@ def training_memory(
     # Kept per token and layer for the backward pass: two norm inputs in fp32 and, in bf16, two norm outputs,
     # q, k, v, attention and output projections (8 d_model), gate, up and their product (3 d_ff).
     per_token_layer = 2 * 4 * shape.d_model + 2 * (8 * shape.d_model + 3 * shape.d_ff)
-    tokens = sequences * sequence_length
-    logits = 2 * 4 * min(tokens, 2048) * shape.vocab_size  # a chunk of rows, with its gradient
-    activations = tokens * shape.layers * per_token_layer + logits
-    state, usable = (
-        weights + gradients + moments,
-        0.92 * card.memory_bytes,
-    )  # the rest goes to the runtime and fragmentation
+
+    def kept(tokens: int) -> float:
+        logits = 2 * 4 * min(tokens, 2048) * shape.vocab_size  # a chunk of rows, with its gradient
+        return tokens * shape.layers * per_token_layer + logits
+
+    activations = kept(sequences * sequence_length)
+    state, usable = weights + gradients + moments, _USABLE * card.memory_bytes
     room = usable - activations
     needed = max(1, -(-int(state) // max(int(room), 1))) if room > 0 else 0
     return made(
@@ -283,4 +290,5 @@ def training_memory(
         device_memory=card.memory_bytes,
         fits_one_device=state + activations <= usable,
         devices_needed=needed,
+        one_sequence=kept(sequence_length),
     )

@@ -192,9 +192,9 @@ _ENOUGH = 0.5  # of the disagreement
 def settling_run(setting: Setting, place: Place) -> Settling | None:
     """The cheapest run that shows half of what forms disagree by at this place; None where none does.
 
-    It is the plan with a smaller model, with less data (no less than the runs had, and not so little that it
-    has more parameters a token than plan and runs), with both, or with fewer epochs: what can be had for a
-    share of the compute.
+    It is the plan with a smaller model, with less data, with both, or with fewer epochs: what can be had for
+    a share of the compute. Size and data are no less than the runs had, nor is the data so little that there
+    are more parameters a token than in plan and runs.
     """
     fitted = setting.fitted_on
     most_a_token = max(place.params / place.unique_tokens, fitted.params[1] / fitted.unique_tokens[0])
@@ -214,6 +214,7 @@ def settling_run(setting: Setting, place: Place) -> Settling | None:
             Settling(one, _apart(setting, heard, one).nats)
             for one in candidates
             if one.flops < place.flops
+            and one.params >= fitted.params[0]
             and one.unique_tokens >= fitted.unique_tokens[0]
             and one.params / one.unique_tokens <= most_a_token * (1 + 1e-9)
         ]

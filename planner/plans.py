@@ -17,7 +17,7 @@ from planner.advice import Limit, Turn, exchange_rate, flat_ranges
 from planner.allocation import Allocation, allocate, no_choice
 from planner.beliefs import decay_probabilities, disagreement, fit_warnings
 from planner.budgets import budget
-from planner.buildable import buildable
+from planner.buildable import buildable, too_large
 from planner.calibration_files import DEFAULT_TOLERANCE, Calibration, CalibrationSource, Setting
 from planner.comparisons import alternative
 from planner.costs import Accelerator, cost, given, named_or_own, training_compute
@@ -138,7 +138,7 @@ def _plan(basics: Basics, card: Accelerator | None, used: Mapping[str, Any], voc
         **vars(found),
         verdict=verdict(found, asked.known.setting(found.weight_decay), limited=limits.bounded),
         reasons=words,
-        warnings=warnings,
+        warnings=warnings + too_large(bill),
         cost=bill,
         recipe=known.recipe,
     )

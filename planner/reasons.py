@@ -55,7 +55,7 @@ def reasons(
     said += _dial(p)
     chosen = p.dial is not None and p.dial.best_weight_decay == p.weight_decay
     if not (p.overspent and committed) and not chosen:  # "Instead" has said it already, or the dial
-        said += _weight_decay(p, committed)
+        said += weight_decay_compared(p, committed)
     said += overfitting_cost(p)
     if not p.overspent:
         said += [*_headroom(p, within), *tried]
@@ -169,12 +169,13 @@ def _stop_spending(p: Findings, within: str, rival_best: Turn | None) -> list[Re
     return [*said, Remark("instead", f"Instead: {'; '.join(instead)}.")] if instead else said
 
 
-def _weight_decay(p: Findings, committed: bool) -> list[Remark]:
+def weight_decay_compared(p: Findings, committed: bool) -> list[Remark]:
+    """What the best other weight decay would reach; next to one that was given, only if it is better."""
     if not p.other_weight_decays:
         return []
     rival = p.other_weight_decays[0]
     if not committed:
-        return rival_weight_decay(p)
+        return _rival_weight_decay(p)
     if rival.predicted_loss >= p.loss:
         return []
     text = (
@@ -185,7 +186,7 @@ def _weight_decay(p: Findings, committed: bool) -> list[Remark]:
     return [Remark("weight_decay_better", text)]
 
 
-def rival_weight_decay(p: Findings) -> list[Remark]:
+def _rival_weight_decay(p: Findings) -> list[Remark]:
     """What the best other weight decay would reach."""
     if not p.other_weight_decays:
         return []

@@ -50,6 +50,8 @@ CODES = {
     "outside_epochs": "the epochs are above what was fitted",
     "outside_members": "the members are outside of what was trained to calibrate their gain",
     "more_members": "the members are more than were trained",
+    "serving_leaves_little": "serving takes so much that models of sizes that were fitted cannot be paid",
+    "memory": "training does not fit into the memory of the accelerators",
     "vocabulary_unknown": "the calibration does not say its vocabulary",
     "vocabulary_differs": "the vocabulary is not that of the calibration",
     "no_shape": "no model shape has this size",

@@ -108,6 +108,7 @@ class CheaperPlan(_Answer):
     params: float
     epochs: float
     loss: float
+    unique_tokens: float | None = None  # of the corpus, where data can be bought
 
 
 class Worth(_Answer):

@@ -8,7 +8,13 @@ from planner.ensembles import Found
 from planner.errors import InvalidInput
 from planner.limits import Limits
 from planner.members import Members, outside
-from planner.reasons import corpus_note, overfitting_cost, rival_weight_decay, staying, weight_decay_in_words
+from planner.reasons import (
+    corpus_note,
+    overfitting_cost,
+    staying,
+    weight_decay_compared,
+    weight_decay_in_words,
+)
 from planner.remarks import Remark
 from planner.results import Candidate, EnsemblePlan, Findings
 from planner.serving import Bill
@@ -44,6 +50,30 @@ def cannot_be_reached(target: float, ud: float, lowest: Found | None, limits: Li
     )
 
 
+def serving_leaves_little(
+    known: Calibration, form: str, bill: Bill, found: Found, ceiling: float
+) -> list[Remark]:
+    """That serving takes so much that only a model below all that were fitted can be paid; where that is one
+    that no law describes there is no plan.
+    """
+    setting = known.setting(found.weight_decay)
+    smallest = setting.fitted_on.params[0]
+    served = bill.serve_rate * float(bill.serving(found.members, found.params))
+    if found.params >= smallest or served < 0.5 * found.total:
+        return []
+    needed = bill.serve_rate * float(bill.serving(found.members, smallest))
+    text = (
+        f"serving {units.short(bill.serve_tokens)} tokens leaves no room for a model: the smallest that was "
+        f"fitted ({units.short(smallest)}) would take {_total(needed, bill)} to serve, "
+        f"{needed / ceiling:,.3g} times all that there is"
+    )
+    if found.loss > known.guessing_loss:
+        raise InvalidInput(
+            f"({units.scientific(bill.serve_tokens)}) is too many: {text}.", field="serve_tokens"
+        )
+    return [Remark("serving_leaves_little", f"{text}.")] if needed > ceiling else []
+
+
 # -- the answer
 
 
@@ -76,8 +106,10 @@ def _buying(p: Findings) -> str:
     return f"Buy {units.short(bought.bought)} unique tokens ({_dollars(bought.usd)})."
 
 
-def total_reasons(p: Findings, target: float | None, known: Calibration, bill: Bill) -> list[Remark]:
-    """Most useful first."""
+def total_reasons(
+    p: Findings, target: float | None, known: Calibration, bill: Bill, *, committed: bool
+) -> list[Remark]:
+    """Most useful first; `committed` is whether the weight decay was given."""
     said = []
     if target is not None:
         text = f"No less than {_total(p.flops, bill)} in all is expected to reach a loss of {target:g}."
@@ -87,21 +119,32 @@ def total_reasons(p: Findings, target: float | None, known: Calibration, bill: B
     said += [*_serving(p, bill), *_purchase(p)]
     if p.cheapest_as_good is not None and (p.members is None or p.members.count == 1):
         cheap = p.cheapest_as_good
+        share = units.percent(cheap.flops / (p.flops - p.unused_flops))
         text = (
-            f"{units.short(cheap.params)} x {units.epochs(cheap.epochs)} cannot be told from it and takes "
-            f"{units.percent(cheap.flops / (p.flops - p.unused_flops))} of its total (loss {cheap.loss:.4f})."
+            f"{units.short(cheap.params)} x {units.epochs(cheap.epochs)}{_bought(p, cheap.unique_tokens)} "
+            f"cannot be told from it and takes {share} of its total (loss {cheap.loss:.4f})."
         )
         said.append(Remark("cheaper_as_good", text))
-    said += [*rival_weight_decay(p), *overfitting_cost(p), _worth(p)]
+    said += [*weight_decay_compared(p, committed), *overfitting_cost(p), _worth(p)]
     return [*said, *corpus_note(known)]
+
+
+def _bought(p: Findings, tokens: float | None) -> str:
+    """What data another plan would buy, where any can be bought."""
+    if p.purchase is None or tokens is None:
+        return ""
+    if (more := tokens - p.purchase.owned) < 0.0005 * p.purchase.owned:
+        return " without buying data"
+    return f" with {units.short(more)} tokens bought ({_dollars(more * p.purchase.price)})"
 
 
 def _worth(p: Findings) -> Remark:
     value = p.marginal_value
+    data = "twice the data" if p.purchase is None else "owning twice the tokens that you do"
     changes = [
         f"{what} {'leaves no plan' if change is None else f'would change the loss by {units.signed(change)}'}"
         for what, change in (
-            ("twice the data", value.loss_if_twice_the_data),
+            (data, value.loss_if_twice_the_data),
             ("twice the total", value.loss_if_twice_the_compute),
         )
     ]

@@ -18,7 +18,7 @@ from planner import units
 from planner.allocation import FLOPS_PER_PARAM_TOKEN
 from planner.beliefs import fit_warnings
 from planner.budgets import unique_tokens
-from planner.buildable import buildable
+from planner.buildable import buildable, too_large
 from planner.calibration_files import Calibration, Setting
 from planner.costs import Accelerator, cost
 from planner.dialling import FAMILIAR, Contest, Translation, advice, dial_warnings, has_dial
@@ -55,6 +55,7 @@ from planner.total_words import (
     cannot_be_reached,
     ensemble_reasons,
     member_warnings,
+    serving_leaves_little,
     spare,
     total_reasons,
     total_verdict,
@@ -130,6 +131,7 @@ def total_plan(
     asked = _wanted(basics, total, card, used)
     search = _Search(asked)
     found = search.found
+    little = serving_leaves_little(asked.known, asked.form, asked.bill, found, search.ceiling)
     ensemble = _ensemble(search) if asked.members is not None and asked.known.members is not None else None
     if found.members == 1 and ensemble is not None and not (asked.bill.serve_tokens or asked.bill.buys):
         return Alone(ensemble, ensemble_reasons(ensemble, asked.bill))
@@ -152,16 +154,18 @@ def total_plan(
             "purchase": _purchase(search) if asked.bill.buys else None,
         }
     )
-    warnings += dial_warnings(asked.known, setting, dial)
+    warnings += [*little, *dial_warnings(asked.known, setting, dial)]
     warnings += member_warnings(asked.known, found, search.used_tokens) + fit_warnings(setting)
-    spent = numbers.spent_flops
+    bill = None if card is None else cost(numbers.spent_flops, card, architecture=architecture, **used)
     return made(
         Plan,
         **vars(numbers),
         verdict=total_verdict(numbers),
-        reasons=total_reasons(numbers, asked.target, asked.known, asked.bill),
-        warnings=warnings,
-        cost=None if card is None else cost(spent, card, architecture=architecture, **used),
+        reasons=total_reasons(
+            numbers, asked.target, asked.known, asked.bill, committed=asked.weight_decay is not None
+        ),
+        warnings=warnings + too_large(bill),
+        cost=bill,
         recipe=asked.known.recipe,
     )
 
@@ -237,11 +241,18 @@ class _Search:
         return _counts(self.asked.known, self.asked.members)
 
     def tasks(
-        self, counts: Sequence[int] | None = None, decay: float | None = None, bill: Bill | None = None
+        self,
+        counts: Sequence[int] | None = None,
+        decay: float | None = None,
+        bill: Bill | None = None,
+        *,
+        any_decay: bool = False,
     ) -> list[Task]:
-        """The searches of the question, perhaps for other members, at one weight decay, or another bill."""
+        """The searches of the question, perhaps for other members, at one or any weight decay, or another
+        bill.
+        """
         asked = self.asked
-        fixed = asked.weight_decay if decay is None else decay
+        fixed = None if any_decay else asked.weight_decay if decay is None else decay
         bought = asked.bill if bill is None else bill
         tasks = tasks_for(asked.known, asked.form, fixed, bought, asked.limits, counts or self.counts())
         ceiling = math.inf if asked.ceiling is None else asked.ceiling
@@ -288,6 +299,8 @@ class _Search:
         else:
             usual = {setting.weight_decay for setting in known.settings if setting.has(form)}
         others = [self.within(self.ceiling, decay=d) for d in usual if d != self.found.weight_decay]
+        if has_dial(known, form) and self.asked.weight_decay is not None:
+            others.append(self.within(self.ceiling, any_decay=True))
         return sorted((one for one in others if one is not None), key=lambda one: one.loss)
 
     def _impossible(self) -> InvalidInput:
@@ -409,7 +422,15 @@ def _cheaper(search: _Search, error: float) -> CheaperPlan | None:
     found = best(task)
     if found is None or found.total > 0.95 * search.found.total:
         return None
-    return made(CheaperPlan, flops=found.total, params=found.params, epochs=found.epochs, loss=found.loss)
+    tokens = found.unique_tokens if task.bill.buys else None
+    return made(
+        CheaperPlan,
+        flops=found.total,
+        params=found.params,
+        epochs=found.epochs,
+        loss=found.loss,
+        unique_tokens=tokens,
+    )
 
 
 def _flat(search: _Search, tolerance: float) -> FlatRange:

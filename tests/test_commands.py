@@ -31,7 +31,6 @@ ELSEWHERE = {
     r"(python3 -m venv|\. \.venv|pip install|pytest|ruff|mkdocs|pre-commit|python -m pytest)": ".ci/run",
     r"planner ui": "tests/calibration/ui/test_server.py",
     r"python (-m )?benchmarks": "benchmarks are run by hand, on a quiet machine",
-    r"planner (plan|predict|frontier) .*--members": "tests/planner/test_totals.py",
     r"planner calibrate tournament": "tests/calibration/fitting/test_tournament.py",
     r"planner calibrate dial": "tests/calibration/fitting/test_dial.py",
     r"planner calibrate tune|python studies/dial/replay": "tests/calibration/fitting/test_tuning.py",

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from calibration.commands.output import print_json, progress_bar
 from calibration.commands.training import Training, fail_with, interruptible, print_totals, training_options
+from planner.calibration_files import Calibration
+from planner.errors import InvalidInput
 from planner.shell import Command, json_option
 from planner.terminal import print_table
 from planner.units import short
@@ -22,8 +25,9 @@ if TYPE_CHECKING:
 @click.command(cls=Command)
 @click.argument("study", metavar="STUDY")
 @training_options
+@click.option("--attach", metavar="FILE", help="A calibration file that gets the law of what members gain.")
 @json_option
-def ensemble(study: str, training: Training, as_json: bool) -> None:
+def ensemble(study: str, training: Training, attach: str | None, as_json: bool) -> None:
     """Train every run of STUDY not trained yet, and score ensembles of runs that differ in seed only.
 
     An ensemble is the mean of its members' probabilities. Its loss with 1, 2, ... members, averaged over
@@ -34,7 +38,9 @@ def ensemble(study: str, training: Training, as_json: bool) -> None:
     Example:
       planner calibrate ensemble study.toml -o members --dry-run
       planner calibrate ensemble study.toml -o members
+      planner calibrate ensemble study.toml -o members --attach my.json
     """
+    from calibration.fitting.members import attached
     from calibration.studies import directory as directories
     from calibration.studies import ensembles
     from trainer.waiting import sleep_while_waiting
@@ -42,6 +48,7 @@ def ensemble(study: str, training: Training, as_json: bool) -> None:
     sleep_while_waiting()  # scoring, too, may be done beside other processes
     plan = training.study(study)
     ensembles.check(plan.runs)
+    own = None if attach is None else own_file(attach)
     folder = training.folder(plan)
     if training.dry_run:
         directories.check_recipe(plan, folder.path)
@@ -59,6 +66,8 @@ def ensemble(study: str, training: Training, as_json: bool) -> None:
         with progress_bar("scoring") as told:
             found = ensembles.table(folder, plan.runs, lambda name, done, of: told(name, done / of))
         path = ensembles.write_table(folder, found)
+    if own is not None and attach is not None:
+        attached(own, found, source=plan.title or plan.name).save(attach)
     if as_json:
         facts = {"study": plan.name, "directory": str(folder.path), "runs": len(plan.runs)}
         facts |= {"done": len(progress.done), "failed": progress.failed}
@@ -66,7 +75,18 @@ def ensemble(study: str, training: Training, as_json: bool) -> None:
     else:
         _print(found)
         click.echo(f"Wrote {path}.")
+        if attach is not None:
+            click.echo(
+                f"{attach} knows what members gain: `planner plan --calibration {attach} --members auto`."
+            )
     fail_with(progress.failed)
+
+
+def own_file(path: str) -> Calibration:
+    """The calibration that is going to be written to, looked at before anything is trained."""
+    if not Path(path).is_file():
+        raise InvalidInput(f"must be a calibration file of your own; got {path!r}.", field="attach")
+    return Calibration.load(path)
 
 
 def _print_cells(cells: Iterable[Sequence[StudyRun]]) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from planner.calibration_files import Recipe
+from planner.calibration_files import Calibration, Recipe
 from planner.errors import InvalidInput
 from planner.members import QUANTITIES, Distilled, Exponents, Members, Reference, TrainedOn
 
@@ -61,6 +61,23 @@ def fit_members(
         source=source,
     )
     return known.model_copy(update={"error": _error(known, gains, upto)})
+
+
+def attached(known: Calibration, table: pd.DataFrame, source: str = "") -> Calibration:
+    """A calibration with the law of a table of ensembles, trained by its own recipe, as its members."""
+    if known.recipe is None:
+        raise InvalidInput(
+            f"{known.name} does not say the learning rate and batch of its runs, which the law of members "
+            f"needs.",
+            field="attach",
+        )
+    if "learning_rate" in table and not np.allclose(table["learning_rate"], known.recipe.learning_rate):
+        raise InvalidInput(
+            f"{known.name} was fitted at learning rate {known.recipe.learning_rate:g} and not "
+            f"{table['learning_rate'].iloc[0]:g}, that of the members.",
+            field="attach",
+        )
+    return known.model_copy(update={"members": fit_members(table, known.recipe, source=source)})
 
 
 def _least_squares(fitted: pd.DataFrame, *, plain: bool) -> tuple[np.ndarray, np.ndarray]:

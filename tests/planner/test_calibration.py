@@ -208,7 +208,7 @@ def test_unusable_files_are_named_in_one_sentence(tmp_path: Path, text: str, rea
 def test_missing_and_unreadable_files(tmp_path: Path) -> None:
     with pytest.raises(InvalidCalibration, match=r"neither a file nor a shipped name \(fineweb-llama2"):
         Calibration.load("nowhere.json")
-    with pytest.raises(InvalidCalibration, match="cannot be read"):
+    with pytest.raises(InvalidCalibration, match="is a directory"):
         Calibration.load(tmp_path)
     (tmp_path / "binary.json").write_bytes(b"\xff\xfe\x00\x80")
     with pytest.raises(InvalidCalibration, match="UTF-8"):
@@ -251,3 +251,19 @@ def test_any_json_is_a_calibration_or_an_error(tmp_path: Path, value: object) ->
     path.write_text(json.dumps(value))
     with pytest.raises(InvalidCalibration):
         Calibration.load(path)
+
+
+def test_files_that_are_no_calibration_are_called_what_they_are(tmp_path: Path) -> None:
+    table, prose, odd = tmp_path / "five.csv", tmp_path / "README.md", tmp_path / "five.txt"
+    table.write_text("run,params,unique_tokens,epochs,weight_decay,loss\n")
+    odd.write_text(table.read_text())
+    prose.write_text("# five\n")
+    for path in (table, odd):
+        with pytest.raises(
+            InvalidCalibration, match=r"is a run table; `planner calibrate fit .* -o five.json`"
+        ):
+            Calibration.load(path)
+    with pytest.raises(InvalidCalibration, match="is no calibration, which is a JSON file"):
+        Calibration.load(prose)
+    with pytest.raises(InvalidCalibration, match="is a directory"):
+        Calibration.load(tmp_path)

@@ -97,6 +97,13 @@ def test_it_says_where_the_law_ends_and_what_would_settle_it() -> None:
     assert where_it_ends(setting, Place(1e8, 2e8, 4.0)) == []
 
 
+def test_a_run_that_settles_it_is_no_smaller_than_the_runs_were() -> None:
+    setting, small = calibration().settings[0], 1.5 * FITTED.params[0]
+    for passes in (64.0, 1000.0):
+        run = settling_run(setting, Place(small, 2e8, passes))
+        assert run is None or run.place.params >= FITTED.params[0]
+
+
 def test_forms_that_agree_beyond_the_runs_need_no_word() -> None:
     setting = calibration().settings[0].with_weights({"hill_4p": 1.0})
     assert where_it_ends(setting, Place(2e9, 2e8, 4.0)) == []

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from planner import Calibration, InvalidInput, frontier, plan, predict
+from planner import Calibration, InvalidInput, frontier, plan, predict, units
 from planner.cli import planner
 from planner.results import Plan
 from planner.serving import Bill, bill
@@ -33,7 +33,7 @@ def test_serving_is_planned_as_a_plain_search_of_100_000_configurations_does(see
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "seed"), [("members", 0), ("members", 1), ("data", 0), ("data", 3)])
+@pytest.mark.parametrize(("kind", "seed"), [("members", 0), ("members", 1), ("data", 0), ("data", 25)])
 def test_members_and_data_are_planned_as_a_plain_search_does(kind: str, seed: int) -> None:
     outcome = brute_force.run(kind, seed)
     assert outcome.worse < brute_force.CLOSE
@@ -57,6 +57,15 @@ def test_a_bill_has_training_serving_and_data() -> None:
 
 
 # -- ensembles
+
+
+def test_members_at_a_committed_weight_decay_are_told_of_a_better_one() -> None:
+    made = plan(CORPUS, 5e12, calibration="dial", members=8, weight_decay=0.3)
+    free = plan(CORPUS, 5e12, calibration="dial", members=8)
+    said = [one for one in made.reasons if one.code == "weight_decay_better"]  # type: ignore[attr-defined]
+    assert f"Weight decay {free.weight_decay} would do better: loss {free.loss:.4f}" in said[0]
+    committed = plan(CORPUS, 5e12, calibration="dial", members=8, weight_decay=free.weight_decay)
+    assert not any("would do better" in one for one in committed.reasons)
 
 
 @pytest.fixture(scope="module")
@@ -275,3 +284,44 @@ def test_a_prediction_has_no_auto() -> None:
         predict(2e8, 250e6, 8, members=2)
     assert predict(2e8, 250e6, 8, members=1).loss == predict(2e8, 250e6, 8).loss
     assert Calibration.load().members is None
+
+
+# -- what does not fit
+
+
+def test_what_does_not_fit_into_memory_is_careful_about_that() -> None:
+    made = plan(250e6, 5e20, gpu="H100", data_price=1e-7)
+    (warning,) = [one for one in made.warnings if one.code == "memory"]  # type: ignore[attr-defined]
+    assert "does not fit on one H100; sharded it needs 2, more than your 1" in warning
+    assert "or more accelerators would do" in warning
+    assert not any(
+        "accelerators" in one for one in plan(250e6, 5e20, gpu="H100", gpus=2, data_price=1e-7).warnings
+    )
+    tight = plan(250e6, 5e18, tflops=100, memory=0.3, price=1)  # an accelerator of one's own
+    (warning,) = [one for one in tight.warnings if one.code == "memory"]  # type: ignore[attr-defined]
+    assert "not even sharded with one sequence at a time: a smaller model (max_params) would do" in warning
+
+
+def test_a_cheaper_plan_says_what_it_buys_and_what_is_owned_is_not_what_is_bought() -> None:
+    made = plan(250e6, 5e20, gpu="H100", data_price=1e-7)
+    cheap, bought = made.cheapest_as_good, made.purchase
+    assert cheap is not None
+    assert cheap.unique_tokens is not None
+    assert bought is not None
+    assert bought.owned < cheap.unique_tokens < made.ud
+    text = " ".join(made.reasons)
+    assert f"with {units.short(cheap.unique_tokens - bought.owned)} tokens bought ($" in text
+    assert "owning twice the tokens that you do would change the loss" in text
+
+
+def test_serving_that_leaves_no_room_for_a_model_is_refused_in_one_sentence() -> None:
+    with pytest.raises(
+        InvalidInput, match="leaves no room for a model: the smallest that was fitted"
+    ) as caught:
+        plan(250e6, 5e20, serve_tokens=1e18)
+    assert caught.value.field == "serve_tokens"
+    little = plan(250e6, 5e20, serve_tokens=1e14)  # of which the law still speaks
+    (warning,) = [one for one in little.warnings if one.code == "serving_leaves_little"]  # type: ignore[attr-defined]
+    assert "would take 3.17e21 FLOPs to serve, 6.35 times all that there is" in warning
+    enough = plan(250e6, 5e20, serve_tokens=1e12)
+    assert not any("leaves no room" in one for one in enough.warnings)

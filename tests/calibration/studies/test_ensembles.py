@@ -12,10 +12,16 @@ import pytest
 from click.testing import CliRunner
 
 from calibration.commands.ensemble import ensemble
+from calibration.fitting.members import attached
 from calibration.studies.ensembles import SUBSETS, cells, check, reached, subsets
 from calibration.studies.study import load
+from planner.calibration_files import Calibration, Recipe
 from planner.errors import InvalidInput
+from planner.members import QUANTITIES
 from trainer.run.ensembles import score
+
+RECIPE = Recipe(learning_rate=0.01, batch_sequences=4, sequence_length=128)
+WHERE = (12_000.0, 4096.0, 2.0, 4096.0)
 
 
 def test_members_differ_in_their_seed_only(study: Path) -> None:
@@ -74,8 +80,27 @@ def test_the_command_trains_members_and_scores_them_and_goes_on_where_it_stopped
     before = (out / "ensembles.csv").read_bytes()
     (out / "ensembles.csv").unlink()
     (out / "scored" / runs[0].name).rename(tmp_path / "lost")
-    again = CliRunner().invoke(ensemble, [str(study), "-o", str(out), "--quiet"])
+    own = str(tmp_path / "own.json")
+    Calibration.load("micro").model_copy(update={"recipe": RECIPE}).save(own)
+    again = CliRunner().invoke(ensemble, [str(study), "-o", str(out), "--quiet", "--attach", own])
     assert again.exit_code == 0, again.output
     assert "K = 2" in again.stdout
     assert (out / "ensembles.csv").read_bytes() == before
     assert list(pd.read_csv(out / "ensembles.csv")["seeds"]) == ["0 1", "0 1"]
+    known = Calibration.load(own).members
+    assert known is not None
+    assert known.limit_gain(Calibration.load(own).law(0.1), *WHERE) > 0
+    assert known.power(*(getattr(known.reference, name) for name in QUANTITIES)) == pytest.approx(
+        2 * (rows[0]["loss"] - rows[1]["loss"])
+    )
+
+
+def test_what_cannot_get_members_is_said_before_anything_is_trained(study: Path, tmp_path: Path) -> None:
+    done = CliRunner().invoke(ensemble, [str(study), "--attach", "micro"])
+    assert (done.exit_code, "a calibration file of your own" in done.output) == (2, True)
+    bare = Calibration.load("micro").model_copy(update={"recipe": None})
+    with pytest.raises(InvalidInput, match="learning rate and batch"):
+        attached(bare, pd.DataFrame())
+    other = pd.DataFrame({"learning_rate": [0.02]})
+    with pytest.raises(InvalidInput, match=r"learning rate 0.01 and not 0.02"):
+        attached(bare.model_copy(update={"recipe": RECIPE}), other)
