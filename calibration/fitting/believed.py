@@ -219,7 +219,7 @@ def _reason(found: Pooled) -> str:
     aside = (
         f" ({', '.join(found.set_aside)} left out: fitted on some of these runs)" if found.set_aside else ""
     )
-    count = f"the average of {len(ordered)} forms, by how well each predicts left-out cells: " * (
+    count = f"the average of {len(ordered)} forms, by how well each predicts unseen runs: " * (
         len(ordered) > 1
     )
     return f"{count}{shown}{more}; prior {found.prior.name}{aside}."
@@ -245,7 +245,11 @@ def _warnings(found: Pooled, decay: float, runs: pd.DataFrame, learnt: Mapping[s
 def _outlier(run: str, one: Outlier) -> str:
     share, side = np.expm1(one.off), "above" if one.off > 0 else "below"
     far = f"{abs(share):.0%}" if abs(share) >= 0.01 else f"{abs(share):.1%}"
-    counts = "hardly counts" if one.counts < _HARDLY else f"counts as {one.counts:.0%} of a run"
+    counts = f"counts as {one.counts:.0%} of a run"
+    if one.counts < _HARDLY:
+        counts = "hardly counts"
+    elif one.counts > 1 - _HARDLY:
+        counts = "still counts"
     return (
         f"the loss of run {run} is {far} {side} what the other runs say, {one.deviations:.0f} standard "
         f"deviations; it {counts}."
