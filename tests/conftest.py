@@ -29,9 +29,7 @@ TOGETHER = {
         f"tests/calibration/ui/test_{name}.py"
         for name in ("page", "first_look", "tasks", "server", "uploads", "attacks", "accessibility")
     ),
-    "sweeps": tuple(
-        f"tests/calibration/studies/test_{name}.py" for name in ("cluster", "faults", "refusals")
-    ),
+    "faults": tuple(f"tests/calibration/studies/test_{name}.py" for name in ("faults", "refusals")),
     "downstream": ("tests/trainer/downstream/",),
 }
 SLOW = 50  # quick tests take about as long as one that is marked slow
@@ -42,10 +40,12 @@ settings.load_profile("default")
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """A process per core, at most four; single tests, asked for by name, run without the wait for others."""
+    """A process per core and one more, because tests of sweeps wait for other processes half of their time; at
+    most four. Single tests, asked for by name, run without the wait for others.
+    """
     by_name = all("::" in argument for argument in config.args)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return 0 if by_name else min(4, cores)
+    return 0 if by_name else min(4, cores + 1)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
