@@ -5,10 +5,12 @@ alone.
     python benchmarks/kills.py --processes 2        under torchrun
     python benchmarks/kills.py --compile on
 
-The instants fall anywhere: while text is tokenised, a model is compiled, steps are trained, a checkpoint is
-written. Under torchrun either torchrun is killed, which its processes must notice, or one of the processes,
-which torchrun must notice, or all of them. A run that comes to its end is compared, and the next one begins;
-one that hangs, or that leaves a process behind, is an error.
+The instants fall anywhere. Every other one is at a random time since the start: while text is tokenised or
+a model is compiled. The others are a moment after a random number of further steps, because a start may
+take longer than all steps: while they are trained or a checkpoint is written. Under torchrun either
+torchrun is killed, which its processes must notice, or one of the processes, which torchrun must notice, or
+all of them. A run that comes to its end is compared, and the next one begins; one that hangs, or that
+leaves a process behind, is an error.
 """
 
 from __future__ import annotations
@@ -80,6 +82,13 @@ def finish(run: dict[str, object], out: Path, processes: int) -> float:
     return time.monotonic() - began
 
 
+def wait_for_steps(process: subprocess.Popen[bytes], out: Path, more: int) -> None:
+    """Wait until a run has trained so many steps since now, or has ended."""
+    goal = steps(out) + more
+    while process.poll() is None and steps(out) < goal:
+        time.sleep(0.01)
+
+
 def kill(process: subprocess.Popen[bytes], whom: str) -> None:
     """Kill the launcher, one of its processes (where it has any yet) or all, and see that nobody is left."""
     workers = children(process.pid)
@@ -122,7 +131,11 @@ def main(kills: int, processes: int, compiled: str, seed: int) -> None:
             run = settings(folder, name, compiled)
             while done.total() < kills:
                 process = start(run, folder / name, processes)
-                time.sleep(generator.uniform(0, seconds))
+                if done.total() % 2:
+                    wait_for_steps(process, folder / name, generator.randrange(1, 20))
+                    time.sleep(generator.uniform(0, 0.1))
+                else:
+                    time.sleep(generator.uniform(0, seconds))
                 if process.poll() is not None:  # it came to its end
                     break
                 victim = generator.choice(whom)
@@ -140,9 +153,13 @@ def reached(out: Path) -> str:
     """How far a run had come."""
     if not (out / "config.json").exists():
         return "its tokens, or before"
-    steps = len((out / "metrics.jsonl").read_text().splitlines()) if (out / "metrics.jsonl").exists() else 0
     drafts = " writing a checkpoint" if [*out.glob("checkpoints/.*.draft")] else ""
-    return f"step {steps}{drafts}"
+    return f"step {steps(out)}{drafts}"
+
+
+def steps(out: Path) -> int:
+    written = out / "metrics.jsonl"
+    return len(written.read_text().splitlines()) if written.exists() else 0
 
 
 if __name__ == "__main__":
