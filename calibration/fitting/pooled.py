@@ -43,7 +43,6 @@ _CLEARLY = 3.0  # ln of the odds that show it
 _TOLD = 20.0  # runs: as many as all runs together tell about forms at most, since all forms are wrong
 _LEAST_WEIGHT = 0.005
 _EXACT = 1e-6  # an error that is none
-_UNSEEN = 0.25  # of the misfit is not pinned down by the runs around a plan
 _STEEPEST = 0.5  # change of ln of an exponent
 
 
@@ -81,7 +80,7 @@ class Pooled:
         rng = np.random.default_rng([seed, *FORMS[form].name.encode()])
         several = len(self.decays) > 1
         common = self.shared[form].draws(count, rng) if several else None
-        luck = _UNSEEN * rng.standard_normal((3, count))  # of the misfit: its level, and its two slopes
+        luck = rng.standard_normal((3, count))  # of the misfit: its level, and its two slopes
         found = {}
         for decay in self.decays:
             belief = self.posteriors[form][decay]

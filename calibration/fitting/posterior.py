@@ -202,6 +202,16 @@ class Posterior:
         """How probable each doubt is."""
         return np.asarray(np.exp(self.log_evidence - self.evidence))
 
+    @cached_property
+    def unseen(self) -> np.ndarray:
+        """Per doubt, what the others leave open of the misfit at a run, relative to all of it: root mean
+        square."""
+        seen, doubts = self.seen, self.seen.doubts
+        precision = seen.scales**-2.0 @ seen.white**2
+        variance = 1 / precision - (doubts.noise[:, None] * seen.scatter) ** 2
+        share = variance / (doubts.misfit[:, None] * seen.above) ** 2
+        return np.asarray(np.sqrt(np.clip(share, 0.0, 1.0).mean(axis=1)))
+
     @property
     def likeliest(self) -> int:
         return int(np.argmax(self.log_evidence))
@@ -259,7 +269,7 @@ class Posterior:
     def redrawn(
         self, prior: Normal, means: np.ndarray, rng: np.random.Generator
     ) -> tuple[np.ndarray, np.ndarray]:
-        """A draw of theta for each prior mean, and the misfit believed in it.
+        """A draw of theta for each prior mean, and as much of the misfit believed in it as is open elsewhere.
 
         `means` are draws of what is believed beforehand, each to be deviated from as `prior` says.
         """
@@ -277,7 +287,7 @@ class Posterior:
         redraw = _Problem(self.form, self.reference, self.seen, prior.precision, means, targets, which)
         found = redraw.solve(start, _REDRAWN_ITERATIONS, _REDRAWN_SETTLED)
         order = rng.permutation(count)
-        return found.theta[order], self.seen.doubts.misfit[which[order]]
+        return found.theta[order], (self.seen.doubts.misfit * self.unseen)[which[order]]
 
 
 def after(
