@@ -25,6 +25,7 @@ import numpy as np
 import pandas as pd
 
 from calibration.fitting.coordinates import Points, Reference, log_loss, points_of
+from planner.laws import FORMS
 
 LENGTH = 0.8  # ln of the factor in size, budget or epochs over which the misfit changes
 # The grid of doubts: noise of ln(loss), misfit relative to the loss above the floor; and what they are
@@ -287,7 +288,15 @@ class Posterior:
         redraw = _Problem(self.form, self.reference, self.seen, prior.precision, means, targets, which)
         found = redraw.solve(start, _REDRAWN_ITERATIONS, _REDRAWN_SETTLED)
         order = rng.permutation(count)
-        return found.theta[order], (self.seen.doubts.misfit * self.unseen)[which[order]]
+        return self.bounded(found.theta[order]), (self.seen.doubts.misfit * self.unseen)[which[order]]
+
+    def bounded(self, theta: np.ndarray) -> np.ndarray:
+        """Draws within what the registry allows for exponents: one of many thousands runs off."""
+        found = theta.copy()
+        for place, parameter in enumerate(FORMS[self.form].parameters):
+            if parameter.kind == "exponent":
+                found[:, place] = np.clip(theta[:, place], *np.log(parameter.bounds))
+        return found
 
 
 def after(

@@ -14,6 +14,7 @@ from benchmarks.simulated import grid_table, with_losses
 from calibration import fit
 from calibration.fitting.coordinates import Reference, log_loss
 from calibration.fitting.intervals import resampled_losses
+from calibration.fitting.pooled import believe
 from calibration.fitting.prior import candidates, fingerprints
 from calibration.fitting.runs import Runs
 from calibration.fitting.stages import fit_forms
@@ -83,6 +84,15 @@ def test_no_interval_of_a_loss_reaches_above_guessing() -> None:
     found = plan(UD, 1e15, calibration=calibration)
     assert found.intervals is not None
     assert found.loss < found.intervals["loss"].high <= calibration.guessing_loss
+
+
+def test_draws_that_run_off_keep_within_what_the_registry_allows() -> None:
+    belief = believe(_table(40), ["additive_4p"]).posteriors["additive_4p"][0.1]
+    near, far = belief.mean, belief.mean + 9.0
+    found = belief.bounded(np.array([near, far]))
+    assert (found[0] == near).all()
+    for value, parameter in zip(np.exp(found[1]), FORMS["additive_4p"].parameters, strict=True):
+        assert value == pytest.approx(5.0) if parameter.kind == "exponent" else value > 5.0
 
 
 def _spoiled(table: pd.DataFrame, factor: float) -> tuple[str, pd.DataFrame]:
