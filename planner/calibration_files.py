@@ -344,14 +344,19 @@ class Recipe(_Record):
     def batch_tokens(self) -> int:
         return self.batch_sequences * self.sequence_length
 
-    def memory_tokens(self, weight_decay: float) -> float:
+    def memory_tokens(self, weight_decay: Any) -> Any:
         """AdamW's memory in tokens: batch tokens / (learning rate x weight decay)."""
         return memory_tokens(self.learning_rate, self.batch_tokens, weight_decay)
 
 
-def memory_tokens(learning_rate: float, batch_tokens: float, weight_decay: float) -> float:
-    """AdamW's memory in tokens; without weight decay it never ends, which is a number too."""
-    return min(batch_tokens / (learning_rate * max(weight_decay, 1e-30)), _FOREVER)
+def memory_tokens(learning_rate: float, batch_tokens: float, weight_decay: Any) -> Any:
+    """AdamW's memory in tokens, of a weight decay or of many; without weight decay it never ends, which is a
+    number too.
+    """
+    import numpy as np
+
+    found = np.minimum(batch_tokens / (learning_rate * np.maximum(weight_decay, 1e-30)), _FOREVER)
+    return found if np.ndim(found) else float(found)
 
 
 class Calibration(_Record):

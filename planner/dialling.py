@@ -18,7 +18,7 @@ from planner import units
 from planner.allocation import allocate
 from planner.calibration_files import Calibration, Recipe, Setting, memory_tokens
 from planner.errors import InvalidInput
-from planner.laws import MEMORY, Law
+from planner.laws import MEMORY, Law, form_named
 from planner.limits import Limits
 from planner.remarks import Remark
 from planner.results import DialAdvice, OwnRecipe, Worth
@@ -110,8 +110,9 @@ def dial_law(known: Calibration, form: str, decays: Any) -> Law:
     """The law at many weight decays at once."""
     assert known.dial is not None
     assert known.recipe is not None
-    memory = known.recipe.batch_tokens / (known.recipe.learning_rate * np.asarray(decays))
-    return Law(form, {**known.dial.laws[form].parameters, MEMORY: memory})
+    declared, fitted = form_named(form), known.dial.laws[form].parameters
+    memory = known.recipe.memory_tokens(np.asarray(decays))
+    return Law.of_values(declared, {**declared.fixed, **fitted, MEMORY: memory})
 
 
 def best_for_runs(
@@ -131,7 +132,7 @@ def averaging(
     """By how much so many models, averaged, are better than one of them."""
     if members == 1 or known.members is None or known.recipe is None:
         return 0.0
-    memory = known.recipe.batch_tokens / (known.recipe.learning_rate * np.maximum(weight_decay, 1e-30))
+    memory = known.recipe.memory_tokens(weight_decay)
     return known.members.limit_gain(law, params, ud, epochs, memory) * (1 - 1 / members)
 
 

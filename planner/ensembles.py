@@ -38,6 +38,8 @@ _DECAYS, _TOKENS = 9, 11  # of a dial, and amounts of data, on the first grid
 _WIDE = 10.0  # between points of the first grid: one table of sizes is enough
 _KEPT, _NARROWINGS = 12, 60
 _ROUGHLY, _ROUNDED, _CLOSE, _CLOSEST = 0.02, 3e-4, 2e-5, 1e-6  # in ln of what is continuous
+_LESS = -math.log(4.0) * np.arange(3.0)  # ln of the shares of a ceiling that are spent at a glance
+_GLANCE = 0.12  # nats by which what is seen at a glance may be off
 _NEAR = 0.15  # how far, of the first grid, what is next to the best is looked for
 _HALVED, _LAST = 3, 4  # after so many narrowings the worse half is dropped, down to so many
 _OFFSETS = (-1.0, -0.5, 0.0, 0.5, 1.0)
@@ -97,7 +99,7 @@ class Losses:
                 if members is None or recipe is None or not np.any(count > 1):
                     found = law.loss(params, tokens, epochs)
                 else:
-                    memory = recipe.batch_tokens / (recipe.learning_rate * decay)
+                    memory = recipe.memory_tokens(decay)
                     found = members.loss(law, count, params, tokens, epochs, memory)
             return np.where(np.isfinite(found), found, np.inf)
 
@@ -180,6 +182,22 @@ def one_and_several(task: Task) -> tuple[float, float]:
         math.inf if start is None else _narrowed(task, start, until=_ROUGHLY)[0].loss for start in starts
     )
     return one, more
+
+
+def best_below(tasks: Sequence[Task], loss: float) -> Found | None:
+    """A rough answer of several that gets below a loss, the best of them, or None: where it is far out of
+    reach a glance is enough to know.
+    """
+    found = [one for one in (_below(task, loss) for task in tasks) if one is not None and one.loss < loss]
+    return min(found, key=lambda one: (one.loss, one.total), default=None)
+
+
+def _below(task: Task, loss: float) -> Found | None:
+    point, losses = _glance(task)
+    start = _kept(point, losses, _LAST)
+    if start is None or losses.min() > loss + _GLANCE:
+        return None
+    return _narrowed(task, start, until=_ROUGHLY)[0]
 
 
 def best_of(tasks: Sequence[Task], *, rough: bool = False) -> Found | None:
@@ -273,15 +291,30 @@ def _epoch_grid(task: Task) -> Values:
 
 def _grid(task: Task) -> tuple[Point, Values]:
     """All combinations of the first grid, and what is minimised at each."""
+    point = _points(task)
+    return point, solved(task, point, close=_WIDE)[1]
+
+
+def _glance(task: Task) -> tuple[Point, Values]:
+    """The same combinations, and the lowest loss of each if all, a quarter or a sixteenth of a ceiling is
+    spent.
+    """
+    point = _points(task)
+    low, high = task.sizes(point)
+    possible = high >= low
+    sizes = np.maximum(np.where(possible, high, 0.0) + _LESS[:, None], np.where(possible, low, 0.0))
+    return point, np.where(possible, task.losses.along(point)(sizes.T).min(axis=1), np.inf)
+
+
+def _points(task: Task) -> Point:
+    """Combinations of everything but the size."""
     axes = (
         np.array(_few(task.counts), dtype=float),
         _epoch_grid(task),
         _axis(*task.losses.decays, _DECAYS),
         _axis(*task.tokens, _TOKENS),
     )
-    every = (values.ravel() for values in np.meshgrid(*axes, indexing="ij"))
-    point = Point(*every)
-    return point, solved(task, point, close=_WIDE)[1]
+    return Point(*(values.ravel() for values in np.meshgrid(*axes, indexing="ij")))
 
 
 def _axis(low: float, high: float, number: int) -> Values:
@@ -302,9 +335,12 @@ def _kept(point: Point, values: Values, number: int) -> Point | None:
     order = order[np.isfinite(values[order])]
     if not len(order):
         return None
-    pairs = np.stack([point.members[order], point.epochs[order]], axis=1)
-    _, first = np.unique(pairs, axis=0, return_index=True)
-    rows = order[np.sort(first)[:number]]
+    first: dict[tuple[float, float], int] = {}
+    for row in order.tolist():
+        first.setdefault((float(point.members[row]), float(point.epochs[row])), row)
+        if len(first) == number:
+            break
+    rows = list(first.values())
     return Point(*(column[rows] for column in point))
 
 

@@ -209,15 +209,20 @@ def _best_sizes(
     low = around - _ROOM if limits.min_params is None else np.full_like(around, np.log(limits.min_params))
     high = around + _ROOM if limits.max_params is None else np.full_like(around, np.log(limits.max_params))
     grid = np.linspace(low, np.maximum(high, low), _SIZES)
-    worse = np.asarray(law.slopes(np.exp(grid)[:, :, None], ud, epochs).params) > 0
+    slopes = np.asarray(law.slopes(np.exp(grid)[:, :, None], ud, epochs).params)
+    worse = slopes > 0
     rises = worse.any(axis=0)
     after = np.where(rises, worse.argmax(axis=0), _SIZES - 1)
     rows = np.arange(len(around))[:, None]
-    low, high = (grid[place, rows].ravel() for place in (np.maximum(after - 1, 0), after))
+    before = np.maximum(after - 1, 0)
+    low, high = (grid[place, rows].ravel() for place in (before, after))
+    falls, climbs = (np.take_along_axis(slopes, place[None], axis=0).ravel() for place in (before, after))
+    crosses = (falls < 0) & (climbs > 0)  # where a straight line does
+    start = high - np.where(crosses, (high - low) * climbs / np.where(crosses, climbs - falls, 1.0), 0.0)
     each = law.spread(epochs.shape) if law.is_ensemble else law
     uds, passes = np.broadcast_to(ud, epochs.shape).ravel(), epochs.ravel()
 
     def slope(ln_params: np.ndarray, some: Any) -> np.ndarray:
         return np.asarray(each.member(some).slopes(np.exp(ln_params), uds[some], passes[some]).params)
 
-    return np.exp(rising_root(slope, low, high, _EXACT)).reshape(epochs.shape), np.asarray(rises)
+    return np.exp(rising_root(slope, low, high, _EXACT, start)).reshape(epochs.shape), np.asarray(rises)

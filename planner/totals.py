@@ -23,7 +23,18 @@ from planner.calibration_files import Calibration, Setting
 from planner.costs import Accelerator, cost
 from planner.dialling import FAMILIAR, Contest, Translation, advice, dial_warnings, has_dial
 from planner.directions import towards
-from planner.ensembles import Found, Losses, Point, Task, best, best_of, one_and_several, solved, tasks_for
+from planner.ensembles import (
+    Found,
+    Losses,
+    Point,
+    Task,
+    best,
+    best_below,
+    best_of,
+    one_and_several,
+    solved,
+    tasks_for,
+)
 from planner.errors import InvalidInput
 from planner.intervals import SURE, normal_share, sure_width
 from planner.laws import AVERAGE
@@ -186,7 +197,7 @@ def spare_ensemble(
         replace(task, ceiling=flops)
         for task in tasks_for(known, form, weight_decay, Bill(ud), limits, counts)
     ]
-    found = best_of(tasks, rough=True)
+    found = best_below(tasks, loss - known.members.error)
     if found is not None:
         found = found._replace(weight_decay=float(f"{found.weight_decay:.2g}"))
     return spare(known.members, found, loss)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from planner.errors import InvalidInput
-from planner.laws.forms import BASE_FORM, BASE_PARAMETERS, MEMORY, Array, At, LawForm, Premium, form_named
+from planner.laws.forms import BASE_FORM, BASE_PARAMETERS, MEMORY, Array, At, LawForm, form_named
 
 _TINY = 1e-300
 
@@ -89,7 +89,7 @@ class Law:
         ln_n_eff, _, _ = self._effective_params(ln_n, ln_u, epochs)
         ln_seen, _, _ = self.declared.repeats.ln_seen(p, epochs, ln_n - ln_u)
         capacity = p["A"] * np.exp(-p["alpha"] * ln_n_eff)
-        forgotten = self._forgotten(ln_u + ln_seen, ln_n)
+        forgotten, _, _ = self._forgotten(ln_u + ln_seen, ln_n, slopes=False)
         data = p["B"] * np.exp(-p["beta"] * (ln_u + ln_seen - forgotten)) + self._premium(ln_u, epochs)[0]
         if self.declared.penalty is None:
             return Terms(p["E"], capacity, data, 0.0)
@@ -103,8 +103,7 @@ class Law:
         ln_n_eff, by_n, by_used = self._effective_params(ln_n, ln_u, epochs)
         ln_seen, by_epochs, by_ratio = self.declared.repeats.ln_seen(p, epochs, ln_n - ln_u)
         capacity = -p["alpha"] * p["A"] * np.exp(-p["alpha"] * ln_n_eff)  # d capacity / d ln N'
-        forgotten = self._forgotten(ln_u + ln_seen, ln_n)
-        by_seen, by_size = self._forgotten_slopes(ln_u + ln_seen, ln_n)
+        forgotten, by_seen, by_size = self._forgotten(ln_u + ln_seen, ln_n)
         left = -p["beta"] * p["B"] * np.exp(-p["beta"] * (ln_u + ln_seen - forgotten))
         data = left * (1 - by_seen)  # d data / d ln D'
         d_params = capacity * by_n + data * by_ratio - left * by_size
@@ -276,23 +275,19 @@ class Law:
             return At(ln_n, ln_u, ln_repeats)
         return At(ln_n, ln_u, ln_repeats, np.log(self.values[MEMORY]) - ln_u)
 
-    def _forgotten(self, ln_seen: Array, ln_n: Array) -> Array:
-        """What a short memory takes of the tokens seen, as a logarithm."""
+    def _forgotten(self, ln_seen: Array, ln_n: Array, *, slopes: bool = True) -> tuple[Array, Array, Array]:
+        """What a short memory takes of the tokens seen, as a logarithm, and its slopes by the logarithms of
+        those tokens and of the size.
+        """
         premium = self.declared.premium
         if premium is None or not premium.of_data:
-            return 0.0
-        return premium.ln_shape(self.values, self._ln_sees(premium, ln_seen, ln_n))
-
-    def _forgotten_slopes(self, ln_seen: Array, ln_n: Array) -> tuple[Array, Array]:
-        """The slopes of that by the logarithms of the tokens seen and of the size."""
-        premium = self.declared.premium
-        if premium is None or not premium.of_data:
-            return 0.0, 0.0
-        slope = premium.slope(self.values, self._ln_sees(premium, ln_seen, ln_n))
-        return premium.powers[0] * slope, premium.powers[1] * slope
-
-    def _ln_sees(self, premium: Premium, ln_seen: Array, ln_n: Array) -> Array:
-        return premium.ln_sees(ln_seen, ln_n, np.log(self.values[MEMORY]))
+            return 0.0, 0.0, 0.0
+        ln_sees = premium.ln_sees(ln_seen, ln_n, np.log(self.values[MEMORY]))
+        shape = premium.ln_shape(self.values, ln_sees)
+        if not slopes:
+            return shape, 0.0, 0.0
+        slope = premium.slope(self.values, ln_sees)
+        return shape, premium.powers[0] * slope, premium.powers[1] * slope
 
     def _premium(self, ln_u: Array, epochs: Array) -> tuple[Array, Array]:
         """What a short memory costs in nats, and its slope by ln of the memory in epochs of the unique tokens
