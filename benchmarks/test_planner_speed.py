@@ -18,8 +18,12 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
 
+from calibration import fit
 from planner import Calibration, frontier, plan
+from planner.calibration_files import Ensemble
 
+MICRO_RUNS = Path(__file__).parents[1] / "studies" / "micro" / "runs.csv"
+CORPORA = ["same corpus", "another corpus each time"]
 BUDGETS = np.geomspace(1e16, 1e22, 10_000)
 LAW = Calibration.load().law(0.1)
 UD = 250e6
@@ -39,11 +43,54 @@ def test_plan_another_corpus_each_time(benchmark: Any) -> None:
 
 
 @pytest.mark.benchmark(group="one warm plan() with 1,000 refits and all intervals")
-@pytest.mark.parametrize("corpora", ["same corpus", "another corpus each time"])
+@pytest.mark.parametrize("corpora", CORPORA)
 def test_plan_with_refits(benchmark: Any, corpora: str) -> None:
+    _time_small_plans(benchmark, corpora, "micro")
+
+
+@pytest.mark.benchmark(group="the same with draws of an average of forms")
+@pytest.mark.parametrize("corpora", CORPORA)
+def test_plan_with_draws_of_an_average(benchmark: Any, corpora: str, average: Calibration) -> None:
+    _time_small_plans(benchmark, corpora, average)
+
+
+@pytest.mark.benchmark(group="one warm plan() with the dial")
+@pytest.mark.parametrize("corpora", CORPORA)
+@pytest.mark.parametrize(("tokens", "flops"), [(6e4, 5e11), (1e5, 3e12)], ids=["one model", "ensemble"])
+def test_plan_with_the_dial(benchmark: Any, corpora: str, tokens: float, flops: float) -> None:
+    _time_small_plans(benchmark, corpora, "dial", tokens, flops)
+
+
+@pytest.mark.benchmark(group="the same with 1,000 made-up draws")
+@pytest.mark.parametrize("corpora", CORPORA)
+def test_plan_with_draws_of_the_dial(benchmark: Any, corpora: str) -> None:
+    _time_small_plans(benchmark, corpora, _dial_with_draws(), 6e4, 5e11)
+
+
+def _time_small_plans(
+    benchmark: Any, corpora: str, calibration: Any, tokens: float = 1e5, flops: float = 3e12
+) -> None:
     step = 0.001 if corpora.startswith("another") else 0.0
-    budgets = itertools.cycle((1e5 * (1 + step * i), 3e12 * (1 + i / 300)) for i in range(1000))
-    benchmark.pedantic(lambda: plan(*next(budgets), calibration="micro"), rounds=30, warmup_rounds=3)
+    budgets = itertools.cycle((tokens * (1 + step * i), flops * (1 + i / 300)) for i in range(1000))
+    benchmark.pedantic(lambda: plan(*next(budgets), calibration=calibration), rounds=30, warmup_rounds=3)
+
+
+@pytest.fixture(scope="module")
+def average() -> Calibration:
+    return fit(str(MICRO_RUNS))
+
+
+def _dial_with_draws() -> Calibration:
+    """The dial with draws around its law, of which it has none."""
+    known, rng = Calibration.load("dial"), np.random.default_rng(0)
+    assert known.dial is not None
+    form = known.form(None)
+    around = {
+        name: (value * np.exp(rng.normal(0, 0.03, 1000))).tolist()
+        for name, value in known.dial.laws[form].parameters.items()
+    }
+    draws = Ensemble(method="made up", laws={form: around})
+    return known.model_copy(update={"dial": known.dial.model_copy(update={"ensemble": draws})})
 
 
 @pytest.mark.benchmark(group="10,000 budgets")
