@@ -90,7 +90,8 @@ def _dial_with_draws() -> Calibration:
         for name, value in known.dial.laws[form].parameters.items()
     }
     draws = Ensemble(method="made up", laws={form: around})
-    return known.model_copy(update={"dial": known.dial.model_copy(update={"ensemble": draws})})
+    other = known.model_copy(update={"dial": known.dial.model_copy(update={"ensemble": draws})})
+    return other.with_settings(list(known.settings))  # which forgets what was made without them
 
 
 @pytest.mark.benchmark(group="10,000 budgets")
