@@ -40,8 +40,8 @@ settings.load_profile("default")
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """A process per core and one more, because tests of sweeps wait for other processes half of their time; at
-    most four. Single tests, asked for by name, run without the wait for others.
+    """A process per core and one more, because tests of sweeps wait for others half of their time; at most
+    four. Single tests, asked for by name, run without the start of any.
     """
     by_name = all("::" in argument for argument in config.args)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
