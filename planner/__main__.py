@@ -17,6 +17,7 @@ def main() -> None:
     from planner.cli import planner
 
     gc.freeze()  # modules live until the end: neither a collection nor the exit needs to walk through them
+    gc.set_threshold(50_000)  # a plan is made of fewer objects, and has no garbage worth a look
     gc.enable()
     planner.main(prog_name="planner")
 

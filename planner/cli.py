@@ -19,7 +19,6 @@ from planner.costs import ACCELERATORS, given, named_or_own, training_compute
 from planner.costs import cost as cost_of
 from planner.crossovers import crossover as crossover_of
 from planner.errors import InvalidInput, named
-from planner.frontiers import frontier_range
 from planner.limits import Limits
 from planner.options import HARDWARE, LIMITS, MONEY, OPTIONS, RECIPE, TOTAL
 from planner.plans import plan as make_plan
@@ -187,6 +186,8 @@ def frontier(
     **options: Any,
 ) -> None:
     _check_plot(plot)
+    from planner.frontiers import frontier_range
+
     result = frontier_range(ud, start, stop, points, single_epoch=single_epoch, **given(**options))
     _print(lambda: json.dumps(result.to_dict()), lambda render: render.frontier(result), as_json)
     span = (float(result.flops[0]), float(result.flops[-1]))
