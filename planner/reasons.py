@@ -39,7 +39,7 @@ def reasons(
     measured where more compute was tried.
     """
     within = " within your limits" if limited else ""
-    said = _unused(p)
+    said = [*_unused(p), *_as_good(p)]
     if p.overspent:
         said += [*_stop_spending(p, within, rival_best), *tried]
     if p.epochs < 1 and not limited:
@@ -118,25 +118,29 @@ def target_reason(p: Findings, target_loss: float) -> Remark:
     return Remark("target_within_error", text)
 
 
+def _as_good(p: Findings) -> list[Remark]:
+    """Which cheaper plan cannot be told from this one."""
+    cheap = p.cheapest_as_good
+    if cheap is None:
+        return []
+    text = (
+        f"{units.short(cheap.params)} x {units.epochs(cheap.epochs)} cannot be told from it and takes "
+        f"{units.percent(cheap.flops / p.spent_flops)} of its compute (loss {cheap.loss:.4f})."
+    )
+    return [Remark("cheaper_as_good", text)]
+
+
 def _unused(p: Findings) -> list[Remark]:
-    """What the compute that is not spent could buy, and which cheaper plan is as good."""
-    said = []
-    if p.spent_flops < 0.995 * p.flops and p.marginal_value.loss_if_twice_the_data is not None:
-        change = units.signed(p.marginal_value.loss_if_twice_the_data)
-        text = (
-            f"{units.scientific(p.unused_flops)} FLOPs are left. What would help is data: "
-            f"with twice the unique tokens the loss would change by {change} within the same compute"
-            f"{staying(p)}."
-        )
-        said.append(Remark("unused_compute", text))
-    if p.cheapest_as_good is not None:
-        cheap = p.cheapest_as_good
-        text = (
-            f"{units.short(cheap.params)} x {units.epochs(cheap.epochs)} cannot be told from it and takes "
-            f"{units.percent(cheap.flops / p.spent_flops)} of its compute (loss {cheap.loss:.4f})."
-        )
-        said.append(Remark("cheaper_as_good", text))
-    return said
+    """What the compute that is not spent could buy."""
+    if p.spent_flops >= 0.995 * p.flops or p.marginal_value.loss_if_twice_the_data is None:
+        return []
+    change = units.signed(p.marginal_value.loss_if_twice_the_data)
+    text = (
+        f"{units.scientific(p.unused_flops)} FLOPs are left. What would help is data: "
+        f"with twice the unique tokens the loss would change by {change} within the same compute"
+        f"{staying(p)}."
+    )
+    return [Remark("unused_compute", text)]
 
 
 def _stop_spending(p: Findings, within: str, rival_best: Turn | None) -> list[Remark]:

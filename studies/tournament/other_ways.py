@@ -19,17 +19,7 @@ import numpy as np
 import pandas as pd
 
 from calibration import fit
-from calibration.fitting.beyond import (
-    DIRECTIONS,
-    Manner,
-    averaged,
-    error_of,
-    in_sample,
-    left_out,
-    ln_losses,
-    parts,
-    weights_of,
-)
+from calibration.fitting import beyond
 from calibration.fitting.skill import elsewhere, skill
 from calibration.fitting.stages import PAPER_DELTA
 from calibration.fitting.tables import read_runs
@@ -55,7 +45,7 @@ def tables(shared: Path) -> dict[str, pd.DataFrame]:
 
 def errors(table: pd.DataFrame, tried: np.ndarray, predicted: dict[str, np.ndarray]) -> dict[str, float]:
     ln_loss = np.log(table["loss"].to_numpy(dtype=float))
-    return {form: error_of((values - ln_loss)[tried]) for form, values in predicted.items()}
+    return {form: beyond.error_of((values - ln_loss)[tried]) for form, values in predicted.items()}
 
 
 def places(table: pd.DataFrame) -> np.ndarray:
@@ -76,19 +66,19 @@ def wrapped(table: pd.DataFrame) -> np.ndarray:
 def by_wrapped_compute(name: str, table: pd.DataFrame) -> str:
     """Errors with the prototype's Huber threshold, and of the tool's choice as the tournament makes it."""
     compute = wrapped(table)
-    below = compute <= np.quantile(compute, DIRECTIONS["compute"])
+    below = compute <= np.quantile(compute, beyond.DIRECTIONS["compute"])
     tried = ~below & (table["epochs"].to_numpy(dtype=float) > 1)
     part = table[below].reset_index(drop=True)
-    as_prototype = Manner(delta=PAPER_DELTA).fits(part, PROTOTYPE)
-    found = errors(table, tried, ln_losses(as_prototype, places(table)))
-    fits = Manner().fits(part, STANDARD)
-    predicted = ln_losses(fits, places(table))
+    as_prototype = beyond.Manner(delta=PAPER_DELTA).fits(part, PROTOTYPE)
+    found = errors(table, tried, beyond.ln_losses(as_prototype, places(table)))
+    fits = beyond.Manner().fits(part, STANDARD)
+    predicted = beyond.ln_losses(fits, places(table))
     others = [ratios for known, ratios in elsewhere()["compute"].items() if not known.startswith("C4")]
     here = [
         {form: one[form] for form in STANDARD if form in one}
-        for one in (in_sample(fits), left_out(fits, part))
+        for one in (beyond.in_sample(fits), beyond.left_out(fits, part))
     ]
-    choice = {AVERAGE: averaged(predicted, weights_of(here, others))}
+    choice = {AVERAGE: beyond.averaged(predicted, beyond.weights_of(here, others))}
     figures = [*(found[form] for form in PROTOTYPE), errors(table, tried, choice)[AVERAGE]]
     cells = " | ".join(f"{figure:.3f}" for figure in figures)
     return f"| {name} | {below.sum()} / {tried.sum()} | {cells} |"
@@ -102,7 +92,7 @@ def by_default_fit(name: str, table: pd.DataFrame, direction: str) -> str | None
     cut = (
         (everything, table["epochs"].to_numpy(dtype=float) > 1)
         if direction == IN_SAMPLE
-        else parts(table, direction, DIRECTIONS[direction])
+        else beyond.parts(table, direction, beyond.DIRECTIONS[direction])
     )
     if cut is None:
         return None
@@ -127,7 +117,7 @@ def main(shared: str = "../shared/data") -> None:
         print(by_wrapped_compute(name, found[name]), flush=True)
     print("\n| table | beyond | seen / tried | prior | default fit | its additive 4p |")
     for name, table in found.items():
-        for direction in (IN_SAMPLE, *DIRECTIONS):
+        for direction in (IN_SAMPLE, *beyond.DIRECTIONS):
             line = by_default_fit(name, table, direction)
             if line is not None:
                 print(line, flush=True)
