@@ -49,7 +49,8 @@ def crossings(first: Law, second: Law, ud: float, flops: np.ndarray, limits: Lim
 def _narrow(first: Law, second: Law, ud: float, ends: np.ndarray, gaps: np.ndarray, limits: Limits) -> float:
     """Where the gap changes sign inside one bracket of ln(flops): where a straight line would have it, which
     is seldom far off, so that ever closer neighbours of that place are looked at. Beyond a minimum and
-    between two numbers of epochs the slope jumps, and a bracket takes another look.
+    between two numbers of epochs the slope jumps, and a bracket takes another look. Where limits leave no
+    plan around that place, the line has the last word.
     """
     (low, high), (below, above) = ends, gaps
     while high - low > _EXACT:
@@ -58,6 +59,10 @@ def _narrow(first: Law, second: Law, ud: float, ends: np.ndarray, gaps: np.ndarr
         near = np.concatenate(sides)
         gap = np.concatenate([[below], _gaps(first, second, ud, np.exp(near), limits), [above]])
         near = np.concatenate([[low], near, [high]])
+        planned = np.isfinite(gap)
+        if planned.sum() == 2:
+            break
+        near, gap = near[planned], gap[planned]
         after = max(int(np.argmax((gap > 0) == (above > 0))), 1)
         low, high, below, above = near[after - 1], near[after], gap[after - 1], gap[after]
     return float(np.exp(low + (high - low) * below / (below - above)))

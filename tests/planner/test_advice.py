@@ -317,6 +317,12 @@ def test_a_law_fitted_at_one_weight_decay_only() -> None:
         crossover(250e6, law="additive_1p", calibration=partial)
 
 
+def test_a_crossover_may_lie_between_computes_at_which_there_are_plans() -> None:
+    """A size that is given and whole epochs leave no plan at most computes."""
+    p = plan(75954702.5862, 1.564784881e20, law="additive_1p", params=206641412.453, spend="all")
+    assert p.crossover_flops == pytest.approx(9.6e16, rel=0.1)
+
+
 def test_a_crossover_needs_two_settings() -> None:
     with pytest.raises(InvalidInput, match="at one weight decay only"):
         crossover(250e6, calibration="c4-gpt2")
