@@ -25,6 +25,8 @@ _FINE = 0.4  # steps of ln(flops) from which another one is drawn in between
 _REACH, _PARTS = np.geomspace(1e-3, 20.0, 160), np.linspace(0.0, 1.0, 33)
 # Newton's method in ln(size) and ln(epochs): for differences, the last and the largest step; and how many.
 _STEP, _NEAR, _FAR, _TRIES = 1e-6, 1e-8, 0.3, 12
+# Where the loss may rise between two computes: how close to zero its slope comes, of its bend; points to see.
+_NEARLY, _CLOSER = 0.05, 17
 _ALL_EPOCHS = 1.0 + np.exp(np.arange(-20.0, 12.0, 0.4))  # on which valleys are counted
 
 
@@ -112,9 +114,39 @@ def turning_points(law: Law, ud: Array, along: Landscape, limits: Limits = FREE)
 
 
 def spending_limits(law: Law, ud: Array, along: Landscape, limits: Limits = FREE) -> Turns:
-    """The spending limit of each law of an ensemble, likewise."""
-    rows, low, high = _where_plans_are(law, along)
+    """The spending limit of each law of an ensemble, likewise; also where the loss rises only between two
+    computes of its landscape.
+    """
     ud = np.broadcast_to(ud, len(along.loss))
+    found = _first_rises(law, ud, along, limits)
+    rows, top = _shoulders(along, found.flops)
+    if len(rows):
+        computes = np.geomspace(along.flops[rows, top - 1], along.flops[rows, top + 1], _CLOSER, axis=1)
+        closer = landscape(law.member((rows, None)), ud[rows, None], computes, limits)
+        between = _first_rises(law.member(rows), ud[rows], closer, limits)
+        there = np.isfinite(between.flops)
+        for column, values in zip(found, between, strict=True):
+            column[rows[there]] = values[there]
+    return found
+
+
+def _shoulders(along: Landscape, until: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Rows in which the slope of the loss nearly vanishes before the limit that was found, and where first:
+    the parabola through a highest slope and its neighbours comes close to zero.
+    """
+    before, middle, after = along.loss_slope[:, :-2], along.loss_slope[:, 1:-1], along.loss_slope[:, 2:]
+    top = (middle < 0) & (before < middle) & (after < middle)
+    top &= ~(along.flops[:, 1:-1] > until[:, None])
+    bend = np.where(top, 2 * middle - before - after, 1.0)
+    height = middle + (before - after) ** 2 / (8 * bend)
+    near = top & (height > -_NEARLY * bend)
+    rows = np.flatnonzero(near.any(axis=1))
+    return rows, near[rows].argmax(axis=1) + 1
+
+
+def _first_rises(law: Law, ud: np.ndarray, along: Landscape, limits: Limits) -> Turns:
+    """The lowest loss before a landscape first rises, of each row."""
+    rows, low, high = _where_plans_are(law, along)
     slope = along.loss_slope[rows]
     worse = (slope[:, :-1] < 0) & (slope[:, 1:] > 1e-9)
     there = worse.any(axis=1)

@@ -28,6 +28,7 @@ _FLAT = 1e-9  # slopes below that are those of a minimum already
 _NEAR = 3  # whole epochs on either side of the best continuous ones that are tried
 # How sizes are searched: ln of the factor on either side, steps, and the last step of the root in ln(size).
 _ROOM, _SIZES, _EXACT = 6.0, 49, 1e-8
+_LITTLE = 1.01  # times the compute of a minimum, where the loss has to be higher again
 FEW_TIMES = 2.0  # as much compute as one valley has room for between two numbers of epochs
 
 
@@ -177,8 +178,11 @@ def _among_whole_epochs(
 
 
 def _is_best(law: Law, ud: np.ndarray, flops: np.ndarray, loss: np.ndarray, limits: Limits) -> np.ndarray:
-    """Where no other plan for the same compute is better."""
-    return np.asarray(loss <= spend_all(law, ud, flops, limits).loss + 1e-9)
+    """Where no other plan is better for the same compute, nor for a little more: what rises for no longer
+    than that is no end of anything.
+    """
+    here, further = np.split(spend_all(law, ud, np.hstack([flops, flops * _LITTLE]), limits).loss, 2, axis=-1)
+    return np.asarray((loss <= here + 1e-9) & ~(further < loss))
 
 
 def _one_valley(epochs: np.ndarray, flops: np.ndarray, is_lowest: np.ndarray) -> np.ndarray:

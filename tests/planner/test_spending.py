@@ -73,3 +73,15 @@ def test_loss_along_ceilings_rises_by_no_more_than_the_error() -> None:
     rows = compare("250M", 3.4e19).rows
     assert all(row.spent_flops <= 3.4e19 * (1 + 1e-9) for row in rows)
     assert all(row.regret >= -1e-9 for row in rows)
+
+
+def test_a_loss_that_hardly_rises_before_it_falls_again_has_a_minimum() -> None:
+    """By two ten-thousandths of a nat over a quarter more compute, between two points of the usual search."""
+    p = plan(1296758019.5, 2.41e21, weight_decay=0.1, epochs="continuous")
+    assert p.spent_flops == pytest.approx(7.2e19, rel=0.01)
+
+
+def test_a_rise_over_half_a_percent_of_compute_is_none() -> None:
+    """Between the best of two epochs and where one epoch of a larger model is better."""
+    p = plan(5378753319.92, 4.486e21, weight_decay=0.1, max_params=62.63e9)
+    assert (p.params, p.epochs) == (pytest.approx(62.63e9), 1)
