@@ -12,14 +12,19 @@ window.databound = {
     const all = [query, new URLSearchParams(kept).toString()].filter(Boolean).join("&");
     const address = location.pathname + (all ? "?" + all : "");
     if (address === location.pathname + location.search) return;
+    // An answer to what was typed before the page was led elsewhere may come last: ask again, once.
+    if (gesture.led) {
+      gesture.led = false;
+      press("visited");
+      return;
+    }
     history[gesture.fresh ? "pushState" : "replaceState"](null, "", address);
     gesture.fresh = false;
   },
   // Go where an address of ours points, without loading the page again.
   visit(address) {
     history.pushState(null, "", address);
-    gesture.fresh = false;
-    press("visited");
+    lead();
   },
   async copy(text) {
     try {
@@ -35,12 +40,18 @@ window.databound = {
     }
   },
 };
-addEventListener("popstate", () => press("visited"));
-// One gesture: what happens to one thing without a pause. Only what a person does counts.
-const gesture = {fresh: false, at: -1e9, on: null};
+addEventListener("popstate", lead);
+// One gesture: what happens to one thing without a pause. Only what a person does counts. `led`: none since an address
+// was gone to.
+const gesture = {fresh: false, led: false, at: -1e9, on: null};
+function lead() {
+  Object.assign(gesture, {fresh: false, led: true});
+  press("visited");
+}
 for (const kind of ["input", "click", "pointerdown", "keydown"]) {
   document.addEventListener(kind, ({isTrusted, target, timeStamp}) => {
     if (!isTrusted) return;
+    gesture.led = false;
     if (target !== gesture.on || timeStamp - gesture.at > 1000) gesture.fresh = true;
     Object.assign(gesture, {on: target, at: timeStamp});
   }, true);
