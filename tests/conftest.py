@@ -29,7 +29,6 @@ TOGETHER = {
         f"tests/calibration/ui/test_{name}.py"
         for name in ("page", "first_look", "tasks", "server", "uploads", "attacks", "accessibility")
     ),
-    "faults": tuple(f"tests/calibration/studies/test_{name}.py" for name in ("faults", "refusals")),
     "downstream": ("tests/trainer/downstream/",),
 }
 SLOW = 50  # quick tests take about as long as one that is marked slow
@@ -60,8 +59,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def together(nodeid: str) -> str:
-    """What a test has to run in one process with: its file, or the files that share a browser, a cluster or a
-    trained model with it and would starve each other.
+    """What a test has to run in one process with: its file, or the files that share a browser or a trained
+    model with it.
     """
     path = nodeid.partition("::")[0]
     return next((name for name, paths in TOGETHER.items() if path.startswith(paths)), path)
