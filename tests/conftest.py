@@ -31,6 +31,8 @@ TOGETHER = {
     ),
     "downstream": ("tests/trainer/downstream/",),
 }
+# Each of their tests starts a dozen processes or waits for a node to be missed.
+LONGEST = tuple(f"tests/calibration/studies/test_{name}.py" for name in ("cluster", "faults"))
 SLOW = 50  # quick tests take about as long as one that is marked slow
 settings.register_profile(
     "default", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
@@ -71,7 +73,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     weight: Counter[str] = Counter()
     for item in items:
         weight[together(item.nodeid)] += SLOW if item.get_closest_marker("slow") else 1
-    items.sort(key=lambda item: -weight[together(item.nodeid)])
+    items.sort(key=lambda item: (not item.nodeid.startswith(LONGEST), -weight[together(item.nodeid)]))
 
 
 @pytest.fixture(scope="session")
