@@ -100,10 +100,8 @@ def _furthest(law: Law, laws: Law, shape: tuple[int, ...], budgets: _Budgets, li
         table = np.asarray(laws.on_isoflop(product.reshape(whole), ud.reshape(whole), _PROBES))
         losses = np.moveaxis(table, -1, 0).reshape(len(_PROBES), -1)
     else:
-        tried = np.empty((len(_PROBES), len(product)))
-        tried[:] = _PROBES[:, None]
-        once = np.minimum(np.maximum(1.0, low), high)
-        tried = np.where((low <= tried) & (tried <= high), tried, once)
+        probes, once = _PROBES[:, None], np.minimum(np.maximum(1.0, low), high)
+        tried = np.where((low <= probes) & (probes <= high), probes, once)
         losses = np.asarray(law.loss(product / tried, ud, tried))
     return np.asarray(law.epochs_bound(product, np.fmin.reduce(losses)))
 

@@ -172,7 +172,7 @@ class Law:
 
     def spread(self, shape: tuple[int, ...]) -> Law:
         """One law for each place of an array of this shape, all in a row."""
-        return self.member_by(lambda value: filled(shape, value).ravel())
+        return self.member_by(lambda value: np.full(shape, value).ravel())
 
     @classmethod
     def of_values(cls, declared: LawForm, values: Mapping[str, Array]) -> Law:
@@ -310,13 +310,6 @@ class Law:
         # minimise A N^-alpha + B D^-beta along N D = const: alpha A N^-alpha = beta B D^-beta
         p = self.values
         return (self._ln_balance + p["beta"] * ln_tokens) / p["alpha"]
-
-
-def filled(shape: tuple[int, ...], value: Array) -> np.ndarray:
-    """An array of this shape with a value that broadcasts to it."""
-    every = np.empty(shape)
-    every[...] = value
-    return every
 
 
 def _together(factors: Sequence[Array], axis: int) -> np.ndarray:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from make import recipe
 
 from planner import plan
 
@@ -50,10 +51,9 @@ def entries(ud: int, flops: float) -> list[Entry]:
 
 def study() -> str:
     """The runs as a study file."""
-    head = (HERE / "study.toml").read_text(encoding="utf-8").split("[[grid]]")[0].split("title =")[1]
     parts = [
         "# What the plans of the dial's calibration say at the budgets fixed in README.md, by confirm.py.",
-        f"title ={head.replace('Dial study: six weight decays', 'Dial study: confirming budgets')}",
+        recipe("confirming budgets"),
     ]
     for ud, flops in BUDGETS:
         for one in entries(ud, flops):

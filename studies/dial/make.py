@@ -42,6 +42,12 @@ def grid() -> pd.DataFrame:
     return read_runs(HERE / "runs.csv")
 
 
+def recipe(called: str) -> str:
+    """Title and recipe of the grid, for a study file of other runs."""
+    text = (HERE / "study.toml").read_text(encoding="utf-8").split("[[grid]]")[0]
+    return "title =" + text.split("title =")[1].replace("six weight decays", called)
+
+
 def together() -> tuple[pd.DataFrame, np.ndarray]:
     """The grid's runs and the micro study's, and which are the grid's."""
     own = grid()

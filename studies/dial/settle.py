@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from make import CELL, grid, trained_best
+from make import CELL, grid, recipe, trained_best
 
 from calibration.fitting.tables import read_runs
 from planner.calibration_files import Calibration
@@ -32,12 +32,10 @@ def law_best(size: float, tokens: float, epochs: float) -> float:
 
 def study() -> str:
     """The runs as a study file."""
-    text = (HERE / "study.toml").read_text(encoding="utf-8")
-    recipe = text.split("[[grid]]")[0].split("title =")[1].replace("six weight decays", "settling runs")
     cells = grid().groupby(CELL).size().index.tolist()
     parts = [
         "# By settle.py: single epochs with eight more seeds, and every cell at the law's own λ*.",
-        f"title ={recipe}",
+        recipe("settling runs"),
         _grid(
             "90k",
             "220k",

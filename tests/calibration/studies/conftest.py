@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import signal
 import subprocess
 import sys
 import time
@@ -69,8 +68,6 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, corpus: Path) -> dict[
 
 def begin(study: Path | str, out: Path, *options: str, **keywords: Any) -> subprocess.Popen[str]:
     """Start a sweep."""
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a child would inherit it and be deaf to Ctrl-C
-        signal.signal(signal.SIGINT, signal.default_int_handler)
     command = [sys.executable, "-m", "planner", "calibrate", "sweep", str(study), "-o", str(out), *options]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "start_new_session": True}
     return subprocess.Popen(command, cwd=out.parent, **{"env": environment()} | pipes | keywords)
