@@ -148,6 +148,25 @@ def _subset(law: Law, budgets: _Budgets) -> np.ndarray:
     return np.where(best >= budgets.low, best, np.nan)
 
 
+def _or_less(
+    law: Law, budgets: _Budgets, epochs: np.ndarray, loss: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Epochs from one on and their loss or, where that is no worse, the best part of the corpus. It is looked
+    for where it could be: where more than one epoch is best, every form but a dial is worse below.
+    """
+    dial = law.declared.premium is not None
+    worse = law.fresh_bound(budgets.product, budgets.ud) > loss if dial else epochs > 1
+    rows = np.flatnonzero(~worse)
+    if not len(rows):
+        return epochs, loss
+    law, some = law.member(rows), _Budgets(*(values[rows] for values in budgets))
+    subset = _subset(law, some)
+    lost = np.asarray(law.loss(some.product / subset, some.ud, subset))
+    below = (subset < 1) & ~(lost > loss[rows])
+    epochs[rows[below]], loss[rows[below]] = subset[below], lost[below]
+    return epochs, loss
+
+
 def _fresh_with_premium(law: Law, budgets: _Budgets) -> np.ndarray:
     """The best epochs up to one under a dial, whose premium grows with the tokens in use."""
     below = -np.linspace(0.0, _FEWEST_EPOCHS, _SUBSETS)[::-1]
@@ -182,12 +201,9 @@ def _sweep(law: Law, losses: Table, budgets: _Budgets, furthest: float) -> tuple
     pick = table.argmin(axis=1)
     least = table[np.arange(len(product)), pick]
     epochs = every[pick]
-    if (pick == 0).any() or not np.isfinite(least).all() or law.declared.premium is not None:
-        # Otherwise it is more than one epoch, and less than one would be worse still.
-        subset = _subset(law, budgets)
-        below = (subset < 1) & ~(law.loss(product / subset, ud, subset) > least)
-        epochs = np.where(below, subset, np.where(np.isfinite(least), epochs, np.nan))
-    return epochs, np.asarray(law.loss(product / epochs, ud, epochs))
+    loss = np.asarray(law.loss(product / epochs, ud, epochs))
+    epochs, loss = np.where(np.isfinite(least), epochs, np.nan), np.where(np.isfinite(least), loss, np.nan)
+    return _or_less(law, budgets, epochs, loss)
 
 
 def _search(
@@ -198,14 +214,11 @@ def _search(
 
     Without a last step these are whole.
     """
-    low, high = budgets.low, budgets.high
     rows, minima = _repeating_minima(law, losses, furthest, last_step)
     whole = last_step is None
-    everyone = [_subset(law, budgets)]
-    if low.any() or np.isfinite(high).any() or law.declared.premium is not None:
-        ends = (np.maximum(np.ceil(low), 1.0), np.floor(high)) if whole else (np.maximum(low, 1.0), high)
-        everyone += ends
-    best, least = _best(law, budgets, slice(None), np.stack(everyone))
+    low, high = (np.ceil(budgets.low), np.floor(budgets.high)) if whole else (budgets.low, budgets.high)
+    ends = [np.maximum(low, 1.0), *([high] if np.isfinite(high).any() else [])]
+    best, least = _best(law, budgets, slice(None), np.stack(ends))
     near = np.round(minima) + _NEIGHBOURS if whole else minima[None]
     epochs, loss = _best(law.member(rows), budgets, rows, np.maximum(near, 1.0))
     order = np.lexsort((epochs, loss, rows))  # best first within each budget; the fewer epochs win a tie
@@ -213,7 +226,7 @@ def _search(
     row, epochs, loss = rows[first], epochs[first], loss[first]
     better = ~(loss >= least[row]) & np.isfinite(epochs)
     best[row[better]], least[row[better]] = epochs[better], loss[better]
-    return best, least
+    return _or_less(law, budgets, best, least)
 
 
 def _best(law: Law, budgets: _Budgets, rows: Any, epochs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -149,6 +149,15 @@ class Law:
         ln_bound = np.log(np.maximum(loss - p["E"], _TINY) / p["A"]) / p["alpha"]
         return product * np.exp(np.minimum(ln_bound, 50.0))  # 1e-22 of a parameter is little enough
 
+    def fresh_bound(self, product: Array, unique_tokens: Array) -> Array:
+        """The lowest loss of the base law at up to one epoch: no form can be better there."""
+        p, share = self.values, np.minimum(self.fresh_epochs(product, unique_tokens), 1.0)
+        return (
+            p["E"]
+            + p["A"] * (product / share) ** -p["alpha"]
+            + p["B"] * (unique_tokens * share) ** -p["beta"]
+        )
+
     @property
     def members(self) -> int:
         """How many laws an ensemble holds, along its only axis."""
