@@ -7,6 +7,7 @@ for.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -17,8 +18,8 @@ from planner.laws import Array, Law, Stack, stacked
 from planner.limits import FREE, Limits
 from planner.spending import lowest
 
-_EXACT = 1e-6  # how close a crossing is enclosed, in ln(flops), before a straight line says where it is
-_CLOSER = 0.5 ** np.arange(1, 17)  # parts of a bracket next to where a crossing is expected
+_EXACT = 1e-8  # how close a crossing is enclosed, in ln(flops), before a straight line says where it is
+_CLOSER = 0.25 ** np.arange(1, 9)  # parts of a bracket next to where a crossing is expected
 
 
 class Crossings(NamedTuple):
@@ -40,32 +41,59 @@ def crossings(first: Law, second: Law, ud: float, flops: np.ndarray, limits: Lim
     decided = np.flatnonzero(np.isfinite(gap) & (gap != 0))  # NaN where limits leave no choice
     rises = gap[decided] > 0
     brackets = [decided[k : k + 2] for k in np.flatnonzero(rises[1:] != rises[:-1])]
-    found = [_narrow(first, second, ud, np.log(flops[ends]), gap[ends], limits) for ends in brackets]
+    found = _narrow(
+        lambda ln_flops: _gaps(first, second, ud, np.exp(ln_flops), limits),
+        [_Bracket(*np.log(flops[ends]), *gap[ends]) for ends in brackets],
+    )
     both = np.flatnonzero(np.isfinite(gap))
     searched = (float(flops[both[0]]), float(flops[both[-1]])) if len(both) else None
     return Crossings(found, not (len(rises) and rises[0]), searched)
 
 
-def _narrow(first: Law, second: Law, ud: float, ends: np.ndarray, gaps: np.ndarray, limits: Limits) -> float:
-    """Where the gap changes sign inside one bracket of ln(flops): where a straight line would have it, which
-    is seldom far off, so that ever closer neighbours of that place are looked at. Beyond a minimum and
-    between two numbers of epochs the slope jumps, and a bracket takes another look. Where limits leave no
-    plan around that place, the line has the last word.
-    """
-    (low, high), (below, above) = ends, gaps
-    while high - low > _EXACT:
-        middle = low + (high - low) * below / (below - above)
-        sides = middle - (middle - low) * _CLOSER, [middle], middle + (high - middle) * _CLOSER[::-1]
-        near = np.concatenate(sides)
-        gap = np.concatenate([[below], _gaps(first, second, ud, np.exp(near), limits), [above]])
-        near = np.concatenate([[low], near, [high]])
+class _Bracket(NamedTuple):
+    """Two places in ln(flops) and the gaps there, of which one is positive."""
+
+    low: float
+    high: float
+    below: float
+    above: float
+
+    @property
+    def middle(self) -> float:
+        """Where a straight line would have no gap, which is seldom far off."""
+        return self.low + (self.high - self.low) * self.below / (self.below - self.above)
+
+    def around(self) -> np.ndarray:
+        """Ever closer neighbours of that place."""
+        middle = self.middle
+        return np.concatenate(
+            [middle - (middle - self.low) * _CLOSER, [middle], middle + (self.high - middle) * _CLOSER[::-1]]
+        )
+
+    def closer(self, near: np.ndarray, gap: np.ndarray) -> _Bracket:
+        """The first of the brackets between such neighbours, of those where there are plans."""
         planned = np.isfinite(gap)
-        if planned.sum() == 2:
-            break
-        near, gap = near[planned], gap[planned]
-        after = max(int(np.argmax((gap > 0) == (above > 0))), 1)
-        low, high, below, above = near[after - 1], near[after], gap[after - 1], gap[after]
-    return float(np.exp(low + (high - low) * below / (below - above)))
+        near = np.concatenate([[self.low], near[planned], [self.high]])
+        gap = np.concatenate([[self.below], gap[planned], [self.above]])
+        after = max(int(np.argmax((gap > 0) == (self.above > 0))), 1)
+        return _Bracket(near[after - 1], near[after], gap[after - 1], gap[after])
+
+
+def _narrow(gaps: Callable[[np.ndarray], np.ndarray], brackets: list[_Bracket]) -> list[float]:
+    """Where the gap changes sign inside each bracket. Beyond a minimum and between two numbers of epochs the
+    slope jumps, and a bracket takes another look. Where limits leave no plan around the place that a line
+    has, the line has the last word.
+    """
+    left = [k for k, one in enumerate(brackets) if one.high - one.low > _EXACT]
+    while left:
+        near = np.array([brackets[k].around() for k in left])
+        tried = gaps(near.ravel()).reshape(near.shape)
+        closer = {
+            k: brackets[k].closer(*row) for k, row in zip(left, zip(near, tried, strict=True), strict=True)
+        }
+        left = [k for k, one in closer.items() if one != brackets[k] and one.high - one.low > _EXACT]
+        brackets = [closer.get(k, one) for k, one in enumerate(brackets)]
+    return [float(np.exp(one.middle)) for one in brackets]
 
 
 def _gaps(first: Law, second: Law, ud: float, flops: np.ndarray, limits: Limits) -> np.ndarray:
