@@ -43,6 +43,9 @@ _GLANCE = 0.12  # nats by which what is seen at a glance may be off
 _NEAR = 0.15  # how far, of the first grid, what is next to the best is looked for
 _HALVED, _LAST = 3, 4  # after so many narrowings the worse half is dropped, down to so many
 _OFFSETS = (-1.0, -0.5, 0.0, 0.5, 1.0)
+# Where sizes are looked for together with all else: of how far around one, and how far, of how far around all
+# else is: there may be two valleys.
+_AROUND, _OTHERS = np.linspace(-1.0, 1.0, _COARSE), 4.0
 
 Values = np.ndarray
 Along = Callable[[Values], Values]  # sizes of a row (their ln) -> losses
@@ -159,16 +162,11 @@ class Task:
         return np.where((exact >= low - 1e-12) & (exact <= high + 1e-12), high, np.inf), high
 
 
-def best(task: Task, *, rough: bool = False) -> Found | None:
-    """The answer, or None where limits and ceiling leave nothing that can be paid (or reached).
-
-    A rough one is right to a thousandth of a nat, at a fraction of the work.
-    """
-    start = _kept(*_grid(task), _LAST if rough else _KEPT)
+def best(task: Task) -> Found | None:
+    """The answer, or None where limits and ceiling leave nothing that can be paid (or reached)."""
+    start = _kept(*_grid(task), _KEPT)
     if start is None:
         return None
-    if rough:
-        return _narrowed(task, start, until=_ROUGHLY)[0]
     found = _beside(task, _narrowed(task, start))
     return found if task.losses.setting is not None else _two_digits(task, found)
 
@@ -178,9 +176,7 @@ def one_and_several(task: Task) -> tuple[float, float]:
     point, losses = _grid(task)
     several = point.members > 1
     starts = (_kept(point, np.where(kind, losses, np.inf), _LAST) for kind in (~several, several))
-    one, more = (
-        math.inf if start is None else _narrowed(task, start, until=_ROUGHLY)[0].loss for start in starts
-    )
+    one, more = (math.inf if start is None else _roughly(task, start).loss for start in starts)
     return one, more
 
 
@@ -197,12 +193,12 @@ def _below(task: Task, loss: float) -> Found | None:
     start = _kept(point, losses, _LAST)
     if start is None or losses.min() > loss + _GLANCE:
         return None
-    return _narrowed(task, start, until=_ROUGHLY)[0]
+    return _roughly(task, start)
 
 
-def best_of(tasks: Sequence[Task], *, rough: bool = False) -> Found | None:
+def best_of(tasks: Sequence[Task]) -> Found | None:
     """The best answer of several, which differ in their weight decay."""
-    found = [one for one in (best(task, rough=rough) for task in tasks) if one is not None]
+    found = [one for one in map(best, tasks) if one is not None]
     if not found:
         return None
     return min(found, key=lambda one: (one.loss, one.total) if tasks[0].target is None else one.total)
@@ -344,21 +340,15 @@ def _kept(point: Point, values: Values, number: int) -> Point | None:
     return Point(*(column[rows] for column in point))
 
 
-def _narrowed(
-    task: Task, point: Point, *, near: float = 1.0, until: float | None = None
-) -> tuple[Found, ...]:
+def _narrowed(task: Task, point: Point, *, near: float = 1.0) -> tuple[Found, ...]:
     """Each start with all that is continuous narrowed down around it, the best first; `near` is how far the
     search begins, of what is between two points of the first grid.
     """
-    until = task.close if until is None else until
-    centre = np.stack([np.log(point.epochs), point.ln_decay, point.ln_tokens], axis=1)
-    low, high, width = _bounds(task, point)
+    centre, low, high, width = _bounds(task, point)
     width *= near
     count, whole = point.members, np.where(low[:, 0] == high[:, 0], point.epochs, np.nan)
-    free = np.flatnonzero(np.any(width > 0, axis=0))
-    steps = np.zeros((len(_OFFSETS) ** len(free), 3))
-    steps[:, free] = list(itertools.product(_OFFSETS, repeat=len(free)))
-    for step in range(_NARROWINGS if len(free) else 0):
+    steps = _steps(width)
+    for step in range(_NARROWINGS if len(steps) > 1 else 0):
         tried = np.clip(centre[:, None] + steps * width[:, None], low[:, None], high[:, None])
         flat = tried.reshape(-1, 3)
         each = Point(np.repeat(count, len(steps)), np.exp(flat[:, 0]), flat[:, 1], flat[:, 2])
@@ -372,14 +362,50 @@ def _narrowed(
             ahead = np.argsort(least, kind="stable")[: max(len(centre) // 2, _LAST)]
             centre, low, high, width = centre[ahead], low[ahead], high[ahead], width[ahead]
             count, whole = count[ahead], whole[ahead]
-        if width.max() < until:
+        if width.max() < task.close:
             break
     epochs = np.where(np.isnan(whole), np.exp(centre[:, 0]), whole)
     return _answers(task, Point(count, epochs, centre[:, 1], centre[:, 2]))
 
 
-def _bounds(task: Task, point: Point) -> tuple[Values, Values, Values]:
-    """Between which ends each continuous quantity of a start lies, and how far around it is looked first."""
+def _roughly(task: Task, point: Point) -> Found:
+    """The lowest loss within a ceiling next to some starts, right to a thousandth of a nat: sizes are
+    narrowed down together with all else that is continuous.
+    """
+    centre, low, high, width = _bounds(task, point)
+    steps, rows = _steps(width), np.arange(len(centre))
+    bottom, top = task.sizes(point)
+    size, reach = 0.5 * (bottom + top), float(np.max(top - bottom)) / 2
+    for _ in range(_NARROWINGS):
+        tried = np.clip(centre[:, None] + steps * width[:, None], low[:, None], high[:, None])
+        flat = tried.reshape(-1, 3)
+        each = Point(np.repeat(point.members, len(steps)), np.exp(flat[:, 0]), flat[:, 1], flat[:, 2])
+        bottom, top = (ends[:, None] for ends in task.sizes(each))
+        sizes = np.clip(np.repeat(size, len(steps))[:, None] + reach * _AROUND, bottom, top)
+        losses = np.where(top >= bottom, task.losses.along(each)(sizes), np.inf).reshape(len(centre), -1)
+        pick = losses.argmin(axis=1)
+        there, size = tried[rows, pick // _COARSE], sizes.reshape(len(centre), -1)[rows, pick]
+        width = np.where(np.abs(there - centre) < 0.9 * width, 0.5 * width, width)
+        centre, reach = there, 2 * reach / (_COARSE - 1) + _OTHERS * float(width.max())
+        if reach < _ROUGHLY:
+            break
+    epochs = np.where(low[:, 0] == high[:, 0], point.epochs, np.exp(centre[:, 0]))
+    found = Point(point.members, epochs, centre[:, 1], centre[:, 2])
+    return _described(task, found, size, losses[rows, pick])[0]
+
+
+def _steps(width: Values) -> Values:
+    """All combinations of steps of what is continuous, in units of how far around it is looked."""
+    free = np.flatnonzero(np.any(width > 0, axis=0))
+    steps = np.zeros((len(_OFFSETS) ** len(free), 3))
+    steps[:, free] = list(itertools.product(_OFFSETS, repeat=len(free)))
+    return steps
+
+
+def _bounds(task: Task, point: Point) -> tuple[Values, Values, Values, Values]:
+    """The continuous quantities of each start, between which ends they lie, and how far around they are
+    looked for first.
+    """
     here = np.log(point.epochs)
     fixed = (point.epochs >= 1) if task.limits.whole_epochs else np.zeros(len(here), dtype=bool)
     top = math.log(min(task.most_epochs, 1.0)) if task.limits.whole_epochs else math.log(task.most_epochs)
@@ -391,17 +417,21 @@ def _bounds(task: Task, point: Point) -> tuple[Values, Values, Values]:
     spacing = np.array([0.8, 1.0 / (_DECAYS - 1), 1.0 / (_TOKENS - 1)])
     width = np.where(high > low, spacing, 0.0)
     width[:, 1:] *= (high - low)[:, 1:]
-    return low, high, width
+    return np.stack([here, point.ln_decay, point.ln_tokens], axis=1), low, high, width
 
 
 def _answers(task: Task, point: Point) -> tuple[Found, ...]:
     """What each point comes to, the best first."""
-    sizes, values = solved(task, point)
+    return _described(task, point, *solved(task, point))
+
+
+def _described(task: Task, point: Point, sizes: Values, values: Values) -> tuple[Found, ...]:
+    """Points of these sizes, the best first."""
     params, tokens = np.exp(sizes), np.exp(point.ln_tokens)
     tokens = np.where(np.isclose(tokens, task.bill.owned, rtol=1e-9), task.bill.owned, tokens)
     if task.limits.max_params is not None:
         params = np.minimum(params, task.limits.max_params)
-    loss = task.losses.along(point)(sizes[:, None])[:, 0]
+    loss = values if task.target is None else task.losses.along(point)(sizes[:, None])[:, 0]
     total = task.bill.total(point.members, params, tokens, point.epochs)
     setting = task.losses.setting
     order = np.argsort(values, kind="stable")
