@@ -12,7 +12,8 @@ The search is therefore exhaustive, not a descent:
    in closed form. A dial adds the premium of its memory there, and is searched as above one epoch.
 2. Above one epoch the curve is tabulated on a grid even in ln(e - 1), on which every term is close to a
    straight line both near e = 1 and far from it, so that nothing happens between two grid points. The grid
-   ends where the capacity term alone exceeds a loss already reached: nothing beyond can be better.
+   ends where the capacity term and what repeats leave of the data term exceed a loss already reached:
+   nothing beyond can be better.
 3. Each local minimum of the table is polished to a root of the exact slope. Whole epochs are the neighbours
    of those roots; limits on size and epochs add their end points.
 
@@ -91,7 +92,7 @@ def allocate(
 
 
 def _furthest(law: Law, laws: Law, shape: tuple[int, ...], budgets: _Budgets, limits: Limits) -> np.ndarray:
-    """The most epochs that can be best at each budget: beyond them the capacity term alone is more than a
+    """The most epochs that can be best at each budget: beyond them capacity and data alone are more than a
     loss that can be reached. `laws` are those that are spread out in `law`.
     """
     product, ud, low, high = budgets
@@ -103,7 +104,7 @@ def _furthest(law: Law, laws: Law, shape: tuple[int, ...], budgets: _Budgets, li
         probes, once = _PROBES[:, None], np.minimum(np.maximum(1.0, low), high)
         tried = np.where((low <= probes) & (probes <= high), probes, once)
         losses = np.asarray(law.loss(product / tried, ud, tried))
-    return np.asarray(law.epochs_bound(product, np.fmin.reduce(losses)))
+    return np.asarray(law.epochs_bound(product, ud, np.fmin.reduce(losses)))
 
 
 def no_choice(ud: float, flops: float, limits: Limits) -> InvalidInput:
@@ -127,7 +128,7 @@ def has_optimum(law: Law, ud: Array, flops: Array) -> np.ndarray:
     product = flops / (FLOPS_PER_PARAM_TOKEN * ud)
     with np.errstate(all="ignore"):
         start = np.maximum(law.fresh_epochs(product, ud), 1.0)
-        end = law.epochs_bound(product, law.loss(product / start, ud, start))
+        end = law.epochs_bound(product, ud, law.loss(product / start, ud, start))
     return np.asarray((start < 1e15) & (end < 1e15))
 
 

@@ -93,9 +93,9 @@ class Averaged(Law):
         ln_weights = np.log(self.weights)
         return [ln_weights + np.log(p["A"]), p["alpha"], ln_weights + np.log(p["B"]), p["beta"]]
 
-    def epochs_bound(self, product: Array, loss: Array) -> Array:
+    def epochs_bound(self, product: Array, unique_tokens: Array, loss: Array) -> Array:
         """Where the capacity term of every part exceeds what it may, so does their average."""
-        return np.max([part.epochs_bound(product, loss) for part in self.parts], axis=0)
+        return np.max([part.epochs_bound(product, unique_tokens, loss) for part in self.parts], axis=0)
 
     def base(self) -> Law:
         return Averaged([part.base() for part in self.parts], self.weights)

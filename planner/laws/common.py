@@ -51,6 +51,9 @@ class Fading(Repeats):
         by_ratio = -p["rho"] * (gain - repeats * faded) / seen if self.by_size else 0.0
         return np.log(seen), slope, by_ratio
 
+    def ln_most(self, p: Values) -> Array:
+        return np.inf if self.by_size else np.log1p(1 / np.maximum(p["fade"], _TINY))
+
     def on_isoflop(self, p: Values, ln_ratio: Array, epochs: Array) -> Array:
         repeats, share = np.maximum(epochs - 1, 0), p["fade"]
         if self.by_size:

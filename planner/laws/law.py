@@ -143,10 +143,13 @@ class Law:
         ln_ratio = p["alpha"] * np.log(product) - p["beta"] * np.log(unique_tokens) - self._ln_balance
         return np.exp(ln_ratio / (p["alpha"] + p["beta"]))
 
-    def epochs_bound(self, product: Array, loss: Array) -> Array:
-        """Epochs beyond which the capacity term alone exceeds `loss`: no form can be better there."""
+    def epochs_bound(self, product: Array, unique_tokens: Array, loss: Array) -> Array:
+        """Epochs beyond which the capacity term and the least that repeats leave of the data term exceed
+        `loss`: no form can be better there.
+        """
         p = self.values
-        ln_bound = np.log(np.maximum(loss - p["E"], _TINY) / p["A"]) / p["alpha"]
+        data = p["B"] * np.exp(-p["beta"] * (np.log(unique_tokens) + self.declared.repeats.ln_most(p)))
+        ln_bound = np.log(np.maximum(loss - p["E"] - data, _TINY) / p["A"]) / p["alpha"]
         return product * np.exp(np.minimum(ln_bound, 50.0))  # 1e-22 of a parameter is little enough
 
     def fresh_bound(self, product: Array, unique_tokens: Array) -> Array:

@@ -74,6 +74,9 @@ class Decaying(Repeats):
         slope = np.where(epochs > 1, np.exp(-repeats / p["R_D_star"]) * epochs / seen, 1.0)
         return np.log(seen), slope, 0.0
 
+    def ln_most(self, p: Values) -> Array:
+        return np.log1p(p["R_D_star"])
+
     def seen_jet(self, p: Values, epochs: Array, ln_ratio: Array) -> Jet:
         star = p["R_D_star"]
         value, first, second = _by_half_life(star, epochs)
