@@ -175,6 +175,9 @@ def _fresh_with_premium(law: Law, budgets: _Budgets) -> np.ndarray:
     shares = np.exp(below)
     table = column.loss(budgets.product[:, None] / shares, budgets.ud[:, None], shares)
     pick = table.argmin(axis=1)
+    inside = np.clip(pick, 1, _SUBSETS - 2)
+    places = inside + np.arange(-1, 2)[:, None]
+    ln_shares, losses = below[places], table[np.arange(len(pick)), places]
     product, ud = budgets.product, budgets.ud
 
     def slope(ln_epochs: np.ndarray, some: Any) -> np.ndarray:
@@ -183,8 +186,9 @@ def _fresh_with_premium(law: Law, budgets: _Budgets) -> np.ndarray:
         return np.asarray(by.epochs - by.params)
 
     # At one epoch exactly a slope is that of repetition.
-    low, high = below[np.maximum(pick - 1, 0)], below[np.minimum(pick + 1, _SUBSETS - 1)]
-    best = rising_root(slope, low, np.minimum(high, -_ALMOST_ONE), 1e-7)
+    start = np.where(pick == inside, _lowest(ln_shares, losses), below[pick])
+    low, start, high = (np.minimum(ends, -_ALMOST_ONE) for ends in (ln_shares[0], start, ln_shares[2]))
+    best = rising_root(slope, low, high, _LAST_STEP, start)
     return np.where(best < -2 * _ALMOST_ONE, np.exp(best), 1.0)
 
 
@@ -276,11 +280,16 @@ def _turns(block: Block, ln_repeats: np.ndarray) -> np.ndarray:
     falling = losses[:, 1:] < losses[:, :-1]
     row, column = np.nonzero(falling[:, :-1] > falling[:, 1:])
     places = column + np.arange(3)[:, None]
-    x, y = ln_repeats[places], losses[row, places]
+    x = ln_repeats[places]
+    return np.array([block.rows[row], x[0], _lowest(x, losses[row, places]), x[2]])
+
+
+def _lowest(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Where parabolas through three points each are lowest, the middle ones being the lowest of them."""
     with np.errstate(divide="ignore", invalid="ignore"):
         before, after = (y[1:] - y[:-1]) / (x[1:] - x[:-1])
         lowest = 0.5 * (x[0] + x[1]) - 0.5 * (x[2] - x[0]) * before / (after - before)
-    return np.array([block.rows[row], x[0], np.where(np.isfinite(lowest), lowest, x[1]), x[2]])
+    return np.where(np.isfinite(lowest), lowest, x[1])
 
 
 def _grid(most_repeats: float, step: float, *, whole: bool) -> np.ndarray:

@@ -15,36 +15,28 @@ Slope = Callable[[np.ndarray, Any], np.ndarray]
 
 
 def rising_root(
-    slope: Slope, low: np.ndarray, high: np.ndarray, tolerance: Any, start: np.ndarray | None = None
+    slope: Slope, low: np.ndarray, high: np.ndarray, tolerance: Any, start: np.ndarray
 ) -> np.ndarray:
     """Where `slope` crosses zero upwards inside each [low, high], from a `start` that is known to be near.
 
     The error after a Newton step is about its square, so it is far below the last step, which is what is
-    tested. Where nothing is known and the slope does not rise above zero, that is the upper end.
+    tested. Where it does not cross zero, that is the end from which the slope leads outside.
     """
-    if start is None:
-        root = 0.5 * (low + high)
-        here, ahead, at_end = slope(np.stack([root, root + _DIFFERENCE, high]), ...)
-        held = at_end <= 0
-    else:
-        root, held = start, np.zeros(len(start), dtype=bool)
-        here, ahead = slope(np.stack([root, root + _DIFFERENCE]), ...)
-    found, tolerance, end = np.array(high), np.broadcast_to(tolerance, root.shape), high
+    root, found, tolerance = start, np.array(high), np.broadcast_to(tolerance, start.shape)
     left: Any = ...
     for _ in range(100):
+        here, ahead = slope(np.stack([root, root + _DIFFERENCE]), left)
         low, high = np.where(here < 0, root, low), np.where(here < 0, high, root)
         with np.errstate(divide="ignore", invalid="ignore"):
             guess = root - here * _DIFFERENCE / (ahead - here)
         guess = np.where((guess >= low) & (guess <= high), guess, 0.5 * (low + high))
-        moved, root = np.abs(guess - root), np.where(held, end, guess)
-        done = held | (moved <= tolerance)
+        moved, root = np.abs(guess - root), guess
+        done = moved <= tolerance
         found[left] = root
         if done.all():
             break
         if len(done) > _MANY and 2 * np.count_nonzero(done) > len(done):
             go_on = ~done
             left = np.flatnonzero(go_on) if left is ... else left[go_on]
-            columns = (root, low, high, end, held, tolerance)
-            root, low, high, end, held, tolerance = (values[go_on] for values in columns)
-        here, ahead = slope(np.stack([root, root + _DIFFERENCE]), left)
+            root, low, high, tolerance = (values[go_on] for values in (root, low, high, tolerance))
     return found

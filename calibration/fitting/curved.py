@@ -153,7 +153,7 @@ class Curved:
 
     def _ln_seen(self, values: Values) -> Array:
         """ln of the data's worth over the unique tokens."""
-        seen = self.declared.repeats.ln_seen(values, 1 + self.runs.repeats, self._ratio)[0]
+        seen = self.declared.repeats.ln_seen(values, 1 + self.runs.repeats, self._ratio)
         premium = self.declared.premium
         if premium is None or not premium.of_data:
             return np.asarray(seen)

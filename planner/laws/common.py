@@ -22,7 +22,7 @@ import numpy as np
 
 from planner.laws.forms import AVERAGE, BASE_PARAMETERS, Array, At, LawForm, Penalty, Repeats, Values
 from planner.laws.law import Law
-from planner.laws.pieces import Decaying, Hill, Paced, Power, left_of, softplus
+from planner.laws.pieces import Decaying, Hill, Paced, Power, softplus
 from planner.look import Look
 
 _COMMON = "common"
@@ -38,18 +38,25 @@ class Fading(Repeats):
 
     by_size: bool = False  # whether some of the laws fade sooner in large models
 
-    def ln_seen(self, p: Values, epochs: Array, ln_ratio: Array) -> tuple[Array, Array, Array]:
+    def ln_seen(self, p: Values, epochs: Array, ln_ratio: Array) -> Array:
+        return np.log(np.minimum(epochs, 1) + self._gain(p, epochs, ln_ratio)[0])
+
+    def with_slopes(self, p: Values, epochs: Array, ln_ratio: Array) -> tuple[Array, Array, Array]:
+        gain, share = self._gain(p, epochs, ln_ratio)
+        seen = np.minimum(epochs, 1) + gain
+        faded = np.exp(-share)
+        slope = np.where(epochs > 1, faded * epochs / seen, 1.0)
+        by_ratio = -p["rho"] * (gain - np.maximum(epochs - 1, 0) * faded) / seen if self.by_size else 0.0
+        return np.log(seen), slope, by_ratio
+
+    def _gain(self, p: Values, epochs: Array, ln_ratio: Array) -> tuple[Array, Array]:
+        """What repeats add to D' / U, and their number at the rate at which they fade."""
         rate = p["fade"]
         if self.by_size:
             rate = rate * np.exp(np.clip(p["rho"] * ln_ratio, -300.0, 300.0))
         repeats = np.maximum(epochs - 1, 0)
         share = np.maximum(repeats * rate, _TINY)
-        gain = -repeats * np.expm1(-share) / share
-        seen = np.minimum(epochs, 1) + gain
-        faded = np.exp(-share)
-        slope = np.where(epochs > 1, faded * epochs / seen, 1.0)
-        by_ratio = -p["rho"] * (gain - repeats * faded) / seen if self.by_size else 0.0
-        return np.log(seen), slope, by_ratio
+        return -repeats * np.expm1(-share) / share, share
 
     def ln_most(self, p: Values) -> Array:
         return np.inf if self.by_size else np.log1p(1 / np.maximum(p["fade"], _TINY))
@@ -81,10 +88,12 @@ class Levelled(Penalty):
         power = p["delta"] * at.ln_repeats + self._ln_size(p, at)
         return power - softplus(self._inside(p, at))
 
-    def ln_slopes(self, p: Values, at: At) -> At:
-        left = left_of(self._inside(p, at))
+    def with_slopes(self, p: Values, at: At) -> tuple[Array, At]:
+        power, level = p["delta"] * at.ln_repeats + self._ln_size(p, at), softplus(self._inside(p, at))
+        left = np.exp(-level)
+        by_params = left * p["kappa"]
         by_repeats = p["delta"] * (1 - p["joined"] * (1 - left))
-        return At(left * p["kappa"], -left * p["kappa"] * p["gamma"], by_repeats)
+        return power - level, At(by_params, -by_params * p["gamma"], by_repeats)
 
     def on_isoflop(self, p: Values, ln_product: Array, ln_unique: Array, epochs: Array) -> Array:
         ln_e, ln_repeats = np.log(epochs), np.log(np.maximum(epochs - 1, _TINY))

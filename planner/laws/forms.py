@@ -148,11 +148,12 @@ class Penalty(Piece):
         """ln(penalty / P)."""
         raise NotImplementedError
 
-    def ln_slopes(self, p: Values, at: At) -> At:
-        """d ln(penalty) by ln N, ln U, ln R and ln(memory)."""
+    def with_slopes(self, p: Values, at: At) -> tuple[Array, At]:
+        """`ln_shape`, and its slopes by ln N, ln U, ln R and ln(memory)."""
         steps = np.eye(len(at)) * 1j * _IMAGINARY
         moved = (At(*(value + step for value, step in zip(at, row, strict=True))) for row in steps)
-        return At(*(np.imag(self.ln_shape(p, there)) / _IMAGINARY for there in moved))
+        slopes = At(*(np.imag(self.ln_shape(p, there)) / _IMAGINARY for there in moved))
+        return self.ln_shape(p, at), slopes
 
     def shape_jet(self, p: Values, at: At) -> Jet:
         """`ln_shape` with its derivatives by all parameters but P."""
@@ -182,8 +183,12 @@ class Repeats(Piece):
 
     by_size = False  # whether it depends on N / U
 
-    def ln_seen(self, p: Values, epochs: Array, ln_ratio: Array) -> tuple[Array, Array, Array]:
-        """ln(D' / U), and its slopes by ln(epochs) and by ln(N / U)."""
+    def ln_seen(self, p: Values, epochs: Array, ln_ratio: Array) -> Array:
+        """ln(D' / U), where `ln_ratio` is ln(N / U)."""
+        return np.log(epochs)
+
+    def with_slopes(self, p: Values, epochs: Array, ln_ratio: Array) -> tuple[Array, Array, Array]:
+        """The same, and its slopes by ln(epochs) and by ln(N / U)."""
         return np.log(epochs), 1.0, 0.0
 
     def ln_most(self, p: Values) -> Array:
@@ -192,11 +197,11 @@ class Repeats(Piece):
 
     def on_isoflop(self, p: Values, ln_ratio: Array, epochs: Array) -> Array:
         """ln(D' / U) at params = product / epochs, where `ln_ratio` is ln(product / U), which broadcast."""
-        return self.ln_seen(p, epochs, ln_ratio - np.log(epochs) if self.by_size else 0.0)[0]
+        return self.ln_seen(p, epochs, ln_ratio - np.log(epochs) if self.by_size else 0.0)
 
     def seen_jet(self, p: Values, epochs: Array, ln_ratio: Array) -> Jet:
         """ln(D' / U) with its derivatives by the parameters."""
-        return jet(lambda q: self.ln_seen(q, epochs, ln_ratio)[0], p, self.names)
+        return jet(lambda q: self.ln_seen(q, epochs, ln_ratio), p, self.names)
 
 
 class Size(Piece):
@@ -229,9 +234,10 @@ class Premium(Piece):
     def ln_shape(self, p: Values, ln_sees: Array) -> Array:
         raise NotImplementedError
 
-    def slope(self, p: Values, ln_sees: Array) -> Array:
-        """d ln_shape / d ln(what it sees)."""
-        return np.imag(self.ln_shape(p, ln_sees + 1j * _IMAGINARY)) / _IMAGINARY
+    def with_slope(self, p: Values, ln_sees: Array) -> tuple[Array, Array]:
+        """`ln_shape`, and its slope by ln(what it sees)."""
+        moved = self.ln_shape(p, ln_sees + 1j * _IMAGINARY)
+        return np.real(moved), np.imag(moved) / _IMAGINARY
 
     def shape_jet(self, p: Values, ln_sees: Array) -> Jet:
         return jet(lambda q: self.ln_shape(q, ln_sees), p, self.names)

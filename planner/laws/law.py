@@ -87,13 +87,14 @@ class Law:
         epochs = np.asarray(epochs, dtype=float)
         ln_n, ln_u = np.log(params), np.log(unique_tokens)
         ln_n_eff, _, _ = self._effective_params(ln_n, ln_u, epochs)
-        ln_seen, _, _ = self.declared.repeats.ln_seen(p, epochs, ln_n - ln_u)
+        ln_seen = self.declared.repeats.ln_seen(p, epochs, ln_n - ln_u)
         capacity = p["A"] * np.exp(-p["alpha"] * ln_n_eff)
         forgotten, _, _ = self._forgotten(ln_u + ln_seen, ln_n, slopes=False)
         data = p["B"] * np.exp(-p["beta"] * (ln_u + ln_seen - forgotten)) + self._premium(ln_u, epochs)[0]
         if self.declared.penalty is None:
             return Terms(p["E"], capacity, data, 0.0)
-        return Terms(p["E"], capacity, data, self._penalty(self._at(ln_n, ln_u, epochs), epochs))
+        ln_shape = self.declared.penalty.ln_shape(p, self._at(ln_n, ln_u, epochs))
+        return Terms(p["E"], capacity, data, self._penalty(ln_shape, epochs))
 
     def slopes(self, params: Array, unique_tokens: Array, epochs: Array) -> Slopes:
         """dL/dln(params), dL/dln(unique_tokens), dL/dln(epochs), exact."""
@@ -101,7 +102,7 @@ class Law:
         epochs = np.asarray(epochs, dtype=float)
         ln_n, ln_u = np.log(params), np.log(unique_tokens)
         ln_n_eff, by_n, by_used = self._effective_params(ln_n, ln_u, epochs)
-        ln_seen, by_epochs, by_ratio = self.declared.repeats.ln_seen(p, epochs, ln_n - ln_u)
+        ln_seen, by_epochs, by_ratio = self.declared.repeats.with_slopes(p, epochs, ln_n - ln_u)
         capacity = -p["alpha"] * p["A"] * np.exp(-p["alpha"] * ln_n_eff)  # d capacity / d ln N'
         forgotten, by_seen, by_size = self._forgotten(ln_u + ln_seen, ln_n)
         left = -p["beta"] * p["B"] * np.exp(-p["beta"] * (ln_u + ln_seen - forgotten))
@@ -118,9 +119,8 @@ class Law:
             d_unique = d_unique - by_memory
             d_epochs = d_epochs - np.where(epochs < 1, by_memory, 0.0)
         if self.declared.penalty is not None:
-            at = self._at(ln_n, ln_u, epochs)
-            penalty = self._penalty(at, epochs)
-            by = self.declared.penalty.ln_slopes(p, at)
+            ln_shape, by = self.declared.penalty.with_slopes(p, self._at(ln_n, ln_u, epochs))
+            penalty = self._penalty(ln_shape, epochs)
             by_unique, by_repeats = by.ln_unique - by.ln_memory, by.ln_repeats
             if self.declared.penalty.first_pass:
                 by_epochs = np.where(epochs < 1, by_unique, by_repeats)
@@ -252,7 +252,7 @@ class Law:
         if not self.is_separable or any(np.shape(value)[-1:] not in ((), (1,)) for value in p.values()):
             return None
         ln_k, ln_u, ln_e = np.log(product), np.log(unique_tokens), np.log(epochs)
-        ln_seen, _, _ = declared.repeats.ln_seen(p, epochs, 0.0)
+        ln_seen = declared.repeats.ln_seen(p, epochs, 0.0)
         terms = [
             (p["E"], 1.0),
             (p["A"] * np.exp(-p["alpha"] * ln_k), np.exp(p["alpha"] * ln_e)),
@@ -268,11 +268,10 @@ class Law:
 
     # -- the pieces ------------------------------------------------------------------------------------------
 
-    def _penalty(self, at: At, epochs: Array) -> Array:
-        declared = self.declared.penalty
-        assert declared is not None
-        penalty = self.values["P"] * np.exp(declared.ln_shape(self.values, at))
-        return penalty if declared.first_pass else np.where(epochs > 1, penalty, 0.0)
+    def _penalty(self, ln_shape: Array, epochs: Array) -> Array:
+        assert self.declared.penalty is not None
+        penalty = self.values["P"] * np.exp(ln_shape)
+        return penalty if self.declared.penalty.first_pass else np.where(epochs > 1, penalty, 0.0)
 
     def _at(self, ln_n: Array, ln_u: Array, epochs: Array) -> At:
         """Where the penalty is evaluated: above one epoch, where all unique tokens are in use, unless it
@@ -280,8 +279,9 @@ class Law:
         """
         penalty = self.declared.penalty
         if penalty is not None and penalty.first_pass:
-            ln_used = ln_u + np.log(np.minimum(epochs, 1))
-            return At(ln_n, ln_used, np.log(np.maximum(epochs, 1)), np.log(self.values[MEMORY]) - ln_used)
+            ln_epochs = np.log(epochs)
+            ln_used = ln_u + np.minimum(ln_epochs, 0)
+            return At(ln_n, ln_used, np.maximum(ln_epochs, 0), np.log(self.values[MEMORY]) - ln_used)
         ln_repeats = np.log(_above_zero(epochs - 1))
         if self.declared.premium is None:
             return At(ln_n, ln_u, ln_repeats)
@@ -295,10 +295,9 @@ class Law:
         if premium is None or not premium.of_data:
             return 0.0, 0.0, 0.0
         ln_sees = premium.ln_sees(ln_seen, ln_n, np.log(self.values[MEMORY]))
-        shape = premium.ln_shape(self.values, ln_sees)
         if not slopes:
-            return shape, 0.0, 0.0
-        slope = premium.slope(self.values, ln_sees)
+            return premium.ln_shape(self.values, ln_sees), 0.0, 0.0
+        shape, slope = premium.with_slope(self.values, ln_sees)
         return shape, premium.powers[0] * slope, premium.powers[1] * slope
 
     def _premium(self, ln_u: Array, epochs: Array) -> tuple[Array, Array]:
@@ -309,8 +308,9 @@ class Law:
         if premium is None or premium.of_data:
             return 0.0, 0.0
         ln_memory = np.log(p[MEMORY]) - ln_u - np.log(np.minimum(epochs, 1))
-        amount = np.exp(premium.ln_shape(p, ln_memory))
-        return amount, amount * premium.slope(p, ln_memory)
+        shape, slope = premium.with_slope(p, ln_memory)
+        amount = np.exp(shape)
+        return amount, amount * slope
 
     def _effective_params(self, ln_n: Array, ln_u: Array, epochs: Array) -> tuple[Array, Array, Array]:
         """ln N', d ln N' / d ln N, and d ln N' / d ln (unique tokens in use)."""

@@ -68,11 +68,14 @@ class Decaying(Repeats):
         Parameter("R_D_star", "R*_D", "logarithm", _STAR, DECAY_STARTS, 1.0),
     )
 
-    def ln_seen(self, p: Values, epochs: Array, ln_ratio: Array) -> tuple[Array, Array, Array]:
+    def ln_seen(self, p: Values, epochs: Array, ln_ratio: Array) -> Array:
         repeats = np.maximum(epochs - 1, 0)
-        seen = np.minimum(epochs, 1) - p["R_D_star"] * np.expm1(-repeats / p["R_D_star"])
-        slope = np.where(epochs > 1, np.exp(-repeats / p["R_D_star"]) * epochs / seen, 1.0)
-        return np.log(seen), slope, 0.0
+        return np.log(np.minimum(epochs, 1) - p["R_D_star"] * np.expm1(-repeats / p["R_D_star"]))
+
+    def with_slopes(self, p: Values, epochs: Array, ln_ratio: Array) -> tuple[Array, Array, Array]:
+        share = np.maximum(epochs - 1, 0) / p["R_D_star"]
+        seen = np.minimum(epochs, 1) - p["R_D_star"] * np.expm1(-share)
+        return np.log(seen), np.exp(-share) * epochs / seen, 0.0
 
     def ln_most(self, p: Values) -> Array:
         return np.log1p(p["R_D_star"])
@@ -94,7 +97,10 @@ class Paced(Repeats):
     by_size = True
     centred = True
 
-    def ln_seen(self, p: Values, epochs: Array, ln_ratio: Array) -> tuple[Array, Array, Array]:
+    def ln_seen(self, p: Values, epochs: Array, ln_ratio: Array) -> Array:
+        return _by_half_life(_half_life(p["R_D_star"], p["rho"], ln_ratio), epochs)[0]
+
+    def with_slopes(self, p: Values, epochs: Array, ln_ratio: Array) -> tuple[Array, Array, Array]:
         star = _half_life(p["R_D_star"], p["rho"], ln_ratio)
         value, by_star, _ = _by_half_life(star, epochs)
         faded = np.exp(-np.maximum(epochs - 1, 0) / star)
@@ -167,8 +173,8 @@ class Power(Penalty):
     def ln_shape(self, p: Values, at: At) -> Array:
         return p["delta"] * at.ln_repeats + p["kappa"] * (at.ln_params - p["gamma"] * at.ln_unique)
 
-    def ln_slopes(self, p: Values, at: At) -> At:
-        return At(p["kappa"], -(p["kappa"] * p["gamma"]), p["delta"])
+    def with_slopes(self, p: Values, at: At) -> tuple[Array, At]:
+        return self.ln_shape(p, at), At(p["kappa"], -(p["kappa"] * p["gamma"]), p["delta"])
 
     def shape_jet(self, p: Values, at: At) -> Jet:
         around = at.ln_params - p["gamma"] * at.ln_unique
@@ -259,10 +265,14 @@ class Hill(Penalty):
         levelled = -softplus(-self._inside(p, at))
         return levelled if self.repeats_too else p["delta"] * at.ln_repeats + levelled
 
-    def ln_slopes(self, p: Values, at: At) -> At:
-        left = left_of(self._inside(p, at))  # of the power law's slope
-        by_repeats = left * p["delta"] if self.repeats_too else p["delta"]
-        return At(left * p["kappa"], -left * p["kappa"] * p["gamma"], by_repeats)
+    def with_slopes(self, p: Values, at: At) -> tuple[Array, At]:
+        ln_z = self._inside(p, at)
+        levelled = -softplus(-ln_z)
+        left = np.exp(levelled - ln_z)  # of the power law's slope: 1 / (1 + z)
+        by_params = left * p["kappa"]
+        if self.repeats_too:
+            return levelled, At(by_params, -by_params * p["gamma"], left * p["delta"])
+        return p["delta"] * at.ln_repeats + levelled, At(by_params, -by_params * p["gamma"], p["delta"])
 
     def shape_jet(self, p: Values, at: At) -> Jet:
         ln_z = self._inside(p, at)
@@ -340,8 +350,10 @@ class Remembered(Penalty):
     def ln_shape(self, p: Values, at: At) -> Array:
         return self.of.ln_shape(p, at) - p["mu"] * np.exp(-at.ln_memory)
 
-    def ln_slopes(self, p: Values, at: At) -> At:
-        return self.of.ln_slopes(p, at)._replace(ln_memory=p["mu"] * np.exp(-at.ln_memory))
+    def with_slopes(self, p: Values, at: At) -> tuple[Array, At]:
+        shape, by = self.of.with_slopes(p, at)
+        forgotten = p["mu"] * np.exp(-at.ln_memory)
+        return shape - forgotten, by._replace(ln_memory=forgotten)
 
     def shape_jet(self, p: Values, at: At) -> Jet:
         inner, forgetting = self.of.shape_jet(p, at), -np.exp(-at.ln_memory)
@@ -365,8 +377,9 @@ class Forgotten(Premium):
         curve = np.log1p(np.exp(inside)) if np.iscomplexobj(inside) else softplus(inside)
         return p.get("s", 1.0) / self.corner * curve
 
-    def slope(self, p: Values, ln_sees: Array) -> Array:
-        return p.get("s", 1.0) * (1.0 - left_of(self.corner * (ln_sees - np.log(p["k"]))))
+    def with_slope(self, p: Values, ln_sees: Array) -> tuple[Array, Array]:
+        curve, steep = softplus(self.corner * (ln_sees - np.log(p["k"]))), p.get("s", 1.0)
+        return steep / self.corner * curve, -steep * np.expm1(-curve)
 
 
 @dataclass(frozen=True)
@@ -397,5 +410,5 @@ class Hinge(Premium):
         corner = np.arcsinh((np.log(p["tau_c"]) - ln_sees) / _CORNER) + np.log(_CORNER / 2)
         return np.log(p["q"]) + 2 * corner
 
-    def slope(self, p: Values, ln_sees: Array) -> Array:
-        return -2 / np.hypot(np.log(p["tau_c"]) - ln_sees, _CORNER)
+    def with_slope(self, p: Values, ln_sees: Array) -> tuple[Array, Array]:
+        return self.ln_shape(p, ln_sees), -2 / np.hypot(np.log(p["tau_c"]) - ln_sees, _CORNER)
