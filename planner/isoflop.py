@@ -17,6 +17,10 @@ from planner.laws import Law
 _BLOCK = 512  # budgets tabulated at a time, so that the table stays in cache
 _CELLS = 1 << 15  # the same for an ensemble, in entries of the table
 
+# Freed at once, for good: the C library keeps freed memory for the next table, up to twice the largest block
+# that it has seen freed, and fresh pages of the system cost more than the arithmetic.
+np.empty(1 << 20)
+
 
 class Block(NamedTuple):
     """Some rows of a table, by their numbers, as far as they are needed."""
@@ -85,14 +89,12 @@ def _of_factors(budgets: np.ndarray, repetitions: np.ndarray, needed: np.ndarray
     rows: np.ndarray = np.arange(needed.size).reshape(budgets.shape[:-1])
     many = int(rows.shape[-1])
     step = max(_BLOCK * many // max(rows.size, 1), 1)
-    # Reused: fresh pages cost more than the arithmetic.
-    buffer = np.empty((*rows.shape[:-1], min(step, many), repetitions.shape[-1]))
     for start in range(0, many, step):
         block = slice(start, start + step)
         some = rows[..., block]
         width = int(needed[some].max())
-        losses = np.matmul(budgets[..., block, :], repetitions, out=buffer[..., : some.shape[-1], :])
-        yield Block(some.ravel(), losses[..., :width].reshape(-1, width))
+        losses = budgets[..., block, :] @ repetitions[..., :width]
+        yield Block(some.ravel(), losses.reshape(-1, width))
 
 
 def _widths(needed: np.ndarray, axis: int) -> np.ndarray:
