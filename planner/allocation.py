@@ -222,8 +222,13 @@ def _search(
     rows, minima = _repeating_minima(law, losses, furthest, last_step)
     whole = last_step is None
     low, high = (np.ceil(budgets.low), np.floor(budgets.high)) if whole else (budgets.low, budgets.high)
-    ends = [np.maximum(low, 1.0), *([high] if np.isfinite(high).any() else [])]
-    best, least = _best(law, budgets, slice(None), np.stack(ends))
+    dial = law.declared.premium is not None
+    everyone = [] if dial else [_subset(law, budgets)]
+    if dial or low.any():
+        everyone.append(np.maximum(low, 1.0))
+    if np.isfinite(high).any():
+        everyone.append(high)
+    best, least = _best(law, budgets, slice(None), np.stack(everyone))
     near = np.round(minima) + _NEIGHBOURS if whole else minima[None]
     epochs, loss = _best(law.member(rows), budgets, rows, np.maximum(near, 1.0))
     order = np.lexsort((epochs, loss, rows))  # best first within each budget; the fewer epochs win a tie
@@ -231,7 +236,7 @@ def _search(
     row, epochs, loss = rows[first], epochs[first], loss[first]
     better = ~(loss >= least[row]) & np.isfinite(epochs)
     best[row[better]], least[row[better]] = epochs[better], loss[better]
-    return _or_less(law, budgets, best, least)
+    return _or_less(law, budgets, best, least) if dial else (best, least)
 
 
 def _best(law: Law, budgets: _Budgets, rows: Any, epochs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -289,7 +294,7 @@ def _lowest(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     with np.errstate(divide="ignore", invalid="ignore"):
         before, after = (y[1:] - y[:-1]) / (x[1:] - x[:-1])
         lowest = 0.5 * (x[0] + x[1]) - 0.5 * (x[2] - x[0]) * before / (after - before)
-    return np.where(np.isfinite(lowest), lowest, x[1])
+    return np.asarray(np.where(np.isfinite(lowest), lowest, x[1]))
 
 
 def _grid(most_repeats: float, step: float, *, whole: bool) -> np.ndarray:
