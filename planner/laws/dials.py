@@ -6,8 +6,8 @@ and D' = U (1 + R* (1 - exp(-R / R*))), each is
     L = E + A / N^alpha + B / D''^beta + premium + penalty exp(-mu / tau)
 
 The penalty is what is still remembered when a token comes round again. What is forgotten too soon is charged
-as a premium, or leaves less of the data, 1 / D'' = 1 / D' + 1 / (k M): between the two lies the best weight
-decay.
+as a premium, or leaves less of the data, as 1 / D'' = 1 / D' + 1 / (k M): between the two lies the best
+weight decay.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from planner.laws.forms import DIALS, LawForm, Parameter
 from planner.laws.pieces import (
     Decaying,
     Forgotten,
-    Hill,
     Hinge,
     Outgrown,
     Power,
     Remembered,
+    Steepening,
     amplitude,
     by_logarithm,
     exponent,
@@ -30,16 +30,8 @@ from planner.look import Look
 _SIZE = amplitude((0.03, 0.2))
 _DELTA, _GAMMA = exponent("delta", "δ", (1.7,), 0.3), exponent("gamma", "γ", (0.7,), 0.4)
 _REPEATS = Decaying((by_logarithm("R_D_star", "R*_D", (1e-2, 1e6), (1.5, 8.0), 1.0),))
-_LEVELLED = Remembered(
-    Hill(
-        (
-            _SIZE,
-            _DELTA,
-            Parameter("c", "c", "logarithm", (1e-4, 1e4), (0.7, 2.0), 1.0),
-            _GAMMA,
-            exponent("kappa", "κ", (2.0,), 0.3),
-        )
-    ),
+_STEEPENING = Remembered(
+    Steepening((_SIZE, _DELTA, Parameter("c", "c", "logarithm", (1e-4, 1e4), (0.5, 1.5), 1.0), _GAMMA)),
     first_pass=True,
 )
 
@@ -70,23 +62,13 @@ for form in (
         premium=Forgotten(),
     ),
     LawForm(
-        "dial_hill",
-        "dial, levelling off",
-        Look("#8a3ffc", "#be95ff", "solid"),
-        "the same, and overfitting is of e passes and levels off in size",
-        "B/D''^β, + P e^δ z/(1+z) exp(-μ/τ), z = (N/(c U^γ))^κ",
-        repeats=_REPEATS,
-        penalty=_LEVELLED,
-        premium=Forgotten(),
-    ),
-    LawForm(
-        "dial_root",
-        "dial, memory against size and data",
+        "dial_steep",
+        "dial, steeper in large models",
         Look("#b28600", "#f1c21b", "dashdot"),
-        "the same, and the memory that is enough grows with the root of size times data",
-        "B/D''^β, D'' = D' (1 + N D'/(k M)²)^(-s/2), + P e^δ z/(1+z) exp(-μ/τ)",
+        "any weight decay: large models overfit with a higher power of the passes and want a longer memory",
+        "B/D''^β, D'' = D' (1 + N D'/(k M)²)^(-s/2), + P e^(δ h) exp(-μ/τ), h = N/(N + c U^γ)",
         repeats=_REPEATS,
-        penalty=_LEVELLED,
+        penalty=_STEEPENING,
         premium=Outgrown(),
     ),
 ):

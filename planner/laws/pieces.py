@@ -8,6 +8,7 @@ repetition costs.
     Power        P R^delta (N / U^gamma)^kappa                  overfitting grows with repeats and size
     Hill         P R^delta z / (1 + z),  z = (N / (c U^gamma))^kappa        it levels off in size
     Bounded      P h / (1 + h),  h = R^delta (N / (c U^gamma))^kappa        and in repeats
+    Steepening   P e^(delta h),  h = N / (N + c U^gamma)        the first pass costs all models the same
 
 and, for dials, which know AdamW's memory of M tokens or tau = M / U epochs,
 
@@ -302,6 +303,50 @@ class Hill(Penalty):
                 found[one, other] = found[other, one] = product if known is None else product + left * known
         second = tuple(tuple(found[one, other] for other in names) for one in names)
         return Jet(levelled + p["delta"] * outside, first, second)
+
+    def ln_units(self, p: Values, middle: At) -> dict[str, Array]:
+        return {"c": middle.ln_params - p["gamma"] * middle.ln_unique}
+
+
+@dataclass(frozen=True)
+class Steepening(Penalty):
+    """A penalty that grows with a power of the passes, the higher the larger the model: P e^(delta h), where
+    h = N / (N + c U^gamma) is the model's share next to its data.
+
+    One pass costs P, whatever the size and the data; c U^gamma is the size at which half of the power delta
+    is reached.
+    """
+
+    parameters: tuple[Parameter, ...]
+    centred = True
+
+    def _share(self, p: Values, at: At) -> Array:
+        """h."""
+        return left_of(p["gamma"] * at.ln_unique + np.log(p["c"]) - at.ln_params)
+
+    def ln_shape(self, p: Values, at: At) -> Array:
+        return p["delta"] * at.ln_repeats * self._share(p, at)
+
+    def with_slopes(self, p: Values, at: At) -> tuple[Array, At]:
+        share = self._share(p, at)
+        shape = p["delta"] * at.ln_repeats * share
+        by_params = shape * (1 - share)
+        return shape, At(by_params, -p["gamma"] * by_params, p["delta"] * share)
+
+    def shape_jet(self, p: Values, at: At) -> Jet:
+        share, c, passes = self._share(p, at), p["c"], at.ln_repeats
+        falls = -passes * share * (1 - share)  # by ln(c U^gamma), as the two below, over delta
+        by_c, by_gamma = falls / c, falls * at.ln_unique
+        bends = p["delta"] * falls * (2 * share - 1)
+        cross = bends * at.ln_unique / c
+        second = (
+            (0.0, by_c, by_gamma),
+            (by_c, (bends - p["delta"] * falls) / c**2, cross),
+            (by_gamma, cross, bends * at.ln_unique**2),
+        )
+        return Jet(
+            p["delta"] * passes * share, (passes * share, p["delta"] * by_c, p["delta"] * by_gamma), second
+        )
 
     def ln_units(self, p: Values, middle: At) -> dict[str, Array]:
         return {"c": middle.ln_params - p["gamma"] * middle.ln_unique}

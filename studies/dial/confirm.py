@@ -1,20 +1,18 @@
-"""The dial study's confirming budgets: what to train there, and which plan won.
+"""The dial study's confirming budgets: which plan of the calibration that ships won, as docs/dial.md has it.
 
-    python studies/dial/confirm.py --write     # confirm.toml, from the plans of the calibration that ships
-    python studies/dial/confirm.py             # who won, from confirm.csv, as docs/dial.md has it
+    python studies/dial/confirm.py
 
-Budgets, rivals and what counts as a win stand in README.md, which is older than the first run.
+Budgets, rivals and what counts as a win stand in README.md, which is older than the first run. confirm.csv
+has the runs of the plans of the law that shipped first, again.csv those that a later one asked for.
 """
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from make import recipe
 
 from planner import plan
 
@@ -37,59 +35,54 @@ class Entry(NamedTuple):
     weight_decay: float
 
 
-def entries(ud: int, flops: float) -> list[Entry]:
-    """The plan with its own weight decay, the best plans at the usual ones, and a grid around the first."""
+def plans(ud: int, flops: float) -> list[Entry]:
+    """The plan with its own weight decay, and the best plans at the usual ones."""
 
     def planned(role: str, decay: float | None = None) -> Entry:
         found = plan(ud, flops, calibration="dial", weight_decay=decay, max_params=LARGEST)
         return Entry(role, round(found.params, -3), ud, found.epochs, found.weight_decay)
 
-    best = planned(CHOICE)
-    around = [best._replace(role=f"{x:g} λ*", weight_decay=best.weight_decay * x) for x in AROUND]
-    return [best, *(planned(f"plan at {decay:g}", decay) for decay in USUAL), *around]
+    return [planned(CHOICE), *(planned(f"plan at {decay:g}", decay) for decay in USUAL)]
 
 
-def study() -> str:
-    """The runs as a study file."""
-    parts = [
-        "# What the plans of the dial's calibration say at the budgets fixed in README.md, by confirm.py.",
-        recipe("confirming budgets"),
-    ]
-    for ud, flops in BUDGETS:
-        for one in entries(ud, flops):
-            parts.append(
-                f"# {ud:,} unique tokens, {flops:g} FLOPs: {one.role}\n[[grid]]\n"
-                f"params = [{one.params:.0f}]\nunique_tokens = [{ud}]\nepochs = [{one.epochs:g}]\n"
-                f"weight_decays = [{one.weight_decay:.6g}]\nseeds = {list(range(SEEDS))}\n"
-            )
-    return "\n".join(parts)
+def same_plan(runs: pd.DataFrame, one: Entry) -> pd.Series:
+    """Which runs have a configuration's data, epochs and size, the nearest that can be built."""
+    return (
+        (runs["unique_tokens"] == one.ud)
+        & (abs(runs["epochs"] / one.epochs - 1) < 0.02)
+        & (abs(runs["params"] / one.params - 1) < 0.06)
+    )
 
 
 def trained(runs: pd.DataFrame, one: Entry) -> np.ndarray:
-    """The losses of a configuration's seeds; its size is the nearest shape that can be built."""
-    near = (
-        (runs["unique_tokens"] == one.ud)
-        & (abs(runs["epochs"] / one.epochs - 1) < 0.02)
-        & (abs(runs["weight_decay"] / one.weight_decay - 1) < 1e-3)
-        & (abs(runs["params"] / one.params - 1) < 0.06)
-    )
+    """The losses of a configuration's seeds."""
+    near = same_plan(runs, one) & (abs(runs["weight_decay"] / one.weight_decay - 1) < 1e-3)
     return runs[near].sort_values("seed")["loss"].to_numpy()
+
+
+def around(runs: pd.DataFrame, one: Entry) -> list[Entry]:
+    """The same plan at the other weight decays that were trained."""
+    decays = sorted(runs[same_plan(runs, one)]["weight_decay"].unique())
+    others = [decay for decay in decays if abs(decay / one.weight_decay - 1) > 1e-3]
+    return [one._replace(role=f"{x / one.weight_decay:.2g} λ*", weight_decay=float(x)) for x in others]
 
 
 def judged(runs: pd.DataFrame, ud: int, flops: float) -> tuple[list[str], str]:
     """A budget's rows, and who won there."""
-    tried = {one: trained(runs, one) for one in entries(ud, flops)}
-    losses = {one: found for one, found in tried.items() if len(found)}
+    planned = plans(ud, flops)
+    losses = [trained(runs, one) for one in planned]
+    others = around(runs, planned[0])
     rows = [
         f"| {ud:,} | {flops:g} | {one.role} | {one.params / 1e3:.0f}k x {one.epochs:.3g} | "
         f"{one.weight_decay:.2g} | {found.mean():.3f} ± {found.std(ddof=1):.3f} ({len(found)}) |"
-        for one, found in losses.items()
+        for one, found in zip(
+            [*planned, *others], [*losses, *(trained(runs, one) for one in others)], strict=True
+        )
     ]
-    by_role = {one.role: found for one, found in losses.items()}
-    rival = min((f"plan at {decay:g}" for decay in USUAL), key=lambda role: by_role[role].mean())
-    gap, noise = _difference(by_role[CHOICE], by_role[rival])
+    rival = min((1, 2), key=lambda place: losses[place].mean())
+    gap, noise = _difference(losses[0], losses[rival])
     verdict = "wins" if gap < -noise else "loses" if gap > noise else "cannot be told from it"
-    return rows, f"| {ud:,} | {flops:g} | {rival} | {gap:+.3f} | {noise:.3f} | {verdict} |"
+    return rows, f"| {ud:,} | {flops:g} | {planned[rival].role} | {gap:+.3f} | {noise:.3f} | {verdict} |"
 
 
 def _difference(one: np.ndarray, other: np.ndarray) -> tuple[float, float]:
@@ -99,10 +92,7 @@ def _difference(one: np.ndarray, other: np.ndarray) -> tuple[float, float]:
 
 
 def main() -> None:
-    if "--write" in sys.argv[1:]:
-        (HERE / "confirm.toml").write_text(study(), encoding="utf-8")
-        return
-    runs = pd.read_csv(HERE / "confirm.csv")
+    runs = pd.concat([pd.read_csv(HERE / name) for name in ("confirm.csv", "again.csv")])
     found = [judged(runs, *budget) for budget in BUDGETS]
     print("| unique tokens | FLOPs | what | size x epochs | λ | loss (seeds) |\n" + "| --- " * 6 + "|")
     print("\n".join(row for rows, _ in found for row in rows))

@@ -1,19 +1,18 @@
 """The dial study, settled where two seeds of six weight decays leave it open.
 
-    python studies/dial/settle.py --write     # settle.toml: more seeds of single epochs, and the law's own λ*
-    python studies/dial/settle.py             # what came out, from settle.csv, as docs/dial.md has it
+    python studies/dial/settle.py     # what came out, as docs/dial.md has it
 
-Why, and what is asked, stands in README.md under "Settling", which is older than these runs.
+Why, and what is asked, stands in README.md under "Settling", which is older than these runs: more seeds of
+single epochs, and the λ* of the law that shipped then, in settle.csv. again.csv has the λ* of a later one.
 """
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from make import CELL, grid, recipe, trained_best
+from make import CELL, grid, trained_best
 
 from calibration.fitting.tables import read_runs
 from planner.calibration_files import Calibration
@@ -30,50 +29,10 @@ def law_best(size: float, tokens: float, epochs: float) -> float:
     return float(f"{decays[int(np.argmin(losses))]:.3g}")
 
 
-def study() -> str:
-    """The runs as a study file."""
-    cells = grid().groupby(CELL).size().index.tolist()
-    parts = [
-        "# By settle.py: single epochs with eight more seeds, and every cell at the law's own λ*.",
-        recipe("settling runs"),
-        _grid(
-            "90k",
-            "220k",
-            tokens=(24576, 49152, 98304),
-            epochs=1,
-            decays=(0.03, 0.1, 0.3, 1, 3, 10),
-            seeds=MORE,
-        ),
-        *(
-            _grid(
-                int(size),
-                tokens=(int(tokens),),
-                epochs=epochs,
-                decays=(law_best(size, tokens, epochs),),
-                seeds=(0, 1, *(MORE if epochs == 1 else ())),
-            )
-            for size, tokens, epochs in cells
-        ),
-    ]
-    return "\n".join(parts)
-
-
-def _grid(
-    *sizes: int | str,
-    tokens: tuple[int, ...],
-    epochs: float,
-    decays: tuple[float, ...],
-    seeds: tuple[int, ...],
-) -> str:
-    return (
-        f"[[grid]]\nparams = {list(sizes)}\nunique_tokens = {list(tokens)}\nepochs = [{epochs:g}]\n"
-        f"weight_decays = {list(decays)}\nseeds = {list(seeds)}\n"
-    ).replace("'", '"')
-
-
 def report() -> list[str]:
     """Every cell: the trained optimum with all seeds, the law's, and the loss that was trained there."""
-    first, more = grid(), read_runs(HERE / "settle.csv")
+    first = grid()
+    more = pd.concat([read_runs(HERE / name) for name in ("settle.csv", "again.csv")], ignore_index=True)
     usual = sorted(first["weight_decay"].unique())
     runs = pd.concat([first, more[more["weight_decay"].isin(usual)]], ignore_index=True)
     spread = runs.groupby([*CELL, "weight_decay"])["loss"].std()
@@ -110,7 +69,4 @@ def report() -> list[str]:
 
 
 if __name__ == "__main__":
-    if "--write" in sys.argv[1:]:
-        (HERE / "settle.toml").write_text(study(), encoding="utf-8")
-    else:
-        print("\n".join(report()))
+    print("\n".join(report()))
