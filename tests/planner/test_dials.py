@@ -6,6 +6,7 @@ import pytest
 from planner.allocation import allocate
 from planner.errors import InvalidInput
 from planner.laws import DIALS, FORMS, MEMORY, Law
+from planner.laws.forms import At, Values, jet
 from planner.limits import CONTINUOUS
 
 # close to what the micro study and its pilot say
@@ -20,13 +21,13 @@ OWN = {
     "tau_c": 0.56,
     "k": 40.0,
 }
-LEVELLED = {"P": 0.04, "delta": 1.75, "c": 90.0, "gamma": 0.71, "kappa": 2.0, "mu": 3.5, "s": 0.6, "k": 8.0}
+STEEP = {"P": 0.04, "delta": 1.96, "c": 16.7, "gamma": 0.76, "mu": 3.0, "s": 0.6, "k": 6.5}
 BATCH_TOKENS, LEARNING_RATE = 512, 0.01
 
 
 def dial(form: str, weight_decay: float | np.ndarray) -> Law:
     memory = BATCH_TOKENS / (LEARNING_RATE * weight_decay)
-    values = {**BASE, **OWN, **(LEVELLED if counts_passes(form) else {}), MEMORY: memory}
+    values = {**BASE, **OWN, **(STEEP if counts_passes(form) else {}), MEMORY: memory}
     return Law(form, {name: values[name] for name in (*DIALS[form].names, MEMORY)})
 
 
@@ -52,6 +53,34 @@ def test_slopes_are_exact(form: str, epochs: float) -> None:
     for place, slope in enumerate(by):
         up, down = (law.loss(*(point * np.exp(sign * step * np.eye(3)[place]))) for sign in (1, -1))
         assert slope == pytest.approx((up - down) / (2 * step), rel=1e-6, abs=1e-9)
+
+
+def test_one_pass_costs_all_models_the_same_and_more_passes_the_larger_ones_more() -> None:
+    sizes = np.array([1e3, 1e5, 1e12])
+    once, often = (dial("dial_steep", 0.1).terms(sizes, 5e4, epochs).overfitting for epochs in (1.0, 8.0))
+    assert once == pytest.approx(once[0])
+    assert often[0] < often[1] < often[2]
+    assert often[2] / once[2] == pytest.approx(8 ** STEEP["delta"], rel=1e-3)
+
+
+def test_derivatives_by_the_parameters_are_those_of_the_formula() -> None:
+    """Against the complex step, which needs the formula only."""
+    penalty = DIALS["dial_steep"].penalty
+    assert penalty is not None
+    at = At(np.array([-2.0, 0.3]), np.array([1.0, -1.5]), np.array([0.0, 2.0]), np.array([0.4, -0.8]))
+
+    def shape(p: Values) -> np.ndarray:
+        share = 1 / (1 + p["c"] * np.exp(p["gamma"] * at.ln_unique - at.ln_params))
+        return p["delta"] * at.ln_repeats * share - p["mu"] * np.exp(-at.ln_memory)
+
+    names, values = penalty.names[1:], {**STEEP, "c": 1.7}
+    written, stepped = penalty.shape_jet(values, at), jet(shape, values, names)
+    np.testing.assert_allclose(written.value, stepped.value, rtol=1e-12)
+    for i in range(len(names)):
+        np.testing.assert_allclose(written.first[i], stepped.first[i], rtol=1e-11, atol=1e-13)
+        for j in range(len(names)):
+            both = written.second[i][j], stepped.second[i][j]
+            np.testing.assert_allclose(*np.broadcast_arrays(*both), rtol=1e-6, atol=1e-8)
 
 
 def test_weak_decay_overfits_and_strong_decay_forgets(form: str) -> None:
@@ -102,4 +131,4 @@ def test_many_weight_decays_are_one_law_of_arrays(form: str) -> None:
 
 def test_a_dial_without_its_memory_is_refused(form: str) -> None:
     with pytest.raises(InvalidInput, match="memory_tokens"):
-        Law(form, {name: {**BASE, **OWN, **LEVELLED}[name] for name in DIALS[form].names})
+        Law(form, {name: {**BASE, **OWN, **STEEP}[name] for name in DIALS[form].names})
