@@ -45,6 +45,11 @@ def plans(ud: int, flops: float) -> list[Entry]:
     return [planned(CHOICE), *(planned(f"plan at {decay:g}", decay) for decay in USUAL)]
 
 
+def known() -> pd.DataFrame:
+    """All runs at the confirming budgets."""
+    return pd.concat([pd.read_csv(HERE / name) for name in ("confirm.csv", "again.csv")], ignore_index=True)
+
+
 def same_plan(runs: pd.DataFrame, one: Entry) -> pd.Series:
     """Which runs have a configuration's data, epochs and size, the nearest that can be built."""
     return (
@@ -61,10 +66,10 @@ def trained(runs: pd.DataFrame, one: Entry) -> np.ndarray:
 
 
 def around(runs: pd.DataFrame, one: Entry) -> list[Entry]:
-    """The same plan at the other weight decays that were trained."""
-    decays = sorted(runs[same_plan(runs, one)]["weight_decay"].unique())
-    others = [decay for decay in decays if abs(decay / one.weight_decay - 1) > 1e-3]
-    return [one._replace(role=f"{x / one.weight_decay:.2g} λ*", weight_decay=float(x)) for x in others]
+    """The same plan at the other weight decays that were trained, one of those that agree in two digits."""
+    decays = {f"{x:.2g}": float(x) for x in sorted(runs[same_plan(runs, one)]["weight_decay"].unique())}
+    decays.pop(f"{one.weight_decay:.2g}", None)
+    return [one._replace(role=f"{x / one.weight_decay:.2g} λ*", weight_decay=x) for x in decays.values()]
 
 
 def judged(runs: pd.DataFrame, ud: int, flops: float) -> tuple[list[str], str]:
@@ -92,7 +97,7 @@ def _difference(one: np.ndarray, other: np.ndarray) -> tuple[float, float]:
 
 
 def main() -> None:
-    runs = pd.concat([pd.read_csv(HERE / name) for name in ("confirm.csv", "again.csv")])
+    runs = known()
     found = [judged(runs, *budget) for budget in BUDGETS]
     print("| unique tokens | FLOPs | what | size x epochs | λ | loss (seeds) |\n" + "| --- " * 6 + "|")
     print("\n".join(row for rows, _ in found for row in rows))

@@ -33,6 +33,7 @@ def report() -> list[str]:
     """Every cell: the trained optimum with all seeds, the law's, and the loss that was trained there."""
     first = grid()
     more = pd.concat([read_runs(HERE / name) for name in ("settle.csv", "again.csv")], ignore_index=True)
+    more = more[more["params"].isin(first["params"])]  # not those of plans
     usual = sorted(first["weight_decay"].unique())
     runs = pd.concat([first, more[more["weight_decay"].isin(usual)]], ignore_index=True)
     spread = runs.groupby([*CELL, "weight_decay"])["loss"].std()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from types import ModuleType
 
 import pytest
@@ -36,6 +37,19 @@ def test_the_page_says_what_the_runs_say(study: ModuleType) -> None:
         assert line in PAGE
     for line in study.best_table(fits, Calibration.load("dial").default_law, table[own])[:-1]:
         assert line in PAGE
+
+
+def test_the_page_says_what_was_settled_and_who_won(
+    study: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "make", study)
+    settle, confirm = (script(f"studies/dial/{name}.py") for name in ("settle", "confirm"))
+    for line in settle.report()[:-1]:
+        assert line in PAGE
+    for budget in confirm.BUDGETS:
+        rows, verdict = confirm.judged(confirm.known(), *budget)
+        for line in (*rows, verdict):
+            assert line in PAGE
 
 
 def test_two_weight_decays_predict_one_between(study: ModuleType) -> None:
