@@ -39,7 +39,7 @@ _SMALLEST_REPEAT = 1e-9  # repeats below this are one epoch for every purpose
 _NEAR_ONE = 1e-2
 _GRID_STEP = 0.2  # in ln(repeats)
 _COARSE_STEP = 0.4  # the same where a table takes longer: minima are polished either way
-_FEWEST_EPOCHS, _SUBSETS = 9.0, 37  # -ln of the smallest share of the corpus, and how many shares are tried
+_SUBSETS = 0.25 * np.arange(-36.0, 1.0)  # ln of the shares of the corpus that are tried
 _ALMOST_ONE = 1e-9  # -ln of the last share of the corpus below all of it
 # Up to this many (budget, whole epochs) pairs are simply all tried: the fewer the more one of them takes.
 _SWEEP, _SHORT_SWEEP = 20_000, 2_000
@@ -170,14 +170,12 @@ def _or_less(
 
 def _fresh_with_premium(law: Law, budgets: _Budgets) -> np.ndarray:
     """The best epochs up to one under a dial, whose premium grows with the tokens in use."""
-    below = -np.linspace(0.0, _FEWEST_EPOCHS, _SUBSETS)[::-1]
-    column = law.member((slice(None), None)) if law.is_ensemble else law
-    shares = np.exp(below)
+    column, shares = law.member((slice(None), None)), np.exp(_SUBSETS)
     table = column.loss(budgets.product[:, None] / shares, budgets.ud[:, None], shares)
     pick = table.argmin(axis=1)
-    inside = np.clip(pick, 1, _SUBSETS - 2)
+    inside = np.clip(pick, 1, len(_SUBSETS) - 2)
     places = inside + np.arange(-1, 2)[:, None]
-    ln_shares, losses = below[places], table[np.arange(len(pick)), places]
+    ln_shares, losses = _SUBSETS[places], table[np.arange(len(pick)), places]
     product, ud = budgets.product, budgets.ud
 
     def slope(ln_epochs: np.ndarray, some: Any) -> np.ndarray:
@@ -186,7 +184,7 @@ def _fresh_with_premium(law: Law, budgets: _Budgets) -> np.ndarray:
         return np.asarray(by.epochs - by.params)
 
     # At one epoch exactly a slope is that of repetition.
-    start = np.where(pick == inside, _lowest(ln_shares, losses), below[pick])
+    start = np.where(pick == inside, _lowest(ln_shares, losses), _SUBSETS[pick])
     low, start, high = (np.minimum(ends, -_ALMOST_ONE) for ends in (ln_shares[0], start, ln_shares[2]))
     best = rising_root(slope, low, high, _LAST_STEP, start)
     return np.where(best < -2 * _ALMOST_ONE, np.exp(best), 1.0)
@@ -267,8 +265,7 @@ def _repeating_minima(
 
     def slope(ln_repeat: np.ndarray, some: Any) -> np.ndarray:
         epochs = 1.0 + np.exp(ln_repeat)
-        law = laws if some is ... else laws.member(some)
-        by = law.slopes(products[some] / epochs, uds[some], epochs)
+        by = laws.member(some).slopes(products[some] / epochs, uds[some], epochs)
         return np.asarray(by.epochs - by.params)  # d loss / d ln epochs with params * epochs held
 
     # Whole epochs only need the minimum to a quarter of an epoch: its integer neighbours are tried anyway.

@@ -170,7 +170,7 @@ class Law:
 
     def member(self, index: Any) -> Law:
         """The law(s) at `index` of an ensemble; scalar parameters stay as they are."""
-        if not self.is_ensemble:
+        if not self.is_ensemble or index is ...:
             return self
         return self.member_by(lambda value: value[index])
 
