@@ -18,8 +18,8 @@ from planner.laws import Array, Law, Stack, stacked
 from planner.limits import FREE, Limits
 from planner.spending import lowest
 
-_EXACT = 1e-8  # how close a crossing is enclosed, in ln(flops), before a straight line says where it is
-_CLOSER = 0.25 ** np.arange(1, 9)  # parts of a bracket next to where a crossing is expected
+_EXACT = 1e-6  # how close a crossing is enclosed, in ln(flops), before a straight line says where it is
+_CLOSER = 0.5 ** np.arange(1, 17)  # parts of a bracket next to where a crossing is expected
 
 
 class Crossings(NamedTuple):
