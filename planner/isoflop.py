@@ -89,12 +89,13 @@ def _of_factors(budgets: np.ndarray, repetitions: np.ndarray, needed: np.ndarray
     rows: np.ndarray = np.arange(needed.size).reshape(budgets.shape[:-1])
     many = int(rows.shape[-1])
     step = max(_BLOCK * many // max(rows.size, 1), 1)
+    buffer = np.empty((*rows.shape[:-1], min(step, many), repetitions.shape[-1]))
     for start in range(0, many, step):
         block = slice(start, start + step)
         some = rows[..., block]
         width = int(needed[some].max())
-        losses = budgets[..., block, :] @ repetitions[..., :width]
-        yield Block(some.ravel(), losses.reshape(-1, width))
+        losses = np.matmul(budgets[..., block, :], repetitions, out=buffer[..., : some.shape[-1], :])
+        yield Block(some.ravel(), losses[..., :width].reshape(-1, width))
 
 
 def _widths(needed: np.ndarray, axis: int) -> np.ndarray:

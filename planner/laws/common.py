@@ -58,8 +58,8 @@ class Fading(Repeats):
         share = np.maximum(repeats * rate, _TINY)
         return -repeats * np.expm1(-share) / share, share
 
-    def ln_most(self, p: Values) -> Array:
-        return np.inf if self.by_size else np.log1p(1 / np.maximum(p["fade"], _TINY))
+    def ln_most(self, p: Values) -> Array | None:
+        return None if self.by_size else np.log1p(1 / np.maximum(p["fade"], _TINY))
 
     def on_isoflop(self, p: Values, ln_ratio: Array, epochs: Array) -> Array:
         repeats, share = np.maximum(epochs - 1, 0), p["fade"]

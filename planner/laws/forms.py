@@ -191,9 +191,9 @@ class Repeats(Piece):
         """The same, and its slopes by ln(epochs) and by ln(N / U)."""
         return np.log(epochs), 1.0, 0.0
 
-    def ln_most(self, p: Values) -> Array:
-        """ln(D' / U) of which no number of epochs is worth more, for all sizes."""
-        return np.inf
+    def ln_most(self, p: Values) -> Array | None:
+        """ln(D' / U) of which no number of epochs is worth more, for all sizes; None: there is no end."""
+        return None
 
     def on_isoflop(self, p: Values, ln_ratio: Array, epochs: Array) -> Array:
         """ln(D' / U) at params = product / epochs, where `ln_ratio` is ln(product / U), which broadcast."""

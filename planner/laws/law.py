@@ -143,8 +143,8 @@ class Law:
         """Epochs beyond which the capacity term and the least that repeats leave of the data term exceed
         `loss`: no form can be better there.
         """
-        p = self.values
-        data = p["B"] * np.exp(-p["beta"] * (np.log(unique_tokens) + self.declared.repeats.ln_most(p)))
+        p, most = self.values, self.declared.repeats.ln_most(self.values)
+        data = 0.0 if most is None else p["B"] * np.exp(-p["beta"] * (np.log(unique_tokens) + most))
         ln_bound = np.log(np.maximum(loss - p["E"] - data, _TINY) / p["A"]) / p["alpha"]
         return product * np.exp(np.minimum(ln_bound, 50.0))  # 1e-22 of a parameter is little enough
 
