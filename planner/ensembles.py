@@ -42,7 +42,7 @@ _LESS = -math.log(4.0) * np.arange(3.0)  # ln of the shares of a ceiling that ar
 _GLANCE = 0.12  # nats by which what is seen at a glance may be off
 _NEAR = 0.15  # how far, of the first grid, what is next to the best is looked for
 _HALVED, _LAST = 3, 4  # after so many narrowings the worse half is dropped, down to so many
-_OFFSETS = (-1.0, -0.5, 0.0, 0.5, 1.0)
+_OFFSETS = 5  # places that are tried of each continuous quantity, around the best so far
 # Where sizes are looked for together with all else: of how far around one, and how far, of how far around all
 # else is: there may be two valleys.
 _AROUND, _OTHERS = np.linspace(-1.0, 1.0, _COARSE), 4.0
@@ -347,7 +347,7 @@ def _narrowed(task: Task, point: Point, *, near: float = 1.0) -> tuple[Found, ..
     centre, low, high, width = _bounds(task, point)
     width *= near
     count, whole = point.members, np.where(low[:, 0] == high[:, 0], point.epochs, np.nan)
-    steps = _steps(width)
+    steps = _steps(width, _OFFSETS)
     for step in range(_NARROWINGS if len(steps) > 1 else 0):
         tried = np.clip(centre[:, None] + steps * width[:, None], low[:, None], high[:, None])
         flat = tried.reshape(-1, 3)
@@ -373,7 +373,8 @@ def _roughly(task: Task, point: Point) -> Found:
     narrowed down together with all else that is continuous.
     """
     centre, low, high, width = _bounds(task, point)
-    steps, rows = _steps(width), np.arange(len(centre))
+    number = _FINE if np.count_nonzero(width.any(axis=0)) == 1 else _OFFSETS
+    steps, rows = _steps(width, number), np.arange(len(centre))
     bottom, top = task.sizes(point)
     size, reach = 0.5 * (bottom + top), float(np.max(top - bottom)) / 2
     for _ in range(_NARROWINGS):
@@ -385,7 +386,7 @@ def _roughly(task: Task, point: Point) -> Found:
         losses = np.where(top >= bottom, task.losses.along(each)(sizes), np.inf).reshape(len(centre), -1)
         pick = losses.argmin(axis=1)
         there, size = tried[rows, pick // _COARSE], sizes.reshape(len(centre), -1)[rows, pick]
-        width = np.where(np.abs(there - centre) < 0.9 * width, 0.5 * width, width)
+        width = np.where(np.abs(there - centre) < 0.9 * width, 2 / (number - 1) * width, width)
         centre, reach = there, 2 * reach / (_COARSE - 1) + _OTHERS * float(width.max())
         if reach < _ROUGHLY:
             break
@@ -394,11 +395,11 @@ def _roughly(task: Task, point: Point) -> Found:
     return _described(task, found, size, losses[rows, pick])[0]
 
 
-def _steps(width: Values) -> Values:
-    """All combinations of steps of what is continuous, in units of how far around it is looked."""
-    free = np.flatnonzero(np.any(width > 0, axis=0))
-    steps = np.zeros((len(_OFFSETS) ** len(free), 3))
-    steps[:, free] = list(itertools.product(_OFFSETS, repeat=len(free)))
+def _steps(width: Values, number: int) -> Values:
+    """All combinations of so many steps of what is continuous, in units of how far around it is looked."""
+    free = np.flatnonzero(width.any(axis=0))
+    steps = np.zeros((number ** len(free), 3))
+    steps[:, free] = list(itertools.product(np.linspace(-1.0, 1.0, number), repeat=len(free)))
     return steps
 
 
