@@ -11,6 +11,7 @@ loss, of one model or of K whose probabilities are averaged (`planner.members`).
    is narrowed down together, by ever smaller grids around the best point.
 4. Whole epochs and members that the grid left out are tried next to the best.
 
+Where a thousandth of a nat is enough, sizes are narrowed down together with all else in place of that.
 Nothing of a law is used but its loss, so that every form can be asked, alone or averaged.
 """
 
