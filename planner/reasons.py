@@ -11,6 +11,8 @@ from planner.intervals import normal_share
 from planner.remarks import Remark
 from planner.results import Findings
 
+_ONE_PLACE = 1.2  # sizes or amounts of data within this factor show nothing of what more of it does
+
 
 def verdict(p: Findings, setting: Setting, *, limited: bool) -> str:
     """The answer, in a sentence or two: what to train, where that is less than all how much of the compute it
@@ -18,8 +20,9 @@ def verdict(p: Findings, setting: Setting, *, limited: bool) -> str:
     """
     size, passes = units.short(p.params), units.epochs(p.epochs)
     train = f"Train {size} for {passes} at weight decay {weight_decay_in_words(p)}."
-    if p.epochs > 1 and setting.rests_on_prior("repetition"):
-        train += " That is a first guess: the runs behind it hardly show what repetition costs."
+    guessed = _guessed(p, setting)
+    if guessed:
+        train += f" That is a first guess: the runs behind it hardly show {' and '.join(guessed)}."
     share = p.spent_flops / p.flops
     if share > 0.995:
         return train
@@ -29,6 +32,25 @@ def verdict(p: Findings, setting: Setting, *, limited: bool) -> str:
         else "more of it would not help one model on this data"
     )
     return f"{train} That takes {units.percent(share)} of your compute; {why}."
+
+
+def _guessed(p: Findings, setting: Setting) -> list[str]:
+    """What the plan depends on and its runs cannot have shown."""
+    fitted, tokens = setting.fitted_on, p.ud * min(p.epochs, 1.0)
+    said = []
+    if _elsewhere(p.params, fitted.params):
+        said.append(f"what model size does (all have {units.short(fitted.params[1])} parameters)")
+    if _elsewhere(tokens, fitted.unique_tokens):
+        said.append(f"what data is worth (all have {units.short(fitted.unique_tokens[1])} unique tokens)")
+    if p.epochs > 1 and setting.rests_on_prior("repetition"):
+        said.append("what repetition costs")
+    return said
+
+
+def _elsewhere(value: float, fitted: tuple[float, float]) -> bool:
+    """Whether all runs are in one place, and this is not it."""
+    low, high = fitted
+    return high < _ONE_PLACE * low and not low / _ONE_PLACE <= value <= high * _ONE_PLACE
 
 
 def reasons(
