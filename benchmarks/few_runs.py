@@ -7,7 +7,7 @@ drawn with each seed: `fit` as it is by default (the average of forms, the prior
 calibration that suits best and was fitted on none of the runs), the belief of `design` before it was this
 one (additive_4p around fineweb-llama2 at the table's weight decay, every run doubted by a fifth of its loss
 above the floor), and `fit --prior none` (its recommended form). The mean of |ln(predicted / observed)|, at
-most 0.5 for one run.
+most 0.5 for one run, and how far the first is above the second on the same draws, with its standard error.
 
 **Extrapolation.** Of each table the 30% of the runs with the most compute, then the 40% with the largest
 models, are held out in turn (ties with the first of them too); all others are fitted: the average as plans
@@ -104,13 +104,16 @@ def few_runs(table: pd.DataFrame, n: int, seeds: int) -> list[str]:
         for kind, law in enumerate((averaged(drawn), doubted(drawn), without_prior(drawn))):
             if law is not None:
                 errors[kind].append(error(law, held_out))
+    return compared(errors, seeds)
+
+
+def compared(errors: list[list[float]], seeds: int) -> list[str]:
+    """The mean of each over the draws, and the first against the second."""
     refused = seeds - len(errors[2])
-    last = f"{np.mean(errors[2]):.3f}" if errors[2] else "-"
-    return [
-        f"{np.mean(errors[0]):.3f}",
-        f"{np.mean(errors[1]):.3f}",
-        f"{last}" + f" ({refused} refused)" * bool(refused),
-    ]
+    first, second, last = (f"{np.mean(found):.3f}" if found else "-" for found in errors)
+    above = np.subtract(errors[0], errors[1])
+    difference = f"{above.mean():+.3f} ± {above.std(ddof=1) / np.sqrt(seeds):.3f}"
+    return [first, second, difference, last + f" ({refused} refused)" * bool(refused)]
 
 
 def medians(table: pd.DataFrame, n: int, seeds: int) -> list[str]:
@@ -124,9 +127,7 @@ def medians(table: pd.DataFrame, n: int, seeds: int) -> list[str]:
         for kind, law in enumerate((averaged(drawn), doubted(drawn, 1.0), without_prior(drawn))):
             if law is not None:
                 errors[kind].append(_median(law, held_out))
-    refused = seeds - len(errors[2])
-    shown = [f"{np.mean(found):.3f}" if found else "-" for found in errors]
-    return [*shown[:2], shown[2] + f" ({refused} refused)" * bool(refused)]
+    return compared(errors, seeds)
 
 
 def _median(law: Law, held_out: pd.DataFrame) -> float:
@@ -147,15 +148,15 @@ def extrapolated(name: str, table: pd.DataFrame, by: str, share: float) -> list[
     return [error(law, table[beyond]) for law in laws]
 
 
-def main(shared: Path, seeds: int = 6) -> None:
-    print("| table | n | average of forms | belief of `design` before | without a prior |")
-    print("| --- | --- | --- | --- | --- |")
+def main(shared: Path, seeds: int = 20) -> None:
+    print("| table | n | average of forms | belief of `design` before | difference | without a prior |")
+    print("| --- | --- | --- | --- | --- | --- |")
     for name, table in tables(shared).items():
         for n in NS:
             if n <= 0.8 * len(table):
                 print(f"| {name} | {n} | {' | '.join(few_runs(table, n, seeds))} |", flush=True)
-    print("\n| n | average of forms | belief of `design` before | without a prior |")
-    print("| --- | --- | --- | --- |")
+    print("\n| n | average of forms | belief of `design` before | difference | without a prior |")
+    print("| --- | --- | --- | --- | --- |")
     for n in NS:
         print(f"| {n} | {' | '.join(medians(tables(shared)['C4 182'], n, seeds))} |", flush=True)
     print("\n| table | held out | average, turned | as it is | form that counts most | additive_4p |")

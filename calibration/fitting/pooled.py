@@ -14,7 +14,7 @@ tell no more about forms than n m / (n + m) would if one of them were right (m =
 to the power w = m / (n + m), as Miller and Dunson (2019) propose for models that are only nearly right.
 Which likelihood: few runs are all used up for parameters, and only the evidence can compare forms. But the
 evidence forgives what a smooth misfit explains, and plans are made with the law alone: with many runs, what
-counts is by how much the law alone misses them. The two are mixed as w : 1 - w.
+counts is by how much the law alone misses them. The two are mixed as m^2 : n^2.
 """
 
 from __future__ import annotations
@@ -44,6 +44,9 @@ _TOLD = 20.0  # runs: as many as all runs together tell about forms at most, sin
 _LEAST_WEIGHT = 0.005
 _EXACT = 1e-6  # an error that is none
 _STEEPEST = 0.5  # change of ln of an exponent
+_LEAST_SHARE = (
+    1e-3  # of the loss above the floor: a term that is not there can be tilted, but not without end
+)
 
 
 class Outlier(NamedTuple):
@@ -80,7 +83,7 @@ class Pooled:
         rng = np.random.default_rng([seed, *FORMS[form].name.encode()])
         several = len(self.decays) > 1
         common = self.shared[form].draws(count, rng) if several else None
-        luck = rng.standard_normal((3, count))  # of the misfit: its level, and its two slopes
+        luck = rng.standard_normal((4, count))  # of the misfit: its level, and its slopes
         found = {}
         for decay in self.decays:
             belief = self.posteriors[form][decay]
@@ -97,22 +100,48 @@ class Pooled:
         return found
 
 
+class _Lever(NamedTuple):
+    """A term of a law that a slope can be doubted by."""
+
+    coefficient: str
+    exponent: str
+    share: float  # of the loss above the floor, in the middle of the runs
+    far: float  # ln of how far the middle is from where the coefficient is the term itself
+
+
+def _levers(form: str, belief: Posterior) -> list[_Lever]:
+    """By size and by data in the middle of all runs, by repeats in the middle of those that repeat."""
+    reference, points = belief.reference, belief.seen.points
+    law, middle = reference.law(form, belief.mean), Reference.among(points)
+    once = law.terms(middle.params, middle.unique_tokens, 1.0)
+    above = float(once.loss - once.floor)
+    found = [
+        _Lever("A", "alpha", once.capacity / above, np.log(middle.params / reference.params)),
+        _Lever("B", "beta", once.data / above, np.log(middle.unique_tokens / reference.unique_tokens)),
+    ]
+    repeated = points[2] > SINGLE_EPOCH
+    if "delta" in FORMS[form].names and repeated.any():
+        params, unique_tokens, epochs = (values[repeated] for values in points)
+        among = Reference.among((params, unique_tokens, epochs))
+        repeats = float(np.exp(np.log(epochs - 1).mean()))
+        again = law.terms(among.params, among.unique_tokens, 1 + repeats)
+        share = float(again.overfitting / (again.loss - again.floor))
+        found.append(_Lever("P", "delta", share, np.log(reference.repeats / repeats)))
+    return found
+
+
 def _tilted(theta: np.ndarray, form: str, belief: Posterior, slopes: np.ndarray) -> np.ndarray:
-    """Laws whose slopes by size and by data differ by these shares of the loss above the floor, in the
+    """Laws whose slopes by size, data and repeats differ by these shares of the loss above the floor, in the
     middle of the runs: what a misfit does that the runs do not show.
     """
     place = {name: i for i, name in enumerate(FORMS[form].names)}
-    reference, middle = belief.reference, Reference.among(belief.seen.points)
-    terms = reference.law(form, belief.mean).terms(middle.params, middle.unique_tokens, 1.0)
     found = theta.copy()
-    for name, exponent, slope, term, far in (
-        ("A", "alpha", slopes[0], terms.capacity, np.log(middle.params / reference.params)),
-        ("B", "beta", slopes[1], terms.data, np.log(middle.unique_tokens / reference.unique_tokens)),
-    ):
-        before = np.exp(theta[:, place[exponent]])
-        steeper = np.clip(slope * (terms.loss - terms.floor) / term / before, -_STEEPEST, _STEEPEST)
-        found[:, place[exponent]] += steeper
-        found[:, place[name]] += (np.exp(found[:, place[exponent]]) - before) * far
+    for lever, slope in zip(_levers(form, belief), slopes, strict=False):
+        before = np.exp(theta[:, place[lever.exponent]])
+        steeper = np.clip(slope / max(lever.share, _LEAST_SHARE) / before, -_STEEPEST, _STEEPEST)
+        found[:, place[lever.exponent]] += steeper
+        after_it = np.exp(found[:, place[lever.exponent]])
+        found[:, place[lever.coefficient]] += (after_it - before) * lever.far
     return found
 
 
@@ -278,9 +307,9 @@ def _together(prior: Normal, said: Sequence[tuple[np.ndarray, np.ndarray]]) -> N
 def weigh(posteriors: Mapping[str, Mapping[float, Posterior]]) -> dict[str, float]:
     """How much each form counts."""
     runs = sum(len(one.seen) for one in next(iter(posteriors.values())).values())
-    few = _TOLD / (_TOLD + runs)
+    power, few = _TOLD / (_TOLD + runs), _TOLD**2 / (_TOLD**2 + runs**2)
     scores = {
-        form: few * sum(few * one.evidence + (1 - few) * _skill(one) for one in found.values())
+        form: power * sum(few * one.evidence + (1 - few) * _skill(one) for one in found.values())
         for form, found in posteriors.items()
     }
     if len(scores) > 1:

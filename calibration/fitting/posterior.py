@@ -354,7 +354,8 @@ class _Problem:
             curvature[:, diagonal, diagonal] *= 1 + damping[active, None]
             step = np.linalg.solve(curvature, pull[..., None])[..., 0]
             there = self._at(state.theta[active] - np.clip(step, -_LONGEST_STEP, _LONGEST_STEP), active)
-            gain = state.objective[active] - there.objective
+            with np.errstate(invalid="ignore"):  # from one wild place to another
+                gain = state.objective[active] - there.objective
             better = gain >= 0
             state.take(there, active[better], better)
             damping[active] *= np.where(better, 0.1, 10.0)

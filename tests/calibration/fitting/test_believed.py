@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 
 from benchmarks.believed_coverage import asked, table_of, truths
-from benchmarks.few_runs import extrapolated, tables
+from benchmarks.few_runs import MICRO, extrapolated, tables
+from benchmarks.held_out_coverage import cut
 from benchmarks.simulated import grid_table, with_losses
 from calibration import fit
 from calibration.fitting.coordinates import Reference, log_loss
@@ -270,6 +271,23 @@ def test_the_first_line_says_when_repetition_is_a_guess() -> None:
     assert "first guess" not in plan(ud="180M", flops=1e19).verdict
 
 
+@pytest.mark.parametrize(
+    ("column", "elsewhere"), [("params", "what model size does"), ("unique_tokens", "what data is worth")]
+)
+def test_the_first_line_says_when_all_runs_are_in_one_place(column: str, elsewhere: str) -> None:
+    places = {"params": [5e7, 1e8, 2e8, 4e8], "unique_tokens": [1e8, 2e8, 4e8, 8e8]}
+    places[column] = [1.5e8]
+    cells = [(n, u, e) for n in places["params"] for u in places["unique_tokens"] for e in (1, 4)]
+    table = pd.DataFrame(cells, columns=["params", "unique_tokens", "epochs"]).assign(weight_decay=0.1)
+    law = Calibration.load("fineweb-llama2").law(0.1, "additive_4p")
+    known = fit(
+        table.assign(loss=law.loss(*table[["params", "unique_tokens", "epochs"]].to_numpy().T)), bootstrap=20
+    )
+    assert elsewhere in plan(ud="500M", flops=1e20, calibration=known).verdict
+    same = plan(ud="150M", params="150M", flops=6 * 1.5e8 * 6e8, calibration=known)
+    assert elsewhere not in same.verdict
+
+
 def test_joint_fits_refit_chinchilla_too() -> None:
     """AICc compares like with like only if all forms were fitted to all runs."""
     apart, joint = (
@@ -320,11 +338,23 @@ def test_intervals_of_the_default_flow_keep_their_promise() -> None:
     for seed in range(6):
         rng = np.random.default_rng([seed, 40])
         truth = truths("additive_4p", rng)
-        table = table_of(truth, "additive_4p", 40, rng)
-        for name, (span, true) in asked(truth, "additive_4p", table, 100).items():
+        table = table_of(truth, 40, rng)
+        for name, (span, true) in asked(truth, table, 100).items():
             if span is not None:
                 covered[name].append(span.low <= true <= span.high)
     assert all(np.mean(covered[name]) >= 0.6 for name in ("N*", "epochs*", "loss"))
+
+
+@pytest.mark.slow
+def test_intervals_of_the_default_flow_cover_real_runs_beyond_those_fitted() -> None:
+    """A part of benchmarks/held_out_coverage.py: micro runs, cut along size, compute and epochs."""
+    micro = dict(tuple(pd.read_csv(MICRO).groupby("weight_decay")))
+    found = [
+        cut(f"micro {decay:g}", runs.reset_index(drop=True), direction, 40, 2)
+        for decay, runs in micro.items()
+        for direction in ("size", "compute", "epochs")
+    ]
+    assert np.mean([one[0] for one in found if one is not None]) >= 0.9
 
 
 @pytest.mark.slow

@@ -1,0 +1,88 @@
+"""Do the 95% intervals of the default flow cover real runs beyond those that were fitted?
+
+    OMP_NUM_THREADS=1 python -m benchmarks.held_out_coverage ../shared/data [seeds]
+
+Generated tables (`believed_coverage`) come from laws; real runs do not. Each table of `few_runs` is cut along
+size, compute, data or epochs as the tournament cuts it (`calibration/fitting/beyond.py`): the smallest 60% or
+70% are seen, the repeated runs beyond them are asked about. Of those seen 20, 40 (drawn with each seed) or
+all are fitted as `fit` does by default, with a prior that was fitted on none of them; weights of forms are
+turned by skill in the direction of the cut that was learnt from other tables, as plans do. Asked: how many of
+the runs beyond lie within the 95% interval of their loss, to which the noise of a run that the fit believes
+in is added; and how wide it is, in ln(loss).
+
+Runs of one table beyond one cut are no independent trials: a share of one cut says little, the mean of many
+something.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from benchmarks.few_runs import tables
+from calibration import fit
+from calibration.fitting import beyond
+from calibration.fitting.coordinates import points_of
+from calibration.fitting.skill import skill
+from planner.directions import turned_weights
+from planner.laws import AVERAGE
+
+NS = (20, 40, None)  # None: all that are seen
+DRAWS = 300
+LEVEL = (2.5, 97.5)
+
+
+def covered(name: str, seen: pd.DataFrame, tried: pd.DataFrame, direction: str) -> tuple[float, float]:
+    """The share of runs within their intervals, and the median width."""
+    setting = fit(seen, bootstrap=DRAWS, name="seen").settings[0]
+    skills = skill(tuple(setting.law_weights), without=(name.split()[0],)).get(direction, {})
+    turned = setting.with_weights(turned_weights(setting.law_weights, [skills]))
+    members, misfit = turned.ensemble_law(AVERAGE), turned.misfit(AVERAGE)
+    assert members is not None
+    noise = setting.method["noise_repeated"] * np.random.default_rng(0).standard_normal(len(misfit))
+    inside, widths = [], []
+    for place, loss in zip(zip(*points_of(tried), strict=True), tried["loss"], strict=True):
+        with np.errstate(all="ignore"):
+            terms = members.terms(*place)
+            drawn = np.log(terms.loss) + misfit * (1 - terms.floor / terms.loss) + noise
+        low, high = np.percentile(np.nan_to_num(drawn, nan=np.inf), LEVEL)
+        inside.append(low <= np.log(loss) <= high)
+        widths.append(high - low)
+    return float(np.mean(inside)), float(np.median(widths))
+
+
+def cut(
+    name: str, table: pd.DataFrame, direction: str, n: int | None, seeds: int
+) -> tuple[float, float] | None:
+    """Over the seeds, the mean share and width; None where there is no such cut."""
+    found = beyond.parts(table, direction, beyond.DIRECTIONS[direction])
+    if found is None or (n is not None and found[0].sum() < n):
+        return None
+    seen, tried = (table[rows].reset_index(drop=True) for rows in found)
+    drawn = [seen]
+    if n is not None:
+        drawn = [
+            seen.iloc[np.random.default_rng(seed).permutation(len(seen))[:n]].reset_index(drop=True)
+            for seed in range(seeds)
+        ]
+    share, width = np.mean([covered(name, some, tried, direction) for some in drawn], axis=0)
+    return float(share), float(width)
+
+
+def main(shared: Path, seeds: int = 5) -> None:
+    known = {name: table for name, table in tables(shared).items() if "pilot" not in name}
+    print("| beyond, by | fitted |", *(f"{name} |" for name in known), "mean |")
+    print("| --- " * (3 + len(known)) + "|")
+    for direction in beyond.DIRECTIONS:
+        for n in NS:
+            found = {name: cut(name, table, direction, n, seeds) for name, table in known.items()}
+            cells = ["-" if one is None else f"{one[0]:.0%} ({one[1]:.3f})" for one in found.values()]
+            share = np.mean([one[0] for one in found.values() if one is not None])
+            print(f"| {direction} | {n or 'all'} | {' | '.join(cells)} | {share:.1%} |", flush=True)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), *(int(argument) for argument in sys.argv[2:]))
