@@ -80,11 +80,26 @@ def by_wrapped_compute(name: str, table: pd.DataFrame) -> str:
     ]
     choice = {AVERAGE: beyond.averaged(predicted, beyond.weights_of(here, others))}
     figures = [*(found[form] for form in PROTOTYPE), errors(table, tried, choice)[AVERAGE]]
+    figures.append(default_fit(name, table, below, tried, "compute")[0][AVERAGE])
     cells = " | ".join(f"{figure:.3f}" for figure in figures)
     return f"| {name} | {below.sum()} / {tried.sum()} | {cells} |"
 
 
 # -- the default fit -----------------------------------------------------------------------------------------
+
+
+def default_fit(
+    name: str, table: pd.DataFrame, below: np.ndarray, tried: np.ndarray, direction: str
+) -> tuple[dict[str, float], str]:
+    """The errors of its average, turned in this direction, and of its additive law; and its prior."""
+    known = fit(table[below].reset_index(drop=True), bootstrap=0, name="seen")
+    setting = known.settings[0]
+    family = name.split()[0]
+    skills = skill(tuple(setting.law_weights), without=(family,)).get(direction, {})
+    turned = setting.with_weights(turned_weights(setting.law_weights, [skills]))
+    laws = {AVERAGE: turned.law(AVERAGE), "additive_4p": setting.law("additive_4p")}
+    predicted = {what: np.log(law.loss(*places(table).T)) for what, law in laws.items()}
+    return errors(table, tried, predicted), str((known.prior or {}).get("name"))
 
 
 def by_default_fit(name: str, table: pd.DataFrame, direction: str) -> str | None:
@@ -97,22 +112,15 @@ def by_default_fit(name: str, table: pd.DataFrame, direction: str) -> str | None
     if cut is None:
         return None
     below, tried = cut
-    known = fit(table[below].reset_index(drop=True), bootstrap=0, name="seen")
-    setting = known.settings[0]
-    family = name.split()[0]
-    skills = skill(tuple(setting.law_weights), without=(family,)).get(direction, {})
-    turned = setting.with_weights(turned_weights(setting.law_weights, [skills]))
-    laws = {"turned": turned.law(AVERAGE), "additive_4p": setting.law("additive_4p")}
-    found = errors(table, tried, {what: np.log(law.loss(*places(table).T)) for what, law in laws.items()})
-    prior = str((known.prior or {}).get("name"))
+    found, prior = default_fit(name, table, below, tried, direction)
     counts = f"{below.sum()} / {tried.sum()}"
-    figures = f"{found['turned']:.4f} | {found['additive_4p']:.4f}"
+    figures = f"{found[AVERAGE]:.4f} | {found['additive_4p']:.4f}"
     return f"| {name} | {direction} | {counts} | {prior} | {figures} |"
 
 
 def main(shared: str = "../shared/data") -> None:
     found = tables(Path(shared))
-    print("| table | seen / tried |", *(f"{form} |" for form in PROTOTYPE), "tool's choice |")
+    print("| table | seen / tried |", *(f"{form} |" for form in PROTOTYPE), "tool's choice | default fit |")
     for name in C4:
         print(by_wrapped_compute(name, found[name]), flush=True)
     print("\n| table | beyond | seen / tried | prior | default fit | its additive 4p |")
