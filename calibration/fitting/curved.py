@@ -43,7 +43,7 @@ class _Term:
 
 @dataclass(frozen=True)
 class Curved:
-    """ln of E + A / N^alpha + B / D''^beta + penalty, for any pieces.
+    """ln of E + A / N^alpha + B / D'^beta + penalty + premium, for any pieces.
 
     Parameters: the base law [E / scale, ln A_c, alpha, ln B_c, beta] unless it is locked, then those of the
     value of repeats, of the penalty and of the premium, each on the scale that its declaration names. A
@@ -111,6 +111,8 @@ class Curved:
         terms = [self._capacity(base), self._data(base, own, derivatives)]
         if self.declared.penalty is not None:
             terms.append(self._penalty(own, derivatives))
+        if self.declared.premium is not None and not self.declared.premium.of_data:
+            terms.append(self._premium(own, derivatives))
         if self.base is not None:  # what is locked has no derivatives
             terms = [term.beyond(_BASE) for term in terms]
         return base[:, :1] * self.runs.scale, terms
@@ -140,16 +142,20 @@ class Curved:
 
     @property
     def _of_data(self) -> list[int]:
-        """Which of the form's own parameters the data term has: of the value of repeats, and of a premium."""
-        count = len(self.declared.repetition)
-        last = range(count - _premiums(self.declared), count)
-        return [*range(len(self.declared.repeats.parameters)), *last]
+        """Which of the form's own parameters the data term has: of the value of repeats, and of a premium
+        that is charged in data.
+        """
+        count, premium = len(self.declared.repetition), self.declared.premium
+        own = list(range(len(self.declared.repeats.parameters)))
+        return (
+            own + list(range(count - _premiums(self.declared), count)) if premium and premium.of_data else own
+        )
 
     def _ln_seen(self, values: Values) -> Array:
         """ln of the data's worth over the unique tokens."""
         seen = self.declared.repeats.ln_seen(values, 1 + self.runs.repeats, self._ratio)
         premium = self.declared.premium
-        if premium is None:
+        if premium is None or not premium.of_data:
             return np.asarray(seen)
         ln_unique = self.runs.ln_unique
         ln_memory = self.runs.ln_memory + ln_unique  # in tokens
@@ -159,7 +165,7 @@ class Curved:
     def _seen_jet(self, values: Values) -> Jet:
         """The same with its derivatives by the parameters of the data term."""
         repeats, premium = self.declared.repeats, self.declared.premium
-        if premium is None:
+        if premium is None or not premium.of_data:
             return repeats.seen_jet(values, 1 + self.runs.repeats, self._ratio)
         return jet(self._ln_seen, values, (*repeats.names, *premium.names))
 
@@ -186,6 +192,21 @@ class Curved:
             for j in range(i, len(here.first)):
                 second[start + 1 + i, start + 1 + j] = here.second[i][j] - middle.second[i][j]
         return _Term(ln, first, second)
+
+    def _premium(self, own: Sequence[Array], derivatives: bool) -> _Term:
+        piece, ln_memory = self.declared.premium, self.runs.ln_memory
+        assert piece is not None
+        before = len(own) - len(piece.parameters)
+        values, chain = _natural(piece.parameters, own[before:])
+        if not derivatives:
+            return _Term(piece.ln_shape(values, ln_memory), {}, {})
+        here = _chained(piece.shape_jet(values, ln_memory), chain)
+        numbers = range(_BASE + before, _BASE + len(own))
+        first = dict(zip(numbers, here.first, strict=True))
+        second: dict[tuple[int, int], Array] = {}
+        for i, number in enumerate(numbers):
+            second |= {(number, numbers[j]): here.second[i][j] for j in range(i, len(numbers))}
+        return _Term(here.value, first, second)
 
     # -- where the runs are ----------------------------------------------------------------------------------
 

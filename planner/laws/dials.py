@@ -3,10 +3,11 @@
 With M = batch tokens / (learning rate x weight decay) tokens of memory, tau = M / U epochs of it, R repeats
 and D' = U (1 + R* (1 - exp(-R / R*))), each is
 
-    L = E + A / N^alpha + B / D''^beta + penalty exp(-mu / tau)
+    L = E + A / N^alpha + B / D''^beta + premium + penalty exp(-mu / tau)
 
-The penalty is what is still remembered when a token comes round again. What is forgotten too soon leaves less
-of the data, as 1 / D'' = 1 / D' + 1 / (k M): between the two lies the best weight decay.
+The penalty is what is still remembered when a token comes round again. What is forgotten too soon is charged
+as a premium, or leaves less of the data, as 1 / D'' = 1 / D' + 1 / (k M): between the two lies the best
+weight decay.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from planner.laws.forms import DIALS, LawForm, Parameter
 from planner.laws.pieces import (
     Decaying,
     Forgotten,
+    Hinge,
     Outgrown,
     Power,
     Remembered,
@@ -34,7 +36,21 @@ _STEEPENING = Remembered(
 )
 
 
+def _power(*more: Parameter) -> Remembered:
+    return Remembered(Power((_SIZE, _DELTA, exponent("kappa", "κ", (0.9,), 0.3), *more)))
+
+
 for form in (
+    LawForm(
+        "dial_hinge",
+        "dial, premium in nats",
+        Look("#005d5d", "#3ddbd9", "dash"),
+        "any weight decay: the premium is a square above a threshold, the same for all sizes and data",
+        "+ q [ln(τ_c/τ)]₊² + P R^δ (N/U^γ)^κ exp(-μ/τ)",
+        repeats=_REPEATS,
+        penalty=_power(_GAMMA),
+        premium=Hinge(),
+    ),
     LawForm(
         "dial_simple",
         "dial, simple",
@@ -42,7 +58,7 @@ for form in (
         "any weight decay: data is worth no more than is remembered; eleven parameters in all",
         "B/D''^β, 1/D'' = 1/D' + 1/(k M), + P R^δ (N/U)^κ exp(-μ/τ)",
         repeats=_REPEATS,
-        penalty=Remembered(Power((_SIZE, _DELTA, exponent("kappa", "κ", (0.9,), 0.3)))),
+        penalty=_power(),
         premium=Forgotten(),
     ),
     LawForm(

@@ -217,16 +217,17 @@ class Size(Piece):
 
 
 class Premium(Piece):
-    """What forgetting too soon costs: exp(-ln_shape) of D' is all that is left of the data, where it sees
-    D'^a N^b over the memory in tokens.
+    """What forgetting too soon costs: nats, exp(ln_shape) of the memory in epochs; or data, exp(-ln_shape) of
+    D' being all that is left of it, where it sees D'^a N^b over the memory in tokens.
 
     `ln_shape` is written as that of a penalty is, of nothing but the logarithm of what it sees.
     """
 
+    of_data = False
     powers = (1.0, 0.0)  # a and b
 
     def ln_sees(self, ln_seen: Array, ln_params: Array, ln_memory: Array) -> Array:
-        """ln of what it sees, from D', N and the memory, all in tokens."""
+        """ln of what a premium that is charged in data sees, from D', N and the memory, all in tokens."""
         of_seen, of_size = self.powers
         return of_seen * ln_seen + of_size * ln_params - ln_memory
 

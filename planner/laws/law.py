@@ -90,7 +90,7 @@ class Law:
         ln_seen = self.declared.repeats.ln_seen(p, epochs, ln_n - ln_u)
         capacity = p["A"] * np.exp(-p["alpha"] * ln_n_eff)
         forgotten, _, _ = self._forgotten(ln_u + ln_seen, ln_n, slopes=False)
-        data = p["B"] * np.exp(-p["beta"] * (ln_u + ln_seen - forgotten))
+        data = p["B"] * np.exp(-p["beta"] * (ln_u + ln_seen - forgotten)) + self._premium(ln_u, epochs)[0]
         if self.declared.penalty is None:
             return Terms(p["E"], capacity, data, 0.0)
         ln_shape = self.declared.penalty.ln_shape(p, self._at(ln_n, ln_u, epochs))
@@ -114,6 +114,10 @@ class Law:
             self.declared.size.parameters
         ):  # below one epoch the unique tokens in use are U e, so epochs act on N' too
             d_epochs = d_epochs + np.where(epochs < 1, capacity * by_used, 0.0)
+        if self.declared.premium is not None and not self.declared.premium.of_data:
+            _, by_memory = self._premium(ln_u, epochs)
+            d_unique = d_unique - by_memory
+            d_epochs = d_epochs - np.where(epochs < 1, by_memory, 0.0)
         if self.declared.penalty is not None:
             ln_shape, by = self.declared.penalty.with_slopes(p, self._at(ln_n, ln_u, epochs))
             penalty = self._penalty(ln_shape, epochs)
@@ -288,13 +292,25 @@ class Law:
         those tokens and of the size.
         """
         premium = self.declared.premium
-        if premium is None:
+        if premium is None or not premium.of_data:
             return 0.0, 0.0, 0.0
         ln_sees = premium.ln_sees(ln_seen, ln_n, np.log(self.values[MEMORY]))
         if not slopes:
             return premium.ln_shape(self.values, ln_sees), 0.0, 0.0
         shape, slope = premium.with_slope(self.values, ln_sees)
         return shape, premium.powers[0] * slope, premium.powers[1] * slope
+
+    def _premium(self, ln_u: Array, epochs: Array) -> tuple[Array, Array]:
+        """What a short memory costs in nats, and its slope by ln of the memory in epochs of the unique tokens
+        in use, of which there are fewer below one epoch.
+        """
+        premium, p = self.declared.premium, self.values
+        if premium is None or premium.of_data:
+            return 0.0, 0.0
+        ln_memory = np.log(p[MEMORY]) - ln_u - np.log(np.minimum(epochs, 1))
+        shape, slope = premium.with_slope(p, ln_memory)
+        amount = np.exp(shape)
+        return amount, amount * slope
 
     def _effective_params(self, ln_n: Array, ln_u: Array, epochs: Array) -> tuple[Array, Array, Array]:
         """ln N', d ln N' / d ln N, and d ln N' / d ln (unique tokens in use)."""

@@ -15,6 +15,7 @@ and, for dials, which know AdamW's memory of M tokens or tau = M / U epochs,
     Remembered   any of these penalties times exp(-mu / tau)    what is still remembered of what overfits
     Forgotten    1 / D'' = 1 / D' + 1 / (k M)                   data is worth no more than is remembered
     Outgrown     D'' = D' (1 + N D' / (k M)^2)^(-s / 2)         the same, and large models want longer memory
+    Hinge        q [ln(tau_c / tau)]_+^2                        the same in nats, with a smooth corner
 
 N_opt(U) is the model size for which U tokens are compute-optimal under the same base law. Below one epoch
 only U e tokens are ever seen, none of them twice: the unique tokens are then U e.
@@ -363,6 +364,8 @@ def softplus(x: Array) -> Array:
 
 # -- pieces of dials -------------------------------------------------------------------------------------
 
+_CORNER = 0.5  # width of the hinge's corner, in ln(tau)
+
 
 def by_logarithm(
     name: str, symbol: str, bounds: tuple[float, float], starts: tuple[float, ...], prior_sd: float = 0.5
@@ -411,6 +414,7 @@ class Forgotten(Premium):
     """No more is known than is remembered: the harmonic sum 1 / D'' = 1 / D' + 1 / (k M)."""
 
     parameters: tuple[Parameter, ...] = (by_logarithm("k", "k", (1e-2, 1e6), (10.0, 40.0)),)
+    of_data = True
     corner = 1.0
 
     def ln_shape(self, p: Values, ln_sees: Array) -> Array:
@@ -433,3 +437,23 @@ class Outgrown(Forgotten):
     )
     corner = 2.0
     powers = (0.5, 0.5)
+
+
+@dataclass(frozen=True)
+class Hinge(Premium):
+    """A memory shorter than tau_c costs with the square of its logarithm.
+
+    The corner is smooth, x -> (x + sqrt(x^2 + w^2)) / 2, whose logarithm is arcsinh(x / w) + ln(w / 2).
+    """
+
+    parameters: tuple[Parameter, ...] = (
+        by_logarithm("q", "q", (1e-5, 10.0), (0.03,)),
+        by_logarithm("tau_c", "τ_c", (1e-3, 100.0), (0.3, 1.0)),
+    )
+
+    def ln_shape(self, p: Values, ln_sees: Array) -> Array:
+        corner = np.arcsinh((np.log(p["tau_c"]) - ln_sees) / _CORNER) + np.log(_CORNER / 2)
+        return np.log(p["q"]) + 2 * corner
+
+    def with_slope(self, p: Values, ln_sees: Array) -> tuple[Array, Array]:
+        return self.ln_shape(p, ln_sees), -2 / np.hypot(np.log(p["tau_c"]) - ln_sees, _CORNER)

@@ -11,7 +11,16 @@ from planner.limits import CONTINUOUS
 
 # close to what the micro study and its pilot say
 BASE = {"E": 2.14, "A": 933.0, "alpha": 0.668, "B": 40.2, "beta": 0.247, "R_D_star": 1.58}
-OWN = {"P": 0.0039, "delta": 1.67, "kappa": 0.884, "mu": 3.8, "k": 40.0}
+OWN = {
+    "P": 0.0039,
+    "delta": 1.67,
+    "kappa": 0.884,
+    "gamma": 0.924,
+    "mu": 3.8,
+    "q": 0.03,
+    "tau_c": 0.56,
+    "k": 40.0,
+}
 STEEP = {"P": 0.04, "delta": 1.96, "c": 16.7, "gamma": 0.76, "mu": 3.0, "s": 0.6, "k": 6.5}
 BATCH_TOKENS, LEARNING_RATE = 512, 0.01
 

@@ -60,7 +60,7 @@ def test_a_weight_decay_that_was_left_out_says_nothing(table: pd.DataFrame) -> N
 
 
 def test_a_calibration_that_plans_any_weight_decay(table: pd.DataFrame) -> None:
-    known = fit_dial(table, RECIPE, forms=["dial_simple", "dial_steep"], bootstrap=0)
+    known = fit_dial(table, RECIPE, forms=["dial_simple", "dial_hinge"], bootstrap=0)
     assert known.default_law in DIALS
     assert known.weight_decays == DECAYS
     found = plan(65536, 3e11, calibration=known)
