@@ -350,7 +350,7 @@ def test_intervals_of_the_default_flow_cover_real_runs_beyond_those_fitted() -> 
     """A part of benchmarks/held_out_coverage.py: micro runs, cut along size, compute and epochs."""
     micro = dict(tuple(pd.read_csv(MICRO).groupby("weight_decay")))
     found = [
-        cut(f"micro {decay:g}", runs.reset_index(drop=True), direction, 40, 2)
+        cut(f"micro {decay:g}", runs.reset_index(drop=True), direction, 40, 1)
         for decay, runs in micro.items()
         for direction in ("size", "compute", "epochs")
     ]

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -105,10 +106,11 @@ def nodes(address: str) -> int:
         if door.connect_ex((host, int(port))):
             return 0  # without a process that asks, which takes seconds of a core
     code = "import ray, sys; ray.init(sys.argv[1], log_to_driver=False); "
-    code += "print(sum(node['Alive'] for node in ray.nodes()))"
+    code += "print('alive:', sum(node['Alive'] for node in ray.nodes()))"
     asked = [sys.executable, "-c", code, address]
-    found = subprocess.run(asked, env=tiny.environment(), capture_output=True, text=True).stdout.split()
-    return int(found[-1]) if found else 0
+    said = subprocess.run(asked, env=tiny.environment(), capture_output=True, text=True).stdout
+    found = re.search(r"alive: (\d+)", said)  # among what Ray itself has to say
+    return int(found[1]) if found else 0
 
 
 @pytest.fixture(scope="module")
