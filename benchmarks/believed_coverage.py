@@ -5,7 +5,8 @@ tool?
 
 The rules: tables of n = 10, 20, 40 and 60 runs, half of them at each of two weight decays, half
 of those single-epoch, on the grid of `simulated` (16M to 1.1B parameters, 50M to 3.2B unique tokens, up to 16
-epochs), with 0.5% noise. True forms: additive_4p, and three that the registry does not have,
+epochs), with 0.5% noise. True forms: additive_4p, and three that the registry does not have
+(`tired` only if asked for),
 
     tired    a penalty that grows ever more slowly with repeats: P R^delta (N / U^gamma)^kappa / (1 + R / 20)
     worn     repeats worth a falling power, D' = U (1 + ((1 + R)^rho - 1) / rho), and additive_4p's penalty

@@ -14,10 +14,10 @@ models, are held out in turn (ties with the first of them too); all others are f
 take it there (its weights turned by skill in that direction, learnt from other tables), as it is within the
 runs, the form that counts most in it, and additive_4p alone, all with the same prior.
 
-**Medians.** The same question as an earlier audit had asked it: of the 182 runs the 37 with the most compute
+**Medians.** The same question asked otherwise: of the 182 runs the 37 with the most compute
 held out, the median of |ln(predicted / observed)| over them, averaged over the seeds, and the published law
 (fineweb-llama2's additive_4p at weight decay 1.0) as what `design` believed. That law alone gives 0.148
-there, as in the audit; which runs its seeds drew is not known.
+there.
 
 Tables: the public C4 runs of 2023 by both of their row filters (158: up to 64 epochs; 182: without the
 authors' outliers, up to 9,000 epochs), and studies/micro/runs.csv by weight decay; `micro pilot` is a table

@@ -2,7 +2,7 @@
 
     OMP_NUM_THREADS=1 python -m benchmarks.held_out_coverage ../shared/data [seeds]
 
-Generated tables (`believed_coverage`) come from laws; real runs do not. Each table of `few_runs` is cut along
+Generated tables (`believed_coverage`) come from laws; real runs do not. Each table of `few_runs` but the pilots is cut along
 size, compute, data or epochs as the tournament cuts it (`calibration/fitting/beyond.py`): the smallest 60% or
 70% are seen, the repeated runs beyond them are asked about. Of those seen 20, 40 (drawn with each seed) or
 all are fitted as `fit` does by default, with a prior that was fitted on none of them; weights of forms are

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from planner import units
@@ -20,9 +21,7 @@ def verdict(p: Findings, setting: Setting, *, limited: bool) -> str:
     """
     size, passes = units.short(p.params), units.epochs(p.epochs)
     train = f"Train {size} for {passes} at weight decay {weight_decay_in_words(p)}."
-    guessed = _guessed(p, setting)
-    if guessed:
-        train += f" That is a first guess: the runs behind it hardly show {' and '.join(guessed)}."
+    train += first_guess(p, setting)
     share = p.spent_flops / p.flops
     if share > 0.995:
         return train
@@ -34,17 +33,25 @@ def verdict(p: Findings, setting: Setting, *, limited: bool) -> str:
     return f"{train} That takes {units.percent(share)} of your compute; {why}."
 
 
-def _guessed(p: Findings, setting: Setting) -> list[str]:
-    """What the plan depends on and its runs cannot have shown."""
+def first_guess(p: Findings, setting: Setting) -> str:
+    """A sentence on what the plan depends on and its runs cannot have shown; nothing where there is nothing.
+
+    What was interpolated has no runs of its own: `fitted_on` is what two weight decays share.
+    """
     fitted, tokens = setting.fitted_on, p.ud * min(p.epochs, 1.0)
     said = []
-    if _elsewhere(p.params, fitted.params):
-        said.append(f"what model size does (all have {units.short(fitted.params[1])} parameters)")
-    if _elsewhere(tokens, fitted.unique_tokens):
-        said.append(f"what data is worth (all have {units.short(fitted.unique_tokens[1])} unique tokens)")
+    if setting.between is None and _elsewhere(p.params, fitted.params):
+        said.append(f"what model size does (all have about {_middle(fitted.params)} parameters)")
+    if setting.between is None and _elsewhere(tokens, fitted.unique_tokens):
+        said.append(f"what data is worth (all have about {_middle(fitted.unique_tokens)} unique tokens)")
     if p.epochs > 1 and setting.rests_on_prior("repetition"):
         said.append("what repetition costs")
-    return said
+    listed = " and ".join(filter(None, (", ".join(said[:-1]), *said[-1:])))
+    return f" That is a first guess: the runs behind it hardly show {listed}." if said else ""
+
+
+def _middle(fitted: tuple[float, float]) -> str:
+    return units.short(math.sqrt(fitted[0] * fitted[1]))
 
 
 def _elsewhere(value: float, fitted: tuple[float, float]) -> bool:

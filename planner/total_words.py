@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from planner import units
-from planner.calibration_files import Calibration
+from planner.calibration_files import Calibration, Setting
 from planner.ensembles import Found
 from planner.errors import InvalidInput
 from planner.limits import Limits
 from planner.members import Members, outside
 from planner.reasons import (
     corpus_note,
+    first_guess,
     overfitting_cost,
     staying,
     weight_decay_compared,
@@ -77,8 +78,10 @@ def serving_leaves_little(
 # -- the answer
 
 
-def total_verdict(p: Findings) -> str:
-    """What to train, in a sentence or two, and what takes most of the total."""
+def total_verdict(p: Findings, setting: Setting) -> str:
+    """What to train, in a sentence or two, whether it rests on runs at all, and what takes most of the
+    total.
+    """
     count = 1 if p.members is None else p.members.count
     size, passes, decay = units.short(p.params), units.epochs(p.epochs), weight_decay_in_words(p)
     if count == 1:
@@ -88,6 +91,7 @@ def total_verdict(p: Findings) -> str:
             f"Train {count} models of {size} for {passes} at weight decay {decay}, with different seeds, and "
             f"average their probabilities."
         )
+    said += first_guess(p, setting)
     if p.purchase is not None:
         said = f"{_buying(p)} {said}"
     if p.serving is not None and p.serving.share >= 0.005:

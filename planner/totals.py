@@ -171,7 +171,7 @@ def total_plan(
     return made(
         Plan,
         **vars(numbers),
-        verdict=total_verdict(numbers),
+        verdict=total_verdict(numbers, setting),
         reasons=total_reasons(
             numbers, asked.target, asked.known, asked.bill, committed=asked.weight_decay is not None
         ),

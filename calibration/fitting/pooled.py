@@ -43,10 +43,10 @@ _CLEARLY = 3.0  # ln of the odds that show it
 _TOLD = 20.0  # runs: as many as all runs together tell about forms at most, since all forms are wrong
 _LEAST_WEIGHT = 0.005
 _EXACT = 1e-6  # an error that is none
+_REPEATED = 1.75  # epochs: below (1.0003 is one epoch, rounded) nothing shows how the cost of repeats grows
 _STEEPEST = 0.5  # change of ln of an exponent
-_LEAST_SHARE = (
-    1e-3  # of the loss above the floor: a term that is not there can be tilted, but not without end
-)
+# Of the loss above the floor: a term that is not there can be tilted, but not without end.
+_LEAST_SHARE = 1e-3
 
 
 class Outlier(NamedTuple):
@@ -106,7 +106,7 @@ class _Lever(NamedTuple):
     coefficient: str
     exponent: str
     share: float  # of the loss above the floor, in the middle of the runs
-    far: float  # ln of how far the middle is from where the coefficient is the term itself
+    far: float  # by how much ln(coefficient) grows with the exponent, so that the term in the middle stays
 
 
 def _levers(form: str, belief: Posterior) -> list[_Lever]:
@@ -119,7 +119,7 @@ def _levers(form: str, belief: Posterior) -> list[_Lever]:
         _Lever("A", "alpha", once.capacity / above, np.log(middle.params / reference.params)),
         _Lever("B", "beta", once.data / above, np.log(middle.unique_tokens / reference.unique_tokens)),
     ]
-    repeated = points[2] > SINGLE_EPOCH
+    repeated = points[2] >= _REPEATED
     if "delta" in FORMS[form].names and repeated.any():
         params, unique_tokens, epochs = (values[repeated] for values in points)
         among = Reference.among((params, unique_tokens, epochs))
@@ -136,12 +136,12 @@ def _tilted(theta: np.ndarray, form: str, belief: Posterior, slopes: np.ndarray)
     """
     place = {name: i for i, name in enumerate(FORMS[form].names)}
     found = theta.copy()
-    for lever, slope in zip(_levers(form, belief), slopes, strict=False):
+    for lever, slope in zip(_levers(form, belief), slopes, strict=False):  # some have none by repeats
         before = np.exp(theta[:, place[lever.exponent]])
         steeper = np.clip(slope / max(lever.share, _LEAST_SHARE) / before, -_STEEPEST, _STEEPEST)
         found[:, place[lever.exponent]] += steeper
-        after_it = np.exp(found[:, place[lever.exponent]])
-        found[:, place[lever.coefficient]] += (after_it - before) * lever.far
+        now = np.exp(found[:, place[lever.exponent]])
+        found[:, place[lever.coefficient]] += (now - before) * lever.far
     return found
 
 
@@ -307,9 +307,9 @@ def _together(prior: Normal, said: Sequence[tuple[np.ndarray, np.ndarray]]) -> N
 def weigh(posteriors: Mapping[str, Mapping[float, Posterior]]) -> dict[str, float]:
     """How much each form counts."""
     runs = sum(len(one.seen) for one in next(iter(posteriors.values())).values())
-    power, few = _TOLD / (_TOLD + runs), _TOLD**2 / (_TOLD**2 + runs**2)
+    power, told = _TOLD / (_TOLD + runs), _TOLD**2 / (_TOLD**2 + runs**2)
     scores = {
-        form: power * sum(few * one.evidence + (1 - few) * _skill(one) for one in found.values())
+        form: power * sum(told * one.evidence + (1 - told) * _skill(one) for one in found.values())
         for form, found in posteriors.items()
     }
     if len(scores) > 1:

@@ -284,8 +284,23 @@ def test_the_first_line_says_when_all_runs_are_in_one_place(column: str, elsewhe
         table.assign(loss=law.loss(*table[["params", "unique_tokens", "epochs"]].to_numpy().T)), bootstrap=20
     )
     assert elsewhere in plan(ud="500M", flops=1e20, calibration=known).verdict
+    assert elsewhere in plan(ud="500M", flops=1e20, serve_tokens="1B", calibration=known).verdict
     same = plan(ud="150M", params="150M", flops=6 * 1.5e8 * 6e8, calibration=known)
     assert elsewhere not in same.verdict
+
+
+def test_an_epoch_that_was_rounded_is_no_repetition() -> None:
+    """Slopes by repeats are doubted in the middle of the runs that repeat, and 1.0003 epochs do not."""
+    widths = []
+    for once in (1.0, 1.0003, 1.02):
+        cells = [(n, u, e) for n in (5e7, 2e8, 8e8) for u in (1e8, 4e8, 1.6e9) for e in (once, 4.0, 8.0)]
+        table = pd.DataFrame(cells, columns=["params", "unique_tokens", "epochs"]).assign(weight_decay=0.1)
+        law = Calibration.load("fineweb-llama2").law(0.1, "additive_4p")
+        losses = law.loss(*table[["params", "unique_tokens", "epochs"]].to_numpy().T)
+        found = plan(UD, FLOPS, calibration=fit(table.assign(loss=losses), bootstrap=100)).intervals
+        assert found is not None
+        widths.append(found["loss"].high - found["loss"].low)
+    assert max(widths) < 1.5 * min(widths)
 
 
 def test_joint_fits_refit_chinchilla_too() -> None:
