@@ -2,13 +2,13 @@
 
     OMP_NUM_THREADS=1 python -m benchmarks.held_out_coverage ../shared/data [seeds]
 
-Generated tables (`believed_coverage`) come from laws; real runs do not. Each table of `few_runs` but the pilots is cut along
-size, compute, data or epochs as the tournament cuts it (`calibration/fitting/beyond.py`): the smallest 60% or
-70% are seen, the repeated runs beyond them are asked about. Of those seen 20, 40 (drawn with each seed) or
-all are fitted as `fit` does by default, with a prior that was fitted on none of them; weights of forms are
-turned by skill in the direction of the cut that was learnt from other tables, as plans do. Asked: how many of
-the runs beyond lie within the 95% interval of their loss, to which the noise of a run that the fit believes
-in is added; and how wide it is, in ln(loss).
+Generated tables (`believed_coverage`) come from laws; real runs do not. Each table of `few_runs` but the
+pilots is cut along size, compute, data or epochs as the tournament cuts it (`calibration/fitting/beyond.py`):
+the smallest 60% or 70% are seen, the repeated runs beyond them are asked about. Of those seen 20, 40 (drawn
+with each seed) or all are fitted as `fit` does by default, with a prior that was fitted on none of them;
+weights of forms are turned by skill in the direction of the cut that was learnt from other tables, as plans
+do. Asked: how many of the runs beyond lie within the 95% interval of their loss, to which the noise of a run
+that the fit believes in is added; and how wide it is, in ln(loss).
 
 Runs of one table beyond one cut are no independent trials: a share of one cut says little, the mean of many
 something.
