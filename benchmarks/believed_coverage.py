@@ -155,8 +155,8 @@ class Truth:
     def crossover(self) -> float | None:
         if self.form == "rough":
             return None
-        kinds = {"spend": "all", "epochs": "continuous"}
-        found = crossover(UD, law=self.form, calibration=self.laws, **kinds).crossover_flops  # type: ignore[arg-type]
+        named = crossover(UD, law=self.form, calibration=self.laws, spend="all", epochs="continuous")
+        found = named.crossover_flops
         return found if found is not None and 1e16 < found < 1e22 else None
 
 

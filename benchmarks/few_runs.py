@@ -36,9 +36,8 @@ from scipy.optimize import least_squares
 from calibration import fit
 from calibration.fitting.coordinates import Reference, points_of
 from calibration.fitting.metrics import capped
-from calibration.fitting.skill import skill
+from calibration.fitting.skill import turned
 from planner.calibration_files import Calibration
-from planner.directions import turned_weights
 from planner.errors import InvalidInput
 from planner.laws import AVERAGE, DEFAULT_FORM, FORMS, Law
 
@@ -142,9 +141,8 @@ def extrapolated(name: str, table: pd.DataFrame, by: str, share: float) -> list[
     beyond = ranked >= edge * (1 - 1e-9)
     setting = fit(table[~beyond], bootstrap=0).settings[0]
     best = max(setting.law_weights, key=setting.law_weights.__getitem__)
-    skills = skill(tuple(setting.law_weights), without=(name.split()[0],)).get(by, {})
-    turned = setting.with_weights(turned_weights(setting.law_weights, [skills]))
-    laws = [turned.law(AVERAGE), *(setting.law(form) for form in (AVERAGE, best, DEFAULT_FORM))]
+    beyond_it = turned(setting, [by], without=(name.split()[0],))
+    laws = [beyond_it.law(AVERAGE), *(setting.law(form) for form in (AVERAGE, best, DEFAULT_FORM))]
     return [error(law, table[beyond]) for law in laws]
 
 

@@ -26,8 +26,7 @@ from benchmarks.few_runs import tables
 from calibration import fit
 from calibration.fitting import beyond
 from calibration.fitting.coordinates import points_of
-from calibration.fitting.skill import skill
-from planner.directions import turned_weights
+from calibration.fitting.skill import turned
 from planner.laws import AVERAGE
 
 NS = (20, 40, None)  # None: all that are seen
@@ -38,9 +37,8 @@ LEVEL = (2.5, 97.5)
 def covered(name: str, seen: pd.DataFrame, tried: pd.DataFrame, direction: str) -> tuple[float, float]:
     """The share of runs within their intervals, and the median width."""
     setting = fit(seen, bootstrap=DRAWS, name="seen").settings[0]
-    skills = skill(tuple(setting.law_weights), without=(name.split()[0],)).get(direction, {})
-    turned = setting.with_weights(turned_weights(setting.law_weights, [skills]))
-    members, misfit = turned.ensemble_law(AVERAGE), turned.misfit(AVERAGE)
+    beyond_it = turned(setting, [direction], without=(name.split()[0],))
+    members, misfit = beyond_it.ensemble_law(AVERAGE), beyond_it.misfit(AVERAGE)
     assert members is not None
     noise = setting.method["noise_repeated"] * np.random.default_rng(0).standard_normal(len(misfit))
     inside, widths = [], []

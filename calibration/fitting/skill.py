@@ -14,6 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
+from planner.calibration_files import Setting
+from planner.directions import turned_weights
+
 _FILE = Path(__file__).with_name("skills.json")
 
 
@@ -40,3 +43,12 @@ def skill(forms: Sequence[str], without: Sequence[str] = ()) -> dict[str, dict[s
             least = min(behind.values())
             found[direction] = {form: float(f"{np.exp(value - least):.4g}") for form, value in behind.items()}
     return found
+
+
+def turned(setting: Setting, directions: Sequence[str], without: Sequence[str] = ()) -> Setting:
+    """A setting whose forms are weighed as plans weigh them in these directions, by what other tables than
+    those say.
+    """
+    skills = skill(tuple(setting.law_weights), without)
+    weights = turned_weights(setting.law_weights, [skills.get(way, {}) for way in directions])
+    return setting.with_weights(weights)

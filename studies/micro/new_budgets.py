@@ -18,9 +18,9 @@ import numpy as np
 import pandas as pd
 
 from calibration import fit
-from calibration.fitting.skill import skill
+from calibration.fitting.skill import turned
 from planner.calibration_files import Calibration, Setting
-from planner.directions import Place, leaving, turned_weights
+from planner.directions import Place, leaving
 from planner.laws import AVERAGE, FORMS
 from planner.units import scientific, short
 
@@ -75,16 +75,14 @@ def calibrations(grid: pd.DataFrame) -> tuple[Setting, Setting]:
 def choices(menu: Menu, plain: Setting, average: Setting) -> dict[str, np.ndarray]:
     """What each law predicts for every configuration of a menu."""
     predicted = {form: plain.law(form).loss(*menu.places.T) for form in plain.laws}
-    return predicted | {CHOICE: turned(average, menu).law(AVERAGE).loss(*menu.places.T)}
+    return predicted | {CHOICE: answering(average, menu).law(AVERAGE).loss(*menu.places.T)}
 
 
-def turned(average: Setting, menu: Menu) -> Setting:
+def answering(average: Setting, menu: Menu) -> Setting:
     """The average as it answers here: by skill in the directions in which its favourite leaves the runs."""
     favourite = Place(*menu.places[int(np.argmin(average.law(AVERAGE).loss(*menu.places.T)))])
     ways = leaving(average.fitted_on, favourite)
-    skills = skill(tuple(average.law_weights), without=("micro",))
-    weights = turned_weights(average.law_weights, [skills.get(way, {}) for way in ways])
-    return average.with_weights(weights)
+    return turned(average, ways, without=("micro",))
 
 
 def judged(found: list[Menu], plain: Setting, average: Setting) -> pd.DataFrame:

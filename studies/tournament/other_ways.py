@@ -20,10 +20,9 @@ import pandas as pd
 
 from calibration import fit
 from calibration.fitting import beyond
-from calibration.fitting.skill import elsewhere, skill
+from calibration.fitting.skill import elsewhere, turned
 from calibration.fitting.stages import PAPER_DELTA
 from calibration.fitting.tables import read_runs
-from planner.directions import turned_weights
 from planner.laws import AVERAGE, STANDARD
 
 HERE = Path(__file__).resolve().parent
@@ -94,10 +93,8 @@ def default_fit(
     """The errors of its average, turned in this direction, and of its additive law; and its prior."""
     known = fit(table[below].reset_index(drop=True), bootstrap=0, name="seen")
     setting = known.settings[0]
-    family = name.split()[0]
-    skills = skill(tuple(setting.law_weights), without=(family,)).get(direction, {})
-    turned = setting.with_weights(turned_weights(setting.law_weights, [skills]))
-    laws = {AVERAGE: turned.law(AVERAGE), "additive_4p": setting.law("additive_4p")}
+    beyond_it = turned(setting, [direction], without=(name.split()[0],))
+    laws = {AVERAGE: beyond_it.law(AVERAGE), "additive_4p": setting.law("additive_4p")}
     predicted = {what: np.log(law.loss(*places(table).T)) for what, law in laws.items()}
     return errors(table, tried, predicted), str((known.prior or {}).get("name"))
 

@@ -278,11 +278,9 @@ def test_the_first_line_says_when_all_runs_are_in_one_place(column: str, elsewhe
     places = {"params": [5e7, 1e8, 2e8, 4e8], "unique_tokens": [1e8, 2e8, 4e8, 8e8]}
     places[column] = [1.5e8]
     cells = [(n, u, e) for n in places["params"] for u in places["unique_tokens"] for e in (1, 4)]
-    table = pd.DataFrame(cells, columns=["params", "unique_tokens", "epochs"]).assign(weight_decay=0.1)
+    table = pd.DataFrame(cells, columns=["params", "unique_tokens", "epochs"])
     law = Calibration.load("fineweb-llama2").law(0.1, "additive_4p")
-    known = fit(
-        table.assign(loss=law.loss(*table[["params", "unique_tokens", "epochs"]].to_numpy().T)), bootstrap=20
-    )
+    known = fit(with_losses(law, table, 0.0, np.random.default_rng(0)), bootstrap=20)
     assert elsewhere in plan(ud="500M", flops=1e20, calibration=known).verdict
     assert elsewhere in plan(ud="500M", flops=1e20, serve_tokens="1B", calibration=known).verdict
     same = plan(ud="150M", params="150M", flops=6 * 1.5e8 * 6e8, calibration=known)
@@ -294,10 +292,10 @@ def test_an_epoch_that_was_rounded_is_no_repetition() -> None:
     widths = []
     for once in (1.0, 1.0003, 1.02):
         cells = [(n, u, e) for n in (5e7, 2e8, 8e8) for u in (1e8, 4e8, 1.6e9) for e in (once, 4.0, 8.0)]
-        table = pd.DataFrame(cells, columns=["params", "unique_tokens", "epochs"]).assign(weight_decay=0.1)
+        table = pd.DataFrame(cells, columns=["params", "unique_tokens", "epochs"])
         law = Calibration.load("fineweb-llama2").law(0.1, "additive_4p")
-        losses = law.loss(*table[["params", "unique_tokens", "epochs"]].to_numpy().T)
-        found = plan(UD, FLOPS, calibration=fit(table.assign(loss=losses), bootstrap=100)).intervals
+        known = fit(with_losses(law, table, 0.0, np.random.default_rng(0)), bootstrap=100)
+        found = plan(UD, FLOPS, calibration=known).intervals
         assert found is not None
         widths.append(found["loss"].high - found["loss"].low)
     assert max(widths) < 1.5 * min(widths)

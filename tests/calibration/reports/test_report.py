@@ -255,7 +255,7 @@ def wild_calibration(rng: np.random.Generator) -> Calibration:
 
 
 @pytest.mark.slow
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(st.integers(0, 2**32 - 1))
 def test_any_calibration_and_any_runs_give_a_page(seed):
     rng = np.random.default_rng(seed)
