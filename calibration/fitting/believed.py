@@ -219,9 +219,7 @@ def _reason(found: Pooled) -> str:
     aside = (
         f" ({', '.join(found.set_aside)} left out: fitted on some of these runs)" if found.set_aside else ""
     )
-    count = f"the average of {len(ordered)} forms, by how well each predicts unseen runs: " * (
-        len(ordered) > 1
-    )
+    count = f"the average of {len(ordered)} forms: " * (len(ordered) > 1)
     return f"{count}{shown}{more}; prior {found.prior.name}{aside}."
 
 

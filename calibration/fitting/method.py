@@ -16,9 +16,6 @@ from planner.laws import FORMS, STANDARD, check_form
 from planner.units import number
 
 NOISE = "noise"
-# Next to the standard forms, those that are averaged where nobody names any: repeats that fade, and penalties
-# that level off.
-BELIEVED = ("decay_4p", "decay_hill_4p", "paced_4p", "paced_hill_4p")
 _MOST_REFITS = 100_000
 
 
@@ -34,7 +31,7 @@ class Method:
     `prior` is what is believed before the runs: "auto" (the shipped calibration that suits them best), the
     name of a calibration, or "none": the fit of the paper, which alone knows `delta`, `joint`, `resample`
     and `scheme`. It is "auto" where nothing is said and none of these is asked for. With a prior, forms are
-    averaged: the standard ones and those of `BELIEVED`, unless `laws` names others.
+    averaged.
     """
 
     laws: Iterable[str] = field(default_factory=lambda: STANDARD)
@@ -55,8 +52,6 @@ class Method:
         asked = (_delta(self.delta), self.joint, self.resample, self.scheme)
         plain = asked == (PAPER_DELTA, False, RESAMPLE[0], SCHEMES[0])
         object.__setattr__(self, "prior", _prior(self.prior, plain))
-        if self.prior != NO_PRIOR and self.laws is STANDARD:
-            object.__setattr__(self, "laws", (*STANDARD, *BELIEVED))
         _one_of(self.resample, RESAMPLE, "resample")
         _one_of(self.scheme, SCHEMES, "scheme")
         checked = {

@@ -9,12 +9,7 @@ plus a deviation,
 
 so that one with few runs borrows from the others, and gives them little.
 
-Forms are weighed over all weight decays. All of them are wrong, mostly in the same places, so that n runs
-tell no more about forms than n m / (n + m) would if one of them were right (m = 20): the likelihood is raised
-to the power w = m / (n + m), as Miller and Dunson (2019) propose for models that are only nearly right.
-Which likelihood: few runs are all used up for parameters, and only the evidence can compare forms. But the
-evidence forgives what a smooth misfit explains, and plans are made with the law alone: with many runs, what
-counts is by how much the law alone misses them. The two are mixed as m^2 : n^2.
+How much each form counts is said in `weights`.
 """
 
 from __future__ import annotations
@@ -31,8 +26,9 @@ from calibration.fitting.posterior import LENGTH, Doubts, Normal, Observed, Post
 from calibration.fitting.prior import AUTO, Prior, candidates, fingerprints
 from calibration.fitting.runs import SINGLE_EPOCH
 from calibration.fitting.stages import Progress
+from calibration.fitting.weights import weigh
 from planner.calibration_files import Calibration
-from planner.laws import BASE_FORM, DEFAULT_FORM, FORMS, Law
+from planner.laws import DEFAULT_FORM, FORMS, Law
 
 FAR_OFF = 4.5  # standard deviations of a run's own left-out prediction: beyond, it is not believed
 _MOST_OUTLIERS = 0.2  # of all runs
@@ -40,9 +36,6 @@ _AS_FAR = 0.8  # of the furthest: what is left out together with it
 _PASSES, _SAME = 8, 0.2  # over the runs, until ln of what they scatter changes no more than this
 _NOISIER = 3.0  # noise of repeated runs over that of single-epoch ones, where it is clearly larger
 _CLEARLY = 3.0  # ln of the odds that show it
-_TOLD = 20.0  # runs: as many as all runs together tell about forms at most, since all forms are wrong
-_LEAST_WEIGHT = 0.005
-_EXACT = 1e-6  # an error that is none
 _REPEATED = 1.75  # epochs: below (1.0003 is one epoch, rounded) nothing shows how the cost of repeats grows
 _STEEPEST = 0.5  # change of ln of an exponent
 # Of the loss above the floor: a term that is not there can be tilted, but not without end.
@@ -302,26 +295,3 @@ def _together(prior: Normal, said: Sequence[tuple[np.ndarray, np.ndarray]]) -> N
     covariance = np.linalg.inv(precision)
     pull = prior.precision @ prior.mean + sum(one for _, one in said)
     return Normal(covariance @ pull, 0.5 * (covariance + covariance.T))
-
-
-def weigh(posteriors: Mapping[str, Mapping[float, Posterior]]) -> dict[str, float]:
-    """How much each form counts."""
-    runs = sum(len(one.seen) for one in next(iter(posteriors.values())).values())
-    power, told = _TOLD / (_TOLD + runs), _TOLD**2 / (_TOLD**2 + runs**2)
-    scores = {
-        form: power * sum(told * one.evidence + (1 - told) * _skill(one) for one in found.values())
-        for form, found in posteriors.items()
-    }
-    if len(scores) > 1:
-        scores.pop(BASE_FORM, None)  # known to be wrong wherever anything repeats
-    best = max(scores.values())
-    raw = {form: float(np.exp(score - best)) for form, score in scores.items()}
-    kept = {form: one for form, one in raw.items() if one >= _LEAST_WEIGHT * sum(raw.values())}
-    return {form: one / sum(kept.values()) for form, one in kept.items()}
-
-
-def _skill(found: Posterior) -> float:
-    """ln of the density with which the law alone predicts runs that it has not seen, its errors being as
-    large as they are.
-    """
-    return -0.5 * len(found.seen) * float(np.log(np.mean(found.alone() ** 2) + _EXACT**2))
