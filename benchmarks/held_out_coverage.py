@@ -28,6 +28,7 @@ from calibration.fitting import beyond
 from calibration.fitting.coordinates import points_of
 from calibration.fitting.skill import turned
 from planner.laws import AVERAGE
+from planner.uncertainty import misfitting
 
 NS = (20, 40, None)  # None: all that are seen
 DRAWS = 300
@@ -45,7 +46,7 @@ def covered(name: str, seen: pd.DataFrame, tried: pd.DataFrame, direction: str) 
     for place, loss in zip(zip(*points_of(tried), strict=True), tried["loss"], strict=True):
         with np.errstate(all="ignore"):
             terms = members.terms(*place)
-            drawn = np.log(terms.loss) + misfit * (1 - terms.floor / terms.loss) + noise
+            drawn = np.log(misfitting(terms.loss, terms.floor, misfit)) + noise
         low, high = np.percentile(np.nan_to_num(drawn, nan=np.inf), LEVEL)
         inside.append(low <= np.log(loss) <= high)
         widths.append(high - low)

@@ -44,8 +44,9 @@ _GLANCE = 0.12  # nats by which what is seen at a glance may be off
 _NEAR = 0.15  # how far, of the first grid, what is next to the best is looked for
 _HALVED, _LAST = 3, 4  # after so many narrowings the worse half is dropped, down to so many
 _OFFSETS = 5  # places that are tried of each continuous quantity, around the best so far
-# Where sizes are looked for together with all else: of how far around one, and how far, of how far around all
-# else is: there may be two valleys.
+# Where sizes are looked for together with epochs, decay and tokens: the places that are tried around a size,
+# as shares of the reach, and by how much of the others' step the next reach is widened, because moving those
+# moves the best size too and there may be two valleys.
 _AROUND, _OTHERS = np.linspace(-1.0, 1.0, _COARSE), 4.0
 
 Values = np.ndarray

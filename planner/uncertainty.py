@@ -64,9 +64,14 @@ def loss_intervals(
     loss = np.asarray(terms.loss)
     with np.errstate(over="ignore"):
         if misfit is not None:
-            loss = loss * np.exp(misfit * (1 - terms.floor / loss))
+            loss = misfitting(loss, terms.floor, misfit)
         loss = np.minimum(loss, guessing)
         return _known({"loss": loss, "perplexity": np.exp(loss), **terms._asdict()})
+
+
+def misfitting(loss: np.ndarray, floor: Any, misfit: np.ndarray) -> np.ndarray:
+    """Losses of members that believe their forms to be off by so much of what is above the floor."""
+    return np.asarray(loss * np.exp(misfit * (1 - floor / loss)))
 
 
 def plan_intervals(

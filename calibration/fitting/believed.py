@@ -49,7 +49,8 @@ def believed(
     """Fit these forms to the runs with a prior, and average over them."""
     if len(table) < FEWEST_RUNS:
         raise InvalidInput(
-            f"{len(table)} run{'s' * (len(table) != 1)} say nothing about a law; {FEWEST_RUNS} would do."
+            f"{len(table)} run{' says' if len(table) == 1 else 's say'} nothing about a law; "
+            f"{FEWEST_RUNS} would do."
         )
     names = tuple(dict.fromkeys((BASE_FORM, *forms)))
     found = believe(table, names, prior, facts.get("vocab_size"), progress)

@@ -10,6 +10,7 @@ from planner.calibration_files import Setting
 from planner.intervals import LEVEL
 from planner.laws import Law, Mixture
 from planner.spent import Spent
+from planner.uncertainty import misfitting
 
 _POINTS = 48  # of a curve, and its ends
 
@@ -50,4 +51,4 @@ def _losses(
         )
         if isinstance(members, Mixture):
             loss, floor = loss[:, members.order], floor[:, members.order]
-        return loss if misfit is None else np.asarray(loss * np.exp(misfit * (1 - floor / loss)))
+        return loss if misfit is None else misfitting(loss, floor, misfit)
