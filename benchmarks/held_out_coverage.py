@@ -39,7 +39,7 @@ def covered(name: str, seen: pd.DataFrame, tried: pd.DataFrame, direction: str) 
     """The share of runs within their intervals, and the median width."""
     setting = fit(seen, bootstrap=DRAWS, name="seen").settings[0]
     beyond_it = turned(setting, [direction], without=(name.split()[0],))
-    members, misfit = beyond_it.ensemble_law(AVERAGE), beyond_it.misfit(AVERAGE)
+    members, misfit = beyond_it.loss_ensemble(AVERAGE), beyond_it.misfit(AVERAGE)
     assert members is not None
     noise = setting.method["noise_repeated"] * np.random.default_rng(0).standard_normal(len(misfit))
     inside, widths = [], []

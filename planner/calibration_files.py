@@ -137,11 +137,31 @@ class Ensemble(_Record):
 
     `misfit[form][i]` is by how much, relative to the loss above the floor, that draw believes the form to be
     off at a new configuration.
+
+    How steep a law is at one place, which decides what is best, is less sure than how steep it is over all
+    runs, which decides what is lost: `over_all[form]` has the parameters that are others in the latter.
     """
 
     method: str
     laws: dict[str, dict[str, list[float]]]
     misfit: dict[str, list[float]] = {}
+    over_all: dict[str, dict[str, list[float]]] = {}
+
+    def sizes(self, form: str) -> set[int]:
+        """How many refits there are, which should be one number for all parameters."""
+        return {len(values) for p in (self.laws[form], self.over_all.get(form, {})) for values in p.values()}
+
+    def members(self, over_all: bool = False) -> dict[str, Law]:
+        """Every form's refits or draws as one law whose parameters are arrays."""
+        import numpy as np
+
+        others = self.over_all if over_all else {}
+        return {
+            form: Law(
+                form, {k: np.asarray(others.get(form, {}).get(k, v), dtype=float) for k, v in p.items()}
+            )
+            for form, p in self.laws.items()
+        }
 
 
 class Setting(_Record):
@@ -169,9 +189,9 @@ class Setting(_Record):
                     f"the weight of {form} must be above 0, at most 1, and belong to one of the laws"
                 )
         for form in self.ensemble.laws if self.ensemble else ():
-            members = self.ensemble_law(form)
-            sizes = {len(values) for values in self.ensemble.laws[form].values()} if self.ensemble else set()
-            if members is None or len(sizes) != 1 or min(sizes) < 2:
+            members = self.ensemble_law(form), self.loss_ensemble(form)
+            sizes = self.ensemble.sizes(form) if self.ensemble else set()
+            if None in members or len(sizes) != 1 or min(sizes) < 2:
                 raise ValueError(
                     f"the ensemble of {form} needs the same number of refits, at least 2, for each parameter"
                 )
@@ -180,7 +200,12 @@ class Setting(_Record):
     def with_weights(self, weights: dict[str, float]) -> "Setting":
         """The same laws with other weights in their average."""
         other = self.model_copy(update={"law_weights": weights})
-        for name in ("_averaged", "_shares", "_mixture"):  # what depends on them is worked out again
+        for name in (
+            "_averaged",
+            "_shares",
+            "_mixture",
+            "_loss_mixture",
+        ):  # what depends on them is worked out again
             other.__dict__.pop(name, None)
         return other
 
@@ -247,10 +272,18 @@ class Setting(_Record):
         return {form: Law(form, dict(fitted.parameters)) for form, fitted in self.laws.items()}
 
     def ensemble_law(self, form: str) -> Law | None:
-        """The bootstrap ensemble as one law whose parameters are arrays, or None where there is none."""
+        """The bootstrap ensemble as one law whose parameters are arrays, or None where there is none: what
+        is decided with.
+        """
         if form == AVERAGE:
             return self._mixture
         return self._ensembles.get(form)
+
+    def loss_ensemble(self, form: str) -> Law | None:
+        """The same, as far as losses are asked for."""
+        if form == AVERAGE:
+            return self._loss_mixture
+        return self._loss_ensembles.get(form)
 
     def misfit(self, form: str) -> Any:
         """Of each member of the ensemble; None where it was not told from noise."""
@@ -280,18 +313,29 @@ class Setting(_Record):
 
     @cached_property
     def _mixture(self) -> Mixture | None:
-        parts = [self._ensembles[form].member(slice(count)) for form, count in self._shares.items()]
+        return self._mixed(self._ensembles)
+
+    @cached_property
+    def _loss_mixture(self) -> Mixture | None:
+        return self._mixed(self._loss_ensembles) if self._other_losses else self._mixture
+
+    def _mixed(self, ensembles: dict[str, Law]) -> Mixture | None:
+        parts = [ensembles[form].member(slice(count)) for form, count in self._shares.items()]
         return Mixture(parts) if parts else None
 
     @cached_property
     def _ensembles(self) -> dict[str, Law]:
-        import numpy as np
+        return self.ensemble.members() if self.ensemble else {}
 
-        members = self.ensemble.laws if self.ensemble else {}
-        return {
-            form: Law(form, {k: np.asarray(v, dtype=float) for k, v in p.items()})
-            for form, p in members.items()
-        }
+    @cached_property
+    def _loss_ensembles(self) -> dict[str, Law]:
+        return (
+            self.ensemble.members(over_all=True) if self.ensemble and self._other_losses else self._ensembles
+        )
+
+    @property
+    def _other_losses(self) -> bool:
+        return self.ensemble is not None and bool(self.ensemble.over_all)
 
 
 class Dial(_Record):

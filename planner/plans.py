@@ -512,13 +512,13 @@ def _intervals(
     """An interval of each figure, where the calibration has refits."""
     known, form, ud, _, limits, tolerance = asked
     flops = choice.flops
-    members = choice.setting.ensemble_law(form)
-    if members is None:
+    members, losing = choice.setting.ensemble_law(form), choice.setting.loss_ensemble(form)
+    if members is None or losing is None:
         return None
     found = plan_intervals(members, ud, flops, tolerance, others, limits)
     misfit = choice.setting.misfit(form)
     guessing = max(known.guessing_loss, choice.loss)
-    found |= loss_intervals(members, choice.params, ud, choice.epochs, misfit, guessing)
+    found |= loss_intervals(losing, choice.params, ud, choice.epochs, misfit, guessing)
     if swap is not None and swap.interval is not None:
         found["crossover_flops"] = swap.interval
     return found

@@ -152,7 +152,7 @@ def _loss(
 def _intervals(
     known: Calibration, setting: Setting, form: str, at: tuple[float, float, float]
 ) -> dict[str, Interval] | None:
-    members = setting.ensemble_law(form)
+    members = setting.loss_ensemble(form)
     if members is None:
         return None
     guessing = max(known.guessing_loss, float(setting.law(form).loss(*at)))

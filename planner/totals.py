@@ -536,7 +536,7 @@ def _sureness(
 def _intervals(search: _Search, setting: Setting) -> dict[str, Interval] | None:
     """Of the loss of this configuration; averaging is taken to gain what it was fitted to gain."""
     form, found = search.asked.form, search.found
-    refits = setting.ensemble_law(form)
+    refits = setting.loss_ensemble(form)
     if refits is None:
         return None
     every = loss_intervals(refits, found.params, found.unique_tokens, found.epochs, setting.misfit(form))

@@ -14,7 +14,7 @@ from calibration.fitting.identify import unidentified
 from calibration.fitting.intervals import _DIGITS, deviation
 from calibration.fitting.metrics import aicc, capped, r_squared
 from calibration.fitting.objective import huber
-from calibration.fitting.pooled import Outlier, Pooled, believe, by_weight_decay
+from calibration.fitting.pooled import Drawn, Outlier, Pooled, believe, by_weight_decay
 from calibration.fitting.posterior import Normal, Posterior
 from calibration.fitting.prior import fingerprints
 from calibration.fitting.runs import SINGLE_EPOCH
@@ -71,7 +71,7 @@ def believed(
 
 def _drawn(
     found: Pooled, forms: tuple[str, ...], draws: int, seed: int, progress: Progress | None
-) -> dict[str, dict[float, tuple[Law, np.ndarray]]]:
+) -> dict[str, dict[float, Drawn]]:
     """Draws of every form at every weight decay; those that count more have more of them."""
     if not draws:
         return {}
@@ -84,9 +84,7 @@ def _drawn(
     return drawn
 
 
-def _setting(
-    found: Pooled, decay: float, runs: pd.DataFrame, drawn: Mapping[str, tuple[Law, np.ndarray]]
-) -> Setting:
+def _setting(found: Pooled, decay: float, runs: pd.DataFrame, drawn: Mapping[str, Drawn]) -> Setting:
     laws = {
         form: _fitted(found.law(form, decay), one[decay], runs, drawn.get(form))
         for form, one in found.posteriors.items()
@@ -95,10 +93,9 @@ def _setting(
     if drawn:
         ensemble = Ensemble(
             method=f"draws of what is believed after the runs, with {found.prior.name} as prior",
-            laws={
-                form: {k: _digits(v) for k, v in law.parameters.items()} for form, (law, _) in drawn.items()
-            },
-            misfit={form: _digits(misfit) for form, (_, misfit) in drawn.items()},
+            laws={form: _parameters(one.law) for form, one in drawn.items()},
+            misfit={form: _digits(one.misfit) for form, one in drawn.items()},
+            over_all={form: _others(one.law, one.over_all) for form, one in drawn.items()},
         )
     learnt = _learnt(found, decay)
     return Setting(
@@ -113,9 +110,7 @@ def _setting(
     )
 
 
-def _fitted(
-    law: Law, belief: Posterior, runs: pd.DataFrame, drawn: tuple[Law, np.ndarray] | None
-) -> FittedLaw:
+def _fitted(law: Law, belief: Posterior, runs: pd.DataFrame, drawn: Drawn | None) -> FittedLaw:
     observed = belief.seen.ln_loss
     predicted = np.log(law.loss(*belief.seen.points))
     single = belief.seen.points[2] <= SINGLE_EPOCH
@@ -133,8 +128,8 @@ def _fitted(
     }
     extra: dict[str, Any] = {}
     if drawn is not None:
-        spans = {name: interval(values) for name, values in drawn[0].parameters.items()}
-        extra["spread"] = {name: deviation(values) for name, values in drawn[0].parameters.items()}
+        spans = {name: interval(values) for name, values in drawn.law.parameters.items()}
+        extra["spread"] = {name: deviation(values) for name, values in drawn.law.parameters.items()}
         extra["intervals"] = {n: [s.low, s.median, s.high] for n, s in spans.items() if s is not None}
     return FittedLaw(
         parameters={name: float(value) for name, value in law.parameters.items()}, metrics=figures, **extra
@@ -161,6 +156,16 @@ def fitted_range(table: pd.DataFrame) -> FittedRange:
 
 def _range(column: pd.Series) -> tuple[float, float]:
     return float(column.min()), float(column.max())
+
+
+def _parameters(law: Law) -> dict[str, list[float]]:
+    return {name: _digits(values) for name, values in law.parameters.items()}
+
+
+def _others(law: Law, over_all: Law) -> dict[str, list[float]]:
+    """The parameters of the second that are not those of the first."""
+    first = _parameters(law)
+    return {name: values for name, values in _parameters(over_all).items() if values != first[name]}
 
 
 def _digits(values: np.ndarray) -> list[float]:

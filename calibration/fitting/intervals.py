@@ -203,7 +203,9 @@ def loss_interval(
     setting: Setting, form: str, params: float, ud: float, epochs: float, level: float = LEVEL
 ) -> Interval | None:
     """Interval of the predicted loss of one configuration."""
-    return interval(members(setting, form).loss(params, ud, epochs), level)
+    members(setting, form)
+    losing = setting.loss_ensemble(form)
+    return None if losing is None else interval(losing.loss(params, ud, epochs), level)
 
 
 def allocation_intervals(

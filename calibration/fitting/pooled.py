@@ -38,6 +38,9 @@ _NOISIER = 3.0  # noise of repeated runs over that of single-epoch ones, where i
 _CLEARLY = 3.0  # ln of the odds that show it
 _REPEATED = 1.75  # epochs: below (1.0003 is one epoch, rounded) nothing shows how the cost of repeats grows
 _STEEPEST = 0.5  # change of ln of an exponent
+# Slopes by size and by data are this much surer over all runs than at one place: a misfit makes them so over
+# a range of some four of its lengths. Repeats have no such range in most tables.
+_OVER_ALL = np.array([[0.5], [0.5], [1.0]])
 # Of the loss above the floor: a term that is not there can be tilted, but not without end.
 _LEAST_SHARE = 1e-3
 
@@ -49,6 +52,16 @@ class Outlier(NamedTuple):
     off: float  # ln(observed / predicted without it)
     deviations: float  # the same in standard deviations
     counts: float  # as so many runs
+
+
+class Drawn(NamedTuple):
+    """Draws of a law as steep as it may be at a place, as steep as it may be over all runs, and by how much
+    each believes its form to be off.
+    """
+
+    law: Law
+    over_all: Law
+    misfit: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -70,9 +83,8 @@ class Pooled:
     def law(self, form: str, decay: float) -> Law:
         return self.prior.reference.law(form, self.posteriors[form][decay].mean)
 
-    def draws(self, form: str, count: int, seed: int) -> dict[float, tuple[Law, np.ndarray]]:
-        """Draws of the law of a form at every weight decay, one belonging to the other, with their
-        misfits."""
+    def draws(self, form: str, count: int, seed: int) -> dict[float, Drawn]:
+        """Draws of the law of a form at every weight decay, one belonging to the other."""
         rng = np.random.default_rng([seed, *FORMS[form].name.encode()])
         several = len(self.decays) > 1
         common = self.shared[form].draws(count, rng) if several else None
@@ -88,8 +100,12 @@ class Pooled:
                 means = common + apart.draws(count, rng)
                 prior = Normal(self.shared[form].mean, apart.covariance)
             theta, misfit = belief.redrawn(prior, means, rng)
-            tilted = _tilted(theta, form, belief, misfit * luck[1:] / LENGTH)
-            found[decay] = self.prior.reference.law(form, tilted.T), misfit * luck[0]
+            slopes = misfit * luck[1:] / LENGTH
+            here, over_all = (
+                self.prior.reference.law(form, _tilted(theta, form, belief, share * slopes).T)
+                for share in (np.ones_like(_OVER_ALL), _OVER_ALL)
+            )
+            found[decay] = Drawn(here, over_all, misfit * luck[0])
         return found
 
 

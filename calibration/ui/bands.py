@@ -26,7 +26,7 @@ def refit_band(setting: Setting, form: str, ud: float, along: Spent) -> Band | N
 
     At each point that is the interval of the loss that `plan` gives for the same configuration.
     """
-    members = setting.ensemble_law(form)
+    members = setting.loss_ensemble(form)
     there = np.flatnonzero(np.isfinite(along.loss))
     if members is None or not len(there):
         return None
