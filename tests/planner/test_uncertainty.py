@@ -63,6 +63,36 @@ def test_every_figure_has_an_interval_around_it() -> None:
     )
 
 
+def test_losses_have_draws_of_their_own_where_a_calibration_has_them() -> None:
+    """What is best is read off `laws`, what it loses off `over_all`."""
+    data = KNOWN.model_dump()
+    for setting in data["settings"]:
+        laws = setting["ensemble"]["laws"]
+        setting["ensemble"]["over_all"] = {
+            form: {"E": [setting["laws"][form]["parameters"]["E"] * 1.1] * len(members["E"])}
+            for form, members in laws.items()
+        }
+    other = Calibration.model_validate(data)
+    before, after = (plan(250e6, 5e18, weight_decay=0.1, calibration=known) for known in (KNOWN, other))
+    assert before.intervals is not None
+    assert after.intervals is not None
+    assert after.intervals["params"] == before.intervals["params"]
+    floor = KNOWN.setting(0.1).law("additive_4p").parameters["E"]
+    assert after.intervals["loss"].median == pytest.approx(
+        before.intervals["loss"].median + 0.1 * floor, rel=1e-3
+    )
+    said = predict(600e6, 250e6, epochs=5, weight_decay=0.1, calibration=other)
+    assert said.intervals is not None
+    assert said.intervals["floor"].low == pytest.approx(1.1 * floor)
+
+
+def test_draws_of_losses_that_are_fewer_than_the_others_are_refused() -> None:
+    data = KNOWN.model_dump()
+    data["settings"][0]["ensemble"]["over_all"] = {"additive_4p": {"E": [2.0] * 299}}
+    with pytest.raises(ValueError, match="the same number of refits"):
+        Calibration.model_validate(data)
+
+
 def test_the_interval_is_the_percentile_of_the_refits() -> None:
     p = plan(250e6, 5e18, weight_decay=0.1, calibration=KNOWN)
     members = KNOWN.setting(0.1).ensemble_law("additive_4p")

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.believed_coverage import asked, table_of, truths
 from benchmarks.few_runs import MICRO, extrapolated, tables
-from benchmarks.held_out_coverage import cut
+from benchmarks.held_out_coverage import cut, within
 from benchmarks.simulated import grid_table, with_losses
 from calibration import fit
 from calibration.fitting.coordinates import Reference, log_loss
@@ -368,6 +368,29 @@ def test_intervals_of_the_default_flow_cover_real_runs_beyond_those_fitted() -> 
         for direction in ("size", "compute", "epochs")
     ]
     assert np.mean([one[0] for one in found if one is not None]) >= 0.9
+
+
+@pytest.mark.slow
+def test_intervals_of_the_default_flow_cover_real_runs_among_those_fitted() -> None:
+    micro = dict(tuple(pd.read_csv(MICRO).groupby("weight_decay")))
+    found = [within(f"micro {decay:g}", runs.reset_index(drop=True), 40, 1) for decay, runs in micro.items()]
+    assert np.mean([share for share, _ in found]) >= 0.9
+
+
+def test_losses_are_surer_than_what_is_best_and_survive_the_file(tmp_path: Path) -> None:
+    """Over all runs a law is surer of its slopes by size and data than at one place; by repeats it is not."""
+    calibration = fit(_table(40), bootstrap=200)
+    calibration.save(tmp_path / "own.json")
+    for known in (calibration, Calibration.load(tmp_path / "own.json")):
+        setting = known.settings[0]
+        here, over_all = setting.ensemble_law("additive_4p"), setting.loss_ensemble("additive_4p")
+        assert here is not None
+        assert over_all is not None
+        for name in ("alpha", "beta"):
+            spreads = [np.std(np.log(law.parameters[name])) for law in (here, over_all)]
+            assert spreads[1] < spreads[0]
+        for name in ("E", "P", "delta", "kappa", "gamma"):
+            assert np.array_equal(here.parameters[name], over_all.parameters[name])
 
 
 @pytest.mark.slow
