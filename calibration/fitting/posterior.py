@@ -242,13 +242,17 @@ class Posterior:
         return self.information[d], self._slopes[d].T @ (left + self._slopes[d] @ self.theta[d])
 
     def alone(self) -> np.ndarray:
-        """ln(observed / predicted by the law without its misfit) of every run, as large as if the run had not
-        been seen (by generalised cross-validation), in units of how much it scatters.
+        """ln(observed / predicted by the law without its misfit) of every run, in units of how much it
+        scatters.
         """
         predicted, _ = log_loss(self.form, self.reference, self.mean[None], self.seen.points)
-        d, size = self.likeliest, len(self.seen)
-        settled = np.trace(self.covariances[d] @ self.information[d])  # parameters that the runs decide
-        return np.asarray((self.seen.ln_loss - predicted[0]) / self.seen.scatter * size / (size - settled))
+        return np.asarray((self.seen.ln_loss - predicted[0]) / self.seen.scatter)
+
+    @property
+    def settled(self) -> float:
+        """How many parameters the runs decide, and not the prior."""
+        d = self.likeliest
+        return float(np.trace(self.covariances[d] @ self.information[d]))
 
     def left_out(self, cells: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
         """ln(observed / predicted) of every run had its cell been left out, and the standard deviation of

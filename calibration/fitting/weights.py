@@ -6,18 +6,22 @@ All forms are wrong, mostly in the same places. Two things are asked.
 more about forms than n m / (n + m) would if one of them were right (m = 20): the likelihood is raised to the
 power m / (n + m), as Miller and Dunson (2019) propose for models that are only nearly right.
 
-**Stacking** (Yao, Vehtari, Simpson and Gelman 2018), because the evidence forgives what a smooth misfit
+**Stacking** (of means: Wolpert 1992, Breiman 1996), because the evidence forgives what a smooth misfit
 explains, and plans are made with laws alone: those weights w with which the *average* misses the runs least.
-With r_f the errors of form f alone, as large as if it had not seen the runs, sigma the least root mean
-square among the forms, and K forms, they minimise
+With r_f the errors of ln(loss) of form f alone (in units of how much each run scatters, as large as if the
+form had not seen the runs) and K forms, they minimise
 
-    sum_runs (sum_f w_f r_f)^2 / (2 sigma^2)  -  (1 / K) sum_f ln w_f,
+    sum_decays sum_runs (sum_f w_f r_f)^2 / (2 sigma_d^2)  -  (1 / K) sum_f ln w_f.
 
-the last term being one run's worth of doubt that some form should not count at all. Forms that miss the runs
-in opposite directions may both count, which no weighing of one by one can see.
+sigma_d is the least root mean square of a form's errors at a weight decay; since few runs are hit by some
+form by luck, the geometric mean over all weight decays counts as ten runs of each. The last term is one
+run's worth of doubt that some form should not count at all. Forms that miss the runs in opposite directions
+may both count, which no weighing of one by one can see; a weight is then a share in the average, not the
+probability that a form is right. (Plans average the loss, and not its logarithm: to first order that is the
+same.)
 
-Few runs are weighed by their evidence, many are stacked; at n runs exp(-(n / 50)^2) of a weight is the
-evidence's.
+Few runs are weighed by their evidence, many are stacked: where n is the number of runs of the weight decay
+that has most, exp(-(n / 50)^2) of a weight is the evidence's. Every weight decay has parameters of its own.
 """
 
 from __future__ import annotations
@@ -33,39 +37,53 @@ from planner.laws import BASE_FORM
 _TOLD = 20.0  # runs: as many as all runs together tell about forms at most
 _FEW = 50.0  # runs
 _DOUBT = 1.0  # runs
-_LEAST = 0.02  # weight below which a form is not heard
+_ALIKE = 10.0  # runs
+_LEAST = 0.02  # weight below which a form is dropped
 _EXACT = 1e-6  # an error that is none
 
 Beliefs = Mapping[float, Posterior]  # in one form, by weight decay
 
 
 def weigh(beliefs: Mapping[str, Beliefs]) -> dict[str, float]:
-    """The weight of each form that is heard."""
-    heard = dict(beliefs)
-    if len(heard) > 1:
-        heard.pop(BASE_FORM, None)  # known to be wrong wherever anything repeats
-    few = np.exp(-((_count(next(iter(heard.values()))) / _FEW) ** 2))
-    raw = few * _by_evidence(list(heard.values())) + (1 - few) * _stacked(list(heard.values()))
+    """The weight of each form that counts."""
+    asked = {form: found for form, found in beliefs.items() if _is_finite(found)} or dict(beliefs)
+    if len(asked) > 1:
+        asked.pop(BASE_FORM, None)  # known to be wrong wherever anything repeats
+    forms = list(asked.values())
+    few = np.exp(-((max(len(one.seen) for one in forms[0].values()) / _FEW) ** 2))
+    raw = few * _by_evidence(forms) + (1 - few) * stacked(*_errors(forms))
     kept = np.where(raw >= min(_LEAST, raw.max()), raw, 0.0)
-    return {form: float(weight) for form, weight in zip(heard, kept / kept.sum(), strict=True) if weight}
+    return {form: float(weight) for form, weight in zip(asked, kept / kept.sum(), strict=True) if weight}
 
 
-def _count(found: Beliefs) -> int:
-    return sum(len(one.seen) for one in found.values())
+def _is_finite(found: Beliefs) -> bool:
+    return all(np.isfinite(one.evidence) and np.isfinite(one.alone()).all() for one in found.values())
 
 
 def _by_evidence(forms: list[Beliefs]) -> np.ndarray:
-    power = _TOLD / (_TOLD + _count(forms[0]))
-    return _shares(power * np.array([sum(one.evidence for one in found.values()) for found in forms]))
+    runs = sum(len(one.seen) for one in forms[0].values())
+    score = np.array([sum(one.evidence for one in found.values()) for found in forms])
+    return _shares(_TOLD / (_TOLD + runs) * score)
 
 
-def _stacked(forms: list[Beliefs]) -> np.ndarray:
-    """The weights with which the average misses the runs least."""
-    together = np.zeros((len(forms), len(forms)))
-    for decay in forms[0]:
-        errors = np.stack([found[decay].alone() for found in forms])
-        together += errors @ errors.T / (np.mean(errors**2, axis=1).min() + _EXACT**2)
-    doubt = _DOUBT / len(forms)
+def _errors(forms: list[Beliefs]) -> list[np.ndarray]:
+    """Of each weight decay, (forms, runs); as large as if the runs had not been seen, by generalised
+    cross-validation over all weight decays together: one with few runs has hardly any to spare.
+    """
+    runs = sum(len(one.seen) for one in forms[0].values())
+    unseen = np.array([runs / (runs - sum(one.settled for one in found.values())) for found in forms])
+    return [unseen[:, None] * np.stack([found[decay].alone() for found in forms]) for decay in forms[0]]
+
+
+def stacked(*errors: np.ndarray) -> np.ndarray:
+    """The weights with which the average misses the runs least, whose errors are given for each weight decay
+    by form and run.
+    """
+    forms, runs = len(errors[0]), np.array([one.shape[1] for one in errors])
+    least = np.log([np.mean(one**2, axis=1).min() + _EXACT**2 for one in errors])
+    noise = np.exp((runs * least + _ALIKE * (runs @ least) / runs.sum()) / (runs + _ALIKE))
+    together = np.sum([one @ one.T / level for one, level in zip(errors, noise, strict=True)], axis=0)
+    doubt = _DOUBT / forms
 
     def missed(score: np.ndarray) -> tuple[float, np.ndarray]:
         weights = _shares(score)
@@ -73,7 +91,7 @@ def _stacked(forms: list[Beliefs]) -> np.ndarray:
         value = 0.5 * weights @ slopes - doubt * np.log(weights).sum()
         return float(value), weights * (slopes - weights @ slopes) - doubt + _DOUBT * weights
 
-    return _shares(minimize(missed, np.zeros(len(forms)), jac=True, method="L-BFGS-B").x)
+    return _shares(minimize(missed, np.zeros(forms), jac=True, method="L-BFGS-B").x)
 
 
 def _shares(score: np.ndarray) -> np.ndarray:

@@ -1,14 +1,19 @@
 """How much each form counts: by evidence with few runs, by how little their average misses with many."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from calibration.fitting.weights import weigh
+from calibration import fit
+from calibration.fitting.weights import stacked, weigh
+
+MICRO = Path(__file__).parents[3] / "studies" / "micro" / "runs.csv"
 
 
 @dataclass(frozen=True)
@@ -17,6 +22,7 @@ class Told:
 
     errors: np.ndarray
     evidence: float = 0.0
+    settled: float = 0.0
 
     @property
     def seen(self) -> np.ndarray:
@@ -46,9 +52,6 @@ def test_many_runs_are_stacked_as_an_independent_optimiser_does_it(seed, forms):
     def missed(w):
         return np.sum((w @ errors) ** 2) / (2 * least) - np.log(np.maximum(w, 1e-12)).sum() / forms
 
-    asked = {f"form{i}": one for i, one in enumerate(errors)}
-    found = weights_of(asked)
-    ours = np.array([found.get(form, 0.0) for form in asked])
     other = minimize(
         missed,
         np.full(forms, 1 / forms),
@@ -57,8 +60,7 @@ def test_many_runs_are_stacked_as_an_independent_optimiser_does_it(seed, forms):
         constraints={"type": "eq", "fun": lambda w: w.sum() - 1},
         options={"ftol": 1e-12, "maxiter": 500},
     ).x
-    heard = np.where(other >= 0.02, other, 0)
-    assert ours == pytest.approx(heard / heard.sum(), abs=0.03)
+    assert stacked(errors) == pytest.approx(other, abs=2e-3)
 
 
 def test_forms_that_miss_in_opposite_directions_both_count():
@@ -99,8 +101,25 @@ def test_errors_that_are_none_do_not_divide_by_zero():
     assert found == pytest.approx({"a": 0.5, "b": 0.5})
 
 
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_form_whose_errors_are_no_numbers_does_not_count(bad):
+    good, wild = np.resize([0.01, -0.01], 80), np.full(80, bad)
+    assert weights_of({"a": good, "b": wild}) == {"a": 1.0}
+    assert weights_of({"a": good, "b": good}, {"b": -np.inf}) == {"a": 1.0}
+
+
+def test_a_few_runs_of_another_weight_decay_hardly_move_the_weights():
+    """Some form hits a lone run by luck; that is no reason to believe it."""
+    runs = pd.read_csv(MICRO)
+    many, others = runs[runs["weight_decay"] == 0.1], runs[runs["weight_decay"] == 1.0]
+    for count, seed in ((1, 1), (5, 1)):
+        table = pd.concat([many, others.sample(count, random_state=seed)], ignore_index=True)
+        weights = fit(table, bootstrap=0, prior="fineweb-llama2").settings[0].law_weights
+        assert weights["decay_hill_4p"] > 0.8
+
+
 def test_every_weight_decay_has_its_say():
     """Each by its own least error, so that a noisy one does not drown the others."""
     good, bad = np.resize([0.001, -0.001], 100), np.resize([0.003, 0.003], 100)
     told = {"a": {0.1: Told(good), 1.0: Told(100 * good)}, "b": {0.1: Told(bad), 1.0: Told(100 * good)}}
-    assert weigh(told)["a"] == pytest.approx(0.9, abs=0.01)
+    assert weigh(told)["a"] == pytest.approx(0.9, abs=0.02)
