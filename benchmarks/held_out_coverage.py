@@ -1,5 +1,4 @@
-"""Do the 95% intervals of the default flow cover real runs that were not fitted, beyond those that were and
-among them?
+"""Do the 95% intervals of the default flow cover real runs that were not fitted?
 
     OMP_NUM_THREADS=1 python -m benchmarks.held_out_coverage ../shared/data [seeds]
 
@@ -74,7 +73,7 @@ def shuffled(table: pd.DataFrame, seed: int) -> pd.DataFrame:
     return table.iloc[np.random.default_rng(seed).permutation(len(table))].reset_index(drop=True)
 
 
-def within(name: str, table: pd.DataFrame, n: int, seeds: int) -> tuple[float, float]:
+def within(name: str, table: pd.DataFrame, n: int, seeds: int) -> tuple[float, float] | None:
     """The same for runs among those that were fitted."""
     found = []
     for seed in range(seeds):
@@ -84,6 +83,8 @@ def within(name: str, table: pd.DataFrame, n: int, seeds: int) -> tuple[float, f
         tried = others[((places >= low) & (places <= high)).all(axis=0) & (places[2] > 1.5)]
         if len(tried):
             found.append(covered(name, seen, tried))
+    if not found:
+        return None
     share, width = np.mean(found, axis=0)
     return float(share), float(width)
 
@@ -96,7 +97,7 @@ def line(what: str, n: int | None, found: dict[str, tuple[float, float] | None])
 
 def main(shared: Path, seeds: int = 5) -> None:
     known = {name: table for name, table in tables(shared).items() if "pilot" not in name}
-    print("| beyond, by | fitted |", *(f"{name} |" for name in known), "mean |")
+    print("| runs beyond, by | fitted |", *(f"{name} |" for name in known), "mean |")
     print("| --- " * (3 + len(known)) + "|")
     for n in AMONG:
         print(

@@ -65,6 +65,7 @@ _NUMBERS = re.compile(r"\[[-+\d.eE,\s]*\]")  # lists of numbers stay on one line
 _FOREVER = 1e18  # tokens of memory where nothing is ever forgotten
 _REMEMBERED = 64  # weight decays between the calibrated ones: with refits each takes megabytes
 _SHIPPED = Path(__file__).parent / "data"
+_WEIGHED = ("_averaged", "_shares", "_mixture", "_loss_mixture")  # of a setting: by weights of forms
 
 
 class _Record(BaseModel):
@@ -139,7 +140,7 @@ class Ensemble(_Record):
     off at a new configuration.
 
     How steep a law is at one place, which decides what is best, is less sure than how steep it is over all
-    runs, which decides what is lost: `over_all[form]` has the parameters that are others in the latter.
+    runs, which decides what is lost: `over_all[form]` has those parameters that differ in the latter.
     """
 
     method: str
@@ -147,21 +148,33 @@ class Ensemble(_Record):
     misfit: dict[str, list[float]] = {}
     over_all: dict[str, dict[str, list[float]]] = {}
 
-    def sizes(self, form: str) -> set[int]:
-        """How many refits there are, which should be one number for all parameters."""
-        return {len(values) for p in (self.laws[form], self.over_all.get(form, {})) for values in p.values()}
+    def parameters(self, form: str, of_losses: bool = False) -> dict[str, list[float]]:
+        """Of all refits of a form: as they decide, or as they lose."""
+        return {**self.laws[form], **(self.over_all.get(form, {}) if of_losses else {})}
 
-    def members(self, over_all: bool = False) -> dict[str, Law]:
-        """Every form's refits or draws as one law whose parameters are arrays."""
+    def members(self, of_losses: bool = False) -> dict[str, Law]:
+        """Every form's refits as one law whose parameters are arrays."""
         import numpy as np
 
-        others = self.over_all if over_all else {}
         return {
             form: Law(
-                form, {k: np.asarray(others.get(form, {}).get(k, v), dtype=float) for k, v in p.items()}
+                form, {k: np.asarray(v, dtype=float) for k, v in self.parameters(form, of_losses).items()}
             )
-            for form, p in self.laws.items()
+            for form in self.laws
         }
+
+    def sizes(self, form: str) -> set[int]:
+        """How many refits there are, which should be one number everywhere."""
+        lists = [*self.laws[form].values(), *self.over_all.get(form, {}).values()]
+        return {len(values) for values in [*lists, *([self.misfit[form]] if form in self.misfit else [])]}
+
+    def strangers(self) -> list[str]:
+        """Forms and parameters that are off somewhere, and of which there is no refit."""
+        forms = [form for form in (*self.misfit, *self.over_all) if form not in self.laws]
+        known = {form: others for form, others in self.over_all.items() if form in self.laws}
+        return forms + [
+            f"{name} of {form}" for form, p in known.items() for name in p if name not in self.laws[form]
+        ]
 
 
 class Setting(_Record):
@@ -188,24 +201,25 @@ class Setting(_Record):
                 raise ValueError(
                     f"the weight of {form} must be above 0, at most 1, and belong to one of the laws"
                 )
-        for form in self.ensemble.laws if self.ensemble else ():
-            members = self.ensemble_law(form), self.loss_ensemble(form)
-            sizes = self.ensemble.sizes(form) if self.ensemble else set()
-            if None in members or len(sizes) != 1 or min(sizes) < 2:
+        if self.ensemble is not None:
+            self._check(self.ensemble)
+        return self
+
+    def _check(self, ensemble: Ensemble) -> None:
+        if strangers := ensemble.strangers():
+            raise ValueError(f"the ensemble has no refits of {strangers[0]}, which it says to be off")
+        for form in ensemble.laws:
+            self.ensemble_law(form), self.loss_ensemble(form)  # a bad coefficient is refused here
+            sizes = ensemble.sizes(form)
+            if len(sizes) != 1 or min(sizes) < 2:
                 raise ValueError(
                     f"the ensemble of {form} needs the same number of refits, at least 2, for each parameter"
                 )
-        return self
 
     def with_weights(self, weights: dict[str, float]) -> "Setting":
         """The same laws with other weights in their average."""
         other = self.model_copy(update={"law_weights": weights})
-        for name in (
-            "_averaged",
-            "_shares",
-            "_mixture",
-            "_loss_mixture",
-        ):  # what depends on them is worked out again
+        for name in _WEIGHED:  # what depends on them is worked out again
             other.__dict__.pop(name, None)
         return other
 
@@ -272,15 +286,13 @@ class Setting(_Record):
         return {form: Law(form, dict(fitted.parameters)) for form, fitted in self.laws.items()}
 
     def ensemble_law(self, form: str) -> Law | None:
-        """The bootstrap ensemble as one law whose parameters are arrays, or None where there is none: what
-        is decided with.
-        """
+        """Refits or draws as one law whose parameters are arrays, or None where there are none."""
         if form == AVERAGE:
             return self._mixture
         return self._ensembles.get(form)
 
     def loss_ensemble(self, form: str) -> Law | None:
-        """The same, as far as losses are asked for."""
+        """The same refits or draws where a loss is asked for, and not what is best."""
         if form == AVERAGE:
             return self._loss_mixture
         return self._loss_ensembles.get(form)
@@ -317,7 +329,7 @@ class Setting(_Record):
 
     @cached_property
     def _loss_mixture(self) -> Mixture | None:
-        return self._mixed(self._loss_ensembles) if self._other_losses else self._mixture
+        return self._mixture if self._loss_ensembles is self._ensembles else self._mixed(self._loss_ensembles)
 
     def _mixed(self, ensembles: dict[str, Law]) -> Mixture | None:
         parts = [ensembles[form].member(slice(count)) for form, count in self._shares.items()]
@@ -329,13 +341,9 @@ class Setting(_Record):
 
     @cached_property
     def _loss_ensembles(self) -> dict[str, Law]:
-        return (
-            self.ensemble.members(over_all=True) if self.ensemble and self._other_losses else self._ensembles
-        )
-
-    @property
-    def _other_losses(self) -> bool:
-        return self.ensemble is not None and bool(self.ensemble.over_all)
+        if self.ensemble is None or not self.ensemble.over_all:
+            return self._ensembles
+        return self.ensemble.members(of_losses=True)
 
 
 class Dial(_Record):

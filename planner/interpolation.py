@@ -47,14 +47,31 @@ def _refits_between(
     """Refit by refit, as many as both have."""
     if weaker is None or stronger is None:
         return None
-    laws = {}
-    for form in weaker.laws.keys() & stronger.laws.keys():
-        both = (weaker.laws[form], stronger.laws[form])
+    forms = [form for form in weaker.laws if form in stronger.laws]
+
+    def refits(form: str, of_losses: bool = False) -> dict[str, list[float]]:
+        both = (weaker.parameters(form, of_losses), stronger.parameters(form, of_losses))
         size = min(len(values) for one in both for values in one.values())
         one, other = ({name: values[:size] for name, values in members.items()} for members in both)
         members = between(form, one, other, share, reference)
-        laws[form] = {name: value.tolist() for name, value in members.items()}
-    return Ensemble(method=weaker.method, laws=laws) if laws else None
+        return {name: value.tolist() for name, value in members.items()}
+
+    if not forms:
+        return None
+    return Ensemble(
+        method=weaker.method,
+        laws={form: refits(form) for form in forms},
+        misfit={
+            form: [(1 - share) * one + share * other for one, other in zip(*both, strict=False)]
+            for form in forms
+            if all(both := (weaker.misfit.get(form, ()), stronger.misfit.get(form, ())))
+        },
+        over_all={
+            form: refits(form, of_losses=True)
+            for form in forms
+            if form in weaker.over_all or form in stronger.over_all
+        },
+    )
 
 
 def _reference(one: FittedRange, other: FittedRange) -> At:

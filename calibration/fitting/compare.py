@@ -137,7 +137,7 @@ def repetition_cost(setting: Setting, form: str, at: Point) -> tuple[float, Inte
     def cost(law: Law) -> Any:
         return law.loss(*where) - law.base().loss(*where)
 
-    refits = setting.ensemble_law(form)
+    refits = setting.loss_ensemble(form)
     return float(cost(setting.law(form))), None if refits is None else interval(np.asarray(cost(refits)))
 
 

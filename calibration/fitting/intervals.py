@@ -34,6 +34,7 @@ from planner.intervals import LEVEL, interval
 from planner.laws import BASE_FORM, BASE_PARAMETERS, Law, repetition_parameters
 from planner.limits import CONTINUOUS, Limits
 from planner.results import Interval
+from planner.uncertainty import misfitting
 
 RESAMPLE = ("runs", "cells")
 SCHEMES = ("residuals", "weights")
@@ -182,9 +183,9 @@ def refit_record(fits: Fits, form: str, refits: Refits) -> dict[str, Any]:
 # -- intervals of what people decide on ----------------------------------------------------------------------
 
 
-def members(setting: Setting, form: str) -> Law:
+def members(setting: Setting, form: str, of_losses: bool = False) -> Law:
     """The ensemble of a form, or an error that says how to get one."""
-    found = setting.ensemble_law(form)
+    found = setting.loss_ensemble(form) if of_losses else setting.ensemble_law(form)
     if found is None:
         raise InvalidInput(
             f"no bootstrap refits of {form} at weight decay {setting.weight_decay:g}; "
@@ -203,9 +204,7 @@ def loss_interval(
     setting: Setting, form: str, params: float, ud: float, epochs: float, level: float = LEVEL
 ) -> Interval | None:
     """Interval of the predicted loss of one configuration."""
-    members(setting, form)
-    losing = setting.loss_ensemble(form)
-    return None if losing is None else interval(losing.loss(params, ud, epochs), level)
+    return interval(_losses(setting, form, params, ud, epochs), level)
 
 
 def allocation_intervals(
@@ -213,5 +212,14 @@ def allocation_intervals(
 ) -> dict[str, Interval]:
     """Intervals of the optimal size, epochs (by default continuous), tokens and loss at one budget."""
     best = allocate(members(setting, form), ud, flops, limits)
-    found = {name: interval(values, level) for name, values in best._asdict().items()}
+    values = {**best._asdict(), "loss": _losses(setting, form, best.params, ud, best.epochs)}
+    found = {name: interval(each, level) for name, each in values.items()}
     return {name: value for name, value in found.items() if value is not None}
+
+
+def _losses(setting: Setting, form: str, params: Any, ud: float, epochs: Any) -> np.ndarray:
+    """What each refit loses with a configuration, or with one of its own."""
+    terms = members(setting, form, of_losses=True).terms(params, ud, epochs)
+    misfit, loss = setting.misfit(form), np.asarray(terms.loss)
+    with np.errstate(over="ignore"):
+        return loss if misfit is None else misfitting(loss, terms.floor, misfit)

@@ -353,13 +353,15 @@ def allocation_band(
 
     Refits that ran away, and have no optimum, are left out; with fewer than half remaining there is no band.
     """
-    members = setting.ensemble_law(form)
-    if members is None:
+    members, losing = setting.ensemble_law(form), setting.loss_ensemble(form)
+    if members is None or losing is None:
         return None
     kept = has_optimum(members.member(np.s_[:, None]), ud, budgets[[0, -1]]).all(axis=-1)
     if kept.mean() < 0.5:
         return None
-    spread = best_allocation(members.member(np.flatnonzero(kept)[:, None]), ud, budgets)
+    rows = np.flatnonzero(kept)[:, None]
+    spread = best_allocation(members.member(rows), ud, budgets)
+    spread = spread._replace(loss=losing.member(rows).loss(spread.params, ud, spread.epochs))
     return {name: np.quantile(values, [0.025, 0.975], axis=0) for name, values in spread._asdict().items()}
 
 

@@ -1,4 +1,4 @@
-"""Several forms believed at once: their weighted average, and draws of which each has a form of its own.
+"""Several forms at once: their weighted average, and draws of which each has a form of its own.
 
 `Averaged` is a law: its loss, terms and slopes are the weighted means of those of its parts, so that a plan
 minimises the averaged loss. `Mixture` is an ensemble whose members differ in form; where two mixtures are

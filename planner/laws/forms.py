@@ -305,7 +305,7 @@ BASE_PARAMETERS = tuple(parameter.name for parameter in BASE)
 MEMORY = "memory_tokens"  # AdamW's memory in tokens: batch tokens / (learning rate x weight decay)
 BASE_FORM = "chinchilla"  # the law without any effect of repetition
 DEFAULT_FORM = "additive_4p"
-AVERAGE = "average"  # of several forms, by how much each is believed
+AVERAGE = "average"  # of several forms, by how much each counts
 
 
 class Registry(Mapping[str, LawForm]):

@@ -86,11 +86,25 @@ def test_losses_have_draws_of_their_own_where_a_calibration_has_them() -> None:
     assert said.intervals["floor"].low == pytest.approx(1.1 * floor)
 
 
-def test_draws_of_losses_that_are_fewer_than_the_others_are_refused() -> None:
+@pytest.mark.parametrize(
+    ("field", "wrong", "sentence"),
+    [
+        ("over_all", {"additive_4p": {"E": [2.0] * 299}}, "the same number of refits"),
+        ("misfit", {"additive_4p": [0.0] * 299}, "the same number of refits"),
+        ("over_all", {"additive_9p": {"E": [2.0] * 300}}, "no refits of additive_9p"),
+        ("over_all", {"additive_4p": {"alfa": [2.0] * 300}}, "no refits of alfa of additive_4p"),
+    ],
+)
+def test_draws_that_do_not_belong_to_the_others_are_refused(field, wrong, sentence) -> None:
     data = KNOWN.model_dump()
-    data["settings"][0]["ensemble"]["over_all"] = {"additive_4p": {"E": [2.0] * 299}}
-    with pytest.raises(ValueError, match="the same number of refits"):
+    data["settings"][0]["ensemble"][field] = wrong
+    with pytest.raises(ValueError, match=sentence):
         Calibration.model_validate(data)
+
+
+def test_without_draws_of_their_own_losses_have_those_of_decisions() -> None:
+    setting = KNOWN.setting(0.1)
+    assert setting.loss_ensemble("additive_4p") is setting.ensemble_law("additive_4p")
 
 
 def test_the_interval_is_the_percentile_of_the_refits() -> None:
