@@ -397,8 +397,8 @@ def test_losses_are_surer_than_what_is_best_and_survive_the_file(tmp_path: Path)
 
 
 def test_draws_of_losses_reach_every_place_that_shows_one() -> None:
-    """Plan, prediction and what `calibration` offers: all the same interval. (Of one form: in an average, weights
-    depend on where a plan leads.)
+    """Plan, prediction and what `calibration` offers: all the same interval. (Of one form: weights of
+    an average depend on where a plan leads.)
     """
     form = DEFAULT_FORM
     known = fit(_joined([_table(30), _table(30, seed=1).assign(weight_decay=1.0)]), bootstrap=100)
