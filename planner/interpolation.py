@@ -47,31 +47,30 @@ def _refits_between(
     """Refit by refit, as many as both have."""
     if weaker is None or stronger is None:
         return None
-    forms = [form for form in weaker.laws if form in stronger.laws]
-
-    def refits(form: str, of_losses: bool = False) -> dict[str, list[float]]:
-        both = (weaker.parameters(form, of_losses), stronger.parameters(form, of_losses))
-        size = min(len(values) for one in both for values in one.values())
-        one, other = ({name: values[:size] for name, values in members.items()} for members in both)
-        members = between(form, one, other, share, reference)
-        return {name: value.tolist() for name, value in members.items()}
-
+    both, forms = (weaker, stronger), [form for form in weaker.laws if form in stronger.laws]
+    own = [form for form in forms if form in weaker.over_all or form in stronger.over_all]
+    off = [form for form in forms if form in weaker.misfit and form in stronger.misfit]
     if not forms:
         return None
     return Ensemble(
         method=weaker.method,
-        laws={form: refits(form) for form in forms},
-        misfit={
-            form: [(1 - share) * one + share * other for one, other in zip(*both, strict=False)]
-            for form in forms
-            if all(both := (weaker.misfit.get(form, ()), stronger.misfit.get(form, ())))
-        },
-        over_all={
-            form: refits(form, of_losses=True)
-            for form in forms
-            if form in weaker.over_all or form in stronger.over_all
-        },
+        laws={form: _laws(form, both, share, reference) for form in forms},
+        misfit={form: _straight(*(one.misfit[form] for one in both), share) for form in off},
+        over_all={form: _laws(form, both, share, reference, of_losses=True) for form in own},
     )
+
+
+def _laws(
+    form: str, both: tuple[Ensemble, Ensemble], share: float, reference: At, of_losses: bool = False
+) -> dict[str, list[float]]:
+    ends = [one.parameters(form, of_losses) for one in both]
+    size = min(len(values) for end in ends for values in end.values())
+    one, other = ({name: values[:size] for name, values in end.items()} for end in ends)
+    return {name: v.tolist() for name, v in between(form, one, other, share, reference).items()}
+
+
+def _straight(one: list[float], other: list[float], share: float) -> list[float]:
+    return [(1 - share) * low + share * high for low, high in zip(one, other, strict=False)]
 
 
 def _reference(one: FittedRange, other: FittedRange) -> At:
