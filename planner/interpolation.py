@@ -47,15 +47,15 @@ def _refits_between(
     """Refit by refit, as many as both have."""
     if weaker is None or stronger is None:
         return None
-    both, forms = (weaker, stronger), [form for form in weaker.laws if form in stronger.laws]
-    own = [form for form in forms if form in weaker.over_all or form in stronger.over_all]
-    off = [form for form in forms if form in weaker.misfit and form in stronger.misfit]
+    both = (weaker, stronger)
+    forms = [form for form in weaker.laws if form in stronger.laws]
+    own = [form for form in forms if form in {*weaker.over_all, *stronger.over_all}]
     if not forms:
         return None
     return Ensemble(
         method=weaker.method,
         laws={form: _laws(form, both, share, reference) for form in forms},
-        misfit={form: _straight(*(one.misfit[form] for one in both), share) for form in off},
+        misfit=_misfits(*both, share),
         over_all={form: _laws(form, both, share, reference, of_losses=True) for form in own},
     )
 
@@ -69,8 +69,14 @@ def _laws(
     return {name: v.tolist() for name, v in between(form, one, other, share, reference).items()}
 
 
-def _straight(one: list[float], other: list[float], share: float) -> list[float]:
-    return [(1 - share) * low + share * high for low, high in zip(one, other, strict=False)]
+def _misfits(weaker: Ensemble, stronger: Ensemble, share: float) -> dict[str, list[float]]:
+    return {
+        form: [
+            (1 - share) * low + share * high for low, high in zip(one, stronger.misfit[form], strict=False)
+        ]
+        for form, one in weaker.misfit.items()
+        if form in stronger.misfit
+    }
 
 
 def _reference(one: FittedRange, other: FittedRange) -> At:
