@@ -539,7 +539,9 @@ def _intervals(search: _Search, setting: Setting) -> dict[str, Interval] | None:
     refits = setting.loss_ensemble(form)
     if refits is None:
         return None
-    every = loss_intervals(refits, found.params, found.unique_tokens, found.epochs, setting.misfit(form))
+    place = found.params, found.unique_tokens, found.epochs
+    guessing = max(search.asked.known.guessing_loss, float(setting.law(form).loss(*place)))
+    every = loss_intervals(refits, *place, setting.misfit(form), guessing)
     if found.members == 1 or "loss" not in every:
         return every
     one, gain = every["loss"], search.loss_of(found._replace(members=1)) - found.loss

@@ -21,10 +21,11 @@ class Band(NamedTuple):
     high: np.ndarray
 
 
-def refit_band(setting: Setting, form: str, ud: float, along: Spent) -> Band | None:
+def refit_band(setting: Setting, form: str, ud: float, along: Spent, guessing: float = np.inf) -> Band | None:
     """The central 95% of what the refits predict for plans along compute; None where there are no refits.
 
-    At each point that is the interval of the loss that `plan` gives for the same configuration.
+    At each point that is the interval of the loss that `plan` gives for the same configuration, which ends at
+    the loss of `guessing`.
     """
     members = setting.loss_ensemble(form)
     there = np.flatnonzero(np.isfinite(along.loss))
@@ -35,7 +36,8 @@ def refit_band(setting: Setting, form: str, ud: float, along: Spent) -> Band | N
     enough = np.isfinite(losses).mean(axis=1) >= 0.5
     ends = 0.5 - LEVEL / 2, 0.5 + LEVEL / 2
     low, high = np.nanquantile(np.where(np.isfinite(losses), losses, np.nan)[enough], ends, axis=1)
-    return Band(along.flops[picked][enough], low, high)
+    most = np.maximum(guessing, along.loss[picked][enough])
+    return Band(along.flops[picked][enough], np.minimum(low, most), np.minimum(high, most))
 
 
 def _losses(

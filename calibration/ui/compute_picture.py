@@ -136,7 +136,7 @@ def _doubt(figure: Figure, p: Plan, curve: _Curve) -> None:
     cannot be told from the plan.
     """
     loss, sure = curve.best.loss, p.sureness
-    refits = refit_band(curve.setting, p.law, p.ud, curve.best)
+    refits = refit_band(curve.setting, p.law, p.ud, curve.best, p.guessing_loss)
     if refits is not None:
         drawing.band(figure, *refits, f"{LEVEL:.0%} interval", curve.look)
     elif sure is not None:

@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from calibration import fit
 from calibration.ui import answers, markup, pictures, state
 from calibration.ui.bands import refit_band
 from calibration.ui.calibrations import ROOM, Calibrations
@@ -28,6 +30,7 @@ from planner.spending import Spent
 from planner.units import short
 from tests.planner.test_members import with_members
 
+MICRO = Path(__file__).parents[3] / "studies" / "micro" / "runs.csv"
 CHOICES = [
     {},
     {"ud": "1B", "compute": "hours", "hours": "12", "gpu": "A100", "gpus": "4", "mfu": "35%", "price": "2"},
@@ -229,14 +232,30 @@ def valid_plotly(text: str) -> None:
     graph_objects.Figure(json.loads(text))
 
 
+def band_at_plan(p: Plan, known: Calibration, guessing: float | None = None) -> tuple[float, float]:
+    one = {name: np.array([getattr(p, name)]) for name in ("params", "epochs", "tokens", "loss")}
+    at = Spent(np.array([p.spent_flops]), **one)
+    band = refit_band(known.setting(p.weight_decay), p.law, p.ud, at, guessing or p.guessing_loss)
+    assert band is not None
+    return band.low[0], band.high[0]
+
+
+def test_the_band_of_draws_is_the_interval_that_the_plan_gives_and_ends_at_guessing() -> None:
+    """Losses have draws of their own there."""
+    runs = pd.read_csv(MICRO).query("weight_decay == 0.1 and epochs <= 4").sample(8, random_state=0)
+    known = fit(runs, bootstrap=100, vocab_size=512)
+    p = plan(24_576, 3e12, calibration=known, law="additive_4p", spend="all")
+    interval = (p.intervals or {})["loss"]
+    assert band_at_plan(p, known) == pytest.approx((interval.low, interval.high))
+    between = 0.5 * (p.loss + interval.high)
+    assert band_at_plan(p, known, guessing=between) == pytest.approx((interval.low, between))
+
+
 def test_the_band_of_the_refits_is_the_interval_that_the_plan_gives() -> None:
     known = Calibration.load("micro")
     found = answers.answer(of(ud="2M", flops="1e14", calibration="micro"), known)
     p, interval = found.plan, (found.plan.intervals or {})["loss"]
-    one = {name: np.array([getattr(p, name)]) for name in ("params", "epochs", "tokens", "loss")}
-    band = refit_band(known.setting(p.weight_decay), p.law, p.ud, Spent(np.array([p.spent_flops]), **one))
-    assert band is not None
-    assert (band.low[0], band.high[0]) == pytest.approx((interval.low, interval.high))
+    assert band_at_plan(p, known) == pytest.approx((interval.low, interval.high))
     drawn = next(t for t in pictures.PICTURES["crossover"](found).data if t["name"] == "95% interval")
     half = len(drawn["x"]) // 2  # along the lower edge, and back along the upper one
     for side, end in ((slice(half), interval.low), (slice(None, half - 1, -1), interval.high)):
