@@ -49,6 +49,7 @@ import pandas as pd
 
 from benchmarks.simulated import grid_table
 from calibration import fit
+from calibration.fitting.checks import PLAUSIBLE
 from calibration.fitting.coordinates import Reference
 from planner.allocation import FLOPS_PER_PARAM_TOKEN, allocate
 from planner.calibration_files import Calibration, FittedLaw, FittedRange, Setting
@@ -75,7 +76,6 @@ OTHER = dict(zip(NAMES, (0.02, 0.03, 0.02, 0.05, 0.02, 0.20, 0.05, 0.05, 0.05), 
 RHO, RHO_SPREAD = -0.5, 0.2  # ln of rho
 FIGURES = ("N*", "epochs*", "loss", "C×")
 ROUGH, WAVES, LENGTHS = (0.015, 0.05), 8, (np.log(10), np.log(100))
-HIGHEST = 1000.0  # loss that the tool takes for one
 EPOCHS = np.geomspace(0.1, 100, 20_000)  # among which the best of a rough truth is looked for
 
 
@@ -199,7 +199,7 @@ def table_of(truth: Truth, runs: int, rng: np.random.Generator) -> pd.DataFrame:
     while True:
         parts = [grid_table(truth.at[decay], runs // 2, NOISE, rng, weight_decay=decay) for decay in DECAYS]
         joined = pd.concat(parts, ignore_index=True)
-        if joined["loss"].max() < HIGHEST:
+        if joined["loss"].max() < PLAUSIBLE["loss"][1]:
             break
     return joined.assign(run=[f"run-{i}" for i in range(len(joined))])
 
@@ -208,17 +208,17 @@ def asked(truth: Truth, table: pd.DataFrame, draws: int) -> dict[str, tuple[Any,
     """The interval of each figure, and what is true."""
     found = fit(table, bootstrap=draws)
     setting, law = found.setting(DECAYS[0]), truth.at[DECAYS[0]]
-    members, losing = setting.ensemble_law(AVERAGE), setting.loss_ensemble(AVERAGE)
-    averaged = setting.law(AVERAGE)
+    members, averaged = setting.ensemble_law(AVERAGE), setting.law(AVERAGE)
     assert members is not None
-    assert losing is not None
     plans, best = allocate(members, UD, FLOPS, CONTINUOUS), truth.best
     chosen = allocate(averaged, UD, FLOPS, CONTINUOUS)
     point = float(chosen.params), UD, float(chosen.epochs)
+    lost = loss_intervals(setting, AVERAGE, *point)
+    assert lost is not None
     figures: dict[str, tuple[Any, float]] = {
         "N*": (interval(plans.params), best[0]),
         "epochs*": (interval(plans.epochs), best[1]),
-        "loss": (loss_intervals(losing, *point, setting.misfit(AVERAGE))["loss"], float(law.loss(*point))),
+        "loss": (lost["loss"], float(law.loss(*point))),
     }
     true = truth.crossover
     if true is not None:

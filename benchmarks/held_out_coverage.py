@@ -33,8 +33,7 @@ from planner.laws import AVERAGE
 from planner.uncertainty import misfitting
 
 NS = (20, 40, None)  # None: all that are seen
-WITHIN, AMONG = "within", (20, 40, 80)
-MIDDLE = (0.1, 0.9)
+AMONG, MIDDLE = (20, 40, 80), (0.1, 0.9)  # runs fitted, and the range of those asked about
 DRAWS = 300
 LEVEL = (2.5, 97.5)
 
@@ -77,7 +76,8 @@ def within(name: str, table: pd.DataFrame, n: int, seeds: int) -> tuple[float, f
     """The same for runs among those that were fitted."""
     found = []
     for seed in range(seeds):
-        seen, others = shuffled(table, seed).head(n), shuffled(table, seed).iloc[n:]
+        drawn = shuffled(table, seed)
+        seen, others = drawn.head(n), drawn.iloc[n:]
         low, high = np.quantile(np.stack(points_of(seen)), MIDDLE, axis=1)[..., None]
         places = np.stack(points_of(others))
         tried = others[((places >= low) & (places <= high)).all(axis=0) & (places[2] > 1.5)]
@@ -100,10 +100,8 @@ def main(shared: Path, seeds: int = 5) -> None:
     print("| runs beyond, by | fitted |", *(f"{name} |" for name in known), "mean |")
     print("| --- " * (3 + len(known)) + "|")
     for n in AMONG:
-        print(
-            line(WITHIN, n, {name: within(name, table, n, seeds) for name, table in known.items()}),
-            flush=True,
-        )
+        among = {name: within(name, table, n, seeds) for name, table in known.items()}
+        print(line("within", n, among), flush=True)
     for direction in beyond.DIRECTIONS:
         for n in NS:
             found = {name: cut(name, table, direction, n, seeds) for name, table in known.items()}

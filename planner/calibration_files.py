@@ -208,8 +208,7 @@ class Setting(_Record):
     def _check(self, ensemble: Ensemble) -> None:
         if strangers := ensemble.strangers():
             raise ValueError(f"the ensemble has no refits of {strangers[0]}, which it says to be off")
-        for form in ensemble.laws:
-            self.ensemble_law(form), self.loss_ensemble(form)  # a bad coefficient is refused here
+        for form in self._ensembles | self._loss_ensembles:  # building them refuses a bad coefficient
             sizes = ensemble.sizes(form)
             if len(sizes) != 1 or min(sizes) < 2:
                 raise ValueError(

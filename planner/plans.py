@@ -512,13 +512,11 @@ def _intervals(
     """An interval of each figure, where the calibration has refits."""
     known, form, ud, _, limits, tolerance = asked
     flops = choice.flops
-    members, losing = choice.setting.ensemble_law(form), choice.setting.loss_ensemble(form)
-    if members is None or losing is None:
+    members = choice.setting.ensemble_law(form)
+    if members is None:
         return None
     found = plan_intervals(members, ud, flops, tolerance, others, limits)
-    misfit = choice.setting.misfit(form)
-    guessing = max(known.guessing_loss, choice.loss)
-    found |= loss_intervals(losing, choice.params, ud, choice.epochs, misfit, guessing)
+    found |= loss_intervals(choice.setting, form, choice.params, ud, choice.epochs, known.guessing_loss) or {}
     if swap is not None and swap.interval is not None:
         found["crossover_flops"] = swap.interval
     return found

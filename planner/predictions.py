@@ -18,7 +18,7 @@ from planner.errors import InvalidInput
 from planner.laws import AVERAGE, Law
 from planner.members import members_wanted
 from planner.records import made
-from planner.results import Interval, LossTerms, Prediction
+from planner.results import LossTerms, Prediction
 from planner.showing import Columns
 from planner.uncertainty import interval_note, loss_intervals, range_warnings
 
@@ -129,7 +129,9 @@ def _predict_one(
         loss=loss,
         perplexity=units.perplexity(loss),
         terms=loss_terms(setting.law(form), size, tokens, passes),
-        intervals=_intervals(known, setting, form, (size, tokens, passes)) if count == 1 else None,
+        intervals=loss_intervals(setting, form, size, tokens, passes, known.guessing_loss)
+        if count == 1
+        else None,
         interval_note=interval_note(known, setting, form),
         warnings=range_warnings(setting, size, used, passes) + notes,
         memory_epochs=None
@@ -147,16 +149,6 @@ def _loss(
     law = setting.law(form)
     one = np.asarray(law.loss(params, ud, epochs))
     return one - averaging(known, law, members, params, ud, epochs, setting.weight_decay)
-
-
-def _intervals(
-    known: Calibration, setting: Setting, form: str, at: tuple[float, float, float]
-) -> dict[str, Interval] | None:
-    members = setting.loss_ensemble(form)
-    if members is None:
-        return None
-    guessing = max(known.guessing_loss, float(setting.law(form).loss(*at)))
-    return loss_intervals(members, *at, setting.misfit(form), guessing)
 
 
 def _passes(value: Any, field: str) -> float:

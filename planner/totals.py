@@ -535,14 +535,10 @@ def _sureness(
 
 def _intervals(search: _Search, setting: Setting) -> dict[str, Interval] | None:
     """Of the loss of this configuration; averaging is taken to gain what it was fitted to gain."""
-    form, found = search.asked.form, search.found
-    refits = setting.loss_ensemble(form)
-    if refits is None:
-        return None
+    asked, found = search.asked, search.found
     place = found.params, found.unique_tokens, found.epochs
-    guessing = max(search.asked.known.guessing_loss, float(setting.law(form).loss(*place)))
-    every = loss_intervals(refits, *place, setting.misfit(form), guessing)
-    if found.members == 1 or "loss" not in every:
+    every = loss_intervals(setting, asked.form, *place, asked.known.guessing_loss)
+    if every is None or found.members == 1 or "loss" not in every:
         return every
     one, gain = every["loss"], search.loss_of(found._replace(members=1)) - found.loss
     lower = [value - gain for value in (one.low, one.median, one.high)]

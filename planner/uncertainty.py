@@ -48,30 +48,27 @@ def interval_note(known: Calibration, setting: Setting, form: str) -> str:
 
 
 def loss_intervals(
-    members: Law,
-    params: float,
-    ud: float,
-    epochs: float,
-    misfit: np.ndarray | None = None,
-    guessing: float = np.inf,
-) -> dict[str, Interval]:
-    """Intervals of loss, perplexity and each loss term of one configuration.
+    setting: Setting, form: str, params: float, ud: float, epochs: float, guessing: float = np.inf
+) -> dict[str, Interval] | None:
+    """Intervals of loss, perplexity and each loss term of one configuration, where there are refits.
 
-    `misfit` is by how much each member believes its form to be off, relative to the loss above the floor.
-    Nothing loses more than `guessing` does.
+    Nothing loses more than `guessing` does, unless the law itself says so.
     """
+    members = setting.loss_ensemble(form)
+    if members is None:
+        return None
     terms = members.terms(params, ud, epochs)
-    loss = np.asarray(terms.loss)
+    most = max(guessing, float(setting.law(form).loss(params, ud, epochs)))
     with np.errstate(over="ignore"):
-        if misfit is not None:
-            loss = misfitting(loss, terms.floor, misfit)
-        loss = np.minimum(loss, guessing)
+        loss = np.minimum(misfitting(np.asarray(terms.loss), terms.floor, setting.misfit(form)), most)
         return _known({"loss": loss, "perplexity": np.exp(loss), **terms._asdict()})
 
 
-def misfitting(loss: np.ndarray, floor: Any, misfit: np.ndarray) -> np.ndarray:
-    """Losses of members that believe their forms to be off by so much of what is above the floor."""
-    return np.asarray(loss * np.exp(misfit * (1 - floor / loss)))
+def misfitting(loss: np.ndarray, floor: Any, misfit: np.ndarray | None) -> np.ndarray:
+    """Losses of members that believe their forms to be off by so much of what is above the floor, if by
+    anything.
+    """
+    return loss if misfit is None else np.asarray(loss * np.exp(misfit * (1 - floor / loss)))
 
 
 def plan_intervals(

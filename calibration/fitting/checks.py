@@ -25,7 +25,7 @@ COLUMNS = ("run", "params", "unique_tokens", "epochs", "tokens", "weight_decay",
 _TOKENS = ("unique_tokens", "tokens", "epochs")  # two of them are enough
 # Cells outside of these ranges are slips of a unit or of a column, and would only break the arithmetic of a
 # fit.
-_PLAUSIBLE = {
+PLAUSIBLE = {
     "params": (1.0, 1e18),
     "unique_tokens": (1.0, 1e18),
     "tokens": (1e-3, 1e21),
@@ -266,7 +266,7 @@ def _left_out(dropped: Mapping[int, Problem], table: pd.DataFrame) -> list[Note]
 
 
 def _implausible(values: np.ndarray, column: str, known: set[int]) -> list[Problem]:
-    low, high = _PLAUSIBLE[column]
+    low, high = PLAUSIBLE[column]
     outside = ~np.isnan(values) & ~((values >= low) & (values <= high))
     reason = f"is outside of {low:g} to {high:g}{_UNIT}"
     rows = [row for row in _rows(outside) if row not in known]

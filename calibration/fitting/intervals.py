@@ -220,6 +220,5 @@ def allocation_intervals(
 def _losses(setting: Setting, form: str, params: Any, ud: float, epochs: Any) -> np.ndarray:
     """What each refit loses with a configuration, or with one of its own."""
     terms = members(setting, form, of_losses=True).terms(params, ud, epochs)
-    misfit, loss = setting.misfit(form), np.asarray(terms.loss)
     with np.errstate(over="ignore"):
-        return loss if misfit is None else misfitting(loss, terms.floor, misfit)
+        return misfitting(np.asarray(terms.loss), terms.floor, setting.misfit(form))

@@ -241,6 +241,7 @@ class Posterior:
         left = self.seen.white @ (self.seen.ln_loss - predicted[0]) / self.seen.scales[d]
         return self.information[d], self._slopes[d].T @ (left + self._slopes[d] @ self.theta[d])
 
+    @cached_property
     def alone(self) -> np.ndarray:
         """ln(observed / predicted by the law without its misfit) of every run, in units of how much it
         scatters.

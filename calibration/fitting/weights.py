@@ -57,7 +57,7 @@ def weigh(beliefs: Mapping[str, Beliefs]) -> dict[str, float]:
 
 
 def _is_finite(found: Beliefs) -> bool:
-    return all(np.isfinite(one.evidence) and np.isfinite(one.alone()).all() for one in found.values())
+    return all(np.isfinite(one.evidence) and np.isfinite(one.alone).all() for one in found.values())
 
 
 def _by_evidence(forms: list[Beliefs]) -> np.ndarray:
@@ -72,7 +72,7 @@ def _errors(forms: list[Beliefs]) -> list[np.ndarray]:
     """
     runs = sum(len(one.seen) for one in forms[0].values())
     unseen = np.array([runs / (runs - sum(one.settled for one in found.values())) for found in forms])
-    return [unseen[:, None] * np.stack([found[decay].alone() for found in forms]) for decay in forms[0]]
+    return [unseen[:, None] * np.stack([found[decay].alone for found in forms]) for decay in forms[0]]
 
 
 def stacked(*errors: np.ndarray) -> np.ndarray:

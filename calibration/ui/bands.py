@@ -53,4 +53,4 @@ def _losses(
         )
         if isinstance(members, Mixture):
             loss, floor = loss[:, members.order], floor[:, members.order]
-        return loss if misfit is None else misfitting(loss, floor, misfit)
+        return misfitting(loss, floor, misfit)

@@ -1,7 +1,6 @@
 """How much each form counts: by evidence with few runs, by how little their average misses with many."""
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -10,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
+from benchmarks.few_runs import MICRO
 from calibration import fit
 from calibration.fitting.weights import stacked, weigh
-
-MICRO = Path(__file__).parents[3] / "studies" / "micro" / "runs.csv"
 
 
 @dataclass(frozen=True)
@@ -28,6 +26,7 @@ class Told:
     def seen(self) -> np.ndarray:
         return self.errors
 
+    @property
     def alone(self) -> np.ndarray:
         return self.errors
 

@@ -17,6 +17,7 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.few_runs import MICRO
 from calibration import fit
 from calibration.ui import answers, markup, pictures, state
 from calibration.ui.bands import refit_band
@@ -30,7 +31,6 @@ from planner.spending import Spent
 from planner.units import short
 from tests.planner.test_members import with_members
 
-MICRO = Path(__file__).parents[3] / "studies" / "micro" / "runs.csv"
 CHOICES = [
     {},
     {"ud": "1B", "compute": "hours", "hours": "12", "gpu": "A100", "gpus": "4", "mfu": "35%", "price": "2"},
