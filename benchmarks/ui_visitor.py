@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import http.client
 import json
 import secrets
 import urllib.request
@@ -64,14 +66,28 @@ def post(address: str, body: Any, headers: dict[str, str] | None = None) -> Any:
         return json.load(reply)
 
 
-def upload(address: str, path: Path, headers: dict[str, str] | None = None) -> dict[str, Any]:
-    """An uploaded file as the page refers to it."""
+def upload(
+    address: str, path: Path, headers: dict[str, str] | None = None, source: str = "127.0.0.1"
+) -> dict[str, Any]:
+    """An uploaded file as the page refers to it; `source` is the address that the visitor has."""
     boundary = secrets.token_hex(12)
     head = f'--{boundary}\r\nContent-Disposition: form-data; name="files"; filename="{path.name}"\r\n'
     body = f"{head}Content-Type: text/plain\r\n\r\n".encode() + path.read_bytes()
     body += f"\r\n--{boundary}--\r\n".encode()
     kind = {"Content-Type": f"multipart/form-data; boundary={boundary}", **(headers or {})}
     request = urllib.request.Request(f"{address}/gradio_api/upload", body, kind)
-    with urllib.request.urlopen(request, timeout=PATIENCE) as reply:
+    with urllib.request.build_opener(_From(source)).open(request, timeout=PATIENCE) as reply:
         (place,) = json.load(reply)
     return {"path": place, "orig_name": path.name, "meta": {"_type": "gradio.FileData"}}
+
+
+class _From(urllib.request.HTTPHandler):
+    """Connects from one of the many addresses of this machine."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__()
+        self.source = source
+
+    def http_open(self, request: urllib.request.Request) -> Any:
+        connect = functools.partial(http.client.HTTPConnection, source_address=(self.source, 0))
+        return self.do_open(connect, request)  # type: ignore[arg-type]

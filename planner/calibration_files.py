@@ -63,7 +63,8 @@ DEFAULT_CALIBRATION = "fineweb-llama2"
 LITTLE = 0.25  # of what was unknown of a part of the law: where runs have settled less, it is the prior's
 _NUMBERS = re.compile(r"\[[-+\d.eE,\s]*\]")  # lists of numbers stay on one line: an ensemble has thousands
 _FOREVER = 1e18  # tokens of memory where nothing is ever forgotten
-_REMEMBERED = 64  # weight decays between the calibrated ones: with refits each takes megabytes
+_REMEMBERED = 64  # weight decays between the calibrated ones
+_WITH_REFITS = 4  # of them where each has refits, which take megabytes
 _SHIPPED = Path(__file__).parent / "data"
 _WEIGHED = ("_averaged", "_shares", "_mixture", "_loss_mixture")  # of a setting: by weights of forms
 
@@ -500,7 +501,8 @@ class Calibration(_Record):
         found = self._made.get(wanted)
         if found is None:
             found = self._dialled(wanted) if self.dial is not None else self._between(wanted)
-            for old in list(self._made)[: max(len(self._made) - _REMEMBERED + 1, 0)]:
+            most = _REMEMBERED if found.ensemble is None else _WITH_REFITS
+            for old in list(self._made)[: max(len(self._made) - most + 1, 0)]:
                 self._made.pop(old, None)
             self._made[wanted] = found
         return found

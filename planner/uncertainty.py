@@ -157,6 +157,12 @@ def _turns(group: _Group, ud: float, include: float | None, limits: Limits) -> d
     }
 
 
+def forget() -> None:
+    """Let go of what is remembered of refits."""
+    _turns.cache_clear()
+    _groups.cache_clear()
+
+
 def _flat_figures(
     members: Law,
     ud: float,

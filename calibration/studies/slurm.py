@@ -4,11 +4,16 @@ Every task of the step is the same command. The first one starts the head of a R
 the address in the study's directory and drives the sweep; each other one adds its node to the cluster and
 stays until the head is gone. The processes of Ray are deaf to what SLURM sends to all of a step when the
 machines are taken back: the driver hears it and has every run write a checkpoint first.
+
+Whoever may submit to a Ray cluster runs what they like as its user, and its ports are open to the network. So
+the cluster asks for a token (`RAY_AUTH_MODE=token`), made for the step and left beside the address in a file
+that only its owner can read.
 """
 
 from __future__ import annotations
 
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -16,6 +21,7 @@ import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +31,7 @@ from planner.errors import InvalidInput
 from trainer.files import read_json, write_json
 
 _PATIENCE = 300.0  # seconds that a head is given to come up, on nodes that boot and disks that are slow
+_WITH_TOKENS = (2, 52)  # the first release of Ray that can ask for a token
 _USAGE = "srun --ntasks-per-node=1 planner calibrate sweep STUDY -o DIR --engine slurm"
 
 
@@ -46,7 +53,21 @@ class SlurmEngine(RayEngine):
         tasks = os.environ.get("SLURM_NTASKS", "the")
         return f"{self.needs or 'a GPU or core'} each, on {tasks} nodes of SLURM job {_job()}"
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if tuple(map(int, version("ray").split(".")[:2])) < _WITH_TOKENS:
+            raise InvalidInput(
+                f"ray {version('ray')} lets everybody on the network submit to the cluster of a step; "
+                f"pip install 'ray>={_WITH_TOKENS[0]}.{_WITH_TOKENS[1]}' would do."
+            )
+
     def __enter__(self) -> SlurmEngine:
+        self.compiled.mkdir(parents=True, exist_ok=True)
+        _key(self.compiled).unlink(missing_ok=True)
+        private = os.open(_key(self.compiled), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with open(private, "w", encoding="utf-8") as file:
+            file.write(secrets.token_hex(32))
+        _ask_for_token(self.compiled)  # before Ray is loaded, which looks once
         from ray.util import get_node_ip_address
 
         with socket.socket() as free:
@@ -61,6 +82,7 @@ class SlurmEngine(RayEngine):
 
     def __exit__(self, *error: object) -> None:
         _notice(self.compiled).unlink(missing_ok=True)
+        _key(self.compiled).unlink(missing_ok=True)
         try:
             super().__exit__(*error)
         finally:
@@ -73,6 +95,7 @@ def join(compiled: Path) -> None:
     for number in INTERRUPTIONS:  # the driver hears them, and ends the cluster when checkpoints are written
         signal.signal(number, signal.SIG_IGN)
     _wait_for(notice.is_file)
+    _ask_for_token(compiled)
     process = _ray(f"--address={read_json(notice)['address']}")
     try:
         while process.poll() is None and notice.is_file():
@@ -88,6 +111,15 @@ def _job() -> str:
 def _notice(compiled: Path) -> Path:
     """Where the first task tells the others the address of the head."""
     return compiled / f".ray-{_job()}.json"
+
+
+def _key(compiled: Path) -> Path:
+    """Where it leaves the token for them."""
+    return compiled / f".ray-{_job()}.token"
+
+
+def _ask_for_token(compiled: Path) -> None:
+    os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=_key(compiled).read_text(encoding="utf-8"))
 
 
 def _ray(*options: str) -> subprocess.Popen[bytes]:

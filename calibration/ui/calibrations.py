@@ -9,28 +9,39 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
+from collections.abc import Callable
 from threading import Lock
 
 from planner.calibration_files import Calibration, shipped_names
 from planner.errors import InvalidInput
 
-ROOM = 64
+ROOM, ROOM_BYTES = 64, 24 * 2**20
+_OF_A_VALUE = 32  # bytes that a number takes as an object, however short it is written
 _PREFIX = "own-"
 
 
 class Calibrations:
-    def __init__(self) -> None:
+    """`forget` is called when some go, for whoever remembers answers."""
+
+    def __init__(self, forget: Callable[[], None] = lambda: None) -> None:
+        self._forget = forget
         self._kept: OrderedDict[str, Calibration] = OrderedDict()
+        self._sizes: dict[str, int] = {}
         self._lock = Lock()
 
     def add(self, known: Calibration) -> str:
         """Keep a calibration (once, however often it is brought); the oldest goes when there is no room."""
-        key = _PREFIX + hashlib.blake2b(known.model_dump_json().encode(), digest_size=10).hexdigest()
+        text = known.model_dump_json().encode()
+        key = _PREFIX + hashlib.blake2b(text, digest_size=10).hexdigest()
         with self._lock:
             self._kept.setdefault(key, known)
             self._kept.move_to_end(key)
-            while len(self._kept) > ROOM:
-                self._kept.popitem(last=False)
+            self._sizes[key] = len(text) + _OF_A_VALUE * text.count(b",")
+            before = len(self._kept)
+            while len(self._kept) > ROOM or (sum(self._sizes.values()) > ROOM_BYTES and len(self._kept) > 1):
+                del self._sizes[self._kept.popitem(last=False)[0]]
+            if len(self._kept) < before:
+                self._forget()
         return key
 
     def get(self, key: str) -> Calibration:

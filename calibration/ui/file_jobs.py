@@ -23,7 +23,7 @@ from planner.errors import InvalidInput
 READS_AT_ONCE, FITS_AT_ONCE = 3, 2
 TURN = 0.5  # seconds that a visitor waits for one of these before being told to come back
 # Seconds of wall clock, for a worker that is stuck; what a file may take is limited in processor time, there.
-PATIENCE = {"check": 300.0, "calibration": 300.0, "fit": 7200.0}
+PATIENCE = {"check": 45.0, "calibration": 45.0, "fit": 7200.0}
 _FAILED = "this file takes more memory or time than a {kind} should."
 _KINDS = {"check": "table of runs", "calibration": "calibration", "fit": "table of runs"}
 

@@ -14,6 +14,7 @@ import json
 import os
 import sys
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,11 @@ MEMORY = {
 SECONDS = {"check": 30, "calibration": 30, "fit": 1800}  # of processor time
 MOST_RUNS, MOST_COLUMNS = 20_000, 500
 MOST_REFITS, MOST_SETTINGS = 5000, 24
+# Values, counted by what stands between them before anything is parsed: one of two bytes takes a hundred as
+# an object. A calibration is kept by the server, a table is not.
+MOST_VALUES = {"calibration": 500_000, "table": 3_000_000}
+MOST_OTHERS = 20_000  # values of a calibration beside its refits, some of which become larger objects
+_BETWEEN = b",;\t[{"
 SMALL = 2**20  # bytes of a table that is read twice, to offer its columns
 PREVIEWED = ("run", "params", "unique_tokens", "epochs", "weight_decay", "loss")
 
@@ -49,8 +55,9 @@ def main() -> None:
     try:
         work = _TASKS[request.pop("task")]
         send({"result": work(request, lambda what, share: send({"progress": [what, share]}))})
-    except Exception as error:
+    except BaseException as error:  # a library that panics without memory raises none of the usual
         send(_failure(error))
+    os._exit(0)  # at once: after a panic the interpreter may wait forever for what will not end
 
 
 def _limit(task: str) -> None:
@@ -77,7 +84,7 @@ def _address_space(memory: int) -> int:
     return memory + (reserved - used) * resource.getpagesize()
 
 
-def _failure(error: Exception) -> dict[str, Any]:
+def _failure(error: BaseException) -> dict[str, Any]:
     from planner.errors import InvalidInput
 
     problems = [list(problem) for problem in getattr(error, "problems", ())]
@@ -134,24 +141,20 @@ def check(request: dict[str, Any], progress: Any) -> dict[str, Any]:
 
 
 def read_calibration(request: dict[str, Any], progress: Any) -> dict[str, Any]:
-    """A calibration file, checked, as JSON text."""
+    """A calibration file, checked, as JSON text of what the page knows."""
     from planner.calibration_files import Calibration
     from planner.errors import InvalidInput
 
     given = Path(request["path"])
+    _check_values(given, "calibration")
     try:
         known = Calibration.load(given)
     except InvalidInput as error:  # the visitor knows the file by its name, not by where the server keeps it
         raise InvalidInput(str(error).replace(repr(str(given)), repr(given.name))) from None
-    refits = [
-        len(next(iter(law.values())))
-        for s in known.settings
-        if s.ensemble
-        for law in s.ensemble.laws.values()
-    ]
-    if max(refits, default=0) > MOST_REFITS:
+    draws = [len(values) for values in _draws(known)]
+    if max(draws, default=0) > MOST_REFITS:
         raise InvalidInput(
-            f"calibration {given.name!r} holds {max(refits):,} refits; "
+            f"calibration {given.name!r} holds {max(draws):,} refits; "
             f"the page works with up to {MOST_REFITS:,}."
         )
     if len(known.settings) > MOST_SETTINGS:
@@ -159,7 +162,42 @@ def read_calibration(request: dict[str, Any], progress: Any) -> dict[str, Any]:
             f"calibration {given.name!r} holds {len(known.settings)} weight decays; "
             f"the page works with {MOST_SETTINGS}."
         )
-    return {"calibration": known.model_dump_json(exclude_none=True)}
+    text = _without_extras(known).model_dump_json(exclude_none=True)
+    if text.count(",") - sum(draws) > MOST_OTHERS:
+        raise InvalidInput(
+            f"calibration {given.name!r} holds more than {MOST_OTHERS:,} values beside its refits; "
+            "no calibration needs so many."
+        )
+    return {"calibration": text}
+
+
+def _draws(known: Any) -> Iterator[list[float]]:
+    """Every list of refits or draws that a calibration holds."""
+    holders = [*known.settings, *filter(None, [known.dial])]
+    for ensemble in (holder.ensemble for holder in holders if holder.ensemble):
+        yield from ensemble.misfit.values()
+        for laws in (ensemble.laws, ensemble.over_all):
+            for parameters in laws.values():
+                yield from parameters.values()
+
+
+def _without_extras(record: Any) -> Any:
+    """A calibration, or part of one, without fields that this release does not know, nor those of `method`
+    but what plans read: the server keeps it, and a stranger may have put anything there.
+    """
+    from pydantic import BaseModel
+
+    if isinstance(record, tuple | list):
+        return type(record)(map(_without_extras, record))
+    if isinstance(record, dict):
+        return {key: _without_extras(value) for key, value in record.items()}
+    if not isinstance(record, BaseModel):
+        return record
+    kept = {name: _without_extras(value) for name, value in record if name in type(record).model_fields}
+    if isinstance(kept.get("method"), dict):
+        learnt = kept["method"].get("learnt_from_runs", {})
+        kept["method"] = {"learnt_from_runs": {str(k): float(v) for k, v in learnt.items()}} if learnt else {}
+    return type(record).model_construct(**kept)
 
 
 def fit(request: dict[str, Any], progress: Any) -> dict[str, Any]:
@@ -201,9 +239,22 @@ def _runs(request: dict[str, Any]) -> Any:
     return read_runs(read_small(path, named), name=path.name, **how)
 
 
+def _check_values(path: Path, kind: str) -> None:
+    from planner.errors import InvalidInput
+
+    content, most = path.read_bytes(), MOST_VALUES[kind]
+    if sum(content.count(bytes([mark])) for mark in _BETWEEN) > most:
+        raise InvalidInput(
+            f"{path.name!r} holds more than {most:,} values, more than the page works with; "
+            "the command line works with more."
+        )
+
+
 def _check_extent(path: Path) -> None:
     from planner.errors import InvalidInput
 
+    if not _is_parquet(path):
+        _check_values(path, "table")
     rows, columns = _extent(path)
     if rows > MOST_RUNS or columns > MOST_COLUMNS:  # before all of it is taken apart
         size = f"{rows:,} rows" if rows > MOST_RUNS else f"{columns:,} columns"

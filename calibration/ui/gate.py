@@ -2,9 +2,10 @@
 
 host      one that this server is known by, so that no stranger's name can be pointed at it (DNS rebinding)
 origin    the page itself: other sites cannot upload or ask in a visitor's name
+route     one that the page itself uses; Gradio has fifty more
 body      of a known and small length; uploads within a quota, for each visitor and for all
-files     by the name the server gave them: a body that names an address elsewhere is refused, because
-          nothing is ever fetched
+inputs    plain values; a file only where the page asks for one, by a path that this server made for an upload
+files     are sent only if they were uploaded here, or fitted here (`downloads`)
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import json
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 Scope = MutableMapping[str, Any]
@@ -26,7 +27,16 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 LARGEST_BODY = 2**20
 QUOTA_OF_ONE, QUOTA_OF_ALL = 96 * 2**20, 512 * 2**20  # bytes uploaded within the last QUOTA_SECONDS
 QUOTA_SECONDS = 1800.0
-UPLOAD = "/gradio_api/upload"
+_OF_A_FILE = {"path", "url", "orig_name", "size", "mime_type", "is_stream", "meta"}
+API = "/gradio_api"
+UPLOAD, ASK = f"{API}/upload", f"{API}/queue/join"
+# What the page's own scripts ask for. Everything else that Gradio offers (proxies, calls by name, streams,
+# recordings, component servers) is refused: some of it reads files or fetches addresses.
+_PAGES = ("/", "/config", "/theme.css", "/favicon.ico", "/manifest.json", "/robots.txt", f"{API}/theme.css")
+_READ = {*_PAGES, f"{API}/queue/data", f"{API}/upload_progress", f"{API}/startup-events"}
+_BELOW = ("/assets/", "/static/", "/fitted/", f"{API}/heartbeat/")
+_WRITE = {UPLOAD, ASK, f"{API}/cancel", f"{API}/reset"}
+_FILE = f"{API}/file="
 POLICY = (
     "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "
     "img-src 'self' data: blob:; font-src 'self' data:; connect-src 'self'; worker-src 'self' blob:; "
@@ -50,11 +60,23 @@ class Refused(Exception):
         self.status = status
 
 
+class Inputs(Protocol):
+    """What the page takes and has made, as far as a request can name it."""
+
+    def takes_file(self, event: int, place: int) -> bool:
+        """Whether the input of an event at this place is a file."""
+
+    def was_uploaded(self, path: str) -> bool:
+        """Whether this server made a path for an upload."""
+
+
 class Gate:
     """Passes on what is in order, and answers the rest with one sentence."""
 
-    def __init__(self, app: App, trusted: Iterable[str] = (), largest_upload: int = 16 * 2**20) -> None:
-        self.app = app
+    def __init__(
+        self, app: App, page: Inputs, trusted: Iterable[str] = (), largest_upload: int = 16 * 2**20
+    ) -> None:
+        self.app, self.page = app, page
         self.trusted = {"localhost", *(name.lower() for name in trusted)}
         self.largest_upload = largest_upload
         self.uploads = Quota()
@@ -78,10 +100,12 @@ class Gate:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         self._check_host(headers)
         check_origin(headers)
+        path = scope["path"]
+        self._check_route(scope["method"], path)
         if scope["method"] in ("GET", "HEAD"):
             return receive
         length = _length(headers)
-        if scope["path"].rstrip("/").endswith(UPLOAD):
+        if path == UPLOAD:
             if length > self.largest_upload + LARGEST_BODY:
                 raise Refused(413, f"the page reads files of up to {self.largest_upload >> 20} MB.")
             try:
@@ -95,8 +119,44 @@ class Gate:
         if length > LARGEST_BODY:
             raise Refused(413, f"a request of {length:,} bytes is more than the page ever sends.")
         body = await _whole(receive, length)
-        check_files(body)
-        return _again(body, receive)
+        return _again(self._checked_inputs(body) if path == ASK else body, receive)
+
+    def _check_route(self, method: str, path: str) -> None:
+        if method in ("GET", "HEAD"):
+            used = path in _READ or path.startswith(_BELOW)
+            used = used or (path.startswith(_FILE) and self.page.was_uploaded(path.removeprefix(_FILE)))
+        else:
+            used = method == "POST" and path in _WRITE
+        if not used:
+            raise Refused(403, "the page has nothing there.")
+
+    def _checked_inputs(self, body: bytes) -> bytes:
+        """Gradio copies whatever file an input names to where everybody can read it: let none pass that was
+        not uploaded. What is passed on is what was checked, however else it could be read.
+        """
+        try:
+            asked = json.loads(body)
+            event, values = asked["fn_index"], asked["data"]
+        except (ValueError, RecursionError, KeyError, TypeError):
+            raise Refused(400, "the request is not one that the page makes.") from None
+        if type(event) is not int or type(values) is not list:
+            raise Refused(400, "the request is not one that the page makes.")
+        for place, value in enumerate(values):
+            if self.page.takes_file(event, place):
+                self._check_file(value)
+            elif isinstance(value, dict | list):
+                raise Refused(400, "a field holds a text, a number or a choice.")
+        rest = [value for name, value in asked.items() if name not in ("fn_index", "data")]
+        if any(isinstance(value, dict | list) for value in rest):
+            raise Refused(400, "the request is not one that the page makes.")
+        return json.dumps(asked).encode()
+
+    def _check_file(self, value: Any) -> None:
+        if value is None:
+            return
+        known = isinstance(value, dict) and value.keys() <= _OF_A_FILE and not value.get("is_stream")
+        if not (known and isinstance(value.get("path"), str) and self.page.was_uploaded(value["path"])):
+            raise Refused(400, "a file must be uploaded here first; upload it again.")
 
     def _check_host(self, headers: dict[str, str]) -> None:
         try:
@@ -116,23 +176,6 @@ def check_origin(headers: dict[str, str]) -> None:
     crossing = headers.get("sec-fetch-site") == "cross-site" and headers.get("sec-fetch-mode") != "navigate"
     if foreign or crossing:
         raise Refused(403, "only the page itself may ask this server; open its address in a browser.")
-
-
-def check_files(body: bytes) -> None:
-    """Files are named as the server named them: an address elsewhere would be fetched."""
-    try:
-        waiting: list[Any] = [json.loads(body)] if body else []
-    except (ValueError, RecursionError):
-        return  # the page says what is wrong with it
-    while waiting:
-        value = waiting.pop()
-        if isinstance(value, dict):
-            path = value.get("path")
-            if isinstance(path, str) and "://" in path:
-                raise Refused(400, "a file must be uploaded; this server fetches nothing from elsewhere.")
-            waiting += value.values()
-        elif isinstance(value, list):
-            waiting += value
 
 
 class Quota:

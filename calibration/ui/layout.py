@@ -58,16 +58,13 @@ class Runs:
     checked: gr.HTML
     result: gr.HTML
     use: gr.Button
-    file: gr.DownloadButton
-    report: gr.DownloadButton
     plot: gr.Plot
     key: gr.Textbox
 
     @property
     def outcome(self) -> list[Any]:
         """What a fit fills in."""
-        shown = [self.result, self.plot, self.file, self.report]
-        return [*shown, self.use, self.key, self.start, self.stop]
+        return [self.result, self.plot, self.use, self.key, self.start, self.stop]
 
 
 # -- planning -----------------------------------------------------------------------------------------------
@@ -221,11 +218,8 @@ def _runs_outputs() -> dict[str, Any]:
     shown: dict[str, Any] = {}
     shown["checked"] = gr.HTML(markup.example_runs(), elem_id="runs-check", padding=False)
     shown["result"] = gr.HTML(elem_id="runs-result", padding=False)
-    with gr.Row():
-        plan = "Plan with this calibration"
-        shown["use"] = gr.Button(plan, variant="primary", visible=False, elem_id="use")
-        shown["file"] = gr.DownloadButton("Calibration file", visible=False, elem_id="download-calibration")
-        shown["report"] = gr.DownloadButton("HTML report", visible=False, elem_id="download-report")
+    plan = "Plan with this calibration"
+    shown["use"] = gr.Button(plan, variant="primary", visible=False, elem_id="use")
     shown["plot"] = gr.Plot(show_label=False, elem_id="runs-plot", container=False, buttons=[])
     shown["key"] = gr.Textbox(visible=False)
     return shown

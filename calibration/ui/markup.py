@@ -302,10 +302,19 @@ def progress(what: str, share: float) -> str:
     return f'<div class="db-progress"><label>{escape(what)}{bar}</label></div>'
 
 
-def fit_summary(reason: str, rows: Iterable[Sequence[str]], left_out: Sequence[str]) -> str:
+def fit_summary(
+    reason: str, rows: Iterable[Sequence[str]], left_out: Sequence[str], links: Sequence[str]
+) -> str:
+    """`links` lead to the calibration file and the report."""
+    calibration, report = (escape(link) for link in links)
+    files = (
+        '<p class="db-buttons">'
+        f'<a id="download-calibration" href="{calibration}" download>Calibration file</a>'
+        f'<a id="download-report" href="{report}" download>HTML report</a></p>'
+    )
     header = ("weight decay", "law", "share", "held-out error", "R²", "R² repeated", "Huber sum")
     missing = _list("db-careful", "Not fitted", left_out)
-    return f'<p class="db-good">✓ {escape(reason)}</p>{table(header, rows)}{missing}'
+    return f'<p class="db-good">✓ {escape(reason)}</p>{table(header, rows)}{missing}{files}'
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -22,14 +22,17 @@ import pandas as pd
 from calibration.fitting.tables import Problem
 from calibration.ui import answers, layout, markup, pictures, state
 from calibration.ui.calibrations import Calibrations
+from calibration.ui.downloads import Downloads
 from calibration.ui.file_jobs import FITS_AT_ONCE, READS_AT_ONCE, FileJobs, JobFailed
 from calibration.ui.legend import legend
 from planner import units
 from planner.calibration_files import Calibration, Setting
+from planner.crossovers import crossover_between
 from planner.errors import InvalidInput
 from planner.limits import ALL
 from planner.options import label
 from planner.palette import law_label
+from planner.uncertainty import forget
 
 LARGEST_UPLOAD = 16 * 2**20
 USERS_AT_ONCE = 20
@@ -41,14 +44,27 @@ class Page:
     """One server's page: the layout, and the calibrations and workers behind it."""
 
     def __init__(self) -> None:
-        self.calibrations, self.jobs = Calibrations(), FileJobs()
+        self.calibrations, self.jobs = Calibrations(_forget), FileJobs()
         self.folder = Path(tempfile.mkdtemp(prefix="databound-ui-"))
+        self.downloads = Downloads(self.folder / "fitted")
         os.environ["GRADIO_TEMP_DIR"] = "files"  # below the folder, which the server works in
         self.blocks = self._build()
 
     def close(self) -> None:
         self.jobs.close()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    # -- what a request may name (see `gate`) ---------------------------------------------------------------
+
+    def takes_file(self, event: int, place: int) -> bool:
+        """Whether the input of an event at this place is a file."""
+        known = self.blocks.fns.get(event)
+        inputs = known.inputs if known is not None else []
+        return place < len(inputs) and isinstance(inputs[place], gr.File | gr.UploadButton)
+
+    def was_uploaded(self, path: str) -> bool:
+        """Whether this server made a path for an upload."""
+        return path in self.blocks.upload_file_set
 
     # -- what is shown -------------------------------------------------------------------------------------
 
@@ -213,7 +229,6 @@ class Page:
                 for message in self.jobs.run("fit", path, folder=folder, **options):
                     if not isinstance(message, dict):
                         yield markup.progress(*message), *busy
-                # Gradio copies the files before it asks for more.
                 yield *self._fitted(Path(folder)), *idle[-2:]
         except InvalidInput as error:
             yield markup.table_problems(str(error), getattr(error, "problems", [])), *idle
@@ -225,14 +240,12 @@ class Page:
         """What a fit left in its folder, as the page shows it."""
         known = Calibration.load(folder / "calibration.json")
         stem = Path(answers.file_name(known)).stem
-        file = (folder / "calibration.json").rename(folder / f"{stem}.json")
-        report = (folder / "report.html").rename(folder / f"{stem}-report.html")
+        names = {"calibration.json": f"{stem}.json", "report.html": f"{stem}-report.html"}
+        links = self.downloads.add([(folder / old).rename(folder / new) for old, new in names.items()])
         runs = pd.read_json(folder / "runs.json", dtype=False, convert_dates=False, convert_axes=False)
         return (
-            markup.fit_summary(_recommendation(known), _metrics(known), _left_out(known)),
+            markup.fit_summary(_recommendation(known), _metrics(known), _left_out(known), links),
             pictures.predicted_observed(known, runs),
-            gr.update(visible=True, value=str(file)),
-            gr.update(visible=True, value=str(report)),
             gr.update(visible=True),
             self.calibrations.add(known),
         )
@@ -294,7 +307,7 @@ class Page:
         dragged.click(self.dragged, [place, *components], [*budgets, *shown], js=read, **_QUICKLY)
         for button, name, factor in given.steps:
             button.click(self.stepped(name, factor), components, [*budgets, *shown], **_QUICKLY)
-        compute.change(_only, compute, [fields[name] for name in state.BUDGETS], queue=False, **_CALM)
+        compute.change(_only, compute, [fields[name] for name in state.BUDGETS], **_CALM)
 
     def _fit_events(self, runs: layout.Runs) -> None:
         table, decay, epochs = runs.table, runs.decay, runs.epochs
@@ -330,6 +343,13 @@ def _drawn(choices: state.Choices, known: Calibration) -> tuple[answers.Answer, 
     return _draw(choices, known)
 
 
+def _forget() -> None:
+    """Let go of answers: each holds the calibration that it is from."""
+    _drawn.cache_clear()
+    crossover_between.cache_clear()
+    forget()
+
+
 def _choices(values: tuple[Any, ...]) -> state.Choices:
     return state.of(dict(zip(state.NAMES, values, strict=True)))
 
@@ -339,9 +359,9 @@ def _only(compute: str) -> list[Any]:
 
 
 def _nothing_fitted(busy: bool = False) -> tuple[Any, ...]:
-    """No picture, no files, no calibration, and the buttons that start and stop a fit."""
+    """No picture, no calibration, and the buttons that start and stop a fit."""
     hidden = gr.update(visible=False)
-    return None, hidden, hidden, hidden, "", gr.update(interactive=not busy), gr.update(interactive=busy)
+    return None, hidden, "", gr.update(interactive=not busy), gr.update(interactive=busy)
 
 
 def _multiplied(choices: state.Choices, field: str, factor: float, digits: int) -> str:

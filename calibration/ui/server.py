@@ -17,6 +17,7 @@ import fastapi
 import gradio as gr
 import h11
 import uvicorn
+from fastapi.responses import FileResponse, PlainTextResponse, Response
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from calibration.reports.document import dark_rules
@@ -39,7 +40,7 @@ def launch(
         os.chdir(page.folder)  # uploads go by paths from here: no reply tells where the server keeps them
         page.jobs.warm_up()
         config = uvicorn.Config(
-            Gate(application(page), {host, socket.gethostname(), *trusted}, LARGEST_UPLOAD),
+            Gate(application(page), page, {host, socket.gethostname(), *trusted}, LARGEST_UPLOAD),
             host=host,
             port=port,
             http=Impatient,
@@ -55,11 +56,23 @@ def launch(
 
 
 def application(page: Page) -> fastapi.FastAPI:
-    """The page as an application of its own, without documentation of its routes."""
+    """The page and the files that were fitted there, without documentation of the routes."""
     page.blocks.state_session_capacity = SESSIONS
+    # Gradio checks the paths of files only in pages that its own `launch` started (see also `gate`).
+    page.blocks.has_launched = True
     bare: dict[str, Any] = {"docs_url": None, "redoc_url": None, "openapi_url": None}
+    outer = fastapi.FastAPI(**bare)
+
+    @outer.get("/fitted/{token}/{name}")
+    def fitted(token: str, name: str) -> Response:
+        """A calibration file or report, for whoever fitted it."""
+        file = page.downloads.find(token, name)
+        if file is None:
+            return PlainTextResponse("This file is no longer here: fit the runs again.", 404)
+        return FileResponse(file, media_type="application/octet-stream", filename=name)
+
     app: fastapi.FastAPI = gr.mount_gradio_app(
-        fastapi.FastAPI(**bare),
+        outer,
         page.blocks,
         path="/",
         app_kwargs=bare,

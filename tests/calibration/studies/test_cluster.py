@@ -13,6 +13,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -258,8 +259,24 @@ def test_a_step_of_slurm_is_a_cluster_for_as_long_as_the_sweep_takes(
     assert not [*out.glob("compiled/.ray-*")]
 
 
+def submits(address: str, token: str, patience: float = tiny.PATIENCE) -> bool:
+    """Whether somebody else on the network, with this token or none, can run something on a cluster."""
+    code = (
+        "import ray, sys; ray.init(sys.argv[1]); print(ray.get(ray.remote(num_cpus=0)(lambda: 7).remote()))"
+    )
+    mode = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token} if token else {"RAY_AUTH_MODE": "disabled"}
+    known = {name: value for name, value in tiny.environment().items() if not name.startswith("RAY_")}
+    command = [sys.executable, "-c", code, address]
+    try:
+        done = subprocess.run(command, env=known | mode, capture_output=True, text=True, timeout=patience)
+    except subprocess.TimeoutExpired:
+        return False
+    return done.stdout.strip() == "7"
+
+
 @pytest.mark.slow
 def test_a_step_of_slurm_that_is_taken_back_leaves_checkpoints(study: Path, tmp_path: Path) -> None:
+    """While it lasts nobody else can submit to it."""
     study.write_text(
         study.read_text()
         .replace("epochs = [2, 4]", "epochs = [200]")
@@ -268,6 +285,13 @@ def test_a_step_of_slurm_that_is_taken_back_leaves_checkpoints(study: Path, tmp_
     out = tmp_path / "out"
     process = srun(study, out, "--quiet")
     assert tiny.until(lambda: tiny.steps(out) > 20, process)
+    (notice,) = out.glob("compiled/.ray-*.json")
+    assert notice.with_suffix(".token").stat().st_mode & 0o777 == 0o600
+    address, token = json.loads(notice.read_text())["address"], notice.with_suffix(".token").read_text()
+    start = time.monotonic()
+    assert submits(address, token)
+    as_long = 10 + 2 * (time.monotonic() - start)
+    assert not any(submits(address, stranger, as_long) for stranger in ("", "0" * 64))
     for task in tiny.children(process.pid, "--engine slurm"):
         os.kill(task, signal.SIGTERM)
     stopped = tiny.ended(process)

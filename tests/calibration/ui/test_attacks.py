@@ -6,8 +6,11 @@ import json
 import os
 import re
 import socket
+import subprocess
+import sys
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -21,9 +24,10 @@ import pandas as pd
 import pytest
 
 from benchmarks.ui_memory import family_of, occupied
-from benchmarks.ui_visitor import ask, config_of, post, queued, upload
-from planner import InvalidInput, plan
+from benchmarks.ui_visitor import ask, config_of, queued, upload
+from planner import Calibration, InvalidInput, plan
 from tests.calibration.ui.conftest import PATIENCE, Address, eventually, serving
+from tests.places import ROOT
 
 pytestmark = pytest.mark.slow
 SOON = (
@@ -206,12 +210,11 @@ def test_nested_and_damaged_parquet(attacked: Address, tmp_path: Path) -> None:
     assert "is not a readable Parquet file" in said or "more memory" in said
 
 
-def test_calls_around_the_queue_are_limited_too(attacked: Address, tmp_path: Path) -> None:
-    """Each asks for a check that takes long, at the address that does not queue."""
+def test_checks_that_take_long_are_limited(attacked: Address, tmp_path: Path) -> None:
+    """Whoever asks: three at a time."""
     lines = "run,params,unique_tokens,epochs,weight_decay,loss\n" + "a,15M,50M,1,0.1,4\n" * 19_000
     (tmp_path / "long.csv").write_text(lines)
     file = upload(attacked, tmp_path / "long.csv")
-    address, body = f"{attacked}/gradio_api/run/check", {"data": [file, *[""] * 8], "session_hash": "s"}
     most = 0
 
     def count() -> None:
@@ -223,13 +226,13 @@ def test_calls_around_the_queue_are_limited_too(attacked: Address, tmp_path: Pat
     ended = False
     with Watch(attacked), ThreadPoolExecutor(13) as pool:
         counting = pool.submit(count)
-        calls = [pool.submit(post, address, body) for _ in range(12)]
-        said = [call.result()["data"][0] for call in calls]
+        calls = [pool.submit(check, attacked, file) for _ in range(12)]
+        said = [call.result() for call in calls]
         ended = True
         counting.result()
     assert most <= 3 + 2  # three read, and one or two of those that wait for the next file
     refused = [one for one in said if "works on as many files as it can" in one]
-    assert 0 < len(refused) < 12
+    assert len(refused) < 12
     assert all("problems in" in one for one in said if one not in refused)
 
 
@@ -316,16 +319,162 @@ def test_nothing_is_fetched_for_a_visitor(attacked: Address) -> None:
             request = urllib.request.Request(
                 f"{attacked}/gradio_api/{route}", content, {"Content-Type": "application/json"}
             )
-            assert refused(request)[0] == 400
+            assert refused(request)[0] in (400, 403)
         listening.settimeout(0.5)
         with pytest.raises(TimeoutError):
             listening.accept()
 
 
+# -- files of the server ------------------------------------------------------------------------------------
+
+SECRET = "the secret of the house"
+
+
+def asking(server: str, name: str, **fields: Any) -> urllib.request.Request:
+    """The question that an event of the page asks, with some of its inputs replaced by place."""
+    known = event(server, name)
+    values = ["" for _ in known["inputs"]]
+    for place, value in fields.items():
+        values[int(place.removeprefix("at"))] = value
+    return posting(server, "queue/join", {"data": values, "fn_index": known["id"], "session_hash": "s"})
+
+
+def posting(server: str, route: str, body: Any) -> urllib.request.Request:
+    content = {"Content-Type": "application/json"}
+    return urllib.request.Request(f"{server}/gradio_api/{route}", json.dumps(body).encode(), content)
+
+
+def test_no_file_of_the_server_can_be_read(attacked: Address, tmp_path: Path) -> None:
+    """By whatever route, in whatever input, however its path is written."""
+    secret = tmp_path / "id_rsa"
+    secret.write_text(SECRET)
+    for name in ("link.csv", "link.svg"):
+        (tmp_path / name).symlink_to(secret)
+    (tmp_path / "mine.csv").write_text("run,params\n1,2\n")
+    mine = upload(attacked, tmp_path / "mine.csv")
+    folder = next(attacked.folder.glob("databound-ui-*"))
+    (folder / "planted.csv").symlink_to(secret)
+    paths = {
+        "absolute": str(secret),
+        "relative": os.path.relpath(secret, folder),
+        "from an upload": f"{mine['path']}/../../../{os.path.relpath(secret, folder)}",
+        "encoded": urllib.parse.quote(str(secret), safe=""),
+        "symlink": str(tmp_path / "link.csv"),
+        "picture": str(tmp_path / "link.svg"),
+        "planted": "planted.csv",
+        "address": f"file://{secret}",
+        "unusual": f"/proc/self/root{secret}",
+        "upload of another name": mine["path"].replace("mine", "yours"),
+    }
+    kind = {"meta": {"_type": "gradio.FileData"}}
+    tried: dict[str, urllib.request.Request] = {}
+    for how, path in paths.items():
+        file = {"path": path, **kind}
+        for route in ("check", "fit", "bring"):  # which do take a file, first
+            tried[f"{route}, {how}"] = asking(attacked, route, at0=file)
+        for route in ("update", "restore", "dragged", "step", "plan_with", "switch"):
+            tried[f"{route}, {how}"] = asking(attacked, route, at0=file)
+        for again in (path, urllib.parse.quote(path), urllib.parse.quote(path, safe="")):
+            for route in ("file=", "file/"):
+                address = f"{attacked}/gradio_api/{route}{again}"
+                tried[f"{address}"] = urllib.request.Request(address)
+        for route in ("run/update", "api/check", "call/check", "call/v2/fit", "component_server", "stream/x"):
+            tried[f"{route}, {how}"] = posting(attacked, route, {"data": [file], "session_hash": "s"})
+    file = {"path": str(secret), **kind}
+    tried["among text"] = asking(attacked, "update", at3=[{"deep": file}])
+    tried["my own upload in a text field"] = asking(attacked, "update", at0=mine)
+    tried["a file that is streamed"] = asking(attacked, "check", at0={**mine, "is_stream": True})
+    tried["a file in a file"] = asking(attacked, "check", at0={**mine, "orig": file})
+    restore = event(attacked, "restore")["id"]
+    twice = '{"fn_index": %d, "session_hash": "s", "data": [%s], "data": [%s]}'
+    twice %= restore, '""', json.dumps(file)
+    tried["said twice"] = urllib.request.Request(
+        f"{attacked}/gradio_api/queue/join", twice.encode(), {"Content-Type": "application/json"}
+    )
+    batch = {"data": [[file]], "batched": True, "fn_index": restore, "session_hash": "s"}
+    tried["in a batch"] = posting(attacked, "queue/join", batch)
+    beside = {**batch, "data": [""], "batched": False, "event_data": file}
+    tried["beside the inputs"] = posting(attacked, "queue/join", beside)
+    tried["deep link"] = urllib.request.Request(f"{attacked}/gradio_api/deep_link?session_hash=s")
+    for route in ("proxy=http://127.0.0.1:1/x", "info", "openapi.json", "custom_component/1/client/x/y"):
+        tried[route] = urllib.request.Request(f"{attacked}/gradio_api/{route}")
+    assert len(tried) > 20
+    for what, request in tried.items():
+        status, said = refused(request)
+        assert status in (400, 403, 404), what
+        assert SECRET not in said, what
+        assert str(attacked.folder) not in said, what
+    (folder / "planted.csv").unlink()
+    kept = [path for path in attacked.folder.rglob("*") if path.is_file()]
+    assert not any(SECRET.encode() in path.read_bytes() for path in kept)
+    with urllib.request.urlopen(f"{attacked}/gradio_api/file={mine['path']}", timeout=PATIENCE) as reply:
+        assert reply.read() == (tmp_path / "mine.csv").read_bytes()  # what was uploaded can be had again
+
+
+WITHOUT_THE_GATE = """
+import pathlib, sys
+from fastapi.testclient import TestClient
+from calibration.ui.page import Page
+from calibration.ui.server import application
+page = Page()
+client = TestClient(application(page))
+restore = next(number for number, fn in page.blocks.fns.items() if fn.name == "restore")
+file = {"path": sys.argv[1], "meta": {"_type": "gradio.FileData"}}
+for page.blocks.has_launched in (page.blocks.has_launched, False):
+    client.post("/gradio_api/run/predict", json={"data": [file], "fn_index": restore, "session_hash": "s"})
+    print(sum(path.is_file() for path in pathlib.Path("files").rglob("*")))
+page.close()
+"""
+
+
+def test_gradio_checks_paths_too(tmp_path: Path) -> None:
+    """Without what stands before the page, a file that was not uploaded is not copied either; it would be if
+    the page did not ask for that.
+    """
+    pytest.importorskip("gradio")
+    secret, folder = tmp_path / "id_rsa", tmp_path / "server"
+    secret.write_text(SECRET)
+    folder.mkdir()
+    around = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-W", "ignore", "-c", WITHOUT_THE_GATE, str(secret)]
+    told = subprocess.run(command, cwd=folder, env=around, capture_output=True, text=True, check=True)
+    assert told.stdout.split() == ["0", "1"]
+
+
+def hostile(number: int) -> str:
+    """A calibration with what nobody needs: objects in a field that nobody knows, or more than is kept."""
+    known = json.loads(Calibration.load().model_dump_json(exclude_none=True)) | {"name": f"hostile {number}"}
+    if number % 5 < 3:  # 7 or 14 MB
+        objects = ",".join(["{}"] * (4_700_000 if number % 5 == 2 else 2_300_000))
+        return f'{json.dumps(known)[:-1]}, "unknown": [{objects}]}}'
+    for setting in known["settings"]:
+        laws = {
+            form: {name: [value] * 4000 for name, value in law["parameters"].items()}
+            for form, law in setting["laws"].items()
+        }
+        setting["ensemble"] = {"method": "drawn", "laws": laws}
+        setting["method"] = {"notes": [{}] * 10_000}
+    return json.dumps(known)
+
+
+def test_fifty_hostile_calibrations(tmp_path: Path) -> None:
+    """What is kept of them is bounded, whoever brings them, and others are served meanwhile."""
+    said = ""
+    with serving() as address:
+        bring, rest = event(address, "bring"), inputs(address, "bring")
+        with Watch(address):
+            for number in range(50):
+                (tmp_path / "hostile.json").write_text(hostile(number))
+                file = upload(address, tmp_path / "hostile.json", source=f"127.0.0.{2 + number // 5}")
+                said += str(queued(address, bring, [file, *rest]))
+        assert occupied(address.pid) < 700
+    assert said.count("holds more than 500,000 values") == 2 * 30  # each is answered twice: see `Page.show`
+
+
 # -- what is told -------------------------------------------------------------------------------------------
 
 
-def test_replies_tell_nothing_of_the_machine(attacked: Address, tmp_path: Path) -> None:
+def test_replies_tell_nothing_of_the_machine(attacked: Address, tmp_path: Path, runs: pd.DataFrame) -> None:
     (tmp_path / "a.csv").write_text("run,params\n1,2\n")
     file = upload(attacked, tmp_path / "a.csv")
     assert file["path"].startswith("files/")
@@ -333,6 +482,11 @@ def test_replies_tell_nothing_of_the_machine(attacked: Address, tmp_path: Path) 
     (tmp_path / "a.json").write_text("{}")
     given = upload(attacked, tmp_path / "a.json")
     told += json.dumps(queued(attacked, event(attacked, "bring"), [given, *inputs(attacked, "bring")]))
+    runs.to_csv(tmp_path / "runs.csv", index=False)
+    file = upload(attacked, tmp_path / "runs.csv")
+    fitted = queued(attacked, event(attacked, "fit"), [file, "mine", "", "", 0, *[""] * 6])
+    assert "is fitted" in str(fitted[-1])
+    told += json.dumps(fitted)
     with urllib.request.urlopen(attacked, timeout=PATIENCE) as page:
         told += page.read().decode() + str(page.headers)
     for secret in (str(attacked.folder), str(Path.home()), str(Path(__file__).parents[3])):
@@ -342,7 +496,7 @@ def test_replies_tell_nothing_of_the_machine(attacked: Address, tmp_path: Path) 
             with urllib.request.urlopen(attacked + path, timeout=PATIENCE) as page:
                 assert not re.search("swagger|redoc|openapi", page.read().decode())
         except urllib.error.HTTPError as error:
-            assert error.code == 404
+            assert error.code in (403, 404)
             error.close()
 
 
