@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -169,6 +170,13 @@ def test_a_plan_says_what_an_ensemble_would_buy_or_what_is_known_from_elsewhere(
     assert [remark.code for remark in usual[:2]] == ["unused_compute", "ensemble_elsewhere"]
     assert "2509.14786" in usual[1]
     assert "not measured for this calibration" in usual[1]
+    alone, averaged = (
+        [float(figure) for figure in re.findall(r"\b3\.\d+", part)]
+        for part in usual[1].split("reached")[1].split("ensembles of them")
+    )
+    assert alone == [3.750, 3.587, 3.510, 3.462]  # as published
+    assert averaged[:4] == [3.50, 3.27, 3.21, 3.17]
+    assert sum("2509.14786" in remark for remark in usual) == 1
     assert "ensemble_elsewhere" not in {remark.code for remark in plan("250M", 5e18).reasons}
 
 
