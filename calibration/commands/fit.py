@@ -33,7 +33,7 @@ def _one_of(option: str, known: tuple[str, ...], text: str) -> Callable[[Any], A
     "--prior",
     metavar="NAME|auto|none",
     help="What is believed before the runs: a calibration, the shipped one that suits best (auto, the "
-    "default), or none, which is the paper's own fit.",
+    "default), or none, which is the paper's own fit of each form alone.",
 )
 @click.option(
     "--delta",
@@ -47,7 +47,11 @@ def _one_of(option: str, known: tuple[str, ...], text: str) -> Callable[[Any], A
     help="Fit base law and repetition together instead of locking the base law first.",
 )
 @click.option(
-    "--bootstrap", type=int, default=1000, show_default=True, help="Refits for the intervals; 0 for none."
+    "--bootstrap",
+    type=int,
+    default=1000,
+    show_default=True,
+    help="Posterior draws (without a prior: bootstrap refits) for the intervals; 0 for none.",
 )
 @_one_of("--resample", ("runs", "cells"), "What the bootstrap redraws.")
 @_one_of("--scheme", ("residuals", "weights"), "How it redraws them.")
@@ -67,12 +71,17 @@ def fit(
     as_json: bool,
     **how: Any,
 ) -> None:
-    """Fit laws to a run TABLE or to the directory of a study, per weight decay.
+    """Fit laws to a run TABLE or to the directory of a study, for each of its weight decays.
 
     The table is a CSV, JSON or Parquet file, a folder of TensorBoard or Hugging Face runs, or a project of
     W&B (wandb:entity/project), with the columns run, params, unique_tokens, epochs and / or tokens,
-    weight_decay, loss; other names are guessed or said with --columns. Each law is judged on (size, budget)
-    cells that it was not fitted on, and the best one becomes the default.
+    weight_decay, loss; other names are guessed or said with --columns.
+
+    By default every law form is fitted to the runs together with a prior, from a shipped calibration; plans
+    then use the average of the forms, each counting as far as the runs bear it out, and intervals come from
+    draws of the posterior. --prior none is the paper's own fit: each form alone, at the optimum of the Huber
+    loss, with bootstrap refits for the intervals; plans then use the one form that best predicts (size,
+    budget) cells it was not fitted on. --delta, --joint, --resample and --scheme belong to it and imply it.
 
     \b
     Example:

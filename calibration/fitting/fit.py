@@ -1,8 +1,13 @@
-"""`fit`: a run table in, a Calibration out. Fits each weight decay, judges the forms and keeps the evidence.
+"""`fit`: a run table in, a Calibration out.
 
-The recommended form is chosen by how well it predicts (size, budget) cells that it was not fitted on,
-whatever the in-sample fit says. Forms that the runs do not determine are left out, with the reason; a base
-law that they do not determine is refused.
+By default that is `believed`: all forms with a prior from a shipped calibration, all weight decays together,
+averaged as far as the runs bear each form out, with draws of the posterior for the intervals.
+
+What is here is `prior="none"`, the paper's own fit: each weight decay and each form on its own, at the
+optimum of the Huber loss, with bootstrap refits for the intervals. The recommended form, which plans then
+use, is the one that best predicts (size, budget) cells that it was not fitted on, whatever the in-sample fit
+says. Forms that the runs do not determine are left out, with the reason; a base law that they do not
+determine is refused.
 """
 
 from __future__ import annotations
@@ -41,7 +46,8 @@ def fit(
     source: str = "",
     progress: Progress | None = None,
 ) -> Calibration:
-    """Fit laws to a run table, as `read_runs` gives it, per weight decay, and judge them.
+    """Fit laws to a run table, as `read_runs` gives it, for each of its weight decays: with a prior and
+    averaged, or where `method` says so each form alone.
 
     `origin` says where the runs come from, `source` how the calibration came about; both are only recorded.
     """

@@ -90,8 +90,9 @@ def fit(
     progress: Progress | None = None,
     **how: Unpack[Reading],
 ) -> Calibration:
-    """Fit these laws to a run table, per weight decay, with metrics, held-out errors and a bootstrap
-    ensemble.
+    """Fit these laws to a run table, for each of its weight decays, with metrics and held-out errors: by
+    default with a prior, averaged, with draws of the posterior; with `prior="none"` each alone, as the paper
+    does, with bootstrap refits.
 
     A table is whatever `read_runs` takes. The directory of a study is the table of its grid, and knows its
     own corpus, model family and vocabulary; `title`, `corpus`, `model_family` and `vocab_size` say it of

@@ -222,6 +222,15 @@ def test_help_has_an_example() -> None:
         assert "Example:" in run(command, "--help").output
 
 
+def test_help_says_what_the_default_fit_and_the_one_without_a_prior_are() -> None:
+    told = " ".join(run("fit", "--help").output.split())
+    default, _, paper = told.partition("--prior none is the paper's own fit")
+    assert "average of the forms" in default
+    assert "draws of the posterior" in default
+    assert "the best one becomes the default" not in told
+    assert "bootstrap refits" in paper
+
+
 @given(
     content=st.one_of(
         st.binary(max_size=300), st.text(max_size=300).map(lambda text: text.encode("utf-8", "replace"))
