@@ -1,7 +1,7 @@
 """What an experienced colleague would add to the bare numbers, each computed from the law at hand.
 
 - the turning point: the compute at which the best plan repeats most; beyond it repetition starts to hurt
-- the spending limit: the compute at which the optimal loss is lowest; beyond it more makes the model worse
+- the spending limit: the compute at which the optimal loss is lowest; beyond it the law expects no gain
 - the flat range: which sizes and epochs are within a tolerance of the best loss
 - the exchange rate: what one more unique token is worth, in FLOPs
 """

@@ -190,7 +190,7 @@ def _draw_same_cost(axes: Axes, ud: float, flops: float) -> None:
 
 
 def loss_against_compute(crossover: Crossover, calibration: CalibrationSource = None) -> Figure:
-    """Optimal loss against compute for each weight decay: where they cross, and where more compute hurts."""
+    """Optimal loss against compute for each weight decay: where they cross, and where to stop."""
     known, limits = Calibration.load(calibration), crossover.limits
     low, high = crossover.searched
     places = crossover.crossings or [float(np.sqrt(low * high))]

@@ -28,7 +28,7 @@ def verdict(p: Findings, setting: Setting, *, limited: bool) -> str:
     why = (
         "your limits leave no better use for the rest"
         if limited
-        else "more of it would not help one model on this data"
+        else "with this recipe the law expects no gain from more"
     )
     return f"{train} That takes {units.percent(share)} of your compute; {why}."
 
@@ -165,7 +165,7 @@ def _unused(p: Findings) -> list[Remark]:
         return []
     change = units.signed(p.marginal_value.loss_if_twice_the_data)
     text = (
-        f"{units.scientific(p.unused_flops)} FLOPs are left. What would help is data: "
+        f"{units.scientific(p.unused_flops)} FLOPs are left. Data would help: "
         f"with twice the unique tokens the loss would change by {change} within the same compute"
         f"{staying(p)}."
     )
@@ -177,7 +177,7 @@ def _stop_spending(p: Findings, within: str, rival_best: Turn | None) -> list[Re
     assert limit is not None
     text = (
         f"Stop spending at {units.scientific(limit.flops)} FLOPs: "
-        f"with {units.short(p.ud)} unique tokens and weight decay {p.weight_decay} "
+        f"with {units.short(p.ud)} unique tokens, this recipe and weight decay {p.weight_decay} "
         f"the law expects no gain from more compute{within} ({limit.loss:.4f} there "
         f"with {units.short(limit.params)} parameters and {units.epochs(limit.epochs)}, {p.loss:.4f} here); "
         f"that saves {1 - limit.flops / p.flops:.0%} of the compute."
@@ -242,11 +242,14 @@ def _headroom(p: Findings, within: str) -> list[Remark]:
     )
     where = f"{units.scientific(limit.flops)} FLOPs"
     if p.flops > limit.flops:
-        text = f"Past {where} expect no gain from more compute, {until}; this budget is beyond that."
+        text = (
+            f"Past {where} the law expects no gain from more compute with this recipe, {until}; this budget "
+            f"is beyond that."
+        )
         return [Remark("no_gain", text)]
     text = (
         f"More compute helps up to {where} (loss {limit.loss:.4f}){within}; "
-        f"beyond that expect no gain at weight decay {p.weight_decay}, {until}."
+        f"beyond that the law expects no gain with this recipe at weight decay {p.weight_decay}, {until}."
     )
     return [Remark("more_compute_helps", text)]
 
@@ -269,7 +272,7 @@ def _worth(p: Findings, within: str) -> Remark:
     if value.loss_per_token == 0:
         token = "More unique tokens would not help here"
     elif value.flops_per_token is None:
-        token = "A little more compute would not help here"
+        token = "The law expects no gain from a little more compute here"
     else:
         token = f"One more unique token is worth {units.scientific(value.flops_per_token, 2)} FLOPs here"
     changes = []

@@ -66,8 +66,8 @@ class TurningPoint(_Answer):
 
 
 class SpendingLimit(_Answer):
-    """The compute with the lowest optimal loss. Beyond it spending more makes the model worse, until
-    `regained_flops`.
+    """The compute with the lowest optimal loss. Beyond it the law expects more to make the model worse, with
+    the recipe of its runs, until `regained_flops`.
     """
 
     flops: float

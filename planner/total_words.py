@@ -98,7 +98,10 @@ def total_verdict(p: Findings, setting: Setting) -> str:
         said += f" Serving takes {units.percent(p.serving.share)} of the total."
     share = 1 - p.unused_flops / p.flops
     if share <= 0.995:
-        said += f" That takes {units.percent(share)} of what you have; more of it would not help."
+        said += (
+            f" That takes {units.percent(share)} of what you have; with this recipe the law expects no gain "
+            f"from more."
+        )
     return said
 
 

@@ -1,8 +1,8 @@
 """The picture that the page opens with: the best loss against compute, where you are, and where to stop.
 
 One curve for each weight decay, C× where the better one changes, the budget ("you are here", which page.js
-lets be dragged), the plan, and the compute from which more does not help. Both axes keep to round numbers, so
-that the curves move when an input changes and not the paper below them.
+lets be dragged), the plan, and the compute from which the law expects no gain. Both axes keep to round
+numbers, so that the curves move when an input changes and not the paper below them.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def loss_against_compute(found: Answer) -> Figure:
 
 
 def stop_at(p: Plan) -> float | None:
-    """The compute from which more does not help: what the plan stops at, or else the law's own limit."""
+    """The compute from which the law expects no gain: what the plan stops at, or else the law's own limit."""
     if p.spent_flops < 0.995 * p.flops:
         return p.spent_flops
     return p.spending_limit.flops if p.spending_limit is not None else None
@@ -119,7 +119,7 @@ def _marks(p: Plan, flops: np.ndarray) -> list[Mark]:
         words = (
             f"{'train with this' if p.serving else 'stop here'}{_bill(p)}"
             if here
-            else f"stop by {scientific(stop)}:<br>more won't help"
+            else f"stop by {scientific(stop)}:<br>no gain expected from more"
         )
         marks.append(Mark(stop, words, low=True))
     return [mark for mark in marks if flops[0] <= mark.x < flops[-1]]

@@ -80,6 +80,14 @@ def test_beyond_the_limit_the_plan_says_stop_and_what_to_do_instead() -> None:
     assert "More compute helps up to 3.71e18" in inside
 
 
+def test_that_more_compute_gains_nothing_is_said_of_the_recipe_and_not_of_the_data() -> None:
+    for p in (plan("180M", 2.3e20), plan("180M", 2.3e20, serve_tokens="1B")):
+        assert "with this recipe the law expects no gain" in p.verdict
+        assert "would not help" not in p.verdict
+    (no_gain,) = (reason for reason in plan("180M", 2.3e20).reasons if reason.code == "no_gain")
+    assert "with this recipe" in no_gain
+
+
 def test_beyond_the_dip_nothing_is_called_wasted() -> None:
     """Far past the spending limit the optimal loss is lower again: then there is nothing to stop."""
     for ud, flops in ((1e9, 1e22), (500e6, 1e21), (250e6, 1e24)):
