@@ -217,7 +217,9 @@ def _crossings(
 
 
 def range_warnings(setting: Setting, params: float, unique_tokens: float, epochs: float) -> list[Remark]:
-    """One sentence for each quantity that lies outside of what the law was fitted on, with by how much."""
+    """One sentence for each quantity that lies outside of what the law, or its cost of repetition, was fitted
+    on, with by how much: of the two, outside of the one that it is further from.
+    """
     fitted = setting.fitted_on
     checks = [
         ("model size", params, fitted.params, "the law"),
@@ -230,25 +232,29 @@ def range_warnings(setting: Setting, params: float, unique_tokens: float, epochs
         sizes = fitted.repeated_params or fitted.params
         tokens = fitted.repeated_unique_tokens or fitted.unique_tokens
         checks += [("model size", params, sizes, penalty), ("unique tokens", unique_tokens, tokens, penalty)]
+    checks.sort(key=lambda check: -outside_by(check[1], check[2]))  # of equals the law stays first
     said_of: dict[str, Remark] = {}
     for name, value, fitted_range, what in checks:
-        far = _far_from(value, fitted_range)
-        if far is None or name in said_of:
+        factor, above = outside_by(value, fitted_range), value > fitted_range[1]
+        if factor <= 1.005 or name in said_of:
             continue
-        edge = fitted_range[value > fitted_range[1]]
-        said, bound = (f"{x:,.0f}" if name == "number of epochs" else short(x) for x in (value, edge))
+        said, bound = (
+            f"{x:,.0f}" if name == "number of epochs" else short(x) for x in (value, fitted_range[above])
+        )
+        far = _far(factor, above)
         text = f"{name} {said} is {far} that {what} was fitted on ({bound}): this is an extrapolation."
         said_of[name] = Remark(_OUTSIDE[name], text)
-    return list(said_of.values())
+    return [said_of[name] for name in _OUTSIDE if name in said_of]
 
 
-def _far_from(value: float, fitted: tuple[float, float]) -> str | None:
-    """How far a value is outside of what was fitted, in words; None: it is not."""
-    low, high = fitted
-    above = value > high
-    factor = value / high if above else low / value
-    if factor <= 1.005:
-        return None
+def outside_by(value: float, known: tuple[float, float]) -> float:
+    """How many times above or below a range a value is; inside it is at most one."""
+    low, high = known
+    return max(value / high, low / value)
+
+
+def _far(factor: float, above: bool) -> str:
+    """How far a value is outside of what was fitted, in words."""
     if factor >= 2:
         return f"{factor:.3g} times the largest" if above else f"{factor:.3g} times below the smallest"
     return f"{factor - 1:.0%} above the largest" if above else f"{1 - 1 / factor:.0%} below the smallest"

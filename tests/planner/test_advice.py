@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -347,7 +348,7 @@ def test_a_crossover_needs_two_settings() -> None:
 def test_extrapolation_is_said_for_each_quantity_and_by_how_much() -> None:
     words = plan(250e6, 1e19, weight_decay=0.1, spend="all").warnings
     assert words == [
-        "model size 3.33B is 2.95 times the largest that the law was fitted on (1.13B): "
+        "model size 3.33B is 6.82 times the largest that the cost of repetition was fitted on (489M): "
         "this is an extrapolation."
     ]
     words = plan(10e6, 1e17, law="chinchilla", weight_decay=0.1).warnings
@@ -363,6 +364,47 @@ def test_extrapolation_is_said_for_each_quantity_and_by_how_much() -> None:
         plan(250e6, 5e18).interval_note
         == "no uncertainty was published with this calibration, so no interval can be given"
     )
+
+
+def _stated(code: str, params: float, ud: float, epochs: float, calibration: str) -> float:
+    """By what factor a prediction says that a quantity is above what was fitted; one: it does not."""
+    said = [w for w in predict(params, ud, epochs, calibration=calibration).warnings if w.code == code]
+    if not said or "the largest" not in said[0]:
+        return 1.0
+    times = re.search(r" is ([\d.e+]+) times the largest", said[0])
+    more = re.search(r" is (\d+)% above the largest", said[0])
+    return float(times[1]) if times else 1 + int(more[1]) / 100  # type: ignore[index]
+
+
+@settings(max_examples=60)
+@given(
+    st.sampled_from([("fineweb-llama2", 250e6, 1.5e9), ("micro", 131072.0, 444096.0)]),
+    st.lists(st.floats(-0.9, 1.5).map(lambda x: 10.0**x), min_size=6, max_size=6).map(sorted),
+    st.sampled_from([1.0, 2.0, 6.0, 16.0, 40.0]),
+    st.sampled_from(["params", "unique_tokens", "epochs"]),
+)
+def test_a_caution_never_shrinks_as_a_plan_goes_further_out(
+    around: tuple[str, float, float], factors: list[float], epochs: float, grows: str
+) -> None:
+    calibration, ud, params = around
+    for code in ("outside_params", "outside_unique_tokens", "outside_epochs"):
+        stated = [
+            _stated(
+                code,
+                params * (factor if grows == "params" else 1),
+                ud * (factor if grows == "unique_tokens" else 1),
+                max(epochs * (factor if grows == "epochs" else 1), 1.0),
+                calibration,
+            )
+            for factor in factors
+        ]
+        assert stated == sorted(stated)
+
+
+def test_a_caution_gives_the_worse_of_two_ratios() -> None:
+    for params, said in (("1.1B", "2.25 times the largest"), ("1.2B", "2.46 times the largest")):
+        (caution,) = predict(params, "250M", 6).warnings
+        assert f"{said} that the cost of repetition was fitted on (489M)" in caution
 
 
 @settings(max_examples=40)
