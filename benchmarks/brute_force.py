@@ -5,7 +5,8 @@
 The rule is written here a second time and reads nothing of a law but its loss: 2,000 budgets up to the
 ceiling, at each all numbers of epochs that could be best, the first valley of the loss along compute, and
 which of its lowest point and the plan that spends all is chosen. Counted are losses that differ by more than
-1e-6, plans above the ceiling and limits that are broken; timed is `plan` next to spending all. Ten thousand
+1e-6, plans above the ceiling and limits that are broken, and plans that are refused although the search's is
+near what was trained; timed is `plan` next to spending all. Ten thousand
 ceilings through `frontier` next to scipy are in `test_planner_speed.py`.
 """
 
@@ -316,7 +317,11 @@ def run(seed: int) -> Outcome:
     known = Calibration.load(case.calibration)
     asked = {"law": case.law, "weight_decay": case.weight_decay, "calibration": known, **case.limits}
     began = time.process_time()
-    p = plan(case.ud, case.flops, **asked)
+    try:
+        p = plan(case.ud, case.flops, **asked)
+    except InvalidInput:
+        lost = 0.0 if too_far(case, searched(case)) else np.inf
+        return Outcome(seed, lost, False, False, *(np.nan,) * 3)
     planned = time.process_time()
     if seed % TIMED == 0:
         _all_or_nothing(case, asked)
@@ -344,6 +349,21 @@ def searched(case: Case) -> Point:
         question = Question(setting.law(case.law), case.ud, low, high, most, whole)
         found.append(chosen(question, case.flops, setting.error(case.law)))
     return min(found, key=lambda point: point.loss)
+
+
+def too_far(case: Case, point: Point) -> bool:
+    """Whether a plan is a hundred times outside of all that was trained, so that none is given."""
+    settings = Calibration.load(case.calibration).settings
+    runs = [setting.fitted_on for setting in settings]
+    tried = [trial for setting in settings for trial in setting.trials]
+    sizes = [*(size for one in runs for size in one.params), *(one.params for one in tried)]
+    corpora = [*(size for one in runs for size in one.unique_tokens), *(one.unique_tokens for one in tried)]
+    epochs, used = max(one.epochs[1] for one in runs), case.ud * min(point.epochs, 1.0)
+    return (
+        not min(sizes) / 100 < point.params < 100 * max(sizes)
+        or not min(corpora) / 100 < used < 100 * max(corpora)
+        or point.epochs > 100 * epochs
+    )
 
 
 def _bounds(limits: dict[str, Any]) -> tuple[float, float, float]:

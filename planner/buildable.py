@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from planner import units
 from planner.calibration_files import Calibration, Setting
 from planner.costs import Cost
@@ -16,7 +14,7 @@ from planner.uncertainty import range_warnings
 def buildable(
     known: Calibration,
     setting: Setting,
-    vocab_size: Any,
+    vocab_size: int | None,
     *,
     params: float,
     unique_tokens: float,
@@ -25,8 +23,7 @@ def buildable(
 ) -> tuple[Architecture | None, list[Remark]]:
     """A shape for the model, and what to be careful about."""
     warnings = range_warnings(setting, params, unique_tokens, epochs)
-    assumed = known.vocab_size or DEFAULT_VOCAB
-    vocab = units.whole(assumed if vocab_size is None else vocab_size, "vocab_size", example="32100")
+    vocab = (known.vocab_size or DEFAULT_VOCAB) if vocab_size is None else vocab_size
     if vocab_size is None and known.vocab_size is None:
         text = (
             f"calibration {known.name} does not say its vocabulary: the model shape assumes {vocab:,} rows."

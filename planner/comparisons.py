@@ -10,6 +10,7 @@ import numpy as np
 from planner.allocation import no_choice
 from planner.budgets import budget
 from planner.calibration_files import Calibration, CalibrationSource
+from planner.evidence import check_question
 from planner.limits import LimitOptions, Limits, spelled_out
 from planner.records import made
 from planner.results import Alternative, Comparison
@@ -29,6 +30,7 @@ def compare(
     """What each law recommends for one budget, and what the calibration's default law expects of that."""
     ud, flops = budget(ud, flops)
     known, limits = Calibration.load(calibration), Limits.of(**options)
+    check_question(known, ud, limits)
     rows = []
     for setting in known.candidates(known.default_law, weight_decay):
         judge = setting.law(known.default_law)

@@ -14,6 +14,7 @@ from planner.budgets import unique_tokens
 from planner.calibration_files import Calibration, CalibrationSource, Setting
 from planner.crossings import crossings
 from planner.errors import InvalidInput
+from planner.evidence import check_question
 from planner.landscape import search_range
 from planner.laws import AVERAGE
 from planner.limits import LimitOptions, Limits, spelled_out
@@ -42,7 +43,8 @@ def crossover(
     """
     tokens, known = unique_tokens(ud), Calibration.load(calibration)
     form, limits = known.form(law), Limits.of(**options)
-    one, other = _two(known, form, weight_decays)
+    check_question(known, tokens, limits)
+    one, other = two_weight_decays(known, form, weight_decays)
     found = crossover_between(known, form, tokens, one, other, limits)
     return found.model_copy(update={"warnings": _warnings(known, found)})
 
@@ -63,7 +65,7 @@ def _warnings(known: Calibration, found: Crossover) -> list[Remark]:
     return list(said.values())
 
 
-def _two(known: Calibration, form: str, wanted: Any) -> tuple[float, float]:
+def two_weight_decays(known: Calibration, form: str, wanted: Any) -> tuple[float, float]:
     """The weight decays to compare."""
     if wanted is None:
         decays = [setting.weight_decay for setting in known.candidates(form)]

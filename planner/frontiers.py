@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
@@ -12,6 +12,7 @@ from planner.budgets import budgets, unique_tokens
 from planner.calibration_files import Calibration, CalibrationSource
 from planner.dialling import best_weight_decays, has_dial
 from planner.errors import InvalidInput
+from planner.evidence import check_question, refused
 from planner.landscape import once_flops
 from planner.laws import BASE_FORM
 from planner.limits import CONTINUOUS_EPOCHS, LimitOptions, Limits, spelled_out
@@ -40,6 +41,7 @@ class Frontier(Shown, Columns):
     calibration: str
     guessing_loss: float  # what guessing reaches: a predicted loss above it means nothing
     members: np.ndarray | None = None  # that are averaged, where that was asked; sizes are then of each
+    refused: np.ndarray | None = None  # true: too far from all evidence, so that `plan` gives no such answer
 
     def plot(self) -> Figure:
         """Size, epochs and loss along compute."""
@@ -65,14 +67,35 @@ def frontier(
     Budgets are ceilings, of which a
     plan spends what helps, unless `spend` is "all"; budgets for which the limits then leave no choice are
     NaN. With `members` (a number, or "auto") each budget gets the lowest loss of so many models, averaged.
+    Plans that are too far from all evidence are kept, and marked in `refused`: `plan` would refuse them.
     """
     tokens, compute = budgets(ud, flops)
     known, limits = Calibration.load(calibration), Limits.of(**options)
+    check_question(known, float(tokens.max()), limits)
     form = known.form(law)
     if members is not None:
-        return _averaged(known, form, tokens, compute, limits, weight_decay, members)
-    if weight_decay is None and has_dial(known, form):
-        return _dialled(known, form, tokens, compute, limits)
+        found = _averaged(known, form, tokens, compute, limits, weight_decay, members)
+    elif weight_decay is None and has_dial(known, form):
+        found = _dialled(known, form, tokens, compute, limits)
+    else:
+        found = _calibrated(known, form, tokens, compute, limits, weight_decay)
+    return _marked(found, known, tokens * np.minimum(found.epochs, 1.0), found.epochs)
+
+
+def _marked(found: Frontier, known: Calibration, unique: np.ndarray, epochs: np.ndarray) -> Frontier:
+    """With what is too far from all evidence, of plans that use so many unique tokens for so many epochs."""
+    return replace(found, refused=refused(known, found.params, unique, epochs))
+
+
+def _calibrated(
+    known: Calibration,
+    form: str,
+    tokens: np.ndarray,
+    compute: np.ndarray,
+    limits: Limits,
+    weight_decay: Any,
+) -> Frontier:
+    """Each budget at the best weight decay of those calibrated."""
     settings = known.candidates(form, weight_decay)
     found = [spend(setting.law(form), tokens, compute, setting.error(form), limits) for setting in settings]
     losses = np.stack([np.where(np.isfinite(each.loss), each.loss, np.inf) for each in found])
@@ -147,7 +170,8 @@ def frontier_range(
         law, options["epochs"] = BASE_FORM, CONTINUOUS_EPOCHS
     computes = np.geomspace(low, high, number)
     by: dict[str, Any] = {"weight_decay": weight_decay, "law": law, "members": members}
-    return frontier(tokens, computes, calibration=known, **by, **options)
+    found = frontier(tokens, computes, calibration=known, **by, **options)
+    return _marked(found, known, found.tokens, np.ones(number)) if single_epoch else found
 
 
 def _ends(start: Any, stop: Any, once: float) -> tuple[float, float]:

@@ -16,7 +16,7 @@ from planner import units
 from planner.advice import Limit, Turn, exchange_rate, flat_ranges
 from planner.allocation import Allocation, allocate, no_choice
 from planner.beliefs import decay_probabilities, disagreement, fit_warnings
-from planner.budgets import budget
+from planner.budgets import budget, unique_tokens
 from planner.buildable import buildable, too_large
 from planner.calibration_files import DEFAULT_TOLERANCE, Calibration, CalibrationSource, Setting
 from planner.comparisons import alternative
@@ -24,6 +24,7 @@ from planner.costs import Accelerator, cost, given, named_or_own, training_compu
 from planner.crossovers import crossover_between
 from planner.dialling import Contest, Translation, advice, contest, dial_warnings
 from planner.directions import Place, towards, where_it_ends
+from planner.evidence import check_plan, check_question, untried
 from planner.intervals import SURE, normal_share, sure_width
 from planner.landscape import outside_search
 from planner.laws import AVERAGE, Law
@@ -50,7 +51,7 @@ from planner.results import (
     TurningPoint,
     Worth,
 )
-from planner.shapes import Architecture
+from planner.shapes import Architecture, vocabulary
 from planner.spending import Asked, cheapest_within, spend_each
 from planner.spent import Spent
 from planner.targets import compute_for
@@ -91,10 +92,10 @@ def plan(
     Without `weight_decay` the best of those calibrated is chosen, or of all where the law is a dial. With a
     `learning_rate` or `batch_tokens` of your own, `weight_decay` is in your recipe, and the plan says its own
     in yours: that of equal memory. `tolerance` (nats) sets what counts as "as good as the best" in the flat
-    range. With a `gpu` (or one of your own: `tflops`, `memory` in GB, `price`)
-    the plan has a cost, and `hours` on `gpus` of them or `budget_usd` may stand for `flops`; so may
-    `target_loss`, for the least compute that reaches it. Limits: `params` (the size is settled),
-    `min_params`, `max_params`, `max_epochs`; `epochs` is "whole" (a fraction below one) or "continuous".
+    range. With a `gpu` (or one of your own: `tflops`, `memory` in GB, `price`) the plan has a cost, and
+    `hours` on `gpus` of them or `budget_usd` may stand for `flops`; so may `target_loss`, for the least
+    compute that reaches it. Limits: `params` (the size is settled), `min_params`, `max_params`, `max_epochs`;
+    `epochs` is "whole" (a fraction below one) or "continuous". What is too far from all evidence is refused.
 
     `members` (a number, or "auto") allows for an ensemble, `serve_tokens` counts what is going to be served
     (at `serve_price` per GPU-hour and `serve_mfu`, where they differ from training), `data_price` (USD per
@@ -106,21 +107,22 @@ def plan(
     within = budget(ud, training_compute(gpu=card, **amount, **used)) if target_loss is None else None
     known = Calibration.load(calibration)
     form, limits = known.form(law), Limits.of(**options)
-    nats = units.number(tolerance, "tolerance", examples="0.01")
+    check_question(known, unique_tokens(ud), limits, target_loss, buys=data_price is not None)
+    nats, vocab = units.number(tolerance, "tolerance", examples="0.01"), vocabulary(vocab_size)
     own = Translation.of(known, learning_rate, batch_tokens)
     decay = weight_decay if own is None else own.calibrated(weight_decay)
     asked = Basics(known, form, ud, within, target_loss, amount, limits, nats, decay, own)
     served = given(serve_tokens=serve_tokens, serve_price=serve_price, serve_mfu=serve_mfu)
     total = given(members=members, data_price=data_price, **served)
     if not total:
-        return _plan(asked, card, used, vocab_size)
+        return _plan(asked, card, used, vocab)
     from planner.totals import total_plan  # loaded where more than one training counts
 
-    wider = total_plan(asked, total, card, used, vocab_size)
-    return wider if isinstance(wider, Plan) else wider.added_to(_plan(asked, card, used, vocab_size))
+    wider = total_plan(asked, total, card, used, vocab)
+    return wider if isinstance(wider, Plan) else wider.added_to(_plan(asked, card, used, vocab))
 
 
-def _plan(basics: Basics, card: Accelerator | None, used: Mapping[str, Any], vocab_size: Any) -> Plan:
+def _plan(basics: Basics, card: Accelerator | None, used: Mapping[str, Any], vocab_size: int | None) -> Plan:
     """The plan where training one model is all that counts."""
     known, form, ud, within, target_loss, amount, limits, nats, decay, own = basics
     if within is None:
@@ -129,7 +131,8 @@ def _plan(basics: Basics, card: Accelerator | None, used: Mapping[str, Any], voc
     else:
         known = towards(known, form, *within)
     asked = _Question(known, form, *within, limits, nats)
-    found, words, warnings = _answer(asked, decay, own, vocab_size)
+    more = "more compute" if target_loss is None else "a lower ‹target_loss›"
+    found, words, warnings = _answer(asked, decay, own, vocab_size, more)
     if target_loss is not None:
         words.insert(0, target_reason(found, units.number(target_loss, "target_loss")))
     bill = None if card is None else cost(found.spent_flops, card, architecture=found.architecture, **used)
@@ -172,13 +175,14 @@ class _Question(NamedTuple):
 
 
 def _answer(
-    asked: _Question, weight_decay: float | None, own: Translation | None, vocab_size: Any
+    asked: _Question, weight_decay: float | None, own: Translation | None, vocab_size: int | None, more: str
 ) -> tuple[Findings, list[Remark], list[Remark]]:
     """The choice with all that is known of it, in numbers and in words, and what to be careful about."""
     known, limits = asked.known, asked.limits
     among = contest(known, asked.form, asked.ud, asked.flops, limits, weight_decay)
     best, around = _look_around(asked, among)
     choice = _choose(asked, among.candidates, best)
+    check_plan(known, asked.ud, choice.params, choice.epochs, more)
     architecture, warnings = buildable(
         known,
         choice.setting,
@@ -503,6 +507,7 @@ def _sureness(
         loss_high=choice.loss + width,
         as_good=as_good,
         weight_decay_probability=probability,
+        untried=untried(asked.known, choice.setting, choice.params, choice.unique_tokens, choice.epochs),
     )
 
 

@@ -15,6 +15,7 @@ from planner.budgets import many, unique_tokens, within
 from planner.calibration_files import Calibration, CalibrationSource, Setting
 from planner.dialling import Translation, averaging, best_for_runs, dial_law, has_dial, interpolation_note
 from planner.errors import InvalidInput
+from planner.evidence import check_prediction, refused
 from planner.laws import AVERAGE, Law
 from planner.members import members_wanted
 from planner.records import made
@@ -91,6 +92,7 @@ def predict(
     size = within(units.count(params, "params"), "params", *_PARAMS)
     tokens = unique_tokens(ud)
     passes = within(_passes(epochs, "epochs"), "epochs", *_EPOCHS)
+    check_prediction(known, size, tokens, passes)
     found = _predict_one(size, tokens, passes, weight_decay, law, known, count, own)
     return found if members is None else found.model_copy(update={"members": count})
 
@@ -192,6 +194,8 @@ def _predict_many(
         raise InvalidInput(
             f", ‹ud› and ‹epochs› must have one length or broadcast; got {lengths} values.", field="params"
         ) from None
+    for row in np.flatnonzero(refused(known, sizes, tokens * np.minimum(passes, 1.0), passes)):
+        check_prediction(known, *(float(values[row]) for values in (sizes, tokens, passes)))
     form = known.form(law)
     if weight_decay is None and has_dial(known, form):
         decays = best_for_runs(known, form, sizes, tokens, passes, members)

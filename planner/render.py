@@ -15,6 +15,7 @@ import click
 
 from planner.calibration_files import Calibration, Recipe, Setting
 from planner.costs import ACCELERATORS, Cost
+from planner.evidence import FAR
 from planner.frontiers import Frontier
 from planner.laws import BASE_FORM, BASE_PARAMETERS
 from planner.results import (
@@ -164,6 +165,8 @@ def how_sure(p: Plan) -> str:
     text = (
         f"the law was off by {sure.error:.3f} nats for such models "
         f"in {sure.runs} trainings that it had not seen"
+        if sure.untried is None
+        else f"extrapolated error ±{sure.error:.2g} nats; {sure.untried}"
     )
     if not flat.sharp:
         sizes = f"{short(flat.params_min)} to {short(flat.params_max)} parameters"
@@ -224,6 +227,9 @@ def frontier(f: Frontier) -> None:
         else:
             figures = ["-", "-", "-", "-", "no choice", "within limits"]
         rows.append([scientific(flops), *figures])
+    far = [] if f.refused is None else [row for row, too in zip(rows, f.refused, strict=True) if too]
+    for row in far:
+        row[0] += "*"
     header = ["FLOPs", "params", "epochs", "tokens", "weight decay", "loss", "perplexity"]
     if f.members is not None:
         header.insert(1, "members")
@@ -232,6 +238,8 @@ def frontier(f: Frontier) -> None:
     print_table(
         header, rows, title=f"{short(f.ud[0])} unique tokens ({f.law} of {f.calibration})", left=(), indent=2
     )
+    if far:
+        print_paragraph(f"* more than {FAR:g} times outside of all runs behind {f.calibration}: no plan.", 2)
 
 
 def crossover(c: Crossover) -> None:

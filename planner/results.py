@@ -99,6 +99,7 @@ class Sureness(_Answer):
     loss_high: float
     as_good: FlatRange  # sizes and epochs at the same compute that cannot be told from the best
     weight_decay_probability: float | None  # that this weight decay is better than the best other one
+    untried: str | None = None  # beyond which trainings the plan is, so that the error is extrapolated
 
 
 class CheaperPlan(_Answer):

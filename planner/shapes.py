@@ -19,6 +19,7 @@ from planner.records import made
 from planner.units import count, short, whole
 
 DEFAULT_VOCAB = 32_100
+BYTES = 256  # values of one
 LARGEST = 5e12
 TOLERANCE = 0.02  # how far the built size may be from the one asked for
 
@@ -104,6 +105,18 @@ def preset(name: str) -> Architecture:
     if not isinstance(name, str) or name not in known:
         raise InvalidInput(f"must be one of {', '.join(known)}; got {name!r}.", field="shape")
     return known[name]
+
+
+def vocabulary(vocab_size: Any) -> int | None:
+    """The vocabulary of a model that is to be planned, if it was given: at least one token for each byte."""
+    if vocab_size is None:
+        return None
+    rows = whole(vocab_size, "vocab_size", example="32100")
+    if rows < BYTES:
+        raise InvalidInput(
+            f"must be at least {BYTES}, one token for each byte; got {rows}.", field="vocab_size"
+        )
+    return rows
 
 
 def shape_for(params: Any, vocab_size: Any = DEFAULT_VOCAB, *, tied_embeddings: bool = False) -> Architecture:

@@ -36,6 +36,7 @@ from planner.ensembles import (
     tasks_for,
 )
 from planner.errors import InvalidInput
+from planner.evidence import check_plan, untried
 from planner.intervals import SURE, normal_share, sure_width
 from planner.laws import AVERAGE
 from planner.limits import Limits
@@ -136,13 +137,15 @@ def total_plan(
     total: Mapping[str, Any],
     card: Accelerator | None,
     used: Mapping[str, Any],
-    vocab_size: Any,
+    vocab_size: int | None,
 ) -> Plan | Alone:
     """The plan, or that one model is better than several and nothing else counts."""
     asked = _wanted(basics, total, card, used)
     search = _Search(asked)
     found = search.found
     little = serving_leaves_little(asked.known, asked.form, asked.bill, found, search.ceiling)
+    more = "a larger budget" if asked.target is None else "a lower ‹target_loss›"
+    check_plan(asked.known, found.unique_tokens, found.params, found.epochs, more)
     ensemble = _ensemble(search) if asked.members is not None and asked.known.members is not None else None
     if found.members == 1 and ensemble is not None and not (asked.bill.serve_tokens or asked.bill.buys):
         return Alone(ensemble, ensemble_reasons(ensemble, asked.bill))
@@ -530,6 +533,7 @@ def _sureness(
         loss_high=found.loss + width,
         as_good=_flat(search, error),
         weight_decay_probability=probability,
+        untried=untried(asked.known, setting, found.params, search.used_tokens, found.epochs),
     )
 
 

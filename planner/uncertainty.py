@@ -232,22 +232,19 @@ def range_warnings(setting: Setting, params: float, unique_tokens: float, epochs
         sizes = fitted.repeated_params or fitted.params
         tokens = fitted.repeated_unique_tokens or fitted.unique_tokens
         checks += [("model size", params, sizes, penalty), ("unique tokens", unique_tokens, tokens, penalty)]
-    checks.sort(key=lambda check: -outside_by(check[1], check[2]))  # of equals the law stays first
-    said_of: dict[str, Remark] = {}
+    worst: dict[str, tuple[float, Remark]] = {}
     for name, value, fitted_range, what in checks:
-        factor, above = outside_by(value, fitted_range), value > fitted_range[1]
-        if factor <= 1.005 or name in said_of:
+        factor, above = _outside_by(value, fitted_range), value > fitted_range[1]
+        if factor <= max(1.005, worst[name][0] if name in worst else 0.0):
             continue
-        said, bound = (
-            f"{x:,.0f}" if name == "number of epochs" else short(x) for x in (value, fitted_range[above])
-        )
-        far = _far(factor, above)
-        text = f"{name} {said} is {far} that {what} was fitted on ({bound}): this is an extrapolation."
-        said_of[name] = Remark(_OUTSIDE[name], text)
-    return [said_of[name] for name in _OUTSIDE if name in said_of]
+        edge = fitted_range[above]
+        said, bound = (f"{x:,.0f}" if name == "number of epochs" else short(x) for x in (value, edge))
+        text = f"{name} {said} is {_far(factor, above)} that {what} was fitted on ({bound})"
+        worst[name] = factor, Remark(_OUTSIDE[name], f"{text}: this is an extrapolation.")
+    return [remark for _, remark in worst.values()]
 
 
-def outside_by(value: float, known: tuple[float, float]) -> float:
+def _outside_by(value: float, known: tuple[float, float]) -> float:
     """How many times above or below a range a value is; inside it is at most one."""
     low, high = known
     return max(value / high, low / value)

@@ -24,9 +24,10 @@ import numpy as np
 from calibration.studies.study import Study, StudyRun
 from planner.allocation import FLOPS_PER_PARAM_TOKEN, allocate, has_optimum
 from planner.calibration_files import Calibration, Setting
-from planner.crossovers import crossover
+from planner.crossovers import crossover_between, two_weight_decays
 from planner.errors import InvalidInput
 from planner.laws import STANDARD
+from planner.limits import Limits
 from planner.shapes import TOLERANCE, shape_for
 from planner.units import short
 
@@ -158,7 +159,10 @@ def crossover_test(
     max_params: float | None = None,
 ) -> CrossoverTest:
     """The optimum of each of two weight decays at multiples of the compute at which they should swap."""
-    found = crossover(ud, law=law, calibration=calibration, weight_decays=weight_decays, spend="all")
+    form = calibration.form(law)
+    decays = two_weight_decays(calibration, form, weight_decays)
+    everything = Limits(ceiling=False)
+    found = crossover_between(calibration, form, ud, *decays, everything)  # however far: laws are tried here
     between = None if found.interval is None else (found.interval.low, found.interval.high)
     budgets = (
         []

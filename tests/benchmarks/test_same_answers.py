@@ -45,6 +45,10 @@ def test_a_seed_draws_the_same_inputs(command: str) -> None:
         ("plan", "answer.corpus", "x", "y", False),
         ("plan", "said", "Error: max_params must be", "Error: --max-params must be", True),
         ("plan", "said", "Error: max_params must be", "Error: --max-epochs must be", False),
+        ("plan", "said", "", "Error: --ud (1k) is ..., and beyond 100 times nothing is known", True),
+        ("plan", "said", "", "Error: --ud must be above zero", False),
+        ("plan", "answer.reasons.0.text", "What would help is data: x", "Data would help: x", True),
+        ("plan", "answer.reasons.0.text", "What would help is data: x", "Data would help: y", False),
     ],
 )
 def test_only_what_is_listed_may_differ(command: str, place: str, before: str, after: str, may: bool) -> None:

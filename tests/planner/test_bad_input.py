@@ -114,7 +114,7 @@ def test_any_plausible_budget_has_an_answer_or_a_sentence(ud: float, flops: floa
     try:
         p = plan(ud, flops)
     except InvalidInput as error:
-        assert "swapped" in str(error)
+        assert "swapped" in str(error) or "beyond 100 times nothing is known" in str(error)
     else:
         assert math.isfinite(p.loss)
         assert p.params > 0

@@ -48,7 +48,7 @@ def test_words_for_very_large_and_very_small_plans() -> None:
     for words in ("4.07 TB to train", "does not fit on an H100", "for 1 epoch at weight decay 1.0"):
         assert words in large, words
     assert "+0.0000" not in large
-    small = said("plan", "--ud", "1M", "--flops", "1e9", "--gpu", "H100")
+    small = said("plan", "--calibration", "micro", "--ud", "100k", "--flops", "1e11", "--gpu", "H100")
     assert "less than 0.01 GPU-hours, less than 1 s on 1 x H100 at 40% MFU, less than a cent" in small
 
 
