@@ -122,7 +122,7 @@ def _check_target(known: Calibration, loss: float) -> None:
 
 def check_prediction(known: Calibration, params: float, ud: float, epochs: float) -> None:
     """Refuse a configuration that is too far from all evidence."""
-    place = {"params": params, "unique_tokens": ud * min(epochs, 1.0), "epochs": epochs}
+    place = {"unique_tokens": ud * min(epochs, 1.0), "params": params, "epochs": epochs}
     for far in Evidence.of(known.settings).outside(_TOO_FAR, **place):
         field = "ud" if far.name == "unique_tokens" else far.name
         raise _refusal(known, far, field, place, " of it in use" if field == "ud" and epochs < 1 else "")
@@ -130,7 +130,7 @@ def check_prediction(known: Calibration, params: float, ud: float, epochs: float
 
 def check_plan(known: Calibration, ud: float, params: float, epochs: float, more: str) -> None:
     """Refuse a plan that is too far from all evidence; `more` is what would make a larger one of it."""
-    place = {"params": params, "unique_tokens": ud * min(epochs, 1.0), "epochs": epochs}
+    place = {"unique_tokens": ud * min(epochs, 1.0), "params": params, "epochs": epochs}
     for far in Evidence.of(known.settings).outside(_TOO_FAR, **place):
         less = {
             "params": f"‹max_params› {short(far.end)}",
