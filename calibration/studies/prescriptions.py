@@ -23,6 +23,7 @@ import numpy as np
 
 from calibration.studies.study import Study, StudyRun
 from planner.allocation import FLOPS_PER_PARAM_TOKEN, allocate, has_optimum
+from planner.budgets import unique_tokens
 from planner.calibration_files import Calibration, Setting
 from planner.crossovers import crossover_between, two_weight_decays
 from planner.errors import InvalidInput
@@ -161,8 +162,8 @@ def crossover_test(
     """The optimum of each of two weight decays at multiples of the compute at which they should swap."""
     form = calibration.form(law)
     decays = two_weight_decays(calibration, form, weight_decays)
-    everything = Limits(ceiling=False)
-    found = crossover_between(calibration, form, ud, *decays, everything)  # however far: laws are tried here
+    tokens, everything = unique_tokens(ud), Limits(ceiling=False)
+    found = crossover_between(calibration, form, tokens, *decays, everything)  # however far: laws are tried
     between = None if found.interval is None else (found.interval.low, found.interval.high)
     budgets = (
         []
