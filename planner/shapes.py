@@ -19,7 +19,6 @@ from planner.records import made
 from planner.units import count, short, whole
 
 DEFAULT_VOCAB = 32_100
-BYTES = 256  # values of one
 LARGEST = 5e12
 TOLERANCE = 0.02  # how far the built size may be from the one asked for
 
@@ -108,13 +107,13 @@ def preset(name: str) -> Architecture:
 
 
 def vocabulary(vocab_size: Any) -> int | None:
-    """The vocabulary of a model that is to be planned, if it was given: at least one token for each byte."""
+    """The vocabulary of a model that is to be planned, if it was given."""
     if vocab_size is None:
         return None
     rows = whole(vocab_size, "vocab_size", example="32100")
-    if rows < BYTES:
+    if rows < 2:
         raise InvalidInput(
-            f"must be at least {BYTES}, one token for each byte; got {rows}.", field="vocab_size"
+            f"must be at least 2: with one token there is nothing to predict; got {rows}.", field="vocab_size"
         )
     return rows
 

@@ -21,7 +21,7 @@ REFUSED = [
     ("plan --ud 250M --flops 1e20 --min-params 10T", "--min-params (10T) is 2,000 times the largest"),
     ("plan --ud 250M --target-loss 20", "--target-loss (20) is above what guessing reaches"),
     ("plan --ud 250M --target-loss 20 --serve-tokens 1B", "--target-loss (20) is above what guessing"),
-    ("plan --ud 250M --flops 1e18 --vocab 1", "--vocab must be at least 256"),
+    ("plan --ud 250M --flops 1e18 --vocab 1", "--vocab must be at least 2"),
     ("plan --ud 250k --flops 1e14", "--ud (250k) is 200 times below the fewest"),
     ("plan --ud 250k --flops 1e14 --serve-tokens 1M", "--ud (250k) is 200 times below the fewest"),
     ("plan --ud 250M --flops 1e12", "below the smallest"),
@@ -58,7 +58,7 @@ def test_what_is_too_far_from_all_evidence_is_refused_in_one_sentence(command: s
         "plan --ud 8B --gpu H100 --gpus 64 --hours 336 --calibration c4-gpt2",
         "plan --calibration dial --ud 250k --flops 1e12",
         "plan --ud 1T --flops 1e20",  # a part of the corpus is enough, which is inside
-        "plan --ud 250M --flops 1e18 --vocab 256",
+        "plan --ud 250M --flops 1e18 --vocab 2",
         "predict --params 500M --ud 250M --epochs 1600",
         "compare --ud 8B --flops 3e22",
         "crossover --ud 8B",
