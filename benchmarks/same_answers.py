@@ -111,6 +111,18 @@ ALLOWED = (
             ("said", lambda before, after: "beyond 100 times nothing is known" in after),
         )
     ),
+    Allowed(
+        "plan|predict",
+        r"answer\.interval_note",
+        "no note denies the interval that the law's measured error makes",
+        lambda before, after: after is None and before.endswith("no interval can be given"),
+    ),
+    Allowed(
+        "predict",
+        r"answer\.sureness",
+        "predict gives the interval that plan gives the same configuration",
+        lambda before, after: before == "-",
+    ),
 )
 
 

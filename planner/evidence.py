@@ -151,11 +151,11 @@ def refused(known: Calibration, params: Any, unique_tokens: Any, epochs: Any) ->
     return far
 
 
-def untried(known: Calibration, setting: Setting, params: float, used: float, epochs: float) -> str | None:
-    """Beyond which trainings a plan with a setting is, in words; None: it is between them."""
+def untried(known: Calibration, setting: Setting, params: float, ud: float, epochs: float) -> str | None:
+    """Beyond which trainings a configuration is at a setting, in words; None: it is between them."""
     behind = [setting] if setting.between is None else [known.setting(decay) for decay in setting.between]
     seen = Evidence.of(behind, repeated=epochs > 1)
-    beyond = seen.outside(_ROUNDED, params=params, unique_tokens=used, epochs=epochs)
+    beyond = seen.outside(_ROUNDED, params=params, unique_tokens=ud * min(epochs, 1.0), epochs=epochs)
     ends = [f"{'above' if one.above else 'below'} {_amount(one.name, one.end)}" for one in beyond]
     what = "nothing repeated" if epochs > 1 else "nothing"
     return f"{what} {' or '.join(ends)} was tried" if ends else None

@@ -24,8 +24,8 @@ from planner.costs import Accelerator, cost, given, named_or_own, training_compu
 from planner.crossovers import crossover_between
 from planner.dialling import Contest, Translation, advice, contest, dial_warnings
 from planner.directions import Place, towards, where_it_ends
-from planner.evidence import check_plan, check_question, untried
-from planner.intervals import SURE, normal_share, sure_width
+from planner.evidence import check_plan, check_question
+from planner.intervals import normal_share
 from planner.landscape import outside_search
 from planner.laws import AVERAGE, Law
 from planner.limits import LimitOptions, Limits, spelled_out
@@ -56,7 +56,7 @@ from planner.spending import Asked, cheapest_within, spend_each
 from planner.spent import Spent
 from planner.targets import compute_for
 from planner.trials import measured_case
-from planner.uncertainty import interval_note, loss_intervals, plan_intervals
+from planner.uncertainty import interval_note, loss_error, loss_intervals, loss_range, plan_intervals
 
 
 @spelled_out
@@ -279,7 +279,8 @@ def _choose(asked: _Question, candidates: tuple[Setting, ...], best: Mapping[flo
     if not np.isfinite(found.loss):
         raise no_choice(asked.ud, asked.flops, asked.limits)
     flops, params, epochs, tokens, loss = (float(value) for value in found)
-    error = float(setting.error(asked.form, asked.tolerance)(params, asked.ud, epochs))
+    place = (params, asked.ud, epochs)
+    error = loss_error(asked.known, setting, asked.form, place, tolerance=asked.tolerance)
     unique = asked.ud * min(epochs, 1.0)
     return _Choice(setting, setting.law(asked.form), flops, params, epochs, tokens, loss, unique, error)
 
@@ -488,27 +489,17 @@ def _sureness(
     """What the law's error on runs that it had not seen means for this plan; None where it was never
     measured.
     """
-    measured = choice.setting.measured(asked.form)
-    if measured is None:
+    place = (choice.params, asked.ud, choice.epochs)
+    lost = loss_range(asked.known, choice.setting, asked.form, place, choice.loss, choice.error)
+    if lost is None:
         return None
-    width = sure_width(measured.runs) * choice.error
     probability = None
     if rivals:
         rival = asked.known.setting(rivals[0].weight_decay)
         error = rival.error(asked.form, asked.tolerance)
         doubt = math.hypot(choice.error, float(error(rivals[0].params, asked.ud, rivals[0].epochs)))
         probability = normal_share((rivals[0].predicted_loss - choice.loss) / doubt)
-    return made(
-        Sureness,
-        error=choice.error,
-        runs=measured.runs,
-        level=SURE,
-        loss_low=choice.loss - width,
-        loss_high=choice.loss + width,
-        as_good=as_good,
-        weight_decay_probability=probability,
-        untried=untried(asked.known, choice.setting, choice.params, choice.unique_tokens, choice.epochs),
-    )
+    return made(Sureness, **vars(lost), as_good=as_good, weight_decay_probability=probability)
 
 
 def _intervals(

@@ -21,7 +21,7 @@ from planner.members import members_wanted
 from planner.records import made
 from planner.results import LossTerms, Prediction
 from planner.showing import Columns
-from planner.uncertainty import interval_note, loss_intervals, range_warnings
+from planner.uncertainty import interval_note, loss_error, loss_intervals, loss_range, range_warnings
 
 _PARAMS, _UD, _EPOCHS = (1.0, 1e15, "parameters"), (1e3, 1e16, "unique tokens"), (1e-6, 1e5, "epochs")
 
@@ -116,7 +116,8 @@ def _predict_one(
         return float(_loss(known, one, form, size, tokens, passes, count))
 
     setting = min(known.candidates(form, weight_decay), key=loss_at)
-    loss = loss_at(setting)
+    place, loss = (size, tokens, passes), loss_at(setting)
+    gain = float(averaging(known, setting.law(form), count, *place, setting.weight_decay))
     used, notes = tokens * min(passes, 1.0), interpolation_note(setting) + fit_warnings(setting)
     return made(
         Prediction,
@@ -130,10 +131,11 @@ def _predict_one(
         calibration=known.name,
         loss=loss,
         perplexity=units.perplexity(loss),
-        terms=loss_terms(setting.law(form), size, tokens, passes),
-        intervals=loss_intervals(setting, form, size, tokens, passes, known.guessing_loss)
-        if count == 1
-        else None,
+        terms=loss_terms(setting.law(form), *place),
+        sureness=loss_range(
+            known, setting, form, place, loss, loss_error(known, setting, form, place, count)
+        ),
+        intervals=loss_intervals(setting, form, *place, known.guessing_loss, gain),
         interval_note=interval_note(known, setting, form),
         warnings=range_warnings(setting, size, used, passes) + notes,
         memory_epochs=None

@@ -23,6 +23,7 @@ from planner.results import (
     Comparison,
     Crossover,
     Interval,
+    LossRange,
     LossTerms,
     Plan,
     Prediction,
@@ -149,25 +150,29 @@ def _recipe(recipe: Recipe) -> str:
     return "; ".join(filter(None, (f"learning rate {recipe.learning_rate:g}, {batch}", recipe.optimizer)))
 
 
-def _loss_between(p: Plan, bounds: Interval | None) -> str:
+def _loss_between(p: Plan | Prediction, bounds: Interval | None) -> str:
     if bounds is None and p.sureness is not None:
         sure = p.sureness
         return f"   ({sure.level:.0%}: {sure.loss_low:.3f} to {sure.loss_high:.3f})"
     return _between(bounds, "{:.4f}".format)
 
 
+def _off(sure: LossRange) -> str:
+    if sure.untried is not None:
+        return f"extrapolated error ±{sure.error:.2g} nats; {sure.untried}"
+    return (
+        f"the law was off by {sure.error:.3f} nats for such models "
+        f"in {sure.runs} trainings that it had not seen"
+    )
+
+
 def how_sure(p: Plan) -> str:
     """What the law's error on runs that it had not seen means, in a sentence or three."""
     sure = p.sureness
     if sure is None:
-        return p.interval_note
+        return p.interval_note or ""
     flat = sure.as_good
-    text = (
-        f"the law was off by {sure.error:.3f} nats for such models "
-        f"in {sure.runs} trainings that it had not seen"
-        if sure.untried is None
-        else f"extrapolated error ±{sure.error:.2g} nats; {sure.untried}"
-    )
+    text = _off(sure)
     if not flat.sharp:
         sizes = f"{short(flat.params_min)} to {short(flat.params_max)} parameters"
         text += f"; {_epochs(flat.epochs_min)} to {epochs(flat.epochs_max)} ({sizes}) cannot be told apart"
@@ -260,13 +265,13 @@ def crossover(c: Crossover) -> None:
 def prediction(p: Prediction) -> None:
     within = p.intervals or {}
     facts = [
-        ("predicted loss", f"{p.loss:.4f} nats per token{_between(within.get('loss'), '{:.4f}'.format)}"),
+        ("predicted loss", f"{p.loss:.4f} nats per token{_loss_between(p, within.get('loss'))}"),
         ("perplexity", f"{_perplexity(p.perplexity)}{_between(within.get('perplexity'), _perplexity)}"),
         ("made of", _terms(p.terms, within)),
         ("weight decay", str(p.weight_decay)),
         ("training tokens", short(p.tokens)),
         ("compute", f"{scientific(p.flops)} FLOPs"),
-        ("how sure", p.interval_note),
+        ("how sure", _off(p.sureness) if p.sureness is not None else p.interval_note or ""),
     ]
     if p.members is not None and p.members > 1:
         gain = sum(vars(p.terms).values()) - p.loss

@@ -87,9 +87,9 @@ class MarginalValue(_Answer):
     loss_if_twice_the_compute: float | None
 
 
-class Sureness(_Answer):
-    """How far the predictions of a law were off for runs that it had not seen, and what that means for a
-    plan.
+class LossRange(_Answer):
+    """How far the predictions of a law were off for runs that it had not seen, and between which losses that
+    puts a prediction.
     """
 
     error: float  # of the predicted loss, in nats: a standard deviation
@@ -97,9 +97,14 @@ class Sureness(_Answer):
     level: float  # of the interval
     loss_low: float
     loss_high: float
+    untried: str | None = None  # beyond which trainings this is, so that the error is extrapolated
+
+
+class Sureness(LossRange):
+    """The same of a plan's loss, and what it means for the plan."""
+
     as_good: FlatRange  # sizes and epochs at the same compute that cannot be told from the best
     weight_decay_probability: float | None  # that this weight decay is better than the best other one
-    untried: str | None = None  # beyond which trainings the plan is, so that the error is extrapolated
 
 
 class CheaperPlan(_Answer):
@@ -191,8 +196,9 @@ class Prediction(Shown, _Answer):
     loss: float
     perplexity: float
     terms: LossTerms
+    sureness: LossRange | None = None  # where the law was tried on runs that it had not seen
     intervals: dict[str, Interval] | None
-    interval_note: str
+    interval_note: str | None  # how the intervals were made, or why there is none
     warnings: list[Remark]
     memory_epochs: float | None = None  # AdamW's memory; None: the calibration does not say its recipe
     own_recipe: OwnRecipe | None = None  # the weight decay in a recipe of one's own, where that was given
@@ -333,7 +339,7 @@ class Findings(_Answer):
     dial: DialAdvice | None = None  # where any weight decay, or a recipe of one's own, can be asked for
     sureness: Sureness | None  # where the law was tried on runs that it had not seen
     intervals: dict[str, Interval] | None
-    interval_note: str
+    interval_note: str | None  # how the intervals were made, or why there is none
     law_weights: dict[str, float] | None = None  # where the law is the average of several forms
     weight_decay_probabilities: dict[str, float] | None = None  # that each calibrated one is the best
     members: EnsemblePlan | None = None  # where ensembles were asked for; `loss` is then theirs

@@ -36,8 +36,8 @@ from planner.ensembles import (
     tasks_for,
 )
 from planner.errors import InvalidInput
-from planner.evidence import check_plan, untried
-from planner.intervals import SURE, normal_share, sure_width
+from planner.evidence import check_plan
+from planner.intervals import normal_share
 from planner.laws import AVERAGE
 from planner.limits import Limits
 from planner.members import AUTO, Members, members_wanted
@@ -72,7 +72,7 @@ from planner.total_words import (
     total_reasons,
     total_verdict,
 )
-from planner.uncertainty import interval_note, loss_intervals
+from planner.uncertainty import interval_note, loss_error, loss_intervals, loss_range
 
 _BYTES = 2.0  # of a parameter in bf16
 _BEYOND = 2  # times the members that were trained: as far as the law of members was tried
@@ -352,7 +352,8 @@ def _findings(search: _Search, setting: Setting, architecture: Any) -> Findings:
     asked, found = search.asked, search.found
     exact = best(replace(search.here(), limits=asked.limits.continuous())) or found
     training = float(asked.bill.training(found.members, found.params, found.unique_tokens, found.epochs))
-    error = _error(search, setting)
+    place = (found.params, found.unique_tokens, found.epochs)
+    error = loss_error(asked.known, setting, asked.form, place, found.members, asked.tolerance)
     rivals = [_alternative(asked.form, one, one.loss, found.loss) for one in search.rivals]
     law = setting.law(asked.form)
     return made(
@@ -392,14 +393,6 @@ def _findings(search: _Search, setting: Setting, architecture: Any) -> Findings:
         interval_note=interval_note(asked.known, setting, asked.form),
         law_weights=setting.law_weights if asked.form == AVERAGE else None,
     )
-
-
-def _error(search: _Search, setting: Setting) -> float:
-    """Of the predicted loss: the law's own and, for an ensemble, that of its gain."""
-    found, asked = search.found, search.asked
-    error = float(setting.error(asked.form, asked.tolerance)(found.params, found.unique_tokens, found.epochs))
-    members = asked.known.members
-    return math.hypot(error, members.error) if members is not None and found.members > 1 else error
 
 
 def _alternative(form: str, found: Found, expected: float, least: float) -> Alternative:
@@ -514,8 +507,9 @@ def _sureness(
     search: _Search, setting: Setting, error: float, rivals: Sequence[Alternative]
 ) -> Sureness | None:
     asked, found = search.asked, search.found
-    measured = setting.measured(asked.form)
-    if measured is None:
+    place = (found.params, found.unique_tokens, found.epochs)
+    lost = loss_range(asked.known, setting, asked.form, place, found.loss, error)
+    if lost is None:
         return None
     probability = None
     if rivals:
@@ -523,36 +517,16 @@ def _sureness(
         other = rival.error(asked.form, asked.tolerance)
         doubt = math.hypot(error, float(other(rivals[0].params, found.unique_tokens, rivals[0].epochs)))
         probability = normal_share((rivals[0].predicted_loss - found.loss) / doubt)
-    width = sure_width(measured.runs) * error
-    return made(
-        Sureness,
-        error=error,
-        runs=measured.runs,
-        level=SURE,
-        loss_low=found.loss - width,
-        loss_high=found.loss + width,
-        as_good=_flat(search, error),
-        weight_decay_probability=probability,
-        untried=untried(asked.known, setting, found.params, search.used_tokens, found.epochs),
-    )
+    as_good = _flat(search, error)
+    return made(Sureness, **vars(lost), as_good=as_good, weight_decay_probability=probability)
 
 
 def _intervals(search: _Search, setting: Setting) -> dict[str, Interval] | None:
-    """Of the loss of this configuration; averaging is taken to gain what it was fitted to gain."""
+    """Of the loss of this configuration."""
     asked, found = search.asked, search.found
     place = found.params, found.unique_tokens, found.epochs
-    every = loss_intervals(setting, asked.form, *place, asked.known.guessing_loss)
-    if every is None or found.members == 1 or "loss" not in every:
-        return every
-    one, gain = every["loss"], search.loss_of(found._replace(members=1)) - found.loss
-    lower = [value - gain for value in (one.low, one.median, one.high)]
-    return {
-        **every,
-        "loss": Interval(low=lower[0], median=lower[1], high=lower[2]),
-        "perplexity": Interval(
-            **dict(zip(("low", "median", "high"), map(units.perplexity, lower), strict=True))
-        ),
-    }
+    gain = search.loss_of(found._replace(members=1)) - found.loss if found.members > 1 else 0.0
+    return loss_intervals(setting, asked.form, *place, asked.known.guessing_loss, gain)
 
 
 # -- ensembles, serving, data

@@ -12,14 +12,16 @@ import numpy as np
 
 from planner.advice import flat_epochs, spending_limits, turning_points
 from planner.allocation import FLOPS_PER_PARAM_TOKEN, allocate
-from planner.calibration_files import Calibration, Setting
+from planner.calibration_files import DEFAULT_TOLERANCE, Calibration, Setting
 from planner.crossings import Pairs, meeting_point
-from planner.intervals import LEVEL, interval
+from planner.evidence import untried
+from planner.intervals import LEVEL, SURE, interval, sure_width
 from planner.landscape import Landscape, landscape, search_ranges, within_search
 from planner.laws import Law, Mixture, belonging
 from planner.limits import Limits
+from planner.records import made
 from planner.remarks import Remark
-from planner.results import Alternative, Interval
+from planner.results import Alternative, Interval, LossRange
 from planner.units import short
 
 _NO_ENSEMBLE = "no uncertainty was published with this calibration, so no interval can be given"
@@ -33,26 +35,74 @@ _CLOSE_ENOUGH = 1e-3  # the last step towards a crossing, in ln(flops); its erro
 _PER_DECADE = 4  # computes looked at in that search: what is found is polished
 
 
-def interval_note(known: Calibration, setting: Setting, form: str) -> str:
-    """How the intervals were made, or that there are none."""
+def interval_note(known: Calibration, setting: Setting, form: str) -> str | None:
+    """How the intervals were made, or why there is none; nothing where the law's error makes one."""
     members = setting.ensemble_law(form)
     if members is not None and setting.ensemble is not None:
         size = _size(members)
         some = f"; turning point, spending limit and flat range from the first {_CURVES}"
         some = some if size > _CURVES else ""
         return f"intervals hold {LEVEL:.0%} of {size:,} refits ({setting.ensemble.method}){some}"
+    if setting.measured(form) is not None:
+        return None
     if all(one.ensemble is None for one in known.settings):
         return _NO_ENSEMBLE
     where = f"{form} at weight decay {setting.weight_decay}"
     return f"this calibration has no refits of {where}, so no interval can be given"
 
 
+def loss_range(
+    known: Calibration,
+    setting: Setting,
+    form: str,
+    place: tuple[float, float, float],
+    loss: float,
+    error: float,
+) -> LossRange | None:
+    """Between which losses a prediction with this error puts a run; None where no error was measured."""
+    measured = setting.measured(form)
+    if measured is None:
+        return None
+    width = sure_width(measured.runs) * error
+    return made(
+        LossRange,
+        error=error,
+        runs=measured.runs,
+        level=SURE,
+        loss_low=loss - width,
+        loss_high=loss + width,
+        untried=untried(known, setting, *place),
+    )
+
+
+def loss_error(
+    known: Calibration,
+    setting: Setting,
+    form: str,
+    place: tuple[float, float, float],
+    members: int = 1,
+    tolerance: float = DEFAULT_TOLERANCE,
+) -> float:
+    """The error of the loss predicted for a configuration: the law's own (`tolerance` where none was
+    measured) and, where several such models are averaged, that of what averaging gains.
+    """
+    error = float(setting.error(form, tolerance)(*place))
+    return error if members == 1 or known.members is None else math.hypot(error, known.members.error)
+
+
 def loss_intervals(
-    setting: Setting, form: str, params: float, ud: float, epochs: float, guessing: float = np.inf
+    setting: Setting,
+    form: str,
+    params: float,
+    ud: float,
+    epochs: float,
+    guessing: float = np.inf,
+    gain: float = 0.0,
 ) -> dict[str, Interval] | None:
     """Intervals of loss, perplexity and each loss term of one configuration, where there are refits.
 
-    Nothing loses more than `guessing` does, unless the law itself says so.
+    Nothing loses more than `guessing` does, unless the law itself says so. Averaging several such models is
+    taken to gain what it was fitted to `gain`; the terms are those of one.
     """
     members = setting.loss_ensemble(form)
     if members is None:
@@ -60,7 +110,7 @@ def loss_intervals(
     terms = members.terms(params, ud, epochs)
     most = max(guessing, float(setting.law(form).loss(params, ud, epochs)))
     with np.errstate(over="ignore"):
-        loss = np.minimum(misfitting(np.asarray(terms.loss), terms.floor, setting.misfit(form)), most)
+        loss = np.minimum(misfitting(np.asarray(terms.loss), terms.floor, setting.misfit(form)), most) - gain
         return _known({"loss": loss, "perplexity": np.exp(loss), **terms._asdict()})
 
 

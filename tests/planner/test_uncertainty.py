@@ -4,11 +4,16 @@ figure of a plan has an interval that means something.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from planner import Calibration, crossover, plan, predict
 from planner.allocation import allocate
+from planner.results import Plan
 
 
 def with_ensemble(size: int = 300, spread: float = 0.02) -> Calibration:
@@ -59,7 +64,7 @@ def test_every_figure_has_an_interval_around_it() -> None:
     assert {"floor", "capacity", "data", "overfitting"} <= set(p.intervals)
     assert (
         "300 refits (scattered for a test); turning point, spending limit and flat range from the first 100"
-        in p.interval_note
+        in str(p.interval_note)
     )
 
 
@@ -117,6 +122,61 @@ def test_the_interval_is_the_percentile_of_the_refits() -> None:
     assert p.intervals["params"].high == pytest.approx(np.quantile(each, 0.975), rel=1e-9)
 
 
+def _as_predicted(p: Plan, calibration: str | Calibration, **how: Any) -> None:
+    one = predict(
+        p.params, p.ud, p.epochs, weight_decay=p.weight_decay, law=p.law, calibration=calibration, **how
+    )
+    assert one.loss == pytest.approx(p.loss, rel=1e-12)
+    if p.sureness is None:
+        assert one.sureness is None
+    else:
+        assert one.sureness is not None
+        own = p.sureness.model_dump(exclude={"as_good", "weight_decay_probability"})
+        assert one.sureness.model_dump() == pytest.approx(own, rel=1e-12)
+    bounds = [None if said.intervals is None else said.intervals["loss"].model_dump() for said in (one, p)]
+    assert bounds[0] == (None if bounds[1] is None else pytest.approx(bounds[1], rel=1e-12))
+    assert one.interval_note == p.interval_note
+    assert p.interval_note is None or ("no interval" in p.interval_note) == (p.intervals is None)
+    assert p.interval_note is None or p.sureness is None or p.intervals is not None
+
+
+@settings(max_examples=40)
+@given(
+    st.floats(7.5, 10.5).map(lambda x: 10.0**x),
+    st.floats(15, 22).map(lambda x: 10.0**x),
+    st.sampled_from([None, 0.1, 1.0]),
+    st.sampled_from([None, "chinchilla", "additive_2p"]),
+    st.sampled_from(["fineweb-llama2", KNOWN]),
+)
+def test_predict_gives_the_interval_of_a_plan(
+    ud: float, flops: float, decay: float | None, law: str | None, calibration: str | Calibration
+) -> None:
+    """One configuration has one loss and one interval, whoever is asked."""
+    _as_predicted(plan(ud, flops, weight_decay=decay, law=law, calibration=calibration), calibration)
+
+
+@pytest.mark.parametrize("calibration", ["c4-gpt2", "c4-muennighoff", "micro", "dial"])
+def test_predict_gives_the_interval_of_a_plan_by_every_calibration(calibration: str) -> None:
+    small = calibration in ("micro", "dial")
+    p = plan(2e5 if small else 250e6, 1e13 if small else 5e18, calibration=calibration)
+    _as_predicted(p, calibration)
+    if Calibration.load(calibration).members is not None:
+        several = plan(2e5, 1e13, calibration=calibration, members=3)
+        _as_predicted(several, calibration, members=3)
+
+
+def test_where_there_is_an_interval_no_note_denies_it(capsys: pytest.CaptureFixture[str]) -> None:
+    from planner import render
+
+    one = predict("329M", "100M", 9, weight_decay=1.0)
+    assert one.interval_note is None
+    render.prediction(one)
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "(80%: 3.400 to 3.439)" in shown
+    assert "how sure the law was off by 0.013 nats for such models in 5 trainings" in shown
+    assert "no interval" in (predict("329M", "1B", calibration="c4-gpt2").interval_note or "")
+
+
 def test_crossover_and_prediction_have_intervals_too() -> None:
     found = crossover(250e6, calibration=KNOWN)
     assert found.interval is not None
@@ -168,6 +228,7 @@ def test_refits_that_do_not_cross_are_counted() -> None:
 def test_a_form_without_refits_says_so() -> None:
     data = with_ensemble(size=20).model_dump()
     del data["settings"][1]["ensemble"]["laws"]["additive_4p"]
+    data["settings"][1]["laws"]["additive_4p"]["predictive_error"] = None
     p = plan(250e6, 5e18, weight_decay=1.0, calibration=Calibration.model_validate(data))
     assert p.intervals is None
     assert (
