@@ -96,6 +96,12 @@ def crossover_between(
     weak, strong = weaker.law(form), stronger.law(form)
     computes = search_range(weak, ud, include)
     found, weak_is_better_below, searched = crossings(weak, strong, ud, computes, limits)
+    free = crossings(weak, strong, ud, computes, limits.unbounded()) if limits.bounded else None
+    changed = free is not None and (
+        free.first_is_better_below != weak_is_better_below
+        or len(free.flops) != len(found)
+        or not np.allclose(free.flops, found, rtol=1e-4, atol=0.0)
+    )
     better_below: float | None = weaker.weight_decay if weak_is_better_below else stronger.weight_decay
     if weak.parameters == strong.parameters or searched is None:
         better_below = None
@@ -122,19 +128,17 @@ def crossover_between(
         searched=searched or (float(computes[0]), float(computes[-1])),
         better_below=better_below,
         interval=bounds,
-        note=note + _where(limits),
+        note=note + _where(limits, changed),
         limits=limits,
     )
 
 
-def _where(limits: Limits) -> str:
-    """For which plans a crossover holds, where not for all."""
-    if not limits.bounded:
-        return ""
+def _where(limits: Limits, changed: bool) -> str:
+    """For which plans a crossover holds, where limits have changed it or settled the size."""
     if limits.size is not None:
         few = "" if limits.max_epochs is None else f" and at most {units.epochs(limits.max_epochs)}"
         return f" (for models of {units.short(limits.size)} parameters{few})"
-    return " (within your limits)"
+    return " (within your limits)" if changed else ""
 
 
 def _centre(

@@ -10,6 +10,7 @@ notice.
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +21,7 @@ from planner.calibration_files import Calibration, Recipe, Setting, memory_token
 from planner.errors import InvalidInput
 from planner.laws import MEMORY, Law, form_named
 from planner.limits import Limits
+from planner.minima import lowest_losses
 from planner.remarks import Remark
 from planner.results import DialAdvice, OwnRecipe, Worth
 
@@ -35,6 +37,9 @@ class Contest(NamedTuple):
     candidates: tuple[Setting, ...]
     others: tuple[Setting, ...]
     best: float | None = None  # of all weight decays that a dial has, for this budget
+    with_data: tuple[Setting, ...] = ()  # those that a plan may have with twice the data
+    with_compute: tuple[Setting, ...] = ()  # with twice the compute
+    along_compute: tuple[Setting, ...] = ()  # at whatever compute has the lowest loss
 
 
 def contest(
@@ -46,14 +51,20 @@ def contest(
     if not has_dial(known, form):
         candidates = known.candidates(form, weight_decay)
         chosen = {setting.weight_decay for setting in candidates}
-        others = (setting for setting in known.settings if setting.has(form))
-        return Contest(candidates, tuple(s for s in others if s.weight_decay not in chosen))
-    found = float(best_weight_decays(known, form, np.array([ud]), np.array([flops]), limits)[0])
+        others = tuple(s for s in known.settings if s.has(form) and s.weight_decay not in chosen)
+        return Contest(candidates, others, None, candidates, candidates, candidates)
+    budgets = [(ud, flops), (2 * ud, flops), (ud, 2 * flops)][: 3 if weight_decay is None else 1]
+    tokens, compute = np.array(budgets).T
+    found, *more = best_weight_decays(known, form, tokens, compute, limits).tolist()
     candidates = known.candidates(form, found if weight_decay is None else weight_decay)
+    further = [candidates] * 3
+    if weight_decay is None:
+        more.append(_lowest_weight_decay(known, form, ud, limits))
+        further = [(known.setting(decay),) for decay in more]
     rivals = {s.weight_decay: s for s in map(known.setting, (found, *_usual(known)))}
     for setting in candidates:
         rivals.pop(setting.weight_decay, None)
-    return Contest(candidates, tuple(rivals.values()), found)
+    return Contest(candidates, tuple(rivals.values()), found, *further)
 
 
 def has_dial(known: Calibration, form: str) -> bool:
@@ -86,6 +97,18 @@ def best_weight_decays(
         losses = _losses(known, form, tokens[:, None], (compute * shares[share])[:, None], near, limits)
         found.append(np.exp(near[rows, losses.argmin(axis=1)]))
     return np.array([_two_digits(value, *_searched(known)) for value in np.concatenate(found)])
+
+
+@lru_cache(maxsize=128)  # it does not depend on the compute
+def _lowest_weight_decay(known: Calibration, form: str, ud: float, limits: Limits) -> float:
+    """The weight decay with the lowest loss at whatever compute has it, to two digits."""
+    low, high = _searched(known)
+    grid = np.geomspace(low, high, _STEPS)
+    for _ in range(2):
+        pick = int(lowest_losses(dial_law(known, form, grid), ud, limits).argmin())
+        best, ends = grid[pick], (grid[max(pick - 1, 0)], grid[min(pick + 1, len(grid) - 1)])
+        grid = np.geomspace(*ends, _CLOSER)
+    return _two_digits(best, low, high)
 
 
 def _searched(known: Calibration) -> tuple[float, float]:

@@ -75,10 +75,8 @@ def frontier(
     form = known.form(law)
     if members is not None:
         found = _averaged(known, form, tokens, compute, limits, weight_decay, members)
-    elif weight_decay is None and has_dial(known, form):
-        found = _dialled(known, form, tokens, compute, limits)
     else:
-        found = _calibrated(known, form, tokens, compute, limits, weight_decay)
+        found = along(known, form, tokens, compute, limits, weight_decay)
     return _marked(found, known, tokens * np.minimum(found.epochs, 1.0), found.epochs)
 
 
@@ -87,15 +85,17 @@ def _marked(found: Frontier, known: Calibration, unique: np.ndarray, epochs: np.
     return replace(found, refused=refused(known, found.params, unique, epochs))
 
 
-def _calibrated(
+def along(
     known: Calibration,
     form: str,
     tokens: np.ndarray,
     compute: np.ndarray,
     limits: Limits,
-    weight_decay: Any,
+    weight_decay: Any = None,
 ) -> Frontier:
-    """Each budget at the best weight decay of those calibrated."""
+    """The same for budgets of one length that were checked already, one model each."""
+    if weight_decay is None and has_dial(known, form):
+        return _dialled(known, form, tokens, compute, limits)
     settings = known.candidates(form, weight_decay)
     found = [spend(setting.law(form), tokens, compute, setting.error(form), limits) for setting in settings]
     losses = np.stack([np.where(np.isfinite(each.loss), each.loss, np.inf) for each in found])

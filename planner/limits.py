@@ -104,6 +104,10 @@ class Limits:
         """Whether size or epochs are limited at all."""
         return (self.min_params, self.max_params, self.max_epochs) != (None, None, None)
 
+    def unbounded(self) -> Limits:
+        """The same question without limits on size and epochs."""
+        return replace(self, min_params=None, max_params=None, max_epochs=None)
+
     def continuous(self) -> Limits:
         """The same limits for epochs that need not be whole."""
         return replace(self, whole_epochs=False)

@@ -57,9 +57,7 @@ def turn_along(law: Law, ud: float, limits: Limits, include: float | None) -> Tu
     """
     if law.declared.penalty is None:
         return None
-    continuous = limits.continuous()
-    along = _found(law, ud, limits).along if include is None else _wider(law, ud, continuous, include)
-    return turning_point(law, ud, along, continuous)
+    return turning_point(law, ud, _along(law, ud, limits, include), limits.continuous())
 
 
 def limit_along(law: Law, ud: float, limits: Limits, include: float | None) -> Limit | None:
@@ -67,6 +65,52 @@ def limit_along(law: Law, ud: float, limits: Limits, include: float | None) -> L
     if law.declared.penalty is None:
         return None
     return _found(law, ud, limits).limit if include is None else _wider_limit(law, ud, limits, include)
+
+
+def limit_of_any(
+    laws: Sequence[Law], ud: float, limits: Limits, includes: Sequence[float | None]
+) -> tuple[int, Limit] | None:
+    """The spending limit where any of these laws may be chosen: the lowest of theirs, whose it is, and from
+    which compute on one of them is lower still. None where another is lower there already: more compute goes
+    on helping by that one.
+    """
+    own = [limit_along(law, ud, limits, include) for law, include in zip(laws, includes, strict=True)]
+    lowest = min(((one.best.loss, place) for place, one in enumerate(own) if one is not None), default=None)
+    if lowest is None:
+        return None
+    place = lowest[1]
+    found = own[place]
+    assert found is not None
+    best, regained = found.best, [found.regained_flops]
+    for other in (k for k in range(len(laws)) if k != place):
+        along = _along(laws[other], ud, limits, includes[other])
+        lower = along.loss < best.loss - 1e-9
+        there = np.interp(np.log(best.flops), np.log(along.flops), along.loss)
+        if there < best.loss - 1e-9:
+            return None
+        after = np.flatnonzero(lower & (along.flops > best.flops))
+        regained.append(float(along.flops[after[0]]) if len(after) else None)
+    return place, Limit(best, min((flops for flops in regained if flops is not None), default=None))
+
+
+def lowest_losses(laws: Law, ud: float, limits: Limits) -> np.ndarray:
+    """The lowest loss along compute by each law of an ensemble: at its spending limit or, where it has none,
+    as far as is searched.
+    """
+    continuous = limits.continuous()
+    corpora = np.full(laws.members, ud)
+    computes = np.broadcast_to(rows := search_ranges(laws, corpora), (laws.members, rows.shape[1]))
+    along = landscape(laws.member((slice(None), None)), corpora[:, None], computes, continuous)
+    best = spending_limits(laws, corpora, along, continuous).loss
+    least = np.where(np.isfinite(along.loss), along.loss, np.inf).min(axis=1)
+    return np.where(np.isfinite(best), best, least)
+
+
+def _along(law: Law, ud: float, limits: Limits, include: float | None) -> Landscape:
+    """The landscape in which limits are looked for."""
+    if include is None:
+        return _found(law, ud, limits).along
+    return _wider(law, ud, limits.continuous(), include)
 
 
 @lru_cache(maxsize=_KEPT)

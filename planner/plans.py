@@ -7,7 +7,7 @@ is chosen, and everything worth knowing about the choice is found out and said i
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Unpack
 
 import numpy as np
@@ -30,10 +30,10 @@ from planner.landscape import outside_search
 from planner.laws import AVERAGE, Law
 from planner.limits import LimitOptions, Limits, spelled_out
 from planner.members import ELSEWHERE
-from planner.minima import limit_along, turn_along
+from planner.minima import limit_of_any, turn_along
 from planner.predictions import loss_terms
 from planner.questions import Basics
-from planner.reasons import corpus_note, reasons, single_setting_note, target_reason, verdict
+from planner.reasons import Bound, corpus_note, reasons, single_setting_note, target_reason, verdict
 from planner.records import made
 from planner.remarks import Remark
 from planner.results import (
@@ -56,7 +56,14 @@ from planner.spending import Asked, cheapest_within, spend_each
 from planner.spent import Spent
 from planner.targets import compute_for
 from planner.trials import measured_case
-from planner.uncertainty import interval_note, loss_error, loss_intervals, loss_range, plan_intervals
+from planner.uncertainty import (
+    interval_note,
+    intervals_elsewhere,
+    loss_error,
+    loss_intervals,
+    loss_range,
+    plan_intervals,
+)
 
 
 @spelled_out
@@ -132,14 +139,14 @@ def _plan(basics: Basics, card: Accelerator | None, used: Mapping[str, Any], voc
         known = towards(known, form, *within)
     asked = _Question(known, form, *within, limits, nats)
     more = "more compute" if target_loss is None else "a lower ‹target_loss›"
-    found, words, warnings = _answer(asked, decay, own, vocab_size, more)
+    found, words, warnings, limited = _answer(asked, decay, own, vocab_size, more)
     if target_loss is not None:
         words.insert(0, target_reason(found, units.number(target_loss, "target_loss")))
     bill = None if card is None else cost(found.spent_flops, card, architecture=found.architecture, **used)
     return made(
         Plan,
         **vars(found),
-        verdict=verdict(found, asked.known.setting(found.weight_decay), limited=limits.bounded),
+        verdict=verdict(found, asked.known.setting(found.weight_decay), limited=limited),
         reasons=words,
         warnings=warnings + too_large(bill),
         cost=bill,
@@ -176,12 +183,14 @@ class _Question(NamedTuple):
 
 def _answer(
     asked: _Question, weight_decay: float | None, own: Translation | None, vocab_size: int | None, more: str
-) -> tuple[Findings, list[Remark], list[Remark]]:
-    """The choice with all that is known of it, in numbers and in words, and what to be careful about."""
+) -> tuple[Findings, list[Remark], list[Remark], bool]:
+    """The choice with all that is known of it, in numbers and in words, what to be careful about, and whether
+    the limits have made it another one.
+    """
     known, limits = asked.known, asked.limits
     among = contest(known, asked.form, asked.ud, asked.flops, limits, weight_decay)
-    best, around = _look_around(asked, among)
-    choice = _choose(asked, among.candidates, best)
+    around = _look_around(asked, among)
+    best, choice = around.best, _choose(asked, among.candidates, around.best)
     check_plan(known, asked.ud, choice.params, choice.epochs, more)
     architecture, warnings = buildable(
         known,
@@ -193,16 +202,54 @@ def _answer(
         loss=choice.loss,
     )
     dial = _dial(asked, choice, among, best, own)
-    beside = around[choice.weight_decay]
-    found = _findings(asked, choice, best, beside, architecture).model_copy(update={"dial": dial})
-    committed, rival = weight_decay is not None, _rival_best(asked, found)
+    limit = _limit(asked, among.along_compute)
+    found = _findings(asked, choice, around, limit, architecture).model_copy(update={"dial": dial})
+    committed = weight_decay is not None
+    rival = _rival_best(asked, found) if committed else None
     tried = measured_case(known, asked.form, found.weight_decay, found.ud) if found.spending_limit else []
-    words = reasons(found, committed=committed, limited=limits.bounded, rival_best=rival, tried=tried)
+    bound = _bound(asked, weight_decay, found)
+    words = reasons(found, committed=committed, bound=bound, rival_best=rival, tried=tried)
     place = 1 if words[0].code == "unused_compute" else 0
     words[place:place] = _rest(asked, found, weight_decay)
     words += disagreement(found) + _ends(asked, choice) + corpus_note(known)
     warnings += dial_warnings(known, choice.setting, dial)
-    return found, words, warnings + fit_warnings(choice.setting, found, committed=committed)
+    warnings += fit_warnings(choice.setting, found, committed=committed)
+    return found, words, warnings, bound.plan
+
+
+def _bound(asked: _Question, weight_decay: float | None, found: Findings) -> Bound:
+    """What the limits change: which figures would be others without them."""
+    if not asked.limits.bounded:
+        return Bound()
+    free = asked._replace(limits=asked.limits.unbounded())
+    among = contest(free.known, free.form, free.ud, free.flops, free.limits, weight_decay)
+    around = _look_around(free, among)
+    choice = _choose(free, among.candidates, around.best)
+    own, other = ((one.params, one.epochs, one.weight_decay) for one in (found, choice))
+    if not np.allclose(own, other, rtol=1e-6, atol=0.0):
+        return Bound(plan=True, limit=True, doubled=True, flat=True)
+    limit, value = _spending_limit(_limit(free, among.along_compute)), found.marginal_value
+    doubled = _changes(free, choice, around.doubled)
+    changes = (value.loss_if_twice_the_data, value.loss_if_twice_the_compute)
+    flat = _as_good(free, choice, (free.tolerance, choice.error))[0]
+    return Bound(
+        limit=not _alike(limit, found.spending_limit),
+        doubled=any(not _close(one.loss, other) for one, other in zip(doubled, changes, strict=True)),
+        flat=not _alike(flat, found.flat_range),
+    )
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Whether two records have the same figures, as far as anybody would notice."""
+    if one is None or other is None:
+        return one is other
+    return all(_close(value, vars(other)[name]) for name, value in vars(one).items())
+
+
+def _close(one: float | None, other: float | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return math.isclose(one, other, rel_tol=1e-4, abs_tol=1e-6)
 
 
 def _rest(asked: _Question, found: Findings, weight_decay: float | None) -> list[Remark]:
@@ -218,33 +265,51 @@ def _rest(asked: _Question, found: Findings, weight_decay: float | None) -> list
 
 
 class _Around(NamedTuple):
-    """What else is found for a weight decay: the lowest loss within the compute, and the plans of other laws
-    and with twice the data or compute.
+    """What else is found for a weight decay: the lowest loss within the compute, and the plans of other
+    laws.
     """
 
     least: float
     other_laws: Mapping[str, Spent]
-    doubled: tuple[Spent, Spent]
 
 
-def _look_around(asked: _Question, among: Contest) -> tuple[dict[float, Spent], dict[float, _Around]]:
-    """The best plan of each weight decay, and what is around those that may be chosen: found at once, which
-    takes hardly longer than one of them.
+class _Doubled(NamedTuple):
+    """The loss with twice the data or compute, and the weight decay that has it."""
+
+    loss: float  # infinite where the limits leave no plan
+    weight_decay: float
+
+
+class _Found(NamedTuple):
+    """The best plan of each weight decay, what is around those that may be chosen, and the best of any weight
+    decay with twice the data and with twice the compute.
     """
+
+    best: dict[float, Spent]
+    around: dict[float, _Around]
+    doubled: tuple[_Doubled, _Doubled]
+
+
+def _look_around(asked: _Question, among: Contest) -> _Found:
+    """All of it at once, which takes hardly longer than one of them."""
     everyone = (*among.candidates, *among.others)
     questions = [asked.of(setting) for setting in everyone]
+    questions += [asked.of(setting, data=2.0) for setting in among.with_data]
+    questions += [asked.of(setting, compute=2.0) for setting in among.with_compute]
     for setting in among.candidates:
-        questions += [asked.of(setting, data=2.0), asked.of(setting, compute=2.0)]
         others = [form for form in setting.laws if form != asked.form]
         questions += [Asked(setting.law(f), setting.error(f), asked.ud, asked.flops) for f in others]
     answers = iter(spend_each(questions, asked.limits))
     best = {setting.weight_decay: next(answers) for setting in everyone}
+    data, compute = (
+        min(_Doubled(_loss_or_inf(next(answers).plan), setting.weight_decay) for setting in some)
+        for some in (among.with_data, among.with_compute)
+    )
     around = {}
     for setting in among.candidates:
-        doubled = (next(answers).plan, next(answers).plan)
         other_laws = {form: next(answers).plan for form in setting.laws if form != asked.form}
-        around[setting.weight_decay] = _Around(best[setting.weight_decay].least, other_laws, doubled)
-    return {decay: found.plan for decay, found in best.items()}, around
+        around[setting.weight_decay] = _Around(best[setting.weight_decay].least, other_laws)
+    return _Found({decay: found.plan for decay, found in best.items()}, around, (data, compute))
 
 
 def _ends(asked: _Question, choice: _Choice) -> list[Remark]:
@@ -309,16 +374,17 @@ def _loss_or_inf(found: Spent) -> float:
 def _findings(
     asked: _Question,
     choice: _Choice,
-    best: Mapping[float, Spent],
-    around: _Around,
+    found: _Found,
+    limit: tuple[float, Limit] | None,
     architecture: Architecture | None,
 ) -> Findings:
     """Everything there is to know about the choice, in numbers."""
     known, form, ud, flops, limits, tolerance = asked
     exact = allocate(choice.law, ud, choice.flops, limits.continuous())
-    turn, limit = _turn(asked, choice), _limit(asked, choice.weight_decay)
-    others = _other_laws(asked, choice, around)
-    rivals = _rivals(asked, choice, best)
+    turn = _turn(asked, choice)
+    others = _other_laws(asked, choice, found.around[choice.weight_decay])
+    rivals = _rivals(asked, choice, found.best)
+    value = _marginal_value(asked, choice, exact, found.doubled)
     flat, as_good = _as_good(asked, choice, (tolerance, choice.error))
     swap = _crossover(asked, choice, rivals)
     return made(
@@ -349,15 +415,15 @@ def _findings(
         flat_range=flat,
         turning_point=_turning_point(turn),
         spending_limit=_spending_limit(limit),
-        overspent=_is_overspent(asked, choice, limit),
-        marginal_value=_marginal_value(asked, choice, exact, around),
+        overspent=_is_overspent(choice, limit),
+        marginal_value=value,
         other_laws=others,
         other_weight_decays=rivals,
         sureness=_sureness(asked, choice, rivals, as_good),
-        intervals=_intervals(asked, choice, others, swap),
+        intervals=_intervals(asked, choice, others, swap, limit, value),
         interval_note=interval_note(known, choice.setting, form),
         law_weights=choice.setting.law_weights if form == AVERAGE else None,
-        weight_decay_probabilities=decay_probabilities(known, form, ud, best),
+        weight_decay_probabilities=decay_probabilities(known, form, ud, found.best),
     )
 
 
@@ -371,10 +437,14 @@ def _turn(asked: _Question, choice: _Choice) -> Turn | None:
     return turn_along(choice.law, asked.ud, asked.limits, seen)
 
 
-def _limit(asked: _Question, weight_decay: float) -> Limit | None:
-    """The spending limit of one weight decay, the budget at hand being inside of what is searched."""
-    law = asked.known.law(weight_decay, asked.form)
-    return limit_along(law, asked.ud, asked.limits, outside_search(law, asked.ud, asked.flops))
+def _limit(asked: _Question, settings: Sequence[Setting]) -> tuple[float, Limit] | None:
+    """The spending limit where any of these may be chosen, with its weight decay; the budget at hand is
+    inside of what is searched.
+    """
+    laws = [setting.law(asked.form) for setting in settings]
+    seen = [outside_search(law, asked.ud, asked.flops) for law in laws]
+    found = limit_of_any(laws, asked.ud, asked.limits, seen)
+    return None if found is None else (settings[found[0]].weight_decay, found[1])
 
 
 def _cheapest_as_good(asked: _Question, choice: _Choice) -> CheaperPlan | None:
@@ -389,30 +459,56 @@ def _turning_point(turn: Turn | None) -> TurningPoint | None:
     )
 
 
-def _spending_limit(limit: Limit | None) -> SpendingLimit | None:
+def _spending_limit(limit: tuple[float, Limit] | None) -> SpendingLimit | None:
     if limit is None:
         return None
-    return made(SpendingLimit, **limit.best._asdict(), regained_flops=limit.regained_flops)
+    decay, (best, regained) = limit
+    return made(SpendingLimit, **best._asdict(), regained_flops=regained, weight_decay=decay)
 
 
-def _is_overspent(asked: _Question, choice: _Choice, limit: Limit | None) -> bool:
+def _is_overspent(choice: _Choice, limit: tuple[float, Limit] | None) -> bool:
     """Whether the spending limit has a lower loss, at less compute."""
     if limit is None:
         return False
-    return choice.flops > limit.best.flops * 1.005 and choice.loss > limit.best.loss + 1e-9
+    best = limit[1].best
+    return choice.flops > best.flops * 1.005 and choice.loss > best.loss + 1e-9
 
 
-def _marginal_value(asked: _Question, choice: _Choice, exact: Allocation, around: _Around) -> MarginalValue:
-    """What more data or compute would buy at this weight decay."""
-    ud, limits = asked.ud, asked.limits
-    held = bool(limits.hold_size(exact.params))
-    rate = exchange_rate(choice.law, ud, exact.params, exact.epochs, size_held=held)
-    doubled = np.array([float(found.loss) for found in around.doubled]) - choice.loss
-    if limits.ceiling:  # nobody has to use it
-        doubled = np.minimum(doubled, 0.0)
-    data, compute = (float(change) if np.isfinite(change) else None for change in doubled)
+class _Change(NamedTuple):
+    """By how much twice the data or compute changes the loss (None: the limits leave no plan), and the weight
+    decay that it takes.
+    """
+
+    loss: float | None
+    weight_decay: float | None
+
+
+def _changes(asked: _Question, choice: _Choice, doubled: Sequence[_Doubled]) -> list[_Change]:
+    found = []
+    for loss, decay in doubled:
+        if not math.isfinite(loss):
+            found.append(_Change(None, None))
+        elif asked.limits.ceiling and loss >= choice.loss:  # nobody has to use it
+            found.append(_Change(0.0, choice.weight_decay))
+        else:
+            found.append(_Change(loss - choice.loss, decay))
+    return found
+
+
+def _marginal_value(
+    asked: _Question, choice: _Choice, exact: Allocation, doubled: Sequence[_Doubled]
+) -> MarginalValue:
+    """What more data or compute would buy."""
+    held = bool(asked.limits.hold_size(exact.params))
+    rate = exchange_rate(choice.law, asked.ud, exact.params, exact.epochs, size_held=held)
+    data, compute = _changes(asked, choice, doubled)
     return made(
-        MarginalValue, **rate._asdict(), loss_if_twice_the_data=data, loss_if_twice_the_compute=compute
+        MarginalValue,
+        **rate._asdict(),
+        loss_if_twice_the_data=data.loss,
+        loss_if_twice_the_compute=compute.loss,
+        weight_decay_if_twice_the_data=data.weight_decay,
+        weight_decay_if_twice_the_compute=compute.weight_decay,
     )
 
 
@@ -451,11 +547,11 @@ def _rival_best(asked: _Question, found: Findings) -> Turn | None:
     """The lowest loss that the best rival reaches with at most this compute, where the choice overspends."""
     if not (found.overspent and found.other_weight_decays):
         return None
-    decay = found.other_weight_decays[0].weight_decay
-    limit = _limit(asked, decay)
-    if limit is not None and limit.best.flops < asked.flops:
-        return limit.best
-    law = asked.known.law(decay, asked.form)
+    setting = asked.known.setting(found.other_weight_decays[0].weight_decay)
+    limit = _limit(asked, [setting])
+    if limit is not None and limit[1].best.flops < asked.flops:
+        return limit[1].best
+    law = setting.law(asked.form)
     here = allocate(law, asked.ud, asked.flops, asked.limits.continuous())
     if not np.isfinite(here.loss):
         return None
@@ -503,7 +599,12 @@ def _sureness(
 
 
 def _intervals(
-    asked: _Question, choice: _Choice, others: list[Alternative], swap: Crossover | None
+    asked: _Question,
+    choice: _Choice,
+    others: list[Alternative],
+    swap: Crossover | None,
+    limit: tuple[float, Limit] | None,
+    value: MarginalValue,
 ) -> dict[str, Interval] | None:
     """An interval of each figure, where the calibration has refits."""
     known, form, ud, _, limits, tolerance = asked
@@ -512,6 +613,16 @@ def _intervals(
     if members is None:
         return None
     found = plan_intervals(members, ud, flops, tolerance, others, limits)
+    elsewhere = (
+        ("spending_limit", None if limit is None else limit[0]),
+        ("loss_if_twice_the_data", value.weight_decay_if_twice_the_data),
+        ("loss_if_twice_the_compute", value.weight_decay_if_twice_the_compute),
+    )
+    for figure, decay in elsewhere:  # that another weight decay has
+        if decay not in (None, choice.weight_decay):
+            other = known.setting(decay).ensemble_law(form)
+            found = {name: bounds for name, bounds in found.items() if not name.startswith(figure)}
+            found |= intervals_elsewhere(figure, members, other, ud, flops, limits)
     found |= loss_intervals(choice.setting, form, choice.params, ud, choice.epochs, known.guessing_loss) or {}
     if swap is not None and swap.interval is not None:
         found["crossover_flops"] = swap.interval

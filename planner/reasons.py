@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from planner import units
 from planner.advice import Turn
 from planner.calibration_files import Calibration, Setting
 from planner.intervals import normal_share
+from planner.limits import CEILING
 from planner.remarks import Remark
 from planner.results import Findings
 
 _ONE_PLACE = 1.2  # sizes or amounts of data within this factor show nothing of what more of it does
+
+
+class Bound(NamedTuple):
+    """What limits on size and epochs change: which figures would be others without them."""
+
+    plan: bool = False
+    limit: bool = False  # the spending limit
+    doubled: bool = False  # what twice the data or compute buys
+    flat: bool = False  # the flat range
 
 
 def verdict(p: Findings, setting: Setting, *, limited: bool) -> str:
@@ -61,17 +72,17 @@ def _elsewhere(value: float, fitted: tuple[float, float]) -> bool:
 
 
 def reasons(
-    p: Findings, *, committed: bool, limited: bool, rival_best: Turn | None, tried: Sequence[Remark] = ()
+    p: Findings, *, committed: bool, bound: Bound, rival_best: Turn | None, tried: Sequence[Remark] = ()
 ) -> list[Remark]:
-    """Most useful first. `committed`: the weight decay was given; `limited`: size or epochs were;
-    `rival_best`: the best that another weight decay reaches with at most this compute; `tried`: what was
-    measured where more compute was tried.
+    """Most useful first. `committed`: the weight decay was given; `bound`: what limits change; `rival_best`:
+    the best that another weight decay reaches with at most this compute; `tried`: what was measured where
+    more compute was tried.
     """
-    within = " within your limits" if limited else ""
     said = [*_unused(p), *_as_good(p)]
-    if p.overspent:
-        said += [*_stop_spending(p, within, rival_best), *tried]
-    if p.epochs < 1 and not limited:
+    stop = _stop_spending(p, bound, rival_best) if p.overspent else []
+    if stop:
+        said += [*stop, *tried]
+    if p.epochs < 1 and not bound.plan:
         enough = f"{units.short(p.tokens)} tokens of the corpus are enough, none is repeated"
         said.append(Remark("data_plentiful", f"Data is plentiful for this budget: {enough}."))
     if p.continuous_loss < p.loss - p.flat_range.tolerance:
@@ -83,16 +94,21 @@ def reasons(
         said.append(Remark("whole_epochs_cost", text))
     said += _dial(p)
     chosen = p.dial is not None and p.dial.best_weight_decay == p.weight_decay
-    if not (p.overspent and committed) and not chosen:  # "Instead" has said it already, or the dial
+    instead = any(one.code == "instead" for one in stop)
+    if not (instead and committed) and not chosen:  # that has said it already, or the dial
         said += weight_decay_compared(p, committed)
     said += overfitting_cost(p)
-    if not p.overspent:
-        said += [*_headroom(p, within), *tried]
+    if not stop:
+        said += [*_headroom(p, bound, committed), *tried]
     said += _repetition(p)
-    said.append(_worth(p, within))
-    if not (limited and p.flat_range.sharp):  # limits that leave no choice are known to who set them
-        said.append(_flatness(p, within))
+    said.append(_worth(p, bound))
+    if not (bound.flat and p.flat_range.sharp):  # limits that leave no choice are known to who set them
+        said.append(_flatness(p, bound))
     return said
+
+
+def _within(limited: bool) -> str:
+    return " within your limits" if limited else ""
 
 
 def weight_decay_in_words(p: Findings) -> str:
@@ -167,20 +183,44 @@ def _unused(p: Findings) -> list[Remark]:
     text = (
         f"{units.scientific(p.unused_flops)} FLOPs are left. Data would help: "
         f"with twice the unique tokens the loss would change by {change} within the same compute"
-        f"{staying(p)}."
+        f"{at_weight_decay(p, p.marginal_value.weight_decay_if_twice_the_data)}."
     )
     return [Remark("unused_compute", text)]
 
 
-def _stop_spending(p: Findings, within: str, rival_best: Turn | None) -> list[Remark]:
+def less_is_better(p: Findings) -> bool:
+    """Whether the spending limit has a loss that is lower than the plan's by more than the law's error."""
+    limit = p.spending_limit
+    return limit is not None and p.overspent and p.loss - limit.loss > law_error(p)
+
+
+def law_error(p: Findings) -> float:
+    """Within which losses are as good: the law's own error or, where none was measured, the tolerance."""
+    return p.flat_range.tolerance if p.sureness is None else p.sureness.error
+
+
+def _stop_spending(p: Findings, bound: Bound, rival_best: Turn | None) -> list[Remark]:
+    """What less compute would do, where its loss is lower. A plan within a ceiling that spends more does so
+    on purpose: by the law's error both are as good.
+    """
     limit = p.spending_limit
     assert limit is not None
+    where = f"{units.scientific(limit.flops)} FLOPs"
+    how = (
+        f"with {units.short(limit.params)} parameters and {units.epochs(limit.epochs)}"
+        f"{at_weight_decay(p, limit.weight_decay)}"
+    )
+    if not less_is_better(p):
+        error = "the law's error" if p.sureness is not None else f"{law_error(p):g} nats"
+        text = f"{where} would do as well ({limit.loss:.3f}, within {error}), {how}{_within(bound.limit)}."
+        return [Remark("less_would_do", text)]
+    if p.spend == CEILING:
+        text = f"{where} would reach {limit.loss:.4f}, {how}{_within(bound.limit)}."
+        return [Remark("less_would_do", text)]
     text = (
-        f"Stop spending at {units.scientific(limit.flops)} FLOPs: "
-        f"with {units.short(p.ud)} unique tokens, this recipe and weight decay {p.weight_decay} "
-        f"the law expects no gain from more compute{within} ({limit.loss:.4f} there "
-        f"with {units.short(limit.params)} parameters and {units.epochs(limit.epochs)}, {p.loss:.4f} here); "
-        f"that saves {1 - limit.flops / p.flops:.0%} of the compute."
+        f"Stop spending at {where}: with {units.short(p.ud)} unique tokens and this recipe "
+        f"the law expects no gain from more compute{_within(bound.limit)} ({limit.loss:.4f} there {how}, "
+        f"{p.loss:.4f} here); that saves {1 - limit.flops / p.flops:.0%} of the compute."
     )
     if limit.regained_flops is not None:
         regained = units.scientific(limit.regained_flops, 2)
@@ -196,7 +236,8 @@ def _stop_spending(p: Findings, within: str, rival_best: Turn | None) -> list[Re
     if p.marginal_value.loss_if_twice_the_data is not None:
         instead.append(
             f"twice the unique tokens would change the loss "
-            f"by {units.signed(p.marginal_value.loss_if_twice_the_data)}{staying(p)}"
+            f"by {units.signed(p.marginal_value.loss_if_twice_the_data)}"
+            f"{at_weight_decay(p, p.marginal_value.weight_decay_if_twice_the_data)}"
         )
     said = [Remark("stop_spending", text)]
     return [*said, Remark("instead", f"Instead: {'; '.join(instead)}.")] if instead else said
@@ -231,10 +272,11 @@ def _rival_weight_decay(p: Findings) -> list[Remark]:
     return [Remark("weight_decay_compared", text)]
 
 
-def _headroom(p: Findings, within: str) -> list[Remark]:
+def _headroom(p: Findings, bound: Bound, committed: bool) -> list[Remark]:
     limit = p.spending_limit
     if limit is None:
         return []
+    at = at_weight_decay(p, limit.weight_decay)
     until = (
         f"until about {units.scientific(limit.regained_flops, 2)}"
         if limit.regained_flops
@@ -243,13 +285,15 @@ def _headroom(p: Findings, within: str) -> list[Remark]:
     where = f"{units.scientific(limit.flops)} FLOPs"
     if p.flops > limit.flops:
         text = (
-            f"Past {where} the law expects no gain from more compute with this recipe, {until}; this budget "
-            f"is beyond that."
+            f"Past {where}{at} the law expects no gain from more compute with this recipe, {until}; this "
+            f"budget is beyond that."
         )
         return [Remark("no_gain", text)]
+    more = "More compute" if p.spent_flops > 0.995 * p.flops else "More compute than this budget"
+    reached = f"loss {limit.loss:.4f}{'' if committed else at}"
     text = (
-        f"More compute helps up to {where} (loss {limit.loss:.4f}){within}; "
-        f"beyond that the law expects no gain with this recipe at weight decay {p.weight_decay}, {until}."
+        f"{more} helps up to {where} ({reached}){_within(bound.limit)}; "
+        f"beyond that the law expects no gain with this recipe{at if committed else ''}, {until}."
     )
     return [Remark("more_compute_helps", text)]
 
@@ -267,7 +311,7 @@ def _repetition(p: Findings) -> list[Remark]:
     return [Remark("repetition_turns", f"{where}; this budget is {here}.")]
 
 
-def _worth(p: Findings, within: str) -> Remark:
+def _worth(p: Findings, bound: Bound) -> Remark:
     value = p.marginal_value
     if value.loss_per_token == 0:
         token = "More unique tokens would not help here"
@@ -275,23 +319,35 @@ def _worth(p: Findings, within: str) -> Remark:
         token = "The law expects no gain from a little more compute here"
     else:
         token = f"One more unique token is worth {units.scientific(value.flops_per_token, 2)} FLOPs here"
-    changes = []
-    for what, change in (
-        ("data", value.loss_if_twice_the_data),
-        ("compute", value.loss_if_twice_the_compute),
-    ):
-        verb = "leaves no plan" if change is None else f"would change the loss by {units.signed(change)}"
-        changes.append(f"twice the {what} {verb}")
-    return Remark("exchange_rate", f"{token}: {', '.join(changes)}{staying(p)}{within}.")
+    changes = twice_as_much(p, "twice the data", "twice the compute")
+    return Remark("exchange_rate", f"{token}: {changes}{_within(bound.doubled)}.")
 
 
-def staying(p: Findings) -> str:
-    """What more data or compute buys is said at the plan's weight decay: another may then be better."""
-    return f" at weight decay {p.weight_decay}" if p.other_weight_decays else ""
+def twice_as_much(p: Findings, data: str, compute: str) -> str:
+    """What twice as much of either changes, and at which weight decay."""
+    value = p.marginal_value
+    decays = value.weight_decay_if_twice_the_data, value.weight_decay_if_twice_the_compute
+    first, last = (at_weight_decay(p, decay) for decay in decays)
+    first = "" if first == last else first  # said once
+    figures = (
+        (data, value.loss_if_twice_the_data, first),
+        (compute, value.loss_if_twice_the_compute, last),
+    )
+    return ", ".join(
+        f"{what} leaves no plan"
+        if change is None
+        else f"{what} would change the loss by {units.signed(change)}{at}"
+        for what, change, at in figures
+    )
 
 
-def _flatness(p: Findings, within: str) -> Remark:
-    flat = p.flat_range
+def at_weight_decay(p: Findings, weight_decay: float | None) -> str:
+    """At which weight decay something holds, where there are several."""
+    return f" at weight decay {weight_decay}" if p.other_weight_decays and weight_decay is not None else ""
+
+
+def _flatness(p: Findings, bound: Bound) -> Remark:
+    flat, within = p.flat_range, _within(bound.flat)
     if flat.sharp:
         near = f"within {flat.tolerance:g} nats of it"
         text = f"The optimum is sharp: hardly another size or number of epochs is {near}{within}."

@@ -18,6 +18,8 @@ from planner.costs import ACCELERATORS, Cost
 from planner.evidence import FAR
 from planner.frontiers import Frontier
 from planner.laws import BASE_FORM, BASE_PARAMETERS
+from planner.limits import CEILING
+from planner.reasons import less_is_better
 from planner.results import (
     Alternative,
     Comparison,
@@ -59,9 +61,9 @@ def as_text(answer: Any) -> str:
 
 
 def _spend_only(p: Plan) -> list[tuple[str, str]]:
-    """That less compute would do, where the plan spends all of it nevertheless."""
+    """That less compute would do better, where all of it was to be spent."""
     best = p.spending_limit
-    if best is None or not p.overspent or p.unused_flops:
+    if best is None or p.spend == CEILING or not less_is_better(p):
         return []
     text = f"{scientific(best.flops)} FLOPs for a lower loss ({best.loss:.4f}); with all of it, the best is:"
     return [("spend only", text)]

@@ -66,8 +66,9 @@ class TurningPoint(_Answer):
 
 
 class SpendingLimit(_Answer):
-    """The compute with the lowest optimal loss. Beyond it the law expects more to make the model worse, with
-    the recipe of its runs, until `regained_flops`.
+    """The compute with the lowest optimal loss: at the weight decay that was given, or else at the one of all
+    that may be chosen which goes lowest. Beyond it the law expects more to make the model worse, with the
+    recipe of its runs, until `regained_flops`.
     """
 
     flops: float
@@ -75,16 +76,21 @@ class SpendingLimit(_Answer):
     epochs: float
     loss: float
     regained_flops: float | None
+    weight_decay: float | None = None
 
 
 class MarginalValue(_Answer):
-    """What more data or more compute would buy. Negative changes of loss are improvements."""
+    """What more data or more compute would buy: at the margin by the plan's weight decay, twice as much by
+    the one that was given or else by the best of all for that. Negative changes are improvements.
+    """
 
     loss_per_token: float  # at the margin, with continuous epochs
     loss_per_flop: float
     flops_per_token: float | None  # None: a little more compute does not help
     loss_if_twice_the_data: float | None  # change of the plan's loss; None: the limits leave no such plan
     loss_if_twice_the_compute: float | None
+    weight_decay_if_twice_the_data: float | None = None
+    weight_decay_if_twice_the_compute: float | None = None
 
 
 class LossRange(_Answer):

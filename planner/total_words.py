@@ -12,7 +12,7 @@ from planner.reasons import (
     corpus_note,
     first_guess,
     overfitting_cost,
-    staying,
+    twice_as_much,
     weight_decay_compared,
     weight_decay_in_words,
 )
@@ -146,16 +146,8 @@ def _bought(p: Findings, tokens: float | None) -> str:
 
 
 def _worth(p: Findings) -> Remark:
-    value = p.marginal_value
     data = "twice the data" if p.purchase is None else "owning twice the tokens that you do"
-    changes = [
-        f"{what} {'leaves no plan' if change is None else f'would change the loss by {units.signed(change)}'}"
-        for what, change in (
-            (data, value.loss_if_twice_the_data),
-            ("twice the total", value.loss_if_twice_the_compute),
-        )
-    ]
-    return Remark("exchange_rate", f"What would help: {', '.join(changes)}{staying(p)}.")
+    return Remark("exchange_rate", f"What would help: {twice_as_much(p, data, 'twice the total')}.")
 
 
 # -- ensembles

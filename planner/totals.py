@@ -490,9 +490,10 @@ def _marginal_value(search: _Search) -> MarginalValue:
     by_token, by_flop = (value if math.isfinite(value) else 0.0 for value in (by_token, by_flop))
     bill = search.asked.bill
     twice = replace(bill, owned=2 * bill.owned)
-    decay = found.weight_decay
-    changes = (search.within(total, bill=twice, decay=decay), search.within(2 * total, decay=decay))
-    data, compute = (None if one is None else min(one.loss - found.loss, 0.0) for one in changes)
+    changes = (search.within(total, bill=twice), search.within(2 * total))
+    kept = [None if one is None else min(one, found, key=lambda each: each.loss) for one in changes]
+    data, compute = (None if one is None else one.loss - found.loss for one in kept)
+    decays = [None if one is None else one.weight_decay for one in kept]
     return made(
         MarginalValue,
         loss_per_token=by_token,
@@ -500,6 +501,8 @@ def _marginal_value(search: _Search) -> MarginalValue:
         flops_per_token=by_token / by_flop if by_flop < 0 else None,
         loss_if_twice_the_data=data,
         loss_if_twice_the_compute=compute,
+        weight_decay_if_twice_the_data=decays[0],
+        weight_decay_if_twice_the_compute=decays[1],
     )
 
 

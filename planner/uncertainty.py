@@ -136,6 +136,27 @@ def plan_intervals(
     return _known({name: np.concatenate([one[name] for one in found]) for name in found[0]})
 
 
+def intervals_elsewhere(
+    figure: str, members: Law, others: Law | None, ud: float, flops: float, limits: Limits
+) -> dict[str, Interval]:
+    """Intervals of a figure of a plan that `others`, the refits of another weight decay, have: one refit of
+    each at a time. Nothing where there are none.
+    """
+    if others is None:
+        return {}
+    if figure == "spending_limit":
+        turns = [_turns(group, ud, _in_sight(group, ud, flops), limits) for group in _groups(others)]
+        names = [name for name in turns[0] if name.startswith(figure)]
+        return _known({name: np.concatenate([one[name] for one in turns]) for name in names})
+    data, compute = (2.0, 1.0) if figure == "loss_if_twice_the_data" else (1.0, 2.0)
+    changes = [
+        allocate(other, data * ud, compute * flops, limits).loss - allocate(own, ud, flops, limits).loss
+        for own, other in belonging((members, others))
+    ]
+    every = np.concatenate(changes) if changes else np.array([])
+    return _known({figure: np.minimum(every, 0.0) if limits.ceiling else every})
+
+
 @dataclass(frozen=True, eq=False)
 class _Group:
     """Refits that are one ensemble, and some of them for what needs a search along compute for each: which,
@@ -180,11 +201,16 @@ def _plan_figures(
     figures = {"params": params[0], "epochs": epochs[0], "tokens": tokens[0]}
     figures |= {"loss_if_twice_the_data": data, "loss_if_twice_the_compute": compute}
     figures |= {f"regret_{row.law}": members.loss(row.params, ud, row.epochs) - loss for row in others}
-    # Some refit may be so wild that a compute is not in sight; one of its order of magnitude will do.
-    include = None if within_search(group.few, ud, flops) else 10.0 ** round(math.log10(flops))
-    figures |= _turns(group, ud, include, limits)
+    figures |= _turns(group, ud, _in_sight(group, ud, flops), limits)
     own = (epochs[0, some], loss[some])
     return {**figures, **_flat_figures(group.few, ud, flops, *own, tolerance, limits)}
+
+
+def _in_sight(group: _Group, ud: float, flops: float) -> float | None:
+    """What the search along compute has to include. Some refit may be so wild that a compute is not in sight;
+    one of its order of magnitude will do.
+    """
+    return None if within_search(group.few, ud, flops) else 10.0 ** round(math.log10(flops))
 
 
 @lru_cache(maxsize=256)  # it depends on the data and not on the compute: one corpus is asked about many times

@@ -20,6 +20,7 @@ from planner.calibration_files import Setting
 from planner.intervals import LEVEL, sure_width
 from planner.look import Look
 from planner.palette import GOOD, NEUTRAL, PLAN, law_label, series
+from planner.reasons import at_weight_decay, law_error, less_is_better
 from planner.results import Plan
 from planner.spent import Spent, spend_all
 from planner.units import dollars, duration, scientific
@@ -47,7 +48,8 @@ def loss_against_compute(found: Answer) -> Figure:
     ]
     figure = drawing.empty("compute (FLOPs)", "best loss (nats per token)")
     low, high = _heights(p, curves)
-    _beyond(figure, p, flops)
+    given = bool(found.choices.weight_decay)
+    _beyond(figure, p, flops, [c for c in curves if not given or c.setting.weight_decay == p.weight_decay])
     own = next(curve for curve in curves if curve.setting.weight_decay == p.weight_decay)
     if found.pinned is not None:
         _ghost(figure, found.pinned, flops)
@@ -98,14 +100,19 @@ def _heights(p: Plan, curves: list[_Curve]) -> tuple[float, float]:
     return float(low), float(_STEP * np.ceil((p.loss + _ABOVE) / _STEP))
 
 
-def _beyond(figure: Figure, p: Plan, flops: np.ndarray) -> None:
-    """The shade from where to stop on."""
+def _beyond(figure: Figure, p: Plan, flops: np.ndarray, choosable: list[_Curve]) -> None:
+    """The shade from where to stop on, as far as no weight decay that may be chosen goes lower."""
     stop = stop_at(p)
     if stop is None or stop >= flops[-1] or p.serving is not None:
         return
-    again = p.spending_limit.regained_flops if p.spending_limit is not None else None
-    end = min(again or flops[-1], flops[-1])
-    figure.shade(stop, max(end, stop), NEUTRAL.light, 0.13)
+    limit, end = p.spending_limit, None
+    if p.spent_flops < 0.995 * p.flops:  # until the gain is more than the law's error, as plans have it
+        lowest = np.fmin.reduce([curve.best.loss for curve in choosable])
+        lower = flops[(flops >= p.flops) & (lowest < p.loss - law_error(p))]
+        end = float(lower[0]) if len(lower) else None
+    elif limit is not None:
+        end = limit.regained_flops
+    figure.shade(stop, max(min(end or flops[-1], flops[-1]), stop), NEUTRAL.light, 0.13)
 
 
 def _marks(p: Plan, flops: np.ndarray) -> list[Mark]:
@@ -116,13 +123,25 @@ def _marks(p: Plan, flops: np.ndarray) -> list[Mark]:
     stop = stop_at(p)
     if stop is not None:
         here = p.spent_flops < 0.995 * p.flops
-        words = (
-            f"{'train with this' if p.serving else 'stop here'}{_bill(p)}"
-            if here
-            else f"stop by {scientific(stop)}:<br>no gain expected from more"
-        )
+        words = f"{'train with this' if p.serving else 'stop here'}{_bill(p)}" if here else _limit(p, stop)
         marks.append(Mark(stop, words, low=True))
     return [mark for mark in marks if flops[0] <= mark.x < flops[-1]]
+
+
+def _limit(p: Plan, stop: float) -> str:
+    """What the spending limit means for a plan that spends all: where to stop or, where it lies behind,
+    what less would do.
+    """
+    limit = p.spending_limit
+    assert limit is not None
+    at = at_weight_decay(p, limit.weight_decay)
+    if stop >= p.spent_flops:
+        return f"stop by {scientific(stop)}{at}:<br>no gain expected from more"
+    if p.overspent:
+        said = "would be better" if less_is_better(p) else "would do as well"
+        return f"{scientific(stop)} {said}{at.replace(' ', '<br>', 1)}"
+    again = "" if limit.regained_flops is None else f" until {scientific(limit.regained_flops, 2)}"
+    return f"from {scientific(stop)}{at}<br>no gain{again}"
 
 
 def _bill(p: Plan) -> str:

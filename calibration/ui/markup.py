@@ -160,13 +160,13 @@ CAPTIONS = {
     "frontier": "Each line is one law's best plan as compute grows. Laws that charge for repetition turn "
     "back: fewer epochs, larger models.",
     "crossover": "The best loss that each compute can buy. Strong weight decay pays a premium while data is "
-    "fresh, and wins from C× on; in the shade the law expects no gain from more with this recipe. Drag the "
-    "line to another budget.",
+    "fresh, and wins from C× on; in the shade the law expects no gain from more with this recipe, or less "
+    "than its error, at any weight decay or at the one that you have chosen. Drag the line to another budget.",
     "decay": "The best plan within your compute at each weight decay: too little lets a model learn repeated "
     "text by heart, too much holds it back. Drag the line to another weight decay.",
     "terms": "What the loss of the planned model consists of, if it were trained for fewer or more epochs.",
     "whatif": "The best loss if you had less or more of one thing and the same of the other, at the weight "
-    "decay of the plan (another may then be better); diamonds mark twice as much.",
+    "decay that is then the best or that you have chosen; diamonds mark twice as much.",
 }
 
 

@@ -13,21 +13,20 @@ import numpy as np
 import pandas as pd
 
 from calibration.ui import drawing
-from calibration.ui.answers import Answer, limits
+from calibration.ui.answers import Answer, limits, without_refits
 from calibration.ui.compute_picture import loss_against_compute
 from calibration.ui.decay_picture import loss_against_decay
 from calibration.ui.drawing import Figure
 from planner.advice import turning_point
 from planner.allocation import FLOPS_PER_PARAM_TOKEN, Allocation, allocate
 from planner.calibration_files import Calibration, Setting
+from planner.frontiers import Frontier, along
 from planner.landscape import landscape, search_range
 from planner.laws import BASE_FORM, Law
 from planner.limits import CONTINUOUS
 from planner.look import Look
 from planner.palette import GOOD, NEUTRAL, PLAN, TERMS, law_label, law_look, series
 from planner.results import Alternative, Plan
-from planner.spending import spend
-from planner.spent import Spent
 from planner.units import epochs as passes
 from planner.units import scientific, short, signed
 
@@ -74,11 +73,11 @@ def frontier(found: Answer) -> Figure:
     figure = drawing.empty("parameters", "epochs")
     forms = [*(other.law for other in p.other_laws), p.law]
     best = {form: allocate(setting.law(form), p.ud, flops, CONTINUOUS) for form in forms}
-    for form, along in best.items():
-        _frontier_of(figure, found, setting, form, flops, along)
-    sizes = np.concatenate([along.params for along in best.values()])
+    for form, one in best.items():
+        _frontier_of(figure, found, setting, form, flops, one)
+    sizes = np.concatenate([one.params for one in best.values()])
     params = np.array([drawing.least(sizes), drawing.most(sizes)])
-    top = max(drawing.most(along.epochs) for along in best.values())
+    top = max(drawing.most(one.epochs) for one in best.values())
     same = p.spent_flops / (FLOPS_PER_PARAM_TOKEN * p.ud * params)
     drawing.line(figure, params, same, f"{scientific(p.spent_flops)} FLOPs", NEUTRAL, None, width=1)
     drawing.key(figure, "this budget", "circle", NEUTRAL)
@@ -89,17 +88,17 @@ def frontier(found: Answer) -> Figure:
 
 
 def _frontier_of(
-    figure: Figure, found: Answer, setting: Setting, form: str, flops: np.ndarray, along: Allocation
+    figure: Figure, found: Answer, setting: Setting, form: str, flops: np.ndarray, best: Allocation
 ) -> None:
     p, law, look = found.plan, setting.law(form), law_look(form)
     name = law_label(form) + (" (in use)" if form == p.law else "")
     text = [
         f"{scientific(c)} FLOPs: {size}<br>loss {loss:.3f}"
-        for c, size, loss in zip(flops, drawing.sizes(along.params, along.epochs), along.loss, strict=True)
+        for c, size, loss in zip(flops, drawing.sizes(best.params, best.epochs), best.loss, strict=True)
     ]
-    jumps = np.abs(np.diff(np.log(along.epochs), prepend=np.log(along.epochs[0]))) > _JUMP
-    steps = np.where(jumps, np.nan, along.epochs)
-    drawing.line(figure, along.params, steps, name, look, text, width=3.5 if form == p.law else 2, group=form)
+    jumps = np.abs(np.diff(np.log(best.epochs), prepend=np.log(best.epochs[0]))) > _JUMP
+    steps = np.where(jumps, np.nan, best.epochs)
+    drawing.line(figure, best.params, steps, name, look, text, width=3.5 if form == p.law else 2, group=form)
     chosen: dict[str, Plan | Alternative] = {p.law: p, **{other.law: other for other in p.other_laws}}
     here = chosen[form]
     said = f"this budget: {short(here.params)} parameters × {passes(here.epochs)}"
@@ -152,10 +151,10 @@ def whatif(found: Answer) -> Figure:
     figure = drawing.empty("times what you have", "best loss (nats per token)")
     for i, (name, data, compute) in enumerate(_MORE):
         best, look = _best(found, p.ud * factors**data, p.flops * factors**compute), series(2 + i)
-        losses = best.loss
+        losses, sizes = best.loss, drawing.sizes(best.params, best.epochs)
         text = [
-            f"{size}, weight decay {p.weight_decay}<br>loss {loss:.3f}"
-            for size, loss in zip(drawing.sizes(best.params, best.epochs), losses, strict=True)
+            f"{size}, weight decay {decay:g}<br>loss {loss:.3f}"
+            for size, decay, loss in zip(sizes, best.weight_decay, losses, strict=True)
         ]
         change = signed(float(losses[twice] - p.loss))
         drawing.line(figure, factors, losses, f"{name}: {change} if doubled", look, text, group=name)
@@ -223,8 +222,9 @@ PICTURES = {
 # -- pieces -------------------------------------------------------------------------------------------------
 
 
-def _best(found: Answer, ud: np.ndarray, flops: np.ndarray) -> Spent:
-    """Plans along budgets within the visitor's limits, at the plan's weight decay, as the text has it."""
-    p, setting = found.plan, found.calibration.setting(found.plan.weight_decay)
-    error = setting.error(p.law, p.flat_range.tolerance)
-    return spend(setting.law(p.law), ud, flops, error, limits(found.choices))
+def _best(found: Answer, ud: np.ndarray, flops: np.ndarray) -> Frontier:
+    """Plans along budgets within the visitor's limits: each at the weight decay that was given, or else at
+    the one that is best for it, as the text has it.
+    """
+    known, decay = without_refits(found.calibration), found.choices.weight_decay or None
+    return along(known, found.plan.law, ud, flops, limits(found.choices), decay)

@@ -65,8 +65,10 @@ def test_the_measured_case_is_said_with_its_predictions() -> None:
     (remark,) = measured_case(KNOWN, "additive_4p", 0.1, 200e6)
     assert "3e18, 5e18 and 1e19 FLOPs" in remark
     assert "perplexity 23.38, 22.91 and 23.13 measured, 22.85, 22.99 and 25.33 predicted" in remark
-    said = [one.code for one in plan("250M", 5e18, weight_decay=0.1).reasons]
+    said = [one.code for one in plan("250M", 1e19, weight_decay=0.1, spend="all").reasons]
     assert said.index("measured_case") == said.index("stop_spending") + 2  # after what to do instead
+    said = [one.code for one in plan("250M", 5e18, weight_decay=0.1).reasons]
+    assert said.index("measured_case") == said.index("less_would_do") + 1
 
 
 def test_the_closest_case_is_chosen_by_what_is_asked() -> None:
@@ -123,4 +125,5 @@ def test_a_crossover_says_where_it_extrapolates_and_for_which_sizes() -> None:
     assert crossover("100M").warnings == []
     assert {remark.code for remark in crossover("2B").warnings} == {"outside_params", "outside_unique_tokens"}
     assert crossover("250M", params="556M").note.endswith("(for models of 556M parameters)")
-    assert crossover("250M", max_params="1B").note.endswith("(within your limits)")
+    assert crossover("250M", max_params="200M").note.endswith("(within your limits)")
+    assert crossover("250M", max_params="5B").note == crossover("250M").note

@@ -308,7 +308,13 @@ def test_what_is_going_to_be_served_counts() -> None:
 
 
 @pytest.mark.parametrize(
-    "changes", [{}, {"ud": "180M", "flops": "2.3e20"}, {"flops": "1e20", "spend": "all"}]
+    "changes",
+    [
+        {},
+        {"ud": "180M", "flops": "2.3e20"},
+        {"flops": "1e20", "spend": "all"},
+        {"ud": "500M", "flops": "1e19"},
+    ],
 )
 def test_text_and_picture_agree_on_what_twice_as_much_buys(changes: dict[str, str]) -> None:
     found = answers.answer(of(**changes), Calibration.load())
@@ -316,6 +322,63 @@ def test_text_and_picture_agree_on_what_twice_as_much_buys(changes: dict[str, st
     diamonds = [t for t in pictures.whatif(found).data if t.get("marker", {}).get("symbol") == "diamond"]
     data, compute = (t["y"][0] - found.plan.loss for t in diamonds[:2])
     assert (data, compute) == pytest.approx((value.loss_if_twice_the_data, value.loss_if_twice_the_compute))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (
+            {"ud": "500M", "flops": "1e19"},
+            "stop by 3.25e19 at weight decay 1.0:<br>no gain expected from more",
+        ),
+        (
+            {"ud": "500M", "flops": "1e19", "weight_decay": "0.1"},
+            "stop by 1.16e19 at weight decay 0.1:<br>no gain expected from more",
+        ),
+        (
+            {"ud": "250M", "flops": "5e18", "weight_decay": "0.1"},
+            "3.71e18 would do as well<br>at weight decay 0.1",
+        ),
+        ({"ud": "100M", "flops": "1.7783e18"}, "1.53e18 would do as well<br>at weight decay 1.0"),
+        (
+            {"ud": "250M", "flops": "1e19", "weight_decay": "0.1", "spend": "all"},
+            "3.71e18 would be better<br>at weight decay 0.1",
+        ),
+        (
+            {"ud": "500M", "flops": "1e21", "spend": "all"},
+            "from 3.25e19 at weight decay 1.0<br>no gain until",
+        ),
+        ({"ud": "500M", "flops": "1e20"}, "stop here"),
+    ],
+)
+def test_the_picture_says_where_to_stop_as_the_text_does(changes: dict[str, str], said: str) -> None:
+    found = answers.answer(of(**changes), Calibration.load())
+    drawn = json.loads(pictures.PICTURES["crossover"](found).to_json())
+    words = [note["text"] for note in drawn["layout"]["annotations"]]
+    assert any(text.startswith(said) for text in words), words
+    if not said.startswith("stop"):
+        assert not any("stop" in text for text in words)
+
+
+@pytest.mark.parametrize("ud", ["50M", "250M", "500M", "1B", "1.5B"])
+@pytest.mark.parametrize("flops", ["1e17", "5e18", "1e19", "4.2e19", "1e21"])
+def test_no_curve_falls_in_the_shade(ud: str, flops: str) -> None:
+    """Where more compute is said not to help, none of the weight decays that may be chosen goes lower; where
+    the plan stops, none by more than the law's error.
+    """
+    found = answers.answer(of(ud=ud, flops=flops), Calibration.load())
+    drawn = json.loads(pictures.PICTURES["crossover"](found).to_json())
+    shades = [one for one in drawn["layout"]["shapes"] if one["type"] == "rect"]
+    curves = [one for one in drawn["data"] if str(one.get("name")).startswith("weight decay")]
+    assert curves
+    for shade in shades:
+        x, y = (np.array([one[axis] for one in curves], dtype=float) for axis in "xy")
+        start, inside = x[0] <= shade["x0"] * 1.001, (x[0] > shade["x0"]) & (x[0] < shade["x1"] / 1.3)
+        before, after = y[:, start].min(), y[:, inside]
+        p = found.plan
+        assert p.sureness is not None
+        gain = p.sureness.error if p.unused_flops else 0.003  # of a whole number of epochs
+        assert not after.size or after.min() > before - gain
 
 
 def test_a_pinned_plan_stands_next_to_the_new_one_in_words_and_picture() -> None:
