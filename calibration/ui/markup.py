@@ -161,7 +161,7 @@ CAPTIONS = {
     "back: fewer epochs, larger models.",
     "crossover": "The best loss that each compute can buy. Strong weight decay pays a premium while data is "
     "fresh, and wins from C× on; in the shade the law expects no gain from more with this recipe, or less "
-    "than its error, at any weight decay or at the one that you have chosen. Drag the line to another budget.",
+    "than its error, at any weight decay or at the one chosen. Drag the line to another budget.",
     "decay": "The best plan within your compute at each weight decay: too little lets a model learn repeated "
     "text by heart, too much holds it back. Drag the line to another weight decay.",
     "terms": "What the loss of the planned model consists of, if it were trained for fewer or more epochs.",
