@@ -37,7 +37,7 @@ def buildable(
         warnings.append(Remark("vocabulary_differs", text))
     architecture = None
     try:
-        architecture = shape_for(params, vocab)
+        architecture = shape_for(params, vocab, tied_embeddings=bool(known.tied_embeddings))
     except InvalidInput as error:
         warnings.append(Remark("no_shape", str(error)))
     if architecture is not None and architecture.absurd:

@@ -4,8 +4,9 @@ A calibration is one JSON file. Some ship with the package (`planner laws` lists
 `planner calibrate fit` writes more. The format, version 2:
 
     schema_version, name, title, corpus, model_family, source, vocab_size, data_fingerprint, default_law
-    recipe: learning rate, batch, schedule and optimiser of the runs, without which a weight decay means
-    little settings: one per weight decay
+    recipe: learning rate, batch, schedule, optimiser and first weights of the runs, without which a weight
+    decay means little
+    settings: one per weight decay
         weight_decay
         fitted_on: the range of params, unique_tokens and epochs that the runs covered, and how many
         laws: per form {parameters, metrics, spread, predictive_error}; the base law is always among them
@@ -27,7 +28,7 @@ import re
 from collections.abc import Callable
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 from pydantic import (
     BaseModel,
@@ -380,7 +381,23 @@ class Dial(_Record):
 
 
 class Recipe(_Record):
-    """What the runs behind a calibration have in common, next to their weight decay."""
+    """What the runs behind a calibration have in common, next to their weight decay; what is not known of
+    them is None.
+    """
+
+    # what a run of `planner train` calls the same
+    as_in_runs: ClassVar[tuple[str, ...]] = (
+        "min_lr_ratio",
+        "warmup_ratio",
+        "betas",
+        "clip",
+        "adam_eps",
+        "decay",
+        "init",
+        "norm_eps",
+        "rope_theta",
+        "order",
+    )
 
     learning_rate: float = Field(gt=0)  # peak
     batch_sequences: int = Field(gt=0)
@@ -391,6 +408,12 @@ class Recipe(_Record):
     warmup_ratio: float | None = Field(default=None, ge=0, lt=1)  # share of the steps
     betas: tuple[float, float] | None = None
     clip: float | None = Field(default=None, gt=0)
+    adam_eps: float | None = Field(default=None, gt=0)
+    decay: Literal["matrices", "matrices-without-embeddings", "all"] | None = None  # what weight decay is on
+    init: Literal["normal", "scaled"] | None = None  # first weights
+    norm_eps: float | None = Field(default=None, gt=0)
+    rope_theta: float | None = Field(default=None, gt=0)
+    order: Literal["shuffle", "fixed"] | None = None  # of the data, from epoch to epoch
 
     @property
     def batch_tokens(self) -> int:
@@ -421,6 +444,7 @@ class Calibration(_Record):
     model_family: str = ""
     source: str = ""
     vocab_size: int | None = Field(default=None, gt=0)
+    tied_embeddings: bool | None = None  # None: not known, and taken to be untied
     data_fingerprint: str | None = None  # of the tokens that the runs were trained on
     run_fingerprints: list[str] = []  # of the runs that it was fitted on, however they were rounded
     default_law: str = DEFAULT_FORM
@@ -465,8 +489,8 @@ class Calibration(_Record):
         members none of that.
         """
         values: dict[str, Any] = dump(self)
-        for name in ("data_fingerprint", "run_fingerprints", "dial", "members"):
-            if not values.get(name):
+        for name in ("tied_embeddings", "data_fingerprint", "run_fingerprints", "dial", "members"):
+            if values.get(name) in (None, "", []):
                 values.pop(name, None)
         return values
 

@@ -113,7 +113,7 @@ def _within(limited: bool) -> str:
 
 def weight_decay_in_words(p: Findings) -> str:
     """The weight decay to train with, in one's own recipe where that was given."""
-    own = None if p.dial is None else p.dial.own_recipe
+    own = p.own_recipe
     return f"{p.weight_decay}" if own is None else f"{own.weight_decay:g} ({p.weight_decay:g} as calibrated)"
 
 
@@ -129,7 +129,7 @@ def _dial(p: Findings) -> list[Remark]:
         worth = f": worth {' and '.join(gains)}" if gains else ""
         text = f"Weight decay {p.weight_decay:g} is the best of all for this budget, a memory{memory}{worth}."
         said.append(Remark("best_weight_decay", text))
-    own = p.dial.own_recipe
+    own = p.own_recipe
     if own is not None:
         text = (
             f"In your recipe (learning rate {own.learning_rate:g}, {own.batch_tokens:,.0f} tokens a step) "

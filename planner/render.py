@@ -19,7 +19,7 @@ from planner.evidence import FAR
 from planner.frontiers import Frontier
 from planner.laws import BASE_FORM, BASE_PARAMETERS
 from planner.limits import CEILING
-from planner.reasons import less_is_better
+from planner.reasons import less_is_better, weight_decay_in_words
 from planner.results import (
     Alternative,
     Comparison,
@@ -27,6 +27,7 @@ from planner.results import (
     Interval,
     LossRange,
     LossTerms,
+    OwnRecipe,
     Plan,
     Prediction,
 )
@@ -77,7 +78,7 @@ def plan(p: Plan) -> None:
     facts += [
         ("model size", f"{short(p.params)} parameters{_between(within.get('params'), short)}"),
         ("epochs", f"{_epochs(p.epochs)}{_between(within.get('epochs'), _epochs)}"),
-        ("weight decay", f"{p.weight_decay}"),
+        ("weight decay", weight_decay_in_words(p)),
         (
             "training tokens",
             f"{short(p.tokens)} ({short(p.unique_tokens)} unique){_between(within.get('tokens'), short)}",
@@ -88,7 +89,7 @@ def plan(p: Plan) -> None:
     ]
     facts += _in_total(p) or [("crossover C×", _crossing(p, within.get("crossover_flops")))]
     if p.recipe is not None:
-        facts.append(("recipe", _recipe(p.recipe)))
+        facts.append(("recipe", _recipe(p.recipe, p.own_recipe)))
     if p.architecture is not None:
         facts.append(("Llama-2 shape", p.architecture.describe()))
     if p.cost is not None:
@@ -146,10 +147,13 @@ def _in_total(p: Plan) -> list[tuple[str, str]]:
     return facts
 
 
-def _recipe(recipe: Recipe) -> str:
-    """What the weight decay goes with."""
-    batch = f"batches of {recipe.batch_tokens:,} tokens"
-    return "; ".join(filter(None, (f"learning rate {recipe.learning_rate:g}, {batch}", recipe.optimizer)))
+def _recipe(recipe: Recipe, own: OwnRecipe | None) -> str:
+    """What the weight decay goes with: the learning rate and batch of the user, or of the calibration."""
+    used = own or recipe
+    text = f"learning rate {used.learning_rate:g}, batches of {used.batch_tokens:,.0f} tokens"
+    if own is not None:
+        text += f" (calibrated: {recipe.learning_rate:g}, {recipe.batch_tokens:,})"
+    return "; ".join(filter(None, (text, recipe.optimizer)))
 
 
 def _loss_between(p: Plan | Prediction, bounds: Interval | None) -> str:

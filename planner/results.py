@@ -352,6 +352,11 @@ class Findings(_Answer):
     serving: ServingPlan | None = None  # where tokens to be served were given
     purchase: PurchasePlan | None = None  # where data can be bought; `ud` is then what there is in the end
 
+    @property
+    def own_recipe(self) -> OwnRecipe | None:
+        """A recipe of one's own, where that was given."""
+        return None if self.dial is None else self.dial.own_recipe
+
 
 class Plan(Shown, Findings):
     """The answer: how large a model, how many epochs, which weight decay; why; and how sure that is."""

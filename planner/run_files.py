@@ -1,7 +1,9 @@
 """From a plan to a run: what `planner train` takes, as TOML, and what transformers' Llama takes, as JSON.
 
-Learning rate, batch and schedule are those of the runs behind the calibration: a weight decay means little
-without them. What a plan cannot know, the corpus and the tokenizer, is left to be filled in.
+Learning rate, batch, schedule, optimiser and first weights are those of the runs behind the calibration: a
+weight decay means little without them. A learning rate or batch of one's own takes their place, with the
+weight decay of equal memory. What a plan cannot know, the corpus and the tokenizer, is left to be filled in,
+and what the calibration does not say to the trainer's defaults.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from planner.errors import InvalidInput
 from planner.units import scientific, short
 
 if TYPE_CHECKING:
+    from planner.calibration_files import Recipe
     from planner.results import Plan
     from planner.shapes import Architecture
 
@@ -28,7 +31,11 @@ def run_config(plan: Plan, corpus: str = "corpus", tokenizer: str = "tokenizer.j
             f"so no run can be written; add one to the file or write the run yourself."
         )
     repeated = max(plan.epochs, 1.0)  # below one epoch a part of the corpus is used once
-    schedule = {name: getattr(recipe, name) for name in ("min_lr_ratio", "warmup_ratio", "betas", "clip")}
+    rate, sequences, decay = recipe.learning_rate, recipe.batch_sequences, plan.weight_decay
+    if plan.own_recipe is not None:
+        own = plan.own_recipe
+        rate, sequences, decay = own.learning_rate, _sequences(own.batch_tokens, recipe), own.weight_decay
+    known = {name: getattr(recipe, name) for name in recipe.as_in_runs}
     values: dict[str, Any] = {
         "shape": {name: getattr(shape, name) for name in ("d_model", "layers", "heads", "d_ff")},
         "vocab_size": shape.vocab_size,
@@ -38,19 +45,19 @@ def run_config(plan: Plan, corpus: str = "corpus", tokenizer: str = "tokenizer.j
         "sequence_length": recipe.sequence_length,
         "unique_tokens": round(plan.unique_tokens),
         "epochs": repeated,
-        "batch_size": recipe.batch_sequences,
-        "learning_rate": recipe.learning_rate,
-        "weight_decay": plan.weight_decay,
+        "batch_size": sequences,
+        "learning_rate": rate,
+        "weight_decay": decay,
     }
     count = 1 if plan.members is None else plan.members.count
     if count > 1:
         values["seed"] = 0
-    values |= {name: value for name, value in schedule.items() if value is not None}
+    values |= {name: value for name, value in known.items() if value is not None}
     notes = {
         "shape": f"{short(shape.params, 4)} parameters",
         "corpus": "yours: a file, a folder or a pattern",
         "tokenizer": f"yours, of at most {shape.vocab_size:,} tokens",
-        "batch_size": f"sequences, {recipe.batch_tokens:,} tokens",
+        "batch_size": f"sequences, {sequences * recipe.sequence_length:,} tokens",
         "seed": f"0 to {count - 1}: one for each of the {count} members",
     }
     head = (
@@ -69,8 +76,12 @@ def run_config(plan: Plan, corpus: str = "corpus", tokenizer: str = "tokenizer.j
 
 def hf_config(plan: Plan) -> dict[str, Any]:
     """The model of a plan as transformers' LlamaConfig has it."""
-    length = {} if plan.recipe is None else {"max_position_embeddings": plan.recipe.sequence_length}
-    return llama_config(_shape(plan)) | length
+    recipe, config = plan.recipe, llama_config(_shape(plan))
+    if recipe is not None:
+        config["max_position_embeddings"] = recipe.sequence_length
+        said = {"rms_norm_eps": recipe.norm_eps, "rope_theta": recipe.rope_theta}
+        config |= {name: value for name, value in said.items() if value is not None}
+    return config
 
 
 def llama_config(shape: Architecture, norm_eps: float = 1e-5) -> dict[str, Any]:
@@ -109,6 +120,19 @@ def _shape(plan: Plan) -> Architecture:
             f"no model of {short(plan.params)} parameters can be built, so none can be written."
         )
     return plan.architecture
+
+
+def _sequences(batch_tokens: float, recipe: Recipe) -> int:
+    """A batch of one's own in whole sequences."""
+    length = recipe.sequence_length
+    if batch_tokens % length:
+        near = max(round(batch_tokens / length), 1) * length
+        raise InvalidInput(
+            f"must be whole sequences of {length:,} tokens for a run; got {batch_tokens:g}, and "
+            f"{near:,} would do.",
+            field="batch_tokens",
+        )
+    return round(batch_tokens / length)
 
 
 def _write(path: Path, text: str, *, make_folder: bool = False) -> None:

@@ -6,18 +6,15 @@ from typing import Any
 
 from calibration.fitting.origin import Origin
 from calibration.studies.directory import StudyDirectory
-from planner.calibration_files import Calibration
+from planner.calibration_files import Calibration, Recipe
 from planner.errors import InvalidInput
 
 
 def origin_of(directory: StudyDirectory) -> Origin:
     """What is known about the runs of a study."""
-    facts = directory.facts()
+    facts, results = directory.facts(), directory.results()
     recipe = facts["recipe"]
-    shapes = {
-        (shape["vocab_size"], shape["tied_embeddings"])
-        for shape in (run.architecture for run in directory.results())
-    }
+    shapes = {(run.architecture["vocab_size"], run.architecture["tied_embeddings"]) for run in results}
     if len(shapes) > 1:
         raise InvalidInput(
             f"the runs of the study in {directory.path} differ in vocabulary or in tied embeddings; "
@@ -32,26 +29,23 @@ def origin_of(directory: StudyDirectory) -> Origin:
         vocab_size=vocab,
         tied_embeddings=tied,
         data_fingerprint=facts["data"] or None,
-        recipe=_recipe(recipe),
+        recipe=_recipe(recipe, {run.learning_rate for run in results}),
     )
 
 
-def _recipe(recipe: dict[str, Any]) -> dict[str, Any] | None:
-    """Learning rate, batch and schedule, without which a weight decay means little; None where the runs
-    differ in them.
+def _recipe(recipe: dict[str, Any], rates: set[float]) -> dict[str, Any] | None:
+    """Learning rate, batch, schedule and first weights, without which a weight decay means little; None where
+    the runs have several learning rates.
     """
-    if not recipe.get("learning_rate"):
+    if len(rates) != 1:
         return None
     warmup, least = recipe.get("warmup_ratio"), recipe.get("min_lr_ratio")
     facts: dict[str, Any] = {
-        "learning_rate": recipe["learning_rate"],
+        "learning_rate": rates.pop(),
         "batch_sequences": recipe["batch_size"],
         "sequence_length": recipe["sequence_length"],
         "optimizer": "AdamW",
-        "warmup_ratio": warmup,
-        "min_lr_ratio": least,
-        "betas": recipe.get("betas"),
-        "clip": recipe.get("clip"),
+        **{name: recipe.get(name) for name in Recipe.as_in_runs},
     }
     if warmup is not None and least is not None:
         facts["schedule"] = f"cosine to {least:.0%} of the peak, linear warm-up over {warmup:.0%} of steps"

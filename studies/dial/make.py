@@ -33,6 +33,12 @@ RECIPE = Recipe(
     warmup_ratio=0.01,
     betas=(0.9, 0.95),
     clip=1.0,
+    adam_eps=1e-8,
+    decay="matrices",
+    init="scaled",
+    norm_eps=1e-5,
+    rope_theta=10_000.0,
+    order="shuffle",
 )
 DECAYS = np.geomspace(0.01, 30, 801)
 CELL = ["params", "unique_tokens", "epochs"]

@@ -44,6 +44,49 @@ def test_a_recipe_of_ones_own_is_what_the_run_has(tmp_path: Path) -> None:
     assert run.tokenizer == "bytes"
 
 
+def test_first_weights_optimiser_and_ties_are_those_of_the_calibration(tmp_path: Path) -> None:
+    known = Calibration.load("dial")
+    assert known.recipe is not None
+    changes = {"init": "normal", "adam_eps": 1e-6, "decay": "all", "rope_theta": 5e5}
+    recipe = known.recipe.model_copy(update=changes)
+    target, own = tmp_path / "run.toml", tmp_path / "own.json"
+    known.model_copy(update={"recipe": recipe, "tied_embeddings": True}).save(own)
+    made = plan(128e3, 1e12, calibration=own)
+    target.write_text(made.run_config())
+    run = RunConfig.from_toml(target)
+    assert {name: getattr(run, name) for name in changes} == changes
+    assert run.tied_embeddings
+    assert made.architecture is not None
+    assert made.architecture.params == pytest.approx(made.params, rel=0.02)
+    assert made.hf_config()["rope_theta"] == 5e5
+    assert made.hf_config()["tie_word_embeddings"]
+
+
+def test_what_a_calibration_does_not_say_is_left_to_the_trainer() -> None:
+    assert "init" not in plan(250e6, 5e18).run_config()  # the paper does not
+    assert 'init = "scaled"' in plan(128e3, 1e12, calibration="dial").run_config()
+
+
+DIAL = ["plan", "--calibration", "dial", "--ud", "49k", "--flops", "3e11", "--learning-rate", "3e-3"]
+
+
+def test_a_learning_rate_of_ones_own_is_what_is_shown_and_what_is_run(tmp_path: Path) -> None:
+    target = tmp_path / "run.toml"
+    result = CliRunner().invoke(planner, [*DIAL, "--batch-tokens", "4096", "--run", str(target)])
+    said = " ".join(result.output.split())
+    assert "learning rate 0.003, batches of 4,096 tokens (calibrated: 0.01, 512); AdamW" in said
+    run = RunConfig.from_toml(target)
+    assert (run.learning_rate, run.batch_size, run.sequence_length) == (0.003, 32, 128)
+    assert f"weight decay {run.weight_decay:g} (1.1 as calibrated)" in said
+
+
+def test_a_batch_of_ones_own_is_whole_sequences(tmp_path: Path) -> None:
+    result = CliRunner().invoke(planner, [*DIAL, "--batch-tokens", "4000", "--run", str(tmp_path / "r.toml")])
+    assert result.exit_code == 2
+    words = "--batch-tokens must be whole sequences of 128 tokens for a run; got 4000, and 3,968 would do."
+    assert result.output == f"Error: {words}\n"
+
+
 def test_less_than_an_epoch_is_one_epoch_of_a_part(tmp_path: Path) -> None:
     made = plan(100e9, 5e18)
     assert made.epochs < 1
