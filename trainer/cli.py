@@ -15,6 +15,7 @@ import click
 from planner.errors import InvalidInput
 from planner.shell import Command, json_option
 from planner.units import duration, epochs, scientific, short
+from trainer.errors import Interrupted, Signalled, TrainingStopped, exit_code
 from trainer.waiting import sleep_while_waiting
 
 if TYPE_CHECKING:
@@ -25,19 +26,17 @@ _PASSED_ON = 2.0 if "TORCHELASTIC_RUN_ID" in os.environ else 0.0
 
 
 class _Command(Command):
-    """A run that had to stop is one sentence and exit code 1, Ctrl-C is code 130."""
+    """A run that had to stop is one sentence and exit code 1; Ctrl-C is code 130, SIGTERM 143."""
 
     extra = "train"
 
     def invoke(self, ctx: click.Context) -> Any:
-        from trainer.errors import Interrupted, TrainingStopped
-
         try:
             return super().invoke(ctx)
-        except (Interrupted, KeyboardInterrupt) as error:
+        except KeyboardInterrupt as error:
             going_on = "stopped; the same command goes on from the last checkpoint, or from the start."
             click.echo(str(error) or going_on, err=True)
-            raise click.exceptions.Exit(128 + signal.SIGINT) from None
+            raise click.exceptions.Exit(exit_code(error)) from None
         except TrainingStopped as error:
             raise click.ClickException(str(error)) from None
 
@@ -156,13 +155,16 @@ def _train(run: RunConfig, out: str | Path, dry_run: bool, as_json: bool, quiet:
     from trainer.run.loop import train as train_run
 
     interruption = _Interruption()
-    result = train_run(
-        run,
-        out,
-        progress=not quiet,
-        should_stop=interruption.asked_for,
-        during_steps=interruption,
-    )
+    try:
+        result = train_run(
+            run,
+            out,
+            progress=not quiet,
+            should_stop=interruption.asked_for,
+            during_steps=interruption,
+        )
+    except Interrupted as error:
+        raise Signalled(interruption.number, str(error)) from None
     if not distributed.first():
         return
     for remark in result.remarks:
@@ -236,6 +238,7 @@ class _Interruption:
 
     def __init__(self) -> None:
         self.asked: float | None = None
+        self.number: int = signal.SIGINT
         self.stepped = False
 
     def asked_for(self) -> bool:
@@ -252,12 +255,12 @@ class _Interruption:
 
     def _note(self, number: int, frame: Any) -> None:
         if not self.stepped:
-            raise KeyboardInterrupt
+            raise Signalled(number)
         if self.asked is not None:
             if number == signal.SIGINT and time.monotonic() - self.asked >= _PASSED_ON:
                 raise KeyboardInterrupt
             return
-        self.asked = time.monotonic()
+        self.asked, self.number = time.monotonic(), number
         name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
         click.echo(f"{name}: stopping after this step, with a checkpoint; Ctrl-C again to stop now", err=True)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 from planner.errors import InvalidInput
 
 
@@ -13,6 +15,19 @@ class TrainingStopped(RuntimeError):
 
 class Interrupted(TrainingStopped):
     """A run that was asked to stop, and did so after a step with a checkpoint."""
+
+
+class Signalled(KeyboardInterrupt):
+    """A signal that ends a command as Ctrl-C does, but for the exit code, by which schedulers know it."""
+
+    def __init__(self, number: int, *words: str):
+        super().__init__(*words)
+        self.number = number
+
+
+def exit_code(error: KeyboardInterrupt) -> int:
+    """As a shell has it: 128 and the signal. 130 for Ctrl-C, 143 for SIGTERM, 129 for SIGHUP."""
+    return 128 + (error.number if isinstance(error, Signalled) else signal.SIGINT)
 
 
 class Busy(InvalidInput):

@@ -18,6 +18,7 @@ from planner.costs import DEFAULT_MFU
 from planner.errors import InvalidInput
 from planner.shell import BadInput
 from planner.units import scientific
+from trainer.errors import Signalled, TrainingStopped, exit_code
 
 if TYPE_CHECKING:
     from calibration.studies.directory import StudyDirectory
@@ -238,14 +239,12 @@ class interruptible:
                 signal.signal(number, _interrupt)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
-        from trainer.errors import TrainingStopped
-
         for number, handler in self.before.items():
             signal.signal(number, handler)
         if isinstance(error, KeyboardInterrupt):
             with suppress(OSError):  # the terminal may be gone
                 click.echo("stopped; the same command goes on from here.", err=True)
-            raise click.exceptions.Exit(128 + signal.SIGINT) from None
+            raise click.exceptions.Exit(exit_code(error)) from None
         if isinstance(error, TrainingStopped):
             raise click.ClickException(str(error)) from None
         if isinstance(error, OSError):
@@ -268,4 +267,4 @@ def _complaint(error: OSError) -> str:
 def _interrupt(number: int, frame: Any) -> None:
     for other in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(other, signal.SIG_IGN)  # once is enough, and checkpoints are being written
-    raise KeyboardInterrupt
+    raise Signalled(number)

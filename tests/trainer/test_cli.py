@@ -113,8 +113,8 @@ def test_help_has_an_example(command: Any) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
-def test_an_interrupted_command_continues(config: Path, tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129)])
+def test_an_interrupted_command_continues(config: Path, tmp_path: Path, name: str, code: int) -> None:
     command = [
         sys.executable,
         "-c",
@@ -133,11 +133,25 @@ def test_an_interrupted_command_continues(config: Path, tmp_path: Path, name: st
         time.sleep(0.1)
     process.send_signal(getattr(signal, name))
     _, errors = process.communicate(timeout=600)
-    assert process.returncode == 130, errors
+    assert process.returncode == code, errors
     assert "stopping after this step" in errors
     assert "the same command continues from there" in errors
     assert "Error" not in errors
     assert len(list((tmp_path / "long" / "checkpoints").iterdir())) == 1
+
+
+@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
+def test_a_signal_before_the_first_step_has_its_own_exit_code(
+    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, code: int
+) -> None:
+    def signalled(*args: Any, during_steps: Any, **kwargs: Any) -> None:
+        with during_steps:
+            signal.raise_signal(getattr(signal, name))
+
+    monkeypatch.setattr("trainer.run.loop.train", signalled)
+    done = invoke(train, config, "-o", tmp_path / "run")
+    assert (done.exit_code, done.stdout) == (code, "")
+    assert done.stderr.startswith("stopped; the same command goes on")
 
 
 def test_an_interruption_outside_the_steps_ends_the_command_at_once(
