@@ -696,7 +696,7 @@ def _text(path: Path, name: str) -> str:
             field="calibration",
         ) from None
     except IsADirectoryError:
-        what = f"is a directory; of a study `planner calibrate fit {path} -o {path.name}.json` makes one"
+        what = f"is a directory; of a study `{_fit_command(path, f'{path.name}.json')}` makes one"
         raise InvalidCalibration(f"{name} {what}.", field="calibration") from None
     except UnicodeDecodeError:
         raise InvalidCalibration(
@@ -712,13 +712,20 @@ def _no_calibration(path: Path, text: str) -> InvalidCalibration:
     """What a file is that is no calibration, and which command makes one."""
     first = text.partition("\n")[0].split(",")
     if path.suffix.lower() in _TABLES or {"params", "loss"} <= {name.strip() for name in first}:
-        made = path.with_suffix(".json").name
-        what = f"is a run table; `planner calibrate fit {path} -o {made}` makes a calibration of it"
+        made = _fit_command(path, path.with_suffix(".json").name)
+        what = f"is a run table; `{made}` makes a calibration of it"
     else:
         what = (
             "is no calibration, which is a JSON file as `planner calibrate fit runs.csv -o my.json` writes it"
         )
     return InvalidCalibration(f"{str(path)!r} {what}.", field="calibration")
+
+
+def _fit_command(source: Path, target: str) -> str:
+    """As it can be pasted into a shell."""
+    import shlex
+
+    return shlex.join(["planner", "calibrate", "fit", str(source), "-o", target])
 
 
 __all__ = [

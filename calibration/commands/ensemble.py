@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -76,9 +77,8 @@ def ensemble(study: str, training: Training, attach: str | None, as_json: bool) 
         _print(found)
         click.echo(f"Wrote {path}.")
         if attach is not None:
-            click.echo(
-                f"{attach} knows what members gain: `planner plan --calibration {attach} --members auto`."
-            )
+            command = shlex.join(["planner", "plan", "--calibration", attach, "--members", "auto"])
+            click.echo(f"{attach} knows what members gain: `{command}`.")
     fail_with(progress.failed)
 
 

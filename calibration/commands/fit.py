@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -113,7 +114,8 @@ def fit(
         return
     calibration.save(output)
     if not as_json:
-        click.echo(f"Written to {output}: planner plan --calibration {output} {_example(calibration)}")
+        name = shlex.quote(str(output))
+        click.echo(f"Written to {output}: planner plan --calibration {name} {_example(calibration)}")
         if calibration.vocab_size is None:
             click.echo("Plans will not know the vocabulary: --vocab-size 32100, say, puts it into the file.")
 

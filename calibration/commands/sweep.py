@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -66,7 +67,7 @@ def sweep(
     else:
         click.echo(f"{done} of {len(plan.runs)} runs are done, {trained} of them trained now.")
         if not progress.failed:
-            click.echo(f"Next: planner calibrate fit {folder.path} -o law.json")
+            click.echo(f"Next: planner calibrate fit {shlex.quote(str(folder.path))} -o law.json")
     fail_with(progress.failed)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -183,7 +184,8 @@ def validate(
 
         show(verdict)
         written = folder.path / "validation.json"
-        click.echo(f"\nWritten to {written}; next: planner calibrate report {folder.path} -o report.html")
+        name = shlex.quote(str(folder.path))
+        click.echo(f"\nWritten to {written}; next: planner calibrate report {name} -o report.html")
     fail_with(failed)
 
 

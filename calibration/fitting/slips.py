@@ -8,6 +8,7 @@ parameters and more, trained on twenty million tokens and more.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -195,9 +196,10 @@ def _tokenizers(table: pd.DataFrame, taken: Mapping[str, str]) -> str:
         kinds = table[column].dropna().astype(str).value_counts()
         if len(kinds) > 1:
             each = ", ".join(f"{kind} in {runs}" for kind, runs in list(kinds.items())[:3])
+            chosen = shlex.quote(f'`{column}` == "{kinds.index[0]}"')
             return (
                 f"the runs differ in {column} ({each}), and nats per token of different tokenizers cannot be "
-                f"compared; choose one: ‹where› '`{column}` == \"{kinds.index[0]}\"'"
+                f"compared; choose one: ‹where› {chosen}"
             )
     return ""
 

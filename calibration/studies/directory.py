@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -117,7 +118,7 @@ def open_directory(path: str | Path) -> StudyDirectory:
     if not is_study(path):
         raise InvalidInput(
             f"{path} is not the directory of a study; "
-            f"`planner calibrate sweep STUDY.toml -o {path}` makes one."
+            f"`planner calibrate sweep STUDY.toml -o {shlex.quote(str(path))}` makes one."
         )
     _stored(Path(path))
     return StudyDirectory(Path(path))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -267,3 +268,17 @@ def test_files_that_are_no_calibration_are_called_what_they_are(tmp_path: Path) 
         Calibration.load(prose)
     with pytest.raises(InvalidCalibration, match="is a directory"):
         Calibration.load(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["our runs.csv", "it's a study"])
+def test_the_command_that_would_make_a_calibration_can_be_pasted(name: str, tmp_path: Path) -> None:
+    source = tmp_path / name
+    if source.suffix:
+        source.write_text("run,params,unique_tokens,epochs,weight_decay,loss\n")
+    else:
+        source.mkdir()
+    with pytest.raises(InvalidCalibration) as refused:
+        Calibration.load(source)
+    words = shlex.split(str(refused.value).split("`")[1])
+    made = source.with_suffix(".json").name
+    assert words == ["planner", "calibrate", "fit", str(source), "-o", made]

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -143,6 +144,15 @@ def test_the_closing_hint_is_a_plan_inside_the_fitted_range(calibration: Path, t
     low, high = Calibration.load(calibration).settings[0].fitted_on.unique_tokens
     assert low <= count(ud, "ud") <= high
     assert float(flops) > 0
+
+
+def test_the_closing_hint_can_be_pasted_whatever_the_path(table: Path, tmp_path: Path) -> None:
+    target = tmp_path / "our law's.json"
+    result = run("fit", table, "--law", "additive_1p", "--bootstrap", 0, "-o", target)
+    hint = next(line for line in result.output.splitlines() if "planner plan" in line)
+    words = shlex.split(hint[hint.index("planner plan") :])
+    assert words[:4] == ["planner", "plan", "--calibration", str(target)]
+    assert words[4::2] == ["--ud", "--flops"]
 
 
 def test_filters_choose_rows(table: Path) -> None:

@@ -5,6 +5,7 @@ plan writes, which is then trained as the runs behind the law were.
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 from click.testing import CliRunner
@@ -56,10 +57,13 @@ def _same(planned: RunConfig, study: Path) -> None:
 
 
 def test_a_run_of_a_plan_has_the_recipe_of_the_study(study: Path, tmp_path: Path) -> None:
-    out, law = tmp_path / "out", tmp_path / "law.json"
+    out, law = tmp_path / "out of mine", tmp_path / "law.json"
     study.write_text(study.read_text().replace("compile =", f"{OTHERS}compile ="))
-    assert run(study, out).returncode == 0
-    args = ["calibrate", "fit", str(out), "--bootstrap", "0", "-o", str(law)]
+    swept = run(study, out)
+    assert swept.returncode == 0
+    said = shlex.split(swept.stdout.partition("Next: planner ")[2])  # as it would be pasted
+    assert said == ["calibrate", "fit", str(out), "-o", "law.json"]
+    args = [*said[:-1], str(law), "--bootstrap", "0"]
     fitted = CliRunner().invoke(planner, args, catch_exceptions=False)
     assert fitted.exit_code == 0, fitted.output
     kept = json.loads(law.read_text())["recipe"]
