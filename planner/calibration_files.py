@@ -55,12 +55,17 @@ from planner.laws import (
 )
 from planner.members import Members
 from planner.records import trusted
-from planner.shapes import DEFAULT_VOCAB
+from planner.shapes import DEFAULT_VOCAB, LARGEST_VOCAB
 from planner.units import number
 
 SCHEMA_VERSION = 2
 DEFAULT_TOLERANCE = 0.01  # nats; about 1% of perplexity
 DEFAULT_CALIBRATION = "fineweb-llama2"
+# What nobody has trained, by far: numbers beyond are mistakes, and arithmetic with them overflows.
+_MOST = 1e40  # parameters, tokens, FLOPs
+_MOST_RUNS = 10**9
+_MOST_NATS = 1e4
+_MOST_DECAY = 1e6
 LITTLE = 0.25  # of what was unknown of a part of the law: where runs have settled less, it is the prior's
 _NUMBERS = re.compile(r"\[[-+\d.eE,\s]*\]")  # lists of numbers stay on one line: an ensemble has thousands
 _FOREVER = 1e18  # tokens of memory where nothing is ever forgotten
@@ -81,9 +86,9 @@ class PredictiveError(_Record):
     the other quantities fitted, a plan is.
     """
 
-    inside: float = Field(gt=0)
-    params: float = Field(gt=0)
-    runs: int = Field(gt=0)  # that it was measured on
+    inside: float = Field(gt=0, le=_MOST_NATS)
+    params: float = Field(gt=0, le=_MOST)
+    runs: int = Field(gt=0, le=_MOST_RUNS)  # that it was measured on
     source: str = ""
 
 
@@ -106,9 +111,9 @@ class FittedRange(_Record):
     repeated_unique_tokens: tuple[float, float] | None = None
     loss: tuple[float, float] | None = None  # that the runs reached
     flops: tuple[float, float] | None = None
-    runs: int | None = None
-    single_epoch_runs: int | None = None
-    multi_epoch_runs: int | None = None
+    runs: int | None = Field(default=None, ge=0, le=_MOST_RUNS)
+    single_epoch_runs: int | None = Field(default=None, ge=0, le=_MOST_RUNS)
+    multi_epoch_runs: int | None = Field(default=None, ge=0, le=_MOST_RUNS)
 
     @model_validator(mode="after")
     def _ordered(self) -> "FittedRange":
@@ -116,18 +121,19 @@ class FittedRange(_Record):
         names = ("params", "unique_tokens", "epochs", *repeated, "loss", "flops")
         for name in names:
             low, high = getattr(self, name) or (1.0, 1.0)
-            if not 0 < low <= high:
-                raise ValueError(f"{name} must be two increasing numbers above zero, not [{low:g}, {high:g}]")
+            if not 0 < low <= high <= _MOST:
+                least = f"above zero and at most {_MOST:g}"
+                raise ValueError(f"{name} must be two increasing numbers {least}, not [{low:g}, {high:g}]")
         return self
 
 
 class Trial(_Record):
     """A training that tested a law: what the law prescribed, and the loss that came out."""
 
-    params: float = Field(gt=0)
-    unique_tokens: float = Field(gt=0)
-    epochs: float = Field(gt=0)
-    loss: float = Field(gt=0)
+    params: float = Field(gt=0, le=_MOST)
+    unique_tokens: float = Field(gt=0, le=_MOST)
+    epochs: float = Field(gt=0, le=_MOST)
+    loss: float = Field(gt=0, le=_MOST_NATS)
     law: str  # that prescribed it
 
     @property
@@ -182,7 +188,7 @@ class Ensemble(_Record):
 class Setting(_Record):
     """The laws fitted at one weight decay."""
 
-    weight_decay: float = Field(ge=0)
+    weight_decay: float = Field(ge=0, le=_MOST_DECAY)
     fitted_on: FittedRange
     laws: dict[str, FittedLaw] = Field(min_length=1)
     ensemble: Ensemble | None = None
@@ -352,11 +358,24 @@ class Dial(_Record):
 
     weight_decays: tuple[float, float]
     memory_epochs: tuple[float, float]  # that the runs covered
-    default_weight_decay: float = Field(default=0.1, ge=0)  # what the recipe uses where nobody chooses
+    default_weight_decay: float = Field(
+        default=0.1, ge=0, le=_MOST_DECAY
+    )  # what the recipe uses where nobody chooses
     fitted_on: FittedRange
     laws: dict[str, FittedLaw] = Field(min_length=1)
     ensemble: Ensemble | None = None
     method: dict[str, Any] = {}
+
+    @model_validator(mode="after")
+    def _complete(self) -> "Dial":
+        for form, fitted in self.laws.items():  # building them refuses a bad coefficient
+            Law(form, {**fitted.parameters, MEMORY: 1.0})
+        for name, most in (("weight_decays", _MOST_DECAY), ("memory_epochs", _MOST)):
+            low, high = getattr(self, name)
+            if not 0 <= low <= high <= most:
+                least = f"from zero to {most:g}"
+                raise ValueError(f"{name} must be two increasing numbers {least}, not [{low:g}, {high:g}]")
+        return self
 
     def setting(self, weight_decay: float, memory_tokens: float) -> Setting:
         """The laws at one weight decay."""
@@ -399,21 +418,28 @@ class Recipe(_Record):
         "order",
     )
 
-    learning_rate: float = Field(gt=0)  # peak
-    batch_sequences: int = Field(gt=0)
-    sequence_length: int = Field(gt=0)
+    learning_rate: float = Field(gt=0, le=1e3)  # peak
+    batch_sequences: int = Field(gt=0, le=2**30)
+    sequence_length: int = Field(gt=0, le=2**30)
     schedule: str = ""
     optimizer: str = ""
     min_lr_ratio: float | None = Field(default=None, ge=0, le=1)  # of the last learning rate to the peak
     warmup_ratio: float | None = Field(default=None, ge=0, lt=1)  # share of the steps
     betas: tuple[float, float] | None = None
     clip: float | None = Field(default=None, gt=0)
-    adam_eps: float | None = Field(default=None, gt=0)
+    adam_eps: float | None = Field(default=None, gt=0, le=1)
     decay: Literal["matrices", "matrices-without-embeddings", "all"] | None = None  # what weight decay is on
     init: Literal["normal", "scaled"] | None = None  # first weights
-    norm_eps: float | None = Field(default=None, gt=0)
-    rope_theta: float | None = Field(default=None, gt=0)
+    norm_eps: float | None = Field(default=None, gt=0, le=1)
+    rope_theta: float | None = Field(default=None, gt=0, le=1e12)
     order: Literal["shuffle", "fixed"] | None = None  # of the data, from epoch to epoch
+
+    @field_validator("betas")
+    @classmethod
+    def _below_one(cls, value: tuple[float, float] | None) -> tuple[float, float] | None:
+        if value is not None and not all(0 <= beta < 1 for beta in value):
+            raise ValueError(f"must be at least 0 and below 1, not {list(value)}")
+        return value
 
     @property
     def batch_tokens(self) -> int:
@@ -443,7 +469,7 @@ class Calibration(_Record):
     corpus: str = ""
     model_family: str = ""
     source: str = ""
-    vocab_size: int | None = Field(default=None, gt=0)
+    vocab_size: int | None = Field(default=None, gt=0, le=LARGEST_VOCAB)
     tied_embeddings: bool | None = None  # None: not known, and taken to be untied
     data_fingerprint: str | None = None  # of the tokens that the runs were trained on
     run_fingerprints: list[str] = []  # of the runs that it was fitted on, however they were rounded

@@ -508,5 +508,6 @@ def _two_digits(task: Task, found: Found) -> Found:
             np.array([losses.decays[0]]),
             np.array([math.log(found.unique_tokens)]),
         )
-        answers.append(_beside(fixed, _narrowed(fixed, start)))
-    return min(answers, key=_score(task))
+        if narrowed := _narrowed(fixed, start):  # nothing where two digits leave what can be paid
+            answers.append(_beside(fixed, narrowed))
+    return min(answers, key=_score(task), default=found)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from planner.allocation import FLOPS_PER_PARAM_TOKEN, Allocation, allocate
+from planner.errors import InvalidInput
 from planner.laws import Array, Law
 from planner.limits import FREE, Limits
 
@@ -81,7 +82,13 @@ def search_ranges(
 
 def _ends(law: Law, ud: Array) -> tuple[np.ndarray, np.ndarray]:
     """log10 of the compute from which and up to which each law is searched."""
-    once = np.atleast_1d(np.log10(FLOPS_PER_PARAM_TOKEN * ud * law.optimal_params(ud)))
+    with np.errstate(all="ignore"):
+        once = np.atleast_1d(np.log10(FLOPS_PER_PARAM_TOKEN * ud * law.optimal_params(ud)))
+    if not np.all(np.isfinite(once)):
+        raise InvalidInput(
+            "a law of the calibration has no finite best model for so many unique tokens: its coefficients "
+            "cannot be right."
+        )
     return once - DECADES_BELOW, once + DECADES_ABOVE
 
 

@@ -42,6 +42,8 @@ from planner.laws import Array, Law, Terms
 
 AUTO = "auto"
 _MOST_MEMBERS = 10_000
+_MOST = 1e40  # parameters, tokens, epochs: nobody has trained that
+_STEEPEST = 100.0
 
 # What is known from others where a calibration has no ensembles of its own.
 ELSEWHERE = (
@@ -59,20 +61,22 @@ class _Record(BaseModel):
 class Reference(_Record):
     """The configuration at which the gain is written down."""
 
-    params: float = Field(gt=0)
-    unique_tokens: float = Field(gt=0)
-    epochs: float = Field(gt=0)
-    memory_epochs: float = Field(gt=0)
+    params: float = Field(gt=0, le=_MOST)
+    unique_tokens: float = Field(gt=0, le=_MOST)
+    epochs: float = Field(gt=0, le=_MOST)
+    memory_epochs: float = Field(gt=0, le=_MOST)
 
 
 class Exponents(_Record):
     """To which power of each quantity the gain grows."""
 
-    params: float
-    unique_tokens: float
-    epochs: float
-    memory_epochs: float
-    density: float = 0.0  # added to that of memory_epochs, per e-fold of parameters per unique token
+    params: float = Field(ge=-_STEEPEST, le=_STEEPEST)
+    unique_tokens: float = Field(ge=-_STEEPEST, le=_STEEPEST)
+    epochs: float = Field(ge=-_STEEPEST, le=_STEEPEST)
+    memory_epochs: float = Field(ge=-_STEEPEST, le=_STEEPEST)
+    density: float = Field(
+        default=0.0, ge=-_STEEPEST, le=_STEEPEST
+    )  # added to that of memory_epochs, per e-fold of parameters per unique token
 
 
 class TrainedOn(_Record):
@@ -88,8 +92,9 @@ class TrainedOn(_Record):
     def _ordered(self) -> TrainedOn:
         for name in QUANTITIES:
             low, high = getattr(self, name)
-            if not 0 < low <= high:
-                raise ValueError(f"{name} must be two increasing numbers above zero, not [{low:g}, {high:g}]")
+            if not 0 < low <= high <= _MOST:
+                least = f"above zero and at most {_MOST:g}"
+                raise ValueError(f"{name} must be two increasing numbers {least}, not [{low:g}, {high:g}]")
         return self
 
 
@@ -97,7 +102,7 @@ class Distilled(_Record):
     """One model that was trained on the predictions of an ensemble."""
 
     kept: float  # share of the ensemble's gain over the best single model of its size
-    members: int = Field(ge=2)
+    members: int = Field(ge=2, le=_MOST_MEMBERS)
     params: float | None = Field(default=None, gt=0)
     unique_tokens: float | None = Field(default=None, gt=0)
     epochs: float | None = Field(default=None, gt=0)
@@ -111,10 +116,10 @@ class Members(_Record):
     """How much averaging the probabilities of K models gains, as fitted on trained ensembles."""
 
     reference: Reference
-    gain: float = Field(gt=0)
+    gain: float = Field(gt=0, le=1e4)
     exponents: Exponents
-    error: float = Field(ge=0)
-    most_members: int = Field(ge=2)
+    error: float = Field(ge=0, le=1e4)
+    most_members: int = Field(ge=2, le=_MOST_MEMBERS)
     fitted_on: TrainedOn
     distilled: Distilled | None = None
     source: str = ""

@@ -20,6 +20,7 @@ from planner.units import count, short, whole
 
 DEFAULT_VOCAB = 32_100
 LARGEST = 5e12
+LARGEST_VOCAB = 10**9  # rows: a thousand times the largest in use
 TOLERANCE = 0.02  # how far the built size may be from the one asked for
 
 
@@ -106,18 +107,6 @@ def preset(name: str) -> Architecture:
     return known[name]
 
 
-def vocabulary(vocab_size: Any) -> int | None:
-    """The vocabulary of a model that is to be planned, if it was given."""
-    if vocab_size is None:
-        return None
-    rows = whole(vocab_size, "vocab_size", example="32100")
-    if rows < 2:
-        raise InvalidInput(
-            f"must be at least 2: with one token there is nothing to predict; got {rows}.", field="vocab_size"
-        )
-    return rows
-
-
 def shape_for(params: Any, vocab_size: Any = DEFAULT_VOCAB, *, tied_embeddings: bool = False) -> Architecture:
     """The most ordinary Llama-2 shape within 2% of `params`: one of the paper's, else the best proportioned.
 
@@ -127,7 +116,7 @@ def shape_for(params: Any, vocab_size: Any = DEFAULT_VOCAB, *, tied_embeddings: 
     the budget, may have to leave those proportions to meet the count.
     """
     wanted = count(params, "params")
-    vocab = whole(vocab_size, "vocab_size", example="32100")
+    vocab = vocabulary(vocab_size)
     for known in presets().values():
         if (known.vocab_size, known.tied_embeddings) == (vocab, tied_embeddings) and abs(
             known.params / wanted - 1
@@ -144,6 +133,18 @@ def shape_for(params: Any, vocab_size: Any = DEFAULT_VOCAB, *, tied_embeddings: 
             f"with a vocabulary of {vocab:,}; a smaller vocabulary would do."
         )
     return found
+
+
+def vocabulary(value: Any) -> int:
+    """The rows of an embedding, checked."""
+    rows = whole(value, "vocab_size", example="32100")
+    if rows < 2:
+        raise InvalidInput(
+            f"must be at least 2: with one token there is nothing to predict; got {rows}.", field="vocab_size"
+        )
+    if rows > LARGEST_VOCAB:
+        raise InvalidInput(f"must be at most {short(LARGEST_VOCAB)}; got {short(rows)}.", field="vocab_size")
+    return rows
 
 
 def _search(wanted: float, vocab: int, tied: bool) -> Architecture | None:

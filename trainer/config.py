@@ -29,7 +29,7 @@ from pydantic import (
 )
 
 from planner.errors import InvalidInput
-from planner.shapes import Architecture, preset, shape_for
+from planner.shapes import LARGEST_VOCAB, Architecture, preset, shape_for
 from planner.units import count
 
 VALIDATION_STEPS = 500  # whose tokens bound those of validation, where a config does not
@@ -113,10 +113,10 @@ class Shape(_Checked):
     """A Llama-2 shape of one's own; the size of a head follows."""
 
     inside: ClassVar[str] = "shape."
-    d_model: int = Field(gt=0)
-    layers: int = Field(gt=0)
-    heads: int = Field(gt=0)
-    d_ff: int = Field(gt=0)
+    d_model: int = Field(gt=0, le=2**20)
+    layers: int = Field(gt=0, le=2**20)
+    heads: int = Field(gt=0, le=2**20)
+    d_ff: int = Field(gt=0, le=2**24)
 
     @model_validator(mode="after")
     def _heads_divide(self) -> Shape:
@@ -177,7 +177,7 @@ class RunConfig(_Checked):
     shape: str | Shape | None = None
     params: Count | None = None
     # rows of the embedding; default: the preset's 32,100, else the tokenizer's size
-    vocab_size: int | None = Field(None, gt=1)
+    vocab_size: int | None = Field(None, gt=1, le=LARGEST_VOCAB)
     tied_embeddings: bool = False
     rope_theta: float = Field(10_000.0, gt=0)
     norm_eps: float = Field(1e-5, gt=0)

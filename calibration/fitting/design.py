@@ -30,8 +30,8 @@ from planner.calibration_files import Calibration, shipped_names
 from planner.errors import InvalidInput
 from planner.laws import BASE_FORM, DEFAULT_FORM, STANDARD, Law, check_form
 from planner.limits import CONTINUOUS
-from planner.shapes import Architecture, shape_for
-from planner.units import compute, count, number, scientific, short, whole
+from planner.shapes import Architecture, shape_for, vocabulary
+from planner.units import compute, count, number, scientific, short
 
 _APART = 0.35  # ln of the size ratio at which the slope of the iso-FLOP curve is taken
 _FAR = 10.0  # times the unique tokens of a calibration, from where another one is believed
@@ -134,16 +134,16 @@ def design(
     ud, doubts = count(target_ud, "target_ud"), _doubts(noise, misfit)
     known = suiting(ud) if calibration is None else Calibration.load(calibration)
     form = check_form(law) if law is not None else _default_form(known)
-    vocabulary = known.vocab_size if vocab_size is None else vocab_size
+    rows = known.vocab_size if vocab_size is None else vocab_size
     decay, existing = _decay(runs, weight_decay, known)
     said: tuple[str, ...] = ()
     if existing is None or runs is None:
         belief = believed_near(known, form, decay, doubts)
     else:
         known, belief, said = _after(runs, form, decay, known if calibration is not None else None, doubts)
-    target, warnings = Target.of(belief.law, ud, flops).no_worse_than_guessing(vocabulary, known.name)
+    target, warnings = Target.of(belief.law, ud, flops).no_worse_than_guessing(rows, known.name)
     trained = None if existing is None else points_of(existing)
-    candidates = _candidates(target.params, ud, min(total, flops), min_params, vocabulary).without(trained)
+    candidates = _candidates(target.params, ud, min(total, flops), min_params, rows).without(trained)
     if not candidates.shapes:
         raise InvalidInput(
             f"no run worth training fits into a budget of {scientific(total)} FLOPs; "
@@ -267,9 +267,9 @@ class Target:
         wanted = Wanted(points, np.array(rows))
         return Target(ud, flops, params, float(plan.epochs), float(plan.loss), wanted)
 
-    def no_worse_than_guessing(self, vocabulary: Any, believed: str) -> tuple[Target, tuple[str, ...]]:
+    def no_worse_than_guessing(self, vocab_size: Any, believed: str) -> tuple[Target, tuple[str, ...]]:
         """The same with a loss of at most guessing among the tokens, and a warning where it had to be cut."""
-        tokens = None if vocabulary is None else whole(vocabulary, "vocab_size", example="32100")
+        tokens = None if vocab_size is None else vocabulary(vocab_size)
         if tokens is None or self.loss <= np.log(tokens):
             return self, ()
         guessing = float(np.log(tokens))
@@ -327,14 +327,14 @@ def _candidates(params: float, ud: float, dearest: float, min_params: Any, vocab
 
 def _ladder(largest: float, smallest: float, vocab_size: Any) -> list[Architecture]:
     """Buildable shapes, each smaller than the one before by a factor of about the square root of two."""
-    vocabulary = {} if vocab_size is None else {"vocab_size": vocab_size}
+    embedding = {} if vocab_size is None else {"vocab_size": vocab_size}
     found: dict[int, Architecture] = {}
     for step in range(40):
         size = largest / 2 ** (step / 2)
         if size < smallest * 0.99:
             break
         try:
-            shape = shape_for(size, **vocabulary)
+            shape = shape_for(size, **embedding)
         except InvalidInput:
             continue  # a size that cannot be built with this vocabulary
         found[shape.params] = shape

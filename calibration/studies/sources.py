@@ -23,7 +23,7 @@ from calibration.studies.provenance import origin_of
 from planner.calibration_files import Calibration
 from planner.errors import InvalidInput
 from planner.laws import STANDARD
-from planner.units import whole
+from planner.shapes import vocabulary
 
 
 class Source(NamedTuple):
@@ -100,8 +100,8 @@ def fit(
     `read_runs`, `laws` to `prior` as in `calibration.fitting.method`.
     """
     method = Method(laws, delta, joint, bootstrap, resample, scheme, seed, prior)
-    vocabulary = None if vocab_size is None else whole(vocab_size, "vocab_size", example="32100")
-    given = Origin(title, corpus, model_family, vocabulary)
+    rows = None if vocab_size is None else vocabulary(vocab_size)
+    given = Origin(title, corpus, model_family, rows)
     runs, origin = table if isinstance(table, Source) else open_source(table, **how)
     described = replace(origin, **given.facts())
     found = fit_table(runs, method, origin=described, name=name, source=source, progress=progress)
