@@ -358,9 +358,8 @@ class Dial(_Record):
 
     weight_decays: tuple[float, float]
     memory_epochs: tuple[float, float]  # that the runs covered
-    default_weight_decay: float = Field(
-        default=0.1, ge=0, le=_MOST_DECAY
-    )  # what the recipe uses where nobody chooses
+    # what the recipe uses where nobody chooses
+    default_weight_decay: float = Field(default=0.1, ge=0, le=_MOST_DECAY)
     fitted_on: FittedRange
     laws: dict[str, FittedLaw] = Field(min_length=1)
     ensemble: Ensemble | None = None

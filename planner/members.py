@@ -74,9 +74,8 @@ class Exponents(_Record):
     unique_tokens: float = Field(ge=-_STEEPEST, le=_STEEPEST)
     epochs: float = Field(ge=-_STEEPEST, le=_STEEPEST)
     memory_epochs: float = Field(ge=-_STEEPEST, le=_STEEPEST)
-    density: float = Field(
-        default=0.0, ge=-_STEEPEST, le=_STEEPEST
-    )  # added to that of memory_epochs, per e-fold of parameters per unique token
+    # added to that of memory_epochs, per e-fold of parameters per unique token
+    density: float = Field(default=0.0, ge=-_STEEPEST, le=_STEEPEST)
 
 
 class TrainedOn(_Record):

@@ -297,7 +297,7 @@ def laws(calibrations: Sequence[Calibration], details: bool) -> None:
                 _spreads(setting)
         click.echo()
     base = ", ".join(BASE_PARAMETERS)
-    click.secho(
+    print_paragraph(
         f"* the calibration's default law; the base law ({base}) is shown once, with {BASE_FORM}", dim=True
     )
 

@@ -11,10 +11,13 @@ import sys
 import textwrap
 from collections.abc import Iterable, Sequence
 from itertools import zip_longest
+from typing import Any
 
 import click
 
 _PIPE = 160  # columns where nobody is looking: room enough that no table is folded without need
+_BESIDE = 30  # columns that text needs next to a label; with fewer it stands below
+_WHOLE_WORDS: dict[str, Any] = {"break_on_hyphens": False, "break_long_words": False}
 
 
 def print_paragraph(text: str, indent: int = 0, *, bold: bool = False, dim: bool = False) -> None:
@@ -23,21 +26,27 @@ def print_paragraph(text: str, indent: int = 0, *, bold: bool = False, dim: bool
 
 
 def print_facts(title: str, rows: Sequence[tuple[str, str]], source: str = "") -> None:
-    """Names in one column, what there is to say of each in another."""
-    click.echo(click.style(title, bold=True) + click.style(f"  ({source})" if source else "", dim=True))
+    """Names in one column, what there is to say of each in another; below them where that is too narrow."""
+    if len(title) + len(source) + 4 <= _width():
+        click.echo(click.style(title, bold=True) + click.style(f"  ({source})" if source else "", dim=True))
+    else:
+        print_paragraph(title, bold=True)
+        print_paragraph(f"({source})" if source else "", 2, dim=True)
     column = max(len(name) for name, _ in rows) + 4
+    beside = _width() - column >= _BESIDE
     for name, text in rows:
-        first, *rest = _wrapped(text, _width() - column)
-        click.echo(click.style(f"  {name}".ljust(column), fg="cyan") + first)
+        label = click.style(f"  {name}".ljust(column if beside else 0), fg="cyan")
+        first, *rest = _wrapped(text, _width() - (column if beside else 4))
+        click.echo(f"{label}{first}" if beside else f"{label}\n    {first}")
         for line in rest:
-            click.echo(" " * column + line)
+            click.echo(" " * (column if beside else 4) + line)
 
 
 def print_bullets(title: str, lines: Sequence[str], colour: str | None = None) -> None:
     if not lines:
         return
     click.echo()
-    click.secho(title, bold=True, fg=colour)
+    click.secho(_filled(title, "", ""), bold=True, fg=colour)
     for line in lines:
         click.echo(_filled(line, "  - ", "    "))
 
@@ -49,32 +58,56 @@ def print_table(
     title: str = "",
     left: Sequence[int] = (0,),
     indent: int = 0,
-    fold: int | None = None,
 ) -> None:
-    """Columns of text: those in `left` to the left, the others to the right; `fold` is wrapped where there is
-    no room.
+    """Columns of text: those in `left` to the left, the others to the right.
+
+    Where there is no room, they stand closer and their cells are wrapped at spaces; where that is not enough,
+    each row is a sentence.
     """
     body = [list(row) for row in rows]
     if title:
         print_paragraph(title, bold=True)
-    widths = [max(map(len, column)) for column in zip(header, *body, strict=True)]
-    if fold is not None:
-        columns = _columns() if sys.stdout.isatty() else _PIPE
-        others = sum(widths) - widths[fold] + 2 * (len(widths) - 1) + indent
-        widths[fold] = min(widths[fold], max(columns - others, len(header[fold]), 20))
+    columns = list(zip(header, *body, strict=True))
+    widths, gap = [max(map(len, column)) for column in columns], "  "
+    room = _columns() if sys.stdout.isatty() or os.environ.get("COLUMNS") else _PIPE
+    if indent + sum(widths) + 2 * (len(widths) - 1) > room:
+        indent, gap = 0, " "
+        least = [max(len(word) for cell in column for word in cell.split() or [""]) for column in columns]
+        if sum(least) + len(least) - 1 > room:
+            _print_sentences(header, body)
+            return
+        widths = _shrunk(widths, least, room - (len(widths) - 1))
+
+    def lines(cells: Sequence[str]) -> str:
+        wrapped = (_wrapped(cell, width) for cell, width in zip(cells, widths, strict=True))
+        return "\n".join(map(line, zip_longest(*wrapped, fillvalue="")))
 
     def line(cells: Sequence[str]) -> str:
         padded = (
             cell.ljust(width) if i in left else cell.rjust(width)
             for i, (cell, width) in enumerate(zip(cells, widths, strict=True))
         )
-        return (" " * indent + "  ".join(padded)).rstrip()
+        return (" " * indent + gap.join(padded)).rstrip()
 
-    click.secho(line(header), dim=True)
+    click.secho(lines(header), dim=True)
     for row in body:
-        wrapped = [_wrapped(cell, widths[i]) if i == fold else [cell] for i, cell in enumerate(row)]
-        for cells in zip_longest(*wrapped, fillvalue=""):
-            click.echo(line(cells))
+        click.echo(lines(row))
+
+
+def _shrunk(widths: list[int], least: list[int], room: int) -> list[int]:
+    """Columns that fit together, the one with most to give narrowed first."""
+    found = list(widths)
+    while sum(found) > room:
+        slack = [width - low for width, low in zip(found, least, strict=True)]
+        found[slack.index(max(slack))] -= 1
+    return found
+
+
+def _print_sentences(header: Sequence[str], body: Sequence[Sequence[str]]) -> None:
+    """Each row of a table, with the names of its columns."""
+    for row in body:
+        named = ", ".join(f"{name} {cell}" for name, cell in zip(header, row, strict=True) if cell)
+        click.echo(_filled(named, "  ", "    "))
 
 
 def _columns() -> int:
@@ -89,14 +122,13 @@ def _columns() -> int:
 
 
 def _width() -> int:
-    return min(max(_columns(), 60), 110)
+    return min(max(_columns(), 20), 110)
 
 
 def _filled(text: str, first: str, others: str) -> str:
-    return textwrap.fill(
-        text, _width(), initial_indent=first, subsequent_indent=others, break_on_hyphens=False
-    )
+    lines = textwrap.wrap(text, _width(), initial_indent=first, subsequent_indent=others, **_WHOLE_WORDS)
+    return "\n".join(lines)
 
 
 def _wrapped(text: str, width: int) -> list[str]:
-    return textwrap.wrap(text, width, break_on_hyphens=False) or [""]
+    return [text] if len(text) <= width else textwrap.wrap(text, width, **_WHOLE_WORDS)

@@ -113,4 +113,4 @@ def _print_comparison(found: list[Comparison], recommended: str) -> None:
         name = item.law + (" (recommended)" if item.law == recommended else "")
         penalties = (f"{item.first_penalty:.4g}", f"{item.second_penalty:.4g}")
         rows.append((name, *penalties, f"{item.ratio:.3g}", between, alone, item.interval_from))
-    print_table(header, rows, title=f"Penalty in nats at {head.reference}", left=(0, 6), fold=6)
+    print_table(header, rows, title=f"Penalty in nats at {head.reference}", left=(0, 6))

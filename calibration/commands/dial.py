@@ -68,5 +68,5 @@ def _print(calibration: Calibration) -> None:
     low, high = found.weight_decays
     header = ("law", "parameters", "all", "left out", *(f"λ={decay}" for decay in decays))
     title = f"{found.fitted_on.runs} runs, weight decay {low:g} to {high:g}: error of ln(loss)"
-    print_table(header, rows, title=title, left=(0, 1), fold=1)
+    print_table(header, rows, title=title, left=(0, 1))
     click.echo(f"Recommended: {calibration.default_law}, whose left-out weight decays are predicted best.")

@@ -152,7 +152,7 @@ def _print_setting(setting: Setting) -> None:
         rows.append([form, f"not identified: {reason}", *[""] * 7])
     last = "weight" if setting.law_weights else "starts at optimum"
     header = ("law", "parameters", "repeats cost", "R²", "R² multi", "Huber", "AICc", "held out", last)
-    print_table(header, rows, title=title, left=(0, 1), fold=1)
+    print_table(header, rows, title=title, left=(0, 1))
     click.echo(f"Repeats cost: nats above as many new tokens, at {reference}.")
 
 

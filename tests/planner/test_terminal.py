@@ -1,0 +1,44 @@
+"""What a terminal is wide decides how output is wrapped, and never what it says."""
+
+from __future__ import annotations
+
+import pytest
+from click.testing import CliRunner
+
+from planner.cli import planner
+
+COMMANDS = [
+    "plan --ud 250M --flops 5e18 --gpu H100",
+    "plan --calibration micro --ud 131k --flops 8e11",
+    "plan --calibration dial --ud 49k --flops 3e11 --learning-rate 3e-3 --members auto",
+    "compare --ud 250M --flops 5e18",
+    "frontier --ud 250M --points 4",
+    "predict --params 500M --ud 250M --epochs 8",
+    "crossover --ud 250M",
+    "laws",
+    "cost",
+    "shape",
+]
+
+
+def printed(command: str, columns: int) -> str:
+    done = CliRunner().invoke(planner, command.split(), env={"COLUMNS": str(columns)})
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+@pytest.mark.parametrize("columns", [40, 80])
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_line_is_wider_than_the_terminal(command: str, columns: int) -> None:
+    assert max(map(len, printed(command, columns).splitlines())) <= columns
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_nothing_is_dropped_where_there_is_little_room(command: str) -> None:
+    wide, narrow = ({word.strip(",") for word in printed(command, n).split()} for n in (160, 40))
+    assert wide <= narrow
+
+
+def test_a_table_that_fits_is_not_touched() -> None:
+    table = printed("cost", 60).splitlines()
+    assert table[-20:] == printed("cost", 200).splitlines()[-20:]
