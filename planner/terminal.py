@@ -16,6 +16,8 @@ from typing import Any
 import click
 
 _PIPE = 160  # columns where nobody is looking: room enough that no table is folded without need
+_USUAL = 80
+_READABLE = 16  # columns of a cell with several words
 _BESIDE = 30  # columns that text needs next to a label; with fewer it stands below
 _WHOLE_WORDS: dict[str, Any] = {"break_on_hyphens": False, "break_long_words": False}
 
@@ -69,18 +71,12 @@ def print_table(
         print_paragraph(title, bold=True)
     columns = list(zip(header, *body, strict=True))
     widths, gap = [max(map(len, column)) for column in columns], "  "
-    room = _columns() if sys.stdout.isatty() or os.environ.get("COLUMNS") else _PIPE
-    if indent + sum(widths) + 2 * (len(widths) - 1) > room:
+    if indent + sum(widths) + 2 * (len(widths) - 1) > _room():
         indent, gap = 0, " "
-        least = [max(len(word) for cell in column for word in cell.split() or [""]) for column in columns]
-        if sum(least) + len(least) - 1 > room:
-            _print_sentences(header, body)
-            return
-        widths = _shrunk(widths, least, room - (len(widths) - 1))
-
-    def lines(cells: Sequence[str]) -> str:
-        wrapped = (_wrapped(cell, width) for cell, width in zip(cells, widths, strict=True))
-        return "\n".join(map(line, zip_longest(*wrapped, fillvalue="")))
+        widths = _shrunk(widths, list(map(_least, columns)), _room() - (len(widths) - 1))
+    if not widths:
+        _print_sentences(header, body)
+        return
 
     def line(cells: Sequence[str]) -> str:
         padded = (
@@ -89,13 +85,22 @@ def print_table(
         )
         return (" " * indent + gap.join(padded)).rstrip()
 
-    click.secho(lines(header), dim=True)
-    for row in body:
-        click.echo(lines(row))
+    for place, row in enumerate([header, *body]):
+        wrapped = map(_wrapped, row, widths)
+        text = "\n".join(map(line, zip_longest(*wrapped, fillvalue="")))
+        click.secho(text, dim=place == 0)
 
 
-def _shrunk(widths: list[int], least: list[int], room: int) -> list[int]:
-    """Columns that fit together, the one with most to give narrowed first."""
+def _least(column: Sequence[str]) -> int:
+    """How narrow a column can be: its words stay whole, and long texts readable."""
+    words = max(len(word) for cell in column for word in cell.split() or [""])
+    return max(words, min(max(map(len, column)), _READABLE))
+
+
+def _shrunk(widths: Sequence[int], least: Sequence[int], room: int) -> list[int]:
+    """Columns that fit together, the one with most to give narrowed first; none where they cannot."""
+    if sum(least) > room:
+        return []
     found = list(widths)
     while sum(found) > room:
         slack = [width - low for width, low in zip(found, least, strict=True)]
@@ -110,15 +115,21 @@ def _print_sentences(header: Sequence[str], body: Sequence[Sequence[str]]) -> No
         click.echo(_filled(named, "  ", "    "))
 
 
+def _room() -> int:
+    """For a table: the terminal's width, or a narrow one that is asked for (`COLUMNS`)."""
+    columns = _columns()
+    return columns if sys.stdout.isatty() or columns < _USUAL else _PIPE
+
+
 def _columns() -> int:
     """As `shutil.get_terminal_size` has it, which would load what unpacks archives."""
     asked = os.environ.get("COLUMNS", "")
     if asked.isdigit() and int(asked) > 0:
         return int(asked)
     try:
-        return os.get_terminal_size(1).columns or 80
+        return os.get_terminal_size(1).columns or _USUAL
     except OSError:
-        return 80
+        return _USUAL
 
 
 def _width() -> int:

@@ -113,10 +113,10 @@ class Shape(_Checked):
     """A Llama-2 shape of one's own; the size of a head follows."""
 
     inside: ClassVar[str] = "shape."
-    d_model: int = Field(gt=0, le=2**20)
-    layers: int = Field(gt=0, le=2**20)
-    heads: int = Field(gt=0, le=2**20)
-    d_ff: int = Field(gt=0, le=2**24)
+    d_model: int = Field(gt=0, le=2**40)
+    layers: int = Field(gt=0, le=2**40)
+    heads: int = Field(gt=0, le=2**40)
+    d_ff: int = Field(gt=0, le=2**40)
 
     @model_validator(mode="after")
     def _heads_divide(self) -> Shape:

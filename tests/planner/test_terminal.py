@@ -27,7 +27,7 @@ def printed(command: str, columns: int) -> str:
     return done.output
 
 
-@pytest.mark.parametrize("columns", [40, 80])
+@pytest.mark.parametrize("columns", [40, 60])
 @pytest.mark.parametrize("command", COMMANDS)
 def test_no_line_is_wider_than_the_terminal(command: str, columns: int) -> None:
     assert max(map(len, printed(command, columns).splitlines())) <= columns
