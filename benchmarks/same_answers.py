@@ -170,6 +170,24 @@ ALLOWED = (
         "predict gives the interval that plan gives the same configuration",
         lambda before, after: before == "-",
     ),
+    Allowed(
+        "plan|laws",
+        r"answer(\.\d+)?\.recipe\.(adam_eps|decay|init|norm_eps|rope_theta|order)",
+        "the recipe says more of the runs",
+        lambda before, after: before == "-",
+    ),
+    Allowed(
+        "plan|laws",
+        r"answer(\.\d+)?\.recipe",
+        "the calibration micro has the recipe of its runs",
+        lambda before, after: before is None and after["init"] == "scaled",
+    ),
+    Allowed(
+        "plan|predict",
+        r"answer(\.dial)?\.(memory_epochs|calibrated_memory)",
+        "the calibration micro has a recipe, so AdamW's memory is known",
+        lambda before, after: before is None,
+    ),
 )
 
 
