@@ -130,8 +130,12 @@ def _arguments(answer: Answer) -> dict[str, str]:
 
 
 def as_training_config(answer: Answer) -> str:
-    """A TOML file that `planner train` accepts. Corpus and tokenizer are the visitor's to fill in."""
+    """A TOML file that `planner train` accepts, as `planner plan --run` writes it; where the calibration does
+    not say its recipe, the trainer's own. Corpus and tokenizer are the visitor's to fill in.
+    """
     p = answer.plan
+    if p.recipe is not None and p.architecture is not None:
+        return p.run_config(tokenizer=_tokenizer(p.architecture.vocab_size))
     budget = f"{units.short(p.ud)} unique tokens and {units.scientific(p.flops)} FLOPs"
     lines = [
         f"# Planned for {budget}: expected loss {p.loss:.4f} ({p.law}).",
@@ -149,10 +153,8 @@ def as_training_config(answer: Answer) -> str:
             f"d_model = {shape.d_model}, layers = {shape.layers}, heads = {shape.heads}, d_ff = {shape.d_ff}"
         )
         lines += [f"shape = {{ {parts} }}", f"vocab_size = {vocab}"]
-    size = min(TOKENIZER_SIZE, vocab)
-    tokenizer = f"bpe:{size}" if size >= 257 else "bytes"
     lines += [
-        f'tokenizer = "{tokenizer}"  # or the path of your tokenizer.json',
+        f'tokenizer = "{_tokenizer(vocab)}"  # or the path of your tokenizer.json',
         f"unique_tokens = {round(p.unique_tokens)}",
         f"epochs = {max(p.epochs, 1.0):g}"
         if p.epochs == round(p.epochs) or p.epochs < 1
@@ -160,6 +162,12 @@ def as_training_config(answer: Answer) -> str:
         f"weight_decay = {p.weight_decay}",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _tokenizer(vocab: int) -> str:
+    """One of the visitor's own text, as large as the vocabulary allows."""
+    size = min(TOKENIZER_SIZE, vocab)
+    return f"bpe:{size}" if size >= 257 else "bytes"
 
 
 def _source(answer: Answer) -> str:

@@ -120,6 +120,13 @@ def test_the_training_config_is_one_that_train_accepts(changes: dict[str, str], 
     assert run.architecture(min(32_000, made.architecture.vocab_size)).params == made.architecture.params
 
 
+def test_the_training_config_has_the_recipe_of_the_runs() -> None:
+    found = answers.answer(of(calibration="dial", ud="128k", flops="1e12"), Calibration.load("dial"))
+    values = tomllib.loads(answers.as_training_config(found))
+    assert (values["init"], values["decay"], values["adam_eps"]) == ("scaled", "matrices", 1e-8)
+    assert (values["learning_rate"], values["batch_size"], values["tokenizer"]) == (0.01, 4, "bpe:1024")
+
+
 def test_intervals_can_come_later_and_change_nothing_else() -> None:
     known = _with_refits(Calibration.load())
     whole = answers.answer(state.DEFAULTS, known)
