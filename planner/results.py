@@ -367,7 +367,7 @@ class Plan(Shown, Findings):
     cost: Cost | None = None  # where an accelerator was named
     recipe: Recipe | None = None  # of the runs behind the calibration, where it is known
 
-    def run_config(self, corpus: str = "corpus", tokenizer: str = "tokenizer.json") -> str:
+    def run_config(self, corpus: str | None = "corpus", tokenizer: str = "tokenizer.json") -> str:
         """This run as the text of a TOML file for `planner train`."""
         return run_files.run_config(self, corpus, tokenizer)
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from planner.shapes import Architecture
 
 
-def run_config(plan: Plan, corpus: str = "corpus", tokenizer: str = "tokenizer.json") -> str:
-    """The run of a plan as the text of a TOML file for `planner train`."""
+def run_config(plan: Plan, corpus: str | None = "corpus", tokenizer: str = "tokenizer.json") -> str:
+    """The run of a plan as the text of a TOML file for `planner train`; without a corpus, of the trainer's."""
     shape, recipe = _shape(plan), plan.recipe
     if recipe is None:
         raise InvalidInput(
@@ -40,7 +40,7 @@ def run_config(plan: Plan, corpus: str = "corpus", tokenizer: str = "tokenizer.j
         "shape": {name: getattr(shape, name) for name in ("d_model", "layers", "heads", "d_ff")},
         "vocab_size": shape.vocab_size,
         "tied_embeddings": shape.tied_embeddings,
-        "corpus": corpus,
+        **({} if corpus is None else {"corpus": corpus}),
         "tokenizer": tokenizer,
         "sequence_length": recipe.sequence_length,
         "unique_tokens": round(plan.unique_tokens),

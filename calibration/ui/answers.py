@@ -17,6 +17,7 @@ from planner.options import LIMITS
 from planner.plans import plan
 from planner.results import Plan
 
+_NO_CORPUS = '# Without a corpus FineWeb is streamed; yours would be: corpus = { paths = ["texts/*.txt"] }'
 _NUMBER = re.compile(r"(0|[1-9]\d*)(\.\d+)?(e\d+)?")  # that reads the same in Python
 _WIDER = ("members", "serve_tokens")  # what counts next to one training
 TOKENIZER_SIZE = 32_000  # of the tokenizer that a training config asks for where the visitor has none yet
@@ -135,11 +136,11 @@ def as_training_config(answer: Answer) -> str:
     """
     p = answer.plan
     if p.recipe is not None and p.architecture is not None:
-        return p.run_config(tokenizer=_tokenizer(p.architecture.vocab_size))
+        return f"{_NO_CORPUS}\n{p.run_config(None, _tokenizer(p.architecture.vocab_size))}"
     budget = f"{units.short(p.ud)} unique tokens and {units.scientific(p.flops)} FLOPs"
     lines = [
         f"# Planned for {budget}: expected loss {p.loss:.4f} ({p.law}).",
-        '# Without a corpus FineWeb is streamed; yours would be: corpus = { paths = ["texts/*.txt"] }',
+        _NO_CORPUS,
     ]
     if p.members is not None and p.members.count > 1:
         lines.append(f"# One of {p.members.count} members: give each a seed of its own.")
