@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def run_config(plan: Plan, corpus: str | None = "corpus", tokenizer: str = "tokenizer.json") -> str:
-    """The run of a plan as the text of a TOML file for `planner train`; without a corpus, of the trainer's."""
+    """The run of a plan as the text of a TOML file for `planner train`; without a corpus, the trainer's."""
     shape, recipe = _shape(plan), plan.recipe
     if recipe is None:
         raise InvalidInput(
