@@ -97,12 +97,11 @@ def plan(
     """The best model size, epochs and weight decay for `ud` unique tokens and `flops` of compute.
 
     Without `weight_decay` the best of those calibrated is chosen, or of all where the law is a dial. With a
-    `learning_rate` or `batch_tokens` of your own, `weight_decay` is in your recipe, and the plan says its own
-    in yours: that of equal memory. `tolerance` (nats) sets what counts as "as good as the best" in the flat
-    range. With a `gpu` (or one of your own: `tflops`, `memory` in GB, `price`) the plan has a cost, and
-    `hours` on `gpus` of them or `budget_usd` may stand for `flops`; so may `target_loss`, for the least
-    compute that reaches it. Limits: `params` (the size is settled), `min_params`, `max_params`, `max_epochs`;
-    `epochs` is "whole" (a fraction below one) or "continuous". What is too far from all evidence is refused.
+    `learning_rate` or `batch_tokens` of your own it is in your recipe, the plan's too: that of equal memory.
+    `tolerance` (nats) is that of the flat range. With a `gpu` (or one of your own: `tflops`, `memory` in GB,
+    `price`) the plan has a cost, and `hours` on `gpus` of them or `budget_usd` may stand for `flops`; so may
+    `target_loss`, for the least compute that reaches it. Limits: `params` (the size is settled),
+    `min_params`, `max_params`, `max_epochs`; `epochs` is "whole" (a fraction below one) or "continuous".
 
     `members` (a number, or "auto") allows for an ensemble, `serve_tokens` counts what is going to be served
     (at `serve_price` per GPU-hour and `serve_mfu`, where they differ from training), `data_price` (USD per

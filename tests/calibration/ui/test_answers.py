@@ -169,7 +169,7 @@ def test_names_from_a_file_are_text_wherever_they_are_shown() -> None:
         + markup.details(found)
         + markup.calls(found)
         + markup.problem(name)
-        + markup.fit_summary(name, [[name]], [name])
+        + markup.fit_summary(name, [[name]], [name], [name, name])
     )
     tags: set[str] = set()
 

@@ -65,11 +65,10 @@ def test_files_of_the_machine_and_programmatic_calls_are_not_on_offer(server: st
         "/gradio_api/file=/etc/passwd",
         "/gradio_api/file=pyproject.toml",
         "/gradio_api/file=../pyproject.toml",
+        "/gradio_api/info",
     ):
         with pytest.raises(urllib.error.HTTPError):
             urllib.request.urlopen(server + path, timeout=120)
-    with urllib.request.urlopen(f"{server}/gradio_api/info", timeout=120) as reply:
-        assert json.load(reply)["named_endpoints"] == {}
 
 
 def test_a_port_in_use_is_one_sentence() -> None:
