@@ -72,11 +72,22 @@ _FOREVER = 1e18  # tokens of memory where nothing is ever forgotten
 _REMEMBERED = 64  # weight decays between the calibrated ones
 _WITH_REFITS = 4  # of them where each has refits, which take megabytes
 _SHIPPED = Path(__file__).parent / "data"
+_STEEPEST, _LARGEST = 1e3, 1e80  # of exponents, of which fits find up to 5, and of A and B
 _WEIGHED = ("_averaged", "_shares", "_mixture", "_loss_mixture")  # of a setting: by weights of forms
 
 
 class _Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="allow", allow_inf_nan=False, defer_build=True)
+
+
+def _check_size(law: Law) -> None:
+    """Refuse coefficients whose terms overflow. Of fits and refits that did not settle some may be large, so
+    this is asked of a calibration's laws only.
+    """
+    exponents = {one.name: _STEEPEST for one in law.declared.parameters if one.kind == "exponent"}
+    for name, most in {"A": _LARGEST, "B": _LARGEST, **exponents}.items():
+        if law.parameters[name] > most:
+            raise ValueError(f"parameter {name} of law {law.form} must be at most {most:g}")
 
 
 class PredictiveError(_Record):
@@ -203,7 +214,7 @@ class Setting(_Record):
     def _complete(self) -> "Setting":
         # Building every law here means that a file with a bad coefficient is refused when it is read.
         for form in self.laws:
-            self.law(form)
+            _check_size(self.law(form))
         for form, weight in self.law_weights.items():
             if form not in self.laws or not 0 < weight <= 1:
                 raise ValueError(
@@ -368,7 +379,7 @@ class Dial(_Record):
     @model_validator(mode="after")
     def _complete(self) -> "Dial":
         for form, fitted in self.laws.items():  # building them refuses a bad coefficient
-            Law(form, {**fitted.parameters, MEMORY: 1.0})
+            _check_size(Law(form, {**fitted.parameters, MEMORY: 1.0}))
         for name, most in (("weight_decays", _MOST_DECAY), ("memory_epochs", _MOST)):
             low, high = getattr(self, name)
             if not 0 <= low <= high <= most:

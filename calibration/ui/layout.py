@@ -205,7 +205,7 @@ def _runs_inputs() -> dict[str, Any]:
     given["refits"] = gr.Radio(
         [("none", 0), ("200", 200), ("1000", 1000)],
         value=200,
-        label="Bootstrap refits for the intervals",
+        label="Draws of the posterior for the intervals",
         elem_id="in-refits",
     )
     with gr.Row():

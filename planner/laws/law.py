@@ -18,8 +18,6 @@ from planner.errors import InvalidInput
 from planner.laws.forms import BASE_FORM, BASE_PARAMETERS, MEMORY, Array, At, LawForm, form_named
 
 _TINY = 1e-300
-_STEEPEST = 100.0  # no exponent is larger: fits look up to 5
-_LARGEST = 1e80  # nor A or B: 1e12 parameters to the power of 5 are 1e60
 
 
 class Terms(NamedTuple):
@@ -355,11 +353,7 @@ def _checked(declared: LawForm, parameters: Mapping[str, Array]) -> dict[str, An
         got = ", ".join(given) or "none"
         raise InvalidInput(f"law {declared.name} needs the parameters {', '.join(needed)}; got {got}.")
     vanish = {"E", "P"}
-    exponents = {parameter.name for parameter in declared.parameters if parameter.kind == "exponent"}
     for name, value in given.items():
-        most = _STEEPEST if name in exponents else _LARGEST if name in ("A", "B") else np.inf
-        if np.any(value > most):
-            raise InvalidInput(f"parameter {name} of law {declared.name} must be at most {most:g}.")
         if not np.all(np.isfinite(value) & ((value > 0) | ((name in vanish) & (value == 0)))):
             least = "not negative" if name in vanish else "above zero"
             raise InvalidInput(f"parameter {name} of law {declared.name} must be finite and {least}.")
