@@ -42,13 +42,18 @@ def buildable(
         warnings.append(Remark("no_shape", str(error)))
     if architecture is not None and architecture.absurd:
         warnings.append(_absurd(architecture))
-    if loss > known.guessing_loss:
-        text = (
-            f"the predicted loss {loss:.4g} is above that of guessing ({known.guessing_loss:.3g}): "
-            f"no law describes such a plan."
-        )
-        warnings.append(Remark("above_guessing", text))
-    return architecture, warnings
+    return architecture, warnings + above_guessing(known, loss)
+
+
+def above_guessing(known: Calibration, loss: float) -> list[Remark]:
+    """That a predicted loss is none that a law describes."""
+    if loss <= known.guessing_loss:
+        return []
+    text = (
+        f"the predicted loss {loss:.4g} is above that of guessing ({known.guessing_loss:.3g}): "
+        f"no law describes such a plan."
+    )
+    return [Remark("above_guessing", text)]
 
 
 def too_large(bill: Cost | None) -> list[Remark]:

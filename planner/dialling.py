@@ -162,6 +162,9 @@ def averaging(
 # -- recipes ---------------------------------------------------------------------------------------------
 
 
+_FAR = 100.0  # times the learning rate or batch of the runs, beyond which nothing is translated
+
+
 class Translation(NamedTuple):
     """A recipe of one's own next to that of the calibration: weight decays of equal memory."""
 
@@ -187,6 +190,16 @@ class Translation(NamedTuple):
             rate = units.number(learning_rate, "learning_rate", examples="3e-4")
         if batch_tokens is not None:
             batch = units.count(batch_tokens, "batch_tokens")
+        for field, own, calibrated in (
+            ("learning_rate", rate, recipe.learning_rate),
+            ("batch_tokens", batch, recipe.batch_tokens),
+        ):
+            if not 1 / _FAR <= own / calibrated <= _FAR:
+                raise InvalidInput(
+                    f"({own:g}) is more than {_FAR:g} times off that of calibration {known.name} "
+                    f"({calibrated:g}), and nothing is known of weight decay so far from it.",
+                    field=field,
+                )
         return cls(rate, batch, batch / recipe.batch_tokens * recipe.learning_rate / rate)
 
     def calibrated(self, weight_decay: Any) -> float | None:

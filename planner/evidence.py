@@ -15,19 +15,21 @@ show that is what it is for. Of a `frontier` rows that are too far stay, and are
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import wraps
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from planner.calibration_files import Calibration, Setting, shipped_names
 from planner.errors import InvalidInput
-from planner.limits import Limits
+from planner.limits import ALL, CEILING, Limits
 from planner.shapes import DEFAULT_VOCAB
+from planner.units import compute, number, scientific, short
 from planner.units import epochs as in_epochs
-from planner.units import number, short
 
 FAR = 100.0
+_NEAR = 10.0  # within which a plan of another calibration is worth naming
 _ROUNDED = 1.005  # what is lost where an amount is written with three digits
 _TOO_FAR = FAR * _ROUNDED
 _Range = tuple[float, float]
@@ -114,41 +116,114 @@ def _check_target(known: Calibration, loss: float) -> None:
     vocab = known.vocab_size or DEFAULT_VOCAB
     if loss > math.log(vocab):
         raise InvalidInput(
-            f"({loss:g}) is above what guessing reaches without any training, ln({vocab:,}) = "
-            f"{math.log(vocab):.2f}; a loss below that would do, such as 3.0.",
+            f"({loss:.6g}) is above what guessing reaches without any training, ln({vocab:,}) = "
+            f"{math.log(vocab):.4f}; a loss below that would do.",
             field="target_loss",
         )
 
 
 def check_prediction(known: Calibration, params: float, ud: float, epochs: float) -> None:
     """Refuse a configuration that is too far from all evidence."""
-    place = {"unique_tokens": ud * min(epochs, 1.0), "params": params, "epochs": epochs}
-    for far in Evidence.of(known.settings).outside(_TOO_FAR, **place):
-        field = "ud" if far.name == "unique_tokens" else far.name
-        raise _refusal(known, far, field, place, " of it in use" if field == "ud" and epochs < 1 else "")
+    for far in _far_from(known, ud, params, epochs):
+        if far.name == "unique_tokens" and epochs < 1 and not far.above:
+            least = far.end / FAR / ud
+            text = f"({epochs:g}) leaves {short(far.value)} tokens in use, {_how_far(known, far)}; "
+            raise InvalidInput(f"{text}at least {least:.2g} would do.", field="epochs")
+        place = {"unique_tokens": ud * min(epochs, 1.0), "params": params, "epochs": epochs}
+        raise _refusal(known, far, "ud" if far.name == "unique_tokens" else far.name, place)
 
 
-def check_plan(known: Calibration, ud: float, params: float, epochs: float, more: str) -> None:
-    """Refuse a plan that is too far from all evidence; `more` is what would make a larger one of it."""
-    place = {"unique_tokens": ud * min(epochs, 1.0), "params": params, "epochs": epochs}
-    for far in Evidence.of(known.settings).outside(_TOO_FAR, **place):
-        less = {
-            "params": f"‹max_params› {short(far.end)}",
-            "unique_tokens": f"‹ud› {short(far.end)}, a part of the corpus,",
-            "epochs": f"‹max_epochs› {far.end:g}",
-        }
-        would_do = [less[far.name] if far.above else more, *_others(known, {"unique_tokens": ud})]
+def check_plan(known: Calibration, ud: float, params: float, epochs: float) -> None:
+    """Refuse a plan that is too far from all evidence."""
+    for far in _far_from(known, ud, params, epochs):
         best = f"the best plan would be {short(params)} for {in_epochs(epochs)}"
-        raise InvalidInput(f"{best}: {_how_far(known, far)}; {' or '.join(would_do)} would do.")
+        raise TooFar(f"{best}: {_how_far(known, far)}", known, far)
+
+
+def _far_from(known: Calibration, ud: float, params: float, epochs: float) -> list[Outside]:
+    """Where a configuration is too far from all evidence, that of repeated tokens where it repeats any."""
+    place = {"unique_tokens": ud * min(epochs, 1.0), "params": params, "epochs": epochs}
+    repeated = Evidence.of(known.settings, repeated=epochs > 1).outside(_TOO_FAR, **place)
+    every = Evidence.of(known.settings).outside(_TOO_FAR, **place)
+    return [far for far in repeated if far.above] + [far for far in every if not far.above]
 
 
 def refused(known: Calibration, params: Any, unique_tokens: Any, epochs: Any) -> np.ndarray:
     """Which of many plans, with the unique tokens that each uses, are too far from all evidence."""
-    seen = Evidence.of(known.settings)
-    far: np.ndarray = np.greater(epochs, _TOO_FAR * seen.epochs[1])
-    for values, (low, high) in ((params, seen.params), (unique_tokens, seen.unique_tokens)):
-        far |= np.greater(values, _TOO_FAR * high) | np.less(values, low / _TOO_FAR)
+    every, repeated = (Evidence.of(known.settings, repeated=only) for only in (False, True))
+    far: np.ndarray = np.greater(epochs, _TOO_FAR * every.epochs[1])
+    for name, values in (("params", params), ("unique_tokens", unique_tokens)):
+        (low, once), (_, again) = getattr(every, name), getattr(repeated, name)
+        high = np.where(np.greater(epochs, 1.0), again, once)
+        far = far | np.greater(values, _TOO_FAR * high) | np.less(values, low / _TOO_FAR)
     return far
+
+
+class TooFar(InvalidInput):
+    """A plan that is too far from all evidence; `offering` adds what would do."""
+
+    def __init__(self, sentence: str, known: Calibration, far: Outside) -> None:
+        super().__init__(f"{sentence}.")
+        self.sentence, self.known, self.far = sentence, known, far
+
+    def changes(self, given: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Changes to the question that may bring the plan back, in words and as arguments."""
+        seen = Evidence.of(self.known.settings, repeated=True)
+        size, passes = short(seen.params[1]), f"{seen.epochs[1]:g}"
+        if given.get("spend") == ALL:
+            yield f"‹spend› {CEILING}", {"spend": CEILING}
+        if self.far.above:
+            yield f"‹max_params› {size}", {"max_params": size}
+            yield f"‹max_epochs› {passes}", {"max_epochs": passes}
+            both = f"‹max_params› {size} with ‹max_epochs› {passes}"
+            yield both, {"max_params": size, "max_epochs": passes}
+        for name in ("max_epochs", "max_params", "min_params", "params"):
+            if given.get(name) is not None:
+                yield f"leaving out ‹{name}›", {name: None}
+        if not self.far.above and given.get("flops") is not None:
+            for more in range(1, 9):
+                flops = scientific(compute(given["flops"]) * 10**more)
+                yield f"‹flops› {flops}", {"flops": flops}
+
+
+Asking = TypeVar("Asking", bound=Callable[..., Any])
+
+
+def offering(ask: Asking) -> Asking:
+    """Where a plan is refused as too far from all evidence, say what would do: the first change that is
+    answered, and the first other shipped calibration whose plan is within ten times its own evidence. Both
+    were tried.
+    """
+
+    @wraps(ask)
+    def asking(ud: Any, flops: Any = None, **given: Any) -> Any:
+        question = {"ud": ud, "flops": flops, **given}
+        try:
+            return ask(**question)
+        except TooFar as refusal:
+            would_do = []
+            for words, change in refusal.changes(question):
+                if _answered(ask, question | change) is not None:
+                    would_do.append(words)
+                    break
+            for name in shipped_names() if not isinstance(given.get("calibration"), Calibration) else ():
+                found = _answered(ask, question | {"calibration": name})
+                if found is not None and not Evidence.of(Calibration.load(name).settings).outside(
+                    _NEAR, params=found.params, unique_tokens=found.unique_tokens, epochs=found.epochs
+                ):
+                    would_do.append(f"‹calibration› {name}")
+                    break
+            end = f"; {' or '.join(would_do)} would do." if would_do else "."
+            raise InvalidInput(refusal.sentence + end) from None
+
+    return asking  # type: ignore[return-value]
+
+
+def _answered(ask: Callable[..., Any], question: dict[str, Any]) -> Any:
+    try:
+        return ask(**question)
+    except InvalidInput:
+        return None
 
 
 def untried(known: Calibration, setting: Setting, params: float, ud: float, epochs: float) -> str | None:
@@ -164,12 +239,10 @@ def untried(known: Calibration, setting: Setting, params: float, ud: float, epoc
 # -- in words
 
 
-def _refusal(
-    known: Calibration, far: Outside, field: str, given: dict[str, float], part: str = ""
-) -> InvalidInput:
+def _refusal(known: Calibration, far: Outside, field: str, given: dict[str, float]) -> InvalidInput:
     end = f"at most {_figure(far.name, FAR * far.end)}" if far.above else ""
     would_do = [end or f"at least {_figure(far.name, far.end / FAR)}", *_others(known, given)]
-    got = f"({_figure(far.name, far.value)}{part})"
+    got = f"({_figure(far.name, far.value)})"
     text = f"{got} is {_how_far(known, far)}; {' or '.join(would_do)} would do."
     return InvalidInput(text, field=field)
 

@@ -24,7 +24,7 @@ from planner.costs import Accelerator, cost, given, named_or_own, training_compu
 from planner.crossovers import crossover_between
 from planner.dialling import Contest, Translation, advice, contest, dial_warnings
 from planner.directions import Place, towards, where_it_ends
-from planner.evidence import check_plan, check_question
+from planner.evidence import check_plan, check_question, offering
 from planner.intervals import normal_share
 from planner.landscape import outside_search
 from planner.laws import AVERAGE, Law
@@ -67,6 +67,7 @@ from planner.uncertainty import (
 
 
 @spelled_out
+@offering
 def plan(
     ud: Any,
     flops: Any = None,
@@ -138,8 +139,7 @@ def _plan(basics: Basics, card: Accelerator | None, used: Mapping[str, Any], voc
     else:
         known = towards(known, form, *within)
     asked = _Question(known, form, *within, limits, nats)
-    more = "more compute" if target_loss is None else "a lower ‹target_loss›"
-    found, words, warnings, limited = _answer(asked, decay, own, vocab_size, more)
+    found, words, warnings, limited = _answer(asked, decay, own, vocab_size)
     if target_loss is not None:
         words.insert(0, target_reason(found, units.number(target_loss, "target_loss")))
     bill = None if card is None else cost(found.spent_flops, card, architecture=found.architecture, **used)
@@ -182,7 +182,7 @@ class _Question(NamedTuple):
 
 
 def _answer(
-    asked: _Question, weight_decay: float | None, own: Translation | None, vocab_size: int | None, more: str
+    asked: _Question, weight_decay: float | None, own: Translation | None, vocab_size: int | None
 ) -> tuple[Findings, list[Remark], list[Remark], bool]:
     """The choice with all that is known of it, in numbers and in words, what to be careful about, and whether
     the limits have made it another one.
@@ -191,7 +191,7 @@ def _answer(
     among = contest(known, asked.form, asked.ud, asked.flops, limits, weight_decay)
     around = _look_around(asked, among)
     best, choice = around.best, _choose(asked, among.candidates, around.best)
-    check_plan(known, asked.ud, choice.params, choice.epochs, more)
+    check_plan(known, asked.ud, choice.params, choice.epochs)
     architecture, warnings = buildable(
         known,
         choice.setting,
@@ -226,14 +226,17 @@ def _bound(asked: _Question, weight_decay: float | None, found: Findings) -> Bou
     around = _look_around(free, among)
     choice = _choose(free, among.candidates, around.best)
     own, other = ((one.params, one.epochs, one.weight_decay) for one in (found, choice))
-    if not np.allclose(own, other, rtol=1e-6, atol=0.0):
-        return Bound(plan=True, limit=True, doubled=True, flat=True)
     limit, value = _spending_limit(_limit(free, among.along_compute)), found.marginal_value
+    turned = not _alike(_turning_point(_turn(free, choice)), found.turning_point)
+    if not np.allclose(own, other, rtol=1e-6, atol=0.0):
+        limited = not _alike(limit, found.spending_limit)
+        return Bound(plan=True, limit=limited, doubled=True, flat=True, turn=turned)
     doubled = _changes(free, choice, around.doubled)
     changes = (value.loss_if_twice_the_data, value.loss_if_twice_the_compute)
     flat = _as_good(free, choice, (free.tolerance, choice.error))[0]
     return Bound(
         limit=not _alike(limit, found.spending_limit),
+        turn=turned,
         doubled=any(not _close(one.loss, other) for one, other in zip(doubled, changes, strict=True)),
         flat=not _alike(flat, found.flat_range),
     )
@@ -274,10 +277,11 @@ class _Around(NamedTuple):
 
 
 class _Doubled(NamedTuple):
-    """The loss with twice the data or compute, and the weight decay that has it."""
+    """The loss with twice the data or compute, the weight decay that has it, and the compute it takes."""
 
     loss: float  # infinite where the limits leave no plan
     weight_decay: float
+    flops: float
 
 
 class _Found(NamedTuple):
@@ -302,7 +306,7 @@ def _look_around(asked: _Question, among: Contest) -> _Found:
     answers = iter(spend_each(questions, asked.limits))
     best = {setting.weight_decay: next(answers) for setting in everyone}
     data, compute = (
-        min(_Doubled(_loss_or_inf(next(answers).plan), setting.weight_decay) for setting in some)
+        min(_doubled(next(answers).plan, setting) for setting in some)
         for some in (among.with_data, among.with_compute)
     )
     around = {}
@@ -310,6 +314,10 @@ def _look_around(asked: _Question, among: Contest) -> _Found:
         other_laws = {form: next(answers).plan for form in setting.laws if form != asked.form}
         around[setting.weight_decay] = _Around(best[setting.weight_decay].least, other_laws)
     return _Found({decay: found.plan for decay, found in best.items()}, around, (data, compute))
+
+
+def _doubled(found: Spent, setting: Setting) -> _Doubled:
+    return _Doubled(_loss_or_inf(found), setting.weight_decay, float(found.flops))
 
 
 def _ends(asked: _Question, choice: _Choice) -> list[Remark]:
@@ -484,11 +492,14 @@ class _Change(NamedTuple):
 
 
 def _changes(asked: _Question, choice: _Choice, doubled: Sequence[_Doubled]) -> list[_Change]:
+    data, compute = doubled
+    # Nobody has to use it; and what is reached with less than now is no gain from more.
+    worth_it = (data.loss < choice.loss, compute.loss < choice.loss and compute.flops > choice.flops)
     found = []
-    for loss, decay in doubled:
+    for (loss, decay, _), worth in zip(doubled, worth_it, strict=True):
         if not math.isfinite(loss):
             found.append(_Change(None, None))
-        elif asked.limits.ceiling and loss >= choice.loss:  # nobody has to use it
+        elif asked.limits.ceiling and not worth:
             found.append(_Change(0.0, choice.weight_decay))
         else:
             found.append(_Change(loss - choice.loss, decay))

@@ -12,6 +12,7 @@ from planner import units
 from planner.allocation import FLOPS_PER_PARAM_TOKEN
 from planner.beliefs import fit_warnings
 from planner.budgets import many, unique_tokens, within
+from planner.buildable import above_guessing
 from planner.calibration_files import Calibration, CalibrationSource, Setting
 from planner.dialling import Translation, averaging, best_for_runs, dial_law, has_dial, interpolation_note
 from planner.errors import InvalidInput
@@ -119,6 +120,8 @@ def _predict_one(
     place, loss = (size, tokens, passes), loss_at(setting)
     gain = float(averaging(known, setting.law(form), count, *place, setting.weight_decay))
     used, notes = tokens * min(passes, 1.0), interpolation_note(setting) + fit_warnings(setting)
+    absurd = above_guessing(known, loss)
+    error = loss_error(known, setting, form, place, count)
     return made(
         Prediction,
         params=size,
@@ -132,12 +135,10 @@ def _predict_one(
         loss=loss,
         perplexity=units.perplexity(loss),
         terms=loss_terms(setting.law(form), *place),
-        sureness=loss_range(
-            known, setting, form, place, loss, loss_error(known, setting, form, place, count)
-        ),
+        sureness=None if absurd else loss_range(known, setting, form, place, loss, error),
         intervals=loss_intervals(setting, form, *place, known.guessing_loss, gain),
         interval_note=interval_note(known, setting, form),
-        warnings=range_warnings(setting, size, used, passes) + notes,
+        warnings=range_warnings(setting, size, used, passes) + absurd + notes,
         memory_epochs=None
         if known.recipe is None
         else known.recipe.memory_tokens(setting.weight_decay) / used,

@@ -14,6 +14,7 @@ from planner.limits import CEILING
 from planner.remarks import Remark
 from planner.results import Findings
 
+_MUCH_LESS = 0.95  # of the compute: whoever spends that much has not spent more
 _ONE_PLACE = 1.2  # sizes or amounts of data within this factor show nothing of what more of it does
 
 
@@ -24,6 +25,7 @@ class Bound(NamedTuple):
     limit: bool = False  # the spending limit
     doubled: bool = False  # what twice the data or compute buys
     flat: bool = False  # the flat range
+    turn: bool = False  # the turning point
 
 
 def verdict(p: Findings, setting: Setting, *, limited: bool) -> str:
@@ -40,6 +42,7 @@ def verdict(p: Findings, setting: Setting, *, limited: bool) -> str:
         "your limits leave no better use for the rest"
         if limited
         else "with this recipe the law expects no gain from more"
+        + (" beyond its own error" if _regained(p) else "")
     )
     return f"{train} That takes {units.percent(share)} of your compute; {why}."
 
@@ -79,20 +82,13 @@ def reasons(
     more compute was tried.
     """
     said = [*_unused(p), *_as_good(p)]
-    stop = _stop_spending(p, bound, rival_best) if p.overspent else []
+    stop = _stop_spending(p, bound, rival_best)
     if stop:
         said += [*stop, *tried]
     if p.epochs < 1 and not bound.plan:
         enough = f"{units.short(p.tokens)} tokens of the corpus are enough, none is repeated"
         said.append(Remark("data_plentiful", f"Data is plentiful for this budget: {enough}."))
-    if p.continuous_loss < p.loss - p.flat_range.tolerance:
-        text = (
-            f"Whole epochs cost {p.loss - p.continuous_loss:.3f} nats here: "
-            f"{units.epochs(p.continuous_epochs)} would reach {p.continuous_loss:.4f} "
-            f"(ask for continuous epochs)."
-        )
-        said.append(Remark("whole_epochs_cost", text))
-    said += _dial(p)
+    said += [*_whole_epochs(p), *_dial(p)]
     chosen = p.dial is not None and p.dial.best_weight_decay == p.weight_decay
     instead = any(one.code == "instead" for one in stop)
     if not (instead and committed) and not chosen:  # that has said it already, or the dial
@@ -100,11 +96,24 @@ def reasons(
     said += overfitting_cost(p)
     if not stop:
         said += [*_headroom(p, bound, committed), *tried]
-    said += _repetition(p)
+    if not bound.turn:  # a limit on epochs is where repetition stops, and known to who set it
+        said += _repetition(p)
     said.append(_worth(p, bound))
     if not (bound.flat and p.flat_range.sharp):  # limits that leave no choice are known to who set them
         said.append(_flatness(p, bound))
     return said
+
+
+def _whole_epochs(p: Findings) -> list[Remark]:
+    """What it costs that epochs are whole, where that is more than the tolerance."""
+    cost = p.loss - p.continuous_loss
+    if cost <= p.flat_range.tolerance:
+        return []
+    text = (
+        f"Whole epochs cost {cost:.3f} nats here: {units.epochs(p.continuous_epochs)} would reach "
+        f"{p.continuous_loss:.4f} (ask for continuous epochs)."
+    )
+    return [Remark("whole_epochs_cost", text)]
 
 
 def _within(limited: bool) -> str:
@@ -124,7 +133,7 @@ def _dial(p: Findings) -> list[Remark]:
     said, memory = [], ""
     if p.dial.memory_epochs is not None:
         memory = f" of {p.dial.memory_epochs:.2g} epochs"
-    if p.dial.best_weight_decay == p.weight_decay:
+    if p.dial.best_weight_decay == p.weight_decay and all(one.gain >= 0 for one in p.dial.worth):
         gains = [f"{one.gain:.3f} nats against {one.weight_decay:g}" for one in p.dial.worth]
         worth = f": worth {' and '.join(gains)}" if gains else ""
         text = f"Weight decay {p.weight_decay:g} is the best of all for this budget, a memory{memory}{worth}."
@@ -204,7 +213,8 @@ def _stop_spending(p: Findings, bound: Bound, rival_best: Turn | None) -> list[R
     on purpose: by the law's error both are as good.
     """
     limit = p.spending_limit
-    assert limit is not None
+    if limit is None or not p.overspent or limit.flops > _MUCH_LESS * p.spent_flops:
+        return []
     where = f"{units.scientific(limit.flops)} FLOPs"
     how = (
         f"with {units.short(limit.params)} parameters and {units.epochs(limit.epochs)}"
@@ -252,8 +262,9 @@ def weight_decay_compared(p: Findings, committed: bool) -> list[Remark]:
         return _rival_weight_decay(p)
     if rival.predicted_loss >= p.loss:
         return []
+    calibrated = " (as calibrated)" if p.own_recipe is not None else ""
     text = (
-        f"Weight decay {rival.weight_decay} would do better: "
+        f"Weight decay {rival.weight_decay}{calibrated} would do better: "
         f"loss {rival.predicted_loss:.4f} instead of {p.loss:.4f}, "
         f"with {units.short(rival.params)} parameters and {units.epochs(rival.epochs)}."
     )
@@ -272,6 +283,12 @@ def _rival_weight_decay(p: Findings) -> list[Remark]:
     return [Remark("weight_decay_compared", text)]
 
 
+def _regained(p: Findings) -> bool:
+    """Whether the budget is so large that the law expects a gain from all of it again, however small."""
+    limit = p.spending_limit
+    return limit is not None and limit.regained_flops is not None and limit.regained_flops < p.flops
+
+
 def _headroom(p: Findings, bound: Bound, committed: bool) -> list[Remark]:
     limit = p.spending_limit
     if limit is None:
@@ -284,10 +301,12 @@ def _headroom(p: Findings, bound: Bound, committed: bool) -> list[Remark]:
     )
     where = f"{units.scientific(limit.flops)} FLOPs"
     if p.flops > limit.flops:
-        text = (
-            f"Past {where}{at} the law expects no gain from more compute with this recipe, {until}; this "
-            f"budget is beyond that."
-        )
+        no_gain = f"Past {where}{at} the law expects no gain from more compute with this recipe"
+        here = "this budget is beyond that"
+        if _regained(p):
+            little = ", by less than its own error" if p.spent_flops < 0.995 * p.flops else ""
+            here += f", where it expects a lower loss again{little}"
+        text = f"{no_gain}{_within(bound.limit)}, {until}; {here}."
         return [Remark("no_gain", text)]
     more = "More compute" if p.spent_flops > 0.995 * p.flops else "More compute than this budget"
     reached = f"loss {limit.loss:.4f}{'' if committed else at}"
@@ -313,14 +332,13 @@ def _repetition(p: Findings) -> list[Remark]:
 
 def _worth(p: Findings, bound: Bound) -> Remark:
     value = p.marginal_value
+    changes = twice_as_much(p, "twice the data", "twice the compute") + _within(bound.doubled)
     if value.loss_per_token == 0:
-        token = "More unique tokens would not help here"
-    elif value.flops_per_token is None:
-        token = "The law expects no gain from a little more compute here"
-    else:
-        token = f"One more unique token is worth {units.scientific(value.flops_per_token, 2)} FLOPs here"
-    changes = twice_as_much(p, "twice the data", "twice the compute")
-    return Remark("exchange_rate", f"{token}: {changes}{_within(bound.doubled)}.")
+        return Remark("exchange_rate", f"More unique tokens would not help here: {changes}.")
+    if value.flops_per_token is None or p.spent_flops < 0.995 * p.flops:  # there, compute has no price
+        return Remark("exchange_rate", f"{changes[0].upper()}{changes[1:]}.")
+    token = f"One more unique token is worth {units.scientific(value.flops_per_token, 2)} FLOPs here"
+    return Remark("exchange_rate", f"{token}: {changes}.")
 
 
 def twice_as_much(p: Findings, data: str, compute: str) -> str:

@@ -307,7 +307,7 @@ def _setting(setting: Setting, default_law: str) -> None:
     fitted = setting.fitted_on
     sizes, tokens = ("-".join(short(x) for x in pair) for pair in (fitted.params, fitted.unique_tokens))
     runs = f"{fitted.runs} runs, " if fitted.runs else ""
-    sure = "with a bootstrap ensemble" if setting.ensemble else "no uncertainty published"
+    sure = "with draws for intervals" if setting.ensemble else "no uncertainty published"
     text = f"{runs}{sizes} params, {tokens} unique tokens, up to {epochs(fitted.epochs[1])}, {sure}"
     print_paragraph(f"weight decay {setting.weight_decay}: {text}", indent=2)
     rows = []

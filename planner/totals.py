@@ -144,8 +144,7 @@ def total_plan(
     search = _Search(asked)
     found = search.found
     little = serving_leaves_little(asked.known, asked.form, asked.bill, found, search.ceiling)
-    more = "a larger budget" if asked.target is None else "a lower ‹target_loss›"
-    check_plan(asked.known, found.unique_tokens, found.params, found.epochs, more)
+    check_plan(asked.known, found.unique_tokens, found.params, found.epochs)
     ensemble = _ensemble(search) if asked.members is not None and asked.known.members is not None else None
     if found.members == 1 and ensemble is not None and not (asked.bill.serve_tokens or asked.bill.buys):
         return Alone(ensemble, ensemble_reasons(ensemble, asked.bill))

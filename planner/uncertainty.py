@@ -329,7 +329,8 @@ def _outside_by(value: float, known: tuple[float, float]) -> float:
 def _far(factor: float, above: bool) -> str:
     """How far a value is outside of what was fitted, in words."""
     if factor >= 2:
-        return f"{factor:.3g} times the largest" if above else f"{factor:.3g} times below the smallest"
+        times = f"{factor:,.0f}" if factor >= 1000 else f"{factor:.3g}"
+        return f"{times} times the largest" if above else f"{times} times below the smallest"
     return f"{factor - 1:.0%} above the largest" if above else f"{1 - 1 / factor:.0%} below the smallest"
 
 
