@@ -78,6 +78,7 @@ CONCERNED = {
     "weight_decay_compared",
     "more_compute_helps",
     "no_gain",
+    "repetition_turns",
     "measured_case",
     "exchange_rate",
     "flat_optimum",
@@ -90,7 +91,8 @@ def other_remarks(remarks: list[dict[str, str]]) -> list[str]:
 
 
 def no_higher(before: Any, after: Any) -> bool:
-    return before in (None, "-") or after is None or bool(after <= before)
+    """Nor is what less compute gains counted as a gain from more."""
+    return before in (None, "-") or after is None or after == 0.0 or bool(after <= before)
 
 
 ANY_DECAY = "without a weight decay given, where to stop and what twice as much buys look at all of them"
@@ -135,13 +137,27 @@ ALLOWED = (
         "plan",
         r"answer\.verdict",
         "that more compute gains nothing is said of the recipe",
-        lambda before, after: reworded(before) == after,
+        lambda before, after: reworded(before) == after.replace(" beyond its own error", ""),
     ),
     Allowed(
         "plan|predict|crossover",
         r"answer\.warnings\.\d+\.text",
         "of two ratios to what was fitted the worse is given",
         lambda before, after: "the law was fitted on" in before and "repetition was fitted on" in after,
+    ),
+    Allowed(
+        "plan|predict|crossover",
+        r"answer\.warnings\.\d+\.text",
+        "a thousand times and more are written out",
+        lambda before, after: (
+            before.partition("e+")[2].partition(" times")[2] == after.partition(" times")[2]
+        ),
+    ),
+    Allowed(
+        "predict",
+        r"answer\.warnings",
+        "a loss above that of guessing is warned of",
+        lambda before, after: len(after) == len(before) + 1 and "above_guessing" in str(after),
     ),
     Allowed(
         "plan",
