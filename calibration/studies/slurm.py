@@ -63,11 +63,20 @@ class SlurmEngine(RayEngine):
 
     def __enter__(self) -> SlurmEngine:
         self.compiled.mkdir(parents=True, exist_ok=True)
-        _key(self.compiled).unlink(missing_ok=True)
+        for file in (_notice(self.compiled), _key(self.compiled)):  # of a step of this number that was killed
+            file.unlink(missing_ok=True)
+        token = secrets.token_hex(32)
+        _ask_for(token)  # before Ray is loaded, which looks once
         private = os.open(_key(self.compiled), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with open(private, "w", encoding="utf-8") as file:
-            file.write(secrets.token_hex(32))
-        _ask_for_token(self.compiled)  # before Ray is loaded, which looks once
+        with open(private, "w", encoding="utf-8") as key:
+            key.write(token)
+        try:
+            return self._start()
+        except BaseException:
+            _key(self.compiled).unlink(missing_ok=True)
+            raise
+
+    def _start(self) -> SlurmEngine:
         from ray.util import get_node_ip_address
 
         with socket.socket() as free:
@@ -94,8 +103,8 @@ def join(compiled: Path) -> None:
     notice = _notice(compiled)
     for number in INTERRUPTIONS:  # the driver hears them, and ends the cluster when checkpoints are written
         signal.signal(number, signal.SIG_IGN)
-    _wait_for(notice.is_file)
-    _ask_for_token(compiled)
+    _wait_for(lambda: notice.is_file() and _key(compiled).is_file())
+    _ask_for(_key(compiled).read_text(encoding="utf-8"))
     process = _ray(f"--address={read_json(notice)['address']}")
     try:
         while process.poll() is None and notice.is_file():
@@ -118,8 +127,9 @@ def _key(compiled: Path) -> Path:
     return compiled / f".ray-{_job()}.token"
 
 
-def _ask_for_token(compiled: Path) -> None:
-    os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=_key(compiled).read_text(encoding="utf-8"))
+def _ask_for(token: str) -> None:
+    """Have every Ray process that this one starts ask for a token and show it."""
+    os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=token)
 
 
 def _ray(*options: str) -> subprocess.Popen[bytes]:

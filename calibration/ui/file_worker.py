@@ -29,6 +29,7 @@ MOST_REFITS, MOST_SETTINGS = 5000, 24
 # Values, counted by what stands between them before anything is parsed: one of two bytes takes a hundred as
 # an object. A calibration is kept by the server, a table is not.
 MOST_VALUES = {"calibration": 500_000, "table": 3_000_000}
+LONGEST_TEXT = 2000  # characters
 MOST_OTHERS = 20_000  # values of a calibration beside its refits, some of which become larger objects
 _BETWEEN = b",;\t[{"
 SMALL = 2**20  # bytes of a table that is read twice, to offer its columns
@@ -91,7 +92,7 @@ def _failure(error: BaseException) -> dict[str, Any]:
     if isinstance(error, InvalidInput):
         return {"error": str(error).split("\n")[0], "problems": problems}
     if isinstance(error, MemoryError):
-        return {"error": "this file takes more memory than a table of runs should.", "problems": []}
+        return {"error": "this file takes more memory than it should.", "problems": []}
     traceback.print_exc()
     return {"error": f"this file cannot be worked with ({type(error).__name__}).", "problems": []}
 
@@ -187,10 +188,14 @@ def _without_extras(record: Any) -> Any:
     """
     from pydantic import BaseModel
 
+    from planner.errors import InvalidInput
+
+    if isinstance(record, str) and len(record) > LONGEST_TEXT:
+        raise InvalidInput(f"a text of the calibration has more than {LONGEST_TEXT:,} characters.")
     if isinstance(record, tuple | list):
         return type(record)(map(_without_extras, record))
     if isinstance(record, dict):
-        return {key: _without_extras(value) for key, value in record.items()}
+        return {_without_extras(key): _without_extras(value) for key, value in record.items()}
     if not isinstance(record, BaseModel):
         return record
     kept = {name: _without_extras(value) for name, value in record if name in type(record).model_fields}
@@ -227,16 +232,24 @@ def fit(request: dict[str, Any], progress: Any) -> dict[str, Any]:
 
 def _runs(request: dict[str, Any]) -> Any:
     from calibration.fitting.tables import read_runs
+    from planner.errors import InvalidInput
 
     path = Path(request["path"])
     _check_extent(path)
     how: dict[str, Any] = {n: request.get(n) for n in ("max_epochs", "weight_decay", "columns")}
-    if not _is_parquet(path):
-        return read_runs(path, **how)
-    from calibration.ui.small_parquet import read_small
+    if _is_parquet(path):
+        from calibration.ui.small_parquet import read_small
 
-    named = [part.partition("=")[2] for part in (how["columns"] or "").split(",")]
-    return read_runs(read_small(path, named), name=path.name, **how)
+        named = [part.partition("=")[2] for part in (how["columns"] or "").split(",")]
+        runs = read_runs(read_small(path, named), name=path.name, **how)
+    else:
+        runs = read_runs(path, **how)
+    if len(runs) > MOST_RUNS or runs["weight_decay"].nunique() > MOST_SETTINGS:
+        raise InvalidInput(
+            f"the table has {len(runs):,} runs of {runs['weight_decay'].nunique():,} weight decays; the page "
+            f"works with up to {MOST_RUNS:,} and {MOST_SETTINGS}, the command line with more."
+        )
+    return runs
 
 
 def _check_values(path: Path, kind: str) -> None:
@@ -293,8 +306,10 @@ def _cell(value: Any) -> str:
 
 def _extent(path: Path) -> tuple[int, int]:
     """Rows and columns, without reading the cells; zeros where the file is not what its name says."""
+    if path.suffix.lower() in (".json", ".jsonl"):
+        return 0, 0  # its values were counted, and its runs are when they are read
     if not _is_parquet(path):
-        content = path.read_bytes()
+        content = path.read_bytes().replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         header = content.partition(b"\n")[0]
         return content.count(b"\n"), 1 + max(header.count(delimiter) for delimiter in (b",", b";", b"\t"))
     try:

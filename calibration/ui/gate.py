@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import re
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
@@ -24,10 +25,13 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-LARGEST_BODY = 2**20
+LARGEST_BODY = 2**16
+LONGEST_TEXT = 8000  # characters: an address with a pin in it
+MOST_WAITING = 40  # messages for a visitor who does not read them; an answer is up to five
+LEAST_CHARGED = 2**16  # bytes of an upload, however small it is
+_SESSION = re.compile("[A-Za-z0-9_-]{1,64}")
 QUOTA_OF_ONE, QUOTA_OF_ALL = 96 * 2**20, 512 * 2**20  # bytes uploaded within the last QUOTA_SECONDS
 QUOTA_SECONDS = 1800.0
-_OF_A_FILE = {"path", "url", "orig_name", "size", "mime_type", "is_stream", "meta"}
 API = "/gradio_api"
 UPLOAD, ASK = f"{API}/upload", f"{API}/queue/join"
 # What the page's own scripts ask for. Everything else that Gradio offers (proxies, calls by name, streams,
@@ -63,8 +67,14 @@ class Refused(Exception):
 class Inputs(Protocol):
     """What the page takes and has made, as far as a request can name it."""
 
+    def asks(self, event: int) -> bool:
+        """Whether the page has such an event."""
+
     def takes_file(self, event: int, place: int) -> bool:
         """Whether the input of an event at this place is a file."""
+
+    def waiting(self, session: str) -> int:
+        """How many messages wait for a visitor to read them."""
 
     def was_uploaded(self, path: str) -> bool:
         """Whether this server made a path for an upload."""
@@ -106,24 +116,36 @@ class Gate:
             return receive
         length = _length(headers)
         if path == UPLOAD:
-            if length > self.largest_upload + LARGEST_BODY:
-                raise Refused(413, f"the page reads files of up to {self.largest_upload >> 20} MB.")
-            try:
-                self.uploads.spend(str((scope.get("client") or ("",))[0]), length)
-            except Refused:
-                await _whole(
-                    receive, length, keep=False
-                )  # a browser listens only once it has sent everything
-                raise
-            return receive
+            return await self._checked_upload(str((scope.get("client") or ("",))[0]), length, receive)
         if length > LARGEST_BODY:
             raise Refused(413, f"a request of {length:,} bytes is more than the page ever sends.")
         body = await _whole(receive, length)
         return _again(self._checked_inputs(body) if path == ASK else body, receive)
 
+    async def _checked_upload(self, visitor: str, length: int, receive: Receive) -> Receive:
+        """An upload that is within the quotas, which are charged with what really arrives."""
+        if length > self.largest_upload + LARGEST_BODY:
+            raise Refused(413, f"the page reads files of up to {self.largest_upload >> 20} MB.")
+        try:
+            self.uploads.check(visitor, length)
+        except Refused:
+            await _whole(receive, length, keep=False)  # a browser listens only once it has sent everything
+            raise
+        arrived = 0
+
+        async def charged() -> Message:
+            nonlocal arrived
+            message = await receive()
+            arrived += len(message.get("body", b""))
+            if not message.get("more_body", False):
+                self.uploads.spend(visitor, max(arrived, LEAST_CHARGED))
+            return message
+
+        return charged
+
     def _check_route(self, method: str, path: str) -> None:
         if method in ("GET", "HEAD"):
-            used = path in _READ or path.startswith(_BELOW)
+            used = path in _READ or (path.startswith(_BELOW) and len(path) < 300)
             used = used or (path.startswith(_FILE) and self.page.was_uploaded(path.removeprefix(_FILE)))
         else:
             used = method == "POST" and path in _WRITE
@@ -131,32 +153,38 @@ class Gate:
             raise Refused(403, "the page has nothing there.")
 
     def _checked_inputs(self, body: bytes) -> bytes:
-        """Gradio copies whatever file an input names to where everybody can read it: let none pass that was
-        not uploaded. What is passed on is what was checked, however else it could be read.
+        """Gradio copies whatever file an input names to where everybody can read it, however deep inside:
+        what is passed on is put together here, from values that were checked.
         """
+        strange = Refused(400, "the request is not one that the page makes.")
         try:
             asked = json.loads(body)
-            event, values = asked["fn_index"], asked["data"]
-        except (ValueError, RecursionError, KeyError, TypeError):
-            raise Refused(400, "the request is not one that the page makes.") from None
-        if type(event) is not int or type(values) is not list:
-            raise Refused(400, "the request is not one that the page makes.")
-        for place, value in enumerate(values):
-            if self.page.takes_file(event, place):
-                self._check_file(value)
-            elif isinstance(value, dict | list):
-                raise Refused(400, "a field holds a text, a number or a choice.")
-        rest = [value for name, value in asked.items() if name not in ("fn_index", "data")]
-        if any(isinstance(value, dict | list) for value in rest):
-            raise Refused(400, "the request is not one that the page makes.")
-        return json.dumps(asked).encode()
+            event, values, session = asked["fn_index"], asked["data"], asked["session_hash"]
+            trigger = asked.get("trigger_id")
+        except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
+            raise strange from None
+        if type(event) is not int or type(values) is not list or type(trigger) not in (int, type(None)):
+            raise strange
+        if not self.page.asks(event) or not isinstance(session, str) or not _SESSION.fullmatch(session):
+            raise strange
+        if self.page.waiting(session) > MOST_WAITING:
+            raise Refused(429, "too many answers wait to be read; read them first.")
+        data = [
+            self._file(value) if self.page.takes_file(event, place) else _plain(value)
+            for place, value in enumerate(values)
+        ]
+        kept = {"data": data, "fn_index": event, "session_hash": session, "trigger_id": trigger}
+        return json.dumps(kept).encode()
 
-    def _check_file(self, value: Any) -> None:
+    def _file(self, value: Any) -> dict[str, Any] | None:
+        """A file that was uploaded here, as Gradio refers to it."""
         if value is None:
-            return
-        known = isinstance(value, dict) and value.keys() <= _OF_A_FILE and not value.get("is_stream")
-        if not (known and isinstance(value.get("path"), str) and self.page.was_uploaded(value["path"])):
+            return None
+        path = value.get("path") if isinstance(value, dict) else None
+        if not isinstance(path, str) or not self.page.was_uploaded(path):
             raise Refused(400, "a file must be uploaded here first; upload it again.")
+        name = _plain(value.get("orig_name"))
+        return {"path": path, "orig_name": name, "meta": {"_type": "gradio.FileData"}}
 
     def _check_host(self, headers: dict[str, str]) -> None:
         try:
@@ -172,7 +200,10 @@ class Gate:
 def check_origin(headers: dict[str, str]) -> None:
     """Requests that a browser makes for another page name that page, or say that they cross sites."""
     origin = headers.get("origin")
-    foreign = origin is not None and urlsplit(origin).netloc.lower() != headers.get("host", "").lower()
+    try:
+        foreign = origin is not None and urlsplit(origin).netloc.lower() != headers.get("host", "").lower()
+    except ValueError:
+        foreign = True
     crossing = headers.get("sec-fetch-site") == "cross-site" and headers.get("sec-fetch-mode") != "navigate"
     if foreign or crossing:
         raise Refused(403, "only the page itself may ask this server; open its address in a browser.")
@@ -185,18 +216,34 @@ class Quota:
         self._clock = clock
         self._spent: deque[tuple[float, str, int]] = deque()
 
-    def spend(self, visitor: str, size: int) -> None:
-        now = self._clock()
-        while self._spent and self._spent[0][0] < now - QUOTA_SECONDS:
+    def check(self, visitor: str, size: int) -> None:
+        """Raise where so much more is too much."""
+        while self._spent and self._spent[0][0] < self._clock() - QUOTA_SECONDS:
             self._spent.popleft()
         own = sum(amount for _, who, amount in self._spent if who == visitor)
         everybody = sum(amount for _, _, amount in self._spent)
         if own + size > QUOTA_OF_ONE or everybody + size > QUOTA_OF_ALL:
             raise Refused(429, "too much was uploaded within half an hour; try again later.")
-        self._spent.append((now, visitor, size))
+
+    def spend(self, visitor: str, size: int) -> None:
+        self._spent.append((self._clock(), visitor, size))
 
 
 # -- pieces -------------------------------------------------------------------------------------------------
+
+
+def _plain(value: Any) -> Any:
+    """A text, a number, a choice or nothing."""
+    if isinstance(value, dict | list):
+        raise Refused(400, "a field holds a text, a number or a choice.")
+    if isinstance(value, str):
+        if len(value) > LONGEST_TEXT:
+            raise Refused(413, f"a field holds up to {LONGEST_TEXT:,} characters.")
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise Refused(400, "a field holds characters that no text has.") from None
+    return value
 
 
 def _length(headers: dict[str, str]) -> int:

@@ -56,6 +56,15 @@ class Page:
 
     # -- what a request may name (see `gate`) ---------------------------------------------------------------
 
+    def asks(self, event: int) -> bool:
+        """Whether the page has such an event."""
+        return event in self.blocks.fns
+
+    def waiting(self, session: str) -> int:
+        """How many messages wait for a visitor to read them."""
+        messages = self.blocks._queue.pending_messages_per_session.get(session)
+        return 0 if messages is None else messages.qsize()
+
     def takes_file(self, event: int, place: int) -> bool:
         """Whether the input of an event at this place is a file."""
         known = self.blocks.fns.get(event)
@@ -221,7 +230,7 @@ class Page:
             yield markup.table_problems("upload a table of runs first.", []), *idle
             return
         options = _reading(decay, epochs, columns)
-        options |= {"refits": int(refits), "name": (name or "").strip()[:60] or "my-calibration"}
+        options |= {"refits": int(refits or 0), "name": (name or "").strip()[:60] or "my-calibration"}
         try:
             _check_size(path)
             yield markup.progress("starting", 0.0), *busy

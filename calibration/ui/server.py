@@ -34,6 +34,7 @@ _HERE = Path(__file__).parent
 def launch(
     host: str = "127.0.0.1", port: int = 7860, *, browser: bool = False, trusted: Iterable[str] = ()
 ) -> None:
+    trusted = tuple(trusted)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # so that uploads are deleted then, too
     page = Page()
     try:
@@ -47,6 +48,7 @@ def launch(
             ws="none",
             log_level="warning",
             server_header=False,
+            proxy_headers=bool(trusted),  # a visitor may call itself anything unless a proxy says who it is
             limit_concurrency=CONNECTIONS,
             timeout_graceful_shutdown=1,
         )
@@ -60,10 +62,11 @@ def application(page: Page) -> fastapi.FastAPI:
     page.blocks.state_session_capacity = SESSIONS
     # Gradio checks the paths of files only in pages that its own `launch` started (see also `gate`).
     page.blocks.has_launched = True
+    page.blocks._queue.pending_messages_per_session.max_size = SESSIONS
     bare: dict[str, Any] = {"docs_url": None, "redoc_url": None, "openapi_url": None}
     outer = fastapi.FastAPI(**bare)
 
-    @outer.get("/fitted/{token}/{name}")
+    @outer.api_route("/fitted/{token}/{name}", methods=["GET", "HEAD"])
     def fitted(token: str, name: str) -> Response:
         """A calibration file or report, for whoever fitted it."""
         file = page.downloads.find(token, name)

@@ -383,8 +383,7 @@ def test_no_file_of_the_server_can_be_read(attacked: Address, tmp_path: Path) ->
     file = {"path": str(secret), **kind}
     tried["among text"] = asking(attacked, "update", at3=[{"deep": file}])
     tried["my own upload in a text field"] = asking(attacked, "update", at0=mine)
-    tried["a file that is streamed"] = asking(attacked, "check", at0={**mine, "is_stream": True})
-    tried["a file in a file"] = asking(attacked, "check", at0={**mine, "orig": file})
+    tried["a file in its name"] = asking(attacked, "check", at0={**mine, "orig_name": file})
     restore = event(attacked, "restore")["id"]
     twice = '{"fn_index": %d, "session_hash": "s", "data": [%s], "data": [%s]}'
     twice %= restore, '""', json.dumps(file)
@@ -393,8 +392,6 @@ def test_no_file_of_the_server_can_be_read(attacked: Address, tmp_path: Path) ->
     )
     batch = {"data": [[file]], "batched": True, "fn_index": restore, "session_hash": "s"}
     tried["in a batch"] = posting(attacked, "queue/join", batch)
-    beside = {**batch, "data": [""], "batched": False, "event_data": file}
-    tried["beside the inputs"] = posting(attacked, "queue/join", beside)
     tried["deep link"] = urllib.request.Request(f"{attacked}/gradio_api/deep_link?session_hash=s")
     for route in ("proxy=http://127.0.0.1:1/x", "info", "openapi.json", "custom_component/1/client/x/y"):
         tried[route] = urllib.request.Request(f"{attacked}/gradio_api/{route}")
@@ -407,8 +404,84 @@ def test_no_file_of_the_server_can_be_read(attacked: Address, tmp_path: Path) ->
     (folder / "planted.csv").unlink()
     kept = [path for path in attacked.folder.rglob("*") if path.is_file()]
     assert not any(SECRET.encode() in path.read_bytes() for path in kept)
+    for what in ("url", "meta", "orig", "size"):  # what else a file says of itself is not passed on
+        nested = {**mine, what: {"path": str(secret), **kind}}
+        assert SECRET not in str(queued(attacked, event(attacked, "check"), [nested, *[""] * 8])), what
     with urllib.request.urlopen(f"{attacked}/gradio_api/file={mine['path']}", timeout=PATIENCE) as reply:
         assert reply.read() == (tmp_path / "mine.csv").read_bytes()  # what was uploaded can be had again
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"fn_index": 99},
+        {"fn_index": -1},
+        {"fn_index": True},
+        {"fn_index": 10**20},
+        {"session_hash": "s" * 65},
+        {"session_hash": "../s"},
+        {"session_hash": None},
+        {"trigger_id": 1e400},
+        {"trigger_id": {}},
+        {"data": {}},
+        {"data": ["x" * 9000]},
+        {"data": ["\ud800"]},
+        {"data": ["x" * 70_000]},
+    ],
+    ids=str,
+)
+def test_what_the_page_never_sends_is_refused(attacked: Address, changes: dict[str, Any]) -> None:
+    body = {"data": [""], "fn_index": event(attacked, "restore")["id"], "session_hash": "s"}
+    status, said = refused(posting(attacked, "queue/join", body | changes))
+    assert status in (400, 413)
+    assert said.endswith(".")
+
+
+def test_answers_that_nobody_reads_do_not_pile_up(attacked: Address) -> None:
+    config = config_of(attacked)
+    update = next(d for d in config["dependencies"] if d["api_name"] == "update")
+    held = {item["id"]: item["props"].get("value") for item in config["components"]}
+    body = {"data": [held[i] for i in update["inputs"]], "fn_index": update["id"], "session_hash": "unread"}
+    request = posting(attacked, "queue/join", body)
+
+    def unread() -> bool:
+        try:
+            urllib.request.urlopen(request, timeout=PATIENCE).close()
+        except urllib.error.HTTPError as error:
+            error.close()
+            return error.code == 429
+        return False
+
+    with Watch(attacked):
+        assert any(unread() for _ in range(400))
+
+
+def test_what_was_announced_but_never_sent_uses_up_no_quota(attacked: Address, tmp_path: Path) -> None:
+    port = int(attacked.rsplit(":", 1)[1])
+    head = b"POST /gradio_api/upload HTTP/1.1\r\nHost: localhost\r\nContent-Length: 16000000\r\n\r\n"
+    for _ in range(12):
+        with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as connection:
+            connection.sendall(head)
+    (tmp_path / "a.csv").write_text("run,params\n")
+    assert upload(attacked, tmp_path / "a.csv")["path"]
+
+
+def test_long_texts_and_many_weight_decays_are_refused(attacked: Address, tmp_path: Path) -> None:
+    known = json.loads(Calibration.load().model_dump_json(exclude_none=True)) | {"name": "x" * 10**6}
+    (tmp_path / "long.json").write_text(json.dumps(known))
+    file = upload(attacked, tmp_path / "long.json")
+    said = str(queued(attacked, event(attacked, "bring"), [file, *inputs(attacked, "bring")]))
+    assert "has more than 2,000 characters" in said
+    lines = [f"a{i},15M,50M,1,{0.1 + i / 1e5},4" for i in range(2000)]
+    header = "run,params,unique_tokens,epochs,weight_decay,loss"
+    (tmp_path / "decays.csv").write_text("\n".join([header, *lines]))
+    said = soon(attacked, lambda: check(attacked, upload(attacked, tmp_path / "decays.csv")))
+    assert "2,000 weight decays" in said
+
+
+def test_a_json_table_on_one_line_is_read(attacked: Address, tmp_path: Path, runs: pd.DataFrame) -> None:
+    runs.to_json(tmp_path / "runs.json", orient="records")
+    assert "The table can be read" in check(attacked, upload(attacked, tmp_path / "runs.json"))
 
 
 WITHOUT_THE_GATE = """
