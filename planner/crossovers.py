@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 from typing import Any, Unpack
 
 import numpy as np
@@ -18,6 +17,7 @@ from planner.evidence import check_question
 from planner.landscape import search_range
 from planner.laws import AVERAGE
 from planner.limits import LimitOptions, Limits, spelled_out
+from planner.memo import memoize
 from planner.reasons import crossover_note, single_setting_note
 from planner.records import made
 from planner.remarks import Remark
@@ -81,7 +81,7 @@ def two_weight_decays(known: Calibration, form: str, wanted: Any) -> tuple[float
     return decays[0], decays[1]
 
 
-@lru_cache(maxsize=128)  # it depends on the data and not on the compute: one corpus is asked about many times
+@memoize(128)
 def crossover_between(
     known: Calibration,
     form: str,

@@ -10,7 +10,6 @@ notice.
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,8 +18,10 @@ from planner import units
 from planner.allocation import allocate
 from planner.calibration_files import Calibration, Recipe, Setting, memory_tokens
 from planner.errors import InvalidInput
+from planner.evidence import FAR
 from planner.laws import MEMORY, Law, form_named
 from planner.limits import Limits
+from planner.memo import memoize
 from planner.minima import lowest_losses
 from planner.remarks import Remark
 from planner.results import DialAdvice, OwnRecipe, Worth
@@ -99,7 +100,7 @@ def best_weight_decays(
     return np.array([_two_digits(value, *_searched(known)) for value in np.concatenate(found)])
 
 
-@lru_cache(maxsize=128)  # it does not depend on the compute
+@memoize(128)
 def _lowest_weight_decay(known: Calibration, form: str, ud: float, limits: Limits) -> float:
     """The weight decay with the lowest loss at whatever compute has it, to two digits."""
     low, high = _searched(known)
@@ -162,9 +163,6 @@ def averaging(
 # -- recipes ---------------------------------------------------------------------------------------------
 
 
-_FAR = 100.0  # times the learning rate or batch of the runs, beyond which nothing is translated
-
-
 class Translation(NamedTuple):
     """A recipe of one's own next to that of the calibration: weight decays of equal memory."""
 
@@ -194,9 +192,9 @@ class Translation(NamedTuple):
             ("learning_rate", rate, recipe.learning_rate),
             ("batch_tokens", batch, recipe.batch_tokens),
         ):
-            if not 1 / _FAR <= own / calibrated <= _FAR:
+            if not 1 / FAR <= own / calibrated <= FAR:
                 raise InvalidInput(
-                    f"({own:g}) is more than {_FAR:g} times off that of calibration {known.name} "
+                    f"({own:g}) is more than {FAR:g} times off that of calibration {known.name} "
                     f"({calibrated:g}), and nothing is known of weight decay so far from it.",
                     field=field,
                 )

@@ -160,7 +160,7 @@ def refused(known: Calibration, params: Any, unique_tokens: Any, epochs: Any) ->
 
 
 class TooFar(InvalidInput):
-    """A plan that is too far from all evidence; `offering` adds what would do."""
+    """A plan that is too far from all evidence; `suggest_remedies` adds what would do."""
 
     def __init__(self, sentence: str, known: Calibration, far: Outside) -> None:
         super().__init__(f"{sentence}.")
@@ -189,7 +189,7 @@ class TooFar(InvalidInput):
 Asking = TypeVar("Asking", bound=Callable[..., Any])
 
 
-def offering(ask: Asking) -> Asking:
+def suggest_remedies(ask: Asking) -> Asking:
     """Where a plan is refused as too far from all evidence, say what would do: the first change that is
     answered, and the first other shipped calibration whose plan is within ten times its own evidence. Both
     were tried.

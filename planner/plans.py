@@ -24,7 +24,7 @@ from planner.costs import Accelerator, cost, given, named_or_own, training_compu
 from planner.crossovers import crossover_between
 from planner.dialling import Contest, Translation, advice, contest, dial_warnings
 from planner.directions import Place, towards, where_it_ends
-from planner.evidence import check_plan, check_question, offering
+from planner.evidence import check_plan, check_question, suggest_remedies
 from planner.intervals import normal_share
 from planner.landscape import outside_search
 from planner.laws import AVERAGE, Law
@@ -67,7 +67,7 @@ from planner.uncertainty import (
 
 
 @spelled_out
-@offering
+@suggest_remedies
 def plan(
     ud: Any,
     flops: Any = None,

@@ -163,7 +163,8 @@ def _loss_between(p: Plan | Prediction, bounds: Interval | None) -> str:
     return _between(bounds, "{:.4f}".format)
 
 
-def _off(sure: LossRange) -> str:
+def _law_error(sure: LossRange) -> str:
+    """How far off the law was on trainings that it had not seen, or may be where none were."""
     if sure.untried is not None:
         return f"extrapolated error ±{sure.error:.2g} nats; {sure.untried}"
     return (
@@ -178,7 +179,7 @@ def how_sure(p: Plan) -> str:
     if sure is None:
         return p.interval_note or ""
     flat = sure.as_good
-    text = _off(sure)
+    text = _law_error(sure)
     if not flat.sharp:
         sizes = f"{short(flat.params_min)} to {short(flat.params_max)} parameters"
         text += f"; {_epochs(flat.epochs_min)} to {epochs(flat.epochs_max)} ({sizes}) cannot be told apart"
@@ -277,7 +278,7 @@ def prediction(p: Prediction) -> None:
         ("weight decay", str(p.weight_decay)),
         ("training tokens", short(p.tokens)),
         ("compute", f"{scientific(p.flops)} FLOPs"),
-        ("how sure", _off(p.sureness) if p.sureness is not None else p.interval_note or ""),
+        ("how sure", _law_error(p.sureness) if p.sureness is not None else p.interval_note or ""),
     ]
     if p.members is not None and p.members > 1:
         gain = sum(vars(p.terms).values()) - p.loss

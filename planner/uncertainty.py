@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from planner.intervals import LEVEL, SURE, interval, sure_width
 from planner.landscape import Landscape, landscape, search_ranges, within_search
 from planner.laws import Law, Mixture, belonging
 from planner.limits import Limits
+from planner.memo import memoize
 from planner.records import made
 from planner.remarks import Remark
 from planner.results import Alternative, Interval, LossRange
@@ -169,7 +169,7 @@ class _Group:
     forms: np.ndarray
 
 
-@lru_cache(maxsize=64)
+@memoize(64)
 def _groups(members: Law) -> list[_Group]:
     share = min(1.0, _CURVES / members.members)
     if isinstance(members, Mixture):
@@ -213,7 +213,7 @@ def _in_sight(group: _Group, ud: float, flops: float) -> float | None:
     return None if within_search(group.few, ud, flops) else 10.0 ** round(math.log10(flops))
 
 
-@lru_cache(maxsize=256)  # it depends on the data and not on the compute: one corpus is asked about many times
+@memoize(256)
 def _turns(group: _Group, ud: float, include: float | None, limits: Limits) -> dict[str, np.ndarray]:
     """Where each refit turns and where it is lowest along compute, as far as its form is searched; `include`
     is a compute that must be in sight.
@@ -231,12 +231,6 @@ def _turns(group: _Group, ud: float, include: float | None, limits: Limits) -> d
         "spending_limit_flops": best.flops,
         "spending_limit_loss": best.loss,
     }
-
-
-def forget() -> None:
-    """Let go of what is remembered of refits."""
-    _turns.cache_clear()
-    _groups.cache_clear()
 
 
 def _flat_figures(

@@ -25,14 +25,12 @@ from calibration.ui.calibrations import Calibrations
 from calibration.ui.downloads import Downloads
 from calibration.ui.file_jobs import FITS_AT_ONCE, READS_AT_ONCE, FileJobs, JobFailed
 from calibration.ui.legend import legend
-from planner import units
+from planner import memo, units
 from planner.calibration_files import Calibration, Setting
-from planner.crossovers import crossover_between
 from planner.errors import InvalidInput
 from planner.limits import ALL
 from planner.options import label
 from planner.palette import law_label
-from planner.uncertainty import forget
 
 LARGEST_UPLOAD = 16 * 2**20
 USERS_AT_ONCE = 20
@@ -355,8 +353,7 @@ def _drawn(choices: state.Choices, known: Calibration) -> tuple[answers.Answer, 
 def _forget() -> None:
     """Let go of answers: each holds the calibration that it is from."""
     _drawn.cache_clear()
-    crossover_between.cache_clear()
-    forget()
+    memo.clear()
 
 
 def _choices(values: tuple[Any, ...]) -> state.Choices:

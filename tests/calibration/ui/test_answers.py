@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import shlex
 import tomllib
+import weakref
 from dataclasses import fields, replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -424,3 +426,24 @@ def _with_refits(known: Calibration) -> Calibration:
 
 def test_every_choice_has_a_name_in_the_address() -> None:
     assert tuple(field.name for field in fields(state.Choices)) == state.NAMES
+
+
+@pytest.mark.parametrize(
+    ("name", "ud", "flops"), [("dial", 1e5, 1e12), ("micro", 1e5, 1e12), (None, 2e8, 1e19)]
+)
+def test_a_calibration_that_had_to_go_is_remembered_nowhere(
+    name: str | None, ud: float, flops: float
+) -> None:
+    page = pytest.importorskip("calibration.ui.page")
+    kept = Calibrations(page._forget)
+    known = Calibration.load(name).model_copy(update={"name": "a stranger's"}, deep=True)
+    plan(ud, flops, calibration=known)
+    seen = weakref.ref(known)
+    kept.add(known)
+    del known
+    gc.collect()
+    assert seen() is not None
+    for number in range(ROOM):
+        kept.add(Calibration.load().model_copy(update={"name": f"another {number}"}))
+    gc.collect()
+    assert seen() is None
