@@ -49,18 +49,25 @@ import pandas as pd
 
 from benchmarks.simulated import grid_table
 from calibration import fit
-from calibration.fitting.checks import PLAUSIBLE
 from calibration.fitting.coordinates import Reference
-from planner.allocation import FLOPS_PER_PARAM_TOKEN, allocate
-from planner.calibration_files import Calibration, FittedLaw, FittedRange, Setting
-from planner.crossovers import crossover
-from planner.intervals import interval
-from planner.laws import AVERAGE, FORMS, Law, LawForm, Parameter, form_named, register
-from planner.laws.forms import Array, At, Penalty, Repeats, Values
-from planner.laws.pieces import amplitude, exponent
-from planner.limits import CONTINUOUS
-from planner.look import Look
-from planner.uncertainty import loss_intervals
+from calibration.fitting.runs.checks import PLAUSIBLE
+from planner.calibration import Calibration, FittedLaw, FittedRange, Setting
+from planner.inputs import CONTINUOUS
+from planner.laws import (
+    AVERAGE,
+    FORMS,
+    Law,
+    LawForm,
+    Terms,
+    base_terms,
+    form_named,
+    register,
+)
+from planner.laws.forms import FEW_AMOUNTS, POWER, Array, At, Values, amplitude, exponent, power_cost
+from planner.plans import crossover
+from planner.show.style import Look
+from planner.solve import FLOPS_PER_PARAM_TOKEN, allocate
+from planner.uncertainty import interval, loss_intervals
 
 UD, FLOPS, NOISE = 500e6, 5e18, 0.005
 SIZES = (10, 20, 40, 60)
@@ -79,36 +86,15 @@ ROUGH, WAVES, LENGTHS = (0.015, 0.05), 8, (np.log(10), np.log(100))
 EPOCHS = np.geomspace(0.1, 100, 20_000)  # among which the best of a rough truth is looked for
 
 
-@dataclass(frozen=True)
-class Worn(Repeats):
+def worn(p: Values, at: At) -> Terms:
     """Repeats are worth a falling power."""
-
-    parameters: tuple[Parameter, ...] = (exponent("rho", "ρ", (0.3, 0.6), 0.3),)
-
-    def ln_seen(self, p: Values, epochs: Array, ln_ratio: Array) -> Array:
-        return self.with_slopes(p, epochs, ln_ratio)[0]
-
-    def with_slopes(self, p: Values, epochs: Array, ln_ratio: Array) -> tuple[Array, Array, Array]:
-        repeats = np.maximum(np.real(epochs) - 1, 0)
-        grown = (1 + repeats) ** p["rho"]
-        seen = np.minimum(epochs, 1) + (grown - 1) / p["rho"]
-        return np.log(seen), np.where(epochs > 1, grown / seen, 1.0), 0.0
+    ln_data = at.ln_used + np.log1p(((1 + at.repeats) ** p["rho"] - 1) / p["rho"])
+    return base_terms(p, at, ln_data=ln_data, overfitting=power_cost(p, at))
 
 
-@dataclass(frozen=True)
-class Tired(Penalty):
+def tired_cost(p: Values, at: At) -> Array:
     """A penalty that grows ever more slowly with repeats."""
-
-    parameters: tuple[Parameter, ...] = (
-        amplitude(),
-        exponent("delta", "δ", (0.7, 1.5), 0.3),
-        exponent("kappa", "κ", (0.4, 1.2), 0.3),
-        exponent("gamma", "γ", (0.3, 0.9), 0.4),
-    )
-
-    def ln_shape(self, p: Values, at: At) -> Array:
-        power = p["delta"] * at.ln_repeats + p["kappa"] * (at.ln_params - p["gamma"] * at.ln_unique)
-        return power - np.log(1 + np.exp(at.ln_repeats) / 20)
+    return power_cost(p, at) / (1 + at.repeats / 20)
 
 
 @dataclass(frozen=True)
@@ -132,7 +118,7 @@ class Rough:
         terms = self.law.terms(params, unique_tokens, epochs)
         place = np.stack(np.broadcast_arrays(*map(np.log, (params, unique_tokens, epochs))), axis=-1)
         off = self.level * np.sqrt(2 / WAVES) * np.cos(place @ self.waves.T + self.phases).sum(axis=-1)
-        return terms.floor + (terms.loss - terms.floor) * np.exp(off)
+        return terms.irreducible + (terms.loss - terms.irreducible) * np.exp(off)
 
 
 @dataclass(frozen=True)
@@ -208,7 +194,7 @@ def asked(truth: Truth, table: pd.DataFrame, draws: int) -> dict[str, tuple[Any,
     """The interval of each figure, and what is true."""
     found = fit(table, bootstrap=draws)
     setting, law = found.setting(DECAYS[0]), truth.at[DECAYS[0]]
-    members, averaged = setting.ensemble_law(AVERAGE), setting.law(AVERAGE)
+    members, averaged = setting.law_draws(AVERAGE), setting.law(AVERAGE)
     assert members is not None
     plans, best = allocate(members, UD, FLOPS, CONTINUOUS), truth.best
     chosen = allocate(averaged, UD, FLOPS, CONTINUOUS)
@@ -245,9 +231,22 @@ def measured(form: str, runs: int, seed: int, draws: int) -> dict[str, Any]:
 
 def declare() -> None:
     """The true forms that nothing is fitted with: they are known by name, and no default includes them."""
-    look, power = Look("#000000", "#ffffff"), FORMS["additive_4p"].penalty
-    register(LawForm("tired", "tired", look, "-", penalty=Tired(), standard=False))
-    register(LawForm("worn", "worn", look, "-", repeats=Worn(), penalty=power, standard=False))
+    look, powers = Look("#000000", "#ffffff"), FORMS["additive_4p"].repetition
+    rho = exponent("rho", "ρ", (0.3, 0.6), 0.3)
+    register(LawForm("worn", "worn", look, "-", "", (rho, *powers), worn, standard=False))
+    own = (amplitude(tired_cost, FEW_AMOUNTS), *POWER[1:])
+    register(
+        LawForm(
+            "tired",
+            "tired",
+            look,
+            "-",
+            "",
+            own,
+            lambda p, at: base_terms(p, at, overfitting=tired_cost(p, at)),
+            standard=False,
+        )
+    )
 
 
 def shown(rows: pd.DataFrame) -> str:

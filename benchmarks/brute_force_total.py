@@ -22,21 +22,21 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from planner import Calibration, InvalidInput, plan
-from planner.costs import ACCELERATORS
-from planner.members import Members
+from planner.averaging import Averaging
+from planner.hardware import ACCELERATORS
 
 CLOSE = 1e-6
 FINER, PLACES = 10, 8  # finer grids around so many of the best places
 # A gain of averaging that nobody measured: the search is what is tested.
-MADE_UP = Members.model_validate(
+MADE_UP = Averaging.model_validate(
     {
-        "reference": {"params": 2e5, "unique_tokens": 65536, "epochs": 8, "memory_epochs": 2.6},
+        "reference": {"params": 2e5, "unique_tokens": 65536, "epochs": 8, "timescale_epochs": 2.6},
         "gain": 0.4,
         "exponents": {
             "params": 0.2,
             "unique_tokens": -0.3,
             "epochs": 0.5,
-            "memory_epochs": 0.25,
+            "timescale_epochs": 0.25,
             "density": 0.1,
         },
         "error": 0.01,
@@ -45,7 +45,7 @@ MADE_UP = Members.model_validate(
             "params": [9e4, 3e5],
             "unique_tokens": [32768, 131072],
             "epochs": [4, 16],
-            "memory_epochs": [0.4, 8],
+            "timescale_epochs": [0.4, 8],
         },
         "source": "made up",
     }
@@ -114,16 +114,16 @@ def losses(
             ("params", params),
             ("unique_tokens", used),
             ("epochs", passes),
-            ("memory_epochs", memory / used),
+            ("timescale_epochs", memory / used),
         ):
             power, start = getattr(MADE_UP.exponents, name), getattr(MADE_UP.reference, name)
-            if name == "memory_epochs":
+            if name == "timescale_epochs":
                 size, data = np.clip(params, 9e4, 3e5) / 2e5, np.clip(used, 32768, 131072) / 65536
                 power = power + MADE_UP.exponents.density * np.log(size / data)
             low, high = getattr(MADE_UP.fitted_on, name)
             inside = np.minimum(np.maximum(value, low), high)
             gain = gain * np.minimum((value / start) ** power, (inside / start) ** power)
-        floor = known.law(decay).terms(1e6, 1e6, 1.0).floor
+        floor = known.law(decay).terms(1e6, 1e6, 1.0).irreducible
         return one - np.minimum(gain, one - floor) * (1 - 1 / count)
 
 
@@ -231,7 +231,7 @@ def _decays(known: Calibration, case: Case) -> np.ndarray:
     """The weight decays of the first grid: those calibrated, or every third that a dial can be asked for."""
     if case.weight_decay is not None:
         return np.array([case.weight_decay])
-    return _typed(known)[::5] if known.dial is not None else np.array(known.weight_decays)
+    return _typed(known)[::5] if known.weight_decay_law is not None else np.array(known.weight_decays)
 
 
 def _typed(known: Calibration) -> np.ndarray:
@@ -251,7 +251,7 @@ def _around(case: Case, known: Calibration, grid: Grid, index: tuple[int, ...]) 
     first = case.members.index(int(grid.counts[count]))
     counts = np.array(case.members[max(first - 1, 0) : first + 2], dtype=float)
     decays = grid.decays
-    if known.dial is not None and case.weight_decay is None:
+    if known.weight_decay_law is not None and case.weight_decay is None:
         typed, wide = _typed(known), _near(grid.decays, decay)
         near = typed[(typed >= wide[0] * (1 - 1e-9)) & (typed <= wide[-1] * (1 + 1e-9))]
         decays = np.unique(np.append(near[:: max(len(near) // 7, 1)], grid.decays[decay]))

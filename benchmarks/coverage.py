@@ -18,14 +18,14 @@ from pathlib import Path
 import numpy as np
 from simulated import grid_table
 
-from calibration.fitting.intervals import bootstrap
-from calibration.fitting.runs import Runs
-from calibration.fitting.stages import Fits, fit_forms, parameter_arrays
-from planner.allocation import allocate
-from planner.calibration_files import Calibration
-from planner.intervals import interval
+from calibration.fitting.bootstrap import bootstrap
+from calibration.fitting.huber import Fits, fit_forms, parameter_arrays
+from calibration.fitting.runs.arrays import Runs
+from planner.calibration import Calibration
+from planner.inputs import CONTINUOUS
 from planner.laws import Law
-from planner.limits import CONTINUOUS
+from planner.solve import allocate
+from planner.uncertainty import interval
 
 FORM = "additive_4p"
 UD, FLOPS = 250e6, 5e18

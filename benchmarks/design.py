@@ -1,6 +1,6 @@
 """Does the design choose better runs than chance or thrift? On public runs, whose losses are known.
 
-    python benchmarks/design.py [../shared/data] [--write docs/design.md]
+    python benchmarks/design.py [../shared/data] [--write studies/fitting/design.md]
 
 The pool are the runs up to 64 epochs without the tenth with the most compute, which are held out. Each seed
 hides a random fifth of the pool. Each strategy spends 1%, 5% and 10% of the pool's FLOPs; its runs are then
@@ -24,24 +24,24 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from calibration.fitting.choosing import Wanted, choose, foundation
+from calibration.fitting.bayes.hierarchical import hierarchical_fit
 from calibration.fitting.coordinates import flops_of, points_of
-from calibration.fitting.design import believed_near
-from calibration.fitting.outlook import Outlook
-from calibration.fitting.pooled import believe
-from calibration.fitting.tables import read_runs
-from planner.calibration_files import Calibration
+from calibration.fitting.design.predictive_covariance import PredictiveCovariance
+from calibration.fitting.design.proposal import prior_near
+from calibration.fitting.design.select_runs import Wanted, identifying_runs, select_runs
+from calibration.fitting.runs.tables import read_runs
+from planner.calibration import Calibration
 
 PRIOR = "fineweb-llama2"
 SHARES, SEEDS, ROUNDS, FORM = (0.01, 0.05, 0.10), 10, 6, "additive_4p"
 START, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 
 
-def after(runs: pd.DataFrame, decay: float) -> Outlook:
+def after(runs: pd.DataFrame, decay: float) -> PredictiveCovariance:
     """What is believed after some runs, or before any."""
     if not len(runs):
-        return believed_near(Calibration.load(PRIOR), FORM, decay)
-    return Outlook.of(believe(runs, (FORM,), PRIOR).posteriors[FORM][decay])
+        return prior_near(Calibration.load(PRIOR), FORM, decay)
+    return PredictiveCovariance.of(hierarchical_fit(runs, (FORM,), PRIOR).posteriors[FORM][decay])
 
 
 def by_design(pool: pd.DataFrame, held_out: pd.DataFrame, budget: float, decay: float) -> list[int]:
@@ -55,8 +55,8 @@ def by_design(pool: pd.DataFrame, held_out: pd.DataFrame, budget: float, decay: 
         free = np.setdiff1d(np.arange(len(pool)), trained)
         sizes, unique, epochs = candidates
         some = sizes[free], unique[free], epochs[free]
-        first = foundation(FORM, some, have, left)
-        chosen = choose(belief, some, wanted, left, trained=have, first=first)
+        first = identifying_runs(FORM, some, have, left)
+        chosen = select_runs(belief, some, wanted, left, trained=have, first=first)
         chosen = sorted((int(free[i]) for i in chosen), key=lambda i: cost[i])
         if round_ < ROUNDS - 1:  # train the cheap half, and half of that at first, then ask again
             spent = np.cumsum(cost[chosen])

@@ -61,7 +61,7 @@ class Idle:
     def room(self) -> int:
         return self.slots - len(self.ended)
 
-    def start(self, task: Task, shunned: Collection[str] = ()) -> None:
+    def start(self, task: Task, avoided_nodes: Collection[str] = ()) -> None:
         began = self.clock()
         folder = Path(task.folder)
         folder.mkdir()

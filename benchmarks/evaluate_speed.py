@@ -25,7 +25,7 @@ from typing import Any
 
 import torch
 
-from planner.shapes import preset
+from planner.hardware import preset
 from trainer.config import RunConfig
 from trainer.data.tokenizers import train_bpe
 from trainer.downstream import models, tasks

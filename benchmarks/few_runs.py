@@ -37,8 +37,8 @@ from calibration import fit
 from calibration.fitting.coordinates import Reference, points_of
 from calibration.fitting.metrics import capped
 from calibration.fitting.skill import turned
-from planner.calibration_files import Calibration
-from planner.errors import InvalidInput
+from planner.calibration import Calibration
+from planner.inputs import InvalidInput
 from planner.laws import AVERAGE, DEFAULT_FORM, FORMS, Law
 
 NS = (5, 8, 12, 20, 40, 100)

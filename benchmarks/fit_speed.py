@@ -32,13 +32,11 @@ import numpy as np
 from scipy.optimize import minimize
 from simulated import grid_table
 
-from calibration.fitting.intervals import bootstrap
-from calibration.fitting.objective import Problems, huber
-from calibration.fitting.problems import base_parameters, base_problem
-from calibration.fitting.runs import Runs
+from calibration.fitting.bootstrap import bootstrap
+from calibration.fitting.huber import base_parameters, base_problem, base_theta, fit_forms, huber, refit
+from calibration.fitting.runs.arrays import Runs
 from calibration.fitting.solver import minimise
-from calibration.fitting.stages import fit_forms, refit
-from planner.calibration_files import Calibration
+from planner.calibration import Calibration
 
 DELTA = 1e-3
 GRID = {
@@ -61,9 +59,7 @@ def best_time(work: Callable[[], Any], repeats: int = 5) -> tuple[float, Any]:
 
 def around_reference(points: np.ndarray, runs: Runs) -> np.ndarray:
     e, a, b, alpha, beta = points.T
-    return np.stack(
-        [np.exp(e) / runs.scale, a - alpha * runs.ref_params, alpha, b - beta * runs.ref_tokens, beta], axis=1
-    )
+    return base_theta({"E": np.exp(e), "A": np.exp(a), "alpha": alpha, "B": np.exp(b), "beta": beta}, runs)
 
 
 def plain_objective(
@@ -151,7 +147,7 @@ def main() -> None:
     points = np.array(list(itertools.product(*GRID.values())))
     starts = np.clip(around_reference(points, single), free.bounds.lower, free.bounds.upper)
     ones = np.ones(len(single))
-    problems = Problems(free.model, single.ln_loss, ones, DELTA)
+    problems = free.problems(single.ln_loss, ones, DELTA)
     ours, solved = best_time(lambda: minimise(problems, starts, free.bounds, damping=3.0))
     optimum = float(solved.value.min())
     share = float((solved.value <= optimum * (1 + 1e-9)).mean())
@@ -211,9 +207,9 @@ def main() -> None:
         f"1,000 bootstrap refits, loop of scipy BFGS from finite differences: {loop:.1f} s (from 20): "
         f"{loop / boot:.0f}x"
     )
-    resamples = [Problems(free.model, single.ln_loss, row, DELTA) for row in weights[:50]]
+    resamples = [free.problems(single.ln_loss, row, DELTA) for row in weights[:50]]
     check = np.array([minimise(resample, starts[::4], free.bounds).value.min() for resample in resamples])
-    mine = Problems(free.model, single.ln_loss, weights[:50], DELTA).values(again.base[:50])
+    mine = free.problems(single.ln_loss, weights[:50], DELTA).values(again.base[:50])
     print(f"refits at the best of 81 starts (1e-9), first 50: {np.mean(mine <= check * (1 + 1e-9)):.0%}\n")
 
     def four_parameters() -> Any:

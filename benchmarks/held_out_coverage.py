@@ -3,7 +3,7 @@
     OMP_NUM_THREADS=1 python -m benchmarks.held_out_coverage ../shared/data [seeds]
 
 Generated tables (`believed_coverage`) come from laws; real runs do not. Each table of `few_runs` but the
-pilots is cut along size, compute, data or epochs as the tournament cuts it (`calibration/fitting/beyond.py`):
+pilots is cut along size, compute, data or epochs as the tournament cuts it (`evaluate.extrapolation`):
 the smallest 60% or 70% are seen, the repeated runs beyond them are asked about. Of those seen 20, 40 (drawn
 with each seed) or all are fitted as `fit` does by default, with a prior that was fitted on none of them;
 weights of forms are turned by skill in the direction of the cut that was learnt from other tables, as plans
@@ -26,11 +26,11 @@ import pandas as pd
 
 from benchmarks.few_runs import tables
 from calibration import fit
-from calibration.fitting import beyond
 from calibration.fitting.coordinates import points_of
+from calibration.fitting.evaluate import extrapolation
 from calibration.fitting.skill import turned
 from planner.laws import AVERAGE
-from planner.uncertainty import misfitting
+from planner.uncertainty import with_discrepancy
 
 NS = (20, 40, None)  # None: all that are seen
 AMONG, MIDDLE = (20, 40, 80), (0.1, 0.9)  # runs fitted, and the range of those asked about
@@ -41,14 +41,14 @@ LEVEL = (2.5, 97.5)
 def covered(name: str, seen: pd.DataFrame, tried: pd.DataFrame, *ways: str) -> tuple[float, float]:
     """The share of runs within their intervals, and the median width."""
     setting = turned(fit(seen, bootstrap=DRAWS, name="seen").settings[0], ways, without=(name.split()[0],))
-    members, misfit = setting.loss_ensemble(AVERAGE), setting.misfit(AVERAGE)
+    members, misfit = setting.law_draws(AVERAGE, of_losses=True), setting.discrepancy(AVERAGE)
     assert members is not None
     noise = setting.method["noise_repeated"] * np.random.default_rng(0).standard_normal(len(misfit))
     inside, widths = [], []
     for place, loss in zip(zip(*points_of(tried), strict=True), tried["loss"], strict=True):
         with np.errstate(all="ignore"):
             terms = members.terms(*place)
-            drawn = np.log(misfitting(terms.loss, terms.floor, misfit)) + noise
+            drawn = np.log(with_discrepancy(terms.loss, terms.irreducible, misfit)) + noise
         low, high = np.percentile(np.nan_to_num(drawn, nan=np.inf), LEVEL)
         inside.append(low <= np.log(loss) <= high)
         widths.append(high - low)
@@ -59,7 +59,7 @@ def cut(
     name: str, table: pd.DataFrame, direction: str, n: int | None, seeds: int
 ) -> tuple[float, float] | None:
     """Over the seeds, the mean share and width; None where there is no such cut."""
-    found = beyond.parts(table, direction, beyond.DIRECTIONS[direction])
+    found = extrapolation.split(table, direction, extrapolation.DIRECTIONS[direction])
     if found is None or (n is not None and found[0].sum() < n):
         return None
     seen, tried = (table[rows].reset_index(drop=True) for rows in found)
@@ -102,7 +102,7 @@ def main(shared: Path, seeds: int = 5) -> None:
     for n in AMONG:
         among = {name: within(name, table, n, seeds) for name, table in known.items()}
         print(line("within", n, among), flush=True)
-    for direction in beyond.DIRECTIONS:
+    for direction in extrapolation.DIRECTIONS:
         for n in NS:
             found = {name: cut(name, table, direction, n, seeds) for name, table in known.items()}
             print(line(direction, n, found), flush=True)

@@ -22,11 +22,16 @@ import numpy as np
 from scipy.optimize import minimize
 from simulated import random_base_table, random_table
 
-from calibration.fitting.objective import Problems
-from calibration.fitting.problems import Free, base_problem, repetition_problem
-from calibration.fitting.runs import Runs
+from calibration.fitting.huber import (
+    Free,
+    HuberProblems,
+    base_problem,
+    base_theta,
+    fit_forms,
+    repetition_problem,
+)
+from calibration.fitting.runs.arrays import Runs
 from calibration.fitting.solver import SAME, minimise
-from calibration.fitting.stages import fit_forms
 
 DELTA = 1e-3
 FIRST, MORE = 100, 200  # random starts of the reference
@@ -39,12 +44,10 @@ def hoffmann_starts(runs: Runs) -> np.ndarray:
         [-1.0, 0.0, 0.5, 1.0], [0.0, 10.0, 20.0], [0.1, 0.5, 1.0], [0.0, 10.0, 20.0], [0.1, 0.5, 1.0]
     )
     e, a, alpha, b, beta = np.array(list(grid)).T
-    return np.stack(
-        [np.exp(e) / runs.scale, a - alpha * runs.ref_params, alpha, b - beta * runs.ref_tokens, beta], axis=1
-    )
+    return base_theta({"E": np.exp(e), "A": np.exp(a), "alpha": alpha, "B": np.exp(b), "beta": beta}, runs)
 
 
-def lbfgs(problems: Problems, start: np.ndarray, bounds: list[tuple[float, float]]) -> float:
+def lbfgs(problems: HuberProblems, start: np.ndarray, bounds: list[tuple[float, float]]) -> float:
     scale = 1 / problems.values(start[None])[0]
 
     def objective(theta: np.ndarray) -> tuple[float, np.ndarray]:
@@ -69,7 +72,7 @@ def main(tables: int = 500, first: int = 0) -> None:
         runs = Runs.of(random_base_table(rng))
         fit = fit_forms(runs, ["chinchilla"], delta=DELTA).forms["chinchilla"]
         free = base_problem(runs)
-        problems = Problems(free.model, runs.ln_loss, np.ones(len(runs)), DELTA)
+        problems = free.problems(runs.ln_loss, np.ones(len(runs)), DELTA)
         starts = np.clip(hoffmann_starts(runs), free.bounds.lower, free.bounds.upper)
         reference = float(minimise(problems, starts, free.bounds, max_iterations=600).value.min())
         few = starts[rng.choice(len(starts), 8, replace=False)]
@@ -93,7 +96,7 @@ def main(tables: int = 500, first: int = 0) -> None:
     )
 
 
-def best_of_random(problems: Problems, free: Free, rng: np.random.Generator) -> float:
+def best_of_random(problems: HuberProblems, free: Free, rng: np.random.Generator) -> float:
     """The lowest objective that random starts reach."""
     low, high = free.starts.min(axis=0), free.starts.max(axis=0)
     wide = np.maximum(high - low, 0.5)
@@ -118,7 +121,7 @@ def repetition(form: str, tables: int, first: int) -> None:
         fits = fit_forms(runs, [form], delta=DELTA)
         fit = fits.forms[form]
         free = repetition_problem(form, runs, fits.forms["chinchilla"].base)
-        problems = Problems(free.model, runs.ln_loss, np.ones(len(runs)), DELTA)
+        problems = free.problems(runs.ln_loss, np.ones(len(runs)), DELTA)
         gap = fit.optimum.value / best_of_random(problems, free, rng) - 1
         gaps.append(gap)
         within += gap <= 1e-9

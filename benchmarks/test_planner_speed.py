@@ -20,7 +20,7 @@ from scipy.optimize import minimize_scalar
 
 from calibration import fit
 from planner import Calibration, frontier, plan
-from planner.calibration_files import Ensemble
+from planner.calibration import Draws
 
 MICRO_RUNS = Path(__file__).parents[1] / "studies" / "micro" / "runs.csv"
 CORPORA = ["same corpus", "another corpus each time"]
@@ -83,14 +83,16 @@ def average() -> Calibration:
 def _dial_with_draws() -> Calibration:
     """The dial with draws around its law, of which it has none."""
     known, rng = Calibration.load("dial"), np.random.default_rng(0)
-    assert known.dial is not None
+    assert known.weight_decay_law is not None
     form = known.form(None)
     around = {
         name: (value * np.exp(rng.normal(0, 0.03, 1000))).tolist()
-        for name, value in known.dial.laws[form].parameters.items()
+        for name, value in known.weight_decay_law.laws[form].parameters.items()
     }
-    draws = Ensemble(method="made up", laws={form: around})
-    other = known.model_copy(update={"dial": known.dial.model_copy(update={"ensemble": draws})})
+    draws = Draws(method="made up", laws={form: around})
+    other = known.model_copy(
+        update={"weight_decay_law": known.weight_decay_law.model_copy(update={"draws": draws})}
+    )
     return other.with_settings(list(known.settings))  # which forgets what was made without them
 
 

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from planner.shapes import Architecture, preset
+from planner.hardware import Architecture, preset
 from trainer.config import RunConfig
 from trainer.model import products
 from trainer.model.llama import create

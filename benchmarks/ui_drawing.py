@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from calibration.ui import pictures, state
 from calibration.ui.answers import answer
-from planner.calibration_files import DEFAULT_CALIBRATION, Calibration
+from planner.calibration import DEFAULT_CALIBRATION, Calibration
 
 ROUNDS = 7
 

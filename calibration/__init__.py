@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 from planner.lazy import lazily
 
 if TYPE_CHECKING:
-    from calibration.fitting.backtest import backtest
-    from calibration.fitting.design import design
+    from calibration.fitting.design.proposal import design
+    from calibration.fitting.evaluate.backtest import backtest
     from calibration.fitting.intervals import allocation_intervals, loss_interval, parameter_intervals
-    from calibration.fitting.notes import notes_of
-    from calibration.fitting.origin import Origin
-    from calibration.fitting.tables import RunTableError
+    from calibration.fitting.runs.checks import RunTableError
+    from calibration.fitting.runs.origin import Origin
+    from calibration.fitting.runs.warnings import notes_of
     from calibration.reports.report import report
     from calibration.studies.judge import judge
     from calibration.studies.prescriptions import prescriptions
@@ -41,12 +41,12 @@ __all__ = [
 ]
 
 _HOME = {
-    "fitting.backtest": "backtest",
-    "fitting.design": "design",
+    "fitting.evaluate.backtest": "backtest",
+    "fitting.design.proposal": "design",
     "fitting.intervals": "allocation_intervals loss_interval parameter_intervals",
-    "fitting.notes": "notes_of",
-    "fitting.origin": "Origin",
-    "fitting.tables": "RunTableError",
+    "fitting.runs.warnings": "notes_of",
+    "fitting.runs.origin": "Origin",
+    "fitting.runs.tables": "RunTableError",
     "reports.report": "report",
     "studies.judge": "judge",
     "studies.prescriptions": "prescriptions",

@@ -5,7 +5,7 @@
     >>> p.weight_decay, round(p.params / 1e6), p.epochs
     (1.0, 556, 6.0)
 
-Numbers only: nothing here loads scipy, pandas, matplotlib or torch. Names are loaded when first used, so that
+Numbers only: nothing here loads pandas, matplotlib or torch. Names are loaded when first used, so that
 the command line can set up its start before pydantic is imported.
 """
 
@@ -14,17 +14,12 @@ from typing import TYPE_CHECKING
 from planner.lazy import lazily
 
 if TYPE_CHECKING:
-    from planner.calibration_files import Calibration
-    from planner.comparisons import compare
-    from planner.costs import cost, flops_from_gpus
-    from planner.crossovers import crossover
-    from planner.errors import InvalidCalibration, InvalidInput
-    from planner.frontiers import Frontier, frontier
+    from planner.calibration import Calibration
+    from planner.hardware import Architecture, cost, flops_from_gpus, preset, presets, shape_for
+    from planner.inputs import InvalidCalibration, InvalidInput
     from planner.laws import FORMS, Law
-    from planner.plans import plan
-    from planner.predictions import Predictions, predict
-    from planner.results import Comparison, Crossover, Plan, Prediction
-    from planner.shapes import Architecture, preset, presets, shape_for
+    from planner.plans import compare, crossover, frontier, plan, predict
+    from planner.results import Comparison, Crossover, Frontier, Plan, Prediction, Predictions
 
     __version__: str
 
@@ -54,17 +49,12 @@ __all__ = [
 ]
 
 _HOME = {
-    "calibration_files": "Calibration",
-    "comparisons": "compare",
-    "costs": "cost flops_from_gpus",
-    "crossovers": "crossover",
-    "errors": "InvalidCalibration InvalidInput",
-    "frontiers": "Frontier frontier",
+    "calibration": "Calibration",
+    "hardware": "Architecture cost flops_from_gpus preset presets shape_for",
+    "inputs": "InvalidCalibration InvalidInput",
     "laws": "FORMS Law",
-    "plans": "plan",
-    "predictions": "Predictions predict",
-    "results": "Comparison Crossover Plan Prediction",
-    "shapes": "Architecture preset presets shape_for",
+    "plans": "compare crossover frontier plan predict",
+    "results": "Comparison Crossover Frontier Plan Prediction Predictions",
 }
 
 __getattr__, __dir__ = lazily(__name__, _HOME)

@@ -3,29 +3,162 @@
 Each command is a thin layer: it hands what was typed to the call of the same name and prints the result as a
 table, as JSON or as a picture. Checking input is the callee's job, so Python and the shell give the same
 answers and the same errors.
+
+Other rooms add commands through the entry-point group `planner.commands`. They are looked up only when a
+command is asked for that is not built in, or for the list in `--help`: planning must start in a blink.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from planner.calibration_files import Calibration, shipped_names
-from planner.comparisons import compare as compare_laws
-from planner.costs import ACCELERATORS, given, named_or_own, training_compute
-from planner.costs import cost as cost_of
-from planner.crossovers import crossover as crossover_of
-from planner.errors import InvalidInput, named
-from planner.limits import Limits
+from planner.calibration import Calibration, shipped_names
+from planner.hardware import (
+    ACCELERATORS,
+    DEFAULT_VOCAB,
+    STUDY_SHAPES,
+    VALIDATION_SHAPES,
+    named_or_own,
+    preset,
+    presets,
+    save_hf_config,
+    save_run,
+    shape_for,
+    training_compute,
+)
+from planner.hardware import cost as cost_of
+from planner.inputs import MENTION, InvalidInput, Limits, given
 from planner.options import HARDWARE, LIMITS, MONEY, OPTIONS, RECIPE, TOTAL
+from planner.plans import compare as compare_laws
+from planner.plans import crossover as crossover_of
+from planner.plans import frontier_range
 from planner.plans import plan as make_plan
-from planner.predictions import predict as prediction_of
-from planner.run_files import save_hf_config, save_run
-from planner.shapes import DEFAULT_VOCAB, preset, presets, shape_for
-from planner.shell import BadInput, PlannerGroup, json_option
+from planner.plans import predict as prediction_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# -- what every sub-command shares: lazy loading, one-sentence errors, JSON output
+
+ENTRY_POINTS = "planner.commands"
+
+
+class BadInput(click.ClickException):
+    """Bad input on the command line: one sentence, exit code 2."""
+
+    exit_code = 2
+
+
+class Command(click.Command):
+    """A command whose bad input is one sentence that names the options as they were typed, never a
+    traceback.
+    """
+
+    extra: str | None = None  # the extra of the package that has what the command imports
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except InvalidInput as error:
+            raise BadInput(error.said(self.typed)) from None
+        except ModuleNotFoundError as error:
+            if self.extra is None:
+                raise
+            raise BadInput(
+                f"{error.name} is not installed; pip install 'databound[{self.extra}]' would do."
+            ) from None
+
+    def typed(self, field: str) -> str:
+        """What is typed in a shell for a field: `--max-params` for max_params, `--from` for start."""
+        options = [option for option in self.params if isinstance(option, click.Option)]
+        for option in options:
+            if option.name == field:
+                return max(option.opts, key=lambda name: name.startswith("--"))
+        flag = f"--{field.replace('_', '-')}"
+        return flag if any(flag in option.opts for option in options) else field
+
+
+class PlannerGroup(click.Group):
+    """Built-in commands, and those that other packages add."""
+
+    command_class = Command
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*super().list_commands(ctx), *sorted(set(_added()) - set(self.commands))]
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        built_in = super().get_command(ctx, name)
+        if built_in is not None:
+            return built_in
+        entry = _added().get(name)
+        if entry is None:
+            return None
+        from planner.shadows import shadow
+
+        hidden_by = shadow(entry.module)  # asked first, so that a file of the user's is named and not run
+        if hidden_by is not None:
+            return _hidden(name, hidden_by)
+        try:
+            command: click.Command = entry.load()
+        except ImportError as error:
+            return _not_installed(name, error)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            raise BadInput(
+                f"{error.message.rstrip('.')}; commands are {', '.join(self.list_commands(ctx))}."
+            ) from None
+
+
+def _added() -> dict[str, Any]:
+    from importlib.metadata import entry_points
+
+    return {entry.name: entry for entry in entry_points(group=ENTRY_POINTS)}
+
+
+def _hidden(name: str, by: Path) -> click.Command:
+    sentence = (
+        f"`planner {name}` is hidden by {by}, which Python finds before the package of that name; "
+        f"rename that file, or work in another folder."
+    )
+    return _unavailable(name, f"{by} hides it", sentence)
+
+
+def _not_installed(name: str, error: ImportError) -> click.Command:
+    missing = getattr(error, "name", None) or str(error)
+    extra = {"ui": "ui", "evaluate": "eval"}.get(name, "train")
+    sentence = (
+        f"`planner {name}` needs {missing}, which is not installed; "
+        f"`pip install 'databound[{extra}]'` has it."
+    )
+    return _unavailable(name, f"{missing} is not installed", sentence)
+
+
+def _unavailable(name: str, reason: str, sentence: str) -> click.Command:
+    """A command that cannot be imported still shows up, and says why."""
+
+    @click.command(name, help=f"Not available: {reason}.", context_settings={"ignore_unknown_options": True})
+    @click.argument("ignored", nargs=-1, type=click.UNPROCESSED)
+    def unavailable(ignored: tuple[str, ...]) -> None:
+        raise BadInput(sentence)
+
+    return unavailable
+
+
+def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    return click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")(command)
+
+
+# -- the commands
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -43,7 +176,9 @@ def _options(*names: str, **changes: Any) -> Decorator:
     def add(command: Callable[..., Any]) -> Callable[..., Any]:
         for name in reversed(names):
             option = OPTIONS[name]
-            text = named(option.help, _flag) + (f"  [default: {option.default}]" if option.default else "")
+            text = MENTION.sub(lambda mention: _flag(mention[1]), option.help) + (
+                f"  [default: {option.default}]" if option.default else ""
+            )
             words: dict[str, Any] = {"help": text, "metavar": option.metavar or None}
             if option.choices:
                 words["type"] = click.Choice(option.choices)
@@ -93,7 +228,7 @@ def planner() -> None:
 @click.option(
     "--plot-weight-decay",
     metavar="FILE",
-    help="Also draw loss against weight decay to FILE, for a calibration with a dial.",
+    help="Also draw loss against weight decay to FILE, for a calibration with a weight-decay law.",
 )
 @click.option("--hf-config", metavar="DIR", help="Also write a config.json for transformers into DIR.")
 @json_option
@@ -119,7 +254,7 @@ def plan(
     if hf_config is not None:
         save_hf_config(result, hf_config)
         written.append(f"config.json written into {hf_config}.")
-    _print(result.model_dump_json, lambda render: render.plan(result), as_json)
+    _print(result.model_dump_json, lambda show: show.plan(result), as_json)
     if not as_json:
         click.echo("".join(f"{line}\n" for line in written), nl=False)
     _draw(lambda plots: plots.isoflop(result, options["calibration"]), plot, as_json)
@@ -142,7 +277,7 @@ def compare(ud: str, as_json: bool, plot: str | None, **options: Any) -> None:
     if budget["flops"] is not None and budget["gpu"] is not None:
         raise InvalidInput("goes with ‹hours› here; with ‹flops› it has no effect.", field="gpu")
     result = compare_laws(ud, training_compute(**budget), **given(**options))
-    _print(result.model_dump_json, lambda render: render.comparison(result), as_json)
+    _print(result.model_dump_json, lambda show: show.comparison(result), as_json)
     _draw(lambda _: result.plot(options["calibration"]), plot, as_json)
 
 
@@ -186,10 +321,8 @@ def frontier(
     **options: Any,
 ) -> None:
     _check_plot(plot)
-    from planner.frontiers import frontier_range
-
     result = frontier_range(ud, start, stop, points, single_epoch=single_epoch, **given(**options))
-    _print(lambda: json.dumps(result.to_dict()), lambda render: render.frontier(result), as_json)
+    _print(lambda: json.dumps(result.to_dict()), lambda show: show.frontier(result), as_json)
     span = (float(result.flops[0]), float(result.flops[-1]))
     where = options["calibration"], options["weight_decay"]
 
@@ -218,7 +351,7 @@ def frontier(
 def crossover(ud: str, as_json: bool, plot: str | None, **options: Any) -> None:
     _check_plot(plot)
     result = crossover_of(ud, **given(**options))
-    _print(result.model_dump_json, lambda render: render.crossover(result), as_json)
+    _print(result.model_dump_json, lambda show: show.crossover(result), as_json)
     _draw(lambda _: result.plot(options["calibration"]), plot, as_json)
 
 
@@ -245,7 +378,7 @@ def crossover(ud: str, as_json: bool, plot: str | None, **options: Any) -> None:
 def predict(params: str, ud: str, epochs: str, as_json: bool, plot: str | None, **options: Any) -> None:
     _check_plot(plot)
     result = prediction_of(params, ud, epochs, **given(**options))
-    _print(result.model_dump_json, lambda render: render.prediction(result), as_json)
+    _print(result.model_dump_json, lambda show: show.prediction(result), as_json)
     _draw(lambda plots: plots.loss_terms(result, options["calibration"]), plot, as_json)
 
 
@@ -262,11 +395,11 @@ def laws(calibration: str | None, as_json: bool) -> None:
     shown = [Calibration.load(name) for name in ([calibration] if calibration else shipped_names())]
 
     def as_text() -> str:
-        # The bootstrap ensembles are for machines that read the file itself.
-        left_out = {"settings": {"__all__": {"ensemble"}}}
+        # Draws are for machines that read the file itself.
+        left_out = {"settings": {"__all__": {"draws"}}}
         return json.dumps([known.model_dump(mode="json", exclude=left_out) for known in shown])
 
-    _print(as_text, lambda render: render.laws(shown, details=calibration is not None), as_json)
+    _print(as_text, lambda show: show.laws(shown, details=calibration is not None), as_json)
 
 
 @planner.command(
@@ -292,7 +425,7 @@ def cost(
 ) -> None:
     if params is None and not given(**budget):
         cards = [card._asdict() for card in ACCELERATORS.values()]
-        _print(lambda: json.dumps(cards), lambda render: render.accelerators(), as_json)
+        _print(lambda: json.dumps(cards), lambda show: show.accelerators(), as_json)
         return
     own = {name: budget.pop(name) for name in ("gpu", "tflops", "memory")}
     card = named_or_own(**own, price=budget["price"])
@@ -309,7 +442,7 @@ def cost(
         sequence_length=sequence_length,
         **given(**{name: budget[name] for name in ("gpus", "mfu", "price")}),
     )
-    _print(result.model_dump_json, lambda render: render.cost(result, architecture), as_json)
+    _print(result.model_dump_json, lambda show: show.cost(result, architecture), as_json)
 
 
 @planner.command(
@@ -322,7 +455,12 @@ def cost(
 )
 @click.argument("params", required=False)
 @_options("vocab_size", help=f"Vocabulary size.  [default: {DEFAULT_VOCAB}]")
-@click.option("--preset", "name", metavar="NAME", help=f"One of the paper's shapes: {', '.join(presets())}.")
+@click.option(
+    "--preset",
+    "name",
+    metavar="NAME",
+    help=f"One of the paper's shapes: {', '.join(STUDY_SHAPES + VALIDATION_SHAPES)}.",
+)
 @json_option
 def shape(params: str | None, vocab_size: str | None, name: str | None, as_json: bool) -> None:
     if params is not None and name is not None:
@@ -341,7 +479,7 @@ def shape(params: str | None, vocab_size: str | None, name: str | None, as_json:
     facts = [one.model_dump() for one in found]
     _print(
         lambda: json.dumps(facts if len(facts) > 1 else facts[0]),
-        lambda render: render.shapes(found),
+        lambda show: show.shapes(found),
         as_json,
     )
 
@@ -350,14 +488,14 @@ def shape(params: str | None, vocab_size: str | None, name: str | None, as_json:
 # -----------------------------------------------------------------------------------------------------
 
 
-def _print(text: Callable[[], str], words: Callable[[Any], None], as_json: bool) -> None:
+def _print(as_text: Callable[[], str], words: Callable[[Any], None], as_json: bool) -> None:
     """The answer as JSON, or in words by the module that has them, which is only then loaded."""
     if as_json:
-        click.echo(text())
+        click.echo(as_text())
     else:
-        from planner import render
+        from planner.show import terminal
 
-        words(render)
+        words(terminal)
 
 
 def _limits(options: dict[str, Any]) -> Limits:
@@ -381,7 +519,7 @@ def _draw(picture: Callable[[Any], Any], path: str | None, quiet: bool) -> None:
     """The picture, where one was asked for; loading what draws it takes longer than planning."""
     if path is None:
         return
-    from planner import plots
+    from planner.show import plots
 
     try:
         picture(plots).savefig(path)

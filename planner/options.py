@@ -1,17 +1,17 @@
 """The inputs of a plan in words, said once for the shell's help, the page's labels and the errors of both.
 
-The values themselves are checked where they are used: budgets in `budgets`, limits in `limits`, accelerators
-in `costs`, law and weight decay by the calibration.
+The values themselves are checked where they are used: budgets and limits in `inputs`, accelerators in
+`hardware`, law and weight decay by the calibration.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from planner.calibration_files import DEFAULT_CALIBRATION
-from planner.costs import ACCELERATORS, DEFAULT_MFU
+from planner.calibration import DEFAULT_CALIBRATION
+from planner.hardware import ACCELERATORS, DEFAULT_MFU
+from planner.inputs import ALL, CEILING, CONTINUOUS_EPOCHS, WHOLE
 from planner.laws import DEFAULT_FORM, FORMS
-from planner.limits import ALL, CEILING, CONTINUOUS_EPOCHS, WHOLE
 
 
 class Option(NamedTuple):
@@ -120,6 +120,7 @@ OPTIONS = {
     "params": Option("Model size", "The size of the model you have: epochs and weight decay for it.", "N"),
     "min_params": Option("Smallest model", "Smallest model allowed.", "N"),
     "max_params": Option("Largest model", "Largest model allowed, such as 3B.", "N"),
+    "min_epochs": Option("Fewest epochs", "Fewest epochs allowed.", "E"),
     "max_epochs": Option("Most epochs", "Most epochs allowed.", "E"),
     "spend": Option(
         "Compute is",
@@ -139,7 +140,7 @@ OPTIONS = {
     ),
 }
 RECIPE = ("learning_rate", "batch_tokens")
-LIMITS = ("epochs", "min_params", "max_params", "max_epochs", "spend")
+LIMITS = ("epochs", "min_params", "max_params", "min_epochs", "max_epochs", "spend")
 MONEY = ("budget_usd", "price", "tflops", "memory")
 TOTAL = ("members", "serve_tokens", "serve_price", "serve_mfu", "data_price")
 HARDWARE = ("gpu", "gpus", "hours", "mfu")

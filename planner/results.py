@@ -1,32 +1,90 @@
 """What the planner answers with: frozen pydantic models whose JSON is what `--json` prints.
 
-`plot` draws what `--plot` draws. It reads the calibration by its name: one of your own is given as a file.
+`print` gives what the command line prints. `plot` draws what `--plot` draws; it reads the calibration by its
+name: one of your own is given as a file.
 """
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict
+import numpy as np
+from pydantic import BaseModel, ConfigDict, model_validator
 
-from planner import run_files
-from planner.calibration_files import CalibrationSource, Recipe
-from planner.costs import Cost
-from planner.limits import FREE, Limits
-from planner.remarks import Remark
-from planner.shapes import Architecture
-from planner.showing import Shown
+from planner import hardware
+from planner.calibration import CalibrationSource, Recipe
+from planner.explain import Remark
+from planner.hardware import Architecture, Cost
+from planner.inputs import FREE, Limits
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from pandas import DataFrame
+
+# What earlier versions called otherwise: their JSON is still read.
+RENAMED = {
+    "floor": "irreducible",
+    "capacity": "parameter",
+    "guessing_loss": "uniform_loss",
+    "sureness": "predictive_uncertainty",
+    "spending_limit": "loss_minimising_compute",
+    "dial": "weight_decay_advice",
+    "memory_epochs": "timescale_epochs",
+    "calibrated_memory": "calibrated_timescale",
+    "worth": "gains",
+    "untried": "beyond_evidence",
+    "spending_limit_flops": "loss_minimising_flops",  # of intervals
+    "spending_limit_loss": "loss_minimising_loss",
+}
 
 
 class _Answer(BaseModel):
     # Schemas are built when first used: a plan should not wait for those of a comparison.
     model_config = ConfigDict(frozen=True, defer_build=True)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _from_earlier_versions(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        found = {RENAMED.get(name, name): value for name, value in values.items()}
+        if isinstance(within := found.get("intervals"), dict):
+            found["intervals"] = {RENAMED.get(name, name): value for name, value in within.items()}
+        return found
+
+
+class Shown:
+    """An answer that prints as the command line prints it."""
+
+    def __str__(self) -> str:
+        from planner.show.terminal import as_text
+
+        return as_text(self)
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        return f"<pre>{escape(str(self))}</pre>"
+
+
+class Columns:
+    """Fields of which the arrays have one length."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain lists, as `--json` prints them."""
+        return {
+            name: value.tolist() if isinstance(value, np.ndarray) else value
+            for name, value in vars(self).items()
+        }
+
+    def to_frame(self) -> "DataFrame":
+        """One row for each entry of the arrays."""
+        from pandas import DataFrame
+
+        return DataFrame({name: value for name, value in vars(self).items() if isinstance(value, np.ndarray)})
+
 
 class Interval(_Answer):
-    """A percentile interval over the bootstrap refits of the calibration."""
+    """A percentile interval over the draws of the calibration."""
 
     low: float
     median: float
@@ -36,8 +94,8 @@ class Interval(_Answer):
 class LossTerms(_Answer):
     """The predicted loss broken into what causes it, in nats per token."""
 
-    floor: float
-    capacity: float
+    irreducible: float
+    parameter: float
     data: float
     overfitting: float
 
@@ -65,7 +123,7 @@ class TurningPoint(_Answer):
     params: float
 
 
-class SpendingLimit(_Answer):
+class LossMinimisingCompute(_Answer):
     """The compute with the lowest optimal loss: at the weight decay that was given, or else at the one of all
     that may be chosen which goes lowest. Beyond it the law expects more to make the model worse, with the
     recipe of its runs, until `regained_flops`.
@@ -93,7 +151,7 @@ class MarginalValue(_Answer):
     weight_decay_if_twice_the_compute: float | None = None
 
 
-class LossRange(_Answer):
+class PredictionError(_Answer):
     """How far the predictions of a law were off for runs that it had not seen, and between which losses that
     puts a prediction.
     """
@@ -103,13 +161,13 @@ class LossRange(_Answer):
     level: float  # of the interval
     loss_low: float
     loss_high: float
-    untried: str | None = None  # beyond which trainings this is, so that the error is extrapolated
+    beyond_evidence: str | None = None  # beyond which trainings this is: the error is extrapolated
 
 
-class Sureness(LossRange):
+class PredictiveUncertainty(PredictionError):
     """The same of a plan's loss, and what it means for the plan."""
 
-    as_good: FlatRange  # sizes and epochs at the same compute that cannot be told from the best
+    as_good: FlatRange  # sizes and epochs at the same compute that are within the law's error of the best
     weight_decay_probability: float | None  # that this weight decay is better than the best other one
 
 
@@ -123,7 +181,7 @@ class CheaperPlan(_Answer):
     unique_tokens: float | None = None  # of the corpus, where data can be bought
 
 
-class Worth(_Answer):
+class Gain(_Answer):
     """What a plan's weight decay gains over another, each with its own best size and epochs."""
 
     weight_decay: float
@@ -132,21 +190,21 @@ class Worth(_Answer):
 
 
 class OwnRecipe(_Answer):
-    """A recipe of one's own, and the plan's weight decay in it: that of equal memory."""
+    """A recipe of one's own, and the plan's weight decay in it: that of equal timescale."""
 
     learning_rate: float
     batch_tokens: float
     weight_decay: float
 
 
-class DialAdvice(_Answer):
+class WeightDecayAdvice(_Answer):
     """What there is to say of a plan's weight decay beyond its value."""
 
     best_weight_decay: float | None  # of all that the law covers; None: it holds for some only
     interpolated_from: tuple[float, float] | None  # the calibrated weight decays on either side
-    memory_epochs: float | None  # AdamW's memory; None: the calibration does not say its recipe
-    calibrated_memory: tuple[float, float] | None
-    worth: list[Worth]  # against what people use where nobody chooses
+    timescale_epochs: float | None  # AdamW's; None: the calibration does not say its recipe
+    calibrated_timescale: tuple[float, float] | None
+    gains: list[Gain]  # against what people use where nobody chooses
     own_recipe: OwnRecipe | None
 
 
@@ -183,7 +241,7 @@ class Crossover(Shown, _Answer):
 
     def plot(self, calibration: CalibrationSource = None) -> "Figure":
         """Optimal loss against compute for both weight decays, within the limits."""
-        from planner import plots
+        from planner.show import plots
 
         return plots.loss_against_compute(self, calibration or self.calibration)
 
@@ -202,18 +260,20 @@ class Prediction(Shown, _Answer):
     loss: float
     perplexity: float
     terms: LossTerms
-    sureness: LossRange | None = None  # where the law was tried on runs that it had not seen
+    predictive_uncertainty: PredictionError | None = (
+        None  # where the law was tried on runs that it had not seen
+    )
     intervals: dict[str, Interval] | None
     interval_note: str | None  # how the intervals were made, or why there is none
     warnings: list[Remark]
-    memory_epochs: float | None = None  # AdamW's memory; None: the calibration does not say its recipe
+    timescale_epochs: float | None = None  # AdamW's; None: the calibration does not say its recipe
     own_recipe: OwnRecipe | None = None  # the weight decay in a recipe of one's own, where that was given
     law_weights: dict[str, float] | None = None  # where the law is the average of several forms
     members: int | None = None  # that are averaged, where that was asked; `flops` and `terms` are of one
 
     def plot(self, calibration: CalibrationSource = None) -> "Figure":
         """The terms of the loss as epochs grow."""
-        from planner import plots
+        from planner.show import plots
 
         return plots.loss_terms(self, calibration or self.calibration)
 
@@ -226,13 +286,13 @@ class Comparison(Shown, _Answer):
     spend: str
     calibration: str
     judge: str  # the law by which expected_loss is judged, at each row's own weight decay
-    guessing_loss: float  # what guessing reaches: a predicted loss above it means nothing
+    uniform_loss: float  # of guessing all tokens alike: a predicted loss above it means nothing
     rows: list[Alternative]
     limits: Limits = FREE
 
     def plot(self, calibration: CalibrationSource = None) -> "Figure":
         """Where each law wants compute to go, with this budget marked."""
-        from planner import plots
+        from planner.show import plots
 
         decays = {row.weight_decay for row in self.rows}
         only = decays.pop() if len(decays) == 1 else None
@@ -277,7 +337,7 @@ class EnsemblePlan(_Answer):
     start_flops: float | None  # the total from which two or more beat one; None: not in sight, or not asked
     weights_bytes: float  # of all members in bf16
     flops_per_token: float  # to serve, all members together
-    cheapest_as_good: Candidate | None  # cannot be told from the plan, at less
+    cheapest_as_good: Candidate | None  # within the law's error of the plan, at less
     distilled: Distillation | None
     error: float  # of predicting more members from fewer, in nats
     most_members: int  # that were trained to calibrate it
@@ -309,8 +369,10 @@ class PurchasePlan(_Answer):
     nothing_bought: Candidate | None  # the best without buying any
 
 
-class Findings(_Answer):
-    """All numbers of a plan: what to train, what else would do, and how sure that is."""
+class Plan(Shown, _Answer):
+    """The answer: how large a model, how many epochs, which weight decay; why; and how sure that is."""
+
+    verdict: str = ""  # the answer in one or two sentences
 
     ud: float
     flops: float  # the ceiling
@@ -327,9 +389,9 @@ class Findings(_Answer):
     unique_tokens: float  # tokens of the corpus that are used: all of them from one epoch on
     loss: float
     perplexity: float
-    guessing_loss: float  # what guessing reaches: a predicted loss above it means nothing
+    uniform_loss: float  # of guessing all tokens alike: a predicted loss above it means nothing
     terms: LossTerms
-    cheapest_as_good: CheaperPlan | None  # cannot be told from this plan; None: nothing cheaper
+    cheapest_as_good: CheaperPlan | None  # within the law's error of this plan; None: nothing cheaper
     crossover_flops: float | None
     crossover_note: str
     architecture: Architecture | None
@@ -337,13 +399,17 @@ class Findings(_Answer):
     continuous_loss: float
     flat_range: FlatRange
     turning_point: TurningPoint | None
-    spending_limit: SpendingLimit | None
-    overspent: bool  # true: the spending limit has a lower loss than this plan, at less compute
+    loss_minimising_compute: LossMinimisingCompute | None
+    overspent: bool  # true: that has a lower loss than this plan, at less compute
     marginal_value: MarginalValue
     other_laws: list[Alternative]
     other_weight_decays: list[Alternative]
-    dial: DialAdvice | None = None  # where any weight decay, or a recipe of one's own, can be asked for
-    sureness: Sureness | None  # where the law was tried on runs that it had not seen
+    weight_decay_advice: WeightDecayAdvice | None = (
+        None  # where any weight decay, or a recipe of one's own, can be asked for
+    )
+    predictive_uncertainty: (
+        PredictiveUncertainty | None
+    )  # where the law was tried on runs that it had not seen
     intervals: dict[str, Interval] | None
     interval_note: str | None  # how the intervals were made, or why there is none
     law_weights: dict[str, float] | None = None  # where the law is the average of several forms
@@ -351,32 +417,64 @@ class Findings(_Answer):
     members: EnsemblePlan | None = None  # where ensembles were asked for; `loss` is then theirs
     serving: ServingPlan | None = None  # where tokens to be served were given
     purchase: PurchasePlan | None = None  # where data can be bought; `ud` is then what there is in the end
+    reasons: list[Remark] = []
+    warnings: list[Remark] = []
+    cost: Cost | None = None  # where an accelerator was named
+    recipe: Recipe | None = None  # of the runs behind the calibration, where it is known
 
     @property
     def own_recipe(self) -> OwnRecipe | None:
         """A recipe of one's own, where that was given."""
-        return None if self.dial is None else self.dial.own_recipe
-
-
-class Plan(Shown, Findings):
-    """The answer: how large a model, how many epochs, which weight decay; why; and how sure that is."""
-
-    verdict: str  # the answer in one or two sentences
-    reasons: list[Remark]
-    warnings: list[Remark]
-    cost: Cost | None = None  # where an accelerator was named
-    recipe: Recipe | None = None  # of the runs behind the calibration, where it is known
+        return None if self.weight_decay_advice is None else self.weight_decay_advice.own_recipe
 
     def run_config(self, corpus: str | None = "corpus", tokenizer: str = "tokenizer.json") -> str:
         """This run as the text of a TOML file for `planner train`."""
-        return run_files.run_config(self, corpus, tokenizer)
+        return hardware.run_config(self, corpus, tokenizer)
 
     def hf_config(self) -> dict[str, Any]:
         """This model as the `config.json` of transformers' Llama."""
-        return run_files.hf_config(self)
+        return hardware.hf_config(self)
 
     def plot(self, calibration: CalibrationSource = None) -> "Figure":
         """Loss along the compute that is spent: how flat the optimum is."""
-        from planner import plots
+        from planner.show import plots
 
         return plots.isoflop(self, calibration or self.calibration)
+
+
+@dataclass(frozen=True)
+class Frontier(Shown, Columns):
+    """Optimal plans along many budgets, as arrays of one length."""
+
+    ud: np.ndarray
+    flops: np.ndarray  # ceilings
+    spent_flops: np.ndarray
+    params: np.ndarray
+    epochs: np.ndarray
+    tokens: np.ndarray
+    loss: np.ndarray
+    weight_decay: np.ndarray
+    law: str
+    calibration: str
+    uniform_loss: float  # of guessing all tokens alike: a predicted loss above it means nothing
+    members: np.ndarray | None = None  # that are averaged, where that was asked; sizes are then of each
+    refused: np.ndarray | None = None  # true: too far from all evidence, so that `plan` gives no such answer
+
+    def plot(self) -> "Figure":
+        """Size, epochs and loss along compute."""
+        from planner.show import plots
+
+        return plots.frontier(self)
+
+
+@dataclass(frozen=True)
+class Predictions(Columns):
+    """The losses of many configurations, as arrays of one length."""
+
+    params: np.ndarray
+    ud: np.ndarray
+    epochs: np.ndarray
+    weight_decay: np.ndarray
+    loss: np.ndarray
+    law: str
+    calibration: str

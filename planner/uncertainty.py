@@ -1,251 +1,207 @@
-"""Intervals from a calibration's bootstrap ensemble, and plain words where a plan leaves the fitted range."""
+"""How sure an answer is: intervals from the draws of a calibration, the law's error on trainings that it had
+not seen, and how far from all evidence a question or an answer is.
+
+The evidence of a calibration are the runs that its laws were fitted on and the trainings that tested them.
+More than `FAR` times outside of all evidence, in model size, in unique tokens that are used or in epochs,
+there is no answer but one sentence:
+
+- for what is asked, before any work: a corpus, or sizes that limits force, from which no plan leads back; a
+loss above the uniform one; and all that `predict` is given;
+- for what comes out: the plan of `plan`, also where serving, members or bought data count.
+
+What other laws or weight decays recommend is shown however far it is (`compare`, the table below a plan): to
+show that is what it is for. Of a `frontier` rows that are too far stay, and are marked (`refused`).
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from planner.advice import flat_epochs, spending_limits, turning_points
-from planner.allocation import FLOPS_PER_PARAM_TOKEN, allocate
-from planner.calibration_files import DEFAULT_TOLERANCE, Calibration, Setting
-from planner.crossings import Pairs, meeting_point
-from planner.evidence import untried
-from planner.intervals import LEVEL, SURE, interval, sure_width
-from planner.landscape import Landscape, landscape, search_ranges, within_search
-from planner.laws import Law, Mixture, belonging
-from planner.limits import Limits
-from planner.memo import memoize
-from planner.records import made
-from planner.remarks import Remark
-from planner.results import Alternative, Interval, LossRange
-from planner.units import short
+from planner.calibration import DEFAULT_TOLERANCE, Calibration, FittedRange, Setting, shipped_names
+from planner.hardware import DEFAULT_VOCAB
+from planner.inputs import ALL, CEILING, InvalidInput, Limits, compute, number, scientific, short
+from planner.inputs import epochs as in_epochs
+from planner.laws import AVERAGE, Law, Mixture
+from planner.results import Alternative, Interval, PredictionError
+from planner.solve import (
+    FLOPS_PER_PARAM_TOKEN,
+    Point,
+    allocate,
+    draws_crossings,
+    flat_epochs,
+    loss_minimising,
+    memoize,
+    most_epochs,
+    search_range,
+)
 
-_NO_ENSEMBLE = "no uncertainty was published with this calibration, so no interval can be given"
-_OUTSIDE = {
-    "model size": "outside_params",
-    "unique tokens": "outside_unique_tokens",
-    "number of epochs": "outside_epochs",
-}
-_CURVES = 100  # refits used for figures that need a search along compute for each refit
-_CLOSE_ENOUGH = 1e-3  # the last step towards a crossing, in ln(flops); its error is about the square of that
+LEVEL = 0.95
+PREDICTIVE_LEVEL = 0.8  # of intervals from the law's error: there are too few trainings for the tails
+_CURVES = 100  # draws used for figures that need a search along compute for each draw
 _PER_DECADE = 4  # computes looked at in that search: what is found is polished
 
 
-def interval_note(known: Calibration, setting: Setting, form: str) -> str | None:
-    """How the intervals were made, or why there is none; nothing where the law's error makes one."""
-    members = setting.ensemble_law(form)
-    if members is not None and setting.ensemble is not None:
-        size = _size(members)
-        some = f"; turning point, spending limit and flat range from the first {_CURVES}"
-        some = some if size > _CURVES else ""
-        return f"intervals hold {LEVEL:.0%} of {size:,} refits ({setting.ensemble.method}){some}"
-    if setting.measured(form) is not None:
-        return None
-    if all(one.ensemble is None for one in known.settings):
-        return _NO_ENSEMBLE
-    where = f"{form} at weight decay {setting.weight_decay}"
-    return f"this calibration has no refits of {where}, so no interval can be given"
+# -- intervals
 
 
-def loss_range(
-    known: Calibration,
-    setting: Setting,
-    form: str,
-    place: tuple[float, float, float],
-    loss: float,
-    error: float,
-) -> LossRange | None:
-    """Between which losses a prediction with this error puts a run; None where no error was measured."""
-    measured = setting.measured(form)
-    if measured is None:
+def interval(values: Any, level: float = LEVEL) -> Interval | None:
+    """The central `level` of the finite values, or None if fewer than half are finite."""
+    everything = np.ravel(np.asarray(values, dtype=float))
+    finite = everything[np.isfinite(everything)]
+    if len(finite) < max(2, 0.5 * len(everything)):
         return None
-    width = sure_width(measured.runs) * error
-    return made(
-        LossRange,
-        error=error,
-        runs=measured.runs,
-        level=SURE,
-        loss_low=loss - width,
-        loss_high=loss + width,
-        untried=untried(known, setting, *place),
-    )
+    low, median, high = np.quantile(finite, (0.5 - level / 2, 0.5, 0.5 + level / 2)).tolist()
+    return Interval.model_construct(low=low, median=median, high=high)
+
+
+def intervals_of(figures: Mapping[str, Any]) -> dict[str, Interval]:
+    found = {name: interval(values) for name, values in figures.items()}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def predictive_width(runs: int) -> float:
+    """Half the width of an interval of level `PREDICTIVE_LEVEL`, in standard deviations that were measured on
+    so many runs: a quantile of Student's t distribution, by its Cornish-Fisher expansion, right to 0.2% from
+    five runs on.
+    """
+    z = 1.2815515655446004  # 90% of the normal distribution lie below
+    return z + (z**3 + z) / (4 * runs) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * runs**2)
+
+
+def normal_share(deviations: float) -> float:
+    """The share of the normal distribution below so many standard deviations."""
+    return 0.5 * (1 + math.erf(deviations / math.sqrt(2)))
+
+
+def paired_draws(draws: Sequence[Law]) -> list[tuple[Law, ...]]:
+    """Draws of several settings that belong together, one of each: of mixtures of forms, form by form."""
+    parts = [one.parts if isinstance(one, Mixture) else (one,) for one in draws]
+    by_form = [{part.form: part for part in some} for some in parts]
+    shared = [form for form in by_form[0] if all(form in some for some in by_form)]
+    least = {form: min(some[form].draws for some in by_form) for form in shared}
+    return [tuple(some[form].draw(slice(least[form])) for some in by_form) for form in shared]
+
+
+# -- the law's error
 
 
 def loss_error(
     known: Calibration,
     setting: Setting,
     form: str,
-    place: tuple[float, float, float],
+    point: Point,
     members: int = 1,
     tolerance: float = DEFAULT_TOLERANCE,
 ) -> float:
     """The error of the loss predicted for a configuration: the law's own (`tolerance` where none was
     measured) and, where several such models are averaged, that of what averaging gains.
     """
-    error = float(setting.error(form, tolerance)(*place))
+    error = float(setting.error(form, tolerance)(point.params, point.unique_tokens, point.epochs))
     return error if members == 1 or known.members is None else math.hypot(error, known.members.error)
 
 
-def loss_intervals(
-    setting: Setting,
-    form: str,
-    params: float,
-    ud: float,
-    epochs: float,
-    guessing: float = np.inf,
-    gain: float = 0.0,
-) -> dict[str, Interval] | None:
-    """Intervals of loss, perplexity and each loss term of one configuration, where there are refits.
-
-    Nothing loses more than `guessing` does, unless the law itself says so. Averaging several such models is
-    taken to gain what it was fitted to `gain`; the terms are those of one.
-    """
-    members = setting.loss_ensemble(form)
-    if members is None:
+def prediction_error(
+    known: Calibration, setting: Setting, form: str, point: Point, error: float
+) -> PredictionError | None:
+    """Between which losses a prediction with this error puts a run; None where no error was measured."""
+    measured = setting.measured(form)
+    if measured is None:
         return None
-    terms = members.terms(params, ud, epochs)
-    most = max(guessing, float(setting.law(form).loss(params, ud, epochs)))
-    with np.errstate(over="ignore"):
-        loss = np.minimum(misfitting(np.asarray(terms.loss), terms.floor, setting.misfit(form)), most) - gain
-        return _known({"loss": loss, "perplexity": np.exp(loss), **terms._asdict()})
+    width = predictive_width(measured.runs) * error
+    return PredictionError.model_construct(
+        error=error,
+        runs=measured.runs,
+        level=PREDICTIVE_LEVEL,
+        loss_low=point.loss - width,
+        loss_high=point.loss + width,
+        beyond_evidence=beyond_evidence(known, setting, point),
+    )
 
 
-def misfitting(loss: np.ndarray, floor: Any, misfit: np.ndarray | None) -> np.ndarray:
-    """Losses of members that believe their forms to be off by so much of what is above the floor, if by
-    anything.
+def interval_note(known: Calibration, setting: Setting, form: str) -> str | None:
+    """How the intervals were made, or why there is none; nothing where the law's error makes one."""
+    draws = setting.law_draws(form)
+    if draws is not None and setting.draws is not None:
+        size = draws.draws
+        some = f"; turning point, loss-minimising compute and flat range from the first {_CURVES}"
+        return f"intervals hold {LEVEL:.0%} of {size:,} draws ({setting.draws.method})" + (
+            some if size > _CURVES else ""
+        )
+    if setting.measured(form) is not None:
+        return None
+    if all(one.draws is None for one in known.settings):
+        return "no uncertainty was published with this calibration, so no interval can be given"
+    where = f"{form} at weight decay {setting.weight_decay}"
+    return f"this calibration has no draws of {where}, so no interval can be given"
+
+
+# -- intervals from draws
+
+
+def with_discrepancy(loss: np.ndarray, irreducible: Any, discrepancy: np.ndarray | None) -> np.ndarray:
+    """Losses of draws that take their forms to be off by so much of what is above the irreducible loss."""
+    return loss if discrepancy is None else np.asarray(loss * np.exp(discrepancy * (1 - irreducible / loss)))
+
+
+def loss_intervals(
+    setting: Setting, form: str, point: Point, uniform: float = np.inf, gain: float = 0.0
+) -> dict[str, Interval] | None:
+    """Intervals of loss, perplexity and each loss term of one configuration, where there are draws.
+
+    Nothing loses more than the `uniform` loss, unless the law itself says so. Averaging several such models
+    is taken to gain what it was fitted to `gain`; the terms are those of one.
     """
-    return loss if misfit is None else np.asarray(loss * np.exp(misfit * (1 - floor / loss)))
+    draws = setting.law_draws(form, of_losses=True)
+    if draws is None:
+        return None
+    place = point.params, point.unique_tokens, point.epochs
+    terms = draws.terms(*place)
+    most = max(uniform, float(setting.law(form).loss(*place)))
+    with np.errstate(over="ignore"):
+        loss = with_discrepancy(np.asarray(terms.loss), terms.irreducible, setting.discrepancy(form))
+        loss = np.minimum(loss, most) - gain
+        return intervals_of({"loss": loss, "perplexity": np.exp(loss), **terms._asdict()})
 
 
 def plan_intervals(
-    members: Law,
-    ud: float,
-    flops: float,
-    tolerance: float,
-    others: Sequence[Alternative],
-    limits: Limits,
+    draws: Law, ud: float, flops: float, tolerance: float, others: Sequence[Alternative], limits: Limits
 ) -> dict[str, Interval]:
-    """Intervals of what is decided on: what each refit would have recommended, and what it says of other
-    laws.
-    """
-    found = [_plan_figures(group, ud, flops, tolerance, others, limits) for group in _groups(members)]
-    return _known({name: np.concatenate([one[name] for one in found]) for name in found[0]})
-
-
-def intervals_elsewhere(
-    figure: str, members: Law, others: Law | None, ud: float, flops: float, limits: Limits
-) -> dict[str, Interval]:
-    """Intervals of a figure of a plan that `others`, the refits of another weight decay, have: one refit of
-    each at a time. Nothing where there are none.
-    """
-    if others is None:
-        return {}
-    if figure == "spending_limit":
-        turns = [_turns(group, ud, _in_sight(group, ud, flops), limits) for group in _groups(others)]
-        names = [name for name in turns[0] if name.startswith(figure)]
-        return _known({name: np.concatenate([one[name] for one in turns]) for name in names})
-    data, compute = (2.0, 1.0) if figure == "loss_if_twice_the_data" else (1.0, 2.0)
-    changes = [
-        allocate(other, data * ud, compute * flops, limits).loss - allocate(own, ud, flops, limits).loss
-        for own, other in belonging((members, others))
-    ]
-    every = np.concatenate(changes) if changes else np.array([])
-    return _known({figure: np.minimum(every, 0.0) if limits.ceiling else every})
-
-
-@dataclass(frozen=True, eq=False)
-class _Group:
-    """Refits that are one ensemble, and some of them for what needs a search along compute for each: which,
-    and the number of the form of each.
-    """
-
-    members: Law
-    some: np.ndarray
-    few: Law
-    forms: np.ndarray
-
-
-@memoize(64)
-def _groups(members: Law) -> list[_Group]:
-    share = min(1.0, _CURVES / members.members)
-    if isinstance(members, Mixture):
-        laws = [group.law for group in members.groups]
-        firsts = members.first_of_each(share)
-    else:
-        first = np.arange(max(round(share * members.members), 1))
-        laws, firsts = [members], [(first, np.zeros_like(first))]
-    return [
-        _Group(law, some, law.member(some), forms) for law, (some, forms) in zip(laws, firsts, strict=True)
-    ]
+    """Intervals of what is decided on: what each draw would have recommended, and what it says of other
+    laws."""
+    parts = draws.parts if isinstance(draws, Mixture) else (draws,)
+    found = [_plan_figures(part, draws.draws, ud, flops, tolerance, others, limits) for part in parts]
+    return intervals_of({name: np.concatenate([one[name] for one in found]) for name in found[0]})
 
 
 def _plan_figures(
-    group: _Group,
+    draws: Law,
+    total: int,
     ud: float,
     flops: float,
     tolerance: float,
     others: Sequence[Alternative],
     limits: Limits,
 ) -> dict[str, np.ndarray]:
-    """The figures of each refit; those that need a search along compute of some of them only."""
-    members, some = group.members, group.some
+    """The figures of each draw of one form; those that need a search along compute of some of them only."""
     corpora, computes = np.array([[ud], [2 * ud], [ud]]), np.array([[flops], [flops], [2 * flops]])
-    params, epochs, tokens, losses = allocate(members, corpora, computes, limits)
-    loss, (data, compute) = losses[0], losses[1:] - losses[0]
+    plans = allocate(draws, corpora, computes, limits)
+    own = plans.at(0)
+    data, compute_ = plans.loss[1:] - plans.loss[0]
     if limits.ceiling:  # nobody has to use it
-        data, compute = np.minimum(data, 0.0), np.minimum(compute, 0.0)
-    figures = {"params": params[0], "epochs": epochs[0], "tokens": tokens[0]}
-    figures |= {"loss_if_twice_the_data": data, "loss_if_twice_the_compute": compute}
-    figures |= {f"regret_{row.law}": members.loss(row.params, ud, row.epochs) - loss for row in others}
-    figures |= _turns(group, ud, _in_sight(group, ud, flops), limits)
-    own = (epochs[0, some], loss[some])
-    return {**figures, **_flat_figures(group.few, ud, flops, *own, tolerance, limits)}
-
-
-def _in_sight(group: _Group, ud: float, flops: float) -> float | None:
-    """What the search along compute has to include. Some refit may be so wild that a compute is not in sight;
-    one of its order of magnitude will do.
-    """
-    return None if within_search(group.few, ud, flops) else 10.0 ** round(math.log10(flops))
-
-
-@memoize(256)
-def _turns(group: _Group, ud: float, include: float | None, limits: Limits) -> dict[str, np.ndarray]:
-    """Where each refit turns and where it is lowest along compute, as far as its form is searched; `include`
-    is a compute that must be in sight.
-    """
-    computes = search_ranges(group.few, ud, include, _PER_DECADE, group.forms)
-    beyond = np.isnan(computes)
-    computes[beyond] = np.nanmin(computes)
-    found = landscape(group.few.member((slice(None), None)), ud, computes, limits, rough=True)
-    along = Landscape(*(np.where(beyond, np.nan, values) for values in found))
-    turns = turning_points(group.few, ud, along, limits)
-    best = spending_limits(group.few, ud, along, limits)
-    return {
-        "turning_flops": turns.flops,
-        "turning_epochs": turns.epochs,
-        "spending_limit_flops": best.flops,
-        "spending_limit_loss": best.loss,
-    }
-
-
-def _flat_figures(
-    members: Law,
-    ud: float,
-    flops: float,
-    epochs: np.ndarray,
-    loss: np.ndarray,
-    tolerance: float,
-    limits: Limits,
-) -> dict[str, np.ndarray]:
-    """The flat range that each refit would have named, around its own plan with these epochs and loss."""
-    low, high = flat_epochs(members, ud, flops, epochs, loss, tolerance, limits)
+        data, compute_ = np.minimum(data, 0.0), np.minimum(compute_, 0.0)
+    figures = {"params": own.params, "epochs": own.epochs, "tokens": own.tokens}
+    figures |= {"loss_if_twice_the_data": data, "loss_if_twice_the_compute": compute_}
+    figures |= {f"regret_{row.law}": draws.loss(row.params, ud, row.epochs) - own.loss for row in others}
+    few = slice(_few(draws, total))
+    figures |= critical_points_of_draws(draws, total, ud, round(math.log10(flops)), limits)
+    own = own.at(few)
+    low, high = flat_epochs(draws.draw(few), ud, own._replace(flops=flops), tolerance, limits)
     product = flops / (FLOPS_PER_PARAM_TOKEN * ud)
-    return {
+    return figures | {
         "flat_epochs_min": low,
         "flat_epochs_max": high,
         "flat_params_min": product / high,
@@ -253,85 +209,458 @@ def _flat_figures(
     }
 
 
+def _few(draws: Law, total: int) -> int:
+    """How many draws of a form are enough for what needs a search along compute."""
+    return max(round(min(1.0, _CURVES / total) * draws.draws), 1)
+
+
+@memoize(256)
+def critical_points_of_draws(
+    draws: Law, total: int, ud: float, magnitude: int, limits: Limits
+) -> dict[str, np.ndarray]:
+    """Where each of some draws turns and where it is lowest along compute, 10^`magnitude` being in sight."""
+    few = draws.draw(slice(_few(draws, total)))
+    computes = search_range(few, ud, 10.0**magnitude, _PER_DECADE)
+    curve = allocate(few.draw((slice(None), None)), ud, computes, limits.continuous())
+    turn, best = most_epochs(few, ud, curve, limits), loss_minimising(few, ud, curve, limits)
+    return {
+        "turning_flops": turn.flops,
+        "turning_epochs": turn.epochs,
+        "loss_minimising_flops": best.flops,
+        "loss_minimising_loss": best.loss,
+    }
+
+
+def intervals_elsewhere(
+    figure: str, draws: Law, others: Law | None, ud: float, flops: float, limits: Limits
+) -> dict[str, Interval]:
+    """Intervals of a figure of a plan that another weight decay, with the draws `others`, has: one draw of
+    each at a time. Nothing where there are none.
+    """
+    if others is None:
+        return {}
+    if figure == "loss_minimising":
+        parts = others.parts if isinstance(others, Mixture) else (others,)
+        magnitude = round(math.log10(flops))
+        found = [critical_points_of_draws(part, others.draws, ud, magnitude, limits) for part in parts]
+        names = [name for name in found[0] if name.startswith(figure)]
+        return intervals_of({name: np.concatenate([one[name] for one in found]) for name in names})
+    data, more = (2.0, 1.0) if figure == "loss_if_twice_the_data" else (1.0, 2.0)
+    changes = [
+        allocate(other, data * ud, more * flops, limits).loss - allocate(own, ud, flops, limits).loss
+        for own, other in paired_draws((draws, others))
+    ]
+    every = np.concatenate(changes) if changes else np.array([])
+    return intervals_of({figure: np.minimum(every, 0.0) if limits.ceiling else every})
+
+
 def crossover_interval(
     weaker: Law, stronger: Law, ud: float, between: tuple[float, float], limits: Limits
 ) -> tuple[Interval | None, float]:
-    """Interval of the crossover between two computes, and the share of refits that cross there.
-
-    One refit of each setting at a time, all at once.
-    """
-    pairs = belonging((weaker, stronger))
-    places = np.concatenate([_crossings(one, other, ud, between, limits) for one, other in pairs])
+    """Interval of the crossover between two computes, and the share of draws that cross there."""
+    pairs = paired_draws((weaker, stronger))
+    places = np.concatenate([draws_crossings(one, other, ud, between, limits) for one, other in pairs])
     inside = np.isfinite(places)
     if isinstance(weaker, Mixture):  # draws that cross further out count where they are last seen
         places = np.clip(places, *between)
     return interval(places), float(np.mean(inside))
 
 
-def _crossings(
-    weaker: Law, stronger: Law, ud: float, between: tuple[float, float], limits: Limits
-) -> np.ndarray:
-    """Where each pair of refits crosses; infinite where that lies further out on one side, NaN where they
-    cross the other way round.
+def weight_decay_probabilities(
+    known: Calibration, form: str, ud: float, best: Mapping[float, Point]
+) -> dict[str, float] | None:
+    """The share of draws in which the plan of each weight decay is the best one; None without draws."""
+    settings = [setting for setting in known.candidates(form) if setting.weight_decay in best]
+    draws = [law for setting in settings if (law := setting.law_draws(form)) is not None]
+    if len(settings) < 2 or len(draws) < len(settings) or not all(one.law_weights for one in settings):
+        return None
+    plans = [best[setting.weight_decay] for setting in settings]
+    losses = np.concatenate(
+        [
+            np.stack([law.loss(p.params, ud, p.epochs) for law, p in zip(laws, plans, strict=True)])
+            for laws in paired_draws(draws)
+        ],
+        axis=1,
+    )
+    if not np.isfinite(losses).any(axis=0).all():
+        return None
+    wins = np.bincount(np.nanargmin(losses, axis=0), minlength=len(settings)) / losses.shape[1]
+    return {f"{one.weight_decay:g}": float(share) for one, share in zip(settings, wins, strict=True)}
+
+
+# -- beyond the runs
+
+_FIRM = 8.0  # exponent of an error: the likelihood of so many independent ones
+_LEAST_WEIGHT = 0.01  # below which a form is dropped
+_BEYOND = 1.02  # ratio from which something is outside of the runs
+
+
+def directions_beyond(fitted: FittedRange, point: Point) -> dict[str, float]:
+    """The directions in which a configuration leaves the runs, and by which factor."""
+    repeated = point.epochs > 1
+    sizes = (fitted.repeated_params if repeated else None) or fitted.params
+    data = (fitted.repeated_unique_tokens if repeated else None) or fitted.unique_tokens
+    factors = {
+        "size": point.params / sizes[1],
+        "data": point.unique_tokens / data[1],
+        "epochs": point.epochs / fitted.epochs[1],
+        "compute": point.flops / fitted.flops[1] if fitted.flops else 1.0,
+    }
+    return {direction: factor for direction, factor in factors.items() if factor > _BEYOND}
+
+
+def used(point: Point) -> Point:
+    """A configuration in terms of the tokens that it uses: below one epoch only a part of the corpus,
+    once."""
+    part, passes = point.unique_tokens * min(point.epochs, 1.0), max(point.epochs, 1.0)
+    flops = FLOPS_PER_PARAM_TOKEN * point.params * part * passes
+    return Point(point.params, part, passes, flops, point.loss)
+
+
+def reweight(known: Calibration, form: str, ud: float, flops: float) -> Calibration:
+    """The calibration as it answers for this budget: forms weighed by their errors in the question's
+    direction.
+
+    Forms that describe the same runs equally well part beyond them, and which to trust depends on the
+    direction: one that holds for more compute may be wrong for more epochs. A calibration keeps, for each
+    direction, how far every form was off on other tables beyond what it had seen there
+    (`extrapolation_errors`, over the best form). Where a question goes there, the weights of an average of
+    forms become
+
+        w  ~  (weight by the runs)  x  (error in these directions)^-8,
+
+    geometric mean over the directions in which the question leaves the runs.
     """
-    ends = np.log(between)
-    pairs = Pairs.of(weaker, stronger)
-    at_ends = np.array([pairs.gaps(ud, end, limits) for end in between])
-    rows = np.flatnonzero(~(at_ends[0] > 0) & (at_ends[1] > 0))
-    start, low, high = (np.full(len(rows), end) for end in (ends.mean(), *ends))
-    places = np.select([(at_ends > 0).all(axis=0), (at_ends <= 0).all(axis=0)], [-np.inf, np.inf], np.nan)
-    if len(rows):
-        found = meeting_point(pairs.some(rows), ud, (low, start, high), limits, _CLOSE_ENOUGH)
-        places[rows] = np.exp(found)
-    return places
+    if form != AVERAGE or not any(setting.extrapolation_errors for setting in known.settings):
+        return known
+    ways = []
+    for setting in known.settings:
+        best = used(allocate(setting.law(AVERAGE), ud, flops).single())
+        ways.append(tuple(sorted(directions_beyond(setting.fitted_on, best))))
+    if not any(ways):
+        return known
+    if tuple(ways) not in known.reweighted:
+        settings = [
+            setting.with_weights(
+                extrapolation_weights(
+                    setting.law_weights, [setting.extrapolation_errors.get(way, {}) for way in own]
+                )
+            )
+            for setting, own in zip(known.settings, ways, strict=True)
+        ]
+        known.reweighted[tuple(ways)] = known.with_settings(settings)
+    return known.reweighted[tuple(ways)]
 
 
-def range_warnings(setting: Setting, params: float, unique_tokens: float, epochs: float) -> list[Remark]:
-    """One sentence for each quantity that lies outside of what the law, or its cost of repetition, was fitted
-    on, with by how much: of the two, outside of the one that it is further from.
+def extrapolation_weights(
+    weights: Mapping[str, float], errors: list[Mapping[str, float]]
+) -> dict[str, float]:
+    """The weights times the errors in some directions to the power of -8; a form without any stands in the
+    middle.
+    """
+    told = [error for error in errors if any(form in error for form in weights)]
+    if not told:
+        return dict(weights)
+    behind = np.zeros(len(weights))
+    for error in told:
+        known = [np.log(error[form]) for form in weights if form in error]
+        behind += [np.log(error[form]) if form in error else np.median(known) for form in weights]
+    score = np.log(list(weights.values())) - _FIRM * behind / len(told)
+    raw = np.exp(score - score.max())
+    raw[raw < _LEAST_WEIGHT] = 0.0
+    raw /= raw.sum()
+    return {form: float(share) for form, share in zip(weights, raw, strict=True) if share}
+
+
+# Where forms that are averaged part, and the one run that would settle it.
+
+_HEARD = 0.05  # weight from which a form is heard
+_NOTICED = 0.01  # nats between forms that are worth a word
+_CHEAP = (
+    0.03,
+    0.06,
+    0.12,
+    0.25,
+    0.5,
+)  # shares of the plan's compute that are tried for a run that settles it
+
+
+class Apart(NamedTuple):
+    """How far forms are apart somewhere."""
+
+    nats: float
+    low: str
+    least: float
+    high: str
+    most: float
+
+
+class FormDisagreement(NamedTuple):
+    """Where a plan leaves the runs and the forms that count disagree."""
+
+    point: Point
+    beyond: dict[str, float]  # by which factor, in each direction
+    apart: Apart
+    mostly_by: str  # the direction that makes most of it
+    run: Point | None  # the cheapest that shows half of it
+    run_nats: float
+
+
+def _apart(setting: Setting, forms: list[str], point: Point) -> Apart:
+    losses = {form: float(setting.law(form).loss(*point[:3])) for form in forms}
+    low, high = (end(losses, key=lambda form: losses[form]) for end in (min, max))
+    return Apart(losses[high] - losses[low], low, losses[low], high, losses[high])
+
+
+def form_disagreement(setting: Setting, point: Point) -> FormDisagreement | None:
+    """By how much the forms of an average disagree at a plan beyond the runs; None: nothing worth a word."""
+    point, fitted = used(point), setting.fitted_on
+    beyond = directions_beyond(fitted, point)
+    heard = [form for form, weight in setting.law_weights.items() if weight >= _HEARD]
+    if not beyond or len(heard) < 2:
+        return None
+    apart = _apart(setting, heard, point)
+    if apart.nats < _NOTICED:
+        return None
+    back = {  # the plan moved back into the runs along one direction; along compute, in size
+        "size": {"params": (fitted.repeated_params or fitted.params)[1]},
+        "data": {"unique_tokens": (fitted.repeated_unique_tokens or fitted.unique_tokens)[1]},
+        "epochs": {"epochs": fitted.epochs[1]},
+        "compute": {
+            "params": point.params * (fitted.flops[1] if fitted.flops else point.flops) / point.flops
+        },
+    }
+    moved = [way for way in beyond if way != "compute"] or list(beyond)  # compute is more of the others
+    mostly_by = min(moved, key=lambda way: _apart(setting, heard, point._replace(**back[way])).nats)
+    run = settling_run(setting, point)
+    nats = 0.0 if run is None else _apart(setting, heard, run).nats
+    return FormDisagreement(point, beyond, apart, mostly_by, run, nats)
+
+
+def settling_run(setting: Setting, point: Point) -> Point | None:
+    """The cheapest run that shows half of what forms disagree by at this place; None where none does.
+
+    It is the plan with a smaller model, with less data, with both, or with fewer epochs: what can be had for
+    a share of the compute. Size and data are no less than the runs had, nor is the data so little that there
+    are more parameters a token than in plan and runs.
     """
     fitted = setting.fitted_on
-    checks = [
-        ("model size", params, fitted.params, "the law"),
-        ("unique tokens", unique_tokens, fitted.unique_tokens, "the law"),
-    ]
-    if epochs > fitted.epochs[1]:  # below one epoch nothing repeats: that is inside every fit
-        checks.append(("number of epochs", epochs, fitted.epochs, "the law"))
-    if epochs > 1:
-        penalty = "the cost of repetition"
-        sizes = fitted.repeated_params or fitted.params
-        tokens = fitted.repeated_unique_tokens or fitted.unique_tokens
-        checks += [("model size", params, sizes, penalty), ("unique tokens", unique_tokens, tokens, penalty)]
-    worst: dict[str, tuple[float, Remark]] = {}
-    for name, value, fitted_range, what in checks:
-        factor, above = _outside_by(value, fitted_range), value > fitted_range[1]
-        if factor <= max(1.005, worst[name][0] if name in worst else 0.0):
-            continue
-        edge = fitted_range[above]
-        said, bound = (f"{x:,.0f}" if name == "number of epochs" else short(x) for x in (value, edge))
-        text = f"{name} {said} is {_far(factor, above)} that {what} was fitted on ({bound})"
-        worst[name] = factor, Remark(_OUTSIDE[name], f"{text}: this is an extrapolation.")
-    return [remark for _, remark in worst.values()]
+    densest = max(point.params / point.unique_tokens, fitted.params[1] / fitted.unique_tokens[0])
+    heard = [form for form, weight in setting.law_weights.items() if weight >= _HEARD]
+    if len(heard) < 2:
+        return None
+    wanted = max(0.5 * _apart(setting, heard, point).nats, _NOTICED)
+    for share in _CHEAP:
+        root = share**0.5
+        candidates = (
+            point._replace(params=point.params * share),
+            point._replace(params=point.params * root, unique_tokens=point.unique_tokens * root),
+            point._replace(unique_tokens=point.unique_tokens * share),
+            point._replace(epochs=max(point.epochs * share, 1.0)),
+        )
+        possible = [
+            used(one)
+            for one in candidates
+            if one.params * one.unique_tokens * one.epochs < point.params * point.unique_tokens * point.epochs
+            and one.params >= fitted.params[0]
+            and one.unique_tokens >= fitted.unique_tokens[0]
+            and one.params / one.unique_tokens <= densest * (1 + 1e-9)
+        ]
+        best = max(possible, key=lambda one: _apart(setting, heard, one).nats, default=None)
+        if best is not None and _apart(setting, heard, best).nats >= wanted:
+            return best
+    return None
 
 
-def _outside_by(value: float, known: tuple[float, float]) -> float:
-    """How many times above or below a range a value is; inside it is at most one."""
-    low, high = known
-    return max(value / high, low / value)
+# -- evidence
+
+FAR = 100.0
+NEAR = 10.0  # within which a plan of another calibration is worth naming
+_ROUNDED = 1.005  # what is lost where an amount is written with three digits
+_TOO_FAR = FAR * _ROUNDED
 
 
-def _far(factor: float, above: bool) -> str:
-    """How far a value is outside of what was fitted, in words."""
-    if factor >= 2:
-        times = f"{factor:,.0f}" if factor >= 1000 else f"{factor:.3g}"
-        return f"{times} times the largest" if above else f"{times} times below the smallest"
-    return f"{factor - 1:.0%} above the largest" if above else f"{1 - 1 / factor:.0%} below the smallest"
+class Outside(NamedTuple):
+    """A quantity that is beyond an end of the evidence."""
+
+    name: str
+    value: float
+    end: float
+
+    @property
+    def above(self) -> bool:
+        return self.value > self.end
+
+    @property
+    def times(self) -> float:
+        return self.value / self.end if self.above else self.end / self.value
 
 
-def _size(members: Law) -> int:
-    return members.members
+class Evidence(NamedTuple):
+    """What was trained, from the least to the most of each."""
+
+    params: tuple[float, float]
+    unique_tokens: tuple[float, float]
+    epochs: tuple[float, float]
+
+    @classmethod
+    def of(cls, settings: Iterable[Setting], *, repeated: bool = False) -> Evidence:
+        """All of it or, where there is any, what was trained for more than one epoch."""
+        ranges = []
+        for setting in settings:
+            fitted = setting.fitted_on
+            sizes, tokens = fitted.params, fitted.unique_tokens
+            if repeated:
+                sizes, tokens = fitted.repeated_params or sizes, fitted.repeated_unique_tokens or tokens
+            ranges.append((sizes, tokens, fitted.epochs))
+            for trial in setting.trials:
+                if trial.epochs > 1 or not repeated:
+                    part = trial.unique_tokens * min(trial.epochs, 1.0)
+                    ranges.append(((trial.params,) * 2, (part,) * 2, (trial.epochs,) * 2))
+        spans = [tuple(zip(*quantity, strict=True)) for quantity in zip(*ranges, strict=True)]
+        return cls(*((min(lows), max(highs)) for lows, highs in spans))
+
+    def outside(self, times: float, **place: float) -> list[Outside]:
+        """The quantities of a place that are more than so many times outside. Below one epoch nothing
+        repeats: few epochs never are.
+        """
+        found = []
+        for name, value in place.items():
+            low, high = getattr(self, name)
+            if value > times * high:
+                found.append(Outside(name, value, high))
+            elif value < low / times and name != "epochs":
+                found.append(Outside(name, value, low))
+        return found
 
 
-def _known(figures: dict[str, Any]) -> dict[str, Interval]:
-    found = {name: interval(values) for name, values in figures.items()}
-    return {name: value for name, value in found.items() if value is not None}
+def check_question(
+    known: Calibration, ud: float, limits: Limits, target_loss: Any = None, *, buys: bool = False
+) -> None:
+    """Refuse a question that no plan near any evidence can answer: a plan uses the corpus, or a part of it
+    where it `buys` no more, and no size outside of the limits; and a uniform guess needs no training.
+    """
+    if target_loss is not None:
+        loss, vocab = number(target_loss, "target_loss", examples="3.0"), known.vocab_size or DEFAULT_VOCAB
+        if loss > math.log(vocab):
+            raise InvalidInput(
+                f"({loss:.6g}) is above the uniform loss, which needs no training, ln({vocab:,}) = "
+                f"{math.log(vocab):.4f}; a loss below that would do.",
+                field="target_loss",
+            )
+    seen, size = Evidence.of(known.settings), limits.size
+    asked = (
+        ("ud", "unique_tokens", None if buys else ud, False),
+        ("max_params" if size is None else "params", "params", size or limits.max_params, False),
+        ("min_params" if size is None else "params", "params", size or limits.min_params, True),
+    )
+    for field, name, value, above in asked:
+        for far in seen.outside(_TOO_FAR, **{name: value}) if value is not None else ():
+            if far.above == above:
+                raise _refusal(known, far, field, {"unique_tokens": ud, name: far.value})
+
+
+def check_prediction(known: Calibration, params: float, ud: float, epochs: float) -> None:
+    """Refuse a configuration that is too far from all evidence."""
+    for far in _far_from(known, ud, params, epochs):
+        if far.name == "unique_tokens" and epochs < 1 and not far.above:
+            least = far.end / FAR / ud
+            text = f"({epochs:g}) leaves {short(far.value)} tokens in use, {_how_far(known, far)}; "
+            raise InvalidInput(f"{text}at least {least:.2g} would do.", field="epochs")
+        place = {"unique_tokens": ud * min(epochs, 1.0), "params": params, "epochs": epochs}
+        raise _refusal(known, far, "ud" if far.name == "unique_tokens" else far.name, place)
+
+
+def check_plan(known: Calibration, point: Point) -> None:
+    """Refuse a plan that is too far from all evidence."""
+    for far in _far_from(known, point.unique_tokens, point.params, point.epochs):
+        best = f"the best plan would be {short(point.params)} for {in_epochs(point.epochs)}"
+        raise TooFar(f"{best}: {_how_far(known, far)}", known, far)
+
+
+def _far_from(known: Calibration, ud: float, params: float, epochs: float) -> list[Outside]:
+    """Where a configuration is too far from all evidence, that of repeated tokens where it repeats any."""
+    place = {"unique_tokens": ud * min(epochs, 1.0), "params": params, "epochs": epochs}
+    repeated = Evidence.of(known.settings, repeated=epochs > 1).outside(_TOO_FAR, **place)
+    every = Evidence.of(known.settings).outside(_TOO_FAR, **place)
+    return [far for far in repeated if far.above] + [far for far in every if not far.above]
+
+
+def refused(known: Calibration, params: Any, unique_tokens: Any, epochs: Any) -> np.ndarray:
+    """Which of many plans, with the unique tokens that each uses, are too far from all evidence."""
+    every, repeated = (Evidence.of(known.settings, repeated=only) for only in (False, True))
+    far: np.ndarray = np.greater(epochs, _TOO_FAR * every.epochs[1])
+    for name, values in (("params", params), ("unique_tokens", unique_tokens)):
+        (low, once), (_, again) = getattr(every, name), getattr(repeated, name)
+        high = np.where(np.greater(epochs, 1.0), again, once)
+        far = far | np.greater(values, _TOO_FAR * high) | np.less(values, low / _TOO_FAR)
+    return far
+
+
+def beyond_evidence(known: Calibration, setting: Setting, point: Point) -> str | None:
+    """Beyond which trainings a configuration is at a setting, in words; None: it is between them."""
+    behind = [setting] if setting.between is None else [known.setting(decay) for decay in setting.between]
+    params, ud, epochs = point.params, point.unique_tokens, point.epochs
+    seen = Evidence.of(behind, repeated=epochs > 1)
+    beyond = seen.outside(_ROUNDED, params=params, unique_tokens=ud * min(epochs, 1.0), epochs=epochs)
+    ends = [f"{'above' if one.above else 'below'} {_amount(one.name, one.end)}" for one in beyond]
+    what = "nothing repeated" if epochs > 1 else "nothing"
+    return f"{what} {' or '.join(ends)} was tried" if ends else None
+
+
+class TooFar(InvalidInput):
+    """A plan that is too far from all evidence; `suggest_remedies` adds what would do."""
+
+    def __init__(self, sentence: str, known: Calibration, far: Outside) -> None:
+        super().__init__(f"{sentence}.")
+        self.sentence, self.known, self.far = sentence, known, far
+
+    def changes(self, given: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Changes to the question that may bring the plan back, in words and as arguments."""
+        seen = Evidence.of(self.known.settings, repeated=True)
+        size, passes = short(seen.params[1]), f"{seen.epochs[1]:g}"
+        if given.get("spend") == ALL:
+            yield f"‹spend› {CEILING}", {"spend": CEILING}
+        if self.far.above:
+            yield f"‹max_params› {size}", {"max_params": size}
+            yield f"‹max_epochs› {passes}", {"max_epochs": passes}
+            both = f"‹max_params› {size} with ‹max_epochs› {passes}"
+            yield both, {"max_params": size, "max_epochs": passes}
+        for name in ("min_epochs", "max_epochs", "max_params", "min_params", "params"):
+            if given.get(name) is not None:
+                yield f"leaving out ‹{name}›", {name: None}
+        if not self.far.above and given.get("flops") is not None:
+            for more in range(1, 9):
+                flops = scientific(compute(given["flops"]) * 10**more)
+                yield f"‹flops› {flops}", {"flops": flops}
+
+
+def _refusal(known: Calibration, far: Outside, field: str, place: dict[str, float]) -> InvalidInput:
+    """Why a question is not answered, what would do, and the first shipped calibration that knows such
+    runs."""
+
+    def figure(value: float) -> str:
+        return f"{value:,.0f}" if far.name == "epochs" else short(value)
+
+    def knows(one: Calibration) -> bool:
+        return not Evidence.of(one.settings).outside(1.0, **place)
+
+    end = f"at most {figure(FAR * far.end)}" if far.above else f"at least {figure(far.end / FAR)}"
+    others = [] if knows(known) else [name for name in shipped_names() if knows(Calibration.load(name))]
+    would_do = " or ".join([end, *(f"‹calibration› {name}" for name in others[:1])])
+    return InvalidInput(f"({figure(far.value)}) is {_how_far(known, far)}; {would_do} would do.", field=field)
+
+
+def _how_far(known: Calibration, far: Outside) -> str:
+    ends = {"params": ("smallest", "largest"), "unique_tokens": ("fewest", "most"), "epochs": ("", "most")}
+    end = f"{'' if far.above else 'below '}the {ends[far.name][far.above]}"
+    return (
+        f"{far.times:,.0f} times {end} that calibration {known.name} knows from runs "
+        f"({_amount(far.name, far.end)}), and beyond {FAR:g} times nothing is known"
+    )
+
+
+def _amount(name: str, value: float) -> str:
+    if name == "epochs":
+        return in_epochs(value)
+    return f"{short(value)} {'parameters' if name == 'params' else 'unique tokens'}"

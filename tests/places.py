@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import sys
 from pathlib import Path
 from types import ModuleType
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = Path(os.environ.get("DATABOUND_SHARED", ROOT.parent / "shared"))
+
+# A line break inside of a paragraph or of an item of a list.
+WRAPPED = re.compile(r"(?<=[^\s|])\n *(?! *(?:[-*+] |\d+\. |[|#\n]|```|<!--)|$)")
+
+
+def page(path: str) -> str:
+    """The text of a page, every paragraph and every item of a list on one line, however it is wrapped."""
+    return WRAPPED.sub(" ", (ROOT / path).read_text(encoding="utf-8"))
 
 
 def script(path: str) -> ModuleType:

@@ -20,7 +20,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
-from planner.calibration_files import Calibration
+from planner.calibration import Calibration
 from planner.cli import planner
 from tests import tiny
 from tests.places import ROOT, SHARED
@@ -31,8 +31,9 @@ ELSEWHERE = {
     r"(python3 -m venv|\. \.venv|pip install|pytest|ruff|mkdocs|pre-commit|python -m pytest)": ".ci/run",
     r"planner ui": "tests/calibration/ui/test_server.py",
     r"python (-m )?benchmarks": "benchmarks are run by hand, on a quiet machine",
-    r"planner calibrate tournament": "tests/calibration/fitting/test_tournament.py",
-    r"planner calibrate dial": "tests/calibration/fitting/test_dial.py",
+    r"planner calibrate tournament": "tests/studies/test_tournament.py",
+    r"planner calibrate (dial|fit .+-decay-law)": "tests/calibration/fitting/test_weight_decay_law.py",
+    r"planner calibrate picture": "tests/calibration/commands/test_plots.py",
     r"planner calibrate tune|python studies/dial/replay": "tests/calibration/fitting/test_tuning.py",
     r"planner calibrate sweep .*--store s3://": "tests/calibration/studies/test_sweep.py",
     r"python studies/dial": "tests/studies/test_dial.py",
@@ -161,7 +162,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copy(ROOT / "planner" / "data" / "c4-muennighoff.json", folder / "c4-refit.json")
     shutil.copy(ROOT / "studies" / "micro" / "runs.csv", folder / "runs.csv")
     micro = Calibration.load("micro")
-    bare = tuple(setting.model_copy(update={"ensemble": None}) for setting in micro.settings)
+    bare = tuple(setting.model_copy(update={"draws": None}) for setting in micro.settings)
     for name, settings in (("my", bare), ("a", bare[:1]), ("b", bare[1:])):
         micro.model_copy(update={"settings": settings}).save(folder / f"{name}.json")
     shutil.copy(folder / "my.json", folder / "law.json")

@@ -14,9 +14,11 @@ from planner.cli import planner
 from tests.places import ROOT
 
 DOCUMENTS = [
-    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "studies/README.md")),
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")),
     *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted((ROOT / "studies").rglob("*.md")),
 ]
+MANUAL = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "CONTRIBUTING.md"]
 
 
 def _name(document: Path) -> str:
@@ -27,8 +29,25 @@ def test_the_readme_shows_what_plan_prints(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("COLUMNS", "110")
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     command = text.split(".venv/bin/planner ", 1)[1].split("\n", 1)[0]
-    shown = text.split("```\nTrain ", 1)[1].split("```", 1)[0]
-    assert CliRunner().invoke(planner, command.split()).output == "Train " + shown
+    shown = text.split("```\nTrain ", 1)[1].split("...\n```", 1)[0]
+    assert len(shown.splitlines()) > 5
+    assert CliRunner().invoke(planner, command.split()).output.startswith("Train " + shown)
+
+
+def test_the_readme_and_the_pages_of_the_manual_are_short() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").split()) <= 900
+    for page in MANUAL:
+        assert len(page.read_text(encoding="utf-8").split()) <= 1500, _name(page)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=_name)
+def test_prose_is_wrapped(document: Path) -> None:
+    """Lines of tables, of code and with a long word may be longer; so may what a script writes."""
+    text = re.sub(r"^```.*?^```", "", document.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    text = re.sub(r"^<!-- python .*?^<!-- end", "", text, flags=re.DOTALL | re.MULTILINE)
+    for line in text.splitlines():
+        words = re.sub(r"`[^`]*`|\([^)]*\)", "", line)
+        assert len(words) <= 110 or line.lstrip().startswith("|"), line
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=_name)
@@ -69,7 +88,7 @@ def test_the_new_law_of_the_recipe_is_the_tested_one() -> None:
     parts = [
         node
         for node in ast.walk(tested)
-        if (isinstance(node, ast.ClassDef) and node.name == "Logarithmic")
+        if (isinstance(node, ast.FunctionDef) and node.name == "logarithmic")
         or (isinstance(node, ast.Call) and ast.unparse(node).startswith("register(LawForm('toy'"))
     ]
     shown = ast.unparse(ast.parse(recipe.split("```python\n")[1].split("```")[0]))

@@ -11,33 +11,36 @@ import pytest
 
 from benchmarks.simulated import grid_table
 from calibration import fit
-from calibration.fitting.compare import compare as compare_settings
-from calibration.fitting.design import design
+from calibration.fitting.design.proposal import design
+from calibration.fitting.evaluate.compare import compare as compare_settings
 from calibration.fitting.identify import unidentified
 from calibration.reports.report import report
 from planner import Calibration, Law, compare, frontier, plan, predict
-from planner.laws import FORMS, LawForm, register, unregister
-from planner.laws.forms import Array, At, Penalty, Values
-from planner.laws.pieces import amplitude, exponent
-from planner.look import Look
+from planner.laws import FORMS, Array, At, LawForm, Parameter, Terms, Values, base_terms, register, unregister
+from planner.laws.forms import amplitude, exponent
+from planner.show.style import Look
 
 TRUTH = {"E": 1.9, "A": 420.0, "alpha": 0.34, "B": 3600.0, "beta": 0.37, "P": 0.06, "kappa": 0.8}
 
 
-# What CONTRIBUTING shows: this class and the call of `register` are all there is to a new law.
-class Logarithmic(Penalty):
+def logarithmic(p: Values, at: At) -> Array:
     """Repetition costs with the logarithm of the epochs."""
-
-    parameters = (amplitude(), exponent("kappa", "κ", (0.3, 0.7, 1.2), 0.3))
-
-    def ln_shape(self, p: Values, at: At) -> Array:
-        return np.log(np.log1p(np.exp(at.ln_repeats))) + p["kappa"] * (at.ln_params - at.ln_unique)
+    return p["P"] * np.log1p(at.repeats) * np.exp(p["kappa"] * (at.ln_params - at.ln_unique))
 
 
+# What CONTRIBUTING shows: the function above and the call of `register` are all there is to a new law.
 @pytest.fixture(scope="module")
 def toy() -> Iterator[LawForm]:
     yield register(
-        LawForm("toy", "toy law", Look("#7a4fbf", "#b79df0", "dash"), "for tests", penalty=Logarithmic())
+        LawForm(
+            "toy",
+            "toy law",
+            Look("#7a4fbf", "#b79df0", "dash"),
+            "for tests",
+            "+ P ln(1 + R) (N/U)^κ",
+            (amplitude(logarithmic, (0.01, 0.1)), exponent("kappa", "κ", (0.3, 0.7, 1.2), 0.3)),
+            lambda p, at: base_terms(p, at, overfitting=logarithmic(p, at)),
+        )
     )
     unregister("toy")
 
@@ -61,9 +64,9 @@ def test_a_law_declared_once_is_fitted_and_found(calibration: Calibration) -> No
         assert penalty == pytest.approx(
             Law("toy", TRUTH | {"P": size}).terms(3e8, 5e8, 5.0).overfitting, rel=0.1
         )
-        members = setting.ensemble_law("toy")
+        members = setting.law_draws("toy")
         assert members is not None
-        assert members.is_ensemble
+        assert members.has_draws
     assert calibration.default_law == "toy"  # it is the truth, and predicts left-out cells best
 
 
@@ -113,7 +116,7 @@ def test_it_is_designed_for_drawn_and_reported(calibration: Calibration, tmp_pat
     proposed = design(1e19, "250M", 5e18, calibration=calibration, law="toy", max_runs=4)
     assert proposed.law == "toy"
     assert proposed.loss_error_after < proposed.loss_error_before
-    from planner import plots
+    from planner.show import plots
 
     plots.allocation_frontier(250e6, calibration=calibration).savefig(tmp_path / "frontier.png")
     plots.isoflop(plan(ud=250e6, flops=5e18, calibration=calibration, law="toy"), calibration).savefig(
@@ -131,3 +134,75 @@ def test_help_and_errors_list_it(toy: LawForm) -> None:
     with pytest.raises(InvalidInput, match="registered already"):
         register(toy)
     assert "toy" in FORMS
+
+
+# -- a new kind of term --------------------------------------------------------------------------------------
+
+SHAPED = {"E": 1.9, "A": 420.0, "alpha": 0.34, "B": 3600.0, "beta": 0.37, "S": 0.05, "omega": 0.5, "P": 0.002}
+
+
+def _strain(p: Values, at: At) -> Array:
+    """A cost of models that are deep for few tokens, which no other form has, beyond one epoch only."""
+    return p["S"] * at.repeated * np.log1p(np.exp(p["omega"] * (at.ln_params - at.ln_unique)))
+
+
+def _wear(p: Values, at: At) -> Array:
+    return p["P"] * at.repeats**1.5
+
+
+def _strained(p: Values, at: At) -> Terms:
+    """Data is worth ln(1 + e) / ln 2 times its unique tokens, and there are two costs of repetition."""
+    worth = at.ln_used + np.log(np.log1p(1 + at.repeats) / np.log(2.0))
+    return base_terms(p, at, ln_data=worth, overfitting=_strain(p, at) + _wear(p, at))
+
+
+@pytest.fixture(scope="module")
+def strained() -> Iterator[LawForm]:
+    yield register(
+        LawForm(
+            "strained",
+            "strained",
+            Look("#1f7a4f", "#9df0b7", "dash"),
+            "for tests",
+            "D' = U ln(1+e)/ln 2; + S ln(1 + (N/U)^ω) + P R^1.5",
+            (
+                Parameter(
+                    "S",
+                    "S",
+                    "amplitude",
+                    (1e-6, 10.0),
+                    (0.01, 0.1),
+                    1.0,
+                    lambda p, at: 1 / _strain({**p, "S": 1.0}, at),
+                ),
+                exponent("omega", "ω", (0.3, 0.9), 0.3, acts_on="params / unique_tokens"),
+                amplitude(_wear, (0.001, 0.03)),
+            ),
+            _strained,
+            standard=False,
+        )
+    )
+    unregister("strained")
+
+
+@pytest.mark.parametrize("prior", ["none", "auto"])
+def test_a_new_kind_of_term_is_one_declaration(strained: LawForm, prior: str, tmp_path: Path) -> None:
+    """Two amplitudes, a logarithm in the data term, no power law of repeats: fitted, planned and drawn."""
+    truth = Law("strained", SHAPED)
+    table = grid_table(truth, 80, 0.0005, np.random.default_rng(3))
+    found = fit(table, laws=["strained", "additive_4p"], bootstrap=20, name="strained", prior=prior)
+    point = (3e8, 5e8, 6.0)
+    law = found.law(0.1, "strained")
+    assert float(law.loss(*point)) == pytest.approx(float(truth.loss(*point)), rel=2e-3)
+    assert law.terms(*point).overfitting == pytest.approx(truth.terms(*point).overfitting, rel=0.15)
+    p = plan(ud=250e6, flops=5e18, calibration=found, law="strained")
+    epochs = np.geomspace(0.2, 100.0, 4000)
+    best = law.loss(5e18 / (6 * 250e6) / epochs, 250e6, epochs).min()
+    whole = np.arange(1.0, 100.0)
+    at_whole = law.loss(5e18 / (6 * 250e6) / whole, 250e6, whole).min()
+    assert best - 1e-9 <= p.loss <= at_whole + 1e-9
+    assert p.intervals is not None
+    from planner.show import plots
+
+    plots.isoflop(p, found).savefig(tmp_path / "isoflop.png")
+    assert "strained" in report(found)

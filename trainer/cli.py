@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from planner.errors import InvalidInput
-from planner.shell import Command, json_option
-from planner.units import duration, epochs, scientific, short
+from planner.cli import Command, json_option
+from planner.inputs import InvalidInput, duration, epochs, scientific, short
 from trainer.errors import Interrupted, Signalled, TrainingStopped, exit_code
 from trainer.waiting import sleep_while_waiting
 

@@ -28,9 +28,8 @@ from pydantic import (
     model_validator,
 )
 
-from planner.errors import InvalidInput
-from planner.shapes import LARGEST_VOCAB, Architecture, preset, shape_for
-from planner.units import count
+from planner.hardware import LARGEST_VOCAB, Architecture, preset, shape_for
+from planner.inputs import InvalidInput, count
 
 VALIDATION_STEPS = 500  # whose tokens bound those of validation, where a config does not
 STANDARD_LIBRARY = "python-stdlib"  # the source of the running Python's standard library, without its tests

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 
-from planner.errors import InvalidInput
+from planner.inputs import InvalidInput
 
 
 class TrainingStopped(RuntimeError):

@@ -6,45 +6,44 @@ import importlib
 
 import click
 
-_COMMANDS = {
-    "backtest": "calibration.commands.backtest:backtest",
-    "compare": "calibration.commands.compare:compare",
-    "design": "calibration.commands.design:design",
-    "dial": "calibration.commands.dial:dial",
-    "ensemble": "calibration.commands.ensemble:ensemble",
-    "fit": "calibration.commands.fit:fit",
-    "picture": "calibration.commands.picture:picture",
-    "report": "calibration.commands.report:report",
-    "sweep": "calibration.commands.sweep:sweep",
-    "tournament": "calibration.commands.tournament:tournament",
-    "tune": "calibration.commands.tune:tune",
-    "validate": "calibration.commands.validate:validate",
+from planner.cli import BadInput
+
+_COMMANDS = ("backtest", "compare", "design", "ensemble", "fit", "report", "sweep", "tune", "validate")
+_MOVED = {  # what earlier releases called a command, and what does the same now
+    "dial": "`planner calibrate fit TABLE --weight-decay-law auto` fits the law for every weight decay now, "
+    "and the name of a form instead of auto has plans use it.",
+    "picture": "`planner calibrate report CALIBRATION --runs RUNS --plot KIND=FILE` draws it now, and "
+    "`planner calibrate fit RUNS --plot KIND=FILE` where the laws are to be fitted first.",
+    "tournament": "the tournament is a study now: `python studies/tournament/make.py TABLE...` plays it.",
 }
 
 
 class CalibrateGroup(click.Group):
-    """A group that imports the sub-commands of other modules only when they are used or listed."""
+    """A group that imports its sub-commands only when they are used or listed."""
 
     def list_commands(self, context: click.Context) -> list[str]:
-        return sorted(
-            {*super().list_commands(context), *(name for name in _COMMANDS if _find(name) is not None)}
-        )
+        return list(_COMMANDS)
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
-        return super().get_command(context, name) or _find(name)
-
-
-def _find(name: str) -> click.Command | None:
-    if name not in _COMMANDS:
-        return None
-    module, _, attribute = _COMMANDS[name].partition(":")
-    try:
-        command: click.Command = getattr(importlib.import_module(module), attribute)
+        if name in _MOVED:
+            return _moved(name)
+        if name not in _COMMANDS:
+            return None
+        command: click.Command = getattr(importlib.import_module(f"calibration.commands.{name}"), name)
         return command
-    except ModuleNotFoundError as error:
-        if error.name == module:
-            return None  # not part of this installation
-        raise
+
+
+def _moved(name: str) -> click.Command:
+    """A former command, which answers with what to type instead, whatever it is given."""
+
+    @click.command(
+        name, hidden=True, add_help_option=False, context_settings={"ignore_unknown_options": True}
+    )
+    @click.argument("ignored", nargs=-1, type=click.UNPROCESSED)
+    def former(ignored: tuple[str, ...]) -> None:
+        raise BadInput(_MOVED[name])
+
+    return former
 
 
 @click.group(cls=CalibrateGroup, context_settings={"help_option_names": ["-h", "--help"]})

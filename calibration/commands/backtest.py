@@ -6,38 +6,24 @@ from typing import TYPE_CHECKING
 
 import click
 
-from calibration.commands.options import Rows, law_options, row_options
+from calibration.commands.options import Rows, law_options, option, row_options
 from calibration.commands.output import print_json, progress_bar
+from planner.cli import Command
 from planner.laws import STANDARD
-from planner.shell import Command
-from planner.terminal import print_table
+from planner.show.terminal import print_table
 
 if TYPE_CHECKING:
-    from calibration.fitting.backtest import Backtest
+    from calibration.fitting.evaluate.backtest import Backtest
 
 
 @click.command(cls=Command)
 @click.argument("runs", metavar="RUNS.csv")
 @row_options()
 @law_options("A law to judge")
-@click.option(
-    "--tolerance",
-    default="0.1",
-    show_default=True,
-    metavar="SHARE",
-    help="How far the compute of one group's runs may be apart.",
-)
-@click.option(
-    "--leave",
-    default="group",
-    show_default=True,
-    metavar="group|cells",
-    help="What each fit leaves out: the group, or all its cells.",
-)
-@click.option("--seed", default=0, show_default=True, help="Seed of the intervals over groups.")
-@click.option(
-    "--json", "as_json", is_flag=True, help="Print everything, with the choices of each group, as JSON."
-)
+@option("--tolerance", "How far the compute of one group's runs may be apart.", "SHARE", default="0.1")
+@option("--leave", "What each fit leaves out: the group, or all its cells.", "group|cells", default="group")
+@option("--seed", "Seed of the intervals over groups.", default=0)
+@option("--json as_json", "Print everything, with the choices of each group, as JSON.", is_flag=True)
 def backtest(
     runs: str, rows: Rows, laws: tuple[str, ...], tolerance: str, leave: str, seed: int, as_json: bool
 ) -> None:
@@ -51,7 +37,7 @@ def backtest(
       planner calibrate backtest runs.csv
       planner calibrate backtest runs.csv --max-epochs 64 --law additive_4p --law chinchilla --tolerance 0.2
     """
-    from calibration.fitting.backtest import backtest as judge
+    from calibration.fitting.evaluate.backtest import backtest as judge
 
     table = rows.of(runs)
     with progress_bar("fitting") as progress:

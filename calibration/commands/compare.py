@@ -7,28 +7,26 @@ from typing import TYPE_CHECKING
 
 import click
 
-from planner.errors import InvalidInput
-from planner.shell import Command
-from planner.terminal import print_table
+from calibration.commands.options import option
+from planner.cli import Command
+from planner.inputs import InvalidInput
+from planner.show.terminal import print_table
 
 if TYPE_CHECKING:
-    from calibration.fitting.compare import Comparison
-    from planner.calibration_files import Calibration, Setting
+    from calibration.fitting.evaluate.compare import Comparison
+    from planner.calibration import Calibration, Setting
 
 
 @click.command(cls=Command)
 @click.argument("calibrations", nargs=-1, required=True)
-@click.option(
-    "--weight-decay",
-    "decays",
-    multiple=True,
-    help="Which settings; twice for one file with two, or once per file.",
+@option(
+    "--weight-decay decays", "Which settings; twice for one file with two, or once per file.", multiple=True
 )
-@click.option("--law", help="One of the additive forms; all by default.")
-@click.option("--params", help="Model size of the common point, such as 300M.")
-@click.option("--ud", help="Unique tokens of the common point, such as 500M.")
-@click.option("--epochs", help="Epochs of the common point, such as 4.")
-@click.option("--json", "as_json", is_flag=True, help="Print the comparison as JSON.")
+@option("--law", "One of the additive forms; all by default.")
+@option("--params", "Model size of the common point, such as 300M.")
+@option("--ud", "Unique tokens of the common point, such as 500M.")
+@option("--epochs", "Epochs of the common point, such as 4.")
+@option("--json as_json", "Print the comparison as JSON.", is_flag=True)
 def compare(
     calibrations: tuple[str, ...],
     decays: tuple[str, ...],
@@ -47,8 +45,8 @@ def compare(
       planner calibrate compare fineweb-llama2
       planner calibrate compare a.json b.json --params 300M --ud 500M --epochs 4
     """
-    from calibration.fitting.compare import compare as compare_settings
-    from planner.calibration_files import Calibration
+    from calibration.fitting.evaluate.compare import compare as compare_settings
+    from planner.calibration import Calibration
 
     known = [Calibration.load(name) for name in calibrations]
     first, second = _two_settings(known, decays)
@@ -69,26 +67,21 @@ def _two_settings(calibrations: list[Calibration], decays: tuple[str, ...]) -> t
     if len(decays) > 2:
         raise InvalidInput(f"may be given at most twice; got {len(decays)}.", field="weight_decay")
     if len(calibrations) == 1:
-        return _two_of_one(calibrations[0], decays)
-    first, second = calibrations
+        only = calibrations[0]
+        if not decays and len(only.settings) == 2:
+            return only.settings[0], only.settings[1]
+        if len(decays) == 2:
+            return only.setting(decays[0]), only.setting(decays[1])
+        raise InvalidInput(f"{_its_decays(only)}; name two of them, or give a second calibration.")
     at = decays if len(decays) == 2 else (decays or (None,)) * 2
-    return _one_of(first, at[0]), _one_of(second, at[1])
-
-
-def _two_of_one(only: Calibration, decays: tuple[str, ...]) -> tuple[Setting, Setting]:
-    if not decays and len(only.settings) == 2:
-        return only.settings[0], only.settings[1]
-    if len(decays) == 2:
-        return only.setting(decays[0]), only.setting(decays[1])
-    raise InvalidInput(f"{_its_decays(only)}; name two of them, or give a second calibration.")
-
-
-def _one_of(calibration: Calibration, decay: str | None) -> Setting:
-    if decay is not None:
-        return calibration.setting(decay)
-    if len(calibration.settings) > 1:
-        raise InvalidInput(f"{_its_decays(calibration)}; choose with ‹weight_decay›, once per file.")
-    return calibration.settings[0]
+    for known, decay in zip(calibrations, at, strict=True):
+        if decay is None and len(known.settings) > 1:
+            raise InvalidInput(f"{_its_decays(known)}; choose with ‹weight_decay›, once per file.")
+    first, second = (
+        known.settings[0] if decay is None else known.setting(decay)
+        for known, decay in zip(calibrations, at, strict=True)
+    )
+    return first, second
 
 
 def _its_decays(calibration: Calibration) -> str:

@@ -6,61 +6,37 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from calibration.commands.options import Rows, as_typed, output_option, row_options
-from calibration.commands.output import check_output, factor, print_json, progress_bar, write_text
-from planner.errors import named
+from calibration.commands.options import Rows, as_typed, option, output_option, row_options
+from calibration.commands.output import check_output, factor, print_json, print_rows, progress_bar, write_text
+from planner.cli import Command
+from planner.inputs import named, scientific, short
 from planner.laws import DEFAULT_FORM, STANDARD
-from planner.shell import Command
-from planner.terminal import print_table
-from planner.units import scientific, short
 
 if TYPE_CHECKING:
-    from calibration.fitting.design import Design
+    from calibration.fitting.design.proposal import Design
 
 
 @click.command(cls=Command)
-@click.option(
-    "--budget", required=True, metavar="FLOPS", help="Compute for all new runs together, such as 1e19."
+@option("--budget", "Compute for all new runs together, such as 1e19.", "FLOPS", required=True)
+@option(
+    "--target-ud", "Unique tokens of the run that is being planned, such as 250M.", "TOKENS", required=True
 )
-@click.option(
-    "--target-ud",
-    required=True,
-    metavar="TOKENS",
-    help="Unique tokens of the run that is being planned, such as 250M.",
-)
-@click.option(
-    "--target-flops",
-    required=True,
-    metavar="FLOPS",
-    help="Compute of the run that is being planned, such as 5e18.",
-)
-@click.option(
-    "--runs", metavar="RUNS.csv", help="Runs that exist already; without them the design starts from nothing."
-)
-@click.option(
+@option("--target-flops", "Compute of the run that is being planned, such as 5e18.", "FLOPS", required=True)
+@option("--runs", "Runs that exist already; without them the design starts from nothing.", "RUNS.csv")
+@option(
     "--calibration",
-    metavar="NAME|FILE",
-    help="Law that is believed before any run [default: the shipped law that suits the target].",
+    "Prior law, before any run [default: the shipped law that suits the target].",
+    "NAME|FILE",
 )
 @row_options(
     "existing runs", "Weight decay to design for [default: that of the runs, or of the calibration]."
 )
-@click.option("--law", metavar="FORM", help=f"Law form [default: {DEFAULT_FORM}].")
-@click.option(
-    "--max-runs",
-    type=click.IntRange(1, 200),
-    default=30,
-    show_default=True,
-    help="Propose at most so many runs.",
-)
-@click.option(
-    "--min-params", metavar="N", help="Smallest model worth training [default: 1/64 of the planned size]."
-)
-@click.option(
-    "--vocab-size", metavar="V", help="Vocabulary of the proposed shapes [default: that of the calibration]."
-)
+@option("--law", f"Law form [default: {DEFAULT_FORM}].", "FORM")
+@option("--max-runs", "Propose at most so many runs.", type=click.IntRange(1, 200), default=30)
+@option("--min-params", "Smallest model worth training [default: 1/64 of the planned size].", "N")
+@option("--vocab-size", "Vocabulary of the proposed shapes [default: that of the calibration].", "V")
 @output_option("FILE.csv", "Write the runs as a table that lacks only its losses.")
-@click.option("--json", "as_json", is_flag=True, help="Print the design as JSON.")
+@option("--json as_json", "Print the design as JSON.", is_flag=True)
 def design(
     budget: str,
     target_ud: str,
@@ -83,10 +59,10 @@ def design(
     Train the proposed runs from the top, and ask again with --runs whenever some are done: each loss changes
     what is worth knowing next.
     """
-    from calibration.fitting.design import design as propose
-    from planner.calibration_files import Calibration
-    from planner.directions import settled_by
-    from planner.shapes import DEFAULT_VOCAB
+    from calibration.fitting.design.proposal import design as propose
+    from planner.calibration import Calibration
+    from planner.hardware import DEFAULT_VOCAB
+    from planner.plans import disagreement_at
 
     check_output(output, runs, calibration)
     with progress_bar("design") as progress:
@@ -105,7 +81,7 @@ def design(
         click.echo(f"Vocabulary not known, {DEFAULT_VOCAB:,} assumed for the shapes: --vocab-size.", err=True)
     for warning in plan.warnings:
         click.echo(f"Warning: {named(warning, as_typed)}.", err=True)
-    settling = settled_by(
+    settling = disagreement_at(
         Calibration.load(calibration or plan.calibration),
         plan.target_ud,
         plan.target_flops,
@@ -124,42 +100,33 @@ def design(
 
 
 def _print(plan: Design) -> None:
-    from calibration.fitting.design import describe
+    from calibration.fitting.design.proposal import describe
 
     click.echo(
         f"{plan.law} of {plan.calibration} at weight decay {plan.weight_decay:g}, {plan.existing_runs} "
-        f"existing runs; "
-        f"{describe(plan)}.\n"
+        f"existing runs; {describe(plan)}.\n"
     )
+    known = {
+        "target loss": f"±{plan.loss_error_before:.3f}",
+        "target params": factor(plan.params_error_before),
+    }
     rows = [
-        (
-            str(k),
-            short(run.params, 4),
-            short(run.unique_tokens),
-            f"{run.epochs:g}",
-            scientific(run.flops),
-            scientific(run.cumulative_flops),
-            f"±{run.loss_error:.3f}",
-            factor(run.params_error),
-            f"{run.architecture.d_model} x {run.architecture.layers}, d_ff {run.architecture.d_ff}",
-        )
+        {
+            "run": str(k),
+            "params": short(run.params, 4),
+            "unique": short(run.unique_tokens),
+            "epochs": f"{run.epochs:g}",
+            "FLOPs": scientific(run.flops),
+            "together": scientific(run.cumulative_flops),
+            "target loss": f"±{run.loss_error:.3f}",
+            "target params": factor(run.params_error),
+            "width x layers": f"{run.architecture.d_model} x {run.architecture.layers}, "
+            f"d_ff {run.architecture.d_ff}",
+        }
         for k, run in enumerate(plan.runs, start=1)
     ]
-    before = (f"±{plan.loss_error_before:.3f}", factor(plan.params_error_before))
-    print_table(
-        (
-            "run",
-            "params",
-            "unique",
-            "epochs",
-            "FLOPs",
-            "together",
-            "target loss",
-            "target params",
-            "width x layers",
-        ),
-        [("-", "", "", "", "", "", *before, ""), *rows],
-    )
+    before = {**dict.fromkeys(rows[0] if rows else (), ""), "run": "-", **known}
+    print_rows([before, *rows])
     click.echo(
         f"\n{len(plan.runs)} runs, {scientific(plan.flops)} of {scientific(plan.budget)} FLOPs. Standard "
         "errors of the target "

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from calibration.commands.options import option
 from calibration.commands.output import print_json, progress_bar
 from calibration.commands.training import Training, fail_with, interruptible, print_totals, training_options
-from planner.calibration_files import Calibration
-from planner.errors import InvalidInput
-from planner.shell import Command, json_option
-from planner.terminal import print_table
-from planner.units import short
+from planner.calibration import Calibration
+from planner.cli import Command, json_option
+from planner.inputs import InvalidInput, short
+from planner.show.terminal import print_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @click.command(cls=Command)
 @click.argument("study", metavar="STUDY")
 @training_options
-@click.option("--attach", metavar="FILE", help="A calibration file that gets the law of what members gain.")
+@option("--attach", "A calibration file that gets the law of what members gain.", "FILE")
 @json_option
 def ensemble(study: str, training: Training, attach: str | None, as_json: bool) -> None:
     """Train every run of STUDY not trained yet, and score ensembles of runs that differ in seed only.
@@ -41,7 +41,7 @@ def ensemble(study: str, training: Training, attach: str | None, as_json: bool) 
       planner calibrate ensemble study.toml -o members
       planner calibrate ensemble study.toml -o members --attach my.json
     """
-    from calibration.fitting.members import attached
+    from calibration.fitting.members import with_ensemble_law
     from calibration.studies import directory as directories
     from calibration.studies import ensembles
     from trainer.waiting import sleep_while_waiting
@@ -68,7 +68,7 @@ def ensemble(study: str, training: Training, attach: str | None, as_json: bool) 
             found = ensembles.table(folder, plan.runs, lambda name, done, of: told(name, done / of))
         path = ensembles.write_table(folder, found)
     if own is not None and attach is not None:
-        attached(own, found, source=plan.title or plan.name).save(attach)
+        with_ensemble_law(own, found, source=plan.title or plan.name).save(attach)
     if as_json:
         facts = {"study": plan.name, "directory": str(folder.path), "runs": len(plan.runs)}
         facts |= {"done": len(progress.done), "failed": progress.failed}

@@ -9,15 +9,25 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from calibration.commands.options import Rows, law_options, output_option, print_notes, row_options
+from calibration.commands.options import (
+    Rows,
+    as_typed,
+    law_options,
+    option,
+    output_option,
+    print_table_warnings,
+    row_options,
+)
 from calibration.commands.output import check_output, progress_bar
-from planner.laws import BASE_FORM, STANDARD
-from planner.shell import Command
-from planner.terminal import print_table
+from calibration.commands.plots import Plots, draw, plot_option
+from planner.cli import Command
+from planner.inputs import named
+from planner.laws import BASE_FORM, STANDARD, WEIGHT_DECAY_FORMS
+from planner.show.terminal import print_table
 
 if TYPE_CHECKING:
-    from calibration.fitting.compare import Point
-    from planner.calibration_files import Calibration, FittedLaw, Setting
+    from calibration.fitting.evaluate.compare import Point
+    from planner.calibration import Calibration, FittedLaw, Setting, WeightDecayLaw
 
 
 def _one_of(option: str, known: tuple[str, ...], text: str) -> Callable[[Any], Any]:
@@ -30,45 +40,49 @@ def _one_of(option: str, known: tuple[str, ...], text: str) -> Callable[[Any], A
 @output_option("FILE.json", "Write the calibration to this file.")
 @law_options("A law form to fit")
 @row_options()
-@click.option(
+@option(
     "--prior",
-    metavar="NAME|auto|none",
-    help="What is believed before the runs: a calibration, the shipped one that suits best (auto, the "
-    "default), or none, which is the paper's own fit of each form alone.",
+    "What is believed before the runs: a calibration, the shipped one that suits best "
+    "(auto, the default), or none, which is the paper's own fit of each form alone.",
+    "NAME|auto|none",
 )
-@click.option(
-    "--delta",
-    default="1e-3",
-    show_default=True,
-    help="Huber threshold on ln(loss), or 'noise': from the runs.",
+@option("--delta", "Huber threshold on ln(loss), or 'noise': from the runs.", default="1e-3")
+@option(
+    "--joint", "Fit base law and repetition together instead of locking the base law first.", is_flag=True
 )
-@click.option(
-    "--joint",
-    is_flag=True,
-    help="Fit base law and repetition together instead of locking the base law first.",
-)
-@click.option(
+@option(
     "--bootstrap",
+    "Posterior draws (without a prior: bootstrap refits) for the intervals; 0 for none.",
     type=int,
     default=1000,
-    show_default=True,
-    help="Posterior draws (without a prior: bootstrap refits) for the intervals; 0 for none.",
 )
 @_one_of("--resample", ("runs", "cells"), "What the bootstrap redraws.")
 @_one_of("--scheme", ("residuals", "weights"), "How it redraws them.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Same seed, same file.")
-@click.option("--name", help="Name of the calibration; the table's file name by default.")
-@click.option("--title", default="", help="One line for people.")
-@click.option("--corpus", default="", help="What the runs were trained on.")
-@click.option("--model-family", default="", help="What was trained.")
-@click.option("--vocab-size", type=int, help="Rows of the embedding, for plans with an architecture.")
-@click.option("--json", "as_json", is_flag=True, help="Print the calibration as JSON.")
+@option("--seed", "Same seed, same file.", type=int, default=0)
+@option(
+    "--weight-decay-law",
+    "A law for every weight decay next to the settings, from runs at three or more and a known recipe: "
+    f"{', '.join(WEIGHT_DECAY_FORMS)}. Plans use the one that is named; auto fits all and only says how good "
+    "they are.",
+    "auto|none|NAME",
+    default="auto",
+)
+@option("--learning-rate", "Peak learning rate of runs that do not say theirs.", "η")
+@option("--batch-tokens", "Tokens per step of runs that do not say theirs.", "TOKENS")
+@option("--name", "Name of the calibration; the table's file name by default.")
+@option("--title", "One line for people.", show_default=False, default="")
+@option("--corpus", "What the runs were trained on.", show_default=False, default="")
+@option("--model-family", "What was trained.", show_default=False, default="")
+@option("--vocab-size", "Rows of the embedding, for plans with an architecture.", type=int)
+@plot_option
+@option("--json as_json", "Print the calibration as JSON.", is_flag=True)
 def fit(
     table: str,
     output: str | None,
     laws: tuple[str, ...],
     rows: Rows,
     name: str | None,
+    plots: Plots,
     as_json: bool,
     **how: Any,
 ) -> None:
@@ -87,17 +101,18 @@ def fit(
     \b
     Example:
       planner calibrate fit runs.csv --max-epochs 64 -o my.json
-      planner calibrate fit study/ -o law.json
+      planner calibrate fit study/ -o law.json --plot fit.png
+      planner calibrate fit runs.csv --weight-decay-law dial_steep --learning-rate 3e-4 --batch-tokens 1M
     """
-    from calibration.studies.sources import fit as fit_source
-    from calibration.studies.sources import open_source
+    from calibration.studies import sources
 
-    check_output(output, table)
+    for path in (output, *(path for _, path in plots)):
+        check_output(path, table)
     place = Path(table).resolve()
-    source = open_source(table, **vars(rows))
-    print_notes(source.table)
+    source = sources.open_source(table, **vars(rows))
+    print_table_warnings(source.table)
     with progress_bar("fitting") as progress:
-        calibration = fit_source(
+        calibration = sources.fit(
             source,
             laws=laws or STANDARD,
             name=name or (place.name if place.is_dir() else Path(table).stem),
@@ -105,17 +120,20 @@ def fit(
             progress=progress,
             **how,
         )
+    if reason := getattr(calibration, "fitted_weight_decay_law", {}).get("not_fitted"):
+        click.echo(f"Warning: no weight-decay law was fitted: {named(reason, as_typed)}", err=True)
     # Printed first: a file that cannot be written after all loses nothing.
     if as_json:
         click.echo(calibration.model_dump_json(exclude_none=True))
     else:
         _print(calibration)
+    draw(plots, [calibration], source.table)
     if output is None:
         return
     calibration.save(output)
     if not as_json:
-        name = shlex.quote(str(output))
-        click.echo(f"Written to {output}: planner plan --calibration {name} {_example(calibration)}")
+        command = f"planner plan --calibration {shlex.quote(output)} {_example(calibration)}"
+        click.echo(f"Written to {output}: {command}")
         if calibration.vocab_size is None:
             click.echo("Plans will not know the vocabulary: --vocab-size 32100, say, puts it into the file.")
 
@@ -128,11 +146,37 @@ def _print(calibration: Calibration) -> None:
             click.echo(f"Careful: {warning}")
     for decay, reason in calibration.left_out.items():  # type: ignore[attr-defined]
         click.echo(f"Left out: weight decay {decay}, whose base law is not identified: {reason}.")
+    if calibration.weight_decay_law is not None:
+        _print_weight_decay_law(calibration.weight_decay_law)
+        click.echo(f"Recommended: {calibration.default_law}, the law for every weight decay.")
+        return
     click.echo("Recommended: " + calibration.recommendation["reason"])  # type: ignore[attr-defined]
+    kept = getattr(calibration, "fitted_weight_decay_law", {})
+    if "laws" in kept:
+        from planner.calibration import WeightDecayLaw
+
+        _print_weight_decay_law(WeightDecayLaw.model_validate(kept))
+        best = kept["law"]
+        click.echo(f"Plans use the settings above; --weight-decay-law {best} has them use a law for all.")
+
+
+def _print_weight_decay_law(found: WeightDecayLaw) -> None:
+    rows = []
+    for form, fitted in found.laws.items():
+        errors = fitted.left_out  # type: ignore[attr-defined]
+        values = ", ".join(f"{name} {value:.4g}" for name, value in fitted.parameters.items())
+        figures = (fitted.metrics["rms"], fitted.metrics["left_out"], *errors.values())
+        rows.append([form, values, *(f"{figure:.4f}" for figure in figures)])
+    low, high = found.weight_decays
+    header = ("law", "parameters", "all", "left out", *(f"λ={decay}" for decay in errors))
+    title = f"weight-decay law: {found.fitted_on.runs} runs from {low:g} to {high:g}, error of ln(loss)"
+    print_table(header, rows, title=title, left=(0, 1))
 
 
 def _print_setting(setting: Setting) -> None:
-    from calibration.fitting.compare import middle_of
+    from calibration.fitting.evaluate.compare import middle_of
+    from calibration.studies.verdict import blank_or
+    from planner.laws import repetition_parameters
 
     ranges = setting.fitted_on
     title = (
@@ -141,12 +185,14 @@ def _print_setting(setting: Setting) -> None:
     reference = middle_of(setting)
     rows = []
     for form, fitted in setting.laws.items():
-        shown = _own(form, fitted.parameters)
-        text = ", ".join(f"{name} {value:.4g}{_between(fitted, name)}" for name, value in shown.items())
+        if form in WEIGHT_DECAY_FORMS:
+            continue
+        shown = repetition_parameters(form) or tuple(fitted.parameters)
+        text = ", ".join(f"{name} {fitted.parameters[name]:.4g}{_between(fitted, name)}" for name in shown)
         figures = fitted.metrics
         agree = _agree(fitted, setting.law_weights.get(form))
         styles = {"r2": ".4f", "r2_multi": ".4f", "huber": ".3g", "aicc": ".1f", "held_out_error": ".3%"}
-        known = (_number(figures.get(name), style) for name, style in styles.items())
+        known = (blank_or(figures.get(name), style) for name, style in styles.items())
         rows.append([form, text, _cost(setting, form, reference), *known, agree])
     for form, reason in setting.method.get("not_identified", {}).items():
         rows.append([form, f"not identified: {reason}", *[""] * 7])
@@ -158,7 +204,7 @@ def _print_setting(setting: Setting) -> None:
 
 def _cost(setting: Setting, form: str, at: Point) -> str:
     """What repetition costs at a point, which parameters of different forms do not say."""
-    from calibration.fitting.compare import repetition_cost
+    from calibration.fitting.evaluate.compare import repetition_cost
 
     if form == BASE_FORM:
         return ""
@@ -176,24 +222,12 @@ def _agree(fitted: FittedLaw, weight: float | None) -> str:
 
 
 def _example(calibration: Calibration) -> str:
-    """Options of a plan in the middle of what was fitted on:
-    its unique tokens, and compute for four epochs.
-    """
-    from planner.units import short
+    """Options of a plan in the middle of what was fitted on, with compute for four epochs."""
+    from planner.inputs import short
 
     ranges = calibration.settings[0].fitted_on
     params, unique = ((low * high) ** 0.5 for low, high in (ranges.params, ranges.unique_tokens))
     return f"--ud {short(unique, 2)} --flops {6 * params * unique * 4:.0e}".replace("e+", "e")
-
-
-def _own(form: str, parameters: dict[str, float]) -> dict[str, float]:
-    from planner.laws import repetition_parameters
-
-    return {name: parameters[name] for name in repetition_parameters(form) or parameters}
-
-
-def _number(value: float | None, style: str) -> str:
-    return "" if value is None else format(value, style)
 
 
 def _between(fitted: FittedLaw, name: str) -> str:
@@ -203,8 +237,5 @@ def _between(fitted: FittedLaw, name: str) -> str:
         return ""
     convergence = getattr(fitted, "convergence", None)
     unbounded = convergence["refits"]["open"].get(name, ()) if convergence else ()
-    low, high = (
-        f"{'≤ ' * ('below' in unbounded)}{ends[0]:.3g}",
-        f"{'≥ ' * ('above' in unbounded)}{ends[2]:.3g}",
-    )
-    return f" ({low} to {high})"
+    low, high = "≤ " * ("below" in unbounded), "≥ " * ("above" in unbounded)
+    return f" ({low}{ends[0]:.3g} to {high}{ends[2]:.3g})"

@@ -18,7 +18,13 @@ if TYPE_CHECKING:
 _Command = Callable[..., Any]
 
 
-def gathered(
+def option(names: str, text: str, metavar: str | None = None, **how: Any) -> Callable[[_Command], _Command]:
+    """An option by its names, what it is and what its value is called; its default is shown."""
+    how = {"show_default": "default" in how, **how}
+    return click.option(*names.split(), metavar=metavar, help=text, **how)
+
+
+def options_as(
     kind: type[Any], name: str, *options: Callable[[_Command], _Command]
 ) -> Callable[[_Command], _Command]:
     """A decorator that adds these options to a command, which gets them as one `kind` called `name`.
@@ -33,18 +39,10 @@ def gathered(
             value = kind(**{field: values.pop(field) for field in fields})
             return command(**values, **{name: value})
 
-        return added(*options)(gathering)
-
-    return decorate
-
-
-def added(*options: Callable[[_Command], _Command]) -> Callable[[_Command], _Command]:
-    """A decorator that adds these options to a command, in their order."""
-
-    def decorate(command: _Command) -> _Command:
-        for option in reversed(options):
-            command = option(command)
-        return command
+        made: _Command = gathering
+        for add in reversed(options):
+            made = add(made)
+        return made
 
     return decorate
 
@@ -65,15 +63,15 @@ class Rows:
         from calibration.studies.sources import read_runs
 
         table = read_runs(path, weight_decay_is_choice=weight_decay_is_choice, **vars(self))
-        print_notes(table)
+        print_table_warnings(table)
         return table
 
 
-def print_notes(table: pd.DataFrame) -> None:
+def print_table_warnings(table: pd.DataFrame) -> None:
     """How a table was read and what looks wrong in it, a line each, on stderr; options as they are typed."""
-    from calibration.fitting.notes import notes_of
+    from calibration.fitting.runs.warnings import warnings_of
 
-    for note in notes_of(table, as_typed):
+    for note in warnings_of(table, as_typed):
         text = f"{note.text[0].upper()}{note.text[1:]}"
         click.echo(f"{'Warning: ' if note.warns else ''}{text}.", err=True)
 
@@ -88,27 +86,27 @@ def row_options(
 ) -> Callable[[_Command], _Command]:
     """The options of `Rows`, as `rows`."""
     condition = f'Use the {runs} for which this holds: "kind == base and epochs <= 64".'
-    return gathered(
+    return options_as(
         Rows,
         "rows",
-        click.option("--max-epochs", metavar="N", help=f"Leave out {runs} beyond so many epochs."),
-        click.option("--where", metavar="CONDITION", help=condition),
-        click.option("--weight-decay", metavar="λ", help=weight_decay),
-        click.option(
+        option("--max-epochs", f"Leave out {runs} beyond so many epochs.", "N"),
+        option("--where", condition, "CONDITION"),
+        option("--weight-decay", weight_decay, "λ"),
+        option(
             "--columns",
-            metavar="OURS=THEIRS,...",
-            help="Which column is which, where that is not obvious: "
+            "Which column is which, where that is not obvious: "
             "params=config.n_params,loss=summary/val_loss; other units: params=size*1e6,loss=ln(ppl).",
+            "OURS=THEIRS,...",
         ),
-        click.option(
+        option(
             "--pattern",
-            metavar="PATTERN",
-            help="Settings inside run names: '{params}_{tokens}_{epochs}ep' reads 1b5_30b_4ep.",
+            "Settings inside run names: '{params}_{tokens}_{epochs}ep' reads 1b5_30b_4ep.",
+            "PATTERN",
         ),
-        click.option(
+        option(
             "--drop-missing",
+            "Leave out runs that crashed, diverged or lack a setting, and say how many.",
             is_flag=True,
-            help="Leave out runs that crashed, diverged or lack a setting, and say how many.",
         ),
     )
 
@@ -118,9 +116,7 @@ def law_options(what: str, default: str = "") -> Callable[[_Command], _Command]:
     usual = default or ", ".join(STANDARD)
     every = "" if default else "; all: every one"
     text = f"{what}; may be repeated [default: {usual}]: {', '.join(FORMS)}{every}."
-    return click.option(
-        "--law", "laws", multiple=True, metavar="FORM", help=text, callback=None if default else _every
-    )
+    return option("--law laws", text, "FORM", multiple=True, callback=None if default else _every)
 
 
 def _every(context: click.Context, option: click.Parameter, laws: tuple[str, ...]) -> tuple[str, ...]:
@@ -129,4 +125,4 @@ def _every(context: click.Context, option: click.Parameter, laws: tuple[str, ...
 
 def output_option(metavar: str, text: str) -> Callable[[_Command], _Command]:
     """`-o`, as `output`."""
-    return click.option("-o", "--output", "--out", metavar=metavar, help=text)
+    return option("-o --output --out", text, metavar)

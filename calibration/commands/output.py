@@ -5,18 +5,25 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import click
 
-from planner.errors import InvalidInput
+from planner.inputs import InvalidInput
+from planner.show.terminal import print_table
 
 
 def print_json(value: Any) -> None:
     click.echo(json.dumps(value, indent=1, allow_nan=False))
+
+
+def print_rows(rows: Sequence[Mapping[str, str]]) -> None:
+    """A table whose rows name their columns; nothing where there are none."""
+    if rows:
+        print_table(tuple(rows[0]), [tuple(row.values()) for row in rows])
 
 
 @contextmanager
@@ -37,16 +44,11 @@ def check_output(path: str | None, *inputs: str | None) -> None:
     if path is None:
         return
     target = Path(path)
-    for given in inputs:
-        if (
-            given is not None
-            and target.exists()
-            and os.path.exists(given)
-            and os.path.samefile(given, target)
-        ):
+    for given in filter(None, inputs):
+        if target.exists() and os.path.exists(given) and os.path.samefile(given, target):
             raise InvalidInput(
                 f"cannot write {path}: it is the input {given}, which is never changed; another name would "
-                "do."
+                f"do."
             )
     reason = _unwritable(target) if path.strip() else "it is a folder; a file name would do"
     if reason:

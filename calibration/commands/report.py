@@ -2,67 +2,63 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from calibration.commands.options import Rows, output_option, row_options
+from calibration.commands.options import Rows, option, output_option, row_options
 from calibration.commands.output import check_output, progress_bar, write_text
-from planner.errors import InvalidInput
-from planner.shell import Command
+from calibration.commands.plots import Plots, draw, plot_option
+from planner.cli import Command
+from planner.inputs import InvalidInput, compute, count, number
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from planner.calibration_files import Calibration
+    from planner.calibration import Calibration
 
 
 @click.command(cls=Command)
-@click.argument("subject", metavar="CALIBRATION|STUDY/")
-@click.option(
-    "--calibration", metavar="LAW.json", help="The laws of a study's directory [default: fitted to it]."
-)
-@click.option(
-    "--runs", metavar="RUNS.csv", help="The runs it was fitted on: adds the pictures that show them."
-)
+@click.argument("subjects", metavar="CALIBRATION|STUDY/", nargs=-1, required=True)
+@option("--calibration", "The laws of a study's directory [default: fitted to it].", "LAW.json")
+@option("--runs", "The runs it was fitted on: adds the pictures that show them.", "RUNS.csv")
 @row_options()
-@click.option(
-    "--ud",
-    metavar="TOKENS",
-    help="Unique tokens of the allocation [default: the middle of what was fitted on].",
+@option("--ud", "Unique tokens of the allocation [default: the middle of what was fitted on].", "TOKENS")
+@option("--law", "Law of the allocation and the parameter clouds [default: the recommended one].", "FORM")
+@option("--suite", "Downstream results of a study that were evaluated with this --suite.", "SUITE")
+@option("--limit", "Downstream results of a study that were evaluated with this --limit.", "N", type=int)
+@option("--flops", "Compute of --plot grid [default: the largest run's].", "FLOPS")
+@plot_option
+@output_option(
+    "FILE.html",
+    "Where to write [default: the calibration's name, in the current directory; nowhere with --plot].",
 )
-@click.option(
-    "--law",
-    metavar="FORM",
-    help="Law of the allocation and the parameter clouds [default: the recommended one].",
-)
-@click.option(
-    "--suite", metavar="SUITE", help="Downstream results of a study that were evaluated with this --suite."
-)
-@click.option(
-    "--limit",
-    type=int,
-    metavar="N",
-    help="Downstream results of a study that were evaluated with this --limit.",
-)
-@output_option("FILE.html", "Where to write [default: the calibration's name, in the current directory].")
-def report(subject: str, **given: Any) -> None:
+def report(subjects: tuple[str, ...], **given: Any) -> None:
     """Write one HTML page about a calibration (a file, or a shipped name), with pictures.
 
     The directory of a study adds what was trained, which law's prescriptions won, the weight-decay crossover,
-    and downstream results where `planner evaluate` has some.
+    and downstream results where `planner evaluate` has some. --plot draws single pictures instead; that of
+    the quality of fits may be of several calibrations.
 
     \b
     Example:
       planner calibrate report my.json --runs runs.csv -o report.html
       planner calibrate report study/ --calibration law.json -o report.html
+      planner calibrate report my.json --runs runs.csv --plot grid=grid.png --ud 65536
+      planner calibrate report fineweb-llama2 c4-gpt2 --plot quality=quality.png
     """
     from calibration.studies.directory import is_study
-    from planner.calibration_files import shipped_names
+    from planner.calibration import shipped_names
 
-    asked = _Asked(**given)
+    asked, subject = _Asked(**given), subjects[0]
+    if asked.output is None and asked.plots:
+        _draw(subjects, asked)
+        return
+    if len(subjects) > 1:
+        raise InvalidInput(f"a report is about one calibration; got {len(subjects)}.")
     if is_study(subject) or (Path(subject).is_dir() and subject not in shipped_names()):
         _of_study(subject, asked)
     elif Path(subject).exists() or subject in shipped_names():
@@ -85,25 +81,60 @@ class _Asked:
     law: str | None
     suite: str | None
     limit: int | None
+    flops: str | None
+    plots: Plots
     output: str | None
+
+    def pictures(self, known: Sequence[Calibration], runs: pd.DataFrame | None) -> None:
+        """Draw what is asked for next to the page, or instead of it."""
+        draw(
+            self.plots,
+            known,
+            runs,
+            weight_decay=None
+            if self.rows.weight_decay is None
+            else number(self.rows.weight_decay, "weight_decay", positive=False),
+            ud=None if self.ud is None else count(self.ud, "ud"),
+            flops=None if self.flops is None else compute(self.flops, "flops"),
+        )
+
+
+def _draw(subjects: tuple[str, ...], asked: _Asked) -> None:
+    """Pictures alone, of calibrations and the runs of the first, or of a study."""
+    from calibration.fitting.fit import fit
+    from calibration.fitting.method import Method
+    from calibration.studies.directory import is_study
+    from planner.calibration import Calibration
+
+    runs = subjects[0] if is_study(subjects[0]) else asked.runs
+    table = None if runs is None else asked.rows.of(runs, weight_decay_is_choice=True)
+    if table is None or runs == asked.runs:
+        known = [Calibration.load(name) for name in subjects]
+    elif asked.calibration is not None:
+        known = [Calibration.load(asked.calibration)]
+    else:
+        known = [fit(table, Method(bootstrap=0))]
+    asked.pictures(known, table)
 
 
 def _of_calibration(subject: str, asked: _Asked) -> None:
     from calibration.reports.report import report as build
-    from planner.calibration_files import Calibration
+    from planner.calibration import Calibration
 
-    for option in ("calibration", "suite", "limit"):
-        if getattr(asked, option) is not None:
-            raise InvalidInput(f"goes with the directory of a study, and {subject} is none.", field=option)
+    for name in ("calibration", "suite", "limit"):
+        if getattr(asked, name) is not None:
+            raise InvalidInput(f"goes with the directory of a study, and {subject} is none.", field=name)
     target = asked.output if asked.output is not None else f"{Path(subject).stem or 'report'}.html"
     check_output(target, subject, asked.runs)
     known = Calibration.load(subject)
-    table = None if asked.runs is None else asked.rows.of(asked.runs)
+    choose = bool(asked.plots)
+    table = None if asked.runs is None else asked.rows.of(asked.runs, weight_decay_is_choice=choose)
     if table is not None:
         _warn_of_other_runs(known, table)
     with progress_bar("report") as progress:
         text = build(known, table, ud=asked.ud, law=asked.law, progress=progress)
     _write(target, text)
+    asked.pictures([known], table)
 
 
 def _of_study(folder: str, asked: _Asked) -> None:
@@ -112,7 +143,7 @@ def _of_study(folder: str, asked: _Asked) -> None:
     from calibration.reports.study_report import opening, sections
     from calibration.studies.directory import open_directory
     from calibration.studies.provenance import origin_of
-    from planner.calibration_files import Calibration
+    from planner.calibration import Calibration
 
     if asked.runs is not None:
         raise InvalidInput(
@@ -134,6 +165,7 @@ def _of_study(folder: str, asked: _Asked) -> None:
         text = build(known, table, **how)
     _warn_of_other_runs(known, table)
     _write(target, text)
+    asked.pictures([known], table)
 
 
 def _write(target: str, text: str) -> None:
@@ -151,7 +183,6 @@ def _warn_of_other_runs(known: Calibration, table: pd.DataFrame) -> None:
         if fitted is not None and given not in (0, fitted):
             click.echo(
                 f"Warning: {given} runs are given at weight decay {setting.weight_decay:g}, the law was "
-                f"fitted to {fitted}; "
-                f"the same --max-epochs and --where as for the fit would do.",
+                f"fitted to {fitted}; the same --max-epochs and --where as for the fit would do.",
                 err=True,
             )

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from calibration.commands.options import option
 from calibration.commands.output import factor, print_json
 from calibration.commands.training import Training, fail_with, interruptible, print_totals, training_options
-from planner.shell import Command, json_option
-from planner.terminal import print_table
-from planner.units import scientific, short
+from planner.cli import Command, json_option
+from planner.inputs import scientific, short
+from planner.show.terminal import print_table
 
 if TYPE_CHECKING:
-    from calibration.fitting.foresight import Foresight
+    from calibration.fitting.design.expected_information import ExpectedInformation
     from calibration.studies.expense import Expense
     from calibration.studies.study import Study, StudyRun
 
@@ -23,16 +24,12 @@ if TYPE_CHECKING:
 @click.command(cls=Command)
 @click.argument("study", metavar="STUDY")
 @training_options
-@click.option(
+@option(
     "--target-ud",
-    metavar="TOKENS",
-    help="Unique tokens of the plan whose sureness a dry run foretells [default: the most in the study].",
+    "Unique tokens of the plan whose expected error a dry run gives [default: the most in the study].",
+    "TOKENS",
 )
-@click.option(
-    "--target-flops",
-    metavar="FLOPS",
-    help="Compute of that plan [default: ten times the dearest run].",
-)
+@option("--target-flops", "Compute of that plan [default: ten times the dearest run].", "FLOPS")
 @json_option
 def sweep(
     study: str, training: Training, target_ud: str | None, target_flops: str | None, as_json: bool
@@ -76,11 +73,11 @@ def _dry_run(
 ) -> None:
     import pandas as pd
 
-    from calibration.fitting.foresight import foresee
+    from calibration.fitting.design.expected_information import expected_information
     from calibration.studies.expense import rows
 
     listed = rows(plan.runs, {run.name for run in plan.runs} - {run.name for run in missing})
-    foreseen = foresee(pd.DataFrame(listed), **target)
+    foreseen = expected_information(pd.DataFrame(listed), **target)
     if as_json:
         facts: dict[str, Any] = {
             "study": plan.name,
@@ -89,7 +86,7 @@ def _dry_run(
             "flops": sum(run.flops for run in missing),
         }
         facts["engines"] = [expense.as_dict() for expense in takes]
-        print_json(facts | {"foresight": [one.as_dict() for one in foreseen]})
+        print_json(facts | {"expected_information": [one.as_dict() for one in foreseen]})
         return
     print_table(
         ("run", "params", "unique", "epochs", "λ", "seed", "steps", "FLOPs", ""),
@@ -109,14 +106,14 @@ def _dry_run(
         ],
     )
     print_totals(plan.runs, missing, takes)
-    _print_foresight(foreseen)
+    _print_expected_information(foreseen)
 
 
-def _print_foresight(foreseen: Sequence[Foresight]) -> None:
+def _print_expected_information(foreseen: Sequence[ExpectedInformation]) -> None:
     first = foreseen[0]
     click.echo(
         f"\nHow well a plan for {short(first.target_ud)} unique tokens and {scientific(first.target_flops)} "
-        f"FLOPs will be known (standard errors, with {first.calibration} believed before any run):"
+        f"FLOPs will be known (standard errors, with {first.calibration} as the prior):"
     )
     rows = [
         (

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from calibration.commands.options import gathered
-from planner.costs import DEFAULT_MFU
-from planner.errors import InvalidInput
-from planner.shell import BadInput
-from planner.units import scientific
+from calibration.commands.options import option, options_as
+from planner.cli import BadInput
+from planner.hardware import DEFAULT_MFU
+from planner.inputs import InvalidInput, scientific
 from trainer.errors import Signalled, TrainingStopped, exit_code
 
 if TYPE_CHECKING:
@@ -78,8 +77,21 @@ class Training:
             raise InvalidInput("torch is not installed; pip install 'databound[train]' would do.")
         if self.address is not None and self.engine != "ray":
             raise InvalidInput("is that of a Ray cluster; add ‹engine› ray.", field="address")
-        room = {"workers": self.workers, "per_gpu": self.per_gpu, "needs": study.needs}
-        return ENGINES[self.engine](self, folder, room)
+        room: dict[str, Any] = {"workers": self.workers, "per_gpu": self.per_gpu, "needs": study.needs}
+        if self.engine == "local":
+            from calibration.studies.local import LocalEngine
+
+            return LocalEngine(folder.compiled, **room)
+        if self.engine == "ray":
+            from calibration.studies.cluster import RayEngine
+
+            return RayEngine(folder.compiled, **room, address=self.address, store=folder.store)
+        from calibration.studies import slurm
+
+        if slurm.task_number() > 0:
+            slurm.join(folder.compiled)
+            raise click.exceptions.Exit(0)
+        return slurm.SlurmEngine(folder.compiled, **room, store=folder.store)
 
     def train(
         self,
@@ -90,12 +102,12 @@ class Training:
         part: Callable[[StudyRun], str],
     ) -> Progress:
         """Train what is missing of these runs, shown to whoever is looking."""
+        from calibration.studies.progress import live_progress
         from calibration.studies.sweep import sweep
-        from calibration.studies.watching import shown
 
         if not self.quiet:
             click.echo(f"{len(runs)} runs of {study.name} in {folder.path}: {trainers.describe()}", err=True)
-        with shown(folder, quiet=self.quiet) as watch:
+        with live_progress(folder, quiet=self.quiet) as watch:
             return sweep(runs, folder, trainers, part=part, watch=watch)
 
     def grid(self, study: Study, folder: StudyDirectory) -> Progress:
@@ -118,98 +130,34 @@ class Training:
         return expenses(missing, machine, self.cards, self.gpus, self.mfu, self.price)
 
 
-def _local(training: Training, folder: StudyDirectory, room: dict[str, Any]) -> Engine:
-    from calibration.studies.local import LocalEngine
-
-    return LocalEngine(folder.compiled, **room)
-
-
-def _ray(training: Training, folder: StudyDirectory, room: dict[str, Any]) -> Engine:
-    from calibration.studies.cluster import RayEngine
-
-    return RayEngine(folder.compiled, **room, address=training.address, store=folder.store)
-
-
-def _slurm(training: Training, folder: StudyDirectory, room: dict[str, Any]) -> Engine:
-    from calibration.studies import slurm
-
-    if slurm.task_number() > 0:
-        slurm.join(folder.compiled)
-        raise click.exceptions.Exit(0)
-    return slurm.SlurmEngine(folder.compiled, **room, store=folder.store)
-
-
-ENGINES: dict[str, Callable[[Training, StudyDirectory, dict[str, Any]], Engine]] = {
-    "local": _local,
-    "ray": _ray,
-    "slurm": _slurm,
-}
-
-training_options = gathered(
+training_options = options_as(
     Training,
     "training",
-    click.option(
-        "-o",
-        "--out",
-        metavar="DIR",
+    option(
+        "-o --out",
+        "Study directory [default: the study's name, in the current directory].",
+        "DIR",
         callback=_a_directory,
-        help="Study directory [default: the study's name, in the current directory].",
     ),
-    click.option(
-        "--store",
-        metavar="URL",
-        help="Where runs are kept while machines share no disk, such as s3://bucket/study.",
-    ),
-    click.option(
-        "--engine",
-        type=click.Choice([*ENGINES]),
-        default="local",
-        show_default=True,
-        help="Who trains.",
-    ),
-    click.option(
+    option("--store", "Where runs are kept while machines share no disk, such as s3://bucket/study.", "URL"),
+    option("--engine", "Who trains.", type=click.Choice(["local", "ray", "slurm"]), default="local"),
+    option(
         "--workers",
+        "Runs at the same time [default: one per core or GPU; all that fit with ray].",
+        "N",
         type=int,
-        metavar="N",
-        help="Runs at the same time [default: one per core or GPU; all that fit with ray].",
     ),
-    click.option(
-        "--per-gpu", type=int, default=1, show_default=True, metavar="N", help="Runs that share one GPU."
+    option("--per-gpu", "Runs that share one GPU.", "N", type=int, default=1),
+    option("--address", "A Ray cluster's address [default: a running one, else this machine].", "HOST:PORT"),
+    option("--set changes", "Change a setting of the recipe; may be repeated.", "FIELD=VALUE", multiple=True),
+    option("--quiet", "No live table.", is_flag=True),
+    option("--dry-run", "List runs, FLOPs, hours and money, and train nothing.", is_flag=True),
+    option(
+        "--gpu cards", "Accelerator of the dry run; may be repeated.", "CARD", multiple=True, default=["H100"]
     ),
-    click.option(
-        "--address",
-        metavar="HOST:PORT",
-        help="A Ray cluster's address [default: a running one, else this machine].",
-    ),
-    click.option(
-        "--set",
-        "changes",
-        multiple=True,
-        metavar="FIELD=VALUE",
-        help="Change a setting of the recipe; may be repeated.",
-    ),
-    click.option("--quiet", is_flag=True, help="No live table."),
-    click.option("--dry-run", is_flag=True, help="List runs, FLOPs, hours and money, and train nothing."),
-    click.option(
-        "--gpu",
-        "cards",
-        multiple=True,
-        default=["H100"],
-        show_default=True,
-        metavar="CARD",
-        help="Accelerator of the dry run; may be repeated.",
-    ),
-    click.option("--gpus", type=int, default=1, show_default=True, metavar="N", help="How many of them."),
-    click.option(
-        "--mfu",
-        type=float,
-        default=DEFAULT_MFU,
-        show_default=True,
-        help="Share of the peak that training reaches.",
-    ),
-    click.option(
-        "--price", type=float, metavar="USD", help="Price per accelerator-hour, or per hour of this machine."
-    ),
+    option("--gpus", "How many of them.", "N", type=int, default=1),
+    option("--mfu", "Share of the peak that training reaches.", type=float, default=DEFAULT_MFU),
+    option("--price", "Price per accelerator-hour, or per hour of this machine.", "USD", type=float),
 )
 
 

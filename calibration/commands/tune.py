@@ -7,30 +7,28 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from calibration.commands.options import output_option
+from calibration.commands.options import option, output_option
 from calibration.commands.output import check_output, print_json, write_text
-from planner.shell import Command
-from planner.terminal import print_table
-from planner.units import epochs as passes
+from planner.cli import Command
+from planner.inputs import epochs as passes
+from planner.show.terminal import print_table
 
 if TYPE_CHECKING:
-    from calibration.fitting.waves import Advice
+    from calibration.fitting.design.tuning import Advice
 
 
 @click.command(cls=Command)
 @click.argument("runs", type=click.Path(), required=False)
-@click.option("--ud", required=True, metavar="TOKENS", help="Unique tokens of the runs: 250M.")
-@click.option("--batch-tokens", required=True, metavar="TOKENS", help="Tokens per step (sequences x length).")
-@click.option("--weight-decays", nargs=2, required=True, metavar="λ λ", help="From which to which.")
-@click.option("--learning-rates", nargs=2, required=True, metavar="η η", help="From which to which.")
-@click.option("--epochs", multiple=True, required=True, metavar="E", help="Epochs to try; may be repeated.")
-@click.option("--wave", default="4", show_default=True, metavar="N", help="Runs to propose.")
-@click.option(
-    "--tolerance", default="0.005", show_default=True, metavar="NATS", help="What is not worth another run."
-)
-@click.option("--where", metavar="CONDITION", help="Use the runs for which this holds.")
+@option("--ud", "Unique tokens of the runs: 250M.", "TOKENS", required=True)
+@option("--batch-tokens", "Tokens per step (sequences x length).", "TOKENS", required=True)
+@option("--weight-decays", "From which to which.", "λ λ", nargs=2, required=True)
+@option("--learning-rates", "From which to which.", "η η", nargs=2, required=True)
+@option("--epochs", "Epochs to try; may be repeated.", "E", multiple=True, required=True)
+@option("--wave", "Runs to propose.", "N", default="4")
+@option("--tolerance", "What is not worth another run.", "NATS", default="0.005")
+@option("--where", "Use the runs for which this holds.", "CONDITION")
 @output_option("FILE.csv", "Write the wave as a table that lacks only its losses.")
-@click.option("--json", "as_json", is_flag=True, help="Print the advice as JSON.")
+@option("--json as_json", "Print the advice as JSON.", is_flag=True)
 def tune(
     runs: str | None,
     wave: str,
@@ -51,8 +49,8 @@ def tune(
       planner calibrate tune --ud 250M --batch-tokens 65536 --weight-decays 0.03 10 \\
         --learning-rates 1e-4 3e-3 --epochs 8 -o wave.csv
     """
-    from calibration.fitting.waves import Ranges
-    from calibration.fitting.waves import tune as advise
+    from calibration.fitting.design.tuning import Ranges
+    from calibration.fitting.design.tuning import tune as advise
     from calibration.studies.sources import read_runs
 
     check_output(output, runs)
@@ -73,7 +71,8 @@ def _print(found: Advice) -> None:
         best = found.best
         click.echo(
             f"Best so far: weight decay {best['weight_decay']:g}, learning rate {best['learning_rate']:g}, "
-            f"{passes(best['epochs'])} (loss {best['loss']:.4f}, memory {best['memory_epochs']:.2g} epochs)."
+            f"{passes(best['epochs'])} (loss {best['loss']:.4f}, "
+            f"timescale {best['timescale_epochs']:.2g} epochs)."
         )
     click.echo(f"{'Stop' if found.stop else 'Go on'}: {found.reason}")
     rows = [
@@ -81,10 +80,10 @@ def _print(found: Advice) -> None:
             f"{row['weight_decay']:g}",
             f"{row['learning_rate']:g}",
             f"{row['epochs']:g}",
-            f"{row['memory_epochs']:.2g}",
+            f"{row['timescale_epochs']:.2g}",
             f"{row['expected_loss']:.4f}" if "expected_loss" in row else "",
         )
         for row in found.wave
     ]
     title = "The wave, if there were to be one" if found.stop else "Next wave"
-    print_table(("weight decay", "learning rate", "epochs", "memory", "expected loss"), rows, title=title)
+    print_table(("weight decay", "learning rate", "epochs", "timescale", "expected loss"), rows, title=title)

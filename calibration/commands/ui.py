@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from planner.shell import BadInput
+from planner.cli import BadInput
 
 DEFAULT_PORT = 7860
 

@@ -11,26 +11,25 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from calibration.commands.options import gathered, law_options
+from calibration.commands.options import law_options, option, options_as
 from calibration.commands.output import print_json
 from calibration.commands.training import Training, fail_with, interruptible, print_totals, training_options
-from planner.errors import InvalidInput
-from planner.shell import Command, json_option
-from planner.terminal import print_table
-from planner.units import compute, count, number, scientific, short, whole
+from planner.cli import Command, json_option
+from planner.inputs import InvalidInput, compute, count, number, scientific, short, whole
+from planner.show.terminal import print_table
 
 if TYPE_CHECKING:
     from calibration.studies.directory import StudyDirectory
     from calibration.studies.engine import Engine
     from calibration.studies.expense import Expense
-    from calibration.studies.outcomes import Verdict
     from calibration.studies.prescriptions import CrossoverTest, Prescription
     from calibration.studies.study import Study, StudyRun, Validation
-    from planner.calibration_files import Calibration
+    from calibration.studies.verdict import Verdict
+    from planner.calibration import Calibration
 
 
 @dataclass(frozen=True)
-class Wishes:
+class Requested:
     """What is to be tried, as far as it was typed: the rest is as the study says."""
 
     uds: tuple[str, ...]
@@ -79,65 +78,38 @@ def _pairs(uds: Sequence[str], computes: Sequence[str]) -> list[tuple[float, flo
     return [(count(ud, "ud"), compute(flops, "flops")) for ud, flops in zip(uds, computes, strict=True)]
 
 
-_wish_options = gathered(
-    Wishes,
-    "wishes",
-    click.option(
-        "--ud",
-        "uds",
-        multiple=True,
-        metavar="TOKENS",
-        help="Unique tokens of a budget; repeat together with --flops.",
-    ),
-    click.option("--flops", "computes", multiple=True, metavar="FLOPS", help="Compute of that budget."),
-    click.option(
-        "--weight-decay",
-        "decays",
-        multiple=True,
-        metavar="λ",
-        help="Where laws prescribe [default: the weakest calibrated].",
+_requested_options = options_as(
+    Requested,
+    "requested",
+    option("--ud uds", "Unique tokens of a budget; repeat together with --flops.", "TOKENS", multiple=True),
+    option("--flops computes", "Compute of that budget.", "FLOPS", multiple=True),
+    option(
+        "--weight-decay decays", "Where laws prescribe [default: the weakest calibrated].", "λ", multiple=True
     ),
     law_options("A law to try", "the study's, else all"),
-    click.option(
-        "--crossover",
-        "crossings",
-        multiple=True,
-        metavar="TOKENS",
-        help="Look for the weight-decay crossover here.",
+    option("--crossover crossings", "Look for the weight-decay crossover here.", "TOKENS", multiple=True),
+    option(
+        "--crossover-law", "The law that predicts it [default: the calibration's recommended one].", "FORM"
     ),
-    click.option(
-        "--crossover-law",
-        metavar="FORM",
-        help="The law that predicts it [default: the calibration's recommended one].",
-    ),
-    click.option(
-        "--seeds",
-        type=int,
-        metavar="N",
-        help="Runs of each configuration [default: the study's, else 5 or 3].",
-    ),
-    click.option(
+    option("--seeds", "Runs of each configuration [default: the study's, else 5 or 3].", "N", type=int),
+    option(
         "--max-params",
-        metavar="N",
-        help="Train nothing larger [default: the study's, else 10 times the largest size fitted on].",
+        "Train nothing larger [default: the study's, else 10 times the largest size fitted on].",
+        "N",
     ),
 )
 
 
 @click.command(cls=Command)
 @click.argument("study", metavar="STUDY")
-@click.option(
-    "--calibration",
-    metavar="LAW.json",
-    help="The laws [default: fitted to the study's grid, without intervals].",
-)
-@_wish_options
+@option("--calibration", "The laws [default: fitted to the study's grid, without intervals].", "LAW.json")
+@_requested_options
 @training_options
 @json_option
 def validate(
     study: str,
     calibration: str | None,
-    wishes: Wishes,
+    requested: Requested,
     training: Training,
     as_json: bool,
 ) -> None:
@@ -156,16 +128,16 @@ def validate(
     from calibration.studies import directory as directories
 
     plan = training.study(study)
-    asked = wishes.applied(plan)
+    asked = requested.applied(plan)
     folder = training.folder(plan)
     known = _calibration(calibration, folder.path, plan)
     asked = _with_seeds(plan, known, asked)
-    trial = _planned(plan, known, asked, wishes)
+    trial = _planned(plan, known, asked, requested)
     if not as_json:
-        _name_what_settles(known, asked)
+        _print_deciding_runs(known, asked)
     if training.dry_run:
         directories.check_recipe(plan, folder.path)
-        _warn_of_a_stranger(known, plan, folder)
+        _warn_of_mismatch(known, plan, folder)
         missing = directories.unfinished(folder, trial.runs)
         _dry_run(trial, missing, training.expenses(missing, folder), as_json)
         return
@@ -173,7 +145,7 @@ def validate(
     with interruptible():
         trainers = training.trainers(plan, folder)
         directories.begin(plan, folder.path)
-        _warn_of_a_stranger(known, plan, folder)
+        _warn_of_mismatch(known, plan, folder)
         if trial.runs:
             failed = train(plan, trial.runs, folder, training, trainers)
     verdict, facts = _judge(trial, plan, known, folder, asked, failed)
@@ -192,7 +164,7 @@ def validate(
 def _calibration(source: str | None, target: Path, plan: Study) -> Calibration:
     from calibration.studies.directory import open_directory, unfinished
     from calibration.studies.sources import fit
-    from planner.calibration_files import Calibration
+    from planner.calibration import Calibration
 
     if source is not None:
         return Calibration.load(source)
@@ -203,10 +175,10 @@ def _calibration(source: str | None, target: Path, plan: Study) -> Calibration:
     return fit(target, bootstrap=0, name=target.resolve().name, source=f"fitted to {target.resolve().name}")
 
 
-def _warn_of_a_stranger(known: Calibration, plan: Study, folder: StudyDirectory) -> None:
-    from calibration.studies.provenance import strangeness
+def _warn_of_mismatch(known: Calibration, plan: Study, folder: StudyDirectory) -> None:
+    from calibration.studies.provenance import provenance_mismatch
 
-    if differing := strangeness(known, plan.runs[0].architecture.vocab_size, folder):
+    if differing := provenance_mismatch(known, plan.runs[0].architecture.vocab_size, folder):
         click.echo(
             f"Warning: calibration {known.name} was fitted to {differing}, so its laws may not hold here.",
             err=True,
@@ -245,17 +217,17 @@ def _with_seeds(plan: Study, known: Calibration, asked: Validation) -> Validatio
     return replace(asked, seeds=affordable_seeds(plan, prescribed))
 
 
-def _name_what_settles(known: Calibration, asked: Validation) -> None:
+def _print_deciding_runs(known: Calibration, asked: Validation) -> None:
     """Where forms disagree beyond the grid, and the one run that would settle it, next to the laws' own."""
-    from planner.directions import settled_by
+    from planner.plans import disagreement_at
 
     for ud, flops in asked.pairs:
-        text = settled_by(known, ud, flops, min(asked.weight_decays or known.weight_decays))
+        text = disagreement_at(known, ud, flops, min(asked.weight_decays or known.weight_decays))
         if text:
             click.echo(f"{short(ud)} unique tokens, {scientific(flops)} FLOPs: {text}", err=True)
 
 
-def _planned(plan: Study, known: Calibration, asked: Validation, wishes: Wishes) -> _Planned:
+def _planned(plan: Study, known: Calibration, asked: Validation, requested: Requested) -> _Planned:
     from calibration.studies.prescriptions import crossover_test, laws_to_try, prescriptions
 
     how: dict[str, Any] = {"seeds": asked.seeds, "max_params": asked.max_params}
@@ -265,11 +237,13 @@ def _planned(plan: Study, known: Calibration, asked: Validation, wishes: Wishes)
     )
     try:
         tests = [
-            crossover_test(plan, known, ud, law=wishes.crossover_law, factors=asked.crossover_factors, **how)
+            crossover_test(
+                plan, known, ud, law=requested.crossover_law, factors=asked.crossover_factors, **how
+            )
             for ud in asked.crossover_uds
         ]
     except InvalidInput as error:
-        name = "crossover" if wishes.name_budgets else "validation.crossover_uds"
+        name = "crossover" if requested.name_budgets else "validation.crossover_uds"
         raise error.renamed({"ud": name, "law": "crossover_law"}) from None
     return _Planned(planned, tests)
 
@@ -302,13 +276,15 @@ def _judge(
 
     from calibration.studies.directory import GRID, VALIDATION, table
     from calibration.studies.judge import judge
-    from calibration.studies.verdict_files import save
+    from calibration.studies.verdict import save_verdict
 
     tables = [table(folder, part, without=failed) for part in (GRID, VALIDATION)]
     results = pd.concat(tables, ignore_index=True)
     verdict = judge(trial.prescriptions, trial.crossovers, results, failed)
     facts = {"study": plan.name, "calibration": known.name, "source": known.source}
-    return verdict, save(folder, verdict, facts | {"seeds": asked.seeds, "max_params": asked.max_params})
+    return verdict, save_verdict(
+        folder, verdict, facts | {"seeds": asked.seeds, "max_params": asked.max_params}
+    )
 
 
 def _dry_run(trial: _Planned, missing: Sequence[StudyRun], takes: Sequence[Expense], as_json: bool) -> None:

@@ -4,10 +4,22 @@ from __future__ import annotations
 
 import click
 
-from calibration.studies.outcomes import Configuration, CrossoverFound, Standing, Trial, Verdict
-from calibration.studies.verdict_words import beyond_noise, by_regret, figure, sentence
-from planner.terminal import print_table
-from planner.units import scientific, short
+from calibration.commands.output import print_rows
+from calibration.studies.verdict import (
+    Configuration,
+    CrossoverFound,
+    Trial,
+    Verdict,
+    beyond_noise_text,
+    blank_or,
+    by_regret,
+    crossover_sentence,
+    standing_cells,
+)
+from planner.inputs import scientific, short
+from planner.show.terminal import print_table
+
+_SIDE = ("params", "epochs")
 
 
 def show(verdict: Verdict) -> None:
@@ -16,21 +28,8 @@ def show(verdict: Verdict) -> None:
         _show_trial(trial)
     if verdict.standings:
         click.echo("\nMean regret over the budgets")
-        print_table(
-            (
-                "law",
-                "λ",
-                "budgets",
-                "regret",
-                "± budgets",
-                "± seeds",
-                "behind",
-                "95%",
-                "beyond noise",
-                "wins",
-            ),
-            [_standing_row(standing) for standing in sorted(verdict.standings, key=by_regret)],
-        )
+        ordered = sorted(verdict.standings, key=by_regret)
+        print_rows([{"law": s.law, **standing_cells(s, digits=4)} for s in ordered])
     for found in verdict.crossovers:
         _show_crossover(found)
 
@@ -41,42 +40,26 @@ def _show_trial(trial: Trial) -> None:
         f"\n{short(trial.ud)} unique tokens, {scientific(trial.flops)} FLOPs, λ = {trial.weight_decay:g}: "
         f"{noise}"
     )
-    rows = []
-    for tried in trial.laws:
-        if tried.configuration is None:
-            continue
-        c = tried.configuration
-        rows.append(
-            (
-                tried.law,
-                short(c.params),
-                short(c.unique_tokens),
-                f"{c.epochs:.4g}",
-                f"{tried.loss:.4f}",
-                figure(tried.deviation, ".4f"),
-                f"{len(c.losses)}",
-                f"{tried.perplexity:.3f}",
-                figure(tried.predicted_loss, ".4f"),
-                f"{tried.regret:.4f}",
-                figure(tried.behind, "+.4f"),
-                beyond_noise(tried.beyond_noise, tried.behind, tried.behind_interval),
-            )
-        )
-    header = (
-        "law",
-        "params",
-        "unique",
-        "epochs",
-        "loss",
-        "± sd",
-        "seeds",
-        "perplexity",
-        "predicted",
-        "regret",
-        "behind",
-        "beyond noise",
+    print_rows(
+        [
+            {
+                "law": tried.law,
+                "params": short(c.params),
+                "unique": short(c.unique_tokens),
+                "epochs": f"{c.epochs:.4g}",
+                "loss": f"{tried.loss:.4f}",
+                "± sd": blank_or(tried.deviation, ".4f"),
+                "seeds": f"{len(c.losses)}",
+                "perplexity": f"{tried.perplexity:.3f}",
+                "predicted": blank_or(tried.predicted_loss, ".4f"),
+                "regret": f"{tried.regret:.4f}",
+                "behind": blank_or(tried.behind, "+.4f"),
+                "beyond noise": beyond_noise_text(tried.beyond_noise, tried.behind, tried.behind_interval),
+            }
+            for tried in trial.laws
+            if (c := tried.configuration) is not None
+        ]
     )
-    print_table(header, rows)
     for tried in trial.laws:
         if tried.reason:
             click.echo(f"{tried.law}: {tried.reason}")
@@ -84,29 +67,8 @@ def _show_trial(trial: Trial) -> None:
         b = trial.best
         click.echo(
             f"best trained: {short(b.params)} parameters, {short(b.unique_tokens)} unique tokens, "
-            f"{b.epochs:.4g} epochs: loss "
-            f"{b.loss:.4f} ({len(b.losses)} seed{'s' * (len(b.losses) > 1)})"
+            f"{b.epochs:.4g} epochs: loss {b.loss:.4f} ({len(b.losses)} seed{'s' * (len(b.losses) > 1)})"
         )
-
-
-def _standing_row(standing: Standing) -> tuple[str, ...]:
-    between = (
-        "" if standing.behind_interval is None else "{:+.4f} to {:+.4f}".format(*standing.behind_interval)
-    )
-    return (
-        standing.law,
-        f"{standing.weight_decay:g}",
-        f"{standing.pairs} of {standing.of_pairs}",
-        figure(standing.regret, ".4f"),
-        figure(standing.error, ".4f"),
-        figure(standing.seed_error, ".4f"),
-        figure(standing.behind, "+.4f"),
-        between,
-        beyond_noise(standing.beyond_noise, standing.behind, standing.behind_interval)
-        if standing.pairs
-        else "",
-        str(standing.wins),
-    )
 
 
 def _show_crossover(found: CrossoverFound) -> None:
@@ -115,23 +77,15 @@ def _show_crossover(found: CrossoverFound) -> None:
         f"({found.law})"
     )
     if found.budgets:
+        sides = [name for decay in (found.weaker, found.stronger) for name in (f"λ = {decay:g}", *_SIDE)]
         print_table(
-            (
-                "FLOPs",
-                f"λ = {found.weaker:g}",
-                "params",
-                "epochs",
-                f"λ = {found.stronger:g}",
-                "params",
-                "epochs",
-                "difference",
-            ),
+            ("FLOPs", *sides, "difference"),
             [
                 (
                     scientific(budget.flops),
                     *_side(budget.weaker),
                     *_side(budget.stronger),
-                    figure(budget.difference, "+.4f"),
+                    blank_or(budget.difference, "+.4f"),
                 )
                 for budget in found.budgets
             ],
@@ -139,7 +93,7 @@ def _show_crossover(found: CrossoverFound) -> None:
     for budget in found.budgets:
         if budget.reason:
             click.echo(f"{scientific(budget.flops)}: {budget.reason}")
-    click.echo(sentence(found))
+    click.echo(crossover_sentence(found))
 
 
 def _side(configuration: Configuration | None) -> tuple[str, str, str]:

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from planner.errors import InvalidInput
-from planner.units import count, number
+from planner.inputs import InvalidInput, count, number
 
 COUNTS = ("params", "unique_tokens", "tokens")
 NOT_FINITE = "is not finite"

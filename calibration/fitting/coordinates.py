@@ -1,33 +1,169 @@
-r"""The coordinates in which laws are believed: logarithms of each term at a reference configuration, and of
-each exponent. There the parameters of a law are nearly independent, and corpora differ in them by factors.
+r"""The coordinates in which laws are fitted, and ln(loss) as a function of them.
 
-With N0, U0 and R0 the reference, theta = (ln E, ln A N0^-alpha, ln alpha, ln B U0^-beta, ln beta, ...), where
-a penalty's P stands for its size at the reference. `log_loss` gives ln(loss) of many laws at many runs with
-its exact derivatives by theta: the terms of the law are exponentials, and the rest is differentiated along
-the imaginary axis.
+A term of a law is measured at the middle of the runs and not where all its logarithms vanish: with N0 and D0
+in the middle of the single-epoch runs, and (N0, U0, R0) in that of the runs that repeat,
+
+    E / loss,  ln(A N0^-alpha / loss),  alpha,  ln(B D0^-beta / loss),  beta,
+    ln(penalty at (N0, U0, R0) / loss),  its exponents ...
+
+There an amplitude is hardly correlated with its exponents: the four-parameter penalty, whose P and gamma are
+nearly degenerate (gamma from 0.4 to 0.7 moves P by three orders of magnitude at almost the same fit), is an
+ordinary well-conditioned problem. Which parameter is measured in which unit, and on which scale, is said
+where it is declared.
+
+The Huber fit takes each parameter on the scale that it declares, so that E = 0 is a point and not a limit.
+The Bayesian fit takes the logarithms of all, since corpora differ by factors.
+
+Derivatives are exact for any form: they are taken along the imaginary axis, and second ones are differences
+of those.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from planner.allocation import FLOPS_PER_PARAM_TOKEN
-from planner.calibration_files import Setting
-from planner.laws import FORMS, Array, Law, parameter_names
-from planner.laws.forms import At, Penalty, Piece, Values
+from planner.calibration import Setting
+from planner.laws import FORMS, At, Law, Parameter, Terms, Values, form_named
+from planner.laws.forms import BASE_PARAMETERS, natural
+from planner.laws.steps import STEP, exp
+from planner.solve import FLOPS_PER_PARAM_TOKEN
 
-REPEATS = 4.0
-_STEP = 1e-4  # of theta, for central differences
-_IMAGINARY = 1e-30
-_FURTHEST = 300.0
-_LARGEST = 700.0  # logarithm of what a double holds
+Array = np.ndarray
+Points = tuple[Array, Array, Array]  # params, unique tokens, epochs
 
-Points = tuple[np.ndarray, np.ndarray, np.ndarray]  # params, unique tokens, epochs
+REPEATS = 4.0  # of a reference point
+_LOGARITHMIC = ("amplitude", "logarithm")
+_TERMS = ("amplitude", "linear")
+_FURTHEST = 300.0  # of theta
+_LEAST, _MOST = 1e-300, 1e300  # of a parameter: what a double holds
+_DIFFERENCE = 1e-6  # of theta, for second derivatives
+
+
+@dataclass(frozen=True)
+class Coordinates:
+    """How parameters become theta, and back."""
+
+    parameters: tuple[Parameter, ...]
+    single: At  # where the base law's terms are measured
+    repeated: At  # and those that repetition adds
+    loss: float = 1.0  # the unit of all terms
+    logarithms: bool = False  # whether theta has those of all parameters, whatever they declare
+
+    def natural(self, columns: Sequence[Any], known: Values | None = None) -> dict[str, Any]:
+        """The parameters of theta, given column by column, as laws know them; `known` are others that their
+        units may need.
+        """
+        found = dict(known or {})
+        for parameter, column in zip(self.parameters, columns, strict=True):
+            value = exp(column) if self._by_logarithm(parameter) else column
+            found[parameter.name] = value * self.loss if parameter.kind in _TERMS else value
+        return natural(self._own, natural(self._base, found, self.single), self.repeated)
+
+    def theta(self, values: Values) -> list[Array]:
+        """The other way round, column by column."""
+        columns = []
+        for parameter in self.parameters:
+            value = np.asarray(values[parameter.name], dtype=float)
+            if parameter.unit is not None:
+                value = value / parameter.unit(
+                    values, self.single if parameter in self._base else self.repeated
+                )
+            value = value / self.loss if parameter.kind in _TERMS else value
+            columns.append(np.log(value) if self._by_logarithm(parameter) else value)
+        return columns
+
+    def scaled(self, parameter: Parameter, values: Sequence[float]) -> Array:
+        """Bounds or starts as they are declared, on the scale of theta."""
+        return np.log(values) if self._by_logarithm(parameter) else np.array(values, dtype=float)
+
+    def _by_logarithm(self, parameter: Parameter) -> bool:
+        return self.logarithms or parameter.kind in _LOGARITHMIC
+
+    @cached_property
+    def _base(self) -> tuple[Parameter, ...]:
+        return tuple(parameter for parameter in self.parameters if parameter.name in BASE_PARAMETERS)
+
+    @cached_property
+    def _own(self) -> tuple[Parameter, ...]:
+        return self.parameters[len(self._base) :]
+
+
+@dataclass(frozen=True)
+class Model:
+    """ln(loss) of all runs as a function of theta, for a batch of problems: theta is (problems, parameters).
+
+    `known` are parameters that are locked, each one for all problems or (problems, 1).
+    """
+
+    terms: Callable[[Values, At], Terms]
+    coordinates: Coordinates
+    at: At  # the runs
+    known: Mapping[str, Any]
+
+    @property
+    def size(self) -> int:
+        """Number of parameters."""
+        return len(self.coordinates.parameters)
+
+    def log_prediction(self, theta: Array) -> Array:
+        """(problems, runs)."""
+        return np.asarray(np.log(self._loss(self._columns(theta))))
+
+    def slopes(self, theta: Array) -> tuple[Array, Array]:
+        """ln(loss), and its derivatives by theta: (parameters, problems, runs)."""
+        columns = self._columns(theta)
+        loss = self._loss(columns)
+        first = np.empty((self.size, *loss.shape))
+        for k in range(self.size):
+            first[k] = self._slope(columns, k)
+        first /= loss
+        return np.log(loss), first
+
+    def bends(self, theta: Array, pull: Array) -> Array:
+        """Second derivatives of ln(loss), summed over the runs with the weights `pull`, (problems, runs):
+        (parameters, parameters, problems). Differences of exact first derivatives.
+        """
+        columns = self._columns(theta)
+        share = pull / self._loss(columns)
+        first = [self._slope(columns, k) for k in range(self.size)]
+        drawn = share / self._loss(columns)
+        found = np.empty((self.size, self.size, len(theta)))
+        for j in range(self.size):
+            ahead = [column + _DIFFERENCE if i == j else column for i, column in enumerate(columns)]
+            for k in range(j + 1):
+                second = (self._slope(ahead, k) - first[k]) / _DIFFERENCE
+                found[j, k] = np.einsum("bn,bn->b", share, second)
+                found[j, k] -= np.einsum("bn,bn,bn->b", drawn, first[j], first[k])
+                found[k, j] = found[j, k]
+        return found
+
+    def pick(self, problems: Array | slice) -> Model:
+        """The model restricted to some of its problems."""
+        if not any(np.ndim(value) for value in self.known.values()):
+            return self
+        known = {name: v[problems] if np.ndim(v) else v for name, v in self.known.items()}
+        return replace(self, known=known)
+
+    def _columns(self, theta: Array) -> list[Array]:
+        return [theta[:, k, None] for k in range(self.size)]
+
+    def _slope(self, columns: list[Array], k: int) -> Array:
+        """Of the loss by theta k."""
+        stepped = [column + 1j * STEP if i == k else column for i, column in enumerate(columns)]
+        return np.asarray(np.imag(self._loss(stepped)) / STEP)
+
+    def _loss(self, columns: list[Array]) -> Array:
+        with np.errstate(all="ignore"):  # a step out of the domain is refused later
+            return np.asarray(self.terms(self.coordinates.natural(columns, self.known), self.at).loss)
+
+
+# -- around a reference point --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -49,117 +185,31 @@ class Reference:
         """The middle of some runs."""
         return Reference(*(float(np.exp(np.log(values).mean())) for values in points[:2]))
 
-    def theta(self, law: Law) -> np.ndarray:
-        p = {name: np.log(np.asarray(value, dtype=float)) for name, value in law.parameters.items()}
-        return np.array([p[name] - self._shift(name, p, law.form) for name in parameter_names(law.form)])
+    def coordinates(self, form: str) -> Coordinates:
+        single, repeated = (At(self.params, self.unique_tokens, epochs) for epochs in (1.0, 1 + self.repeats))
+        return Coordinates(form_named(form).parameters, single, repeated, logarithms=True)
 
-    def law(self, form: str, theta: np.ndarray) -> Law:
-        """The law of theta; theta may be (parameters, members) for an ensemble."""
-        names = parameter_names(form)
-        p = dict(zip(names, np.clip(theta, -_FURTHEST, _FURTHEST), strict=True))
-        for name in sorted(names, key=lambda name: name == "P"):  # P depends on how the others are shifted
-            p[name] = p[name] + self._shift(name, p, form)
-        return Law(form, {name: np.exp(np.clip(p[name], -_LARGEST, _LARGEST)) for name in names})
+    def theta(self, law: Law) -> Array:
+        return np.array(self.coordinates(law.form).theta(law.values))
 
-    @property
-    def at(self) -> At:
-        return At(np.log(self.params), np.log(self.unique_tokens), np.log(self.repeats))
+    def law(self, form: str, theta: Array) -> Law:
+        """The law of theta; theta may be (parameters, draws) for many."""
+        with np.errstate(over="ignore", divide="ignore"):
+            found = self.coordinates(form).natural(list(np.clip(theta, -_FURTHEST, _FURTHEST)))
+        return Law(form, {name: np.clip(found[name], _LEAST, _MOST) for name in FORMS[form].names})
 
-    def _shift(self, name: str, p: Mapping[str, Any], form: str) -> Any:
-        """ln of what a coefficient is multiplied with at the reference, negated:
-        A = a N^alpha, B = b U^beta.
-        """
-        if name == "A":
-            return np.exp(p["alpha"]) * np.log(self.params)
-        if name == "B":
-            return np.exp(p["beta"]) * np.log(self.unique_tokens)
-        penalty = FORMS[form].penalty
-        if name == "P" and penalty is not None:
-            values = {key: np.exp(p[key]) for key in penalty.names[1:]} | dict(penalty.fixed)
-            return -penalty.ln_shape(values, self.at)
-        for piece in FORMS[form].pieces:
-            if piece.centred and name in piece.names:
-                natural = {key: np.exp(p[key]) for key in piece.names}
-                return piece.ln_units(natural, self.at).get(name, 0.0)
-        return 0.0
-
-    def seen_by(self, piece: Piece, at: At) -> At:
-        """Where a piece sees a configuration: one that is centred measures N and U from the reference."""
-        if not piece.centred:
-            return at
-        return At(at.ln_params - self.at.ln_params, at.ln_unique - self.at.ln_unique, at.ln_repeats)
+    def model(self, form: str, points: Points) -> Model:
+        return Model(form_named(form).terms, self.coordinates(form), At(*points), {})
 
 
-def log_loss(
-    form: str, reference: Reference, theta: np.ndarray, points: Points
-) -> tuple[np.ndarray, np.ndarray]:
+def log_loss(form: str, reference: Reference, theta: Array, points: Points) -> tuple[Array, Array]:
     """ln(loss), (laws, runs), and its derivatives by theta, (laws, runs, parameters), of theta (laws,
     parameters)."""
-    theta = np.clip(theta, -_FURTHEST, _FURTHEST)
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        if FORMS[form].size.parameters:
-            return _by_differences(form, reference, theta, points)
-        return _by_terms(form, reference, theta, points)
+    value, slopes = reference.model(form, points).slopes(np.clip(theta, -_FURTHEST, _FURTHEST))
+    return value, np.moveaxis(slopes, 0, -1)
 
 
-def _by_terms(
-    form: str, reference: Reference, theta: np.ndarray, points: Points
-) -> tuple[np.ndarray, np.ndarray]:
-    declared = FORMS[form]
-    place = {name: i for i, name in enumerate(declared.names)}
-    column = {name: theta[:, i, None] for name, i in place.items()}
-    p = {name: np.exp(value) for name, value in column.items()} | dict(declared.fixed)
-    params, unique, epochs = points
-    size, ln_unique = np.log(params / reference.params), np.log(unique / reference.unique_tokens)
-    repeats = np.where(epochs > 1, epochs - 1, reference.repeats)  # any number where there are none
-    here = At(np.log(params), np.log(unique), np.log(repeats))
-    sees = reference.seen_by(declared.repeats, here)
-    seen = declared.repeats.seen_jet(p, epochs, sees.ln_params - sees.ln_unique)
-    ln_seen = ln_unique + seen.value
-    capacity = np.exp(column["A"] - p["alpha"] * size)
-    data = np.exp(column["B"] - p["beta"] * ln_seen)
-    jacobian = np.zeros((*data.shape, len(declared.names)))
-    jacobian[..., place["E"]], jacobian[..., place["A"]], jacobian[..., place["B"]] = p["E"], capacity, data
-    jacobian[..., place["alpha"]] = -p["alpha"] * size * capacity
-    jacobian[..., place["beta"]] = -p["beta"] * ln_seen * data
-    for name, slope in zip(declared.repeats.names, seen.first, strict=True):
-        jacobian[..., place[name]] = -p["beta"] * data * slope * p[name]
-    loss = p["E"] + capacity + data
-    if declared.penalty is not None:
-        value, slopes = _shape(declared.penalty, p, reference.seen_by(declared.penalty, here))
-        value_there, slopes_there = _shape(
-            declared.penalty, p, reference.seen_by(declared.penalty, reference.at)
-        )
-        cost = np.where(epochs > 1, np.exp(column["P"] + value - value_there), 0.0)
-        jacobian[..., place["P"]] = cost
-        for name, slope, there in zip(declared.penalty.names[1:], slopes, slopes_there, strict=True):
-            jacobian[..., place[name]] = cost * (slope - there) * p[name]
-        loss = loss + cost
-    return np.log(loss), jacobian / loss[..., None]
-
-
-def _shape(penalty: Penalty, p: Values, at: At) -> tuple[Array, Sequence[Array]]:
-    """ln(penalty / P) with its derivatives by all parameters but P."""
-    if not penalty.in_logarithms_linear:
-        found = penalty.shape_jet(p, at)
-        return found.value, found.first
-    moved = ({**p, name: p[name] + 1j * _IMAGINARY} for name in penalty.names[1:])
-    return penalty.ln_shape(p, at), [np.imag(penalty.ln_shape(q, at)) / _IMAGINARY for q in moved]
-
-
-def _by_differences(
-    form: str, reference: Reference, theta: np.ndarray, points: Points
-) -> tuple[np.ndarray, np.ndarray]:
-    laws, size = theta.shape
-    steps = np.concatenate([np.zeros((size, 1)), np.eye(size), -np.eye(size)], axis=1) * _STEP
-    moved = theta.T[:, None, :] + steps[:, :, None]
-    members = reference.law(form, moved.reshape(size, -1)[:, :, None])
-    ln_loss = np.log(members.loss(*points)).reshape(2 * size + 1, laws, -1)
-    slopes = (ln_loss[1 : size + 1] - ln_loss[size + 1 :]) / (2 * _STEP)
-    return ln_loss[0], np.moveaxis(slopes, 0, -1)
-
-
-def flops_of(points: Points) -> np.ndarray:
+def flops_of(points: Points) -> Array:
     return FLOPS_PER_PARAM_TOKEN * points[0] * points[1] * points[2]
 
 

@@ -1,40 +1,30 @@
 """`fit`: a run table in, a Calibration out.
 
-By default that is `believed`: all forms with a prior from a shipped calibration, all weight decays together,
-averaged as far as the runs bear each form out, with draws of the posterior for the intervals.
-
-What is here is `prior="none"`, the paper's own fit: each weight decay and each form on its own, at the
-optimum of the Huber loss, with bootstrap refits for the intervals. The recommended form, which plans then
-use, is the one that best predicts (size, budget) cells that it was not fitted on, whatever the in-sample fit
-says. Forms that the runs do not determine are left out, with the reason; a base law that they do not
-determine is refused.
+By default that is a Bayesian fit (`bayes`): all forms with a prior from a shipped calibration, all weight
+decays together, averaged as far as the runs bear each form out, with draws of the posterior for the
+intervals. `two_phase` is the paper's own fit, for `prior="none"`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from calibration.fitting.believed import believed, fitted_range
-from calibration.fitting.identify import unidentified
-from calibration.fitting.intervals import bootstrap as refit_often
-from calibration.fitting.intervals import deviation, ensemble_of, parameter_intervals, refit_record
-from calibration.fitting.method import NOISE, Method
-from calibration.fitting.metrics import held_out_residuals, metrics
-from calibration.fitting.origin import Origin
-from calibration.fitting.prior import NO_PRIOR, fingerprints
-from calibration.fitting.recommend import Evidence, recommend
-from calibration.fitting.runs import Runs
-from calibration.fitting.stages import Fits, FormFit, Progress, fit_forms, with_joint_base
-from planner.calibration_files import Calibration, Ensemble, FittedLaw, Setting
-from planner.errors import InvalidInput
-from planner.intervals import interval
-from planner.laws import BASE_FORM, STANDARD, Law
+from calibration.fitting.bayes.hierarchical import Drawn, HierarchicalFit, by_weight_decay, hierarchical_fit
+from calibration.fitting.bayes.prior import NO_PRIOR, fingerprints
+from calibration.fitting.bayes.settings import reason, setting_of
+from calibration.fitting.huber import Progress
+from calibration.fitting.method import Method
+from calibration.fitting.runs.origin import Origin
+from calibration.fitting.two_phase import two_phase_fit
+from planner.calibration import Calibration
+from planner.inputs import InvalidInput
+from planner.laws import BASE_FORM
 
-_MANY = 0.1  # of the refits on a bound are worth a warning
+FEWEST_RUNS = 3
+_FEWEST_DRAWS = 5  # of all draws, one part in so many for a form that hardly counts
 
 
 def fit(
@@ -51,212 +41,42 @@ def fit(
 
     `origin` says where the runs come from, `source` how the calibration came about; both are only recorded.
     """
-    method, origin = method or Method(), origin or Origin()
+    method, facts = method or Method(), (origin or Origin()).facts()
     if not isinstance(name, str) or not name.strip():
         raise InvalidInput(f"must be a text such as 'my-corpus'; got {name!r}.", field="name")
-    if method.prior != NO_PRIOR:
-        return believed(
-            table,
-            method.forms,
-            prior=str(method.prior),
-            draws=method.bootstrap,
-            seed=method.seed,
-            facts=origin.facts(),
-            name=name,
-            source=source,
-            progress=progress,
-        )
-    settings, evidence, left_out = [], [], {}
-    unusable = _unusable(table, method.forms)
-    for done, (decay, reasons) in enumerate(unusable.items()):
-        runs = table[table["weight_decay"] == decay]
-        # The seed differs between weight decays, so that their refits are independent and may be paired.
-        seed, share = (method.seed, done), _share(progress, done, len(unusable), decay)
-        try:
-            setting, held_out = _setting(runs, decay, method, reasons, seed, share)
-        except _NoBaseLaw as error:
-            left_out[f"{decay:g}"] = str(error)
-            continue
-        settings.append(setting)
-        evidence.append(held_out)
-    if not settings:
-        decay_text, reason = next(iter(left_out.items()))
-        raise InvalidInput(f"the base law is not identified at weight decay {decay_text}: {reason}.")
-    recommendation = recommend(evidence)
-    kept: dict[str, Any] = {"recommendation": recommendation, "left_out": left_out}
-    kept["run_fingerprints"] = fingerprints(table)
-    return Calibration(
-        name=name,
-        source=source,
-        **origin.facts(),
-        default_law=recommendation["law"],
-        settings=tuple(settings),
-        **kept,
-    )
-
-
-def _setting(
-    table: pd.DataFrame,
-    decay: float,
-    method: Method,
-    unusable: Mapping[str, str],
-    seed: tuple[int, int],
-    progress: Progress | None,
-) -> tuple[Setting, Evidence]:
-    """One weight decay: its laws, and how they did on cells that they were not fitted on."""
-    runs = Runs.of(table)
-    fits, missing = _identified(runs, method, unusable, _share(progress, 0, 10))
-    held_out = held_out_residuals(fits, _share(progress, 1, 10))
-    ensemble, records = _refits(fits, method, seed, _share(progress, 2, 10, span=8))
-    setting = Setting(
-        weight_decay=decay,
-        fitted_on=fitted_range(table),
-        laws={
-            form: _fitted(fits, fit, held_out[form], records.get(form)) for form, fit in fits.forms.items()
-        },
-        ensemble=ensemble,
-        warnings=_on_bounds(records),
-        method=_record(fits, method, missing),
-    )
-    return (_with_spread(setting) if ensemble else setting), Evidence.of(runs, held_out)
-
-
-def _on_bounds(records: Mapping[str, dict[str, Any]]) -> list[str]:
-    """Where many refits ended on the bound of their search, in words for plans."""
-    stuck = [
-        f"{name} of {form} in {count} of {record['kept']}"
-        for form, record in records.items()
-        for name, count in record["at_bound"].items()
-        if count > _MANY * record["kept"]
+    if method.prior == NO_PRIOR:
+        return two_phase_fit(table, method, facts=facts, name=name, source=source, progress=progress)
+    if len(table) < FEWEST_RUNS:
+        says = "run says" if len(table) == 1 else "runs say"
+        raise InvalidInput(f"{len(table)} {says} nothing about a law; {FEWEST_RUNS} would do.")
+    forms = tuple(dict.fromkeys((BASE_FORM, *method.forms)))
+    # The posterior of every form at every weight decay, and how much each form counts.
+    found = hierarchical_fit(table, forms, str(method.prior), facts.get("vocab_size"), progress)
+    drawn = _drawn(found, forms, method.bootstrap, method.seed, progress)
+    settings = [
+        setting_of(found, decay, runs, {form: one[decay] for form, one in drawn.items()})
+        for decay, runs in by_weight_decay(table).items()
     ]
-    return [
-        f"refits sit on the bound of their search ({', '.join(stuck)}): intervals are open there."
-    ] * bool(stuck)
-
-
-class _NoBaseLaw(Exception):
-    """The runs of one weight decay do not identify the base law."""
-
-
-def _unusable(runs: pd.DataFrame, forms: Sequence[str]) -> dict[float, dict[str, str]]:
-    """Per weight decay, the forms that its runs cannot identify whatever their losses, and why.
-
-    Nothing is refused as long as something that was asked for can be fitted somewhere.
-    """
-    asked = list(dict.fromkeys((BASE_FORM, *forms)))
-    found = unidentified(runs, asked)
-    unusable: dict[float, dict[str, str]] = {
-        float(decay): {} for decay in sorted(runs["weight_decay"].unique())
+    best = max(found.weights, key=found.weights.__getitem__)
+    kept: dict[str, Any] = {
+        "recommendation": {"law": best, "reason": reason(found), "weights": dict(found.weights)},
+        "left_out": {},
+        "prior": {"name": found.prior.name, "left_out": list(found.set_aside)},
+        "run_fingerprints": fingerprints(table),
     }
-    for item in found:
-        unusable[item.weight_decay][item.form] = f"{item.reason}; {item.advice}"
-    if all(set(forms) <= set(reasons) for reasons in unusable.values()):
-        first = found[0]
-        all_asked = set(forms) == set(STANDARD) or first.form == BASE_FORM
-        others = "" if all_asked else ", or fit other forms with ‹laws›"
-        raise InvalidInput(
-            f"{first.form} cannot be identified at weight decay {first.weight_decay:g}: "
-            f"{first.reason}; {first.advice}{others}."
-        )
-    return unusable
+    return Calibration(name=name, source=source, **facts, default_law=best, settings=tuple(settings), **kept)
 
 
-def _identified(
-    runs: Runs, method: Method, unusable: Mapping[str, str], progress: Progress | None
-) -> tuple[Fits, dict[str, str]]:
-    """The fits of all forms that these runs determine, and why others are missing; raises without a base."""
-    if BASE_FORM in unusable:
-        raise _NoBaseLaw(unusable[BASE_FORM])
-    possible = [form for form in method.forms if form not in unusable]
-    fits = fit_forms(runs, possible, delta=method.delta, joint=method.joint, progress=progress)
-    if method.joint and not runs.single.all():
-        fits = with_joint_base(fits)
-    missing = {**unusable, **{form: fit.problem for form, fit in fits.forms.items() if fit.problem}}
-    if BASE_FORM in missing:
-        advice = "single-epoch runs over a wider range of sizes and tokens would do"
-        raise _NoBaseLaw(f"{missing[BASE_FORM]}{_no_trend(runs)}; {advice}")
-    kept = {form: fit for form, fit in fits.forms.items() if form not in missing}
-    return Fits(runs, fits.delta, method.joint, kept), missing
-
-
-def _no_trend(runs: Runs) -> str:
-    """In words, if the losses of the single-epoch runs do not fall with size or with tokens."""
-    once = runs.single
-    x = np.column_stack([np.ones(int(once.sum())), runs.ln_params[once], runs.ln_tokens[once]])
-    slopes = np.linalg.lstsq(x, runs.ln_loss[once], rcond=None)[0][1:]
-    flat = [what for what, slope in zip(("model size", "tokens"), slopes, strict=True) if slope > -0.002]
-    return f" (the losses of the single-epoch runs do not fall with {' or '.join(flat)})" if flat else ""
-
-
-def _refits(
-    fits: Fits, method: Method, seed: tuple[int, int], progress: Progress | None
-) -> tuple[Ensemble | None, dict[str, dict[str, Any]]]:
-    """The bootstrap ensemble, and per form how its refits ended; nothing where none were asked for."""
-    if not method.bootstrap:
-        return None, {}
-    resample, scheme = method.resample, method.scheme
-    found = refit_often(
-        fits, method.bootstrap, resample=resample, scheme=scheme, seed=seed, progress=progress
-    )
-    phases = "all parameters together" if method.joint else "both phases"
-    how = f"bootstrap of {phases}, {scheme} over {resample}, seed {method.seed}"
-    return ensemble_of(fits, found, how), {
-        form: refit_record(fits, form, refits) for form, refits in found.items()
-    }
-
-
-def _record(fits: Fits, method: Method, missing: dict[str, str]) -> dict[str, Any]:
-    """How a setting was fitted, for people and files."""
-    two_phases = "base law on single-epoch runs, locked; then repetition on all runs"
-    return {
-        "objective": "Huber loss of ln(predicted) - ln(observed), summed over runs",
-        "delta": float(f"{fits.delta:.6g}"),
-        "delta_from": NOISE if method.delta == NOISE else "given",
-        "phases": "joint" if method.joint else two_phases,
-        "solver": "damped Newton with exact Hessians from all starts",
-        "seed": method.seed,
-        "not_identified": missing,
-    }
-
-
-def _fitted(fits: Fits, fit: FormFit, held_out: np.ndarray, refits: dict[str, Any] | None) -> FittedLaw:
-    extra: dict[str, Any] = {"convergence": fit.convergence() | ({"refits": refits} if refits else {})}
-    if "P" in fit.parameters:
-        n0, u0, r0 = (float(np.exp(value)) for value in fits.runs.ref_multi)
-        penalty = float(Law(fit.form, fit.parameters).terms(n0, u0, 1 + r0).overfitting)
-        extra["reference_penalty"] = {"params": n0, "unique_tokens": u0, "epochs": 1 + r0, "penalty": penalty}
-    return FittedLaw(parameters=fit.parameters, metrics=metrics(fits, fit.form, held_out), **extra)
-
-
-def _with_spread(setting: Setting) -> Setting:
-    """The setting with median absolute deviations and intervals next to each law's parameters."""
-    laws = {}
-    for form, fitted in setting.laws.items():
-        members = setting.ensemble_law(form)
-        if members is None:
-            laws[form] = fitted
-            continue
-        found = parameter_intervals(setting, form)
-        extra: dict[str, Any] = {
-            "intervals": {key: [value.low, value.median, value.high] for key, value in found.items()}
-        }
-        point = getattr(fitted, "reference_penalty", None)
-        if point:
-            terms = members.terms(point["params"], point["unique_tokens"], point["epochs"])
-            if spread := interval(terms.overfitting):
-                extra["reference_penalty"] = {**point, "interval": [spread.low, spread.median, spread.high]}
-        laws[form] = fitted.model_copy(
-            update={"spread": {key: deviation(members.parameters[key]) for key in found}, **extra}
-        )
-    return setting.model_copy(update={"laws": laws})
-
-
-def _share(
-    progress: Progress | None, done: float, of: float, decay: float | None = None, span: float = 1
-) -> Progress | None:
-    """A progress report for one part of a longer piece of work."""
-    if progress is None:
-        return None
-    report: Callable[[str, float], None] = progress
-    prefix = "" if decay is None else f"weight decay {decay:g}: "
-    return lambda what, share: report(prefix + what, (done + span * share) / of)
+def _drawn(
+    found: HierarchicalFit, forms: tuple[str, ...], draws: int, seed: int, progress: Progress | None
+) -> dict[str, dict[float, Drawn]]:
+    """Draws of every form at every weight decay; those that count more have more of them."""
+    if not draws:
+        return {}
+    drawn = {}
+    for done, form in enumerate(forms):
+        if progress is not None:
+            progress(f"draws of {form}", 0.5 + 0.5 * done / len(forms))
+        count = max(int(np.ceil(found.weights.get(form, 0.0) * draws)), draws // _FEWEST_DRAWS, 2)
+        drawn[form] = found.draws(form, count, seed)
+    return drawn

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from planner.allocation import FLOPS_PER_PARAM_TOKEN
+from planner.solve import FLOPS_PER_PARAM_TOKEN
 
 _SAME = 0.02  # ln: two runs within this are one configuration
 

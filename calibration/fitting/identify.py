@@ -10,7 +10,8 @@ penalty is linear,
 so that its parameters need as many independent rows of (1, ln R, ln N, ln U), or of (1, ln N/U) for two of
 them.
 
-Both are questions about the rank of a matrix with one row per distinct configuration. The run to add is the
+For other forms these are the derivatives of ln(penalty) by their parameters. Both are questions about the
+rank of a matrix with one row per distinct configuration. The run to add is the
 one, among ordinary sizes, budgets and epochs around those in the table, that adds most information for its
 cost.
 """
@@ -24,10 +25,11 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from planner.errors import InvalidInput
+from calibration.fitting.coordinates import Coordinates
+from planner.inputs import InvalidInput, short
 from planner.laws import BASE_FORM, BASE_PARAMETERS, FORMS, STANDARD, check_form, repetition_parameters
 from planner.laws.forms import At
-from planner.units import short
+from planner.laws.steps import STEP
 
 _NOMINAL = 0.35  # exponent at which the base law is linearised: all published ones are within 0.28 to 0.54
 # singular value, of columns scaled to length one per root row, below which a direction is not seen at all
@@ -190,31 +192,37 @@ def _base_rows(runs: np.ndarray) -> np.ndarray:
     return np.column_stack([np.ones_like(x), capacity, x * capacity, data, y * data])
 
 
-def _at(runs: np.ndarray) -> At:
-    return At(np.log(runs[:, 0]), np.log(runs[:, 1]), np.log(runs[:, 2] - 1))
-
-
 def _varied(runs: np.ndarray, form: str) -> dict[str, np.ndarray]:
     """ln of what must differ between the runs beyond one epoch, by what it is called."""
-    needed = (varied for piece in FORMS[form].pieces for varied in piece.needs or ())
-    return {varied.label: varied.ln(_at(runs)) for varied in needed}
+    known = {
+        "params": runs[:, 0],
+        "unique_tokens": runs[:, 1],
+        "params / unique_tokens": runs[:, 0] / runs[:, 1],
+        "repeats": runs[:, 2] - 1,
+    }
+    needed = [parameter.acts_on for parameter in FORMS[form].repetition]
+    return {name: np.log(values) for name, values in known.items() if name in needed}
 
 
 def _repetition_rows(runs: np.ndarray, form: str) -> np.ndarray:
-    """What the form's parameters act on: what it says must vary, or the derivatives by them at ordinary
-    values.
+    """What the form's parameters act on: the derivatives of ln(overfitting) by them, at ordinary values.
+
+    The first column stands for the size of the penalty.
     """
-    columns = list(_varied(runs, form).values())
-    penalty = FORMS[form].penalty
-    if penalty is not None and penalty.needs is None:
-        ordinary = {p.name: p.starts[len(p.starts) // 2] for p in penalty.parameters} | dict(penalty.fixed)
-        at = _at(runs)
-        if penalty.centred:
-            at = at._replace(
-                ln_params=at.ln_params - at.ln_params.mean(), ln_unique=at.ln_unique - at.ln_unique.mean()
-            )
-        columns += [np.broadcast_to(c, len(runs)) for c in penalty.shape_jet(ordinary, at).first]
-    return np.column_stack([np.ones(len(runs)), *(column - column.mean() for column in columns)])
+    declared = FORMS[form]
+    base, _ = declared.somewhere()
+    params, unique, repeats = np.exp(np.log(runs - [0, 0, 1]).mean(axis=0))
+    middle = At(params, unique, 1 + repeats)
+    coordinates = Coordinates(declared.repetition, middle, middle)
+    ordinary = [coordinates.scaled(p, [p.ordinary])[0] for p in declared.repetition]
+    columns = []
+    for k, parameter in enumerate(declared.repetition):
+        stepped = [value + 1j * STEP * (i == k) for i, value in enumerate(ordinary)]
+        cost = declared.terms(coordinates.natural(stepped, base), At(*runs.T)).overfitting
+        if np.any(cost) and parameter.kind not in ("amplitude", "linear"):
+            columns.append(np.imag(np.log(cost)) / STEP)
+    seen = [column - column.mean() for column in columns if np.any(column)]
+    return np.column_stack([np.ones(len(runs)), *seen])
 
 
 def _singular(rows: np.ndarray) -> np.ndarray:

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from planner.calibration_files import Calibration, Recipe
-from planner.errors import InvalidInput
-from planner.members import QUANTITIES, Distilled, Exponents, Members, Reference, TrainedOn
+from planner.averaging import QUANTITIES, Averaging, Distilled, Exponents, Reference, TrainedOn
+from planner.calibration import Calibration, Recipe
+from planner.inputs import InvalidInput
 
 CELL = ["params", "unique_tokens", "epochs", "weight_decay"]
 _NEEDED = (*CELL, "members", "loss")
@@ -29,7 +29,7 @@ def fit_members(
     distilled: dict[str, Any] | None = None,
     source: str = "",
     plain: bool = False,
-) -> Members:
+) -> Averaging:
     """The law of a table such as `planner calibrate ensemble` writes, fitted to at most `upto` members; a
     plain one is a product of powers only.
 
@@ -47,7 +47,7 @@ def fit_members(
             f"which the law cannot describe; more seeds would do."
         )
     centre, numbers = _least_squares(fitted, plain=plain)
-    known = Members(
+    known = Averaging(
         reference=Reference(**dict(zip(QUANTITIES, np.exp(centre), strict=True))),
         gain=float(np.exp(numbers[0])),
         exponents=Exponents(**dict(zip((*QUANTITIES, "density"), numbers[1:], strict=True))),
@@ -63,7 +63,7 @@ def fit_members(
     return known.model_copy(update={"error": _error(known, gains, upto)})
 
 
-def attached(known: Calibration, table: pd.DataFrame, source: str = "") -> Calibration:
+def with_ensemble_law(known: Calibration, table: pd.DataFrame, source: str = "") -> Calibration:
     """A calibration with the law of a table of ensembles, trained by its own recipe, as its members."""
     if known.recipe is None:
         raise InvalidInput(
@@ -111,18 +111,18 @@ def observed_gains(table: pd.DataFrame, recipe: Recipe) -> pd.DataFrame:
         raise InvalidInput("every cell of a table of ensembles needs a row of one member.")
     found["gain"] = alone - found["loss"].to_numpy(dtype=float)
     found["limit_gain"] = found["gain"] / (1 - 1 / found["members"])
-    memory = [recipe.memory_tokens(decay) for decay in found["weight_decay"]]
-    found["memory_epochs"] = memory / found["unique_tokens"]
+    memory = [recipe.timescale_tokens(decay) for decay in found["weight_decay"]]
+    found["timescale_epochs"] = memory / found["unique_tokens"]
     return found
 
 
-def predicted_gain(known: Members, gains: pd.DataFrame) -> np.ndarray:
+def predicted_gain(known: Averaging, gains: pd.DataFrame) -> np.ndarray:
     """What the law says that the ensembles of a table of gains are better by."""
     limit = known.power(*(gains[name].to_numpy(dtype=float) for name in QUANTITIES))
     return np.asarray(limit * (1 - 1 / gains["members"].to_numpy(dtype=float)))
 
 
-def _error(known: Members, gains: pd.DataFrame, upto: int | None) -> float:
+def _error(known: Averaging, gains: pd.DataFrame, upto: int | None) -> float:
     most = gains[gains["members"] == gains.groupby(CELL)["members"].transform("max")]
     left_out = most[most["members"] > (upto or np.inf)]
     judged = left_out if len(left_out) else most

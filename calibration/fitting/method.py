@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from calibration.fitting.intervals import RESAMPLE, SCHEMES
-from calibration.fitting.prior import AUTO, NO_PRIOR
-from calibration.fitting.stages import PAPER_DELTA
-from planner.errors import InvalidInput
+from calibration.fitting.bayes.prior import AUTO, NO_PRIOR
+from calibration.fitting.bootstrap import RESAMPLE, SCHEMES
+from calibration.fitting.huber import PAPER_DELTA
+from planner.inputs import InvalidInput, number
 from planner.laws import FORMS, STANDARD, check_form
-from planner.units import number
 
 NOISE = "noise"
 _MOST_REFITS = 100_000
@@ -25,10 +24,10 @@ class Method:
 
     `delta` is Huber's threshold on ln(loss), or "noise" to choose it from the residuals. `joint` fits base
     law and repetition together instead of locking the base. `bootstrap` is how many refits the intervals come
-    from, none for 0; `calibration.fitting.intervals` says what `resample` and `scheme` mean. The same `seed`
+    from, none for 0; `calibration.fitting.bootstrap` says what `resample` and `scheme` mean. The same `seed`
     gives the same result.
 
-    `prior` is what is believed before the runs: "auto" (the shipped calibration that suits them best), the
+    `prior` is the calibration to start from: "auto" (the shipped calibration that suits the runs best), the
     name of a calibration, or "none": the fit of the paper, which alone knows `delta`, `joint`, `resample`
     and `scheme`. It is "auto" where nothing is said and none of these is asked for. With a prior, forms are
     averaged.

@@ -6,9 +6,9 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 from scipy.special import erf
 
+from calibration.fitting.coordinates import Array
+from calibration.fitting.huber import Fits, Progress, fit_forms, huber, refit, with_joint_base
 from calibration.fitting.identify import is_identified
-from calibration.fitting.objective import Array, huber
-from calibration.fitting.stages import Fits, Progress, fit_forms, refit, with_joint_base
 from planner.laws import BASE_FORM, Law, parameter_names
 
 MOST_WRONG = 0.5  # in ln(loss): a prediction that is wrong by two thirds is useless, by however much more
@@ -89,10 +89,10 @@ def held_out_residuals(fits: Fits, progress: Progress | None = None) -> dict[str
     found = {
         form: np.where(np.isnan(values), np.inf, values) for form, values in found.items()
     }  # ran away: as wrong as can be
-    settled = np.logical_and.reduce([refits.converged for refits in again.values()])
-    for done, i in enumerate(np.flatnonzero(~settled)):
+    converged = np.logical_and.reduce([refits.converged for refits in again.values()])
+    for done, i in enumerate(np.flatnonzero(~converged)):
         if progress is not None:
-            progress("left-out cells", done / int((~settled).sum()))
+            progress("left-out cells", done / int((~converged).sum()))
         rows = own == i
         alone = _without(fits, rows)
         for form in found:

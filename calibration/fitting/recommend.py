@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from calibration.fitting.metrics import capped
-from calibration.fitting.runs import Runs
+from calibration.fitting.runs.arrays import Runs
 from planner.laws import FORMS, parameter_names
 
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from planner.calibration_files import Setting
-from planner.directions import turned_weights
+from planner.calibration import Setting
+from planner.uncertainty import extrapolation_weights
 
 _FILE = Path(__file__).with_name("skills.json")
 
@@ -27,7 +27,7 @@ def elsewhere() -> dict[str, dict[str, dict[str, float]]]:
     return found
 
 
-def skill(forms: Sequence[str], without: Sequence[str] = ()) -> dict[str, dict[str, float]]:
+def extrapolation_errors(forms: Sequence[str], without: Sequence[str] = ()) -> dict[str, dict[str, float]]:
     """By direction, the error of each of these forms over the best of them; `without` names tables that must
     not be asked. Forms that no table tried are missing.
     """
@@ -49,6 +49,6 @@ def turned(setting: Setting, directions: Sequence[str], without: Sequence[str] =
     """A setting whose forms are weighed as plans weigh them in these directions, by what other tables than
     those say.
     """
-    skills = skill(tuple(setting.law_weights), without)
-    weights = turned_weights(setting.law_weights, [skills.get(way, {}) for way in directions])
+    errors = extrapolation_errors(tuple(setting.law_weights), without)
+    weights = extrapolation_weights(setting.law_weights, [errors.get(way, {}) for way in directions])
     return setting.with_weights(weights)

@@ -1,34 +1,67 @@
-r"""Solves a batch of small fits to the true optimum: damped Newton on all problems at once, inside bounds.
+r"""Solves a batch of small fits to their optimum: damped Newton on all problems at once, inside bounds.
 
-Each iteration solves (H + mu G) d = gradient for every problem, with the exact Hessian H, the majorant G of
-`objective`, and a damping mu per problem that follows the ratio of actual to predicted decrease. Where H + mu
-G is not positive definite the step comes from mu G alone, which always descends. Huber's delta = 0.001 makes
-the objective nearly piecewise linear (few runs in the quadratic core, kinks everywhere): plain Newton cycles
-there and quasi-Newton methods stop early, while G knows how far the step may go. Damping with G rather than
-the identity also makes the method indifferent to how the parameters are scaled.
+The paper's fit (a Huber loss, `huber`) and the Bayesian one (least squares with a prior, `bayes.posterior`)
+are both solved here. Each iteration solves (H + mu G) d = gradient for every problem, with a Hessian H, a
+majorant G and a damping mu per problem that follows the ratio of actual to predicted decrease (Levenberg
+1944, Marquardt 1963; More 1978). Where H + mu G is not positive definite the step comes from mu G alone,
+which always descends. Huber's delta = 0.001 makes the objective nearly piecewise linear (few runs in the
+quadratic core, kinks everywhere): plain Newton cycles there, reweighted least squares stalls at 1e-6 of the
+objective, and quasi-Newton methods stop early, while G knows how far the step may go. Damping with G rather
+than the identity also makes the method indifferent to how the parameters are scaled.
+
+H is what first derivatives give, J^T W J, until a problem is near its end. There the second derivatives of
+the prediction are added, which cost several times as much and without which the last digits take for ever.
 
 Bounds are handled by an active set: parameters that sit on a bound and are pushed outwards are held, and
 parameters that the step would carry across a bound are put on it, the others being solved again. Problems
 leave the batch as they converge.
 
-Convergence means that the quadratic model promises less than 1e-13 of the objective (or residuals of 1e-10,
-where the data has no noise), with hardly any damping. Nothing else counts, in particular not the lack of
-progress.
+Convergence means that the quadratic model promises less than the problem's own tolerance, with hardly any
+damping. Nothing else counts, in particular not the lack of progress.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, Self
 
 import numpy as np
 
-from calibration.fitting.objective import Array, Curvature, Problems
+Array = np.ndarray
 
-_TOLERANCE = 1e-13
-_EXACT = 1e-20  # objective per run that is zero for every purpose
 _LONGEST = 3.0  # in one step, of any parameter: a factor of 20 in an amplitude
+_NEAR = 1e-5  # of the objective: a step that promises less is near the end
 SAME = 1e-9  # objectives that agree to this (relative) are the same optimum
+
+
+class Curvature(NamedTuple):
+    """Objective, gradient, Hessian and majorant of every problem; problems come last, so that elimination
+    runs over all of them side by side.
+    """
+
+    value: Array  # (B,)
+    gradient: Array  # (p, B)
+    hessian: Array  # (p, p, B)
+    majorant: Array  # (p, p, B): positive semidefinite, bounds the Hessian of the linearised prediction
+
+
+class Problems(Protocol):
+    """A batch of fits, of which each has parameters (p,)."""
+
+    def curvature(self, theta: Array) -> Curvature:
+        """At theta, (B, p), from first derivatives of the prediction."""
+
+    def bends(self, theta: Array) -> Array | None:
+        """What second derivatives of the prediction add to the Hessian, (p, p, B); None: nothing is added."""
+
+    def pick(self, problems: Array | slice) -> Self:
+        """Some of the problems."""
+
+    def move(self, theta: Array, step: Array) -> Array:
+        """Where a step leads, both (p, B): theta - step, or a curve that starts in that direction."""
+
+    def tolerance(self, value: Array) -> Array:
+        """What may be left to gain at an objective of this value."""
 
 
 class Bounds(NamedTuple):
@@ -74,13 +107,22 @@ def minimise(
     alive = np.arange(size)
     theta, value = x.T.copy(), np.full(size, np.inf)
     converged, iterations = np.zeros(size, dtype=bool), np.zeros(size, dtype=int)
-    mu, refused = np.full(size, damping), np.zeros(size, dtype=bool)
-    exact = _EXACT * problems.target.shape[-1]
+    mu, refused, bent = np.full(size, damping), np.zeros(size, dtype=bool), np.zeros(size, dtype=bool)
     state = problems.curvature(x.T)
     for iteration in range(1, max_iterations + 1):
         held = ((x <= low) & (state.gradient > 0)) | ((x >= high) & (state.gradient < 0))
         step, promise, newton, crossing = _step(state, x, low, high, held, mu)
-        still = newton & ~crossing & (promise <= _TOLERANCE * state.value + exact)
+        enough = problems.tolerance(state.value)
+        near = np.flatnonzero(~bent & (promise <= np.maximum(_NEAR * state.value, enough)))
+        if len(near):
+            more = problems.pick(near).bends(x[:, near].T)
+            if more is not None:
+                state.hessian[..., near] += more
+                found = _step(_some(state, near), x[:, near], low, high, held[:, near], mu[near])
+                for everyone, some in zip((step, promise, newton, crossing), found, strict=True):
+                    everyone[..., near] = some
+            bent[near] = True
+        still = newton & bent & ~crossing & (promise <= enough)
         done = still & (mu < 0.1)
         finished = done | (mu > 1e9) | (iteration == max_iterations)
         if finished.any():
@@ -90,33 +132,21 @@ def minimise(
             stay = np.flatnonzero(~finished)
             if not len(stay):
                 break
-            alive, x, mu, refused = alive[stay], x[:, stay], mu[stay], refused[stay]
-            step, promise, held, crossing, still = (
-                step[:, stay],
-                promise[stay],
-                held[:, stay],
-                crossing[stay],
-                still[stay],
-            )
-            problems, state = problems.pick(stay), Curvature(*(array[..., stay] for array in state))
+            alive, x, mu, refused, bent = alive[stay], x[:, stay], mu[stay], refused[stay], bent[stay]
+            step, held, promise = step[:, stay], held[:, stay], promise[stay]
+            crossing, still = crossing[stay], still[stay]
+            problems, state = problems.pick(stay), _some(state, stay)
         length = np.minimum(1.0, _LONGEST / np.maximum(np.abs(step).max(axis=0), 1e-300))
-        trial = problems.model.move(x, step * length)
-        straight = (
-            crossing | held.any(axis=0) | ~((trial >= low) & (trial <= high)).all(axis=0)
-        )  # NaN is out of bounds
+        trial = problems.move(x, step * length)
+        inside = ((trial >= low) & (trial <= high)).all(axis=0)  # NaN is out of bounds
+        straight = crossing | held.any(axis=0) | ~inside
         if straight.any():
             trial = np.where(straight, np.clip(x - step * length, low, high), trial)
         there = problems.curvature(trial.T)
         better = there.value < state.value
         with np.errstate(divide="ignore", invalid="ignore"):
             gain = np.where(better, (state.value - there.value) / np.maximum(promise * length, 1e-300), -1.0)
-        # Trust grows after a good step, less so right after a refusal, so that accepting and refusing do not
-        # alternate.
-        looser, tighter = mu * np.where(refused, 0.5, 0.3), np.maximum(mu, 1e-3) * np.where(better, 2.0, 3.5)
-        mu = np.maximum(np.where(gain > 0.7, looser, np.where(gain > 0.2, mu, tighter)), 1e-9)
-        # At the optimum nothing can improve: only the damping is in the way.
-        mu = np.where(still, 0.3 * np.minimum(mu, 0.3), mu)
-        refused = ~better
+        mu, refused, bent = _damped(mu, gain, better, refused, still), ~better, bent & ~better
         x = np.where(better, trial, x)
         state = (
             there
@@ -124,6 +154,19 @@ def minimise(
             else Curvature(*(np.where(better, new, old) for new, old in zip(there, state, strict=True)))
         )
     return Solution(theta, value, converged, iterations, (theta <= bounds.lower) | (theta >= bounds.upper))
+
+
+def _damped(mu: Array, gain: Array, better: Array, refused: Array, still: Array) -> Array:
+    """Trust grows after a good step, less so right after a refusal, so that accepting and refusing do not
+    alternate. At the optimum nothing can improve: only the damping is in the way.
+    """
+    looser, tighter = mu * np.where(refused, 0.5, 0.3), np.maximum(mu, 1e-3) * np.where(better, 2.0, 3.5)
+    mu = np.maximum(np.where(gain > 0.7, looser, np.where(gain > 0.2, mu, tighter)), 1e-9)
+    return np.where(still, 0.3 * np.minimum(mu, 0.3), mu)
+
+
+def _some(state: Curvature, problems: Array) -> Curvature:
+    return Curvature(*(array[..., problems] for array in state))
 
 
 def _step(
@@ -191,9 +234,13 @@ def best_of(problems: Problems, starts: Array, bounds: Bounds) -> Optimum:
     solution = minimise(problems, starts, bounds, damping=3.0)
     best = int(np.argmin(solution.value))
     theta, value = solution.theta[best], float(solution.value[best])
-    same = solution.value <= value * (1 + SAME) + 100 * _EXACT * problems.target.shape[-1]
-    state = problems.pick(np.array([best])).curvature(theta[None])
-    gradient, hessian = state.gradient[:, 0], state.hessian[..., 0]
+    one = problems.pick(np.array([best]))
+    same = solution.value <= value * (1 + SAME) + 100 * float(problems.tolerance(np.zeros(1))[0])
+    state, more = one.curvature(theta[None]), one.bends(theta[None])
+    gradient, hessian = (
+        state.gradient[:, 0],
+        (state.hessian if more is None else state.hessian + more)[..., 0],
+    )
     free = ~solution.at_bound[best]
     spectrum, vectors = (
         np.linalg.eigh(hessian[np.ix_(free, free)]) if free.any() else (np.empty(0), np.empty((0, 0)))

@@ -16,7 +16,7 @@ import matplotlib
 from matplotlib.figure import Figure
 
 from calibration.reports.fit_plots import INK
-from planner import palette
+from planner.show import palette
 
 
 @dataclass(frozen=True)

@@ -21,19 +21,18 @@ from calibration.reports.fit_plots import (
     SharedExponent,
     bare,
     best_allocation,
+    draw_cells,
     one_epoch_flops,
     plain_ticks,
     shared_exponent,
     styled,
 )
-from planner import palette
-from planner.allocation import FLOPS_PER_PARAM_TOKEN
-from planner.calibration_files import Setting
-from planner.errors import InvalidInput
+from planner.calibration import Setting
+from planner.inputs import InvalidInput, scientific, short
+from planner.inputs import epochs as passes
 from planner.laws import FORMS
-from planner.palette import law_colour, law_dash, law_label, line_style
-from planner.units import epochs as passes
-from planner.units import scientific, short
+from planner.show.palette import law_colour, law_dash, law_label, line_style
+from planner.solve import FLOPS_PER_PARAM_TOKEN
 
 _FEWEST = 6  # runs of which contour lines can be drawn
 _SIDE = 3  # sizes, and amounts of data, of which residuals are drawn
@@ -159,7 +158,9 @@ def residuals(setting: Setting, runs: pd.DataFrame) -> Figure:
             "worse than the base law says.",
             field="runs",
         )
-    amounts = _fullest([cell.unique_tokens for cell in cells for _ in cell.repeats])
+    # The few amounts that most runs have, in order.
+    counts = pd.Series([cell.unique_tokens for cell in cells for _ in cell.repeats]).value_counts()
+    amounts = sorted(float(amount) for amount in counts.index[:_SIDE])
     figure = Figure(figsize=(3.6 * len(amounts) + 0.4, 3.9), layout="constrained", facecolor="white")
     axes = figure.subplots(1, len(amounts), squeeze=False, sharex=True, sharey=True)[0]
     for axis, amount in zip(axes, amounts, strict=True):
@@ -171,26 +172,12 @@ def residuals(setting: Setting, runs: pd.DataFrame) -> Figure:
     return figure
 
 
-def _fullest(values: Sequence[float]) -> list[float]:
-    """The few values that occur most, in order."""
-    counts = pd.Series(values).value_counts(sort=True)
-    return sorted(float(value) for value in counts.index[:_SIDE])
-
-
 def _panel(axis: Axes, shared: SharedExponent, cells: list[Cell]) -> None:
     cells = sorted(cells, key=lambda cell: cell.params)
     picked = [cells[k] for k in sorted({0, len(cells) // 2, len(cells) - 1})]
-    for k, cell in enumerate(picked):
-        colour, above = palette.series(k).light, cell.residual > 0
-        points: dict[str, Any] = {"marker": palette.marker(k), "color": colour, "linewidths": 0, "s": 30}
-        axis.scatter(cell.repeats[above], cell.residual[above], label=short(cell.params), **points)
-        span = np.array([cell.repeats.min(), cell.repeats.max()])
-        axis.plot(span, cell.size * span**shared.delta, color=colour, linewidth=1, linestyle="--")
-    axis.set_xscale("log")
-    axis.set_yscale("log")
+    draw_cells(axis, shared, picked, lambda cell: short(cell.params))
     axis.set_xlabel("repeats (epochs - 1)")
     axis.legend(title="parameters", title_fontsize=9)
-    plain_ticks(axis, "x", axis.get_xlim())
 
 
 # -- how well forms describe studies -------------------------------------------------------------------------

@@ -6,8 +6,8 @@ document can make it follow its own light or dark theme (see `document`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+import functools
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import matplotlib
@@ -17,14 +17,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy.optimize import minimize_scalar
 
-from planner import palette
-from planner.allocation import FLOPS_PER_PARAM_TOKEN, Allocation, allocate, has_optimum
-from planner.calibration_files import Calibration, Setting
-from planner.errors import InvalidInput
+from planner.calibration import Calibration, Setting
+from planner.inputs import CONTINUOUS, InvalidInput, short
 from planner.laws import BASE_FORM, Law, every_form, repetition_parameters
-from planner.limits import CONTINUOUS
-from planner.palette import law_colour, law_label, line_style
-from planner.units import short
+from planner.show import palette
+from planner.show.palette import law_colour, law_label, line_style
+from planner.solve import FLOPS_PER_PARAM_TOKEN, Point, allocate, has_optimum
 
 INK = palette.INK.light
 _STYLE: Any = {
@@ -54,18 +52,12 @@ _STYLE: Any = {
 }
 
 
-@contextmanager
-def _style() -> Iterator[None]:
-    with matplotlib.rc_context(_STYLE):
-        yield
-
-
 def styled(draw: Callable[..., Figure]) -> Callable[..., Figure]:
+    @functools.wraps(draw)
     def drawn(*args: Any, **kwargs: Any) -> Figure:
-        with _style():
+        with matplotlib.rc_context(_STYLE):
             return draw(*args, **kwargs)
 
-    drawn.__doc__, drawn.__name__ = draw.__doc__, draw.__name__
     return drawn
 
 
@@ -185,23 +177,29 @@ def _residuals(axis: Axes, shared: SharedExponent) -> None:
     cells = [cell for cell in shared.cells if cell.size > 0]
     cells.sort(key=lambda cell: (-len(cell.repeats), -cell.size))  # the fullest say most about the slope
     most = len(palette.SERIES)
-    for k, cell in enumerate(cells[:most]):
-        colour, above = palette.series(k).light, cell.residual > 0
-        label = f"{short(cell.params)} on {short(cell.unique_tokens)}"
-        points: dict[str, Any] = {"marker": palette.marker(k), "linewidths": 0, "label": label}
-        axis.scatter(cell.repeats[above], cell.residual[above], s=24, color=colour, **points)
-        span = np.array([cell.repeats.min(), cell.repeats.max()])
-        axis.plot(span, cell.size * span**shared.delta, color=colour, linewidth=1, linestyle="--")
+    draw_cells(
+        axis, shared, cells[:most], lambda cell: f"{short(cell.params)} on {short(cell.unique_tokens)}"
+    )
     drawn = f"; the {most} with most runs" if len(cells) > most else ""
     axis.set_title(f"shared exponent δ = {shared.delta:.2f} over {len(shared.cells)} cells{drawn}")
-    axis.set_xscale("log")
-    axis.set_yscale("log")
     axis.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), title="parameters on tokens", title_fontsize=9)
-    plain_ticks(axis, "x", axis.get_xlim())
     below = sum(int((cell.residual <= 0).sum()) for cell in shared.cells)
     if below:
         words = f"runs below the base law, not shown: {below}"
         axis.text(0.01, 0.01, words, transform=axis.transAxes, fontsize=8, va="bottom")
+
+
+def draw_cells(axis: Axes, shared: SharedExponent, cells: list[Cell], label: Callable[[Cell], str]) -> None:
+    """The residuals of cells against repeats, both logarithmic, each with its line of the shared slope."""
+    for k, cell in enumerate(cells):
+        colour, above = palette.series(k).light, cell.residual > 0
+        points: dict[str, Any] = {"marker": palette.marker(k), "color": colour, "linewidths": 0, "s": 26}
+        axis.scatter(cell.repeats[above], cell.residual[above], label=label(cell), **points)
+        span = np.array([cell.repeats.min(), cell.repeats.max()])
+        axis.plot(span, cell.size * span**shared.delta, color=colour, linewidth=1, linestyle="--")
+    axis.set_xscale("log")
+    axis.set_yscale("log")
+    plain_ticks(axis, "x", axis.get_xlim())
 
 
 _QUALITY = (
@@ -253,14 +251,14 @@ def bare(axis: Axes) -> None:
 @styled
 def parameter_clouds(setting: Setting, form: str) -> Figure:
     """Bootstrap refits of a law in pairs of parameters: a thin cloud is what the runs do not pin down."""
-    members = setting.ensemble_law(form)
+    draws = setting.law_draws(form)
     pairs = _pairs(repetition_parameters(form))
     figure = Figure(figsize=(2.7 * len(pairs) + 0.3, 2.9), layout="constrained")
     axes = figure.subplots(1, len(pairs), squeeze=False)[0]
     fitted = setting.laws[form].parameters
     for axis, (across, up) in zip(axes, pairs, strict=True):
-        if members is not None:
-            x, y = (np.atleast_1d(np.asarray(members.parameters[name], dtype=float)) for name in (across, up))
+        if draws is not None:
+            x, y = (np.atleast_1d(np.asarray(draws.parameters[name], dtype=float)) for name in (across, up))
             x, y = np.broadcast_arrays(x, y)
             many = len(x) > 2000
             axis.scatter(x, y, s=6, color=law_colour(form), alpha=0.35, linewidths=0, rasterized=many)
@@ -340,7 +338,7 @@ def one_epoch_flops(law: Law, ud: float) -> float:
     return flops
 
 
-def best_allocation(law: Law, ud: float, budgets: np.ndarray) -> Allocation:
+def best_allocation(law: Law, ud: float, budgets: np.ndarray) -> Point:
     """The optimum of each budget with continuous epochs."""
     with np.errstate(all="ignore"):
         return allocate(law, ud, budgets, CONTINUOUS)
@@ -353,15 +351,15 @@ def allocation_band(
 
     Refits that ran away, and have no optimum, are left out; with fewer than half remaining there is no band.
     """
-    members, losing = setting.ensemble_law(form), setting.loss_ensemble(form)
-    if members is None or losing is None:
+    draws, losing = setting.law_draws(form), setting.law_draws(form, of_losses=True)
+    if draws is None or losing is None:
         return None
-    kept = has_optimum(members.member(np.s_[:, None]), ud, budgets[[0, -1]]).all(axis=-1)
+    kept = has_optimum(draws.draw(np.s_[:, None]), ud, budgets[[0, -1]]).all(axis=-1)
     if kept.mean() < 0.5:
         return None
     rows = np.flatnonzero(kept)[:, None]
-    spread = best_allocation(members.member(rows), ud, budgets)
-    spread = spread._replace(loss=losing.member(rows).loss(spread.params, ud, spread.epochs))
+    spread = best_allocation(draws.draw(rows), ud, budgets)
+    spread = spread._replace(loss=losing.draw(rows).loss(spread.params, ud, spread.epochs))
     return {name: np.quantile(values, [0.025, 0.975], axis=0) for name, values in spread._asdict().items()}
 
 

@@ -13,16 +13,16 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
 
 from calibration.fitting.intervals import parameter_intervals
 from calibration.reports import fit_plots
 from calibration.reports.document import Section, page, paragraph, picture, table
-from planner.allocation import FLOPS_PER_PARAM_TOKEN
-from planner.calibration_files import Calibration, Setting
-from planner.errors import InvalidInput
+from planner.calibration import Calibration, Setting
+from planner.inputs import InvalidInput, count, scientific, short
 from planner.laws import AVERAGE, BASE_FORM, check_form, every_form, parameter_names, repetition_parameters
-from planner.palette import law_label, symbol
-from planner.units import count, scientific, short
+from planner.show.palette import law_label, symbol
+from planner.solve import FLOPS_PER_PARAM_TOKEN
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,7 @@ def recommendation(subject: Subject) -> Section:
         band = fit_plots.allocation_band(setting, form, ud, budgets)
         for i, budget in enumerate(budgets):
             cells = [f"{setting.weight_decay:g}", scientific(budget, 2)]
-            for name, show in (("params", short), ("epochs", _three), ("loss", _thousandths)):
+            for name, show in (("params", short), ("epochs", "{:.3g}".format), ("loss", "{:.3f}".format)):
                 text = show(float(getattr(best, name)[i]))
                 if band is not None:
                     low, high = (show(float(end)) for end in band[name][:, i])
@@ -275,22 +275,17 @@ def convergence(subject: Subject) -> Section | None:
 
 def _ending(how: dict[str, Any]) -> tuple[str, ...]:
     """Status, starts, gradient, flat directions and refits of one fit; blank where the file does not say."""
-    share, starts, gradient, flat = (
-        how.get(name) for name in ("share_at_optimum", "starts", "gradient_norm", "nearly_flat")
+    share, gradient, flat, refits = (
+        how.get(name) for name in ("share_at_optimum", "gradient_norm", "nearly_flat", "refits")
     )
-    refits = how.get("refits")
-    kept = bound = ""
-    if isinstance(refits, dict):
-        kept = f"{refits.get('kept', '')} of {refits.get('made', '')}"
-        bound = _plain(refits.get("at_bound", ""))
-    numeric = isinstance(share, int | float)
+    known = refits if isinstance(refits, dict) else None
     return (
         str(how.get("status", "")),
-        f"{share:.0%} of {starts}" if numeric else "",
+        f"{share:.0%} of {how.get('starts')}" if isinstance(share, int | float) else "",
         f"{gradient:.1e}" if isinstance(gradient, int | float) else "",
         ", ".join(map(str, flat)) if isinstance(flat, list) else "",
-        kept,
-        bound,
+        "" if known is None else f"{known.get('kept', '')} of {known.get('made', '')}",
+        "" if known is None else _plain(known.get("at_bound", "")),
     )
 
 
@@ -300,33 +295,30 @@ def _reason(calibration: Calibration) -> str:
 
 
 def predictions(subject: Subject) -> Section | None:
-    body = ""
-    for setting in subject.calibration.settings:
-        runs = subject.runs_at(setting)
-        if runs is None:
-            continue
-        body += heading(subject, setting)
-        body += picture(
-            fit_plots.predicted_observed(setting, runs),
-            f"Predicted against observed loss at weight decay {setting.weight_decay:g}",
-            "Points below the diagonal did worse than predicted. Points beyond the axes are at their edge.",
-        )
-    return Section("Predicted against observed", body) if body else None
+    label = "Predicted against observed loss"
+    caption = "Points below the diagonal did worse than predicted. Points beyond the axes are at their edge."
+    drawn = _of_runs(subject, fit_plots.predicted_observed, label, caption)
+    return Section("Predicted against observed", drawn) if drawn else None
 
 
 def repetition(subject: Subject) -> Section | None:
+    label = "Loss beyond the base law against repeats"
+    caption = "The dashed lines share their slope. Above one, each further epoch costs more than the last."
+    drawn = _of_runs(subject, fit_plots.residual_repeats, label, caption, repeated=True)
+    return Section("What repetition costs", drawn) if drawn else None
+
+
+def _of_runs(
+    subject: Subject, draw: Callable[..., Figure], label: str, caption: str, *, repeated: bool = False
+) -> str:
+    """A picture of the runs at each weight decay that has some, repeated ones among them if need be."""
     body = ""
     for setting in subject.calibration.settings:
         runs = subject.runs_at(setting)
-        if runs is None or not (runs["epochs"] > 1).any():
-            continue
-        body += heading(subject, setting)
-        body += picture(
-            fit_plots.residual_repeats(setting, runs),
-            f"Loss beyond the base law against repeats at weight decay {setting.weight_decay:g}",
-            "The dashed lines share their slope. Above one, each further epoch costs more than the last.",
-        )
-    return Section("What repetition costs", body) if body else None
+        if runs is not None and (not repeated or (runs["epochs"] > 1).any()):
+            named = f"{label} at weight decay {setting.weight_decay:g}"
+            body += heading(subject, setting) + picture(draw(setting, runs), named, caption)
+    return body
 
 
 def parameters(subject: Subject) -> Section:
@@ -336,7 +328,7 @@ def parameters(subject: Subject) -> Section:
         body += heading(subject, setting)
         body += table(("law", "parameter", "value", "95% of refits"), rows)
         form = subject.form
-        if form in setting.laws and setting.ensemble_law(form) is not None:
+        if form in setting.laws and setting.law_draws(form) is not None:
             body += picture(
                 fit_plots.parameter_clouds(setting, form),
                 f"Bootstrap refits of {law_label(form)} at weight decay {setting.weight_decay:g}",
@@ -348,7 +340,7 @@ def parameters(subject: Subject) -> Section:
 
 def _values(setting: Setting, form: str) -> Iterator[tuple[str, str, str, str]]:
     """Law, parameter, value and interval; a base law that is listed already is not listed again."""
-    between = parameter_intervals(setting, form) if setting.ensemble_law(form) is not None else {}
+    between = parameter_intervals(setting, form) if setting.law_draws(form) is not None else {}
     listed = form != BASE_FORM and BASE_FORM in setting.laws
     for name in repetition_parameters(form) if listed else parameter_names(form):
         value = f"{setting.laws[form].parameters[name]:.5g}"
@@ -373,13 +365,8 @@ def run_list(subject: Subject) -> Section | None:
         )
         for decay, here in runs.groupby("weight_decay")
     ]
-    return Section(
-        "Runs",
-        table(
-            ("λ", "runs", "one epoch", "parameters", "unique tokens", "most epochs", "loss", "FLOPs in all"),
-            rows,
-        ),
-    )
+    names = ("λ", "runs", "one epoch", "parameters", "unique tokens", "most epochs", "loss", "FLOPs in all")
+    return Section("Runs", table(names, rows))
 
 
 def method(subject: Subject) -> Section | None:
@@ -399,10 +386,8 @@ SECTIONS: tuple[SectionMaker, ...] = (
     convergence,
     predictions,
     repetition,
-    parameters,
-    run_list,
-    method,
 )
+SECTIONS += (parameters, run_list, method)
 
 
 # -- cells --------------------------------------------------------------------------------------------
@@ -411,14 +396,6 @@ SECTIONS: tuple[SectionMaker, ...] = (
 def _span(ends: Sequence[float]) -> str:
     low, high = (short(float(end)) for end in ends)
     return low if low == high else f"{low} to {high}"
-
-
-def _three(value: float) -> str:
-    return f"{value:.3g}"
-
-
-def _thousandths(value: float) -> str:
-    return f"{value:.3f}"
 
 
 def _figure(value: float | None, key: str) -> str:

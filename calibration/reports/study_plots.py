@@ -10,10 +10,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from calibration.reports.fit_plots import INK, bare, styled
-from calibration.studies.outcomes import CrossoverFound, Standing, Trial, Verdict
-from planner import palette
+from calibration.studies.verdict import CrossoverFound, Standing, Trial, Verdict
+from planner.inputs import scientific, short
 from planner.laws import FORMS
-from planner.units import scientific, short
+from planner.show import palette
 
 
 @styled

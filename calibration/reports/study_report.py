@@ -6,20 +6,29 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from calibration.fitting.origin import Origin
+from calibration.fitting.runs.origin import Origin
 from calibration.reports import study_plots
 from calibration.reports.document import Section, paragraph, picture, table
 from calibration.reports.report import SECTIONS, Opening, SectionMaker, Subject, chosen_law, example, verdict
 from calibration.studies.directory import GRID, VALIDATION, StudyDirectory
-from calibration.studies.outcomes import Configuration, CrossoverFound, Standing, Trial, Tried, Verdict
-from calibration.studies.provenance import strangeness
-from calibration.studies.verdict_files import read
-from calibration.studies.verdict_words import beyond_noise, by_regret, figure
-from calibration.studies.verdict_words import sentence as crossover_sentence
-from planner.calibration_files import Calibration
-from planner.errors import InvalidInput
-from planner.palette import law_label
-from planner.units import duration, scientific, short
+from calibration.studies.provenance import provenance_mismatch
+from calibration.studies.verdict import (
+    Configuration,
+    CrossoverFound,
+    Standing,
+    Trial,
+    Tried,
+    Verdict,
+    beyond_noise_text,
+    blank_or,
+    by_regret,
+    crossover_sentence,
+    read_verdict,
+    standing_cells,
+)
+from planner.calibration import Calibration
+from planner.inputs import InvalidInput, duration, scientific, short
+from planner.show.palette import law_label
 from trainer.run.result import RunResult
 
 _SHOWN = 12
@@ -28,7 +37,7 @@ _SHOWN = 12
 def sections(directory: StudyDirectory, **evaluated: Any) -> list[SectionMaker]:
     """The proof first, then the usual sections. `evaluated` are settings of `planner evaluate`."""
     results = {part: directory.results(part) for part in (GRID, VALIDATION)}
-    validated = read(directory)
+    validated = read_verdict(directory)
 
     def what_was_trained(subject: Subject) -> Section:
         return _trained(directory, results)
@@ -52,8 +61,8 @@ def opening(directory: StudyDirectory, calibration: Calibration, origin: Origin)
     """What a study's report begins with: whether the laws are of another study, the law, its plan, and how it
     did when it was tried.
     """
-    validated = read(directory)
-    differing = strangeness(calibration, origin.vocab_size, directory)
+    validated = read_verdict(directory)
+    differing = provenance_mismatch(calibration, origin.vocab_size, directory)
     warning = (
         f"The laws below are not of this study, whose corpus is {origin.corpus}: calibration "
         f"{calibration.name} was fitted to {differing}, so they may not hold here."
@@ -96,10 +105,12 @@ def _trained(directory: StudyDirectory, results: dict[str, list[RunResult]]) -> 
             for name, found in machines.items()
         ],
     )
-    return Section("What was trained", body + _mishaps(directory, {result.run for result in everything}))
+    return Section(
+        "What was trained", body + _failures_table(directory, {result.run for result in everything})
+    )
 
 
-def _mishaps(directory: StudyDirectory, finished: set[str]) -> str:
+def _failures_table(directory: StudyDirectory, finished: set[str]) -> str:
     failures = _failures(directory)
     if not failures:
         return ""
@@ -167,34 +178,9 @@ def _prescriptive(verdict: Verdict, facts: dict[str, Any]) -> Section:
         "of its difference to the best law, by the scatter of both over their seeds and with allowance for "
         "the number of laws, does not hold zero."
     )
-    rows = [
-        (
-            law_label(s.law),
-            f"{s.weight_decay:g}",
-            f"{s.pairs} of {s.of_pairs}",
-            figure(s.regret, ".3f"),
-            figure(s.error, ".3f"),
-            figure(s.seed_error, ".3f"),
-            figure(s.behind, "+.3f"),
-            _between(s.behind_interval),
-            beyond_noise(s.beyond_noise, s.behind, s.behind_interval) if s.pairs else "",
-            str(s.wins),
-        )
-        for s in sorted(verdict.standings, key=by_regret)
-    ]
-    header = (
-        "law",
-        "λ",
-        "budgets",
-        "mean regret",
-        "± over budgets",
-        "± by seeds",
-        "behind",
-        "95%",
-        "beyond noise?",
-        "wins",
-    )
-    body += table(header, rows)
+    ordered = sorted(verdict.standings, key=by_regret)
+    rows = [{"law": law_label(s.law), **standing_cells(s, digits=3)} for s in ordered]
+    body += table(tuple(rows[0]), [tuple(row.values()) for row in rows]) if rows else ""
     if any(s.regret is not None for s in verdict.standings):
         body += picture(
             study_plots.regret(verdict),
@@ -214,40 +200,28 @@ def _trial(trial: Trial) -> str:
     body = _budget(trial)
     rows = [_tried(tried, tried.configuration) for tried in trial.laws if tried.configuration is not None]
     if rows:
-        header = (
-            "law",
-            "parameters",
-            "epochs",
-            "predicted",
-            "loss",
-            "seeds",
-            "perplexity",
-            "regret",
-            "behind",
-            "beyond noise?",
-        )
-        body += table(header, rows)
+        body += table(tuple(rows[0]), [tuple(row.values()) for row in rows])
     missing = [(law_label(tried.law), tried.reason) for tried in trial.laws if tried.reason]
     if missing:
         body += paragraph("Not trained:") + table(None, missing)
     if trial.best is not None:
-        body += paragraph(f"Best of all that was trained: {_words(trial.best)}; {noise}.")
+        body += paragraph(f"Best of all that was trained: {_configuration_text(trial.best)}; {noise}.")
     return body
 
 
-def _tried(tried: Tried, trained: Configuration) -> tuple[str, ...]:
-    return (
-        law_label(tried.law),
-        short(trained.params),
-        f"{trained.epochs:.4g}",
-        figure(tried.predicted_loss, ".3f"),
-        _loss(trained, 3),
-        str(len(trained.losses)),
-        figure(tried.perplexity, ".1f"),
-        figure(tried.regret, ".3f"),
-        figure(tried.behind, "+.3f"),
-        beyond_noise(tried.beyond_noise, tried.behind, tried.behind_interval),
-    )
+def _tried(tried: Tried, trained: Configuration) -> dict[str, str]:
+    return {
+        "law": law_label(tried.law),
+        "parameters": short(trained.params),
+        "epochs": f"{trained.epochs:.4g}",
+        "predicted": blank_or(tried.predicted_loss, ".3f"),
+        "loss": _loss(trained, 3),
+        "seeds": str(len(trained.losses)),
+        "perplexity": blank_or(tried.perplexity, ".1f"),
+        "regret": blank_or(tried.regret, ".3f"),
+        "behind": blank_or(tried.behind, "+.3f"),
+        "beyond noise?": beyond_noise_text(tried.beyond_noise, tried.behind, tried.behind_interval),
+    }
 
 
 def _budget(trial: Trial) -> str:
@@ -255,7 +229,7 @@ def _budget(trial: Trial) -> str:
     return f"<h3>{budget}, λ = {trial.weight_decay:g}</h3>"
 
 
-def _words(c: Configuration) -> str:
+def _configuration_text(c: Configuration) -> str:
     seeds = f"{len(c.losses)} seed{'s' * (len(c.losses) > 1)}"
     epochs = f"{c.epochs:.4g} epoch{'s' * (c.epochs != 1)}"
     size = f"{short(c.params)} parameters, {short(c.unique_tokens)} unique tokens"
@@ -278,10 +252,10 @@ def _crossovers(found: Sequence[CrossoverFound]) -> Section:
             "Loss against compute at two weight decays",
             "Points are seeds, lines their means. Shaded: 95% intervals, cut at the range tried.",
         )
-    return Section("The weight-decay crossover", body + "".join(_swap(one) for one in found))
+    return Section("The weight-decay crossover", body + "".join(_crossover(one) for one in found))
 
 
-def _swap(one: CrossoverFound) -> str:
+def _crossover(one: CrossoverFound) -> str:
     said = crossover_sentence(one)
     body = f"<h3>{short(one.ud)} unique tokens</h3>" + paragraph(said[:1].upper() + said[1:] + ".")
     rows = [
@@ -289,7 +263,7 @@ def _swap(one: CrossoverFound) -> str:
             scientific(budget.flops),
             *_side(budget.weaker),
             *_side(budget.stronger),
-            figure(budget.difference, "+.4f") or budget.reason,
+            blank_or(budget.difference, "+.4f") or budget.reason,
         )
         for budget in one.budgets
     ]
@@ -336,7 +310,7 @@ def _scores(directory: StudyDirectory, trial: Trial, evaluated: dict[str, Any]) 
         return ""
     runs = [folders[result.model] for result in results]
     trained = [directory.result(name) for name in runs]
-    rows = [("perplexity", *(figure(run.perplexity if run else None, ".3f") for run in trained))]
+    rows = [("perplexity", *(blank_or(run.perplexity if run else None, ".3f") for run in trained))]
     for row in bpb_table(results):
         label = row["task"] + (f" ({row['note']})" if row["note"] else "")
         rows.append((label, *(_score(row["models"][result.model]) for result in results)))
@@ -348,10 +322,6 @@ def _scores(directory: StudyDirectory, trial: Trial, evaluated: dict[str, Any]) 
 
 def _loss(c: Configuration, digits: int = 4) -> str:
     return f"{c.loss:.{digits}f}" + ("" if c.deviation is None else f" ± {c.deviation:.{digits}f}")
-
-
-def _between(ends: tuple[float, float] | None) -> str:
-    return "" if ends is None else f"{ends[0]:+.3f} to {ends[1]:+.3f}"
 
 
 def _score(cell: Mapping[str, Any]) -> str:

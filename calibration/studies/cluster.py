@@ -29,8 +29,8 @@ from pathlib import Path
 from typing import Any
 
 from calibration.studies.engine import FAILED, HUNG, INTERRUPTIONS, STOPPED, UNFIT, Needs, Outcome, Task
-from calibration.studies.worker import perform, surroundings
-from planner.errors import InvalidInput
+from calibration.studies.worker import train_task, training_environment
+from planner.inputs import InvalidInput
 from trainer.errors import TrainingStopped
 from trainer.run.store import Store, is_url
 
@@ -98,7 +98,7 @@ class RayEngine:
                     f"there is no Ray cluster at {self.address or 'this machine'}: {_sentence(error)}."
                 ) from None
         self._head = ray.get_runtime_context().gcs_address
-        self._train = ray.remote(max_retries=0)(_perform)
+        self._train = ray.remote(max_retries=0)(_train_task)
         name = f".seen-{secrets.token_hex(16)}"
         self._proof = f"{self.store.url if self.store else self.compiled.absolute()}/{name}"
         if self.store:
@@ -132,9 +132,9 @@ class RayEngine:
     def room(self) -> int:
         return max(0, (self.workers or self._slots() + _WAITING) - len(self._running))
 
-    def start(self, task: Task, shunned: Collection[str] = ()) -> None:
+    def start(self, task: Task, avoided_nodes: Collection[str] = ()) -> None:
         options = self._needed() | {"name": task.name}
-        others = self._others({*map(_node_id, shunned)}) or self._others(set())
+        others = self._others({*map(_node_id, avoided_nodes)}) or self._others(set())
         if others < {node["NodeID"] for node in self._nodes()}:
             left_out = {node["NodeID"] for node in self._nodes()} - others
             options["label_selector"] = {"ray.io/node-id": f"!in({','.join(sorted(left_out))})"}
@@ -198,9 +198,9 @@ class RayEngine:
                 self._known = time.monotonic(), [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
         return self._known[1]
 
-    def _others(self, shunned: set[str]) -> set[str]:
+    def _others(self, avoided_nodes: set[str]) -> set[str]:
         """The nodes that are neither set aside nor among these."""
-        return {node["NodeID"] for node in self._nodes()} - self._aside - shunned
+        return {node["NodeID"] for node in self._nodes()} - self._aside - avoided_nodes
 
     def _slots(self) -> int:
         """How many runs the nodes have room for.
@@ -238,7 +238,7 @@ class RayEngine:
         import ray
 
         deadline = time.monotonic() + _GONE
-        while not _listens(self._head):
+        while not _port_is_open(self._head):
             if time.monotonic() > deadline:
                 self._gone = True
                 raise TrainingStopped(f"the head of the Ray cluster at {self._head} is gone; {_AGAIN}")
@@ -255,27 +255,27 @@ def _node_id(node: str) -> str:
     return node.rpartition("/")[2]
 
 
-def _perform(task: Task, compiled: str, proof: str, threads: int) -> Outcome:
+def _train_task(task: Task, compiled: str, proof: str, threads: int) -> Outcome:
     """Train a run in a process of Ray's; a cancelled task is sent SIGINT."""
     import ray
 
     node = f"{platform.node()}/{ray.get_runtime_context().get_node_id()}"
-    if reason := _unseen(proof):
+    if reason := _storage_problem(proof):
         return Outcome(task.name, UNFIT, reason, node)
     compiled = compiled or str(Path(tempfile.gettempdir(), "databound-compiled"))
     cancelled = threading.Event()
     before = signal.signal(signal.SIGINT, lambda number, frame: cancelled.set())
     try:
-        os.environ.update(surroundings(threads or 1, Path(compiled)))
+        os.environ.update(training_environment(threads or 1, Path(compiled)))
         import torch
 
         torch.set_num_threads(threads or 1)
-        return replace(perform(task, cancelled.is_set), node=node)
+        return replace(train_task(task, cancelled.is_set), node=node)
     finally:
         signal.signal(signal.SIGINT, before)
 
 
-def _unseen(proof: str) -> str:
+def _storage_problem(proof: str) -> str:
     """Why this node is of no use: it does not see what the driver left on the study's storage."""
     place, _, name = proof.rpartition("/")
     if not is_url(proof):
@@ -292,7 +292,7 @@ def _unseen(proof: str) -> str:
     return "" if seen else f"{platform.node()} sees another {place}; all nodes must reach the study's storage"
 
 
-def _listens(address: str, seconds: float = _CONNECT) -> bool:
+def _port_is_open(address: str, seconds: float = _CONNECT) -> bool:
     """Whether somebody listens at HOST:PORT."""
     host, _, port = address.rpartition(":")
     try:
@@ -310,7 +310,7 @@ def _check_reachable(address: str) -> None:
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not host or not port.isdigit():
         raise InvalidInput(f"the address of a Ray cluster is HOST:PORT; got {address!r}.")
-    if not _listens(f"{host}:{port}"):
+    if not _port_is_open(f"{host}:{port}"):
         raise missing
     connect = (
         "import ray, sys; ray.init(sys.argv[1], log_to_driver=False)"  # in a process that can be given up

@@ -27,7 +27,7 @@ from typing import Any
 import pandas as pd
 
 from calibration.studies.study import Study, StudyRun
-from planner.errors import InvalidInput
+from planner.inputs import InvalidInput
 from trainer.config import differences
 from trainer.files import locked, read_json, write_json
 from trainer.run.result import RunResult, read_result
@@ -81,15 +81,15 @@ class StudyDirectory:
         for run in runs if there else ():
             folder = self.run_folder(run.name, part(run))
             if f"{folder.parent.name}/{run.name}/result.json" in there:
-                self.bring(run.name, part(run))
+                self.fetch_result(run.name, part(run))
 
-    def bring(self, name: str, part: str = GRID) -> None:
+    def fetch_result(self, name: str, part: str = GRID) -> None:
         """The same of one run, where it is finished."""
         folder, store = self.run_folder(name, part), self.stored(name, part)
         if store and not (folder / "result.json").exists() and store.read("result.json") is not None:
             store.fetch(folder, ["config.json", "result.json"])
 
-    def bring_weights(self, name: str) -> None:
+    def fetch_weights(self, name: str) -> None:
         """Bring a finished run whole, where only its result is here."""
         folder, store = self.run_folder(name), self.stored(name)
         if store and not (folder / "final").is_dir():
@@ -101,7 +101,7 @@ class StudyDirectory:
             return max((one for one in store.names() if one.endswith("/state.json")), default="")
         return max((path.name for path in (self.run_folder(name) / "checkpoints").glob("step-*")), default="")
 
-    def note_failure(self, name: str, reason: str) -> None:
+    def record_failure(self, name: str, reason: str) -> None:
         with open(self.path / "failures.jsonl", "a", encoding="utf-8") as stream:
             stream.write(json.dumps({"time": round(time.time(), 1), "run": name, "reason": reason}) + "\n")
 
@@ -133,7 +133,7 @@ def begin(study: Study, path: str | Path) -> StudyDirectory:
     fingerprint = _fingerprint(study)
     try:
         if stored is None:
-            stored = _found(study, folder)
+            stored = _create(study, folder)
         if stored["data"] not in ("", fingerprint):
             raise _changed(folder, stored["data"], fingerprint)
         for part in (GRID, VALIDATION):
@@ -145,7 +145,7 @@ def begin(study: Study, path: str | Path) -> StudyDirectory:
     return StudyDirectory(folder)
 
 
-def _found(study: Study, folder: Path) -> dict[str, Any]:
+def _create(study: Study, folder: Path) -> dict[str, Any]:
     """Make a directory the study's, unless somebody else was first; the facts of whose it is, checked."""
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder / _LOCK):
@@ -157,7 +157,7 @@ def _found(study: Study, folder: Path) -> dict[str, Any]:
         return stored
 
 
-def _pin(directory: StudyDirectory, fingerprint: str) -> None:
+def _fix_data(directory: StudyDirectory, fingerprint: str) -> None:
     """Have a study trained on these tokens only, from the time that there are some: a corpus that could not
     be made into tokens may still be mended.
     """
@@ -183,7 +183,7 @@ def check_recipe(study: Study, path: str | Path) -> dict[str, Any] | None:
         foreign = [folder.name]
     stored = _stored(folder)
     if stored is not None:
-        differs = differences(_wherever(stored["recipe"]), _wherever(study.identity()))
+        differs = differences(_without_paths(stored["recipe"]), _without_paths(study.identity()))
         if differs:
             raise InvalidInput(f"{folder} holds a study with another {differs}; another directory would do.")
     elif foreign:
@@ -215,13 +215,13 @@ def prepare(runs: Sequence[StudyRun], directory: StudyDirectory) -> Path:
             f"run {largest.name} asks for {largest.config.unique_tokens:,} unique tokens and the corpus has "
             f"{available:,}; smaller unique_tokens would do."
         )
-    _pin(directory, found.fingerprint)
+    _fix_data(directory, found.fingerprint)
     if directory.store:
-        _offer(found.folder, directory.store / f"tokens/{found.folder.name}")
+        _upload_tokens(found.folder, directory.store / f"tokens/{found.folder.name}")
     return found.folder
 
 
-def _offer(folder: Path, store: Store) -> None:
+def _upload_tokens(folder: Path, store: Store) -> None:
     """Put tokens where workers look for them, the file that says what is in the others last."""
     if "tokens.json" not in store.names():
         mirror = Mirror(folder, store)
@@ -266,10 +266,10 @@ def write_table(directory: StudyDirectory, without: Collection[str] = ()) -> Non
     """Write the run table for people and other programs, at once; one that says the same already is left
     alone, so that a finished study may be read where nothing can be written.
     """
-    write_whole(directory.path / "runs.csv", table(directory, without=without).to_csv(index=False))
+    write_if_changed(directory.path / "runs.csv", table(directory, without=without).to_csv(index=False))
 
 
-def write_whole(path: Path, text: str) -> None:
+def write_if_changed(path: Path, text: str) -> None:
     """Write a file at once, unless it says the same already."""
     if path.exists() and path.read_text(encoding="utf-8") == text:
         return
@@ -290,7 +290,7 @@ def _fingerprint(study: Study) -> str:
     return tokens.fingerprint(config, Spec(config.tokenizer, config.eos_token))
 
 
-def _wherever(recipe: dict[str, Any]) -> dict[str, Any]:
+def _without_paths(recipe: dict[str, Any]) -> dict[str, Any]:
     """A recipe without the places of its files: what is in them is in the fingerprint, so a study may move
     with its corpus.
     """

@@ -19,11 +19,7 @@ STOPPED: Final = "stopped"
 DISK: Final = "disk"
 UNFIT: Final = "unfit"
 HUNG: Final = "its process showed no sign of life any more"
-INTERRUPTIONS: Final = (
-    signal.SIGINT,
-    signal.SIGTERM,
-    signal.SIGHUP,
-)  # that a sweep ends at, with checkpoints
+INTERRUPTIONS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # end a sweep, with checkpoints
 
 
 @dataclass(frozen=True)
@@ -83,8 +79,8 @@ class Engine(Protocol):
     def room(self) -> int:
         """How many more runs it would start right now."""
 
-    def start(self, task: Task, shunned: Collection[str] = ()) -> None:
-        """Train a run, on none of the shunned nodes where there are others."""
+    def start(self, task: Task, avoided_nodes: Collection[str] = ()) -> None:
+        """Train a run, on none of the avoided nodes where there are others."""
 
     def wait(self, seconds: float) -> Collection[Outcome]:
         """The runs that have ended since the last call; waits at most so long for one."""

@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from calibration.studies.directory import StudyDirectory, write_whole
+from calibration.studies.directory import StudyDirectory, write_if_changed
 from calibration.studies.study import StudyRun
-from planner.errors import InvalidInput
+from planner.inputs import InvalidInput
 
 SUBSETS = 256  # of one size; eight members have at most 70
 BLOCK = 2**16  # tokens at a time
@@ -76,7 +76,7 @@ def table(
 
 def write_table(directory: StudyDirectory, found: pd.DataFrame) -> Path:
     path = directory.path / TABLE
-    write_whole(path, found.to_csv(index=False))
+    write_if_changed(path, found.to_csv(index=False))
     return path
 
 
@@ -127,7 +127,7 @@ def _rows(directory: StudyDirectory, runs: Sequence[StudyRun], tell: Tell) -> li
     from trainer.run.ensembles import members
 
     for run in runs:
-        directory.bring_weights(run.name)
+        directory.fetch_weights(run.name)
     found = members([directory.run_folder(run.name) for run in runs])
     first = found[0].result
     sets = [name for name in SETS if name in found[0].data.facts["streams"]]

@@ -11,15 +11,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from calibration.studies.local import LocalEngine
 from calibration.studies.study import StudyRun
-from planner.costs import DEFAULT_MFU, cost
-from planner.errors import InvalidInput
-from planner.units import duration
+from planner.hardware import DEFAULT_MFU, cost
+from planner.inputs import InvalidInput, duration
 
 _PROBES = 6  # shapes that are timed
 
@@ -63,9 +63,7 @@ def expenses(
     """The runs on this machine and on each of the cards; nothing where there are none."""
     if not runs:
         return []
-    on_cards = [
-        on_accelerator(runs, card, gpus, mfu, price) for card in cards
-    ]  # first: a wrong name costs no timing
+    on_cards = [on_accelerator(runs, card, gpus, mfu, price) for card in cards]  # a wrong name ends it here
     return [on_this_machine(runs, machine.size, machine.threads, price), *on_cards]
 
 
@@ -86,14 +84,13 @@ def on_this_machine(
     runs: Sequence[StudyRun], workers: int, threads: int, price: float | None = None
 ) -> Expense:
     """Hours on this machine, from timed passes of a few shapes."""
+    here = partial(Expense, "local", "this machine", hours=None, wall_hours=None, devices=workers, usd=None)
     try:
         import torch
 
         from trainer.run.estimate import estimate
     except ImportError:
-        return Expense(
-            "local", "this machine", None, None, workers, None, "torch is not installed, so nothing was timed"
-        )
+        return here(basis="torch is not installed, so nothing was timed")
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
@@ -110,14 +107,12 @@ def on_this_machine(
             for run in runs
         ]
     except InvalidInput as error:
-        return Expense("local", "this machine", None, None, workers, None, f"cannot be timed here: {error}")
+        return here(basis=f"cannot be timed here: {error}")
     finally:
         torch.set_num_threads(before)
     wall_hours = max(sum(taken) / workers, max(taken)) / 3600
     usd = None if price is None else price * wall_hours
-    return Expense(
-        "local", "this machine", sum(taken) / 3600, wall_hours, workers, usd, " and ".join(sorted(bases))
-    )
+    return here(hours=sum(taken) / 3600, wall_hours=wall_hours, usd=usd, basis=" and ".join(sorted(bases)))
 
 
 def rows(runs: Iterable[StudyRun], done: set[str]) -> list[dict[str, Any]]:

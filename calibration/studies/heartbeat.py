@@ -26,7 +26,7 @@ _LONGEST_STEP = 1800.0  # seconds that training may take between two steps, or t
 SILENCE = float(os.environ.get("DATABOUND_SILENCE", 180.0))  # seconds without a sign that are too long
 
 
-def bring_sign(store: Store | None, folder: Path) -> None:
+def fetch_heartbeat(store: Store | None, folder: Path) -> None:
     """Have the last sign that a worker left in the store be seen in the driver's directory."""
     with suppress(TrainingStopped):  # a store that does not answer for a moment
         if store and (sign := store.read(FILE)) is not None:
@@ -43,7 +43,7 @@ def _touch(place: str) -> None:
 
 
 @contextmanager
-def beating(place: str, should_stop: Callable[[], bool]) -> Iterator[Callable[[], bool]]:
+def heartbeats(place: str, should_stop: Callable[[], bool]) -> Iterator[Callable[[], bool]]:
     """Give signs of life; the function to ask after every step instead of `should_stop`."""
     moved = [time.monotonic()]
 
@@ -68,7 +68,7 @@ def beating(place: str, should_stop: Callable[[], bool]) -> Iterator[Callable[[]
                 Path(place, FILE).unlink()
 
 
-class Pulse:
+class HeartbeatMonitor:
     """What the driver knows of the signs of life: the last one of each run, and when it saw that one."""
 
     def __init__(self) -> None:

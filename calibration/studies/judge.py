@@ -19,8 +19,9 @@ from itertools import groupby
 import numpy as np
 import pandas as pd
 
-from calibration.studies.observed_crossover import observe
-from calibration.studies.outcomes import (
+from calibration.studies.observed_crossover import observe_crossover
+from calibration.studies.prescriptions import CrossoverTest, Prescription
+from calibration.studies.verdict import (
     Configuration,
     Standing,
     Trained,
@@ -28,9 +29,9 @@ from calibration.studies.outcomes import (
     Tried,
     Verdict,
     configurations,
+    half_interval,
+    pooled_deviation,
 )
-from calibration.studies.prescriptions import CrossoverTest, Prescription
-from calibration.studies.seed_noise import half_interval, pooled
 
 SLACK = 1.02  # a configuration may have had this much of the budget and still count as a rival
 
@@ -50,7 +51,9 @@ def judge(
     standings: list[Standing] = []
     for decay in dict.fromkeys(trial.weight_decay for trial in trials):
         standings += standings_of([trial for trial in trials if trial.weight_decay == decay])
-    return Verdict(tuple(trials), tuple(standings), tuple(observe(test, trained) for test in crossings))
+    return Verdict(
+        tuple(trials), tuple(standings), tuple(observe_crossover(test, trained) for test in crossings)
+    )
 
 
 # -- one pair ------------------------------------------------------------------------------------------------
@@ -66,7 +69,7 @@ def _trial(planned: list[Prescription], trained: Trained) -> Trial:
         best = min([*rivals, *distinct], key=lambda c: c.loss)
         winner = min(distinct, key=lambda c: c.loss)
     laws = tuple(_tried(prescription, trained, best, winner, len(distinct)) for prescription in planned)
-    return Trial(head.ud, head.flops, head.weight_decay, pooled(distinct)[0], best, laws)
+    return Trial(head.ud, head.flops, head.weight_decay, pooled_deviation(distinct)[0], best, laws)
 
 
 def _allowed(configuration: Configuration, head: Prescription, learning_rate: float) -> bool:
@@ -89,7 +92,7 @@ def _tried(
         prescription.law,
         prescription.wanted_params,
         prescription.wanted_epochs,
-        reason=trained.excuse(prescription),
+        reason=trained.reason_missing(prescription),
         predicted_loss=prescription.predicted_loss,
     )
     configuration = trained.of(prescription)

@@ -23,8 +23,8 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from calibration.studies.engine import FAILED, HUNG, INTERRUPTIONS, STOPPED, Needs, Outcome, Task
-from calibration.studies.worker import surroundings
-from planner.errors import InvalidInput
+from calibration.studies.worker import training_environment
+from planner.inputs import InvalidInput
 
 _PATIENCE = 60.0  # seconds that workers are given to write their checkpoints
 
@@ -83,11 +83,11 @@ class LocalEngine:
     def room(self) -> int:
         return self.size - sum(worker.task is not None for worker in self._running)
 
-    def start(self, task: Task, shunned: Collection[str] = ()) -> None:
+    def start(self, task: Task, avoided_nodes: Collection[str] = ()) -> None:
         idle_ones = [worker for worker in self._running if worker.task is None]
         for worker in [worker for worker in idle_ones if not worker.process.is_alive()]:
-            self._dismiss(worker)  # it died between two runs, which is no run's fault
-        idle = next((worker for worker in self._running if worker.task is None), None) or self._hire()
+            self._remove_worker(worker)  # it died between two runs, which is no run's fault
+        idle = next((worker for worker in self._running if worker.task is None), None) or self._start_worker()
         idle.task = task
         with suppress(OSError):  # where it has died meanwhile, `wait` says so
             idle.pipe.send(task)
@@ -101,7 +101,7 @@ class LocalEngine:
                 ended.append(worker.pipe.recv())
                 worker.task = None
             except (EOFError, OSError):
-                ended.append(self._bury(worker))
+                ended.append(self._dead_worker(worker))
         return ended
 
     def abandon(self, name: str) -> None:
@@ -113,9 +113,9 @@ class LocalEngine:
     def avoid(self, node: str) -> bool:
         return False  # there is only this machine
 
-    def _bury(self, worker: _Worker) -> Outcome:
+    def _dead_worker(self, worker: _Worker) -> Outcome:
         """What is to be said of a worker that died while it trained."""
-        self._dismiss(worker)
+        self._remove_worker(worker)
         assert worker.task is not None
         if worker.hangs:
             return Outcome(worker.task.name, FAILED, HUNG)
@@ -124,12 +124,12 @@ class LocalEngine:
         hint = "; if memory ran out, fewer --workers would do" if -code == signal.SIGKILL else ""
         return Outcome(worker.task.name, FAILED, f"its process {how}{hint}")
 
-    def _dismiss(self, worker: _Worker) -> None:
+    def _remove_worker(self, worker: _Worker) -> None:
         worker.process.join()
         worker.pipe.close()
         self._running.remove(worker)
 
-    def _hire(self) -> _Worker:
+    def _start_worker(self) -> _Worker:
         context = get_context("spawn")
         ours, theirs = context.Pipe()
         device = None
@@ -138,9 +138,9 @@ class LocalEngine:
                 range(self.gpus), key=lambda gpu: sum(worker.device == gpu for worker in self._running)
             )
         process = context.Process(
-            target=_serve, args=(theirs, self.threads, device, str(self.compiled)), daemon=True
+            target=_worker_loop, args=(theirs, self.threads, device, str(self.compiled)), daemon=True
         )
-        with _deaf_to_signals():
+        with _signals_blocked():
             process.start()
             theirs.close()
             self._running.append(_Worker(process, ours, device))
@@ -148,7 +148,7 @@ class LocalEngine:
 
 
 @contextmanager
-def _deaf_to_signals() -> Iterator[None]:
+def _signals_blocked() -> Iterator[None]:
     """Ctrl-C reaches the whole terminal, a scheduler's warning the whole job, but the driver decides: it
     hears them afterwards, a process that is started here never.
     """
@@ -160,23 +160,23 @@ def _deaf_to_signals() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _serve(pipe: Connection, threads: int, device: int | None, compiled: str) -> None:
+def _worker_loop(pipe: Connection, threads: int, device: int | None, compiled: str) -> None:
     """The life of a worker: one task after the other, until the pipe closes."""
-    os.environ.update(surroundings(threads, Path(compiled)))
+    os.environ.update(training_environment(threads, Path(compiled)))
     if device is not None:
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
         os.environ["CUDA_VISIBLE_DEVICES"] = visible.split(",")[device] if visible else str(device)
     import torch
 
     torch.set_num_threads(threads)
-    from calibration.studies.worker import perform
+    from calibration.studies.worker import train_task
 
     def driver_is_gone() -> bool:
         return pipe.poll()  # while a task runs nothing is sent, so anything to read is the end of the pipe
 
     try:
         while True:
-            outcome = perform(pipe.recv(), driver_is_gone)
+            outcome = train_task(pipe.recv(), driver_is_gone)
             if outcome.kind == STOPPED:
                 return
             pipe.send(outcome)

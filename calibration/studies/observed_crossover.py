@@ -20,15 +20,14 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
-from calibration.studies.outcomes import Budget, CrossoverFound, Trained
 from calibration.studies.prescriptions import CrossoverTest, Prescription
-from calibration.studies.seed_noise import pooled
-from planner.intervals import LEVEL
+from calibration.studies.verdict import Budget, CrossoverFound, Trained, pooled_deviation
+from planner.uncertainty import LEVEL
 
 DRAWS = 2000
 
 
-def observe(test: CrossoverTest, trained: Trained) -> CrossoverFound:
+def observe_crossover(test: CrossoverTest, trained: Trained) -> CrossoverFound:
     """What training says about a predicted crossover."""
     pairs = zip(test.prescriptions[::2], test.prescriptions[1::2], strict=True)
     budgets = tuple(_budget(weaker, stronger, trained) for weaker, stronger in pairs)
@@ -55,11 +54,11 @@ def observe(test: CrossoverTest, trained: Trained) -> CrossoverFound:
         note=_note(test, observed, draws, evidence, len(crossings), len(usable)),
         budgets=budgets,
         shown=None if at is None else evidence.crosses,
-        foreseen=_meet(test.predicted_interval, draws.interval),
+        foreseen=_overlap(test.predicted_interval, draws.interval),
     )
 
 
-def _meet(
+def _overlap(
     predicted: tuple[float, float] | None, observed: tuple[float | None, float | None] | None
 ) -> bool | None:
     """Whether two intervals have anything in common, ends outside of what was tried being open."""
@@ -70,7 +69,7 @@ def _meet(
 
 def _budget(weaker: Prescription, stronger: Prescription, trained: Trained) -> Budget:
     low, high = trained.of(weaker), trained.of(stronger)
-    excuses = [(p.weight_decay, trained.excuse(p)) for p in (weaker, stronger)]
+    excuses = [(p.weight_decay, trained.reason_missing(p)) for p in (weaker, stronger)]
     reason = "; ".join(f"λ = {decay:g}: {excuse}" for decay, excuse in excuses if excuse)
     return Budget(
         weaker.flops, low, high, None if low is None or high is None else high.loss - low.loss, reason
@@ -146,7 +145,7 @@ def _evidence(usable: Sequence[Budget], gaps: np.ndarray) -> _Evidence:
     sides = [(b.weaker, b.stronger) for b in usable if b.weaker is not None and b.stronger is not None]
     if len(sides) < 2:
         return _Evidence()
-    weaker, stronger = (pooled(side) for side in zip(*sides, strict=True))
+    weaker, stronger = (pooled_deviation(side) for side in zip(*sides, strict=True))
     if weaker[0] is None or stronger[0] is None:
         return _Evidence()
     variances = np.array(

@@ -22,15 +22,12 @@ from typing import Any
 import numpy as np
 
 from calibration.studies.study import Study, StudyRun
-from planner.allocation import FLOPS_PER_PARAM_TOKEN, allocate, has_optimum
-from planner.budgets import unique_tokens
-from planner.calibration_files import Calibration, Setting
-from planner.crossovers import crossover_between, two_weight_decays
-from planner.errors import InvalidInput
+from planner.calibration import Calibration, Setting
+from planner.hardware import TOLERANCE, shape_for
+from planner.inputs import InvalidInput, Limits, short, unique_tokens
 from planner.laws import STANDARD
-from planner.limits import Limits
-from planner.shapes import TOLERANCE, shape_for
-from planner.units import short
+from planner.plans import crossover_between, two_weight_decays
+from planner.solve import FLOPS_PER_PARAM_TOKEN, allocate, has_optimum
 
 WHOLE_EPOCHS = 0.01  # epochs stay whole where the compute is this close to the budget
 MANY, FEW = 5, 3  # seeds of each configuration
@@ -165,21 +162,10 @@ def crossover_test(
     tokens, everything = unique_tokens(ud), Limits(ceiling=False)
     found = crossover_between(calibration, form, tokens, *decays, everything)  # however far: laws are tried
     between = None if found.interval is None else (found.interval.low, found.interval.high)
-    budgets = (
-        []
-        if found.crossover_flops is None
-        else [found.crossover_flops * factor for factor in sorted(factors)]
-    )
+    swap, how = found.crossover_flops, {"seeds": seeds, "max_params": max_params}
+    budgets = [] if swap is None else [float(f"{swap * factor:.3g}") for factor in sorted(factors)]
     tried = [
-        prescribe(
-            study,
-            calibration.setting(decay),
-            found.law,
-            ud,
-            float(f"{flops:.3g}"),
-            seeds=seeds,
-            max_params=max_params,
-        )
+        prescribe(study, calibration.setting(decay), found.law, ud, flops, **how)  # type: ignore[arg-type]
         for flops in budgets
         for decay in (found.weaker, found.stronger)
     ]

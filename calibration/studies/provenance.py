@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from calibration.fitting.origin import Origin
+from calibration.fitting.runs.origin import Origin
 from calibration.studies.directory import StudyDirectory
-from planner.calibration_files import Calibration, Recipe
-from planner.errors import InvalidInput
+from planner.calibration import Calibration, Recipe
+from planner.inputs import InvalidInput
 
 
 def origin_of(directory: StudyDirectory) -> Origin:
@@ -60,7 +60,7 @@ def _corpus(corpus: dict[str, Any]) -> str:
     return ", ".join(str(part) for part in named if part)
 
 
-def strangeness(calibration: Calibration, vocab: int | None, directory: StudyDirectory) -> str:
+def provenance_mismatch(calibration: Calibration, vocab: int | None, directory: StudyDirectory) -> str:
     """In which recorded facts a calibration is of something else than a study of that vocabulary;
     nothing where all of them agree.
     """

@@ -25,9 +25,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from calibration.studies.cluster import RayEngine, _listens
+from calibration.studies.cluster import RayEngine, _port_is_open
 from calibration.studies.engine import INTERRUPTIONS
-from planner.errors import InvalidInput
+from planner.inputs import InvalidInput
 from trainer.files import read_json, write_json
 
 _PATIENCE = 300.0  # seconds that a head is given to come up, on nodes that boot and disks that are slow
@@ -63,17 +63,17 @@ class SlurmEngine(RayEngine):
 
     def __enter__(self) -> SlurmEngine:
         self.compiled.mkdir(parents=True, exist_ok=True)
-        for file in (_notice(self.compiled), _key(self.compiled)):  # of a step of this number that was killed
+        for file in (_address_file(self.compiled), _token_file(self.compiled)):  # of a killed step
             file.unlink(missing_ok=True)
         token = secrets.token_hex(32)
-        _ask_for(token)  # before Ray is loaded, which looks once
-        private = os.open(_key(self.compiled), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        _require_token(token)  # before Ray is loaded, which looks once
+        private = os.open(_token_file(self.compiled), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with open(private, "w", encoding="utf-8") as key:
             key.write(token)
         try:
             return self._start()
         except BaseException:
-            _key(self.compiled).unlink(missing_ok=True)
+            _token_file(self.compiled).unlink(missing_ok=True)
             raise
 
     def _start(self) -> SlurmEngine:
@@ -82,57 +82,57 @@ class SlurmEngine(RayEngine):
         with socket.socket() as free:
             free.bind(("", 0))
             port = free.getsockname()[1]
-        self._process = _ray("--head", f"--port={port}", "--include-dashboard=false")
+        self._process = _start_ray_node("--head", f"--port={port}", "--include-dashboard=false")
         self.address = f"{get_node_ip_address()}:{port}"  # type: ignore[no-untyped-call]
-        _wait_for(lambda: _listens(self.address or ""), self._process)
+        _wait_for(lambda: _port_is_open(self.address or ""), self._process)
         super().__enter__()
-        write_json(_notice(self.compiled), {"address": self.address})
+        write_json(_address_file(self.compiled), {"address": self.address})
         return self
 
     def __exit__(self, *error: object) -> None:
-        _notice(self.compiled).unlink(missing_ok=True)
-        _key(self.compiled).unlink(missing_ok=True)
+        _address_file(self.compiled).unlink(missing_ok=True)
+        _token_file(self.compiled).unlink(missing_ok=True)
         try:
             super().__exit__(*error)
         finally:
-            _end(self._process)
+            _kill_node(self._process)
 
 
 def join(compiled: Path) -> None:
     """What all tasks but the first do: be a node of the cluster until there is none any more."""
-    notice = _notice(compiled)
+    notice = _address_file(compiled)
     for number in INTERRUPTIONS:  # the driver hears them, and ends the cluster when checkpoints are written
         signal.signal(number, signal.SIG_IGN)
-    _wait_for(lambda: notice.is_file() and _key(compiled).is_file())
-    _ask_for(_key(compiled).read_text(encoding="utf-8"))
-    process = _ray(f"--address={read_json(notice)['address']}")
+    _wait_for(lambda: notice.is_file() and _token_file(compiled).is_file())
+    _require_token(_token_file(compiled).read_text(encoding="utf-8"))
+    process = _start_ray_node(f"--address={read_json(notice)['address']}")
     try:
         while process.poll() is None and notice.is_file():
             time.sleep(1.0)
     finally:
-        _end(process)
+        _kill_node(process)
 
 
 def _job() -> str:
     return f"{os.environ.get('SLURM_JOB_ID', '0')}.{os.environ.get('SLURM_STEP_ID', '0')}"
 
 
-def _notice(compiled: Path) -> Path:
+def _address_file(compiled: Path) -> Path:
     """Where the first task tells the others the address of the head."""
     return compiled / f".ray-{_job()}.json"
 
 
-def _key(compiled: Path) -> Path:
+def _token_file(compiled: Path) -> Path:
     """Where it leaves the token for them."""
     return compiled / f".ray-{_job()}.token"
 
 
-def _ask_for(token: str) -> None:
+def _require_token(token: str) -> None:
     """Have every Ray process that this one starts ask for a token and show it."""
     os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=token)
 
 
-def _ray(*options: str) -> subprocess.Popen[bytes]:
+def _start_ray_node(*options: str) -> subprocess.Popen[bytes]:
     """A node of the cluster with what SLURM gave the task, deaf to signals."""
     cores = os.environ.get("SLURM_CPUS_PER_TASK") or os.environ.get("SLURM_CPUS_ON_NODE")
     command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats"]
@@ -149,12 +149,12 @@ def _wait_for(holds: Any, process: subprocess.Popen[bytes] | None = None) -> Non
     deadline = time.monotonic() + _PATIENCE
     while not holds():
         if time.monotonic() > deadline or (process is not None and process.poll() is not None):
-            _end(process)
+            _kill_node(process)
             raise InvalidInput(f"the head of a Ray cluster did not come up in SLURM job {_job()}.")
         time.sleep(0.5)
 
 
-def _end(process: subprocess.Popen[bytes] | None) -> None:
+def _kill_node(process: subprocess.Popen[bytes] | None) -> None:
     """End a node: its processes share the fate of the first."""
     if process is not None:
         with suppress(ProcessLookupError):

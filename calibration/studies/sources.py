@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple, Unpack
+from typing import Any, NamedTuple, Unpack
 
 import pandas as pd
 
+from calibration.fitting.bayes.prior import AUTO
+from calibration.fitting.bayes.prior import NO_PRIOR as NONE
 from calibration.fitting.fit import fit as fit_table
+from calibration.fitting.huber import PAPER_DELTA, Progress
 from calibration.fitting.method import Method
-from calibration.fitting.notes import with_notes_of
-from calibration.fitting.origin import Origin
-from calibration.fitting.stages import PAPER_DELTA, Progress
-from calibration.fitting.tables import Reading, Table
-from calibration.fitting.tables import read_runs as read_table
+from calibration.fitting.runs.formats import Table
+from calibration.fitting.runs.origin import Origin
+from calibration.fitting.runs.tables import Reading
+from calibration.fitting.runs.tables import read_runs as read_table
+from calibration.fitting.runs.warnings import with_table_warnings
+from calibration.fitting.weight_decay_law import FEWEST_DECAYS, fit_weight_decay_law, with_weight_decay_law
 from calibration.studies.directory import is_study, open_directory
 from calibration.studies.directory import table as study_table
 from calibration.studies.provenance import origin_of
-from planner.calibration_files import Calibration
-from planner.errors import InvalidInput
-from planner.laws import STANDARD
-from planner.shapes import vocabulary
+from planner.calibration import Calibration, Recipe
+from planner.hardware import vocabulary
+from planner.inputs import InvalidInput, number, whole
+from planner.laws import STANDARD, WEIGHT_DECAY_FORMS
 
 
 class Source(NamedTuple):
@@ -37,7 +42,7 @@ def open_source(source: Table, *, weight_decay_is_choice: bool = False, **how: U
     """The runs of a table, wherever it is, or of the directory of a study: the finished runs of its grid.
 
     Runs that laws prescribed are never part of it. The options are those of
-    `calibration.fitting.tables.read_runs`.
+    `calibration.fitting.runs.tables.read_runs`.
     """
     if not isinstance(source, str | os.PathLike) or not is_study(source):
         return Source(read_table(source, weight_decay_is_choice=weight_decay_is_choice, **how), Origin())
@@ -87,6 +92,9 @@ def fit(
     corpus: str = "",
     model_family: str = "",
     vocab_size: int | None = None,
+    weight_decay_law: str = AUTO,
+    learning_rate: Any = None,
+    batch_tokens: Any = None,
     progress: Progress | None = None,
     **how: Unpack[Reading],
 ) -> Calibration:
@@ -98,11 +106,66 @@ def fit(
     own corpus, model family and vocabulary; `title`, `corpus`, `model_family` and `vocab_size` say it of
     other tables. `max_epochs`, `where`, `weight_decay`, `columns`, `pattern` and `drop_missing` are as in
     `read_runs`, `laws` to `prior` as in `calibration.fitting.method`.
+
+    With runs at three weight decays or more, and a known recipe, a law for every weight decay is fitted next
+    to the settings: "auto" keeps it in the file as `fitted_weight_decay_law` and leaves plans to the
+    settings, the name of a form (`planner.laws.WEIGHT_DECAY_FORMS`) has plans use it, "none" fits none.
+    `learning_rate` and `batch_tokens` are those of runs that do not say theirs.
     """
     method = Method(laws, delta, joint, bootstrap, resample, scheme, seed, prior)
     rows = None if vocab_size is None else vocabulary(vocab_size)
     given = Origin(title, corpus, model_family, rows)
     runs, origin = table if isinstance(table, Source) else open_source(table, **how)
     described = replace(origin, **given.facts())
+    if weight_decay_law not in (AUTO, NONE, *WEIGHT_DECAY_FORMS):
+        known = f"must be {AUTO}, {NONE} or one of {', '.join(WEIGHT_DECAY_FORMS)}"
+        raise InvalidInput(f"{known}; got {weight_decay_law!r}.", field="weight_decay_law")
     found = fit_table(runs, method, origin=described, name=name, source=source, progress=progress)
-    return with_notes_of(runs, found)
+    found = with_table_warnings(runs, found)
+    if weight_decay_law in WEIGHT_DECAY_FORMS:
+        recipe = _recipe(runs, origin, learning_rate, batch_tokens)
+        law: dict[str, Any] = {"forms": [weight_decay_law], "bootstrap": method.bootstrap, "seed": seed}
+        return with_weight_decay_law(found, runs, recipe, **law)
+    if weight_decay_law == NONE or runs["weight_decay"].nunique() < FEWEST_DECAYS:
+        return found
+    kept = _weight_decay_law(runs, origin, learning_rate, batch_tokens)
+    return found.model_copy(update={"fitted_weight_decay_law": kept})
+
+
+def _weight_decay_law(runs: pd.DataFrame, origin: Origin, rate: Any, batch: Any) -> dict[str, Any]:
+    """All weight-decay laws, for the file; or why there are none, arguments in ‹›."""
+    try:
+        recipe = _recipe(runs, origin, rate, batch)
+        best, law = fit_weight_decay_law(runs, recipe, bootstrap=0)
+    except InvalidInput as error:
+        return {"not_fitted": error.said(lambda name: f"‹{name}›")}
+    return {"law": best, "recipe": recipe.model_dump(exclude_none=True), **law.model_dump()}
+
+
+def _recipe(runs: pd.DataFrame, origin: Origin, learning_rate: Any, batch_tokens: Any) -> Recipe:
+    """What the runs have in common: as the caller, their study or their own columns say."""
+    known: dict[str, Any] = dict(origin.recipe or {})
+    if learning_rate is not None:
+        known["learning_rate"] = number(learning_rate, "learning_rate", examples="3e-4")
+    rate, batch = (_same_in_all(runs, name) for name in ("learning_rate", "batch_tokens"))
+    if rate is not None:
+        known.setdefault("learning_rate", rate)
+    if batch_tokens is not None:
+        batch = whole(batch_tokens, "batch_tokens", example="512k")
+    if batch is not None and (batch_tokens is not None or "sequence_length" not in known):
+        # Laws know the product only. A length that nobody said is what a run file would begin with.
+        length = math.gcd(round(batch), known.get("sequence_length", 2048))
+        known |= {"batch_sequences": round(batch) // length, "sequence_length": length}
+    for name, needed in (("learning_rate", "learning_rate"), ("batch_tokens", "sequence_length")):
+        if needed not in known:
+            raise InvalidInput(
+                f"a weight-decay law needs the {name.replace('_', ' ')} of the runs: a column {name} of the "
+                f"table, or ‹{name}›, would do."
+            )
+    return Recipe(**known)
+
+
+def _same_in_all(runs: pd.DataFrame, name: str) -> float | None:
+    """The one value of a column; None where the runs have several or none."""
+    values = set(runs[name]) if name in runs else set()
+    return float(values.pop()) if len(values) == 1 else None

@@ -35,31 +35,19 @@ from pathlib import Path
 from typing import Any
 
 from calibration.studies.engine import Needs
-from planner.allocation import FLOPS_PER_PARAM_TOKEN
-from planner.errors import InvalidInput
+from planner.hardware import Architecture, preset
+from planner.inputs import InvalidInput, compute, count, number, whole
 from planner.laws import STANDARD, check_form
-from planner.shapes import Architecture, preset
-from planner.units import compute, count, number, whole
+from planner.solve import FLOPS_PER_PARAM_TOKEN
 from trainer.config import EXECUTION, RunConfig, anchored, changed
 
 SHIPPED = Path(__file__).parent / "shipped"
 # Sizes and tokens are rounded to what can be trained, which must not cost a cell that is meant at the limit.
 _SLACK = 1.005
 _PER_CELL = {"params", "shape", "unique_tokens", "epochs", "weight_decay", "seed"}
-_GRID = (
-    "params",
-    "shapes",
-    "unique_tokens",
-    "epochs",
-    "weight_decays",
-    "seeds",
-    "learning_rates",
-    "max_flops",
-)
 _TOP = ("title", "recipe", "grid", "cells", "validation", "needs")
 _NEEDS = ("gpus", "memory", "threads")
 _BYTES = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 2**10, "MI": 2**20, "GI": 2**30, "T": 10**12}
-_VALIDATION = ("pairs", "laws", "weight_decays", "seeds", "max_params", "crossover_uds", "crossover_factors")
 
 
 @dataclass(frozen=True)
@@ -94,23 +82,11 @@ class Validation:
 
     pairs: tuple[tuple[float, float], ...] = ()  # (unique tokens, FLOPs)
     laws: tuple[str, ...] = field(default_factory=lambda: tuple(STANDARD))
-    weight_decays: tuple[float, ...] | None = (
-        None  # at which every law prescribes; None: the weakest of the calibration
-    )
+    weight_decays: tuple[float, ...] | None = None  # of prescriptions; None: the weakest of the calibration
     seeds: int | None = None  # None: five where that takes no more compute than the grid, else three
-    max_params: float | None = (
-        None  # larger prescriptions are not trained; None: ten times the largest size fitted
-    )
-    crossover_uds: tuple[
-        float, ...
-    ] = ()  # unique tokens at which the crossover between weight decays is looked for
-    crossover_factors: tuple[float, ...] = (
-        0.25,
-        0.5,
-        1.0,
-        2.0,
-        4.0,
-    )  # at these multiples of the predicted one
+    max_params: float | None = None  # that is trained; None: ten times the largest size fitted
+    crossover_uds: tuple[float, ...] = ()  # where the crossover between weight decays is looked for
+    crossover_factors: tuple[float, ...] = (0.25, 0.5, 1.0, 2.0, 4.0)  # of the predicted compute
 
 
 @dataclass(frozen=True)
@@ -191,27 +167,14 @@ class Study:
         """Where a cell is from, its values, and the FLOPs above which it is left out."""
         for number_, grid in enumerate(self.grids, 1):
             place = f"grid {number_}"
-            sizes = [{"shape": shape} for shape in grid["shapes"]] + [
-                {"params": size} for size in grid["params"]
-            ]
-            axes = (
-                grid["unique_tokens"],
-                grid["epochs"],
-                grid["weight_decays"],
-                grid["seeds"],
-                grid["learning_rates"] or [None],
-            )
-            for size, (unique, epochs, decay, seed, rate) in product(sizes, product(*axes)):
-                values = {
-                    **size,
-                    "unique_tokens": unique,
-                    "epochs": epochs,
-                    "weight_decay": decay,
-                    "seed": seed,
-                }
-                if rate is not None:
-                    values["learning_rate"] = rate
-                yield place, values, grid["max_flops"]
+            sizes = [("shape", shape) for shape in grid["shapes"]]
+            sizes += [("params", size) for size in grid["params"]]
+            names = ["unique_tokens", "epochs", "weight_decay", "seed"]
+            axes = [grid[name] for name in ("unique_tokens", "epochs", "weight_decays", "seeds")]
+            if grid["learning_rates"]:
+                names, axes = [*names, "learning_rate"], [*axes, grid["learning_rates"]]
+            for size, values in product(sizes, product(*axes)):
+                yield place, dict([size, *zip(names, values, strict=True)]), grid["max_flops"]
         for row, cell in enumerate(self.cells, 1):
             yield f"row {row} of cells", dict(cell), math.inf
 
@@ -282,27 +245,13 @@ def _check_shared(recipe: Iterable[str]) -> None:
 
 def _grid(values: Mapping[str, Any], place: int) -> dict[str, Any]:
     where = f"grid {place}"
-    _known(values, _GRID, where)
+    _known(values, (*_AXES, "max_flops"), where)
     try:
-        limit = compute(values["max_flops"], "max_flops") if "max_flops" in values else math.inf
-        grid = {
-            "shapes": [_shape(name) for name in _several(values, "shapes", [])],
-            "params": [round(count(size, "params")) for size in _several(values, "params", [])],
-            "unique_tokens": [
-                round(count(size, "unique_tokens")) for size in _several(values, "unique_tokens")
-            ],
-            "epochs": [number(value, "epochs", examples="4") for value in _several(values, "epochs")],
-            "weight_decays": [
-                number(v, "weight_decays", positive=False, examples="0.1")
-                for v in _several(values, "weight_decays")
-            ],
-            "seeds": [_seed(value) for value in _several(values, "seeds", [0])],
-            "learning_rates": [
-                number(value, "learning_rates", examples="0.01")
-                for value in _several(values, "learning_rates", [])
-            ],
-            "max_flops": limit,
+        grid: dict[str, Any] = {
+            name: [read(value) for value in _several(values, name, *default)]
+            for name, (read, *default) in _AXES.items()
         }
+        grid["max_flops"] = compute(values["max_flops"], "max_flops") if "max_flops" in values else math.inf
     except InvalidInput as error:
         raise InvalidInput(f"{where}: {error}") from None
     if not grid["shapes"] and not grid["params"]:
@@ -316,34 +265,18 @@ def _validation(values: Any) -> Validation:
     if not isinstance(values, dict):
         raise InvalidInput("must be a table with pairs of ud and flops.", field="validation")
     _known(values, _VALIDATION, "validation")
-    pairs = []
-    for pair in _several(values, "pairs", []):
-        if not isinstance(pair, dict) or set(pair) != {"ud", "flops"}:
-            raise InvalidInput(
-                f"validation.pairs are written as {{ ud = '64k', flops = 2e12 }}; got {pair!r}."
-            )
-        pairs.append(
-            (count(pair["ud"], "validation.pairs.ud"), compute(pair["flops"], "validation.pairs.flops"))
-        )
-    default = Validation()
-    decays = [
-        number(v, "validation.weight_decays", positive=False, examples="0.1")
-        for v in _several(values, "weight_decays", [])
-    ]
-    factors = _several(values, "crossover_factors", list(default.crossover_factors))
-    return Validation(
-        pairs=tuple(pairs),
-        laws=tuple(check_form(law) for law in _several(values, "laws", list(default.laws))),
-        weight_decays=tuple(decays) or None,
-        seeds=whole(values["seeds"], "validation.seeds", example="3") if "seeds" in values else None,
-        max_params=count(values["max_params"], "validation.max_params") if "max_params" in values else None,
-        crossover_uds=tuple(
-            count(ud, "validation.crossover_uds") for ud in _several(values, "crossover_uds", [])
-        ),
-        crossover_factors=tuple(
-            number(factor, "validation.crossover_factors", examples="0.5") for factor in factors
-        ),
-    )
+    found: dict[str, Any] = {}
+    for name in values:
+        read = _VALIDATION[name]
+        one = name in ("seeds", "max_params")
+        found[name] = read(values[name]) if one else tuple(map(read, _several(values, name)))
+    return Validation(**found)
+
+
+def _pair(pair: Any) -> tuple[float, float]:
+    if not isinstance(pair, dict) or set(pair) != {"ud", "flops"}:
+        raise InvalidInput(f"validation.pairs are written as {{ ud = '64k', flops = 2e12 }}; got {pair!r}.")
+    return count(pair["ud"], "validation.pairs.ud"), compute(pair["flops"], "validation.pairs.flops")
 
 
 def _needs(values: Any) -> Needs:
@@ -431,17 +364,11 @@ def _several(values: Mapping[str, Any], name: str, default: Any = _REQUIRED) -> 
     return found
 
 
-def _shape(name: Any) -> str:
-    return preset(name).preset or name
-
-
 def _seed(value: Any) -> int:
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, int | float)
-        or not float(value).is_integer()
-        or value < 0
-    ):
+    whole_number = (
+        isinstance(value, int | float) and not isinstance(value, bool) and float(value).is_integer()
+    )
+    if not whole_number or value < 0:
         raise InvalidInput(f"must be whole numbers from 0 on; got {value!r}.", field="seeds")
     return int(value)
 
@@ -450,3 +377,25 @@ def _text(value: Any, name: str) -> str:
     if not isinstance(value, str):
         raise InvalidInput(f"{name} must be text; got {value!r}.")
     return value
+
+
+# How the values of each axis of a grid are read, and what they are where the grid does not name it.
+_AXES: dict[str, tuple[Any, ...]] = {
+    "params": (lambda value: round(count(value, "params")), []),
+    "shapes": (lambda name: preset(name).preset or name, []),
+    "unique_tokens": (lambda value: round(count(value, "unique_tokens")),),
+    "epochs": (lambda value: number(value, "epochs", examples="4"),),
+    "weight_decays": (lambda value: number(value, "weight_decays", positive=False, examples="0.1"),),
+    "seeds": (_seed, [0]),
+    "learning_rates": (lambda value: number(value, "learning_rates", examples="0.01"), []),
+}
+# The same for the fields of a validation.
+_VALIDATION: dict[str, Any] = {
+    "pairs": _pair,
+    "laws": check_form,
+    "weight_decays": lambda v: number(v, "validation.weight_decays", positive=False, examples="0.1"),
+    "seeds": lambda value: whole(value, "validation.seeds", example="3"),
+    "max_params": lambda value: count(value, "validation.max_params"),
+    "crossover_uds": lambda ud: count(ud, "validation.crossover_uds"),
+    "crossover_factors": lambda factor: number(factor, "validation.crossover_factors", examples="0.5"),
+}

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from calibration.studies.directory import GRID, StudyDirectory, adopt, damaged, prepare, unfinished
 from calibration.studies.engine import BUSY, DISK, DONE, REFUSED, STOPPED, UNFIT, Engine, Outcome, Task
-from calibration.studies.heartbeat import Pulse, bring_sign
+from calibration.studies.heartbeat import HeartbeatMonitor, fetch_heartbeat
 from calibration.studies.progress import Progress
 from calibration.studies.study import StudyRun
 from trainer.errors import TrainingStopped
@@ -51,11 +51,11 @@ def sweep(
     with engine:
         progress.began = time.monotonic()
         while not progress.complete:
-            progress.look_again()
+            progress.requeue_waiting()
             driver.start(data)
             for outcome in engine.wait(1.0):
-                driver.settle(outcome)
-            driver.listen()
+                driver.handle_outcome(outcome)
+            driver.abandon_silent_runs()
             if not progress.running and progress.elsewhere:
                 time.sleep(0.2)
             watch(progress)
@@ -87,7 +87,7 @@ class _Driver:
     ):
         self.progress, self.directory, self.engine, self.part = progress, directory, engine, part
         self.by_name = by_name
-        self.pulse = Pulse()
+        self.pulse = HeartbeatMonitor()
 
     def start(self, data: Path) -> None:
         for run in self.progress.take(self.engine.room()):
@@ -97,27 +97,27 @@ class _Driver:
             task = task_of(run, self.directory, data, self.part(run))
             self.progress.running[run.name] = time.monotonic()
             self.pulse.await_first(run.name, self.directory.run_folder(run.name, self.part(run)))
-            self.engine.start(task, self.progress.shunned(run.name))
+            self.engine.start(task, self.progress.avoided_nodes(run.name))
 
-    def listen(self) -> None:
+    def abandon_silent_runs(self) -> None:
         """Give up on processes that show no sign of life any more: their runs are tried again."""
         folders = {name: self.directory.run_folder(name) for name in self.pulse.due(self.progress.running)}
         for name, folder in folders.items() if self.directory.store else ():
-            bring_sign(self.directory.stored(name), folder)
+            fetch_heartbeat(self.directory.stored(name), folder)
         for name in self.pulse.silent(folders):
             self.engine.abandon(name)
 
-    def settle(self, outcome: Outcome) -> None:
+    def handle_outcome(self, outcome: Outcome) -> None:
         run, progress = self.by_name[outcome.name], self.progress
         started = progress.running.pop(run.name)
         self.pulse.forget(run.name)
-        if outcome.kind == DONE and self._arrived(run):
+        if outcome.kind == DONE and self._result_arrived(run):
             progress.blamed.pop(outcome.node, None)
             progress.finish(run, time.monotonic() - started)
             if self.part(run) == GRID:
                 adopt([run], self.directory)
         elif outcome.kind == DONE:
-            self._fail(outcome, _lost(outcome, self.directory.path))
+            self._fail(outcome, _lost_result(outcome, self.directory.path))
         elif outcome.kind == BUSY:
             progress.elsewhere[run.name] = time.monotonic() + _LOOK_AGAIN
         elif outcome.kind == DISK:
@@ -133,10 +133,10 @@ class _Driver:
         else:
             self._fail(outcome, outcome.reason)
 
-    def _arrived(self, run: StudyRun) -> bool:
+    def _result_arrived(self, run: StudyRun) -> bool:
         """Whether a run's result can be read here, which network storage may take a moment for."""
         deadline = time.monotonic() + _ARRIVAL
-        self.directory.bring(run.name, self.part(run))
+        self.directory.fetch_result(run.name, self.part(run))
         while unfinished(self.directory, [run]):
             if time.monotonic() > deadline:
                 return False
@@ -148,7 +148,7 @@ class _Driver:
 
     def _fail(self, outcome: Outcome, reason: str) -> None:
         name, node, progress = outcome.name, outcome.node, self.progress
-        self.directory.note_failure(name, reason)
+        self.directory.record_failure(name, reason)
         progress.charge(name, node, reason, self.directory.checkpoint(name))
         if node and progress.suspicious(node):
             self._set_aside(node, f"{len(progress.blamed[node])} runs in a row failed there, last: {reason}")
@@ -162,12 +162,12 @@ class _Driver:
         if node in self.progress.aside:
             return
         if self.engine.avoid(node):
-            self.directory.note_failure(node, f"set aside: {reason}")
+            self.directory.record_failure(node, f"set aside: {reason}")
             self.progress.set_aside(node, reason)
         elif or_stop:
             raise TrainingStopped(f"{reason}; once that is mended the same command goes on.")
 
 
-def _lost(outcome: Outcome, path: Path) -> str:
+def _lost_result(outcome: Outcome, path: Path) -> str:
     where = outcome.node or "its worker"
     return f"{where} trained it and its result is not in {path} here; the study must be on shared storage"

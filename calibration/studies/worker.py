@@ -11,14 +11,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from calibration.studies.engine import BUSY, DISK, DONE, FAILED, REFUSED, STOPPED, Outcome, Task
-from calibration.studies.heartbeat import beating
-from planner.errors import InvalidInput
+from calibration.studies.heartbeat import heartbeats
+from planner.inputs import InvalidInput
 from trainer import waiting
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-def perform(task: Task, should_stop: Callable[[], bool] = lambda: False) -> Outcome:
+def train_task(task: Task, should_stop: Callable[[], bool] = lambda: False) -> Outcome:
     """Train a run, or continue it, or find it done."""
     from trainer.config import RunConfig
     from trainer.data.tokens import open_set
@@ -27,7 +27,7 @@ def perform(task: Task, should_stop: Callable[[], bool] = lambda: False) -> Outc
     from trainer.run.store import fetched_once, is_url
 
     try:
-        with beating(task.folder, should_stop) as asked:
+        with heartbeats(task.folder, should_stop) as asked:
             tokens = fetched_once(task.tokens) if is_url(task.tokens) else Path(task.tokens)
             train(RunConfig(**task.config), task.folder, should_stop=asked, data=open_set(tokens))
     except Busy as error:
@@ -45,7 +45,7 @@ def perform(task: Task, should_stop: Callable[[], bool] = lambda: False) -> Outc
     return Outcome(task.name, DONE)
 
 
-def surroundings(threads: int, compiled: Path) -> dict[str, str]:
+def training_environment(threads: int, compiled: Path) -> dict[str, str]:
     """The environment to train in, to be set before torch is imported."""
     return waiting.ENVIRONMENT | {
         "OMP_NUM_THREADS": str(threads),

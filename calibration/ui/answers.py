@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from calibration.ui.state import IN_FLOPS, IN_HOURS, IN_MONEY, Choices
-from planner import units
-from planner.calibration_files import DEFAULT_CALIBRATION, Calibration, Setting, shipped_names
-from planner.costs import DEFAULT_MFU
-from planner.errors import InvalidInput
-from planner.limits import CEILING, WHOLE, Limits
+from planner import inputs
+from planner.calibration import DEFAULT_CALIBRATION, Calibration, Setting, shipped_names
+from planner.hardware import DEFAULT_MFU
+from planner.inputs import CEILING, WHOLE, InvalidInput, Limits
 from planner.options import LIMITS
 from planner.plans import plan
 from planner.results import Plan
@@ -66,12 +65,12 @@ def _given(choices: Choices) -> dict[str, Any]:
 
 def without_refits(known: Calibration) -> Calibration:
     """The same calibration without intervals, which is many times faster to plan with."""
-    if all(setting.ensemble is None for setting in known.settings):
+    if all(setting.draws is None for setting in known.settings):
         return known
     # Built anew rather than copied: a copy would carry the laws of the refits along, which a setting caches.
-    kept = [name for name in Setting.model_fields if name != "ensemble"]
+    kept = [name for name in Setting.model_fields if name != "draws"]
     bare = [
-        Setting.model_construct(**{name: getattr(s, name) for name in kept}, ensemble=None)
+        Setting.model_construct(**{name: getattr(s, name) for name in kept}, draws=None)
         for s in known.settings
     ]
     return known.model_copy(update={"settings": tuple(bare)})
@@ -88,16 +87,16 @@ def with_members(found: Answer) -> Plan | None:
         return None
 
 
-def inputs(answer: Answer) -> str:
+def question(answer: Answer) -> str:
     """What was asked, in one line."""
     c, p = answer.choices, answer.plan
     if p.cost is None or c.compute not in (IN_HOURS, IN_MONEY):
-        budget = f"{units.scientific(p.flops)} FLOPs" if c.compute == IN_FLOPS else f"loss {c.target_loss}"
+        budget = f"{inputs.scientific(p.flops)} FLOPs" if c.compute == IN_FLOPS else f"loss {c.target_loss}"
     elif c.compute == IN_HOURS:
         budget = f"{c.hours} hours on {p.cost.gpus} × {p.cost.gpu}"
     else:
         budget = f"${c.budget_usd} of {p.cost.gpu}"
-    return f"{units.short(p.ud)} unique tokens, {budget}"
+    return f"{inputs.short(p.ud)} unique tokens, {budget}"
 
 
 # -- the same elsewhere --------------------------------------------------------------------------------
@@ -124,7 +123,7 @@ def _arguments(answer: Answer) -> dict[str, str]:
     """All arguments that matter, as they were typed."""
     c = answer.choices
     budget = _budget(c)
-    if units.fraction(c.mfu, "mfu") == DEFAULT_MFU:
+    if inputs.fraction(c.mfu, "mfu") == DEFAULT_MFU:
         del budget["mfu"]
     given = {"ud": c.ud, **budget, **_given(c)}
     return given if c.calibration == DEFAULT_CALIBRATION else given | {"calibration": _source(answer)}
@@ -137,7 +136,7 @@ def as_training_config(answer: Answer) -> str:
     p = answer.plan
     if p.recipe is not None and p.architecture is not None:
         return f"{_NO_CORPUS}\n{p.run_config(None, _tokenizer(p.architecture.vocab_size))}"
-    budget = f"{units.short(p.ud)} unique tokens and {units.scientific(p.flops)} FLOPs"
+    budget = f"{inputs.short(p.ud)} unique tokens and {inputs.scientific(p.flops)} FLOPs"
     lines = [
         f"# Planned for {budget}: expected loss {p.loss:.4f} ({p.law}).",
         _NO_CORPUS,

@@ -6,11 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from planner.calibration_files import Setting
-from planner.intervals import LEVEL
+from planner.calibration import Setting
 from planner.laws import Law, Mixture
-from planner.spent import Spent
-from planner.uncertainty import misfitting
+from planner.solve import Point
+from planner.uncertainty import LEVEL, with_discrepancy
 
 _POINTS = 48  # of a curve, and its ends
 
@@ -21,18 +20,18 @@ class Band(NamedTuple):
     high: np.ndarray
 
 
-def refit_band(setting: Setting, form: str, ud: float, along: Spent, guessing: float = np.inf) -> Band | None:
+def refit_band(setting: Setting, form: str, ud: float, along: Point, guessing: float = np.inf) -> Band | None:
     """The central 95% of what the refits predict for plans along compute; None where there are no refits.
 
     At each point that is the interval of the loss that `plan` gives for the same configuration, which ends at
     the loss of `guessing`.
     """
-    members = setting.loss_ensemble(form)
+    members = setting.law_draws(form, of_losses=True)
     there = np.flatnonzero(np.isfinite(along.loss))
     if members is None or not len(there):
         return None
     picked = there[np.unique(np.linspace(0, len(there) - 1, _POINTS).astype(int))]
-    losses = _losses(members, ud, along.params[picked], along.epochs[picked], setting.misfit(form))
+    losses = _losses(members, ud, along.params[picked], along.epochs[picked], setting.discrepancy(form))
     enough = np.isfinite(losses).mean(axis=1) >= 0.5
     ends = 0.5 - LEVEL / 2, 0.5 + LEVEL / 2
     low, high = np.nanquantile(np.where(np.isfinite(losses), losses, np.nan)[enough], ends, axis=1)
@@ -47,10 +46,10 @@ def _losses(
     parts = members.parts if isinstance(members, Mixture) else (members,)
     with np.errstate(over="ignore", invalid="ignore"):
         found = [part.terms(params[:, None], ud, epochs[:, None]) for part in parts]
-        loss, floor = (
+        loss, irreducible = (
             np.concatenate([np.asarray(getattr(terms, name)) for terms in found], axis=1)
-            for name in ("loss", "floor")
+            for name in ("loss", "irreducible")
         )
         if isinstance(members, Mixture):
-            loss, floor = loss[:, members.order], floor[:, members.order]
-        return misfitting(loss, floor, misfit)
+            loss, irreducible = loss[:, members.order], irreducible[:, members.order]
+        return with_discrepancy(loss, irreducible, misfit)

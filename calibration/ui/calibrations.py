@@ -12,8 +12,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from threading import Lock
 
-from planner.calibration_files import Calibration, shipped_names
-from planner.errors import InvalidInput
+from planner.calibration import Calibration, shipped_names
+from planner.inputs import InvalidInput
 
 ROOM, ROOM_BYTES = 64, 24 * 2**20
 _OF_A_VALUE = 32  # bytes that a number takes as an object, however short it is written

@@ -16,14 +16,14 @@ from calibration.ui.answers import Answer, limits
 from calibration.ui.bands import refit_band
 from calibration.ui.drawing import Figure, Mark
 from calibration.ui.state import IN_LOSS
-from planner.calibration_files import Setting
-from planner.intervals import LEVEL, sure_width
-from planner.look import Look
-from planner.palette import GOOD, NEUTRAL, PLAN, law_label, series
-from planner.reasons import at_weight_decay, law_error, less_is_better
+from planner.calibration import Setting
+from planner.explain import at_weight_decay, law_error, less_is_better
+from planner.inputs import dollars, duration, scientific
 from planner.results import Plan
-from planner.spent import Spent, spend_all
-from planner.units import dollars, duration, scientific
+from planner.show.palette import GOOD, NEUTRAL, PLAN, law_label, series
+from planner.show.style import Look
+from planner.solve import Point, allocate_at_most
+from planner.uncertainty import LEVEL, predictive_width
 
 _POINTS = 140
 _FAR = 1e3  # times further away C× is not worth the room that it would take
@@ -35,7 +35,7 @@ class _Curve(NamedTuple):
     setting: Setting
     look: Look
     flops: np.ndarray
-    best: Spent
+    best: Point
 
 
 def loss_against_compute(found: Answer) -> Figure:
@@ -43,7 +43,7 @@ def loss_against_compute(found: Answer) -> Figure:
     p = found.plan
     flops = _computes(p)
     curves = [
-        _Curve(s, series(i), flops, spend_all(s.law(p.law), p.ud, flops, limits(found.choices)))
+        _Curve(s, series(i), flops, allocate_at_most(s.law(p.law), p.ud, flops, limits(found.choices)))
         for i, s in enumerate(_settings(found))
     ]
     figure = drawing.empty("compute (FLOPs)", "best loss (nats per token)")
@@ -70,7 +70,7 @@ def stop_at(p: Plan) -> float | None:
     """The compute from which the law expects no gain: what the plan stops at, or else the law's own limit."""
     if p.spent_flops < 0.995 * p.flops:
         return p.spent_flops
-    return p.spending_limit.flops if p.spending_limit is not None else None
+    return p.loss_minimising_compute.flops if p.loss_minimising_compute is not None else None
 
 
 def _settings(found: Answer) -> list[Setting]:
@@ -105,7 +105,7 @@ def _beyond(figure: Figure, p: Plan, flops: np.ndarray, choosable: list[_Curve])
     stop = stop_at(p)
     if stop is None or stop >= flops[-1] or p.serving is not None:
         return
-    limit, end = p.spending_limit, None
+    limit, end = p.loss_minimising_compute, None
     if p.spent_flops < 0.995 * p.flops:  # until the gain is more than the law's error, as plans have it
         lowest = np.fmin.reduce([curve.best.loss for curve in choosable])
         lower = flops[(flops >= p.flops) & (lowest < p.loss - law_error(p))]
@@ -132,7 +132,7 @@ def _limit(p: Plan, stop: float) -> str:
     """What the spending limit means for a plan that spends all: where to stop or, where it lies behind,
     what less would do.
     """
-    limit = p.spending_limit
+    limit = p.loss_minimising_compute
     assert limit is not None
     at = at_weight_decay(p, limit.weight_decay)
     if stop >= p.spent_flops:
@@ -154,13 +154,13 @@ def _doubt(figure: Figure, p: Plan, curve: _Curve) -> None:
     """Between which losses the refits lie, or how far the law was off on runs that it had not seen; and what
     cannot be told from the plan.
     """
-    loss, sure = curve.best.loss, p.sureness
-    refits = refit_band(curve.setting, p.law, p.ud, curve.best, p.guessing_loss)
+    loss, sure = curve.best.loss, p.predictive_uncertainty
+    refits = refit_band(curve.setting, p.law, p.ud, curve.best, p.uniform_loss)
     if refits is not None:
         drawing.band(figure, *refits, f"{LEVEL:.0%} interval", curve.look)
     elif sure is not None:
         off = curve.setting.error(p.law, 0.0)(curve.best.params, p.ud, curve.best.epochs)
-        off = sure_width(sure.runs) * np.asarray(off)
+        off = predictive_width(sure.runs) * np.asarray(off)
         drawing.band(figure, curve.flops, loss - off, loss + off, f"{sure.level:.0%} interval", curve.look)
     tolerance = sure.error if sure is not None else p.flat_range.tolerance
     apart = ~(np.abs(loss - p.loss) <= tolerance)
@@ -199,7 +199,7 @@ def _ghost(figure: Figure, pinned: Answer, flops: np.ndarray) -> None:
     """The pinned plan and the curve that it lies on."""
     p = pinned.plan
     law = pinned.calibration.setting(p.weight_decay).law(p.law)
-    best = spend_all(law, p.ud, flops, limits(pinned.choices))
+    best = allocate_at_most(law, p.ud, flops, limits(pinned.choices))
     look = NEUTRAL._replace(dash="longdash")
     drawing.line(figure, flops, best.loss, "pinned", look, None, width=2.0)
     drawing.point(figure, p.spent_flops, p.loss, "pinned plan", "square", NEUTRAL, text=f"loss {p.loss:.3f}")

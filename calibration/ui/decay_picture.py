@@ -11,9 +11,8 @@ import numpy as np
 from calibration.ui import drawing
 from calibration.ui.answers import Answer, limits, without_refits
 from calibration.ui.drawing import Figure, Mark
-from planner.allocation import Allocation, allocate
-from planner.dialling import dial_law, has_dial
-from planner.palette import GOOD, NEUTRAL, PLAN, series
+from planner.show.palette import GOOD, NEUTRAL, PLAN, series
+from planner.solve import Point, allocate
 
 _DECAYS = 41
 _SHARES = 2.0 ** -np.arange(0.0, 8.0, 0.25)  # of the compute, where that is a ceiling
@@ -30,7 +29,9 @@ def loss_against_decay(found: Answer) -> Figure:
     best = _best(found, decays)
     figure = drawing.empty("weight decay λ", "best loss within this compute (nats per token)")
     least = int(np.nanargmin(best.loss))
-    tolerance = p.sureness.error if p.sureness is not None else p.flat_range.tolerance
+    tolerance = (
+        p.predictive_uncertainty.error if p.predictive_uncertainty is not None else p.flat_range.tolerance
+    )
     near = np.where(best.loss <= best.loss[least] + tolerance, best.loss, np.nan)
     drawing.glow(figure, decays, near, f"within {tolerance:.2g} nats of the best", GOOD)
     text = [
@@ -59,19 +60,19 @@ def _ends(found: Answer) -> tuple[float, float]:
     return max(low, 1e-3 * high), high
 
 
-def _best(found: Answer, decays: np.ndarray) -> Allocation:
+def _best(found: Answer, decays: np.ndarray) -> Point:
     """The best plan at each weight decay: with all of the compute, or with less where that is better."""
     p, known, asked = found.plan, without_refits(found.calibration), limits(found.choices)
     shares = _SHARES if asked.ceiling else _SHARES[:1]
-    if has_dial(known, p.law):
-        return _lowest(allocate(dial_law(known, p.law, decays), p.ud, p.flops * shares[:, None], asked))
+    if known.has_weight_decay_law(p.law):
+        return _lowest(allocate(known.law_at(p.law, decays), p.ud, p.flops * shares[:, None], asked))
     laws = (known.setting(decay).law(p.law) for decay in decays)
     each = [_lowest(allocate(law, p.ud, p.flops * shares[:, None], asked)) for law in laws]
-    return Allocation(*(np.concatenate(values) for values in zip(*each, strict=True)))
+    return Point(*(np.concatenate(values) for values in zip(*each, strict=True)))
 
 
-def _lowest(along: Allocation) -> Allocation:
+def _lowest(along: Point) -> Point:
     """Of plans with different shares of the compute, one column for each weight decay, the best ones."""
     loss = np.where(np.isfinite(along.loss), along.loss, np.inf)
     pick = loss.argmin(axis=0)[None]
-    return Allocation(*(np.take_along_axis(np.asarray(values), pick, axis=0)[0] for values in along))
+    return Point(*(np.take_along_axis(np.asarray(values), pick, axis=0)[0] for values in along))

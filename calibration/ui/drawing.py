@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from planner.look import Look
-from planner.palette import NEUTRAL, PLAN
-from planner.units import epochs as passes
-from planner.units import short
+from planner.inputs import epochs as passes
+from planner.inputs import short
+from planner.show.palette import NEUTRAL, PLAN
+from planner.show.style import Look
 
 _LETTER, _GAP = 6.2 / 305, 8 / 305  # how wide a letter and a space are, as a share of a phone's picture
 _ROW = 22  # pixels from one label to the next below it

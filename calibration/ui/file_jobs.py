@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from calibration.fitting.tables import Problem
-from planner.errors import InvalidInput
+from calibration.fitting.runs.checks import Problem
+from planner.inputs import InvalidInput
 
 READS_AT_ONCE, FITS_AT_ONCE = 3, 2
 TURN = 0.5  # seconds that a visitor waits for one of these before being told to come back

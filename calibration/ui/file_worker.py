@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-MEMORY = {
+TIMESCALE = {
     "check": 600 * 10**6,
     "calibration": 600 * 10**6,
     "fit": 1200 * 10**6,
@@ -41,7 +41,7 @@ def main() -> None:
     os.dup2(2, 1)  # whatever a library prints is not part of the conversation
     import numpy  # noqa: F401  while nobody is waiting
 
-    import calibration.fitting.tables  # noqa: F401
+    import calibration.fitting.runs.tables  # noqa: F401
 
     line = sys.stdin.readline()
     if not line:
@@ -65,7 +65,7 @@ def _limit(task: str) -> None:
     with contextlib.suppress(ImportError, ValueError, OSError):  # not every system has these limits
         import resource
 
-        most = _address_space(MEMORY[task])
+        most = _address_space(TIMESCALE[task])
         resource.setrlimit(resource.RLIMIT_AS, (most, most))
         resource.setrlimit(resource.RLIMIT_CPU, (SECONDS[task], SECONDS[task] + 5))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -86,7 +86,7 @@ def _address_space(memory: int) -> int:
 
 
 def _failure(error: BaseException) -> dict[str, Any]:
-    from planner.errors import InvalidInput
+    from planner.inputs import InvalidInput
 
     problems = [list(problem) for problem in getattr(error, "problems", ())]
     if isinstance(error, InvalidInput):
@@ -103,10 +103,9 @@ def _failure(error: BaseException) -> dict[str, Any]:
 def check(request: dict[str, Any], progress: Any) -> dict[str, Any]:
     """What a run table holds, one line per weight decay, and which laws it cannot determine."""
     from calibration.fitting.identify import unidentified
-    from calibration.fitting.notes import notes_of
-    from planner.errors import InvalidInput
+    from calibration.fitting.runs.warnings import notes_of
+    from planner.inputs import InvalidInput, short
     from planner.laws import STANDARD
-    from planner.units import short
 
     names = _names(request)
     try:
@@ -143,8 +142,8 @@ def check(request: dict[str, Any], progress: Any) -> dict[str, Any]:
 
 def read_calibration(request: dict[str, Any], progress: Any) -> dict[str, Any]:
     """A calibration file, checked, as JSON text of what the page knows."""
-    from planner.calibration_files import Calibration
-    from planner.errors import InvalidInput
+    from planner.calibration import Calibration
+    from planner.inputs import InvalidInput
 
     given = Path(request["path"])
     _check_values(given, "calibration")
@@ -174,10 +173,10 @@ def read_calibration(request: dict[str, Any], progress: Any) -> dict[str, Any]:
 
 def _draws(known: Any) -> Iterator[list[float]]:
     """Every list of refits or draws that a calibration holds."""
-    holders = [*known.settings, *filter(None, [known.dial])]
-    for ensemble in (holder.ensemble for holder in holders if holder.ensemble):
-        yield from ensemble.misfit.values()
-        for laws in (ensemble.laws, ensemble.over_all):
+    holders = [*known.settings, *filter(None, [known.weight_decay_law])]
+    for draws in (holder.draws for holder in holders if holder.draws):
+        yield from draws.discrepancy.values()
+        for laws in (draws.laws, draws.loss_draws):
             for parameters in laws.values():
                 yield from parameters.values()
 
@@ -188,7 +187,7 @@ def _without_extras(record: Any) -> Any:
     """
     from pydantic import BaseModel
 
-    from planner.errors import InvalidInput
+    from planner.inputs import InvalidInput
 
     if isinstance(record, str) and len(record) > LONGEST_TEXT:
         raise InvalidInput(f"a text of the calibration has more than {LONGEST_TEXT:,} characters.")
@@ -231,8 +230,8 @@ def fit(request: dict[str, Any], progress: Any) -> dict[str, Any]:
 
 
 def _runs(request: dict[str, Any]) -> Any:
-    from calibration.fitting.tables import read_runs
-    from planner.errors import InvalidInput
+    from calibration.fitting.runs.tables import read_runs
+    from planner.inputs import InvalidInput
 
     path = Path(request["path"])
     _check_extent(path)
@@ -253,7 +252,7 @@ def _runs(request: dict[str, Any]) -> Any:
 
 
 def _check_values(path: Path, kind: str) -> None:
-    from planner.errors import InvalidInput
+    from planner.inputs import InvalidInput
 
     content, most = path.read_bytes(), MOST_VALUES[kind]
     if sum(content.count(bytes([mark])) for mark in _BETWEEN) > most:
@@ -264,7 +263,7 @@ def _check_values(path: Path, kind: str) -> None:
 
 
 def _check_extent(path: Path) -> None:
-    from planner.errors import InvalidInput
+    from planner.inputs import InvalidInput
 
     if not _is_parquet(path):
         _check_values(path, "table")
@@ -279,8 +278,8 @@ def _check_extent(path: Path) -> None:
 
 def _names(request: dict[str, Any]) -> list[str]:
     """The columns that a table has, by its own names; none where it cannot be read at all."""
-    from calibration.fitting.formats import load
-    from planner.errors import InvalidInput
+    from calibration.fitting.runs.formats import load
+    from planner.inputs import InvalidInput
 
     path = Path(request["path"])
     try:
@@ -297,7 +296,7 @@ def _names(request: dict[str, Any]) -> list[str]:
 
 
 def _cell(value: Any) -> str:
-    from planner.units import short
+    from planner.inputs import short
 
     if isinstance(value, str):
         return value[:60]

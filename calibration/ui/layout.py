@@ -10,11 +10,11 @@ import gradio as gr
 
 from calibration.ui import markup, state
 from calibration.ui.presets import PRESETS
-from planner.calibration_files import Calibration, shipped_names
-from planner.costs import ACCELERATORS
-from planner.limits import CONTINUOUS_EPOCHS, WHOLE
+from planner.calibration import Calibration, shipped_names
+from planner.hardware import ACCELERATORS
+from planner.inputs import CONTINUOUS_EPOCHS, WHOLE
 from planner.options import label
-from planner.palette import law_label
+from planner.show.palette import law_label
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,9 @@ def _limits() -> dict[str, Any]:
     with gr.Row():
         fields["min_params"] = text("min_params", "", "no limit")
         fields["max_params"] = text("max_params", "", "no limit, or 3B")
-    fields["max_epochs"] = text("max_epochs", "", "no limit, or 16")
+    with gr.Row():
+        fields["min_epochs"] = text("min_epochs", "", "no limit")
+        fields["max_epochs"] = text("max_epochs", "", "no limit, or 16")
     with gr.Row():
         fields["members"] = text("members", "", "1, 8 or auto")
         fields["serve_tokens"] = text("serve_tokens", "", "none, or 1T")

@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from html import escape
 
-from calibration.fitting.tables import Problem
-from calibration.ui.answers import Answer, as_command, as_python, as_training_config, inputs, with_members
-from planner.calibration_files import Calibration
-from planner.costs import Cost
+from calibration.fitting.runs.checks import Problem
+from calibration.ui.answers import Answer, as_command, as_python, as_training_config, question, with_members
+from planner.calibration import Calibration
+from planner.hardware import Cost
+from planner.inputs import dollars, duration, figure, scientific, short, signed, size
 from planner.laws import FORMS
-from planner.palette import law_label
-from planner.render import how_sure
 from planner.results import Interval, Plan
-from planner.units import dollars, duration, figure, scientific, short, signed, size
+from planner.show.palette import law_label
+from planner.show.terminal import how_sure
 
 SHOWN_PROBLEMS = 200
 
@@ -26,7 +26,7 @@ def answer(found: Answer, notes: Sequence[str] = ()) -> str:
     p = found.plan
     return (
         f'<section class="db-answer" aria-label="The answer" aria-live="polite" '
-        f'data-inputs="{escape(inputs(found))}" data-decays="{_decays(found.calibration)}">{_notes(notes)}'
+        f'data-inputs="{escape(question(found))}" data-decays="{_decays(found.calibration)}">{_notes(notes)}'
         f'<p class="db-verdict">{escape(p.verdict)}{_cautions(p)}</p>'
         f'<div class="db-tiles">{"".join(_tiles(found))}</div></section>'
     )
@@ -34,7 +34,9 @@ def answer(found: Answer, notes: Sequence[str] = ()) -> str:
 
 def _decays(known: Calibration) -> str:
     """The ends of the weight-decay dial: what is calibrated, or may be interpolated."""
-    found = known.dial.weight_decays if known.dial is not None else known.weight_decays
+    found = (
+        known.weight_decay_law.weight_decays if known.weight_decay_law is not None else known.weight_decays
+    )
     positive = [decay for decay in found if decay > 0]
     return f"{min(positive, default=0)} {max(positive, default=0)}"
 
@@ -122,7 +124,7 @@ def side_by_side(found: Answer) -> str:
         return ""
     both = (found.pinned, found)
     rows = [
-        ("asked", *(inputs(one) for one in both)),
+        ("asked", *(question(one) for one in both)),
         ("train", *(f"{short(one.plan.params)} × {epochs(one.plan.epochs)} epochs" for one in both)),
         ("weight decay", *(str(one.plan.weight_decay) for one in both)),
         ("predicted loss", *(f"{one.plan.loss:.4f}" for one in both)),
@@ -140,7 +142,7 @@ def side_by_side(found: Answer) -> str:
 
 
 def _terms(p: Plan) -> dict[str, float]:
-    names = ("floor", "capacity", "data", "overfitting")
+    names = ("irreducible", "parameter", "data", "overfitting")
     return {name: getattr(p.terms, name) for name in names}
 
 
@@ -346,7 +348,7 @@ def _interval(bounds: Interval | None, show: Callable[[float], str]) -> str:
 def _loss_interval(found: Answer) -> str:
     if not found.complete:
         return "95%: …"
-    bounds, sure = (found.plan.intervals or {}).get("loss"), found.plan.sureness
+    bounds, sure = (found.plan.intervals or {}).get("loss"), found.plan.predictive_uncertainty
     if bounds is None and sure is not None:
         return f"{sure.level:.0%}: {sure.loss_low:.3f} to {sure.loss_high:.3f}"
     return _interval(bounds, "{:.3f}".format)
@@ -354,7 +356,7 @@ def _loss_interval(found: Answer) -> str:
 
 def _flat_params(p: Plan) -> str:
     """Which sizes would do as well: as far as the law can tell, or else within the tolerance."""
-    flat = p.flat_range if p.sureness is None else p.sureness.as_good
+    flat = p.flat_range if p.predictive_uncertainty is None else p.predictive_uncertainty.as_good
     if flat.sharp:
         return f"hardly another size is within {flat.tolerance:.2g} nats"
     return f"as good: {short(flat.params_min)} to {short(flat.params_max)}"

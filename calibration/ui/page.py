@@ -19,18 +19,18 @@ from typing import Any
 import gradio as gr
 import pandas as pd
 
-from calibration.fitting.tables import Problem
+from calibration.fitting.runs.checks import Problem
 from calibration.ui import answers, layout, markup, pictures, state
 from calibration.ui.calibrations import Calibrations
 from calibration.ui.downloads import Downloads
 from calibration.ui.file_jobs import FITS_AT_ONCE, READS_AT_ONCE, FileJobs, JobFailed
 from calibration.ui.legend import legend
-from planner import memo, units
-from planner.calibration_files import Calibration, Setting
-from planner.errors import InvalidInput
-from planner.limits import ALL
+from planner import inputs
+from planner.calibration import Calibration, Setting
+from planner.inputs import ALL, InvalidInput
 from planner.options import label
-from planner.palette import law_label
+from planner.show.palette import law_label
+from planner.solve import clear_caches
 
 LARGEST_UPLOAD = 16 * 2**20
 USERS_AT_ONCE = 20
@@ -178,7 +178,7 @@ class Page:
         choices = _choices(values)
         try:
             now = answers.answer(choices, self.calibrations.get(choices.calibration), intervals=False)
-            factor = units.compute(flops) / now.plan.flops
+            factor = inputs.compute(flops) / now.plan.flops
         except InvalidInput:
             factor = 1.0  # what is wrong is said in the place of the answer
         yield from self._scaled(choices, choices.compute, factor, digits=3)
@@ -353,7 +353,7 @@ def _drawn(choices: state.Choices, known: Calibration) -> tuple[answers.Answer, 
 def _forget() -> None:
     """Let go of answers: each holds the calibration that it is from."""
     _drawn.cache_clear()
-    memo.clear()
+    clear_caches()
 
 
 def _choices(values: tuple[Any, ...]) -> state.Choices:
@@ -372,13 +372,13 @@ def _nothing_fitted(busy: bool = False) -> tuple[Any, ...]:
 
 def _multiplied(choices: state.Choices, field: str, factor: float, digits: int) -> str:
     if field == "ud":
-        return units.short(units.count(choices.ud, "ud") * factor, digits)
+        return inputs.short(inputs.count(choices.ud, "ud") * factor, digits)
     if field == "flops":
-        return units.scientific(units.compute(choices.flops) * factor, digits)
+        return inputs.scientific(inputs.compute(choices.flops) * factor, digits)
     if field == "target_loss":
         return choices.target_loss  # a loss is not doubled
     amount = (
-        units.hours(choices.hours) if field == "hours" else units.number(choices.budget_usd, "budget_usd")
+        inputs.hours(choices.hours) if field == "hours" else inputs.number(choices.budget_usd, "budget_usd")
     )
     return f"{amount * factor:.{digits}g}"
 

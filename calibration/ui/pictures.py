@@ -17,18 +17,15 @@ from calibration.ui.answers import Answer, limits, without_refits
 from calibration.ui.compute_picture import loss_against_compute
 from calibration.ui.decay_picture import loss_against_decay
 from calibration.ui.drawing import Figure
-from planner.advice import turning_point
-from planner.allocation import FLOPS_PER_PARAM_TOKEN, Allocation, allocate
-from planner.calibration_files import Calibration, Setting
-from planner.frontiers import Frontier, along
-from planner.landscape import landscape, search_range
+from planner.calibration import Calibration, Setting
+from planner.inputs import CONTINUOUS, FREE, scientific, short, signed
+from planner.inputs import epochs as passes
 from planner.laws import BASE_FORM, Law
-from planner.limits import CONTINUOUS
-from planner.look import Look
-from planner.palette import GOOD, NEUTRAL, PLAN, TERMS, law_label, law_look, series
-from planner.results import Alternative, Plan
-from planner.units import epochs as passes
-from planner.units import scientific, short, signed
+from planner.plans import frontier_along
+from planner.results import Alternative, Frontier, Plan
+from planner.show.palette import GOOD, NEUTRAL, PLAN, TERMS, law_label, law_look, series
+from planner.show.style import Look
+from planner.solve import FLOPS_PER_PARAM_TOKEN, Point, allocate, compute_curve, most_epochs, search_range
 
 _LARGEST_SCATTER = 4000
 _JUMP = 0.25  # in ln(epochs), from one point of a frontier to the next: another valley, not a way there
@@ -45,8 +42,8 @@ def isoflop(found: Answer) -> Figure:
     epochs = np.union1d(epochs, [p.epochs])  # the plan itself, which may sit on a kink at one epoch
     loss, base = (np.asarray(one.loss(product / epochs, p.ud, epochs)) for one in (law, law.base()))
     figure = drawing.empty("epochs at this compute", "predicted loss (nats per token)")
-    if p.sureness is not None:
-        wide = p.sureness.as_good
+    if p.predictive_uncertainty is not None:
+        wide = p.predictive_uncertainty.as_good
         figure.shade(wide.epochs_min, wide.epochs_max, NEUTRAL.light, 0.14)
         drawing.key(figure, "cannot be told from the best", "square", NEUTRAL)
     figure.shade(flat.epochs_min, flat.epochs_max, GOOD.light, 0.18)
@@ -88,7 +85,7 @@ def frontier(found: Answer) -> Figure:
 
 
 def _frontier_of(
-    figure: Figure, found: Answer, setting: Setting, form: str, flops: np.ndarray, best: Allocation
+    figure: Figure, found: Answer, setting: Setting, form: str, flops: np.ndarray, best: Point
 ) -> None:
     p, law, look = found.plan, setting.law(form), law_look(form)
     name = law_label(form) + (" (in use)" if form == p.law else "")
@@ -103,8 +100,8 @@ def _frontier_of(
     here = chosen[form]
     said = f"this budget: {short(here.params)} parameters × {passes(here.epochs)}"
     drawing.point(figure, here.params, here.epochs, name, "circle", look, group=form, text=said)
-    turn = turning_point(law, p.ud, landscape(law, p.ud, search_range(law, p.ud)))
-    if turn is not None:
+    turn = most_epochs(law, p.ud, compute_curve(law, p.ud, FREE), FREE).single()
+    if np.isfinite(turn.loss):
         said = f"turns back at {scientific(turn.flops)} FLOPs"
         drawing.point(figure, turn.params, turn.epochs, name, "triangle-down", look, group=form, text=said)
 
@@ -227,4 +224,4 @@ def _best(found: Answer, ud: np.ndarray, flops: np.ndarray) -> Frontier:
     the one that is best for it, as the text has it.
     """
     known, decay = without_refits(found.calibration), found.choices.weight_decay or None
-    return along(known, found.plan.law, ud, flops, limits(found.choices), decay)
+    return frontier_along(known, found.plan.law, ud, flops, limits(found.choices), decay)

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from calibration.fitting.columns import may_be_ours
-from planner.errors import InvalidInput
+from calibration.fitting.runs.columns import may_be_ours
+from planner.inputs import InvalidInput
 
 LARGEST = 64 * 2**20  # bytes, written out
 _ROWS = 64  # that are decoded at a time

@@ -11,11 +11,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from urllib.parse import parse_qsl, urlencode
 
-from planner.calibration_files import DEFAULT_CALIBRATION, Calibration
-from planner.costs import ACCELERATORS, DEFAULT_MFU
-from planner.errors import InvalidInput
+from planner.calibration import DEFAULT_CALIBRATION, Calibration
+from planner.hardware import ACCELERATORS, DEFAULT_MFU
+from planner.inputs import ALL, CEILING, CONTINUOUS_EPOCHS, WHOLE, InvalidInput
 from planner.laws import AVERAGE, every_form
-from planner.limits import ALL, CEILING, CONTINUOUS_EPOCHS, WHOLE
 from planner.options import label
 
 # What a budget is given in, named as the field that counts; a loss asks for the least compute for it.
@@ -30,7 +29,7 @@ PICTURES = {
 }
 FOLDED = (
     ("law", "calibration"),
-    ("params", "min_params", "max_params", "max_epochs", "members", "serve_tokens", "epochs"),
+    ("params", "min_params", "max_params", "min_epochs", "max_epochs", "members", "serve_tokens", "epochs"),
     ("price", "tflops", "memory"),
 )  # what is folded away at first
 LONGEST, LONGEST_PIN = 80, 600  # characters of one value in an address: more is not a number anybody typed
@@ -59,6 +58,7 @@ class Choices:
     params: str = ""
     min_params: str = ""
     max_params: str = ""
+    min_epochs: str = ""
     max_epochs: str = ""
     members: str = ""  # models whose probabilities are averaged; empty: one
     serve_tokens: str = ""

@@ -1,56 +1,119 @@
-r"""What a law form is, and the registry in which each is declared once.
+r"""Law forms: what one is, the registry in which each is declared once, and those that ship.
 
 With N parameters, U unique tokens, e epochs, D = U e tokens and R = max(e - 1, 0) repeats, every form is
 
     L = E  +  A / N'^alpha  +  B / D'^beta  +  penalty
-       floor   capacity         data           overfitting
+   irreducible parameter        data           overfitting
 
-and differs in three pieces only: what repeated tokens are worth (`repeats`: D'), what a model too large for
-its data is worth (`size`: N'), and what repetition costs (`penalty`). A `LawForm` names its pieces and how it
-is shown; the pieces bring their parameters (symbol, range, starts, prior) and their mathematics. Planner,
-fits, designs, pictures, reports, help texts and documentation read all of it from `FORMS`; to add a form is
-to `register` one.
+and a form is ONE function `terms(p, at)` of its parameters and a configuration, together with the declaration
+of the parameters that it adds to the base law. Values, slopes by size, data and epochs, derivatives by the
+parameters, fits, designs, pictures, reports, help texts and documentation all come from these two; to add a
+form, or a new kind of term, is to `register` one `LawForm`.
 
-These three change nothing up to one epoch, where no token is seen twice: the search for the best plan relies
-on it.
+Derivatives are taken along the imaginary axis (the complex step: Squire and Trapp 1998), which is exact to
+the last digit. So `terms` must be written in functions that numpy knows for complex numbers: no `abs`, and
+comparisons only of real parts. `np.maximum` and `np.minimum` order complex numbers by their real part and may
+be used. `Registry.register` refuses a form that breaks this.
 
-A **dial** is a form for every weight decay at once. Its pieces see AdamW's memory too, τ = M / U epochs,
-where M = batch tokens / (learning rate x weight decay) is the memory in tokens; with M given it is a law
-over (N, U, e) like any other. It adds a fourth piece, the premium of what is forgotten too soon, which is
-there at one epoch as well. Below one epoch the unique tokens in use are U e, so that the memory of a given
-weight decay covers more of them: such a form has its own search there. Dials have a registry of their own,
-`DIALS`, as they are fitted to tables with several weight decays and known recipe only.
+Up to one epoch no token is seen twice, and no form may differ from the base law there: the search for the
+best plan relies on it.
+
+A **weight-decay law** is a form for every weight decay at once: its terms see AdamW's timescale too,
+`at.timescale_tokens` = batch tokens / (learning rate x weight decay); with that given it is a law over (N, U,
+e) like any other. It may differ from the base law at one epoch, too. They have a registry of their own,
+`WEIGHT_DECAY_FORMS`, as they are fitted to tables with several weight decays and known recipe only.
+
+The forms that ship are those of the paper and of the work it builds on, those around them that did best
+beyond the runs that they were fitted on, and those for every weight decay at once. They are made of a few
+effects:
+
+    faded        D' = U (1 + R_D* (1 - exp(-R / R_D*)))         repeats fade (Muennighoff et al. 2023)
+    saturated    N' = U_N (1 + R_N* (1 - exp(-R_N / R_N*)))     size beyond what the data wants fades,
+                 U_N = min(N_opt(U), N),  R_N = N / U_N - 1
+    power_cost   P R^delta (N / U^gamma)^kappa                  overfitting grows with repeats and size
+    hill_cost    P R^delta z / (1 + z),  z = (N / (c U^gamma))^kappa        it levels off in size
+
+N_opt(U) is the model size for which U tokens are compute-optimal under the same base law. Below one epoch
+only U e tokens are ever seen, none of them twice: the unique tokens are then U e.
+
+The additive law's penalty grows with the model without end, where runs beyond its grid show that it levels
+off, and it takes repeated tokens for as good as new: hence the forms with Hill's curve and with fading
+repeats. `studies/tournament` compares them with others where it matters.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from planner.errors import InvalidInput
-from planner.look import Look
+from planner.inputs import InvalidInput
+from planner.laws.steps import STEP, exp, expm1, log, log1p, softplus
+from planner.show.style import Look
 
 Array = Any  # a float or a numpy array of floats; all arguments broadcast against each other
-Values = Mapping[str, Array]  # parameters by name, those held fixed included
-
-_IMAGINARY = (
-    1e-30  # the step of complex differentiation: no difference is taken, so it can be as small as one likes
-)
+Values = Mapping[str, Array]  # parameters by name
 
 
-class At(NamedTuple):
-    """Where an effect is evaluated: logarithms of model size, unique tokens, repeats (above zero) and memory
-    in epochs, which only dials look at.
-    """
+class Terms(NamedTuple):
+    """The loss broken into what causes it, in nats per token."""
 
-    ln_params: Array
-    ln_unique: Array
-    ln_repeats: Array
-    ln_memory: Array = 0.0
+    irreducible: Array
+    parameter: Array
+    data: Array
+    overfitting: Array
+
+    @property
+    def loss(self) -> Array:
+        return self.irreducible + self.parameter + self.data + self.overfitting
+
+
+@dataclass(frozen=True, eq=False)
+class At:
+    """A configuration, or arrays of them, possibly complex; logarithms are worked out once."""
+
+    params: Array
+    unique_tokens: Array
+    epochs: Array
+    timescale_tokens: Array = 1.0  # of AdamW; only weight-decay laws look at it
+
+    @cached_property
+    def ln_params(self) -> Array:
+        return log(self.params)
+
+    @cached_property
+    def ln_unique(self) -> Array:
+        return log(self.unique_tokens)
+
+    @cached_property
+    def ln_epochs(self) -> Array:
+        return log(self.epochs)
+
+    @cached_property
+    def ln_timescale(self) -> Array:
+        return log(self.timescale_tokens)
+
+    @cached_property
+    def ln_used(self) -> Array:
+        """Of the unique tokens that are ever seen: U e below one epoch."""
+        return self.ln_unique + np.minimum(self.ln_epochs, 0.0)
+
+    @cached_property
+    def repeated(self) -> Array:
+        """Whether anything is seen twice."""
+        return np.real(self.epochs) > 1
+
+    @cached_property
+    def repeats(self) -> Array:
+        return np.maximum(self.epochs - 1, 0.0)
+
+    @cached_property
+    def ln_repeats(self) -> Array:
+        """Zero where there are none: what repetition costs is then multiplied with `repeated`."""
+        return log(np.where(self.repeated, self.epochs - 1, 1.0))
 
 
 @dataclass(frozen=True)
@@ -61,6 +124,11 @@ class Parameter:
     `kind` says on which scale it is fitted: "exponent" as it is; "logarithm" by its logarithm; "amplitude" by
     the logarithm of its term at the middle of the runs, with range and starts in units of the lowest loss;
     "linear" likewise without the logarithm, so that a term of zero is a point of the fit.
+
+    `unit` is what the parameter is measured in by a fit, a function of the other parameters and of the middle
+    of the runs (of those that repeat; for the base law, of those that do not). For an amplitude it is one
+    over the term there with an amplitude of one. It may use parameters without a unit, and those declared
+    after this one.
     """
 
     name: str
@@ -69,178 +137,36 @@ class Parameter:
     bounds: tuple[float, float]
     starts: tuple[float, ...]
     prior_sd: float  # of its logarithm
-
-
-class Varied(NamedTuple):
-    """A quantity that must differ between repeated runs, or the form's parameters cannot be told apart."""
-
-    label: str
-    ln: Callable[[At], Array]  # its logarithm
-
-
-class Jet(NamedTuple):
-    """A function of some parameters with its exact first and its second derivatives by them."""
-
-    value: Array
-    first: tuple[Array, ...]
-    second: tuple[tuple[Array, ...], ...]
-
-
-def jet(formula: Callable[[Values], Array], p: Values, names: tuple[str, ...]) -> Jet:
-    """The jet of any formula that numpy can evaluate at complex numbers.
-
-    First derivatives are taken along the imaginary axis, which is exact; second ones are central differences
-    of those.
-    """
-
-    def first(q: Values) -> tuple[Array, ...]:
-        return tuple(np.imag(formula({**q, name: q[name] + 1j * _IMAGINARY})) / _IMAGINARY for name in names)
-
-    second = []
-    for name in names:
-        step = 1e-5 * np.maximum(np.abs(p[name]), 1e-3)
-        ahead, behind = (first({**p, name: p[name] + sign * step}) for sign in (1, -1))
-        second.append(tuple((a - b) / (2 * step) for a, b in zip(ahead, behind, strict=True)))
-    return Jet(formula(p), first(p), tuple(second))
-
-
-class Piece:
-    """A repetition effect with its parameters."""
-
-    parameters: tuple[Parameter, ...] = ()
-    fixed: Mapping[str, float] = {}
-    centred = False  # whether fits measure N and U from the middle of their runs, which `absolute` undoes
+    unit: Callable[[Values, At], Array] | None = None
+    acts_on: str = ""  # what must differ between repeated runs to show it, by its name in a run table
 
     @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(parameter.name for parameter in self.parameters)
-
-    @property
-    def needs(self) -> tuple[Varied, ...] | None:
-        """What must vary between repeated runs; None: judged by the rank of the derivatives by the
-        parameters.
-        """
-        return ()
-
-    def ln_units(self, p: Values, middle: At) -> dict[str, Array]:
-        """ln of what a parameter is multiplied with if N and U were measured from this point."""
-        return {}
-
-    def absolute(self, p: Values, middle: At) -> dict[str, Array]:
-        """The parameters of a fit that measured N and U from the middle of its runs, as laws know them."""
-        units = self.ln_units(p, middle)
-        return {name: value * np.exp(units[name]) if name in units else value for name, value in p.items()}
+    def ordinary(self) -> float:
+        """A value as good as any, in its unit."""
+        return self.starts[len(self.starts) // 2]
 
 
-class Penalty(Piece):
-    """What repetition costs, P exp(ln_shape): subclasses write `ln_shape`, and exact derivatives follow from
-    it.
+KINDS = ("exponent", "logarithm", "amplitude", "linear")
+_EXPONENT = (0.02, 5.0)  # a power law below the first is a constant, above the second a step
+_TERM = (1e-6, 10.0)
 
-    `ln_shape` must be written in functions that numpy knows for complex numbers (no max, abs or where): its
-    derivatives are then taken along the imaginary axis, which is exact to the last digit. P is always the
-    first parameter.
-    """
-
-    in_logarithms_linear = False  # whether ln(penalty) is linear in what is fitted
-    first_pass = False  # of a dial: whether passes are counted and not repeats, so that one epoch costs too
-
-    def ln_shape(self, p: Values, at: At) -> Array:
-        """ln(penalty / P)."""
-        raise NotImplementedError
-
-    def with_slopes(self, p: Values, at: At) -> tuple[Array, At]:
-        """`ln_shape`, and its slopes by ln N, ln U, ln R and ln(memory)."""
-        steps = np.eye(len(at)) * 1j * _IMAGINARY
-        moved = (At(*(value + step for value, step in zip(at, row, strict=True))) for row in steps)
-        slopes = At(*(np.imag(self.ln_shape(p, there)) / _IMAGINARY for there in moved))
-        return self.ln_shape(p, at), slopes
-
-    def shape_jet(self, p: Values, at: At) -> Jet:
-        """`ln_shape` with its derivatives by all parameters but P."""
-        return jet(lambda q: self.ln_shape(q, at), p, self.names[1:])
-
-    def factors(
-        self, p: Values, ln_product: Array, ln_unique: Array, epochs: Array
-    ) -> tuple[Array, Array] | None:
-        """The penalty at params = product / epochs as (a factor of the budget) x (a factor of the epochs), if
-        it is one.
-        """
-        return None
-
-    def on_isoflop(self, p: Values, ln_product: Array, ln_unique: Array, epochs: Array) -> Array:
-        """The penalty at params = product / epochs, for every budget and epochs, which broadcast."""
-        repeats = epochs - 1
-        at = At(ln_product - np.log(epochs), ln_unique, np.log(np.where(repeats > 0, repeats, 1.0)))
-        return np.where(repeats > 0, p["P"] * np.exp(self.ln_shape(p, at)), 0.0)
-
-    @property
-    def needs(self) -> tuple[Varied, ...] | None:
-        return None
-
-
-class Repeats(Piece):
-    """What repeated tokens are worth. This one: as much as new ones, D' = U e."""
-
-    by_size = False  # whether it depends on N / U
-
-    def ln_seen(self, p: Values, epochs: Array, ln_ratio: Array) -> Array:
-        """ln(D' / U), where `ln_ratio` is ln(N / U)."""
-        return np.log(epochs)
-
-    def with_slopes(self, p: Values, epochs: Array, ln_ratio: Array) -> tuple[Array, Array, Array]:
-        """The same, and its slopes by ln(epochs) and by ln(N / U)."""
-        return np.log(epochs), 1.0, 0.0
-
-    def ln_most(self, p: Values) -> Array | None:
-        """ln(D' / U) of which no number of epochs is worth more, for all sizes; None: there is no end."""
-        return None
-
-    def on_isoflop(self, p: Values, ln_ratio: Array, epochs: Array) -> Array:
-        """ln(D' / U) at params = product / epochs, where `ln_ratio` is ln(product / U), which broadcast."""
-        return self.ln_seen(p, epochs, ln_ratio - np.log(epochs) if self.by_size else 0.0)
-
-    def seen_jet(self, p: Values, epochs: Array, ln_ratio: Array) -> Jet:
-        """ln(D' / U) with its derivatives by the parameters."""
-        return jet(lambda q: self.ln_seen(q, epochs, ln_ratio), p, self.names)
-
-
-class Size(Piece):
-    """What a model is worth that is too large for its data. This one: all of it, N' = N."""
-
-    def ln_effective(
-        self, p: Values, ln_params: Array, ln_optimal: Callable[[], Array]
-    ) -> tuple[Array, Array, Array]:
-        """ln N', and its slopes by ln N and by ln of the unique tokens in use; `ln_optimal` is ln N_opt of
-        those.
-        """
-        return ln_params, 1.0, 0.0
-
-
-class Premium(Piece):
-    """What forgetting too soon costs: nats, exp(ln_shape) of the memory in epochs; or data, exp(-ln_shape) of
-    D' being all that is left of it, where it sees D'^a N^b over the memory in tokens.
-
-    `ln_shape` is written as that of a penalty is, of nothing but the logarithm of what it sees.
-    """
-
-    of_data = False
-    powers = (1.0, 0.0)  # a and b
-
-    def ln_sees(self, ln_seen: Array, ln_params: Array, ln_memory: Array) -> Array:
-        """ln of what a premium that is charged in data sees, from D', N and the memory, all in tokens."""
-        of_seen, of_size = self.powers
-        return of_seen * ln_seen + of_size * ln_params - ln_memory
-
-    def ln_shape(self, p: Values, ln_sees: Array) -> Array:
-        raise NotImplementedError
-
-    def with_slope(self, p: Values, ln_sees: Array) -> tuple[Array, Array]:
-        """`ln_shape`, and its slope by ln(what it sees)."""
-        moved = self.ln_shape(p, ln_sees + 1j * _IMAGINARY)
-        return np.real(moved), np.imag(moved) / _IMAGINARY
-
-    def shape_jet(self, p: Values, ln_sees: Array) -> Jet:
-        return jet(lambda q: self.ln_shape(q, ln_sees), p, self.names)
+BASE = (
+    Parameter("E", "E", "linear", (0.0, 2.0), (0.2, 0.5, 0.7, 0.9), 0.2),
+    Parameter(
+        "A", "A", "amplitude", _TERM, (0.05, 0.2, 0.6), 0.6, lambda p, at: exp(p["alpha"] * at.ln_params)
+    ),
+    Parameter("alpha", "α", "exponent", _EXPONENT, (0.15, 0.35, 0.7), 0.27),
+    Parameter(
+        "B", "B", "amplitude", _TERM, (0.05, 0.2, 0.6), 0.8, lambda p, at: exp(p["beta"] * at.ln_unique)
+    ),
+    Parameter("beta", "β", "exponent", _EXPONENT, (0.15, 0.35, 0.7), 0.25),
+)
+BASE_PARAMETERS = tuple(parameter.name for parameter in BASE)
+TIMESCALE = "timescale_tokens"  # of AdamW: batch tokens / (learning rate x weight decay)
+BASE_FORM = "chinchilla"  # the law without any effect of repetition
+DEFAULT_FORM = "additive_4p"
+AVERAGE = "average"  # of several forms, by how much each counts
+_SOMEWHERE = (2e8, 4e8, 6.0, 1e9)  # an ordinary configuration
 
 
 @dataclass(frozen=True)
@@ -252,26 +178,12 @@ class LawForm:
     look: Look
     summary: str  # one line for lists and documentation
     formula: str = ""
-    repeats: Repeats = field(default_factory=Repeats)
-    size: Size = field(default_factory=Size)
-    penalty: Penalty | None = None
-    premium: Premium | None = None  # of a dial
+    repetition: tuple[Parameter, ...] = ()  # what the form adds to the base law
+    terms: Callable[[Values, At], Terms] = lambda p, at: base_terms(p, at)
     standard: bool = True  # whether it is fitted where nobody names the forms
-
-    @cached_property
-    def pieces(self) -> tuple[Piece, ...]:
-        optional = (self.penalty, self.premium)
-        return (self.repeats, self.size, *(piece for piece in optional if piece is not None))
-
-    @cached_property
-    def given(self) -> tuple[str, ...]:
-        """What a law of this form must be told next to its parameters."""
-        return () if self.premium is None else (MEMORY,)
-
-    @cached_property
-    def repetition(self) -> tuple[Parameter, ...]:
-        """The free parameters that the form adds to the base law."""
-        return tuple(parameter for piece in self.pieces for parameter in piece.parameters)
+    given: tuple[
+        str, ...
+    ] = ()  # what a law must be told next to its parameters: of a weight-decay law, (TIMESCALE,)
 
     @cached_property
     def parameters(self) -> tuple[Parameter, ...]:
@@ -287,25 +199,39 @@ class LawForm:
         return tuple(parameter.name for parameter in self.parameters)
 
     @cached_property
-    def fixed(self) -> dict[str, float]:
-        return {name: value for piece in self.pieces for name, value in piece.fixed.items()}
+    def overfits(self) -> bool:
+        """Whether repetition can cost more than it brings, so that there may be too many epochs."""
+        return self.name == AVERAGE or bool(self.terms(*self.somewhere()).overfitting > 0)
+
+    def __reduce__(self) -> tuple[Callable[[str], LawForm], tuple[str]]:
+        """Formulas are no data: a copy or a pickle is the registered form."""
+        return form_named, (self.name,)
+
+    def somewhere(self) -> tuple[dict[str, float], At]:
+        """Ordinary parameters and an ordinary configuration."""
+        at = At(*_SOMEWHERE)
+        return natural(self.parameters, {p.name: p.ordinary for p in self.parameters}, at), at
 
 
-_EXPONENT = (0.02, 5.0)  # a power law below the first is a constant, above the second a step
-_TERM = (1e-6, 10.0)
+def base_terms(
+    p: Values, at: At, *, ln_size: Array = None, ln_data: Array = None, overfitting: Array = 0.0
+) -> Terms:
+    """Chinchilla, E + A / N^alpha + B / (U e)^beta, with what a form puts in the place of N and of U e, and
+    what it adds.
+    """
+    ln_size = at.ln_params if ln_size is None else ln_size
+    ln_data = at.ln_unique + at.ln_epochs if ln_data is None else ln_data
+    parameter, data = p["A"] * exp(-p["alpha"] * ln_size), p["B"] * exp(-p["beta"] * ln_data)
+    return Terms(p["E"], parameter, data, overfitting)
 
-BASE = (
-    Parameter("E", "E", "linear", (0.0, 2.0), (0.2, 0.5, 0.7, 0.9), 0.2),
-    Parameter("A", "A", "amplitude", _TERM, (0.05, 0.2, 0.6), 0.6),
-    Parameter("alpha", "α", "exponent", _EXPONENT, (0.15, 0.35, 0.7), 0.27),
-    Parameter("B", "B", "amplitude", _TERM, (0.05, 0.2, 0.6), 0.8),
-    Parameter("beta", "β", "exponent", _EXPONENT, (0.15, 0.35, 0.7), 0.25),
-)
-BASE_PARAMETERS = tuple(parameter.name for parameter in BASE)
-MEMORY = "memory_tokens"  # AdamW's memory in tokens: batch tokens / (learning rate x weight decay)
-BASE_FORM = "chinchilla"  # the law without any effect of repetition
-DEFAULT_FORM = "additive_4p"
-AVERAGE = "average"  # of several forms, by how much each counts
+
+def natural(parameters: Collection[Parameter], in_units: Values, at: At) -> dict[str, Array]:
+    """Parameters as laws know them, from those in their units at a point."""
+    found = dict(in_units)
+    for parameter in reversed(tuple(parameters)):
+        if parameter.unit is not None:
+            found[parameter.name] = found[parameter.name] * parameter.unit(found, at)
+    return found
 
 
 class Registry(Mapping[str, LawForm]):
@@ -326,31 +252,37 @@ class Registry(Mapping[str, LawForm]):
     def __repr__(self) -> str:
         return f"<law forms {', '.join(self._forms)}>"
 
-    def register(self, form: LawForm) -> LawForm:
-        """Add a form; from here on everything that lists, fits, draws or explains forms knows it."""
+    def register(self, form: LawForm, *, check: bool = True) -> LawForm:
+        """Add a form; from here on everything that lists, fits, draws or explains forms knows it. Those that
+        ship are checked by a test.
+        """
         if form.name in self._forms:
             raise InvalidInput(f"law {form.name} is registered already; another name would do.")
         if len(set(form.names)) < len(form.names):
             raise InvalidInput(f"law {form.name} has two parameters of one name: {', '.join(form.names)}.")
-        if form.penalty is not None and form.penalty.names[:1] != ("P",):
-            raise InvalidInput(f"the first parameter of the penalty of law {form.name} must be P, its size.")
-        kinds = (
-            ("amplitude", "linear")
-            if form.penalty is None or form.penalty.in_logarithms_linear
-            else ("amplitude",)
-        )
-        if form.penalty is not None and form.penalty.parameters[0].kind not in kinds:
-            raise InvalidInput(f"P of law {form.name} must be of the kind {' or '.join(kinds)}.")
-        if form.penalty is not None and form.size.parameters:
-            raise InvalidInput(
-                f"law {form.name} has both a penalty and a fading size, for which there is no fit."
-            )
+        if kinds := {parameter.kind for parameter in form.repetition} - set(KINDS):
+            raise InvalidInput(f"law {form.name} has a parameter of the kind {min(kinds)}, not of {KINDS}.")
+        if check:
+            _check_derivatives(form)
         self._forms[form.name] = form
         return form
 
     def unregister(self, name: str) -> None:
         """Forget a form that was registered."""
         self._forms.pop(check_form(name))
+
+
+def _check_derivatives(form: LawForm) -> None:
+    """Refuse a formula that is none of complex numbers, say with abs: it cannot be differentiated."""
+    p, at = form.somewhere()
+    for name, value in p.items():
+        stepped = form.terms({**p, name: value * (1 + 1j * STEP)}, at).loss
+        ahead, behind = (form.terms({**p, name: value * factor}, at).loss for factor in (1 + 1e-6, 1 - 1e-6))
+        if not np.isclose(np.imag(stepped) / STEP, (ahead - behind) / 2e-6, rtol=1e-3, atol=1e-6):
+            raise InvalidInput(
+                f"the terms of law {form.name} cannot be differentiated by {name} along "
+                f"the imaginary axis: they must be functions of complex numbers."
+            )
 
 
 class Standard(Collection[str]):
@@ -370,7 +302,7 @@ class Standard(Collection[str]):
 
 
 FORMS = Registry()
-DIALS = Registry()  # forms for every weight decay at once
+WEIGHT_DECAY_FORMS = Registry()  # forms for every weight decay at once
 STANDARD = Standard(FORMS)
 register = FORMS.register
 unregister = FORMS.unregister
@@ -382,27 +314,26 @@ _AVERAGED = LawForm(
     Look("#111111", "#f2f2f2", "solid"),
     "every form counts by how well it predicted what it had not seen",
     "sum of weight x law",
-    penalty=Penalty(),
 )
 
 
 def check_form(form: object) -> str:
     """The form's name if it is known, otherwise an error that lists those that are."""
-    if not isinstance(form, str) or (form not in FORMS and form not in DIALS):
+    if not isinstance(form, str) or (form not in FORMS and form not in WEIGHT_DECAY_FORMS):
         raise InvalidInput(f"must be one of {', '.join(FORMS)}; got {form!r}.", field="law")
     return form
 
 
 def every_form() -> tuple[str, ...]:
-    """The names of all forms, dials last."""
-    return (*FORMS, *DIALS)
+    """The names of all forms, weight-decay laws last."""
+    return (*FORMS, *WEIGHT_DECAY_FORMS)
 
 
 def form_named(name: str) -> LawForm:
-    """A form by its name, a dial or not, or the average of several."""
+    """A form by its name, a weight-decay law or not, or the average of several."""
     if name == AVERAGE:
         return _AVERAGED
-    return DIALS[name] if name in DIALS else FORMS[check_form(name)]
+    return WEIGHT_DECAY_FORMS[name] if name in WEIGHT_DECAY_FORMS else FORMS[check_form(name)]
 
 
 def repetition_parameters(form: str) -> tuple[str, ...]:
@@ -413,3 +344,311 @@ def repetition_parameters(form: str) -> tuple[str, ...]:
 def parameter_names(form: str) -> tuple[str, ...]:
     """The names of all free parameters of a form, base law first."""
     return form_named(form).names
+
+
+# -- what the shipped forms are made of
+
+_STAR = (1e-2, 1e6)  # beyond a million repeats nothing saturates
+_AMOUNT = (1e-7, 100.0)
+_LEVEL = (1e-4, 1e4)
+HILL_KAPPA = 2.0  # where it is not free
+_FURTHEST = 300.0  # ln of a ratio beyond which exponentials are no numbers
+
+Cost = Callable[[Values, At], Array]
+
+
+def amplitude(cost: Cost, starts: tuple[float, ...], *, linear: bool = False) -> Parameter:
+    """P, the size of a cost; `linear` lets a fit find none at all."""
+    kind, bounds = ("linear", (0.0, 100.0)) if linear else ("amplitude", _AMOUNT)
+    return Parameter("P", "P", kind, bounds, starts, 2.0, lambda p, at: 1 / cost({**p, "P": 1.0}, at))
+
+
+def exponent(
+    name: str, symbol: str, starts: tuple[float, ...], prior_sd: float, acts_on: str = ""
+) -> Parameter:
+    return Parameter(name, symbol, "exponent", _EXPONENT, starts, prior_sd, acts_on=acts_on)
+
+
+def delta(*starts: float) -> Parameter:
+    return exponent("delta", "δ", starts, 0.3, "repeats")
+
+
+def kappa(*starts: float, acts_on: str = "params") -> Parameter:
+    return exponent("kappa", "κ", starts, 0.3, acts_on)
+
+
+def gamma(*starts: float) -> Parameter:
+    return exponent("gamma", "γ", starts, 0.4, "unique_tokens")
+
+
+def level(*starts: float) -> Parameter:
+    """c: c U^gamma is the size at which half of something is reached."""
+    return Parameter("c", "c", "logarithm", _LEVEL, starts, 1.0, _level_unit, "params")
+
+
+def _level_unit(p: Values, at: At) -> Array:
+    return exp(at.ln_params - p["gamma"] * at.ln_unique)
+
+
+def half_life(*starts: float) -> Parameter:
+    return Parameter("R_D_star", "R*_D", "logarithm", _STAR, starts, 1.0)
+
+
+def oversize(*starts: float) -> Parameter:
+    return Parameter("R_N_star", "R*_N", "logarithm", _STAR, starts, 2.0)
+
+
+# -- what data and size are worth ----------------------------------------------------------------------------
+
+
+def faded(p: Values, at: At) -> Array:
+    """ln D' of repeats that fade exponentially over R_D* of them."""
+    return at.ln_used + log1p(-p["R_D_star"] * expm1(-at.repeats / p["R_D_star"]))
+
+
+def saturated(p: Values, at: At) -> Array:
+    """ln N' of a size that fades exponentially beyond what is optimal for the unique tokens in use."""
+    balance = log(p["alpha"] * p["A"]) - log(p["beta"] * p["B"])
+    ln_optimal = (balance + p["beta"] * at.ln_used) / p["alpha"]
+    ln_fresh = np.minimum(ln_optimal, at.ln_params)
+    excess = expm1(np.minimum(at.ln_params - ln_fresh, _FURTHEST))
+    return ln_fresh + log1p(-p["R_N_star"] * expm1(-excess / p["R_N_star"]))
+
+
+# -- what repetition costs -----------------------------------------------------------------------------------
+
+
+def power_cost(p: Values, at: At) -> Array:
+    """The additive penalty of the paper; exponents that are not parameters are one."""
+    size = at.ln_params - p.get("gamma", 1.0) * at.ln_unique
+    return p["P"] * at.repeated * exp(p.get("delta", 1.0) * at.ln_repeats + p.get("kappa", 1.0) * size)
+
+
+def hill_cost(p: Values, at: At) -> Array:
+    """The same up to a level: for c -> infinity it is the additive penalty."""
+    ln_z = p.get("kappa", HILL_KAPPA) * (at.ln_params - p["gamma"] * at.ln_unique - log(p["c"]))
+    return p["P"] * at.repeated * exp(p["delta"] * at.ln_repeats - softplus(-ln_z))
+
+
+# -- forms for one weight decay
+
+DECAY_STARTS = (1.5, 5.0, 10.0, 20.0, 50.0, 200.0, 1000.0)
+AMOUNTS = (0.001, 0.01, 0.03, 0.1, 0.5)
+FEW_AMOUNTS = (0.003, 0.03, 0.3)
+FADING = half_life(3.0, 15.0, 100.0)
+POWER = (amplitude(power_cost, FEW_AMOUNTS), delta(0.7, 1.5), kappa(0.4, 1.2), gamma(0.3, 0.9))
+HILL = (amplitude(hill_cost, FEW_AMOUNTS), delta(0.7, 1.5), level(0.3, 3.0), gamma(0.3, 0.9))
+
+
+def _decay(p: Values, at: At) -> Terms:
+    return base_terms(p, at, ln_data=faded(p, at))
+
+
+def _effective(p: Values, at: At) -> Terms:
+    return base_terms(p, at, ln_size=saturated(p, at), ln_data=faded(p, at))
+
+
+def _additive(p: Values, at: At) -> Terms:
+    return base_terms(p, at, overfitting=power_cost(p, at))
+
+
+def _hill(p: Values, at: At) -> Terms:
+    return base_terms(p, at, overfitting=hill_cost(p, at))
+
+
+def _decay_additive(p: Values, at: At) -> Terms:
+    return base_terms(p, at, ln_data=faded(p, at), overfitting=power_cost(p, at))
+
+
+def _decay_hill(p: Values, at: At) -> Terms:
+    return base_terms(p, at, ln_data=faded(p, at), overfitting=hill_cost(p, at))
+
+
+for _form in (
+    LawForm(
+        BASE_FORM,
+        "Chinchilla",
+        Look("#666666", "#b3b3b3", "dot"),
+        "every token is as good as new (Hoffmann et al. 2022)",
+        "E + A/N^α + B/D^β",
+    ),
+    LawForm(
+        "exponential_decay",
+        "exponential decay",
+        Look("#b87400", "#f0b140", "dash"),
+        "repeated tokens fade (Muennighoff et al. 2023)",
+        "D' = U (1 + R*_D (1 - exp(-R/R*_D)))",
+        (half_life(*DECAY_STARTS),),
+        _decay,
+    ),
+    LawForm(
+        "effective_parameters",
+        "effective parameters",
+        Look("#b8578e", "#e29bc2", "longdash"),
+        "repeated tokens and size beyond what the data wants both fade (Muennighoff et al. 2023)",
+        "D' as above; N' = U_N (1 + R*_N (1 - exp(-R_N/R*_N)))",
+        (half_life(*DECAY_STARTS), oversize(0.3, 1.0, 2.0, 5.0, 15.0, 50.0, 200.0, 1e3, 1e4)),
+        _effective,
+    ),
+    LawForm(
+        "additive_1p",
+        "additive 1p",
+        Look("#2e9bd6", "#8ccdf2", "dashdot"),
+        "repetition costs in proportion to repeats and to size over data",
+        "+ P R (N/U)",
+        (amplitude(power_cost, (0.0, 0.001, 0.01, 0.03, 0.1, 0.3, 1.0), linear=True),),
+        _additive,
+    ),
+    LawForm(
+        "additive_2p",
+        "additive 2p",
+        Look("#008f68", "#3fc99f", "longdashdot"),
+        "the same with a power of size over data",
+        "+ P R (N/U)^κ",
+        (
+            amplitude(power_cost, AMOUNTS),
+            kappa(0.2, 0.4, 0.6, 0.9, 1.2, 1.6, 2.2, acts_on="params / unique_tokens"),
+        ),
+        _additive,
+    ),
+    LawForm(
+        DEFAULT_FORM,
+        "additive 4p",
+        Look("#0063a3", "#5db1f0", "solid"),
+        "the paper's law: repeats, size and data each with a power of its own",
+        "+ P R^δ (N/U^γ)^κ",
+        (
+            amplitude(power_cost, AMOUNTS),
+            delta(0.5, 0.9, 1.3, 2.0),
+            kappa(0.3, 0.7, 1.1, 1.6),
+            gamma(0.3, 0.9),
+        ),
+        _additive,
+    ),
+    LawForm(
+        "hill_4p",
+        "Hill 4p",
+        Look("#fa22eb", "#fa0abb", "3px,3px"),
+        "their cost levels off in large models",
+        "+ P R^δ z²/(1+z²), z = N/(c U^γ)",
+        HILL,
+        _hill,
+    ),
+    LawForm(
+        "decay_4p",
+        "decay + 4p",
+        Look("#5c1706", "#a85839", "2px,6px"),
+        "repeated tokens fade, and cost with powers of repeats, size and data",
+        "D' of exponential decay; + P R^δ (N/U^γ)^κ",
+        (FADING, *POWER),
+        _decay_additive,
+    ),
+    LawForm(
+        "decay_hill_4p",
+        "decay + Hill 4p",
+        Look("#21082e", "#9d46a2", "10px,6px"),
+        "repeated tokens fade, and their cost levels off in large models",
+        "D' of exponential decay; + P R^δ z²/(1+z²), z = N/(c U^γ)",
+        (FADING, *HILL),
+        _decay_hill,
+    ),
+):
+    FORMS.register(_form, check=False)
+
+
+# -- for every weight decay at once
+#
+# With M = batch tokens / (learning rate x weight decay) tokens, AdamW's timescale (Wang & Aitchison, arXiv
+# 2405.13698), tau = M / U epochs, R repeats and D' of repeats that fade, each is
+#
+#     L = E + A / N^alpha + B / D''^beta + penalty exp(-mu / tau)
+#
+# The penalty is what is still remembered when a token comes round again. What is forgotten too soon leaves
+# less of the data, as 1 / D'' = 1 / D' + 1 / (k M): between the two lies the best weight decay.
+
+_DECAY_AMOUNTS = (0.03, 0.2)
+_DECAY_FADING = half_life(1.5, 8.0)
+_FORGETTING = Parameter("mu", "μ", "logarithm", (1e-2, 1e3), (1.5, 4.0), 0.5)
+
+
+def _kept(*starts: float) -> Parameter:
+    return Parameter("k", "k", "logarithm", (1e-2, 1e6), starts, 0.5)
+
+
+def remembered(p: Values, at: At) -> Array:
+    """exp(-mu / tau): what AdamW still remembers when a token comes round again."""
+    return exp(-p["mu"] * exp(at.ln_used - at.ln_timescale))
+
+
+def remembered_power_cost(p: Values, at: At) -> Array:
+    return power_cost(p, at) * remembered(p, at)
+
+
+def _steepening_cost(p: Values, at: At) -> Array:
+    """P e^(delta h), h = N / (N + c U^gamma): a power of the passes, the higher the larger the model next to
+    its data. One pass costs P, whatever the size and the data.
+    """
+    share = exp(-softplus(p["gamma"] * at.ln_used + log(p["c"]) - at.ln_params))
+    passes = np.maximum(at.ln_epochs, 0.0)
+    return p["P"] * exp(p["delta"] * passes * share) * remembered(p, at)
+
+
+def _simple(p: Values, at: At) -> Terms:
+    """Data is worth no more than is remembered: 1 / D'' = 1 / D' + 1 / (k M)."""
+    ln_data = faded(p, at)
+    left = ln_data - softplus(ln_data - at.ln_timescale - log(p["k"]))
+    return base_terms(p, at, ln_data=left, overfitting=remembered_power_cost(p, at))
+
+
+def _steep(p: Values, at: At) -> Terms:
+    """The same, and a large model on much data wants a longer timescale:
+    D'' = D' (1 + N D' / (k M)^2)^(-s / 2).
+    """
+    ln_data = faded(p, at)
+    inside = ln_data + at.ln_params - 2 * (at.ln_timescale + log(p["k"]))
+    left = ln_data - p["s"] / 2 * softplus(inside)
+    return base_terms(p, at, ln_data=left, overfitting=_steepening_cost(p, at))
+
+
+WEIGHT_DECAY_FORMS.register(
+    LawForm(
+        "dial_simple",
+        "weight decay, simple",
+        Look("#9f1853", "#ff7eb6", "dot"),
+        "any weight decay: data is worth no more than is remembered; eleven parameters in all",
+        "B/D''^β, 1/D'' = 1/D' + 1/(k M), + P R^δ (N/U)^κ exp(-μ/τ)",
+        (
+            _DECAY_FADING,
+            amplitude(remembered_power_cost, _DECAY_AMOUNTS),
+            delta(1.7),
+            kappa(0.9, acts_on="params / unique_tokens"),
+            _FORGETTING,
+            _kept(10.0, 40.0),
+        ),
+        _simple,
+        given=(TIMESCALE,),
+    ),
+    check=False,
+)
+WEIGHT_DECAY_FORMS.register(
+    LawForm(
+        "dial_steep",
+        "weight decay, steeper in large models",
+        Look("#b28600", "#f1c21b", "dashdot"),
+        "any weight decay: large models overfit with a higher power of the passes and want a long timescale",
+        "B/D''^β, D'' = D' (1 + N D'/(k M)²)^(-s/2), + P e^(δ h) exp(-μ/τ), h = N/(N + c U^γ)",
+        (
+            _DECAY_FADING,
+            amplitude(_steepening_cost, _DECAY_AMOUNTS),
+            delta(1.7),
+            level(0.5, 1.5),
+            gamma(0.7),
+            _FORGETTING,
+            _kept(3.0, 10.0),
+            Parameter("s", "s", "exponent", (0.05, 20.0), (0.6,), 0.5),
+        ),
+        _steep,
+        given=(TIMESCALE,),
+    ),
+    check=False,
+)

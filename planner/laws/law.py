@@ -1,8 +1,8 @@
-"""A law: one form with its parameters, evaluated with exact logarithmic slopes.
+"""A law: one form with its parameters; an average of laws of several forms; and draws of such an average.
 
-Everything broadcasts over numpy arrays, the law's own parameters included, so that a bootstrap ensemble is
-simply a law whose parameters are arrays. Inside, powers are exponentials of logarithms: the same few lines
-give the terms and their slopes, on which allocation and advice are built.
+Everything broadcasts over numpy arrays, the law's own parameters included, so that many draws of a law are
+simply a law whose parameters are arrays. The form says what the terms of the loss are; slopes are taken of
+them along the imaginary axis.
 """
 
 from __future__ import annotations
@@ -14,23 +14,22 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from planner.errors import InvalidInput
-from planner.laws.forms import BASE_FORM, BASE_PARAMETERS, MEMORY, Array, At, LawForm, form_named
+from planner.inputs import InvalidInput
+from planner.laws.forms import (
+    AVERAGE,
+    BASE_FORM,
+    BASE_PARAMETERS,
+    TIMESCALE,
+    Array,
+    At,
+    LawForm,
+    Terms,
+    form_named,
+)
+from planner.laws.steps import STEP
 
 _TINY = 1e-300
-
-
-class Terms(NamedTuple):
-    """The loss broken into what causes it, in nats per token."""
-
-    floor: Array
-    capacity: Array
-    data: Array
-    overfitting: Array
-
-    @property
-    def loss(self) -> Array:
-        return self.floor + self.capacity + self.data + self.overfitting
+_ENDLESS = 1e30  # epochs
 
 
 class Slopes(NamedTuple):
@@ -45,26 +44,30 @@ class Slopes(NamedTuple):
     frozen=True, eq=False
 )  # arrays have no truth value: laws are the same only if they are the same object
 class Law:
-    """One law form with its parameters (numbers, or arrays for an ensemble of laws)."""
+    """One law form with its parameters: numbers, or arrays for draws of a law."""
 
     form: str
     parameters: Mapping[str, Array]
     declared: LawForm = field(init=False, repr=False)
-    is_ensemble: bool = field(init=False, repr=False)
-    values: dict[str, Array] = field(init=False, repr=False)  # all parameters, fixed exponents included
+    has_draws: bool = field(init=False, repr=False)
+    values: dict[str, Array] = field(init=False, repr=False)  # numbers or arrays
 
     def __post_init__(self) -> None:
         declared = form_named(self.form)
         given = _checked(declared, self.parameters)
-        everything: dict[str, Any] = {**declared.fixed, **given}
-        p = {k: float(v) if np.ndim(v) == 0 else v for k, v in everything.items()}
+        p = {k: float(v) if np.ndim(v) == 0 else v for k, v in given.items()}
         self._set(declared, {name: self.parameters[name] for name in (*declared.names, *declared.given)}, p)
 
     def _set(self, declared: LawForm, parameters: Mapping[str, Array], p: dict[str, Array]) -> None:
         object.__setattr__(self, "declared", declared)
         object.__setattr__(self, "parameters", parameters)
         object.__setattr__(self, "values", p)
-        object.__setattr__(self, "is_ensemble", any(isinstance(value, np.ndarray) for value in p.values()))
+        object.__setattr__(self, "has_draws", any(isinstance(value, np.ndarray) for value in p.values()))
+
+    @property
+    def overfits(self) -> bool:
+        """Whether repetition can cost more than it brings."""
+        return self.declared.overfits
 
     @cached_property
     def _ln_balance(self) -> Array:
@@ -79,57 +82,19 @@ class Law:
         return self._terms(params, unique_tokens, epochs).loss
 
     def terms(self, params: Array, unique_tokens: Array, epochs: Array) -> Terms:
-        """Predicted loss as floor + capacity + data + overfitting, each of the full broadcast shape."""
+        """Predicted loss as irreducible + parameter + data + overfitting, each of the full broadcast
+        shape."""
         return Terms(*np.broadcast_arrays(*self._terms(params, unique_tokens, epochs)))
 
     def _terms(self, params: Array, unique_tokens: Array, epochs: Array) -> Terms:
-        p = self.values
-        epochs = np.asarray(epochs, dtype=float)
-        ln_n, ln_u = np.log(params), np.log(unique_tokens)
-        ln_n_eff, _, _ = self._effective_params(ln_n, ln_u, epochs)
-        ln_seen = self.declared.repeats.ln_seen(p, epochs, ln_n - ln_u)
-        capacity = p["A"] * np.exp(-p["alpha"] * ln_n_eff)
-        forgotten, _, _ = self._forgotten(ln_u + ln_seen, ln_n, slopes=False)
-        data = p["B"] * np.exp(-p["beta"] * (ln_u + ln_seen - forgotten)) + self._premium(ln_u, epochs)[0]
-        if self.declared.penalty is None:
-            return Terms(p["E"], capacity, data, 0.0)
-        ln_shape = self.declared.penalty.ln_shape(p, self._at(ln_n, ln_u, epochs))
-        return Terms(p["E"], capacity, data, self._penalty(ln_shape, epochs))
+        timescale = self.values.get(TIMESCALE, 1.0)
+        return self.declared.terms(self.values, At(params, unique_tokens, np.asarray(epochs), timescale))
 
     def slopes(self, params: Array, unique_tokens: Array, epochs: Array) -> Slopes:
-        """dL/dln(params), dL/dln(unique_tokens), dL/dln(epochs), exact."""
-        p = self.values
-        epochs = np.asarray(epochs, dtype=float)
-        ln_n, ln_u = np.log(params), np.log(unique_tokens)
-        ln_n_eff, by_n, by_used = self._effective_params(ln_n, ln_u, epochs)
-        ln_seen, by_epochs, by_ratio = self.declared.repeats.with_slopes(p, epochs, ln_n - ln_u)
-        capacity = -p["alpha"] * p["A"] * np.exp(-p["alpha"] * ln_n_eff)  # d capacity / d ln N'
-        forgotten, by_seen, by_size = self._forgotten(ln_u + ln_seen, ln_n)
-        left = -p["beta"] * p["B"] * np.exp(-p["beta"] * (ln_u + ln_seen - forgotten))
-        data = left * (1 - by_seen)  # d data / d ln D'
-        d_params = capacity * by_n + data * by_ratio - left * by_size
-        d_unique = data * (1 - by_ratio) + capacity * by_used
-        d_epochs = data * by_epochs
-        if (
-            self.declared.size.parameters
-        ):  # below one epoch the unique tokens in use are U e, so epochs act on N' too
-            d_epochs = d_epochs + np.where(epochs < 1, capacity * by_used, 0.0)
-        if self.declared.premium is not None and not self.declared.premium.of_data:
-            _, by_memory = self._premium(ln_u, epochs)
-            d_unique = d_unique - by_memory
-            d_epochs = d_epochs - np.where(epochs < 1, by_memory, 0.0)
-        if self.declared.penalty is not None:
-            ln_shape, by = self.declared.penalty.with_slopes(p, self._at(ln_n, ln_u, epochs))
-            penalty = self._penalty(ln_shape, epochs)
-            by_unique, by_repeats = by.ln_unique - by.ln_memory, by.ln_repeats
-            if self.declared.penalty.first_pass:
-                by_epochs = np.where(epochs < 1, by_unique, by_repeats)
-            else:
-                by_epochs = by_repeats * epochs / _above_zero(epochs - 1)
-            d_params = d_params + by.ln_params * penalty
-            d_unique = d_unique + by_unique * penalty
-            d_epochs = d_epochs + by_epochs * penalty
-        return Slopes(d_params, d_unique, d_epochs)
+        """dL/dln(params), dL/dln(unique_tokens), dL/dln(epochs), exact: by the complex step."""
+        at = [np.asarray(values, dtype=float) for values in (params, unique_tokens, epochs)]
+        stepped = [[v * (1 + 1j * STEP) if i == j else v for j, v in enumerate(at)] for i in range(3)]
+        return Slopes(*(np.imag(self._terms(*there).loss) / STEP for there in stepped))
 
     def optimal_params(self, tokens: Array) -> Array:
         """N_opt: the model size for which this many fresh tokens are compute-optimal under the base law."""
@@ -144,47 +109,35 @@ class Law:
         return np.exp(ln_ratio / (p["alpha"] + p["beta"]))
 
     def epochs_bound(self, product: Array, unique_tokens: Array, loss: Array) -> Array:
-        """Epochs beyond which the capacity term and the least that repeats leave of the data term exceed
+        """Epochs beyond which the parameter term and the least that repeats leave of the data term exceed
         `loss`: no form can be better there.
         """
-        p, most = self.values, self.declared.repeats.ln_most(self.values)
-        data = 0.0 if most is None else p["B"] * np.exp(-p["beta"] * (np.log(unique_tokens) + most))
+        p = self.values
+        with np.errstate(over="ignore"):  # of what repetition costs there
+            data = self._terms(product / _ENDLESS, unique_tokens, _ENDLESS).data
         ln_bound = np.log(np.maximum(loss - p["E"] - data, _TINY) / p["A"]) / p["alpha"]
         return product * np.exp(np.minimum(ln_bound, 50.0))  # 1e-22 of a parameter is little enough
 
-    def fresh_bound(self, product: Array, unique_tokens: Array) -> Array:
-        """The lowest loss of the base law at up to one epoch: no form can be better there."""
-        p, share = self.values, np.minimum(self.fresh_epochs(product, unique_tokens), 1.0)
-        return (
-            p["E"]
-            + p["A"] * (product / share) ** -p["alpha"]
-            + p["B"] * (unique_tokens * share) ** -p["beta"]
-        )
-
     @property
-    def members(self) -> int:
-        """How many laws an ensemble holds, along its only axis."""
-        return (
-            max(len(value) for value in self.parameters.values() if np.ndim(value)) if self.is_ensemble else 1
-        )
+    def draws(self) -> int:
+        """How many draws there are, along their only axis."""
+        sizes = [len(value) for value in self.parameters.values() if np.ndim(value)]
+        return max(sizes, default=1)
 
     def base(self) -> Law:
         """The Chinchilla law underneath: the same law without repetition effects."""
         return Law(BASE_FORM, {name: self.parameters[name] for name in BASE_PARAMETERS})
 
-    def member(self, index: Any) -> Law:
-        """The law(s) at `index` of an ensemble; scalar parameters stay as they are."""
-        if not self.is_ensemble or index is ...:
+    def draw(self, index: Any) -> Law:
+        """Some of the draws; parameters that are numbers stay as they are."""
+        if not self.has_draws:
             return self
-        return self.member_by(lambda value: value[index])
-
-    def member_by(self, of: Callable[[np.ndarray], np.ndarray]) -> Law:
-        """The laws of an ensemble that are left if each array of parameters is taken like this."""
-        return self._with({k: of(v) if isinstance(v, np.ndarray) else v for k, v in self.values.items()})
+        return self._with({k: v[index] if isinstance(v, np.ndarray) else v for k, v in self.values.items()})
 
     def spread(self, shape: tuple[int, ...]) -> Law:
         """One law for each place of an array of this shape, all in a row."""
-        return self.member_by(lambda value: np.full(shape, value).ravel())
+        spread = (np.full(shape, v).ravel() if isinstance(v, np.ndarray) else v for v in self.values.values())
+        return self._with(dict(zip(self.values, spread, strict=True)))
 
     @classmethod
     def of_values(cls, declared: LawForm, values: Mapping[str, Array]) -> Law:
@@ -201,141 +154,10 @@ class Law:
         law._set(self.declared, {name: values[name] for name in self.parameters}, values)
         return law
 
-    # -- the iso-FLOP curve ----------------------------------------------------------------------------------
-
-    def on_isoflop(self, product: Array, unique_tokens: Array, epochs: Array) -> Array:
-        """Loss at params = product / epochs for every (budget, epoch count) pair: shape (budgets, epochs).
-
-        `product` = flops / (6 U) = params * epochs is what compute buys. Budgets and the laws of an ensemble
-        broadcast.
-        """
-        factors = self.isoflop_factors(product, unique_tokens, epochs)
-        if factors is not None:
-            return factors[0] @ factors[1]
-        return self.member((..., None))._tabulated(product[..., None], unique_tokens[..., None], epochs)
-
-    def _tabulated(self, product: Array, unique_tokens: Array, epochs: Array) -> Array:
-        """The same for arrays that broadcast; what depends on the budget or on the epochs alone is worked out
-        once for each.
-        """
-        p, declared = self.values, self.declared
-        if declared.premium is not None:
-            return self.loss(product / epochs, unique_tokens, epochs)
-        ln_k, ln_u, ln_e = np.log(product), np.log(unique_tokens), np.log(epochs)
-        if declared.size.parameters:
-            capacity = p["A"] * np.exp(-p["alpha"] * self._effective_params(ln_k - ln_e, ln_u, epochs)[0])
-        else:
-            capacity = p["A"] * np.exp(-p["alpha"] * ln_k) * np.exp(p["alpha"] * ln_e)
-        ln_seen = declared.repeats.on_isoflop(p, ln_k - ln_u, epochs)
-        data = p["B"] * np.exp(-p["beta"] * ln_u) * np.exp(-p["beta"] * ln_seen)
-        loss = p["E"] + capacity + data
-        if declared.penalty is None:
-            return loss
-        return loss + declared.penalty.on_isoflop(p, ln_k, ln_u, epochs)
-
-    @property
-    def is_separable(self) -> bool:
-        """Whether each term along an iso-FLOP curve may be (a factor of the budget) x (one of the epochs)."""
-        declared = self.declared
-        return not (declared.size.parameters or declared.repeats.by_size or declared.premium)
-
-    def isoflop_factors(
-        self, product: Array, unique_tokens: Array, epochs: Array
-    ) -> tuple[Array, Array] | None:
-        """Two matrices whose product is `on_isoflop`, or None where there are none; of an ensemble two stacks
-        of them, if each law has a row of budgets.
-
-        Where each term is (a factor of the budget) x (a factor of the epochs), a matrix product replaces a
-        grid of powers, which is what makes ten thousand budgets cheap.
-        """
-        p, declared = self.values, self.declared
-        if not self.is_separable or any(np.shape(value)[-1:] not in ((), (1,)) for value in p.values()):
-            return None
-        ln_k, ln_u, ln_e = np.log(product), np.log(unique_tokens), np.log(epochs)
-        ln_seen = declared.repeats.ln_seen(p, epochs, 0.0)
-        terms = [
-            (p["E"], 1.0),
-            (p["A"] * np.exp(-p["alpha"] * ln_k), np.exp(p["alpha"] * ln_e)),
-            (p["B"] * np.exp(-p["beta"] * ln_u), np.exp(-p["beta"] * ln_seen)),
-        ]
-        if declared.penalty is not None:
-            penalty = declared.penalty.factors(p, ln_k, ln_u, epochs)
-            if penalty is None:
-                return None
-            terms.append(penalty)
-        budgets, repetitions = zip(*terms, strict=True)
-        return _together(budgets, -1), _together(repetitions, -2)
-
-    # -- the pieces ------------------------------------------------------------------------------------------
-
-    def _penalty(self, ln_shape: Array, epochs: Array) -> Array:
-        assert self.declared.penalty is not None
-        penalty = self.values["P"] * np.exp(ln_shape)
-        return penalty if self.declared.penalty.first_pass else np.where(epochs > 1, penalty, 0.0)
-
-    def _at(self, ln_n: Array, ln_u: Array, epochs: Array) -> At:
-        """Where the penalty is evaluated: above one epoch, where all unique tokens are in use, unless it
-        counts passes.
-        """
-        penalty = self.declared.penalty
-        if penalty is not None and penalty.first_pass:
-            ln_epochs = np.log(epochs)
-            ln_used = ln_u + np.minimum(ln_epochs, 0)
-            return At(ln_n, ln_used, np.maximum(ln_epochs, 0), np.log(self.values[MEMORY]) - ln_used)
-        ln_repeats = np.log(_above_zero(epochs - 1))
-        if self.declared.premium is None:
-            return At(ln_n, ln_u, ln_repeats)
-        return At(ln_n, ln_u, ln_repeats, np.log(self.values[MEMORY]) - ln_u)
-
-    def _forgotten(self, ln_seen: Array, ln_n: Array, *, slopes: bool = True) -> tuple[Array, Array, Array]:
-        """What a short memory takes of the tokens seen, as a logarithm, and its slopes by the logarithms of
-        those tokens and of the size.
-        """
-        premium = self.declared.premium
-        if premium is None or not premium.of_data:
-            return 0.0, 0.0, 0.0
-        ln_sees = premium.ln_sees(ln_seen, ln_n, np.log(self.values[MEMORY]))
-        if not slopes:
-            return premium.ln_shape(self.values, ln_sees), 0.0, 0.0
-        shape, slope = premium.with_slope(self.values, ln_sees)
-        return shape, premium.powers[0] * slope, premium.powers[1] * slope
-
-    def _premium(self, ln_u: Array, epochs: Array) -> tuple[Array, Array]:
-        """What a short memory costs in nats, and its slope by ln of the memory in epochs of the unique tokens
-        in use, of which there are fewer below one epoch.
-        """
-        premium, p = self.declared.premium, self.values
-        if premium is None or premium.of_data:
-            return 0.0, 0.0
-        ln_memory = np.log(p[MEMORY]) - ln_u - np.log(np.minimum(epochs, 1))
-        shape, slope = premium.with_slope(p, ln_memory)
-        amount = np.exp(shape)
-        return amount, amount * slope
-
-    def _effective_params(self, ln_n: Array, ln_u: Array, epochs: Array) -> tuple[Array, Array, Array]:
-        """ln N', d ln N' / d ln N, and d ln N' / d ln (unique tokens in use)."""
-        return self.declared.size.ln_effective(
-            self.values, ln_n, lambda: self._ln_optimal_params(ln_u + np.log(np.minimum(epochs, 1)))
-        )
-
     def _ln_optimal_params(self, ln_tokens: Array) -> Array:
         # minimise A N^-alpha + B D^-beta along N D = const: alpha A N^-alpha = beta B D^-beta
         p = self.values
         return (self._ln_balance + p["beta"] * ln_tokens) / p["alpha"]
-
-
-def _together(factors: Sequence[Array], axis: int) -> np.ndarray:
-    """Arrays that broadcast, along a new axis before (-2) or after (-1) their last one."""
-    shape = np.broadcast_shapes(*(np.shape(factor) for factor in factors))
-    every = np.empty((*shape, len(factors)) if axis == -1 else (*shape[:-1], len(factors), *shape[-1:]))
-    for place, factor in enumerate(factors):
-        every[(..., place) if axis == -1 else (..., place, slice(None))] = factor
-    return every
-
-
-def _above_zero(repeats: Array) -> Array:
-    """Repeats, and one where there are none and a penalty does not count."""
-    return np.where(repeats > 0, repeats, 1.0)
 
 
 def _checked(declared: LawForm, parameters: Mapping[str, Array]) -> dict[str, Any]:
@@ -352,9 +174,103 @@ def _checked(declared: LawForm, parameters: Mapping[str, Array]) -> dict[str, An
     if set(given) != set(needed):
         got = ", ".join(given) or "none"
         raise InvalidInput(f"law {declared.name} needs the parameters {', '.join(needed)}; got {got}.")
-    vanish = {"E", "P"}
+    vanish = {p.name for p in declared.parameters if p.kind in ("linear", "amplitude")} - {"A", "B"}
     for name, value in given.items():
         if not np.all(np.isfinite(value) & ((value > 0) | ((name in vanish) & (value == 0)))):
             least = "not negative" if name in vanish else "above zero"
             raise InvalidInput(f"parameter {name} of law {declared.name} must be finite and {least}.")
     return given
+
+
+class Averaged(Law):
+    """The weighted average of laws of different forms: a plan minimises the averaged loss."""
+
+    parts: tuple[Law, ...]
+    weights: tuple[float, ...]
+
+    def __init__(self, parts: Sequence[Law], weights: Sequence[float]) -> None:
+        total = float(sum(weights))
+        every = {f"{part.form} {name}": v for part in parts for name, v in part.parameters.items()}
+        fields = {"form": AVERAGE, "declared": form_named(AVERAGE), "parameters": every, "has_draws": False}
+        own = {"parts": tuple(parts), "weights": tuple(float(weight) / total for weight in weights)}
+        for name, value in {**fields, **own}.items():  # a law is frozen
+            object.__setattr__(self, name, value)
+
+    def _terms(self, params: Array, unique_tokens: Array, epochs: Array) -> Terms:
+        parts = [part._terms(params, unique_tokens, epochs) for part in self.parts]
+        return Terms(
+            *(sum(w * v for w, v in zip(self.weights, vs, strict=True)) for vs in zip(*parts, strict=True))
+        )
+
+    def optimal_params(self, tokens: Array) -> Array:
+        """The geometric mean of those of the parts."""
+        logarithms = [weight * np.log(part.optimal_params(tokens)) for weight, part in self._weighted()]
+        return np.exp(sum(logarithms))
+
+    def _weighted(self) -> list[tuple[float, Law]]:
+        return list(zip(self.weights, self.parts, strict=True))
+
+    def fresh_epochs(self, product: Array, unique_tokens: Array) -> Array:
+        """The fewest of those of the parts."""
+        return np.min([part.fresh_epochs(product, unique_tokens) for part in self.parts], axis=0)
+
+    def epochs_bound(self, product: Array, unique_tokens: Array, loss: Array) -> Array:
+        """Where the parameter term of every part exceeds what it may, so does their average."""
+        return np.max([part.epochs_bound(product, unique_tokens, loss) for part in self.parts], axis=0)
+
+    def base(self) -> Law:
+        return Averaged([part.base() for part in self.parts], self.weights)
+
+    def draw(self, index: Any) -> Law:
+        return self
+
+
+class Mixture(Law):
+    """Draws of laws, each of one of several forms; draws of all forms alternate, so that where two mixtures
+    are made alike, draw i of one belongs to draw i of the other.
+    """
+
+    parts: tuple[Law, ...]
+    order: np.ndarray  # place of draw i among the draws of all parts, one part after the other
+
+    def __init__(self, parts: Sequence[Law]) -> None:
+        evenly = np.concatenate([(np.arange(part.draws) + 0.5) / part.draws for part in parts])
+        fields = {"form": AVERAGE, "declared": form_named(AVERAGE), "parameters": {}, "has_draws": True}
+        for name, value in {
+            **fields,
+            "parts": tuple(parts),
+            "order": np.argsort(evenly, kind="stable"),
+        }.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def draws(self) -> int:
+        return len(self.order)
+
+    def each_of(self, of: Callable[..., Sequence[Array]], *values: Array) -> list[Array]:
+        """Figures of the draws of each part at their share of some values, for all draws: each as one
+        array."""
+        number, start = np.argsort(self.order), 0
+        found: list[np.ndarray] = []
+        for part in self.parts:
+            mine = number[start : start + part.draws]
+            start += part.draws
+            figures = of(part, *(value[..., mine] if np.ndim(value) else value for value in values))
+            found = found or [np.empty(self.draws) for _ in figures]
+            for every, figure in zip(found, figures, strict=True):
+                every[mine] = figure
+        return list(found)
+
+    def _terms(self, params: Array, unique_tokens: Array, epochs: Array) -> Terms:
+        return Terms(*self.each_of(lambda some, *at: some._terms(*at), params, unique_tokens, epochs))
+
+    def draw(self, index: Any) -> Law:
+        """One draw, by its number."""
+        if isinstance(index, slice) and index.indices(self.draws) == (0, self.draws, 1):
+            return self
+        place = int(self.order[index])
+        for part in self.parts:
+            if place < part.draws:
+                return part.draw(place)
+            place -= part.draws
+        raise IndexError(index)

@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 
 from calibration import fit
-from calibration.fitting.foresight import foresee
+from calibration.fitting.design.expected_information import expected_information
 from planner import plan
-from planner.errors import InvalidInput
+from planner.inputs import InvalidInput
 from planner.laws import Law
 
 # Tiny models of a vocabulary of 512, whose floor no run comes near.
@@ -62,7 +62,7 @@ def test_a_study_of_tiny_models_leads_to_a_plan() -> None:
 def test_a_grid_that_identifies_nothing_still_leads_to_a_plan_and_was_foreseen(epochs: int) -> None:
     table = study()
     table = table[(table["weight_decay"] == 0.1) & (table["epochs"] <= epochs) & (table["params"] < 5e4)]
-    (seen,) = foresee(table)
+    (seen,) = expected_information(table)
     assert seen.identified == ()
     assert "will lean on its prior" in seen.lacks
     found = plan(ud=3e5, flops=1e11, calibration=fit(table, vocab_size=512, bootstrap=100))

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from planner import Calibration, InvalidInput, plan
 from planner.cli import planner
-from planner.errors import InvalidCalibration
+from planner.inputs import InvalidCalibration
 from tests.places import ROOT
 from trainer.config import RunConfig
 
@@ -31,8 +31,8 @@ WHERE = [
     ("settings", 0, "fitted_on", "runs"),
     ("settings", 0, "laws", "dial_steep", "parameters", "beta"),
     ("settings", 0, "laws", "dial_steep", "predictive_error", "inside"),
-    ("dial", "weight_decays", 1),
-    ("dial", "laws", "dial_steep", "parameters", "gamma"),
+    ("weight_decay_law", "weight_decays", 1),
+    ("weight_decay_law", "laws", "dial_steep", "parameters", "gamma"),
     ("members", "most_members"),
     ("members", "exponents", "params"),
 ]

@@ -11,11 +11,17 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from planner import Calibration, InvalidInput, Law, compare, crossover, frontier, plan, predict
-from planner.advice import exchange_rate, flat_range, spending_limit, turning_point
-from planner.allocation import allocate
-from planner.crossings import crossings
-from planner.landscape import landscape, search_range
-from planner.limits import CONTINUOUS, Limits
+from planner.inputs import CONTINUOUS, Limits
+from planner.solve import (
+    allocate,
+    compute_curve,
+    crossings,
+    exchange_rate,
+    flat_epochs,
+    loss_minimising,
+    most_epochs,
+    search_range,
+)
 
 KNOWN = Calibration.load()
 budgets = st.tuples(
@@ -23,19 +29,36 @@ budgets = st.tuples(
 ).filter(lambda budget: budget[1] < 6 * budget[0] * 4e11)  # beyond that no size is near what was trained
 
 
-def test_turning_point_and_spending_limit_against_a_dense_scan() -> None:
+def test_turning_point_and_loss_minimising_compute_against_a_dense_scan() -> None:
     for decay in (0.1, 1.0):
         law = KNOWN.law(decay)
-        along = landscape(law, 250e6, search_range(law, 250e6))
+        curve = compute_curve(law, 250e6, CONTINUOUS)
         flops = np.geomspace(5e17, 5e19, 4000)
         dense = allocate(law, 250e6, flops, CONTINUOUS)
-        turn, limit = turning_point(law, 250e6, along), spending_limit(law, 250e6, along)
-        assert turn is not None
-        assert limit is not None
+        turn = most_epochs(law, 250e6, curve, CONTINUOUS)
+        lowest = loss_minimising(law, 250e6, curve, CONTINUOUS)
         assert turn.flops == pytest.approx(flops[dense.epochs.argmax()], rel=0.01)
         assert turn.epochs == pytest.approx(dense.epochs.max(), rel=1e-4)
-        assert limit.best.flops == pytest.approx(flops[dense.loss.argmin()], rel=0.01)
-        assert limit.best.loss == pytest.approx(dense.loss.min(), abs=1e-5)
+        assert lowest.flops == pytest.approx(flops[dense.loss.argmin()], rel=0.01)
+        assert lowest.loss == pytest.approx(dense.loss.min(), abs=1e-5)
+        p = plan(250e6, 5e18, weight_decay=decay)
+        assert p.turning_point is not None
+        assert p.loss_minimising_compute is not None
+        assert p.turning_point.flops == pytest.approx(float(turn.flops), rel=1e-6)
+        assert p.turning_point.epochs == pytest.approx(float(turn.epochs), rel=1e-6)
+        assert p.loss_minimising_compute.flops == pytest.approx(float(lowest.flops), rel=1e-6)
+        assert p.loss_minimising_compute.loss == pytest.approx(float(lowest.loss), rel=1e-6)
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 4])
+@pytest.mark.parametrize("decay", [0.1, 1.0])
+def test_a_limit_on_epochs_that_binds_is_no_turning_point(most: int, decay: float) -> None:
+    free = plan(250e6, 5e18, weight_decay=decay)
+    assert free.turning_point is not None
+    assert most < free.turning_point.epochs
+    assert plan(250e6, 5e18, weight_decay=decay, max_epochs=most).turning_point is None
+    wide = plan(250e6, 5e18, weight_decay=decay, max_epochs=2 * free.turning_point.epochs)
+    assert wide.turning_point == free.turning_point
 
 
 @pytest.mark.parametrize(
@@ -52,10 +75,9 @@ def test_a_jump_between_valleys_is_a_turning_point_too(
 ) -> None:
     """Under the short forms the optimum may jump from many epochs of a small model to few of a large one."""
     law = Calibration.load(calibration).law(decay, form)
-    turn = turning_point(law, ud, landscape(law, ud, search_range(law, ud)))
+    turn = most_epochs(law, ud, compute_curve(law, ud, CONTINUOUS), CONTINUOUS)
     flops = np.geomspace(1e18, 1e22, 8000)
     dense = allocate(law, ud, flops, CONTINUOUS)
-    assert turn is not None
     assert turn.epochs == pytest.approx(dense.epochs.max(), rel=0.01)
     assert turn.flops == pytest.approx(flops[dense.epochs.argmax()], rel=0.01)
 
@@ -64,15 +86,15 @@ def test_laws_without_overfitting_have_neither() -> None:
     for form in ("chinchilla", "exponential_decay"):
         p = plan(250e6, 5e18, law=form, weight_decay=0.1)
         assert p.turning_point is None
-        assert p.spending_limit is None
+        assert p.loss_minimising_compute is None
         assert not any("Stop spending" in reason for reason in p.reasons)
 
 
-def test_beyond_the_limit_all_is_spent_on_request_and_the_plan_says_what_to_do_instead() -> None:
+def test_beyond_the_loss_minimising_compute_a_plan_that_spends_all_says_what_to_do_instead() -> None:
     p = plan(250e6, 1e19, weight_decay=0.1, spend="all")
-    assert p.spending_limit is not None
-    assert p.spending_limit.flops < p.flops
-    assert p.spending_limit.loss < p.loss
+    assert p.loss_minimising_compute is not None
+    assert p.loss_minimising_compute.flops < p.flops
+    assert p.loss_minimising_compute.loss < p.loss
     words = " ".join(p.reasons)
     assert p.overspent
     assert "Stop spending at 3.71e18" in words
@@ -134,28 +156,28 @@ def test_nobody_is_told_to_stop_who_is_told_to_spend(
         assert "Stop spending" not in shown
         return
     assert spend == "all"
-    assert p.sureness is not None
-    assert p.spending_limit is not None
-    assert p.loss - p.spending_limit.loss > p.sureness.error
+    assert p.predictive_uncertainty is not None
+    assert p.loss_minimising_compute is not None
+    assert p.loss - p.loss_minimising_compute.loss > p.predictive_uncertainty.error
 
 
 # -- any weight decay may be chosen, unless one was given ----------------------------------------------------
 
 
-def test_where_to_stop_looks_at_all_weight_decays() -> None:
+def test_the_loss_minimising_compute_is_that_of_all_weight_decays() -> None:
     """At 1e19 FLOPs weight decay 0.1 is the better one, and has nothing to gain from more; 1.0 has."""
     p = plan(500e6, 1e19)
     assert p.weight_decay == 0.1
-    assert p.spending_limit is not None
-    assert p.spending_limit.weight_decay == 1.0
-    assert p.spending_limit.flops == pytest.approx(3.25e19, rel=0.01)
-    assert p.spending_limit.loss == pytest.approx(2.8169, abs=1e-4)
+    assert p.loss_minimising_compute is not None
+    assert p.loss_minimising_compute.weight_decay == 1.0
+    assert p.loss_minimising_compute.flops == pytest.approx(3.25e19, rel=0.01)
+    assert p.loss_minimising_compute.loss == pytest.approx(2.8169, abs=1e-4)
     words = " ".join(p.reasons)
     assert "More compute helps up to 3.25e19 FLOPs (loss 2.8169 at weight decay 1.0)" in words
     assert "twice the compute would change the loss by -0.061 at weight decay 1.0" in words
     given = plan(500e6, 1e19, weight_decay=0.1)
-    assert given.spending_limit is not None
-    assert given.spending_limit.weight_decay == 0.1
+    assert given.loss_minimising_compute is not None
+    assert given.loss_minimising_compute.weight_decay == 0.1
     words = " ".join(given.reasons)
     assert "More compute helps up to 1.16e19 FLOPs" in words
     assert "beyond that the law expects no gain with this recipe at weight decay 0.1" in words
@@ -164,12 +186,12 @@ def test_where_to_stop_looks_at_all_weight_decays() -> None:
 
 @settings(max_examples=40)
 @given(budgets, st.sampled_from([None, 0.1]), st.sampled_from(["whole", "continuous"]))
-def test_no_plan_between_the_limit_and_where_it_is_regained_is_better(
+def test_no_plan_between_the_loss_minimising_compute_and_where_it_is_regained_is_better(
     budget: tuple[float, float], decay: float | None, epochs: str
 ) -> None:
     """By brute force over weight decays and computes, with continuous epochs."""
     p = plan(*budget, weight_decay=decay, epochs=epochs)  # type: ignore[arg-type]
-    limit = p.spending_limit
+    limit = p.loss_minimising_compute
     if limit is None:
         return
     assert limit.weight_decay in ((0.1, 1.0) if decay is None else (decay,))
@@ -196,25 +218,25 @@ def test_twice_as_much_is_planned_at_the_weight_decay_that_is_best_then(calibrat
         assert value.weight_decay_if_twice_the_compute in (compute.weight_decay, p.weight_decay)
 
 
-def test_the_dial_stops_where_any_of_its_weight_decays_is_lowest() -> None:
+def test_a_weight_decay_law_is_lowest_where_any_of_its_weight_decays_is() -> None:
     p = plan(1e6, 1e13, calibration="dial")
-    assert p.spending_limit is not None
+    assert p.loss_minimising_compute is not None
     for decay in (0.04, 0.06, 0.083, 0.11, 0.2):
-        other = plan(1e6, 1e13, calibration="dial", weight_decay=decay).spending_limit
+        other = plan(1e6, 1e13, calibration="dial", weight_decay=decay).loss_minimising_compute
         assert other is not None
-        assert other.loss >= p.spending_limit.loss - 1e-6
+        assert other.loss >= p.loss_minimising_compute.loss - 1e-6
 
 
 def test_an_interval_belongs_to_the_weight_decay_of_its_figure() -> None:
-    from tests.planner.test_uncertainty import with_ensemble
+    from tests.planner.test_uncertainty import with_draws
 
-    known = with_ensemble(size=30, spread=1e-6)
+    known = with_draws(size=30, spread=1e-6)
     p = plan(500e6, 1e19, calibration=known, epochs="continuous")
     assert p.intervals is not None
-    assert p.spending_limit is not None
+    assert p.loss_minimising_compute is not None
     figures = {
-        "spending_limit_flops": p.spending_limit.flops,
-        "spending_limit_loss": p.spending_limit.loss,
+        "loss_minimising_flops": p.loss_minimising_compute.flops,
+        "loss_minimising_loss": p.loss_minimising_compute.loss,
         "loss_if_twice_the_data": p.marginal_value.loss_if_twice_the_data,
         "loss_if_twice_the_compute": p.marginal_value.loss_if_twice_the_compute,
     }
@@ -250,11 +272,11 @@ def test_limits_are_blamed_only_for_another_plan(budget: tuple[float, float], li
 
 
 def test_beyond_the_dip_nothing_is_called_wasted() -> None:
-    """Far past the spending limit the optimal loss is lower again: then there is nothing to stop."""
+    """Far past the loss-minimising compute the optimal loss is lower again: then there is nothing to stop."""
     for ud, flops in ((1e9, 2e21), (500e6, 1e21), (700e6, 1.5e21)):
         p = plan(ud, flops, spend="all")
-        assert p.spending_limit is not None
-        assert p.loss < p.spending_limit.loss
+        assert p.loss_minimising_compute is not None
+        assert p.loss < p.loss_minimising_compute.loss
         assert not p.overspent
         words = " ".join(p.reasons)
         assert "Stop spending" not in words
@@ -265,7 +287,7 @@ def test_saturated_laws_are_not_told_to_stop() -> None:
     """Muennighoff's law flattens out completely; rounding must not look like a rise."""
     for flops in (3e20, 3e21, 3e22):
         p = plan(250e6, flops, calibration="c4-muennighoff")
-        assert p.spending_limit is None
+        assert p.loss_minimising_compute is None
         assert p.turning_point is None
 
 
@@ -288,7 +310,7 @@ def test_advice_stays_within_the_limits(limits: dict) -> None:
     assert p.flat_range.epochs_max <= limits.get("max_epochs", math.inf) * slack
     assert p.flat_range.params_max <= limits.get("max_params", math.inf) * slack
     assert p.flat_range.params_min >= limits.get("min_params", 0) / slack
-    for best in (p.turning_point, p.spending_limit):
+    for best in (p.turning_point, p.loss_minimising_compute):
         if best is not None:
             assert best.epochs <= limits.get("max_epochs", math.inf) * slack
             assert (
@@ -345,12 +367,12 @@ def test_limits_that_force_nonsense_are_answered_with_a_warning() -> None:
     for kwargs in ({"max_params": 1e9}, {"max_params": 1e9, "weight_decay": 0.1}):
         p = plan(250e6, 1e21, spend="all", **kwargs)
         assert math.isfinite(p.perplexity)
-        assert any("above that of guessing" in warning for warning in p.warnings)
+        assert any("is above the uniform one" in warning for warning in p.warnings)
 
 
 def test_regained_compute_is_where_the_loss_is_lower_again() -> None:
     p = plan(500e6, 2e19, weight_decay=0.1)
-    limit = p.spending_limit
+    limit = p.loss_minimising_compute
     assert limit is not None
     assert limit.regained_flops is not None
     law = KNOWN.law(0.1)
@@ -364,16 +386,19 @@ def test_flat_range_holds_what_it_says(budget: tuple[float, float], decay: float
     ud, flops = budget
     law = KNOWN.law(decay)
     best = allocate(law, ud, flops, CONTINUOUS)
-    flat = flat_range(law, ud, flops, float(best.epochs), float(best.loss), tolerance, CONTINUOUS)
-    inside = np.geomspace(*flat.epochs, 50)
+    fewest, most = (float(end[0]) for end in flat_epochs(law, ud, best, tolerance, CONTINUOUS))
+    inside = np.geomspace(fewest, most, 50)
     product = flops / (6 * ud)
     assert np.all(law.loss(product / inside, ud, inside) <= best.loss + tolerance + 1e-9)
-    for edge, outward in ((flat.epochs[0], 0.999), (flat.epochs[1], 1.001)):
+    for edge, outward in ((fewest, 0.999), (most, 1.001)):
         assert float(law.loss(product / edge, ud, edge)) == pytest.approx(
             float(best.loss) + tolerance, abs=tolerance * 0.02
         )
         assert float(law.loss(product / (edge * outward), ud, edge * outward)) > best.loss + tolerance * 0.99
-    assert flat.params == pytest.approx((product / flat.epochs[1], product / flat.epochs[0]))
+    p = plan(ud, flops, weight_decay=decay, epochs="continuous", spend="all", tolerance=tolerance)
+    flat = p.flat_range
+    assert (flat.epochs_min, flat.epochs_max) == pytest.approx((fewest, most), rel=1e-6)
+    assert (flat.params_min, flat.params_max) == pytest.approx((product / most, product / fewest), rel=1e-6)
 
 
 @settings(max_examples=60)
@@ -386,7 +411,7 @@ def test_exchange_rate_is_the_slope_of_the_optimal_loss(budget: tuple[float, flo
     around = allocate(law, ud * np.exp([h, -h, 0, 0]), flops * np.exp([0, 0, h, -h]), CONTINUOUS)
     if np.ptp(np.log(around.epochs)) > 0.01:
         return  # the optimum jumps between valleys here: it has no slope
-    rate = exchange_rate(law, ud, float(best.params), float(best.epochs))
+    rate = exchange_rate(law, ud, best.single(), CONTINUOUS)
     assert rate.loss_per_token * ud == pytest.approx(
         (around.loss[0] - around.loss[1]) / (2 * h), rel=1e-2, abs=1e-6
     )
@@ -402,7 +427,7 @@ def test_more_data_is_worthless_only_where_it_is_plentiful() -> None:
     assert plan(100e6, 1e19).marginal_value.loss_per_token < 0
     assert (
         plan(250e6, 5e18, weight_decay=0.1).marginal_value.flops_per_token is None
-    )  # beyond the spending limit
+    )  # beyond the loss-minimising compute
 
 
 def test_other_laws_are_judged_by_the_law_at_hand() -> None:
@@ -450,7 +475,7 @@ def test_no_crossover_is_said_in_words() -> None:
 def test_several_crossings_are_all_found() -> None:
     base = {"E": 1.8, "A": 200.0, "alpha": 0.3, "B": 5000.0, "beta": 0.42}
     first = Law("chinchilla", base)
-    # Flatter in size, steeper in data, lower floor: better, worse and better again as compute grows.
+    # Flatter in size, steeper in data, a lower irreducible loss: better, worse and better again with compute.
     second = Law("chinchilla", {"E": 1.73, "A": 60.0, "alpha": 0.23, "B": 12_000.0, "beta": 0.46})
     flops = np.geomspace(1e14, 1e26, 97)
     gap = allocate(first, 1e9, flops, CONTINUOUS).loss - allocate(second, 1e9, flops, CONTINUOUS).loss
@@ -582,7 +607,9 @@ def test_any_budget_gets_a_whole_answer(budget: tuple[float, float]) -> None:
         + 1e-12
     )
     assert p.perplexity == pytest.approx(math.exp(p.loss))
-    assert p.terms.floor + p.terms.capacity + p.terms.data + p.terms.overfitting == pytest.approx(p.loss)
+    assert p.terms.irreducible + p.terms.parameter + p.terms.data + p.terms.overfitting == pytest.approx(
+        p.loss
+    )
     assert p.unique_tokens == pytest.approx(min(p.tokens, ud))
     assert p.repeats == max(p.epochs - 1, 0)
     assert p.reasons

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
 from planner import Calibration, Law
-from planner.allocation import allocate
-from planner.limits import CONTINUOUS, Limits
+from planner.inputs import CONTINUOUS, Limits
+from planner.solve import allocate
 from tests.planner.strategies import laws, products, unique_tokens
 
 GRID = np.exp(np.linspace(np.log(1e-3), np.log(1e5), 200_000))
@@ -97,15 +97,15 @@ def test_less_than_one_epoch_when_data_is_plentiful() -> None:
         assert float(best.params) == pytest.approx(float(fresh.params), rel=1e-6)
 
 
-def test_ensembles_are_allocated_member_by_member() -> None:
+def test_draws_are_allocated_one_by_one() -> None:
     law = Calibration.load().law(0.1)
     scale = np.array([0.8, 1.0, 1.3])
-    members = Law(law.form, {k: v * (scale if k == "P" else np.ones(3)) for k, v in law.parameters.items()})
-    best = allocate(members, 250e6, 5e18, CONTINUOUS)
+    draws = Law(law.form, {k: v * (scale if k == "P" else np.ones(3)) for k, v in law.parameters.items()})
+    best = allocate(draws, 250e6, 5e18, CONTINUOUS)
     for i in range(3):
-        alone = allocate(members.member(i), 250e6, 5e18, CONTINUOUS)
+        alone = allocate(draws.draw(i), 250e6, 5e18, CONTINUOUS)
         assert float(best.epochs[i]) == pytest.approx(float(alone.epochs), rel=1e-7)
-    grid = allocate(members, 250e6, np.array([1e18, 5e18])[:, None])
+    grid = allocate(draws, 250e6, np.array([1e18, 5e18])[:, None])
     assert grid.loss.shape == (2, 3)
 
 
@@ -124,7 +124,7 @@ def test_known_shape_of_the_frontier() -> None:
 
 
 def test_wild_laws_have_an_answer() -> None:
-    """Refits far off the data can have extreme exponents; they must not bring a plan down."""
+    """Draws far off the data can have extreme exponents; they must not bring a plan down."""
     base = {"E": 0.0, "A": 1.5, "alpha": 0.02, "B": 3e5, "beta": 0.9}
     wild = Law("additive_4p", {**base, "P": 1e-3, "delta": 2.5, "kappa": 4.9, "gamma": 0.2})
     for whole in (True, False):

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from planner import Calibration, InvalidCalibration, InvalidInput, calibration_files, plan
-from planner.calibration_files import shipped_names
+from planner import Calibration, InvalidCalibration, InvalidInput, calibration, plan
+from planner.calibration import shipped_names
 
 PUBLISHED = {
     "chinchilla",
@@ -39,7 +40,7 @@ def test_what_ships() -> None:
 
 @pytest.mark.parametrize("name", shipped_names())
 def test_what_ships_is_valid_though_it_is_not_validated_when_read(name: str) -> None:
-    text = (Path(calibration_files.__file__).parent / "data" / f"{name}.json").read_text()
+    text = (Path(calibration.__file__).parent / "data" / f"{name}.json").read_text()
     checked, read = Calibration.model_validate_json(text), Calibration.load(name)
     assert read == checked
     assert read.model_dump_json() == checked.model_dump_json()
@@ -108,6 +109,60 @@ def test_round_trip(tmp_path: Path) -> None:
     )  # a list of numbers is one line
 
 
+BEFORE = {new: old for old, new in calibration.RENAMED.items()}
+
+
+def _as_before(value: Any) -> Any:
+    """What earlier versions of the schema called otherwise, wherever it stands."""
+    if isinstance(value, dict):
+        return {BEFORE.get(name, name): _as_before(part) for name, part in value.items()}
+    return [_as_before(part) for part in value] if isinstance(value, list) else value
+
+
+def _with_everything(name: str) -> Calibration:
+    """A shipped calibration with draws of losses, discrepancies and extrapolation errors."""
+    data = Calibration.load(name).model_dump()
+    for setting in data["settings"]:
+        form, fitted = next(iter(setting["laws"].items()))
+        scattered = {key: [value, value * 1.001] for key, value in fitted["parameters"].items()}
+        setting["draws"] = {
+            "method": "scattered for a test",
+            "laws": {form: scattered},
+            "discrepancy": {form: [0.0, 0.01]},
+            "loss_draws": {form: {"E": [1.9, 2.0]}},
+        }
+        setting["extrapolation_errors"] = {"size": {form: 1.5}}
+    return Calibration.model_validate(data)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("name", ["fineweb-llama2", "dial", "micro"])
+def test_files_of_earlier_versions_are_read_with_their_names(name: str, version: int, tmp_path: Path) -> None:
+    known = _with_everything(name)
+    data = _as_before(json.loads(known.model_dump_json(exclude_none=True))) | {"schema_version": version}
+    assert {"ensemble", "law_skill"} <= data["settings"][0].keys()
+    assert {"misfit", "over_all"} <= data["settings"][0]["ensemble"].keys()
+    assert ("dial" in data) == (name == "dial")
+    (tmp_path / "old.json").write_text(json.dumps(data))
+    read = Calibration.load(tmp_path / "old.json")
+    assert read.model_copy(update={"schema_version": 3}) == known
+    read.save(tmp_path / "new.json")
+    again = Calibration.load(tmp_path / "new.json")
+    assert again.model_copy(update={"schema_version": 3}) == known
+    text = (tmp_path / "new.json").read_text()
+    assert not any(f'"{old}":' in text for old in calibration.RENAMED)
+
+
+def test_what_is_saved_has_the_version_of_its_names(tmp_path: Path) -> None:
+    """An earlier release refuses it then, rather than taking draws for a field that it does not know."""
+    data = _as_before(json.loads(Calibration.load("micro").model_dump_json())) | {"schema_version": 2}
+    (tmp_path / "old.json").write_text(json.dumps(data))
+    Calibration.load(tmp_path / "old.json").save(tmp_path / "new.json")
+    saved = json.loads((tmp_path / "new.json").read_text())
+    assert "draws" in saved["settings"][0]
+    assert saved["schema_version"] == 3
+
+
 def test_unknown_fields_are_kept(tmp_path: Path) -> None:
     data = json.loads(Calibration.load().model_dump_json())
     data["lab_notebook"] = {"page": 12}
@@ -157,11 +212,11 @@ def broken(**changes: object) -> str:
         ("{not json", "not valid JSON at line 1"),
         ("", "not valid JSON at line 1"),
         ("[1, 2]", "is not usable"),
-        (broken(schema_version=3), "schema version 3, this release reads up to 2: upgrade"),
+        (broken(schema_version=4), "schema version 4, this release reads up to 3: upgrade"),
         (broken(schema_version="x"), "schema_version"),
-        (broken(schema_version="2"), "whole number from 1 to 2"),
-        (broken(schema_version=2.0), "whole number from 1 to 2"),
-        (broken(schema_version=0), "whole number from 1 to 2"),
+        (broken(schema_version="2"), "whole number from 1 to 3"),
+        (broken(schema_version=2.0), "whole number from 1 to 3"),
+        (broken(schema_version=0), "whole number from 1 to 3"),
         (broken(schema_version=None), "schema_version is missing"),
         (broken(settings=[]), "settings"),
         (
@@ -177,12 +232,12 @@ def broken(**changes: object) -> str:
         (broken(settings__0__weight_decay=1.0), "each weight decay may appear only once"),
         (broken(settings__0__fitted_on__params=[5, 1]), "two increasing numbers"),
         (
-            broken(settings__0__ensemble={"method": "m", "laws": {"chinchilla": {"E": [1.0]}}}),
+            broken(settings__0__draws={"method": "m", "laws": {"chinchilla": {"E": [1.0]}}}),
             "needs the parameters",
         ),
         (
             broken(
-                settings__0__ensemble={
+                settings__0__draws={
                     "method": "m",
                     "laws": {"chinchilla": {k: [1.0] for k in ("E", "A", "alpha", "B", "beta")}},
                 }
@@ -236,7 +291,10 @@ def test_missing_and_unreadable_files(tmp_path: Path) -> None:
                         "weight_decay",
                         "fitted_on",
                         "parameters",
+                        "draws",
                         "ensemble",
+                        "weight_decay_law",
+                        "dial",
                         "params",
                     ]
                 ),

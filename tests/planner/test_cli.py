@@ -264,7 +264,7 @@ import sys
 import planner
 from planner import *
 p = planner.plan(250e6, 5e18)
-import planner.cli, planner.render
+import planner.cli, planner.show.terminal
 found = sorted(name for name in '{heavy}'.split() if name in sys.modules)
 assert not found, found
 """
@@ -273,7 +273,7 @@ assert not found, found
 
 def test_commands_of_other_packages_are_found_through_entry_points(monkeypatch: pytest.MonkeyPatch) -> None:
     """A command whose dependencies are missing is listed, and says what is missing when called."""
-    from planner import shell as command_line
+    from planner import cli as command_line
 
     class Broken:
         module = "trainer.cli"

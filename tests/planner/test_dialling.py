@@ -1,4 +1,4 @@
-"""Weight decay as a dial: which one a plan names, what it is worth, and what it is in another recipe."""
+"""A law of every weight decay: which one a plan names, what it gains, and what it is in another recipe."""
 
 import json
 from pathlib import Path
@@ -8,11 +8,11 @@ import pytest
 from click.testing import CliRunner
 
 from planner import Calibration, crossover, frontier, plan, predict
-from planner.allocation import allocate
-from planner.calibration_files import Dial, FittedLaw, FittedRange, PredictiveError, Recipe
+from planner.calibration import FittedLaw, FittedRange, PredictiveError, Recipe, WeightDecayLaw
 from planner.cli import planner
-from planner.errors import InvalidInput
-from planner.laws import MEMORY, Law
+from planner.inputs import InvalidInput
+from planner.laws import TIMESCALE, Law
+from planner.solve import allocate
 
 PARAMETERS = {
     "E": 2.14,
@@ -32,110 +32,110 @@ UD, FLOPS = 32768, 3e11
 
 
 @pytest.fixture(scope="module")
-def dial() -> Calibration:
+def every() -> Calibration:
     error = PredictiveError(inside=0.03, params=450e3, runs=72)
-    found = Dial(
+    found = WeightDecayLaw(
         weight_decays=(0.03, 10.0),
-        memory_epochs=(0.05, 70.0),
+        timescale_epochs=(0.05, 70.0),
         fitted_on=FittedRange(params=(65e3, 450e3), unique_tokens=(24576, 1048576), epochs=(1, 16)),
         laws={"dial_simple": FittedLaw(parameters=PARAMETERS, predictive_error=error)},
     )
-    settings = tuple(found.setting(decay, RECIPE.memory_tokens(decay)) for decay in (0.03, 0.1, 1.0, 10.0))
+    settings = tuple(found.setting(decay, RECIPE.timescale_tokens(decay)) for decay in (0.03, 0.1, 1.0, 10.0))
     return Calibration(
         name="turned",
         default_law="dial_simple",
         vocab_size=1024,
         recipe=RECIPE,
         settings=settings,
-        dial=found,
+        weight_decay_law=found,
     )
 
 
 def best_by_search(flops: float, ud: float = UD) -> tuple[float, float]:
     decays = np.geomspace(0.03, 10, 3001)
-    law = Law("dial_simple", {**PARAMETERS, MEMORY: 512 / (0.01 * decays)})
+    law = Law("dial_simple", {**PARAMETERS, TIMESCALE: 512 / (0.01 * decays)})
     loss = allocate(law, ud, flops).loss
     return float(decays[np.argmin(loss)]), float(loss.min())
 
 
-def test_a_plan_names_the_best_weight_decay_of_all(dial: Calibration) -> None:
-    found = plan(UD, FLOPS, calibration=dial)
+def test_a_plan_names_the_best_weight_decay_of_all(every: Calibration) -> None:
+    found = plan(UD, FLOPS, calibration=every)
     decay, loss = best_by_search(FLOPS)
     assert found.weight_decay == pytest.approx(decay, rel=0.1)
     assert found.loss < loss + 1e-4
-    assert found.dial is not None
-    assert found.dial.best_weight_decay == found.weight_decay
-    (worth,) = found.dial.worth
-    assert worth.weight_decay == 0.1  # also what the recipe uses where nobody chooses
-    committed = plan(UD, FLOPS, calibration=dial, weight_decay=0.1)
-    assert worth.gain == pytest.approx(committed.loss - found.loss)
-    assert worth.gain > 0.01
-    assert any(f"{worth.gain:.3f} nats against 0.1" in reason for reason in found.reasons)
+    assert found.weight_decay_advice is not None
+    assert found.weight_decay_advice.best_weight_decay == found.weight_decay
+    (gained,) = found.weight_decay_advice.gains
+    assert gained.weight_decay == 0.1  # also what the recipe uses where nobody chooses
+    committed = plan(UD, FLOPS, calibration=every, weight_decay=0.1)
+    assert gained.gain == pytest.approx(committed.loss - found.loss)
+    assert gained.gain > 0.01
+    assert any(f"{gained.gain:.3f} nats against 0.1" in reason for reason in found.reasons)
 
 
-def test_any_weight_decay_can_be_asked_for_and_the_best_is_told(dial: Calibration) -> None:
-    found = plan(UD, FLOPS, calibration=dial, weight_decay=0.37)
+def test_any_weight_decay_can_be_asked_for_and_the_best_is_told(every: Calibration) -> None:
+    found = plan(UD, FLOPS, calibration=every, weight_decay=0.37)
     assert found.weight_decay == 0.37
-    assert found.dial is not None
-    best = found.dial.best_weight_decay
+    assert found.weight_decay_advice is not None
+    best = found.weight_decay_advice.best_weight_decay
     assert found.other_weight_decays[0].weight_decay == best
     assert found.loss > found.other_weight_decays[0].predicted_loss
 
 
-def test_own_recipe_is_translated_at_equal_memory(dial: Calibration) -> None:
-    """Half the learning rate and four times the batch: eight times the weight decay has the same memory."""
-    here = plan(UD, FLOPS, calibration=dial)
-    there = plan(UD, FLOPS, calibration=dial, learning_rate=0.005, batch_tokens=2048)
-    assert there.dial is not None
-    assert there.dial.own_recipe is not None
+def test_own_recipe_is_translated_at_equal_timescale(every: Calibration) -> None:
+    """Half the learning rate and four times the batch: eight times the weight decay has the same one."""
+    here = plan(UD, FLOPS, calibration=every)
+    there = plan(UD, FLOPS, calibration=every, learning_rate=0.005, batch_tokens=2048)
+    assert there.weight_decay_advice is not None
+    assert there.weight_decay_advice.own_recipe is not None
     assert there.loss == here.loss
-    assert there.dial.own_recipe.weight_decay == pytest.approx(8 * here.weight_decay, rel=0.01)
-    assert f"{there.dial.own_recipe.weight_decay:g}" in there.verdict
+    assert there.weight_decay_advice.own_recipe.weight_decay == pytest.approx(8 * here.weight_decay, rel=0.01)
+    assert f"{there.weight_decay_advice.own_recipe.weight_decay:g}" in there.verdict
     # what one is committed to is in one's own recipe
-    mine = plan(UD, FLOPS, calibration=dial, weight_decay=0.8, learning_rate=0.005, batch_tokens=2048)
+    mine = plan(UD, FLOPS, calibration=every, weight_decay=0.8, learning_rate=0.005, batch_tokens=2048)
     assert mine.weight_decay == pytest.approx(0.1)
-    assert mine.loss == pytest.approx(plan(UD, FLOPS, calibration=dial, weight_decay=0.1).loss)
+    assert mine.loss == pytest.approx(plan(UD, FLOPS, calibration=every, weight_decay=0.1).loss)
 
 
-def test_memory_outside_of_what_was_calibrated_is_said(dial: Calibration) -> None:
-    found = plan(2e7, 1e14, calibration=dial, weight_decay=1.0)
+def test_a_timescale_outside_of_what_was_calibrated_is_said(every: Calibration) -> None:
+    found = plan(2e7, 1e14, calibration=every, weight_decay=1.0)
     assert any("outside of the 0.05 to 70 that were calibrated" in warning for warning in found.warnings)
-    weak = plan(1e9, 5e14, calibration=dial)
+    weak = plan(1e9, 5e14, calibration=every)
     assert any("weakest of those calibrated" in warning for warning in weak.warnings)
 
 
-def test_frontier_follows_the_best_weight_decay(dial: Calibration) -> None:
+def test_frontier_follows_the_best_weight_decay(every: Calibration) -> None:
     computes = np.geomspace(1e10, 3e12, 6)
-    found = frontier(UD, computes, calibration=dial)
+    found = frontier(UD, computes, calibration=every)
     assert found.weight_decay[-1] > 3 * found.weight_decay[0]  # more repetition, more decay
     for place, flops in enumerate(computes):
-        one = plan(UD, float(flops), calibration=dial)
+        one = plan(UD, float(flops), calibration=every)
         assert (found.weight_decay[place], found.loss[place]) == (one.weight_decay, one.loss)
 
 
-def test_crossover_between_any_two(dial: Calibration) -> None:
-    found = crossover(UD, weight_decays=(0.05, 0.7), calibration=dial)
+def test_crossover_between_any_two(every: Calibration) -> None:
+    found = crossover(UD, weight_decays=(0.05, 0.7), calibration=every)
     assert found.crossover_flops is not None
     above = found.crossover_flops * 1.2
-    weak, strong = (plan(UD, above, calibration=dial, weight_decay=decay).loss for decay in (0.05, 0.7))
+    weak, strong = (plan(UD, above, calibration=every, weight_decay=decay).loss for decay in (0.05, 0.7))
     assert strong < weak
 
 
-def test_prediction_at_any_weight_decay_and_at_the_best(dial: Calibration) -> None:
-    best = predict(200e3, UD, 12, calibration=dial)
-    others = [predict(200e3, UD, 12, calibration=dial, weight_decay=d).loss for d in (0.03, 0.5, 9.0)]
+def test_prediction_at_any_weight_decay_and_at_the_best(every: Calibration) -> None:
+    best = predict(200e3, UD, 12, calibration=every)
+    others = [predict(200e3, UD, 12, calibration=every, weight_decay=d).loss for d in (0.03, 0.5, 9.0)]
     assert best.loss < min(others)
-    many = predict([200e3, 100e3], UD, [12, 1], calibration=dial)
+    many = predict([200e3, 100e3], UD, [12, 1], calibration=every)
     assert many.loss[0] == pytest.approx(best.loss, abs=1e-4)
     assert many.weight_decay[1] < best.weight_decay
-    assert best.memory_epochs == pytest.approx(512 / (0.01 * best.weight_decay * UD))
+    assert best.timescale_epochs == pytest.approx(512 / (0.01 * best.weight_decay * UD))
 
 
-def test_the_file_keeps_the_dial(dial: Calibration, tmp_path: Path) -> None:
+def test_the_file_keeps_the_weight_decay_law(every: Calibration, tmp_path: Path) -> None:
     path = tmp_path / "dial.json"
-    dial.save(path)
+    every.save(path)
     again = Calibration.load(path)
-    assert again == dial
+    assert again == every
     answer = CliRunner().invoke(
         planner,
         [
@@ -152,11 +152,11 @@ def test_the_file_keeps_the_dial(dial: Calibration, tmp_path: Path) -> None:
         ],
     )
     assert answer.exit_code == 0, answer.output
-    said = json.loads(answer.output)["dial"]
+    said = json.loads(answer.output)["weight_decay_advice"]
     assert said["own_recipe"]["weight_decay"] == pytest.approx(said["best_weight_decay"] / 2, rel=0.01)
 
 
-def test_pictures_of_the_dial(tmp_path: Path) -> None:
+def test_pictures_of_the_weight_decay_law(tmp_path: Path) -> None:
     target = tmp_path / "dial.png"
     asked = ["plan", "--ud", "49k", "--flops", "3e11", "--plot-weight-decay", str(target)]
     answer = CliRunner().invoke(planner, [*asked, "--calibration", "dial"])
@@ -174,11 +174,11 @@ def test_two_weight_decays_choose_as_before_and_interpolate_on_request() -> None
     assert (plan(250e6, 5e18).weight_decay, plan(250e6, 5e18).epochs) == (1.0, 6)
     found = plan(250e6, 5e18, weight_decay=0.3)
     assert any("interpolated between 0.1 and 1" in warning for warning in found.warnings)
-    assert found.dial is not None
-    assert found.dial.interpolated_from == (0.1, 1.0)
+    assert found.weight_decay_advice is not None
+    assert found.weight_decay_advice.interpolated_from == (0.1, 1.0)
 
 
-@pytest.mark.parametrize("term", ["floor", "capacity", "data", "overfitting"])
+@pytest.mark.parametrize("term", ["irreducible", "parameter", "data", "overfitting"])
 def test_each_term_in_between_is_a_straight_line(term: str) -> None:
     """Exactly at the middle of the runs (of the repeated ones, where they repeat most), nearly elsewhere."""
     fitted = Calibration.load().settings[0].fitted_on
@@ -195,7 +195,7 @@ def test_each_term_in_between_is_a_straight_line(term: str) -> None:
         assert middle == pytest.approx((weak + strong) / 2, rel=near)
 
 
-def test_refits_are_interpolated_too() -> None:
+def test_draws_are_interpolated_too() -> None:
     found = predict(110e3, 65536, 8, weight_decay=0.3, calibration="micro")
     assert found.intervals is not None
     assert found.intervals["loss"].low < found.loss < found.intervals["loss"].high
@@ -219,6 +219,6 @@ def test_bad_input_is_one_sentence(asked: dict[str, object], sentence: str) -> N
     assert sentence in str(error.value)
 
 
-def test_a_dial_refuses_what_lies_outside_its_range(dial: Calibration) -> None:
+def test_a_weight_decay_law_refuses_what_lies_outside_its_range(every: Calibration) -> None:
     with pytest.raises(InvalidInput, match=r"was fitted from \(0.03 to 10\); got 30"):
-        plan(UD, FLOPS, calibration=dial, weight_decay=30)
+        plan(UD, FLOPS, calibration=every, weight_decay=30)

@@ -1,13 +1,14 @@
 """Dials: laws for every weight decay at once, and how plans with them are found."""
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 
-from planner.allocation import allocate
-from planner.errors import InvalidInput
-from planner.laws import DIALS, FORMS, MEMORY, Law
-from planner.laws.forms import At, Values, jet
-from planner.limits import CONTINUOUS
+from planner.inputs import CONTINUOUS, InvalidInput
+from planner.laws import FORMS, TIMESCALE, WEIGHT_DECAY_FORMS, Law
+from planner.solve import allocate
+from studies.tournament.forms import registered
 
 # close to what the micro study and its pilot say
 BASE = {"E": 2.14, "A": 933.0, "alpha": 0.668, "B": 40.2, "beta": 0.247, "R_D_star": 1.58}
@@ -27,23 +28,30 @@ BATCH_TOKENS, LEARNING_RATE = 512, 0.01
 
 def dial(form: str, weight_decay: float | np.ndarray) -> Law:
     memory = BATCH_TOKENS / (LEARNING_RATE * weight_decay)
-    values = {**BASE, **OWN, **(STEEP if counts_passes(form) else {}), MEMORY: memory}
-    return Law(form, {name: values[name] for name in (*DIALS[form].names, MEMORY)})
+    values = {**BASE, **OWN, **(STEEP if counts_passes(form) else {}), TIMESCALE: memory}
+    return Law(form, {name: values[name] for name in (*WEIGHT_DECAY_FORMS[form].names, TIMESCALE)})
 
 
 def counts_passes(form: str) -> bool:
-    penalty = DIALS[form].penalty
-    return penalty is not None and penalty.first_pass
+    """Whether one pass over the data costs something already."""
+    return form == "dial_steep"
 
 
-@pytest.fixture(params=list(DIALS))
+@pytest.fixture(scope="module", autouse=True)
+def study() -> Iterator[None]:
+    """With the dial of the tournament that is not shipped."""
+    with registered():
+        yield
+
+
+@pytest.fixture(params=["dial_simple", "dial_steep", "dial_hinge"])
 def form(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
 def test_there_are_at_least_two_and_none_among_the_laws_of_one_weight_decay() -> None:
-    assert len(DIALS) >= 2
-    assert not set(DIALS) & set(FORMS)
+    assert len(WEIGHT_DECAY_FORMS) >= 2
+    assert not set(WEIGHT_DECAY_FORMS) & set(FORMS)
 
 
 @pytest.mark.parametrize("epochs", [0.3, 1.5, 6.0])
@@ -61,26 +69,6 @@ def test_one_pass_costs_all_models_the_same_and_more_passes_the_larger_ones_more
     assert once == pytest.approx(once[0])
     assert often[0] < often[1] < often[2]
     assert often[2] / once[2] == pytest.approx(8 ** STEEP["delta"], rel=1e-3)
-
-
-def test_derivatives_by_the_parameters_are_those_of_the_formula() -> None:
-    """Against the complex step, which needs the formula only."""
-    penalty = DIALS["dial_steep"].penalty
-    assert penalty is not None
-    at = At(np.array([-2.0, 0.3]), np.array([1.0, -1.5]), np.array([0.0, 2.0]), np.array([0.4, -0.8]))
-
-    def shape(p: Values) -> np.ndarray:
-        share = 1 / (1 + p["c"] * np.exp(p["gamma"] * at.ln_unique - at.ln_params))
-        return p["delta"] * at.ln_repeats * share - p["mu"] * np.exp(-at.ln_memory)
-
-    names, values = penalty.names[1:], {**STEEP, "c": 1.7}
-    written, stepped = penalty.shape_jet(values, at), jet(shape, values, names)
-    np.testing.assert_allclose(written.value, stepped.value, rtol=1e-12)
-    for i in range(len(names)):
-        np.testing.assert_allclose(written.first[i], stepped.first[i], rtol=1e-11, atol=1e-13)
-        for j in range(len(names)):
-            both = written.second[i][j], stepped.second[i][j]
-            np.testing.assert_allclose(*np.broadcast_arrays(*both), rtol=1e-6, atol=1e-8)
 
 
 def test_weak_decay_overfits_and_strong_decay_forgets(form: str) -> None:
@@ -130,5 +118,5 @@ def test_many_weight_decays_are_one_law_of_arrays(form: str) -> None:
 
 
 def test_a_dial_without_its_memory_is_refused(form: str) -> None:
-    with pytest.raises(InvalidInput, match="memory_tokens"):
-        Law(form, {name: {**BASE, **OWN, **STEEP}[name] for name in DIALS[form].names})
+    with pytest.raises(InvalidInput, match="timescale_tokens"):
+        Law(form, {name: {**BASE, **OWN, **STEEP}[name] for name in WEIGHT_DECAY_FORMS[form].names})

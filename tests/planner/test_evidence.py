@@ -20,8 +20,8 @@ REFUSED = [
     ("plan --ud 250M --flops 1e17 --params 500", "--params (500) is 31,740 times below the smallest"),
     ("plan --ud 250M --flops 1e17 --max-params 500", "--max-params (500)"),
     ("plan --ud 250M --flops 1e20 --min-params 10T", "--min-params (10T) is 2,000 times the largest"),
-    ("plan --ud 250M --target-loss 20", "--target-loss (20) is above what guessing reaches"),
-    ("plan --ud 250M --target-loss 20 --serve-tokens 1B", "--target-loss (20) is above what guessing"),
+    ("plan --ud 250M --target-loss 20", "--target-loss (20) is above the uniform loss"),
+    ("plan --ud 250M --target-loss 20 --serve-tokens 1B", "--target-loss (20) is above the uniform loss"),
     ("plan --ud 250M --flops 1e18 --vocab 1", "--vocab must be at least 2"),
     ("plan --ud 250k --flops 1e14", "--ud (250k) is 200 times below the fewest"),
     ("plan --ud 250k --flops 1e14 --serve-tokens 1M", "--ud (250k) is 200 times below the fewest"),
@@ -177,15 +177,15 @@ def test_between_the_trainings_the_law_was_off_by_so_much() -> None:
         said = _how_sure("--ud", asked[0], "--flops", asked[1])
         assert re.match(r"the law was off by 0\.0\d\d nats for such models in \d+ trainings", said)
     p = json.loads(CliRunner().invoke(planner, ["plan", "--ud", "250M", "--flops", "5e18", "--json"]).output)
-    assert p["sureness"]["untried"] is None
-    assert math.isfinite(p["sureness"]["error"])
+    assert p["predictive_uncertainty"]["beyond_evidence"] is None
+    assert math.isfinite(p["predictive_uncertainty"]["error"])
 
 
-def test_a_loss_above_guessing_has_no_interval() -> None:
+def test_a_loss_worse_than_uniform_has_no_interval() -> None:
     one = predict("490B", "250M", 6)
     assert one.loss > math.log(32_100)
-    assert one.sureness is None
-    assert "above_guessing" in [warning.code for warning in one.warnings]
+    assert one.predictive_uncertainty is None
+    assert "worse_than_uniform" in [warning.code for warning in one.warnings]
 
 
 @settings(max_examples=25)

@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner import FORMS, Law
-from planner.laws import STANDARD
-from planner.laws.forms import At, jet
-from planner.laws.pieces import HILL_KAPPA
+from planner import FORMS, InvalidInput, Law
+from planner.laws import (
+    STANDARD,
+    TIMESCALE,
+    WEIGHT_DECAY_FORMS,
+    At,
+    LawForm,
+    Terms,
+    Values,
+    base_terms,
+    form_named,
+    register,
+)
+from planner.laws.forms import HILL_KAPPA, exponent
+from planner.laws.steps import STEP
+from planner.show.style import Look
+from studies.tournament.forms import DIALS_OF_THE_STUDY, FORMS_OF_THE_STUDY, registered
 from tests.planner.strategies import repeating, sizes, unique_tokens
 
 BASE = {"E": 1.9, "A": 420.0, "alpha": 0.34, "B": 3600.0, "beta": 0.37}
@@ -24,7 +39,16 @@ ORDINARY = {
     "gamma": 0.8,
     "c": 2.0,
 }
-FAMILY = tuple(FORMS)[6:]
+DIAL = {"mu": 3.8, "k": 40.0, "s": 0.6, "q": 0.03, "tau_c": 0.56, TIMESCALE: 3e8}
+FAMILY = ("hill_4p", "decay_4p", "decay_hill_4p", *(form.name for form in FORMS_OF_THE_STUDY))
+EVERY = (*FORMS, *WEIGHT_DECAY_FORMS, *(form.name for form in (*FORMS_OF_THE_STUDY, *DIALS_OF_THE_STUDY)))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def study() -> Iterator[None]:
+    """With the forms of the tournament, which are not shipped."""
+    with registered():
+        yield
 
 
 def law(form: str, **other: float) -> Law:
@@ -36,7 +60,6 @@ def test_every_value_of_repeats_meets_every_cost() -> None:
     costs = ("1p", "2p", "4p", "hill_4p", "hill_5p")
     wanted = {f"{value}_{cost}" for value in ("decay", "paced") for cost in costs}
     assert wanted | {"hill_4p", "hill_5p", "paced_decay", "bounded"} == set(FAMILY)
-    assert {"chinchilla", "additive_4p"} <= set(STANDARD) < set(FORMS)
 
 
 @pytest.mark.parametrize("form", FAMILY)
@@ -83,37 +106,45 @@ def test_the_penalty_levels_off_in_size_and_the_bounded_one_in_repeats(form: str
     assert (more[1] / more[0] < 1.001) == (form == "bounded")
 
 
-@pytest.mark.parametrize("form", FAMILY)
-def test_written_derivatives_are_those_of_the_formula(form: str) -> None:
-    """Against the complex step, which needs the formula only."""
-    declared = FORMS[form]
-    at = At(np.array([-2.0, 0.3, 3.0]), np.array([1.0, -1.5, 0.2]), np.array([-1.0, 0.7, 3.0]))
-    p = {**ORDINARY, **declared.fixed}
-    piece = declared.repeats
-    jets = []
-    if piece.parameters:
-        ratio, epochs = at.ln_params - at.ln_unique, 1 + np.exp(at.ln_repeats)
+@pytest.mark.parametrize("form", EVERY)
+def test_derivatives_along_the_imaginary_axis_are_those_of_the_formula(form: str) -> None:
+    """Of every term, by every parameter, by size, data and epochs, at one epoch and around it."""
+    declared = form_named(form)
+    own = {**BASE, **ORDINARY, **DIAL}
+    p = {name: own[name] for name in declared.names}
+    point = [
+        np.array([1e7, 3e8, 2e10]),
+        np.array([4e8, 1e8, 3e9]),
+        np.array([0.6, 1.8, 20.0]),
+        DIAL[TIMESCALE],
+    ]
 
-        def seen(q: dict) -> np.ndarray:
-            star = np.exp(np.log(q["R_D_star"]) - q.get("rho", 0.0) * ratio * piece.by_size)
-            return np.log(1 + star * (1 - np.exp(-(epochs - 1) / star)))
+    def terms(q: Values, values: list) -> np.ndarray:
+        return np.stack([np.broadcast_to(term, 3) for term in declared.terms(q, At(*values))])
 
-        jets.append((piece.seen_jet(p, epochs, ratio), jet(seen, p, piece.names)))
-    if declared.penalty is not None and declared.penalty.centred:
-        inside = declared.penalty.repeats_too  # type: ignore[attr-defined]
+    for name, value in p.items():
+        exact = np.imag(terms({**p, name: value * (1 + 1j * STEP)}, point)) / STEP
+        ahead, behind = (terms({**p, name: value * factor}, point) for factor in (1 + 1e-5, 1 - 1e-5))
+        np.testing.assert_allclose(exact, (ahead - behind) / 2e-5, rtol=1e-5, atol=1e-8)
+    for axis in range(3):
+        moved = [
+            terms(p, [v * (factor if i == axis else 1) for i, v in enumerate(point)])
+            for factor in (1 + 1j * STEP, 1 + 1e-6, 1 - 1e-6)
+        ]
+        exact = np.imag(moved[0]) / STEP
+        np.testing.assert_allclose(exact, (moved[1] - moved[2]) / 2e-6, rtol=1e-4, atol=1e-7)
 
-        def shape(q: dict) -> np.ndarray:
-            z = q["kappa"] * (at.ln_params - q["gamma"] * at.ln_unique - np.log(q["c"]))
-            power = q["delta"] * at.ln_repeats
-            return -np.log(1 + np.exp(-z - power)) if inside else power - np.log(1 + np.exp(-z))
 
-        names = declared.penalty.names[1:]
-        jets.append((declared.penalty.shape_jet(p, at), jet(shape, p, names)))
-    for written, stepped in jets:
-        np.testing.assert_allclose(written.value, stepped.value, rtol=1e-12)
-        for i, one in enumerate(written.first):
-            np.testing.assert_allclose(np.broadcast_to(one, 3), stepped.first[i], rtol=1e-11, atol=1e-13)
-            for j, bend in enumerate(written.second[i]):
-                np.testing.assert_allclose(
-                    np.broadcast_to(bend, 3), stepped.second[i][j], rtol=1e-6, atol=1e-8
-                )
+def test_a_formula_that_is_none_of_complex_numbers_is_refused() -> None:
+    def terms(p: Values, at: At) -> Terms:
+        return base_terms(p, at, overfitting=np.abs(p["rho"] - 5.0) * at.repeats)
+
+    rho = exponent("rho", "ρ", (0.3, 0.6), 0.3)
+    with pytest.raises(InvalidInput, match="cannot be differentiated by rho along the imaginary axis"):
+        register(LawForm("bent", "bent", Look("#000000", "#ffffff"), "-", "", (rho,), terms))
+    assert "bent" not in FORMS
+
+
+def test_forms_of_the_study_are_known_only_for_as_long_as_asked() -> None:
+    """Shipped are those that are fitted by default: all of them are."""
+    assert set(FORMS) - {form.name for form in FORMS_OF_THE_STUDY} == set(STANDARD)

@@ -28,25 +28,25 @@ def test_the_corpus_is_said_once() -> None:
     assert not any("fitted on" in reason for reason in plan(250e6, 1e18, calibration=nameless).reasons)
 
 
-def test_losses_above_guessing_are_numbers_in_json_and_words_in_tables() -> None:
+def test_losses_worse_than_uniform_are_numbers_in_json_and_words_in_tables() -> None:
     made = plan(180e6, 2.3e20)
-    assert made.guessing_loss == math.log(32_100)
+    assert made.uniform_loss == math.log(32_100)
     worst = max(row.expected_loss for row in made.other_laws)
     assert worst > 40
     words = said("plan", "--ud", "180M", "--flops", "2.3e20")
-    assert "above guessing" in words
+    assert "worse than uniform" in words
     assert f"{worst:.4f}" not in words
     assert max(row.expected_loss for row in compare(180e6, 2.3e20).rows) > 40
-    assert "above guessing" in said("compare", "--ud", "180M", "--flops", "2.3e20")
+    assert "worse than uniform" in said("compare", "--ud", "180M", "--flops", "2.3e20")
     asked = ("--ud", "1M", "--from", "1e9", "--to", "1e13", "--points", "3", "--spend", "all")
-    assert "above guessing" in said("frontier", *asked)
+    assert "worse than uniform" in said("frontier", *asked)
 
 
-def test_what_runs_reached_is_not_above_guessing() -> None:
-    """Small models that repeat a lot did reach losses above that of guessing."""
+def test_what_runs_reached_is_not_worse_than_uniform() -> None:
+    """Small models that repeat a lot did reach losses above the uniform one."""
     micro = Calibration.load("micro")
-    assert micro.guessing_loss > 8.5 > math.log(1024)
-    assert compare("65k", "1e12", calibration=micro).guessing_loss == micro.guessing_loss
+    assert micro.uniform_loss > 8.5 > math.log(1024)
+    assert compare("65k", "1e12", calibration=micro).uniform_loss == micro.uniform_loss
 
 
 def test_shapes_that_nobody_trains_are_warned_of() -> None:

@@ -1,22 +1,33 @@
-"""The six forms: values against an independent reimplementation,
+"""All forms: values against an independent reimplementation,
 exact slopes, and the properties they promise.
 """
 
 from __future__ import annotations
 
 import math
+import pickle
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner import Calibration, InvalidInput, Law
-from planner.laws import BASE_PARAMETERS, repetition_parameters, stacked
-from planner.laws.average import Averaged
+from planner import FORMS, Calibration, InvalidInput, Law
+from planner.laws import BASE_PARAMETERS, Averaged, Mixture, repetition_parameters
+from planner.uncertainty import paired_draws
+from studies.tournament.forms import FORMS_OF_THE_STUDY, registered
 from tests.planner.strategies import laws, products, repeating, sizes, unique_tokens
 
 ADDITIVE = ("additive_1p", "additive_2p", "additive_4p")
+EVERY = (*FORMS, *(form.name for form in FORMS_OF_THE_STUDY))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def study() -> Iterator[None]:
+    """With the forms of the tournament, which are not shipped."""
+    with registered():
+        yield
 
 
 def textbook_loss(law: Law, n: float, u: float, e: float) -> float:
@@ -52,12 +63,12 @@ def textbook_loss(law: Law, n: float, u: float, e: float) -> float:
     return loss
 
 
-@given(laws(), sizes, unique_tokens, st.floats(0.05, 64.0))
+@given(laws(forms=EVERY), sizes, unique_tokens, st.floats(0.05, 64.0))
 def test_every_form_is_its_equation(law: Law, n: float, u: float, e: float) -> None:
     assert float(law.loss(n, u, e)) == pytest.approx(textbook_loss(law, n, u, e), rel=1e-9)
 
 
-@given(laws(), sizes, unique_tokens, st.floats(0.05, 64.0))
+@given(laws(forms=EVERY), sizes, unique_tokens, st.floats(0.05, 64.0))
 def test_terms_add_up_and_none_is_negative(law: Law, n: float, u: float, e: float) -> None:
     terms = law.terms(n, u, e)
     assert float(sum(terms)) == pytest.approx(float(law.loss(n, u, e)), rel=1e-12)
@@ -73,7 +84,7 @@ def test_additive_forms_are_chinchilla_up_to_one_epoch(law: Law, n: float, u: fl
 @given(laws(forms=ADDITIVE), sizes, unique_tokens, repeating, st.floats(1.01, 4.0))
 def test_terms_are_monotone(law: Law, n: float, u: float, e: float, factor: float) -> None:
     here = law.terms(n, u, e)
-    assert law.terms(n * factor, u, e).capacity < here.capacity
+    assert law.terms(n * factor, u, e).parameter < here.parameter
     assert law.terms(n, u * factor, e).data < here.data
     assert law.terms(n, u, e * factor).data < here.data
     assert law.terms(n, u, e * factor).overfitting > here.overfitting
@@ -109,7 +120,7 @@ def test_the_additive_ladder_is_one_formula() -> None:
     assert losses[0] == pytest.approx(losses[2], rel=1e-14)
 
 
-@given(laws(), sizes, unique_tokens, st.one_of(st.floats(0.1, 0.9), st.floats(1.2, 50.0)))
+@given(laws(forms=EVERY), sizes, unique_tokens, st.one_of(st.floats(0.1, 0.9), st.floats(1.2, 50.0)))
 def test_slopes_match_finite_differences(law: Law, n: float, u: float, e: float) -> None:
     h = 1e-5
     by = law.slopes(n, u, e)
@@ -123,55 +134,104 @@ def test_slopes_match_finite_differences(law: Law, n: float, u: float, e: float)
         assert float(exact) == pytest.approx(difference, rel=2e-4, abs=1e-6 * scale)
 
 
-@given(laws(), products, unique_tokens)
-def test_the_isoflop_table_is_the_loss(law: Law, product: float, u: float) -> None:
+@given(laws(forms=EVERY), products, unique_tokens)
+def test_a_table_along_isoflops_is_the_loss_of_each_place(law: Law, product: float, u: float) -> None:
+    """As the search for the best epochs has it: budgets by epochs."""
     epochs = np.geomspace(0.1, 50, 23)
-    table = law.on_isoflop(np.array([product, 2 * product]), np.array([u, 3 * u]), epochs)
-    assert table[0] == pytest.approx(law.loss(product / epochs, u, epochs), rel=1e-10)
-    assert table[1] == pytest.approx(law.loss(2 * product / epochs, 3 * u, epochs), rel=1e-10)
+    budgets, tokens = np.array([product, 2 * product]), np.array([u, 3 * u])
+    table = law.loss(budgets[:, None] / epochs, tokens[:, None], epochs)
+    assert table[0] == pytest.approx([float(law.loss(product / e, u, e)) for e in epochs], rel=1e-10)
+    assert table[1] == pytest.approx([float(law.loss(2 * product / e, 3 * u, e)) for e in epochs], rel=1e-10)
 
 
-@given(laws(), sizes, unique_tokens, repeating)
+@given(laws(forms=EVERY), sizes, unique_tokens, repeating)
 def test_an_ensemble_is_a_law_with_arrays(law: Law, n: float, u: float, e: float) -> None:
     members = Law(law.form, {k: np.array([v, 1.1 * v, 0.9 * v]) for k, v in law.parameters.items()})
     values = np.asarray(members.loss(n, u, e))
     assert values.shape == (3,)
     assert values[0] == pytest.approx(float(law.loss(n, u, e)), rel=1e-12)
-    assert float(members.member(1).loss(n, u, e)) == pytest.approx(values[1], rel=1e-12)
+    assert float(members.draw(1).loss(n, u, e)) == pytest.approx(values[1], rel=1e-12)
 
 
-@given(st.lists(laws(), min_size=2, max_size=6), sizes, unique_tokens, st.floats(0.3, 60.0))
+def together(each: list[Law]) -> list[Law]:
+    """Laws as draws, one law of arrays for each form."""
+    by_form: dict[str, list[Law]] = {}
+    for law in each:
+        by_form.setdefault(law.form, []).append(law)
+    return [
+        Law(form, {name: np.array([law.parameters[name] for law in some]) for name in some[0].parameters})
+        for form, some in by_form.items()
+    ]
+
+
+@given(
+    st.lists(laws(forms=EVERY), min_size=2, max_size=6),
+    sizes,
+    unique_tokens,
+    st.one_of(st.floats(0.3, 0.999), st.floats(1.001, 60.0)),
+)
 def test_laws_of_many_forms_are_one_law(each: list[Law], n: float, u: float, e: float) -> None:
-    groups = stacked(each)
-    assert sorted(place for group in groups for place in group.places) == list(range(len(each)))
-    for group in groups:
-        members = np.atleast_1d(group.law.loss(n, u, e))
-        slopes = [np.broadcast_to(by, len(members)) for by in group.law.slopes(n, u, e)]
-        table = np.atleast_2d(group.law.on_isoflop(np.array([n * e]), np.array([u]), np.array([e])))
-        for k, place in enumerate(group.places):
-            law = each[place]
-            assert members[k] == pytest.approx(float(law.loss(n, u, e)), rel=1e-10)
+    parts = together(each)
+    mixture, in_parts = Mixture(parts), [law for form in parts for law in each if law.form == form.form]
+    assert mixture.draws == len(each)
+    assert sorted(mixture.order) == list(range(len(each)))
+    losses = mixture.loss(n, u, e)
+    own = [np.full(len(each), value) for value in (n, u, e)]
+    assert mixture.loss(*own) == pytest.approx(losses, rel=1e-12)
+    for i, place in enumerate(mixture.order):
+        law = in_parts[place]
+        assert mixture.draw(i).form == law.form
+        assert losses[i] == pytest.approx(float(law.loss(n, u, e)), rel=1e-10)
+        assert float(mixture.draw(i).loss(n, u, e)) == pytest.approx(losses[i], rel=1e-12)
+    start = 0
+    for part in parts:
+        slopes = [np.broadcast_to(by, part.draws) for by in part.slopes(n, u, e)]
+        table = np.atleast_2d(part.draw((slice(None), None)).loss(n, u, np.array([e, 2 * e])))
+        for k, law in enumerate(in_parts[start : start + part.draws]):
             assert [by[k] for by in slopes] == pytest.approx(list(law.slopes(n, u, e)), rel=1e-7, abs=1e-12)
-            assert table[k, 0] == pytest.approx(members[k], rel=1e-10)
+            assert table[k] == pytest.approx(np.asarray(law.loss(n, u, np.array([e, 2 * e]))), rel=1e-10)
+        start += part.draws
 
 
-@pytest.mark.parametrize("budgets", [1, 2, 5])
+@pytest.mark.parametrize("budgets", [1, 2, 3, 5])
 def test_an_average_is_one_of_its_parts_tables_whatever_the_number_of_budgets(budgets: int) -> None:
     """Also where a part stands alone, and there are as many budgets as laws."""
+    shares = (0.5, 0.3, 0.2)
     parts = [
         Calibration.load().law(1.0, form) for form in ("additive_4p", "effective_parameters", "additive_2p")
     ]
-    average, epochs = Averaged(parts, [0.5, 0.3, 0.2]), np.array([1.0, 2.0, 7.0])
-    product, ud = np.full(budgets, 1e10), np.full(budgets, 2.5e8)
-    tables = [part.on_isoflop(product, ud, epochs) for part in parts]
-    wanted = sum(share * table for share, table in zip((0.5, 0.3, 0.2), tables, strict=True))
-    assert average.on_isoflop(product, ud, epochs) == pytest.approx(wanted, rel=1e-12)
+    average, epochs = Averaged(parts, shares), np.array([1.0, 2.0, 7.0])
+    product, ud = np.full((budgets, 1), 1e10), np.full((budgets, 1), 2.5e8)
+    at = product / epochs, ud, epochs
+    wanted = sum(share * part.loss(*at) for share, part in zip(shares, parts, strict=True))
+    assert np.shape(average.loss(*at)) == (budgets, 3)
+    assert average.loss(*at) == pytest.approx(wanted, rel=1e-12)
+    for found, *own in zip(average.slopes(*at), *(part.slopes(*at) for part in parts), strict=True):
+        wanted = sum(share * by for share, by in zip(shares, own, strict=True))
+        assert found == pytest.approx(wanted, rel=1e-12)
 
 
-def test_only_a_size_that_fades_is_left_out_of_a_stack() -> None:
-    known = Calibration.load("micro").setting(0.1)
-    groups = stacked([known.law(form) for form in known.laws])
-    assert sorted(len(group.places) for group in groups) == [1, len(known.laws) - 1]
+def test_draws_of_two_settings_are_paired_form_by_form() -> None:
+    """What both have, as many as both have, in the order of each; however the forms alternate in a mixture."""
+    known = Calibration.load("micro")
+    weak, strong = (
+        [one.law_draws(form) for form in ("additive_4p", "effective_parameters", "hill_4p")]
+        for one in (known.setting(0.1), known.setting(1.0))
+    )
+    first = Mixture([weak[0].draw(slice(9)), weak[1], weak[2].draw(slice(5))])
+    second = Mixture([strong[2].draw(slice(7)), strong[0].draw(slice(4))])
+    pairs = paired_draws([first, second])
+    assert [tuple((one.form, one.draws) for one in pair) for pair in pairs] == [
+        (("additive_4p", 4), ("additive_4p", 4)),
+        (("hill_4p", 5), ("hill_4p", 5)),
+    ]
+    for pair, place in zip(pairs, (0, 2), strict=True):
+        for one, draws in zip(pair, (weak, strong), strict=True):
+            for name, values in one.parameters.items():
+                assert list(values) == list(draws[place].parameters[name][: one.draws])
+    alone = paired_draws([weak[0], strong[0]])
+    assert [(one.form, one.draws) for one in alone[0]] == [("additive_4p", weak[0].draws)] * 2
+    assert paired_draws([weak[0], strong[2]]) == []
 
 
 def test_optimal_params_is_where_the_chinchilla_frontier_uses_that_many_tokens() -> None:
@@ -190,6 +250,13 @@ def test_broadcasting(form: str) -> None:
         np.shape(term) == (2, 3)
         for term in law.terms(np.array([1e8, 1e9])[:, None], 1e8, np.array([0.5, 1.0, 4.0]))
     )
+
+
+def test_laws_travel_between_processes() -> None:
+    law = Calibration.load().law(1.0, "additive_4p")
+    again = pickle.loads(pickle.dumps(law))
+    assert again.declared is law.declared
+    assert again.loss(1e8, 1e8, 4.0) == law.loss(1e8, 1e8, 4.0)
 
 
 def test_bad_laws_are_named() -> None:

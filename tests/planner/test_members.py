@@ -11,19 +11,25 @@ import numpy as np
 import pytest
 
 from planner import Calibration, InvalidCalibration
-from planner.members import Members, outside
+from planner.averaging import Averaging, outside
 
 PART: dict[str, Any] = {
-    "reference": {"params": 2e5, "unique_tokens": 65536, "epochs": 8, "memory_epochs": 2.6},
+    "reference": {"params": 2e5, "unique_tokens": 65536, "epochs": 8, "timescale_epochs": 2.6},
     "gain": 0.4,
-    "exponents": {"params": 0.2, "unique_tokens": -0.3, "epochs": 0.5, "memory_epochs": 0.25, "density": 0.1},
+    "exponents": {
+        "params": 0.2,
+        "unique_tokens": -0.3,
+        "epochs": 0.5,
+        "timescale_epochs": 0.25,
+        "density": 0.1,
+    },
     "error": 0.01,
     "most_members": 8,
     "fitted_on": {
         "params": [1e5, 4e5],
         "unique_tokens": [32768, 131072],
         "epochs": [4, 16],
-        "memory_epochs": [0.4, 8],
+        "timescale_epochs": [0.4, 8],
         "runs": 64,
     },
     "distilled": {"kept": 0.6, "members": 8, "params": 1.8e5},
@@ -32,9 +38,9 @@ PART: dict[str, Any] = {
 
 
 def with_members(**changes: Any) -> Calibration:
-    """The shipped dial with made-up members."""
+    """The shipped weight-decay law with made-up members."""
     known = Calibration.load("dial")
-    return known.model_copy(update={"members": Members.model_validate({**PART, **changes})})
+    return known.model_copy(update={"members": Averaging.model_validate({**PART, **changes})})
 
 
 def test_inside_of_what_was_trained_the_loss_is_the_law_less_its_share_of_the_gain() -> None:
@@ -42,38 +48,40 @@ def test_inside_of_what_was_trained_the_loss_is_the_law_less_its_share_of_the_ga
     members, recipe = known.members, known.recipe
     assert members is not None
     assert recipe is not None
-    law, memory = known.law(0.3), recipe.memory_tokens(0.3)
-    gain = 0.4 * 1.5**0.2 * (10 / 8) ** 0.5 * (memory / 65536 / 2.6) ** (0.25 + 0.1 * math.log(1.5))
+    law, timescale = known.law(0.3), recipe.timescale_tokens(0.3)
+    gain = 0.4 * 1.5**0.2 * (10 / 8) ** 0.5 * (timescale / 65536 / 2.6) ** (0.25 + 0.1 * math.log(1.5))
     at = (3e5, 65536.0, 10.0)
     one = float(law.loss(*at))
     for count in (1, 2, 4, 8, 1000):
         expected = one - gain * (1 - 1 / count)
-        assert float(members.loss(law, count, *at, memory)) == pytest.approx(expected, abs=1e-12)
-    assert float(members.power(3e5, 65536.0, 10.0, memory / 65536)) == pytest.approx(gain, rel=1e-12)
+        assert float(members.loss(law, count, *at, timescale)) == pytest.approx(expected, abs=1e-12)
+    assert float(members.power(3e5, 65536.0, 10.0, timescale / 65536)) == pytest.approx(gain, rel=1e-12)
 
 
-def test_beyond_what_was_trained_the_gain_does_not_grow_and_never_leads_below_the_floor() -> None:
+def test_beyond_what_was_trained_the_gain_does_not_grow_and_never_leads_below_the_irreducible_loss() -> None:
     known = with_members()
     assert known.members is not None
-    law, memory = known.law(0.3), 65536 * 2.6
+    law, timescale = known.law(0.3), 65536 * 2.6
     limit = known.members.limit_gain
-    for there in (memory, 65536 * 6.0, 65536 * 0.5):
+    for there in (timescale, 65536 * 6.0, 65536 * 0.5):
         most = limit(law, 4e5, 65536.0, 8.0, there)
         assert limit(law, 1e9, 65536.0, 8.0, there) == pytest.approx(most)
-    assert limit(law, 1e3, 65536.0, 8.0, memory) < limit(law, 1e5, 65536.0, 8.0, memory)  # less is believed
+    assert limit(law, 1e3, 65536.0, 8.0, timescale) < limit(
+        law, 1e5, 65536.0, 8.0, timescale
+    )  # less is believed
     huge = with_members(gain=50.0).members
     assert huge is not None
     sizes = np.geomspace(1e4, 1e7, 7)
-    lowest = huge.loss(law, 10**9, sizes, 65536.0, 8.0, memory)
-    assert np.all(lowest >= law.terms(sizes, 65536.0, 8.0).floor - 1e-12)
+    lowest = huge.loss(law, 10**9, sizes, 65536.0, 8.0, timescale)
+    assert np.all(lowest >= law.terms(sizes, 65536.0, 8.0).irreducible - 1e-12)
 
 
 def test_below_one_epoch_the_tokens_in_use_are_the_unique_ones() -> None:
     known = with_members()
     assert known.members is not None
-    law, memory = known.law(0.3), 65536 * 2.6
-    part = known.members.limit_gain(law, 2e5, 131072.0, 0.5, memory)
-    assert part == pytest.approx(known.members.limit_gain(law, 2e5, 65536.0, 1.0, memory))
+    law, timescale = known.law(0.3), 65536 * 2.6
+    part = known.members.limit_gain(law, 2e5, 131072.0, 0.5, timescale)
+    assert part == pytest.approx(known.members.limit_gain(law, 2e5, 65536.0, 1.0, timescale))
 
 
 def test_a_file_keeps_its_members_and_one_without_has_no_such_field(tmp_path: Path) -> None:
@@ -115,6 +123,6 @@ def test_members_need_the_recipe(tmp_path: Path) -> None:
 
 
 def test_what_leaves_the_runs_is_named() -> None:
-    members = Members.model_validate(PART)
+    members = Averaging.model_validate(PART)
     assert outside(members, params=2e5, epochs=16.0) == []
     assert outside(members, params=8e5, epochs=16.0) == [("params", 8e5, (1e5, 4e5))]

@@ -8,8 +8,8 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from planner import palette
 from planner.laws import FORMS
+from planner.show import palette
 
 LIGHT = ("#ffffff",)
 DARK = ("#0a0f1e", "#16181b")  # of the web page, and of reports

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner
 
-from planner import InvalidInput, compare, crossover, frontier, plan, predict
+from planner import InvalidInput, Plan, Prediction, compare, crossover, frontier, plan, predict
 from planner.cli import planner
+from planner.results import RENAMED
 
 BUDGET = ("--ud", "250M", "--flops", "5e18")
 ANSWERS = {
@@ -45,6 +48,60 @@ def test_every_answer_can_be_drawn(name: str) -> None:
     figure = ANSWERS[name][0].plot()
     assert figure.axes
     assert all(axes.lines for axes in figure.axes)
+
+
+CODES_BEFORE = {"worse_than_uniform": "above_guessing", "outside_timescale": "outside_memory"}
+
+
+def _as_before(value: Any) -> Any:
+    """An answer with the names of earlier versions, except in its intervals."""
+    names = {new: old for old, new in RENAMED.items()}
+    if isinstance(value, list):
+        return [_as_before(part) for part in value]
+    if not isinstance(value, dict):
+        return value
+    if value.keys() == {"code", "text"}:
+        return value | {"code": CODES_BEFORE.get(value["code"], value["code"])}
+    return {
+        names.get(name, name): part if name == "intervals" else _as_before(part)
+        for name, part in value.items()
+    }
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"ud": 250e6, "flops": 1e19, "weight_decay": 0.1, "spend": "all"},
+        {"ud": 250e6, "flops": 1e21, "max_params": 1e9, "spend": "all"},
+        {"ud": 49e3, "flops": 3e11, "calibration": "dial", "learning_rate": 3e-3},
+        {"ud": 49e3, "flops": 3e11, "calibration": "dial", "weight_decay": 0.04},
+        {"ud": 1e5, "flops": 1e12, "calibration": "micro"},
+    ],
+)
+def test_json_of_earlier_versions_is_read(asked: dict[str, Any]) -> None:
+    made = plan(**asked)
+    before = _as_before(json.loads(made.model_dump_json()))
+    assert {"sureness", "spending_limit", "dial", "guessing_loss"} <= before.keys()
+    assert before["terms"].keys() == {"floor", "capacity", "data", "overfitting"}
+    read = Plan.model_validate_json(json.dumps(before))
+    assert read == made
+    assert [one.code for one in read.warnings] == [one.code for one in made.warnings]
+
+
+def test_intervals_of_earlier_versions_are_read() -> None:
+    names = {
+        "irreducible": "floor",
+        "parameter": "capacity",
+        "loss_minimising_flops": "spending_limit_flops",
+        "loss_minimising_loss": "spending_limit_loss",
+    }
+    p, one = plan(1e5, 1e12, calibration="micro"), predict(110e3, 65536, 8, calibration="micro")
+    for made in (p, one):
+        before = json.loads(made.model_dump_json())
+        assert "irreducible" in before["intervals"]
+        before["intervals"] = {names.get(name, name): at for name, at in before["intervals"].items()}
+        kind = Plan if made is p else Prediction
+        assert kind.model_validate_json(json.dumps(before)) == made
 
 
 def test_an_own_calibration_is_named_to_draw_with(tmp_path) -> None:

@@ -9,10 +9,10 @@ import pytest
 from click.testing import CliRunner
 
 from planner import InvalidInput, cost, plan, predict
-from planner.allocation import allocate
-from planner.calibration_files import Calibration
+from planner.calibration import Calibration
 from planner.cli import planner
-from planner.costs import ACCELERATORS, Accelerator
+from planner.hardware import ACCELERATORS, Accelerator
+from planner.solve import allocate
 
 OWN = {"tflops": 400, "memory": 48, "price": 1.2}
 
@@ -132,8 +132,10 @@ def test_a_loss_that_this_data_cannot_reach_says_what_would() -> None:
         plan(needed * 0.9, target_loss=3.0)
 
 
-def test_a_loss_below_the_floor_is_out_of_reach_for_all_data() -> None:
-    with pytest.raises(InvalidInput, match=r"no amount of data would do: the law's floor is 1\.8383\.$"):
+def test_a_loss_below_the_irreducible_one_is_out_of_reach_for_all_data() -> None:
+    with pytest.raises(
+        InvalidInput, match=r"no amount of data would do: the law's irreducible loss is 1\.8383\.$"
+    ):
         plan(180e6, target_loss=1.5)
     with pytest.raises(InvalidInput, match=r"no amount of data would do within your limits\.$"):
         plan(180e6, target_loss=2.2, max_params=10e6)

@@ -8,18 +8,16 @@ import pickle
 
 import pytest
 
-from planner import Calibration, crossover, plan
-from planner.calibration_files import Calibration as Known
-from planner.remarks import CODES, Remark
+from planner import Calibration, crossover, explain, plan
+from planner.explain import CODES, Remark
 from planner.results import Plan
-from planner.trials import cases, closest, measured_case
 from tests.places import ROOT, script
 
 KNOWN = Calibration.load()
 
 
 def test_every_code_is_documented_and_no_other() -> None:
-    text = (ROOT / "docs" / "how-a-plan-is-made.md").read_text()
+    text = (ROOT / "docs" / "api" / "remarks.md").read_text()
     table = text.split("| code | among | says |\n|---|---|---|\n")[1].split("\n\n")[0]
     assert [row.split("`")[1] for row in table.splitlines()] == list(CODES)
 
@@ -61,30 +59,37 @@ def test_trials_are_what_the_paper_measured() -> None:
         assert found.params == pytest.approx(flops / (6 * ud * epochs), rel=1e-6)
 
 
+def _measured_case(known: Calibration, decay: float, ud: float, form: str = "additive_4p") -> list[Remark]:
+    """The measured case that a plan for this corpus quotes."""
+    asked = plan(250e6, 5e18, law=form, weight_decay=decay)
+    return list(explain._measured_case(asked.model_copy(update={"ud": ud}), known))
+
+
 def test_the_measured_case_is_said_with_its_predictions() -> None:
-    (remark,) = measured_case(KNOWN, "additive_4p", 0.1, 200e6)
+    (remark,) = _measured_case(KNOWN, 0.1, 200e6)
     assert "3e18, 5e18 and 1e19 FLOPs" in remark
     assert "perplexity 23.38, 22.91 and 23.13 measured, 22.85, 22.99 and 25.33 predicted" in remark
-    said = [one.code for one in plan("250M", 1e19, weight_decay=0.1, spend="all").reasons]
-    assert said.index("measured_case") == said.index("stop_spending") + 2  # after what to do instead
-    said = [one.code for one in plan("250M", 5e18, weight_decay=0.1).reasons]
-    assert said.index("measured_case") == said.index("less_would_do") + 1
+    for flops, options in ((1e19, {"spend": "all"}), (5e18, {})):
+        said = plan("250M", flops, weight_decay=0.1, **options).reasons
+        assert remark in said
+        codes = [one.code for one in said]
+        assert codes == sorted(codes, key=list(CODES).index)
+        first = "stop_spending" if options else "less_would_do"
+        assert codes.index(first) < codes.index("measured_case")
 
 
 def test_the_closest_case_is_chosen_by_what_is_asked() -> None:
-    for decay, ud, expected in ((0.1, 240e6, 250e6), (1.0, 450e6, 500e6), (1.0, 5e9, 500e6)):
-        case = closest(KNOWN, "additive_4p", decay, ud)
-        assert case is not None
-        assert (case.weight_decay, case.unique_tokens) == (decay, expected)
+    for decay, ud, expected in ((0.1, 240e6, "250M"), (1.0, 450e6, "500M"), (1.0, 5e9, "500M")):
+        (said,) = _measured_case(KNOWN, decay, ud)
+        assert said.startswith(f"Tried with {expected} tokens at weight decay {decay}, with ")
     shuffled = KNOWN.model_dump()
     for setting in shuffled["settings"]:
         for number, trial in enumerate(setting["trials"]):
             trial["loss"] = 1.0 + number % 3
-    same = closest(Known.model_validate(shuffled), "additive_4p", 0.1, 300e6)
-    assert same is not None
-    assert same.unique_tokens == 250e6  # outcomes have no say
-    assert cases(KNOWN, "chinchilla") != []
-    assert measured_case(Calibration.load("micro"), "additive_4p", 0.1, 1e5) == []
+    (same,) = _measured_case(Calibration.model_validate(shuffled), 0.1, 300e6)
+    assert same.startswith("Tried with 250M tokens at weight decay 0.1, ")  # outcomes have no say
+    assert _measured_case(KNOWN, 0.1, 250e6, "chinchilla") != []
+    assert _measured_case(Calibration.load("micro"), 0.1, 1e5) == []
 
 
 def test_the_error_grows_outside_of_what_was_fitted() -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner import Calibration, InvalidInput, plan, preset, presets, shape_for
-from planner.shapes import STUDY_SHAPES, VALIDATION_SHAPES
+from planner.hardware import STUDY_SHAPES, VALIDATION_SHAPES
 
 PRINTED = {
     "15M": "15.87",

@@ -35,7 +35,7 @@ def test_what_people_ask() -> None:
     assert 4 <= p.epochs <= 9
     assert p.verdict.startswith("Train 609M for 7 epochs at weight decay 1.0. That takes 2% of your compute")
     assert p.cost is not None
-    assert p.cost.hours < 1  # the bill is that of what is trained
+    assert p.cost.hours < 1  # the cost is that of what is trained
     assert plan("1B", 1e21).params < 20e9
     big = plan("500M", 8e20)
     assert (round(big.params / 1e7), big.epochs) == (

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from planner import Calibration, InvalidInput, frontier, plan, predict, units
+from planner import Calibration, InvalidInput, frontier, inputs, plan, predict
 from planner.cli import planner
+from planner.hardware import TotalCost, total_cost
 from planner.results import Plan
-from planner.serving import Bill, bill
 from tests.places import script
 from tests.planner.test_members import with_members
 from trainer.config import RunConfig
@@ -41,15 +41,15 @@ def test_members_and_data_are_planned_as_a_plain_search_does(kind: str, seed: in
     assert (outcome.above, outcome.broken) == (False, False)
 
 
-def test_a_bill_has_training_serving_and_data() -> None:
-    paid = Bill(owned=1e6, serve_tokens=1e9, serve_rate=3.0, token_flops=1e7)
+def test_a_total_cost_has_training_serving_and_data() -> None:
+    paid = TotalCost(owned=1e6, serve_tokens=1e9, serve_rate=3.0, token_flops=1e7)
     training, serving, data = 6 * 2 * 1e5 * 3e6 * 4, 3 * 2 * 2 * 1e5 * 1e9, 2e6 * 1e7
     assert paid.total(2, 1e5, 3e6, 4) == pytest.approx(training + serving + data)
     assert paid.largest(training + serving + data, 2, 3e6, 4) == pytest.approx(1e5)
     assert paid.largest(data / 2, 2, 3e6, 4) == 0
-    from planner.costs import accelerator
+    from planner.hardware import accelerator
 
-    priced = bill(
+    priced = total_cost(
         1e6, serve_tokens=1e9, serve_price=1.5, serve_mfu=0.1, data_price=2e-6, card=accelerator("H100")
     )
     hour = 3600 * 989e12  # FLOPs at the peak, for 3 USD
@@ -318,7 +318,7 @@ def test_a_cheaper_plan_says_what_it_buys_and_what_is_owned_is_not_what_is_bough
     assert bought is not None
     assert bought.owned < cheap.unique_tokens < made.ud
     text = " ".join(made.reasons)
-    assert f"with {units.short(cheap.unique_tokens - bought.owned)} tokens bought ($" in text
+    assert f"with {inputs.short(cheap.unique_tokens - bought.owned)} tokens bought ($" in text
     assert "owning twice the tokens that you do would change the loss" in text
 
 

@@ -1,4 +1,4 @@
-"""Where a calibration carries a bootstrap ensemble, every
+"""Where a calibration carries draws of its laws, every
 figure of a plan has an interval that means something.
 """
 
@@ -12,16 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner import Calibration, crossover, plan, predict
-from planner.allocation import allocate
 from planner.results import Plan
+from planner.solve import allocate
 
 
-def with_ensemble(size: int = 300, spread: float = 0.02) -> Calibration:
-    """The paper's calibration with a made-up ensemble: every parameter scattered by a few percent."""
+def with_draws(size: int = 300, spread: float = 0.02) -> Calibration:
+    """The paper's calibration with made-up draws: every parameter scattered by a few percent."""
     noise = np.random.default_rng(1)
     data = Calibration.load().model_dump()
     for setting in data["settings"]:
-        setting["ensemble"] = {
+        setting["draws"] = {
             "method": "scattered for a test",
             "laws": {
                 form: {
@@ -34,7 +34,8 @@ def with_ensemble(size: int = 300, spread: float = 0.02) -> Calibration:
     return Calibration.model_validate(data)
 
 
-KNOWN = with_ensemble()
+KNOWN = with_draws()
+SAME_NUMBER = "the draws of additive_4p must be the same number, at least 2, for each parameter"
 
 
 def test_every_figure_has_an_interval_around_it() -> None:
@@ -47,12 +48,12 @@ def test_every_figure_has_an_interval_around_it() -> None:
     assert p.crossover_flops is not None
     assert p.intervals["crossover_flops"].low < p.crossover_flops < p.intervals["crossover_flops"].high
     assert p.turning_point is not None
-    assert p.spending_limit is not None
+    assert p.loss_minimising_compute is not None
     assert p.intervals["turning_flops"].low < p.turning_point.flops < p.intervals["turning_flops"].high
     assert (
-        p.intervals["spending_limit_flops"].low
-        < p.spending_limit.flops
-        < p.intervals["spending_limit_flops"].high
+        p.intervals["loss_minimising_flops"].low
+        < p.loss_minimising_compute.flops
+        < p.intervals["loss_minimising_flops"].high
     )
     assert p.intervals["flat_epochs_min"].low < p.flat_range.epochs_min < p.intervals["flat_epochs_min"].high
     assert (
@@ -61,19 +62,19 @@ def test_every_figure_has_an_interval_around_it() -> None:
     twice = p.marginal_value.loss_if_twice_the_data
     assert twice is not None
     assert p.intervals["loss_if_twice_the_data"].low < twice < p.intervals["loss_if_twice_the_data"].high
-    assert {"floor", "capacity", "data", "overfitting"} <= set(p.intervals)
-    assert (
-        "300 refits (scattered for a test); turning point, spending limit and flat range from the first 100"
-        in str(p.interval_note)
+    assert {"irreducible", "parameter", "data", "overfitting"} <= set(p.intervals)
+    assert str(p.interval_note).endswith(
+        "300 draws (scattered for a test); turning point, loss-minimising compute and flat range from the "
+        "first 100"
     )
 
 
 def test_losses_have_draws_of_their_own_where_a_calibration_has_them() -> None:
-    """What is best is read off `laws`, what it loses off `over_all`."""
+    """What is best is read off `laws`, what it loses off `loss_draws`."""
     data = KNOWN.model_dump()
     for setting in data["settings"]:
-        laws = setting["ensemble"]["laws"]
-        setting["ensemble"]["over_all"] = {
+        laws = setting["draws"]["laws"]
+        setting["draws"]["loss_draws"] = {
             form: {"E": [setting["laws"][form]["parameters"]["E"] * 1.1] * len(members["E"])}
             for form, members in laws.items()
         }
@@ -82,41 +83,49 @@ def test_losses_have_draws_of_their_own_where_a_calibration_has_them() -> None:
     assert before.intervals is not None
     assert after.intervals is not None
     assert after.intervals["params"] == before.intervals["params"]
-    floor = KNOWN.setting(0.1).law("additive_4p").parameters["E"]
+    irreducible = KNOWN.setting(0.1).law("additive_4p").parameters["E"]
     assert after.intervals["loss"].median == pytest.approx(
-        before.intervals["loss"].median + 0.1 * floor, rel=1e-3
+        before.intervals["loss"].median + 0.1 * irreducible, rel=1e-3
     )
     said = predict(600e6, 250e6, epochs=5, weight_decay=0.1, calibration=other)
     assert said.intervals is not None
-    assert said.intervals["floor"].low == pytest.approx(1.1 * floor)
+    assert said.intervals["irreducible"].low == pytest.approx(1.1 * irreducible)
 
 
 @pytest.mark.parametrize(
     ("field", "wrong", "sentence"),
     [
-        ("over_all", {"additive_4p": {"E": [2.0] * 299}}, "the same number of refits"),
-        ("misfit", {"additive_4p": [0.0] * 299}, "the same number of refits"),
-        ("over_all", {"additive_9p": {"E": [2.0] * 300}}, "no refits of additive_9p"),
-        ("over_all", {"additive_4p": {"alfa": [2.0] * 300}}, "no refits of alfa of additive_4p"),
+        (
+            "loss_draws",
+            {"additive_4p": {"E": [2.0] * 299}},
+            SAME_NUMBER,
+        ),
+        (
+            "discrepancy",
+            {"additive_4p": [0.0] * 299},
+            SAME_NUMBER,
+        ),
+        ("loss_draws", {"additive_9p": {"E": [2.0] * 300}}, "no draws of additive_9p"),
+        ("loss_draws", {"additive_4p": {"alfa": [2.0] * 300}}, "no draws of alfa of additive_4p"),
     ],
 )
 def test_draws_that_do_not_belong_to_the_others_are_refused(field, wrong, sentence) -> None:
     data = KNOWN.model_dump()
-    data["settings"][0]["ensemble"][field] = wrong
+    data["settings"][0]["draws"][field] = wrong
     with pytest.raises(ValueError, match=sentence):
         Calibration.model_validate(data)
 
 
 def test_without_draws_of_their_own_losses_have_those_of_decisions() -> None:
     setting = KNOWN.setting(0.1)
-    assert setting.loss_ensemble("additive_4p") is setting.ensemble_law("additive_4p")
+    assert setting.law_draws("additive_4p", of_losses=True) is setting.law_draws("additive_4p")
 
 
-def test_the_interval_is_the_percentile_of_the_refits() -> None:
+def test_the_interval_is_the_percentile_of_the_draws() -> None:
     p = plan(250e6, 5e18, weight_decay=0.1, calibration=KNOWN)
-    members = KNOWN.setting(0.1).ensemble_law("additive_4p")
-    assert members is not None
-    each = [float(allocate(members.member(i), 250e6, 5e18).params) for i in range(300)]
+    draws = KNOWN.setting(0.1).law_draws("additive_4p")
+    assert draws is not None
+    each = [float(allocate(draws.draw(i), 250e6, 5e18).params) for i in range(300)]
     assert p.intervals is not None
     assert p.intervals["params"].low == pytest.approx(np.quantile(each, 0.025), rel=1e-9)
     assert p.intervals["params"].high == pytest.approx(np.quantile(each, 0.975), rel=1e-9)
@@ -127,19 +136,19 @@ def _as_predicted(p: Plan, calibration: str | Calibration, **how: Any) -> None:
         p.params, p.ud, p.epochs, weight_decay=p.weight_decay, law=p.law, calibration=calibration, **how
     )
     assert one.loss == pytest.approx(p.loss, rel=1e-12)
-    if p.sureness is None:
-        assert one.sureness is None
+    if p.predictive_uncertainty is None:
+        assert one.predictive_uncertainty is None
     else:
-        assert one.sureness is not None
-        own = p.sureness.model_dump(exclude={"as_good", "weight_decay_probability"})
-        found = one.sureness.model_dump()
-        assert found.pop("untried") == own.pop("untried")
+        assert one.predictive_uncertainty is not None
+        own = p.predictive_uncertainty.model_dump(exclude={"as_good", "weight_decay_probability"})
+        found = one.predictive_uncertainty.model_dump()
+        assert found.pop("beyond_evidence") == own.pop("beyond_evidence")
         assert found == pytest.approx(own, rel=1e-12)
     bounds = [None if said.intervals is None else said.intervals["loss"].model_dump() for said in (one, p)]
     assert bounds[0] == (None if bounds[1] is None else pytest.approx(bounds[1], rel=1e-12))
     assert one.interval_note == p.interval_note
     assert p.interval_note is None or ("no interval" in p.interval_note) == (p.intervals is None)
-    assert p.interval_note is None or p.sureness is None or p.intervals is not None
+    assert p.interval_note is None or p.predictive_uncertainty is None or p.intervals is not None
 
 
 @settings(max_examples=40)
@@ -168,11 +177,11 @@ def test_predict_gives_the_interval_of_a_plan_by_every_calibration(calibration: 
 
 
 def test_where_there_is_an_interval_no_note_denies_it(capsys: pytest.CaptureFixture[str]) -> None:
-    from planner import render
+    from planner.show import terminal
 
     one = predict("329M", "100M", 9, weight_decay=1.0)
     assert one.interval_note is None
-    render.prediction(one)
+    terminal.prediction(one)
     shown = " ".join(capsys.readouterr().out.split())
     assert "(80%: 3.400 to 3.439)" in shown
     assert "how sure the law was off by 0.013 nats for such models in 5 trainings" in shown
@@ -192,7 +201,7 @@ def test_crossover_and_prediction_have_intervals_too() -> None:
 
 def test_a_wider_ensemble_gives_wider_intervals() -> None:
     narrow, wide = (
-        plan(250e6, 5e18, calibration=with_ensemble(spread=s), epochs="continuous").intervals
+        plan(250e6, 5e18, calibration=with_draws(spread=s), epochs="continuous").intervals
         for s in (0.01, 0.04)
     )
     assert narrow is not None
@@ -201,20 +210,20 @@ def test_a_wider_ensemble_gives_wider_intervals() -> None:
         assert wide[figure].high - wide[figure].low > narrow[figure].high - narrow[figure].low
 
 
-def test_a_certain_ensemble_pins_every_figure() -> None:
-    """Refits that all agree give intervals that are the point
+def test_certain_draws_pin_every_figure() -> None:
+    """Draws that all agree give intervals that are the point
     estimate itself, whatever it takes to compute it.
     """
-    p = plan(250e6, 5e18, calibration=with_ensemble(size=20, spread=1e-7), epochs="continuous")
+    p = plan(250e6, 5e18, calibration=with_draws(size=20, spread=1e-7), epochs="continuous")
     assert p.intervals is not None
     assert p.turning_point is not None
-    assert p.spending_limit is not None
+    assert p.loss_minimising_compute is not None
     figures = {
         "params": p.params,
         "loss": p.loss,
         "turning_flops": p.turning_point.flops,
-        "spending_limit_flops": p.spending_limit.flops,
-        "spending_limit_loss": p.spending_limit.loss,
+        "loss_minimising_flops": p.loss_minimising_compute.flops,
+        "loss_minimising_loss": p.loss_minimising_compute.loss,
         "flat_params_max": p.flat_range.params_max,
     }
     for name, value in figures.items():
@@ -222,37 +231,37 @@ def test_a_certain_ensemble_pins_every_figure() -> None:
         assert p.intervals[name].high == pytest.approx(value, rel=2e-4), name
 
 
-def test_refits_that_do_not_cross_are_counted() -> None:
-    found = crossover(250e6, calibration=with_ensemble(size=60, spread=1.0))
-    assert "of the refits do not cross" in found.note
+def test_draws_that_do_not_cross_are_counted() -> None:
+    found = crossover(250e6, calibration=with_draws(size=60, spread=1.0))
+    assert "of the draws do not cross" in found.note
 
 
-def test_a_form_without_refits_says_so() -> None:
-    data = with_ensemble(size=20).model_dump()
-    del data["settings"][1]["ensemble"]["laws"]["additive_4p"]
+def test_a_form_without_draws_says_so() -> None:
+    data = with_draws(size=20).model_dump()
+    del data["settings"][1]["draws"]["laws"]["additive_4p"]
     data["settings"][1]["laws"]["additive_4p"]["predictive_error"] = None
     p = plan(250e6, 5e18, weight_decay=1.0, calibration=Calibration.model_validate(data))
     assert p.intervals is None
     assert (
         p.interval_note
-        == "this calibration has no refits of additive_4p at weight decay 1.0, so no interval can be given"
+        == "this calibration has no draws of additive_4p at weight decay 1.0, so no interval can be given"
     )
 
 
 def test_sentences_and_intervals_speak_of_the_same_figure(capsys: pytest.CaptureFixture[str]) -> None:
-    from planner import render
-    from planner.units import scientific
+    from planner.inputs import scientific
+    from planner.show import terminal
 
-    p = plan(250e6, 5e18, calibration=with_ensemble(size=40, spread=0.3))
-    render.plan(p)
+    p = plan(250e6, 5e18, calibration=with_draws(size=40, spread=0.3))
+    terminal.plan(p)
     shown = capsys.readouterr().out
     assert p.turning_point is not None
     assert f"turning point    {scientific(p.turning_point.flops)} FLOPs   (95%:" in shown
     assert f"stops paying at {scientific(p.turning_point.flops)} FLOPs" in " ".join(shown.split())
 
 
-def test_equal_calibrations_with_refits_can_be_used_one_after_the_other() -> None:
-    one, two = with_ensemble(size=20), with_ensemble(size=20)
+def test_equal_calibrations_with_draws_can_be_used_one_after_the_other() -> None:
+    one, two = with_draws(size=20), with_draws(size=20)
     assert one == two
     assert plan(250e6, 5e18, calibration=one) == plan(250e6, 5e18, calibration=two)
     assert one == two  # also after both have built their laws

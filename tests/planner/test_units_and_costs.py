@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner import InvalidInput, cost, flops_from_gpus, preset
-from planner.costs import ACCELERATORS, accelerator, training_memory
-from planner.units import (
+from planner.hardware import ACCELERATORS, accelerator, training_memory
+from planner.inputs import (
     compute,
     count,
     dollars,

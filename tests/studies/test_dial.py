@@ -8,10 +8,10 @@ from types import ModuleType
 import pytest
 
 from planner import plan
-from planner.calibration_files import Calibration
-from tests.places import ROOT, script
+from planner.calibration import Calibration
+from tests.places import page, script
 
-PAGE = (ROOT / "docs" / "dial.md").read_text(encoding="utf-8")
+PAGE = page("studies/dial/results.md")
 
 
 @pytest.fixture(scope="module")
@@ -22,17 +22,18 @@ def study() -> ModuleType:
 @pytest.mark.slow
 def test_the_calibration_that_ships_is_what_the_runs_give(study: ModuleType) -> None:
     shipped, fitted = Calibration.load("dial"), study.calibration()
-    assert shipped.dial is not None
-    assert fitted.dial is not None
+    assert shipped.weight_decay_law is not None
+    assert fitted.weight_decay_law is not None
     assert shipped.default_law == fitted.default_law
     law = shipped.default_law
-    assert shipped.dial.laws[law].parameters == pytest.approx(fitted.dial.laws[law].parameters, rel=1e-3)
+    parameters, again = (one.weight_decay_law.laws[law].parameters for one in (shipped, fitted))
+    assert parameters == pytest.approx(again, rel=1e-3)
 
 
 @pytest.mark.slow
 def test_the_page_says_what_the_runs_say(study: ModuleType) -> None:
     table, own = study.together()
-    fits = study.fit_dials(table)
+    fits = study.fit_over_weight_decays(table)
     for line in study.left_out_table(fits, table, own):
         assert line in PAGE
     for line in study.best_table(fits, Calibration.load("dial").default_law, table[own])[:-1]:

@@ -6,10 +6,10 @@ from types import ModuleType
 
 import pytest
 
-from planner.calibration_files import Calibration
+from planner.calibration import Calibration
 from tests.places import ROOT, script
 
-PAGE = (ROOT / "docs" / "ensembles.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "studies" / "ensembles" / "results.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")

@@ -10,13 +10,13 @@ import pandas as pd
 import pytest
 
 from calibration import fit
-from calibration.fitting.tables import read_runs
+from calibration.fitting.runs.tables import read_runs
 from calibration.studies.directory import StudyDirectory
 from calibration.studies.study import load
-from calibration.studies.verdict_files import read
+from calibration.studies.verdict import read_verdict
 from planner import plan
-from planner.calibration_files import Calibration
-from tests.places import ROOT, script
+from planner.calibration import Calibration
+from tests.places import ROOT, page, script
 
 HERE = ROOT / "studies" / "micro"
 
@@ -52,7 +52,7 @@ def test_plans_with_it_have_intervals() -> None:
 
 
 def test_the_verdict_is_what_the_runs_give(make: ModuleType) -> None:
-    written, _ = read(StudyDirectory(HERE))
+    written, _ = read_verdict(StudyDirectory(HERE))
     for mine, theirs in zip(make.VERDICT.trials, written.trials, strict=True):
         for law, other in zip(mine.laws, theirs.laws, strict=True):
             assert (law.configuration.runs, law.beyond_noise) == (
@@ -65,7 +65,7 @@ def test_the_verdict_is_what_the_runs_give(make: ModuleType) -> None:
 
 
 def test_the_page_shows_what_the_files_say(make: ModuleType) -> None:
-    text = (ROOT / "docs" / "micro-study.md").read_text(encoding="utf-8")
+    text = page("studies/micro/results.md")
     for part in make.PARTS:
         for line in part():
             assert line in text, f"{part.__name__}: {line}"
@@ -78,7 +78,7 @@ def test_the_page_has_every_configuration_of_the_new_budgets() -> None:
     assert [len(menu.rows) for menu in found] == [5, 5, 4, 4]
     study = load(HERE / "new-budgets.toml")
     assert set(runs["run"]) <= {run.name for run in study.runs}
-    text = (ROOT / "docs" / "micro-study.md").read_text(encoding="utf-8")
+    text = page("studies/micro/results.md")
     for line in new.trained(found):
         assert line in text, line
 
@@ -90,6 +90,6 @@ def test_the_page_says_what_the_tool_chooses_at_the_new_budgets() -> None:
     grid = pd.read_csv(HERE / "runs.csv")
     laws = new.calibrations(grid[grid["weight_decay"] == new.DECAY])
     found = new.menus(pd.read_csv(HERE / "new-budgets.csv"), new.NEW)
-    text = (ROOT / "docs" / "micro-study.md").read_text(encoding="utf-8")
+    text = page("studies/micro/results.md")
     for line in new.standings(new.judged(found, *laws)):
         assert line in text, line

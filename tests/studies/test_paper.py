@@ -8,6 +8,6 @@ from tests.places import ROOT, script
 def test_law_against_reality_is_up_to_date() -> None:
     paper = script("studies/paper/make.py")
     paper.check_prescriptions()
-    text = (ROOT / "docs" / "law-against-reality.md").read_text(encoding="utf-8")
+    text = (ROOT / "studies" / "paper" / "results.md").read_text(encoding="utf-8")
     for part in (paper.table(paper.MEASURED), paper.table(paper.MEASURED_DECAY), paper.ranking()):
         assert "\n".join(part) in text

@@ -9,11 +9,11 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from calibration.fitting.runs import Runs
-from planner.allocation import allocate
+from calibration.fitting.runs.arrays import Runs
+from planner.inputs import CONTINUOUS
 from planner.laws import Law
-from planner.limits import CONTINUOUS
-from tests.places import ROOT, script
+from planner.solve import allocate
+from tests.places import page, script
 
 # As printed in arXiv:2605.01640, tables "Chinchilla baseline quality" and "Benefit of D^, N^".
 BASES = {
@@ -57,12 +57,12 @@ def _prints_as(value: float, printed: str) -> bool:
 def test_the_page_says_what_the_script_computes(
     reanalysis: ModuleType, runs: Runs, laws: tuple[dict[str, Law], dict[str, Law]]
 ) -> None:
-    page = (ROOT / "docs" / "reanalysis.md").read_text()
+    text = page("studies/reanalysis/results.md")
     parts = ["\n".join(part) for part in reanalysis.report(*laws, runs)]
     for part in parts:
-        assert part in page
-        page = page.replace(part, "")
-    assert not re.search(r"^\|", page, re.MULTILINE)  # no table that was not computed
+        assert part in text
+        text = text.replace(part, "")
+    assert not re.search(r"^\|", text, re.MULTILINE)  # no table that was not computed
 
 
 @pytest.mark.parametrize("base", BASES)

@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 import trainer
-from planner.costs import ACCELERATORS
-from planner.errors import InvalidInput
-from planner.shapes import presets
+from planner.hardware import ACCELERATORS, presets
+from planner.inputs import InvalidInput
 from tests.places import ROOT
 from trainer.config import PRESETS, RunConfig
 from trainer.model.optimizer import learning_rate

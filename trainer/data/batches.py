@@ -21,7 +21,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from planner.errors import InvalidInput
+from planner.inputs import InvalidInput
 from trainer.data.joined import Tokens
 
 PADDING = -1  # a row after the end of the run

@@ -24,7 +24,7 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
-from planner.errors import InvalidInput
+from planner.inputs import InvalidInput
 from trainer.config import STANDARD_LIBRARY, Corpus
 from trainer.data.checksums import checksums
 from trainer.data.streams import Rows

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from planner.errors import InvalidInput
+from planner.inputs import InvalidInput
 from trainer.config import Corpus
 
 TOGETHER = 16  # sequences of files that are read in turn

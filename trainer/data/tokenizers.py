@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from planner.errors import InvalidInput
+from planner.inputs import InvalidInput
 from trainer.data import words
 from trainer.data.words import Words
 

@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from planner.errors import InvalidInput
+from planner.inputs import InvalidInput
 from trainer.config import Corpus, RunConfig
 from trainer.data import corpus as corpora
 from trainer.data import tokenizers

@@ -28,8 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from planner.errors import InvalidInput
-from planner.units import short
+from planner.inputs import InvalidInput, short
 from trainer.config import Corpus
 from trainer.data import corpus as corpora
 from trainer.data import tokenizers

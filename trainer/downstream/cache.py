@@ -14,7 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from planner.errors import InvalidInput
+from planner.inputs import InvalidInput
 from trainer.data.tokens import cache_folder
 from trainer.downstream.metrics import Scores
 from trainer.files import read_json, write_json

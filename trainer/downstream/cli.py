@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from planner.shell import BadInput, Command, json_option
+from planner.cli import BadInput, Command, json_option
 
 
 class _Command(Command):

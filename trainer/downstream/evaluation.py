@@ -8,9 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
-from planner.errors import InvalidInput
-from planner.intervals import LEVEL
-from planner.units import whole
+from planner.inputs import InvalidInput, whole
+from planner.uncertainty import LEVEL
 from trainer.downstream import models
 from trainer.downstream import tasks as task_data
 from trainer.downstream.cache import Cache

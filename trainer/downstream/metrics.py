@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.intervals import LEVEL
+from planner.uncertainty import LEVEL
 from trainer.downstream.tasks import Document
 
 DRAWS = 1000

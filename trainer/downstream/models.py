@@ -28,7 +28,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from planner.errors import InvalidInput
+from planner.inputs import InvalidInput
 from trainer.config import RunConfig
 from trainer.data import tokenizers
 from trainer.files import checksum

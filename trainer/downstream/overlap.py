@@ -22,8 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
-from planner.errors import InvalidInput
-from planner.units import whole
+from planner.inputs import InvalidInput, whole
 from trainer.data import tokens as token_files
 from trainer.data.joined import Tokens
 from trainer.downstream.requests import TOGETHER, common_prefix

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from planner.errors import InvalidInput
+from planner.inputs import InvalidInput
 from trainer.downstream.tasks import Document
 
 TOGETHER = 256  # documents tokenised at a time: tokenizers take far more memory than the windows that remain

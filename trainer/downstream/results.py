@@ -10,8 +10,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from planner.errors import InvalidInput
-from planner.intervals import LEVEL
+from planner.inputs import InvalidInput
+from planner.uncertainty import LEVEL
 from trainer.downstream.metrics import Scores, suite_mean, task_mean
 from trainer.downstream.tasks import MEAN, SHOTS, Task
 

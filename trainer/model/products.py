@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from planner.errors import InvalidInput
+from planner.inputs import InvalidInput
 
 Product = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 

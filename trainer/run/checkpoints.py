@@ -31,7 +31,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 
-from planner.errors import InvalidInput
+from planner.inputs import InvalidInput
 from trainer.config import RunConfig, differences
 from trainer.errors import TrainingStopped
 from trainer.files import checksum, read_json, sync_folder, write_json

@@ -19,9 +19,8 @@ from typing import Any
 
 import torch
 
-from planner.costs import ACCELERATORS
-from planner.errors import InvalidInput
-from planner.shapes import Architecture
+from planner.hardware import ACCELERATORS, Architecture
+from planner.inputs import InvalidInput
 from trainer.config import RunConfig
 from trainer.model import attention, products
 

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from planner.errors import InvalidInput
+from planner.inputs import InvalidInput
 from trainer.config import RunConfig, differences
 from trainer.data import tokenizers, tokens
 from trainer.files import locked, read_json, write_json

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-from planner.errors import InvalidInput
+from planner.inputs import InvalidInput
 from trainer.run.launcher import end_with_launcher
 
 T = TypeVar("T")

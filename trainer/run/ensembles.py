@@ -19,8 +19,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from planner.errors import InvalidInput
-from planner.units import perplexity
+from planner.inputs import InvalidInput, perplexity
 from trainer.config import RunConfig
 from trainer.data import tokenizers, tokens
 from trainer.data.joined import Tokens

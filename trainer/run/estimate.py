@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from planner.errors import InvalidInput
+from planner.inputs import InvalidInput
 from trainer.config import RunConfig
 from trainer.run.device import check_memory, flops_per_token, needed_memory, peak_flops
 from trainer.run.evaluation import autocast

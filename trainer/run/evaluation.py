@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from planner.units import perplexity
+from planner.inputs import perplexity
 from trainer.data.batches import IGNORED
 from trainer.data.joined import Tokens
 from trainer.data.tokenizers import Tokenizer

@@ -15,9 +15,8 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 
-from planner.errors import InvalidInput
-from planner.run_files import llama_config
-from planner.shapes import Architecture
+from planner.hardware import Architecture, llama_config
+from planner.inputs import InvalidInput
 from trainer.config import RunConfig
 from trainer.data import tokenizers
 from trainer.files import write_json

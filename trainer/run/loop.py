@@ -33,8 +33,8 @@ from typing import Any
 
 import torch
 
-from planner.errors import InvalidInput
-from planner.shapes import Architecture
+from planner.hardware import Architecture
+from planner.inputs import InvalidInput
 from trainer.config import RunConfig
 from trainer.data import corpus, tokenizers, tokens
 from trainer.data.batches import Batches

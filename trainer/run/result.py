@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from planner.errors import InvalidInput
+from planner.inputs import InvalidInput
 from trainer.files import read_json, write_json
 
 FILE = "result.json"

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from planner.errors import InvalidInput
+from planner.inputs import InvalidInput
 from trainer.errors import TrainingStopped
 from trainer.files import locked
 from trainer.run.repeating import repeating

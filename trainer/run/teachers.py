@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 
-from planner.errors import InvalidInput
-from planner.shapes import Architecture
+from planner.hardware import Architecture
+from planner.inputs import InvalidInput
 from trainer.config import RunConfig, changed
 from trainer.data import tokens
 from trainer.model.lesson import Lesson

@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from planner.errors import InvalidInput
+from planner.inputs import InvalidInput
 from trainer.config import RunConfig
 
 if TYPE_CHECKING:

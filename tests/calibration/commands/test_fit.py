@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from benchmarks.simulated import grid_table
 from calibration.commands import calibrate
 from calibration.commands.fit import _between
-from planner.calibration_files import Calibration, FittedLaw
-from planner.units import count
+from planner.calibration import Calibration, FittedLaw
+from planner.inputs import count
 
 PAPER = Calibration.load("fineweb-llama2")
 
@@ -54,8 +54,8 @@ def test_fit_writes_a_calibration_that_can_be_planned_with(calibration: Path) ->
     found = Calibration.load(calibration)
     assert found.name == "runs"
     assert found.weight_decays == (0.1, 1.0)
-    assert found.settings[0].ensemble is not None
-    from planner.allocation import allocate
+    assert found.settings[0].draws is not None
+    from planner.solve import allocate
 
     best = allocate(found.law(0.1), 250e6, 5e18)
     assert best.params == pytest.approx(667e6, rel=0.3)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from planner.calibration_files import Calibration
+from planner.calibration import Calibration
 from planner.cli import planner
 from tests.calibration.fitting import test_formats as formats
 from tests.calibration.fitting.tables import runs

@@ -17,10 +17,10 @@ from calibration.commands.training import Training
 from calibration.commands.validate import train
 from calibration.studies.directory import GRID, VALIDATION, StudyDirectory, begin, prepare
 from calibration.studies.local import LocalEngine
-from calibration.studies.provenance import strangeness
+from calibration.studies.provenance import provenance_mismatch
 from calibration.studies.study import load
-from planner.calibration_files import Calibration, FittedLaw, FittedRange, Setting
-from planner.errors import InvalidInput
+from planner.calibration import Calibration, FittedLaw, FittedRange, Setting
+from planner.inputs import InvalidInput
 from planner.laws import Law
 from tests import tiny
 
@@ -238,7 +238,7 @@ def test_a_calibration_of_something_else_is_used_with_a_warning(tmp_path: Path) 
 
     def strange(**facts: object) -> str:
         changed = law.model_copy(update={"vocab_size": None, "corpus": "", **facts})
-        return strangeness(changed, study.runs[0].architecture.vocab_size, folder)
+        return provenance_mismatch(changed, study.runs[0].architecture.vocab_size, folder)
 
     assert strange() == strange(vocab_size=257) == strange(data_fingerprint=data) == ""
     assert strange(corpus="FineWeb sample-10BT") == ""  # which says nothing that could be compared
@@ -263,7 +263,7 @@ def test_a_calibration_of_something_else_is_used_with_a_warning(tmp_path: Path) 
 
 def test_the_published_laws_are_no_strangers_to_the_paper_s_study(tmp_path: Path) -> None:
     vocab = load("paper").runs[0].architecture.vocab_size
-    assert not strangeness(Calibration.load("fineweb-llama2"), vocab, StudyDirectory(tmp_path))
+    assert not provenance_mismatch(Calibration.load("fineweb-llama2"), vocab, StudyDirectory(tmp_path))
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from planner.calibration_files import Calibration
+from planner.calibration import Calibration
 
 
 def runs(sizes=(2e7, 8e7, 3.2e8), budgets=(1e8, 4e8, 1.6e9), epochs=(1, 2, 8), noise=0.003) -> pd.DataFrame:

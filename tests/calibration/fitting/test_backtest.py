@@ -10,12 +10,12 @@ import pytest
 from click.testing import CliRunner
 
 from calibration.commands.backtest import backtest as command
-from calibration.fitting.backtest import COIN, backtest
+from calibration.fitting.evaluate.backtest import COIN, backtest
 from calibration.fitting.groups import find_groups
-from calibration.fitting.stages import FormFit
-from calibration.fitting.tables import read_runs
-from planner.calibration_files import Calibration
-from planner.errors import InvalidInput
+from calibration.fitting.huber import FormFit
+from calibration.fitting.runs.tables import read_runs
+from planner.calibration import Calibration
+from planner.inputs import InvalidInput
 from tests.places import SHARED
 
 LAW = Calibration.load("fineweb-llama2").law(0.1, "additive_4p")

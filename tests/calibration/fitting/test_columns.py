@@ -4,9 +4,9 @@ import pandas as pd
 import pytest
 
 from calibration import read_runs
-from calibration.fitting.notes import notes_of
-from calibration.fitting.run_names import written_number
-from planner.errors import InvalidInput
+from calibration.fitting.runs.run_names import written_number
+from calibration.fitting.runs.warnings import warnings_of
+from planner.inputs import InvalidInput
 from tests.calibration.fitting.tables import runs, same
 
 TABLE = runs()
@@ -19,7 +19,7 @@ def test_columns_are_those_that_the_caller_names(columns):
     table = read_runs(TABLE.rename(columns=NAMES), columns=columns)
     same(table, TABLE)
     assert list(table["size"]) == list(table["params"])  # and kept under their own name
-    assert notes_of(table) == []
+    assert warnings_of(table) == []
 
 
 @pytest.mark.parametrize(
@@ -62,13 +62,13 @@ def test_another_unit_is_a_factor_or_a_logarithm():
 def test_obvious_names_are_guessed_and_said(ours, theirs):
     table = read_runs(TABLE.rename(columns={ours: theirs}))
     same(table, TABLE)
-    assert [note.text for note in notes_of(table)] == [f"read {ours} from {theirs}"]
+    assert [note.text for note in warnings_of(table)] == [f"read {ours} from {theirs}"]
 
 
 def test_a_unit_in_the_name_is_believed():
     table = read_runs(TABLE.assign(params=TABLE["params"] / 1e6).rename(columns={"params": "Params (M)"}))
     assert list(table["params"]) == list(TABLE["params"])
-    assert notes_of(table)[0].text == "read params from Params (M) times 1e6"
+    assert warnings_of(table)[0].text == "read params from Params (M) times 1e6"
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_settings_are_read_from_run_names():
     assert list(table["weight_decay"]) == [0.1, 0.1]
     assert list(table["seed"]) == [1, 2]
     assert (
-        notes_of(table)[0].text
+        warnings_of(table)[0].text
         == "read params, tokens, epochs, weight_decay, seed from the names of the runs"
     )
 
@@ -182,7 +182,7 @@ def test_missing_runs_are_refused_and_dropped_only_when_asked():
         read_runs(lost)
     table = read_runs(lost, drop_missing=True)
     assert len(table) == 23
-    (note,) = notes_of(table)
+    (note,) = warnings_of(table)
     assert note.text == (
         "left out 4 of 27 runs: loss is missing in 2 (20m_100m_1ep, 20m_100m_2ep), status 'FAILED' in 1 "
         "(20m_400m_8ep), loss is not finite in 1 (80m_100m_1ep)"

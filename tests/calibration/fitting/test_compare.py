@@ -8,9 +8,9 @@ import pytest
 
 from benchmarks.simulated import grid_table
 from calibration import fit
-from calibration.fitting.compare import compare, middle_of, repetition_cost
-from planner.calibration_files import Calibration, Setting
-from planner.errors import InvalidInput
+from calibration.fitting.evaluate.compare import compare, middle_of, repetition_cost
+from planner.calibration import Calibration, Setting
+from planner.inputs import InvalidInput
 
 PAPER = Calibration.load("fineweb-llama2")
 WEAK, STRONG = PAPER.setting(0.1), PAPER.setting(1.0)

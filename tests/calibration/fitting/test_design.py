@@ -13,17 +13,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calibration.commands.design import design as command
-from calibration.fitting.choosing import Wanted, choose, foundation
+from calibration.fitting.bayes.hierarchical import hierarchical_fit
 from calibration.fitting.coordinates import Reference, flops_of
-from calibration.fitting.design import believed_near, design
+from calibration.fitting.design.predictive_covariance import PredictiveCovariance
+from calibration.fitting.design.proposal import design, prior_near
+from calibration.fitting.design.select_runs import Wanted, identifying_runs, select_runs
 from calibration.fitting.identify import unidentified
-from calibration.fitting.outlook import Outlook
-from calibration.fitting.pooled import believe
-from calibration.fitting.tables import read_runs
-from planner.calibration_files import Calibration
-from planner.errors import InvalidInput
+from calibration.fitting.runs.tables import read_runs
+from planner.calibration import Calibration
+from planner.hardware import shape_for
+from planner.inputs import InvalidInput
 from planner.laws import FORMS, Law, parameter_names
-from planner.shapes import shape_for
 
 PRIOR = Calibration.load("fineweb-llama2").setting(0.1)
 # Another corpus: floor, exponents and overfitting differ from the prior by more than published laws differ.
@@ -95,7 +95,9 @@ def test_the_estimate_follows_the_runs_not_the_prior():
     truth = float(TRUTH.loss(*target))
     wrong = abs(float(PRIOR.law("additive_4p").loss(*target)) - truth)
     runs = trained(design(5e18, "250M", "5e18", max_runs=12).table())
-    belief = Outlook.of(believe(runs, ("additive_4p",), "fineweb-llama2").posteriors["additive_4p"][0.1])
+    belief = PredictiveCovariance.of(
+        hierarchical_fit(runs, ("additive_4p",), "fineweb-llama2").posteriors["additive_4p"][0.1]
+    )
     assert abs(float(belief.law.loss(*target)) - truth) < 0.15 * wrong
 
 
@@ -118,11 +120,11 @@ def test_every_form_can_be_designed_for(form):
 
 def test_choose_prefers_what_tells_most_about_the_target():
     """Of equally dear runs the one at the target wins over one far from it."""
-    belief = believed_near(Calibration.load("fineweb-llama2"), "additive_4p", 0.1)
+    belief = prior_near(Calibration.load("fineweb-llama2"), "additive_4p", 0.1)
     candidates = (np.array([3e8, 3e7]), np.array([4e8, 4e9]), np.array([4.0, 4.0]))
     assert len(set(flops_of(candidates))) == 1
     wanted = (np.array([3.2e8]), np.array([4e8]), np.array([4.0]))
-    assert choose(belief, candidates, Wanted(wanted, np.eye(1)), 1.01 * flops_of(candidates)[0]) == [0]
+    assert select_runs(belief, candidates, Wanted(wanted, np.eye(1)), 1.01 * flops_of(candidates)[0]) == [0]
 
 
 @settings(max_examples=20, deadline=None)
@@ -135,9 +137,9 @@ def test_choices_stay_within_the_budget(ln10_budget, seed):
         rng.integers(1, 17, 30).astype(float),
     )
     wanted = (np.array([1e9, 5e8]), np.array([5e8, 5e8]), np.array([4.0, 8.0]))
-    belief, budget = believed_near(Calibration.load("fineweb-llama2"), "additive_4p", 0.1), 10**ln10_budget
-    first = foundation("additive_4p", candidates, None, budget)
-    chosen = choose(belief, candidates, Wanted(wanted, np.eye(2)), budget, first=first)
+    belief, budget = prior_near(Calibration.load("fineweb-llama2"), "additive_4p", 0.1), 10**ln10_budget
+    first = identifying_runs("additive_4p", candidates, None, budget)
+    chosen = select_runs(belief, candidates, Wanted(wanted, np.eye(2)), budget, first=first)
     assert len(set(chosen)) == len(chosen)
     assert flops_of(candidates)[chosen].sum() <= budget * (1 + 1e-9)
 
@@ -153,7 +155,7 @@ def test_choices_stay_within_the_budget(ln10_budget, seed):
         ({"calibration": "nowhere.json"}, "nowhere.json"),
         ({"weight_decay": "x"}, "weight_decay must be a number"),
         ({"noise": 0}, "noise must be above zero"),
-        ({"misfit": -1}, "misfit must not be negative"),
+        ({"model_discrepancy": -1}, "model_discrepancy must not be negative"),
     ],
 )
 def test_mistakes_are_named(options, reason):

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 
 from benchmarks.simulated import grid_table, random_table
-from calibration.fitting.runs import Runs
-from calibration.fitting.stages import fit_forms
+from calibration.fitting.huber import fit_forms
+from calibration.fitting.runs.arrays import Runs
 from planner.laws import FORMS, Law
+from studies.tournament.forms import registered
 
 BASE = {"E": 1.9, "A": 420.0, "alpha": 0.34, "B": 3600.0, "beta": 0.37}
 OWN = {"R_D_star": 6.0, "rho": 0.4, "P": 0.03, "delta": 1.2, "kappa": 1.1, "gamma": 1.0, "c": 0.3}
 
 
 SLOW = [pytest.param(form, marks=pytest.mark.slow) for form in ("decay_4p", "bounded", "paced_hill_5p")]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def study() -> Iterator[None]:
+    """With the forms of the tournament, which are not shipped."""
+    with registered():
+        yield
 
 
 @pytest.mark.parametrize("form", ["hill_4p", "decay_hill_4p", *SLOW])

@@ -16,14 +16,21 @@ from hypothesis import strategies as st
 
 from benchmarks.simulated import grid_table
 from calibration import fit
+from calibration.fitting.huber import (
+    Fits,
+    base_log_prediction,
+    base_parameters,
+    base_problem,
+    base_theta,
+    fit_forms,
+    huber,
+    refit,
+)
 from calibration.fitting.metrics import aicc, held_out_residuals, metrics, r_squared
-from calibration.fitting.objective import Problems, huber
-from calibration.fitting.problems import base_log_prediction, base_parameters, base_problem, base_theta
-from calibration.fitting.runs import Runs
+from calibration.fitting.runs.arrays import Runs
 from calibration.fitting.solver import best_of
-from calibration.fitting.stages import Fits, fit_forms, refit
-from planner.calibration_files import Calibration
-from planner.errors import InvalidInput
+from planner.calibration import Calibration
+from planner.inputs import InvalidInput
 from planner.laws import FORMS, STANDARD, Law, parameter_names
 from tests.places import SHARED
 
@@ -92,7 +99,7 @@ def test_base_law_of_the_c4_runs_with_tied_exponents(c4: pd.DataFrame) -> None:
     single = runs.single
     assert single.sum() == 29
     free = base_problem(runs, single, tied=True)
-    best = best_of(Problems(free.model, runs.ln_loss[single], np.ones(29), 1e-3), free.starts, free.bounds)
+    best = best_of(free.problems(runs.ln_loss[single], np.ones(29), 1e-3), free.starts, free.bounds)
     _near(
         base_parameters(best.theta, runs),
         {"E": 1.932648, "A": 871.218, "B": 3556.535, "alpha": 0.3721174, "beta": 0.3721174},
@@ -378,7 +385,7 @@ def test_a_calibration_survives_its_file(tmp_path: Path) -> None:
     assert again.model_dump() == calibration.model_dump()
     assert again.weight_decays == (0.1, 1.0)
     for setting in again.settings:
-        assert setting.ensemble is not None
+        assert setting.draws is not None
         for form, fitted in setting.laws.items():
             assert fitted.convergence["status"] == "converged"  # type: ignore[attr-defined]
             assert set(fitted.spread) == set(parameter_names(form))

@@ -12,9 +12,9 @@ import pandas as pd
 import pytest
 
 from calibration import read_runs
-from calibration.fitting.notes import notes_of
-from calibration.fitting.tables import COLUMNS
-from planner.errors import InvalidInput
+from calibration.fitting.runs.checks import COLUMNS
+from calibration.fitting.runs.warnings import warnings_of
+from planner.inputs import InvalidInput
 from tests.calibration.fitting.tables import runs, same
 
 TABLE = runs()
@@ -94,7 +94,7 @@ def test_what_cannot_be_read_is_refused_in_one_sentence(name, content, reason, t
 
 
 def test_a_file_that_unpacks_to_gigabytes_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("calibration.fitting.formats._LARGEST_FILE", 2**16)
+    monkeypatch.setattr("calibration.fitting.runs.formats._LARGEST_FILE", 2**16)
     (tmp_path / "bomb.csv.gz").write_bytes(gzip.compress(b"0" * 2**22))
     with pytest.raises(InvalidInput, match="larger than"):
         read_runs(tmp_path / "bomb.csv.gz")
@@ -102,11 +102,11 @@ def test_a_file_that_unpacks_to_gigabytes_is_refused(tmp_path, monkeypatch):
 
 def test_decimal_commas_are_said_and_points_are_left_alone(tmp_path):
     (tmp_path / "a.csv").write_bytes(UGLY["semicolons.csv"])
-    assert [note.code for note in notes_of(read_runs(tmp_path / "a.csv"))] == ["decimal_commas"]
+    assert [note.code for note in warnings_of(read_runs(tmp_path / "a.csv"))] == ["decimal_commas"]
     (tmp_path / "b.csv").write_text(counts(",").to_csv(index=False, sep=";"))
     table = read_runs(tmp_path / "b.csv")
     same(table, TABLE)
-    assert notes_of(table) == []
+    assert warnings_of(table) == []
 
 
 def test_losses_with_three_decimals_and_a_comma_are_no_thousands(tmp_path):
@@ -147,7 +147,7 @@ def test_a_wandb_export_is_read_without_editing_it(tmp_path):
     assert "drop_missing leaves out the 4 rows" in str(error.value)
     table = read_runs(path, drop_missing=True)
     same(table, TABLE.drop([3, 4, 7, 9]))
-    guesses, left_out = notes_of(table)
+    guesses, left_out = warnings_of(table)
     assert guesses.text == (
         "read run from Name, params from config.n_params, unique_tokens from config.data.unique_tokens, "
         "epochs from config.num_train_epochs, weight_decay from config.optimizer.weight_decay, "

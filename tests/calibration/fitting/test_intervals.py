@@ -13,24 +13,20 @@ from hypothesis.extra.numpy import arrays
 
 from benchmarks.simulated import grid_table
 from calibration import fit
+from calibration.fitting.bootstrap import bootstrap, refit_record, resampled_losses, resampled_weights
+from calibration.fitting.huber import Fits, fit_forms, parameter_arrays
 from calibration.fitting.intervals import (
     allocation_intervals,
-    bootstrap,
     deviation,
     loss_interval,
     parameter_intervals,
-    refit_record,
-    resampled_losses,
-    resampled_weights,
 )
-from calibration.fitting.runs import Runs
-from calibration.fitting.stages import Fits, fit_forms, parameter_arrays
+from calibration.fitting.runs.arrays import Runs
 from planner import crossover
-from planner.allocation import allocate
-from planner.calibration_files import Calibration
-from planner.errors import InvalidInput
-from planner.intervals import interval
-from planner.limits import CONTINUOUS
+from planner.calibration import Calibration
+from planner.inputs import CONTINUOUS, InvalidInput
+from planner.solve import allocate
+from planner.uncertainty import interval
 
 PAPER = Calibration.load("fineweb-llama2")
 LAW = PAPER.law(0.1, "additive_4p")
@@ -90,8 +86,8 @@ def test_the_truth_is_within_the_intervals(calibration: Calibration) -> None:
 
 def test_the_file_keeps_the_ensemble_with_seven_digits(calibration: Calibration) -> None:
     setting = calibration.setting(0.1)
-    assert setting.ensemble is not None
-    columns = setting.ensemble.laws["additive_4p"]
+    assert setting.draws is not None
+    columns = setting.draws.laws["additive_4p"]
     assert {len(values) for values in columns.values()} == {150}
     assert all(float(f"{value:.7g}") == value for value in columns["P"])
     for name, found in parameter_intervals(setting, "additive_4p").items():
@@ -189,10 +185,10 @@ def test_refits_on_a_bound_are_counted_and_open_the_interval(fits: Fits) -> None
 def test_the_ensemble_says_how_it_was_made(joint: bool, phases: str) -> None:
     table = grid_table(PAPER.law(0.1, "additive_1p"), 40, 0.005, np.random.default_rng(1))
     setting = fit(table, laws=["additive_1p"], prior="none", bootstrap=5, joint=joint, seed=3).settings[0]
-    assert setting.ensemble is not None
-    assert setting.ensemble.method == f"bootstrap of {phases}, residuals over runs, seed 3"
+    assert setting.draws is not None
+    assert setting.draws.method == f"bootstrap of {phases}, residuals over runs, seed 3"
     kept = setting.laws["additive_1p"].convergence["refits"]["kept"]  # type: ignore[attr-defined]
-    assert kept == len(setting.ensemble.laws["additive_1p"]["P"])
+    assert kept == len(setting.draws.laws["additive_1p"]["P"])
 
 
 def test_intervals_without_refits_say_how_to_get_them() -> None:

@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 
 from calibration.fitting.members import fit_members, observed_gains, predicted_gain
-from planner.calibration_files import Recipe
-from planner.errors import InvalidInput
-from planner.members import QUANTITIES
+from planner.averaging import QUANTITIES
+from planner.calibration import Recipe
+from planner.inputs import InvalidInput
 
 RECIPE = Recipe(learning_rate=0.01, batch_sequences=4, sequence_length=128)
 
@@ -21,7 +21,7 @@ def table(upto: int = 8, density: float = 0.2) -> pd.DataFrame:
     for params, unique, epochs, decay in itertools.product(
         (9e4, 2.2e5), (32768, 65536), (8, 16), (0.75, 1.5)
     ):
-        memory = RECIPE.memory_tokens(decay) / unique
+        memory = RECIPE.timescale_tokens(decay) / unique
         gain = 0.2 * (params / 1e5) ** 0.3 * (unique / 5e4) ** -0.4 * (epochs / 10) ** 0.5
         gain *= memory ** (0.6 + density * math.log(params / unique))
         rows += [

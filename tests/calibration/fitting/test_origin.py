@@ -14,7 +14,7 @@ from calibration import Origin, read_runs
 from calibration import fit as fit_anything
 from calibration.fitting.fit import fit
 from calibration.fitting.method import Method
-from planner.calibration_files import Calibration
+from planner.calibration import Calibration
 
 QUICK = Method(laws=["additive_1p"], bootstrap=0, prior="none")
 KNOWN = Origin("Ours", "text.txt; tokenizer bytes", "Llama-2", 257, False, "0123")

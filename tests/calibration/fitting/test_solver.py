@@ -9,26 +9,27 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from benchmarks.simulated import grid_table, random_base_table
-from calibration.fitting.objective import LogSum, Problems, Term
-from calibration.fitting.problems import base_problem, repetition_problem
-from calibration.fitting.runs import Runs
+from calibration.fitting.coordinates import Coordinates, Model
+from calibration.fitting.huber import Free, HuberProblems, base_problem, fit_forms, repetition_problem
+from calibration.fitting.runs.arrays import Runs
 from calibration.fitting.solver import Bounds, _solve, best_of, minimise
-from calibration.fitting.stages import fit_forms
-from planner.calibration_files import Calibration
+from planner.calibration import Calibration
+from planner.laws import At, base_terms
+from planner.laws.forms import BASE
 
 LAW = Calibration.load("fineweb-llama2").law(0.1, "additive_4p")
 
 
-def _base(seed: int) -> tuple[Problems, object, Runs]:
+def _base(seed: int) -> tuple[HuberProblems, Free, Runs]:
     runs = Runs.of(random_base_table(np.random.default_rng(seed)))
     free = base_problem(runs)
-    return Problems(free.model, runs.ln_loss, np.ones(len(runs)), 1e-3), free, runs
+    return free.problems(runs.ln_loss, np.ones(len(runs)), 1e-3), free, runs
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_every_start_ends_at_the_optimum_that_scipy_finds(seed: int) -> None:
     problems, free, _ = _base(seed)
-    solution = minimise(problems, free.starts, free.bounds)  # type: ignore[attr-defined]
+    solution = minimise(problems, free.starts, free.bounds)
     best = solution.value.min()
     assert (solution.value <= best * (1 + 1e-9)).mean() > 0.9
     assert solution.converged[solution.value <= best * (1 + 1e-9)].any()
@@ -52,7 +53,7 @@ def test_optimality_on_random_tables() -> None:
         fit = fit_forms(runs, ["chinchilla"]).forms["chinchilla"]
         rng = np.random.default_rng(seed)
         low, high = np.array([0.05, -4.0, 0.05, -4.0, 0.05]), np.array([0.99, 1.5, 1.5, 1.5, 1.5])
-        other = minimise(problems, rng.uniform(low, high, (324, 5)), free.bounds, max_iterations=500)  # type: ignore[attr-defined]
+        other = minimise(problems, rng.uniform(low, high, (324, 5)), free.bounds, max_iterations=500)
         at_optimum = fit.optimum.value <= other.value.min() * (1 + 1e-9)
         assert at_optimum or fit.problem is not None
 
@@ -72,17 +73,17 @@ def test_an_optimum_beyond_a_bound_is_found_on_the_bound() -> None:
     n, d = rng.uniform(-2, 2, (2, 60))
     ln_loss = np.log(np.exp(0.3 - 0.2 * n) + np.exp(0.1 - 0.3 * d) - 0.15) + 0.002 * rng.standard_normal(60)
     one = np.ones(60)
-    floor = Term((0,), one[:, None], linear=True)
-    powers = (Term((1, 2), np.stack([one, -n], axis=1)), Term((3, 4), np.stack([one, -d], axis=1)))
+    middle, at = At(1.0, 1.0, 1.0), At(np.exp(n), np.exp(d), 1.0)
     bounds = Bounds(np.array([0.0, -9, 0.01, -9, 0.01]), np.array([9.0, 9, 5, 9, 5]))
     starts = np.array([[0.5, 0.0, 0.4, 0.0, 0.4], [0.1, 0.3, 0.2, 0.3, 0.2]])
-    whole = minimise(Problems(LogSum((floor, *powers), 5), ln_loss, one, 1e-2), starts, bounds)
+    free = Model(base_terms, Coordinates(BASE, middle, middle), at, {})
+    whole = minimise(HuberProblems(free, ln_loss, one, 1e-2), starts, bounds)
     assert whole.theta[0, 0] == 0.0
     assert whole.at_bound[0, 0]
     assert whole.converged.all()
-    shifted = tuple(Term(tuple(i - 1 for i in term.index), term.design) for term in powers)
+    without = Model(base_terms, Coordinates(BASE[1:], middle, middle), at, {"E": 0.0})
     held = minimise(
-        Problems(LogSum(shifted, 4), ln_loss, one, 1e-2),
+        HuberProblems(without, ln_loss, one, 1e-2),
         starts[:, 1:],
         Bounds(bounds.lower[1:], bounds.upper[1:]),
     )
@@ -91,16 +92,14 @@ def test_an_optimum_beyond_a_bound_is_found_on_the_bound() -> None:
 
 def test_weights_are_repetitions() -> None:
     """A run with weight two counts exactly like the run listed twice."""
-    problems, free, runs = _base(1)
+    _, free, runs = _base(1)
     rng = np.random.default_rng(0)
     counts = rng.multinomial(len(runs), np.full(len(runs), 1 / len(runs)))
-    weighted = best_of(
-        Problems(problems.model, runs.ln_loss, counts.astype(float), 1e-3), free.starts, free.bounds
-    )  # type: ignore[attr-defined]
+    weighted = best_of(free.problems(runs.ln_loss, counts.astype(float), 1e-3), free.starts, free.bounds)
     rows = np.repeat(np.arange(len(runs)), counts)
     listed = base_problem(runs, rows)
     listed_best = best_of(
-        Problems(listed.model, runs.ln_loss[rows], np.ones(len(rows)), 1e-3), listed.starts, listed.bounds
+        listed.problems(runs.ln_loss[rows], np.ones(len(rows)), 1e-3), listed.starts, listed.bounds
     )
     assert weighted.value == pytest.approx(listed_best.value, rel=1e-9)
 
@@ -113,25 +112,25 @@ def test_batches_solve_each_problem_as_alone() -> None:
     free = repetition_problem("additive_4p", runs, bases)
     weights = rng.dirichlet(np.ones(len(runs)), size=6) * len(runs)
     starts = np.tile(free.starts[77], (6, 1))
-    together = minimise(Problems(free.model, runs.ln_loss, weights, 1e-3), starts, free.bounds)
+    together = minimise(free.problems(runs.ln_loss, weights, 1e-3), starts, free.bounds)
     for i in range(6):
         alone = repetition_problem("additive_4p", runs, bases[i])
-        one = minimise(Problems(alone.model, runs.ln_loss, weights[i], 1e-3), starts[:1], alone.bounds)
+        one = minimise(alone.problems(runs.ln_loss, weights[i], 1e-3), starts[:1], alone.bounds)
         assert together.value[i] == pytest.approx(one.value[0], rel=1e-9)
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_started_at_the_optimum_it_says_so(seed: int) -> None:
     problems, free, _ = _base(seed)
-    best = best_of(problems, free.starts, free.bounds)  # type: ignore[attr-defined]
-    again = minimise(problems, best.theta[None], free.bounds)  # type: ignore[attr-defined]
+    best = best_of(problems, free.starts, free.bounds)
+    again = minimise(problems, best.theta[None], free.bounds)
     assert again.converged.all()
     assert again.value[0] <= best.value * (1 + 1e-12)
 
 
 def test_running_out_of_iterations_is_not_convergence() -> None:
     problems, free, _ = _base(2)
-    solution = minimise(problems, free.starts[:8], free.bounds, max_iterations=3)  # type: ignore[attr-defined]
+    solution = minimise(problems, free.starts[:8], free.bounds, max_iterations=3)
     assert not solution.converged.any()
 
 

@@ -12,10 +12,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from calibration.fitting.filters import RowFilter
 from calibration.fitting.identify import Run, check_identifiable, unidentified
-from calibration.fitting.tables import COLUMNS, RunTableError, read_runs
-from planner.errors import InvalidInput
+from calibration.fitting.runs.checks import COLUMNS, RunTableError
+from calibration.fitting.runs.filters import RowFilter
+from calibration.fitting.runs.tables import read_runs
+from planner.inputs import InvalidInput
 from planner.laws import STANDARD
 from tests.places import SHARED
 

@@ -8,9 +8,9 @@ import pytest
 from click.testing import CliRunner
 
 from calibration.commands.tune import tune as command
-from calibration.fitting.tuning import Model, best_setting, expected_improvement
-from calibration.fitting.waves import Ranges, tune
-from planner.errors import InvalidInput
+from calibration.fitting.design.gaussian_process import Model, best_setting, expected_improvement
+from calibration.fitting.design.tuning import Ranges, tune
+from planner.inputs import InvalidInput
 from tests.places import script
 
 RANGES = Ranges.of(
@@ -19,9 +19,9 @@ RANGES = Ranges.of(
 
 
 def loss(table: pd.DataFrame) -> np.ndarray:
-    """A world in which the best is at half an epoch of memory, rate 8e-4 and eight epochs."""
+    """A world in which the best is at half an epoch of timescale, rate 8e-4 and eight epochs."""
     away = (
-        0.5 * np.log(table["memory_epochs"] / 0.5) ** 2 / 1.5**2
+        0.5 * np.log(table["timescale_epochs"] / 0.5) ** 2 / 1.5**2
         + 0.5 * np.log(table["learning_rate"] / 8e-4) ** 2
         + 0.5 * np.log(table["epochs"] / 8) ** 2
     )
@@ -49,7 +49,7 @@ def test_waves_find_the_best_and_stop() -> None:
 def test_the_first_wave_spans_usual_memories() -> None:
     wave = tune(RANGES, wave=6).wave
     assert len({tuple(sorted(row.items())) for row in wave}) == 6
-    assert all(0.2 < row["memory_epochs"] < 2.5 for row in wave)
+    assert all(0.2 < row["timescale_epochs"] < 2.5 for row in wave)
     assert max(row["learning_rate"] for row in wave) > 3 * min(row["learning_rate"] for row in wave)
 
 
@@ -62,10 +62,10 @@ def test_what_was_trained_is_not_proposed_again() -> None:
 
 def test_expected_improvement_is_the_mean_of_what_is_gained() -> None:
     runs = trained(tune(RANGES, wave=12).wave)
-    logs = np.log(runs[["memory_epochs", "learning_rate", "epochs", "batch_tokens"]].to_numpy())
+    logs = np.log(runs[["timescale_epochs", "learning_rate", "epochs", "batch_tokens"]].to_numpy())
     model = Model.of(logs, runs["loss"].to_numpy())
     surface = model.at(logs[:1] + 0.3)
-    draws = surface.floor + np.exp(np.random.default_rng(0).normal(surface.mean, surface.sd, 400_000))
+    draws = surface.irreducible + np.exp(np.random.default_rng(0).normal(surface.mean, surface.sd, 400_000))
     best = float(runs["loss"].min()) + 0.02
     assert expected_improvement(surface, best)[0] == pytest.approx(
         np.maximum(best - draws, 0).mean(), rel=0.05

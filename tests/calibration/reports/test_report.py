@@ -17,14 +17,14 @@ from matplotlib.figure import Figure
 from benchmarks.simulated import grid_table
 from calibration import fit
 from calibration.commands.report import report as command
-from calibration.fitting.tables import read_runs
+from calibration.fitting.runs.tables import read_runs
 from calibration.reports import fit_plots
 from calibration.reports.document import Section, paragraph, table
 from calibration.reports.report import SECTIONS, report
-from planner.calibration_files import Calibration, shipped_names
-from planner.errors import InvalidInput
+from planner.calibration import Calibration, shipped_names
+from planner.inputs import InvalidInput
 from planner.laws import FORMS, parameter_names
-from planner.palette import law_colour, law_label
+from planner.show.palette import law_colour, law_label
 
 LAWS = {decay: Calibration.load("fineweb-llama2").law(decay, "additive_4p") for decay in (0.1, 1.0)}
 

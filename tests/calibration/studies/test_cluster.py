@@ -340,7 +340,7 @@ def test_another_token(head: str, study: Path, tmp_path: Path) -> None:
 
 def test_something_else_listens_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from calibration.studies import cluster
-    from planner.errors import InvalidInput
+    from planner.inputs import InvalidInput
 
     monkeypatch.setattr(cluster, "_ANSWER", 2.0)  # instead of what a busy cluster is given
     with socket.create_server(("127.0.0.1", 0)) as other:
@@ -370,7 +370,7 @@ def test_runs_wait_for_a_gpu_when_the_last_node_with_one_is_lost(
     ]
     monkeypatch.setattr(ray, "nodes", lambda: nodes)
     monkeypatch.setattr(cluster, "_GLANCE", 0.0)
-    monkeypatch.setattr(cluster, "_listens", lambda address: True)
+    monkeypatch.setattr(cluster, "_port_is_open", lambda address: True)
     engine._head = "head:1"
     assert engine._slots() == 8
     nodes[1]["Alive"] = False
@@ -382,7 +382,7 @@ def test_runs_wait_for_a_gpu_when_the_last_node_with_one_is_lost(
 
 def test_ray_is_not_installed(study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from calibration.studies import cluster
-    from planner.errors import InvalidInput
+    from planner.inputs import InvalidInput
 
     monkeypatch.setattr(cluster, "find_spec", lambda name: None)
     with pytest.raises(

@@ -12,12 +12,12 @@ import pytest
 from click.testing import CliRunner
 
 from calibration.commands.ensemble import ensemble
-from calibration.fitting.members import attached
+from calibration.fitting.members import with_ensemble_law
 from calibration.studies.ensembles import SUBSETS, cells, check, reached, subsets
 from calibration.studies.study import load
-from planner.calibration_files import Calibration, Recipe
-from planner.errors import InvalidInput
-from planner.members import QUANTITIES
+from planner.averaging import QUANTITIES
+from planner.calibration import Calibration, Recipe
+from planner.inputs import InvalidInput
 from trainer.run.ensembles import score
 
 RECIPE = Recipe(learning_rate=0.01, batch_sequences=4, sequence_length=128)
@@ -100,7 +100,7 @@ def test_what_cannot_get_members_is_said_before_anything_is_trained(study: Path,
     assert (done.exit_code, "a calibration file of your own" in done.output) == (2, True)
     bare = Calibration.load("micro").model_copy(update={"recipe": None})
     with pytest.raises(InvalidInput, match="learning rate and batch"):
-        attached(bare, pd.DataFrame())
+        with_ensemble_law(bare, pd.DataFrame())
     other = pd.DataFrame({"learning_rate": [0.02]})
     with pytest.raises(InvalidInput, match=r"learning rate 0.01 and not 0.02"):
-        attached(bare.model_copy(update={"recipe": RECIPE}), other)
+        with_ensemble_law(bare.model_copy(update={"recipe": RECIPE}), other)

@@ -11,7 +11,7 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from calibration.studies.study import load
-from planner.calibration_files import Calibration
+from planner.calibration import Calibration
 from planner.cli import planner
 from tests.calibration.studies.conftest import run
 from trainer.config import RunConfig

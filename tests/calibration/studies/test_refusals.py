@@ -24,7 +24,7 @@ from calibration.commands.training import interruptible
 from calibration.studies import directory
 from calibration.studies.directory import begin, is_study
 from calibration.studies.study import load
-from planner.errors import InvalidInput
+from planner.inputs import InvalidInput
 from tests.calibration.studies.conftest import endings, environment, finished, run
 
 

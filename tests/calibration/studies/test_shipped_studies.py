@@ -8,8 +8,8 @@ from collections import Counter
 import pytest
 
 from calibration.studies.study import load
-from planner.shapes import VALIDATION_SHAPES, shape_for
-from planner.units import count
+from planner.hardware import VALIDATION_SHAPES, shape_for
+from planner.inputs import count
 from tests.places import SHARED
 
 Cell = tuple[str, int, float, float]

@@ -16,7 +16,7 @@ from calibration.commands import calibrate
 from calibration.studies.directory import begin
 from calibration.studies.engine import Needs
 from calibration.studies.study import load, parse
-from planner.errors import InvalidInput
+from planner.inputs import InvalidInput
 
 RECIPE = {"preset": "micro", "tokenizer": "bytes", "sequence_length": 32}
 AXES = {
@@ -120,7 +120,7 @@ def test_a_dry_run_says_what_it_would_take_and_writes_nothing(study: Path, tmp_p
     assert all(run.name in text.stdout for run in plan.runs)
     assert "8 runs, 8 of them to train" in text.stdout
     assert all(f"\n  {engine} " in text.stdout for engine in ("local", "ray"))
-    assert "will be known (standard errors, with micro believed before any run)" in text.stdout
+    assert "will be known (standard errors, with micro as the prior)" in text.stdout
     assert "At weight decay 0.1: no law is identified (only 0 different single-epoch runs" in text.stdout
     facts = json.loads(CliRunner().invoke(calibrate, [*asked, "--json"]).stdout)
     assert (facts["missing"], facts["flops"]) == (8, sum(run.flops for run in plan.runs))
@@ -129,7 +129,7 @@ def test_a_dry_run_says_what_it_would_take_and_writes_nothing(study: Path, tmp_p
     ]
     assert [engine["engine"] for engine in facts["engines"]] == ["local", "ray"]
     assert all(engine["hours"] > 0 and engine["usd"] >= 0 for engine in facts["engines"])
-    (foreseen,) = facts["foresight"]
+    (foreseen,) = facts["expected_information"]
     assert foreseen["loss_error"] < foreseen["loss_error_before"]
     assert foreseen["missing"][0]["advice"].startswith("add 5 runs")
     assert not (tmp_path / "out").exists()

@@ -14,7 +14,7 @@ from calibration.studies.directory import StudyDirectory, begin
 from calibration.studies.engine import DONE, FAILED, STOPPED, UNFIT, Outcome, Task
 from calibration.studies.study import Study, load
 from calibration.studies.sweep import sweep
-from calibration.studies.worker import perform
+from calibration.studies.worker import train_task
 from trainer import train
 from trainer.errors import TrainingStopped
 from trainer.run.store import Store
@@ -38,9 +38,9 @@ class Nodes:
     def room(self) -> int:
         return 1
 
-    def start(self, task: Task, shunned: Collection[str] = ()) -> None:
+    def start(self, task: Task, avoided_nodes: Collection[str] = ()) -> None:
         standing = [node for node in self.behaviours if node not in self.aside]
-        node = next((node for node in standing if node not in shunned), standing[0])
+        node = next((node for node in standing if node not in avoided_nodes), standing[0])
         self.given[node].append(task.name)
         self.ended.append(self.behaviours[node](task, node))
 
@@ -187,7 +187,7 @@ def test_machines_that_share_no_disk_train_in_a_store(
         attempts[task.name] += 1
         steps = iter(range(1, 1000))
         stops = (lambda: next(steps) >= 5) if attempts[task.name] == 1 else (lambda: False)
-        return perform(task, stops)
+        return train_task(task, stops)
 
     folder = begin(plan, tmp_path / "out")
     directory = StudyDirectory(folder.path, Store("memory://study-store"))

@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from calibration.commands.verdict_tables import show
 from calibration.studies.judge import judge
 from calibration.studies.observed_crossover import sign_changes
-from calibration.studies.outcomes import Configuration, configurations
 from calibration.studies.prescriptions import (
     LARGEST,
     WHOLE_EPOCHS,
@@ -28,14 +27,19 @@ from calibration.studies.prescriptions import (
     prescriptions,
     runs_of,
 )
-from calibration.studies.seed_noise import pooled
 from calibration.studies.study import Study, StudyRun, parse
-from calibration.studies.verdict_words import beyond_noise, sentence
-from planner.calibration_files import Calibration, FittedLaw, FittedRange, Setting
-from planner.crossovers import crossover
-from planner.errors import InvalidInput
+from calibration.studies.verdict import (
+    Configuration,
+    beyond_noise_text,
+    configurations,
+    crossover_sentence,
+    pooled_deviation,
+)
+from planner.calibration import Calibration, FittedLaw, FittedRange, Setting
+from planner.hardware import TOLERANCE
+from planner.inputs import InvalidInput
 from planner.laws import Law
-from planner.shapes import TOLERANCE
+from planner.plans import crossover
 
 BASE = {"E": 1.5, "A": 1.0 * 2e5**0.35, "alpha": 0.35, "B": 1.5 * 2.5e5**0.4, "beta": 0.4}
 REPETITION = {
@@ -436,7 +440,7 @@ def test_pooled_noise_is_the_textbook_one() -> None:
     def made(*losses: float) -> Configuration:
         return Configuration((str(losses),), 1, 1, 1.0, 1, 6.0, 0.1, 0.01, losses)
 
-    noise, freedom = pooled([made(1.0, 2.0, 3.0), made(5.0, 7.0), made(9.0)])
+    noise, freedom = pooled_deviation([made(1.0, 2.0, 3.0), made(5.0, 7.0), made(9.0)])
     assert freedom == 3
     assert noise == pytest.approx(math.sqrt((2.0 + 2.0) / 3))
 
@@ -553,7 +557,9 @@ def test_a_crossover_is_rarely_shown_where_there_is_none(
         seen += found.observed is not None
         claimed += found.observed is not None and bool(found.shown)
         if found.observed is not None and not found.shown:
-            assert f"not shown: {found.crossing_share:.0%} of draws of the seeds cross" in sentence(found)
+            assert f"not shown: {found.crossing_share:.0%} of draws of the seeds cross" in crossover_sentence(
+                found
+            )
     print(f"crossovers where there is none: {seen} seen, {claimed} called shown, of {WORLDS}")
     assert seen >= 0.1 * WORLDS  # so there is something to doubt
     assert claimed <= 0.08 * WORLDS
@@ -563,7 +569,7 @@ def test_a_clear_crossover_is_shown(study: Study, calibration: Calibration) -> N
     test = crossover_test(study, calibration, 128_000, seeds=3)
     found = judge([], [test], outcome(runs_of(test.prescriptions), truth_of(calibration), noise=0.001))
     assert found.crossovers[0].shown
-    assert "not shown" not in sentence(found.crossovers[0])
+    assert "not shown" not in crossover_sentence(found.crossovers[0])
 
 
 def test_what_the_law_itself_is_unsure_of_is_part_of_the_verdict(
@@ -578,14 +584,14 @@ def test_what_the_law_itself_is_unsure_of_is_part_of_the_verdict(
         unsure = replace(test, predicted_interval=tuple(factor * test.predicted for factor in factors))
         found = judge([], [unsure], table).crossovers[0]
         assert found.foreseen is foreseen
-        assert says in sentence(found)
+        assert says in crossover_sentence(found)
     assert judge([], [test], table).crossovers[0].foreseen is None  # this calibration has no ensemble
 
 
 def test_a_difference_that_the_seeds_could_not_show_is_not_called_none() -> None:
-    assert beyond_noise(False, 0.875, (-0.3, 2.05)) == "not shown (below 1.2)"
-    assert beyond_noise(True, 0.875, (0.3, 1.45)) == "yes"
-    assert beyond_noise(None, 0.0) == "best"
+    assert beyond_noise_text(False, 0.875, (-0.3, 2.05)) == "not shown (below 1.2)"
+    assert beyond_noise_text(True, 0.875, (0.3, 1.45)) == "yes"
+    assert beyond_noise_text(None, 0.0) == "best"
 
 
 def test_five_seeds_where_they_take_no_more_than_the_grid(study: Study, calibration: Calibration) -> None:

@@ -8,9 +8,8 @@ import pytest
 from rich.console import Console
 
 from calibration.studies.directory import StudyDirectory
-from calibration.studies.progress import Progress
+from calibration.studies.progress import Progress, ProgressLines, _table
 from calibration.studies.study import load
-from calibration.studies.watching import Lines, _table
 
 
 @pytest.fixture
@@ -27,7 +26,7 @@ def test_every_failure_is_one_line_with_its_reason(
     progress: Progress, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     name = progress.runs[0].name
-    lines = Lines(StudyDirectory(tmp_path))
+    lines = ProgressLines(StudyDirectory(tmp_path))
     for _ in range(2):  # nothing is told twice
         lines(progress)
     progress.failures[name].append("the node is gone")

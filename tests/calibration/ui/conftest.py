@@ -21,7 +21,7 @@ import pandas as pd
 import pytest
 
 from benchmarks.simulated import grid_table
-from planner.calibration_files import Calibration
+from planner.calibration import Calibration
 from tests.places import ROOT
 
 PHONE = 375  # pixels wide

@@ -27,10 +27,10 @@ from calibration.ui.calibrations import ROOM, Calibrations
 from calibration.ui.presets import PRESETS
 from planner import Calibration, InvalidInput, plan
 from planner.cli import planner
+from planner.inputs import short
 from planner.options import label
 from planner.results import Plan
-from planner.spending import Spent
-from planner.units import short
+from planner.solve import Point
 from tests.planner.test_members import with_members
 
 CHOICES = [
@@ -242,9 +242,8 @@ def valid_plotly(text: str) -> None:
 
 
 def band_at_plan(p: Plan, known: Calibration, guessing: float | None = None) -> tuple[float, float]:
-    one = {name: np.array([getattr(p, name)]) for name in ("params", "epochs", "tokens", "loss")}
-    at = Spent(np.array([p.spent_flops]), **one)
-    band = refit_band(known.setting(p.weight_decay), p.law, p.ud, at, guessing or p.guessing_loss)
+    at = Point(*(np.array([value]) for value in (p.params, p.ud, p.epochs, p.spent_flops, p.loss)))
+    band = refit_band(known.setting(p.weight_decay), p.law, p.ud, at, guessing or p.uniform_loss)
     assert band is not None
     return band.low[0], band.high[0]
 
@@ -385,8 +384,8 @@ def test_no_curve_falls_in_the_shade(ud: str, flops: str) -> None:
         start, inside = x[0] <= shade["x0"] * 1.001, (x[0] > shade["x0"]) & (x[0] < shade["x1"] / 1.3)
         before, after = y[:, start].min(), y[:, inside]
         p = found.plan
-        assert p.sureness is not None
-        gain = p.sureness.error if p.unused_flops else 0.003  # of a whole number of epochs
+        assert p.predictive_uncertainty is not None
+        gain = p.predictive_uncertainty.error if p.unused_flops else 0.003  # of a whole number of epochs
         assert not after.size or after.min() > before - gain
 
 

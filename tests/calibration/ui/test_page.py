@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 from planner import cost, flops_from_gpus, plan
 from planner.cli import planner
-from planner.units import short
+from planner.inputs import short
 from tests.calibration.ui.conftest import PHONE, Browser, eventually
 from tests.places import ROOT
 

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from benchmarks.ui_visitor import ask, config_of
 from calibration.commands.ui import ui
 from planner import plan
-from planner.units import short
+from planner.inputs import short
 from tests.calibration.ui.conftest import serving
 
 pytestmark = pytest.mark.slow

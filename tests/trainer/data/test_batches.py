@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.errors import InvalidInput
+from planner.inputs import InvalidInput
 from trainer.data.batches import IGNORED, PADDING, Batches, epoch_order
 
 STREAM = np.arange(2001, dtype=np.uint16)

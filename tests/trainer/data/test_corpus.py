@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.errors import InvalidInput
+from planner.inputs import InvalidInput
 from tests.trainer.conftest import sentence
 from tests.trainer.data.conftest import prepared, split
 from trainer.config import Corpus

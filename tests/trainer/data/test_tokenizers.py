@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from planner.errors import InvalidInput
+from planner.inputs import InvalidInput
 from tests.trainer.conftest import sentence
 from tests.trainer.data.conftest import prepared, split
 from trainer.data import tokenizers

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from planner.errors import InvalidInput
+from planner.inputs import InvalidInput
 from tests.trainer.conftest import sentence, start
 from tests.trainer.data.conftest import prepared, split
 from trainer.config import Corpus, RunConfig

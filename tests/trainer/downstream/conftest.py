@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from planner.errors import InvalidInput
+from planner.inputs import InvalidInput
 from tests.places import ROOT
 from trainer import RunConfig, train
 from trainer.downstream.tasks import INSTALL, load_suite

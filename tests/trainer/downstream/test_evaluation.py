@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from planner.errors import InvalidInput
+from planner.inputs import InvalidInput
 from tests.places import ROOT
 from tests.trainer.downstream.conftest import ANSWERS, QUESTIONS
 from trainer.downstream import bpb_table, evaluate, evaluate_all, stored

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from planner.errors import InvalidInput
+from planner.inputs import InvalidInput
 from trainer.downstream import metrics
 from trainer.downstream.results import MEAN, SuiteResult, bpb_table, compare, suite_result, task_result
 from trainer.downstream.tasks import Answer, Document, Task

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from planner.errors import InvalidInput
+from planner.inputs import InvalidInput
 from trainer.downstream import models
 
 transformers = pytest.importorskip("transformers", reason="Hugging Face folders need transformers")

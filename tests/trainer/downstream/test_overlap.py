@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.errors import InvalidInput
+from planner.inputs import InvalidInput
 from trainer import read_result
 from trainer.data.tokens import open_set
 from trainer.downstream import overlap

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.errors import InvalidInput
+from planner.inputs import InvalidInput
 from tests.trainer.conftest import sentence
 from trainer.data import tokenizers
 from trainer.downstream import requests as requests_module

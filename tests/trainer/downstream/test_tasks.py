@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from planner.errors import InvalidInput
+from planner.inputs import InvalidInput
 from tests.trainer.downstream.conftest import ANSWERS, QUESTIONS
 from trainer.downstream import tasks as module
 from trainer.downstream.tasks import INSTALL, SUITES, load_suite

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from planner.errors import InvalidInput
-from planner.shapes import Architecture, presets
+from planner.hardware import Architecture, presets
+from planner.inputs import InvalidInput
 from trainer.model import attention
 from trainer.model.llama import Llama, initialise
 from trainer.model.loss import CHUNK_BYTES, head_loss, rows_loss, rows_loss_unasked

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from planner.errors import InvalidInput
-from planner.shapes import Architecture
+from planner.hardware import Architecture
+from planner.inputs import InvalidInput
 from trainer.model import products
 from trainer.model.llama import create
 from trainer.model.loss import CHUNK_BYTES

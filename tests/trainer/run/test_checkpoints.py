@@ -15,7 +15,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from planner.errors import InvalidInput
+from planner.inputs import InvalidInput
 from tests.trainer.conftest import losses
 from tests.trainer.run.test_loop import same, stop_after
 from trainer import RunConfig, TrainingStopped, train

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import torch
 
-from planner.errors import InvalidInput
-from planner.shapes import presets
+from planner.hardware import presets
+from planner.inputs import InvalidInput
 from tests.trainer.conftest import losses, start
 from tests.trainer.run.test_loop import stop_after
 from trainer import RunConfig, TrainingStopped, read_result, train

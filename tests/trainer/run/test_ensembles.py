@@ -15,7 +15,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from planner.errors import InvalidInput
+from planner.inputs import InvalidInput
 from trainer import RunConfig, train
 from trainer.downstream.cli import evaluate
 from trainer.run import ensembles

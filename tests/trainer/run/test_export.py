@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from planner.errors import InvalidInput
+from planner.inputs import InvalidInput
 from trainer import RunConfig, train
 from trainer.run.export import export, load_run
 

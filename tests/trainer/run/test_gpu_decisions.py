@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from planner.shapes import preset
+from planner.hardware import preset
 from tests.trainer.run.test_loop import same
 from trainer import RunConfig, TrainingStopped, train
 from trainer.data.batches import Batches

@@ -14,7 +14,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from planner.errors import InvalidInput
+from planner.inputs import InvalidInput
 from tests.trainer.conftest import losses
 from trainer import RunConfig, TrainingStopped, read_result, train
 from trainer.data.batches import PADDING, Batches

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from planner.errors import InvalidInput
+from planner.inputs import InvalidInput
 from tests.trainer.run.test_loop import stop_after
 from trainer import RunConfig, TrainingStopped, train
 from trainer.run import store as stores

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from planner.errors import InvalidInput
+from planner.inputs import InvalidInput
 from tests.trainer.conftest import losses, start
 from tests.trainer.run.test_interruption import KILL_AT_STEP, threads
 from tests.trainer.run.test_loop import same, stop_after

@@ -1,0 +1,1 @@
+"""How good fitted laws are: backtests, extrapolation splits, and two settings compared."""

@@ -1,0 +1,1 @@
+"""Run tables: reading them from wherever people have them, which column is which, and checks."""

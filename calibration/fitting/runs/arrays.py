@@ -1,0 +1,97 @@
+"""The columns of a run table that a fit needs, as logarithms, with the reference point in their middle."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+
+from planner.laws import TIMESCALE, At
+
+Array = np.ndarray
+
+SINGLE_EPOCH = 1 + 1e-9  # up to here no token is seen twice
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Runs of one weight decay, or of several with their memory, as a fit sees them."""
+
+    ln_params: Array
+    ln_unique: Array  # tokens seen at least once: the unique tokens, or less below one epoch
+    ln_tokens: Array
+    repeats: Array
+    ln_loss: Array
+    cells: Array  # number of the (size, budget) cell of each run
+    scale: float  # lowest loss
+    ref_params: float  # ln N0 and ln D0 of the single-epoch runs
+    ref_tokens: float
+    ref_multi: tuple[float, float, float]  # ln N0, ln U0, ln R0 of the runs with repetition
+    ln_timescale: Array  # AdamW's memory in epochs where the table says it, else 0
+    ref_memory: float
+
+    @staticmethod
+    def of(table: pd.DataFrame) -> Runs:
+        columns = ("params", "unique_tokens", "epochs", "loss")
+        params, unique, epochs, loss = (table[name].to_numpy(dtype=float) for name in columns)
+        repeats = np.where(epochs <= SINGLE_EPOCH, 0.0, epochs - 1)
+        seen = unique * np.minimum(epochs, 1)
+        ln_params, ln_unique, ln_tokens = np.log(params), np.log(seen), np.log(unique) + np.log(epochs)
+        single = repeats == 0
+        multi = ~single if not single.all() else single
+        with np.errstate(divide="ignore"):
+            ln_repeats = np.log(repeats)
+        ln_timescale = np.zeros(len(table))
+        if TIMESCALE in table:
+            ln_timescale = np.log(table[TIMESCALE].to_numpy(dtype=float)) - ln_unique
+        *ref, ref_memory = (
+            float(a[multi].mean()) if not single.all() else 0.0
+            for a in (ln_params, ln_unique, ln_repeats, ln_timescale)
+        )
+        base = single if single.any() else multi
+        cells = np.unique(np.stack([params, unique]), axis=1, return_inverse=True)[1].ravel()
+        return Runs(
+            ln_params,
+            ln_unique,
+            ln_tokens,
+            repeats,
+            np.log(loss),
+            cells,
+            float(loss.min()),
+            float(ln_params[base].mean()),
+            float(ln_tokens[base].mean()),
+            tuple(ref),  # type: ignore[arg-type]
+            ln_timescale,
+            ref_memory,
+        )
+
+    @property
+    def single(self) -> Array:
+        return np.asarray(self.repeats == 0)
+
+    @property
+    def at(self) -> At:
+        """Where the runs are; below one epoch, the unique tokens are those that are seen."""
+        memory = np.exp(self.ln_timescale + self.ln_unique)
+        return At(np.exp(self.ln_params), np.exp(self.ln_unique), 1 + self.repeats, memory)
+
+    @property
+    def middle(self) -> tuple[At, At]:
+        """The reference points of the single-epoch runs and of those that repeat."""
+        ln_params, ln_unique, ln_repeats = self.ref_multi
+        memory = np.exp(self.ref_memory + ln_unique)
+        repeated = At(np.exp(ln_params), np.exp(ln_unique), 1 + np.exp(ln_repeats), memory)
+        return At(np.exp(self.ref_params), np.exp(self.ref_tokens), 1.0), repeated
+
+    @property
+    def loss(self) -> Array:
+        return np.asarray(np.exp(self.ln_loss))
+
+    def pick(self, rows: Array) -> Runs:
+        """Some of the runs, around the same reference point."""
+        names = ("ln_params", "ln_unique", "ln_tokens", "repeats", "ln_loss", "cells", "ln_timescale")
+        return replace(self, **{name: getattr(self, name)[rows] for name in names})
+
+    def __len__(self) -> int:
+        return len(self.ln_loss)

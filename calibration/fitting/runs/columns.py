@@ -1,0 +1,275 @@
+"""Which column of somebody's table is which of ours: as they say (`columns`), or by obvious names, and said.
+
+    columns="params=config.n_params, loss=summary/val_loss"       names as they are in the table
+    columns="params=size*1e6, loss=ln(perplexity)"                other units: a factor, or a logarithm
+
+Names are compared without case, punctuation and the prefixes that loggers add (config., summary., hparams.).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from calibration.fitting.cells import is_missing, listed, plain_number
+from calibration.fitting.runs.checks import COLUMNS, RawTable
+from calibration.fitting.runs.warnings import TableWarning
+from planner.inputs import InvalidInput
+
+Columns = str | Mapping[str, str]
+EXAMPLE = "params=config.n_params,loss=summary/val_loss"
+
+# Best first. A name in this form may stand in the table with any prefix, case and punctuation.
+_NAMES = """
+run: run run_name name display_name experiment run_id id
+params: params total_params total_parameters n_params num_params n_parameters num_parameters parameters
+  nparams param_count parameter_count params_total number_of_parameters trainable_params num_trainable_params
+  model_size n
+unique_tokens: unique_tokens ud u_d n_unique_tokens num_unique_tokens tokens_unique unique_train_tokens
+  dataset_tokens corpus_tokens tokens_in_dataset data_tokens
+epochs: epochs num_epochs n_epochs num_train_epochs train_epochs max_epochs epoch
+tokens: tokens total_tokens train_tokens training_tokens tokens_seen num_tokens_seen num_input_tokens_seen
+  tokens_total n_tokens num_tokens consumed_tokens num_train_tokens tokens_processed d
+weight_decay: weight_decay weightdecay wd adam_weight_decay adamw_weight_decay
+loss: final_val_loss val_loss valid_loss validation_loss eval_loss loss_val loss_eval loss_validation
+  val_loss_final validation_cross_entropy val_cross_entropy val_ce val_nll eval_nll test_loss dev_loss
+  heldout_loss held_out_loss final_loss cross_entropy nll loss
+prefixes: config_ summary_metrics_ summary_ hparams_ hparam_ args_ training_args_ model_ optimizer_ optim_
+  trainer_ data_ dataset_config_ metrics_ raw_config_
+"""
+_KNOWN = {key: names.split() for key, names in re.findall(r"^(\w+):((?:.|\n )*)", _NAMES, re.MULTILINE)}
+_PREFIXES = _KNOWN.pop("prefixes")
+_VALIDATION = frozenset(_KNOWN["loss"][: _KNOWN["loss"].index("test_loss")])
+_OF = {"val_", "eval_", "validation_", "valid_", "test_", "final_val_", "final_", ""}
+_PERPLEXITY = frozenset(of + what for of in _OF for what in ("perplexity", "ppl"))
+_BITS = frozenset(of + what for of in _OF for what in ("bits_per_token", "bpt"))
+_BYTES = ("bits_per_byte", "bpb", "bits_per_char", "bpc")
+_BITS_PER_BYTE = frozenset(of + what for of in _OF for what in _BYTES)
+_ASIDE = frozenset({"state", "status", "tokenizer", "vocab_size", "seed"})
+_TRAINING = frozenset({"train_loss", "training_loss", "loss_train"})
+_UNITS = {
+    **dict.fromkeys(("k", "thousands"), 1e3),
+    **dict.fromkeys(("m", "mm", "million", "millions"), 1e6),
+    **dict.fromkeys(("b", "bn", "billion", "billions"), 1e9),
+}
+_WRITTEN_OUT = 1e6  # numbers from here on are not in millions, whatever their column's name
+_GUESSED = "columns_guessed"
+_DOCUMENTED = {("tokens", "total_tokens")}  # a name of ours, and not worth saying
+_LOGARITHM = re.compile(r"(?:ln|log)\((.+)\)")
+_PRODUCT = re.compile(r"(.+?)\s*\*\s*([\d.]+(?:e[+-]?\d+)?)", re.I)
+
+
+class _Meant(NamedTuple):
+    """A column of the table and what to do with its cells."""
+
+    column: str
+    change: Callable[[float], float] | None = None
+    how: str = ""  # in words, after its name
+
+
+def with_named_columns(raw: RawTable, columns: Columns | None) -> RawTable:
+    """The table with the columns that were named; raises where one of them is not there."""
+    found = {ours: _meant(raw, ours, theirs) for ours, theirs in _given(columns).items()}
+    return _with(raw, found)
+
+
+def with_guessed_columns(raw: RawTable, wanted: Sequence[str] = COLUMNS) -> RawTable:
+    """The table with those of our columns that it has under other names, and a warning that says so."""
+    forms = {str(column): _plain(str(column)) for column in raw.cells.columns}
+    missing = [ours for ours in wanted if ours not in raw.cells]
+    found = {ours: meant for ours in missing if (meant := _guess(raw, ours, forms)) is not None}
+    if "loss" in missing and "loss" not in found:
+        found |= _other_loss(raw, forms)
+    elif "loss" in wanted and "loss" not in missing:
+        _check_loss(raw, forms)
+    return _said(_with(raw, found), found) if found else raw
+
+
+def _said(raw: RawTable, found: Mapping[str, _Meant]) -> RawTable:
+    """The table with a warning on what was guessed, one for all guesses."""
+    guesses = {ours: meant for ours, meant in found.items() if (ours, meant.column) not in _DOCUMENTED}
+    before = [warning.text.removeprefix("read ") for warning in raw.warnings if warning.code == _GUESSED]
+    said = [*before, *(f"{ours} from {meant.column}{meant.how}" for ours, meant in guesses.items())]
+    others = tuple(warning for warning in raw.warnings if warning.code != _GUESSED)
+    mine = (TableWarning(_GUESSED, f"read {', '.join(said)}"),) if said else ()
+    return dataclasses.replace(raw, warnings=(*others, *mine))
+
+
+def may_be_ours(name: str) -> bool:
+    """Whether a column of this name is one of those that are looked at."""
+    plain = _plain(name)
+    stem, _, unit = plain.rpartition("_")
+    known = _EXACT | _PERPLEXITY | _BITS | _BITS_PER_BYTE | _TRAINING | _ASIDE
+    return plain in known or (unit in _UNITS and stem.removesuffix("_in") in _EXACT)
+
+
+def _given(columns: Columns | None) -> dict[str, str]:
+    """What the caller says, as our names and theirs."""
+    if columns is None:
+        return {}
+    if isinstance(columns, str):
+        parts = [part.partition("=") for part in re.split(r"[,\n](?=[^,=]*=)", columns) if part.strip()]
+        found = {ours.strip(): theirs.strip() for ours, _, theirs in parts}
+        complete = len(found) == len(parts) > 0
+    else:
+        complete = isinstance(columns, Mapping)
+        found = {str(ours): str(theirs).strip() for ours, theirs in columns.items()} if complete else {}
+    if not complete or not all(found.values()):
+        raise InvalidInput(f"must be pairs such as {EXAMPLE}, each once; got {columns!r}.", field="columns")
+    for ours in found:
+        if ours not in COLUMNS:
+            raise InvalidInput(f"knows {', '.join(COLUMNS)}; got {ours!r}.", field="columns")
+    return found
+
+
+def _meant(raw: RawTable, ours: str, theirs: str) -> _Meant:
+    """What a caller means: a column, a multiple of one, or its logarithm."""
+    if (column := _same(raw, theirs)) is not None:
+        return _Meant(column)
+    if (inner := _LOGARITHM.fullmatch(theirs)) and (column := _same(raw, inner[1].strip())) is not None:
+        return _Meant(column, _ln)
+    if (product := _PRODUCT.fullmatch(theirs)) and (column := _same(raw, product[1])) is not None:
+        return _Meant(column, _times(float(product[2])))
+    names = [str(column) for column in raw.cells.columns]
+    raise InvalidInput(f"takes {ours} from {theirs!r}; {raw.name} has {listed(names)}.", field="columns")
+
+
+def _same(raw: RawTable, name: str) -> str | None:
+    """The column of this name; summary/val_loss and summary.val_loss are one."""
+    if name in raw.cells:
+        return name
+    alike = [str(c) for c in raw.cells.columns if _separated(str(c)) == _separated(name)]
+    return alike[0] if len(alike) == 1 else None
+
+
+def _separated(name: str) -> str:
+    return re.sub(r"[./ ]+", ".", name.strip().lower())
+
+
+def _with(raw: RawTable, found: Mapping[str, _Meant]) -> RawTable:
+    cells = raw.cells.copy()
+    values = {ours: _changed(raw.cells[meant.column], meant.change) for ours, meant in found.items()}
+    for ours, column in values.items():
+        cells[ours] = column
+    taken = {**raw.taken, **{ours: meant.column for ours, meant in found.items()}}
+    return dataclasses.replace(raw, cells=cells, taken=taken)
+
+
+def _changed(cells: pd.Series, change: Callable[[float], float] | None) -> pd.Series:
+    """The cells with their numbers changed; what is no number stays, and is reported by `checks`."""
+    if change is None:
+        return cells
+    values = [cell if (value := plain_number(cell)) is None else change(value) for cell in cells]
+    return pd.Series(values, index=cells.index, dtype=object)
+
+
+def _ln(value: float) -> float:
+    return math.log(value) if value > 0 else math.nan
+
+
+def _times(factor: float) -> Callable[[float], float]:
+    return lambda value: value * factor
+
+
+# -- guesses -------------------------------------------------------------------------------------------------
+
+
+def _plain(name: str) -> str:
+    """A name without case, punctuation and what loggers put in front of it."""
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z][a-z])", "_", name)
+    plain = re.sub(r"[^a-z0-9]+", "_", words.lower()).strip("_")
+    while prefix := next((p for p in _PREFIXES if plain.startswith(p) and plain not in _EXACT), None):
+        plain = plain.removeprefix(prefix)
+    return plain
+
+
+_EXACT = frozenset(name for names in _KNOWN.values() for name in names)
+
+
+def _guess(raw: RawTable, ours: str, forms: Mapping[str, str]) -> _Meant | None:
+    """The column that is obviously meant; raises where two are and they differ."""
+    for name in _KNOWN[ours]:
+        there = [column for column, form in forms.items() if form == name and _filled(raw, column)]
+        if ours == "run":
+            there = [column for column in there if _is_a_name(raw.cells[column])]
+        if len(there) > 1 and ours != "run" and not _equal(raw, there):
+            raise InvalidInput(
+                f"{raw.name} has {ours} in {' and in '.join(map(repr, there))}, and they differ; "
+                f"say which it is: ‹columns› {ours}={there[0]}."
+            )
+        if there:
+            return _Meant(there[0])
+    return _in_units(raw, ours, forms) if ours in ("params", "unique_tokens", "tokens") else None
+
+
+def _in_units(raw: RawTable, ours: str, forms: Mapping[str, str]) -> _Meant | None:
+    """A column such as "params (M)", whose name says that it counts millions."""
+    for column, form in forms.items():
+        name, _, unit = form.rpartition("_")
+        if unit in _UNITS and name.removesuffix("_in") in _KNOWN[ours] and _filled(raw, column):
+            values = [value for cell in raw.cells[column] if (value := plain_number(cell)) is not None]
+            if values and max(values) < _WRITTEN_OUT:
+                return _Meant(column, _times(_UNITS[unit]), f" times {_UNITS[unit]:.0e}".replace("e+0", "e"))
+    return None
+
+
+def _check_loss(raw: RawTable, forms: Mapping[str, str]) -> None:
+    """Refuse a column `loss` next to another one that is certainly the validation loss."""
+    if "loss" in raw.taken:
+        return
+    for column, form in forms.items():
+        if form in _VALIDATION and _filled(raw, column) and not _equal(raw, ["loss", column]):
+            raise InvalidInput(
+                f"{raw.name} has both loss and {column}, and they differ; "
+                f"say which is the validation loss: ‹columns› loss={column}."
+            )
+
+
+def _other_loss(raw: RawTable, forms: Mapping[str, str]) -> dict[str, _Meant]:
+    """The loss from a column that holds it in another form; raises where that cannot be known."""
+    for known, change, how in (
+        (_PERPLEXITY, _ln, " as its logarithm"),
+        (_BITS, _times(math.log(2)), " times ln 2"),
+    ):
+        there = [column for column, form in forms.items() if form in known and _filled(raw, column)]
+        if there:
+            return {"loss": _Meant(there[0], change, how)}
+    for column, form in forms.items():
+        if form in _BITS_PER_BYTE:
+            raise InvalidInput(
+                f"{raw.name} has the loss in bits per byte ({column}), laws are about nats per token; "
+                f"multiply by ln 2 and the tokenizer's bytes per token: ‹columns› loss={column}*2.9 at 4.2 "
+                f"bytes per token."
+            )
+        if form in _TRAINING:
+            raise InvalidInput(
+                f"{raw.name} has no column loss, only {column}; laws are about the validation loss "
+                f"(‹columns› loss={column} takes it all the same)."
+            )
+    return {}
+
+
+def _filled(raw: RawTable, column: str) -> bool:
+    return not raw.cells[column].map(is_missing).all()
+
+
+def _is_a_name(cells: pd.Series) -> bool:
+    """Whether each run has one of its own."""
+    return not cells.map(is_missing).any() and not cells.map(str).duplicated().any()
+
+
+def _equal(raw: RawTable, columns: Sequence[str]) -> bool:
+    """Whether these columns say the same wherever both say something."""
+    values = [
+        np.array([np.nan if (v := plain_number(cell)) is None else v for cell in raw.cells[column]])
+        for column in columns
+    ]
+    first, *others = values
+    with np.errstate(invalid="ignore"):
+        return all(not np.any(np.abs(first - other) > 1e-9 * np.abs(first)) for other in others)

@@ -1,0 +1,529 @@
+"""What people hand in, checked: quantities as they write them, budgets, and limits on a plan.
+
+Every number passes through `count`, `compute` or `number`, so that each mistake is named in the same way: the
+field, what was given, and what would do. The way back, floats as short text, stands next to it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from numbers import Real
+from typing import Any, Final, Literal, TypedDict, TypeVar
+
+import numpy as np
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+MENTION = re.compile("‹(\\w+)›")  # how a sentence mentions a field
+
+
+def named(text: str, name: Callable[[str], str]) -> str:
+    """The text with each field that it mentions in ‹› called what `name` makes of it."""
+    return MENTION.sub(lambda mention: name(mention[1]), text)
+
+
+class InvalidInput(ValueError):
+    """Bad input in one sentence: which field, what was given, what would do.
+
+    `field` is the argument at fault and the subject of the sentence, which goes on from it; other arguments
+    are mentioned in ‹›:
+
+        raise InvalidInput("needs ‹gpu›, such as H100.", field="hours")
+
+    Python reads "hours needs gpu, ...". A shell or a page says what was typed there instead: see `said`.
+    """
+
+    def __init__(self, message: str, *, field: str | None = None) -> None:
+        super().__init__(message)
+        self.field = field
+
+    def said(self, name: Callable[[str], str]) -> str:
+        """The sentence with each field called what `name` makes of it."""
+        subject = "" if self.field is None else f"{name(self.field)} "
+        return subject + named(str(self.args[0]), name)
+
+    def renamed(self, names: Mapping[str, str]) -> InvalidInput:
+        """The same complaint by somebody who has other names for some of the fields."""
+        message = named(str(self.args[0]), lambda name: f"‹{names.get(name, name)}›")
+        return InvalidInput(message, field=names.get(self.field or "", self.field))
+
+    def __str__(self) -> str:
+        return self.said(str)
+
+
+class InvalidCalibration(InvalidInput):
+    """A calibration file that cannot be used: unreadable, corrupt, or of an unknown version."""
+
+
+# -- quantities
+
+# 1,500 is fine, 1,5 is not
+_NUMBER = r"([+-]?(?:\d{1,3}(?:[,_]\d{3})+(?![\d,_])|\d+)?(?:\.\d*)?(?:e[+-]?\d+)?)"
+_COUNTS = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
+_COUNTS |= {"thousand": 1e3, "million": 1e6, "billion": 1e9, "trillion": 1e12}
+_PREFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "p": 1e15, "e": 1e18, "z": 1e21, "y": 1e24}
+_SPELLED = ("kilo", "mega", "giga", "tera", "peta", "exa", "zetta", "yotta")
+_PREFIXES |= {name: _PREFIXES[name[0]] for name in _SPELLED}
+_SECONDS = {"": 1.0, "second": 1.0, "h": 3600.0, "hour": 3600.0, "d": 86400.0, "day": 86400.0}
+_HOURS = {
+    "": 1.0,
+    "s": 1 / 3600,
+    "sec": 1 / 3600,
+    "second": 1 / 3600,
+    "m": 1 / 60,
+    "min": 1 / 60,
+    "minute": 1 / 60,
+}
+_HOURS |= {"h": 1.0, "hr": 1.0, "hour": 1.0, "d": 24.0, "day": 24.0, "w": 168.0, "week": 168.0}
+_SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻", "0123456789+-")
+_POWER = re.compile(
+    r"(?:(?<=[\d.])\s*[x×·*]\s*|^)10\s*(?:\^|\*\*|(?=[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻]))\s*([+-]?\d+|[⁺⁻]?[⁰¹²³⁴⁵⁶⁷⁸⁹]+)", re.I
+)
+_DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+(?:e[+-]?\d+)?(?![\d,])", re.I)
+
+COUNT_EXAMPLES = "250e6, 250M or 0.25B"
+COMPUTE_EXAMPLES = "5e18, '5 EFLOP' or '0.1 PFLOP/s-days'"
+HOUR_EXAMPLES = "3, 90min or '2 days'"
+
+
+def count(value: Any, field: str, *, positive: bool = True, finite: bool = True) -> float:
+    """A number of tokens or parameters: 250e6, "250M", "0.25B"."""
+    if not isinstance(value, str):
+        return number(value, field, positive=positive, finite=finite, examples=COUNT_EXAMPLES)
+    figure, unit = _split(value, field, COUNT_EXAMPLES)
+    for noun in ("parameters", "params") if "params" in field else ("tokens", "token"):
+        unit = unit.removesuffix(noun)
+    if unit.strip() not in _COUNTS:
+        raise _not_a_number(value, field, COUNT_EXAMPLES)
+    return _bounded(figure * _COUNTS[unit.strip()], value, field, COUNT_EXAMPLES, positive, finite)
+
+
+def compute(value: Any, field: str = "flops") -> float:
+    """Training compute in FLOPs: 5e18, "5 EFLOP", "0.1 PFLOP/s-days"."""
+    if not isinstance(value, str):
+        return number(value, field, examples=COMPUTE_EXAMPLES)
+    figure, unit = _split(value, field, COMPUTE_EXAMPLES)
+    if short_for := re.fullmatch(r"([kmgtpezy]f)(/s)?([ *·-]+(?:h|hour|d|day)s?)", unit):  # 3 PF-days
+        unit = f"{short_for[1]}lop{short_for[2] or ''}{short_for[3]}"
+    prefix, flop, rest = unit.partition("flop")
+    prefix = prefix.rstrip()
+    per_second = rest.startswith("/s")
+    lasting = rest.removeprefix("s").removeprefix("/s").strip(" -*·").removesuffix("s")
+    hint = ""
+    if per_second and not lasting:
+        hint = ", which is a speed and not an amount"
+    elif unit in _COUNTS and unit:
+        hint = "; a count of tokens belongs into ‹ud› (were the two swapped?)"
+    if hint or prefix not in _PREFIXES or lasting not in _SECONDS or (prefix and not flop):
+        raise _not_a_number(value, field, COMPUTE_EXAMPLES, hint)
+    return _bounded(figure * _PREFIXES[prefix] * _SECONDS[lasting], value, field, COMPUTE_EXAMPLES)
+
+
+def number(
+    value: Any, field: str, *, positive: bool = True, finite: bool = True, examples: str = "0.1"
+) -> float:
+    """A plain number; booleans, None and arrays are refused rather than guessed at."""
+    if isinstance(value, str):
+        result, unit = _split(value, field, examples)
+        if unit:
+            raise _not_a_number(value, field, examples)
+    else:
+        if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
+            value = value.item()  # numpy's scalars
+        if isinstance(value, bool) or not isinstance(value, Real):
+            raise InvalidInput(f"must be one number such as {examples}; got {_shown(value)}.", field=field)
+        try:
+            result = float(value)
+        except OverflowError:
+            result = math.inf
+    return _bounded(result, value, field, examples, positive, finite)
+
+
+def hours(value: Any, field: str = "hours") -> float:
+    """A length of time in hours: 3, "3h", "90 min", "2 days"."""
+    if not isinstance(value, str):
+        return number(value, field, examples=HOUR_EXAMPLES)
+    figure, unit = _split(value, field, HOUR_EXAMPLES)
+    unit = unit.removesuffix("s") if len(unit) > 1 else unit
+    if unit not in _HOURS:
+        raise _not_a_number(value, field, HOUR_EXAMPLES)
+    return _bounded(figure * _HOURS[unit], value, field, HOUR_EXAMPLES)
+
+
+def fraction(value: Any, field: str) -> float:
+    """A number above 0 and at most 1, such as a model FLOPs utilisation; "40%" works too."""
+    if isinstance(value, str) and value.strip().endswith("%"):
+        result = number(value.strip()[:-1], field, examples="0.4 or 40%") / 100
+    else:
+        result = number(value, field, examples="0.4 or 40%")
+    if result > 1:
+        raise InvalidInput(f"must be between 0 and 1 (such as 0.4 or 40%); got {_shown(value)}.", field=field)
+    return result
+
+
+def whole(value: Any, field: str, *, example: str = "8") -> int:
+    """A whole number of at least 1; "128k" is 128,000."""
+    if isinstance(value, str):
+        figure, unit = _split(value, field, example)
+        if unit not in _COUNTS:
+            raise _not_a_number(value, field, example)
+        # 1.1k is 1100 and not a hair more
+        value = round(figure * _COUNTS[unit], 6)
+    result = number(value, field, examples=example)
+    if result != int(result):
+        raise InvalidInput(f"must be a whole number such as {example}; got {_shown(value)}.", field=field)
+    return int(result)
+
+
+def short(value: float, digits: int = 3) -> str:
+    """A count as people say it: 556M, 3.33B, 250k."""
+    for size, suffix in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= size * (1 - 0.5 * 10.0**-digits):
+            scaled = f"{value / size:.{digits}g}"
+            return f"{scaled}{suffix}" if "e" not in scaled else scientific(value, digits)
+    return f"{value:.{digits}g}"
+
+
+def epochs(value: float) -> str:
+    """A number of passes over the data: 1 epoch, 6 epochs, 2.35 epochs, 1,800 epochs."""
+    number = f"{value:,.0f}" if value >= 100 or value % 1 == 0 else f"{value:.3g}"
+    return f"{number} epoch" if number == "1" else f"{number} epochs"
+
+
+def scientific(value: float, digits: int = 3) -> str:
+    """Compute as people write it: 5e18, 3.19e18, 0."""
+    if not value:
+        return "0"
+    mantissa, exponent = f"{value:.{digits - 1}e}".split("e")
+    return f"{mantissa.rstrip('0').rstrip('.') if '.' in mantissa else mantissa}e{int(exponent)}"
+
+
+def duration(seconds: float) -> str:
+    """A length of time as people say it: 45 s, 12 min, 3.5 h, 4.2 days, 12 years, less than 1 s."""
+    if 0 < seconds < 0.5:
+        return "less than 1 s"
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    if seconds < 72 * 3600:
+        return f"{seconds / 3600:.1f} h"
+    days = seconds / 86400
+    return f"{days:.1f} days" if days < 1000 else f"{days / 365.25:,.0f} years"
+
+
+def size(number_of_bytes: float) -> str:
+    """Memory as people say it: 4.04 TB, 80 GB, 512 MB."""
+    for unit, name in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if number_of_bytes >= 0.9995 * unit:
+            return f"{figure(number_of_bytes / unit)} {name}"
+    return f"{number_of_bytes:.0f} bytes"
+
+
+def figure(value: float) -> str:
+    """An amount to three digits, without powers of ten: 0.25, 161, 12,300, less than 0.01."""
+    if 0 < value < 0.00995:
+        return "less than 0.01"
+    if value >= 0.9995e9:
+        return short(value)
+    return f"{value:.3g}" if value < 999.5 else f"{value:,.0f}"
+
+
+def dollars(value: float) -> str:
+    """Money, roughly: about $9.70, about $1,234.00, less than a cent."""
+    return "less than a cent" if 0 < value < 0.01 else f"about ${value:,.2f}"
+
+
+def with_article(name: str) -> str:
+    """A name that is spelled letter by letter, with the article that it is spoken with: an H100, a T4."""
+    return f"{'an' if name[:1].upper() in 'AEFHILMNORSX' else 'a'} {name}"
+
+
+def perplexity(loss: float) -> float:
+    """e to the loss in nats, or the largest power of e that a float can hold."""
+    return math.exp(min(loss, 700.0))
+
+
+def _split(text: str, field: str, examples: str) -> tuple[float, str]:
+    """The figure and the lower-case unit behind it."""
+    plain = _POWER.sub(_as_exponent, text.strip())
+    match = re.match(_NUMBER + r"\s*", plain, re.IGNORECASE)
+    if _DECIMAL_COMMA.match(plain) and not re.match(r"[+-]?\d{1,3},\d{3}(?!\d)", plain):
+        meant = plain.replace(",", ".", 1)
+        raise _not_a_number(text, field, examples, f"; the decimal sign is a point: {meant}")
+    try:
+        if match is not None:
+            return float(match[1].replace(",", "").replace("_", "")), plain[match.end() :].lower()
+    except ValueError:  # no digits
+        pass
+    raise _not_a_number(text, field, examples)
+
+
+def _as_exponent(power: re.Match[str]) -> str:
+    """10^18 as 1e18, and 5×10^18 as 5e18."""
+    return f"{'' if power.start() else '1'}e{power[1].translate(_SUPERSCRIPTS)}"
+
+
+def _bounded(
+    result: float, given: Any, field: str, examples: str, positive: bool = True, finite: bool = True
+) -> float:
+    if finite and not math.isfinite(result):
+        raise InvalidInput(f"must be a finite number such as {examples}; got {_shown(given)}.", field=field)
+    if positive and result <= 0:
+        raise InvalidInput(f"must be above zero, such as {examples}; got {_shown(given)}.", field=field)
+    return result
+
+
+def _not_a_number(given: Any, field: str, examples: str, hint: str = "") -> InvalidInput:
+    return InvalidInput(f"must be a number such as {examples}; got {_shown(given)}{hint}.", field=field)
+
+
+def _shown(value: Any) -> str:
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def percent(share: float) -> str:
+    """A share as people say it: 37%, 2%, 0.4%, less than 0.01%."""
+    if share < 1e-4:
+        return "less than 0.01%"
+    return f"{share:.0%}" if share >= 0.01 else f"{share * 100:.1g}%"
+
+
+def signed(change: float, digits: int = 3) -> str:
+    """A change with its sign, and none where it rounds to nothing."""
+    text = f"{change:+.{digits}f}"
+    return text if float(text) else f"{0:.{digits}f}"
+
+
+# -- budgets
+
+_UD = (1e3, 1e16, "unique tokens")
+_FLOPS = (1e6, 1e32, "FLOPs")
+
+
+def unique_tokens(ud: Any) -> float:
+    return within(count(ud, "ud"), "ud", *_UD)
+
+
+def budget(ud: Any, flops: Any) -> tuple[float, float]:
+    """One budget: unique tokens and compute."""
+    tokens, ceiling = count(ud, "ud"), compute(flops, "flops")
+    _not_swapped(tokens, ceiling)
+    return within(tokens, "ud", *_UD), within(ceiling, "flops", *_FLOPS)
+
+
+def budgets(ud: Any, flops: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Many budgets, as two arrays of one length: what was given is broadcast."""
+    tokens, ceilings = many(ud, "ud", count), many(flops, "flops", compute)
+    try:
+        tokens, ceilings = np.broadcast_arrays(tokens, ceilings)
+    except ValueError:
+        sizes = f"{len(tokens)} and {len(ceilings)}"
+        raise InvalidInput(
+            f"and ‹flops› must have one length or broadcast; got {sizes} values.", field="ud"
+        ) from None
+    swapped = tokens > ceilings
+    if np.any(swapped):
+        _not_swapped(float(tokens[swapped][0]), float(ceilings[swapped][0]))
+    for values, field, limits in ((tokens, "ud", _UD), (ceilings, "flops", _FLOPS)):
+        within(float(values.min()), field, *limits)
+        within(float(values.max()), field, *limits)
+    return tokens, ceilings
+
+
+def within(value: float, field: str, low: float, high: float, unit: str) -> float:
+    """The value, if it is of this world."""
+    if not low <= value <= high:
+        raise InvalidInput(
+            f"must be between {low:.0e} and {high:.0e} {unit}; got {scientific(value)}.", field=field
+        )
+    return value
+
+
+def _not_swapped(tokens: float, compute: float) -> None:
+    if tokens > compute:
+        raise InvalidInput(
+            f"({scientific(tokens)} tokens) is larger than ‹flops› ({scientific(compute)}), "
+            f"which buys "
+            f"less than one FLOP per token: were ‹ud› and ‹flops› swapped?",
+            field="ud",
+        )
+
+
+def many(values: Any, field: str, parse: Callable[[Any, str], float]) -> np.ndarray:
+    """One number or several, as an array."""
+    if isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype.kind in "fiu" and len(values):
+        array = values.astype(float)  # the fast path: ten thousand budgets are checked at once
+        if np.all(array > 0) and np.all(np.isfinite(array)):
+            return array
+    if isinstance(values, str) or not isinstance(values, Iterable) or getattr(values, "ndim", 1) == 0:
+        values = [values]
+    array = np.array([parse(value, field) for value in values])
+    if not len(array):
+        raise InvalidInput("must hold at least one number; got an empty list.", field=field)
+    return array
+
+
+# -- limits
+
+WHOLE: Final = "whole"
+CONTINUOUS_EPOCHS: Final = "continuous"
+CEILING: Final = "ceiling"
+ALL: Final = "all"
+_ROUNDED: Final = 1e-3  # what is lost where a size is written with three digits
+_DEFAULTS = {"epochs": WHOLE, "spend": CEILING}
+
+
+class LimitOptions(TypedDict, total=False):
+    """The limits as people give them, to every call that makes plans; `options` says them in words."""
+
+    epochs: Literal["whole", "continuous"]
+    params: float | str | None
+    min_params: float | str | None
+    max_params: float | str | None
+    min_epochs: float | str | None
+    max_epochs: float | str | None
+    spend: Literal["ceiling", "all"]
+
+
+def spelled_out(function: F) -> F:
+    """Let `help` and notebooks show the limits one by one, although they are declared once."""
+    signature = inspect.signature(function)
+    kept = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+    limits = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=_DEFAULTS.get(name))
+        for name in LimitOptions.__annotations__
+    ]
+    function.__signature__ = signature.replace(parameters=[*kept, *limits])  # type: ignore[attr-defined]
+    return function
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a plan has to keep to: the sizes and epochs that are allowed, whether epochs are whole, and
+    whether less than all compute may be spent. None: no limit.
+    """
+
+    whole_epochs: bool = True
+    min_params: float | None = None
+    max_params: float | None = None
+    min_epochs: float | None = None
+    max_epochs: float | None = None
+    ceiling: bool = True
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        epochs: Any = WHOLE,
+        params: Any = None,
+        min_params: Any = None,
+        max_params: Any = None,
+        min_epochs: Any = None,
+        max_epochs: Any = None,
+        spend: Any = CEILING,
+    ) -> Limits:
+        """Limits from what was given, checked; `params` is the smallest and the largest size at once, give or
+        take what is lost where a size is written with three digits.
+        """
+        for field, given, known in (
+            ("epochs", epochs, (WHOLE, CONTINUOUS_EPOCHS)),
+            ("spend", spend, (CEILING, ALL)),
+        ):
+            if not isinstance(given, str) or given not in known:
+                raise InvalidInput(f"must be {known[0]!r} or {known[1]!r}; got {given!r}.", field=field)
+        if params is not None:
+            if min_params is not None or max_params is not None:
+                raise InvalidInput("goes without ‹min_params› and ‹max_params›.", field="params")
+            size = count(params, "params")
+            min_params, max_params = size * (1 - _ROUNDED), size * (1 + _ROUNDED)
+        smallest = None if min_params is None else count(min_params, "min_params")
+        largest = None if max_params is None else count(max_params, "max_params")
+        fewest = None if min_epochs is None else number(min_epochs, "min_epochs", examples="2")
+        most = None if max_epochs is None else number(max_epochs, "max_epochs", examples="16")
+        for low, high, name, show in (
+            (smallest, largest, "params", short),
+            (fewest, most, "epochs", "{:g}".format),
+        ):
+            if low is not None and high is not None and low > high:
+                text = f"({show(low)}) must not be above ‹max_{name}› ({show(high)})."
+                raise InvalidInput(text, field=f"min_{name}")
+        return cls(epochs == WHOLE, smallest, largest, fewest, most, spend == CEILING)
+
+    def epochs_between(self, product: Any) -> tuple[Any, Any]:
+        """The fewest and the most epochs that are allowed where params * epochs = `product`: all limits on
+        size and epochs as one range.
+        """
+        fewest = np.full_like(product, self.min_epochs or 0.0)
+        most = np.full_like(product, self.max_epochs or np.inf)
+        if self.max_params is not None:
+            fewest = np.maximum(fewest, product / self.max_params)
+        if self.min_params is not None:
+            most = np.minimum(most, product / self.min_params)
+        return fewest, most
+
+    @property
+    def spend(self) -> str:
+        return CEILING if self.ceiling else ALL
+
+    @property
+    def size(self) -> float | None:
+        """The size, where it is settled."""
+        if self.min_params is None or self.max_params is None or self.max_params > 1.01 * self.min_params:
+            return None
+        return 0.5 * (self.min_params + self.max_params)
+
+    @property
+    def bounded(self) -> bool:
+        """Whether size or epochs are limited at all."""
+        return self != self.unbounded()
+
+    def unbounded(self) -> Limits:
+        """The same question without limits on size and epochs."""
+        return Limits(self.whole_epochs, ceiling=self.ceiling)
+
+    def continuous(self) -> Limits:
+        """The same limits for epochs that need not be whole."""
+        return replace(self, whole_epochs=False)
+
+    def hold_size(self, params: Any) -> Any:
+        """Whether a limit on the size binds, so that more compute can only buy epochs."""
+        held = np.zeros(np.shape(params), dtype=bool)
+        for bound in (self.min_params, self.max_params):
+            if bound is not None:
+                held |= np.isclose(params, bound, rtol=1e-9)
+        return held
+
+    def leave_nothing(self, ud: float, flops: float, fewest: float, most: float) -> InvalidInput:
+        """Why there is nothing to choose at a budget that asks for at least and at most so many epochs."""
+        if fewest <= most:
+            return InvalidInput(
+                f"no whole number of epochs lies between {fewest:.3g} and {most:.3g}, which is what the "
+                f"limits allow at this budget; widen ‹min_params›, ‹max_params› or ‹max_epochs›, "
+                f"or ask for ‹epochs›='continuous'."
+            )
+        if self.max_params is None or (self.min_epochs or 0.0) >= fewest:
+            return InvalidInput(
+                f"the limits leave no choice: at most {most:.3g} epochs can be had for {scientific(flops)} "
+                f"FLOPs on {short(ud)} tokens, but at least {fewest:.3g} are asked for; lower ‹min_epochs› "
+                f"or ‹min_params›, or spend more."
+            )
+        return InvalidInput(
+            f"the limits leave no choice: with ‹max_params› {short(self.max_params)} it takes "
+            f"{fewest:.3g} epochs to spend {scientific(flops)} FLOPs on {short(ud)} tokens, "
+            f"but at most {most:.3g} are allowed; raise ‹max_params› or ‹max_epochs›, or spend less."
+        )
+
+
+FREE = Limits()
+CONTINUOUS = Limits(whole_epochs=False)
+
+
+def given(**options: Any) -> dict[str, Any]:
+    """Those options that were given."""
+    return {name: value for name, value in options.items() if value is not None}

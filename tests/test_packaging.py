@@ -1,0 +1,65 @@
+"""What is built of the project has every file that it reads."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.places import ROOT
+
+PACKAGES = ("planner", "trainer", "calibration", "databound")
+BUILT_FROM = ("pyproject.toml", "README.md", "LICENSE", "MANIFEST.in")
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy to build in, so that nothing is left behind in the project."""
+    folder = tmp_path_factory.mktemp("source")
+    for name in BUILT_FROM:
+        shutil.copy(ROOT / name, folder)
+    for package in PACKAGES:
+        shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(source: Path) -> Path:
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
+    done = subprocess.run([*command, "--wheel-dir", "built", "."], cwd=source, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (found,) = (source / "built").glob("databound-*.whl")
+    return found
+
+
+@pytest.mark.slow
+def test_the_wheel_has_every_file_of_the_packages(wheel: Path) -> None:
+    wanted = {
+        path.relative_to(ROOT).as_posix()
+        for package in PACKAGES
+        for path in (ROOT / package).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert {"planner/data/fineweb-llama2.json", "calibration/ui/page.js", "planner/py.typed"} <= wanted
+    assert wanted - set(zipfile.ZipFile(wheel).namelist()) == set()
+
+
+@pytest.mark.slow
+def test_the_wheel_answers_where_nothing_else_is(wheel: Path, tmp_path: Path) -> None:
+    installed, empty = tmp_path / "installed", tmp_path / "empty"
+    zipfile.ZipFile(wheel).extractall(installed)
+    empty.mkdir()
+    for words in (["plan", "--ud", "250M", "--flops", "5e18"], ["laws"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "planner", *words],
+            cwd=empty,
+            env={"PYTHONPATH": str(installed), "PYTHONSAFEPATH": "1"},
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+        assert "additive_4p" in done.stdout
