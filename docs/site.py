@@ -1,8 +1,9 @@
-"""Makes the repository a site: README, CONTRIBUTING and CHANGELOG are pages, and links that leave docs/ work.
+"""Makes the repository a site: README, its neighbours and the studies are pages, and links out of docs/ work.
 
 Every page is written for a plain viewer of the repository, where README.md says `docs/training.md` and a page
-in docs/ says `../studies/micro/runs.csv`. On the site the pages of docs/ are at the top. So links are turned
-to where their targets are there, and files outside of docs/ that some page links to are taken along.
+in docs/ says `../studies/micro/runs.csv`. On the site the pages of docs/ are at the top, next to studies/. So
+links are turned to where their targets are there, and files outside of docs/ that some page links to are
+taken along.
 """
 
 from __future__ import annotations
@@ -17,7 +18,13 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
+PAGES = {
+    "README.md": "index.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+    "SECURITY.md": "security.md",
+    **{str(path.relative_to(ROOT)): str(path.relative_to(ROOT)) for path in ROOT.glob("studies/**/*.md")},
+}
 SOURCES = {page: name for name, page in PAGES.items()}
 LINK = re.compile(r"(?<=\]\()(?!\w+:|#|/)([^)#\s]+)")
 

@@ -1,4 +1,4 @@
-"""The dial study's confirming budgets: which plan of the calibration that ships won, as docs/dial.md has it.
+"""The dial study's confirming budgets: which plan of the calibration that ships won, as results.md has it.
 
     python studies/dial/confirm.py
 

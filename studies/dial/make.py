@@ -1,4 +1,4 @@
-"""What the dial study's runs say, as docs/dial.md has it; with --write also the calibration that ships.
+"""What the dial study's runs say, as results.md has it; with --write also the calibration that ships.
 
     python studies/dial/make.py [--write]
 
@@ -13,11 +13,17 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from calibration.fitting.dial import fit_dial, fit_dials, law_of, left_out, with_memory
-from calibration.fitting.origin import Origin
-from calibration.fitting.stages import Fits
-from calibration.fitting.tables import read_runs
-from planner.calibration_files import Calibration, Recipe
+from calibration.fitting.huber import Fits
+from calibration.fitting.runs.origin import Origin
+from calibration.fitting.runs.tables import read_runs
+from calibration.fitting.weight_decay_law import (
+    fit_over_weight_decays,
+    law_at,
+    left_out_errors,
+    weight_decay_calibration,
+    with_timescale,
+)
+from planner.calibration import Calibration, Recipe
 from planner.laws import BASE_FORM, Law
 
 HERE = Path(__file__).parent
@@ -58,7 +64,7 @@ def together() -> tuple[pd.DataFrame, np.ndarray]:
     """The grid's runs and the micro study's, and which are the grid's."""
     own = grid()
     table = pd.concat([own, read_runs(MICRO)], ignore_index=True)
-    return with_memory(table, RECIPE), np.arange(len(table)) < len(own)
+    return with_timescale(table, RECIPE), np.arange(len(table)) < len(own)
 
 
 def calibration() -> Calibration:
@@ -71,7 +77,7 @@ def calibration() -> Calibration:
         vocab_size=micro.vocab_size,
         data_fingerprint=micro.data_fingerprint,
     )
-    return fit_dial(
+    return weight_decay_calibration(
         table,
         RECIPE,
         bootstrap=0,
@@ -86,7 +92,7 @@ def left_out_table(fits: Fits, table: pd.DataFrame, own: np.ndarray) -> list[str
     for form in fits.forms:
         if form == BASE_FORM:
             continue
-        found = left_out(fits, table, form, own, ends=True)
+        found = left_out_errors(fits, table, form, own, ends=True)
         if not lines:
             head = " | ".join(f"λ = {one.weight_decay:g}" for one in found)
             lines = [f"| form | parameters | {head} | inside |", "| --- " * (len(found) + 3) + "|"]
@@ -115,10 +121,10 @@ def best_table(fits: Fits, form: str, own: pd.DataFrame) -> list[str]:
     near, cells = 0, own.pivot_table(index=CELL, columns="weight_decay", values="loss")
     for place, cell in zip(cells.index.tolist(), (row for _, row in cells.iterrows()), strict=True):
         size, tokens, epochs = (float(value) for value in place)
-        law = law_of(fits, form, RECIPE.batch_tokens / (RECIPE.learning_rate * DECAYS))
+        law = law_at(fits, form, RECIPE.batch_tokens / (RECIPE.learning_rate * DECAYS))
         found = float(DECAYS[np.argmin(law.loss(size, tokens, epochs))])
         trained, inside = trained_best(cell)
-        at_six = law_of(fits, form, RECIPE.batch_tokens / (RECIPE.learning_rate * cell.index.to_numpy()))
+        at_six = law_at(fits, form, RECIPE.batch_tokens / (RECIPE.learning_rate * cell.index.to_numpy()))
         first = cell.iloc[int(np.argmin(at_six.loss(size, tokens, epochs)))]
         is_near = 0.5 <= found / trained <= 2.0
         near += is_near
@@ -158,7 +164,7 @@ def arms(fits: Fits, form: str, own: pd.DataFrame) -> list[str]:
                 if (*place[:3], round(place[3] * factor, 6)) in means.index
             ]
             seen = (rate, batch) if how == "τ" else (RECIPE.learning_rate, RECIPE.batch_tokens)
-            law = law_of(fits, form, seen[1] / (seen[0] * runs["weight_decay"].to_numpy()))
+            law = law_at(fits, form, seen[1] / (seen[0] * runs["weight_decay"].to_numpy()))
             lines.append(
                 f"{name}, equal {how}: {np.std(gaps):.3f} nats left over {len(gaps)} cells (mean "
                 f"{np.mean(gaps):+.3f}); the law with {how} is off by {_error(law, runs):.3f} over "
@@ -188,9 +194,9 @@ def at_law(fits: Fits, form: str, own: pd.DataFrame) -> list[str]:
     first, between = [], []
     for place, cell in own.pivot_table(index=CELL, columns="weight_decay", values="loss").iterrows():
         size, tokens, epochs = (float(value) for value in place)  # type: ignore[union-attr]
-        at_six = law_of(fits, form, RECIPE.memory_tokens(1.0) / cell.index.to_numpy())
+        at_six = law_at(fits, form, RECIPE.timescale_tokens(1.0) / cell.index.to_numpy())
         first.append(cell.iloc[int(np.argmin(at_six.loss(size, tokens, epochs)))] - cell.min())
-        law = law_of(fits, form, RECIPE.memory_tokens(1.0) / DECAYS)
+        law = law_at(fits, form, RECIPE.timescale_tokens(1.0) / DECAYS)
         x, y = np.log(cell.index.to_numpy(dtype=float)), cell.to_numpy()
         middle = int(np.clip(np.argmin(y), 1, len(y) - 2))
         curve = np.polyfit(x[middle - 1 : middle + 2], y[middle - 1 : middle + 2], 2)
@@ -213,7 +219,7 @@ def _error(law: Law, rows: pd.DataFrame) -> float:
 
 def main() -> None:
     table, own = together()
-    fits = fit_dials(table)
+    fits = fit_over_weight_decays(table)
     known = calibration()
     print(f"{int(own.sum())} of 216 runs of the grid, {int((~own).sum())} of the micro study\n")
     print("\n".join(left_out_table(fits, table, own)), "\n")

@@ -3,8 +3,8 @@
     python studies/dial/replay.py ../shared/data/marinfold_weight_decay_runs.csv
 
 The table has 55 runs of 1.5B parameters for 8 epochs at many weight decays, learning rates and batches, and
-59 with other epochs. A surface over memory, learning rate, epochs and batch
-(`calibration/fitting/tuning.py`, as `planner calibrate tune` uses it) is fitted to some of them; asked for
+59 with other epochs. A surface over timescale, learning rate, epochs and batch
+(`design.gaussian_process`, as `planner calibrate tune` uses it) is fitted to some of them; asked for
 is how far the 8-epoch setting that it ranks first is from the best of the 55.
 """
 
@@ -15,7 +15,7 @@ import sys
 import numpy as np
 import pandas as pd
 
-from calibration.fitting.tuning import Model, best_setting, propose
+from calibration.fitting.design.gaussian_process import Model, best_setting, propose
 
 NEAR = 0.02
 START, REPEATS = 5, 100
@@ -25,8 +25,8 @@ STEPS, SEQUENCES, LENGTH = 4459, 128, 8192  # steps per epoch at so many sequenc
 
 def settings(table: pd.DataFrame) -> np.ndarray:
     steps = STEPS * SEQUENCES / table["batch_seqs"]
-    memory = 1 / (table["lr"] * table["weight_decay"] * steps)
-    columns = (memory, table["lr"], table["epochs"], table["batch_seqs"] * LENGTH)
+    timescale = 1 / (table["lr"] * table["weight_decay"] * steps)
+    columns = (timescale, table["lr"], table["epochs"], table["batch_seqs"] * LENGTH)
     return np.asarray(np.log(np.column_stack(columns)))
 
 

@@ -1,6 +1,6 @@
 """The dial study, settled where two seeds of six weight decays leave it open.
 
-    python studies/dial/settle.py     # what came out, as docs/dial.md has it
+    python studies/dial/settle.py     # what came out, as studies/dial/results.md has it
 
 Why, and what is asked, stands in README.md under "Settling", which is older than these runs: more seeds of
 single epochs, and the λ* of the law that shipped then, in settle.csv. again.csv has the λ* of a later one.
@@ -14,8 +14,8 @@ import numpy as np
 import pandas as pd
 from make import CELL, grid, trained_best
 
-from calibration.fitting.tables import read_runs
-from planner.calibration_files import Calibration
+from calibration.fitting.runs.tables import read_runs
+from planner.calibration import Calibration
 
 HERE = Path(__file__).parent
 MORE = tuple(range(2, 10))

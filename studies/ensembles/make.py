@@ -1,4 +1,4 @@
-"""What the ensemble study says, as docs/ensembles.md has it; with --write also what ships of it.
+"""What the ensemble study says, as studies/ensembles/results.md has it; with --write also what ships of it.
 
     python studies/ensembles/make.py [--write]
 
@@ -18,13 +18,13 @@ from scipy.optimize import curve_fit
 
 from calibration.fitting.members import CELL, fit_members, observed_gains, predicted_gain
 from planner import plan
-from planner.calibration_files import Calibration
-from planner.members import QUANTITIES, Members
+from planner.averaging import QUANTITIES, Averaging
+from planner.calibration import Calibration
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 DIAL = ROOT / "planner" / "data" / "dial.json"
-PAGE = ROOT / "docs" / "ensembles.md"
+PAGE = HERE / "results.md"
 BEGIN, END = "<!-- python studies/ensembles/make.py --write -->", "<!-- end of what it writes -->"
 FEW, MANY = 4, 8
 TEACHERS = (219_600, 65_536, 16.0, 0.75)
@@ -241,7 +241,7 @@ def _setting(row: pd.Series) -> str:
     return f"{row['params'] / 1e3:,.0f}k x {row['epochs']:g} at {row['weight_decay']:g}"
 
 
-def law_words(known: Members) -> Rows:
+def law_words(known: Averaging) -> Rows:
     powers = ", ".join(f"{name} {getattr(known.exponents, name):+.2f}" for name in (*QUANTITIES, "density"))
     at = ", ".join(f"{name} {getattr(known.reference, name):,.3g}" for name in QUANTITIES)
     return [
@@ -250,7 +250,7 @@ def law_words(known: Members) -> Rows:
     ]
 
 
-def law(dial: Calibration) -> Members:
+def law(dial: Calibration) -> Averaging:
     """What ships: the law of at most four members, over all seeds, with what distillation kept."""
     runs, scored, _ = tables()
     assert dial.recipe is not None

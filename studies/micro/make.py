@@ -1,4 +1,4 @@
-"""The tables and pictures of docs/micro-study.md, from the files of this folder.
+"""The tables and pictures of studies/micro/results.md, from the files of this folder.
 
     python studies/micro/make.py          # judges the runs, prints the tables, draws the pictures
 
@@ -19,21 +19,19 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 
-from calibration.fitting.compare import compare
+from calibration.fitting.evaluate.compare import compare
 from calibration.fitting.intervals import parameter_intervals
 from calibration.reports import study_plots
 from calibration.studies.judge import judge, standings_of
-from calibration.studies.outcomes import Configuration, Trial, Verdict, configurations
 from calibration.studies.prescriptions import crossover_test, laws_to_try, prescriptions
-from calibration.studies.seed_noise import pooled
 from calibration.studies.study import load
-from calibration.studies.verdict_files import FILE
-from planner.calibration_files import Calibration
+from calibration.studies.verdict import FILE, Configuration, Trial, Verdict, configurations, pooled_deviation
+from planner.calibration import Calibration
+from planner.inputs import scientific, short
 from planner.laws import FORMS, parameter_names
-from planner.units import scientific, short
 
 HERE = Path(__file__).resolve().parent
-PICTURES = HERE.parents[1] / "docs" / "pictures"
+PICTURES = HERE
 PUBLISHED = Calibration.load("fineweb-llama2")
 MICRO = Calibration.load("micro")
 STUDY = load("micro")
@@ -186,7 +184,7 @@ def tuned() -> list[Trial]:
 
 def _again(trial: Trial, trained: dict[tuple[int, int, int], Configuration]) -> Trial:
     now = {tried.law: trained[_shape(tried.configuration)] for tried in trial.laws}
-    noise, _ = pooled({c.runs: c for c in now.values()}.values())
+    noise, _ = pooled_deviation({c.runs: c for c in now.values()}.values())
     winner = min(now.values(), key=lambda c: c.loss)
     best = min((c for c in (winner, trial.best) if c is not None), key=lambda c: c.loss)
     laws = [
@@ -337,7 +335,7 @@ def pictures() -> None:
         ("regret", study_plots.regret(VERDICT)),
         ("crossover", study_plots.crossover(VERDICT.crossovers)),
     ):
-        figure.savefig(PICTURES / f"micro-{name}.png", dpi=130)
+        figure.savefig(PICTURES / f"{name}.png", dpi=130)
         plt.close(figure)
 
 

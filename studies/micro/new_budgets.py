@@ -1,6 +1,6 @@
 """The micro study judged again: which law would have chosen well at the five old budgets and at new ones.
 
-    python studies/micro/new_budgets.py          # prints the tables of docs/micro-study.md
+    python studies/micro/new_budgets.py          # prints the tables of studies/micro/results.md
 
 Every registered form is fitted to the grid (`runs.csv`, weight decay 0.1) as `fit --law all` does it, and the
 tool's own choice is the average that `planner calibrate fit` makes of the same runs, with no word from the
@@ -19,10 +19,11 @@ import pandas as pd
 
 from calibration import fit
 from calibration.fitting.skill import turned
-from planner.calibration_files import Calibration, Setting
-from planner.directions import Place, leaving
+from planner.calibration import Calibration, Setting
+from planner.inputs import scientific, short
 from planner.laws import AVERAGE, FORMS
-from planner.units import scientific, short
+from planner.solve import Point
+from planner.uncertainty import directions_beyond
 
 HERE = Path(__file__).resolve().parent
 DECAY = 0.1
@@ -80,8 +81,8 @@ def choices(menu: Menu, plain: Setting, average: Setting) -> dict[str, np.ndarra
 
 def answering(average: Setting, menu: Menu) -> Setting:
     """The average as it answers here: by skill in the directions in which its favourite leaves the runs."""
-    favourite = Place(*menu.places[int(np.argmin(average.law(AVERAGE).loss(*menu.places.T)))])
-    ways = leaving(average.fitted_on, favourite)
+    favourite = Point(*menu.places[int(np.argmin(average.law(AVERAGE).loss(*menu.places.T)))])
+    ways = directions_beyond(average.fitted_on, favourite)
     return turned(average, ways, without=("micro",))
 
 
@@ -108,7 +109,7 @@ def judged(found: list[Menu], plain: Setting, average: Setting) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def standings(results: pd.DataFrame) -> list[str]:
+def standings_of(results: pd.DataFrame) -> list[str]:
     lines = ["| law | mean regret | ± seeds | choices (epochs) | error on the menus |", "|" + " --- |" * 5]
     table = results.groupby("law", sort=False)
     ordered = sorted(table, key=lambda item: (item[1]["regret"].mean(), item[1]["error"].mean()))
@@ -142,10 +143,10 @@ def main() -> None:
     for title, (runs, budgets) in parts.items():
         found = menus(runs, budgets)
         results = judged(found, plain, average)
-        print(f"\n{title}\n", *trained(found), "", *standings(results), sep="\n")
+        print(f"\n{title}\n", *trained(found), "", *standings_of(results), sep="\n")
         if title.endswith("new budgets"):
             for name, some in (("beyond the grid's sizes", found[:2]), ("within", found[2:])):
-                print(f"\n{name}\n", *standings(judged(some, plain, average)), sep="\n")
+                print(f"\n{name}\n", *standings_of(judged(some, plain, average)), sep="\n")
 
 
 if __name__ == "__main__":

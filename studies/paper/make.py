@@ -1,6 +1,6 @@
 """The law against reality: predicted and measured perplexity for every row of the paper's two tables.
 
-python studies/paper/make.py          # prints the two tables of docs/law-against-reality.md
+python studies/paper/make.py          # prints the two tables of studies/paper/results.md
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from planner import plan, predict
-from planner.units import scientific, short
+from planner.inputs import scientific, short
 
 # Measured values as printed in the two tables of prescriptions of arXiv:2605.01640, in measured.csv:
 # unique tokens, FLOPs, law, weight decay, epochs trained, parameters as named there, perplexity

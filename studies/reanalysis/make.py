@@ -2,7 +2,7 @@
 
     python studies/reanalysis/make.py datablations_c4_runs.csv
 
-prints the tables of docs/reanalysis.md and draws its picture.
+prints the tables of studies/reanalysis/results.md and draws its picture.
 
 Everything is computed from the public run table and from the parameters as published, which the planner ships
 as the calibration `c4-muennighoff`. Two base laws are compared on the 182 runs: the published one, fitted to
@@ -23,24 +23,28 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from calibration.fitting.intervals import bootstrap
+from calibration.fitting.bootstrap import bootstrap
+from calibration.fitting.huber import (
+    PAPER_DELTA,
+    base_parameters,
+    base_problem,
+    base_theta,
+    fit_forms,
+    huber,
+    parameter_arrays,
+)
 from calibration.fitting.metrics import r_squared
-from calibration.fitting.objective import Problems, huber
-from calibration.fitting.problems import base_parameters, base_problem, base_theta
-from calibration.fitting.runs import Runs
+from calibration.fitting.runs.arrays import Runs
+from calibration.fitting.runs.tables import read_runs
 from calibration.fitting.solver import best_of
-from calibration.fitting.stages import PAPER_DELTA, fit_forms, parameter_arrays
-from calibration.fitting.tables import read_runs
-from planner.allocation import FLOPS_PER_PARAM_TOKEN, allocate
-from planner.calibration_files import Calibration
-from planner.errors import InvalidInput
+from planner.calibration import Calibration
+from planner.inputs import CONTINUOUS, InvalidInput, scientific, short
 from planner.laws import BASE_PARAMETERS, Law
-from planner.limits import CONTINUOUS
-from planner.units import scientific, short
+from planner.solve import FLOPS_PER_PARAM_TOKEN, allocate
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLE = Path(os.environ.get("DATABOUND_SHARED", ROOT.parent / "shared")) / "data" / "datablations_c4_runs.csv"
-PICTURE = ROOT / "docs" / "pictures" / "reanalysis.png"
+PICTURE = Path(__file__).resolve().with_name("reanalysis.png")
 
 UNIQUE_TOKENS = 25e9
 BUDGETS = (1e21, 1e22, 1e23)
@@ -70,7 +74,7 @@ def laws(runs: Runs) -> tuple[dict[str, Law], dict[str, Law]]:
     single = runs.single
     free = base_problem(runs, single, tied=True)
     tied = best_of(
-        Problems(free.model, runs.ln_loss[single], np.ones(single.sum()), PAPER_DELTA),
+        free.problems(runs.ln_loss[single], np.ones(single.sum()), PAPER_DELTA),
         free.starts,
         free.bounds,
     )
@@ -107,7 +111,7 @@ def figures(law: Law, runs: Runs) -> dict[str, float]:
 
 
 def report(base: dict[str, Law], repetition: dict[str, Law], runs: Runs) -> list[list[str]]:
-    """All that docs/reanalysis.md takes from here, as lines of Markdown."""
+    """All that studies/reanalysis/results.md takes from here, as lines of Markdown."""
     return [
         baseline_table(base, runs),
         repetition_table(base, repetition, runs),
@@ -387,7 +391,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description="Refit the 182 public C4 runs; print the tables and draw the picture."
     )
     parser.add_argument(
-        "table", nargs="?", default=TABLE, help="the public run table, a CSV file (docs/reanalysis.md)"
+        "table", nargs="?", default=TABLE, help="the public run table, a CSV file (see results.md)"
     )
     parser.add_argument("--picture", type=Path, default=PICTURE, help="where to draw the picture")
     given = parser.parse_args(arguments)

@@ -1,6 +1,6 @@
 """Two looks at the tournament's cuts from elsewhere: the prototype's compute, and what `fit` does by default.
 
-    python studies/tournament/other_ways.py ../shared/data          # prints the tables of docs/tournament.md
+    python studies/tournament/other_ways.py ../shared/data          # prints the tables of results.md
 
 **The prototype's compute.** Its figures by compute on C4 are met only where 6 N D is computed in 64-bit
 integers, in which everything above 9.2e18 wraps around: the "70% with the least compute" are then other runs.
@@ -17,12 +17,13 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import weighing
 
 from calibration import fit
-from calibration.fitting import beyond
+from calibration.fitting.evaluate import extrapolation
+from calibration.fitting.huber import PAPER_DELTA
+from calibration.fitting.runs.tables import read_runs
 from calibration.fitting.skill import elsewhere, turned
-from calibration.fitting.stages import PAPER_DELTA
-from calibration.fitting.tables import read_runs
 from planner.laws import AVERAGE, STANDARD
 
 HERE = Path(__file__).resolve().parent
@@ -44,7 +45,7 @@ def tables(shared: Path) -> dict[str, pd.DataFrame]:
 
 def errors(table: pd.DataFrame, tried: np.ndarray, predicted: dict[str, np.ndarray]) -> dict[str, float]:
     ln_loss = np.log(table["loss"].to_numpy(dtype=float))
-    return {form: beyond.error_of((values - ln_loss)[tried]) for form, values in predicted.items()}
+    return {form: weighing.error_of((values - ln_loss)[tried]) for form, values in predicted.items()}
 
 
 def places(table: pd.DataFrame) -> np.ndarray:
@@ -65,19 +66,19 @@ def wrapped(table: pd.DataFrame) -> np.ndarray:
 def by_wrapped_compute(name: str, table: pd.DataFrame) -> str:
     """Errors with the prototype's Huber threshold, and of the tool's choice as the tournament makes it."""
     compute = wrapped(table)
-    below = compute <= np.quantile(compute, beyond.DIRECTIONS["compute"])
+    below = compute <= np.quantile(compute, extrapolation.DIRECTIONS["compute"])
     tried = ~below & (table["epochs"].to_numpy(dtype=float) > 1)
     part = table[below].reset_index(drop=True)
-    as_prototype = beyond.Manner(delta=PAPER_DELTA).fits(part, PROTOTYPE)
-    found = errors(table, tried, beyond.ln_losses(as_prototype, places(table)))
-    fits = beyond.Manner().fits(part, STANDARD)
-    predicted = beyond.ln_losses(fits, places(table))
+    as_prototype = weighing.FitMethod(delta=PAPER_DELTA).fits(part, PROTOTYPE)
+    found = errors(table, tried, weighing.ln_losses(as_prototype, places(table)))
+    fits = weighing.FitMethod().fits(part, STANDARD)
+    predicted = weighing.ln_losses(fits, places(table))
     others = [ratios for known, ratios in elsewhere()["compute"].items() if not known.startswith("C4")]
     here = [
         {form: one[form] for form in STANDARD if form in one}
-        for one in (beyond.in_sample(fits), beyond.left_out(fits, part))
+        for one in (weighing.in_sample_errors(fits), weighing.left_out(fits, part))
     ]
-    choice = {AVERAGE: beyond.averaged(predicted, beyond.weights_of(here, others))}
+    choice = {AVERAGE: weighing.weighted_mean(predicted, weighing.weights_of(here, others))}
     figures = [*(found[form] for form in PROTOTYPE), errors(table, tried, choice)[AVERAGE]]
     figures.append(default_fit(name, table, below, tried, "compute")[0][AVERAGE])
     cells = " | ".join(f"{figure:.3f}" for figure in figures)
@@ -104,7 +105,7 @@ def by_default_fit(name: str, table: pd.DataFrame, direction: str) -> str | None
     cut = (
         (everything, table["epochs"].to_numpy(dtype=float) > 1)
         if direction == IN_SAMPLE
-        else beyond.parts(table, direction, beyond.DIRECTIONS[direction])
+        else extrapolation.split(table, direction, extrapolation.DIRECTIONS[direction])
     )
     if cut is None:
         return None
@@ -122,7 +123,7 @@ def main(shared: str = "../shared/data") -> None:
         print(by_wrapped_compute(name, found[name]), flush=True)
     print("\n| table | beyond | seen / tried | prior | default fit | its additive 4p |")
     for name, table in found.items():
-        for direction in (IN_SAMPLE, *beyond.DIRECTIONS):
+        for direction in (IN_SAMPLE, *extrapolation.DIRECTIONS):
             line = by_default_fit(name, table, direction)
             if line is not None:
                 print(line, flush=True)

@@ -1,0 +1,227 @@
+"""The forms that took part in the tournament and are not fitted by default: variations of the shipped ones.
+
+What repeats are worth (all, fading, fading sooner in large models) times what they cost (nothing, a power
+law, Hill's curve), a law whose cost has a bound, and a dial with a premium in nats. They are declared with
+the public `register`, as anybody's own form is:
+
+    from studies.tournament.forms import registered
+
+    with registered():
+        ...     # everything that lists, fits, draws or explains forms knows these too
+
+    python studies/tournament/forms.py calibrate tournament ...     # `planner` with these forms
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import numpy as np
+
+from planner.laws.forms import (
+    AMOUNTS,
+    FADING,
+    FEW_AMOUNTS,
+    FORMS,
+    HILL,
+    POWER,
+    TIMESCALE,
+    WEIGHT_DECAY_FORMS,
+    _FORGETTING,
+    Array,
+    At,
+    Cost,
+    LawForm,
+    Parameter,
+    Terms,
+    Values,
+    amplitude,
+    base_terms,
+    delta,
+    exponent,
+    faded,
+    gamma,
+    hill_cost,
+    kappa,
+    power_cost,
+    remembered_power_cost,
+)
+from planner.laws.forms import FADING as DECAY
+from planner.laws.steps import exp, expm1, log, log1p, softplus
+from planner.show.style import Look
+
+_FURTHEST = 300.0  # ln of a number of repeats of which exponentials are numbers
+_CORNER = 0.5  # width of the hinge's corner, in ln(tau)
+
+
+def paced(p: Values, at: At) -> Array:
+    """ln D' of repeats that fade over R_D* (U / N)^rho of them: a large model has had enough sooner."""
+    ln_star = log(p["R_D_star"]) - p["rho"] * (at.ln_params - at.ln_unique)
+    star = exp(np.minimum(np.maximum(ln_star, -_FURTHEST), _FURTHEST))
+    return at.ln_used + log1p(-star * expm1(-at.repeats / star))
+
+
+def bounded_cost(p: Values, at: At) -> Array:
+    """P h / (1 + h), h = R^delta (N / (c U^gamma))^kappa: the level is one for everything."""
+    ln_z = p["kappa"] * (at.ln_params - p["gamma"] * at.ln_unique - log(p["c"]))
+    return p["P"] * at.repeated * exp(-softplus(-ln_z - p["delta"] * at.ln_repeats))
+
+
+def hinge(p: Values, at: At) -> Array:
+    """A timescale shorter than tau_c costs with the square of its logarithm, q [ln(tau_c / tau)]_+^2, with a
+    smooth corner x -> (x + sqrt(x^2 + w^2)) / 2.
+    """
+    short = log(p["tau_c"]) - (at.ln_timescale - at.ln_used)
+    return p["q"] * ((short + np.sqrt(short**2 + _CORNER**2)) / 2) ** 2
+
+
+_PACE = (
+    replace(DECAY, unit=lambda p, at: exp(p["rho"] * (at.ln_params - at.ln_unique))),
+    exponent("rho", "ρ", (0.2, 0.8), 0.5),
+)
+_AMOUNT = amplitude(power_cost, FEW_AMOUNTS)
+_HILL_KAPPA = exponent("kappa", "κ", (1.0, 2.0), 0.3)
+# By name: label, in words, parameters, and what it does.
+_WORTH = {
+    "": ("", "", "", (), None),
+    "decay": ("decay + ", "repeated tokens fade, and ", "D' of exponential decay; ", (DECAY,), faded),
+    "paced": (
+        "paced decay + ",
+        "repeated tokens fade, the sooner the larger the model, and ",
+        "D' with R*_D (U/N)^ρ for R*_D; ",
+        _PACE,
+        paced,
+    ),
+}
+_COSTS: dict[str, tuple[str, str, str, tuple[Parameter, ...], Cost]] = {
+    "1p": (
+        "1p",
+        "cost in proportion to repeats and to size over data",
+        "+ P R (N/U)",
+        (_AMOUNT,),
+        power_cost,
+    ),
+    "2p": (
+        "2p",
+        "cost with a power of size over data",
+        "+ P R (N/U)^κ",
+        (_AMOUNT, kappa(0.4, 1.2, acts_on="params / unique_tokens")),
+        power_cost,
+    ),
+    "4p": ("4p", "cost with powers of repeats, size and data", "+ P R^δ (N/U^γ)^κ", POWER, power_cost),
+    "hill_4p": (
+        "Hill 4p",
+        "their cost levels off in large models",
+        "+ P R^δ z²/(1+z²), z = N/(c U^γ)",
+        HILL,
+        hill_cost,
+    ),
+    "hill_5p": (
+        "Hill 5p",
+        "their cost levels off in large models, with a power of its own",
+        "+ P R^δ z^κ/(1+z^κ), z = N/(c U^γ)",
+        (*HILL, _HILL_KAPPA),
+        hill_cost,
+    ),
+}
+_LOOKS = {
+    "hill_5p": Look("#e50334", "#fb0c31", "6px,2px,2px,2px"),
+    "decay_1p": Look("#290b89", "#1f66ef", "12px,3px,3px,3px"),
+    "decay_2p": Look("#07aa04", "#4ca106", "4px,6px"),
+    "decay_hill_5p": Look("#ac78f3", "#ce2165", "14px,4px"),
+    "paced_1p": Look("#556004", "#6c6e1f", "8px,3px,2px,3px,2px,3px"),
+    "paced_2p": Look("#01250b", "#daf298", "1px,3px"),
+    "paced_4p": Look("#c97d69", "#fa6f02", "5px,5px"),
+    "paced_hill_4p": Look("#f60290", "#e7ff06", "16px,3px"),
+    "paced_hill_5p": Look("#1157fd", "#29fd8d", "3px,2px,8px,2px"),
+}
+
+
+def _combined(name: str) -> LawForm:
+    """A form of one worth and one cost, by its name."""
+    value, cost = name.split("_", 1) if name.split("_")[0] in _WORTH else ("", name)
+    label, worth, formula, fading, ln_data = _WORTH[value]
+    short, costs, cost_formula, own, charged = _COSTS[cost]
+
+    def terms(p: Values, at: At) -> Terms:
+        data = None if ln_data is None else ln_data(p, at)
+        return base_terms(p, at, ln_data=data, overfitting=charged(p, at))
+
+    words = (label + short, _LOOKS[name], worth + costs, formula + cost_formula)
+    return LawForm(name, *words, (*fading, *own), terms, standard=False)
+
+
+def _hinged(p: Values, at: At) -> Terms:
+    found = base_terms(p, at, ln_data=faded(p, at), overfitting=remembered_power_cost(p, at))
+    return found._replace(data=found.data + hinge(p, at))
+
+
+FORMS_OF_THE_STUDY = (
+    LawForm(
+        "paced_decay",
+        "paced decay",
+        Look("#3800ff", "#9307fb", "10px,3px"),
+        "repeated tokens fade, the sooner the larger the model",
+        "D' with R*_D (U/N)^ρ for R*_D",
+        _PACE,
+        lambda p, at: base_terms(p, at, ln_data=paced(p, at)),
+        standard=False,
+    ),
+    *map(_combined, _LOOKS),
+    LawForm(
+        "bounded",
+        "bounded",
+        Look("#9b1098", "#1cfe02", "6px,6px,2px,6px"),
+        "the cost of repetition has a bound in size and repeats (after arXiv 2605.09189, of the excess only)",
+        "+ P h/(1+h), h = R^δ (N/(c U^γ))^κ",
+        (amplitude(bounded_cost, FEW_AMOUNTS), *HILL[1:], _HILL_KAPPA),
+        lambda p, at: base_terms(p, at, overfitting=bounded_cost(p, at)),
+        standard=False,
+    ),
+)
+DIALS_OF_THE_STUDY = (
+    LawForm(
+        "dial_hinge",
+        "dial, premium in nats",
+        Look("#005d5d", "#3ddbd9", "dash"),
+        "any weight decay: the premium is a square above a threshold, the same for all sizes and data",
+        "+ q [ln(τ_c/τ)]₊² + P R^δ (N/U^γ)^κ exp(-μ/τ)",
+        (
+            FADING,
+            amplitude(remembered_power_cost, AMOUNTS),
+            delta(1.7),
+            kappa(0.9),
+            gamma(0.7),
+            _FORGETTING,
+            Parameter("q", "q", "logarithm", (1e-5, 10.0), (0.03,), 0.5),
+            Parameter("tau_c", "τ_c", "logarithm", (1e-3, 100.0), (0.3, 1.0), 0.5),
+        ),
+        _hinged,
+        given=(TIMESCALE,),
+    ),
+)
+
+
+@contextmanager
+def registered() -> Iterator[None]:
+    """All of them known, for as long as it takes."""
+    for form in FORMS_OF_THE_STUDY:
+        FORMS.register(form)
+    for dial in DIALS_OF_THE_STUDY:
+        WEIGHT_DECAY_FORMS.register(dial)
+    try:
+        yield
+    finally:
+        for form in FORMS_OF_THE_STUDY:
+            FORMS.unregister(form.name)
+        for dial in DIALS_OF_THE_STUDY:
+            WEIGHT_DECAY_FORMS.unregister(dial.name)
+
+
+if __name__ == "__main__":
+    from planner.__main__ import main
+
+    with registered():
+        main()
