@@ -15,9 +15,11 @@ those of them that differ in what is allowed.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -53,23 +55,26 @@ class Allowed(NamedTuple):
 
 
 RENAMED = {
+    # of answers
     "floor": "irreducible",
     "capacity": "parameter",
-    "uniform_loss": "uniform_loss",
+    "guessing_loss": "uniform_loss",
     "sureness": "predictive_uncertainty",
     "spending_limit": "loss_minimising_compute",
     "spending_limit_flops": "loss_minimising_flops",
     "spending_limit_loss": "loss_minimising_loss",
     "dial": "weight_decay_advice",
-    "timescale_epochs": "timescale_epochs",
-    "timescale_tokens": "timescale_tokens",
+    "memory_epochs": "timescale_epochs",
+    "memory_tokens": "timescale_tokens",
     "calibrated_memory": "calibrated_timescale",
     "worth": "gains",
     "untried": "beyond_evidence",
+    # of calibrations
     "ensemble": "draws",
     "misfit": "discrepancy",
     "over_all": "loss_draws",
-    "extrapolation_errors": "extrapolation_errors",
+    "law_skill": "extrapolation_errors",
+    # of remarks
     "above_guessing": "worse_than_uniform",
     "outside_memory": "outside_timescale",
 }
@@ -81,6 +86,7 @@ FLAT = {
     r"answer\.(flat_range|predictive_uncertainty\.as_good)\..*": 1e-4,
     r"answer\.(repeats|unique_tokens|unused_flops|terms\..*)": 1e-3,
     r"answer\.intervals?\..*": 2e-2,
+    r"answer\.settings\.\d+\.(laws\.\w+\.(spread|intervals|metrics)|draws|learnt.*)\..*": 1e-3,
     r"answer\.(crossings|crossover_flops).*": 1e-4,
     r"answer\.(rows\.\d+\.|other_\w+\.\d+\.)?(continuous_epochs|epochs|params|tokens|spent_flops).*": 1e-3,
 }
@@ -112,7 +118,8 @@ ALLOWED = (
         "where a limit on the epochs holds them, draws do not turn, and their minimum is found",
         lambda before, after: "-" in (before, after),
     ),
-    Allowed("laws", r"answer\.\d+\.schema_version", "files are of version 3"),
+    Allowed("laws|calibrate fit", r"answer\.(\d+\.)?schema_version", "files are of version 3"),
+    Allowed("calibrate fit", r"answer\.settings\.\d+\.draws\.method", "in the field's words"),
     Allowed("crossover|plan", r"answer\.searched\.\d", "read off a finer curve"),
     Allowed(
         "plan|crossover|compare",
@@ -353,12 +360,38 @@ def write_files(folder: Path, seed: int) -> None:
 # -- the answers ---------------------------------------------------------------------------------------------
 
 
+# Where fits with a prior stop, and after how many steps: the version before the one solver stopped at a
+# thousandth of the log density, so that both are asked for what they converge to.
+STOPPING: dict[str, dict[str, float]] = {
+    "calibration.fitting.posterior": {
+        "_SETTLED": 1e-14,
+        "_REDRAWN_SETTLED": 1e-12,
+        "_ITERATIONS": 3000,
+        "_REDRAWN_ITERATIONS": 1000,
+    },
+    "calibration.fitting.bayes.posterior": {
+        "_LEFT": 1e-15,
+        "_DRAW_LEFT": 1e-12,
+        "_ITERATIONS": 3000,
+        "_DRAW_ITERATIONS": 1000,
+    },
+}
+
+
 def answer() -> None:
     """In the installation that is asked: calls from stdin, answers to stdout."""
     from click.testing import CliRunner
 
     from planner.cli import planner
 
+    for name, constants in STOPPING.items():
+        if importlib.util.find_spec(name.rpartition(".")[0]) and importlib.util.find_spec(name):
+            module = importlib.import_module(name)
+            for constant, value in constants.items():
+                assert hasattr(module, constant), (
+                    f"{name} has no {constant}: fits would be compared half done"
+                )
+                setattr(module, constant, value)
     answers = []
     for call in json.load(sys.stdin):
         result = CliRunner().invoke(planner, call)
@@ -385,9 +418,38 @@ def ask(python: str, path: str | None, calls: list[list[str]], folder: Path) -> 
         )
 
 
+def losses_of(form: str, parameters: dict[str, float], fitted_on: dict[str, Any]) -> list[float]:
+    """What a law says inside its runs: parameters that compensate for each other mean nothing apart."""
+    from planner.laws import Law
+
+    params, unique = (fitted_on[name] for name in ("params", "unique_tokens"))
+    grid = np.meshgrid(
+        np.geomspace(*params, 4), np.geomspace(*unique, 4), np.geomspace(1, fitted_on["epochs"][1], 4)
+    )
+    return [float(loss) for loss in np.ravel(Law(form, renamed(parameters)).loss(*grid))]
+
+
 def renamed(answer: Any) -> Any:
-    """An answer under the names of today; of remarks their codes."""
+    """An answer under the names of today; of remarks their codes, of fitted laws their losses."""
     if isinstance(answer, dict):
+        if "fitted_on" in answer and "laws" in answer and "weight_decay" in answer:
+            laws = {
+                form: {
+                    **{
+                        name: value
+                        for name, value in law.items()
+                        if name not in ("convergence", "parameters")
+                    },
+                    "losses": losses_of(form, law["parameters"], answer["fitted_on"]),
+                }
+                for form, law in answer["laws"].items()
+            }
+            answer = answer | {"laws": laws}
+        columns = [name for name, values in answer.items() if isinstance(values, list)]
+        if {"epochs", "loss"} <= set(columns):  # a table, row by row
+            rows = zip(*(answer[name] for name in columns), strict=True)
+            alone = {name: value for name, value in answer.items() if name not in columns}
+            answer = alone | {"rows": [dict(zip(columns, row, strict=True)) for row in rows]}
         if set(answer) == {"code", "text"}:
             return {"code": RENAMED.get(answer["code"], answer["code"]), "text": answer["text"]}
         names = RENAMED | {"dial": "weight_decay_law"} if "settings" in answer else RENAMED
@@ -405,12 +467,29 @@ def same_number(place: str, before: float, after: float) -> bool:
     return bool(close)
 
 
+def tied(before: dict[str, Any], after: dict[str, Any]) -> bool:
+    """Whether two choices of one law have the same loss to the last digits: where repeated data fades and
+    costs nothing, hundreds of epochs are as good as any more, and which is chosen means nothing.
+    """
+    name = "predicted_loss" if "predicted_loss" in before else "loss"
+    if "terms" in before or not all(
+        isinstance(side.get(key), float) for side in (before, after) for key in (name, "epochs")
+    ):
+        return False
+    return before["epochs"] > 10 and abs(after[name] - before[name]) <= 1e-12 * abs(before[name])
+
+
 def differences(before: Any, after: Any, place: str = "") -> Iterator[tuple[str, Any, Any]]:
     """Where two answers differ, as dotted paths."""
     if isinstance(before, dict) and isinstance(after, dict):
+        if tied(before, after):
+            return
         for name in [*before, *(name for name in after if name not in before)]:
             yield from differences(before.get(name, "-"), after.get(name, "-"), f"{place}.{name}".strip("."))
-    elif place.endswith((".reasons", ".warnings")) and isinstance(before, list) and isinstance(after, list):
+    elif all(
+        isinstance(side, list) and side and isinstance(side[0], dict) and "code" in side[0]
+        for side in (before, after)
+    ):
         one, other = (sorted(remark["code"] for remark in remarks) for remarks in (before, after))
         if one != other:
             yield place, one, other
@@ -502,7 +581,13 @@ def parsed_options() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     for which in ("before", "after"):
-        parser.add_argument(f"--{which}", default=sys.executable, help=f"the Python {which}")
+        # Absolute, because each is started in another folder; links stay, as they make a virtual environment.
+        parser.add_argument(
+            f"--{which}",
+            default=sys.executable,
+            type=lambda name: os.path.abspath(shutil.which(name) or name),
+            help=f"the Python {which}",
+        )
         parser.add_argument(f"--{which}-path", help=f"its PYTHONPATH (after: {ROOT.name}/ by default)")
     parser.set_defaults(after_path=str(ROOT))
     parser.add_argument("--commands", nargs="+", choices=DRAWN, default=list(DRAWN), metavar="COMMAND")
