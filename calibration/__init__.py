@@ -14,9 +14,7 @@ if TYPE_CHECKING:
     from calibration.fitting.design.proposal import design
     from calibration.fitting.evaluate.backtest import backtest
     from calibration.fitting.intervals import allocation_intervals, loss_interval, parameter_intervals
-    from calibration.fitting.runs.checks import RunTableError
-    from calibration.fitting.runs.origin import Origin
-    from calibration.fitting.runs.warnings import notes_of
+    from calibration.fitting.runs.tables import Origin, RunTableError, warnings_of
     from calibration.reports.report import report
     from calibration.studies.judge import judge
     from calibration.studies.prescriptions import prescriptions
@@ -33,20 +31,18 @@ __all__ = [
     "fit",
     "judge",
     "loss_interval",
-    "notes_of",
     "parameter_intervals",
     "prescriptions",
     "read_runs",
     "report",
+    "warnings_of",
 ]
 
 _HOME = {
     "fitting.evaluate.backtest": "backtest",
     "fitting.design.proposal": "design",
     "fitting.intervals": "allocation_intervals loss_interval parameter_intervals",
-    "fitting.runs.warnings": "notes_of",
-    "fitting.runs.origin": "Origin",
-    "fitting.runs.tables": "RunTableError",
+    "fitting.runs.tables": "Origin RunTableError warnings_of",
     "reports.report": "report",
     "studies.judge": "judge",
     "studies.prescriptions": "prescriptions",

@@ -69,7 +69,7 @@ class Rows:
 
 def print_table_warnings(table: pd.DataFrame) -> None:
     """How a table was read and what looks wrong in it, a line each, on stderr; options as they are typed."""
-    from calibration.fitting.runs.warnings import warnings_of
+    from calibration.fitting.runs.tables import warnings_of
 
     for note in warnings_of(table, as_typed):
         text = f"{note.text[0].upper()}{note.text[1:]}"

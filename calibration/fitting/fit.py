@@ -17,7 +17,7 @@ from calibration.fitting.bayes.prior import NO_PRIOR, fingerprints
 from calibration.fitting.bayes.settings import reason, setting_of
 from calibration.fitting.huber import Progress
 from calibration.fitting.method import Method
-from calibration.fitting.runs.origin import Origin
+from calibration.fitting.runs.tables import Origin
 from calibration.fitting.two_phase import two_phase_fit
 from planner.calibration import Calibration
 from planner.inputs import InvalidInput

@@ -21,7 +21,7 @@ from calibration.fitting.bootstrap import draws_of
 from calibration.fitting.coordinates import Array
 from calibration.fitting.huber import Fits, fit_forms, refit
 from calibration.fitting.runs.arrays import Runs
-from calibration.fitting.runs.origin import Origin
+from calibration.fitting.runs.tables import Origin
 from planner.calibration import (
     Calibration,
     FittedLaw,

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from calibration.fitting.runs.origin import Origin
+from calibration.fitting.runs.tables import Origin
 from calibration.reports import study_plots
 from calibration.reports.document import Section, paragraph, picture, table
 from calibration.reports.report import SECTIONS, Opening, SectionMaker, Subject, chosen_law, example, verdict

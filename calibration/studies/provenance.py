@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from calibration.fitting.runs.origin import Origin
+from calibration.fitting.runs.tables import Origin
 from calibration.studies.directory import StudyDirectory
 from planner.calibration import Calibration, Recipe
 from planner.inputs import InvalidInput

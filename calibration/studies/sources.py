@@ -17,10 +17,8 @@ from calibration.fitting.fit import fit as fit_table
 from calibration.fitting.huber import PAPER_DELTA, Progress
 from calibration.fitting.method import Method
 from calibration.fitting.runs.formats import Table
-from calibration.fitting.runs.origin import Origin
-from calibration.fitting.runs.tables import Reading
+from calibration.fitting.runs.tables import Origin, Reading, with_table_warnings
 from calibration.fitting.runs.tables import read_runs as read_table
-from calibration.fitting.runs.warnings import with_table_warnings
 from calibration.fitting.weight_decay_law import FEWEST_DECAYS, fit_weight_decay_law, with_weight_decay_law
 from calibration.studies.directory import is_study, open_directory
 from calibration.studies.directory import table as study_table
@@ -70,7 +68,7 @@ def read_runs(source: Table, *, weight_decay_is_choice: bool = False, **how: Unp
     - `weight_decay` is that of all runs whose table does not say it; where all say it, giving it is a
       mistake, unless `weight_decay_is_choice`.
 
-    What was guessed, left out or looks wrong is in `notes_of(table)`.
+    What was guessed, left out or looks wrong is in `warnings_of(table)`.
     """
     return open_source(source, weight_decay_is_choice=weight_decay_is_choice, **how).table
 

@@ -103,7 +103,7 @@ def _failure(error: BaseException) -> dict[str, Any]:
 def check(request: dict[str, Any], progress: Any) -> dict[str, Any]:
     """What a run table holds, one line per weight decay, and which laws it cannot determine."""
     from calibration.fitting.identify import unidentified
-    from calibration.fitting.runs.warnings import notes_of
+    from calibration.fitting.runs.tables import warnings_of
     from planner.inputs import InvalidInput, short
     from planner.laws import STANDARD
 
@@ -134,7 +134,7 @@ def check(request: dict[str, Any], progress: Any) -> dict[str, Any]:
         "rows": rows,
         "columns": names,
         "preview": [[_cell(row[name]) for name in PREVIEWED] for _, row in runs.head(5).iterrows()],
-        "notes": [note.text for note in notes_of(runs)],
+        "notes": [note.text for note in warnings_of(runs)],
         "runs": len(runs),
         "not_identified": [[one.weight_decay, one.form, one.reason] for one in missing],
     }

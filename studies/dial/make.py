@@ -14,8 +14,7 @@ import numpy as np
 import pandas as pd
 
 from calibration.fitting.huber import Fits
-from calibration.fitting.runs.origin import Origin
-from calibration.fitting.runs.tables import read_runs
+from calibration.fitting.runs.tables import Origin, read_runs
 from calibration.fitting.weight_decay_law import (
     fit_over_weight_decays,
     law_at,

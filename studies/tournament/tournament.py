@@ -19,8 +19,8 @@ import pandas as pd
 from weighing import FitMethod, error_of, in_sample_errors, left_out, ln_losses, weighted_mean, weights_of
 
 from calibration.fitting.evaluate.extrapolation import DIRECTIONS, split
-from calibration.fitting.groups import find_groups
 from calibration.fitting.huber import Progress
+from calibration.fitting.runs.arrays import find_groups
 from planner.inputs import InvalidInput
 from planner.laws import FORMS, STANDARD, check_form
 

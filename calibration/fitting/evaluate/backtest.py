@@ -22,10 +22,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from calibration.fitting.groups import Group, find_groups
 from calibration.fitting.huber import PAPER_DELTA, Fits, Progress, fit_forms, refit
 from calibration.fitting.identify import check_identifiable, is_identified
-from calibration.fitting.runs.arrays import Runs
+from calibration.fitting.runs.arrays import Group, Runs, find_groups
 from planner.inputs import InvalidInput, number
 from planner.laws import FORMS, STANDARD, Law, check_form
 

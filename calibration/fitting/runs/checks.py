@@ -2,27 +2,32 @@
 
 Rows that are not used need not be usable; where it cannot be known whether a row is used, it counts as one
 that is. Runs that came to no end, or do not say what is needed, are left out where the caller asks for it.
+
+The sanity checks find slips that make a readable table mean something else: counts in millions, perplexities
+or bits for losses, checkpoints for runs. What cannot be true is refused, what is doubtful is a warning; both
+name the cure. What a loss should be is asked of the shipped law, and only where that is at home: models of
+five million parameters and more, trained on twenty million tokens and more.
 """
 
 from __future__ import annotations
 
-import itertools
 import re
-from collections.abc import Iterable, Mapping, Sequence
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
+from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from calibration.fitting.cells import NOT_FINITE, inferred, is_missing, listed, number_of, shown
-from calibration.fitting.runs.filters import RowChoice
-from calibration.fitting.runs.sanity_checks import check_units
-from calibration.fitting.runs.warnings import TableWarning
-from planner.inputs import InvalidInput
+from planner.calibration import Calibration
+from planner.inputs import InvalidInput, count, number, short
 
 COLUMNS = ("run", "params", "unique_tokens", "epochs", "tokens", "weight_decay", "loss")
-_TOKENS = ("unique_tokens", "tokens", "epochs")  # two of them are enough
+TOKENS = ("unique_tokens", "tokens", "epochs")  # two of them are enough
+COUNTS = ("params", "unique_tokens", "tokens")
 # Cells outside of these ranges are slips of a unit or of a column, and would only break the arithmetic of a
 # fit.
 PLAUSIBLE = {
@@ -40,9 +45,17 @@ _STATES = ("state", "status", "run_state")
 _UNFINISHED = {"crashed", "failed", "killed", "running", "preempted", "preempting", "pending", "unfinished"}
 _UNFINISHED |= {"diverged", "cancelled", "canceled", "oom", "error", "timeout"}
 # Reasons for which a run may be left out.
-IS_MISSING, NOT_FINISHED, DOES_NOT_FIT = "is missing", "is not the end of a run", "does not fit"
-_ABSENT = (IS_MISSING, NOT_FINITE, NOT_FINISHED, DOES_NOT_FIT)
+_IS_MISSING, _NOT_FINITE, _NOT_FINISHED = "is missing", "is not finite", "is not the end of a run"
+DOES_NOT_FIT = "does not fit"  # its name, to the pattern of names
 _NOT_ALL = re.compile(r"(?=.*param)(?=.*(?:emb|active))", re.I)
+
+
+class TableWarning(NamedTuple):
+    """One sentence about a table. `code` stays the same whatever the words; a warning doubts the runs."""
+
+    code: str
+    text: str
+    warns: bool = False
 
 
 class Problem(NamedTuple):
@@ -56,7 +69,7 @@ class Problem(NamedTuple):
     @property
     def is_absent(self) -> bool:
         """Whether the run says too little rather than something wrong."""
-        return self.reason.startswith(_ABSENT)
+        return self.reason.startswith((_IS_MISSING, _NOT_FINITE, _NOT_FINISHED, DOES_NOT_FIT))
 
 
 class RunTableError(InvalidInput):
@@ -92,214 +105,470 @@ class RawTable:
     warnings: Sequence[TableWarning] = ()
     taken: Mapping[str, str] = field(default_factory=dict)
 
-    def says_weight_decay(self) -> bool:
-        """Whether all runs say theirs."""
-        decays = self.cells.get("weight_decay")
-        return decays is not None and not decays.map(is_missing).any()
+
+# -- one cell: whether it says anything, and which number it is
+
+_MISSING = {"", "na", "n/a", "nan", "null", "none", "-", "#n/a"}
+_INFINITE = {"inf", "infinity", "+inf", "-inf", "-infinity", "∞"}
+_SPACED = re.compile(r"(?<=\d)[\s'’](?=\d{3}(?!\d))")  # 1 500 000 and 1'500'000
+_POINTED = re.compile(r"\d{1,3}(?:\.\d{3}){2,}")  # 1.500.000
 
 
-class Checked(NamedTuple):
-    """The chosen rows with all columns, as numbers, and what there is to say about them."""
+def is_missing(cell: Any) -> bool:
+    if isinstance(cell, str):
+        return cell.strip().lower() in _MISSING
+    not_a_number = isinstance(cell, float | np.floating) and cell != cell
+    return cell is None or cell is pd.NA or cell is pd.NaT or not_a_number
 
-    table: pd.DataFrame
-    warnings: list[TableWarning]
+
+def _number(cell: Any, column: str) -> tuple[float, str]:
+    """A cell as a number, or what is wrong with it."""
+    if not isinstance(cell, str | Real | Decimal):
+        return np.nan, "is not a number"
+    if isinstance(cell, str):
+        if cell.strip().lower() in _INFINITE:
+            return np.nan, _NOT_FINITE
+        cell = _SPACED.sub("", cell.strip())
+        cell = cell.replace(".", "") if _POINTED.fullmatch(cell) else cell
+    try:
+        value = (count if column in COUNTS else number)(cell, column, positive=False, finite=False)
+    except InvalidInput:
+        return np.nan, "is not a number"
+    if not np.isfinite(value):
+        return np.nan, _NOT_FINITE
+    if column == "weight_decay":
+        return value, "must not be negative" if value < 0 else ""
+    return value, "must be above zero" if value <= 0 else ""
 
 
-def check_table(
-    raw: RawTable, choice: RowChoice, decay: float | None = None, drop_missing: bool = False
-) -> Checked:
-    """A table's chosen rows; `decay` is that of runs that do not say theirs."""
+def plain_number(cell: Any) -> float:
+    """A cell as a number, whatever its column; NaN where it is none."""
+    return np.nan if is_missing(cell) else float(_number(cell, "params")[0])
+
+
+def _inferred(cells: pd.Series) -> pd.Series:
+    """A column of text as numbers where all of it is numbers; anything else as it is."""
+    if cells.dtype != object or not all(isinstance(cell, str) for cell in cells):
+        return cells
+    try:
+        values = [float("nan") if cell.lower() in _MISSING else float(cell) for cell in cells]
+    except ValueError:
+        return cells
+    if all(abs(value) < 2**53 and value == int(value) for value in values):  # NaN fails the first comparison
+        return pd.Series([int(value) for value in values], dtype="int64")
+    return cells if all(value != value for value in values) else pd.Series(values, dtype=float)
+
+
+def _quoted(cell: Any) -> str:
+    text = " ".join((repr(cell) if isinstance(cell, str) else str(cell)).split())
+    return text if len(text) <= 40 else text[:37] + "..."
+
+
+def listed(names: Sequence[str], most: int = 12) -> str:
+    text = ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+    return text if len(text) <= 300 else text[:297] + "..."
+
+
+# -- all cells
+
+
+def read_numbers(raw: RawTable, decay: float | None) -> tuple[pd.DataFrame, list[Problem]]:
+    """The table with our columns as numbers, NaN where unusable, and then all others as they are; and every
+    cell that is wrong. `decay` is that of runs that do not say theirs.
+    """
+    cells = raw.cells
     _check_columns(raw, decay)
-    values, problems = _values(raw.cells, decay)
-    table = _table(raw.cells, values)
-    problems |= {"state": _unfinished(raw.cells), "-": list(raw.ragged)}
-    chosen = choice(table)
-    dropped = _absent(problems, chosen) if drop_missing else {}
-    chosen = chosen & ~np.isin(np.arange(len(table)) + 1, list(dropped))
-    # A row is answered for if it is chosen, or if nobody can know because a cell that decides it is bad.
-    doubtful = {p.row for column in choice.columns & set(COLUMNS) for p in problems[column]} - set(dropped)
-    problems["run"] = _repeated(table, chosen, "run" in raw.cells)
-    everything = itertools.chain.from_iterable(problems.values())
-    reported = sorted({p for p in everything if chosen[p.row - 1] or p.row in doubtful})
-    if all(p.reason.endswith(_UNIT) for p in reported):
-        check_units(table[chosen], raw.taken)
-    if reported:
-        raise RunTableError(raw.name, reported)
-    if not chosen.any():
-        why = " and ".join(filter(None, [str(choice), "‹drop_missing›" * bool(dropped)]))
-        raise InvalidInput(f"no run of {raw.name} is left after {why}; a wider condition would do.")
-    return Checked(table[chosen].reset_index(drop=True), _left_out(dropped, table))
-
-
-def _table(cells: pd.DataFrame, values: Mapping[str, np.ndarray]) -> pd.DataFrame:
-    """Our columns first, then all others."""
-    table = pd.DataFrame({"run": _names(cells), **{name: values[name] for name in COLUMNS[1:]}})
+    values: dict[str, np.ndarray] = {}
+    problems: list[Problem] = []
+    for column in COLUMNS[1:]:
+        default = decay if column == "weight_decay" else None
+        values[column] = np.full(len(cells), np.nan if default is None else default)
+        for i, cell in enumerate(cells.get(column, ())):
+            if is_missing(cell):
+                if default is None and column not in TOKENS:
+                    problems.append(Problem(i + 1, column, "", _IS_MISSING))
+                continue
+            value, reason = _number(cell, column)
+            values[column][i] = np.nan if reason else value
+            if reason:
+                problems.append(Problem(i + 1, column, _quoted(cell), reason))
+    problems += _complete(values, problems, set(cells.columns))
+    known = {(p.row, p.column) for p in problems}
+    for column, (low, high) in PLAUSIBLE.items():
+        outside = ~np.isnan(values[column]) & ~((values[column] >= low) & (values[column] <= high))
+        reason = f"is outside of {low:g} to {high:g}{_UNIT}"
+        rows = [int(i) + 1 for i in np.flatnonzero(outside) if (i + 1, column) not in known]
+        problems += [Problem(row, column, f"{values[column][row - 1]:g}", reason) for row in rows]
+    if "run" in cells:
+        names = ["" if is_missing(cell) else str(cell).strip() for cell in cells["run"]]
+    else:
+        names = [f"row-{i + 1}" for i in range(len(cells))]
+    table = pd.DataFrame(
+        {"run": pd.Series(names, dtype=object)} | {name: values[name] for name in COLUMNS[1:]}
+    )
     for column in cells.columns:
         if column not in table:
-            table[column] = inferred(cells[column])
-    return table
-
-
-def _absent(problems: Mapping[str, Sequence[Problem]], chosen: np.ndarray) -> dict[int, Problem]:
-    """The chosen rows that say too little, each with the first reason."""
-    absent = [p for found in problems.values() for p in found if p.is_absent]
-    return {p.row: p for p in reversed(absent) if chosen[p.row - 1]}
+            table[column] = _inferred(cells[column])
+    return table, sorted(problems, key=lambda problem: COLUMNS.index(problem.column))
 
 
 def _check_columns(raw: RawTable, decay: float | None) -> None:
     """Raises where a column is missing that nothing replaces."""
-    cells = raw.cells
-    needed = [column for column in ("params", "loss") if column not in cells]
-    found = [column for column in _TOKENS if column in cells]
+    names = [str(column) for column in raw.cells.columns]
+    needed = [column for column in ("params", "loss") if column not in names]
+    found = [column for column in TOKENS if column in names]
     if len(found) < 2 and "unique_tokens" not in found:
         needed.insert(1 if "params" in needed else 0, "unique_tokens")
     if not set(found) & {"tokens", "epochs"}:
         needed.append("epochs (or tokens)")
     if needed:
-        raise _lacking(raw, needed)
-    if "weight_decay" not in cells and decay is None:
+        some = next((name for name in names if "params" in needed and _NOT_ALL.search(name)), None)
+        names_may = ", and ‹pattern› reads settings inside run names" if "run" in names else ""
+        hint = f"; ‹columns› {needed[0].split()[0]}=NAME says which it is{names_may}"
+        if some is not None:
+            hint = f"; laws count all parameters, embeddings included (‹columns› params={some} takes these)"
+        missing = " and no column ".join(needed)
+        raise InvalidInput(f"{raw.name} has no column {missing}; it has {listed(names)}{hint}.")
+    if "weight_decay" not in names and decay is None:
         raise InvalidInput(
             f"{raw.name} has no column weight_decay; "
             f"add it, or say which one all runs used: ‹weight_decay› 0.1."
         )
 
 
-def _lacking(raw: RawTable, needed: Sequence[str]) -> InvalidInput:
-    names = [str(column) for column in raw.cells.columns]
-    some = next((name for name in names if "params" in needed and _NOT_ALL.search(name)), None)
-    if some is None:
-        names_may = ", and ‹pattern› reads settings inside run names" if "run" in names else ""
-        hint = f"; ‹columns› {needed[0].split()[0]}=NAME says which it is{names_may}"
-    else:
-        hint = f"; laws count all parameters, embeddings included (‹columns› params={some} takes these)"
-    missing = " and no column ".join(needed)
-    return InvalidInput(f"{raw.name} has no column {missing}; it has {listed(names)}{hint}.")
-
-
-def _values(
-    cells: pd.DataFrame, decay: float | None
-) -> tuple[dict[str, np.ndarray], dict[str, list[Problem]]]:
-    """The numbers of a table, NaN where unusable, and what is wrong with each column."""
-    values: dict[str, np.ndarray] = {}
-    problems: dict[str, list[Problem]] = {column: [] for column in COLUMNS}
-    for column in COLUMNS[1:]:
-        if column not in cells:
-            values[column] = np.full(len(cells), decay if column == "weight_decay" else np.nan)
-            continue
-        values[column], empty, problems[column] = _numbers(cells[column], column)
-        if column == "weight_decay" and decay is not None:
-            values[column][empty] = decay
-        elif column not in _TOKENS:
-            problems[column] += [Problem(row, column, "", IS_MISSING) for row in _rows(empty)]
-    _complete(values, problems, set(cells.columns))
-    for column in COLUMNS[1:]:
-        problems[column] += _implausible(values[column], column, {p.row for p in problems[column]})
-    return values, problems
-
-
-def _numbers(cells: pd.Series, column: str) -> tuple[np.ndarray, np.ndarray, list[Problem]]:
-    """A column as floats (NaN where unusable), which cells are empty, and which are wrong."""
-    values, empty, bad = np.full(len(cells), np.nan), np.zeros(len(cells), dtype=bool), []
-    for i, cell in enumerate(cells):
-        if is_missing(cell):
-            empty[i] = True
-            continue
-        value, reason = number_of(cell, column)
-        if reason:
-            bad.append(Problem(i + 1, column, shown(cell), reason))
-        else:
-            values[i] = value
-    return values, empty, bad
-
-
-def _complete(table: dict[str, np.ndarray], problems: dict[str, list[Problem]], given: set[str]) -> None:
+def _complete(values: dict[str, np.ndarray], problems: Sequence[Problem], given: set[str]) -> list[Problem]:
     """Fill unique tokens, tokens and epochs from each other in place; rows where two are missing or where
     they disagree are problems.
     """
-    already = {p.row for column in _TOKENS for p in problems[column]}
-    unique, epochs, tokens = table["unique_tokens"], table["epochs"], table["tokens"]
-    known = {column: ~np.isnan(table[column]) for column in _TOKENS}
+    already = {p.row for p in problems if p.column in TOKENS}
+    unique, tokens, epochs = (values[column] for column in TOKENS)
+    known = np.array([~np.isnan(values[column]) for column in TOKENS])
     with np.errstate(over="ignore", invalid="ignore", under="ignore", divide="ignore"):
         implied = tokens / unique
-        table["unique_tokens"] = np.where(known["unique_tokens"], unique, tokens / epochs)
-        table["tokens"] = np.where(known["tokens"], tokens, unique * epochs)
-        table["epochs"] = np.where(known["epochs"], epochs, implied)
-        off = np.abs(implied - epochs)
-        contradict = np.logical_and.reduce(
-            [*known.values(), off > np.maximum(_AGREE * epochs, _AGREE_EPOCHS)]
-        )
-    few = sum(found.astype(int) for found in known.values()) < 2
-    for row in (row for row in _rows(few) if row not in already):
-        missing = [column for column in _TOKENS if column in given and not known[column][row - 1]]
+        values["unique_tokens"] = np.where(known[0], unique, tokens / epochs)
+        values["tokens"] = np.where(known[1], tokens, unique * epochs)
+        values["epochs"] = np.where(known[2], epochs, implied)
+        off = np.abs(implied - epochs) > np.maximum(_AGREE * epochs, _AGREE_EPOCHS)
+    found = []
+    for i in (i for i in np.flatnonzero(known.sum(axis=0) < 2) if i + 1 not in already):
+        missing = [column for column, there in zip(TOKENS, known[:, i], strict=True) if not there]
+        missing = [column for column in missing if column in given]
         if {"tokens", "epochs"} <= set(missing):
-            neither = f"{IS_MISSING}, and so is epochs: one of the two is needed"
-            problems["tokens"].append(Problem(row, "tokens", "", neither))
+            neither = f"{_IS_MISSING}, and so is epochs: one of the two is needed"
+            found.append(Problem(int(i) + 1, "tokens", "", neither))
         elif missing:
-            problems[missing[0]].append(Problem(row, missing[0], "", IS_MISSING))
-    for i in np.nonzero(contradict)[0]:
+            found.append(Problem(int(i) + 1, missing[0], "", _IS_MISSING))
+    for i in np.flatnonzero(known.all(axis=0) & off):
         reason = f"is {implied[i]:.4g} epochs of the unique tokens, but epochs says {epochs[i]:.4g}"
-        problems["tokens"].append(Problem(int(i) + 1, "tokens", f"{tokens[i]:g}", reason))
+        found.append(Problem(int(i) + 1, "tokens", f"{tokens[i]:g}", reason))
+    return found
 
 
-def _unfinished(cells: pd.DataFrame) -> list[Problem]:
-    """Rows whose state says that the run did not come to its end."""
-    states = [column for column in cells.columns if str(column).strip().lower() in _STATES]
-    return [
-        Problem(row, str(column), shown(cell), NOT_FINISHED)
-        for column in states
-        for row, cell in enumerate(cells[column], start=1)
+# -- all rows
+
+
+class Chosen(NamedTuple):
+    """The rows that a user wants, and the columns that decide it."""
+
+    rows: np.ndarray
+    columns: set[str]
+
+
+def check_rows(
+    raw: RawTable, table: pd.DataFrame, problems: Sequence[Problem], chosen: Chosen, drop_missing: bool
+) -> tuple[np.ndarray, list[TableWarning]]:
+    """The rows that are used, and which were dropped because they came to no end, where they may be; raises
+    where another one is unusable.
+
+    A row is answered for if it is chosen, or if nobody can know because a cell that decides it is bad.
+    """
+    unfinished = [
+        Problem(row, str(column), _quoted(cell), _NOT_FINISHED)
+        for column in raw.cells.columns
+        if str(column).strip().lower() in _STATES
+        for row, cell in enumerate(raw.cells[column], start=1)
         if isinstance(cell, str) and cell.strip().lower() in _UNFINISHED
     ]
-
-
-def _left_out(dropped: Mapping[int, Problem], table: pd.DataFrame) -> list[TableWarning]:
-    """How many runs were left out, and why."""
+    everything = [*problems, *unfinished, *raw.ragged]
+    dropped: dict[int, Problem] = {}  # rows, each with the first reason
+    for problem in everything if drop_missing else ():
+        if problem.is_absent and chosen.rows[problem.row - 1]:
+            dropped.setdefault(problem.row, problem)
+    used = chosen.rows & ~np.isin(np.arange(len(table)) + 1, list(dropped))
+    doubtful = {p.row for p in problems if p.column in chosen.columns} - set(dropped)
+    everything += _repeated(table, used, "run" in raw.cells)
+    reported = sorted({p for p in everything if used[p.row - 1] or p.row in doubtful})
+    if all(p.reason.endswith(_UNIT) for p in reported):
+        _check_units(table[used], raw.taken)
+    if reported:
+        raise RunTableError(raw.name, reported)
     if not dropped:
-        return []
+        return used, []
     reasons: dict[str, list[str]] = {}
     for row, problem in sorted(dropped.items()):
         reason = problem.reason.partition(",")[0]
-        reason = problem.value if reason == NOT_FINISHED else reason
+        reason = problem.value if reason == _NOT_FINISHED else reason
         reasons.setdefault(f"{problem.column} {reason}", []).append(str(table["run"][row - 1]))
     each = [f"{why} in {len(runs)} ({listed(runs, 3)})" for why, runs in reasons.items()]
-    return [TableWarning("left_out", f"left out {len(dropped)} of {len(table)} runs: {', '.join(each)}")]
+    text = f"left out {len(dropped)} of {len(table)} runs: {', '.join(each)}"
+    return used, [TableWarning("left_out", text)]
 
 
-def _implausible(values: np.ndarray, column: str, known: set[int]) -> list[Problem]:
-    low, high = PLAUSIBLE[column]
-    outside = ~np.isnan(values) & ~((values >= low) & (values <= high))
-    reason = f"is outside of {low:g} to {high:g}{_UNIT}"
-    rows = [row for row in _rows(outside) if row not in known]
-    return [Problem(row, column, f"{values[row - 1]:g}", reason) for row in rows]
-
-
-def _rows(where: np.ndarray) -> list[int]:
-    """Rows as people count them."""
-    return [int(i) + 1 for i in np.nonzero(where)[0]]
-
-
-def _names(cells: pd.DataFrame) -> pd.Series:
-    if "run" not in cells:
-        return pd.Series([f"row-{i + 1}" for i in range(len(cells))], dtype=object)
-    return pd.Series(["" if is_missing(cell) else str(cell).strip() for cell in cells["run"]], dtype=object)
-
-
-def _repeated(table: pd.DataFrame, chosen: np.ndarray, named: bool) -> list[Problem]:
-    """Runs that occur twice among the chosen rows:
-    by name, or by all their numbers where they have no names.
-    """
+def _repeated(table: pd.DataFrame, used: np.ndarray, named: bool) -> list[Problem]:
+    """Runs that are used twice: by name, or by all their numbers where they have no names."""
     problems = []
     seen: dict[Any, int] = {}
-    numbers = table[list(COLUMNS[1:])].itertuples(index=False, name=None)
-    keys: Iterable[Any] = table["run"] if named else numbers
-    for i, key in enumerate(keys):
-        if not chosen[i]:
-            continue
+    keys = table["run"] if named else table[list(COLUMNS[1:])].itertuples(index=False, name=None)
+    for row, key in ((i + 1, key) for i, key in enumerate(keys) if used[i]):
         if named and not key:
-            problems.append(Problem(i + 1, "run", "", "has no name: every run needs one"))
+            problems.append(Problem(row, "run", "", "has no name: every run needs one"))
         elif key in seen:
             reason = f"is a duplicate of row {seen[key]}"
-            problems.append(Problem(i + 1, "run", shown(table["run"][i]), reason))
+            problems.append(Problem(row, "run", _quoted(table["run"][row - 1]), reason))
         else:
-            seen[key] = i + 1
+            seen[key] = row
     return problems
+
+
+# -- sanity checks
+
+_TOY = 2000.0  # parameters below which there is no language model
+_THIN, _FAT = 1e-3, 2e4  # tokens per parameter beyond which one of the two is in another unit
+_USUAL = 20.0  # tokens per parameter
+_UNIFORM_LOSS = 12.5  # ln of 270,000: the uniform loss of the largest vocabularies
+_AT_HOME = (5e6, 2e7)  # parameters and tokens from which the shipped law is asked
+_BITS, _PERPLEXITY, _PER_BYTE = 1.28, 1.9, 0.55  # times the law's loss
+_STEADY = 0.15  # ln: a slip of unit moves all losses by the same factor
+_CONSECUTIVE = 5  # epochs in a row in which somebody trained one size
+_RISES, _FLAT = 0.03, 0.008  # shares of the loss: by how much it should rise, and does not
+_CHECKPOINT = re.compile(r"(?:step|ckpt|checkpoint|iter)[-_=]?\d+", re.I)
+_TOKENIZERS = re.compile(r"(?:^|[._/ ])(?:tokenizer(?:_name)?|vocab(?:_size|ulary)?)$", re.I)
+_OTHER_TOTAL = re.compile(r"(?:^|[._/ ])(?:total_param(?:s|eters)|params_total)$", re.I)
+_PARTLY = re.compile(r"(?=.*param)(?=.*(?:non.?emb|ex.?emb|no.?emb|without.emb))", re.I)
+_UNRELATED = 0.05  # share of tables of pure noise that would look as much like a law
+_FEWEST = 8
+
+
+def _check_units(table: pd.DataFrame, taken: Mapping[str, str]) -> None:
+    """Raises where counts or losses cannot be in the units they should be in."""
+    numbers = table[["params", "tokens", "loss", "epochs"]].to_numpy(dtype=float)
+    params, tokens, loss, epochs = numbers[np.isfinite(numbers).all(axis=1)].T
+    if not len(params):
+        return
+    _check_counts(params, tokens, taken)
+    early = loss[epochs <= max(2.0, epochs.min())]
+    if np.median(early) > _UNIFORM_LOSS:
+        name = taken.get("loss", "loss")
+        raise InvalidInput(
+            f"a loss of {np.median(early):.3g} is worse than uniform, so it looks like a perplexity; laws "
+            f"are about nats per token, its logarithm: ‹columns› 'loss=ln({name})'."
+        )
+
+
+def _check_counts(params: np.ndarray, tokens: np.ndarray, taken: Mapping[str, str]) -> None:
+    ratio = float(np.median(tokens / params))
+    small = bool(params.max() < _TOY)
+    few = bool(tokens.max() < (1e6 if small else 1e5)) and (small or ratio < _THIN)
+    if not small and not few and not (params.max() < 100 * _TOY and ratio > _FAT):
+        return
+    of_params = float(np.median(params))
+    if few and small:
+        factors = {"params": 1e9 if of_params < 1 else 1e6, "tokens": 1e9 if tokens.max() < 100 else 1e6}
+        what = "params and tokens look"
+        given = f"{of_params:.3g} parameters on {np.median(tokens):.4g} tokens"
+    elif few:
+        factors, what = {"tokens": _nearest_unit(_USUAL / ratio)}, "tokens look"
+        given = f"{short(of_params)} parameters on {np.median(tokens):.4g} tokens"
+    else:
+        factors, what = {"params": _nearest_unit(ratio / _USUAL)}, "params look"
+        given = f"{of_params:.3g} parameters on {short(float(np.median(tokens)))} tokens"
+    words = {1e3: "thousands", 1e6: "millions", 1e9: "billions"}
+    units = " and ".join(dict.fromkeys(words[factor] for factor in factors.values()))
+    cures = []
+    for column, factor in factors.items():
+        names = ("unique_tokens", "tokens") if column == "tokens" else (column,)
+        name = next((n for n in names if n in taken), names[0])
+        cures.append(f"{name}={taken.get(name, name)}*1e{np.log10(factor):.0f}")
+    raise InvalidInput(
+        f"{what} like {units} ({given}); laws need plain counts: ‹columns› '{','.join(cures)}'."
+    )
+
+
+def _nearest_unit(factor: float) -> float:
+    return min((1e3, 1e6, 1e9), key=lambda unit: abs(np.log(factor / unit)))
+
+
+def sanity_checks(table: pd.DataFrame, taken: Mapping[str, str]) -> list[TableWarning]:
+    """What looks wrong in a table that can be read, a sentence each."""
+    looks: tuple[Callable[[pd.DataFrame, Mapping[str, str]], str], ...] = (
+        _unit_of_loss,
+        _checkpoints,
+        _best_checkpoint,
+        _tokenizers,
+        _not_all_parameters,
+        _copies,
+        _unrelated,
+    )
+    found = ((look.__name__.strip("_"), look(table, taken)) for look in looks)
+    return [TableWarning(code, text, warns=True) for code, text in found if text]
+
+
+def _unit_of_loss(table: pd.DataFrame, taken: Mapping[str, str]) -> str:
+    params, tokens = (table[name].to_numpy(dtype=float) for name in ("params", "tokens"))
+    here = (params >= _AT_HOME[0]) & (tokens >= _AT_HOME[1]) & (table["epochs"].to_numpy() <= 4)
+    if here.sum() < 3:
+        return ""
+    loss = table["loss"].to_numpy(dtype=float)[here]
+    off = np.log(loss / _expected(table[here]))
+    name, times = taken.get("loss", "loss"), float(np.exp(np.median(off)))
+    seen = f"losses of {loss.min():.3g} to {loss.max():.3g} are {times:.2g} times what such models reach"
+    if times > _PERPLEXITY:
+        return f"{seen}: if they are perplexities, ‹columns› 'loss=ln({name})' makes nats of them"
+    if times > _BITS and np.median(np.abs(off - np.median(off))) < _STEADY:
+        return f"{seen}: if they are bits, ‹columns› 'loss={name}*0.6931' makes nats of them"
+    if times < _PER_BYTE and loss.max() < 2.2:
+        return (
+            f"{seen}: if they are bits per byte, ‹columns› 'loss={name}*2.9' makes nats per token of them at "
+            f"4.2 bytes per token (0.6931 times yours)"
+        )
+    return ""
+
+
+def _expected(rows: pd.DataFrame) -> np.ndarray:
+    """The losses of the shipped law, at the weight decay that is nearest to each run's."""
+    known = Calibration.load(None)
+    decays = np.array([setting.weight_decay for setting in known.settings])
+    nearest = np.abs(
+        np.log((rows["weight_decay"].to_numpy(dtype=float)[:, None] + 1e-3) / (decays + 1e-3))
+    ).argmin(axis=1)
+    points = [rows[name].to_numpy(dtype=float) for name in ("params", "unique_tokens", "epochs")]
+    with np.errstate(over="ignore"):
+        losses = np.array([s.law(known.default_law).loss(*points) for s in known.settings])
+    return np.asarray(losses[nearest, np.arange(len(rows))])
+
+
+def _cells(table: pd.DataFrame) -> Iterator[pd.DataFrame]:
+    """Runs that differ in their epochs only, by ascending epochs."""
+    keys = ["params", "unique_tokens", "weight_decay"] + (["seed"] if "seed" in table else [])
+    for _, runs in table.groupby(keys, sort=False, dropna=False):
+        if runs["epochs"].nunique() > 1:
+            yield runs.sort_values("epochs", kind="stable")
+
+
+def _checkpoints(table: pd.DataFrame, taken: Mapping[str, str]) -> str:
+    """Epochs in a row of one size: one run that was looked at after each."""
+    found = []
+    for runs in _cells(table):
+        epochs = np.unique(runs["epochs"].to_numpy(dtype=float))
+        in_a_row = len(epochs) >= _CONSECUTIVE and np.allclose(
+            np.diff(epochs), epochs[1] - epochs[0], rtol=0.02
+        )
+        called = runs["run"].map(lambda name: bool(_CHECKPOINT.search(str(name)))).all()
+        if in_a_row or (called and len(runs) > 2):
+            found.append(runs)
+    if sum(map(len, found)) < len(table) / 2:
+        return ""
+    first = found[0]["run"]
+    return (
+        f"{first.iloc[0]} to {first.iloc[-1]} look like checkpoints of one run ({len(first)} equal steps); a "
+        f"law of final losses needs each run trained to its own end, so give the last row of each "
+        f"(‹where› 'epochs == {found[0]['epochs'].iloc[-1]:g}')"
+    )
+
+
+def _best_checkpoint(table: pd.DataFrame, taken: Mapping[str, str]) -> str:
+    """Losses that stay the same with more epochs where they should rise: the best never gets worse."""
+    should, flat = [], 0
+    for runs in (runs for runs in _cells(table) if runs["params"].iloc[0] >= _AT_HOME[0]):
+        before = int(np.flatnonzero(runs["epochs"] < runs["epochs"].iloc[-1])[-1])
+        expected, loss = _expected(runs), runs["loss"].to_numpy(dtype=float)
+        rise, risen = (float(values[-1] / values[before] - 1) for values in (expected, loss))
+        if rise < _RISES:
+            continue
+        if risen > 2 * _FLAT:
+            return ""
+        should.append((rise, str(runs["run"].iloc[-1])))
+        flat += abs(risen) < _FLAT
+    if flat < max(2, 0.6 * len(should)):
+        return ""
+    rise, name = max(should)
+    return (
+        f"the loss stays the same with more epochs where it should rise (by {rise:.0%} up to {name}): these "
+        f"look like losses of the best checkpoint, which hide overfitting; give those at the end of each run"
+    )
+
+
+def _tokenizers(table: pd.DataFrame, taken: Mapping[str, str]) -> str:
+    for column in (column for column in table.columns if _TOKENIZERS.search(str(column))):
+        kinds = table[column].dropna().astype(str).value_counts()
+        if len(kinds) > 1:
+            each = ", ".join(f"{kind} in {runs}" for kind, runs in list(kinds.items())[:3])
+            chosen = shlex.quote(f'`{column}` == "{kinds.index[0]}"')
+            return (
+                f"the runs differ in {column} ({each}), and nats per token of different tokenizers cannot be "
+                f"compared; choose one: ‹where› {chosen}"
+            )
+    return ""
+
+
+def _not_all_parameters(table: pd.DataFrame, taken: Mapping[str, str]) -> str:
+    params = table["params"].to_numpy(dtype=float)
+    used = taken.get("params", "params")
+    for column in table.columns:
+        name = str(column)
+        if name in (used, "params") or not pd.api.types.is_numeric_dtype(table[column]):
+            continue
+        other = table[column].to_numpy(dtype=float)
+        both = np.isfinite(other)
+        if not both.any():
+            continue
+        if _OTHER_TOTAL.search(name) and (other > params * 1.005)[both].any():
+            more = float(np.nanmax(other / params)) - 1
+            return (
+                f"params is taken from {used}, but {name} is up to {more:.0%} larger; laws count all "
+                f"parameters, embeddings included: ‹columns› params={name}"
+            )
+        if _PARTLY.search(name) and (other >= params * 0.995)[both].all():
+            return (
+                f"{used} is not above {name}, so it looks as if embeddings were left out; laws count all "
+                f"parameters"
+            )
+    return ""
+
+
+def _copies(table: pd.DataFrame, taken: Mapping[str, str]) -> str:
+    """Runs that repeat another's settings and loss to the last digit."""
+    same = table.duplicated(["params", "unique_tokens", "epochs", "weight_decay", "loss"], keep=False)
+    if not same.any():
+        return ""
+    runs = list(table["run"][same])
+    return (
+        f"{len(runs)} runs have the settings and the loss of another to the last digit ({runs[0]}, "
+        f"{runs[1]}): copies say nothing about noise, so leave all but one out"
+    )
+
+
+def _unrelated(table: pd.DataFrame, taken: Mapping[str, str]) -> str:
+    """Losses that size, tokens and epochs explain no better than chance would."""
+    if len(table) < _FEWEST:
+        return ""
+    group = table["weight_decay"]
+    values: Any = np.log(table[["loss", "params", "tokens", "epochs"]].astype(float))
+    loss, *causes = (values - values.groupby(group).transform("mean")).to_numpy().T
+    if not np.ptp(loss) > 1e-9:
+        return f"all {len(table)} losses are equal, so nothing can be learnt from them"
+    design = np.column_stack(causes)
+    rank, free = int(np.linalg.matrix_rank(design, tol=1e-6)), len(table) - group.nunique()
+    if not rank or free - rank < 4:
+        return ""
+    left = loss - design @ np.linalg.lstsq(design, loss, rcond=None)[0]
+    unexplained = max(float(left @ left / (loss @ loss)), 1e-12)
+    from scipy.stats import f
+
+    chance = float(f.sf(((1 - unexplained) / rank) / (unexplained / (free - rank)), rank, free - rank))
+    if chance < _UNRELATED:
+        return ""
+    return (
+        f"the losses of these {len(table)} runs follow neither size nor tokens nor epochs (chance alone "
+        f"would explain as much in {chance:.0%} of tables): check that each loss belongs to its row"
+    )

@@ -1,9 +1,13 @@
-"""Which column of somebody's table is which of ours: as they say (`columns`), or by obvious names, and said.
+"""Which column of somebody's table is which of ours: as they say (`columns`), inside the names of the runs
+(`pattern`), or by obvious names, and said.
 
     columns="params=config.n_params, loss=summary/val_loss"       names as they are in the table
     columns="params=size*1e6, loss=ln(perplexity)"                other units: a factor, or a logarithm
+    pattern="{params}_{tokens}_{epochs}ep"                        1b5_30b_4ep: 1.5B parameters, 30B tokens
 
 Names are compared without case, punctuation and the prefixes that loggers add (config., summary., hparams.).
+A field of a pattern is a column of ours or any other word, which becomes a column; `*` stands for anything.
+Numbers inside names may have a unit (100m, 1.5B, 1b5, 2p8b), decimals may be written 0p1.
 """
 
 from __future__ import annotations
@@ -17,13 +21,21 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from calibration.fitting.cells import is_missing, listed, plain_number
-from calibration.fitting.runs.checks import COLUMNS, RawTable
-from calibration.fitting.runs.warnings import TableWarning
+from calibration.fitting.runs.checks import (
+    COLUMNS,
+    COUNTS,
+    DOES_NOT_FIT,
+    Problem,
+    RawTable,
+    TableWarning,
+    is_missing,
+    listed,
+    plain_number,
+)
 from planner.inputs import InvalidInput
 
 Columns = str | Mapping[str, str]
-EXAMPLE = "params=config.n_params,loss=summary/val_loss"
+_EXAMPLE = "params=config.n_params,loss=summary/val_loss"
 
 # Best first. A name in this form may stand in the table with any prefix, case and punctuation.
 _NAMES = """
@@ -59,7 +71,6 @@ _UNITS = {
     **dict.fromkeys(("b", "bn", "billion", "billions"), 1e9),
 }
 _WRITTEN_OUT = 1e6  # numbers from here on are not in millions, whatever their column's name
-_GUESSED = "columns_guessed"
 _DOCUMENTED = {("tokens", "total_tokens")}  # a name of ours, and not worth saying
 _LOGARITHM = re.compile(r"(?:ln|log)\((.+)\)")
 _PRODUCT = re.compile(r"(.+?)\s*\*\s*([\d.]+(?:e[+-]?\d+)?)", re.I)
@@ -73,14 +84,27 @@ class _Meant(NamedTuple):
     how: str = ""  # in words, after its name
 
 
-def with_named_columns(raw: RawTable, columns: Columns | None) -> RawTable:
-    """The table with the columns that were named; raises where one of them is not there."""
-    found = {ours: _meant(raw, ours, theirs) for ours, theirs in _given(columns).items()}
-    return _with(raw, found)
+def with_our_columns(raw: RawTable, columns: Columns | None, pattern: str | None) -> RawTable:
+    """The table with our columns: as the caller says, from the names of the runs, and those that it has under
+    obvious names, with a warning that says so.
+    """
+    raw = _with(raw, {ours: _meant(raw, ours, theirs) for ours, theirs in _given(columns).items()})
+    of_runs = _guesses(raw, ["run"])
+    raw = _with(raw, of_runs)
+    if pattern is not None:
+        raw = _with_settings(raw, pattern)
+    guesses = of_runs | _guesses(raw, COLUMNS)
+    said = [
+        f"{ours} from {meant.column}{meant.how}"
+        for ours, meant in guesses.items()
+        if (ours, meant.column) not in _DOCUMENTED
+    ]
+    warnings = [TableWarning("columns_guessed", f"read {', '.join(said)}")] if said else []
+    return dataclasses.replace(_with(raw, guesses), warnings=(*raw.warnings, *warnings))
 
 
-def with_guessed_columns(raw: RawTable, wanted: Sequence[str] = COLUMNS) -> RawTable:
-    """The table with those of our columns that it has under other names, and a warning that says so."""
+def _guesses(raw: RawTable, wanted: Sequence[str]) -> dict[str, _Meant]:
+    """Those of our columns that the table has under other names."""
     forms = {str(column): _plain(str(column)) for column in raw.cells.columns}
     missing = [ours for ours in wanted if ours not in raw.cells]
     found = {ours: meant for ours in missing if (meant := _guess(raw, ours, forms)) is not None}
@@ -88,17 +112,7 @@ def with_guessed_columns(raw: RawTable, wanted: Sequence[str] = COLUMNS) -> RawT
         found |= _other_loss(raw, forms)
     elif "loss" in wanted and "loss" not in missing:
         _check_loss(raw, forms)
-    return _said(_with(raw, found), found) if found else raw
-
-
-def _said(raw: RawTable, found: Mapping[str, _Meant]) -> RawTable:
-    """The table with a warning on what was guessed, one for all guesses."""
-    guesses = {ours: meant for ours, meant in found.items() if (ours, meant.column) not in _DOCUMENTED}
-    before = [warning.text.removeprefix("read ") for warning in raw.warnings if warning.code == _GUESSED]
-    said = [*before, *(f"{ours} from {meant.column}{meant.how}" for ours, meant in guesses.items())]
-    others = tuple(warning for warning in raw.warnings if warning.code != _GUESSED)
-    mine = (TableWarning(_GUESSED, f"read {', '.join(said)}"),) if said else ()
-    return dataclasses.replace(raw, warnings=(*others, *mine))
+    return found
 
 
 def may_be_ours(name: str) -> bool:
@@ -121,7 +135,7 @@ def _given(columns: Columns | None) -> dict[str, str]:
         complete = isinstance(columns, Mapping)
         found = {str(ours): str(theirs).strip() for ours, theirs in columns.items()} if complete else {}
     if not complete or not all(found.values()):
-        raise InvalidInput(f"must be pairs such as {EXAMPLE}, each once; got {columns!r}.", field="columns")
+        raise InvalidInput(f"must be pairs such as {_EXAMPLE}, each once; got {columns!r}.", field="columns")
     for ours in found:
         if ours not in COLUMNS:
             raise InvalidInput(f"knows {', '.join(COLUMNS)}; got {ours!r}.", field="columns")
@@ -144,29 +158,24 @@ def _same(raw: RawTable, name: str) -> str | None:
     """The column of this name; summary/val_loss and summary.val_loss are one."""
     if name in raw.cells:
         return name
-    alike = [str(c) for c in raw.cells.columns if _separated(str(c)) == _separated(name)]
+    first, *others = (re.sub(r"[./ ]+", ".", str(c).strip().lower()) for c in (name, *raw.cells.columns))
+    alike = [str(column) for column, other in zip(raw.cells.columns, others, strict=True) if other == first]
     return alike[0] if len(alike) == 1 else None
 
 
-def _separated(name: str) -> str:
-    return re.sub(r"[./ ]+", ".", name.strip().lower())
-
-
 def _with(raw: RawTable, found: Mapping[str, _Meant]) -> RawTable:
+    """The table with these columns; a cell that is to be changed and is no number stays, and is reported by
+    `checks`.
+    """
     cells = raw.cells.copy()
-    values = {ours: _changed(raw.cells[meant.column], meant.change) for ours, meant in found.items()}
-    for ours, column in values.items():
-        cells[ours] = column
+    for ours, (column, change, _) in found.items():
+        cells[ours] = raw.cells[column]
+        if change is not None:
+            numbers = [(cell, plain_number(cell)) for cell in raw.cells[column]]
+            changed = [cell if value != value else change(value) for cell, value in numbers]
+            cells[ours] = pd.Series(changed, index=cells.index, dtype=object)
     taken = {**raw.taken, **{ours: meant.column for ours, meant in found.items()}}
     return dataclasses.replace(raw, cells=cells, taken=taken)
-
-
-def _changed(cells: pd.Series, change: Callable[[float], float] | None) -> pd.Series:
-    """The cells with their numbers changed; what is no number stays, and is reported by `checks`."""
-    if change is None:
-        return cells
-    values = [cell if (value := plain_number(cell)) is None else change(value) for cell in cells]
-    return pd.Series(values, index=cells.index, dtype=object)
 
 
 def _ln(value: float) -> float:
@@ -205,17 +214,17 @@ def _guess(raw: RawTable, ours: str, forms: Mapping[str, str]) -> _Meant | None:
             )
         if there:
             return _Meant(there[0])
-    return _in_units(raw, ours, forms) if ours in ("params", "unique_tokens", "tokens") else None
+    return _in_units(raw, ours, forms) if ours in COUNTS else None
 
 
 def _in_units(raw: RawTable, ours: str, forms: Mapping[str, str]) -> _Meant | None:
     """A column such as "params (M)", whose name says that it counts millions."""
     for column, form in forms.items():
         name, _, unit = form.rpartition("_")
-        if unit in _UNITS and name.removesuffix("_in") in _KNOWN[ours] and _filled(raw, column):
-            values = [value for cell in raw.cells[column] if (value := plain_number(cell)) is not None]
-            if values and max(values) < _WRITTEN_OUT:
-                return _Meant(column, _times(_UNITS[unit]), f" times {_UNITS[unit]:.0e}".replace("e+0", "e"))
+        if unit not in _UNITS or name.removesuffix("_in") not in _KNOWN[ours]:
+            continue
+        if raw.cells[column].map(plain_number).max() < _WRITTEN_OUT:  # not where there are no numbers
+            return _Meant(column, _times(_UNITS[unit]), f" times {_UNITS[unit]:.0e}".replace("e+0", "e"))
     return None
 
 
@@ -266,10 +275,89 @@ def _is_a_name(cells: pd.Series) -> bool:
 
 def _equal(raw: RawTable, columns: Sequence[str]) -> bool:
     """Whether these columns say the same wherever both say something."""
-    values = [
-        np.array([np.nan if (v := plain_number(cell)) is None else v for cell in raw.cells[column]])
-        for column in columns
-    ]
-    first, *others = values
+    first, *others = (raw.cells[column].map(plain_number).to_numpy(dtype=float) for column in columns)
     with np.errstate(invalid="ignore"):
         return all(not np.any(np.abs(first - other) > 1e-9 * np.abs(first)) for other in others)
+
+
+# -- settings inside run names
+
+_PATTERN = "{params}_{tokens}_{epochs}ep"
+_LONGEST = 200
+_FIELD = re.compile(r"\{(\w*)\}|(\*)")
+_WRITTEN = r"\d+(?:[.p]\d+)?(?:e[+-]?\d+)?(?:[kmbgt]\d*)?"
+_PARTS = re.compile(r"(\d+)(?:[.p](\d+))?(e[+-]?\d+)?(?:([kmbgt])(\d*))?", re.I)
+_LETTERS = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
+
+
+def _with_settings(raw: RawTable, pattern: str) -> RawTable:
+    """The table with the settings that its runs' names hold. Names that do not fit are problems of the table;
+    a column that the table has already is kept.
+    """
+    expression, fields = _compiled(pattern)
+    if "run" not in raw.cells:
+        raise InvalidInput(
+            f"reads run names, and {raw.name} has none; say where they are: ‹columns› run=NAME.",
+            field="pattern",
+        )
+    matches = [expression.fullmatch(str(name).strip()) for name in raw.cells["run"]]
+    misfits = [
+        Problem(row, "run", repr(str(name)), f"{DOES_NOT_FIT} {pattern}")
+        for row, (name, match) in enumerate(zip(raw.cells["run"], matches, strict=True), start=1)
+        if match is None
+    ]
+    if len(misfits) == len(matches):
+        raise InvalidInput(
+            f"{pattern!r} fits no run of {raw.name}, such as {misfits[0].value}.", field="pattern"
+        )
+    cells = raw.cells.copy()
+    for field in fields:
+        texts = [None if match is None else match[field] for match in matches]
+        values = [written_number(text) if text and field in COLUMNS else text for text in texts]
+        if field not in cells:
+            cells[field] = pd.Series(values, index=cells.index, dtype=object)
+    said = TableWarning("settings_from_names", f"read {', '.join(fields)} from the names of the runs")
+    return dataclasses.replace(
+        raw, cells=cells, ragged=(*raw.ragged, *misfits), warnings=(*raw.warnings, said)
+    )
+
+
+def _compiled(pattern: str) -> tuple[re.Pattern[str], list[str]]:
+    if not isinstance(pattern, str) or len(pattern) > _LONGEST or not _FIELD.search(pattern):
+        raise InvalidInput(f"must be a pattern such as {_PATTERN!r}; got {pattern!r}.", field="pattern")
+    parts, fields, at, open_before = [], [], 0, False
+    for match in _FIELD.finditer(pattern):
+        text, name = pattern[at : match.start()], match[1]
+        if open_before and not text:
+            raise InvalidInput(
+                f"cannot tell where {match[0]} begins; put what parts them between two fields.",
+                field="pattern",
+            )
+        parts.append(re.escape(text))
+        if not name:
+            parts.append(".*")
+        else:
+            if name in fields or name in ("run", "loss"):
+                problem = "has it twice" if name in fields else "cannot be part of a name"
+                raise InvalidInput(f"{{{name}}} {problem}: {pattern!r}.", field="pattern")
+            fields.append(name)
+            parts.append(f"(?P<{name}>{_WRITTEN if name in COLUMNS else '[^/]+?'})")
+        at, open_before = match.end(), True
+    parts.append(re.escape(pattern[at:]))
+    if not fields:
+        raise InvalidInput(f"names no field; {_PATTERN!r} would do.", field="pattern")
+    try:
+        return re.compile("".join(parts), re.IGNORECASE), fields
+    except re.error:
+        raise InvalidInput(
+            f"must be a pattern such as {_PATTERN!r}; got {pattern!r}.", field="pattern"
+        ) from None
+
+
+def written_number(text: str) -> float:
+    """A number as names have it: 100m, 1.5B, 1b5 and 1p5b are 1.5e9, 0p1 is 0.1."""
+    match = _PARTS.fullmatch(text)
+    if match is None:
+        raise InvalidInput(f"must be a number such as 100m or 1b5; got {text!r}.")
+    whole, decimals, exponent, unit, after = (part or "" for part in match.groups())
+    return float(f"{whole}.{decimals or after or 0}{exponent}") * _LETTERS[unit.lower()]

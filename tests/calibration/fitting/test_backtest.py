@@ -11,8 +11,8 @@ from click.testing import CliRunner
 
 from calibration.commands.backtest import backtest as command
 from calibration.fitting.evaluate.backtest import COIN, backtest
-from calibration.fitting.groups import find_groups
 from calibration.fitting.huber import FormFit
+from calibration.fitting.runs.arrays import find_groups
 from calibration.fitting.runs.tables import read_runs
 from planner.calibration import Calibration
 from planner.inputs import InvalidInput

@@ -4,8 +4,8 @@ import pandas as pd
 import pytest
 
 from calibration import read_runs
-from calibration.fitting.runs.run_names import written_number
-from calibration.fitting.runs.warnings import warnings_of
+from calibration.fitting.runs.columns import written_number
+from calibration.fitting.runs.tables import warnings_of
 from planner.inputs import InvalidInput
 from tests.calibration.fitting.tables import runs, same
 

@@ -13,7 +13,7 @@ import pytest
 
 from calibration import read_runs
 from calibration.fitting.runs.checks import COLUMNS
-from calibration.fitting.runs.warnings import warnings_of
+from calibration.fitting.runs.tables import warnings_of
 from planner.inputs import InvalidInput
 from tests.calibration.fitting.tables import runs, same
 

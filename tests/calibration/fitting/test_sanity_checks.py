@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from calibration import read_runs
-from calibration.fitting.runs.warnings import warnings_of
+from calibration.fitting.runs.tables import warnings_of
 from planner.calibration import Calibration
 from planner.inputs import InvalidInput
 from tests.calibration.fitting.tables import runs, same
