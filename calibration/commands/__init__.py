@@ -1,4 +1,4 @@
-"""`planner calibrate ...`: one file per sub-command, imported when it is used or listed."""
+"""`planner calibrate ...`: sub-commands are imported when they are used or listed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,18 @@ import click
 
 from planner.cli import BadInput
 
-_COMMANDS = ("backtest", "compare", "design", "ensemble", "fit", "report", "sweep", "tune", "validate")
+# The file of each sub-command.
+_COMMANDS = {
+    "backtest": "backtest",
+    "compare": "compare",
+    "design": "design",
+    "ensemble": "sweep",
+    "fit": "fit",
+    "report": "report",
+    "sweep": "sweep",
+    "tune": "design",
+    "validate": "validate",
+}
 _MOVED = {  # what earlier releases called a command, and what does the same now
     "dial": "`planner calibrate fit TABLE --weight-decay-law auto` fits the law for every weight decay now, "
     "and the name of a form instead of auto has plans use it.",
@@ -25,33 +36,28 @@ class CalibrateGroup(click.Group):
         return list(_COMMANDS)
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
-        if name in _MOVED:
-            return _moved(name)
         if name not in _COMMANDS:
             return None
-        command: click.Command = getattr(importlib.import_module(f"calibration.commands.{name}"), name)
+        module = importlib.import_module(f"calibration.commands.{_COMMANDS[name]}")
+        command: click.Command = getattr(module, name)
         return command
 
-
-def _moved(name: str) -> click.Command:
-    """A former command, which answers with what to type instead, whatever it is given."""
-
-    @click.command(
-        name, hidden=True, add_help_option=False, context_settings={"ignore_unknown_options": True}
-    )
-    @click.argument("ignored", nargs=-1, type=click.UNPROCESSED)
-    def former(ignored: tuple[str, ...]) -> None:
-        raise BadInput(_MOVED[name])
-
-    return former
+    def resolve_command(
+        self, context: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] in _MOVED:  # whatever it is given
+            raise BadInput(_MOVED[args[0]])
+        return super().resolve_command(context, args)
 
 
-@click.group(cls=CalibrateGroup, context_settings={"help_option_names": ["-h", "--help"]})
-def calibrate() -> None:
-    """Turn your own runs into a calibration that `planner plan --calibration` uses.
+calibrate = CalibrateGroup(
+    "calibrate",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="""Turn your own runs into a calibration that `planner plan --calibration` uses.
 
     \b
     Example:
       planner calibrate fit runs.csv -o my.json
       planner plan --calibration my.json --ud 250M --flops 5e18
-    """
+    """,
+)

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from calibration.commands.options import Rows, law_options, option, row_options
-from calibration.commands.output import print_json, progress_bar
+from calibration.commands.common import Rows, law_options, option, print_json, progress_bar, row_options
 from planner.cli import Command
 from planner.laws import STANDARD
 from planner.show.terminal import print_table
@@ -39,7 +38,7 @@ def backtest(
     """
     from calibration.fitting.evaluate.backtest import backtest as judge
 
-    table = rows.of(runs)
+    table = rows.of(runs).table
     with progress_bar("fitting") as progress:
         result = judge(
             table, laws=laws or STANDARD, tolerance=tolerance, leave=leave, seed=seed, progress=progress

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from calibration.commands.options import option
+from calibration.commands.common import option
 from planner.cli import Command
 from planner.inputs import InvalidInput
 from planner.show.terminal import print_table

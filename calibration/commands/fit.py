@@ -3,36 +3,34 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from calibration.commands.options import (
+from calibration.commands.common import (
+    Plots,
     Rows,
     as_typed,
+    check_output,
+    draw,
     law_options,
     option,
     output_option,
-    print_table_warnings,
+    plot_option,
+    progress_bar,
     row_options,
 )
-from calibration.commands.output import check_output, progress_bar
-from calibration.commands.plots import Plots, draw, plot_option
 from planner.cli import Command
-from planner.inputs import named
+from planner.inputs import named, short
 from planner.laws import BASE_FORM, STANDARD, WEIGHT_DECAY_FORMS
 from planner.show.terminal import print_table
 
 if TYPE_CHECKING:
-    from calibration.fitting.evaluate.compare import Point
     from planner.calibration import Calibration, FittedLaw, Setting, WeightDecayLaw
 
-
-def _one_of(option: str, known: tuple[str, ...], text: str) -> Callable[[Any], Any]:
-    """An option whose first choice is its default."""
-    return click.option(option, type=click.Choice(known), default=known[0], show_default=True, help=text)
+# What is printed of a fit's metrics, and how.
+_METRICS = {"r2": ".4f", "r2_multi": ".4f", "huber": ".3g", "aicc": ".1f", "held_out_error": ".3%"}
 
 
 @click.command(cls=Command)
@@ -56,8 +54,8 @@ def _one_of(option: str, known: tuple[str, ...], text: str) -> Callable[[Any], A
     type=int,
     default=1000,
 )
-@_one_of("--resample", ("runs", "cells"), "What the bootstrap redraws.")
-@_one_of("--scheme", ("residuals", "weights"), "How it redraws them.")
+@option("--resample", "What the bootstrap redraws.", type=click.Choice(["runs", "cells"]), default="runs")
+@option("--scheme", "How it redraws them.", type=click.Choice(["residuals", "weights"]), default="residuals")
 @option("--seed", "Same seed, same file.", type=int, default=0)
 @option(
     "--weight-decay-law",
@@ -109,8 +107,7 @@ def fit(
     for path in (output, *(path for _, path in plots)):
         check_output(path, table)
     place = Path(table).resolve()
-    source = sources.open_source(table, **vars(rows))
-    print_table_warnings(source.table)
+    source = rows.of(table)
     with progress_bar("fitting") as progress:
         calibration = sources.fit(
             source,
@@ -127,13 +124,17 @@ def fit(
         click.echo(calibration.model_dump_json(exclude_none=True))
     else:
         _print(calibration)
-    draw(plots, [calibration], source.table)
+    if plots:
+        draw(plots, [calibration], source.table)
     if output is None:
         return
     calibration.save(output)
     if not as_json:
-        command = f"planner plan --calibration {shlex.quote(output)} {_example(calibration)}"
-        click.echo(f"Written to {output}: {command}")
+        # An example in the middle of what was fitted on, with compute for four epochs.
+        ranges = calibration.settings[0].fitted_on
+        params, unique = ((low * high) ** 0.5 for low, high in (ranges.params, ranges.unique_tokens))
+        example = f"--ud {short(unique, 2)} --flops {6 * params * unique * 4:.0e}".replace("e+", "e")
+        click.echo(f"Written to {output}: planner plan --calibration {shlex.quote(output)} {example}")
         if calibration.vocab_size is None:
             click.echo("Plans will not know the vocabulary: --vocab-size 32100, say, puts it into the file.")
 
@@ -174,42 +175,33 @@ def _print_weight_decay_law(found: WeightDecayLaw) -> None:
 
 
 def _print_setting(setting: Setting) -> None:
-    from calibration.fitting.evaluate.compare import middle_of
-    from calibration.studies.verdict import blank_or
+    from calibration.fitting.evaluate.compare import middle_of, repetition_cost
     from planner.laws import repetition_parameters
 
-    ranges = setting.fitted_on
-    title = (
-        f"weight decay {setting.weight_decay:g}: {ranges.runs} runs, {ranges.single_epoch_runs} single-epoch"
-    )
+    forms = {form: fitted for form, fitted in setting.laws.items() if form not in WEIGHT_DECAY_FORMS}
+    # What repetition costs at one point, which parameters of different forms do not say.
     reference = middle_of(setting)
+    costs = {form: repetition_cost(setting, form, reference) for form in forms if form != BASE_FORM}
+    shown = {form: repetition_parameters(form) or tuple(forms[form].parameters) for form in forms}
     rows = []
-    for form, fitted in setting.laws.items():
-        if form in WEIGHT_DECAY_FORMS:
-            continue
-        shown = repetition_parameters(form) or tuple(fitted.parameters)
-        text = ", ".join(f"{name} {fitted.parameters[name]:.4g}{_between(fitted, name)}" for name in shown)
-        figures = fitted.metrics
-        agree = _agree(fitted, setting.law_weights.get(form))
-        styles = {"r2": ".4f", "r2_multi": ".4f", "huber": ".3g", "aicc": ".1f", "held_out_error": ".3%"}
-        known = (blank_or(figures.get(name), style) for name, style in styles.items())
-        rows.append([form, text, _cost(setting, form, reference), *known, agree])
+    for form, fitted in forms.items():
+        text = ", ".join(
+            f"{name} {fitted.parameters[name]:.4g}{_between(fitted, name)}" for name in shown[form]
+        )
+        cost, span = costs.get(form, (None, None))
+        between = "" if span is None else f" ({span.low:.3f} to {span.high:.3f})"
+        metrics = [(fitted.metrics.get(name), style) for name, style in _METRICS.items()]
+        known = ["" if value is None else f"{value:{style}}" for value, style in metrics]
+        cells = ("" if cost is None else f"{cost:.3f}{between}", *known)
+        rows.append([form, text, *cells, _agree(fitted, setting.law_weights.get(form))])
     for form, reason in setting.method.get("not_identified", {}).items():
         rows.append([form, f"not identified: {reason}", *[""] * 7])
     last = "weight" if setting.law_weights else "starts at optimum"
     header = ("law", "parameters", "repeats cost", "R²", "R² multi", "Huber", "AICc", "held out", last)
+    on = setting.fitted_on
+    title = f"weight decay {setting.weight_decay:g}: {on.runs} runs, {on.single_epoch_runs} single-epoch"
     print_table(header, rows, title=title, left=(0, 1))
     click.echo(f"Repeats cost: nats above as many new tokens, at {reference}.")
-
-
-def _cost(setting: Setting, form: str, at: Point) -> str:
-    """What repetition costs at a point, which parameters of different forms do not say."""
-    from calibration.fitting.evaluate.compare import repetition_cost
-
-    if form == BASE_FORM:
-        return ""
-    cost, span = repetition_cost(setting, form, at)
-    return f"{cost:.3f}" + ("" if span is None else f" ({span.low:.3f} to {span.high:.3f})")
 
 
 def _agree(fitted: FittedLaw, weight: float | None) -> str:
@@ -219,15 +211,6 @@ def _agree(fitted: FittedLaw, weight: float | None) -> str:
         return "-" if weight is None else f"{weight:.1%}"
     flat = convergence["nearly_flat"]
     return f"{convergence['share_at_optimum']:.0%}" + (f" (flat: {', '.join(flat)})" if flat else "")
-
-
-def _example(calibration: Calibration) -> str:
-    """Options of a plan in the middle of what was fitted on, with compute for four epochs."""
-    from planner.inputs import short
-
-    ranges = calibration.settings[0].fitted_on
-    params, unique = ((low * high) ** 0.5 for low, high in (ranges.params, ranges.unique_tokens))
-    return f"--ud {short(unique, 2)} --flops {6 * params * unique * 4:.0e}".replace("e+", "e")
 
 
 def _between(fitted: FittedLaw, name: str) -> str:

@@ -9,9 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from calibration.commands.options import Rows, option, output_option, row_options
-from calibration.commands.output import check_output, progress_bar, write_text
-from calibration.commands.plots import Plots, draw, plot_option
+from calibration.commands.common import (
+    Plots,
+    Rows,
+    check_output,
+    draw,
+    option,
+    output_option,
+    plot_option,
+    progress_bar,
+    row_options,
+    write_text,
+)
 from planner.cli import Command
 from planner.inputs import InvalidInput, compute, count, number
 
@@ -54,14 +63,15 @@ def report(subjects: tuple[str, ...], **given: Any) -> None:
     from planner.calibration import shipped_names
 
     asked, subject = _Asked(**given), subjects[0]
+    # A study's directory may have the name of a shipped calibration, which runs that are given belong to.
+    known = subject in shipped_names() and (asked.runs is not None or not is_study(subject))
     if asked.output is None and asked.plots:
-        _draw(subjects, asked)
-        return
-    if len(subjects) > 1:
+        _draw(subjects, asked, of_study=is_study(subject) and not known)
+    elif len(subjects) > 1:
         raise InvalidInput(f"a report is about one calibration; got {len(subjects)}.")
-    if is_study(subject) or (Path(subject).is_dir() and subject not in shipped_names()):
+    elif Path(subject).is_dir() and not known:
         _of_study(subject, asked)
-    elif Path(subject).exists() or subject in shipped_names():
+    elif Path(subject).exists() or known:
         _of_calibration(subject, asked)
     else:
         raise InvalidInput(
@@ -85,40 +95,25 @@ class _Asked:
     plots: Plots
     output: str | None
 
-    def pictures(self, known: Sequence[Calibration], runs: pd.DataFrame | None) -> None:
-        """Draw what is asked for next to the page, or instead of it."""
-        draw(
-            self.plots,
-            known,
-            runs,
-            weight_decay=None
-            if self.rows.weight_decay is None
-            else number(self.rows.weight_decay, "weight_decay", positive=False),
-            ud=None if self.ud is None else count(self.ud, "ud"),
-            flops=None if self.flops is None else compute(self.flops, "flops"),
-        )
 
-
-def _draw(subjects: tuple[str, ...], asked: _Asked) -> None:
+def _draw(subjects: tuple[str, ...], asked: _Asked, of_study: bool) -> None:
     """Pictures alone, of calibrations and the runs of the first, or of a study."""
     from calibration.fitting.fit import fit
     from calibration.fitting.method import Method
-    from calibration.studies.directory import is_study
     from planner.calibration import Calibration
 
-    runs = subjects[0] if is_study(subjects[0]) else asked.runs
-    table = None if runs is None else asked.rows.of(runs, weight_decay_is_choice=True)
-    if table is None or runs == asked.runs:
+    runs = subjects[0] if of_study else asked.runs
+    table = None if runs is None else asked.rows.of(runs, weight_decay_is_choice=True).table
+    if not of_study:
         known = [Calibration.load(name) for name in subjects]
     elif asked.calibration is not None:
         known = [Calibration.load(asked.calibration)]
     else:
         known = [fit(table, Method(bootstrap=0))]
-    asked.pictures(known, table)
+    _pictures(known, table, asked)
 
 
 def _of_calibration(subject: str, asked: _Asked) -> None:
-    from calibration.reports.report import report as build
     from planner.calibration import Calibration
 
     for name in ("calibration", "suite", "limit"):
@@ -126,23 +121,16 @@ def _of_calibration(subject: str, asked: _Asked) -> None:
             raise InvalidInput(f"goes with the directory of a study, and {subject} is none.", field=name)
     target = asked.output if asked.output is not None else f"{Path(subject).stem or 'report'}.html"
     check_output(target, subject, asked.runs)
-    known = Calibration.load(subject)
-    choose = bool(asked.plots)
-    table = None if asked.runs is None else asked.rows.of(asked.runs, weight_decay_is_choice=choose)
-    if table is not None:
-        _warn_of_other_runs(known, table)
-    with progress_bar("report") as progress:
-        text = build(known, table, ud=asked.ud, law=asked.law, progress=progress)
-    _write(target, text)
-    asked.pictures([known], table)
+    known, table = Calibration.load(subject), None
+    if asked.runs is not None:
+        table = asked.rows.of(asked.runs, weight_decay_is_choice=bool(asked.plots)).table
+    _write(target, known, table, asked)
 
 
 def _of_study(folder: str, asked: _Asked) -> None:
     from calibration.fitting.fit import fit
-    from calibration.reports.report import report as build
     from calibration.reports.study_report import opening, sections
     from calibration.studies.directory import open_directory
-    from calibration.studies.provenance import origin_of
     from planner.calibration import Calibration
 
     if asked.runs is not None:
@@ -152,25 +140,42 @@ def _of_study(folder: str, asked: _Asked) -> None:
     directory, name = open_directory(folder), Path(folder).resolve().name
     target = asked.output if asked.output is not None else f"{name}.html"
     check_output(target, asked.calibration)
-    table = asked.rows.of(folder, weight_decay_is_choice=True)
+    table, origin = asked.rows.of(folder, weight_decay_is_choice=True)
     evaluated = {key: value for key in ("suite", "limit") if (value := getattr(asked, key)) is not None}
-    makers, origin = sections(directory, **evaluated), origin_of(directory)
-    with progress_bar("report") as progress:
-        if asked.calibration is not None:
-            known = Calibration.load(asked.calibration)
-        else:
+    makers = sections(directory, **evaluated)
+    if asked.calibration is not None:
+        known = Calibration.load(asked.calibration)
+    else:
+        with progress_bar("fitting") as progress:
             known = fit(table, origin=origin, name=name, source=f"fitted to {name}", progress=progress)
-        how: dict[str, Any] = {"ud": asked.ud, "law": asked.law, "sections": makers, "progress": progress}
-        how |= {"opening": opening(directory, known, origin), "title": origin.title or name}
-        text = build(known, table, **how)
-    _warn_of_other_runs(known, table)
-    _write(target, text)
-    asked.pictures([known], table)
+    how = {"opening": opening(directory, known, origin), "title": origin.title or name}
+    _write(target, known, table, asked, sections=makers, **how)
 
 
-def _write(target: str, text: str) -> None:
+def _write(target: str, known: Calibration, table: pd.DataFrame | None, asked: _Asked, **how: Any) -> None:
+    """The page, and the pictures next to it."""
+    from calibration.reports.report import report as build
+
+    if table is not None:
+        _warn_of_other_runs(known, table)
+    with progress_bar("report") as progress:
+        text = build(known, table, ud=asked.ud, law=asked.law, progress=progress, **how)
     write_text(target, text)
     click.echo(f"Written to {target} ({len(text.encode()) / 1e6:.1f} MB).")
+    _pictures([known], table, asked)
+
+
+def _pictures(known: Sequence[Calibration], runs: pd.DataFrame | None, asked: _Asked) -> None:
+    if asked.plots:
+        decay = asked.rows.weight_decay
+        draw(
+            asked.plots,
+            known,
+            runs,
+            weight_decay=None if decay is None else number(decay, "weight_decay", positive=False),
+            ud=None if asked.ud is None else count(asked.ud, "ud"),
+            flops=None if asked.flops is None else compute(asked.flops, "flops"),
+        )
 
 
 def _warn_of_other_runs(known: Calibration, table: pd.DataFrame) -> None:

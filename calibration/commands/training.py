@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from calibration.commands.options import option, options_as
+from calibration.commands.common import option, options_as
 from planner.cli import BadInput
 from planner.hardware import DEFAULT_MFU
 from planner.inputs import InvalidInput, scientific
@@ -121,13 +121,18 @@ class Training:
         directories.write_table(folder, without=progress.failed)
         return progress
 
-    def expenses(self, missing: Sequence[StudyRun], folder: StudyDirectory) -> list[Expense]:
-        """What these runs take here and on each of the cards."""
+    def reckoned(
+        self, study: Study, runs: Sequence[StudyRun], folder: StudyDirectory
+    ) -> tuple[list[StudyRun], list[Expense]]:
+        """What is missing of these runs, and what that takes here and on each of the cards."""
+        from calibration.studies import directory as directories
         from calibration.studies.expense import expenses
         from calibration.studies.local import LocalEngine
 
+        directories.check_recipe(study, folder.path)
+        missing = directories.unfinished(folder, runs)
         machine = LocalEngine(folder.compiled, workers=self.workers, per_gpu=self.per_gpu)
-        return expenses(missing, machine, self.cards, self.gpus, self.mfu, self.price)
+        return missing, expenses(missing, machine, self.cards, self.gpus, self.mfu, self.price)
 
 
 training_options = options_as(

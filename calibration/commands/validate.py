@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from calibration.commands.options import law_options, option, options_as
-from calibration.commands.output import print_json
+from calibration.commands.common import law_options, option, options_as, print_json
 from calibration.commands.training import Training, fail_with, interruptible, print_totals, training_options
 from planner.cli import Command, json_option
 from planner.inputs import InvalidInput, compute, count, number, scientific, short, whole
@@ -125,7 +124,7 @@ def validate(
       planner calibrate validate study.toml --ud 100k --flops 2e11 --ud 200k --flops 4e11 --seeds 3
       planner calibrate validate study.toml --crossover 100k --dry-run
     """
-    from calibration.studies import directory as directories
+    from calibration.studies.directory import begin
 
     plan = training.study(study)
     asked = requested.applied(plan)
@@ -136,15 +135,14 @@ def validate(
     if not as_json:
         _print_deciding_runs(known, asked)
     if training.dry_run:
-        directories.check_recipe(plan, folder.path)
+        missing, takes = training.reckoned(plan, trial.runs, folder)
         _warn_of_mismatch(known, plan, folder)
-        missing = directories.unfinished(folder, trial.runs)
-        _dry_run(trial, missing, training.expenses(missing, folder), as_json)
+        _dry_run(trial, missing, takes, as_json)
         return
     failed: Mapping[str, str] = {}
     with interruptible():
         trainers = training.trainers(plan, folder)
-        directories.begin(plan, folder.path)
+        begin(plan, folder.path)
         _warn_of_mismatch(known, plan, folder)
         if trial.runs:
             failed = train(plan, trial.runs, folder, training, trainers)

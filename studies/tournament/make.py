@@ -22,8 +22,7 @@ import pandas as pd
 from leaderboard import choices, leaderboard, matches, picture, report
 from tournament import CHOICE, DIRECTIONS, Tournament, tournament
 
-from calibration.commands.options import Rows, law_options, row_options
-from calibration.commands.output import print_json, progress_bar, write_text
+from calibration.commands.common import Rows, law_options, print_json, progress_bar, row_options, write_text
 from planner.cli import Command, json_option
 from planner.inputs import InvalidInput
 from planner.laws import FORMS
@@ -91,7 +90,7 @@ def _tables(given: tuple[str, ...], rows: Rows) -> dict[str, pd.DataFrame]:
         both = [part for part in (rows.where, condition.strip()) if part]
         where = " and ".join(f"({part})" for part in both) if len(both) > 1 else "".join(both) or None
         # A weight decay is that of the tables that do not say theirs; others may.
-        found[name] = replace(rows, where=where).of(path, weight_decay_is_choice=True)
+        found[name] = replace(rows, where=where).of(path, weight_decay_is_choice=True).table
     return found
 
 

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
-from calibration.commands.tune import tune as command
+from calibration.commands.design import tune as command
 from calibration.fitting.design.gaussian_process import Model, best_setting, expected_improvement
 from calibration.fitting.design.tuning import Ranges, tune
 from planner.inputs import InvalidInput

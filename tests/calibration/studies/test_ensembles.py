@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
-from calibration.commands.ensemble import ensemble
+from calibration.commands.sweep import ensemble
 from calibration.fitting.members import with_ensemble_law
 from calibration.studies.ensembles import SUBSETS, cells, check, reached, subsets
 from calibration.studies.study import load
