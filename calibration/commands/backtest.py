@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -23,9 +23,7 @@ if TYPE_CHECKING:
 @option("--leave", "What each fit leaves out: the group, or all its cells.", "group|cells", default="group")
 @option("--seed", "Seed of the intervals over groups.", default=0)
 @option("--json as_json", "Print everything, with the choices of each group, as JSON.", is_flag=True)
-def backtest(
-    runs: str, rows: Rows, laws: tuple[str, ...], tolerance: str, leave: str, seed: int, as_json: bool
-) -> None:
+def backtest(runs: str, rows: Rows, laws: tuple[str, ...], as_json: bool, **how: Any) -> None:
     """Would each law have chosen well among runs that exist already?
 
     Runs with the same unique tokens and nearly equal compute are compared: does a law that was fitted without
@@ -40,9 +38,7 @@ def backtest(
 
     table = rows.of(runs).table
     with progress_bar("fitting") as progress:
-        result = judge(
-            table, laws=laws or STANDARD, tolerance=tolerance, leave=leave, seed=seed, progress=progress
-        )
+        result = judge(table, laws=laws or STANDARD, progress=progress, **how)
     if as_json:
         print_json(result.as_dict())
     else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -27,15 +27,7 @@ if TYPE_CHECKING:
 @option("--ud", "Unique tokens of the common point, such as 500M.")
 @option("--epochs", "Epochs of the common point, such as 4.")
 @option("--json as_json", "Print the comparison as JSON.", is_flag=True)
-def compare(
-    calibrations: tuple[str, ...],
-    decays: tuple[str, ...],
-    law: str | None,
-    params: str | None,
-    ud: str | None,
-    epochs: str | None,
-    as_json: bool,
-) -> None:
+def compare(calibrations: tuple[str, ...], decays: tuple[str, ...], as_json: bool, **how: Any) -> None:
     """Compare how much two settings overfit, at a point that both cover.
 
     CALIBRATIONS are two files (or shipped names), or one with two weight decays.
@@ -51,9 +43,7 @@ def compare(
     known = [Calibration.load(name) for name in calibrations]
     first, second = _two_settings(known, decays)
     recommended = known[0].default_law
-    found = compare_settings(
-        first, second, law=law, recommended=recommended, params=params, ud=ud, epochs=epochs
-    )
+    found = compare_settings(first, second, recommended=recommended, **how)
     if as_json:
         click.echo(json.dumps([item.model_dump() for item in found]))
         return

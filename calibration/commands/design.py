@@ -53,16 +53,13 @@ if TYPE_CHECKING:
 @output_option("FILE.csv", "Write the runs as a table that lacks only its losses.")
 @option("--json as_json", "Print the design as JSON.", is_flag=True)
 def design(
-    budget: str,
-    target_ud: str,
-    target_flops: str,
     runs: str | None,
     calibration: str | None,
     rows: Rows,
     vocab_size: str | None,
     output: str | None,
     as_json: bool,
-    **limits: Any,
+    **how: Any,
 ) -> None:
     """Propose the runs that make a plan certain soonest per FLOP.
 
@@ -82,15 +79,12 @@ def design(
     check_output(output, runs, calibration)
     with progress_bar("design") as progress:
         plan = propose(
-            budget,
-            target_ud,
-            target_flops,
             runs=None if runs is None else rows.of(runs, weight_decay_is_choice=True).table,
             calibration=calibration,
             weight_decay=rows.weight_decay,
             vocab_size=vocab_size,
             progress=progress,
-            **limits,
+            **how,
         )
     prior = Calibration.load(calibration or plan.calibration)
     if vocab_size is None and prior.vocab_size is None:
@@ -168,7 +162,7 @@ def tune(
     where: str | None,
     output: str | None,
     as_json: bool,
-    **given: Any,
+    **ranges: Any,
 ) -> None:
     """Propose the next runs over weight decay, learning rate and epochs, for one size and corpus.
 
@@ -187,7 +181,7 @@ def tune(
 
     check_output(output, runs)
     table = None if runs is None else read_runs(runs, where=where)
-    found = advise(Ranges.of(**given), table, wave=wave, tolerance=tolerance)
+    found = advise(Ranges.of(**ranges), table, wave=wave, tolerance=tolerance)
     if as_json:
         print_json(asdict(found))
     else:

@@ -130,13 +130,17 @@ def fit(
         return
     calibration.save(output)
     if not as_json:
-        # An example in the middle of what was fitted on, with compute for four epochs.
-        ranges = calibration.settings[0].fitted_on
-        params, unique = ((low * high) ** 0.5 for low, high in (ranges.params, ranges.unique_tokens))
-        example = f"--ud {short(unique, 2)} --flops {6 * params * unique * 4:.0e}".replace("e+", "e")
-        click.echo(f"Written to {output}: planner plan --calibration {shlex.quote(output)} {example}")
+        command = f"planner plan --calibration {shlex.quote(output)} {_example(calibration)}"
+        click.echo(f"Written to {output}: {command}")
         if calibration.vocab_size is None:
             click.echo("Plans will not know the vocabulary: --vocab-size 32100, say, puts it into the file.")
+
+
+def _example(calibration: Calibration) -> str:
+    """Options of a plan in the middle of what was fitted on, with compute for four epochs."""
+    ranges = calibration.settings[0].fitted_on
+    params, unique = ((low * high) ** 0.5 for low, high in (ranges.params, ranges.unique_tokens))
+    return f"--ud {short(unique, 2)} --flops {6 * params * unique * 4:.0e}".replace("e+", "e")
 
 
 def _print(calibration: Calibration) -> None:

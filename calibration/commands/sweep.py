@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from calibration.commands.common import factor, option, print_json, progress_bar
-from calibration.commands.training import Training, fail_with, interruptible, print_totals, training_options
+from calibration.commands.training import DryRun, Training, fail_with, interruptible, training_options
 from planner.calibration import Calibration
 from planner.cli import Command, json_option
 from planner.inputs import InvalidInput, scientific, short
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from calibration.fitting.design.expected_information import ExpectedInformation
-    from calibration.studies.expense import Expense
-    from calibration.studies.study import Study, StudyRun
+    from calibration.studies.study import StudyRun
 
 
 @click.command(cls=Command)
@@ -53,8 +52,8 @@ def sweep(
     plan = training.study(study)
     folder = training.folder(plan)
     if training.dry_run:
-        missing, takes = training.reckoned(plan, plan.runs, folder)
-        _dry_run(plan, missing, takes, {"target_ud": target_ud, "target_flops": target_flops}, as_json)
+        takes = training.reckoned(plan, plan.runs, folder)
+        _dry_run(plan.name, takes, {"target_ud": target_ud, "target_flops": target_flops}, as_json)
         return
     with interruptible():
         progress = training.grid(plan, folder)
@@ -69,25 +68,15 @@ def sweep(
     fail_with(progress.failed)
 
 
-def _dry_run(
-    plan: Study, missing: Sequence[StudyRun], takes: Sequence[Expense], target: dict[str, Any], as_json: bool
-) -> None:
+def _dry_run(name: str, takes: DryRun, target: dict[str, Any], as_json: bool) -> None:
     import pandas as pd
 
     from calibration.fitting.design.expected_information import expected_information
-    from calibration.studies.expense import rows
 
-    listed = rows(plan.runs, {run.name for run in plan.runs} - {run.name for run in missing})
-    foreseen = expected_information(pd.DataFrame(listed), **target)
+    facts = takes.facts()
+    foreseen = expected_information(pd.DataFrame(facts["runs"]), **target)
     if as_json:
-        facts: dict[str, Any] = {
-            "study": plan.name,
-            "runs": listed,
-            "missing": len(missing),
-            "flops": sum(run.flops for run in missing),
-        }
-        facts["engines"] = [expense.as_dict() for expense in takes]
-        print_json(facts | {"expected_information": [one.as_dict() for one in foreseen]})
+        print_json({"study": name, **facts, "expected_information": [one.as_dict() for one in foreseen]})
         return
     print_table(
         ("run", "params", "unique", "epochs", "λ", "seed", "steps", "FLOPs", ""),
@@ -103,10 +92,10 @@ def _dry_run(
                 scientific(row["flops"]),
                 "done" if row["done"] else "",
             )
-            for row in listed
+            for row in facts["runs"]
         ],
     )
-    print_totals(plan.runs, missing, takes)
+    takes.print_totals()
     _print_expected_information(foreseen)
 
 
@@ -164,13 +153,14 @@ def ensemble(study: str, training: Training, attach: str | None, as_json: bool) 
         own = Calibration.load(attach)
     folder = training.folder(plan)
     if training.dry_run:
-        missing, takes = training.reckoned(plan, plan.runs, folder)
+        takes = training.reckoned(plan, plan.runs, folder)
         if as_json:
-            facts = {"study": plan.name, "runs": len(plan.runs), "missing": len(missing)}
-            print_json(facts | {"engines": [expense.as_dict() for expense in takes]})
+            facts = takes.facts()
+            known = {"study": plan.name, "runs": len(plan.runs)}
+            print_json(known | {key: facts[key] for key in ("missing", "engines")})
         else:
             _print_cells(ensembles.cells(plan.runs).values())
-            print_totals(plan.runs, missing, takes)
+            takes.print_totals()
         return
     with interruptible():
         progress = training.grid(plan, folder)

@@ -1,4 +1,4 @@
-"""What `sweep` and `validate` share: who trains and where, what that would take, and an end in one line."""
+"""What commands that train share: who trains and where, what that would take, and an end in one line."""
 
 from __future__ import annotations
 
@@ -121,10 +121,8 @@ class Training:
         directories.write_table(folder, without=progress.failed)
         return progress
 
-    def reckoned(
-        self, study: Study, runs: Sequence[StudyRun], folder: StudyDirectory
-    ) -> tuple[list[StudyRun], list[Expense]]:
-        """What is missing of these runs, and what that takes here and on each of the cards."""
+    def reckoned(self, study: Study, runs: Sequence[StudyRun], folder: StudyDirectory) -> DryRun:
+        """What these runs take here and on each of the cards."""
         from calibration.studies import directory as directories
         from calibration.studies.expense import expenses
         from calibration.studies.local import LocalEngine
@@ -132,7 +130,33 @@ class Training:
         directories.check_recipe(study, folder.path)
         missing = directories.unfinished(folder, runs)
         machine = LocalEngine(folder.compiled, workers=self.workers, per_gpu=self.per_gpu)
-        return missing, expenses(missing, machine, self.cards, self.gpus, self.mfu, self.price)
+        return DryRun(runs, missing, expenses(missing, machine, self.cards, self.gpus, self.mfu, self.price))
+
+
+@dataclass(frozen=True)
+class DryRun:
+    """What there is to train of some runs, and what that takes."""
+
+    runs: Sequence[StudyRun]
+    missing: Sequence[StudyRun]
+    takes: Sequence[Expense]
+
+    def facts(self) -> dict[str, Any]:
+        from calibration.studies.expense import rows
+
+        done = {run.name for run in self.runs} - {run.name for run in self.missing}
+        return {
+            "runs": rows(self.runs, done),
+            "missing": len(self.missing),
+            "flops": sum(run.flops for run in self.missing),
+            "engines": [expense.as_dict() for expense in self.takes],
+        }
+
+    def print_totals(self) -> None:
+        total = scientific(sum(run.flops for run in self.missing))
+        click.echo(f"\n{len(self.runs)} runs, {len(self.missing)} of them to train: {total} FLOPs (6 N D).")
+        for expense in self.takes:
+            click.echo(f"  {expense}")
 
 
 training_options = options_as(
@@ -164,14 +188,6 @@ training_options = options_as(
     option("--mfu", "Share of the peak that training reaches.", type=float, default=DEFAULT_MFU),
     option("--price", "Price per accelerator-hour, or per hour of this machine.", "USD", type=float),
 )
-
-
-def print_totals(runs: Sequence[StudyRun], missing: Sequence[StudyRun], takes: Sequence[Expense]) -> None:
-    """The end of a dry run: what there is to train, and what that takes."""
-    total = sum(run.flops for run in missing)
-    click.echo(f"\n{len(runs)} runs, {len(missing)} of them to train: {scientific(total)} FLOPs (6 N D).")
-    for expense in takes:
-        click.echo(f"  {expense}")
 
 
 def fail_with(failed: Mapping[str, str]) -> None:

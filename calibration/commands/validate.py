@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from calibration.commands.common import law_options, option, options_as, print_json
-from calibration.commands.training import Training, fail_with, interruptible, print_totals, training_options
+from calibration.commands.training import DryRun, Training, fail_with, interruptible, training_options
 from planner.cli import Command, json_option
 from planner.inputs import InvalidInput, compute, count, number, scientific, short, whole
 from planner.show.terminal import print_table
@@ -20,7 +20,6 @@ from planner.show.terminal import print_table
 if TYPE_CHECKING:
     from calibration.studies.directory import StudyDirectory
     from calibration.studies.engine import Engine
-    from calibration.studies.expense import Expense
     from calibration.studies.prescriptions import CrossoverTest, Prescription
     from calibration.studies.study import Study, StudyRun, Validation
     from calibration.studies.verdict import Verdict
@@ -50,7 +49,13 @@ class Requested:
 
         typed: dict[str, Any] = {}
         if self.name_budgets:
-            typed["pairs"] = tuple(_pairs(self.uds, self.computes))
+            if len(self.uds) != len(self.computes):
+                raise InvalidInput(
+                    f"‹ud› and ‹flops› come in pairs; got {len(self.uds)} and {len(self.computes)}: "
+                    f"‹ud› 100k ‹flops› 2e11 ‹ud› 200k ‹flops› 4e11."
+                )
+            pairs = zip(self.uds, self.computes, strict=True)
+            typed["pairs"] = tuple((count(ud, "ud"), compute(flops, "flops")) for ud, flops in pairs)
             typed["crossover_uds"] = tuple(count(ud, "crossover") for ud in self.crossings)
         if self.seeds is not None:
             typed["seeds"] = whole(self.seeds, "seeds", example="3")
@@ -66,15 +71,6 @@ class Requested:
                 f"study {study.name} names no budgets to validate at; ‹ud› 100k ‹flops› 2e11, say, would do."
             )
         return found
-
-
-def _pairs(uds: Sequence[str], computes: Sequence[str]) -> list[tuple[float, float]]:
-    if len(uds) != len(computes):
-        raise InvalidInput(
-            f"‹ud› and ‹flops› come in pairs; got {len(uds)} and {len(computes)}: "
-            f"‹ud› 100k ‹flops› 2e11 ‹ud› 200k ‹flops› 4e11."
-        )
-    return [(count(ud, "ud"), compute(flops, "flops")) for ud, flops in zip(uds, computes, strict=True)]
 
 
 _requested_options = options_as(
@@ -106,11 +102,7 @@ _requested_options = options_as(
 @training_options
 @json_option
 def validate(
-    study: str,
-    calibration: str | None,
-    requested: Requested,
-    training: Training,
-    as_json: bool,
+    study: str, calibration: str | None, requested: Requested, training: Training, as_json: bool
 ) -> None:
     """Train what each law prescribes for budgets of STUDY at equal compute, with seeds, and compare.
 
@@ -130,14 +122,13 @@ def validate(
     asked = requested.applied(plan)
     folder = training.folder(plan)
     known = _calibration(calibration, folder.path, plan)
-    asked = _with_seeds(plan, known, asked)
     trial = _planned(plan, known, asked, requested)
     if not as_json:
         _print_deciding_runs(known, asked)
     if training.dry_run:
-        missing, takes = training.reckoned(plan, trial.runs, folder)
+        takes = training.reckoned(plan, trial.runs, folder)
         _warn_of_mismatch(known, plan, folder)
-        _dry_run(trial, missing, takes, as_json)
+        _dry_run(trial, takes, as_json)
         return
     failed: Mapping[str, str] = {}
     with interruptible():
@@ -146,7 +137,9 @@ def validate(
         _warn_of_mismatch(known, plan, folder)
         if trial.runs:
             failed = train(plan, trial.runs, folder, training, trainers)
-    verdict, facts = _judge(trial, plan, known, folder, asked, failed)
+    how = {"study": plan.name, "calibration": known.name, "source": known.source}
+    how |= {"seeds": trial.seeds, "max_params": asked.max_params}
+    verdict, facts = _judge(trial, folder, failed, how)
     if as_json:
         print_json(facts)
     else:
@@ -189,6 +182,7 @@ class _Planned:
 
     prescriptions: Sequence[Prescription]
     crossovers: Sequence[CrossoverTest]
+    seeds: int
 
     @property
     def everything(self) -> list[Prescription]:
@@ -199,20 +193,6 @@ class _Planned:
         from calibration.studies.prescriptions import runs_of
 
         return runs_of(self.everything)
-
-
-def _with_seeds(plan: Study, known: Calibration, asked: Validation) -> Validation:
-    """What is asked for with the number of seeds, where nobody said it."""
-    from calibration.studies.prescriptions import affordable_seeds, prescriptions
-
-    if asked.seeds is not None:
-        return asked
-
-    def prescribed(seeds: int) -> list[Prescription]:
-        how: dict[str, Any] = {"laws": asked.laws, "max_params": asked.max_params, "seeds": seeds}
-        return prescriptions(plan, known, asked.pairs, weight_decays=asked.weight_decays, **how)
-
-    return replace(asked, seeds=affordable_seeds(plan, prescribed))
 
 
 def _print_deciding_runs(known: Calibration, asked: Validation) -> None:
@@ -226,24 +206,25 @@ def _print_deciding_runs(known: Calibration, asked: Validation) -> None:
 
 
 def _planned(plan: Study, known: Calibration, asked: Validation, requested: Requested) -> _Planned:
-    from calibration.studies.prescriptions import crossover_test, laws_to_try, prescriptions
+    from calibration.studies.prescriptions import affordable_seeds, crossover_test, laws_to_try, prescriptions
 
-    how: dict[str, Any] = {"seeds": asked.seeds, "max_params": asked.max_params}
     at = [known.setting(decay).weight_decay for decay in asked.weight_decays or ()]
-    planned = prescriptions(
-        plan, known, asked.pairs, laws=laws_to_try(known, asked.laws), weight_decays=at, **how
-    )
+    laws = laws_to_try(known, asked.laws)
+
+    def prescribed(seeds: int) -> list[Prescription]:
+        how: dict[str, Any] = {"laws": laws, "weight_decays": at, "max_params": asked.max_params}
+        return prescriptions(plan, known, asked.pairs, seeds=seeds, **how)
+
+    seeds = affordable_seeds(plan, prescribed) if asked.seeds is None else asked.seeds
+    how: dict[str, Any] = {"law": requested.crossover_law, "factors": asked.crossover_factors, "seeds": seeds}
     try:
         tests = [
-            crossover_test(
-                plan, known, ud, law=requested.crossover_law, factors=asked.crossover_factors, **how
-            )
-            for ud in asked.crossover_uds
+            crossover_test(plan, known, ud, max_params=asked.max_params, **how) for ud in asked.crossover_uds
         ]
     except InvalidInput as error:
         name = "crossover" if requested.name_budgets else "validation.crossover_uds"
         raise error.renamed({"ud": name, "law": "crossover_law"}) from None
-    return _Planned(planned, tests)
+    return _Planned(prescribed(seeds), tests, seeds)
 
 
 def train(
@@ -263,12 +244,7 @@ def train(
 
 
 def _judge(
-    trial: _Planned,
-    plan: Study,
-    known: Calibration,
-    folder: StudyDirectory,
-    asked: Validation,
-    failed: Mapping[str, str],
+    trial: _Planned, folder: StudyDirectory, failed: Mapping[str, str], facts: Mapping[str, Any]
 ) -> tuple[Verdict, dict[str, Any]]:
     import pandas as pd
 
@@ -279,15 +255,26 @@ def _judge(
     tables = [table(folder, part, without=failed) for part in (GRID, VALIDATION)]
     results = pd.concat(tables, ignore_index=True)
     verdict = judge(trial.prescriptions, trial.crossovers, results, failed)
-    facts = {"study": plan.name, "calibration": known.name, "source": known.source}
-    return verdict, save_verdict(
-        folder, verdict, facts | {"seeds": asked.seeds, "max_params": asked.max_params}
-    )
+    return verdict, save_verdict(folder, verdict, facts)
 
 
-def _dry_run(trial: _Planned, missing: Sequence[StudyRun], takes: Sequence[Expense], as_json: bool) -> None:
+def _dry_run(trial: _Planned, takes: DryRun, as_json: bool) -> None:
     if as_json:
-        print_json(_facts(trial, missing, takes))
+        print_json(
+            {
+                "prescriptions": [_plain(prescription) for prescription in trial.prescriptions],
+                "crossovers": [
+                    {
+                        "ud": test.ud,
+                        "predicted": test.predicted,
+                        "note": test.note,
+                        "prescriptions": [_plain(prescription) for prescription in test.prescriptions],
+                    }
+                    for test in trial.crossovers
+                ],
+                **takes.facts(),
+            }
+        )
         return
     asks = ("law", "unique", "FLOPs", "λ", "wants", "epochs")
     print_table(
@@ -299,49 +286,20 @@ def _dry_run(trial: _Planned, missing: Sequence[StudyRun], takes: Sequence[Expen
             click.echo(f"{one.law} at {short(one.ud)}, {scientific(one.flops)}: {one.reason}")
     for test in trial.crossovers:
         click.echo(f"crossover at {short(test.ud)} unique tokens ({test.law}): {test.note}")
-    print_totals(trial.runs, missing, takes)
-
-
-def _facts(trial: _Planned, missing: Sequence[StudyRun], takes: Sequence[Expense]) -> dict[str, Any]:
-    from calibration.studies.expense import rows
-
-    crossovers = [
-        {
-            "ud": test.ud,
-            "predicted": test.predicted,
-            "note": test.note,
-            "prescriptions": [_plain(prescription) for prescription in test.prescriptions],
-        }
-        for test in trial.crossovers
-    ]
-    return {
-        "prescriptions": [_plain(prescription) for prescription in trial.prescriptions],
-        "crossovers": crossovers,
-        "runs": rows(trial.runs, {run.name for run in trial.runs} - {run.name for run in missing}),
-        "missing": len(missing),
-        "flops": sum(run.flops for run in missing),
-        "engines": [expense.as_dict() for expense in takes],
-    }
+    takes.print_totals()
 
 
 def _plain(prescription: Prescription) -> dict[str, Any]:
-    values = {name: value for name, value in vars(prescription).items() if name != "runs"}
-    return values | {"runs": [run.name for run in prescription.runs]}
+    return vars(prescription) | {"runs": [run.name for run in prescription.runs]}
 
 
-def _planned_row(prescription: Prescription) -> tuple[str, ...]:
-    start = (
-        prescription.law,
-        short(prescription.ud),
-        scientific(prescription.flops),
-        f"{prescription.weight_decay:g}",
-    )
+def _planned_row(one: Prescription) -> tuple[str, ...]:
+    start = (one.law, short(one.ud), scientific(one.flops), f"{one.weight_decay:g}")
     wants = ("", "")
-    if prescription.wanted_params is not None:
-        wants = (short(prescription.wanted_params), f"{prescription.wanted_epochs:.4g}")
-    if not prescription.runs:
+    if one.wanted_params is not None:
+        wants = (short(one.wanted_params), f"{one.wanted_epochs:.4g}")
+    if not one.runs:
         return (*start, *wants, "nothing", "", "", "", "")
-    run = prescription.runs[0]
-    off = run.flops / prescription.flops - 1
+    run = one.runs[0]
     trains = (short(run.params), short(run.config.unique_tokens), f"{run.config.epochs:.4g}")
-    return (*start, *wants, *trains, f"{prescription.predicted_loss:.4f}", f"{off:+.2%}")
+    return (*start, *wants, *trains, f"{one.predicted_loss:.4f}", f"{run.flops / one.flops - 1:+.2%}")

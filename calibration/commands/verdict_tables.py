@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from calibration.commands.output import print_rows
+from calibration.commands.common import print_rows
 from calibration.studies.verdict import (
     Configuration,
     CrossoverFound,
