@@ -70,7 +70,10 @@ def options_as(kind: type[Any], name: str, *options: _Decorator) -> _Decorator:
             value = kind(**{field: values.pop(field) for field in fields})
             return command(**values, **{name: value})
 
-        return functools.reduce(lambda made, add: add(made), reversed(options), gathering)
+        made: _Command = gathering
+        for add in reversed(options):
+            made = add(made)
+        return made
 
     return decorate
 

@@ -184,20 +184,18 @@ def _print_setting(setting: Setting) -> None:
 
     forms = {form: fitted for form, fitted in setting.laws.items() if form not in WEIGHT_DECAY_FORMS}
     # What repetition costs at one point, which parameters of different forms do not say.
-    reference = middle_of(setting)
-    costs = {form: repetition_cost(setting, form, reference) for form in forms if form != BASE_FORM}
+    reference, costs = middle_of(setting), {BASE_FORM: ""}
+    for form in (form for form in forms if form != BASE_FORM):
+        cost, span = repetition_cost(setting, form, reference)
+        costs[form] = f"{cost:.3f}" + ("" if span is None else f" ({span.low:.3f} to {span.high:.3f})")
     shown = {form: repetition_parameters(form) or tuple(forms[form].parameters) for form in forms}
     rows = []
     for form, fitted in forms.items():
         text = ", ".join(
             f"{name} {fitted.parameters[name]:.4g}{_between(fitted, name)}" for name in shown[form]
         )
-        cost, span = costs.get(form, (None, None))
-        between = "" if span is None else f" ({span.low:.3f} to {span.high:.3f})"
-        metrics = [(fitted.metrics.get(name), style) for name, style in _METRICS.items()]
-        known = ["" if value is None else f"{value:{style}}" for value, style in metrics]
-        cells = ("" if cost is None else f"{cost:.3f}{between}", *known)
-        rows.append([form, text, *cells, _agree(fitted, setting.law_weights.get(form))])
+        known = [_metric(fitted.metrics.get(name), style) for name, style in _METRICS.items()]
+        rows.append([form, text, costs[form], *known, _agree(fitted, setting.law_weights.get(form))])
     for form, reason in setting.method.get("not_identified", {}).items():
         rows.append([form, f"not identified: {reason}", *[""] * 7])
     last = "weight" if setting.law_weights else "starts at optimum"
@@ -206,6 +204,10 @@ def _print_setting(setting: Setting) -> None:
     title = f"weight decay {setting.weight_decay:g}: {on.runs} runs, {on.single_epoch_runs} single-epoch"
     print_table(header, rows, title=title, left=(0, 1))
     click.echo(f"Repeats cost: nats above as many new tokens, at {reference}.")
+
+
+def _metric(value: float | None, style: str) -> str:
+    return "" if value is None else format(value, style)
 
 
 def _agree(fitted: FittedLaw, weight: float | None) -> str:

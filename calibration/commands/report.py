@@ -102,14 +102,15 @@ def _draw(subjects: tuple[str, ...], asked: _Asked, of_study: bool) -> None:
     from calibration.fitting.method import Method
     from planner.calibration import Calibration
 
-    runs = subjects[0] if of_study else asked.runs
-    table = None if runs is None else asked.rows.of(runs, weight_decay_is_choice=True).table
+    table = None
     if not of_study:
+        if asked.runs is not None:
+            table = asked.rows.of(asked.runs, weight_decay_is_choice=True).table
         known = [Calibration.load(name) for name in subjects]
-    elif asked.calibration is not None:
-        known = [Calibration.load(asked.calibration)]
     else:
-        known = [fit(table, Method(bootstrap=0))]
+        table = asked.rows.of(subjects[0], weight_decay_is_choice=True).table
+        own = asked.calibration
+        known = [fit(table, Method(bootstrap=0)) if own is None else Calibration.load(own)]
     _pictures(known, table, asked)
 
 

@@ -137,7 +137,7 @@ def validate(
         _warn_of_mismatch(known, plan, folder)
         if trial.runs:
             failed = train(plan, trial.runs, folder, training, trainers)
-    how = {"study": plan.name, "calibration": known.name, "source": known.source}
+    how: dict[str, Any] = {"study": plan.name, "calibration": known.name, "source": known.source}
     how |= {"seeds": trial.seeds, "max_params": asked.max_params}
     verdict, facts = _judge(trial, folder, failed, how)
     if as_json:
@@ -244,7 +244,7 @@ def train(
 
 
 def _judge(
-    trial: _Planned, folder: StudyDirectory, failed: Mapping[str, str], facts: Mapping[str, Any]
+    trial: _Planned, folder: StudyDirectory, failed: Mapping[str, str], facts: dict[str, Any]
 ) -> tuple[Verdict, dict[str, Any]]:
     import pandas as pd
 

@@ -181,35 +181,39 @@ def read_numbers(raw: RawTable, decay: float | None) -> tuple[pd.DataFrame, list
     values: dict[str, np.ndarray] = {}
     problems: list[Problem] = []
     for column in COLUMNS[1:]:
-        default = decay if column == "weight_decay" else None
-        values[column] = np.full(len(cells), np.nan if default is None else default)
-        for i, cell in enumerate(cells.get(column, ())):
-            if is_missing(cell):
-                if default is None and column not in TOKENS:
-                    problems.append(Problem(i + 1, column, "", _IS_MISSING))
-                continue
-            value, reason = _number(cell, column)
-            values[column][i] = np.nan if reason else value
-            if reason:
-                problems.append(Problem(i + 1, column, _quoted(cell), reason))
+        values[column], wrong = _numbers(cells, column, decay if column == "weight_decay" else None)
+        problems += wrong
     problems += _complete(values, problems, set(cells.columns))
     known = {(p.row, p.column) for p in problems}
     for column, (low, high) in PLAUSIBLE.items():
         outside = ~np.isnan(values[column]) & ~((values[column] >= low) & (values[column] <= high))
         reason = f"is outside of {low:g} to {high:g}{_UNIT}"
-        rows = [int(i) + 1 for i in np.flatnonzero(outside) if (i + 1, column) not in known]
-        problems += [Problem(row, column, f"{values[column][row - 1]:g}", reason) for row in rows]
+        for i in map(int, np.flatnonzero(outside)):
+            if (i + 1, column) not in known:
+                problems.append(Problem(i + 1, column, f"{values[column][i]:g}", reason))
+    names = [f"row-{i + 1}" for i in range(len(cells))]
     if "run" in cells:
         names = ["" if is_missing(cell) else str(cell).strip() for cell in cells["run"]]
-    else:
-        names = [f"row-{i + 1}" for i in range(len(cells))]
-    table = pd.DataFrame(
-        {"run": pd.Series(names, dtype=object)} | {name: values[name] for name in COLUMNS[1:]}
-    )
+    table = pd.DataFrame({"run": pd.Series(names, dtype=object), **values})
     for column in cells.columns:
         if column not in table:
             table[column] = _inferred(cells[column])
     return table, sorted(problems, key=lambda problem: COLUMNS.index(problem.column))
+
+
+def _numbers(cells: pd.DataFrame, column: str, default: float | None) -> tuple[np.ndarray, list[Problem]]:
+    """One column, and what is wrong in it; cells that are missing are filled in or left to `_complete`."""
+    values, problems = np.full(len(cells), np.nan if default is None else default), []
+    for i, cell in enumerate(cells.get(column, ())):
+        if is_missing(cell):
+            if default is None and column not in TOKENS:
+                problems.append(Problem(i + 1, column, "", _IS_MISSING))
+            continue
+        value, reason = _number(cell, column)
+        values[i] = np.nan if reason else value
+        if reason:
+            problems.append(Problem(i + 1, column, _quoted(cell), reason))
+    return values, problems
 
 
 def _check_columns(raw: RawTable, decay: float | None) -> None:
@@ -222,18 +226,23 @@ def _check_columns(raw: RawTable, decay: float | None) -> None:
     if not set(found) & {"tokens", "epochs"}:
         needed.append("epochs (or tokens)")
     if needed:
-        some = next((name for name in names if "params" in needed and _NOT_ALL.search(name)), None)
-        names_may = ", and ‹pattern› reads settings inside run names" if "run" in names else ""
-        hint = f"; ‹columns› {needed[0].split()[0]}=NAME says which it is{names_may}"
-        if some is not None:
-            hint = f"; laws count all parameters, embeddings included (‹columns› params={some} takes these)"
         missing = " and no column ".join(needed)
-        raise InvalidInput(f"{raw.name} has no column {missing}; it has {listed(names)}{hint}.")
+        hint = _hint(names, needed[0].split()[0])
+        raise InvalidInput(f"{raw.name} has no column {missing}; it has {listed(names)}; {hint}.")
     if "weight_decay" not in names and decay is None:
         raise InvalidInput(
             f"{raw.name} has no column weight_decay; "
             f"add it, or say which one all runs used: ‹weight_decay› 0.1."
         )
+
+
+def _hint(names: Sequence[str], needed: str) -> str:
+    """How to say where a column is that nobody guessed."""
+    some = next((name for name in names if _NOT_ALL.search(name)), None)
+    if needed == "params" and some is not None:
+        return f"laws count all parameters, embeddings included (‹columns› params={some} takes these)"
+    names_may = ", and ‹pattern› reads settings inside run names" if "run" in names else ""
+    return f"‹columns› {needed}=NAME says which it is{names_may}"
 
 
 def _complete(values: dict[str, np.ndarray], problems: Sequence[Problem], given: set[str]) -> list[Problem]:
@@ -282,14 +291,7 @@ def check_rows(
 
     A row is answered for if it is chosen, or if nobody can know because a cell that decides it is bad.
     """
-    unfinished = [
-        Problem(row, str(column), _quoted(cell), _NOT_FINISHED)
-        for column in raw.cells.columns
-        if str(column).strip().lower() in _STATES
-        for row, cell in enumerate(raw.cells[column], start=1)
-        if isinstance(cell, str) and cell.strip().lower() in _UNFINISHED
-    ]
-    everything = [*problems, *unfinished, *raw.ragged]
+    everything = [*problems, *_unfinished(raw.cells), *raw.ragged]
     dropped: dict[int, Problem] = {}  # rows, each with the first reason
     for problem in everything if drop_missing else ():
         if problem.is_absent and chosen.rows[problem.row - 1]:
@@ -302,16 +304,29 @@ def check_rows(
         _check_units(table[used], raw.taken)
     if reported:
         raise RunTableError(raw.name, reported)
-    if not dropped:
-        return used, []
+    return used, [_left_out(dropped, table)] if dropped else []
+
+
+def _left_out(dropped: Mapping[int, Problem], table: pd.DataFrame) -> TableWarning:
+    """How many runs were left out, and why."""
     reasons: dict[str, list[str]] = {}
     for row, problem in sorted(dropped.items()):
         reason = problem.reason.partition(",")[0]
         reason = problem.value if reason == _NOT_FINISHED else reason
         reasons.setdefault(f"{problem.column} {reason}", []).append(str(table["run"][row - 1]))
-    each = [f"{why} in {len(runs)} ({listed(runs, 3)})" for why, runs in reasons.items()]
-    text = f"left out {len(dropped)} of {len(table)} runs: {', '.join(each)}"
-    return used, [TableWarning("left_out", text)]
+    each = ", ".join(f"{why} in {len(runs)} ({listed(runs, 3)})" for why, runs in reasons.items())
+    return TableWarning("left_out", f"left out {len(dropped)} of {len(table)} runs: {each}")
+
+
+def _unfinished(cells: pd.DataFrame) -> list[Problem]:
+    """Rows whose state says that the run did not come to its end."""
+    return [
+        Problem(row, str(column), _quoted(cell), _NOT_FINISHED)
+        for column in cells.columns
+        if str(column).strip().lower() in _STATES
+        for row, cell in enumerate(cells[column], start=1)
+        if isinstance(cell, str) and cell.strip().lower() in _UNFINISHED
+    ]
 
 
 def _repeated(table: pd.DataFrame, used: np.ndarray, named: bool) -> list[Problem]:
@@ -384,14 +399,15 @@ def _check_counts(params: np.ndarray, tokens: np.ndarray, taken: Mapping[str, st
         given = f"{of_params:.3g} parameters on {short(float(np.median(tokens)))} tokens"
     words = {1e3: "thousands", 1e6: "millions", 1e9: "billions"}
     units = " and ".join(dict.fromkeys(words[factor] for factor in factors.values()))
-    cures = []
-    for column, factor in factors.items():
-        names = ("unique_tokens", "tokens") if column == "tokens" else (column,)
-        name = next((n for n in names if n in taken), names[0])
-        cures.append(f"{name}={taken.get(name, name)}*1e{np.log10(factor):.0f}")
-    raise InvalidInput(
-        f"{what} like {units} ({given}); laws need plain counts: ‹columns› '{','.join(cures)}'."
-    )
+    cure = ",".join(_in_plain_counts(column, factor, taken) for column, factor in factors.items())
+    raise InvalidInput(f"{what} like {units} ({given}); laws need plain counts: ‹columns› '{cure}'.")
+
+
+def _in_plain_counts(column: str, factor: float, taken: Mapping[str, str]) -> str:
+    """What `columns` says of a column in another unit."""
+    names = ("unique_tokens", "tokens") if column == "tokens" else (column,)
+    name = next((n for n in names if n in taken), names[0])
+    return f"{name}={taken.get(name, name)}*1e{np.log10(factor):.0f}"
 
 
 def _nearest_unit(factor: float) -> float:

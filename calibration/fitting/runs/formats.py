@@ -136,15 +136,7 @@ def _of_csv(name: str, text: str) -> RawTable:
     text = re.sub(r"\A(?:\s*(?:#|\"?sep=)[^\n]*\n)+", "", text)  # remarks above the header
     first = text.lstrip().split("\n", 1)[0]
     delimiter = said_by_excel[1] if said_by_excel else max(",;\t", key=first.count)
-    try:
-        read = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
-        lines = [[cell.strip() for cell in cells] for cells in read]
-    except csv.Error as error:
-        raise InvalidInput(f"{name} is not a readable CSV file: {error}.") from None
-    filled = [cells for cells in lines if any(cells)]
-    if not filled:
-        raise InvalidInput(f"{name} is empty; it needs the columns {', '.join(COLUMNS)}.")
-    header, *rows = filled
+    header, *rows = _lines(name, text, delimiter)
     width = len(header)
     ragged = [
         Problem(row, "-", "", f"has {len(cells)} cells where the header has {width}")
@@ -162,6 +154,19 @@ def _of_csv(name: str, text: str) -> RawTable:
     frame = pd.DataFrame(rows, columns=range(width), dtype=object)
     frame.columns = pd.Index(header, dtype=object)
     return _with_unfolded_cells(RawTable(name, frame, ragged, said))
+
+
+def _lines(name: str, text: str, delimiter: str) -> list[list[str]]:
+    """The cells of each line that has any, without blanks around them; the first line is the header."""
+    try:
+        read = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+        lines = [[cell.strip() for cell in cells] for cells in read]
+    except csv.Error as error:
+        raise InvalidInput(f"{name} is not a readable CSV file: {error}.") from None
+    filled = [cells for cells in lines if any(cells)]
+    if not filled:
+        raise InvalidInput(f"{name} is empty; it needs the columns {', '.join(COLUMNS)}.")
+    return filled
 
 
 def _has_decimal_commas(cells: list[str], delimiter: str) -> bool:
@@ -183,7 +188,7 @@ _DEEPEST, _LONGEST = 8, 200_000
 _NOT_LITERAL = re.compile(r"(?<=[:,\[( ])-?(?:nan|inf(?:inity)?)(?=\s*[,}\])])", re.I)
 
 
-def _of_rows(name: str, rows: Iterable[Mapping[str, Any]]) -> RawTable:
+def _of_rows(name: str, rows: Iterable[Mapping[Any, Any]]) -> RawTable:
     """Rows as a table: what is nested by the names of all its levels."""
     flat = [_flattened(row) for row in rows]
     columns = list(dict.fromkeys(key for row in flat for key in row))
@@ -191,7 +196,7 @@ def _of_rows(name: str, rows: Iterable[Mapping[str, Any]]) -> RawTable:
     return RawTable(name, pd.DataFrame(cells, dtype=object))
 
 
-def _flattened(row: Mapping[str, Any], before: str = "", depth: int = 0) -> dict[str, Any]:
+def _flattened(row: Mapping[Any, Any], before: str = "", depth: int = 0) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in row.items():
         name = f"{before}.{str(key).strip()}" if before else str(key).strip()
@@ -264,18 +269,28 @@ def _rows_in(value: Any) -> list[Mapping[str, Any]] | None:
         return value if all(isinstance(row, Mapping) for row in value) else None
     if not value or not isinstance(value, Mapping):
         return None
-    if {"columns", "data"} <= set(value):  # {"columns": [...], "data": [[...], ...]}: pandas, W&B's tables
-        names, rows = value["columns"], value["data"]
-        lists = isinstance(rows, list) and all(isinstance(row, list) for row in (names, *rows))
-        return [dict(zip(map(str, names), row, strict=False)) for row in rows] if lists else None
+    if {"columns", "data"} <= set(value):
+        return _of_header(value["columns"], value["data"])
     inside = [rows for part in value.values() if isinstance(part, list) and (rows := _rows_in(part))]
     if len(inside) == 1:
         return inside[0]
-    if all(isinstance(column, list) for column in value.values()):  # {column: [cell, ...]}
-        if len({len(column) for column in value.values()}) != 1:
-            return None
-        return [dict(zip(value, row, strict=True)) for row in zip(*value.values(), strict=True)]
+    if all(isinstance(column, list) for column in value.values()):
+        return _of_lists(value)
     return _of_mappings(value) if all(isinstance(row, Mapping) for row in value.values()) else [value]
+
+
+def _of_header(names: Any, rows: Any) -> list[Mapping[str, Any]] | None:
+    """{"columns": [...], "data": [[...], ...]}, as pandas and W&B's tables have it."""
+    if not all(isinstance(row, list) for row in (names, rows, *(rows if isinstance(rows, list) else ()))):
+        return None
+    return [dict(zip(map(str, names), row, strict=False)) for row in rows]
+
+
+def _of_lists(value: Mapping[str, list[Any]]) -> list[Mapping[str, Any]] | None:
+    """{column: [cell, ...]}, all of the same length."""
+    if len({len(column) for column in value.values()}) != 1:
+        return None
+    return [dict(zip(value, row, strict=True)) for row in zip(*value.values(), strict=True)]
 
 
 def _of_mappings(value: Mapping[str, Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -490,18 +505,28 @@ def _read_events(path: Path, events: _Events) -> None:
 
 
 def _read_value(value: _Message, step: int, events: _Events) -> None:
-    """A value has a tag (1) and a number (2) or a tensor of one (8); or, in its metadata (9), plugin_data (1)
-    of "hparams" (1), whose content (2) holds the start of a session (3) with a map of settings (1).
-    """
+    """A value has a tag (1) and a number (2) or a tensor of one (8), or settings in its metadata (9)."""
     tag = value[1][-1].decode() if 1 in value else ""
     figures = [*value.get(2, ()), *(n for tensor in _inner(value, 8) for n in _scalar(tensor))]
     if tag and figures and step >= events.last.get(tag, (step, 0.0))[0]:
         events.last[tag] = (step, figures[-1])
-    plugins = [plugin for metadata in _inner(value, 9) for plugin in _inner(metadata, 1)]
-    for content in (c for plugin in plugins if b"hparams" in plugin.get(1, ()) for c in _inner(plugin, 2)):
-        for entry in (entry for session in _inner(content, 3) for entry in _inner(session, 1)):
-            for name, setting in zip(entry.get(1, ()), _inner(entry, 2), strict=False):
-                events.settings[name.decode()] = _setting(setting)
+    for metadata in _inner(value, 9):
+        events.settings |= _settings(metadata)
+
+
+def _settings(metadata: _Message) -> dict[str, Any]:
+    """Metadata has plugin_data (1) of "hparams" (1), whose content (2) holds the start of a session (3) with
+    a map of settings (1): name (1) and value (2).
+    """
+    return {
+        entry[1][0].decode(): _setting(_inner(entry, 2)[0])
+        for plugin in _inner(metadata, 1)
+        if b"hparams" in plugin.get(1, ())
+        for content in _inner(plugin, 2)
+        for session in _inner(content, 3)
+        for entry in _inner(session, 1)
+        if 1 in entry and 2 in entry
+    }
 
 
 def _scalar(tensor: _Message) -> Iterator[float]:
