@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from calibration.fitting.design.proposal import design
     from calibration.fitting.evaluate.backtest import backtest
     from calibration.fitting.intervals import allocation_intervals, loss_interval, parameter_intervals
-    from calibration.fitting.runs.tables import Origin, RunTableError, warnings_of
+    from calibration.fitting.runs.checks import RunTableError
+    from calibration.fitting.runs.tables import Origin, warnings_of
     from calibration.reports.report import report
     from calibration.studies.judge import judge
     from calibration.studies.prescriptions import prescriptions
@@ -42,7 +43,8 @@ _HOME = {
     "fitting.evaluate.backtest": "backtest",
     "fitting.design.proposal": "design",
     "fitting.intervals": "allocation_intervals loss_interval parameter_intervals",
-    "fitting.runs.tables": "Origin RunTableError warnings_of",
+    "fitting.runs.checks": "RunTableError",
+    "fitting.runs.tables": "Origin warnings_of",
     "reports.report": "report",
     "studies.judge": "judge",
     "studies.prescriptions": "prescriptions",

@@ -149,7 +149,7 @@ class Distillation(_Checked):
         return self
 
 
-FINEWEB = Corpus(dataset="HuggingFaceFW/fineweb", subset="sample-10BT")
+FINEWEB = Corpus.model_construct(dataset="HuggingFaceFW/fineweb", subset="sample-10BT")
 
 PRESETS: dict[str, dict[str, Any]] = {
     "paper": {},

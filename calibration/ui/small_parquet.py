@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from calibration.fitting.runs.columns import may_be_ours
+from calibration.fitting.runs.tables import may_be_ours
 from planner.inputs import InvalidInput
 
 LARGEST = 64 * 2**20  # bytes, written out

@@ -276,28 +276,28 @@ def _complete(values: dict[str, np.ndarray], problems: Sequence[Problem], given:
 # -- all rows
 
 
-class Chosen(NamedTuple):
-    """The rows that a user wants, and the columns that decide it."""
-
-    rows: np.ndarray
-    columns: set[str]
-
-
 def check_rows(
-    raw: RawTable, table: pd.DataFrame, problems: Sequence[Problem], chosen: Chosen, drop_missing: bool
+    raw: RawTable,
+    table: pd.DataFrame,
+    problems: Sequence[Problem],
+    chosen: np.ndarray,
+    deciding: set[str],
+    *,
+    drop_missing: bool,
 ) -> tuple[np.ndarray, list[TableWarning]]:
     """The rows that are used, and which were dropped because they came to no end, where they may be; raises
     where another one is unusable.
 
-    A row is answered for if it is chosen, or if nobody can know because a cell that decides it is bad.
+    A row is answered for if it is `chosen`, or if nobody can know because a cell in a column that is
+    `deciding` is bad.
     """
     everything = [*problems, *_unfinished(raw.cells), *raw.ragged]
     dropped: dict[int, Problem] = {}  # rows, each with the first reason
     for problem in everything if drop_missing else ():
-        if problem.is_absent and chosen.rows[problem.row - 1]:
+        if problem.is_absent and chosen[problem.row - 1]:
             dropped.setdefault(problem.row, problem)
-    used = chosen.rows & ~np.isin(np.arange(len(table)) + 1, list(dropped))
-    doubtful = {p.row for p in problems if p.column in chosen.columns} - set(dropped)
+    used = chosen & ~np.isin(np.arange(len(table)) + 1, list(dropped))
+    doubtful = {p.row for p in problems if p.column in deciding} - set(dropped)
     everything += _repeated(table, used, "run" in raw.cells)
     reported = sorted({p for p in everything if used[p.row - 1] or p.row in doubtful})
     if all(p.reason.endswith(_UNIT) for p in reported):

@@ -5,41 +5,52 @@ fitted.
 
 Two of unique_tokens, tokens and epochs are enough. Counts may be written as people say them ("250M"). All
 bad cells are reported together, by row and column; mistaken units are named with their cure. The source is
-only read. `formats` has the sources, `columns` says which column is which, `checks` what is wrong; here is
-which rows are used, and what is kept of the reading.
+only read. `formats` has the sources, `filters` says which rows are used, `checks` what is wrong; here is the
+way through them, and which column of somebody's table is which of ours: as they say (`columns`), inside the
+names of the runs (`pattern`), or by obvious names, and said.
+
+    columns="params=config.n_params, loss=summary/val_loss"       names as they are in the table
+    columns="params=size*1e6, loss=ln(perplexity)"                other units: a factor, or a logarithm
+    pattern="{params}_{tokens}_{epochs}ep"                        1b5_30b_4ep: 1.5B parameters, 30B tokens
+
+Names are compared without case, punctuation and the prefixes that loggers add (config., summary., hparams.).
+A field of a pattern is a column of ours or any other word, which becomes a column; `*` stands for anything.
+Numbers inside names may have a unit (100m, 1.5B, 1b5, 2p8b), decimals may be written 0p1.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import operator
+import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, NoReturn, TypedDict, Unpack
+from typing import Any, NamedTuple, TypedDict, Unpack
 
 import numpy as np
 import pandas as pd
 
 from calibration.fitting.runs.checks import (
     COLUMNS,
+    COUNTS,
+    DOES_NOT_FIT,
     TOKENS,
-    Chosen,
+    Problem,
     RawTable,
-    RunTableError,
     TableWarning,
     check_rows,
     is_missing,
+    listed,
+    plain_number,
     read_numbers,
     sanity_checks,
 )
-from calibration.fitting.runs.columns import Columns, with_our_columns
+from calibration.fitting.runs.filters import RowFilter
 from calibration.fitting.runs.formats import Table, load
 from planner.calibration import Calibration
-from planner.inputs import InvalidInput, count, named, number
+from planner.inputs import InvalidInput, named, number
 
-__all__ = ["Origin", "Reading", "RowFilter", "RunTableError", "Table", "read_runs", "warnings_of"]
-
+Columns = str | Mapping[str, str]
 _WARNINGS = "warnings"  # among the attributes of a table
 
 
@@ -47,10 +58,10 @@ class Reading(TypedDict, total=False):
     """How a table is read, and which of its rows are used."""
 
     max_epochs: Any  # leave out runs beyond so many
-    where: str | None  # a condition, see `RowFilter`
+    where: str | None  # a condition, see `filters`
     weight_decay: Any  # of runs whose table does not say it
-    columns: Columns | None  # "params=config.n_params,loss=summary/val_loss", see `columns`
-    pattern: str | None  # "{params}_{tokens}_{epochs}ep", see `columns`
+    columns: Columns | None  # "params=config.n_params,loss=summary/val_loss"
+    pattern: str | None  # "{params}_{tokens}_{epochs}ep"
     drop_missing: bool  # leave out runs that came to no end or do not say what is needed
 
 
@@ -89,31 +100,25 @@ def read_runs(
     decay = None if decay is None else number(decay, "weight_decay", positive=False)
     where = None if condition is None else RowFilter(condition)
     raw = with_our_columns(_loaded(source, name or "the run table"), how.get("columns"), how.get("pattern"))
-    said = raw.cells.get("weight_decay")
-    if (
-        decay is not None
-        and not weight_decay_is_choice
-        and said is not None
-        and not said.map(is_missing).any()
-    ):
+    said = "weight_decay" in raw.cells and not raw.cells["weight_decay"].map(is_missing).any()
+    if decay is not None and said and not weight_decay_is_choice:
         raise InvalidInput(
             f"{decay:g} was given for runs that do not say theirs, but all of {raw.name} do; "
             f"leave it out, or choose runs with ‹where› 'weight_decay == {decay:g}'.",
             field="weight_decay",
         )
     table, problems = read_numbers(raw, decay)
-    chosen = (
-        Chosen(np.ones(len(table), dtype=bool), set())
-        if where is None
-        else Chosen(where(table), where.columns)
-    )
+    chosen, deciding, conditions = np.ones(len(table), dtype=bool), set[str](), list[str]()
     if limit is not None:
-        chosen = Chosen(chosen.rows & (table["epochs"].to_numpy() <= limit), chosen.columns | {*TOKENS})
-    used, left_out = check_rows(raw, table, problems, chosen, how.get("drop_missing", False))
+        chosen, deciding = table["epochs"].to_numpy() <= limit, {*TOKENS}
+        conditions.append(f"‹max_epochs› {limit:g}")
+    if where is not None:
+        chosen, deciding = chosen & where(table), deciding | where.columns
+        conditions.append(f"‹where› {where.text!r}")
+    drop = how.get("drop_missing", False)
+    used, left_out = check_rows(raw, table, problems, chosen, deciding, drop_missing=drop)
     if not used.any():
-        reasons = [] if limit is None else [f"‹max_epochs› {limit:g}"]
-        reasons += [] if where is None else [f"‹where› {where.text!r}"]
-        why = " and ".join(reasons + ["‹drop_missing›"] * bool(left_out))
+        why = " and ".join(conditions + ["‹drop_missing›"] * bool(left_out))
         raise InvalidInput(f"no run of {raw.name} is left after {why}; a wider condition would do.")
     table = table[used].reset_index(drop=True)
     found = [*raw.warnings, *left_out, *sanity_checks(table, raw.taken)]
@@ -156,175 +161,331 @@ def with_table_warnings(table: pd.DataFrame, calibration: Calibration) -> Calibr
     return calibration.model_copy(update={"table_notes": said, "settings": settings})
 
 
-# -- row filters as people type them
+# -- which column is which
 
-_TOKEN = re.compile(
-    r"""\s*(?:
-    (?P<op><=|>=|==|!=|<>|=|<|>) | (?P<mark>[(),]) | `(?P<column>[^`]+)`
-    | (?P<quoted>"[^"]*"|'[^']*') | (?P<word>[^\s()<>=!,`"']+)
-    )""",
-    re.VERBOSE,
-)
-_COMPARE: dict[str, Callable[[Any, Any], Any]] = {
-    "==": operator.eq,
-    "=": operator.eq,
-    "!=": operator.ne,
-    "<>": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
+_EXAMPLE = "params=config.n_params,loss=summary/val_loss"
+
+# Best first. A name in this form may stand in the table with any prefix, case and punctuation.
+_NAMES = """
+run: run run_name name display_name experiment run_id id
+params: params total_params total_parameters n_params num_params n_parameters num_parameters parameters
+  nparams param_count parameter_count params_total number_of_parameters trainable_params num_trainable_params
+  model_size n
+unique_tokens: unique_tokens ud u_d n_unique_tokens num_unique_tokens tokens_unique unique_train_tokens
+  dataset_tokens corpus_tokens tokens_in_dataset data_tokens
+epochs: epochs num_epochs n_epochs num_train_epochs train_epochs max_epochs epoch
+tokens: tokens total_tokens train_tokens training_tokens tokens_seen num_tokens_seen num_input_tokens_seen
+  tokens_total n_tokens num_tokens consumed_tokens num_train_tokens tokens_processed d
+weight_decay: weight_decay weightdecay wd adam_weight_decay adamw_weight_decay
+loss: final_val_loss val_loss valid_loss validation_loss eval_loss loss_val loss_eval loss_validation
+  val_loss_final validation_cross_entropy val_cross_entropy val_ce val_nll eval_nll test_loss dev_loss
+  heldout_loss held_out_loss final_loss cross_entropy nll loss
+prefixes: config_ summary_metrics_ summary_ hparams_ hparam_ args_ training_args_ model_ optimizer_ optim_
+  trainer_ data_ dataset_config_ metrics_ raw_config_
+"""
+_KNOWN = {key: names.split() for key, names in re.findall(r"^(\w+):((?:.|\n )*)", _NAMES, re.MULTILINE)}
+_PREFIXES = _KNOWN.pop("prefixes")
+_VALIDATION = frozenset(_KNOWN["loss"][: _KNOWN["loss"].index("test_loss")])
+_OF = {"val_", "eval_", "validation_", "valid_", "test_", "final_val_", "final_", ""}
+_PERPLEXITY = frozenset(of + what for of in _OF for what in ("perplexity", "ppl"))
+_BITS = frozenset(of + what for of in _OF for what in ("bits_per_token", "bpt"))
+_BYTES = ("bits_per_byte", "bpb", "bits_per_char", "bpc")
+_BITS_PER_BYTE = frozenset(of + what for of in _OF for what in _BYTES)
+_ASIDE = frozenset({"state", "status", "tokenizer", "vocab_size", "seed"})
+_TRAINING = frozenset({"train_loss", "training_loss", "loss_train"})
+_UNITS = {
+    **dict.fromkeys(("k", "thousands"), 1e3),
+    **dict.fromkeys(("m", "mm", "million", "millions"), 1e6),
+    **dict.fromkeys(("b", "bn", "billion", "billions"), 1e9),
 }
-_LONGEST, _DEEPEST = 2000, 40
-_EXAMPLE = "epochs <= 64 and kind == base"
-
-_Rows = Callable[[pd.DataFrame], np.ndarray]  # which rows of a table are kept
-
-
-class _Token(NamedTuple):
-    kind: str
-    text: str
+_WRITTEN_OUT = 1e6  # numbers from here on are not in millions, whatever their column's name
+_DOCUMENTED = {("tokens", "total_tokens")}  # a name of ours, and not worth saying
+_LOGARITHM = re.compile(r"(?:ln|log)\((.+)\)")
+_PRODUCT = re.compile(r"(.+?)\s*\*\s*([\d.]+(?:e[+-]?\d+)?)", re.I)
 
 
-class RowFilter:
-    """A filter such as `epochs <= 64 and (kind == base or run in (a, b))`, parsed without running any code:
-    `columns` are those it refers to, calling it gives the rows of a table that it keeps as booleans.
+class _Meant(NamedTuple):
+    """A column of the table and what to do with its cells."""
 
-        filter   :=  and-terms joined by `or`;  and-terms are factors joined by `and`
-        factor   :=  `not` factor  |  ( filter )  |  comparison
-        comparison := column  == != < <= > >=  value   |   column [`not`] `in` ( value, value, ... )
+    column: str
+    change: Callable[[float], float] | None = None
+    how: str = ""  # in words, after its name
 
-    Columns are plain words (or `in backticks`); values are numbers (`64`, `250M`), words or "quoted text".
-    Text can be compared for equality only. Nothing is evaluated as Python, so a filter from a stranger can
-    select rows and no more.
+
+def with_our_columns(raw: RawTable, columns: Columns | None, pattern: str | None) -> RawTable:
+    """The table with our columns: as the caller says, from the names of the runs, and those that it has under
+    obvious names, with a warning that says so.
     """
+    raw = _with(raw, {ours: _meant(raw, ours, theirs) for ours, theirs in _given(columns).items()})
+    of_runs = _guesses(raw, ["run"])
+    raw = _with(raw, of_runs)
+    if pattern is not None:
+        raw = _with_settings(raw, pattern)
+    guesses = of_runs | _guesses(raw, COLUMNS)
+    said = [
+        f"{ours} from {meant.column}{meant.how}"
+        for ours, meant in guesses.items()
+        if (ours, meant.column) not in _DOCUMENTED
+    ]
+    warnings = [TableWarning("columns_guessed", f"read {', '.join(said)}")] if said else []
+    return dataclasses.replace(_with(raw, guesses), warnings=(*raw.warnings, *warnings))
 
-    def __init__(self, text: str) -> None:
-        if not isinstance(text, str) or not text.strip():
-            raise InvalidInput(f"must be a condition such as {_EXAMPLE!r}; got {text!r}.", field="where")
-        if len(text) > _LONGEST:
-            raise InvalidInput(f"must be at most {_LONGEST} characters long; got {len(text)}.", field="where")
-        self.text = " ".join(text.split())
-        self.columns: set[str] = set()
-        self._tokens, self._at, self._depth = list(_tokens(text)), 0, 0
-        self._rows = self._filter()
-        if self._tokens[self._at].kind != "end":
-            self._fail(f"{self._tokens[self._at].text!r} is unexpected")
 
-    def __call__(self, table: pd.DataFrame) -> np.ndarray:
-        missing = [name for name in sorted(self.columns) if name not in table.columns]
-        if missing:
+def _guesses(raw: RawTable, wanted: Sequence[str]) -> dict[str, _Meant]:
+    """Those of our columns that the table has under other names."""
+    forms = {str(column): _plain(str(column)) for column in raw.cells.columns}
+    missing = [ours for ours in wanted if ours not in raw.cells]
+    found = {ours: meant for ours in missing if (meant := _guess(raw, ours, forms)) is not None}
+    if "loss" in missing and "loss" not in found:
+        found |= _other_loss(raw, forms)
+    elif "loss" in wanted and "loss" not in missing:
+        _check_loss(raw, forms)
+    return found
+
+
+def may_be_ours(name: str) -> bool:
+    """Whether a column of this name is one of those that are looked at."""
+    plain = _plain(name)
+    stem, _, unit = plain.rpartition("_")
+    known = _EXACT | _PERPLEXITY | _BITS | _BITS_PER_BYTE | _TRAINING | _ASIDE
+    return plain in known or (unit in _UNITS and stem.removesuffix("_in") in _EXACT)
+
+
+def _given(columns: Columns | None) -> dict[str, str]:
+    """What the caller says, as our names and theirs."""
+    if columns is None:
+        return {}
+    if isinstance(columns, str):
+        parts = [part.partition("=") for part in re.split(r"[,\n](?=[^,=]*=)", columns) if part.strip()]
+        found = {ours.strip(): theirs.strip() for ours, _, theirs in parts}
+        complete = len(found) == len(parts) > 0
+    else:
+        complete = isinstance(columns, Mapping)
+        found = {str(ours): str(theirs).strip() for ours, theirs in columns.items()} if complete else {}
+    if not complete or not all(found.values()):
+        raise InvalidInput(f"must be pairs such as {_EXAMPLE}, each once; got {columns!r}.", field="columns")
+    for ours in found:
+        if ours not in COLUMNS:
+            raise InvalidInput(f"knows {', '.join(COLUMNS)}; got {ours!r}.", field="columns")
+    return found
+
+
+def _meant(raw: RawTable, ours: str, theirs: str) -> _Meant:
+    """What a caller means: a column, a multiple of one, or its logarithm."""
+    if (column := _same(raw, theirs)) is not None:
+        return _Meant(column)
+    if (inner := _LOGARITHM.fullmatch(theirs)) and (column := _same(raw, inner[1].strip())) is not None:
+        return _Meant(column, _ln)
+    if (product := _PRODUCT.fullmatch(theirs)) and (column := _same(raw, product[1])) is not None:
+        return _Meant(column, _times(float(product[2])))
+    names = [str(column) for column in raw.cells.columns]
+    raise InvalidInput(f"takes {ours} from {theirs!r}; {raw.name} has {listed(names)}.", field="columns")
+
+
+def _same(raw: RawTable, name: str) -> str | None:
+    """The column of this name; summary/val_loss and summary.val_loss are one."""
+    if name in raw.cells:
+        return name
+    first, *others = (re.sub(r"[./ ]+", ".", str(c).strip().lower()) for c in (name, *raw.cells.columns))
+    alike = [str(column) for column, other in zip(raw.cells.columns, others, strict=True) if other == first]
+    return alike[0] if len(alike) == 1 else None
+
+
+def _with(raw: RawTable, found: Mapping[str, _Meant]) -> RawTable:
+    """The table with these columns; a cell that is to be changed and is no number stays, and is reported by
+    `checks`.
+    """
+    cells = raw.cells.copy()
+    for ours, (column, change, _) in found.items():
+        cells[ours] = raw.cells[column]
+        if change is not None:
+            numbers = [(cell, plain_number(cell)) for cell in raw.cells[column]]
+            changed = [cell if value != value else change(value) for cell, value in numbers]
+            cells[ours] = pd.Series(changed, index=cells.index, dtype=object)
+    taken = {**raw.taken, **{ours: meant.column for ours, meant in found.items()}}
+    return dataclasses.replace(raw, cells=cells, taken=taken)
+
+
+def _ln(value: float) -> float:
+    return math.log(value) if value > 0 else math.nan
+
+
+def _times(factor: float) -> Callable[[float], float]:
+    return lambda value: value * factor
+
+
+# -- guesses -------------------------------------------------------------------------------------------------
+
+
+def _plain(name: str) -> str:
+    """A name without case, punctuation and what loggers put in front of it."""
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z][a-z])", "_", name)
+    plain = re.sub(r"[^a-z0-9]+", "_", words.lower()).strip("_")
+    while prefix := next((p for p in _PREFIXES if plain.startswith(p) and plain not in _EXACT), None):
+        plain = plain.removeprefix(prefix)
+    return plain
+
+
+_EXACT = frozenset(name for names in _KNOWN.values() for name in names)
+
+
+def _guess(raw: RawTable, ours: str, forms: Mapping[str, str]) -> _Meant | None:
+    """The column that is obviously meant; raises where two are and they differ."""
+    for name in _KNOWN[ours]:
+        there = [column for column, form in forms.items() if form == name and _filled(raw, column)]
+        if ours == "run":
+            there = [column for column in there if _is_a_name(raw.cells[column])]
+        if len(there) > 1 and ours != "run" and not _equal(raw, there):
             raise InvalidInput(
-                f"refers to column {missing[0]!r}; the table has {', '.join(map(str, table.columns))}.",
-                field="where",
+                f"{raw.name} has {ours} in {' and in '.join(map(repr, there))}, and they differ; "
+                f"say which it is: ‹columns› {ours}={there[0]}."
             )
-        return self._rows(table)
+        if there:
+            return _Meant(there[0])
+    return _in_units(raw, ours, forms) if ours in COUNTS else None
 
-    # Each method reads its part of the tokens and returns a function from a table to booleans.
 
-    def _filter(self) -> _Rows:
-        return self._joined("or", np.logical_or, lambda: self._joined("and", np.logical_and, self._factor))
+def _in_units(raw: RawTable, ours: str, forms: Mapping[str, str]) -> _Meant | None:
+    """A column such as "params (M)", whose name says that it counts millions."""
+    for column, form in forms.items():
+        name, _, unit = form.rpartition("_")
+        if unit not in _UNITS or name.removesuffix("_in") not in _KNOWN[ours]:
+            continue
+        if raw.cells[column].map(plain_number).max() < _WRITTEN_OUT:  # not where there are no numbers
+            return _Meant(column, _times(_UNITS[unit]), f" times {_UNITS[unit]:.0e}".replace("e+0", "e"))
+    return None
 
-    def _joined(self, word: str, join: np.ufunc, part: Callable[[], _Rows]) -> _Rows:
-        parts = [part()]
-        while self._take(word):
-            parts.append(part())
-        return lambda table: join.reduce([part(table) for part in parts])
 
-    def _factor(self) -> _Rows:
-        self._depth += 1
-        if self._depth > _DEEPEST:
-            self._fail("it is nested too deeply")
-        if self._take("not"):
-            inner = self._factor()
-            found: _Rows = lambda table: ~inner(table)  # noqa: E731
-        elif self._take("("):
-            found = self._filter()
-            self._close()
+def _check_loss(raw: RawTable, forms: Mapping[str, str]) -> None:
+    """Refuse a column `loss` next to another one that is certainly the validation loss."""
+    if "loss" in raw.taken:
+        return
+    for column, form in forms.items():
+        if form in _VALIDATION and _filled(raw, column) and not _equal(raw, ["loss", column]):
+            raise InvalidInput(
+                f"{raw.name} has both loss and {column}, and they differ; "
+                f"say which is the validation loss: ‹columns› loss={column}."
+            )
+
+
+def _other_loss(raw: RawTable, forms: Mapping[str, str]) -> dict[str, _Meant]:
+    """The loss from a column that holds it in another form; raises where that cannot be known."""
+    for known, change, how in (
+        (_PERPLEXITY, _ln, " as its logarithm"),
+        (_BITS, _times(math.log(2)), " times ln 2"),
+    ):
+        there = [column for column, form in forms.items() if form in known and _filled(raw, column)]
+        if there:
+            return {"loss": _Meant(there[0], change, how)}
+    for column, form in forms.items():
+        if form in _BITS_PER_BYTE:
+            raise InvalidInput(
+                f"{raw.name} has the loss in bits per byte ({column}), laws are about nats per token; "
+                f"multiply by ln 2 and the tokenizer's bytes per token: ‹columns› loss={column}*2.9 at 4.2 "
+                f"bytes per token."
+            )
+        if form in _TRAINING:
+            raise InvalidInput(
+                f"{raw.name} has no column loss, only {column}; laws are about the validation loss "
+                f"(‹columns› loss={column} takes it all the same)."
+            )
+    return {}
+
+
+def _filled(raw: RawTable, column: str) -> bool:
+    return not raw.cells[column].map(is_missing).all()
+
+
+def _is_a_name(cells: pd.Series) -> bool:
+    """Whether each run has one of its own."""
+    return not cells.map(is_missing).any() and not cells.map(str).duplicated().any()
+
+
+def _equal(raw: RawTable, columns: Sequence[str]) -> bool:
+    """Whether these columns say the same wherever both say something."""
+    first, *others = (raw.cells[column].map(plain_number).to_numpy(dtype=float) for column in columns)
+    with np.errstate(invalid="ignore"):
+        return all(not np.any(np.abs(first - other) > 1e-9 * np.abs(first)) for other in others)
+
+
+# -- settings inside run names
+
+_PATTERN = "{params}_{tokens}_{epochs}ep"
+_LONGEST = 200
+_FIELD = re.compile(r"\{(\w*)\}|(\*)")
+_WRITTEN = r"\d+(?:[.p]\d+)?(?:e[+-]?\d+)?(?:[kmbgt]\d*)?"
+_PARTS = re.compile(r"(\d+)(?:[.p](\d+))?(e[+-]?\d+)?(?:([kmbgt])(\d*))?", re.I)
+_LETTERS = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
+
+
+def _with_settings(raw: RawTable, pattern: str) -> RawTable:
+    """The table with the settings that its runs' names hold. Names that do not fit are problems of the table;
+    a column that the table has already is kept.
+    """
+    expression, fields = _compiled(pattern)
+    if "run" not in raw.cells:
+        raise InvalidInput(
+            f"reads run names, and {raw.name} has none; say where they are: ‹columns› run=NAME.",
+            field="pattern",
+        )
+    matches = [expression.fullmatch(str(name).strip()) for name in raw.cells["run"]]
+    misfits = [
+        Problem(row, "run", repr(str(name)), f"{DOES_NOT_FIT} {pattern}")
+        for row, (name, match) in enumerate(zip(raw.cells["run"], matches, strict=True), start=1)
+        if match is None
+    ]
+    if len(misfits) == len(matches):
+        raise InvalidInput(
+            f"{pattern!r} fits no run of {raw.name}, such as {misfits[0].value}.", field="pattern"
+        )
+    cells = raw.cells.copy()
+    for field in fields:
+        texts = [None if match is None else match[field] for match in matches]
+        values = [written_number(text) if text and field in COLUMNS else text for text in texts]
+        if field not in cells:
+            cells[field] = pd.Series(values, index=cells.index, dtype=object)
+    said = TableWarning("settings_from_names", f"read {', '.join(fields)} from the names of the runs")
+    return dataclasses.replace(
+        raw, cells=cells, ragged=(*raw.ragged, *misfits), warnings=(*raw.warnings, said)
+    )
+
+
+def _compiled(pattern: str) -> tuple[re.Pattern[str], list[str]]:
+    if not isinstance(pattern, str) or len(pattern) > _LONGEST or not _FIELD.search(pattern):
+        raise InvalidInput(f"must be a pattern such as {_PATTERN!r}; got {pattern!r}.", field="pattern")
+    parts, fields, at, open_before = [], [], 0, False
+    for match in _FIELD.finditer(pattern):
+        text, name = pattern[at : match.start()], match[1]
+        if open_before and not text:
+            raise InvalidInput(
+                f"cannot tell where {match[0]} begins; put what parts them between two fields.",
+                field="pattern",
+            )
+        parts.append(re.escape(text))
+        if not name:
+            parts.append(".*")
         else:
-            found = self._comparison()
-        self._depth -= 1
-        return found
-
-    def _comparison(self) -> _Rows:
-        name = self._next("a column", "word", "column").text
-        self.columns.add(name)
-        negated = self._take("not")
-        if self._take("in"):
-            if not self._take("("):
-                self._fail("'in' needs values in brackets")
-            values = [self._value()]
-            while self._take(","):
-                values.append(self._value())
-            self._close()
-            return lambda table: (
-                negated ^ np.logical_or.reduce([_compare(table[name], name, "==", v) for v in values])
-            )
-        if negated:
-            self._fail("'not' inside a comparison goes with 'in' only")
-        sign = self._next("a comparison sign such as <=", "op").text
-        value = self._value()
-        return lambda table: _compare(table[name], name, sign, value)
-
-    def _value(self) -> str:
-        token = self._next("a value", "word", "quoted")
-        return token.text[1:-1] if token.kind == "quoted" else token.text
-
-    def _take(self, text: str) -> bool:
-        """Whether this word or mark comes next; it is read then."""
-        token = self._tokens[self._at]
-        found = token.kind in ("word", "mark") and token.text.lower() == text
-        self._at += found
-        return found
-
-    def _close(self) -> None:
-        if not self._take(")"):
-            self._fail("a bracket is not closed")
-
-    def _next(self, wanted: str, *kinds: str) -> _Token:
-        token = self._tokens[self._at]
-        if token.kind not in kinds:
-            self._fail(f"{wanted} is missing" + (f" before {token.text!r}" if token.text else " at the end"))
-        self._at += 1
-        return token
-
-    def _fail(self, reason: str) -> NoReturn:
+            if name in fields or name in ("run", "loss"):
+                problem = "has it twice" if name in fields else "cannot be part of a name"
+                raise InvalidInput(f"{{{name}}} {problem}: {pattern!r}.", field="pattern")
+            fields.append(name)
+            parts.append(f"(?P<{name}>{_WRITTEN if name in COLUMNS else '[^/]+?'})")
+        at, open_before = match.end(), True
+    parts.append(re.escape(pattern[at:]))
+    if not fields:
+        raise InvalidInput(f"names no field; {_PATTERN!r} would do.", field="pattern")
+    try:
+        return re.compile("".join(parts), re.IGNORECASE), fields
+    except re.error:
         raise InvalidInput(
-            f"cannot be read, {reason}: {self.text!r}; write it like {_EXAMPLE!r}.", field="where"
-        )
+            f"must be a pattern such as {_PATTERN!r}; got {pattern!r}.", field="pattern"
+        ) from None
 
 
-def _tokens(text: str) -> Iterator[_Token]:
-    position, text = 0, text.rstrip()
-    while position < len(text):
-        match = _TOKEN.match(text, position)
-        if match is None:
-            raise InvalidInput(
-                f"cannot be read at {text[position:].strip()[:20]!r}; write it like {_EXAMPLE!r}.",
-                field="where",
-            )
-        position = match.end()
-        kind = str(match.lastgroup)
-        yield _Token(kind, match[kind])
-    yield _Token("end", "")
-
-
-def _compare(column: pd.Series, name: str, sign: str, value: str) -> np.ndarray:
-    if pd.api.types.is_bool_dtype(column) or pd.api.types.is_numeric_dtype(column):
-        try:
-            wanted = {"true": 1.0, "false": 0.0}.get(value.lower())
-            wanted = count(value, name, positive=False) if wanted is None else wanted
-        except InvalidInput:
-            raise InvalidInput(
-                f"compares the numeric column {name!r} with {value!r}; a number such as 64 would do.",
-                field="where",
-            ) from None
-        numbers = column.to_numpy(dtype=float, na_value=np.nan)
-        return np.asarray(_COMPARE[sign](numbers, wanted), dtype=bool)
-    if sign not in ("==", "=", "!=", "<>"):
-        raise InvalidInput(
-            f"orders the text column {name!r} with {sign}; text can only be compared with == and !=.",
-            field="where",
-        )
-    texts = column.map(lambda cell: "" if cell is None or cell is pd.NA else str(cell)).to_numpy(dtype=object)
-    return np.asarray(_COMPARE[sign](texts, value), dtype=bool)
+def written_number(text: str) -> float:
+    """A number as names have it: 100m, 1.5B, 1b5 and 1p5b are 1.5e9, 0p1 is 0.1."""
+    match = _PARTS.fullmatch(text)
+    if match is None:
+        raise InvalidInput(f"must be a number such as 100m or 1b5; got {text!r}.")
+    whole, decimals, exponent, unit, after = (part or "" for part in match.groups())
+    return float(f"{whole}.{decimals or after or 0}{exponent}") * _LETTERS[unit.lower()]

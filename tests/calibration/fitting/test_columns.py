@@ -4,8 +4,7 @@ import pandas as pd
 import pytest
 
 from calibration import read_runs
-from calibration.fitting.runs.columns import written_number
-from calibration.fitting.runs.tables import warnings_of
+from calibration.fitting.runs.tables import warnings_of, written_number
 from planner.inputs import InvalidInput
 from tests.calibration.fitting.tables import runs, same
 

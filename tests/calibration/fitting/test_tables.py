@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from calibration.fitting.identify import Run, check_identifiable, unidentified
 from calibration.fitting.runs.checks import COLUMNS, RunTableError
-from calibration.fitting.runs.tables import RowFilter, read_runs
+from calibration.fitting.runs.filters import RowFilter
+from calibration.fitting.runs.tables import read_runs
 from planner.inputs import InvalidInput
 from planner.laws import STANDARD
 from tests.places import SHARED
