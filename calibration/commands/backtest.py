@@ -6,8 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from calibration.commands.common import Rows, law_options, option, print_json, progress_bar, row_options
-from planner.cli import Command
+from calibration.commands.common import (
+    Command,
+    Rows,
+    law_options,
+    option,
+    print_json,
+    progress_bar,
+    row_options,
+)
 from planner.laws import STANDARD
 from planner.show.terminal import print_table
 

@@ -5,7 +5,6 @@ are checked before any work; a bar while it goes on; JSON, tables and pictures.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 import math
 import os
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from planner.cli import BadInput
+from planner import cli
 from planner.inputs import InvalidInput
 from planner.laws import FORMS, STANDARD
 from planner.show.terminal import print_table
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
 
 _Command = Callable[..., Any]
 _Decorator = Callable[[_Command], _Command]
+_TOGETHER = "options_as"  # an attribute of a command's function
 
 # -- options
 
@@ -58,24 +58,29 @@ def law_options(what: str, default: str = "") -> _Decorator:
 
 
 def options_as(kind: type[Any], name: str, *options: _Decorator) -> _Decorator:
-    """A decorator that adds these options to a command, which gets them as one `kind` called `name`.
+    """A decorator that adds these options to a `Command`, which gets them as one `kind` called `name`.
 
     `kind` is a dataclass whose fields are the options' names.
     """
-    fields = [field.name for field in dataclasses.fields(kind)]
 
     def decorate(command: _Command) -> _Command:
-        @functools.wraps(command)
-        def gathering(**values: Any) -> Any:
-            value = kind(**{field: values.pop(field) for field in fields})
-            return command(**values, **{name: value})
-
-        made: _Command = gathering
         for add in reversed(options):
-            made = add(made)
-        return made
+            command = add(command)
+        command.__dict__.setdefault(_TOGETHER, {})[name] = kind
+        return command
 
     return decorate
+
+
+class Command(cli.Command):
+    """A command that gets options that belong together as one value, see `options_as`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        rest = super().parse_args(ctx, args)
+        for name, kind in vars(self.callback).get(_TOGETHER, {}).items():
+            fields = [field.name for field in dataclasses.fields(kind)]
+            ctx.params[name] = kind(**{field: ctx.params.pop(field) for field in fields})
+        return rest
 
 
 @dataclass(frozen=True)
@@ -210,7 +215,7 @@ def _plots(context: click.Context, option: click.Parameter, given: tuple[str, ..
         kind, named, path = text.partition("=")
         kind, path = (kind, path) if named and kind in _PLOTS else ("fit", text)
         if Path(path).suffix.lower() not in (".png", ".svg", ".pdf"):
-            raise BadInput(f"{option.opts[0]} must name a .png, .svg or .pdf file; got {path!r}.")
+            raise cli.BadInput(f"{option.opts[0]} must name a .png, .svg or .pdf file; got {path!r}.")
         plots.append((kind, path))
     return plots
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from calibration.commands.common import option
-from planner.cli import Command
+from calibration.commands.common import Command, option
 from planner.inputs import InvalidInput
 from planner.show.terminal import print_table
 
@@ -58,12 +57,11 @@ def _two_settings(calibrations: list[Calibration], decays: tuple[str, ...]) -> t
         raise InvalidInput(f"may be given at most twice; got {len(decays)}.", field="weight_decay")
     if len(calibrations) == 1:
         only = calibrations[0]
-        if not decays and len(only.settings) == 2:
-            return only.settings[0], only.settings[1]
-        if len(decays) == 2:
-            return only.setting(decays[0]), only.setting(decays[1])
-        raise InvalidInput(f"{_its_decays(only)}; name two of them, or give a second calibration.")
-    at = decays if len(decays) == 2 else (decays or (None,)) * 2
+        both = decays or only.weight_decays
+        if len(both) != 2:
+            raise InvalidInput(f"{_its_decays(only)}; name two of them, or give a second calibration.")
+        return only.setting(both[0]), only.setting(both[1])
+    at = (*decays, *decays)[:2] or (None, None)
     for known, decay in zip(calibrations, at, strict=True):
         if decay is None and len(known.settings) > 1:
             raise InvalidInput(f"{_its_decays(known)}; choose with ‹weight_decay›, once per file.")

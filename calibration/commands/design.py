@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from calibration.commands.common import (
+    Command,
     Rows,
     as_typed,
     check_output,
@@ -20,7 +21,6 @@ from calibration.commands.common import (
     row_options,
     write_text,
 )
-from planner.cli import Command
 from planner.inputs import epochs as passes
 from planner.inputs import named, scientific, short
 from planner.laws import DEFAULT_FORM, STANDARD

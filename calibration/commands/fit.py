@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from calibration.commands.common import (
+    Command,
     Plots,
     Rows,
     as_typed,
@@ -21,7 +22,6 @@ from calibration.commands.common import (
     progress_bar,
     row_options,
 )
-from planner.cli import Command
 from planner.inputs import named, short
 from planner.laws import BASE_FORM, STANDARD, WEIGHT_DECAY_FORMS
 from planner.show.terminal import print_table

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from calibration.commands.common import (
+    Command,
     Plots,
     Rows,
     check_output,
@@ -21,7 +22,6 @@ from calibration.commands.common import (
     row_options,
     write_text,
 )
-from planner.cli import Command
 from planner.inputs import InvalidInput, compute, count, number
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from calibration.commands.common import factor, option, print_json, progress_bar
+from calibration.commands.common import Command, factor, option, print_json, progress_bar
 from calibration.commands.training import DryRun, Training, fail_with, interruptible, training_options
 from planner.calibration import Calibration
-from planner.cli import Command, json_option
+from planner.cli import json_option
 from planner.inputs import InvalidInput, scientific, short
 from planner.show.terminal import print_table
 

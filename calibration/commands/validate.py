@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from calibration.commands.common import law_options, option, options_as, print_json
+from calibration.commands.common import Command, law_options, option, options_as, print_json
 from calibration.commands.training import DryRun, Training, fail_with, interruptible, training_options
-from planner.cli import Command, json_option
+from planner.cli import json_option
 from planner.inputs import InvalidInput, compute, count, number, scientific, short, whole
 from planner.show.terminal import print_table
 

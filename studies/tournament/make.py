@@ -22,8 +22,16 @@ import pandas as pd
 from leaderboard import choices, leaderboard, matches, picture, report
 from tournament import CHOICE, DIRECTIONS, Tournament, tournament
 
-from calibration.commands.common import Rows, law_options, print_json, progress_bar, row_options, write_text
-from planner.cli import Command, json_option
+from calibration.commands.common import (
+    Command,
+    Rows,
+    law_options,
+    print_json,
+    progress_bar,
+    row_options,
+    write_text,
+)
+from planner.cli import json_option
 from planner.inputs import InvalidInput
 from planner.laws import FORMS
 from planner.show.terminal import print_table
