@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -15,11 +15,10 @@ from calibration.commands.common import (
     progress_bar,
     row_options,
 )
+from calibration.fitting.evaluate.backtest import Backtest
+from calibration.fitting.evaluate.backtest import backtest as judge
 from planner.laws import STANDARD
 from planner.show.terminal import print_table
-
-if TYPE_CHECKING:
-    from calibration.fitting.evaluate.backtest import Backtest
 
 
 @click.command(cls=Command)
@@ -41,8 +40,6 @@ def backtest(runs: str, rows: Rows, laws: tuple[str, ...], as_json: bool, **how:
       planner calibrate backtest runs.csv
       planner calibrate backtest runs.csv --max-epochs 64 --law additive_4p --law chinchilla --tolerance 0.2
     """
-    from calibration.fitting.evaluate.backtest import backtest as judge
-
     table = rows.of(runs).table
     with progress_bar("fitting") as progress:
         result = judge(table, laws=laws or STANDARD, progress=progress, **how)

@@ -12,20 +12,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
+import pandas as pd
 
+from calibration.fitting.runs.tables import warnings_of
+from calibration.studies.sources import Source, open_source
 from planner import cli
+from planner.calibration import Calibration
 from planner.inputs import InvalidInput
 from planner.laws import FORMS, STANDARD
 from planner.show.terminal import print_table
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from calibration.studies.sources import Source
-    from planner.calibration import Calibration
 
 _Command = Callable[..., Any]
 _Decorator = Callable[[_Command], _Command]
@@ -98,9 +96,6 @@ class Rows:
         """These rows of a table or of a study's directory. How it was read and what looks wrong in it goes to
         stderr, a line each.
         """
-        from calibration.fitting.runs.tables import warnings_of
-        from calibration.studies.sources import open_source
-
         source = open_source(path, weight_decay_is_choice=weight_decay_is_choice, **vars(self))
         for warning in warnings_of(source.table, as_typed):
             text = f"{warning.text[0].upper()}{warning.text[1:]}"

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from calibration.commands.common import Command, option
+from calibration.fitting.evaluate.compare import Comparison
+from calibration.fitting.evaluate.compare import compare as compare_settings
+from planner.calibration import Calibration, Setting
 from planner.inputs import InvalidInput
 from planner.show.terminal import print_table
-
-if TYPE_CHECKING:
-    from calibration.fitting.evaluate.compare import Comparison
-    from planner.calibration import Calibration, Setting
 
 
 @click.command(cls=Command)
@@ -36,9 +35,6 @@ def compare(calibrations: tuple[str, ...], decays: tuple[str, ...], as_json: boo
       planner calibrate compare fineweb-llama2
       planner calibrate compare a.json b.json --params 300M --ud 500M --epochs 4
     """
-    from calibration.fitting.evaluate.compare import compare as compare_settings
-    from planner.calibration import Calibration
-
     known = [Calibration.load(name) for name in calibrations]
     first, second = _two_settings(known, decays)
     recommended = known[0].default_law

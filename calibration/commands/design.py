@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -21,14 +21,18 @@ from calibration.commands.common import (
     row_options,
     write_text,
 )
+from calibration.fitting.design.proposal import Design, describe
+from calibration.fitting.design.proposal import design as propose
+from calibration.fitting.design.tuning import Advice, Ranges
+from calibration.fitting.design.tuning import tune as advise
+from calibration.studies.sources import read_runs
+from planner.calibration import Calibration
+from planner.hardware import DEFAULT_VOCAB
 from planner.inputs import epochs as passes
 from planner.inputs import named, scientific, short
 from planner.laws import DEFAULT_FORM, STANDARD
+from planner.plans import disagreement_at
 from planner.show.terminal import print_table
-
-if TYPE_CHECKING:
-    from calibration.fitting.design.proposal import Design
-    from calibration.fitting.design.tuning import Advice
 
 
 @click.command(cls=Command)
@@ -71,11 +75,6 @@ def design(
     Train the proposed runs from the top, and ask again with --runs whenever some are done: each loss changes
     what is worth knowing next.
     """
-    from calibration.fitting.design.proposal import design as propose
-    from planner.calibration import Calibration
-    from planner.hardware import DEFAULT_VOCAB
-    from planner.plans import disagreement_at
-
     check_output(output, runs, calibration)
     with progress_bar("design") as progress:
         plan = propose(
@@ -105,8 +104,6 @@ def design(
 
 
 def _print_design(plan: Design) -> None:
-    from calibration.fitting.design.proposal import describe
-
     click.echo(
         f"{plan.law} of {plan.calibration} at weight decay {plan.weight_decay:g}, {plan.existing_runs} "
         f"existing runs; {describe(plan)}.\n"
@@ -175,10 +172,6 @@ def tune(
       planner calibrate tune --ud 250M --batch-tokens 65536 --weight-decays 0.03 10 \\
         --learning-rates 1e-4 3e-3 --epochs 8 -o wave.csv
     """
-    from calibration.fitting.design.tuning import Ranges
-    from calibration.fitting.design.tuning import tune as advise
-    from calibration.studies.sources import read_runs
-
     check_output(output, runs)
     table = None if runs is None else read_runs(runs, where=where)
     found = advise(Ranges.of(**ranges), table, wave=wave, tolerance=tolerance)

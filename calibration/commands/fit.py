@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -22,12 +22,12 @@ from calibration.commands.common import (
     progress_bar,
     row_options,
 )
+from calibration.fitting.evaluate.compare import middle_of, repetition_cost
+from calibration.studies import sources
+from planner.calibration import Calibration, FittedLaw, Setting, WeightDecayLaw
 from planner.inputs import named, short
-from planner.laws import BASE_FORM, STANDARD, WEIGHT_DECAY_FORMS
+from planner.laws import BASE_FORM, STANDARD, WEIGHT_DECAY_FORMS, repetition_parameters
 from planner.show.terminal import print_table
-
-if TYPE_CHECKING:
-    from planner.calibration import Calibration, FittedLaw, Setting, WeightDecayLaw
 
 # What is printed of a fit's metrics, and how.
 _METRICS = {"r2": ".4f", "r2_multi": ".4f", "huber": ".3g", "aicc": ".1f", "held_out_error": ".3%"}
@@ -102,8 +102,6 @@ def fit(
       planner calibrate fit study/ -o law.json --plot fit.png
       planner calibrate fit runs.csv --weight-decay-law dial_steep --learning-rate 3e-4 --batch-tokens 1M
     """
-    from calibration.studies import sources
-
     for path in (output, *(path for _, path in plots)):
         check_output(path, table)
     place = Path(table).resolve()
@@ -158,8 +156,6 @@ def _print(calibration: Calibration) -> None:
     click.echo("Recommended: " + calibration.recommendation["reason"])  # type: ignore[attr-defined]
     kept = getattr(calibration, "fitted_weight_decay_law", {})
     if "laws" in kept:
-        from planner.calibration import WeightDecayLaw
-
         _print_weight_decay_law(WeightDecayLaw.model_validate(kept))
         best = kept["law"]
         click.echo(f"Plans use the settings above; --weight-decay-law {best} has them use a law for all.")
@@ -179,9 +175,6 @@ def _print_weight_decay_law(found: WeightDecayLaw) -> None:
 
 
 def _print_setting(setting: Setting) -> None:
-    from calibration.fitting.evaluate.compare import middle_of, repetition_cost
-    from planner.laws import repetition_parameters
-
     forms = {form: fitted for form, fitted in setting.laws.items() if form not in WEIGHT_DECAY_FORMS}
     # What repetition costs at one point, which parameters of different forms do not say.
     reference, costs = middle_of(setting), {BASE_FORM: ""}

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
+import numpy as np
+import pandas as pd
 
 from calibration.commands.common import (
     Command,
@@ -22,12 +24,11 @@ from calibration.commands.common import (
     row_options,
     write_text,
 )
+from calibration.fitting.fit import fit
+from calibration.fitting.method import Method
+from calibration.studies.directory import is_study, open_directory
+from planner.calibration import Calibration, shipped_names
 from planner.inputs import InvalidInput, compute, count, number
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from planner.calibration import Calibration
 
 
 @click.command(cls=Command)
@@ -59,9 +60,6 @@ def report(subjects: tuple[str, ...], **given: Any) -> None:
       planner calibrate report my.json --runs runs.csv --plot grid=grid.png --ud 65536
       planner calibrate report fineweb-llama2 c4-gpt2 --plot quality=quality.png
     """
-    from calibration.studies.directory import is_study
-    from planner.calibration import shipped_names
-
     asked, subject = _Asked(**given), subjects[0]
     # A study's directory may have the name of a shipped calibration, which runs that are given belong to.
     known = subject in shipped_names() and (asked.runs is not None or not is_study(subject))
@@ -98,10 +96,6 @@ class _Asked:
 
 def _draw(subjects: tuple[str, ...], asked: _Asked, of_study: bool) -> None:
     """Pictures alone, of calibrations and the runs of the first, or of a study."""
-    from calibration.fitting.fit import fit
-    from calibration.fitting.method import Method
-    from planner.calibration import Calibration
-
     table = None
     if not of_study:
         if asked.runs is not None:
@@ -115,8 +109,6 @@ def _draw(subjects: tuple[str, ...], asked: _Asked, of_study: bool) -> None:
 
 
 def _of_calibration(subject: str, asked: _Asked) -> None:
-    from planner.calibration import Calibration
-
     for name in ("calibration", "suite", "limit"):
         if getattr(asked, name) is not None:
             raise InvalidInput(f"goes with the directory of a study, and {subject} is none.", field=name)
@@ -129,10 +121,7 @@ def _of_calibration(subject: str, asked: _Asked) -> None:
 
 
 def _of_study(folder: str, asked: _Asked) -> None:
-    from calibration.fitting.fit import fit
     from calibration.reports.study_report import opening, sections
-    from calibration.studies.directory import open_directory
-    from planner.calibration import Calibration
 
     if asked.runs is not None:
         raise InvalidInput(
@@ -181,8 +170,6 @@ def _pictures(known: Sequence[Calibration], runs: pd.DataFrame | None, asked: _A
 
 def _warn_of_other_runs(known: Calibration, table: pd.DataFrame) -> None:
     """One line on stderr for each weight decay at which the law was fitted to another number of runs."""
-    import numpy as np
-
     for setting in known.settings:
         given = int(np.isclose(table["weight_decay"], setting.weight_decay, rtol=1e-9, atol=1e-12).sum())
         fitted = setting.fitted_on.runs

@@ -7,22 +7,23 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
+import pandas as pd
 
 from calibration.commands.common import Command, factor, option, print_json, progress_bar
 from calibration.commands.training import DryRun, Training, fail_with, interruptible, training_options
+from calibration.fitting.design.expected_information import ExpectedInformation, expected_information
+from calibration.fitting.members import with_ensemble_law
+from calibration.studies import ensembles
+from calibration.studies.ensembles import CELL
+from calibration.studies.study import StudyRun
 from planner.calibration import Calibration
 from planner.cli import json_option
 from planner.inputs import InvalidInput, scientific, short
 from planner.show.terminal import print_table
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from calibration.fitting.design.expected_information import ExpectedInformation
-    from calibration.studies.study import StudyRun
+from trainer.waiting import sleep_while_waiting
 
 
 @click.command(cls=Command)
@@ -69,10 +70,6 @@ def sweep(
 
 
 def _dry_run(name: str, takes: DryRun, target: dict[str, Any], as_json: bool) -> None:
-    import pandas as pd
-
-    from calibration.fitting.design.expected_information import expected_information
-
     facts = takes.facts()
     foreseen = expected_information(pd.DataFrame(facts["runs"]), **target)
     if as_json:
@@ -139,10 +136,6 @@ def ensemble(study: str, training: Training, attach: str | None, as_json: bool) 
       planner calibrate ensemble study.toml -o members
       planner calibrate ensemble study.toml -o members --attach my.json
     """
-    from calibration.fitting.members import with_ensemble_law
-    from calibration.studies import ensembles
-    from trainer.waiting import sleep_while_waiting
-
     sleep_while_waiting()  # scoring, too, may be done beside other processes
     plan = training.study(study)
     ensembles.check(plan.runs)
@@ -198,8 +191,6 @@ def _print_cells(cells: Iterable[Sequence[StudyRun]]) -> None:
 
 def _print_ensembles(found: pd.DataFrame) -> None:
     """A line for each cell, a column for each number of members."""
-    from calibration.studies.ensembles import CELL
-
     most = int(found["members"].max())
     rows = []
     for _, cell in found.groupby(CELL, sort=False):

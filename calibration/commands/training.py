@@ -9,22 +9,24 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from calibration.commands.common import option, options_as
+from calibration.studies import directory as directories
+from calibration.studies.directory import StudyDirectory
+from calibration.studies.engine import Engine
+from calibration.studies.expense import Expense, expenses, rows
+from calibration.studies.local import LocalEngine
+from calibration.studies.progress import Progress, live_progress
+from calibration.studies.study import Study, StudyRun, load
+from calibration.studies.sweep import sweep
 from planner.cli import BadInput
 from planner.hardware import DEFAULT_MFU
 from planner.inputs import InvalidInput, scientific
 from trainer.errors import Signalled, TrainingStopped, exit_code
-
-if TYPE_CHECKING:
-    from calibration.studies.directory import StudyDirectory
-    from calibration.studies.engine import Engine
-    from calibration.studies.expense import Expense
-    from calibration.studies.progress import Progress
-    from calibration.studies.study import Study, StudyRun
+from trainer.run.store import Store
 
 _UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM}
 _NEEDED = ("torch", "tokenizers", "datasets", "safetensors")
@@ -56,8 +58,6 @@ class Training:
 
     def study(self, source: str) -> Study:
         """The study as it is to be trained."""
-        from calibration.studies.study import load
-
         found = load(source)
         if not self.changes:
             return found
@@ -67,9 +67,6 @@ class Training:
 
     def folder(self, study: Study) -> StudyDirectory:
         """Where the study is or will be."""
-        from calibration.studies.directory import StudyDirectory
-        from trainer.run.store import Store
-
         return StudyDirectory(Path(self.out or study.name), Store(self.store) if self.store else None)
 
     def trainers(self, study: Study, folder: StudyDirectory) -> Engine:
@@ -79,8 +76,6 @@ class Training:
             raise InvalidInput("is that of a Ray cluster; add ‹engine› ray.", field="address")
         room: dict[str, Any] = {"workers": self.workers, "per_gpu": self.per_gpu, "needs": study.needs}
         if self.engine == "local":
-            from calibration.studies.local import LocalEngine
-
             return LocalEngine(folder.compiled, **room)
         if self.engine == "ray":
             from calibration.studies.cluster import RayEngine
@@ -102,9 +97,6 @@ class Training:
         part: Callable[[StudyRun], str],
     ) -> Progress:
         """Train what is missing of these runs, shown to whoever is looking."""
-        from calibration.studies.progress import live_progress
-        from calibration.studies.sweep import sweep
-
         if not self.quiet:
             click.echo(f"{len(runs)} runs of {study.name} in {folder.path}: {trainers.describe()}", err=True)
         with live_progress(folder, quiet=self.quiet) as watch:
@@ -112,8 +104,6 @@ class Training:
 
     def grid(self, study: Study, folder: StudyDirectory) -> Progress:
         """Train what is missing of a study's own runs, and write their table."""
-        from calibration.studies import directory as directories
-
         trainers = self.trainers(study, folder)
         directories.begin(study, folder.path)
         directories.adopt(study.runs, folder)
@@ -123,10 +113,6 @@ class Training:
 
     def reckoned(self, study: Study, runs: Sequence[StudyRun], folder: StudyDirectory) -> DryRun:
         """What these runs take here and on each of the cards."""
-        from calibration.studies import directory as directories
-        from calibration.studies.expense import expenses
-        from calibration.studies.local import LocalEngine
-
         directories.check_recipe(study, folder.path)
         missing = directories.unfinished(folder, runs)
         machine = LocalEngine(folder.compiled, workers=self.workers, per_gpu=self.per_gpu)
@@ -142,8 +128,6 @@ class DryRun:
     takes: Sequence[Expense]
 
     def facts(self) -> dict[str, Any]:
-        from calibration.studies.expense import rows
-
         done = {run.name for run in self.runs} - {run.name for run in self.missing}
         return {
             "runs": rows(self.runs, done),

@@ -4,26 +4,31 @@ from __future__ import annotations
 
 import click
 
-from calibration.commands.common import option
 from planner.cli import BadInput
 
 DEFAULT_PORT = 7860
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@option("--host", "Address to listen on; 0.0.0.0 lets other machines in.", default="127.0.0.1")
-@option(
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help="Address to listen on; 0.0.0.0 lets other machines in.",
+)
+@click.option(
     "--port",
-    f"Port; 0 takes any free one.  [default: {DEFAULT_PORT} or the next free one]",
     type=click.IntRange(0, 65535),
+    help=f"Port; 0 takes any free one.  [default: {DEFAULT_PORT} or the next free one]",
 )
-@option(
-    "--trust-host trusted",
-    "A name by which visitors know this server, such as a proxy's in front of it; may be repeated.",
-    "NAME",
+@click.option(
+    "--trust-host",
+    "trusted",
     multiple=True,
+    metavar="NAME",
+    help="A name by which visitors know this server, such as a proxy's in front of it; may be repeated.",
 )
-@option("--no-browser", "Do not open a browser.", is_flag=True)
+@click.option("--no-browser", is_flag=True, help="Do not open a browser.")
 def ui(host: str, port: int | None, trusted: tuple[str, ...], no_browser: bool) -> None:
     """Explore plans on a web page, and fit your own runs there.
 

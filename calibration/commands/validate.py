@@ -7,23 +7,45 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
+import pandas as pd
 
 from calibration.commands.common import Command, law_options, option, options_as, print_json
 from calibration.commands.training import DryRun, Training, fail_with, interruptible, training_options
+from calibration.commands.verdict_tables import show
+from calibration.studies.directory import (
+    GRID,
+    VALIDATION,
+    StudyDirectory,
+    begin,
+    damaged,
+    open_directory,
+    table,
+    unfinished,
+)
+from calibration.studies.engine import Engine
+from calibration.studies.judge import judge
+from calibration.studies.prescriptions import (
+    CrossoverTest,
+    Prescription,
+    affordable_seeds,
+    crossover_test,
+    laws_to_try,
+    prescriptions,
+    runs_of,
+)
+from calibration.studies.provenance import provenance_mismatch
+from calibration.studies.sources import fit
+from calibration.studies.study import Study, StudyRun, Validation
+from calibration.studies.verdict import Verdict, save_verdict
+from planner.calibration import Calibration
 from planner.cli import json_option
 from planner.inputs import InvalidInput, compute, count, number, scientific, short, whole
+from planner.laws import check_form
+from planner.plans import disagreement_at
 from planner.show.terminal import print_table
-
-if TYPE_CHECKING:
-    from calibration.studies.directory import StudyDirectory
-    from calibration.studies.engine import Engine
-    from calibration.studies.prescriptions import CrossoverTest, Prescription
-    from calibration.studies.study import Study, StudyRun, Validation
-    from calibration.studies.verdict import Verdict
-    from planner.calibration import Calibration
 
 
 @dataclass(frozen=True)
@@ -45,8 +67,6 @@ class Requested:
 
     def applied(self, study: Study) -> Validation:
         """The study's validation with what was typed instead."""
-        from planner.laws import check_form
-
         typed: dict[str, Any] = {}
         if self.name_budgets:
             if len(self.uds) != len(self.computes):
@@ -116,8 +136,6 @@ def validate(
       planner calibrate validate study.toml --ud 100k --flops 2e11 --ud 200k --flops 4e11 --seeds 3
       planner calibrate validate study.toml --crossover 100k --dry-run
     """
-    from calibration.studies.directory import begin
-
     plan = training.study(study)
     asked = requested.applied(plan)
     folder = training.folder(plan)
@@ -143,8 +161,6 @@ def validate(
     if as_json:
         print_json(facts)
     else:
-        from calibration.commands.verdict_tables import show
-
         show(verdict)
         written = folder.path / "validation.json"
         name = shlex.quote(str(folder.path))
@@ -153,10 +169,6 @@ def validate(
 
 
 def _calibration(source: str | None, target: Path, plan: Study) -> Calibration:
-    from calibration.studies.directory import open_directory, unfinished
-    from calibration.studies.sources import fit
-    from planner.calibration import Calibration
-
     if source is not None:
         return Calibration.load(source)
     missing = unfinished(open_directory(target), plan.runs)
@@ -167,8 +179,6 @@ def _calibration(source: str | None, target: Path, plan: Study) -> Calibration:
 
 
 def _warn_of_mismatch(known: Calibration, plan: Study, folder: StudyDirectory) -> None:
-    from calibration.studies.provenance import provenance_mismatch
-
     if differing := provenance_mismatch(known, plan.runs[0].architecture.vocab_size, folder):
         click.echo(
             f"Warning: calibration {known.name} was fitted to {differing}, so its laws may not hold here.",
@@ -190,15 +200,11 @@ class _Planned:
 
     @cached_property
     def runs(self) -> list[StudyRun]:
-        from calibration.studies.prescriptions import runs_of
-
         return runs_of(self.everything)
 
 
 def _print_deciding_runs(known: Calibration, asked: Validation) -> None:
     """Where forms disagree beyond the grid, and the one run that would settle it, next to the laws' own."""
-    from planner.plans import disagreement_at
-
     for ud, flops in asked.pairs:
         text = disagreement_at(known, ud, flops, min(asked.weight_decays or known.weight_decays))
         if text:
@@ -206,8 +212,6 @@ def _print_deciding_runs(known: Calibration, asked: Validation) -> None:
 
 
 def _planned(plan: Study, known: Calibration, asked: Validation, requested: Requested) -> _Planned:
-    from calibration.studies.prescriptions import affordable_seeds, crossover_test, laws_to_try, prescriptions
-
     at = [known.setting(decay).weight_decay for decay in asked.weight_decays or ()]
     laws = laws_to_try(known, asked.laws)
 
@@ -231,8 +235,6 @@ def train(
     plan: Study, runs: Sequence[StudyRun], folder: StudyDirectory, training: Training, trainers: Engine
 ) -> dict[str, str]:
     """Train everything that is needed in one sweep, longest first; what failed or is damaged, and why."""
-    from calibration.studies.directory import GRID, VALIDATION, damaged
-
     broken = damaged(folder)
     for reason in broken.values():  # better named now than after hours of training
         click.echo(f"Warning: {reason.rstrip('.')}; it is left out.", err=True)
@@ -246,12 +248,6 @@ def train(
 def _judge(
     trial: _Planned, folder: StudyDirectory, failed: Mapping[str, str], facts: dict[str, Any]
 ) -> tuple[Verdict, dict[str, Any]]:
-    import pandas as pd
-
-    from calibration.studies.directory import GRID, VALIDATION, table
-    from calibration.studies.judge import judge
-    from calibration.studies.verdict import save_verdict
-
     tables = [table(folder, part, without=failed) for part in (GRID, VALIDATION)]
     results = pd.concat(tables, ignore_index=True)
     verdict = judge(trial.prescriptions, trial.crossovers, results, failed)
