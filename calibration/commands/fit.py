@@ -105,8 +105,8 @@ def fit(
     for path in (output, *(path for _, path in plots)):
         check_output(path, table)
     place = Path(table).resolve()
-    source = rows.of(table)
     with progress_bar("fitting") as progress:
+        source = rows.of(table)
         calibration = sources.fit(
             source,
             laws=laws or STANDARD,
