@@ -55,15 +55,22 @@ from planner.calibration import Calibration, FittedLaw, FittedRange, Setting
 from planner.inputs import CONTINUOUS
 from planner.laws import (
     AVERAGE,
+    FEW_AMOUNTS,
     FORMS,
+    POWER,
+    Array,
+    At,
     Law,
     LawForm,
     Terms,
+    Values,
+    amplitude,
     base_terms,
+    exponent,
     form_named,
+    power_cost,
     register,
 )
-from planner.laws.forms import FEW_AMOUNTS, POWER, Array, At, Values, amplitude, exponent, power_cost
 from planner.plans import crossover
 from planner.show.style import Look
 from planner.solve import FLOPS_PER_PARAM_TOKEN, allocate

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 import pandas as pd
 
-from planner.laws import FORMS, Law
+from planner.laws import Law, repetition_parameters
 
 SIZES = tuple(np.geomspace(16e6, 1.1e9, 7))
 BUDGETS = tuple(np.geomspace(50e6, 3.2e9, 7))
@@ -103,7 +103,7 @@ def random_table(form: str, rng: np.random.Generator) -> pd.DataFrame:
     own["c"] *= n / u ** own["gamma"]
     own["R_D_star"] *= (n / u) ** own["rho"] if form.startswith("paced") else 1.0
     own["P"] = 1.0
-    names = FORMS[form].repetition_names
+    names = repetition_parameters(form)
     law = Law(form, {**base.parameters, **{name: own[name] for name in names}})
     if "P" in names:
         wanted = rng.uniform(0.02, 0.2) * float(base.loss(n, u, e))

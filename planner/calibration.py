@@ -631,9 +631,9 @@ class Calibration(_Record):
         """The weight-decay law of this form at many weight decays at once."""
         assert self.weight_decay_law is not None
         assert self.recipe is not None
-        declared, fitted = form_named(form), self.weight_decay_law.laws[form].parameters
+        fitted = self.weight_decay_law.laws[form].parameters
         timescale = self.recipe.timescale_tokens(np.asarray(weight_decays))
-        return Law.of_values(declared, {**fitted, TIMESCALE: timescale})
+        return Law(form, {**fitted, TIMESCALE: timescale}, check=False)
 
     def has_weight_decay_law(self, form: str) -> bool:
         return self.weight_decay_law is not None and form in self.weight_decay_law.laws

@@ -108,7 +108,7 @@ def allocate(law: Law, ud: Array, flops: Array, limits: Limits = FREE) -> Point:
     ud, flops = np.broadcast_arrays(np.asarray(ud, dtype=float), np.asarray(flops, dtype=float))
     shape = ud.shape
     if law.has_draws:
-        shape = np.broadcast_shapes(shape, *(np.shape(value) for value in law.values.values()))
+        shape = np.broadcast_shapes(shape, *(np.shape(value) for value in law.parameters.values()))
         ud, flops = np.broadcast_to(ud, shape), np.broadcast_to(flops, shape)
         law = law.spread(shape)
     ud, flops = ud.ravel(), flops.ravel()

@@ -16,8 +16,20 @@ from calibration.fitting.evaluate.compare import compare as compare_settings
 from calibration.fitting.identify import unidentified
 from calibration.reports.report import report
 from planner import Calibration, Law, compare, frontier, plan, predict
-from planner.laws import FORMS, Array, At, LawForm, Parameter, Terms, Values, base_terms, register, unregister
-from planner.laws.forms import amplitude, exponent
+from planner.laws import (
+    FORMS,
+    Array,
+    At,
+    LawForm,
+    Parameter,
+    Terms,
+    Values,
+    amplitude,
+    base_terms,
+    exponent,
+    register,
+    unregister,
+)
 from planner.show.style import Look
 
 TRUTH = {"E": 1.9, "A": 420.0, "alpha": 0.34, "B": 3600.0, "beta": 0.37, "P": 0.06, "kappa": 0.8}

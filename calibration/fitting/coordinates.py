@@ -29,9 +29,19 @@ import numpy as np
 import pandas as pd
 
 from planner.calibration import Setting
-from planner.laws import FORMS, At, Law, Parameter, Terms, Values, form_named
-from planner.laws.forms import BASE_PARAMETERS, natural
-from planner.laws.steps import STEP, exp
+from planner.laws import (
+    BASE_PARAMETERS,
+    FORMS,
+    STEP,
+    At,
+    Law,
+    Parameter,
+    Terms,
+    Values,
+    exp,
+    form_named,
+    natural,
+)
 from planner.solve import FLOPS_PER_PARAM_TOKEN
 
 Array = np.ndarray
@@ -190,7 +200,7 @@ class Reference:
         return Coordinates(form_named(form).parameters, single, repeated, logarithms=True)
 
     def theta(self, law: Law) -> Array:
-        return np.array(self.coordinates(law.form).theta(law.values))
+        return np.array(self.coordinates(law.form).theta(law.parameters))
 
     def law(self, form: str, theta: Array) -> Law:
         """The law of theta; theta may be (parameters, draws) for many."""

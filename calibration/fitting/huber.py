@@ -31,6 +31,7 @@ from calibration.fitting.coordinates import Array, Coordinates, Model
 from calibration.fitting.runs.arrays import Runs
 from calibration.fitting.solver import Bounds, Curvature, Optimum, Solution, best_of, minimise
 from planner.laws import (
+    BASE,
     BASE_FORM,
     BASE_PARAMETERS,
     STANDARD,
@@ -41,7 +42,6 @@ from planner.laws import (
     form_named,
     parameter_names,
 )
-from planner.laws.forms import BASE
 
 PAPER_DELTA = 1e-3
 _TUNING = 1.345  # Huber's delta over sigma: 95% efficient where the noise is normal

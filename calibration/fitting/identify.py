@@ -27,9 +27,16 @@ import pandas as pd
 
 from calibration.fitting.coordinates import Coordinates
 from planner.inputs import InvalidInput, short
-from planner.laws import BASE_FORM, BASE_PARAMETERS, FORMS, STANDARD, check_form, repetition_parameters
-from planner.laws.forms import At
-from planner.laws.steps import STEP
+from planner.laws import (
+    BASE_FORM,
+    BASE_PARAMETERS,
+    FORMS,
+    STANDARD,
+    STEP,
+    At,
+    check_form,
+    repetition_parameters,
+)
 
 _NOMINAL = 0.35  # exponent at which the base law is linearised: all published ones are within 0.28 to 0.54
 # singular value, of columns scaled to length one per root row, below which a direction is not seen at all

@@ -1,7 +1,7 @@
 r"""The weight-decay law: one law for all weight decays, from runs at several.
 
 AdamW's timescale in tokens, batch tokens / (learning rate x weight decay), is a column of the table; the
-forms of `planner.laws.forms` see it next to size, data and epochs, and are fitted to all weight decays at
+forms of `planner.laws` see it next to size, data and epochs, and are fitted to all weight decays at
 once, base law included, by the solver that fits all other forms. A form is judged by how well it predicts the
 runs at a weight decay that it was not fitted on, each of those inside the range in turn; the best becomes the
 default, and its error there is what plans take for the law's own.

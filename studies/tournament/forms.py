@@ -14,25 +14,21 @@ the public `register`, as anybody's own form is:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
 
-from planner.laws.forms import (
+from planner.laws import (
     AMOUNTS,
     FADING,
     FEW_AMOUNTS,
-    FORMS,
+    FORGETTING,
     HILL,
     POWER,
-    TIMESCALE,
-    WEIGHT_DECAY_FORMS,
-    _FORGETTING,
     Array,
     At,
-    Cost,
     LawForm,
     Parameter,
     Terms,
@@ -40,16 +36,22 @@ from planner.laws.forms import (
     amplitude,
     base_terms,
     delta,
+    exp,
+    expm1,
     exponent,
     faded,
     gamma,
     hill_cost,
     kappa,
+    kappa_of_ratio,
+    log,
+    log1p,
     power_cost,
+    register,
     remembered_power_cost,
+    softplus,
+    unregister,
 )
-from planner.laws.forms import FADING as DECAY
-from planner.laws.steps import exp, expm1, log, log1p, softplus
 from planner.show.style import Look
 
 _FURTHEST = 300.0  # ln of a number of repeats of which exponentials are numbers
@@ -78,7 +80,7 @@ def hinge(p: Values, at: At) -> Array:
 
 
 _PACE = (
-    replace(DECAY, unit=lambda p, at: exp(p["rho"] * (at.ln_params - at.ln_unique))),
+    replace(FADING, unit=lambda p, at: exp(p["rho"] * (at.ln_params - at.ln_unique))),
     exponent("rho", "ρ", (0.2, 0.8), 0.5),
 )
 _AMOUNT = amplitude(power_cost, FEW_AMOUNTS)
@@ -86,7 +88,7 @@ _HILL_KAPPA = exponent("kappa", "κ", (1.0, 2.0), 0.3)
 # By name: label, in words, parameters, and what it does.
 _WORTH = {
     "": ("", "", "", (), None),
-    "decay": ("decay + ", "repeated tokens fade, and ", "D' of exponential decay; ", (DECAY,), faded),
+    "decay": ("decay + ", "repeated tokens fade, and ", "D' of exponential decay; ", (FADING,), faded),
     "paced": (
         "paced decay + ",
         "repeated tokens fade, the sooner the larger the model, and ",
@@ -95,7 +97,7 @@ _WORTH = {
         paced,
     ),
 }
-_COSTS: dict[str, tuple[str, str, str, tuple[Parameter, ...], Cost]] = {
+_COSTS: dict[str, tuple[str, str, str, tuple[Parameter, ...], Callable[[Values, At], Array]]] = {
     "1p": (
         "1p",
         "cost in proportion to repeats and to size over data",
@@ -107,7 +109,7 @@ _COSTS: dict[str, tuple[str, str, str, tuple[Parameter, ...], Cost]] = {
         "2p",
         "cost with a power of size over data",
         "+ P R (N/U)^κ",
-        (_AMOUNT, kappa(0.4, 1.2, acts_on="params / unique_tokens")),
+        (_AMOUNT, kappa_of_ratio((0.4, 1.2))),
         power_cost,
     ),
     "4p": ("4p", "cost with powers of repeats, size and data", "+ P R^δ (N/U^γ)^κ", POWER, power_cost),
@@ -191,15 +193,15 @@ DIALS_OF_THE_STUDY = (
         (
             FADING,
             amplitude(remembered_power_cost, AMOUNTS),
-            delta(1.7),
-            kappa(0.9),
-            gamma(0.7),
-            _FORGETTING,
+            delta((1.7,)),
+            kappa((0.9,)),
+            gamma((0.7,)),
+            FORGETTING,
             Parameter("q", "q", "logarithm", (1e-5, 10.0), (0.03,), 0.5),
             Parameter("tau_c", "τ_c", "logarithm", (1e-3, 100.0), (0.3, 1.0), 0.5),
         ),
         _hinged,
-        given=(TIMESCALE,),
+        every_weight_decay=True,
     ),
 )
 
@@ -207,17 +209,14 @@ DIALS_OF_THE_STUDY = (
 @contextmanager
 def registered() -> Iterator[None]:
     """All of them known, for as long as it takes."""
-    for form in FORMS_OF_THE_STUDY:
-        FORMS.register(form)
-    for dial in DIALS_OF_THE_STUDY:
-        WEIGHT_DECAY_FORMS.register(dial)
+    every = (*FORMS_OF_THE_STUDY, *DIALS_OF_THE_STUDY)
+    for form in every:
+        register(form)
     try:
         yield
     finally:
-        for form in FORMS_OF_THE_STUDY:
-            FORMS.unregister(form.name)
-        for dial in DIALS_OF_THE_STUDY:
-            WEIGHT_DECAY_FORMS.unregister(dial.name)
+        for form in every:
+            unregister(form.name)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from planner import FORMS, InvalidInput, Law
 from planner.laws import (
+    HILL_KAPPA,
     STANDARD,
+    STEP,
     TIMESCALE,
     WEIGHT_DECAY_FORMS,
     At,
@@ -19,11 +21,11 @@ from planner.laws import (
     Terms,
     Values,
     base_terms,
+    exponent,
     form_named,
     register,
+    repetition_parameters,
 )
-from planner.laws.forms import HILL_KAPPA, exponent
-from planner.laws.steps import STEP
 from planner.show.style import Look
 from studies.tournament.forms import DIALS_OF_THE_STUDY, FORMS_OF_THE_STUDY, registered
 from tests.planner.strategies import repeating, sizes, unique_tokens
@@ -53,7 +55,7 @@ def study() -> Iterator[None]:
 
 def law(form: str, **other: float) -> Law:
     own = {**ORDINARY, **other}
-    return Law(form, {**BASE, **{name: own[name] for name in FORMS[form].repetition_names}})
+    return Law(form, {**BASE, **{name: own[name] for name in repetition_parameters(form)}})
 
 
 def test_every_value_of_repeats_meets_every_cost() -> None:

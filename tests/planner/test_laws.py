@@ -212,10 +212,10 @@ def test_an_average_is_one_of_its_parts_tables_whatever_the_number_of_budgets(bu
 
 
 def test_draws_of_two_settings_are_paired_form_by_form() -> None:
-    """What both have, as many as both have, in the order of each; however the forms alternate in a mixture."""
+    """What both have, as many as both have, each in its order, however the forms alternate in a mixture."""
     known = Calibration.load("micro")
     weak, strong = (
-        [one.law_draws(form) for form in ("additive_4p", "effective_parameters", "hill_4p")]
+        [one.law_draws(form) for form in ("additive_4p", "effective_parameters", "additive_2p")]
         for one in (known.setting(0.1), known.setting(1.0))
     )
     first = Mixture([weak[0].draw(slice(9)), weak[1], weak[2].draw(slice(5))])
@@ -223,7 +223,7 @@ def test_draws_of_two_settings_are_paired_form_by_form() -> None:
     pairs = paired_draws([first, second])
     assert [tuple((one.form, one.draws) for one in pair) for pair in pairs] == [
         (("additive_4p", 4), ("additive_4p", 4)),
-        (("hill_4p", 5), ("hill_4p", 5)),
+        (("additive_2p", 5), ("additive_2p", 5)),
     ]
     for pair, place in zip(pairs, (0, 2), strict=True):
         for one, draws in zip(pair, (weak, strong), strict=True):

@@ -29,8 +29,7 @@ import pandas as pd
 from calibration.fitting.coordinates import Reference
 from planner.calibration import Calibration, Setting, shipped_names
 from planner.inputs import InvalidInput
-from planner.laws import BASE_FORM, DEFAULT_FORM, FORMS
-from planner.laws.forms import Parameter
+from planner.laws import BASE_FORM, DEFAULT_FORM, FORMS, Parameter
 
 AUTO, NO_PRIOR = "auto", "none"
 DECAYS = 0.5  # of what corpora differ by is what weight decays of one corpus differ by

@@ -10,7 +10,7 @@ import pytest
 from benchmarks.simulated import grid_table, random_table
 from calibration.fitting.huber import fit_forms
 from calibration.fitting.runs.arrays import Runs
-from planner.laws import FORMS, Law
+from planner.laws import Law, repetition_parameters
 from studies.tournament.forms import registered
 
 BASE = {"E": 1.9, "A": 420.0, "alpha": 0.34, "B": 3600.0, "beta": 0.37}
@@ -30,7 +30,7 @@ def study() -> Iterator[None]:
 @pytest.mark.parametrize("form", ["hill_4p", "decay_hill_4p", *SLOW])
 @pytest.mark.parametrize("joint", [False, True])
 def test_a_law_is_found_again_from_its_own_losses(form: str, joint: bool) -> None:
-    law = Law(form, {**BASE, **{name: OWN[name] for name in FORMS[form].repetition_names}})
+    law = Law(form, {**BASE, **{name: OWN[name] for name in repetition_parameters(form)}})
     table = grid_table(law, 70, 0.0, np.random.default_rng(0))
     fitted = fit_forms(Runs.of(table), [form], joint=joint, most_starts=60).forms[form]
     predicted = Law(form, fitted.parameters).loss(table["params"], table["unique_tokens"], table["epochs"])
@@ -38,7 +38,7 @@ def test_a_law_is_found_again_from_its_own_losses(form: str, joint: bool) -> Non
 
 
 def test_repeats_that_do_not_fade_are_not_called_fading() -> None:
-    plain = Law("hill_4p", {**BASE, **{name: OWN[name] for name in FORMS["hill_4p"].repetition_names}})
+    plain = Law("hill_4p", {**BASE, **{name: OWN[name] for name in repetition_parameters("hill_4p")}})
     runs = Runs.of(grid_table(plain, 90, 0.002, np.random.default_rng(1)))
     found = fit_forms(runs, ["hill_4p", "decay_hill_4p"]).forms
     assert found["hill_4p"].problem is None

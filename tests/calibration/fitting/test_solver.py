@@ -14,8 +14,7 @@ from calibration.fitting.huber import Free, HuberProblems, base_problem, fit_for
 from calibration.fitting.runs.arrays import Runs
 from calibration.fitting.solver import Bounds, _solve, best_of, minimise
 from planner.calibration import Calibration
-from planner.laws import At, base_terms
-from planner.laws.forms import BASE
+from planner.laws import BASE, At, base_terms
 
 LAW = Calibration.load("fineweb-llama2").law(0.1, "additive_4p")
 
