@@ -26,18 +26,18 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable, Mapping
-from functools import cache, cached_property
+import shlex
+from collections.abc import Callable
+from functools import cache, cached_property, partial
 from pathlib import Path
-from types import UnionType
-from typing import Any, ClassVar, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
-    SerializerFunctionWrapHandler,
     ValidationError,
     field_validator,
     model_serializer,
@@ -50,16 +50,15 @@ from planner.inputs import InvalidCalibration, InvalidInput, number
 from planner.laws import (
     AVERAGE,
     DEFAULT_FORM,
-    FORMS,
     TIMESCALE,
     Array,
     At,
     Averaged,
     Law,
     Mixture,
+    Values,
     check_form,
     form_named,
-    parameter_names,
 )
 
 SCHEMA_VERSION = 3
@@ -75,37 +74,49 @@ RENAMED = {
 }
 DEFAULT_TOLERANCE = 0.01  # nats; about 1% of perplexity
 DEFAULT_CALIBRATION = "fineweb-llama2"
+LITTLE = 0.25  # of what was unknown of a part of the law: where runs have settled less, it is the prior's
+_NUMBERS = re.compile(r"\[[-+\d.eE,\s]*\]")  # lists of numbers stay on one line: draws are thousands
+_FOREVER = 1e18  # tokens of timescale where nothing is ever forgotten
+_REMEMBERED = 8  # weight decays between the calibrated ones: with draws each takes megabytes
+_SHIPPED = Path(__file__).parent / "data"
+_STEEPEST, _LARGEST = 1e3, 1e80  # of exponents, of which fits find up to 5, and of A and B
+
 # What nobody has trained, by far: numbers beyond are mistakes, and arithmetic with them overflows.
 _MOST = 1e40  # parameters, tokens, FLOPs
 _MOST_RUNS = 10**9
-_MOST_NATS = 1e4
-_MOST_DECAY = 1e6
-LITTLE = 0.25  # of what was unknown of a part of the law: where runs have settled less, it is the prior's
-_NUMBERS = re.compile(r"\[[-+\d.eE,\s]*\]")  # lists of numbers stay on one line: an ensemble has thousands
-_FOREVER = 1e18  # tokens of timescale where nothing is ever forgotten
-_REMEMBERED = 64  # weight decays between the calibrated ones
-_WITH_DRAWS = 4  # of them where each has draws, which take megabytes
-_SHIPPED = Path(__file__).parent / "data"
-_STEEPEST, _LARGEST = 1e3, 1e80  # of exponents, of which fits find up to 5, and of A and B
-_WEIGHED = ("_averaged", "_shares", "_mixture", "_loss_mixture")  # of a setting: by weights of forms
+_Positive = Annotated[float, Field(gt=0, le=_MOST)]
+_Nats = Annotated[float, Field(gt=0, le=1e4)]
+_Runs = Annotated[int, Field(ge=0, le=_MOST_RUNS)]
+_Decay = Annotated[float, Field(ge=0, le=1e6)]
+_Beta = Annotated[float, Field(ge=0, lt=1)]
+_Share = Annotated[float, Field(gt=0, le=1)]
+
+
+def _increasing(ends: tuple[float, float]) -> tuple[float, float]:
+    if ends[0] > ends[1]:
+        raise ValueError("must be two increasing numbers, not [{:g}, {:g}]".format(*ends))
+    return ends
+
+
+_Range = Annotated[tuple[_Positive, _Positive], AfterValidator(_increasing)]
 
 
 def _renamed(values: Any) -> Any:
     """What a file of an earlier version says, under the names of today; parameters of laws included."""
-    if isinstance(values, list | tuple):
-        return [_renamed(one) for one in values] if any(isinstance(one, dict) for one in values) else values
-    if not isinstance(values, dict):
-        return values
-    return {RENAMED.get(name, name): _renamed(value) for name, value in values.items()}
+    if isinstance(values, dict):
+        return {RENAMED.get(name, name): _renamed(value) for name, value in values.items()}
+    if isinstance(values, list | tuple) and any(isinstance(one, dict) for one in values):
+        return [_renamed(one) for one in values]
+    return values
 
 
 class _Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="allow", allow_inf_nan=False, defer_build=True)
 
-    @model_validator(mode="before")
-    @classmethod
-    def _from_earlier_versions(cls, values: Any) -> Any:
-        return _renamed(values) if isinstance(values, dict) else values
+    def _with(self, **fields: Any) -> Self:
+        """The same record with other fields; what was worked out from the old ones is not kept."""
+        kept = {name: getattr(self, name) for name in (*type(self).model_fields, *(self.model_extra or ()))}
+        return self.model_construct(**kept | fields)
 
 
 def _check_size(law: Law) -> None:
@@ -125,8 +136,8 @@ class PredictiveError(_Record):
     the other quantities fitted, a plan is.
     """
 
-    inside: float = Field(gt=0, le=_MOST_NATS)
-    params: float = Field(gt=0, le=_MOST)
+    inside: _Nats
+    params: _Positive
     runs: int = Field(gt=0, le=_MOST_RUNS)  # that it was measured on
     source: str = ""
 
@@ -136,43 +147,32 @@ class FittedLaw(_Record):
 
     parameters: dict[str, float]
     metrics: dict[str, float | None] = {}
-    spread: dict[str, float] = {}  # published spread of single parameters (MAD), not an ensemble
+    spread: dict[str, float] = {}  # published spread of single parameters (MAD), not draws
     predictive_error: PredictiveError | None = None
 
 
 class FittedRange(_Record):
     """What the runs behind a fit covered. Outside of it a plan is an extrapolation and says so."""
 
-    params: tuple[float, float]
-    unique_tokens: tuple[float, float]
-    epochs: tuple[float, float]
-    repeated_params: tuple[float, float] | None = None  # of the runs with more than one epoch
-    repeated_unique_tokens: tuple[float, float] | None = None
-    loss: tuple[float, float] | None = None  # that the runs reached
-    flops: tuple[float, float] | None = None
-    runs: int | None = Field(default=None, ge=0, le=_MOST_RUNS)
-    single_epoch_runs: int | None = Field(default=None, ge=0, le=_MOST_RUNS)
-    multi_epoch_runs: int | None = Field(default=None, ge=0, le=_MOST_RUNS)
-
-    @model_validator(mode="after")
-    def _ordered(self) -> "FittedRange":
-        repeated = ("repeated_params", "repeated_unique_tokens")
-        names = ("params", "unique_tokens", "epochs", *repeated, "loss", "flops")
-        for name in names:
-            low, high = getattr(self, name) or (1.0, 1.0)
-            if not 0 < low <= high <= _MOST:
-                least = f"above zero and at most {_MOST:g}"
-                raise ValueError(f"{name} must be two increasing numbers {least}, not [{low:g}, {high:g}]")
-        return self
+    params: _Range
+    unique_tokens: _Range
+    epochs: _Range
+    repeated_params: _Range | None = None  # of the runs with more than one epoch
+    repeated_unique_tokens: _Range | None = None
+    loss: _Range | None = None  # that the runs reached
+    flops: _Range | None = None
+    runs: _Runs | None = None
+    single_epoch_runs: _Runs | None = None
+    multi_epoch_runs: _Runs | None = None
 
 
 class Trial(_Record):
     """A training that tested a law: what the law prescribed, and the loss that came out."""
 
-    params: float = Field(gt=0, le=_MOST)
-    unique_tokens: float = Field(gt=0, le=_MOST)
-    epochs: float = Field(gt=0, le=_MOST)
-    loss: float = Field(gt=0, le=_MOST_NATS)
+    params: _Positive
+    unique_tokens: _Positive
+    epochs: _Positive
+    loss: _Nats
     law: str  # that prescribed it
 
     @property
@@ -195,28 +195,22 @@ class Draws(_Record):
     discrepancy: dict[str, list[float]] = {}
     loss_draws: dict[str, dict[str, list[float]]] = {}
 
-    def parameters(self, form: str, of_losses: bool = False) -> dict[str, list[float]]:
-        """Of all draws of a form: as they decide, or as they lose."""
-        return {**self.laws[form], **(self.loss_draws.get(form, {}) if of_losses else {})}
+    def parameters(
+        self, form: str, of_losses: bool = False, few: int | None = None
+    ) -> dict[str, list[float]]:
+        """Of all or the first few draws of a form: as they decide, or as they lose."""
+        every = {**self.laws[form], **(self.loss_draws.get(form, {}) if of_losses else {})}
+        return {name: values[:few] for name, values in every.items()}
 
     def by_form(self, of_losses: bool = False) -> dict[str, Law]:
         """Every form's draws as one law whose parameters are arrays."""
-        return {
-            form: Law(
-                form,
-                {k: np.asarray(v, dtype=float) for k, v in self.parameters(form, of_losses).items()},
-            )
-            for form in self.laws
-        }
+        return {form: Law(form, self.parameters(form, of_losses)) for form in self.laws}
 
     def check(self) -> None:
         """Refuse draws that do not belong together; building them refuses a bad coefficient."""
-        unknown = [form for form in (*self.discrepancy, *self.loss_draws) if form not in self.laws] + [
-            f"{name} of {form}"
-            for form, others in self.loss_draws.items()
-            for name in others
-            if name not in self.laws.get(form, {})
-        ]
+        unknown = [form for form in (*self.discrepancy, *self.loss_draws) if form not in self.laws]
+        for form in self.loss_draws.keys() & self.laws.keys():
+            unknown += [f"{name} of {form}" for name in self.loss_draws[form] if name not in self.laws[form]]
         if unknown:
             raise ValueError(f"there are no draws of {unknown[0]}, for which others are given")
         for form in {**self.by_form(), **self.by_form(of_losses=True)}:
@@ -231,11 +225,11 @@ class Draws(_Record):
 class Setting(_Record):
     """The laws fitted at one weight decay."""
 
-    weight_decay: float = Field(ge=0, le=_MOST_DECAY)
+    weight_decay: _Decay
     fitted_on: FittedRange
     laws: dict[str, FittedLaw] = Field(min_length=1)
     draws: Draws | None = None
-    law_weights: dict[str, float] = {}  # how much each form counts in the average; empty: there is none
+    law_weights: dict[str, _Share] = {}  # how much each form counts in the average; empty: there is none
     # by direction: each form's error over the best, beyond the runs of other tables
     extrapolation_errors: dict[str, dict[str, float]] = {}
     warnings: list[str] = []  # what plans with it should know of the fit
@@ -244,52 +238,47 @@ class Setting(_Record):
     between: tuple[float, float] | None = None  # the weight decays that it was interpolated from
 
     @model_validator(mode="after")
-    def _complete(self) -> "Setting":
+    def _complete(self) -> Self:
+        if unknown := self.law_weights.keys() - self.laws.keys():
+            raise ValueError(f"the weight of {min(unknown)} must belong to one of the laws")
         # Building every law here means that a file with a bad coefficient is refused when it is read.
         for form in self.laws:
-            _check_size(self.law(form))
-        for form, weight in self.law_weights.items():
-            if form not in self.laws or not 0 < weight <= 1:
-                raise ValueError(
-                    f"the weight of {form} must be above 0, at most 1, and belong to one of the laws"
-                )
+            _check_size(self._laws[form])
         if self.draws is not None:
             self.draws.check()
         return self
 
     def with_weights(self, weights: dict[str, float]) -> "Setting":
         """The same laws with other weights in their average."""
-        other = self.model_copy(update={"law_weights": weights})
-        for name in _WEIGHED:  # what depends on them is worked out again
-            other.__dict__.pop(name, None)
-        return other
-
-    def learnt_of(self, part: str) -> float:
-        """The share of what was unknown of a part of the law ("repetition") that the runs have settled; one
-        where nothing came from a prior.
-        """
-        return float(self.method.get("learnt_from_runs", {}).get(part, 1.0))
+        return self._with(law_weights=weights)
 
     def rests_on_prior(self, part: str) -> bool:
-        """Whether the runs behind this say little about a part of the law."""
-        return self.learnt_of(part) < LITTLE
+        """Whether the runs have settled little of what was unknown of a part of the law ("repetition"); where
+        nothing came from a prior they have settled all.
+        """
+        return float(self.method.get("learnt_from_runs", {}).get(part, 1.0)) < LITTLE
 
     def has(self, form: str) -> bool:
         """Whether this form, or the average of forms, is calibrated here."""
-        return form in self.laws or (form == AVERAGE and bool(self.law_weights))
+        return form in self._laws
 
     def law(self, form: str) -> Law:
         """The fitted law of this form, or the average of all that count."""
-        if form == AVERAGE and self.law_weights:
-            return self._averaged
-        check_form(form)
-        if form not in self.laws:
+        if form not in self._laws:
             raise InvalidInput(
-                f"{form} is not calibrated at weight decay {self.weight_decay}; "
+                f"{check_form(form)} is not calibrated at weight decay {self.weight_decay}; "
                 f"calibrated there: {', '.join(self.laws)}.",
                 field="law",
             )
-        return self._built[form]
+        return self._laws[form]
+
+    @cached_property
+    def _laws(self) -> dict[str, Law]:
+        found = {form: Law(form, fitted.parameters) for form, fitted in self.laws.items()}
+        if self.law_weights:
+            parts = [found[form] for form in self.law_weights]
+            found[AVERAGE] = Averaged(parts, list(self.law_weights.values()))
+        return found
 
     def error(self, form: str, tolerance: float = DEFAULT_TOLERANCE) -> Callable[[Any, Any, Any], Any]:
         """The error (a standard deviation) of this form's predictions for model size, unique tokens and
@@ -298,21 +287,16 @@ class Setting(_Record):
         measured, fitted = self.measured(form), self.fitted_on
         if measured is None:
             return lambda params, unique_tokens, epochs: tolerance
-        inside, sizes = measured.inside, (fitted.params[0], measured.params)
+        smallest, largest, longest = fitted.params[0], measured.params, fitted.epochs[1]
         repeated = fitted.repeated_unique_tokens or fitted.unique_tokens
 
         def error(params: Any, unique_tokens: Any, epochs: Any) -> Any:
             once = np.less_equal(epochs, 1.0)
             used = unique_tokens * np.minimum(epochs, 1.0)
             fewest, most = (np.where(once, a, b) for a, b in zip(fitted.unique_tokens, repeated, strict=True))
-            ratios = (
-                params / sizes[1],
-                sizes[0] / params,
-                used / most,
-                fewest / used,
-                epochs / fitted.epochs[1],
-            )
-            return inside * np.sqrt(1.0 + sum(np.log(np.maximum(ratio, 1.0)) ** 2 for ratio in ratios))
+            ratios = (params / largest, smallest / params, used / most, fewest / used, epochs / longest)
+            beyond = sum(np.log(np.maximum(ratio, 1.0)) ** 2 for ratio in ratios)
+            return measured.inside * np.sqrt(1.0 + beyond)
 
         return error
 
@@ -320,85 +304,54 @@ class Setting(_Record):
         """How far a form was off for runs that it was not fitted on, where that was measured."""
         return self.laws[form].predictive_error if form in self.laws else None
 
-    @cached_property
-    def _built(self) -> dict[str, Law]:
-        return {form: Law(form, dict(fitted.parameters)) for form, fitted in self.laws.items()}
-
     def law_draws(self, form: str, *, of_losses: bool = False) -> Law | None:
         """Draws as one law whose parameters are arrays, or None where there are none; `of_losses` where a
         loss is asked for, and not what is best.
         """
-        if form == AVERAGE:
-            return self._loss_mixture if of_losses else self._mixture
-        return (self._loss_draws if of_losses else self._draws).get(form)
+        deciding, losing, _ = self._drawn
+        return (losing if of_losses else deciding).get(form)
 
     def discrepancy(self, form: str) -> Any:
         """Of each draw; None where it was not told from noise."""
-        kept = self.draws.discrepancy if self.draws else {}
-        if form != AVERAGE:
-            return np.asarray(kept[form]) if form in kept else None
-        if self._mixture is None or not set(self._shares) <= set(kept):
-            return None
-        every = np.concatenate([kept[one][:count] for one, count in self._shares.items()])
-        return every[self._mixture.order]
+        return self._drawn[2].get(form)
 
     @cached_property
-    def _averaged(self) -> Averaged:
-        return Averaged([self._built[form] for form in self.law_weights], list(self.law_weights.values()))
-
-    @cached_property
-    def _shares(self) -> dict[str, int]:
-        """How many draws of each form make up the mixture."""
-        sizes = {form: self._draws[form].draws for form in self.law_weights if form in self._draws}
-        total = min((int(size / self.law_weights[form]) for form, size in sizes.items()), default=0)
-        counts = {form: round(self.law_weights[form] * total) for form in sizes}
-        return {form: count for form, count in counts.items() if count}
-
-    @cached_property
-    def _mixture(self) -> Mixture | None:
-        return self._mixed(self._draws)
-
-    @cached_property
-    def _loss_mixture(self) -> Mixture | None:
-        return self._mixture if self._loss_draws is self._draws else self._mixed(self._loss_draws)
-
-    def _mixed(self, draws: dict[str, Law]) -> Mixture | None:
-        parts = [draws[form].draw(slice(count)) for form, count in self._shares.items()]
-        return Mixture(parts) if parts else None
-
-    @cached_property
-    def _draws(self) -> dict[str, Law]:
-        return self.draws.by_form() if self.draws else {}
-
-    @cached_property
-    def _loss_draws(self) -> dict[str, Law]:
-        if self.draws is None or not self.draws.loss_draws:
-            return self._draws
-        return self.draws.by_form(of_losses=True)
+    def _drawn(self) -> tuple[dict[str, Law], dict[str, Law], dict[str, np.ndarray]]:
+        """By form, and of their average: draws as they decide, as they lose, and their discrepancies."""
+        if self.draws is None:
+            return {}, {}, {}
+        deciding = self.draws.by_form()
+        losing = self.draws.by_form(of_losses=True) if self.draws.loss_draws else deciding
+        discrepancy = {form: np.asarray(values) for form, values in self.draws.discrepancy.items()}
+        weights = {form: weight for form, weight in self.law_weights.items() if form in deciding}
+        total = min((int(deciding[form].draws / weight) for form, weight in weights.items()), default=0)
+        counts = {form: round(weight * total) for form, weight in weights.items()}
+        some = {form: slice(count) for form, count in counts.items() if count}
+        if some:
+            for draws in (deciding, losing):
+                draws[AVERAGE] = mixture = Mixture([draws[form].draw(few) for form, few in some.items()])
+            if some.keys() <= discrepancy.keys():
+                parts = [discrepancy[form][few] for form, few in some.items()]
+                discrepancy[AVERAGE] = np.concatenate(parts)[mixture.order]
+        return deciding, losing, discrepancy
 
 
 class WeightDecayLaw(_Record):
     """Laws for every weight decay of a range, given AdamW's timescale (Wang & Aitchison, arXiv
     2405.13698)."""
 
-    weight_decays: tuple[float, float]
-    timescale_epochs: tuple[float, float]  # that the runs covered
-    # what the recipe uses where nobody chooses
-    default_weight_decay: float = Field(default=0.1, ge=0, le=_MOST_DECAY)
+    weight_decays: Annotated[tuple[_Decay, _Decay], AfterValidator(_increasing)]
+    timescale_epochs: _Range  # that the runs covered
+    default_weight_decay: _Decay = 0.1  # what the recipe uses where nobody chooses
     fitted_on: FittedRange
     laws: dict[str, FittedLaw] = Field(min_length=1)
     draws: Draws | None = None
     method: dict[str, Any] = {}
 
     @model_validator(mode="after")
-    def _complete(self) -> "WeightDecayLaw":
+    def _complete(self) -> Self:
         for form, fitted in self.laws.items():  # building them refuses a bad coefficient
             _check_size(Law(form, {**fitted.parameters, TIMESCALE: 1.0}))
-        for name, most in (("weight_decays", _MOST_DECAY), ("timescale_epochs", _MOST)):
-            low, high = getattr(self, name)
-            if not 0 <= low <= high <= most:
-                least = f"from zero to {most:g}"
-                raise ValueError(f"{name} must be two increasing numbers {least}, not [{low:g}, {high:g}]")
         return self
 
     def setting(self, weight_decay: float, timescale_tokens: float) -> Setting:
@@ -415,11 +368,7 @@ class WeightDecayLaw(_Record):
             }
             draws = draws.model_copy(update={"laws": at_decay})
         return Setting(
-            weight_decay=weight_decay,
-            fitted_on=self.fitted_on,
-            laws=laws,
-            draws=draws,
-            method=self.method,
+            weight_decay=weight_decay, fitted_on=self.fitted_on, laws=laws, draws=draws, method=self.method
         )
 
 
@@ -428,19 +377,7 @@ class Recipe(_Record):
     them is None.
     """
 
-    # what a run of `planner train` calls the same
-    as_in_runs: ClassVar[tuple[str, ...]] = (
-        "min_lr_ratio",
-        "warmup_ratio",
-        "betas",
-        "clip",
-        "adam_eps",
-        "decay",
-        "init",
-        "norm_eps",
-        "rope_theta",
-        "order",
-    )
+    as_in_runs: ClassVar[tuple[str, ...]]  # what a run of `planner train` calls the same
 
     learning_rate: float = Field(gt=0, le=1e3)  # peak
     batch_sequences: int = Field(gt=0, le=2**30)
@@ -449,7 +386,7 @@ class Recipe(_Record):
     optimizer: str = ""
     min_lr_ratio: float | None = Field(default=None, ge=0, le=1)  # of the last learning rate to the peak
     warmup_ratio: float | None = Field(default=None, ge=0, lt=1)  # share of the steps
-    betas: tuple[float, float] | None = None
+    betas: tuple[_Beta, _Beta] | None = None
     clip: float | None = Field(default=None, gt=0)
     adam_eps: float | None = Field(default=None, gt=0, le=1)
     decay: Literal["matrices", "matrices-without-embeddings", "all"] | None = None  # what weight decay is on
@@ -457,13 +394,6 @@ class Recipe(_Record):
     norm_eps: float | None = Field(default=None, gt=0, le=1)
     rope_theta: float | None = Field(default=None, gt=0, le=1e12)
     order: Literal["shuffle", "fixed"] | None = None  # of the data, from epoch to epoch
-
-    @field_validator("betas")
-    @classmethod
-    def _below_one(cls, value: tuple[float, float] | None) -> tuple[float, float] | None:
-        if value is not None and not all(0 <= beta < 1 for beta in value):
-            raise ValueError(f"must be at least 0 and below 1, not {list(value)}")
-        return value
 
     @property
     def batch_tokens(self) -> int:
@@ -476,6 +406,9 @@ class Recipe(_Record):
         rate = self.learning_rate * np.maximum(weight_decay, 1e-30)
         found = np.minimum(self.batch_tokens / rate, _FOREVER)
         return found if np.ndim(found) else float(found)
+
+
+Recipe.as_in_runs = tuple(name for name, field in Recipe.model_fields.items() if field.default is None)
 
 
 class Calibration(_Record):
@@ -497,6 +430,11 @@ class Calibration(_Record):
     weight_decay_law: WeightDecayLaw | None = None
     members: Averaging | None = None
 
+    @model_validator(mode="before")
+    @classmethod
+    def _from_earlier_versions(cls, values: Any) -> Any:
+        return _renamed(values)
+
     @field_validator("schema_version", mode="before")
     @classmethod
     def _known_version(cls, value: Any) -> Any:
@@ -510,7 +448,7 @@ class Calibration(_Record):
         return SCHEMA_VERSION  # as which it is kept
 
     @model_validator(mode="after")
-    def _consistent(self) -> "Calibration":
+    def _consistent(self) -> Self:
         decays = self.weight_decays
         if len(set(decays)) != len(decays):
             raise ValueError("each weight decay may appear only once in settings")
@@ -521,33 +459,21 @@ class Calibration(_Record):
                 raise ValueError(
                     f"default_law {self.default_law} is missing at weight decay {setting.weight_decay}"
                 )
-        if self.weight_decay_law is not None and self.recipe is None:
-            raise ValueError(
-                "a weight-decay law needs the recipe: the timescale depends on learning rate and batch"
-            )
-        if self.members is not None and self.recipe is None:
-            raise ValueError("members need the recipe: the timescale depends on learning rate and batch")
+        needing = {"a weight-decay law needs": self.weight_decay_law, "members need": self.members}
+        for what, part in needing.items():
+            if part is not None and self.recipe is None:
+                raise ValueError(f"{what} the recipe: the timescale depends on learning rate and batch")
         return self
 
     @model_serializer(mode="wrap")
-    def _what_is_known(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _what_is_known(self, dump: Callable[["Calibration"], dict[str, Any]]) -> dict[str, Any]:
         """What is not known (fingerprints, a weight-decay law, members) is no field of the file."""
-        values: dict[str, Any] = dump(self)
-        for name in (
-            "tied_embeddings",
-            "data_fingerprint",
-            "run_fingerprints",
-            "weight_decay_law",
-            "members",
-        ):
-            if values.get(name) in (None, "", []):
-                values.pop(name, None)
-        return values
+        optional = ("tied_embeddings", "data_fingerprint", "run_fingerprints", "weight_decay_law", "members")
+        values = dump(self)
+        return {k: v for k, v in values.items() if k not in optional or v not in (None, "", [])}
 
     def __hash__(self) -> int:
-        return hash(
-            (self.name, self.weight_decays)
-        )  # laws and ensembles are left to comparison: hashing must be cheap
+        return hash((self.name, self.weight_decays))  # laws and draws are left to comparison: this is cheap
 
     @property
     def weight_decays(self) -> tuple[float, ...]:
@@ -573,13 +499,11 @@ class Calibration(_Record):
         low, high = self.weight_decay_range
         if not low <= wanted <= high or low == high:
             raise InvalidInput(self._no_such_decay(wanted), field="weight_decay")
-        found = self._made.get(wanted)
+        found = self._between.get(wanted)
         if found is None:
-            found = self._setting_between(wanted)
-            most = _REMEMBERED if found.draws is None else _WITH_DRAWS
-            for old in list(self._made)[: max(len(self._made) - most + 1, 0)]:
-                self._made.pop(old, None)
-            self._made[wanted] = found
+            for oldest in list(self._between)[: 1 - _REMEMBERED]:
+                self._between.pop(oldest, None)
+            found = self._between[wanted] = self._setting_between(wanted)
         return found
 
     @property
@@ -609,13 +533,10 @@ class Calibration(_Record):
 
     def with_settings(self, settings: list[Setting]) -> "Calibration":
         """The same calibration with other settings at the same weight decays."""
-        other = self.model_copy(update={"settings": tuple(settings)})
-        for name in ("_made", "reweighted"):
-            other.__dict__.pop(name, None)
-        return other
+        return self._with(settings=tuple(settings))
 
     @cached_property
-    def _made(self) -> dict[float, Setting]:
+    def _between(self) -> dict[float, Setting]:
         return {}  # the same question gets the same laws: what is found out about them is remembered by law
 
     def _setting_between(self, weight_decay: float) -> Setting:
@@ -656,13 +577,10 @@ class Calibration(_Record):
 
     def candidates(self, form: str, weight_decay: Any = None) -> tuple[Setting, ...]:
         """The settings that may be chosen: the one at this weight decay, or all that have the law."""
-        if weight_decay is not None:
-            setting = self.setting(weight_decay)
-            setting.law(form)  # an error if it has no such law
-            return (setting,)
         having = tuple(setting for setting in self.settings if setting.has(form))
-        if not having:
-            self.settings[0].law(form)  # raises, naming the laws there are
+        if weight_decay is not None:
+            having = (self.setting(weight_decay),)
+        (having or self.settings)[0].law(form)  # an error that names the laws there are, where it has none
         return having
 
     def law(self, weight_decay: Any, form: str | None = None) -> Law:
@@ -671,24 +589,19 @@ class Calibration(_Record):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the file whole or not at all."""
-        import tempfile
-
         target = Path(path)
         text = json.dumps(self.model_dump(mode="json", exclude_none=True), indent=1) + "\n"
         text = _NUMBERS.sub(lambda match: re.sub(r"\s+", " ", match[0]), text)
+        draft = target.with_name(f".{target.name}.{os.getpid()}")
         try:
-            handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-        except OSError as error:
-            raise InvalidInput(f"cannot write calibration {target}: {error.strerror}.") from None
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
+            with draft.open("w", encoding="utf-8") as file:
                 file.write(text)
                 file.flush()
                 os.fsync(file.fileno())
-            os.chmod(temporary, 0o644)
-            os.replace(temporary, target)
+            os.replace(draft, target)
         except OSError as error:
-            os.unlink(temporary)
+            if draft.exists():
+                draft.unlink()
             raise InvalidInput(f"cannot write calibration {target}: {error.strerror}.") from None
 
     @staticmethod
@@ -712,109 +625,67 @@ CalibrationSource = str | os.PathLike[str] | Calibration | None
 
 def shipped_names() -> tuple[str, ...]:
     """The calibrations that come with the package, the default first."""
-    names = sorted(path.stem for path in _SHIPPED.glob("*.json"))
-    return tuple(sorted(names, key=lambda name: name != DEFAULT_CALIBRATION))
-
-
-_TABLES = (".csv", ".parquet")  # as run tables are called
+    names = (path.stem for path in _SHIPPED.glob("*.json"))
+    return tuple(sorted(names, key=lambda name: (name != DEFAULT_CALIBRATION, name)))
 
 
 @cache
 def _shipped(name: str) -> Calibration:
-    # A shipped file has been validated by a test: building it without the validators is three times as fast.
-    known: Calibration = _unvalidated(Calibration, json.loads((_SHIPPED / f"{name}.json").read_text("utf-8")))
-    return known
+    return Calibration.model_validate_json((_SHIPPED / f"{name}.json").read_text("utf-8"))
 
 
-def _unvalidated(kind: Any, value: Any) -> Any:
-    """What validation makes of a valid value: records from dictionaries, tuples from lists."""
-    origin, inner = get_origin(kind), get_args(kind)
-    if value is None:
-        return None
-    if origin in (Union, UnionType):
-        return _unvalidated(inner[0], value)
-    if origin is tuple:
-        return tuple(_unvalidated(inner[0], each) for each in value)
-    if origin is dict:
-        return {name: _unvalidated(inner[1], each) for name, each in value.items()}
-    if isinstance(kind, type) and issubclass(kind, BaseModel):
-        fields = kind.model_fields
-        known = {
-            name: _unvalidated(fields[name].annotation, each)
-            for name, each in value.items()
-            if name in fields
-        }
-        return kind.model_construct(**{**value, **known})
-    return float(value) if kind is float else value
+_refused = partial(InvalidCalibration, field="calibration")
+_TABLES = (".csv", ".parquet")  # as run tables are called
 
 
 def _read(path: Path) -> Calibration:
     name = repr(str(path)) if len(str(path)) <= 200 else repr(str(path)[:200] + "...")
-    text = _text(path, name)
+    if path.suffix.lower() in _TABLES and path.is_file():
+        raise _refused(f"{name} {_what_else(path, '')}.")
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise _refused(f"{name} {_why_unreadable(path, error)}.") from None
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
         if path.suffix.lower() != ".json" and not text.lstrip().startswith("{"):
-            raise _no_calibration(path, text) from None
+            raise _refused(f"{name} {_what_else(path, text)}.") from None
         where = f" at line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
-        raise InvalidCalibration(
-            f"{name} is not valid JSON{where}; restore a copy.", field="calibration"
-        ) from None
+        raise _refused(f"{name} is not valid JSON{where}; restore a copy.") from None
     if isinstance(data, dict) and "schema_version" not in data:
-        raise InvalidCalibration(
-            f"{name} is not usable: schema_version is missing; it should be {SCHEMA_VERSION}.",
-            field="calibration",
-        )
+        raise _refused(f"{name} is not usable: schema_version is missing; it should be {SCHEMA_VERSION}.")
     try:
         return Calibration.model_validate(data)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "the file"
         reason = first["msg"].removeprefix("Value error, ").rstrip(".")
-        raise InvalidCalibration(f"{name} is not usable: {where}: {reason}.", field="calibration") from None
+        raise _refused(f"{name} is not usable: {where}: {reason}.") from None
 
 
-def _text(path: Path, name: str) -> str:
-    """What a file says, or why it cannot be a calibration."""
-    if path.suffix.lower() in _TABLES and path.is_file():
-        raise _no_calibration(path, "")
-    try:
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise InvalidCalibration(
-            f"{name} is neither a file nor a shipped name ({', '.join(shipped_names())}).",
-            field="calibration",
-        ) from None
-    except IsADirectoryError:
-        what = f"is a directory; of a study `{_fit_command(path, f'{path.name}.json')}` makes one"
-        raise InvalidCalibration(f"{name} {what}.", field="calibration") from None
-    except UnicodeDecodeError:
-        raise InvalidCalibration(
-            f"{name} cannot be read: it is not UTF-8 text.", field="calibration"
-        ) from None
-    except (OSError, ValueError) as error:
-        raise InvalidCalibration(
-            f"{name} cannot be read: {getattr(error, 'strerror', None) or error}.", field="calibration"
-        ) from None
+def _why_unreadable(path: Path, error: Exception) -> str:
+    match error:
+        case FileNotFoundError():
+            return f"is neither a file nor a shipped name ({', '.join(shipped_names())})"
+        case IsADirectoryError():
+            return f"is a directory; of a study `{_fit_command(path, f'{path.name}.json')}` makes one"
+        case UnicodeDecodeError():
+            return "cannot be read: it is not UTF-8 text"
+    return f"cannot be read: {getattr(error, 'strerror', None) or error}"
 
 
-def _no_calibration(path: Path, text: str) -> InvalidCalibration:
+def _what_else(path: Path, text: str) -> str:
     """What a file is that is no calibration, and which command makes one."""
     first = text.partition("\n")[0].split(",")
     if path.suffix.lower() in _TABLES or {"params", "loss"} <= {name.strip() for name in first}:
         made = _fit_command(path, path.with_suffix(".json").name)
-        what = f"is a run table; `{made}` makes a calibration of it"
-    else:
-        what = (
-            "is no calibration, which is a JSON file as `planner calibrate fit runs.csv -o my.json` writes it"
-        )
-    return InvalidCalibration(f"{str(path)!r} {what}.", field="calibration")
+        return f"is a run table; `{made}` makes a calibration of it"
+    return "is no calibration, which is a JSON file as `planner calibrate fit runs.csv -o my.json` writes it"
 
 
 def _fit_command(source: Path, target: str) -> str:
     """As it can be pasted into a shell."""
-    import shlex
-
     return shlex.join(["planner", "calibrate", "fit", str(source), "-o", target])
 
 
@@ -827,9 +698,13 @@ def interpolate(weaker: Setting, stronger: Setting, weight_decay: float) -> Sett
     """
     ends = math.log(weaker.weight_decay), math.log(stronger.weight_decay)
     share = (math.log(weight_decay) - ends[0]) / (ends[1] - ends[0])
-    reference = _reference(weaker.fitted_on, stronger.fitted_on)
+    common = _common(weaker.fitted_on, stronger.fitted_on)
+    # the middle of the repeated runs, and the most repeats that both saw
+    sizes = common.repeated_params or common.params
+    tokens = common.repeated_unique_tokens or common.unique_tokens
+    reference = At(math.sqrt(math.prod(sizes)), math.sqrt(math.prod(tokens)), max(common.epochs[1], 2.0))
     laws = {}
-    for form in weaker.laws.keys() & stronger.laws.keys():
+    for form in [form for form in weaker.laws if form in stronger.laws]:
         one, other = weaker.laws[form], stronger.laws[form]
         errors = [law.predictive_error for law in (one, other) if law.predictive_error is not None]
         laws[form] = FittedLaw(
@@ -839,58 +714,13 @@ def interpolate(weaker: Setting, stronger: Setting, weight_decay: float) -> Sett
     return Setting(
         weight_decay=weight_decay,
         between=(weaker.weight_decay, stronger.weight_decay),
-        fitted_on=_common(weaker.fitted_on, stronger.fitted_on),
-        laws={form: laws[form] for form in weaker.laws if form in laws},
+        fitted_on=common,
+        laws=laws,
         law_weights={form: weight for form, weight in weaker.law_weights.items() if form in laws},
         warnings=list(dict.fromkeys((*weaker.warnings, *stronger.warnings))),
         draws=_draws_between(weaker.draws, stronger.draws, share, reference),
         method={"interpolated": "each term of the loss a straight line in ln(weight decay)"},
     )
-
-
-def _draws_between(weaker: Draws | None, stronger: Draws | None, share: float, reference: At) -> Draws | None:
-    """Draw by draw, as many as both have."""
-    if weaker is None or stronger is None:
-        return None
-    both = (weaker, stronger)
-    forms = [form for form in weaker.laws if form in stronger.laws]
-    own = [form for form in forms if form in {*weaker.loss_draws, *stronger.loss_draws}]
-    if not forms:
-        return None
-    return Draws(
-        method=weaker.method,
-        laws={form: _laws(form, both, share, reference) for form in forms},
-        discrepancy=_discrepancys(*both, share),
-        loss_draws={form: _laws(form, both, share, reference, of_losses=True) for form in own},
-    )
-
-
-def _laws(
-    form: str, both: tuple[Draws, Draws], share: float, reference: At, of_losses: bool = False
-) -> dict[str, list[float]]:
-    ends = [one.parameters(form, of_losses) for one in both]
-    size = min(len(values) for end in ends for values in end.values())
-    one, other = ({name: values[:size] for name, values in end.items()} for end in ends)
-    return {name: v.tolist() for name, v in between(form, one, other, share, reference).items()}
-
-
-def _discrepancys(weaker: Draws, stronger: Draws, share: float) -> dict[str, list[float]]:
-    return {
-        form: [
-            (1 - share) * low + share * high
-            for low, high in zip(one, stronger.discrepancy[form], strict=False)
-        ]
-        for form, one in weaker.discrepancy.items()
-        if form in stronger.discrepancy
-    }
-
-
-def _reference(one: FittedRange, other: FittedRange) -> At:
-    """The middle of the repeated runs, and the most repeats that both saw."""
-    both = _common(one, other)
-    sizes, tokens = both.repeated_params or both.params, both.repeated_unique_tokens or both.unique_tokens
-    params, unique_tokens = (math.sqrt(low * high) for low, high in (sizes, tokens))
-    return At(params, unique_tokens, 1 + max(both.epochs[1] - 1, 1.0))
 
 
 def _common(one: FittedRange, other: FittedRange) -> FittedRange:
@@ -904,10 +734,31 @@ def _common(one: FittedRange, other: FittedRange) -> FittedRange:
     return FittedRange(**common)
 
 
-def between(
-    form: str, one: Mapping[str, Array], other: Mapping[str, Array], share: float, reference: At
-) -> dict[str, Array]:
-    """The parameters at `share` of the way from one law to the other."""
+def _draws_between(one: Draws | None, other: Draws | None, share: float, reference: At) -> Draws | None:
+    """Draw by draw, as many as both have."""
+    if one is None or other is None or not one.laws.keys() & other.laws.keys():
+        return None
+    forms = [form for form in one.laws if form in other.laws]
+
+    def laws(form: str, of_losses: bool) -> dict[str, list[float]]:
+        few = min(len(one.laws[form]["E"]), len(other.laws[form]["E"]))
+        ends = one.parameters(form, of_losses, few), other.parameters(form, of_losses, few)
+        return between(form, *ends, share, reference)
+
+    def discrepancy(form: str) -> list[float]:
+        ends = zip(one.discrepancy[form], other.discrepancy[form], strict=False)
+        return [(1 - share) * low + share * high for low, high in ends]
+
+    return Draws(
+        method=one.method,
+        laws={form: laws(form, of_losses=False) for form in forms},
+        discrepancy={form: discrepancy(form) for form in one.discrepancy if form in other.discrepancy},
+        loss_draws={form: laws(form, of_losses=True) for form in forms if one.loss_draws or other.loss_draws},
+    )
+
+
+def between(form: str, one: Values, other: Values, share: float, reference: At) -> dict[str, Any]:
+    """The parameters at `share` of the way from one law to the other: numbers, or lists for draws."""
     ends = [{name: np.asarray(value, dtype=float) for name, value in law.items()} for law in (one, other)]
 
     def line(values: list[Array]) -> Array:
@@ -925,17 +776,4 @@ def between(
         if parameter.kind in ("amplitude", "linear") and parameter.unit is not None:
             terms = [p[parameter.name] / parameter.unit(p, reference) for p in ends]
             found[parameter.name] = line(terms) * parameter.unit(found, reference)
-    return {name: float(value) if np.ndim(value) == 0 else value for name, value in found.items()}
-
-
-__all__ = [
-    "FORMS",
-    "Calibration",
-    "Draws",
-    "FittedLaw",
-    "FittedRange",
-    "Setting",
-    "Trial",
-    "parameter_names",
-    "shipped_names",
-]
+    return {name: np.asarray(value).tolist() for name, value in found.items()}
