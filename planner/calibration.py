@@ -27,39 +27,18 @@ import math
 import os
 import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    ValidationError,
-    field_validator,
-    model_serializer,
-    model_validator,
-)
+from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_serializer, model_validator
 
 from planner.averaging import Averaging
 from planner.hardware import DEFAULT_VOCAB, LARGEST_VOCAB
 from planner.inputs import InvalidCalibration, InvalidInput, number
-from planner.laws import (
-    AVERAGE,
-    DEFAULT_FORM,
-    TIMESCALE,
-    Array,
-    At,
-    Averaged,
-    Law,
-    Mixture,
-    Values,
-    check_form,
-    form_named,
-)
+from planner.laws import AVERAGE, DEFAULT_FORM, TIMESCALE, At, Averaged, Law, Mixture, check_form, form_named
 
 SCHEMA_VERSION = 3
 # What files of earlier versions call otherwise, wherever it stands in them.
@@ -90,6 +69,7 @@ _Runs = Annotated[int, Field(ge=0, le=_MOST_RUNS)]
 _Decay = Annotated[float, Field(ge=0, le=1e6)]
 _Beta = Annotated[float, Field(ge=0, lt=1)]
 _Share = Annotated[float, Field(gt=0, le=1)]
+_Drawn = dict[str, list[float]]  # by parameter, one value for each draw
 
 
 def _increasing(ends: tuple[float, float]) -> tuple[float, float]:
@@ -111,7 +91,7 @@ def _renamed(values: Any) -> Any:
 
 
 class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="allow", allow_inf_nan=False, defer_build=True)
+    model_config = {"frozen": True, "extra": "allow", "allow_inf_nan": False, "defer_build": True}
 
     def _with(self, **fields: Any) -> Self:
         """The same record with other fields; what was worked out from the old ones is not kept."""
@@ -191,13 +171,11 @@ class Draws(_Record):
     """
 
     method: str
-    laws: dict[str, dict[str, list[float]]]
+    laws: dict[str, _Drawn]
     discrepancy: dict[str, list[float]] = {}
-    loss_draws: dict[str, dict[str, list[float]]] = {}
+    loss_draws: dict[str, _Drawn] = {}
 
-    def parameters(
-        self, form: str, of_losses: bool = False, few: int | None = None
-    ) -> dict[str, list[float]]:
+    def parameters(self, form: str, of_losses: bool = False, few: int | None = None) -> _Drawn:
         """Of all or the first few draws of a form: as they decide, or as they lose."""
         every = {**self.laws[form], **(self.loss_draws.get(form, {}) if of_losses else {})}
         return {name: values[:few] for name, values in every.items()}
@@ -337,8 +315,7 @@ class Setting(_Record):
 
 
 class WeightDecayLaw(_Record):
-    """Laws for every weight decay of a range, given AdamW's timescale (Wang & Aitchison, arXiv
-    2405.13698)."""
+    """Laws for every weight decay of a range given AdamW's timescale (Wang & Aitchison, arXiv 2405.13698)."""
 
     weight_decays: Annotated[tuple[_Decay, _Decay], AfterValidator(_increasing)]
     timescale_epochs: _Range  # that the runs covered
@@ -357,16 +334,16 @@ class WeightDecayLaw(_Record):
     def setting(self, weight_decay: float, timescale_tokens: float) -> Setting:
         """The laws at one weight decay."""
         laws = {
-            form: fitted.model_copy(update={"parameters": {**fitted.parameters, TIMESCALE: timescale_tokens}})
+            form: fitted._with(parameters={**fitted.parameters, TIMESCALE: timescale_tokens})
             for form, fitted in self.laws.items()
         }
         draws = self.draws
         if draws is not None:
             at_decay = {
-                form: {**values, TIMESCALE: [timescale_tokens] * len(next(iter(values.values())))}
+                form: {**values, TIMESCALE: [timescale_tokens] * len(next(iter(values.values()), ()))}
                 for form, values in draws.laws.items()
             }
-            draws = draws.model_copy(update={"laws": at_decay})
+            draws = draws._with(laws=at_decay)
         return Setting(
             weight_decay=weight_decay, fitted_on=self.fitted_on, laws=laws, draws=draws, method=self.method
         )
@@ -433,19 +410,18 @@ class Calibration(_Record):
     @model_validator(mode="before")
     @classmethod
     def _from_earlier_versions(cls, values: Any) -> Any:
-        return _renamed(values)
-
-    @field_validator("schema_version", mode="before")
-    @classmethod
-    def _known_version(cls, value: Any) -> Any:
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ValueError(f"must be a whole number from 1 to {SCHEMA_VERSION}, not {value!r}")
-        if value > SCHEMA_VERSION:
-            raise ValueError(
-                f"the file has schema version {value}, this release reads up to {SCHEMA_VERSION}: upgrade "
-                f"databound"
-            )
-        return SCHEMA_VERSION  # as which it is kept
+        """Under the names of this version, as which it is kept."""
+        found = _renamed(values)
+        if isinstance(found, dict):
+            version = found.setdefault("schema_version", SCHEMA_VERSION)
+            if isinstance(version, bool) or not isinstance(version, int) or version < 1:
+                known = f"a whole number from 1 to {SCHEMA_VERSION}"
+                raise ValueError(f"schema_version must be {known}, not {version!r}")
+            if version > SCHEMA_VERSION:
+                known = f"this release reads up to {SCHEMA_VERSION}"
+                raise ValueError(f"schema version {version}, {known}: upgrade databound")
+            found["schema_version"] = SCHEMA_VERSION
+        return found
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -481,8 +457,7 @@ class Calibration(_Record):
 
     @property
     def uniform_loss(self) -> float:
-        """The loss of guessing all tokens alike or, if more, the largest of the runs: above it no law
-        holds."""
+        """The loss of guessing all tokens alike or, if more, the largest of the runs: no law holds above."""
         reached = [setting.fitted_on.loss[1] for setting in self.settings if setting.fitted_on.loss]
         return max([math.log(self.vocab_size or DEFAULT_VOCAB), *reached])
 
@@ -499,12 +474,25 @@ class Calibration(_Record):
         low, high = self.weight_decay_range
         if not low <= wanted <= high or low == high:
             raise InvalidInput(self._no_such_decay(wanted), field="weight_decay")
+        # The same question gets the same laws: what is found out about them is remembered by law.
         found = self._between.get(wanted)
         if found is None:
             for oldest in list(self._between)[: 1 - _REMEMBERED]:
                 self._between.pop(oldest, None)
             found = self._between[wanted] = self._setting_between(wanted)
         return found
+
+    @cached_property
+    def _between(self) -> dict[float, Setting]:
+        return {}
+
+    def _setting_between(self, wanted: float) -> Setting:
+        if self.weight_decay_law is not None and self.recipe is not None:
+            return self.weight_decay_law.setting(wanted, self.recipe.timescale_tokens(wanted))
+        settings = {setting.weight_decay: setting for setting in self.settings}
+        weaker = max(decay for decay in settings if 0 < decay < wanted)
+        stronger = min(decay for decay in settings if decay > wanted)
+        return interpolate(settings[weaker], settings[stronger], wanted)
 
     @property
     def weight_decay_range(self) -> tuple[float, float]:
@@ -534,19 +522,6 @@ class Calibration(_Record):
     def with_settings(self, settings: list[Setting]) -> "Calibration":
         """The same calibration with other settings at the same weight decays."""
         return self._with(settings=tuple(settings))
-
-    @cached_property
-    def _between(self) -> dict[float, Setting]:
-        return {}  # the same question gets the same laws: what is found out about them is remembered by law
-
-    def _setting_between(self, weight_decay: float) -> Setting:
-        if self.weight_decay_law is not None:
-            assert self.recipe is not None
-            return self.weight_decay_law.setting(weight_decay, self.recipe.timescale_tokens(weight_decay))
-        ordered = sorted(self.settings, key=lambda setting: setting.weight_decay)
-        weaker = [setting for setting in ordered if 0 < setting.weight_decay < weight_decay][-1]
-        stronger = next(setting for setting in ordered if setting.weight_decay > weight_decay)
-        return interpolate(weaker, stronger, weight_decay)
 
     def law_at(self, form: str, weight_decays: Any) -> Law:
         """The weight-decay law of this form at many weight decays at once."""
@@ -609,8 +584,7 @@ class Calibration(_Record):
         """A shipped calibration by name, a file by path, or the one given; by default that of the paper."""
         if isinstance(source, Calibration):
             return source
-        if source is None:
-            return _shipped(DEFAULT_CALIBRATION)
+        source = DEFAULT_CALIBRATION if source is None else source
         if not isinstance(source, str | os.PathLike) or not str(source).strip():
             raise InvalidInput(
                 f"must be a name or a path of a JSON file; got {source!r}.", field="calibration"
@@ -740,7 +714,7 @@ def _draws_between(one: Draws | None, other: Draws | None, share: float, referen
         return None
     forms = [form for form in one.laws if form in other.laws]
 
-    def laws(form: str, of_losses: bool) -> dict[str, list[float]]:
+    def laws(form: str, of_losses: bool) -> _Drawn:
         few = min(len(one.laws[form]["E"]), len(other.laws[form]["E"]))
         ends = one.parameters(form, of_losses, few), other.parameters(form, of_losses, few)
         return between(form, *ends, share, reference)
@@ -757,23 +731,25 @@ def _draws_between(one: Draws | None, other: Draws | None, share: float, referen
     )
 
 
-def between(form: str, one: Values, other: Values, share: float, reference: At) -> dict[str, Any]:
+def between(
+    form: str, one: Mapping[str, Any], other: Mapping[str, Any], share: float, reference: At
+) -> dict[str, Any]:
     """The parameters at `share` of the way from one law to the other: numbers, or lists for draws."""
-    ends = [{name: np.asarray(value, dtype=float) for name, value in law.items()} for law in (one, other)]
+    p, q = ({name: np.asarray(value, dtype=float) for name, value in law.items()} for law in (one, other))
 
-    def line(values: list[Array]) -> Array:
-        return (1 - share) * values[0] + share * values[1]
+    def line(low: Any, high: Any) -> Any:
+        return (1 - share) * low + share * high
 
-    found: dict[str, Array] = {}
+    found: dict[str, Any] = {}
     parameters = form_named(form).parameters
     for parameter in parameters:
-        values = [p[parameter.name] for p in ends]
+        low, high = p[parameter.name], q[parameter.name]
         by_logarithm = parameter.kind == "logarithm"
-        found[parameter.name] = np.exp(line([np.log(v) for v in values])) if by_logarithm else line(values)
+        found[parameter.name] = np.exp(line(np.log(low), np.log(high))) if by_logarithm else line(low, high)
     if {"kappa", "gamma"} <= found.keys():  # their product is the power of the unique tokens
-        found["gamma"] = line([p["kappa"] * p["gamma"] for p in ends]) / found["kappa"]
+        found["gamma"] = line(p["kappa"] * p["gamma"], q["kappa"] * q["gamma"]) / found["kappa"]
     for parameter in parameters:
         if parameter.kind in ("amplitude", "linear") and parameter.unit is not None:
-            terms = [p[parameter.name] / parameter.unit(p, reference) for p in ends]
-            found[parameter.name] = line(terms) * parameter.unit(found, reference)
+            low, high = (law[parameter.name] / parameter.unit(law, reference) for law in (p, q))
+            found[parameter.name] = line(low, high) * parameter.unit(found, reference)
     return {name: np.asarray(value).tolist() for name, value in found.items()}
