@@ -27,7 +27,7 @@ import math
 import os
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -38,7 +38,7 @@ from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_se
 from planner.averaging import Averaging
 from planner.hardware import DEFAULT_VOCAB, LARGEST_VOCAB
 from planner.inputs import InvalidCalibration, InvalidInput, number
-from planner.laws import AVERAGE, DEFAULT_FORM, TIMESCALE, At, Averaged, Law, Mixture, check_form, form_named
+from planner.laws import AVERAGE, DEFAULT_FORM, TIMESCALE, At, Averaged, Law, Mixture, between, check_form
 
 SCHEMA_VERSION = 3
 # What files of earlier versions call otherwise, wherever it stands in them.
@@ -58,14 +58,12 @@ _NUMBERS = re.compile(r"\[[-+\d.eE,\s]*\]")  # lists of numbers stay on one line
 _FOREVER = 1e18  # tokens of timescale where nothing is ever forgotten
 _REMEMBERED = 8  # weight decays between the calibrated ones: with draws each takes megabytes
 _SHIPPED = Path(__file__).parent / "data"
-_STEEPEST, _LARGEST = 1e3, 1e80  # of exponents, of which fits find up to 5, and of A and B
 
 # What nobody has trained, by far: numbers beyond are mistakes, and arithmetic with them overflows.
 _MOST = 1e40  # parameters, tokens, FLOPs
-_MOST_RUNS = 10**9
 _Positive = Annotated[float, Field(gt=0, le=_MOST)]
 _Nats = Annotated[float, Field(gt=0, le=1e4)]
-_Runs = Annotated[int, Field(ge=0, le=_MOST_RUNS)]
+_Runs = Annotated[int, Field(ge=0, le=10**9)]
 _Decay = Annotated[float, Field(ge=0, le=1e6)]
 _Beta = Annotated[float, Field(ge=0, lt=1)]
 _Share = Annotated[float, Field(gt=0, le=1)]
@@ -103,8 +101,8 @@ def _check_size(law: Law) -> None:
     """Refuse coefficients whose terms overflow. Of fits and refits that did not settle some may be large, so
     this is asked of a calibration's laws only.
     """
-    exponents = {one.name: _STEEPEST for one in law.declared.parameters if one.kind == "exponent"}
-    for name, most in {"A": _LARGEST, "B": _LARGEST, **exponents}.items():
+    exponents = {one.name: 1e3 for one in law.declared.parameters if one.kind == "exponent"}  # fits find <= 5
+    for name, most in {"A": 1e80, "B": 1e80, **exponents}.items():
         if law.parameters[name] > most:
             raise ValueError(f"parameter {name} of law {law.form} must be at most {most:g}")
 
@@ -118,7 +116,7 @@ class PredictiveError(_Record):
 
     inside: _Nats
     params: _Positive
-    runs: int = Field(gt=0, le=_MOST_RUNS)  # that it was measured on
+    runs: _Runs = Field(gt=0)  # that it was measured on
     source: str = ""
 
 
@@ -254,8 +252,8 @@ class Setting(_Record):
     def _laws(self) -> dict[str, Law]:
         found = {form: Law(form, fitted.parameters) for form, fitted in self.laws.items()}
         if self.law_weights:
-            parts = [found[form] for form in self.law_weights]
-            found[AVERAGE] = Averaged(parts, list(self.law_weights.values()))
+            forms, weights = zip(*self.law_weights.items(), strict=True)
+            found[AVERAGE] = Averaged([found[form] for form in forms], weights)
         return found
 
     def error(self, form: str, tolerance: float = DEFAULT_TOLERANCE) -> Callable[[Any, Any, Any], Any]:
@@ -333,11 +331,8 @@ class WeightDecayLaw(_Record):
 
     def setting(self, weight_decay: float, timescale_tokens: float) -> Setting:
         """The laws at one weight decay."""
-        laws = {
-            form: fitted._with(parameters={**fitted.parameters, TIMESCALE: timescale_tokens})
-            for form, fitted in self.laws.items()
-        }
-        draws = self.draws
+        at, draws = {TIMESCALE: timescale_tokens}, self.draws
+        laws = {form: fitted._with(parameters=fitted.parameters | at) for form, fitted in self.laws.items()}
         if draws is not None:
             at_decay = {
                 form: {**values, TIMESCALE: [timescale_tokens] * len(next(iter(values.values()), ()))}
@@ -355,7 +350,6 @@ class Recipe(_Record):
     """
 
     as_in_runs: ClassVar[tuple[str, ...]]  # what a run of `planner train` calls the same
-
     learning_rate: float = Field(gt=0, le=1e3)  # peak
     batch_sequences: int = Field(gt=0, le=2**30)
     sequence_length: int = Field(gt=0, le=2**30)
@@ -425,11 +419,9 @@ class Calibration(_Record):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        decays = self.weight_decays
-        if len(set(decays)) != len(decays):
+        if len(set(self.weight_decays)) < len(self.settings):
             raise ValueError("each weight decay may appear only once in settings")
-        if self.default_law != AVERAGE:
-            check_form(self.default_law)
+        self.form(self.default_law)  # an error if nobody knows it
         for setting in self.settings:
             if not setting.has(self.default_law):
                 raise ValueError(
@@ -445,8 +437,7 @@ class Calibration(_Record):
     def _what_is_known(self, dump: Callable[["Calibration"], dict[str, Any]]) -> dict[str, Any]:
         """What is not known (fingerprints, a weight-decay law, members) is no field of the file."""
         optional = ("tied_embeddings", "data_fingerprint", "run_fingerprints", "weight_decay_law", "members")
-        values = dump(self)
-        return {k: v for k, v in values.items() if k not in optional or v not in (None, "", [])}
+        return {k: v for k, v in dump(self).items() if k not in optional or v not in (None, "", [])}
 
     def __hash__(self) -> int:
         return hash((self.name, self.weight_decays))  # laws and draws are left to comparison: this is cheap
@@ -586,9 +577,7 @@ class Calibration(_Record):
             return source
         source = DEFAULT_CALIBRATION if source is None else source
         if not isinstance(source, str | os.PathLike) or not str(source).strip():
-            raise InvalidInput(
-                f"must be a name or a path of a JSON file; got {source!r}.", field="calibration"
-            )
+            raise _refused(f"must be a name or a path of a JSON file; got {source!r}.")
         if isinstance(source, str) and source in shipped_names():
             return _shipped(source)
         return _read(Path(source))
@@ -729,27 +718,3 @@ def _draws_between(one: Draws | None, other: Draws | None, share: float, referen
         discrepancy={form: discrepancy(form) for form in one.discrepancy if form in other.discrepancy},
         loss_draws={form: laws(form, of_losses=True) for form in forms if one.loss_draws or other.loss_draws},
     )
-
-
-def between(
-    form: str, one: Mapping[str, Any], other: Mapping[str, Any], share: float, reference: At
-) -> dict[str, Any]:
-    """The parameters at `share` of the way from one law to the other: numbers, or lists for draws."""
-    p, q = ({name: np.asarray(value, dtype=float) for name, value in law.items()} for law in (one, other))
-
-    def line(low: Any, high: Any) -> Any:
-        return (1 - share) * low + share * high
-
-    found: dict[str, Any] = {}
-    parameters = form_named(form).parameters
-    for parameter in parameters:
-        low, high = p[parameter.name], q[parameter.name]
-        by_logarithm = parameter.kind == "logarithm"
-        found[parameter.name] = np.exp(line(np.log(low), np.log(high))) if by_logarithm else line(low, high)
-    if {"kappa", "gamma"} <= found.keys():  # their product is the power of the unique tokens
-        found["gamma"] = line(p["kappa"] * p["gamma"], q["kappa"] * q["gamma"]) / found["kappa"]
-    for parameter in parameters:
-        if parameter.kind in ("amplitude", "linear") and parameter.unit is not None:
-            low, high = (law[parameter.name] / parameter.unit(law, reference) for law in (p, q))
-            found[parameter.name] = line(low, high) * parameter.unit(found, reference)
-    return {name: np.asarray(value).tolist() for name, value in found.items()}

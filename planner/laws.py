@@ -40,43 +40,12 @@ Array = Any  # a float or a numpy array of floats; all arguments broadcast again
 Values = Mapping[str, Array]  # parameters by name
 Starts = tuple[float, ...]  # of a fit
 
-# -- elementary functions
-#
-# Those of numpy, several times as fast where a law is differentiated. There arrays are complex, and their
-# imaginary part is an infinitesimal step, of which only the first power counts:
-# f(x + i h) = f(x) + i h f'(x). A law may as well use numpy's own functions.
-
 STEP = 1e-30  # of complex differentiation: no difference is taken, so it can be as small as one likes
-
-
-def exp(x: Array) -> Array:
-    return _stepped(np.exp, lambda x, value, step: value * step, x)
-
-
-def expm1(x: Array) -> Array:
-    return _stepped(np.expm1, lambda x, value, step: (value + 1) * step, x)
-
-
-def log(x: Array) -> Array:
-    return _stepped(np.log, lambda x, value, step: step / x, x)
-
-
-def log1p(x: Array) -> Array:
-    return _stepped(np.log1p, lambda x, value, step: step / (1 + x), x)
 
 
 def softplus(x: Array) -> Array:
     """ln(1 + e^x)."""
-    return np.maximum(x, 0.0) + log1p(exp(np.minimum(x, -x)))
-
-
-def _stepped(function: Callable[[Array], Array], slope: Callable[..., Array], x: Array) -> Array:
-    if not (isinstance(x, np.ndarray) and x.dtype.kind == "c"):
-        return function(x)
-    found = np.empty(x.shape, dtype=complex)
-    found.real = function(x.real)
-    found.imag = slope(x.real, found.real, x.imag)
-    return found
+    return np.maximum(x, 0.0) + np.log1p(np.exp(np.minimum(x, -x)))
 
 
 # -- what a form is
@@ -93,19 +62,19 @@ class At:
 
     @cached_property
     def ln_params(self) -> Array:
-        return log(self.params)
+        return np.log(self.params)
 
     @cached_property
     def ln_unique(self) -> Array:
-        return log(self.unique_tokens)
+        return np.log(self.unique_tokens)
 
     @cached_property
     def ln_epochs(self) -> Array:
-        return log(self.epochs)
+        return np.log(self.epochs)
 
     @cached_property
     def ln_timescale(self) -> Array:
-        return log(self.timescale_tokens)
+        return np.log(self.timescale_tokens)
 
     @cached_property
     def ln_used(self) -> Array:
@@ -124,7 +93,7 @@ class At:
     @cached_property
     def ln_repeats(self) -> Array:
         """Zero where there are none: what repetition costs is then multiplied with `repeated`."""
-        return log(np.where(self.repeated, self.epochs - 1, 1.0))
+        return np.log(np.where(self.repeated, self.epochs - 1, 1.0))
 
 
 class Terms(NamedTuple):
@@ -148,7 +117,7 @@ def base_terms(
     """
     ln_size = at.ln_params if ln_size is None else ln_size
     ln_data = at.ln_unique + at.ln_epochs if ln_data is None else ln_data
-    parameter, data = p["A"] * exp(-p["alpha"] * ln_size), p["B"] * exp(-p["beta"] * ln_data)
+    parameter, data = p["A"] * np.exp(-p["alpha"] * ln_size), p["B"] * np.exp(-p["beta"] * ln_data)
     return Terms(p["E"], parameter, data, overfitting)
 
 
@@ -188,9 +157,9 @@ _TERM = (1e-6, 10.0), (0.05, 0.2, 0.6)  # bounds and starts
 
 BASE = (
     Parameter("E", "E", "linear", (0.0, 2.0), (0.2, 0.5, 0.7, 0.9), 0.2),
-    Parameter("A", "A", "amplitude", *_TERM, 0.6, lambda p, at: exp(p["alpha"] * at.ln_params)),
+    Parameter("A", "A", "amplitude", *_TERM, 0.6, lambda p, at: np.exp(p["alpha"] * at.ln_params)),
     Parameter("alpha", "α", "exponent", _EXPONENT, (0.15, 0.35, 0.7), 0.27),
-    Parameter("B", "B", "amplitude", *_TERM, 0.8, lambda p, at: exp(p["beta"] * at.ln_unique)),
+    Parameter("B", "B", "amplitude", *_TERM, 0.8, lambda p, at: np.exp(p["beta"] * at.ln_unique)),
     Parameter("beta", "β", "exponent", _EXPONENT, (0.15, 0.35, 0.7), 0.25),
 )
 BASE_PARAMETERS = tuple(parameter.name for parameter in BASE)
@@ -417,7 +386,7 @@ class Law:
 
 def _ln_balance(p: Values) -> Array:
     """ln(alpha A / (beta B)): alpha A N^-alpha = beta B D^-beta where the base law is lowest along N D."""
-    return log(p["alpha"] * p["A"]) - log(p["beta"] * p["B"])
+    return np.log(p["alpha"] * p["A"]) - np.log(p["beta"] * p["B"])
 
 
 def _checked(declared: LawForm, parameters: Values) -> dict[str, Array]:
@@ -440,6 +409,30 @@ def _checked(declared: LawForm, parameters: Values) -> dict[str, Array]:
             least = "not negative" if name in vanish else "above zero"
             raise InvalidInput(f"parameter {name} of law {declared.name} must be finite and {least}.")
     return {name: given[name] if given[name].ndim else float(given[name]) for name in needed}
+
+
+def between(form: str, one: Values, other: Values, share: float, reference: At) -> dict[str, Any]:
+    """The parameters at `share` of the way from one law to another, each term at the reference point a
+    straight line: numbers, or lists for draws.
+    """
+    p, q = ({name: np.asarray(value, dtype=float) for name, value in law.items()} for law in (one, other))
+
+    def line(low: Array, high: Array) -> Array:
+        return (1 - share) * low + share * high
+
+    found: dict[str, Array] = {}
+    parameters = form_named(form).parameters
+    for parameter in parameters:
+        low, high = p[parameter.name], q[parameter.name]
+        by_logarithm = parameter.kind == "logarithm"
+        found[parameter.name] = np.exp(line(np.log(low), np.log(high))) if by_logarithm else line(low, high)
+    if {"kappa", "gamma"} <= found.keys():  # their product is the power of the unique tokens
+        found["gamma"] = line(p["kappa"] * p["gamma"], q["kappa"] * q["gamma"]) / found["kappa"]
+    for parameter in parameters:
+        if parameter.kind in ("amplitude", "linear") and parameter.unit is not None:
+            low, high = (law[parameter.name] / parameter.unit(law, reference) for law in (p, q))
+            found[parameter.name] = line(low, high) * parameter.unit(found, reference)
+    return {name: np.asarray(value).tolist() for name, value in found.items()}
 
 
 # -- several forms at once
@@ -538,27 +531,27 @@ _FURTHEST = 300.0  # ln of a ratio beyond which exponentials are no numbers
 
 def faded(p: Values, at: At) -> Array:
     """ln D' of repeats that fade exponentially over R_D* of them."""
-    return at.ln_used + log1p(-p["R_D_star"] * expm1(-at.repeats / p["R_D_star"]))
+    return at.ln_used + np.log1p(-p["R_D_star"] * np.expm1(-at.repeats / p["R_D_star"]))
 
 
 def saturated(p: Values, at: At) -> Array:
     """ln N' of a size that fades exponentially beyond what is optimal for the unique tokens in use."""
     ln_optimal = (_ln_balance(p) + p["beta"] * at.ln_used) / p["alpha"]
     ln_fresh = np.minimum(ln_optimal, at.ln_params)
-    excess = expm1(np.minimum(at.ln_params - ln_fresh, _FURTHEST))
-    return ln_fresh + log1p(-p["R_N_star"] * expm1(-excess / p["R_N_star"]))
+    excess = np.expm1(np.minimum(at.ln_params - ln_fresh, _FURTHEST))
+    return ln_fresh + np.log1p(-p["R_N_star"] * np.expm1(-excess / p["R_N_star"]))
 
 
 def power_cost(p: Values, at: At) -> Array:
     """The additive penalty of the paper; exponents that are not parameters are one."""
     size = at.ln_params - p.get("gamma", 1.0) * at.ln_unique
-    return p["P"] * at.repeated * exp(p.get("delta", 1.0) * at.ln_repeats + p.get("kappa", 1.0) * size)
+    return p["P"] * at.repeated * np.exp(p.get("delta", 1.0) * at.ln_repeats + p.get("kappa", 1.0) * size)
 
 
 def hill_cost(p: Values, at: At) -> Array:
     """The same up to a level: for c -> infinity it is the additive penalty."""
-    ln_z = p.get("kappa", HILL_KAPPA) * (at.ln_params - p["gamma"] * at.ln_unique - log(p["c"]))
-    return p["P"] * at.repeated * exp(p["delta"] * at.ln_repeats - softplus(-ln_z))
+    ln_z = p.get("kappa", HILL_KAPPA) * (at.ln_params - p["gamma"] * at.ln_unique - np.log(p["c"]))
+    return p["P"] * at.repeated * np.exp(p["delta"] * at.ln_repeats - softplus(-ln_z))
 
 
 # The parameters of these effects; each is called with the starts of a form.
@@ -571,7 +564,7 @@ def amplitude(cost: Callable[[Values, At], Array], starts: Starts, *, linear: bo
 
 
 def _size_over_data(p: Values, at: At) -> Array:
-    return exp(at.ln_params - p["gamma"] * at.ln_unique)
+    return np.exp(at.ln_params - p["gamma"] * at.ln_unique)
 
 
 def exponent(name: str, symbol: str, starts: Starts, prior_sd: float, acts_on: str = "") -> Parameter:
@@ -710,7 +703,7 @@ _kept = partial(Parameter, "k", "k", "logarithm", (1e-2, 1e6), prior_sd=0.5)
 
 def remembered(p: Values, at: At) -> Array:
     """exp(-mu / tau): what AdamW still remembers when a token comes round again."""
-    return exp(-p["mu"] * exp(at.ln_used - at.ln_timescale))
+    return np.exp(-p["mu"] * np.exp(at.ln_used - at.ln_timescale))
 
 
 def remembered_power_cost(p: Values, at: At) -> Array:
@@ -721,15 +714,15 @@ def _steepening_cost(p: Values, at: At) -> Array:
     """P e^(delta h), h = N / (N + c U^gamma): a power of the passes, the higher the larger the model next to
     its data. One pass costs P, whatever the size and the data.
     """
-    share = exp(-softplus(p["gamma"] * at.ln_used + log(p["c"]) - at.ln_params))
+    share = np.exp(-softplus(p["gamma"] * at.ln_used + np.log(p["c"]) - at.ln_params))
     passes = np.maximum(at.ln_epochs, 0.0)
-    return p["P"] * exp(p["delta"] * passes * share) * remembered(p, at)
+    return p["P"] * np.exp(p["delta"] * passes * share) * remembered(p, at)
 
 
 def _simple(p: Values, at: At) -> Terms:
     """Data is worth no more than is remembered: 1 / D'' = 1 / D' + 1 / (k M)."""
     ln_data = faded(p, at)
-    left = ln_data - softplus(ln_data - at.ln_timescale - log(p["k"]))
+    left = ln_data - softplus(ln_data - at.ln_timescale - np.log(p["k"]))
     return base_terms(p, at, ln_data=left, overfitting=remembered_power_cost(p, at))
 
 
@@ -738,7 +731,7 @@ def _steep(p: Values, at: At) -> Terms:
     D'' = D' (1 + N D' / (k M)^2)^(-s / 2).
     """
     ln_data = faded(p, at)
-    inside = ln_data + at.ln_params - 2 * (at.ln_timescale + log(p["k"]))
+    inside = ln_data + at.ln_params - 2 * (at.ln_timescale + np.log(p["k"]))
     left = ln_data - p["s"] / 2 * softplus(inside)
     return base_terms(p, at, ln_data=left, overfitting=_steepening_cost(p, at))
 

@@ -38,7 +38,6 @@ from planner.laws import (
     Parameter,
     Terms,
     Values,
-    exp,
     form_named,
     natural,
 )
@@ -71,7 +70,7 @@ class Coordinates:
         """
         found = dict(known or {})
         for parameter, column in zip(self.parameters, columns, strict=True):
-            value = exp(column) if self._by_logarithm(parameter) else column
+            value = np.exp(column) if self._by_logarithm(parameter) else column
             found[parameter.name] = value * self.loss if parameter.kind in _TERMS else value
         return natural(self._own, natural(self._base, found, self.single), self.repeated)
 

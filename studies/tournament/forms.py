@@ -36,16 +36,12 @@ from planner.laws import (
     amplitude,
     base_terms,
     delta,
-    exp,
-    expm1,
     exponent,
     faded,
     gamma,
     hill_cost,
     kappa,
     kappa_of_ratio,
-    log,
-    log1p,
     power_cost,
     register,
     remembered_power_cost,
@@ -60,27 +56,27 @@ _CORNER = 0.5  # width of the hinge's corner, in ln(tau)
 
 def paced(p: Values, at: At) -> Array:
     """ln D' of repeats that fade over R_D* (U / N)^rho of them: a large model has had enough sooner."""
-    ln_star = log(p["R_D_star"]) - p["rho"] * (at.ln_params - at.ln_unique)
-    star = exp(np.minimum(np.maximum(ln_star, -_FURTHEST), _FURTHEST))
-    return at.ln_used + log1p(-star * expm1(-at.repeats / star))
+    ln_star = np.log(p["R_D_star"]) - p["rho"] * (at.ln_params - at.ln_unique)
+    star = np.exp(np.minimum(np.maximum(ln_star, -_FURTHEST), _FURTHEST))
+    return at.ln_used + np.log1p(-star * np.expm1(-at.repeats / star))
 
 
 def bounded_cost(p: Values, at: At) -> Array:
     """P h / (1 + h), h = R^delta (N / (c U^gamma))^kappa: the level is one for everything."""
-    ln_z = p["kappa"] * (at.ln_params - p["gamma"] * at.ln_unique - log(p["c"]))
-    return p["P"] * at.repeated * exp(-softplus(-ln_z - p["delta"] * at.ln_repeats))
+    ln_z = p["kappa"] * (at.ln_params - p["gamma"] * at.ln_unique - np.log(p["c"]))
+    return p["P"] * at.repeated * np.exp(-softplus(-ln_z - p["delta"] * at.ln_repeats))
 
 
 def hinge(p: Values, at: At) -> Array:
     """A timescale shorter than tau_c costs with the square of its logarithm, q [ln(tau_c / tau)]_+^2, with a
     smooth corner x -> (x + sqrt(x^2 + w^2)) / 2.
     """
-    short = log(p["tau_c"]) - (at.ln_timescale - at.ln_used)
+    short = np.log(p["tau_c"]) - (at.ln_timescale - at.ln_used)
     return p["q"] * ((short + np.sqrt(short**2 + _CORNER**2)) / 2) ** 2
 
 
 _PACE = (
-    replace(FADING, unit=lambda p, at: exp(p["rho"] * (at.ln_params - at.ln_unique))),
+    replace(FADING, unit=lambda p, at: np.exp(p["rho"] * (at.ln_params - at.ln_unique))),
     exponent("rho", "ρ", (0.2, 0.8), 0.5),
 )
 _AMOUNT = amplitude(power_cost, FEW_AMOUNTS)
