@@ -128,7 +128,7 @@ def test_a_file_that_cannot_be_written_loses_no_result(
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("tempfile.mkstemp", full)
+    monkeypatch.setattr("os.fsync", full)
     result = run("fit", table, "--law", "additive_1p", "--bootstrap", 0, "-o", tmp_path / "x.json")
     assert result.exit_code == 2
     assert "No space left" in result.stderr
