@@ -228,12 +228,6 @@ class Setting(_Record):
         """The same laws with other weights in their average."""
         return self._with(law_weights=weights)
 
-    def rests_on_prior(self, part: str) -> bool:
-        """Whether the runs have settled little of what was unknown of a part of the law ("repetition"); where
-        nothing came from a prior they have settled all.
-        """
-        return float(self.method.get("learnt_from_runs", {}).get(part, 1.0)) < LITTLE
-
     def has(self, form: str) -> bool:
         """Whether this form, or the average of forms, is calibrated here."""
         return form in self._laws

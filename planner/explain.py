@@ -1,9 +1,8 @@
 """Results in sentences: what to train, why, what it costs to leave it, and what to be careful about.
 
 The only place with sentences about a plan. Each is a `Remark` with a code for programs that does not change
-with the wording; `CODES` lists them all, in the order in which a plan says them. A remark is made by one
-function below, which returns nothing where there is nothing to say; `_reasons` and `_warnings` list those
-functions.
+with the wording; `CODES` lists them all, in the order in which a plan says them. The functions below collect
+what there is to say, by code, and `_remarks` puts it in that order.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from planner.averaging import ELSEWHERE
-from planner.calibration import Calibration, Setting, Trial
+from planner.calibration import LITTLE, Calibration, Setting, Trial
 from planner.hardware import DEFAULT_VOCAB, TotalCost
 from planner.inputs import (
     CEILING,
@@ -30,7 +29,7 @@ from planner.inputs import epochs as in_epochs
 from planner.inputs import size as in_bytes
 
 if TYPE_CHECKING:
-    from planner.results import Candidate, EnsemblePlan, Plan
+    from planner.results import FlatRange, Plan
     from planner.search import Found
     from planner.solve import Point
     from planner.uncertainty import FormDisagreement
@@ -90,7 +89,6 @@ CODES = {
     "weight_decay_open": "no weight decay is probably enough the best",
     "memory": "training does not fit into the memory of the accelerators",
 }
-_ORDER = {code: place for place, code in enumerate(CODES)}
 _RENAMED_CODES = {"above_guessing": "worse_than_uniform", "outside_memory": "outside_timescale"}
 
 
@@ -129,6 +127,13 @@ class Remark(str):
         return core_schema.json_or_python_schema(reader, reader, serialization=as_json)
 
 
+def _remarks(said: Mapping[str, str], of_the_fit: Sequence[str] = ()) -> list[Remark]:
+    """What was said, by code, in the order of `CODES`. A fit may have warned of several things."""
+    found = [*said.items(), *(("fit", text) for text in of_the_fit)]
+    places = list(CODES)
+    return sorted((Remark(code, text) for code, text in found), key=lambda one: places.index(one.code))
+
+
 class Bound(NamedTuple):
     """What limits on size and epochs change: which figures would be others without them."""
 
@@ -159,90 +164,33 @@ class Facts(NamedTuple):
 
 def explained(p: Plan, facts: Facts) -> Plan:
     """The plan with its verdict, reasons and warnings."""
-    reasons = [
-        *_ensemble(p, facts),
-        *(_single_reasons(p, facts) if facts.single else _total_reasons(p, facts)),
-    ]
-    reasons += [*_overfitting(p), *_corpus(facts.known)]
-    return p.model_copy(
-        update={
-            "verdict": _verdict(p, facts),
-            "reasons": sorted(reasons, key=lambda one: _ORDER[one.code]),
-            "warnings": sorted(_warnings(p, facts), key=lambda one: _ORDER[one.code]),
-        }
-    )
-
-
-def _single_reasons(p: Plan, facts: Facts) -> Iterator[Remark]:
-    """Where training one model is all that counts."""
-    bound, stops = facts.bound, [*_stop_spending(p, facts)]
-    yield from stops
-    yield from _target(p, facts)
-    yield from _unused_compute(p)
-    yield from _spare_compute(p, facts)
-    yield from _as_good(p)
-    if p.epochs < 1 and not bound.plan:
-        enough = f"{short(p.tokens)} tokens of the corpus are enough, none is repeated"
-        yield Remark("data_plentiful", f"Data is plentiful for this budget: {enough}.")
-    yield from _whole_epochs(p)
-    yield from _weight_decay(p)
-    advice = p.weight_decay_advice
-    chosen = advice is not None and advice.best_weight_decay == p.weight_decay
-    instead = any(one.code == "instead" for one in stops)
-    if not (instead and facts.committed) and not chosen:  # that has said it already, or the weight-decay law
-        yield from _weight_decay_compared(p, facts.committed)
-    if not stops:
-        yield from _headroom(p, facts)
-    if p.loss_minimising_compute is not None:
-        yield from _measured_case(p, facts.known)
-    if not bound.turn:  # a limit on epochs is where repetition stops, and known to who set it
-        yield from _repetition(p)
-    yield _exchange_rate(p, bound)
-    if not (bound.flat and p.flat_range.sharp):  # limits that leave no choice are known to who set them
-        yield _flatness(p, bound)
-    yield from _forms_disagree(p)
-    yield from _law_ends(facts)
-
-
-def _total_reasons(p: Plan, facts: Facts) -> Iterator[Remark]:
-    """Where members, serving or bought data count."""
-    if facts.target is not None:
-        least = _total(p.flops, facts.cost)
-        text = f"No less than {least} in all is expected to reach a loss of {facts.target:g}."
-        yield Remark("least_compute", text)
-    yield from _serving(p, facts.cost)
-    yield from _purchase(p)
-    if p.cheapest_as_good is not None and (p.members is None or p.members.count == 1):
-        cheap = p.cheapest_as_good
+    reasons = _training_reasons(p, facts) if facts.single else _total_reasons(p, facts)
+    reasons |= _ensemble_reasons(p, facts.cost)
+    if (cheap := p.cheapest_as_good) is not None and (p.members is None or p.members.count == 1):
         share = percent(cheap.flops / (p.flops - p.unused_flops))
-        yield Remark(
-            "cheaper_as_good",
-            f"{short(cheap.params)} x {in_epochs(cheap.epochs)}{_bought(p, cheap.unique_tokens)} is "
-            f"within the law's error of it and takes {share} of its total (loss {cheap.loss:.4f}).",
+        reasons["cheaper_as_good"] = (
+            f"{_model(cheap)}{_bought(p, cheap.unique_tokens)} is within the law's error of it and takes "
+            f"{share} of its {'compute' if facts.single else 'total'} (loss {cheap.loss:.4f})."
         )
-    yield from _weight_decay_compared(p, facts.committed)
-    data = "twice the data" if p.purchase is None else "owning twice the tokens that you do"
-    yield Remark("exchange_rate", f"What would help: {_twice_as_much(p, data, 'twice the total')}.")
-
-
-def _warnings(p: Plan, facts: Facts) -> Iterator[Remark]:
-    """What to be careful about."""
-    yield from outside_the_runs(facts.setting, p.params, p.unique_tokens, p.epochs)
-    yield from _vocabulary(p, facts)
-    yield from _worse_than_uniform(facts.known, p.loss)
-    if not facts.single:
-        yield from _serving_leaves_little(p, facts)
-    yield from _interpolated(facts.setting)
-    yield from _weight_decay_warnings(p, facts)
-    yield from _member_warnings(p, facts.known)
-    yield from (Remark("fit", text) for text in facts.setting.warnings)
-    if facts.single and not facts.committed:
-        yield from _weight_decay_open(p.weight_decay_probabilities)
-    yield from _too_large(p)
+    if p.terms.overfitting >= 0.0005:
+        costs = f"costs {p.terms.overfitting:.3f} nats of the {p.loss:.3f}"
+        reasons["overfitting_cost"] = f"Overfitting on repeated tokens {costs}."
+    if corpus := facts.known.corpus.split(";")[0].strip():
+        reasons["corpus"] = (
+            f"The laws were fitted on {corpus}; on other text (another language, code, another tokenizer) "
+            f"losses differ and the best plan may too."
+        )
+    words = {
+        "verdict": _verdict(p, facts),
+        "reasons": _remarks(reasons),
+        "warnings": _remarks(_warnings(p, facts), facts.setting.warnings),
+    }
+    return p.model_copy(update=words)
 
 
 # -- the verdict
 
+_ALL = 0.995  # of the compute: whoever spends that much has spent it all
 _ONE_PLACE = 1.2  # sizes or amounts of data within this factor show nothing of what more of it does
 
 
@@ -250,56 +198,53 @@ def _verdict(p: Plan, facts: Facts) -> str:
     """The answer, in a sentence or two: what to train, where that is less than all how much of the compute it
     takes, and whether it rests on runs at all.
     """
-    size, passes, decay = short(p.params), in_epochs(p.epochs), weight_decay_in_words(p)
-    count = 1 if p.members is None else p.members.count
-    said = f"Train {size} for {passes} at weight decay {decay}."
-    if count > 1:
-        said = (
-            f"Train {count} models of {size} for {passes} at weight decay {decay}, with different seeds, and "
-            f"average their probabilities."
-        )
-    said += _first_guess(p, facts.setting)
-    no_gain = "with this recipe the law expects no gain from more"
-    if facts.single:
-        share = p.spent_flops / p.flops
-        if share > 0.995:
-            return said
-        why = no_gain + (" beyond its own error" if _regained(p) else "")
-        if facts.bound.plan:
-            why = "your limits leave no better use for the rest"
-        return f"{said} That takes {percent(share)} of your compute; {why}."
+    said = f"Train {short(p.params)} for {in_epochs(p.epochs)} at weight decay {weight_decay_in_words(p)}."
+    if p.members is not None and p.members.count > 1:
+        several = f"Train {p.members.count} models of {said.removeprefix('Train ').removesuffix('.')}"
+        said = f"{several}, with different seeds, and average their probabilities."
+    if unseen := _unseen(p, facts.setting):
+        said += f" That is a first guess: the runs behind it hardly show {_listed(unseen)}."
     if p.purchase is not None:
-        bought = p.purchase
-        buying = f"Buy {short(bought.bought)} unique tokens ({_dollars(bought.usd)})."
-        said = f"{'Buy no data.' if bought.bought < 0.0005 * bought.owned else buying} {said}"
+        buying = f"Buy {short(p.purchase.bought)} unique tokens ({dollars(p.purchase.usd)})."
+        said = f"{buying if _buys(p, p.purchase.bought) else 'Buy no data.'} {said}"
     if p.serving is not None and p.serving.share >= 0.005:
         said += f" Serving takes {percent(p.serving.share)} of the total."
     share = 1 - p.unused_flops / p.flops
-    return said if share > 0.995 else f"{said} That takes {percent(share)} of what you have; {no_gain}."
+    if share > _ALL:
+        return said
+    why = "with this recipe the law expects no gain from more"
+    if facts.bound.plan:
+        why = "your limits leave no better use for the rest"
+    elif _regained(p):
+        why += " beyond its own error"
+    all_of_it = "your compute" if facts.single else "what you have"
+    return f"{said} That takes {percent(share)} of {all_of_it}; {why}."
 
 
-def _first_guess(p: Plan, setting: Setting) -> str:
-    """A sentence on what the plan depends on and its runs cannot have shown; nothing where there is nothing.
+def _unseen(p: Plan, setting: Setting) -> list[str]:
+    """What the plan depends on and its runs cannot have shown.
 
     What was interpolated has no runs of its own: `fitted_on` is what two weight decays share.
     """
-    fitted, said = setting.fitted_on, []
+    fitted, found = setting.fitted_on, []
     for value, (low, high), what, unit in (
         (p.params, fitted.params, "what model size does", "parameters"),
         (p.ud * min(p.epochs, 1.0), fitted.unique_tokens, "what data is worth", "unique tokens"),
     ):
         in_one_place = high < _ONE_PLACE * low and not low / _ONE_PLACE <= value <= high * _ONE_PLACE
         if setting.between is None and in_one_place:
-            said.append(f"{what} (all have about {short(math.sqrt(low * high))} {unit})")
-    if p.epochs > 1 and setting.rests_on_prior("repetition"):
-        said.append("what repetition costs")
-    listed = " and ".join(filter(None, (", ".join(said[:-1]), *said[-1:])))
-    return f" That is a first guess: the runs behind it hardly show {listed}." if said else ""
+            found.append(f"{what} (all have about {short(math.sqrt(low * high))} {unit})")
+    if p.epochs > 1 and setting.method.get("learnt_from_runs", {}).get("repetition", 1.0) < LITTLE:
+        found.append("what repetition costs")
+    return found
+
+
+# -- words that several sentences share
 
 
 def weight_decay_in_words(p: Plan) -> str:
     """The weight decay to train with, in one's own recipe where that was given."""
-    own = p.own_recipe
+    own = p.weight_decay_advice and p.weight_decay_advice.own_recipe
     return f"{p.weight_decay}" if own is None else f"{own.weight_decay:g} ({p.weight_decay:g} as calibrated)"
 
 
@@ -313,6 +258,11 @@ def less_is_better(p: Plan) -> bool:
     error."""
     limit = p.loss_minimising_compute
     return limit is not None and p.overspent and p.loss - limit.loss > law_error(p)
+
+
+def is_sharp(flat: FlatRange) -> bool:
+    """Whether a flat range leaves next to nothing else to choose from."""
+    return flat.epochs_max < flat.epochs_min * 1.05
 
 
 def at_weight_decay(p: Plan, weight_decay: float | None) -> str:
@@ -330,461 +280,401 @@ def _within(limited: bool) -> str:
     return " within your limits" if limited else ""
 
 
-# -- reasons of one training
-
-_MUCH_LESS = 0.95  # of the compute: whoever spends that much has not spent more
-_HEARD = 0.05  # weight from which a form of an average is heard
-
-
-def _target(p: Plan, facts: Facts) -> Iterator[Remark]:
-    """What the compute of a plan for a loss is, or that the law hardly expects this loss."""
-    target = facts.target
-    if target is None:
-        return
-    if p.loss <= target + 1e-6:
-        least = scientific(p.spent_flops)
-        yield Remark(
-            "least_compute",
-            f"No less than {least} FLOPs are expected to reach a loss of {target:g} with this data.",
-        )
-        return
-    assert p.predictive_uncertainty is not None
-    error = p.predictive_uncertainty.error
-    chance = 0.5 * math.erfc((p.loss - target) / error / math.sqrt(2))
-    yield Remark(
-        "target_within_error",
-        f"The law does not expect a loss of {target:g} from this data: its lowest is {p.loss:.4f}, "
-        f"{p.loss - target:.3f} above. That is within its own error ({error:.3f} nats), "
-        f"so this plan, the best there is, may reach it with probability {chance:.0%}.",
-    )
+def _listed(words: Sequence[str]) -> str:
+    """One, two and three."""
+    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
-def _unused_compute(p: Plan) -> Iterator[Remark]:
-    """What the compute that is not spent could buy."""
-    value = p.marginal_value
-    if p.spent_flops < 0.995 * p.flops and value.loss_if_twice_the_data is not None:
-        yield Remark(
-            "unused_compute",
-            f"{scientific(p.unused_flops)} FLOPs are left. Data would help: "
-            f"with twice the unique tokens the loss would change by {signed(value.loss_if_twice_the_data)} "
-            f"within the same compute{at_weight_decay(p, value.weight_decay_if_twice_the_data)}.",
-        )
+def _model(at: Any) -> str:
+    """Anything with a size and epochs."""
+    return f"{short(at.params)} x {in_epochs(at.epochs)}"
 
 
-def _spare_compute(p: Plan, facts: Facts) -> Iterator[Remark]:
-    """What the compute would buy as an ensemble: where that is known, or where one model cannot use it."""
-    averaging, several = facts.known.members, facts.spare
-    if averaging is not None:
-        if several is not None:
-            loss, where = several.point.loss, f"; measured: {averaging.source}" if averaging.source else ""
-            yield Remark(
-                "ensemble_instead",
-                f"As an ensemble all of the compute could gain {p.loss - loss:.3f} nats: {_models(several)}, "
-                f"averaged, reach about {loss:.3f} (ask for members{where}).",
-            )
-    elif 2 * p.spent_flops <= p.flops:
-        unknown = "The other known use of the rest is an ensemble, not measured for this calibration"
-        yield Remark("ensemble_elsewhere", f"{unknown}: {ELSEWHERE}.")
+def _models(count: int, at: Any, weight_decay: float) -> str:
+    several = "" if count == 1 else f"{count} models of "
+    return f"{several}{_model(at)} at weight decay {weight_decay:g}"
 
 
-def _as_good(p: Plan) -> Iterator[Remark]:
-    """Which cheaper plan is as good."""
-    if (cheap := p.cheapest_as_good) is not None:
-        yield Remark(
-            "cheaper_as_good",
-            f"{short(cheap.params)} x {in_epochs(cheap.epochs)} is within the law's error of it and takes "
-            f"{percent(cheap.flops / p.spent_flops)} of its compute (loss {cheap.loss:.4f}).",
-        )
+def _total(flops: float, cost: TotalCost, digits: int = 3) -> str:
+    usd = cost.usd(flops)
+    return f"{scientific(flops, digits)} FLOPs{'' if usd is None else f' ({dollars(usd)})'}"
 
 
-def _stop_spending(p: Plan, facts: Facts) -> Iterator[Remark]:
-    """What less compute would do, where its loss is lower. A plan within a ceiling that spends more does so
-    on purpose: by the law's error both are as good.
-    """
-    limit = p.loss_minimising_compute
-    if limit is None or not p.overspent or limit.flops > _MUCH_LESS * p.spent_flops:
-        return
-    within = _within(facts.bound.minimum)
-    where = f"{scientific(limit.flops)} FLOPs"
-    how = (
-        f"with {short(limit.params)} parameters and {in_epochs(limit.epochs)}"
-        f"{at_weight_decay(p, limit.weight_decay)}"
-    )
-    if not less_is_better(p):
-        error = "the law's error" if p.predictive_uncertainty is not None else f"{law_error(p):g} nats"
-        text = f"{where} would do as well ({limit.loss:.3f}, within {error}), {how}{within}."
-        yield Remark("less_would_do", text)
-        return
-    if p.spend == CEILING:
-        yield Remark("less_would_do", f"{where} would reach {limit.loss:.4f}, {how}{within}.")
-        return
-    text = (
-        f"Stop spending at {where}: with {short(p.ud)} unique tokens and this recipe "
-        f"the law expects no gain from more compute{within} ({limit.loss:.4f} there {how}, "
-        f"{p.loss:.4f} here); that saves {1 - limit.flops / p.flops:.0%} of the compute."
-    )
-    if limit.regained_flops is not None:
-        regained = scientific(limit.regained_flops, 2)
-        text += f" Only from about {regained} FLOPs on would the loss be lower again."
-    yield Remark("stop_spending", text)
-    instead, rival, value = [], facts.rival_best, p.marginal_value
-    if rival is not None and rival.loss < limit.loss:
-        instead.append(
-            f"weight decay {p.other_weight_decays[0].weight_decay} reaches {rival.loss:.4f} "
-            f"at {scientific(rival.flops)} FLOPs "
-            f"with {short(rival.params)} parameters and {in_epochs(rival.epochs)}"
-        )
-    if value.loss_if_twice_the_data is not None:
-        instead.append(
-            f"twice the unique tokens would change the loss by {signed(value.loss_if_twice_the_data)}"
-            f"{at_weight_decay(p, value.weight_decay_if_twice_the_data)}"
-        )
-    if instead:
-        yield Remark("instead", f"Instead: {'; '.join(instead)}.")
-
-
-def _whole_epochs(p: Plan) -> Iterator[Remark]:
-    """What it costs that epochs are whole, where that is more than the tolerance."""
-    cost = p.loss - p.continuous_loss
-    if cost > p.flat_range.tolerance:
-        yield Remark(
-            "whole_epochs_cost",
-            f"Whole epochs cost {cost:.3f} nats here: {in_epochs(p.continuous_epochs)} would reach "
-            f"{p.continuous_loss:.4f} (ask for continuous epochs).",
-        )
-
-
-def _weight_decay(p: Plan) -> Iterator[Remark]:
-    """What the weight decay is worth where any can be had, and what it is in one's own recipe."""
-    advice = p.weight_decay_advice
-    if advice is None:
-        return
-    timescale = "" if advice.timescale_epochs is None else f" of {advice.timescale_epochs:.2g} epochs"
-    if advice.best_weight_decay == p.weight_decay and all(one.gain >= 0 for one in advice.gains):
-        gains = [f"{one.gain:.3f} nats against {one.weight_decay:g}" for one in advice.gains]
-        worth = f": worth {' and '.join(gains)}" if gains else ""
-        yield Remark(
-            "best_weight_decay",
-            f"Weight decay {p.weight_decay:g} is the best of all for this budget, "
-            f"a timescale{timescale}{worth}.",
-        )
-    if (own := p.own_recipe) is not None:
-        yield Remark(
-            "own_recipe",
-            f"In your recipe (learning rate {own.learning_rate:g}, {own.batch_tokens:,.0f} tokens a step) "
-            f"weight decay {p.weight_decay:g} is {own.weight_decay:g}: the same timescale{timescale}.",
-        )
-
-
-def _weight_decay_compared(p: Plan, committed: bool) -> Iterator[Remark]:
-    """What the best other weight decay would reach; next to one that was given, only if it is better."""
-    if not p.other_weight_decays:
-        return
-    rival = p.other_weight_decays[0]
-    if not committed:
-        yield Remark(
-            "weight_decay_compared",
-            f"At weight decay {p.weight_decay} the best loss is {p.loss:.4f}; "
-            f"at {rival.weight_decay} it would be {rival.predicted_loss:.4f}.",
-        )
-    elif rival.predicted_loss < p.loss:
-        calibrated = " (as calibrated)" if p.own_recipe is not None else ""
-        yield Remark(
-            "weight_decay_better",
-            f"Weight decay {rival.weight_decay}{calibrated} would do better: "
-            f"loss {rival.predicted_loss:.4f} instead of {p.loss:.4f}, "
-            f"with {short(rival.params)} parameters and {in_epochs(rival.epochs)}.",
-        )
-
-
-def _overfitting(p: Plan) -> Iterator[Remark]:
-    """What repeated tokens cost, where that is noticeable."""
-    if p.terms.overfitting >= 0.0005:
-        text = f"Overfitting on repeated tokens costs {p.terms.overfitting:.3f} nats of the {p.loss:.3f}."
-        yield Remark("overfitting_cost", text)
-
-
-def _headroom(p: Plan, facts: Facts) -> Iterator[Remark]:
-    """Up to which compute more of it helps."""
-    limit = p.loss_minimising_compute
-    if limit is None:
-        return
-    at, within = at_weight_decay(p, limit.weight_decay), _within(facts.bound.minimum)
-    until = "as far as the search goes"
-    if limit.regained_flops:
-        until = f"until about {scientific(limit.regained_flops, 2)}"
-    where = f"{scientific(limit.flops)} FLOPs"
-    if p.flops > limit.flops:
-        here = "this budget is beyond that"
-        if _regained(p):
-            little = ", by less than its own error" if p.spent_flops < 0.995 * p.flops else ""
-            here += f", where it expects a lower loss again{little}"
-        no_gain = f"Past {where}{at} the law expects no gain from more compute with this recipe"
-        yield Remark("no_gain", f"{no_gain}{within}, {until}; {here}.")
-        return
-    more = "More compute" if p.spent_flops > 0.995 * p.flops else "More compute than this budget"
-    yield Remark(
-        "more_compute_helps",
-        f"{more} helps up to {where} (loss {limit.loss:.4f}{'' if facts.committed else at}){within}; "
-        f"beyond that the law expects no gain with this recipe{at if facts.committed else ''}, {until}.",
-    )
-
-
-def _measured_case(p: Plan, known: Calibration) -> Iterator[Remark]:
-    """What was measured where the law was tried closest to this question, next to what the law says of it.
-
-    A case is one amount of unique tokens at one weight decay, trained at several budgets as the law
-    prescribes. The closest is chosen by what is asked (weight decay, then unique tokens) and never by how it
-    came out.
-    """
-    cases: dict[tuple[float, float], dict[float, Trial]] = {}
-    for setting in known.settings:
-        for trial in setting.trials:
-            if trial.law == p.law:
-                cases.setdefault((setting.weight_decay, trial.unique_tokens), {})[trial.flops] = trial
-    several = [case for case, along in cases.items() if len(along) > 1]
-    if not several:
-        return
-    decay, tokens = min(several, key=lambda case: (case[0] != p.weight_decay, abs(math.log(case[1] / p.ud))))
-    trials = [trial for _, trial in sorted(cases[decay, tokens].items())]
-    law = known.law(decay, p.law)
-    predicted = [float(law.loss(t.params, t.unique_tokens, t.epochs)) for t in trials]
-    budgets, models, measured, expected = (
-        f"{', '.join(words[:-1])} and {words[-1]}"
-        for words in (
-            [scientific(trial.flops) for trial in trials],
-            [f"{short(t.params)} x {t.epochs:g}" for t in trials],
-            [f"{perplexity(trial.loss):.2f}" for trial in trials],
-            [f"{perplexity(loss):.2f}" for loss in predicted],
-        )
-    )
-    yield Remark(
-        "measured_case",
-        f"Tried with {short(tokens)} tokens at weight decay {decay}, with {budgets} FLOPs ({models}): "
-        f"perplexity {measured} measured, {expected} predicted.",
-    )
-
-
-def _repetition(p: Plan) -> Iterator[Remark]:
-    if (turn := p.turning_point) is not None:
-        here = "before that point"
-        if p.flops > turn.flops:
-            here = "past that point: extra compute goes into size, with fewer epochs"
-        where = f"{scientific(turn.flops)} FLOPs ({in_epochs(turn.epochs)})"
-        yield Remark("repetition_turns", f"More repetition stops paying at {where}; this budget is {here}.")
-
-
-def _exchange_rate(p: Plan, bound: Bound) -> Remark:
-    """What more data and more compute would buy."""
-    value = p.marginal_value
-    changes = _twice_as_much(p, "twice the data", "twice the compute") + _within(bound.doubled)
-    if value.loss_per_token == 0:
-        return Remark("exchange_rate", f"More unique tokens would not help here: {changes}.")
-    if value.flops_per_token is None or p.spent_flops < 0.995 * p.flops:  # there, compute has no price
-        return Remark("exchange_rate", f"{changes[0].upper()}{changes[1:]}.")
-    token = f"One more unique token is worth {scientific(value.flops_per_token, 2)} FLOPs here"
-    return Remark("exchange_rate", f"{token}: {changes}.")
-
-
-def _twice_as_much(p: Plan, data: str, compute: str) -> str:
-    """What twice as much of either changes, and at which weight decay."""
-    value = p.marginal_value
-    decays = value.weight_decay_if_twice_the_data, value.weight_decay_if_twice_the_compute
-    first, last = (at_weight_decay(p, decay) for decay in decays)
-    first = "" if first == last else first  # said once
-    figures = ((data, value.loss_if_twice_the_data, first), (compute, value.loss_if_twice_the_compute, last))
-    return ", ".join(
-        f"{what} leaves no plan"
-        if change is None
-        else f"{what} would change the loss by {signed(change)}{at}"
-        for what, change, at in figures
-    )
-
-
-def _flatness(p: Plan, bound: Bound) -> Remark:
-    flat, within = p.flat_range, _within(bound.flat)
-    if flat.sharp:
-        near = f"within {flat.tolerance:g} nats of it"
-        text = f"The optimum is sharp: hardly another size or number of epochs is {near}{within}."
-        return Remark("sharp_optimum", text)
-    low = in_epochs(flat.epochs_min).split()[0]
-    return Remark(
-        "flat_optimum",
-        f"The optimum is flat: {low} to {in_epochs(flat.epochs_max)} ({short(flat.params_min)} to "
-        f"{short(flat.params_max)} parameters) stay within {flat.tolerance:g} nats of it{within}.",
-    )
-
-
-def _forms_disagree(p: Plan) -> Iterator[Remark]:
-    """That forms which count want quite different models, where they do."""
-    weights = p.law_weights or {}
-    heard = [one for one in p.other_laws if weights.get(one.law, 0.0) >= _HEARD]
-    if len(heard) < 2:
-        return
-    small, large = (end(heard, key=lambda one: one.params) for end in (min, max))
-    if large.params >= 2.0 * small.params:
-        ends = ", ".join(
-            f"{one.law} ({weights[one.law]:.0%}) wants {short(one.params)} for {in_epochs(one.epochs)}"
-            for one in (small, large)
-        )
-        costs = max(small.regret, large.regret)
-        text = f"the forms disagree: {ends}; by their average that costs up to {costs:.3f} nats."
-        yield Remark("forms_disagree", text)
-
-
-def _law_ends(facts: Facts) -> Iterator[Remark]:
-    """Where the law ends, if the plan is beyond it."""
-    if facts.disagreement is not None:
-        yield Remark("law_ends", disagreement_in_words(facts.disagreement))
-
-
-def disagreement_in_words(found: FormDisagreement) -> str:
-    """That a plan leaves the runs, by how much forms that count disagree there, and what would settle it."""
-    names = {"compute": "compute", "size": "model size", "data": "data", "epochs": "epochs"}
-    parts = [f"{names[way]} ({factor:.2g}x)" for way, factor in found.beyond.items()]
-    listed = parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
-    text = (
-        f"The plan leaves the runs in {listed}; there the forms disagree by {found.apart.nats:.3f} nats "
-        f"({found.apart.low} {found.apart.least:.3f}, {found.apart.high} {found.apart.most:.3f}), "
-        f"most of it by {names[found.mostly_by]}."
-    )
-    if found.run is not None:
-        run, flops = found.run, scientific(found.run.flops)
-        place = f"{short(run.params)} parameters on {short(run.unique_tokens)} for"
-        text += (
-            f" One run would settle it: {place} {in_epochs(run.epochs)} ({flops} FLOPs, "
-            f"{run.flops / found.point.flops:.0%} of the plan), where they differ by {found.run_nats:.3f}."
-        )
-    return text
-
-
-def _corpus(known: Calibration) -> Iterator[Remark]:
-    """What text the laws hold for, where the calibration says so."""
-    if corpus := known.corpus.split(";")[0].strip():
-        yield Remark(
-            "corpus",
-            f"The laws were fitted on {corpus}; on other text (another language, code, another tokenizer) "
-            f"losses differ and the best plan may too.",
-        )
-
-
-# -- ensembles, serving, bought data
-
-
-def _ensemble(p: Plan, facts: Facts) -> Iterator[Remark]:
-    """One model against several, what several cost, and what distillation keeps of them."""
-    found = p.members
-    if found is None:
-        return
-    several, single = found.ensemble, found.single
-    if single is not None and several is not None:
-        gain = single.loss - several.loss
-        how = f"better by {gain:.3f} nats" if gain > 0 else f"worse by {-gain:.3f} nats"
-        source = f" ({found.source})" if found.source else ""
-        yield Remark(
-            "ensemble_compared",
-            f"For the same total {_models(several)} reach {several.loss:.4f}, {how} than the best single "
-            f"model ({_one(single)}: {single.loss:.4f}); measured with up to {found.most_members} members, "
-            f"predicted within {found.error:.3f} nats{source}.",
-        )
-    if found.start_flops is not None:
-        yield Remark(
-            "ensemble_starts",
-            f"Stop growing the model and start an ensemble at about "
-            f"{_total(found.start_flops, facts.cost, 2)}: from there on several members are better than one.",
-        )
-    if several is not None and found.count > 1:
-        yield from _several(found, several)
-
-
-def _several(found: EnsemblePlan, several: Candidate) -> Iterator[Remark]:
-    alone, limit = f"{found.member_loss:.4f}", f"{found.limit_loss:.4f}"
-    text = f"One of the members alone would reach {alone}, infinitely many {limit}."
-    if (cheap := found.cheapest_as_good) is not None:
-        share = percent(cheap.total_flops / several.total_flops)
-        text += (
-            f" {_models(cheap)} are within the law's error of {several.members} and take {share} "
-            f"({cheap.loss:.4f})."
-        )
-    yield Remark("ensemble_limit", text)
-    yield Remark(
-        "ensemble_cost",
-        f"Serving {several.members} members takes {several.members} times the memory and compute of one: "
-        f"{in_bytes(found.weights_bytes)} of weights in bf16 and {scientific(found.flops_per_token)} "
-        f"FLOPs a token.",
-    )
-    if (kept := found.distilled) is not None:
-        yield Remark(
-            "distilled",
-            f"Distilled into one model of {short(several.params)} it may keep {kept.kept:.0%} of the "
-            f"gain over the best single one, as {kept.members} members did where it was measured: about "
-            f"{kept.loss:.3f}, at the serving cost of one.",
-        )
-
-
-def _serving(p: Plan, cost: TotalCost) -> Iterator[Remark]:
-    served = p.serving
-    if served is None:
-        return
-    paid, trained = _total(served.rate * served.flops, cost), _total(served.training_flops, cost)
-    text = f"Serving {short(served.tokens)} tokens takes {paid} and training {trained}"
-    alone = served.training_only
-    if alone is not None and abs(alone.params / p.params - 1) > 0.01:
-        times = alone.total_flops / served.total_flops
-        text += (
-            f"; what is best for training alone ({_one(alone)}, loss {alone.loss:.4f}) would cost "
-            f"{times:.3g} times as much in all"
-        )
-    yield Remark("serving_cost", f"{text}.")
-
-
-def _purchase(p: Plan) -> Iterator[Remark]:
-    bought = p.purchase
-    if bought is None:
-        return
-    if bought.bought < 0.0005 * bought.owned:
-        text = f"At ${bought.price:g} a token buying data would not pay: compute is the better use."
-    else:
-        text = (
-            f"{_dollars(bought.usd)} for {short(bought.bought)} unique tokens leave "
-            f"{_dollars(bought.compute_usd)} for compute"
-        )
-        if bought.nothing_bought is not None:
-            text += f"; without buying any the best loss would be {bought.nothing_bought.loss:.4f}"
-        text += "."
-    yield Remark("data_bought", text)
+def _buys(p: Plan, tokens: float) -> bool:
+    """Whether so many tokens more are more than nothing."""
+    return p.purchase is not None and tokens >= 0.0005 * p.purchase.owned
 
 
 def _bought(p: Plan, tokens: float | None) -> str:
     """What data another plan would buy, where any can be bought."""
     if p.purchase is None or tokens is None:
         return ""
-    if (more := tokens - p.purchase.owned) < 0.0005 * p.purchase.owned:
-        return " without buying data"
-    return f" with {short(more)} tokens bought ({_dollars(more * p.purchase.price)})"
+    more = tokens - p.purchase.owned
+    buying = f" with {short(more)} tokens bought ({dollars(more * p.purchase.price)})"
+    return buying if _buys(p, more) else " without buying data"
 
 
-def _total(flops: float, cost: TotalCost, digits: int = 3) -> str:
-    usd = cost.usd(flops)
-    money = "" if usd is None else f" ({_dollars(usd)})"
-    return f"{scientific(flops, digits)} FLOPs{money}"
+def _twice_as_much(p: Plan, data: str, compute: str) -> tuple[str, str]:
+    """What twice as much of either changes, and at which weight decay."""
+    value = p.marginal_value
+    changes = (
+        (data, value.loss_if_twice_the_data, value.weight_decay_if_twice_the_data),
+        (compute, value.loss_if_twice_the_compute, value.weight_decay_if_twice_the_compute),
+    )
+    first, last = (
+        f"{what} leaves no plan"
+        if change is None
+        else f"{what} would change the loss by {signed(change)}{at_weight_decay(p, decay)}"
+        for what, change, decay in changes
+    )
+    return first, last
 
 
-def _dollars(usd: float) -> str:
-    return dollars(usd).removeprefix("about ")
+# -- reasons of one training
+
+_MUCH_LESS = 0.95  # of the compute: whoever spends that much has not spent more
+_HEARD = 0.05  # weight from which a form of an average is heard
 
 
-def _models(some: Candidate | Found) -> str:
-    """Models in a few words."""
-    return _one(some) if some.members == 1 else f"{some.members} models of {_one(some)}"
+def _training_reasons(p: Plan, facts: Facts) -> dict[str, str]:
+    """Where training one model is all that counts."""
+    known, bound, target, flat = facts.known, facts.bound, facts.target, p.flat_range
+    data, compute = _twice_as_much(p, "twice the data", "twice the compute")
+    said = _along_compute(p, facts, data)
+    if target is not None and p.loss <= target + 1e-6:
+        least = f"No less than {scientific(p.spent_flops)} FLOPs"
+        said["least_compute"] = f"{least} are expected to reach a loss of {target:g} with this data."
+    elif target is not None:
+        error = law_error(p)
+        chance = 0.5 * math.erfc((p.loss - target) / error / math.sqrt(2))
+        said["target_within_error"] = (
+            f"The law does not expect a loss of {target:g} from this data: its lowest is {p.loss:.4f}, "
+            f"{p.loss - target:.3f} above. That is within its own error ({error:.3f} nats), "
+            f"so this plan, the best there is, may reach it with probability {chance:.0%}."
+        )
+    if p.spent_flops < _ALL * p.flops and p.marginal_value.loss_if_twice_the_data is not None:
+        left = f"{scientific(p.unused_flops)} FLOPs are left"
+        said["unused_compute"] = f"{left}. Data would help: within the same compute {data}."
+    if facts.spare is not None and known.members is not None:
+        several, source = facts.spare, known.members.source
+        models = _models(several.members, several.point, several.weight_decay)
+        said["ensemble_instead"] = (
+            f"As an ensemble all of the compute could gain {p.loss - several.point.loss:.3f} nats: {models}, "
+            f"averaged, reach about {several.point.loss:.3f} (ask for members"
+            f"{f'; measured: {source}' if source else ''})."
+        )
+    elif known.members is None and 2 * p.spent_flops <= p.flops:
+        unknown = "The other known use of the rest is an ensemble, not measured for this calibration"
+        said["ensemble_elsewhere"] = f"{unknown}: {ELSEWHERE}."
+    if p.epochs < 1 and not bound.plan:
+        enough = f"{short(p.tokens)} tokens of the corpus are enough, none is repeated"
+        said["data_plentiful"] = f"Data is plentiful for this budget: {enough}."
+    if p.loss - p.continuous_loss > flat.tolerance:
+        said["whole_epochs_cost"] = (
+            f"Whole epochs cost {p.loss - p.continuous_loss:.3f} nats here: {in_epochs(p.continuous_epochs)} "
+            f"would reach {p.continuous_loss:.4f} (ask for continuous epochs)."
+        )
+    said |= _weight_decay_reasons(p)
+    advice = p.weight_decay_advice
+    chosen = advice is not None and advice.best_weight_decay == p.weight_decay
+    if not chosen and not ("instead" in said and facts.committed):  # or else it has been said already
+        said |= _weight_decay_compared(p, facts.committed)
+    if p.loss_minimising_compute is not None and (case := _measured_case(p, known)):
+        said["measured_case"] = case
+    if (turn := p.turning_point) is not None and not bound.turn:  # known to who set a limit on epochs
+        here = "past that point: extra compute goes into size, with fewer epochs"
+        here = here if p.flops > turn.flops else "before that point"
+        where = f"{scientific(turn.flops)} FLOPs ({in_epochs(turn.epochs)})"
+        said["repetition_turns"] = f"More repetition stops paying at {where}; this budget is {here}."
+    worth, token = "What more would do", p.marginal_value.flops_per_token
+    if p.marginal_value.loss_per_token == 0:
+        worth = "More unique tokens would not help here"
+    elif token is not None and p.spent_flops >= _ALL * p.flops:  # or else compute has no price
+        worth = f"One more unique token is worth {scientific(token, 2)} FLOPs here"
+    said["exchange_rate"] = f"{worth}: {data}, {compute}{_within(bound.doubled)}."
+    near = f"within {flat.tolerance:g} nats of it{_within(bound.flat)}"
+    if not is_sharp(flat):
+        said["flat_optimum"] = (
+            f"The optimum is flat: {in_epochs(flat.epochs_min).split()[0]} to {in_epochs(flat.epochs_max)} "
+            f"({short(flat.params_min)} to {short(flat.params_max)} parameters) stay {near}."
+        )
+    elif not bound.flat:  # limits that leave no choice are known to who set them
+        said["sharp_optimum"] = f"The optimum is sharp: hardly another size or number of epochs is {near}."
+    weights = p.law_weights or {}
+    heard = sorted((o for o in p.other_laws if weights.get(o.law, 0.0) >= _HEARD), key=lambda o: o.params)
+    if len(heard) > 1 and heard[-1].params >= 2.0 * heard[0].params:
+        ends = [f"{o.law} ({weights[o.law]:.0%}) wants {_model(o)}" for o in (heard[0], heard[-1])]
+        costs = max(heard[0].regret, heard[-1].regret)
+        average = f"by their average that costs up to {costs:.3f} nats"
+        said["forms_disagree"] = f"the forms disagree: {', '.join(ends)}; {average}."
+    if facts.disagreement is not None:
+        said["law_ends"] = disagreement_in_words(facts.disagreement)
+    return said
 
 
-def _one(some: Candidate | Found) -> str:
-    at: Any = getattr(some, "point", some)
-    return f"{short(at.params)} x {in_epochs(at.epochs)} at weight decay {some.weight_decay:g}"
+def _along_compute(p: Plan, facts: Facts, data: str) -> dict[str, str]:
+    """Up to which compute more of it helps, or that less would do. A plan within a ceiling that spends more
+    than the loss-minimising compute does so on purpose: by the law's error both are as good.
+    """
+    limit, rival = p.loss_minimising_compute, facts.rival_best
+    if limit is None:
+        return {}
+    within, at = _within(facts.bound.minimum), at_weight_decay(p, limit.weight_decay)
+    where, how = f"{scientific(limit.flops)} FLOPs", f"with {_model(limit)}{at}"
+    no_gain = "the law expects no gain from more compute with this recipe"
+    until = "as far as the search goes"
+    if limit.regained_flops:
+        until = f"until about {scientific(limit.regained_flops, 2)}"
+    if p.overspent and limit.flops <= _MUCH_LESS * p.spent_flops:
+        if not less_is_better(p):
+            error = "the law's error" if p.predictive_uncertainty is not None else f"{law_error(p):g} nats"
+            as_well = f"{where} would do as well ({limit.loss:.3f}, within {error})"
+            return {"less_would_do": f"{as_well}, {how}{within}."}
+        if p.spend == CEILING:
+            return {"less_would_do": f"{where} would reach {limit.loss:.4f}, {how}{within}."}
+        stop = (
+            f"Stop spending at {where}: {no_gain}{within}, {until} ({limit.loss:.4f} there {how}, "
+            f"{p.loss:.4f} here); that saves {1 - limit.flops / p.flops:.0%} of the compute."
+        )
+        instead = [data] if p.marginal_value.loss_if_twice_the_data is not None else []
+        if rival is not None and rival.loss < limit.loss:
+            other = f"weight decay {p.other_weight_decays[0].weight_decay} reaches {rival.loss:.4f}"
+            instead.insert(0, f"{other} at {scientific(rival.flops)} FLOPs with {_model(rival)}")
+        return {"stop_spending": stop} | ({"instead": f"Instead: {'; '.join(instead)}."} if instead else {})
+    if p.flops > limit.flops:
+        here = ", where it expects a lower loss again" if _regained(p) else ""
+        beyond = f"this budget is beyond that{here}"
+        return {"no_gain": f"Past {where}{at} {no_gain}{within}, {until}; {beyond}."}
+    more = "More compute" if p.spent_flops > _ALL * p.flops else "More compute than this budget"
+    helps = f"{more} helps up to {where} (loss {limit.loss:.4f}{at}){within}"
+    return {"more_compute_helps": f"{helps}; beyond that the law expects no gain with this recipe, {until}."}
+
+
+def _weight_decay_reasons(p: Plan) -> dict[str, str]:
+    """What the weight decay is worth where any can be had, and what it is in one's own recipe."""
+    said: dict[str, str] = {}
+    if (advice := p.weight_decay_advice) is None:
+        return said
+    lasting = "" if advice.timescale_epochs is None else f" of {advice.timescale_epochs:.2g} epochs"
+    if advice.best_weight_decay == p.weight_decay and all(one.gain >= 0 for one in advice.gains):
+        gains = [f"{one.gain:.3f} nats against {one.weight_decay:g}" for one in advice.gains]
+        best = f"Weight decay {p.weight_decay:g} is the best of all for this budget, a timescale{lasting}"
+        said["best_weight_decay"] = f"{best}{f': worth {_listed(gains)}' if gains else ''}."
+    if (own := advice.own_recipe) is not None:
+        recipe = f"learning rate {own.learning_rate:g}, {own.batch_tokens:,.0f} tokens a step"
+        same = f"weight decay {p.weight_decay:g} is {own.weight_decay:g}: the same timescale{lasting}"
+        said["own_recipe"] = f"In your recipe ({recipe}) {same}."
+    return said
+
+
+def _weight_decay_compared(p: Plan, committed: bool) -> dict[str, str]:
+    """What the best other weight decay would reach; next to one that was given, only if it is better."""
+    if not p.other_weight_decays:
+        return {}
+    rival = p.other_weight_decays[0]
+    if not committed:
+        best = f"At weight decay {p.weight_decay} the best loss is {p.loss:.4f}"
+        other = f"at {rival.weight_decay} it would be {rival.predicted_loss:.4f}"
+        return {"weight_decay_compared": f"{best}; {other}."}
+    if rival.predicted_loss >= p.loss:
+        return {}
+    own = p.weight_decay_advice and p.weight_decay_advice.own_recipe
+    calibrated = " (as calibrated)" if own is not None else ""
+    better = f"loss {rival.predicted_loss:.4f} instead of {p.loss:.4f}, with {_model(rival)}"
+    return {
+        "weight_decay_better": f"Weight decay {rival.weight_decay}{calibrated} would do better: {better}."
+    }
+
+
+def _measured_case(p: Plan, known: Calibration) -> str:
+    """What was measured where the law was tried closest to this question, next to what the law says of it.
+
+    A case is one amount of unique tokens at one weight decay, trained at several budgets as the law
+    prescribes. The closest is chosen by what is asked (weight decay, then unique tokens) and never by how it
+    came out.
+    """
+    cases: dict[tuple[float, float], dict[str, Trial]] = {}  # of each the trials by their compute
+    for setting in known.settings:
+        for trial in setting.trials:
+            if trial.law == p.law:
+                flops = scientific(6 * trial.params * trial.unique_tokens * trial.epochs)
+                cases.setdefault((setting.weight_decay, trial.unique_tokens), {})[flops] = trial
+    several = [case for case, along in cases.items() if len(along) > 1]
+    if not several:
+        return ""
+    decay, tokens = min(several, key=lambda case: (case[0] != p.weight_decay, abs(math.log(case[1] / p.ud))))
+    law = known.setting(decay).law(p.law)
+    rows = [
+        (
+            flops,
+            f"{short(t.params)} x {t.epochs:g}",
+            f"{perplexity(t.loss):.2f}",
+            f"{perplexity(predicted):.2f}",
+        )
+        for flops, t in sorted(cases[decay, tokens].items(), key=lambda item: float(item[0]))
+        for predicted in [float(law.loss(t.params, t.unique_tokens, t.epochs))]
+    ]
+    budgets, models, measured, expected = (_listed(column) for column in zip(*rows, strict=True))
+    return (
+        f"Tried with {short(tokens)} tokens at weight decay {decay}, with {budgets} FLOPs ({models}): "
+        f"perplexity {measured} measured, {expected} predicted."
+    )
+
+
+def disagreement_in_words(found: FormDisagreement) -> str:
+    """That a plan leaves the runs, by how much forms that count disagree there, and what would settle it."""
+    names = {"compute": "compute", "size": "model size", "data": "data", "epochs": "epochs"}
+    beyond = _listed([f"{names[way]} ({factor:.2g}x)" for way, factor in found.beyond.items()])
+    apart, run = found.apart, found.run
+    text = (
+        f"The plan leaves the runs in {beyond}; there the forms disagree by {apart.nats:.3f} nats "
+        f"({apart.low} {apart.least:.3f}, {apart.high} {apart.most:.3f}), "
+        f"most of it by {names[found.mostly_by]}."
+    )
+    if run is None:
+        return text
+    return (
+        f"{text} One run would settle it: {short(run.params)} parameters on {short(run.unique_tokens)} for "
+        f"{in_epochs(run.epochs)} ({scientific(run.flops)} FLOPs, {run.flops / found.point.flops:.0%} of the "
+        f"plan), where they differ by {found.run_nats:.3f}."
+    )
+
+
+# -- ensembles, serving, bought data
+
+
+def _total_reasons(p: Plan, facts: Facts) -> dict[str, str]:
+    """Where members, serving or bought data count."""
+    said, cost, served, bought = _weight_decay_compared(p, facts.committed), facts.cost, p.serving, p.purchase
+    if facts.target is not None:
+        least = f"No less than {_total(p.flops, cost)} in all"
+        said["least_compute"] = f"{least} is expected to reach a loss of {facts.target:g}."
+    if served is not None:
+        text = (
+            f"Serving {short(served.tokens)} tokens takes {_total(served.rate * served.flops, cost)} and "
+            f"training {_total(served.training_flops, cost)}"
+        )
+        alone = served.training_only
+        if alone is not None and abs(alone.params / p.params - 1) > 0.01:
+            text += (
+                f"; what is best for training alone ({_models(1, alone, alone.weight_decay)}, loss "
+                f"{alone.loss:.4f}) would cost {alone.total_flops / served.total_flops:.3g} times as much"
+            )
+        said["serving_cost"] = f"{text}."
+    if bought is not None and not _buys(p, bought.bought):
+        price = f"At ${bought.price:g} a token"
+        said["data_bought"] = f"{price} buying data would not pay: compute is the better use."
+    elif bought is not None:
+        without, left = bought.nothing_bought, f"leaves {dollars(bought.compute_usd)} for compute"
+        text = f"Buying {short(bought.bought)} unique tokens for {dollars(bought.usd)} {left}"
+        text += "" if without is None else f"; without any the best loss would be {without.loss:.4f}"
+        said["data_bought"] = f"{text}."
+    data = "twice the data" if bought is None else "owning twice the tokens that you do"
+    said["exchange_rate"] = f"What more would do: {', '.join(_twice_as_much(p, data, 'twice the total'))}."
+    return said
+
+
+def _ensemble_reasons(p: Plan, cost: TotalCost) -> dict[str, str]:
+    """One model against several, what several cost, and what distillation keeps of them."""
+    said: dict[str, str] = {}
+    if (found := p.members) is None:
+        return said
+    several, single = found.ensemble, found.single
+    if single is not None and several is not None:
+        gain = single.loss - several.loss
+        models, one = (_models(some.members, some, some.weight_decay) for some in (several, single))
+        said["ensemble_compared"] = (
+            f"For the same total {models} reach {several.loss:.4f}, {'better' if gain > 0 else 'worse'} by "
+            f"{abs(gain):.3f} nats than the best single model ({one}: {single.loss:.4f}); measured with up "
+            f"to {found.most_members} members, predicted within {found.error:.3f} nats"
+            f"{f' ({found.source})' if found.source else ''}."
+        )
+    if found.start_flops is not None:
+        start = f"Stop growing the model and start an ensemble at about {_total(found.start_flops, cost, 2)}"
+        said["ensemble_starts"] = f"{start}: from there on several members are better than one."
+    if several is None or found.count == 1:
+        return said
+    alone = f"One of the members alone would reach {found.member_loss:.4f}"
+    said["ensemble_limit"] = f"{alone}, infinitely many {found.limit_loss:.4f}."
+    if (cheap := found.cheapest_as_good) is not None:
+        said["ensemble_limit"] += (
+            f" {_models(cheap.members, cheap, cheap.weight_decay)} are within the law's error of "
+            f"{several.members} and take {percent(cheap.total_flops / several.total_flops)} of that total "
+            f"({cheap.loss:.4f})."
+        )
+    said["ensemble_cost"] = (
+        f"Serving {several.members} members takes {several.members} times the memory and compute of one: "
+        f"{in_bytes(found.weights_bytes)} of weights in bf16 and {scientific(found.flops_per_token)} "
+        f"FLOPs a token."
+    )
+    if (kept := found.distilled) is not None:
+        said["distilled"] = (
+            f"Distilled into one model of {short(several.params)} it may keep {kept.kept:.0%} of the "
+            f"gain over the best single one, as {kept.members} members did where it was measured: about "
+            f"{kept.loss:.3f}, at the serving cost of one."
+        )
+    return said
 
 
 # -- warnings
+
+
+def _warnings(p: Plan, facts: Facts) -> dict[str, str]:
+    """What to be careful about."""
+    known, shape, bill = facts.known, p.architecture, p.cost
+    said = _point_warnings(known, facts.setting, p, p.ud)
+    vocab = facts.vocab_size or known.vocab_size or DEFAULT_VOCAB
+    if facts.vocab_size is None and known.vocab_size is None:
+        unknown = f"calibration {known.name} does not say its vocabulary"
+        said["vocabulary_unknown"] = f"{unknown}: the model shape assumes {vocab:,} rows."
+    elif known.vocab_size not in (None, vocab):
+        said["vocabulary_differs"] = (
+            f"the laws were fitted with a vocabulary of {known.vocab_size:,} and not {vocab:,}: "
+            f"losses per token are then not comparable, and embeddings take another share of the model."
+        )
+    if facts.shape_problem is not None:
+        said["no_shape"] = facts.shape_problem
+    if shape is not None and (shape.layers > shape.d_model or shape.d_head < 8):
+        said["absurd_shape"] = (
+            f"nobody trains such a shape (d_model {shape.d_model}, {shape.layers} layers): a vocabulary of "
+            f"{shape.vocab_size:,} leaves {short(shape.non_embedding_params)} of {short(shape.params)} "
+            f"parameters for its layers; a smaller vocabulary would do."
+        )
+    if not facts.single:
+        count = 1 if p.members is None else p.members.count
+        total = p.flops - p.unused_flops
+        needs = _serving_needs(known, facts.cost, p.weight_decay, count, p.params, total, p.flops)
+        if needs is not None and needs[1] > p.flops:
+            said["serving_leaves_little"] = needs[0]
+    said |= _weight_decay_warnings(p, known) | _member_warnings(p, known)
+    chances = p.weight_decay_probabilities
+    if facts.single and not facts.committed and chances is not None and max(chances.values()) < 0.8:
+        ranked = sorted(chances.items(), key=lambda item: -item[1])
+        shown = ", ".join(f"{decay} with {share:.0%}" for decay, share in ranked[:4])
+        more = f" and {len(ranked) - 4} more" if len(ranked) > 4 else ""
+        open_ = f"which weight decay is best is open: {shown}{more} probability"
+        said["weight_decay_open"] = f"{open_}; more runs of these would settle it."
+    if bill is not None and bill.memory is not None and not bill.memory.trainable_on(bill.gpus):
+        more = " or more accelerators" if bill.memory.devices_needed else ""
+        takes = f"training takes {in_bytes(bill.memory.total)} and {bill.fits(bill.gpu)}"
+        said["memory"] = f"{takes}: a smaller model (max_params){more} would do."
+    return said
+
+
+def _point_warnings(known: Calibration, setting: Setting, point: Plan | Point, ud: float) -> dict[str, str]:
+    """What there is to say of any size and epochs on a corpus, and of the loss predicted for them."""
+    part = ud * min(point.epochs, 1.0)
+    said = {one.code: str(one) for one in outside_the_runs(setting, point.params, part, point.epochs)}
+    if point.loss > known.uniform_loss:
+        above = f"the predicted loss {point.loss:.4g} is above the uniform one ({known.uniform_loss:.3g})"
+        said["worse_than_uniform"] = f"{above}: no law describes such a plan."
+    if setting.between is not None:
+        low, high = setting.between
+        said["interpolated"] = (
+            f"weight decay {setting.weight_decay:g} is interpolated between {low:g} and {high:g}: each term "
+            f"of the loss is taken to be a straight line in ln(weight decay)."
+        )
+    return said
 
 
 def outside_the_runs(
@@ -793,226 +683,102 @@ def outside_the_runs(
     """One sentence for each quantity that lies outside of what the law, or its cost of repetition, was fitted
     on, with by how much: of the two, outside of the one that it is further from.
     """
-    fitted, law, penalty = setting.fitted_on, "the law", "the cost of repetition"
-    checks = [
-        ("params", params, fitted.params, law),
-        ("unique_tokens", unique_tokens, fitted.unique_tokens, law),
-    ]
-    if epochs > fitted.epochs[1]:  # below one epoch nothing repeats: that is inside every fit
-        checks.append(("epochs", epochs, fitted.epochs, law))
-    if epochs > 1:
-        tokens = fitted.repeated_unique_tokens or fitted.unique_tokens
-        checks.append(("params", params, fitted.repeated_params or fitted.params, penalty))
-        checks.append(("unique_tokens", unique_tokens, tokens, penalty))
-    names = {"params": "model size", "unique_tokens": "unique tokens", "epochs": "number of epochs"}
-    worst: dict[str, tuple[float, Remark]] = {}
-    for name, value, (low, high), what in checks:
-        factor, above = max(value / high, low / value), value > high
-        if factor <= max(1.005, worst[name][0] if name in worst else 0.0):
+    fitted = setting.fitted_on
+    passes = (0.0, fitted.epochs[1])  # below one epoch nothing repeats: that is inside every fit
+    for code, name, value, ranges in (
+        ("outside_params", "model size", params, (fitted.params, fitted.repeated_params)),
+        (
+            "outside_unique_tokens",
+            "unique tokens",
+            unique_tokens,
+            (fitted.unique_tokens, fitted.repeated_unique_tokens),
+        ),
+        ("outside_epochs", "number of epochs", epochs, (passes, None)),
+    ):
+        found = [
+            (max(value / ends[1], ends[0] / value), ends, what)
+            for ends, what in zip(ranges, ("the law", "the cost of repetition"), strict=True)
+            if ends is not None and (what == "the law" or epochs > 1)
+        ]
+        factor, (low, high), what = max(found, key=lambda one: one[0])
+        above = value > high
+        if factor <= 1.005:
             continue
-        far = _how_far(factor, above)
-        said, end = (f"{x:,.0f}" if name == "epochs" else short(x) for x in (value, high if above else low))
-        text = f"{names[name]} {said} is {far} that {what} was fitted on ({end}): this is an extrapolation."
-        worst[name] = factor, Remark(f"outside_{name}", text)
-    yield from (remark for _, remark in worst.values())
-
-
-def _how_far(factor: float, above: bool) -> str:
-    """How far a value is outside of what was fitted."""
-    if factor >= 2:
-        times = f"{factor:,.0f}" if factor >= 1000 else f"{factor:.3g}"
-        return f"{times} times {'the largest' if above else 'below the smallest'}"
-    return f"{factor - 1:.0%} above the largest" if above else f"{1 - 1 / factor:.0%} below the smallest"
-
-
-def _vocabulary(p: Plan, facts: Facts) -> Iterator[Remark]:
-    """Whether the model shape is one that the laws know."""
-    known, shape = facts.known, p.architecture
-    vocab = facts.vocab_size or known.vocab_size or DEFAULT_VOCAB
-    if facts.vocab_size is None and known.vocab_size is None:
-        text = (
-            f"calibration {known.name} does not say its vocabulary: the model shape assumes {vocab:,} rows."
-        )
-        yield Remark("vocabulary_unknown", text)
-    elif known.vocab_size not in (None, vocab):
-        yield Remark(
-            "vocabulary_differs",
-            f"the laws were fitted with a vocabulary of {known.vocab_size:,} and not {vocab:,}: "
-            f"losses per token are then not comparable, and embeddings take another share of the model.",
-        )
-    if facts.shape_problem is not None:
-        yield Remark("no_shape", facts.shape_problem)
-    if shape is not None and shape.absurd:
-        rest = f"{short(shape.non_embedding_params)} of {short(shape.params)} parameters"
-        yield Remark(
-            "absurd_shape",
-            f"nobody trains such a shape (d_model {shape.d_model}, {shape.layers} layers): a vocabulary of "
-            f"{shape.vocab_size:,} leaves {rest} for its layers; a smaller vocabulary would do.",
-        )
-
-
-def _worse_than_uniform(known: Calibration, loss: float) -> Iterator[Remark]:
-    """That a predicted loss is none that a law describes."""
-    if loss > known.uniform_loss:
-        yield Remark(
-            "worse_than_uniform",
-            f"the predicted loss {loss:.4g} is above the uniform one ({known.uniform_loss:.3g}): "
-            f"no law describes such a plan.",
-        )
-
-
-def _serving_needs(
-    known: Calibration, cost: TotalCost, weight_decay: float, members: int, params: float, total: float
-) -> tuple[str, float] | None:
-    """Why serving leaves only a model below all that were fitted, and what the smallest would take."""
-    smallest = known.setting(weight_decay).fitted_on.params[0]
-    served = cost.serve_rate * float(cost.serving(members, params))
-    if params >= smallest or served < 0.5 * total:
-        return None
-    needed = cost.serve_rate * float(cost.serving(members, smallest))
-    text = (
-        f"serving {short(cost.serve_tokens)} tokens leaves no room for a model: the smallest that was "
-        f"fitted ({short(smallest)}) would take {_total(needed, cost)} to serve"
-    )
-    return text, needed
-
-
-def check_serving(known: Calibration, cost: TotalCost, found: Found, ceiling: float) -> None:
-    """Refuse to serve so much that only a model can be paid that no law describes."""
-    members, decay, point = found
-    needs = _serving_needs(known, cost, decay, members, point.params, point.flops)
-    if needs is not None and point.loss > known.uniform_loss:
-        times = f"{needs[1] / ceiling:,.3g} times all that there is"
-        raise InvalidInput(
-            f"({scientific(cost.serve_tokens)}) is too many: {needs[0]}, {times}.",
-            field="serve_tokens",
-        )
-
-
-def _serving_leaves_little(p: Plan, facts: Facts) -> Iterator[Remark]:
-    count = 1 if p.members is None else p.members.count
-    total = p.flops - p.unused_flops
-    needs = _serving_needs(facts.known, facts.cost, p.weight_decay, count, p.params, total)
-    if needs is not None and needs[1] > p.flops:
-        text = f"{needs[0]}, {needs[1] / p.flops:,.3g} times all that there is."
-        yield Remark("serving_leaves_little", text)
-
-
-def _interpolated(setting: Setting) -> Iterator[Remark]:
-    """That a setting was not calibrated but lies between two that were."""
-    if setting.between is not None:
-        low, high = setting.between
-        yield Remark(
-            "interpolated",
-            f"weight decay {setting.weight_decay:g} is interpolated between {low:g} and {high:g}: each term "
-            f"of the loss is taken to be a straight line in ln(weight decay).",
-        )
-
-
-def _weight_decay_warnings(p: Plan, facts: Facts) -> Iterator[Remark]:
-    """Where a weight decay was not calibrated as it stands."""
-    advice, known = p.weight_decay_advice, facts.known
-    if advice is None:
-        return
-    if advice.own_recipe is not None and advice.own_recipe.weight_decay != p.weight_decay:
-        yield Remark(
-            "translated",
-            f"weight decay {advice.own_recipe.weight_decay:g} in your recipe has the timescale of "
-            f"{p.weight_decay:g} in that of the calibration. In the weight-decay study the best one moved "
-            f"less than equal timescale says when learning rate or batch changed, so try what lies between "
-            f"too.",
-        )
-    if advice.timescale_epochs is not None and advice.calibrated_timescale is not None:
-        low, high = advice.calibrated_timescale
-        if not low <= advice.timescale_epochs <= high:
-            yield Remark(
-                "outside_timescale",
-                f"AdamW's timescale would be {advice.timescale_epochs:.2g} epochs here, outside of the "
-                f"{low:.2g} to {high:.2g} that were calibrated.",
+        if factor >= 2:
+            times = f"{factor:,.0f}" if factor >= 1000 else f"{factor:.3g}"
+            far = f"{times} times {'the largest' if above else 'below the smallest'}"
+        else:
+            far = (
+                f"{factor - 1:.0%} above the largest" if above else f"{1 - 1 / factor:.0%} below the smallest"
             )
+        said, end = (f"{x:,.0f}" if value is epochs else short(x) for x in (value, high if above else low))
+        text = f"{name} {said} is {far} that {what} was fitted on ({end}): this is an extrapolation."
+        yield Remark(code, text)
+
+
+def _weight_decay_warnings(p: Plan, known: Calibration) -> dict[str, str]:
+    """Where a weight decay was not calibrated as it stands."""
+    said: dict[str, str] = {}
+    advice = p.weight_decay_advice
+    if advice is None:
+        return said
+    own, timescale, calibrated = advice.own_recipe, advice.timescale_epochs, advice.calibrated_timescale
+    if own is not None and own.weight_decay != p.weight_decay:
+        said["translated"] = (
+            f"weight decay {own.weight_decay:g} in your recipe has the timescale of {p.weight_decay:g} in "
+            f"that of the calibration. In the weight-decay study the best one moved less than equal "
+            f"timescale says when learning rate or batch changed, so try what lies between too."
+        )
+    if timescale is not None and calibrated is not None and not calibrated[0] <= timescale <= calibrated[1]:
+        trained = f"the {calibrated[0]:.2g} to {calibrated[1]:.2g} that were calibrated"
+        here = f"AdamW's timescale would be {timescale:.2g} epochs here"
+        said["outside_timescale"] = f"{here}, outside of {trained}."
     if advice.best_weight_decay is not None and advice.best_weight_decay in known.weight_decay_range:
         end = "weakest" if advice.best_weight_decay == known.weight_decay_range[0] else "strongest"
-        text = f"the best weight decay is the {end} of those calibrated: beyond it may lie a better one."
-        yield Remark("end_of_range", text)
+        best = f"the best weight decay is the {end} of those calibrated"
+        said["end_of_range"] = f"{best}: beyond it may lie a better one."
+    return said
 
 
-def _member_warnings(p: Plan, known: Calibration) -> Iterator[Remark]:
+def _member_warnings(p: Plan, known: Calibration) -> dict[str, str]:
     """Where an ensemble leaves what was trained to calibrate its gain."""
+    said: dict[str, str] = {}
     averaging, recipe = known.members, known.recipe
     if p.members is None or p.members.count == 1 or averaging is None or recipe is None:
-        return
-    shown: dict[str, tuple[str, float, Any]] = {
-        "params": ("model size", p.params, short),
-        "unique_tokens": ("unique tokens", p.unique_tokens, short),
-        "epochs": ("epochs", max(p.epochs, 1.0), "{:.3g}".format),
-        "timescale_epochs": (
-            "AdamW's timescale in epochs",
-            recipe.timescale_tokens(p.weight_decay) / p.unique_tokens,
-            "{:.2g}".format,
-        ),
-    }
-    said = []
-    for name, (called, value, show) in shown.items():
-        low, high = getattr(averaging.fitted_on, name)
-        if not low * (1 - 1e-9) <= value <= high * (1 + 1e-9):
-            said.append(f"{called} {show(value)} (trained: {show(low)} to {show(high)})")
-    if said:
-        text = (
-            f"what averaging gains was not measured here: {'; '.join(said)}. It is taken to grow no further."
+        return said
+    fitted, timescale = averaging.fitted_on, recipe.timescale_tokens(p.weight_decay) / p.unique_tokens
+    outside = [
+        f"{name} {show(value)} (trained: {show(low)} to {show(high)})"
+        for name, value, (low, high), show in (
+            ("model size", p.params, fitted.params, short),
+            ("unique tokens", p.unique_tokens, fitted.unique_tokens, short),
+            ("epochs", max(p.epochs, 1.0), fitted.epochs, "{:.3g}".format),
+            ("AdamW's timescale in epochs", timescale, fitted.timescale_epochs, "{:.2g}".format),
         )
-        yield Remark("outside_members", text)
+        if not low * (1 - 1e-9) <= value <= high * (1 + 1e-9)
+    ]
+    if outside:
+        not_measured = f"what averaging gains was not measured here: {'; '.join(outside)}"
+        said["outside_members"] = f"{not_measured}. It is taken to grow no further."
     if p.members.count > averaging.most_members:
-        yield Remark(
-            "more_members",
-            f"{p.members.count} members are more than the {averaging.most_members} that were trained: "
-            f"their gain is extrapolated.",
-        )
-
-
-def _weight_decay_open(probabilities: Mapping[str, float] | None) -> Iterator[Remark]:
-    """That no weight decay is the winner, where none is probably enough."""
-    if probabilities is not None and max(probabilities.values()) < 0.8:
-        ranked = sorted(probabilities.items(), key=lambda item: -item[1])
-        shown = ", ".join(f"{decay} with {share:.0%}" for decay, share in ranked[:4])
-        more = f" and {len(ranked) - 4} more" if len(ranked) > 4 else ""
-        yield Remark(
-            "weight_decay_open",
-            f"which weight decay is best is open: {shown}{more} probability; more runs of these would settle "
-            f"it.",
-        )
-
-
-def _too_large(p: Plan) -> Iterator[Remark]:
-    """That training does not fit into the memory of the accelerators at hand."""
-    bill = p.cost
-    if bill is not None and bill.memory is not None and not bill.memory.trainable_on(bill.gpus):
-        more = " or more accelerators" if bill.memory.devices_needed else ""
-        yield Remark(
-            "memory",
-            f"training takes {in_bytes(bill.memory.total)} and {bill.fits(bill.gpu)}: a smaller model "
-            f"(max_params){more} would do.",
-        )
+        more = f"{p.members.count} members are more than the {averaging.most_members} that were trained"
+        said["more_members"] = f"{more}: their gain is extrapolated."
+    return said
 
 
 def prediction_warnings(known: Calibration, setting: Setting, point: Point) -> list[Remark]:
     """What to be careful about with the prediction of one configuration."""
-    part = point.unique_tokens * min(point.epochs, 1.0)
-    return [
-        *outside_the_runs(setting, point.params, part, point.epochs),
-        *_worse_than_uniform(known, point.loss),
-        *_interpolated(setting),
-        *(Remark("fit", text) for text in setting.warnings),
-    ]
+    return _remarks(_point_warnings(known, setting, point, point.unique_tokens), setting.warnings)
 
 
 def crossover_warnings(known: Calibration, places: Mapping[float, Point]) -> list[Remark]:
     """Where the plans between which a crossover decides leave what was fitted."""
-    said: dict[str, Remark] = {}
+    said: dict[str, str] = {}
     for decay, point in places.items():
         part = point.unique_tokens * min(point.epochs, 1.0)
         for remark in outside_the_runs(known.setting(decay), point.params, part, point.epochs):
-            said.setdefault(remark.code, Remark(remark.code, f"at C× and weight decay {decay}, {remark}"))
-    return list(said.values())
+            said.setdefault(remark.code, f"at C× and weight decay {decay}, {remark}")
+    return _remarks(said)
 
 
 # -- crossovers
@@ -1041,48 +807,66 @@ def crossover_note(
     changed: bool,
 ) -> str:
     """Which of two weight decays is better where; `share` of the draws cross `between` two computes."""
-    doubt = ""
+    span = (
+        "" if searched is None else f"between {scientific(searched[0])} and {scientific(searched[1])} FLOPs"
+    )
+    worse = stronger if better_below == weaker else weaker
+    if not named:
+        note = f"{weaker} and {stronger} are not told apart by the runs"
+    elif searched is None:
+        note = "the limits leave no compute at which both weight decays have a plan"
+    elif better_below is None:
+        note = f"weight decay {weaker} and {stronger} are equally good {span}"
+    elif not found:
+        note = f"no crossover {span}: weight decay {better_below} is better than {worse} throughout"
+    elif len(found) == 1:
+        note = f"weight decay {better_below} is better below {scientific(found[0])} FLOPs, {worse} above"
+    else:
+        places = ", ".join(scientific(flops) for flops in found)
+        note = f"the better weight decay changes {len(found)} times, at {places} FLOPs; "
+        note += f"the lowest compute belongs to {better_below}"
+        if centre is not None:
+            note += f"; C× is {scientific(centre)}, from which {stronger} is better"
     if share < 0.975:
         low, high = (scientific(end, 2) for end in between)
-        doubt = f"; {1 - share:.0%} of the draws do not cross between {low} and {high}"
-    if named:
-        note = _better_where(weaker, stronger, better_below, found, searched)
-        if centre is not None and len(found) > 1:
-            note += f"; C× is {scientific(centre)}, from which {stronger} is better"
-    else:
-        note = f"{weaker} and {stronger} are not told apart by the runs"
-    where = " (within your limits)" if changed else ""
+        note += f"; {1 - share:.0%} of the draws do not cross between {low} and {high}"
     if limits.size is not None:  # for which plans it holds
         few = "" if limits.max_epochs is None else f" and at most {in_epochs(limits.max_epochs)}"
-        where = f" (for models of {short(limits.size)} parameters{few})"
-    return note + doubt + where
-
-
-def _better_where(
-    weaker: float,
-    stronger: float,
-    better_below: float | None,
-    found: Sequence[float],
-    searched: tuple[float, float] | None,
-) -> str:
-    if searched is None:
-        return "the limits leave no compute at which both weight decays have a plan"
-    span = f"between {scientific(searched[0])} and {scientific(searched[1])} FLOPs"
-    if better_below is None:
-        return f"weight decay {weaker} and {stronger} are equally good {span}"
-    worse = stronger if better_below == weaker else weaker
-    if not found:
-        return f"no crossover {span}: weight decay {better_below} is better than {worse} throughout"
-    if len(found) == 1:
-        return f"weight decay {better_below} is better below {scientific(found[0])} FLOPs, {worse} above"
-    places = ", ".join(scientific(flops) for flops in found)
-    return (
-        f"the better weight decay changes {len(found)} times, at {places} FLOPs; "
-        f"the lowest compute belongs to {better_below}"
-    )
+        return f"{note} (for models of {short(limits.size)} parameters{few})"
+    return f"{note} (within your limits)" if changed else note
 
 
 # -- why there is no plan
+
+
+def _serving_needs(
+    known: Calibration,
+    cost: TotalCost,
+    weight_decay: float,
+    members: int,
+    params: float,
+    total: float,
+    ceiling: float,
+) -> tuple[str, float] | None:
+    """Why serving leaves only a model below all that were fitted, and what the smallest would take."""
+    smallest = known.setting(weight_decay).fitted_on.params[0]
+    served, needed = (cost.serve_rate * float(cost.serving(members, one)) for one in (params, smallest))
+    if params >= smallest or served < 0.5 * total:
+        return None
+    text = (
+        f"serving {short(cost.serve_tokens)} tokens leaves no room for a model: the smallest that was fitted "
+        f"({short(smallest)}) would take {_total(needed, cost)} to serve, {needed / ceiling:,.3g} times all "
+        f"that there is."
+    )
+    return text, needed
+
+
+def check_serving(known: Calibration, cost: TotalCost, found: Found, ceiling: float) -> None:
+    """Refuse to serve so much that only a model can be paid that no law describes."""
+    members, decay, point = found
+    needs = _serving_needs(known, cost, decay, members, point.params, point.flops, ceiling)
+    if needs is not None and point.loss > known.uniform_loss:
+        raise InvalidInput(f"({scientific(cost.serve_tokens)}) is too many: {needs[0]}", field="serve_tokens")
 
 
 def unreachable(
@@ -1120,5 +904,7 @@ def cannot_be_reached(target: float, ud: float, lowest: Found | None, limits: Li
     text = f"({target:g}) cannot be reached with {short(ud)} unique tokens{_within(limits.bounded)}"
     if lowest is None:
         return InvalidInput(f"{text}: the limits leave no plan.", field="target_loss")
-    loss, models = lowest.point.loss, _models(lowest)
-    return InvalidInput(f"{text}: the lowest loss is {loss:.4f} ({models}).", field="target_loss")
+    models = _models(lowest.members, lowest.point, lowest.weight_decay)
+    return InvalidInput(
+        f"{text}: the lowest loss is {lowest.point.loss:.4f} ({models}).", field="target_loss"
+    )

@@ -109,11 +109,6 @@ class FlatRange(_Answer):
     params_min: float
     params_max: float
 
-    @property
-    def sharp(self) -> bool:
-        """Whether there is next to nothing else to choose from."""
-        return self.epochs_max < self.epochs_min * 1.05
-
 
 class TurningPoint(_Answer):
     """The compute at which the best plan repeats most. Beyond it more of it goes into size."""
@@ -421,11 +416,6 @@ class Plan(Shown, _Answer):
     warnings: list[Remark] = []
     cost: Cost | None = None  # where an accelerator was named
     recipe: Recipe | None = None  # of the runs behind the calibration, where it is known
-
-    @property
-    def own_recipe(self) -> OwnRecipe | None:
-        """A recipe of one's own, where that was given."""
-        return None if self.weight_decay_advice is None else self.weight_decay_advice.own_recipe
 
     def run_config(self, corpus: str | None = "corpus", tokenizer: str = "tokenizer.json") -> str:
         """This run as the text of a TOML file for `planner train`."""

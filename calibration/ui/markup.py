@@ -11,6 +11,7 @@ from html import escape
 from calibration.fitting.runs.checks import Problem
 from calibration.ui.answers import Answer, as_command, as_python, as_training_config, question, with_members
 from planner.calibration import Calibration
+from planner.explain import is_sharp
 from planner.hardware import Cost
 from planner.inputs import dollars, duration, figure, scientific, short, signed, size
 from planner.laws import FORMS
@@ -357,7 +358,7 @@ def _loss_interval(found: Answer) -> str:
 def _flat_params(p: Plan) -> str:
     """Which sizes would do as well: as far as the law can tell, or else within the tolerance."""
     flat = p.flat_range if p.predictive_uncertainty is None else p.predictive_uncertainty.as_good
-    if flat.sharp:
+    if is_sharp(flat):
         return f"hardly another size is within {flat.tolerance:.2g} nats"
     return f"as good: {short(flat.params_min)} to {short(flat.params_max)}"
 

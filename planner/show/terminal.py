@@ -18,9 +18,10 @@ from itertools import zip_longest
 from typing import Any
 
 import click
+import numpy as np
 
-from planner.calibration import Calibration, Recipe, Setting
-from planner.explain import less_is_better, weight_decay_in_words
+from planner.calibration import Calibration, Setting
+from planner.explain import is_sharp, less_is_better, weight_decay_in_words
 from planner.hardware import ACCELERATORS, Architecture, Cost
 from planner.inputs import (
     CEILING,
@@ -41,13 +42,13 @@ from planner.results import (
     Crossover,
     Frontier,
     Interval,
-    LossTerms,
-    OwnRecipe,
     Plan,
     Prediction,
-    PredictionError,
+    PredictiveUncertainty,
 )
 from planner.uncertainty import FAR
+
+Facts = list[tuple[str, str]]  # what there is to say of each name
 
 
 def as_text(answer: Any) -> str:
@@ -65,200 +66,136 @@ def as_text(answer: Any) -> str:
     return text.getvalue().rstrip("\n")
 
 
-def _spend_only(p: Plan) -> list[tuple[str, str]]:
-    """That less compute would do better, where all of it was to be spent."""
-    best = p.loss_minimising_compute
-    if best is None or p.spend == CEILING or not less_is_better(p):
-        return []
-    text = f"{scientific(best.flops)} FLOPs for a lower loss ({best.loss:.4f}); with all of it, the best is:"
-    return [("spend only", text)]
-
-
 def plan(p: Plan) -> None:
-    within = p.intervals or {}
+    within, best, flat = p.intervals or {}, p.loss_minimising_compute, p.flat_range
+    members = 1 if p.members is None else p.members.count
+    only_training = members == 1 and p.serving is None and p.purchase is None
     print_paragraph(p.verdict, bold=True)
     click.echo()
-    facts = _spend_only(p)
+    facts: Facts = []
+    if best is not None and p.spend != CEILING and less_is_better(p):
+        lower = f"{scientific(best.flops)} FLOPs for a lower loss ({best.loss:.4f})"
+        facts.append(("spend only", f"{lower}; with all of it, the best is:"))
     facts += [
         ("model size", f"{short(p.params)} parameters{_between(within.get('params'), short)}"),
         ("epochs", f"{_epochs(p.epochs)}{_between(within.get('epochs'), _epochs)}"),
         ("weight decay", weight_decay_in_words(p)),
-        (
-            "training tokens",
-            f"{short(p.tokens)} ({short(p.unique_tokens)} unique){_between(within.get('tokens'), short)}",
-        ),
-        ("predicted loss", f"{p.loss:.4f} nats per token{_loss_between(p, within.get('loss'))}"),
-        ("perplexity", f"{_perplexity(p.perplexity)}{_between(within.get('perplexity'), _perplexity)}"),
-        ("one member" if p.members and p.members.count > 1 else "breakdown", _terms(p.terms, within)),
     ]
-    facts += _in_total(p) or [("crossover C×", _crossing(p, within.get("crossover_flops")))]
+    tokens = f"{short(p.tokens)} ({short(p.unique_tokens)} unique)"
+    facts.append(("training tokens", f"{tokens}{_between(within.get('tokens'), short)}"))
+    if p.spent_flops < 0.995 * p.flops and only_training:
+        facts.append(("compute", f"{scientific(p.spent_flops)} FLOPs of {scientific(p.flops)}"))
+    facts += _loss_facts(p, members)
+    if only_training:
+        crossing = p.crossover_note
+        if p.crossover_flops is not None:
+            between = _between(within.get("crossover_flops"), scientific)
+            crossing = f"{scientific(p.crossover_flops)} FLOPs{between}: {crossing}"
+        facts.append(("crossover C×", crossing))
+    if p.serving is not None:
+        paid = f"{scientific(p.serving.total_flops)} of {scientific(p.flops)} FLOPs"
+        money = "" if p.serving.total_usd is None else f", {dollars(p.serving.total_usd)}"
+        facts.append(("in all", f"{paid}{money}"))
     if p.recipe is not None:
-        facts.append(("recipe", _recipe(p.recipe, p.own_recipe)))
+        own = p.weight_decay_advice and p.weight_decay_advice.own_recipe
+        rate, batch = p.recipe.learning_rate, p.recipe.batch_sequences * p.recipe.sequence_length
+        text = f"learning rate {rate:g}, batches of {batch:,} tokens"
+        if own is not None:
+            text = f"learning rate {own.learning_rate:g}, batches of {own.batch_tokens:,.0f} tokens"
+            text += f" (calibrated: {rate:g}, {batch:,})"
+        facts.append(("recipe", "; ".join(filter(None, (text, p.recipe.optimizer)))))
     if p.architecture is not None:
         facts.append(("Llama-2 shape", p.architecture.describe()))
     if p.cost is not None:
         facts.append(("cost", _cost_line(p.cost)))
         if p.cost.memory is not None:
             facts.append(("memory", _memory_line(p.cost)))
-    if within:
-        facts += _advice_with_intervals(p, within)
-    if p.spent_flops < 0.995 * p.flops and p.serving is None and p.purchase is None:
-        facts.insert(4, ("compute", f"{scientific(p.spent_flops)} FLOPs of {scientific(p.flops)}"))
+    for name, key, value, show, unit in (
+        ("turning point", "turning_flops", p.turning_point and p.turning_point.flops, scientific, " FLOPs"),
+        ("loss-minimising", "loss_minimising_flops", best and best.flops, scientific, " FLOPs"),
+        ("flat from", "flat_epochs_min", flat.epochs_min, _epochs, ""),
+        ("flat to", "flat_epochs_max", flat.epochs_max, epochs, ""),
+    ):  # the same figures as in the sentences, where they have an interval
+        if value is not None and key in within:
+            facts.append((name, f"{show(value)}{unit}{_between(within[key], show)}"))
     facts.append(("how sure", how_sure(p)))
-    print_facts(
-        f"{short(p.ud)} unique tokens, {scientific(p.flops)} FLOPs", facts, f"{p.law} of {p.calibration}"
-    )
+    title = f"{short(p.ud)} unique tokens, {scientific(p.flops)} FLOPs"
+    print_facts(title, facts, f"{p.law} of {p.calibration}")
     print_bullets("Why, and what else to know", p.reasons)
     print_bullets("Careful", p.warnings, colour="yellow")
     if p.other_laws:
         click.echo()
-        _alternatives(
-            f"What other laws would recommend, and the loss {p.law} expects from that",
-            p.other_laws,
-            p.uniform_loss,
-        )
+        title = f"What other laws would recommend, and the loss {p.law} expects from that"
+        _alternatives(title, p.other_laws, p.uniform_loss)
 
 
-def _in_total(p: Plan) -> list[tuple[str, str]]:
-    """What counts next to one training: members, serving, data. Nothing where one training is all."""
-    facts = []
-    if p.members is not None and p.members.count > 1:
-        several = p.members
-        facts.append(
-            (
-                "members",
-                f"{several.count}, averaged: {several.gain:.4f} less than one of them "
-                f"({several.member_loss:.4f}); {size(several.weights_bytes)} of weights in bf16",
-            )
-        )
-    if p.serving is not None:
-        served, paid = p.serving, scientific(p.serving.total_flops)
-        money = "" if served.total_usd is None else f", {dollars(served.total_usd)}"
-        parts = f"training {scientific(served.training_flops)} + serving {scientific(served.flops)} FLOPs"
-        both = f"{parts} for {short(served.tokens)} tokens"
-        if served.rate != 1:
-            both += f", which cost {served.rate:.3g} times as much"
-        facts.append(("in all", f"{both}: {paid} of {scientific(p.flops)}{money}"))
-    if p.purchase is not None:
-        bought = p.purchase
-        facts.append(
-            (
-                "data",
-                f"{short(bought.owned)} unique tokens owned, {short(bought.bought)} bought, "
-                f"{dollars(bought.usd)}; compute {dollars(bought.compute_usd)}",
-            )
-        )
+def _loss_facts(p: Plan | Prediction, members: int) -> Facts:
+    """The predicted loss and what it is made up of, each figure with its interval where there is one."""
+    within, sure = p.intervals or {}, p.predictive_uncertainty
+    between, terms = _between(within.get("loss"), "{:.4f}".format), []
+    if not between and sure is not None:
+        between = f"   ({sure.level:.0%}: {sure.loss_low:.3f} to {sure.loss_high:.3f})"
+    for name, value in vars(p.terms).items():
+        ends = f" [{within[name].low:.3f}, {within[name].high:.3f}]" if name in within else ""
+        terms.append(f"{name} {value:.3f}{ends}")
+    facts = [
+        ("predicted loss", f"{p.loss:.4f} nats per token{between}"),
+        ("perplexity", f"{_perplexity(p.perplexity)}{_between(within.get('perplexity'), _perplexity)}"),
+        ("breakdown" if members == 1 else "one member", " + ".join(terms)),
+    ]
+    if members > 1:
+        gain = sum(vars(p.terms).values()) - p.loss
+        facts.append(("members", f"{members}, averaged: {gain:.4f} less than one of them"))
     return facts
 
 
-def _recipe(recipe: Recipe, own: OwnRecipe | None) -> str:
-    """What the weight decay goes with: the learning rate and batch of the user, or of the calibration."""
-    used = own or recipe
-    text = f"learning rate {used.learning_rate:g}, batches of {used.batch_tokens:,.0f} tokens"
-    if own is not None:
-        text += f" (calibrated: {recipe.learning_rate:g}, {recipe.batch_tokens:,})"
-    return "; ".join(filter(None, (text, recipe.optimizer)))
-
-
-def _loss_between(p: Plan | Prediction, bounds: Interval | None) -> str:
-    if bounds is None and p.predictive_uncertainty is not None:
-        sure = p.predictive_uncertainty
-        return f"   ({sure.level:.0%}: {sure.loss_low:.3f} to {sure.loss_high:.3f})"
-    return _between(bounds, "{:.4f}".format)
-
-
-def _law_error(sure: PredictionError) -> str:
-    """How far off the law was on trainings that it had not seen, or may be where none were."""
-    if sure.beyond_evidence is not None:
-        return f"extrapolated error ±{sure.error:.2g} nats; {sure.beyond_evidence}"
-    return (
-        f"the law was off by {sure.error:.3f} nats for such models "
-        f"in {sure.runs} trainings that it had not seen"
-    )
-
-
-def how_sure(p: Plan) -> str:
-    """What the law's error on runs that it had not seen means, in a sentence or three."""
+def how_sure(p: Plan | Prediction) -> str:
+    """How far off the law was on trainings that it had not seen, or may be where none were, and what that
+    means for a plan.
+    """
     sure = p.predictive_uncertainty
     if sure is None:
         return p.interval_note or ""
-    flat = sure.as_good
-    text = _law_error(sure)
-    if not flat.sharp:
+    tried = f"in {sure.runs} trainings that it had not seen"
+    text = f"the law was off by {sure.error:.3f} nats for such models {tried}"
+    if sure.beyond_evidence is not None:
+        text = f"extrapolated error ±{sure.error:.2g} nats; {sure.beyond_evidence}"
+    if not isinstance(sure, PredictiveUncertainty):
+        return text
+    flat, chance = sure.as_good, sure.weight_decay_probability
+    if not is_sharp(flat):
         sizes = f"{short(flat.params_min)} to {short(flat.params_max)} parameters"
-        text += (
-            f"; {_epochs(flat.epochs_min)} to {epochs(flat.epochs_max)} ({sizes}) are within the law's error"
-        )
-    if sure.weight_decay_probability is not None:
-        text += (
-            f"; weight decay {p.weight_decay} is better with probability {sure.weight_decay_probability:.0%}"
-        )
+        passes = f"{_epochs(flat.epochs_min)} to {epochs(flat.epochs_max)}"
+        text += f"; {passes} ({sizes}) are within the law's error"
+    if chance is not None:
+        text += f"; weight decay {p.weight_decay} is better with probability {chance:.0%}"
     return text
-
-
-def _advice_with_intervals(p: Plan, within: dict[str, Interval]) -> list[tuple[str, str]]:
-    """The figures of the advice, each with its interval: the same figures as in the sentences."""
-    figures: list[tuple[str, str, float | None, Callable[[float], str], str]] = [
-        (
-            "turning point",
-            "turning_flops",
-            p.turning_point.flops if p.turning_point else None,
-            scientific,
-            " FLOPs",
-        ),
-        (
-            "loss-minimising",
-            "loss_minimising_flops",
-            p.loss_minimising_compute.flops if p.loss_minimising_compute else None,
-            scientific,
-            " FLOPs",
-        ),
-        ("flat from", "flat_epochs_min", p.flat_range.epochs_min, _epochs, ""),
-        ("flat to", "flat_epochs_max", p.flat_range.epochs_max, epochs, ""),
-    ]
-    return [
-        (name, f"{show(value)}{unit}{_between(within[key], show)}")
-        for name, key, value, show, unit in figures
-        if value is not None and key in within
-    ]
 
 
 def comparison(c: Comparison) -> None:
     budget = f"{short(c.ud)} unique tokens, {scientific(c.flops)} FLOPs"
-    _alternatives(
-        f"{budget} ({c.calibration}; expected loss by {c.judge})", c.rows, c.uniform_loss, with_decay=True
-    )
+    title = f"{budget} ({c.calibration}; expected loss by {c.judge})"
+    _alternatives(title, c.rows, c.uniform_loss, with_decay=True)
 
 
 def frontier(f: Frontier) -> None:
+    header = ["FLOPs", "members", "params", "epochs", "tokens", "weight decay", "loss", "perplexity"]
+    members = np.ones(len(f.flops)) if f.members is None else f.members
+    refused = np.zeros(len(f.flops), bool) if f.refused is None else f.refused
     rows = []
-    for flops, params, passes, tokens, decay, loss in zip(
-        f.flops, f.params, f.epochs, f.tokens, f.weight_decay, f.loss, strict=True
-    ):
+    columns = (f.flops, members, f.params, f.epochs, f.tokens, f.weight_decay, f.loss, refused)
+    for flops, count, params, passes, tokens, decay, loss, far in zip(*columns, strict=True):
+        row = [f"{scientific(flops)}{'*' if far else ''}", *"-----", "no choice", "within limits"]
         if math.isfinite(loss):
-            figures = [
-                short(params),
-                _epochs(passes),
-                short(tokens),
-                str(decay),
-                _loss(loss, f.uniform_loss),
-                _perplexity(perplexity(loss)) if loss <= f.uniform_loss else "-",
-            ]
-        else:
-            figures = ["-", "-", "-", "-", "no choice", "within limits"]
-        rows.append([scientific(flops), *figures])
-    far = [] if f.refused is None else [row for row, too in zip(rows, f.refused, strict=True) if too]
-    for row in far:
-        row[0] += "*"
-    header = ["FLOPs", "params", "epochs", "tokens", "weight decay", "loss", "perplexity"]
-    if f.members is not None:
-        header.insert(1, "members")
-        for row, count in zip(rows, f.members, strict=True):
-            row.insert(1, f"{count:.0f}" if math.isfinite(count) else "-")
-    print_table(
-        header, rows, title=f"{short(f.ud[0])} unique tokens ({f.law} of {f.calibration})", left=(), indent=2
-    )
-    if far:
+            model = [f"{count:.0f}", short(params), _epochs(passes), short(tokens), str(decay)]
+            likely = _perplexity(perplexity(loss)) if loss <= f.uniform_loss else "-"
+            row[1:] = [*model, _loss(loss, f.uniform_loss), likely]
+        rows.append(row)
+    if f.members is None:
+        header, *rows = ([row[0], *row[2:]] for row in (header, *rows))
+    title = f"{short(f.ud[0])} unique tokens ({f.law} of {f.calibration})"
+    print_table(header, rows, title=title, left=(), indent=2)
+    if refused.any():
         print_paragraph(f"* more than {FAR:g} times outside of all runs behind {f.calibration}: no plan.", 2)
 
 
@@ -268,34 +205,21 @@ def crossover(c: Crossover) -> None:
         facts.append(("interval", f"{scientific(c.interval.low)} to {scientific(c.interval.high)} FLOPs"))
     if len(c.crossings) > 1:
         facts.append(("all crossings", ", ".join(scientific(flops, 4) for flops in c.crossings)))
-    facts += [
-        ("in words", c.note),
-        ("searched", f"{scientific(c.searched[0])} to {scientific(c.searched[1])} FLOPs"),
-    ]
+    searched = f"{scientific(c.searched[0])} to {scientific(c.searched[1])} FLOPs"
+    facts += [("in words", c.note), ("searched", searched)]
     title = f"Weight decay {c.weaker} against {c.stronger} at {short(c.ud)} unique tokens"
     print_facts(title, facts, f"{c.law} of {c.calibration}")
     print_bullets("Careful", c.warnings, colour="yellow")
 
 
 def prediction(p: Prediction) -> None:
-    within = p.intervals or {}
     facts = [
-        ("predicted loss", f"{p.loss:.4f} nats per token{_loss_between(p, within.get('loss'))}"),
-        ("perplexity", f"{_perplexity(p.perplexity)}{_between(within.get('perplexity'), _perplexity)}"),
-        ("breakdown", _terms(p.terms, within)),
+        *_loss_facts(p, p.members or 1),
         ("weight decay", str(p.weight_decay)),
         ("training tokens", short(p.tokens)),
         ("compute", f"{scientific(p.flops)} FLOPs"),
-        (
-            "how sure",
-            _law_error(p.predictive_uncertainty)
-            if p.predictive_uncertainty is not None
-            else p.interval_note or "",
-        ),
+        ("how sure", how_sure(p)),
     ]
-    if p.members is not None and p.members > 1:
-        gain = sum(vars(p.terms).values()) - p.loss
-        facts.insert(3, ("members", f"{p.members}, averaged: {gain:.4f} less than one of them"))
     title = f"{short(p.params)} parameters, {short(p.ud)} unique tokens, {epochs(p.epochs)}"
     print_facts(title, facts, f"{p.law} of {p.calibration}")
     print_bullets("Careful", p.warnings, colour="yellow")
@@ -306,17 +230,13 @@ def laws(calibrations: Sequence[Calibration], details: bool) -> None:
         print_paragraph(f"{known.name}: {known.title}", bold=True)
         print_paragraph(known.source, indent=2, dim=True)
         for setting in known.settings:
-            _setting(setting, known.default_law)
-            if details:
-                _spreads(setting)
+            _setting(setting, known.default_law, details)
         click.echo()
-    base = ", ".join(BASE_PARAMETERS)
-    print_paragraph(
-        f"* the calibration's default law; the base law ({base}) is shown once, with {BASE_FORM}", dim=True
-    )
+    base = f"the base law ({', '.join(BASE_PARAMETERS)}) is shown once, with {BASE_FORM}"
+    print_paragraph(f"* the calibration's default law; {base}", dim=True)
 
 
-def _setting(setting: Setting, default_law: str) -> None:
+def _setting(setting: Setting, default_law: str, details: bool) -> None:
     """The laws at one weight decay, and what they were fitted on."""
     fitted = setting.fitted_on
     sizes, tokens = ("-".join(short(x) for x in pair) for pair in (fitted.params, fitted.unique_tokens))
@@ -324,104 +244,75 @@ def _setting(setting: Setting, default_law: str) -> None:
     sure = "with draws for intervals" if setting.draws else "no uncertainty published"
     text = f"{runs}{sizes} params, {tokens} unique tokens, up to {epochs(fitted.epochs[1])}, {sure}"
     print_paragraph(f"weight decay {setting.weight_decay}: {text}", indent=2)
-    rows = []
+    rows, spreads = [], []
     for form, law in setting.laws.items():
         metrics = (law.metrics.get(key) for key in ("r2", "r2_multi", "huber"))
         figures = ("" if metric is None else f"{metric:.4g}" for metric in metrics)
-        star = " *" if form == default_law else ""
-        rows.append([form + star, *figures, _parameters(law.parameters, form)])
+        hidden = () if form == BASE_FORM else BASE_PARAMETERS
+        own = (f"{name} {value:.5g}" for name, value in law.parameters.items() if name not in hidden)
+        rows.append([form + (" *" if form == default_law else ""), *figures, ", ".join(own)])
+        if law.spread:
+            spread = ", ".join(f"{name} ± {value:.3g}" for name, value in law.spread.items())
+            spreads.append(f"{form}: {spread}")
     print_table(["law", "R²", "R² multi", "Huber", "parameters"], rows, left=(0, 4), indent=4)
-
-
-def _spreads(setting: Setting) -> None:
-    spreads = [
-        f"{form}: " + ", ".join(f"{name} ± {value:.3g}" for name, value in law.spread.items())
-        for form, law in setting.laws.items()
-        if law.spread
-    ]
-    if spreads:
+    if details and spreads:
         text = "published spread (MAD) of single parameters: " + "; ".join(spreads)
         print_paragraph(text, indent=4, dim=True)
 
 
 def cost(c: Cost, architecture: Architecture | None) -> None:
-    clock = f"{duration(c.hours * 3600)} on {c.gpus} x {c.gpu}"
-    facts = [("GPU-hours", figure(c.gpu_hours)), ("wall clock", clock)]
-    facts += [
-        ("money", f"{dollars(c.usd)} at ${c.price_per_gpu_hour:,.2f} per GPU-hour"),
-        ("MFU", f"{c.mfu:.0%}"),
-    ]
+    facts = [("cost", _cost_line(c)), ("price", f"${c.price_per_gpu_hour:,.2f} per GPU-hour")]
     if architecture is not None and c.memory is not None:
         facts += [("shape", architecture.describe()), ("memory", _memory_line(c))]
     print_facts(f"{scientific(c.flops)} FLOPs", facts)
 
 
+def _cost_line(c: Cost) -> str:
+    clock = f"{duration(c.hours * 3600)} on {c.gpus} x {c.gpu}"
+    return f"{figure(c.gpu_hours)} GPU-hours, {clock} at {c.mfu:.0%} MFU, {dollars(c.usd)}"
+
+
+def _memory_line(c: Cost) -> str:
+    if (memory := c.memory) is None:
+        return ""
+    parts = f"{size(memory.total)} to train (activations {size(memory.activations)})"
+    return f"{parts}: {c.fits(f'{c.gpu} ({size(memory.device_memory)})')}"
+
+
 def accelerators() -> None:
     rows = [
-        [
-            card.name,
-            f"{card.peak_flops / 1e12:.0f}",
-            f"{card.memory_bytes / 1e9:.0f}",
-            f"{card.price_per_hour:.2f}",
-        ]
-        for card in ACCELERATORS.values()
+        [name, f"{peak / 1e12:.0f}", f"{memory / 1e9:.0f}", f"{price:.2f}"]
+        for name, peak, memory, price in ACCELERATORS.values()
     ]
     title = "Accelerators: dense bf16 peak, memory, indicative on-demand price"
     print_table(["name", "TFLOP/s", "GB", "USD per hour"], rows, title=title, indent=2)
 
 
 def shapes(found: Iterable[Architecture]) -> None:
-    rows = []
-    for a in found:
-        figures = (
-            a.d_model,
-            a.layers,
-            a.heads,
-            a.d_head,
-            a.d_ff,
-            a.vocab_size,
-            a.params,
-            a.non_embedding_params,
-        )
-        rows.append([a.preset or "-", *(f"{value:,}" for value in figures)])
     header = ["preset", "d_model", "layers", "heads", "d_head", "d_ff", "vocab", "params", "non-embedding"]
+    fields = ("d_model", "layers", "heads", "d_head", "d_ff", "vocab_size", "params", "non_embedding_params")
+    rows = [[a.preset or "-", *(f"{getattr(a, field):,}" for field in fields)] for a in found]
     print_table(header, rows, indent=2)
-
-
-# -- pieces
-# -----------------------------------------------------------------------------------------------------
 
 
 WORSE_THAN_UNIFORM = "worse than uniform"  # what a loss is called that no law means
 
 
 def _alternatives(title: str, rows: Sequence[Alternative], uniform: float, with_decay: bool = False) -> None:
-    header = [
-        "law",
-        *(["λ"] if with_decay else []),
-        "params",
-        "epochs",
-        "tokens",
-        "predicts",
-        "expected",
-        "regret",
-    ]
+    header = ["law", "λ", "params", "epochs", "tokens", "predicts", "expected", "regret"]
     body = []
     for r in rows:
-        decay = [str(r.weight_decay)] if with_decay else []
         losses = [_loss(loss, uniform) for loss in (r.predicted_loss, r.expected_loss)]
         losses.append("-" if r.expected_loss > uniform else signed(r.regret, 4))
-        body.append([r.law, *decay, short(r.params), _epochs(r.epochs), short(r.tokens), *losses])
+        model = [str(r.weight_decay), short(r.params), _epochs(r.epochs), short(r.tokens)]
+        body.append([r.law, *model, *losses])
+    if not with_decay:
+        header, *body = ([row[0], *row[2:]] for row in (header, *body))
     print_table(header, body, title=title, indent=2)
 
 
 def _loss(value: float, uniform: float) -> str:
     return f"{value:.4f}" if value <= uniform else WORSE_THAN_UNIFORM
-
-
-def _parameters(parameters: dict[str, float], form: str) -> str:
-    hidden = () if form == BASE_FORM else BASE_PARAMETERS
-    return ", ".join(f"{name} {value:.5g}" for name, value in parameters.items() if name not in hidden)
 
 
 def _epochs(value: float) -> str:
@@ -432,38 +323,8 @@ def _perplexity(value: float) -> str:
     return f"{value:.2f}" if value < 1e5 else f"{value:.3g}"
 
 
-def _terms(terms: LossTerms, within: dict[str, Interval]) -> str:
-    parts = ((name, getattr(terms, name)) for name in ("irreducible", "parameter", "data", "overfitting"))
-    show = "{:.3f}".format
-    return " + ".join(
-        f"{name} {value:.3f}"
-        + (f" [{show(within[name].low)}, {show(within[name].high)}]" if name in within else "")
-        for name, value in parts
-    )
-
-
 def _between(bounds: Interval | None, show: Callable[[float], str]) -> str:
     return "" if bounds is None else f"   (95%: {show(bounds.low)} to {show(bounds.high)})"
-
-
-def _crossing(p: Plan, bounds: Interval | None) -> str:
-    if p.crossover_flops is None:
-        return p.crossover_note
-    return f"{scientific(p.crossover_flops)} FLOPs{_between(bounds, scientific)}: {p.crossover_note}"
-
-
-def _cost_line(c: Cost) -> str:
-    clock = f"{duration(c.hours * 3600)} on {c.gpus} x {c.gpu}"
-    return f"{figure(c.gpu_hours)} GPU-hours, {clock} at {c.mfu:.0%} MFU, {dollars(c.usd)}"
-
-
-def _memory_line(c: Cost) -> str:
-    memory = c.memory
-    if memory is None:
-        return ""
-    card = f"{c.gpu} ({size(memory.device_memory)})"
-    parts = f"{size(memory.total)} to train (activations {size(memory.activations)})"
-    return f"{parts}: {c.fits(card)}"
 
 
 # -- paragraphs, facts, bullets, tables

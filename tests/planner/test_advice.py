@@ -99,7 +99,7 @@ def test_beyond_the_loss_minimising_compute_a_plan_that_spends_all_says_what_to_
     assert p.overspent
     assert "Stop spending at 3.71e18" in words
     assert "Instead: weight decay 1.0 reaches 3.0352 at 8.58e18 FLOPs" in words
-    assert "twice the unique tokens would change the loss by -0.3" in words
+    assert "twice the data would change the loss by -0.3" in words
     inside = " ".join(plan(250e6, 1e18, weight_decay=0.1).reasons)
     assert "Stop spending" not in inside
     assert "More compute helps up to 3.71e18" in inside
@@ -180,7 +180,7 @@ def test_the_loss_minimising_compute_is_that_of_all_weight_decays() -> None:
     assert given.loss_minimising_compute.weight_decay == 0.1
     words = " ".join(given.reasons)
     assert "More compute helps up to 1.16e19 FLOPs" in words
-    assert "beyond that the law expects no gain with this recipe at weight decay 0.1" in words
+    assert "at weight decay 0.1); beyond that the law expects no gain with this recipe" in words
     assert "twice the compute would change the loss by 0.000 at weight decay 0.1" in words
 
 
@@ -297,7 +297,7 @@ def test_stopping_looks_at_the_other_weight_decay_too() -> None:
     assert p.overspent
     words = " ".join(p.reasons)
     assert "Stop spending at 4.23e17 FLOPs" in words
-    assert "(3.7928 there with 123M parameters and 11.5 epochs at weight decay 1.0" in words
+    assert "(3.7928 there with 123M x 11.5 epochs at weight decay 1.0" in words
 
 
 @pytest.mark.parametrize(

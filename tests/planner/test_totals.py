@@ -318,7 +318,7 @@ def test_a_cheaper_plan_says_what_it_buys_and_what_is_owned_is_not_what_is_bough
     assert bought is not None
     assert bought.owned < cheap.unique_tokens < made.ud
     text = " ".join(made.reasons)
-    assert f"with {inputs.short(cheap.unique_tokens - bought.owned)} tokens bought ($" in text
+    assert f"with {inputs.short(cheap.unique_tokens - bought.owned)} tokens bought (about $" in text
     assert "owning twice the tokens that you do would change the loss" in text
 
 
