@@ -53,7 +53,9 @@ class _Answer(BaseModel):
 
 
 class Shown:
-    """An answer that prints as the command line prints it."""
+    """An answer that prints as the command line prints it, and is drawn as `--plot` draws it."""
+
+    calibration: str
 
     def __str__(self) -> str:
         from planner.show.terminal import as_text
@@ -64,6 +66,12 @@ class Shown:
         from html import escape
 
         return f"<pre>{escape(str(self))}</pre>"
+
+    def plot(self, calibration: CalibrationSource = None) -> "Figure":
+        """The picture of the decision (`planner.show.plots`)."""
+        from planner.show import plots
+
+        return plots.picture(self, calibration or self.calibration)
 
 
 class Columns:
@@ -110,23 +118,26 @@ class FlatRange(_Answer):
     params_max: float
 
 
-class TurningPoint(_Answer):
+class Model(_Answer):
+    """A model and how long it is trained."""
+
+    params: float
+    epochs: float
+
+
+class TurningPoint(Model):
     """The compute at which the best plan repeats most. Beyond it more of it goes into size."""
 
     flops: float
-    epochs: float
-    params: float
 
 
-class LossMinimisingCompute(_Answer):
+class LossMinimisingCompute(Model):
     """The compute with the lowest optimal loss: at the weight decay that was given, or else at the one of all
     that may be chosen which goes lowest. Beyond it the law expects more to make the model worse, with the
     recipe of its runs, until `regained_flops`.
     """
 
     flops: float
-    params: float
-    epochs: float
     loss: float
     regained_flops: float | None
     weight_decay: float | None = None
@@ -166,12 +177,10 @@ class PredictiveUncertainty(PredictionError):
     weight_decay_probability: float | None  # that this weight decay is better than the best other one
 
 
-class CheaperPlan(_Answer):
+class CheaperPlan(Model):
     """A plan that takes less compute."""
 
     flops: float
-    params: float
-    epochs: float
     loss: float
     unique_tokens: float | None = None  # of the corpus, where data can be bought
 
@@ -203,14 +212,12 @@ class WeightDecayAdvice(_Answer):
     own_recipe: OwnRecipe | None
 
 
-class Alternative(_Answer):
+class Alternative(Model):
     """What another law or weight decay recommends for the same budget."""
 
     law: str
     weight_decay: float
     spent_flops: float
-    params: float
-    epochs: float
     tokens: float
     predicted_loss: float  # by that law itself
     expected_loss: float  # of its recommendation, by the law that the plan relies on
@@ -234,43 +241,33 @@ class Crossover(Shown, _Answer):
     warnings: list[Remark] = []  # where the plans at C× leave what was fitted
     limits: Limits = FREE
 
-    def plot(self, calibration: CalibrationSource = None) -> "Figure":
-        """Optimal loss against compute for both weight decays, within the limits."""
-        from planner.show import plots
 
-        return plots.loss_against_compute(self, calibration or self.calibration)
+class Predicted(Shown, Model):
+    """What a law expects from a model and `ud` unique tokens: what plans and predictions have in common."""
 
-
-class Prediction(Shown, _Answer):
-    """The loss that a law expects from one configuration."""
-
-    params: float
     ud: float
-    epochs: float
     tokens: float
-    flops: float
     weight_decay: float
     law: str
     calibration: str
     loss: float
     perplexity: float
     terms: LossTerms
-    predictive_uncertainty: PredictionError | None = (
-        None  # where the law was tried on runs that it had not seen
-    )
     intervals: dict[str, Interval] | None
     interval_note: str | None  # how the intervals were made, or why there is none
-    warnings: list[Remark]
+    law_weights: dict[str, float] | None = None  # where the law is the average of several forms
+    warnings: list[Remark] = []
+
+
+class Prediction(Predicted):
+    """The loss that a law expects from one configuration."""
+
+    flops: float
+    # where the law was tried on runs that it had not seen
+    predictive_uncertainty: PredictionError | None = None
     timescale_epochs: float | None = None  # AdamW's; None: the calibration does not say its recipe
     own_recipe: OwnRecipe | None = None  # the weight decay in a recipe of one's own, where that was given
-    law_weights: dict[str, float] | None = None  # where the law is the average of several forms
     members: int | None = None  # that are averaged, where that was asked; `flops` and `terms` are of one
-
-    def plot(self, calibration: CalibrationSource = None) -> "Figure":
-        """The terms of the loss as epochs grow."""
-        from planner.show import plots
-
-        return plots.loss_terms(self, calibration or self.calibration)
 
 
 class Comparison(Shown, _Answer):
@@ -285,15 +282,6 @@ class Comparison(Shown, _Answer):
     rows: list[Alternative]
     limits: Limits = FREE
 
-    def plot(self, calibration: CalibrationSource = None) -> "Figure":
-        """Where each law wants compute to go, with this budget marked."""
-        from planner.show import plots
-
-        decays = {row.weight_decay for row in self.rows}
-        only = decays.pop() if len(decays) == 1 else None
-        source = calibration or self.calibration
-        return plots.allocation_frontier(self.ud, source, only, mark=self.flops, limits=self.limits)
-
     def to_frame(self) -> "DataFrame":
         """One row for each law and weight decay."""
         from pandas import DataFrame
@@ -301,12 +289,10 @@ class Comparison(Shown, _Answer):
         return DataFrame([row.model_dump() for row in self.rows])
 
 
-class Candidate(_Answer):
-    """One model, or several whose probabilities are averaged, and what it takes in all."""
+class Candidate(Model):
+    """One model, or several of this size whose probabilities are averaged, and what it takes in all."""
 
     members: int
-    params: float  # of each
-    epochs: float
     weight_decay: float
     loss: float
     total_flops: float  # training, and serving and data where they count
@@ -364,28 +350,18 @@ class PurchasePlan(_Answer):
     nothing_bought: Candidate | None  # the best without buying any
 
 
-class Plan(Shown, _Answer):
+class Plan(Predicted):
     """The answer: how large a model, how many epochs, which weight decay; why; and how sure that is."""
 
     verdict: str = ""  # the answer in one or two sentences
-
-    ud: float
+    reasons: list[Remark] = []
     flops: float  # the ceiling
     spend: str  # "ceiling": at most that much compute is spent; "all": exactly that much
     spent_flops: float
     unused_flops: float
-    law: str
-    calibration: str
-    weight_decay: float
-    params: float
-    epochs: float
     repeats: float
-    tokens: float
     unique_tokens: float  # tokens of the corpus that are used: all of them from one epoch on
-    loss: float
-    perplexity: float
     uniform_loss: float  # of guessing all tokens alike: a predicted loss above it means nothing
-    terms: LossTerms
     cheapest_as_good: CheaperPlan | None  # within the law's error of this plan; None: nothing cheaper
     crossover_flops: float | None
     crossover_note: str
@@ -399,21 +375,14 @@ class Plan(Shown, _Answer):
     marginal_value: MarginalValue
     other_laws: list[Alternative]
     other_weight_decays: list[Alternative]
-    weight_decay_advice: WeightDecayAdvice | None = (
-        None  # where any weight decay, or a recipe of one's own, can be asked for
-    )
-    predictive_uncertainty: (
-        PredictiveUncertainty | None
-    )  # where the law was tried on runs that it had not seen
-    intervals: dict[str, Interval] | None
-    interval_note: str | None  # how the intervals were made, or why there is none
-    law_weights: dict[str, float] | None = None  # where the law is the average of several forms
+    # where any weight decay, or a recipe of one's own, can be asked for
+    weight_decay_advice: WeightDecayAdvice | None = None
+    # where the law was tried on runs that it had not seen
+    predictive_uncertainty: PredictiveUncertainty | None
     weight_decay_probabilities: dict[str, float] | None = None  # that each calibrated one is the best
     members: EnsemblePlan | None = None  # where ensembles were asked for; `loss` is then theirs
     serving: ServingPlan | None = None  # where tokens to be served were given
     purchase: PurchasePlan | None = None  # where data can be bought; `ud` is then what there is in the end
-    reasons: list[Remark] = []
-    warnings: list[Remark] = []
     cost: Cost | None = None  # where an accelerator was named
     recipe: Recipe | None = None  # of the runs behind the calibration, where it is known
 
@@ -424,12 +393,6 @@ class Plan(Shown, _Answer):
     def hf_config(self) -> dict[str, Any]:
         """This model as the `config.json` of transformers' Llama."""
         return hardware.hf_config(self)
-
-    def plot(self, calibration: CalibrationSource = None) -> "Figure":
-        """Loss along the compute that is spent: how flat the optimum is."""
-        from planner.show import plots
-
-        return plots.isoflop(self, calibration or self.calibration)
 
 
 @dataclass(frozen=True)
@@ -449,12 +412,6 @@ class Frontier(Shown, Columns):
     uniform_loss: float  # of guessing all tokens alike: a predicted loss above it means nothing
     members: np.ndarray | None = None  # that are averaged, where that was asked; sizes are then of each
     refused: np.ndarray | None = None  # true: too far from all evidence, so that `plan` gives no such answer
-
-    def plot(self) -> "Figure":
-        """Size, epochs and loss along compute."""
-        from planner.show import plots
-
-        return plots.frontier(self)
 
 
 @dataclass(frozen=True)
