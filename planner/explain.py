@@ -34,61 +34,23 @@ if TYPE_CHECKING:
     from planner.solve import Point
     from planner.uncertainty import FormDisagreement
 
-CODES = {
-    # reasons, in the order in which they are said
-    "least_compute": "the compute is the least that reaches the loss asked for",
-    "target_within_error": "the loss asked for is below what the law expects, but within its own error",
-    "ensemble_compared": "several models, averaged, against the best single one for the same total",
-    "ensemble_starts": "from which total on several members are better than one model",
-    "ensemble_limit": "what one member and infinitely many would reach, and what is as good at less",
-    "ensemble_cost": "memory and compute of serving an ensemble",
-    "distilled": "what one model distilled from the ensemble may keep of its gain",
-    "serving_cost": "what serving takes next to training",
-    "data_bought": "what data is bought and what that leaves for compute",
-    "unused_compute": "compute is left, and what would help instead",
-    "ensemble_instead": "what all of the compute would buy as an ensemble",
-    "ensemble_elsewhere": "what is known of ensembles from elsewhere, where the calibration has none",
-    "cheaper_as_good": "a cheaper plan is within the law's error of this one",
-    "stop_spending": "less compute than was to be spent has a lower loss, by more than the law's error",
-    "less_would_do": "less compute would do at least as well as this plan, as far as the law can tell",
-    "instead": "what to do instead of spending more",
-    "data_plentiful": "part of the corpus is enough, nothing is repeated",
-    "whole_epochs_cost": "a fraction of an epoch would be noticeably better",
-    "best_weight_decay": "the weight decay is the best of all that the law covers, and what that is worth",
-    "own_recipe": "the weight decay in a recipe of one's own",
-    "weight_decay_compared": "what the other weight decay would reach",
-    "weight_decay_better": "another weight decay would do better than the one given",
-    "overfitting_cost": "what repeated tokens cost",
-    "more_compute_helps": "up to which compute more of it helps, by the law and with this recipe",
-    "no_gain": "from which compute on the law expects no gain with this recipe",
-    "measured_case": "what was measured where the law was tried closest to this question",
-    "repetition_turns": "from which compute on more repetition stops paying",
-    "exchange_rate": "what more data and more compute would buy",
-    "flat_optimum": "sizes and epochs that are as good within the tolerance",
-    "sharp_optimum": "nothing else is as good within the tolerance",
-    "forms_disagree": "forms that count in the average want quite different models",
-    "law_ends": "where the plan leaves the runs, how far forms are apart there, and the run that settles it",
-    "corpus": "the text that the laws were fitted on",
-    # warnings, likewise
-    "outside_params": "the model size is outside of what was fitted",
-    "outside_unique_tokens": "the unique tokens are outside of what was fitted",
-    "outside_epochs": "the epochs are above what was fitted",
-    "vocabulary_unknown": "the calibration does not say its vocabulary",
-    "vocabulary_differs": "the vocabulary is not that of the calibration",
-    "no_shape": "no model shape has this size",
-    "absurd_shape": "the shape is one that nobody trains",
-    "worse_than_uniform": "the predicted loss is above the uniform one",
-    "serving_leaves_little": "serving takes so much that models of sizes that were fitted cannot be paid",
-    "interpolated": "the weight decay lies between two that were calibrated",
-    "translated": "the weight decay of equal timescale in another recipe is not sure to be the best there",
-    "outside_timescale": "AdamW's timescale is outside of what was fitted",
-    "end_of_range": "the best weight decay is at the end of those that the law covers",
-    "outside_members": "the members are outside of what was trained to calibrate their gain",
-    "more_members": "the members are more than were trained",
-    "fit": "what the fit behind the calibration warned of",
-    "weight_decay_open": "no weight decay is probably enough the best",
-    "memory": "training does not fit into the memory of the accelerators",
-}
+# In the order in which they are said; docs/api/remarks.md has what each is about.
+REASONS = """
+    least_compute target_within_error
+    ensemble_compared ensemble_starts ensemble_limit ensemble_cost distilled serving_cost data_bought
+    unused_compute ensemble_instead ensemble_elsewhere cheaper_as_good stop_spending less_would_do instead
+    data_plentiful whole_epochs_cost
+    best_weight_decay own_recipe weight_decay_compared weight_decay_better
+    overfitting_cost more_compute_helps no_gain measured_case repetition_turns exchange_rate
+    flat_optimum sharp_optimum forms_disagree law_ends corpus
+"""
+WARNINGS = """
+    outside_params outside_unique_tokens outside_epochs
+    vocabulary_unknown vocabulary_differs no_shape absurd_shape worse_than_uniform serving_leaves_little
+    interpolated translated outside_timescale end_of_range outside_members more_members
+    fit weight_decay_open memory
+"""
+CODES = (*REASONS.split(), *WARNINGS.split())
 _RENAMED_CODES = {"above_guessing": "worse_than_uniform", "outside_memory": "outside_timescale"}
 
 
@@ -116,22 +78,18 @@ class Remark(str):
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
         from pydantic_core import core_schema
 
-        def read(value: Any) -> Remark:
-            return value if isinstance(value, Remark) else cls(value["code"], value["text"])
-
-        def written(remark: Remark) -> dict[str, str]:
-            return {"code": remark.code, "text": str(remark)}
-
-        reader = core_schema.no_info_plain_validator_function(read)
-        as_json = core_schema.plain_serializer_function_ser_schema(written, when_used="json")
-        return core_schema.json_or_python_schema(reader, reader, serialization=as_json)
+        written = core_schema.plain_serializer_function_ser_schema(
+            lambda remark: {"code": remark.code, "text": str(remark)}, when_used="json"
+        )
+        return core_schema.no_info_plain_validator_function(
+            lambda value: value if isinstance(value, Remark) else cls(**value), serialization=written
+        )
 
 
 def _remarks(said: Mapping[str, str], of_the_fit: Sequence[str] = ()) -> list[Remark]:
     """What was said, by code, in the order of `CODES`. A fit may have warned of several things."""
     found = [*said.items(), *(("fit", text) for text in of_the_fit)]
-    places = list(CODES)
-    return sorted((Remark(code, text) for code, text in found), key=lambda one: places.index(one.code))
+    return sorted((Remark(code, text) for code, text in found), key=lambda one: CODES.index(one.code))
 
 
 class Bound(NamedTuple):
@@ -167,10 +125,13 @@ def explained(p: Plan, facts: Facts) -> Plan:
     reasons = _training_reasons(p, facts) if facts.single else _total_reasons(p, facts)
     reasons |= _ensemble_reasons(p, facts.cost)
     if (cheap := p.cheapest_as_good) is not None and (p.members is None or p.members.count == 1):
-        share = percent(cheap.flops / (p.flops - p.unused_flops))
+        bought, share = "", percent(cheap.flops / (p.flops - p.unused_flops))
+        if p.purchase is not None and cheap.unique_tokens is not None:
+            more = cheap.unique_tokens - p.purchase.owned
+            bought = f" with {short(more)} tokens bought ({dollars(more * p.purchase.price)})"
         reasons["cheaper_as_good"] = (
-            f"{_model(cheap)}{_bought(p, cheap.unique_tokens)} is within the law's error of it and takes "
-            f"{share} of its {'compute' if facts.single else 'total'} (loss {cheap.loss:.4f})."
+            f"{_model(cheap)}{bought} is within the law's error of it and takes {share} of its "
+            f"{'compute' if facts.single else 'total'} (loss {cheap.loss:.4f})."
         )
     if p.terms.overfitting >= 0.0005:
         costs = f"costs {p.terms.overfitting:.3f} nats of the {p.loss:.3f}"
@@ -191,6 +152,7 @@ def explained(p: Plan, facts: Facts) -> Plan:
 # -- the verdict
 
 _ALL = 0.995  # of the compute: whoever spends that much has spent it all
+_NOTHING = 0.0005  # of the tokens that are owned: whoever buys less has bought none
 _ONE_PLACE = 1.2  # sizes or amounts of data within this factor show nothing of what more of it does
 
 
@@ -205,8 +167,8 @@ def _verdict(p: Plan, facts: Facts) -> str:
     if unseen := _unseen(p, facts.setting):
         said += f" That is a first guess: the runs behind it hardly show {_listed(unseen)}."
     if p.purchase is not None:
-        buying = f"Buy {short(p.purchase.bought)} unique tokens ({dollars(p.purchase.usd)})."
-        said = f"{buying if _buys(p, p.purchase.bought) else 'Buy no data.'} {said}"
+        bought = f"Buy {short(p.purchase.bought)} unique tokens ({dollars(p.purchase.usd)})."
+        said = f"{'Buy no data.' if p.purchase.bought < _NOTHING * p.purchase.owned else bought} {said}"
     if p.serving is not None and p.serving.share >= 0.005:
         said += f" Serving takes {percent(p.serving.share)} of the total."
     share = 1 - p.unused_flops / p.flops
@@ -298,20 +260,6 @@ def _models(count: int, at: Any, weight_decay: float) -> str:
 def _total(flops: float, cost: TotalCost, digits: int = 3) -> str:
     usd = cost.usd(flops)
     return f"{scientific(flops, digits)} FLOPs{'' if usd is None else f' ({dollars(usd)})'}"
-
-
-def _buys(p: Plan, tokens: float) -> bool:
-    """Whether so many tokens more are more than nothing."""
-    return p.purchase is not None and tokens >= 0.0005 * p.purchase.owned
-
-
-def _bought(p: Plan, tokens: float | None) -> str:
-    """What data another plan would buy, where any can be bought."""
-    if p.purchase is None or tokens is None:
-        return ""
-    more = tokens - p.purchase.owned
-    buying = f" with {short(more)} tokens bought ({dollars(more * p.purchase.price)})"
-    return buying if _buys(p, more) else " without buying data"
 
 
 def _twice_as_much(p: Plan, data: str, compute: str) -> tuple[str, str]:
@@ -504,16 +452,11 @@ def _measured_case(p: Plan, known: Calibration) -> str:
         return ""
     decay, tokens = min(several, key=lambda case: (case[0] != p.weight_decay, abs(math.log(case[1] / p.ud))))
     law = known.setting(decay).law(p.law)
-    rows = [
-        (
-            flops,
-            f"{short(t.params)} x {t.epochs:g}",
-            f"{perplexity(t.loss):.2f}",
-            f"{perplexity(predicted):.2f}",
-        )
-        for flops, t in sorted(cases[decay, tokens].items(), key=lambda item: float(item[0]))
-        for predicted in [float(law.loss(t.params, t.unique_tokens, t.epochs))]
-    ]
+    rows = []
+    for flops, trial in sorted(cases[decay, tokens].items(), key=lambda item: float(item[0])):
+        losses = trial.loss, float(law.loss(trial.params, trial.unique_tokens, trial.epochs))
+        model = f"{short(trial.params)} x {trial.epochs:g}"
+        rows.append((flops, model, *(f"{perplexity(loss):.2f}" for loss in losses)))
     budgets, models, measured, expected = (_listed(column) for column in zip(*rows, strict=True))
     return (
         f"Tried with {short(tokens)} tokens at weight decay {decay}, with {budgets} FLOPs ({models}): "
@@ -561,7 +504,7 @@ def _total_reasons(p: Plan, facts: Facts) -> dict[str, str]:
                 f"{alone.loss:.4f}) would cost {alone.total_flops / served.total_flops:.3g} times as much"
             )
         said["serving_cost"] = f"{text}."
-    if bought is not None and not _buys(p, bought.bought):
+    if bought is not None and bought.bought < _NOTHING * bought.owned:
         price = f"At ${bought.price:g} a token"
         said["data_bought"] = f"{price} buying data would not pay: compute is the better use."
     elif bought is not None:
@@ -643,7 +586,7 @@ def _warnings(p: Plan, facts: Facts) -> dict[str, str]:
     if not facts.single:
         count = 1 if p.members is None else p.members.count
         total = p.flops - p.unused_flops
-        needs = _serving_needs(known, facts.cost, p.weight_decay, count, p.params, total, p.flops)
+        needs = _serving_needs(facts.setting, facts.cost, count, p.params, total, p.flops)
         if needs is not None and needs[1] > p.flops:
             said["serving_leaves_little"] = needs[0]
     said |= _weight_decay_warnings(p, known) | _member_warnings(p, known)
@@ -685,32 +628,25 @@ def outside_the_runs(
     """
     fitted = setting.fitted_on
     passes = (0.0, fitted.epochs[1])  # below one epoch nothing repeats: that is inside every fit
-    for code, name, value, ranges in (
-        ("outside_params", "model size", params, (fitted.params, fitted.repeated_params)),
-        (
-            "outside_unique_tokens",
-            "unique tokens",
-            unique_tokens,
-            (fitted.unique_tokens, fitted.repeated_unique_tokens),
-        ),
-        ("outside_epochs", "number of epochs", epochs, (passes, None)),
+    tokens, repeated_tokens = fitted.unique_tokens, fitted.repeated_unique_tokens
+    for code, name, value, of_law, of_repetition in (
+        ("outside_params", "model size", params, fitted.params, fitted.repeated_params),
+        ("outside_unique_tokens", "unique tokens", unique_tokens, tokens, repeated_tokens),
+        ("outside_epochs", "number of epochs", epochs, passes, None),
     ):
-        found = [
-            (max(value / ends[1], ends[0] / value), ends, what)
-            for ends, what in zip(ranges, ("the law", "the cost of repetition"), strict=True)
-            if ends is not None and (what == "the law" or epochs > 1)
-        ]
-        factor, (low, high), what = max(found, key=lambda one: one[0])
-        above = value > high
+        ranges = {"the law": of_law}
+        if epochs > 1 and of_repetition is not None:
+            ranges["the cost of repetition"] = of_repetition
+        factors = {what: max(value / high, low / value) for what, (low, high) in ranges.items()}
+        what = max(factors, key=factors.__getitem__)
+        factor, (low, high) = factors[what], ranges[what]
         if factor <= 1.005:
             continue
+        above = value > high
+        far = f"{factor - 1:.0%} above the largest" if above else f"{1 - 1 / factor:.0%} below the smallest"
         if factor >= 2:
             times = f"{factor:,.0f}" if factor >= 1000 else f"{factor:.3g}"
             far = f"{times} times {'the largest' if above else 'below the smallest'}"
-        else:
-            far = (
-                f"{factor - 1:.0%} above the largest" if above else f"{1 - 1 / factor:.0%} below the smallest"
-            )
         said, end = (f"{x:,.0f}" if value is epochs else short(x) for x in (value, high if above else low))
         text = f"{name} {said} is {far} that {what} was fitted on ({end}): this is an extrapolation."
         yield Remark(code, text)
@@ -840,16 +776,10 @@ def crossover_note(
 
 
 def _serving_needs(
-    known: Calibration,
-    cost: TotalCost,
-    weight_decay: float,
-    members: int,
-    params: float,
-    total: float,
-    ceiling: float,
+    setting: Setting, cost: TotalCost, members: int, params: float, total: float, ceiling: float
 ) -> tuple[str, float] | None:
     """Why serving leaves only a model below all that were fitted, and what the smallest would take."""
-    smallest = known.setting(weight_decay).fitted_on.params[0]
+    smallest = setting.fitted_on.params[0]
     served, needed = (cost.serve_rate * float(cost.serving(members, one)) for one in (params, smallest))
     if params >= smallest or served < 0.5 * total:
         return None
@@ -863,8 +793,8 @@ def _serving_needs(
 
 def check_serving(known: Calibration, cost: TotalCost, found: Found, ceiling: float) -> None:
     """Refuse to serve so much that only a model can be paid that no law describes."""
-    members, decay, point = found
-    needs = _serving_needs(known, cost, decay, members, point.params, point.flops, ceiling)
+    setting, point = known.setting(found.weight_decay), found.point
+    needs = _serving_needs(setting, cost, found.members, point.params, point.flops, ceiling)
     if needs is not None and point.loss > known.uniform_loss:
         raise InvalidInput(f"({scientific(cost.serve_tokens)}) is too many: {needs[0]}", field="serve_tokens")
 
@@ -880,11 +810,8 @@ def unreachable(
 ) -> InvalidInput:
     """What the lowest loss with this data is, and how much data would do."""
     within = _within(limits.bounded)
-    text = (
-        f"({loss:g}) cannot be reached with {short(ud)} unique tokens{within}: the lowest loss is "
-        f"{best.loss:.4f} ({short(best.params)} for {in_epochs(best.epochs)} "
-        f"at weight decay {weight_decay}, {scientific(best.flops)} FLOPs)"
-    )
+    lowest = f"{best.loss:.4f} ({_models(1, best, weight_decay)}, {scientific(best.flops)} FLOPs)"
+    text = f"({loss:g}) cannot be reached with {short(ud)} unique tokens{within}: the lowest loss is {lowest}"
     if needed is not None:
         return InvalidInput(f"{text}; about {short(needed)} would do.", field="target_loss")
     why = f": the law's irreducible loss is {irreducible:.4f}" if loss <= irreducible else within

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import io
 import math
-import os
+import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
@@ -377,8 +377,8 @@ def print_table(
 ) -> None:
     """Columns of text: those in `left` to the left, the others to the right.
 
-    Where there is no room, they stand closer and their cells are wrapped at spaces; where that is not enough,
-    each row is a sentence.
+    Where there is no room, they stand closer and their cells are wrapped at spaces, those of the widest
+    column first; where whole words leave no room, each row is a sentence.
     """
     body = [list(row) for row in rows]
     if title:
@@ -386,68 +386,38 @@ def print_table(
     columns = list(zip(header, *body, strict=True))
     widths, gap = [max(map(len, column)) for column in columns], "  "
     if indent + sum(widths) + 2 * (len(widths) - 1) > _room():
-        indent, gap = 0, " "
-        widths = _shrunk(widths, list(map(_least, columns)), _room() - (len(widths) - 1))
-    if not widths:
-        _print_sentences(header, body)
-        return
-
-    def line(cells: Sequence[str]) -> str:
-        padded = (
-            cell.ljust(width) if i in left else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(cells, widths, strict=True))
-        )
-        return (" " * indent + gap.join(padded)).rstrip()
-
+        indent, gap, room = 0, " ", _room() - (len(widths) - 1)
+        # How narrow a column can be: its words stay whole, and long texts readable.
+        words = [max(len(word) for cell in column for word in cell.split() or [""]) for column in columns]
+        least = [max(word, min(width, _READABLE)) for word, width in zip(words, widths, strict=True)]
+        if sum(least) > room:
+            for row in body:
+                named = ", ".join(f"{name} {cell}" for name, cell in zip(header, row, strict=True) if cell)
+                click.echo(_filled(named, "  ", "    "))
+            return
+        while sum(widths) > room:  # the one with most to give is narrowed
+            slack = [width - low for width, low in zip(widths, least, strict=True)]
+            widths[slack.index(max(slack))] -= 1
     for place, row in enumerate([header, *body]):
-        wrapped = map(_wrapped, row, widths)
-        text = "\n".join(map(line, zip_longest(*wrapped, fillvalue="")))
-        click.secho(text, dim=place == 0)
-
-
-def _least(column: Sequence[str]) -> int:
-    """How narrow a column can be: its words stay whole, and long texts readable."""
-    words = max(len(word) for cell in column for word in cell.split() or [""])
-    return max(words, min(max(map(len, column)), _READABLE))
-
-
-def _shrunk(widths: Sequence[int], least: Sequence[int], room: int) -> list[int]:
-    """Columns that fit together, the one with most to give narrowed first; none where they cannot."""
-    if sum(least) > room:
-        return []
-    found = list(widths)
-    while sum(found) > room:
-        slack = [width - low for width, low in zip(found, least, strict=True)]
-        found[slack.index(max(slack))] -= 1
-    return found
-
-
-def _print_sentences(header: Sequence[str], body: Sequence[Sequence[str]]) -> None:
-    """Each row of a table, with the names of its columns."""
-    for row in body:
-        named = ", ".join(f"{name} {cell}" for name, cell in zip(header, row, strict=True) if cell)
-        click.echo(_filled(named, "  ", "    "))
+        lines = []
+        for cells in zip_longest(*map(_wrapped, row, widths), fillvalue=""):
+            padded = (
+                cell.ljust(width) if column in left else cell.rjust(width)
+                for column, (cell, width) in enumerate(zip(cells, widths, strict=True))
+            )
+            lines.append((" " * indent + gap.join(padded)).rstrip())
+        click.secho("\n".join(lines), dim=place == 0)
 
 
 def _room() -> int:
     """For a table: the terminal's width, or a narrow one that is asked for (`COLUMNS`)."""
-    columns = _columns()
+    columns = shutil.get_terminal_size((_USUAL, 24)).columns
     return columns if sys.stdout.isatty() or columns < _USUAL else _PIPE
 
 
-def _columns() -> int:
-    """As `shutil.get_terminal_size` has it, which would load what unpacks archives."""
-    asked = os.environ.get("COLUMNS", "")
-    if asked.isdigit() and int(asked) > 0:
-        return int(asked)
-    try:
-        return os.get_terminal_size(1).columns or _USUAL
-    except OSError:
-        return _USUAL
-
-
 def _width() -> int:
-    return min(max(_columns(), 20), 110)
+    """For text."""
+    return min(max(shutil.get_terminal_size((_USUAL, 24)).columns, 20), 110)
 
 
 def _filled(text: str, first: str, others: str) -> str:
