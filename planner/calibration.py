@@ -228,6 +228,16 @@ class Setting(_Record):
         """The same laws with other weights in their average."""
         return self._with(law_weights=weights)
 
+    def learnt_of(self, part: str) -> float:
+        """The share of what was unknown of a part of the law ("repetition") that the runs have settled; one
+        where nothing came from a prior.
+        """
+        return float(self.method.get("learnt_from_runs", {}).get(part, 1.0))
+
+    def rests_on_prior(self, part: str) -> bool:
+        """Whether the runs behind this say little about a part of the law."""
+        return self.learnt_of(part) < LITTLE
+
     def has(self, form: str) -> bool:
         """Whether this form, or the average of forms, is calibrated here."""
         return form in self._laws

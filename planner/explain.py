@@ -122,17 +122,15 @@ class Facts(NamedTuple):
 
 def explained(p: Plan, facts: Facts) -> Plan:
     """The plan with its verdict, reasons and warnings."""
-    reasons = _training_reasons(p, facts) if facts.single else _total_reasons(p, facts)
-    reasons |= _ensemble_reasons(p, facts.cost)
+    reasons: dict[str, str] = {}
     if (cheap := p.cheapest_as_good) is not None and (p.members is None or p.members.count == 1):
-        bought, share = "", percent(cheap.flops / (p.flops - p.unused_flops))
+        model = _model(cheap)
         if p.purchase is not None and cheap.unique_tokens is not None:
             more = cheap.unique_tokens - p.purchase.owned
-            bought = f" with {short(more)} tokens bought ({dollars(more * p.purchase.price)})"
-        reasons["cheaper_as_good"] = (
-            f"{_model(cheap)}{bought} is within the law's error of it and takes {share} of its "
-            f"{'compute' if facts.single else 'total'} (loss {cheap.loss:.4f})."
-        )
+            model += f" with {short(more)} tokens bought ({dollars(more * p.purchase.price)})"
+        share = f"{percent(cheap.flops / (p.flops - p.unused_flops))} of its"
+        takes = f"takes {share} {'compute' if facts.single else 'total'} (loss {cheap.loss:.4f})"
+        reasons["cheaper_as_good"] = f"{model} is within the law's error of it and {takes}."
     if p.terms.overfitting >= 0.0005:
         costs = f"costs {p.terms.overfitting:.3f} nats of the {p.loss:.3f}"
         reasons["overfitting_cost"] = f"Overfitting on repeated tokens {costs}."
@@ -141,6 +139,8 @@ def explained(p: Plan, facts: Facts) -> Plan:
             f"The laws were fitted on {corpus}; on other text (another language, code, another tokenizer) "
             f"losses differ and the best plan may too."
         )
+    reasons |= _training_reasons(p, facts) if facts.single else _total_reasons(p, facts)
+    reasons |= _ensemble_reasons(p, facts.cost)
     words = {
         "verdict": _verdict(p, facts),
         "reasons": _remarks(reasons),
@@ -206,8 +206,10 @@ def _unseen(p: Plan, setting: Setting) -> list[str]:
 
 def weight_decay_in_words(p: Plan) -> str:
     """The weight decay to train with, in one's own recipe where that was given."""
-    own = p.weight_decay_advice and p.weight_decay_advice.own_recipe
-    return f"{p.weight_decay}" if own is None else f"{own.weight_decay:g} ({p.weight_decay:g} as calibrated)"
+    advice = p.weight_decay_advice
+    if advice is None or advice.own_recipe is None:
+        return f"{p.weight_decay}"
+    return f"{advice.own_recipe.weight_decay:g} ({p.weight_decay:g} as calibrated)"
 
 
 def law_error(p: Plan) -> float:
@@ -295,22 +297,20 @@ def _training_reasons(p: Plan, facts: Facts) -> dict[str, str]:
     elif target is not None:
         error = law_error(p)
         chance = 0.5 * math.erfc((p.loss - target) / error / math.sqrt(2))
-        said["target_within_error"] = (
-            f"The law does not expect a loss of {target:g} from this data: its lowest is {p.loss:.4f}, "
-            f"{p.loss - target:.3f} above. That is within its own error ({error:.3f} nats), "
-            f"so this plan, the best there is, may reach it with probability {chance:.0%}."
+        lowest = (
+            f"The law's lowest loss with this data is {p.loss:.4f}, within its own error ({error:.3f} nats)"
         )
+        reach = f"this plan, the best there is, may reach it with probability {chance:.0%}"
+        said["target_within_error"] = f"{lowest} of {target:g}: {reach}."
     if p.spent_flops < _ALL * p.flops and p.marginal_value.loss_if_twice_the_data is not None:
         left = f"{scientific(p.unused_flops)} FLOPs are left"
         said["unused_compute"] = f"{left}. Data would help: within the same compute {data}."
     if facts.spare is not None and known.members is not None:
-        several, source = facts.spare, known.members.source
-        models = _models(several.members, several.point, several.weight_decay)
-        said["ensemble_instead"] = (
-            f"As an ensemble all of the compute could gain {p.loss - several.point.loss:.3f} nats: {models}, "
-            f"averaged, reach about {several.point.loss:.3f} (ask for members"
-            f"{f'; measured: {source}' if source else ''})."
-        )
+        spare, loss = facts.spare, facts.spare.point.loss
+        several = _models(spare.members, spare.point, spare.weight_decay)
+        measured = f"; measured: {known.members.source}" if known.members.source else ""
+        gain = f"As an ensemble all of the compute could gain {p.loss - loss:.3f} nats: {several}, averaged"
+        said["ensemble_instead"] = f"{gain}, reach about {loss:.3f} (ask for members{measured})."
     elif known.members is None and 2 * p.spent_flops <= p.flops:
         unknown = "The other known use of the rest is an ensemble, not measured for this calibration"
         said["ensemble_elsewhere"] = f"{unknown}: {ELSEWHERE}."
@@ -318,13 +318,21 @@ def _training_reasons(p: Plan, facts: Facts) -> dict[str, str]:
         enough = f"{short(p.tokens)} tokens of the corpus are enough, none is repeated"
         said["data_plentiful"] = f"Data is plentiful for this budget: {enough}."
     if p.loss - p.continuous_loss > flat.tolerance:
-        said["whole_epochs_cost"] = (
-            f"Whole epochs cost {p.loss - p.continuous_loss:.3f} nats here: {in_epochs(p.continuous_epochs)} "
-            f"would reach {p.continuous_loss:.4f} (ask for continuous epochs)."
-        )
-    said |= _weight_decay_reasons(p)
-    advice = p.weight_decay_advice
-    chosen = advice is not None and advice.best_weight_decay == p.weight_decay
+        exact = f"{in_epochs(p.continuous_epochs)} would reach {p.continuous_loss:.4f}"
+        costs = f"Whole epochs cost {p.loss - p.continuous_loss:.3f} nats here"
+        said["whole_epochs_cost"] = f"{costs}: {exact} (ask for continuous epochs)."
+    chosen, given = False, f"weight decay {p.weight_decay:g}"
+    if (advice := p.weight_decay_advice) is not None:
+        lasting = "" if advice.timescale_epochs is None else f" of {advice.timescale_epochs:.2g} epochs"
+        chosen = advice.best_weight_decay == p.weight_decay
+        if chosen and all(one.gain >= 0 for one in advice.gains):
+            gains = [f"{one.gain:.3f} nats against {one.weight_decay:g}" for one in advice.gains]
+            worth = f"a timescale{lasting}{f': worth {_listed(gains)}' if gains else ''}"
+            said["best_weight_decay"] = f"{given.capitalize()} is the best of all for this budget, {worth}."
+        if (own := advice.own_recipe) is not None:
+            recipe = f"learning rate {own.learning_rate:g}, {own.batch_tokens:,.0f} tokens a step"
+            same = f"{own.weight_decay:g}: the same timescale{lasting}"
+            said["own_recipe"] = f"In your recipe ({recipe}) {given} is {same}."
     if not chosen and not ("instead" in said and facts.committed):  # or else it has been said already
         said |= _weight_decay_compared(p, facts.committed)
     if p.loss_minimising_compute is not None and (case := _measured_case(p, known)):
@@ -352,8 +360,8 @@ def _training_reasons(p: Plan, facts: Facts) -> dict[str, str]:
     heard = sorted((o for o in p.other_laws if weights.get(o.law, 0.0) >= _HEARD), key=lambda o: o.params)
     if len(heard) > 1 and heard[-1].params >= 2.0 * heard[0].params:
         ends = [f"{o.law} ({weights[o.law]:.0%}) wants {_model(o)}" for o in (heard[0], heard[-1])]
-        costs = max(heard[0].regret, heard[-1].regret)
-        average = f"by their average that costs up to {costs:.3f} nats"
+        regret = max(heard[0].regret, heard[-1].regret)
+        average = f"by their average that costs up to {regret:.3f} nats"
         said["forms_disagree"] = f"the forms disagree: {', '.join(ends)}; {average}."
     if facts.disagreement is not None:
         said["law_ends"] = disagreement_in_words(facts.disagreement)
@@ -398,23 +406,6 @@ def _along_compute(p: Plan, facts: Facts, data: str) -> dict[str, str]:
     return {"more_compute_helps": f"{helps}; beyond that the law expects no gain with this recipe, {until}."}
 
 
-def _weight_decay_reasons(p: Plan) -> dict[str, str]:
-    """What the weight decay is worth where any can be had, and what it is in one's own recipe."""
-    said: dict[str, str] = {}
-    if (advice := p.weight_decay_advice) is None:
-        return said
-    lasting = "" if advice.timescale_epochs is None else f" of {advice.timescale_epochs:.2g} epochs"
-    if advice.best_weight_decay == p.weight_decay and all(one.gain >= 0 for one in advice.gains):
-        gains = [f"{one.gain:.3f} nats against {one.weight_decay:g}" for one in advice.gains]
-        best = f"Weight decay {p.weight_decay:g} is the best of all for this budget, a timescale{lasting}"
-        said["best_weight_decay"] = f"{best}{f': worth {_listed(gains)}' if gains else ''}."
-    if (own := advice.own_recipe) is not None:
-        recipe = f"learning rate {own.learning_rate:g}, {own.batch_tokens:,.0f} tokens a step"
-        same = f"weight decay {p.weight_decay:g} is {own.weight_decay:g}: the same timescale{lasting}"
-        said["own_recipe"] = f"In your recipe ({recipe}) {same}."
-    return said
-
-
 def _weight_decay_compared(p: Plan, committed: bool) -> dict[str, str]:
     """What the best other weight decay would reach; next to one that was given, only if it is better."""
     if not p.other_weight_decays:
@@ -426,8 +417,8 @@ def _weight_decay_compared(p: Plan, committed: bool) -> dict[str, str]:
         return {"weight_decay_compared": f"{best}; {other}."}
     if rival.predicted_loss >= p.loss:
         return {}
-    own = p.weight_decay_advice and p.weight_decay_advice.own_recipe
-    calibrated = " (as calibrated)" if own is not None else ""
+    advice = p.weight_decay_advice
+    calibrated = "" if advice is None or advice.own_recipe is None else " (as calibrated)"
     better = f"loss {rival.predicted_loss:.4f} instead of {p.loss:.4f}, with {_model(rival)}"
     return {
         "weight_decay_better": f"Weight decay {rival.weight_decay}{calibrated} would do better: {better}."
@@ -466,13 +457,12 @@ def _measured_case(p: Plan, known: Calibration) -> str:
 
 def disagreement_in_words(found: FormDisagreement) -> str:
     """That a plan leaves the runs, by how much forms that count disagree there, and what would settle it."""
-    names = {"compute": "compute", "size": "model size", "data": "data", "epochs": "epochs"}
-    beyond = _listed([f"{names[way]} ({factor:.2g}x)" for way, factor in found.beyond.items()])
+    ways = [f"{way.replace('size', 'model size')} ({factor:.2g}x)" for way, factor in found.beyond.items()]
     apart, run = found.apart, found.run
     text = (
-        f"The plan leaves the runs in {beyond}; there the forms disagree by {apart.nats:.3f} nats "
+        f"The plan leaves the runs in {_listed(ways)}; there the forms disagree by {apart.nats:.3f} nats "
         f"({apart.low} {apart.least:.3f}, {apart.high} {apart.most:.3f}), "
-        f"most of it by {names[found.mostly_by]}."
+        f"most of it by {found.mostly_by.replace('size', 'model size')}."
     )
     if run is None:
         return text
@@ -545,16 +535,13 @@ def _ensemble_reasons(p: Plan, cost: TotalCost) -> dict[str, str]:
             f"{several.members} and take {percent(cheap.total_flops / several.total_flops)} of that total "
             f"({cheap.loss:.4f})."
         )
-    said["ensemble_cost"] = (
-        f"Serving {several.members} members takes {several.members} times the memory and compute of one: "
-        f"{in_bytes(found.weights_bytes)} of weights in bf16 and {scientific(found.flops_per_token)} "
-        f"FLOPs a token."
-    )
+    times = f"Serving {several.members} members takes {several.members} times the memory and compute of one"
+    weights, served = in_bytes(found.weights_bytes), scientific(found.flops_per_token)
+    said["ensemble_cost"] = f"{times}: {weights} of weights in bf16 and {served} FLOPs a token."
     if (kept := found.distilled) is not None:
         said["distilled"] = (
-            f"Distilled into one model of {short(several.params)} it may keep {kept.kept:.0%} of the "
-            f"gain over the best single one, as {kept.members} members did where it was measured: about "
-            f"{kept.loss:.3f}, at the serving cost of one."
+            f"Distilled into one model of {short(several.params)} it may keep {kept.kept:.0%} of the gain "
+            f"over the best single one, as {kept.members} members did where measured: about {kept.loss:.3f}."
         )
     return said
 
@@ -571,18 +558,15 @@ def _warnings(p: Plan, facts: Facts) -> dict[str, str]:
         unknown = f"calibration {known.name} does not say its vocabulary"
         said["vocabulary_unknown"] = f"{unknown}: the model shape assumes {vocab:,} rows."
     elif known.vocab_size not in (None, vocab):
-        said["vocabulary_differs"] = (
-            f"the laws were fitted with a vocabulary of {known.vocab_size:,} and not {vocab:,}: "
-            f"losses per token are then not comparable, and embeddings take another share of the model."
-        )
+        other = f"the laws were fitted with a vocabulary of {known.vocab_size:,} and not {vocab:,}"
+        said["vocabulary_differs"] = f"{other}: losses per token are then not comparable."
     if facts.shape_problem is not None:
         said["no_shape"] = facts.shape_problem
     if shape is not None and (shape.layers > shape.d_model or shape.d_head < 8):
-        said["absurd_shape"] = (
-            f"nobody trains such a shape (d_model {shape.d_model}, {shape.layers} layers): a vocabulary of "
-            f"{shape.vocab_size:,} leaves {short(shape.non_embedding_params)} of {short(shape.params)} "
-            f"parameters for its layers; a smaller vocabulary would do."
-        )
+        built = f"nobody trains such a shape (d_model {shape.d_model}, {shape.layers} layers)"
+        left = f"{short(shape.non_embedding_params)} of {short(shape.params)} parameters for its layers"
+        rows = f"a vocabulary of {shape.vocab_size:,} leaves {left}"
+        said["absurd_shape"] = f"{built}: {rows}; a smaller vocabulary would do."
     if not facts.single:
         count = 1 if p.members is None else p.members.count
         total = p.flops - p.unused_flops
@@ -613,10 +597,8 @@ def _point_warnings(known: Calibration, setting: Setting, point: Plan | Point, u
         said["worse_than_uniform"] = f"{above}: no law describes such a plan."
     if setting.between is not None:
         low, high = setting.between
-        said["interpolated"] = (
-            f"weight decay {setting.weight_decay:g} is interpolated between {low:g} and {high:g}: each term "
-            f"of the loss is taken to be a straight line in ln(weight decay)."
-        )
+        between = f"weight decay {setting.weight_decay:g} is interpolated between {low:g} and {high:g}"
+        said["interpolated"] = f"{between}: each term of the loss is a straight line in ln(weight decay)."
     return said
 
 
@@ -661,9 +643,8 @@ def _weight_decay_warnings(p: Plan, known: Calibration) -> dict[str, str]:
     own, timescale, calibrated = advice.own_recipe, advice.timescale_epochs, advice.calibrated_timescale
     if own is not None and own.weight_decay != p.weight_decay:
         said["translated"] = (
-            f"weight decay {own.weight_decay:g} in your recipe has the timescale of {p.weight_decay:g} in "
-            f"that of the calibration. In the weight-decay study the best one moved less than equal "
-            f"timescale says when learning rate or batch changed, so try what lies between too."
+            f"weight decay {own.weight_decay:g} in your recipe has the timescale of {p.weight_decay:g} as "
+            f"calibrated. In the weight-decay study the best one moved less than that: try what lies between."
         )
     if timescale is not None and calibrated is not None and not calibrated[0] <= timescale <= calibrated[1]:
         trained = f"the {calibrated[0]:.2g} to {calibrated[1]:.2g} that were calibrated"

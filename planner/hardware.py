@@ -77,6 +77,11 @@ class Architecture(BaseModel):
             + self.d_model
         )
 
+    @property
+    def absurd(self) -> bool:
+        """Whether nobody would train it: deeper than wide, or with heads of a few dimensions."""
+        return self.layers > self.d_model or self.d_head < 8
+
     def describe(self) -> str:
         name = f" (the paper's {self.preset})" if self.preset else ""
         return (
@@ -641,8 +646,8 @@ def run_config(plan: "Plan", corpus: str | None = "corpus", tokenizer: str = "to
         )
     repeated = max(plan.epochs, 1.0)  # below one epoch a part of the corpus is used once
     rate, sequences, decay = recipe.learning_rate, recipe.batch_sequences, plan.weight_decay
-    own = plan.weight_decay_advice and plan.weight_decay_advice.own_recipe
-    if own is not None:
+    if plan.own_recipe is not None:
+        own = plan.own_recipe
         rate, sequences, decay = own.learning_rate, _sequences(own.batch_tokens, recipe), own.weight_decay
     known = {name: getattr(recipe, name) for name in recipe.as_in_runs}
     values: dict[str, Any] = {

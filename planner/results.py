@@ -386,6 +386,11 @@ class Plan(Predicted):
     cost: Cost | None = None  # where an accelerator was named
     recipe: Recipe | None = None  # of the runs behind the calibration, where it is known
 
+    @property
+    def own_recipe(self) -> OwnRecipe | None:
+        """A recipe of one's own, where that was given."""
+        return None if self.weight_decay_advice is None else self.weight_decay_advice.own_recipe
+
     def run_config(self, corpus: str | None = "corpus", tokenizer: str = "tokenizer.json") -> str:
         """This run as the text of a TOML file for `planner train`."""
         return hardware.run_config(self, corpus, tokenizer)

@@ -97,7 +97,7 @@ def plan(p: Plan) -> None:
         money = "" if p.serving.total_usd is None else f", {dollars(p.serving.total_usd)}"
         facts.append(("in all", f"{paid}{money}"))
     if p.recipe is not None:
-        own = p.weight_decay_advice and p.weight_decay_advice.own_recipe
+        own = None if p.weight_decay_advice is None else p.weight_decay_advice.own_recipe
         rate, batch = p.recipe.learning_rate, p.recipe.batch_sequences * p.recipe.sequence_length
         text = f"learning rate {rate:g}, batches of {batch:,} tokens"
         if own is not None:
@@ -110,9 +110,10 @@ def plan(p: Plan) -> None:
         facts.append(("cost", _cost_line(p.cost)))
         if p.cost.memory is not None:
             facts.append(("memory", _memory_line(p.cost)))
+    turn = None if p.turning_point is None else p.turning_point.flops
     for name, key, value, show, unit in (
-        ("turning point", "turning_flops", p.turning_point and p.turning_point.flops, scientific, " FLOPs"),
-        ("loss-minimising", "loss_minimising_flops", best and best.flops, scientific, " FLOPs"),
+        ("turning point", "turning_flops", turn, scientific, " FLOPs"),
+        ("loss-minimising", "loss_minimising_flops", best.flops if best else None, scientific, " FLOPs"),
         ("flat from", "flat_epochs_min", flat.epochs_min, _epochs, ""),
         ("flat to", "flat_epochs_max", flat.epochs_max, epochs, ""),
     ):  # the same figures as in the sentences, where they have an interval
@@ -398,9 +399,9 @@ def print_table(
         while sum(widths) > room:  # the one with most to give is narrowed
             slack = [width - low for width, low in zip(widths, least, strict=True)]
             widths[slack.index(max(slack))] -= 1
-    for place, row in enumerate([header, *body]):
+    for place, texts in enumerate([header, *body]):
         lines = []
-        for cells in zip_longest(*map(_wrapped, row, widths), fillvalue=""):
+        for cells in zip_longest(*map(_wrapped, texts, widths), fillvalue=""):
             padded = (
                 cell.ljust(width) if column in left else cell.rjust(width)
                 for column, (cell, width) in enumerate(zip(cells, widths, strict=True))
