@@ -164,7 +164,19 @@ def _verdict(p: Plan, facts: Facts) -> str:
     if p.members is not None and p.members.count > 1:
         several = f"Train {p.members.count} models of {said.removeprefix('Train ').removesuffix('.')}"
         said = f"{several}, with different seeds, and average their probabilities."
-    if unseen := _unseen(p, facts.setting):
+    setting = facts.setting  # one that was interpolated has no runs of its own, but what two have in common
+    unseen = [
+        what
+        for value, (low, high), what in (
+            (p.params, setting.fitted_on.params, "what model size does"),
+            (p.unique_tokens, setting.fitted_on.unique_tokens, "what data is worth"),
+        )
+        if setting.between is None
+        if high < _ONE_PLACE * low and not low / _ONE_PLACE <= value <= high * _ONE_PLACE
+    ]
+    if p.epochs > 1 and setting.method.get("learnt_from_runs", {}).get("repetition", 1.0) < LITTLE:
+        unseen.append("what repetition costs")
+    if unseen:
         said += f" That is a first guess: the runs behind it hardly show {_listed(unseen)}."
     if p.purchase is not None:
         bought = f"Buy {short(p.purchase.bought)} unique tokens ({dollars(p.purchase.usd)})."
@@ -181,24 +193,6 @@ def _verdict(p: Plan, facts: Facts) -> str:
         why += " beyond its own error"
     all_of_it = "your compute" if facts.single else "what you have"
     return f"{said} That takes {percent(share)} of {all_of_it}; {why}."
-
-
-def _unseen(p: Plan, setting: Setting) -> list[str]:
-    """What the plan depends on and its runs cannot have shown.
-
-    What was interpolated has no runs of its own: `fitted_on` is what two weight decays share.
-    """
-    fitted, found = setting.fitted_on, []
-    for value, (low, high), what, unit in (
-        (p.params, fitted.params, "what model size does", "parameters"),
-        (p.ud * min(p.epochs, 1.0), fitted.unique_tokens, "what data is worth", "unique tokens"),
-    ):
-        in_one_place = high < _ONE_PLACE * low and not low / _ONE_PLACE <= value <= high * _ONE_PLACE
-        if setting.between is None and in_one_place:
-            found.append(f"{what} (all have about {short(math.sqrt(low * high))} {unit})")
-    if p.epochs > 1 and setting.method.get("learnt_from_runs", {}).get("repetition", 1.0) < LITTLE:
-        found.append("what repetition costs")
-    return found
 
 
 # -- words that several sentences share
@@ -573,14 +567,26 @@ def _warnings(p: Plan, facts: Facts) -> dict[str, str]:
         needs = _serving_needs(facts.setting, facts.cost, count, p.params, total, p.flops)
         if needs is not None and needs[1] > p.flops:
             said["serving_leaves_little"] = needs[0]
-    said |= _weight_decay_warnings(p, known) | _member_warnings(p, known)
+    if (advice := p.weight_decay_advice) is not None:
+        own, lasts, calibrated = advice.own_recipe, advice.timescale_epochs, advice.calibrated_timescale
+        if own is not None and own.weight_decay != p.weight_decay:
+            same = f"weight decay {own.weight_decay:g} in your recipe has the timescale of {p.weight_decay:g}"
+            moved = "In the weight-decay study the best one moved less than that: try what lies between"
+            said["translated"] = f"{same} as calibrated. {moved}."
+        if lasts is not None and calibrated is not None and not calibrated[0] <= lasts <= calibrated[1]:
+            outside = f"outside of the {calibrated[0]:.2g} to {calibrated[1]:.2g} that were calibrated"
+            said["outside_timescale"] = f"AdamW's timescale would be {lasts:.2g} epochs here, {outside}."
+        if advice.best_weight_decay is not None and advice.best_weight_decay in known.weight_decay_range:
+            end = "weakest" if advice.best_weight_decay == known.weight_decay_range[0] else "strongest"
+            best = f"the best weight decay is the {end} of those calibrated"
+            said["end_of_range"] = f"{best}: beyond it may lie a better one."
+    said |= _member_warnings(p, known)
     chances = p.weight_decay_probabilities
     if facts.single and not facts.committed and chances is not None and max(chances.values()) < 0.8:
         ranked = sorted(chances.items(), key=lambda item: -item[1])
-        shown = ", ".join(f"{decay} with {share:.0%}" for decay, share in ranked[:4])
-        more = f" and {len(ranked) - 4} more" if len(ranked) > 4 else ""
-        open_ = f"which weight decay is best is open: {shown}{more} probability"
-        said["weight_decay_open"] = f"{open_}; more runs of these would settle it."
+        shown = ", ".join(f"{decay} with probability {share:.0%}" for decay, share in ranked[:4])
+        undecided = f"which weight decay is best is open: {shown}"
+        said["weight_decay_open"] = f"{undecided}; more runs of these would settle it."
     if bill is not None and bill.memory is not None and not bill.memory.trainable_on(bill.gpus):
         more = " or more accelerators" if bill.memory.devices_needed else ""
         takes = f"training takes {in_bytes(bill.memory.total)} and {bill.fits(bill.gpu)}"
@@ -632,29 +638,6 @@ def outside_the_runs(
         said, end = (f"{x:,.0f}" if value is epochs else short(x) for x in (value, high if above else low))
         text = f"{name} {said} is {far} that {what} was fitted on ({end}): this is an extrapolation."
         yield Remark(code, text)
-
-
-def _weight_decay_warnings(p: Plan, known: Calibration) -> dict[str, str]:
-    """Where a weight decay was not calibrated as it stands."""
-    said: dict[str, str] = {}
-    advice = p.weight_decay_advice
-    if advice is None:
-        return said
-    own, timescale, calibrated = advice.own_recipe, advice.timescale_epochs, advice.calibrated_timescale
-    if own is not None and own.weight_decay != p.weight_decay:
-        said["translated"] = (
-            f"weight decay {own.weight_decay:g} in your recipe has the timescale of {p.weight_decay:g} as "
-            f"calibrated. In the weight-decay study the best one moved less than that: try what lies between."
-        )
-    if timescale is not None and calibrated is not None and not calibrated[0] <= timescale <= calibrated[1]:
-        trained = f"the {calibrated[0]:.2g} to {calibrated[1]:.2g} that were calibrated"
-        here = f"AdamW's timescale would be {timescale:.2g} epochs here"
-        said["outside_timescale"] = f"{here}, outside of {trained}."
-    if advice.best_weight_decay is not None and advice.best_weight_decay in known.weight_decay_range:
-        end = "weakest" if advice.best_weight_decay == known.weight_decay_range[0] else "strongest"
-        best = f"the best weight decay is the {end} of those calibrated"
-        said["end_of_range"] = f"{best}: beyond it may lie a better one."
-    return said
 
 
 def _member_warnings(p: Plan, known: Calibration) -> dict[str, str]:

@@ -253,6 +253,8 @@ class Predicted(Shown, Model):
     loss: float
     perplexity: float
     terms: LossTerms
+    # where the law was tried on runs that it had not seen
+    predictive_uncertainty: PredictionError | None = None
     intervals: dict[str, Interval] | None
     interval_note: str | None  # how the intervals were made, or why there is none
     law_weights: dict[str, float] | None = None  # where the law is the average of several forms
@@ -263,8 +265,6 @@ class Prediction(Predicted):
     """The loss that a law expects from one configuration."""
 
     flops: float
-    # where the law was tried on runs that it had not seen
-    predictive_uncertainty: PredictionError | None = None
     timescale_epochs: float | None = None  # AdamW's; None: the calibration does not say its recipe
     own_recipe: OwnRecipe | None = None  # the weight decay in a recipe of one's own, where that was given
     members: int | None = None  # that are averaged, where that was asked; `flops` and `terms` are of one
@@ -377,7 +377,6 @@ class Plan(Predicted):
     other_weight_decays: list[Alternative]
     # where any weight decay, or a recipe of one's own, can be asked for
     weight_decay_advice: WeightDecayAdvice | None = None
-    # where the law was tried on runs that it had not seen
     predictive_uncertainty: PredictiveUncertainty | None
     weight_decay_probabilities: dict[str, float] | None = None  # that each calibrated one is the best
     members: EnsemblePlan | None = None  # where ensembles were asked for; `loss` is then theirs

@@ -29,6 +29,7 @@ from planner.show import palette
 from planner.show.style import Look
 from planner.solve import FLOPS_PER_PARAM_TOKEN, allocate, compute_curve, loss_minimising, once_flops
 
+Show = Callable[[float], str]  # how the numbers of an axis are written
 _plain = "{:g}".format
 
 
@@ -161,9 +162,8 @@ def loss_against_compute(crossover: Crossover, calibration: CalibrationSource = 
     figure, (axes,) = _figure(f"{short(crossover.ud)} unique tokens ({crossover.law})")
     for number, decay in enumerate((crossover.weaker, crossover.stronger)):
         one, line = known.law(decay, crossover.law), _line(palette.series(number))
-        axes.plot(
-            flops, allocate(one, crossover.ud, flops, limits).loss, **line, label=f"weight decay {decay}"
-        )
+        best = allocate(one, crossover.ud, flops, limits)
+        axes.plot(flops, best.loss, **line, label=f"weight decay {decay}")
         along = compute_curve(one, crossover.ud, limits)
         least = loss_minimising(one, crossover.ud, along, limits).single()
         if flops[0] < least.flops < flops[-1]:
@@ -186,9 +186,8 @@ def weight_decays(plan: Plan, calibration: CalibrationSource = None) -> Figure:
     if not known.has_weight_decay_law(plan.law):
         raise InvalidInput(f"calibration {known.name} has no law for every weight decay to draw.")
     if plan.serving is not None or plan.purchase is not None or (plan.members and plan.members.count > 1):
-        raise InvalidInput(
-            "loss against weight decay is drawn only where training one model is all that counts."
-        )
+        only = "only where training one model is all that counts"
+        raise InvalidInput(f"loss against weight decay is drawn {only}.")
     decays = np.geomspace(*known.weight_decay_range, 161)
     best = allocate(known.law_at(plan.law, decays), plan.ud, plan.spent_flops, CONTINUOUS)
     budget = f"{short(plan.ud)} unique tokens, {scientific(plan.spent_flops)} FLOPs"
@@ -272,13 +271,7 @@ def _line(look: Look) -> dict[str, Any]:
     return {"color": look.light, "linestyle": palette.line_style(look.dash)}
 
 
-def _finish(
-    axes: Axes,
-    across: str,
-    up: str,
-    x: Callable[[float], str] | None = None,
-    y: Callable[[float], str] | None = None,
-) -> None:
+def _finish(axes: Axes, across: str, up: str, x: Show | None = None, y: Show | None = None) -> None:
     """What the axes are called, and the legend; an axis with a way to write its numbers is logarithmic."""
     axes.set(xlabel=across, ylabel=up, xscale="log" if x else "linear", yscale="log" if y else "linear")
     for axis, show in ((axes.xaxis, x), (axes.yaxis, y)):
@@ -287,7 +280,7 @@ def _finish(
     axes.legend(frameon=False, fontsize=9)
 
 
-def _log_labels(axis: Any, show: Callable[[float], str]) -> None:
+def _log_labels(axis: Any, show: Show) -> None:
     """Labels on the powers of ten, and on 2 and 5 of each where there are few of them."""
     low, high = sorted(axis.get_view_interval())
     few = low > 0 and high / low < 1e3

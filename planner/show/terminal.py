@@ -43,6 +43,7 @@ from planner.results import (
     Frontier,
     Interval,
     Plan,
+    Predicted,
     Prediction,
     PredictiveUncertainty,
 )
@@ -130,7 +131,7 @@ def plan(p: Plan) -> None:
         _alternatives(title, p.other_laws, p.uniform_loss)
 
 
-def _loss_facts(p: Plan | Prediction, members: int) -> Facts:
+def _loss_facts(p: Predicted, members: int) -> Facts:
     """The predicted loss and what it is made up of, each figure with its interval where there is one."""
     within, sure = p.intervals or {}, p.predictive_uncertainty
     between, terms = _between(within.get("loss"), "{:.4f}".format), []
@@ -150,7 +151,7 @@ def _loss_facts(p: Plan | Prediction, members: int) -> Facts:
     return facts
 
 
-def how_sure(p: Plan | Prediction) -> str:
+def how_sure(p: Predicted) -> str:
     """How far off the law was on trainings that it had not seen, or may be where none were, and what that
     means for a plan.
     """
