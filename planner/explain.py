@@ -164,19 +164,7 @@ def _verdict(p: Plan, facts: Facts) -> str:
     if p.members is not None and p.members.count > 1:
         several = f"Train {p.members.count} models of {said.removeprefix('Train ').removesuffix('.')}"
         said = f"{several}, with different seeds, and average their probabilities."
-    setting = facts.setting  # one that was interpolated has no runs of its own, but what two have in common
-    unseen = [
-        what
-        for value, (low, high), what in (
-            (p.params, setting.fitted_on.params, "what model size does"),
-            (p.unique_tokens, setting.fitted_on.unique_tokens, "what data is worth"),
-        )
-        if setting.between is None
-        if high < _ONE_PLACE * low and not low / _ONE_PLACE <= value <= high * _ONE_PLACE
-    ]
-    if p.epochs > 1 and setting.method.get("learnt_from_runs", {}).get("repetition", 1.0) < LITTLE:
-        unseen.append("what repetition costs")
-    if unseen:
+    if unseen := _unseen(p, facts.setting):
         said += f" That is a first guess: the runs behind it hardly show {_listed(unseen)}."
     if p.purchase is not None:
         bought = f"Buy {short(p.purchase.bought)} unique tokens ({dollars(p.purchase.usd)})."
@@ -193,6 +181,21 @@ def _verdict(p: Plan, facts: Facts) -> str:
         why += " beyond its own error"
     all_of_it = "your compute" if facts.single else "what you have"
     return f"{said} That takes {percent(share)} of {all_of_it}; {why}."
+
+
+def _unseen(p: Plan, setting: Setting) -> list[str]:
+    """What the plan depends on and its runs, which a setting between two has none of, cannot have shown."""
+    fitted, found = setting.fitted_on, []
+    for value, (low, high), what in (
+        (p.params, fitted.params, "what model size does"),
+        (p.unique_tokens, fitted.unique_tokens, "what data is worth"),
+    ):
+        in_one_place = high < _ONE_PLACE * low and not low / _ONE_PLACE <= value <= high * _ONE_PLACE
+        if in_one_place and setting.between is None:
+            found.append(what)
+    if p.epochs > 1 and setting.method.get("learnt_from_runs", {}).get("repetition", 1.0) < LITTLE:
+        found.append("what repetition costs")
+    return found
 
 
 # -- words that several sentences share
@@ -282,9 +285,28 @@ _HEARD = 0.05  # weight from which a form of an average is heard
 
 def _training_reasons(p: Plan, facts: Facts) -> dict[str, str]:
     """Where training one model is all that counts."""
-    known, bound, target, flat = facts.known, facts.bound, facts.target, p.flat_range
     data, compute = _twice_as_much(p, "twice the data", "twice the compute")
-    said = _along_compute(p, facts, data)
+    said = _budget(p, facts, data) | _along_compute(p, facts, data)
+    said |= _around_the_optimum(p, facts.bound, f"{data}, {compute}{_within(facts.bound.doubled)}")
+    said |= _weight_decay_reasons(p, facts.committed, "instead" in said)
+    if p.loss_minimising_compute is not None and (case := _measured_case(p, facts.known)):
+        said["measured_case"] = case
+    weights = p.law_weights or {}
+    heard = sorted((o for o in p.other_laws if weights.get(o.law, 0.0) >= _HEARD), key=lambda o: o.params)
+    if len(heard) > 1 and heard[-1].params >= 2.0 * heard[0].params:
+        ends = [f"{o.law} ({weights[o.law]:.0%}) wants {_model(o)}" for o in (heard[0], heard[-1])]
+        regret = max(heard[0].regret, heard[-1].regret)
+        average = f"by their average that costs up to {regret:.3f} nats"
+        said["forms_disagree"] = f"the forms disagree: {', '.join(ends)}; {average}."
+    if facts.disagreement is not None:
+        said["law_ends"] = disagreement_in_words(facts.disagreement)
+    return said
+
+
+def _budget(p: Plan, facts: Facts, data: str) -> dict[str, str]:
+    """What the compute is, or that the law hardly expects the loss asked for, and what the rest could buy."""
+    said: dict[str, str] = {}
+    known, target = facts.known, facts.target
     if target is not None and p.loss <= target + 1e-6:
         least = f"No less than {scientific(p.spent_flops)} FLOPs"
         said["least_compute"] = f"{least} are expected to reach a loss of {target:g} with this data."
@@ -308,6 +330,13 @@ def _training_reasons(p: Plan, facts: Facts) -> dict[str, str]:
     elif known.members is None and 2 * p.spent_flops <= p.flops:
         unknown = "The other known use of the rest is an ensemble, not measured for this calibration"
         said["ensemble_elsewhere"] = f"{unknown}: {ELSEWHERE}."
+    return said
+
+
+def _around_the_optimum(p: Plan, bound: Bound, doubled: str) -> dict[str, str]:
+    """What other epochs, sizes, data and compute would do."""
+    said: dict[str, str] = {}
+    flat, value = p.flat_range, p.marginal_value
     if p.epochs < 1 and not bound.plan:
         enough = f"{short(p.tokens)} tokens of the corpus are enough, none is repeated"
         said["data_plentiful"] = f"Data is plentiful for this budget: {enough}."
@@ -315,50 +344,24 @@ def _training_reasons(p: Plan, facts: Facts) -> dict[str, str]:
         exact = f"{in_epochs(p.continuous_epochs)} would reach {p.continuous_loss:.4f}"
         costs = f"Whole epochs cost {p.loss - p.continuous_loss:.3f} nats here"
         said["whole_epochs_cost"] = f"{costs}: {exact} (ask for continuous epochs)."
-    chosen, given = False, f"weight decay {p.weight_decay:g}"
-    if (advice := p.weight_decay_advice) is not None:
-        lasting = "" if advice.timescale_epochs is None else f" of {advice.timescale_epochs:.2g} epochs"
-        chosen = advice.best_weight_decay == p.weight_decay
-        if chosen and all(one.gain >= 0 for one in advice.gains):
-            gains = [f"{one.gain:.3f} nats against {one.weight_decay:g}" for one in advice.gains]
-            worth = f"a timescale{lasting}{f': worth {_listed(gains)}' if gains else ''}"
-            said["best_weight_decay"] = f"{given.capitalize()} is the best of all for this budget, {worth}."
-        if (own := advice.own_recipe) is not None:
-            recipe = f"learning rate {own.learning_rate:g}, {own.batch_tokens:,.0f} tokens a step"
-            same = f"{own.weight_decay:g}: the same timescale{lasting}"
-            said["own_recipe"] = f"In your recipe ({recipe}) {given} is {same}."
-    if not chosen and not ("instead" in said and facts.committed):  # or else it has been said already
-        said |= _weight_decay_compared(p, facts.committed)
-    if p.loss_minimising_compute is not None and (case := _measured_case(p, known)):
-        said["measured_case"] = case
     if (turn := p.turning_point) is not None and not bound.turn:  # known to who set a limit on epochs
         here = "past that point: extra compute goes into size, with fewer epochs"
         here = here if p.flops > turn.flops else "before that point"
         where = f"{scientific(turn.flops)} FLOPs ({in_epochs(turn.epochs)})"
         said["repetition_turns"] = f"More repetition stops paying at {where}; this budget is {here}."
-    worth, token = "What more would do", p.marginal_value.flops_per_token
-    if p.marginal_value.loss_per_token == 0:
+    worth = "What more would do"
+    if value.loss_per_token == 0:
         worth = "More unique tokens would not help here"
-    elif token is not None and p.spent_flops >= _ALL * p.flops:  # or else compute has no price
-        worth = f"One more unique token is worth {scientific(token, 2)} FLOPs here"
-    said["exchange_rate"] = f"{worth}: {data}, {compute}{_within(bound.doubled)}."
+    elif value.flops_per_token is not None and p.spent_flops >= _ALL * p.flops:  # or else it has no price
+        worth = f"One more unique token is worth {scientific(value.flops_per_token, 2)} FLOPs here"
+    said["exchange_rate"] = f"{worth}: {doubled}."
     near = f"within {flat.tolerance:g} nats of it{_within(bound.flat)}"
     if not is_sharp(flat):
-        said["flat_optimum"] = (
-            f"The optimum is flat: {in_epochs(flat.epochs_min).split()[0]} to {in_epochs(flat.epochs_max)} "
-            f"({short(flat.params_min)} to {short(flat.params_max)} parameters) stay {near}."
-        )
+        epochs = f"{in_epochs(flat.epochs_min).split()[0]} to {in_epochs(flat.epochs_max)}"
+        sizes = f"{short(flat.params_min)} to {short(flat.params_max)} parameters"
+        said["flat_optimum"] = f"The optimum is flat: {epochs} ({sizes}) stay {near}."
     elif not bound.flat:  # limits that leave no choice are known to who set them
         said["sharp_optimum"] = f"The optimum is sharp: hardly another size or number of epochs is {near}."
-    weights = p.law_weights or {}
-    heard = sorted((o for o in p.other_laws if weights.get(o.law, 0.0) >= _HEARD), key=lambda o: o.params)
-    if len(heard) > 1 and heard[-1].params >= 2.0 * heard[0].params:
-        ends = [f"{o.law} ({weights[o.law]:.0%}) wants {_model(o)}" for o in (heard[0], heard[-1])]
-        regret = max(heard[0].regret, heard[-1].regret)
-        average = f"by their average that costs up to {regret:.3f} nats"
-        said["forms_disagree"] = f"the forms disagree: {', '.join(ends)}; {average}."
-    if facts.disagreement is not None:
-        said["law_ends"] = disagreement_in_words(facts.disagreement)
     return said
 
 
@@ -398,6 +401,26 @@ def _along_compute(p: Plan, facts: Facts, data: str) -> dict[str, str]:
     more = "More compute" if p.spent_flops > _ALL * p.flops else "More compute than this budget"
     helps = f"{more} helps up to {where} (loss {limit.loss:.4f}{at}){within}"
     return {"more_compute_helps": f"{helps}; beyond that the law expects no gain with this recipe, {until}."}
+
+
+def _weight_decay_reasons(p: Plan, committed: bool, compared: bool) -> dict[str, str]:
+    """What the weight decay is worth where any can be had, what it is in one's own recipe, and what another
+    would reach, unless one that was given has been `compared` already.
+    """
+    said: dict[str, str] = {}
+    chosen, given = False, f"weight decay {p.weight_decay:g}"
+    if (advice := p.weight_decay_advice) is not None:
+        lasting = "" if advice.timescale_epochs is None else f" of {advice.timescale_epochs:.2g} epochs"
+        chosen = advice.best_weight_decay == p.weight_decay
+        if chosen and all(one.gain >= 0 for one in advice.gains):
+            gains = [f"{one.gain:.3f} nats against {one.weight_decay:g}" for one in advice.gains]
+            worth = f"a timescale{lasting}{f': worth {_listed(gains)}' if gains else ''}"
+            said["best_weight_decay"] = f"{given.capitalize()} is the best of all for this budget, {worth}."
+        if (own := advice.own_recipe) is not None:
+            recipe = f"learning rate {own.learning_rate:g}, {own.batch_tokens:,.0f} tokens a step"
+            same = f"{own.weight_decay:g}: the same timescale{lasting}"
+            said["own_recipe"] = f"In your recipe ({recipe}) {given} is {same}."
+    return said if chosen or (compared and committed) else said | _weight_decay_compared(p, committed)
 
 
 def _weight_decay_compared(p: Plan, committed: bool) -> dict[str, str]:
@@ -545,8 +568,20 @@ def _ensemble_reasons(p: Plan, cost: TotalCost) -> dict[str, str]:
 
 def _warnings(p: Plan, facts: Facts) -> dict[str, str]:
     """What to be careful about."""
+    said = _point_warnings(facts.known, facts.setting, p, p.ud) | _shape_warnings(p, facts)
+    said |= _weight_decay_warnings(p, facts) | _member_warnings(p, facts.known)
+    if not facts.single:
+        count, total = 1 if p.members is None else p.members.count, p.flops - p.unused_flops
+        needs = _serving_needs(facts.setting, facts.cost, count, p.params, total, p.flops)
+        if needs is not None and needs[1] > p.flops:
+            said["serving_leaves_little"] = needs[0]
+    return said
+
+
+def _shape_warnings(p: Plan, facts: Facts) -> dict[str, str]:
+    """Whether the model is one that the laws know, that people build and that fits into memory."""
+    said: dict[str, str] = {}
     known, shape, bill = facts.known, p.architecture, p.cost
-    said = _point_warnings(known, facts.setting, p, p.ud)
     vocab = facts.vocab_size or known.vocab_size or DEFAULT_VOCAB
     if facts.vocab_size is None and known.vocab_size is None:
         unknown = f"calibration {known.name} does not say its vocabulary"
@@ -561,12 +596,17 @@ def _warnings(p: Plan, facts: Facts) -> dict[str, str]:
         left = f"{short(shape.non_embedding_params)} of {short(shape.params)} parameters for its layers"
         rows = f"a vocabulary of {shape.vocab_size:,} leaves {left}"
         said["absurd_shape"] = f"{built}: {rows}; a smaller vocabulary would do."
-    if not facts.single:
-        count = 1 if p.members is None else p.members.count
-        total = p.flops - p.unused_flops
-        needs = _serving_needs(facts.setting, facts.cost, count, p.params, total, p.flops)
-        if needs is not None and needs[1] > p.flops:
-            said["serving_leaves_little"] = needs[0]
+    if bill is not None and bill.memory is not None and not bill.memory.trainable_on(bill.gpus):
+        more = " or more accelerators" if bill.memory.devices_needed else ""
+        takes = f"training takes {in_bytes(bill.memory.total)} and {bill.fits(bill.gpu)}"
+        said["memory"] = f"{takes}: a smaller model (max_params){more} would do."
+    return said
+
+
+def _weight_decay_warnings(p: Plan, facts: Facts) -> dict[str, str]:
+    """Where a weight decay was not calibrated as it stands, or may not be the best."""
+    said: dict[str, str] = {}
+    chances = p.weight_decay_probabilities
     if (advice := p.weight_decay_advice) is not None:
         own, lasts, calibrated = advice.own_recipe, advice.timescale_epochs, advice.calibrated_timescale
         if own is not None and own.weight_decay != p.weight_decay:
@@ -576,21 +616,17 @@ def _warnings(p: Plan, facts: Facts) -> dict[str, str]:
         if lasts is not None and calibrated is not None and not calibrated[0] <= lasts <= calibrated[1]:
             outside = f"outside of the {calibrated[0]:.2g} to {calibrated[1]:.2g} that were calibrated"
             said["outside_timescale"] = f"AdamW's timescale would be {lasts:.2g} epochs here, {outside}."
-        if advice.best_weight_decay is not None and advice.best_weight_decay in known.weight_decay_range:
-            end = "weakest" if advice.best_weight_decay == known.weight_decay_range[0] else "strongest"
-            best = f"the best weight decay is the {end} of those calibrated"
-            said["end_of_range"] = f"{best}: beyond it may lie a better one."
-    said |= _member_warnings(p, known)
-    chances = p.weight_decay_probabilities
+        ends = facts.known.weight_decay_range
+        if advice.best_weight_decay in ends:
+            best = (
+                f"the {'weakest' if advice.best_weight_decay == ends[0] else 'strongest'} of those calibrated"
+            )
+            said["end_of_range"] = f"the best weight decay is {best}: beyond it may lie a better one."
     if facts.single and not facts.committed and chances is not None and max(chances.values()) < 0.8:
-        ranked = sorted(chances.items(), key=lambda item: -item[1])
-        shown = ", ".join(f"{decay} with probability {share:.0%}" for decay, share in ranked[:4])
+        ranked = sorted(chances, key=chances.__getitem__, reverse=True)[:4]
+        shown = ", ".join(f"{decay} with probability {chances[decay]:.0%}" for decay in ranked)
         undecided = f"which weight decay is best is open: {shown}"
         said["weight_decay_open"] = f"{undecided}; more runs of these would settle it."
-    if bill is not None and bill.memory is not None and not bill.memory.trainable_on(bill.gpus):
-        more = " or more accelerators" if bill.memory.devices_needed else ""
-        takes = f"training takes {in_bytes(bill.memory.total)} and {bill.fits(bill.gpu)}"
-        said["memory"] = f"{takes}: a smaller model (max_params){more} would do."
     return said
 
 

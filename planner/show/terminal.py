@@ -68,22 +68,35 @@ def as_text(answer: Any) -> str:
 
 
 def plan(p: Plan) -> None:
-    within, best, flat = p.intervals or {}, p.loss_minimising_compute, p.flat_range
-    members = 1 if p.members is None else p.members.count
-    only_training = members == 1 and p.serving is None and p.purchase is None
     print_paragraph(p.verdict, bold=True)
     click.echo()
+    facts = [*_choice(p), *_run(p), *_advice_with_intervals(p), ("how sure", how_sure(p))]
+    title = f"{short(p.ud)} unique tokens, {scientific(p.flops)} FLOPs"
+    print_facts(title, facts, f"{p.law} of {p.calibration}")
+    print_bullets("Why, and what else to know", p.reasons)
+    print_bullets("Careful", p.warnings, colour="yellow")
+    if p.other_laws:
+        click.echo()
+        title = f"What other laws would recommend, and the loss {p.law} expects from that"
+        _alternatives(title, p.other_laws, p.uniform_loss)
+
+
+def _choice(p: Plan) -> Facts:
+    """What to train and what comes of it."""
     facts: Facts = []
+    within, best = p.intervals or {}, p.loss_minimising_compute
     if best is not None and p.spend != CEILING and less_is_better(p):
         lower = f"{scientific(best.flops)} FLOPs for a lower loss ({best.loss:.4f})"
         facts.append(("spend only", f"{lower}; with all of it, the best is:"))
+    tokens = f"{short(p.tokens)} ({short(p.unique_tokens)} unique)"
     facts += [
         ("model size", f"{short(p.params)} parameters{_between(within.get('params'), short)}"),
         ("epochs", f"{_epochs(p.epochs)}{_between(within.get('epochs'), _epochs)}"),
         ("weight decay", weight_decay_in_words(p)),
+        ("training tokens", f"{tokens}{_between(within.get('tokens'), short)}"),
     ]
-    tokens = f"{short(p.tokens)} ({short(p.unique_tokens)} unique)"
-    facts.append(("training tokens", f"{tokens}{_between(within.get('tokens'), short)}"))
+    members = 1 if p.members is None else p.members.count
+    only_training = members == 1 and p.serving is None and p.purchase is None
     if p.spent_flops < 0.995 * p.flops and only_training:
         facts.append(("compute", f"{scientific(p.spent_flops)} FLOPs of {scientific(p.flops)}"))
     facts += _loss_facts(p, members)
@@ -93,10 +106,15 @@ def plan(p: Plan) -> None:
             between = _between(within.get("crossover_flops"), scientific)
             crossing = f"{scientific(p.crossover_flops)} FLOPs{between}: {crossing}"
         facts.append(("crossover C×", crossing))
+    return facts
+
+
+def _run(p: Plan) -> Facts:
+    """What the training takes: its total where more counts, its recipe, shape, cost and memory."""
+    facts: Facts = []
     if p.serving is not None:
-        paid = f"{scientific(p.serving.total_flops)} of {scientific(p.flops)} FLOPs"
         money = "" if p.serving.total_usd is None else f", {dollars(p.serving.total_usd)}"
-        facts.append(("in all", f"{paid}{money}"))
+        facts.append(("in all", f"{scientific(p.serving.total_flops)} of {scientific(p.flops)} FLOPs{money}"))
     if p.recipe is not None:
         own = None if p.weight_decay_advice is None else p.weight_decay_advice.own_recipe
         rate, batch = p.recipe.learning_rate, p.recipe.batch_sequences * p.recipe.sequence_length
@@ -111,24 +129,23 @@ def plan(p: Plan) -> None:
         facts.append(("cost", _cost_line(p.cost)))
         if p.cost.memory is not None:
             facts.append(("memory", _memory_line(p.cost)))
-    turn = None if p.turning_point is None else p.turning_point.flops
-    for name, key, value, show, unit in (
-        ("turning point", "turning_flops", turn, scientific, " FLOPs"),
+    return facts
+
+
+def _advice_with_intervals(p: Plan) -> Facts:
+    """The figures of the advice, each with its interval: the same figures as in the sentences."""
+    within, turn, best, flat = p.intervals or {}, p.turning_point, p.loss_minimising_compute, p.flat_range
+    figures: list[tuple[str, str, float | None, Callable[[float], str], str]] = [
+        ("turning point", "turning_flops", turn.flops if turn else None, scientific, " FLOPs"),
         ("loss-minimising", "loss_minimising_flops", best.flops if best else None, scientific, " FLOPs"),
         ("flat from", "flat_epochs_min", flat.epochs_min, _epochs, ""),
         ("flat to", "flat_epochs_max", flat.epochs_max, epochs, ""),
-    ):  # the same figures as in the sentences, where they have an interval
-        if value is not None and key in within:
-            facts.append((name, f"{show(value)}{unit}{_between(within[key], show)}"))
-    facts.append(("how sure", how_sure(p)))
-    title = f"{short(p.ud)} unique tokens, {scientific(p.flops)} FLOPs"
-    print_facts(title, facts, f"{p.law} of {p.calibration}")
-    print_bullets("Why, and what else to know", p.reasons)
-    print_bullets("Careful", p.warnings, colour="yellow")
-    if p.other_laws:
-        click.echo()
-        title = f"What other laws would recommend, and the loss {p.law} expects from that"
-        _alternatives(title, p.other_laws, p.uniform_loss)
+    ]
+    return [
+        (name, f"{show(value)}{unit}{_between(within[key], show)}")
+        for name, key, value, show, unit in figures
+        if value is not None and key in within
+    ]
 
 
 def _loss_facts(p: Predicted, members: int) -> Facts:
@@ -232,13 +249,15 @@ def laws(calibrations: Sequence[Calibration], details: bool) -> None:
         print_paragraph(f"{known.name}: {known.title}", bold=True)
         print_paragraph(known.source, indent=2, dim=True)
         for setting in known.settings:
-            _setting(setting, known.default_law, details)
+            _setting(setting, known.default_law)
+            if details:
+                _spreads(setting)
         click.echo()
     base = f"the base law ({', '.join(BASE_PARAMETERS)}) is shown once, with {BASE_FORM}"
     print_paragraph(f"* the calibration's default law; {base}", dim=True)
 
 
-def _setting(setting: Setting, default_law: str, details: bool) -> None:
+def _setting(setting: Setting, default_law: str) -> None:
     """The laws at one weight decay, and what they were fitted on."""
     fitted = setting.fitted_on
     sizes, tokens = ("-".join(short(x) for x in pair) for pair in (fitted.params, fitted.unique_tokens))
@@ -246,18 +265,23 @@ def _setting(setting: Setting, default_law: str, details: bool) -> None:
     sure = "with draws for intervals" if setting.draws else "no uncertainty published"
     text = f"{runs}{sizes} params, {tokens} unique tokens, up to {epochs(fitted.epochs[1])}, {sure}"
     print_paragraph(f"weight decay {setting.weight_decay}: {text}", indent=2)
-    rows, spreads = [], []
+    rows = []
     for form, law in setting.laws.items():
         metrics = (law.metrics.get(key) for key in ("r2", "r2_multi", "huber"))
         figures = ("" if metric is None else f"{metric:.4g}" for metric in metrics)
         hidden = () if form == BASE_FORM else BASE_PARAMETERS
         own = (f"{name} {value:.5g}" for name, value in law.parameters.items() if name not in hidden)
         rows.append([form + (" *" if form == default_law else ""), *figures, ", ".join(own)])
-        if law.spread:
-            spread = ", ".join(f"{name} ± {value:.3g}" for name, value in law.spread.items())
-            spreads.append(f"{form}: {spread}")
     print_table(["law", "R²", "R² multi", "Huber", "parameters"], rows, left=(0, 4), indent=4)
-    if details and spreads:
+
+
+def _spreads(setting: Setting) -> None:
+    spreads = [
+        f"{form}: " + ", ".join(f"{name} ± {value:.3g}" for name, value in law.spread.items())
+        for form, law in setting.laws.items()
+        if law.spread
+    ]
+    if spreads:
         text = "published spread (MAD) of single parameters: " + "; ".join(spreads)
         print_paragraph(text, indent=4, dim=True)
 
@@ -388,18 +412,12 @@ def print_table(
     columns = list(zip(header, *body, strict=True))
     widths, gap = [max(map(len, column)) for column in columns], "  "
     if indent + sum(widths) + 2 * (len(widths) - 1) > _room():
-        indent, gap, room = 0, " ", _room() - (len(widths) - 1)
-        # How narrow a column can be: its words stay whole, and long texts readable.
-        words = [max(len(word) for cell in column for word in cell.split() or [""]) for column in columns]
-        least = [max(word, min(width, _READABLE)) for word, width in zip(words, widths, strict=True)]
-        if sum(least) > room:
-            for row in body:
-                named = ", ".join(f"{name} {cell}" for name, cell in zip(header, row, strict=True) if cell)
-                click.echo(_filled(named, "  ", "    "))
-            return
-        while sum(widths) > room:  # the one with most to give is narrowed
-            slack = [width - low for width, low in zip(widths, least, strict=True)]
-            widths[slack.index(max(slack))] -= 1
+        indent, gap, widths = 0, " ", _narrowed(columns, widths, _room() - (len(widths) - 1))
+    if not widths:
+        for row in body:
+            named = ", ".join(f"{name} {cell}" for name, cell in zip(header, row, strict=True) if cell)
+            click.echo(_filled(named, "  ", "    "))
+        return
     for place, texts in enumerate([header, *body]):
         lines = []
         for cells in zip_longest(*map(_wrapped, texts, widths), fillvalue=""):
@@ -409,6 +427,18 @@ def print_table(
             )
             lines.append((" " * indent + gap.join(padded)).rstrip())
         click.secho("\n".join(lines), dim=place == 0)
+
+
+def _narrowed(columns: Sequence[Sequence[str]], widths: list[int], room: int) -> list[int]:
+    """Widths that fit together, the one with most to give narrowed first; none where they cannot: words stay
+    whole, and long texts readable.
+    """
+    words = [max(len(word) for cell in column for word in cell.split() or [""]) for column in columns]
+    least = [max(word, min(width, _READABLE)) for word, width in zip(words, widths, strict=True)]
+    while sum(widths) > room >= sum(least):
+        slack = [width - low for width, low in zip(widths, least, strict=True)]
+        widths[slack.index(max(slack))] -= 1
+    return widths if sum(widths) <= room else []
 
 
 def _room() -> int:
