@@ -13,7 +13,6 @@ import numpy as np
 
 from calibration.ui import drawing
 from calibration.ui.answers import Answer, limits
-from calibration.ui.bands import refit_band
 from calibration.ui.drawing import Figure, Mark
 from calibration.ui.state import IN_LOSS
 from planner.calibration import Setting
@@ -23,12 +22,19 @@ from planner.results import Plan
 from planner.show.palette import GOOD, NEUTRAL, PLAN, law_label, series
 from planner.show.style import Look
 from planner.solve import Point, allocate_at_most
-from planner.uncertainty import LEVEL, predictive_width
+from planner.uncertainty import LEVEL, loss_intervals, predictive_width
 
 _POINTS = 140
+_BAND_POINTS = 48  # of the interval around a curve, and its ends
 _FAR = 1e3  # times further away C× is not worth the room that it would take
 _AROUND = 8.0  # times what is to be seen, at least, on either side
 _ABOVE, _STEP = 0.7, 0.2  # nats above the plan that are shown, at least, and what the axis keeps to
+
+
+class Band(NamedTuple):
+    flops: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
 
 
 class _Curve(NamedTuple):
@@ -95,7 +101,7 @@ def _computes(p: Plan) -> np.ndarray:
 
 
 def _heights(p: Plan, curves: list[_Curve]) -> tuple[float, float]:
-    lowest = min(drawing.least(curve.best.loss) for curve in curves)
+    lowest = min(float(np.nanmin(curve.best.loss)) for curve in curves)
     low = _STEP * np.floor((min(lowest, p.loss) - 0.04) / _STEP)
     return float(low), float(_STEP * np.ceil((p.loss + _ABOVE) / _STEP))
 
@@ -129,8 +135,8 @@ def _marks(p: Plan, flops: np.ndarray) -> list[Mark]:
 
 
 def _limit(p: Plan, stop: float) -> str:
-    """What the spending limit means for a plan that spends all: where to stop or, where it lies behind,
-    what less would do.
+    """What the loss-minimising compute means for a plan that spends all: where to stop or, where it lies
+    behind, what less would do.
     """
     limit = p.loss_minimising_compute
     assert limit is not None
@@ -151,23 +157,32 @@ def _bill(p: Plan) -> str:
 
 
 def _doubt(figure: Figure, p: Plan, curve: _Curve) -> None:
-    """Between which losses the refits lie, or how far the law was off on runs that it had not seen; and what
-    cannot be told from the plan.
+    """The interval around the curve: of the draws or, without them, by how far the law was off on runs that
+    it had not seen. And what is within the law's error of the plan.
     """
     loss, sure = curve.best.loss, p.predictive_uncertainty
-    refits = refit_band(curve.setting, p.law, p.ud, curve.best, p.uniform_loss)
-    if refits is not None:
-        drawing.band(figure, *refits, f"{LEVEL:.0%} interval", curve.look)
+    drawn = loss_band(curve.setting, p.law, curve.best, p.uniform_loss)
+    if drawn is not None:
+        drawing.band(figure, *drawn, f"{LEVEL:.0%} interval", curve.look)
     elif sure is not None:
         off = curve.setting.error(p.law, 0.0)(curve.best.params, p.ud, curve.best.epochs)
         off = predictive_width(sure.runs) * np.asarray(off)
         drawing.band(figure, curve.flops, loss - off, loss + off, f"{sure.level:.0%} interval", curve.look)
-    tolerance = sure.error if sure is not None else p.flat_range.tolerance
-    apart = ~(np.abs(loss - p.loss) <= tolerance)
+    apart = ~(np.abs(loss - p.loss) <= law_error(p))
     here = int(np.searchsorted(curve.flops, p.spent_flops))
     piece = np.cumsum(apart)  # points of one stretch without a point that is apart share their count
     near = np.where(~apart & (piece == piece[here]), loss, np.nan)
     drawing.glow(figure, curve.flops, near, "as good as the plan", GOOD)
+
+
+def loss_band(setting: Setting, form: str, along: Point, uniform_loss: float) -> Band | None:
+    """The interval of the loss that `plan` gives, for some of the plans along compute; None without draws."""
+    plans = [Point(*map(float, one)) for one in zip(*np.broadcast_arrays(*along), strict=True)]
+    plans = [one for one in plans if np.isfinite(one.loss)]
+    picked = [plans[i] for i in np.unique(np.linspace(0, len(plans) - 1, _BAND_POINTS).astype(int))]
+    found = ((one.flops, loss_intervals(setting, form, one, uniform_loss)) for one in picked)
+    known = [(flops, each["loss"].low, each["loss"].high) for flops, each in found if each and "loss" in each]
+    return Band(*np.array(known).T) if known else None
 
 
 def _draw(figure: Figure, p: Plan, curve: _Curve) -> None:

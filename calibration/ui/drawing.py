@@ -1,13 +1,15 @@
 """The pieces of every interactive picture: an empty one, lines, points, labels and axes in human units.
 
 A picture is what plotly's script in the browser takes, as plain data. Plotly's own classes would check every
-property on its way, which takes longer than all that a picture shows takes to compute; a test lets them.
+property on its way, which takes longer than all that a picture shows takes to compute; a test lets them. What
+its signs mean stands outside of it, as HTML: that wraps on a phone, and who listens to the page hears it.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from html import escape
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +20,22 @@ from planner.show.palette import NEUTRAL, PLAN
 from planner.show.style import Look
 
 _LETTER, _GAP = 6.2 / 305, 8 / 305  # how wide a letter and a space are, as a share of a phone's picture
+_UPWARDS = {"y0": 0, "y1": 1, "yref": "y domain"}  # of a shape from bottom to top
 _ROW = 22  # pixels from one label to the next below it
+_DASHES = {
+    "solid": "",
+    "dot": "2 3",
+    "dash": "7 3",
+    "longdash": "11 3",
+    "dashdot": "7 3 2 3",
+    "longdashdot": "11 3 2 3",
+}
+_SHAPES = {
+    "circle": '<circle cx="14" cy="7" r="5"/>',
+    "triangle-down": '<path d="M8 3h12l-6 9z"/>',
+    "diamond": '<path d="M14 1l6 6-6 6-6-6z"/>',
+    "square": '<path d="M7 1h14v12h-14z"/>',
+}
 
 
 class Figure:
@@ -33,13 +50,9 @@ class Figure:
 
     def shade(self, start: float, end: float, colour: str, opacity: float) -> None:
         """An area from bottom to top, below everything else."""
-        shape = {"type": "rect", "x0": start, "x1": end, "y0": 0, "y1": 1, "yref": "y domain"}
+        shape = {"type": "rect", "x0": start, "x1": end, **_UPWARDS}
         look = {"fillcolor": colour, "opacity": opacity, "line": {"width": 0}, "layer": "below"}
         self.layout["shapes"].append({**shape, **look})
-
-    def upright(self, x: float, **line: Any) -> None:
-        shape = {"type": "line", "x0": x, "x1": x, "y0": 0, "y1": 1, "yref": "y domain"}
-        self.layout["shapes"].append({**shape, "line": line})
 
     def axis(self, name: str, **how: Any) -> None:
         self.layout[name].update(how)
@@ -172,60 +185,39 @@ class Mark(NamedTuple):
 
 def marks(figure: Figure, places: Sequence[Mark], across: np.ndarray) -> None:
     """Upright lines with labels: each in a row of its own, on the side where it crosses fewer lines."""
-    ends = np.log10([least(across), most(across)])
-    at = [float((np.log10(mark.x) - ends[0]) / (ends[1] - ends[0])) for mark in places]
+    low, high = np.log10([np.nanmin(across), np.nanmax(across)])
+    at = [float((np.log10(mark.x) - low) / (high - low)) for mark in places]
     rows = 0
     for mark, here in zip(places, at, strict=True):
-        look = PLAN if mark.solid else NEUTRAL
-        dash = "solid" if mark.solid else "dot"
-        figure.upright(mark.x, color=look.light, width=1.5, dash=dash)
+        line = {"color": (PLAN if mark.solid else NEUTRAL).light, "dash": "solid" if mark.solid else "dot"}
+        figure.layout["shapes"].append(
+            {"type": "line", "x0": mark.x, "x1": mark.x, **_UPWARDS, "line": {**line, "width": 1.5}}
+        )
         wide = _GAP + _LETTER * max(map(len, mark.text.split("<br>")))
-        others = [one for one in at if one != here]
-        right, left = (_room(sorted(side), wide) for side in _apart(here, others))
-        side: dict[str, Any] = (
-            {"xanchor": "left", "xshift": 7} if right >= left else {"xanchor": "right", "xshift": -7}
-        )
-        up: dict[str, Any] = (
-            {"y": 0, "yanchor": "bottom"} if mark.low else {"y": 1, "yanchor": "top", "yshift": -_ROW * rows}
-        )
-        rows += not mark.low
-        align = side["xanchor"]
-        label(figure, float(np.log10(mark.x)), text=mark.text, yref="paper", align=align, **side, **up)
-
-
-def _apart(here: float, others: Sequence[float]) -> tuple[list[float], list[float]]:
-    """How far the edge and the other lines are, to the right and to the left."""
-    right = [1 - here, *(one - here for one in others if one > here)]
-    return right, [here, *(here - one for one in others if one < here)]
-
-
-def _room(distances: Sequence[float], wide: float) -> float:
-    """How good one side is for a label so wide: it must not leave the picture, and should cross no line."""
-    return min(distances[0], wide) + 10 * min(distances[-1] - wide, 0.0)
-
-
-def label(figure: Figure, x: float, y: float, text: str, **where: Any) -> None:
-    """Words on paper of their own, so that no line runs through them."""
-    paper = "rgba(255,255,255,0.85)"
-    note = {"x": x, "y": y, "text": text, "showarrow": False, "bgcolor": paper, "font": {"size": 12}}
-    figure.layout["annotations"].append(note | where)
+        # How far the edge and the other lines are on either side: a label must not leave the picture, and
+        # should cross no line.
+        right = [1 - here, *(one - here for one in at if one > here)]
+        left = [here, *(here - one for one in at if one < here)]
+        right_room, left_room = (min(*side, wide) + 10 * min(max(side) - wide, 0.0) for side in (right, left))
+        side, shift = ("left", 7) if right_room >= left_room else ("right", -7)
+        note = {"x": float(np.log10(mark.x)), "yref": "paper", "text": mark.text, "showarrow": False}
+        note |= {"xanchor": side, "xshift": shift, "align": side, "font": {"size": 12}}
+        note |= {"bgcolor": "rgba(255,255,255,0.85)"}  # paper of its own, so that no line runs through it
+        if mark.low:
+            note |= {"y": 0, "yanchor": "bottom"}
+        else:
+            note |= {"y": 1, "yanchor": "top", "yshift": -_ROW * rows}
+            rows += 1
+        figure.layout["annotations"].append(note)
 
 
 def sizes(params: Any, epochs: Any) -> list[str]:
     return [f"{short(n)} parameters × {passes(e)}" for n, e in zip(params, epochs, strict=True)]
 
 
-def least(values: Any) -> float:
-    return float(np.nanmin(np.asarray(values, dtype=float)))
-
-
-def most(values: Any) -> float:
-    return float(np.nanmax(np.asarray(values, dtype=float)))
-
-
 def log_axis(figure: Figure, name: str, values: np.ndarray, show: Any, digits: int = 3) -> None:
     """A log axis over the values in human units: 1, 2 and 5 of each decade where there are few decades."""
-    low, high = least(values), most(values)
+    low, high = float(np.nanmin(values)), float(np.nanmax(values))
     decades = np.log10(high / low)
     steps: Iterable[float] = (1, 2, 5) if decades < 3 else (1, 3) if decades < 5 else (1,)
     ends = int(np.floor(np.log10(low))), int(np.ceil(np.log10(high)))
@@ -238,3 +230,40 @@ def log_axis(figure: Figure, name: str, values: np.ndarray, show: Any, digits: i
 def plain(values: Any) -> list[float | None]:
     """JSON has no NaN: gaps are None."""
     return [float(v) if np.isfinite(v) else None for v in np.asarray(values, dtype=float)]
+
+
+# -- what the signs mean -------------------------------------------------------------------------------------
+
+
+def legend(figure: Figure) -> str:
+    """A list of the signs, in the order in which they were drawn."""
+    entries = [trace for trace in figure.data if trace.get("name") and trace.get("showlegend", True)]
+    items = "".join(f"<li>{_sign(trace)}{escape(trace['name'])}</li>" for trace in entries)
+    return f'<ul class="db-legend" aria-label="Legend">{items}</ul>'
+
+
+def spelled(colour: str) -> str:
+    """A colour as plotly writes it into styles, so that one style sheet serves pictures and legends."""
+    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return f"rgb({red}, {green}, {blue})"
+
+
+def _sign(trace: dict[str, Any]) -> str:
+    line, marker = trace.get("line", {}), trace.get("marker", {})
+    if "stackgroup" in trace:
+        drawn = f'<g style="fill: {spelled(line["color"])}" fill-opacity=".6">{_SHAPES["square"]}</g>'
+    elif trace.get("fill") == "toself":
+        drawn = f'<g style="fill: {spelled(trace["fillcolor"])}" fill-opacity=".3">{_SHAPES["square"]}</g>'
+    elif trace["mode"] == "lines":
+        named = line.get("dash", "solid")
+        dash = _DASHES.get(named, named.replace("px", "").replace(",", " "))
+        style = f"stroke: {spelled(line['color'])}; stroke-width: {line['width']}"
+        faint = f' stroke-opacity="{trace["opacity"]}"' if "opacity" in trace else ""
+        drawn = f'<path d="M0 7h28" style="{style}" stroke-dasharray="{dash}"{faint}/>'
+    elif marker["symbol"] == "circle-open":
+        ring = f"stroke: {spelled(marker['color'])}; stroke-width: 2; fill: none"
+        drawn = f'<circle cx="14" cy="7" r="4.5" style="{ring}"/>'
+    else:
+        faint = ' fill-opacity=".35"' if marker["symbol"] == "square" else ""
+        drawn = f'<g style="fill: {spelled(marker["color"])}"{faint}>{_SHAPES[marker["symbol"]]}</g>'
+    return f'<svg width="28" height="14" viewBox="0 0 28 14" aria-hidden="true">{drawn}</svg>'

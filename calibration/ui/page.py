@@ -23,8 +23,8 @@ from calibration.fitting.runs.checks import Problem
 from calibration.ui import answers, layout, markup, pictures, state
 from calibration.ui.calibrations import Calibrations
 from calibration.ui.downloads import Downloads
+from calibration.ui.drawing import legend
 from calibration.ui.file_jobs import FITS_AT_ONCE, READS_AT_ONCE, FileJobs, JobFailed
-from calibration.ui.legend import legend
 from planner import inputs
 from planner.calibration import Calibration, Setting
 from planner.inputs import ALL, InvalidInput

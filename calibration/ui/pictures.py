@@ -1,8 +1,8 @@
 """Interactive pictures of a decision. Each function takes an answer and returns a Figure.
 
-Looks are those of `planner.palette`: lines differ in dash as well as colour, and points in shape. They are
-drawn for light paper on a transparent background; the page's style sheet gives each colour its pair on dark
-paper, and text its ink. What the signs mean is said by `legend`, outside of the picture.
+Looks are those of `planner.show.palette`: lines differ in dash as well as colour, and points in shape. They
+are drawn for light paper on a transparent background; the page's style sheet gives each colour its pair on
+dark paper, and text its ink.
 """
 
 from __future__ import annotations
@@ -15,19 +15,23 @@ import pandas as pd
 from calibration.ui import drawing
 from calibration.ui.answers import Answer, limits, without_refits
 from calibration.ui.compute_picture import loss_against_compute
-from calibration.ui.decay_picture import loss_against_decay
-from calibration.ui.drawing import Figure
+from calibration.ui.drawing import Figure, Mark
 from planner.calibration import Calibration, Setting
+from planner.explain import law_error
 from planner.inputs import CONTINUOUS, FREE, scientific, short, signed
 from planner.inputs import epochs as passes
 from planner.laws import BASE_FORM, Law
 from planner.plans import frontier_along
-from planner.results import Alternative, Frontier, Plan
+from planner.results import Alternative, Plan
 from planner.show.palette import GOOD, NEUTRAL, PLAN, TERMS, law_label, law_look, series
 from planner.show.style import Look
 from planner.solve import FLOPS_PER_PARAM_TOKEN, Point, allocate, compute_curve, most_epochs, search_range
 
 _LARGEST_SCATTER = 4000
+_DECAYS = 41
+_SHARES = 2.0 ** -np.arange(0.0, 8.0, 0.25)  # of the compute, where that is a ceiling
+_EDGE = 1.15  # times beyond the ends there is room in the picture
+_ABOVE = 0.6  # nats above the best that are shown, at most
 _JUMP = 0.25  # in ln(epochs), from one point of a frontier to the next: another valley, not a way there
 
 
@@ -45,7 +49,7 @@ def isoflop(found: Answer) -> Figure:
     if p.predictive_uncertainty is not None:
         wide = p.predictive_uncertainty.as_good
         figure.shade(wide.epochs_min, wide.epochs_max, NEUTRAL.light, 0.14)
-        drawing.key(figure, "cannot be told from the best", "square", NEUTRAL)
+        drawing.key(figure, "within the law's error of the best", "square", NEUTRAL)
     figure.shade(flat.epochs_min, flat.epochs_max, GOOD.light, 0.18)
     text = drawing.sizes(product / epochs, epochs)
     fresh = law_look(BASE_FORM)
@@ -55,10 +59,62 @@ def isoflop(found: Answer) -> Figure:
     drawing.point(figure, p.epochs, p.loss, plan, "circle", PLAN)
     drawing.key(figure, f"within {flat.tolerance:g} nats of the best", "square", GOOD)
     drawing.log_axis(figure, "xaxis", epochs, short)
-    least, most = min(float(base.min()), p.loss), p.loss
-    span = most - least
-    figure.axis("yaxis", range=[least - 0.1 * span - 0.05, most + max(0.6, 3 * span)])
+    least = min(float(base.min()), p.loss)
+    span = p.loss - least
+    figure.axis("yaxis", range=[least - 0.1 * span - 0.05, p.loss + max(0.6, 3 * span)])
     return figure
+
+
+def loss_against_decay(found: Answer) -> Figure:
+    """The lowest loss within the budget at each weight decay; the best, those calibrated, and the plan.
+
+    A calibration with a law for every weight decay is drawn over all that it covers, one with a few weight
+    decays between the weakest and the strongest of them.
+    """
+    p, known = found.plan, found.calibration
+    calibrated = [s.weight_decay for s in known.settings if s.has(p.law) and s.weight_decay > 0]
+    weakest, strongest = known.weight_decay_range
+    decays = np.geomspace(max(weakest, 1e-3 * strongest), strongest, _DECAYS)
+    decays = np.union1d(decays, [*calibrated, p.weight_decay])
+    decays = decays[decays > 0]
+    best = _best_at_decays(found, decays)
+    figure = drawing.empty("weight decay λ", "best loss within this compute (nats per token)")
+    least = int(np.nanargmin(best.loss))
+    tolerance = law_error(p)
+    near = np.where(best.loss <= best.loss[least] + tolerance, best.loss, np.nan)
+    drawing.glow(figure, decays, near, f"within {tolerance:.2g} nats of the best", GOOD)
+    text = [
+        f"weight decay {decay:.2g}<br>{size}"
+        for decay, size in zip(decays, drawing.sizes(best.params, best.epochs), strict=True)
+    ]
+    drawing.line(figure, decays, best.loss, "the best plan at each weight decay", series(0), text)
+    runs = np.isin(decays, calibrated)
+    said = [words for words, there in zip(text, runs, strict=True) if there]
+    drawing.ring(figure, decays[runs], best.loss[runs], "calibrated with runs", NEUTRAL, said)
+    across = np.array([decays[0] / _EDGE, decays[-1] * _EDGE])
+    drawing.marks(figure, [Mark(float(decays[least]), f"best: {decays[least]:.2g}", low=True)], across)
+    drawing.point(figure, p.weight_decay, p.loss, "the plan", "circle", PLAN, text=f"loss {p.loss:.3f}")
+    drawing.log_axis(figure, "xaxis", across, "{:.{}g}".format)
+    low = float(np.nanmin(best.loss))
+    high = max(min(float(np.nanmax(best.loss)), low + _ABOVE), p.loss)
+    figure.axis("yaxis", range=[low - 0.2 * (high - low) - 0.02, high + 0.05 * (high - low) + 0.02])
+    if len(decays) > 1:
+        figure.layout["meta"] = {"field": "weight_decay", "at": p.weight_decay}  # what page.js drags
+    return figure
+
+
+def _best_at_decays(found: Answer, decays: np.ndarray) -> Point:
+    """The best plan at each weight decay: with all of the compute, or with less where that is better."""
+    p, known, asked = found.plan, without_refits(found.calibration), limits(found.choices)
+    flops = p.flops * (_SHARES if asked.ceiling else _SHARES[:1])[:, None]  # (shares, weight decays)
+    if known.has_weight_decay_law(p.law):
+        along = allocate(known.law_at(p.law, decays), p.ud, flops, asked)
+    else:
+        each = [allocate(known.setting(decay).law(p.law), p.ud, flops, asked) for decay in decays]
+        along = Point(*(np.concatenate(values, axis=1) for values in zip(*each, strict=True)))
+    loss = np.where(np.isfinite(along.loss), along.loss, np.inf)
+    pick = loss.argmin(axis=0)[None]
+    return Point(*(np.take_along_axis(np.asarray(values), pick, axis=0)[0] for values in along))
 
 
 def frontier(found: Answer) -> Figure:
@@ -73,8 +129,8 @@ def frontier(found: Answer) -> Figure:
     for form, one in best.items():
         _frontier_of(figure, found, setting, form, flops, one)
     sizes = np.concatenate([one.params for one in best.values()])
-    params = np.array([drawing.least(sizes), drawing.most(sizes)])
-    top = max(drawing.most(one.epochs) for one in best.values())
+    params = np.array([np.nanmin(sizes), np.nanmax(sizes)])
+    top = max(float(np.nanmax(one.epochs)) for one in best.values())
     same = p.spent_flops / (FLOPS_PER_PARAM_TOKEN * p.ud * params)
     drawing.line(figure, params, same, f"{scientific(p.spent_flops)} FLOPs", NEUTRAL, None, width=1)
     drawing.key(figure, "this budget", "circle", NEUTRAL)
@@ -146,8 +202,11 @@ def whatif(found: Answer) -> Figure:
     factors = 2.0 ** np.linspace(-2, 4, 25)
     twice = int(np.argmin(np.abs(factors - 2)))
     figure = drawing.empty("times what you have", "best loss (nats per token)")
+    # At the weight decay that was given, or else at the one that is best for each, as the text has it.
+    known, decay, asked = without_refits(found.calibration), found.choices.weight_decay, limits(found.choices)
     for i, (name, data, compute) in enumerate(_MORE):
-        best, look = _best(found, p.ud * factors**data, p.flops * factors**compute), series(2 + i)
+        ud, flops, look = p.ud * factors**data, p.flops * factors**compute, series(2 + i)
+        best = frontier_along(known, p.law, ud, flops, asked, decay or None)
         losses, sizes = best.loss, drawing.sizes(best.params, best.epochs)
         text = [
             f"{size}, weight decay {decay:g}<br>loss {loss:.3f}"
@@ -216,12 +275,3 @@ PICTURES = {
     "terms": terms,
     "whatif": whatif,
 }
-# -- pieces -------------------------------------------------------------------------------------------------
-
-
-def _best(found: Answer, ud: np.ndarray, flops: np.ndarray) -> Frontier:
-    """Plans along budgets within the visitor's limits: each at the weight decay that was given, or else at
-    the one that is best for it, as the text has it.
-    """
-    known, decay = without_refits(found.calibration), found.choices.weight_decay or None
-    return frontier_along(known, found.plan.law, ud, flops, limits(found.choices), decay)

@@ -21,8 +21,8 @@ from fastapi.responses import FileResponse, PlainTextResponse, Response
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from calibration.reports.document import dark_rules
+from calibration.ui.drawing import spelled
 from calibration.ui.gate import Gate
-from calibration.ui.legend import spelled
 from calibration.ui.page import LARGEST_UPLOAD, Page
 
 CONNECTIONS = 400

@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 from benchmarks.few_runs import MICRO
 from calibration import fit
 from calibration.ui import answers, markup, pictures, state
-from calibration.ui.bands import refit_band
 from calibration.ui.calibrations import ROOM, Calibrations
+from calibration.ui.compute_picture import loss_band
 from calibration.ui.presets import PRESETS
 from planner import Calibration, InvalidInput, plan
 from planner.cli import planner
@@ -241,14 +241,14 @@ def valid_plotly(text: str) -> None:
     graph_objects.Figure(json.loads(text))
 
 
-def band_at_plan(p: Plan, known: Calibration, guessing: float | None = None) -> tuple[float, float]:
+def band_at_plan(p: Plan, known: Calibration, uniform_loss: float | None = None) -> tuple[float, float]:
     at = Point(*(np.array([value]) for value in (p.params, p.ud, p.epochs, p.spent_flops, p.loss)))
-    band = refit_band(known.setting(p.weight_decay), p.law, p.ud, at, guessing or p.uniform_loss)
+    band = loss_band(known.setting(p.weight_decay), p.law, at, uniform_loss or p.uniform_loss)
     assert band is not None
     return band.low[0], band.high[0]
 
 
-def test_the_band_of_draws_is_the_interval_that_the_plan_gives_and_ends_at_guessing() -> None:
+def test_the_band_of_draws_is_the_interval_that_the_plan_gives_and_ends_at_the_uniform_loss() -> None:
     """Losses have draws of their own there."""
     runs = pd.read_csv(MICRO).query("weight_decay == 0.1 and epochs <= 4").sample(8, random_state=0)
     known = fit(runs, bootstrap=100, vocab_size=512)
@@ -256,7 +256,7 @@ def test_the_band_of_draws_is_the_interval_that_the_plan_gives_and_ends_at_guess
     interval = (p.intervals or {})["loss"]
     assert band_at_plan(p, known) == pytest.approx((interval.low, interval.high))
     between = 0.5 * (p.loss + interval.high)
-    assert band_at_plan(p, known, guessing=between) == pytest.approx((interval.low, between))
+    assert band_at_plan(p, known, uniform_loss=between) == pytest.approx((interval.low, between))
 
 
 def test_the_band_of_the_refits_is_the_interval_that_the_plan_gives() -> None:
