@@ -168,7 +168,7 @@ def about(subject: Subject) -> Section:
         ("model family", c.model_family),
         ("source", c.source),
         ("recommended law", law_label(c.default_law)),
-        ("why", _reason(c)),
+        ("why", reason(c)),
     ]
     rows = [(name, value) for name, value in fields if value]
     for setting in c.settings:
@@ -289,7 +289,7 @@ def _ending(how: dict[str, Any]) -> tuple[str, ...]:
     )
 
 
-def _reason(calibration: Calibration) -> str:
+def reason(calibration: Calibration) -> str:
     found = getattr(calibration, "recommendation", None)
     return str(found.get("reason", "")) if isinstance(found, dict) else ""
 

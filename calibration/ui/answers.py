@@ -126,54 +126,39 @@ def _arguments(answer: Answer) -> dict[str, str]:
     if inputs.fraction(c.mfu, "mfu") == DEFAULT_MFU:
         del budget["mfu"]
     given = {"ud": c.ud, **budget, **_given(c)}
-    return given if c.calibration == DEFAULT_CALIBRATION else given | {"calibration": _source(answer)}
+    if c.calibration != DEFAULT_CALIBRATION:  # a shipped name, or the file that was brought
+        brought = c.calibration not in shipped_names()
+        given["calibration"] = file_name(answer.calibration) if brought else c.calibration
+    return given
 
 
 def as_training_config(answer: Answer) -> str:
     """A TOML file that `planner train` accepts, as `planner plan --run` writes it; where the calibration does
     not say its recipe, the trainer's own. Corpus and tokenizer are the visitor's to fill in.
     """
-    p = answer.plan
-    if p.recipe is not None and p.architecture is not None:
-        return f"{_NO_CORPUS}\n{p.run_config(None, _tokenizer(p.architecture.vocab_size))}"
+    p, shape = answer.plan, answer.plan.architecture
+    vocab = TOKENIZER_SIZE if shape is None else shape.vocab_size
+    # One of the visitor's own text, as large as the vocabulary allows.
+    tokenizer = f"bpe:{min(TOKENIZER_SIZE, vocab)}" if vocab >= 257 else "bytes"
+    if p.recipe is not None and shape is not None:
+        return f"{_NO_CORPUS}\n{p.run_config(None, tokenizer)}"
     budget = f"{inputs.short(p.ud)} unique tokens and {inputs.scientific(p.flops)} FLOPs"
-    lines = [
-        f"# Planned for {budget}: expected loss {p.loss:.4f} ({p.law}).",
-        _NO_CORPUS,
-    ]
+    lines = [f"# Planned for {budget}: expected loss {p.loss:.4f} ({p.law}).", _NO_CORPUS]
     if p.members is not None and p.members.count > 1:
         lines.append(f"# One of {p.members.count} members: give each a seed of its own.")
-    shape = p.architecture
     if shape is None:
         lines.append(f"params = {round(p.params)}")
-        vocab = TOKENIZER_SIZE
     else:
-        vocab = shape.vocab_size
-        parts = (
-            f"d_model = {shape.d_model}, layers = {shape.layers}, heads = {shape.heads}, d_ff = {shape.d_ff}"
-        )
+        names = ("d_model", "layers", "heads", "d_ff")
+        parts = ", ".join(f"{name} = {getattr(shape, name)}" for name in names)
         lines += [f"shape = {{ {parts} }}", f"vocab_size = {vocab}"]
     lines += [
-        f'tokenizer = "{_tokenizer(vocab)}"  # or the path of your tokenizer.json',
+        f'tokenizer = "{tokenizer}"  # or the path of your tokenizer.json',
         f"unique_tokens = {round(p.unique_tokens)}",
-        f"epochs = {max(p.epochs, 1.0):g}"
-        if p.epochs == round(p.epochs) or p.epochs < 1
-        else f"epochs = {p.epochs!r}",
+        f"epochs = {max(p.epochs, 1.0)!r}",
         f"weight_decay = {p.weight_decay}",
     ]
     return "\n".join(lines) + "\n"
-
-
-def _tokenizer(vocab: int) -> str:
-    """One of the visitor's own text, as large as the vocabulary allows."""
-    size = min(TOKENIZER_SIZE, vocab)
-    return f"bpe:{size}" if size >= 257 else "bytes"
-
-
-def _source(answer: Answer) -> str:
-    """How the calibration is named outside of the page: a shipped name, or the file that was brought."""
-    name = answer.choices.calibration
-    return name if name in shipped_names() else file_name(answer.calibration)
 
 
 def file_name(known: Calibration) -> str:

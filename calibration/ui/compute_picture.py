@@ -31,12 +31,6 @@ _AROUND = 8.0  # times what is to be seen, at least, on either side
 _ABOVE, _STEP = 0.7, 0.2  # nats above the plan that are shown, at least, and what the axis keeps to
 
 
-class Band(NamedTuple):
-    flops: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
-
-
 class _Curve(NamedTuple):
     setting: Setting
     look: Look
@@ -53,7 +47,9 @@ def loss_against_compute(found: Answer) -> Figure:
         for i, s in enumerate(_settings(found))
     ]
     figure = drawing.empty("compute (FLOPs)", "best loss (nats per token)")
-    low, high = _heights(p, curves)
+    lowest = min(float(np.nanmin(curve.best.loss)) for curve in curves)
+    low = float(_STEP * np.floor((min(lowest, p.loss) - 0.04) / _STEP))
+    high = float(_STEP * np.ceil((p.loss + _ABOVE) / _STEP))
     given = bool(found.choices.weight_decay)
     _beyond(figure, p, flops, [c for c in curves if not given or c.setting.weight_decay == p.weight_decay])
     own = next(curve for curve in curves if curve.setting.weight_decay == p.weight_decay)
@@ -100,12 +96,6 @@ def _computes(p: Plan) -> np.ndarray:
     return np.union1d(np.logspace(ends[0], ends[1], _POINTS), [p.flops, p.spent_flops])
 
 
-def _heights(p: Plan, curves: list[_Curve]) -> tuple[float, float]:
-    lowest = min(float(np.nanmin(curve.best.loss)) for curve in curves)
-    low = _STEP * np.floor((min(lowest, p.loss) - 0.04) / _STEP)
-    return float(low), float(_STEP * np.ceil((p.loss + _ABOVE) / _STEP))
-
-
 def _beyond(figure: Figure, p: Plan, flops: np.ndarray, choosable: list[_Curve]) -> None:
     """The shade from where to stop on, as far as no weight decay that may be chosen goes lower."""
     stop = stop_at(p)
@@ -129,7 +119,8 @@ def _marks(p: Plan, flops: np.ndarray) -> list[Mark]:
     stop = stop_at(p)
     if stop is not None:
         here = p.spent_flops < 0.995 * p.flops
-        words = f"{'train with this' if p.serving else 'stop here'}{_bill(p)}" if here else _limit(p, stop)
+        bill = f":<br>{duration(p.cost.hours * 3600)}, {dollars(p.cost.usd)}" if p.cost is not None else ""
+        words = f"{'train with this' if p.serving else 'stop here'}{bill}" if here else _limit(p, stop)
         marks.append(Mark(stop, words, low=True))
     return [mark for mark in marks if flops[0] <= mark.x < flops[-1]]
 
@@ -148,12 +139,6 @@ def _limit(p: Plan, stop: float) -> str:
         return f"{scientific(stop)} {said}{at.replace(' ', '<br>', 1)}"
     again = "" if limit.regained_flops is None else f" until {scientific(limit.regained_flops, 2)}"
     return f"from {scientific(stop)}{at}<br>no gain{again}"
-
-
-def _bill(p: Plan) -> str:
-    if p.cost is None:
-        return ""
-    return f":<br>{duration(p.cost.hours * 3600)}, {dollars(p.cost.usd)}"
 
 
 def _doubt(figure: Figure, p: Plan, curve: _Curve) -> None:
@@ -175,14 +160,14 @@ def _doubt(figure: Figure, p: Plan, curve: _Curve) -> None:
     drawing.glow(figure, curve.flops, near, "as good as the plan", GOOD)
 
 
-def loss_band(setting: Setting, form: str, along: Point, uniform_loss: float) -> Band | None:
-    """The interval of the loss that `plan` gives, for some of the plans along compute; None without draws."""
+def loss_band(setting: Setting, form: str, along: Point, uniform_loss: float) -> np.ndarray | None:
+    """Compute, and the ends of the loss interval that `plan` gives, for some plans; None without draws."""
     plans = [Point(*map(float, one)) for one in zip(*np.broadcast_arrays(*along), strict=True)]
     plans = [one for one in plans if np.isfinite(one.loss)]
     picked = [plans[i] for i in np.unique(np.linspace(0, len(plans) - 1, _BAND_POINTS).astype(int))]
     found = ((one.flops, loss_intervals(setting, form, one, uniform_loss)) for one in picked)
     known = [(flops, each["loss"].low, each["loss"].high) for flops, each in found if each and "loss" in each]
-    return Band(*np.array(known).T) if known else None
+    return np.array(known).T if known else None
 
 
 def _draw(figure: Figure, p: Plan, curve: _Curve) -> None:

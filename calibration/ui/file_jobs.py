@@ -24,8 +24,6 @@ READS_AT_ONCE, FITS_AT_ONCE = 3, 2
 TURN = 0.5  # seconds that a visitor waits for one of these before being told to come back
 # Seconds of wall clock, for a worker that is stuck; what a file may take is limited in processor time, there.
 PATIENCE = {"check": 45.0, "calibration": 45.0, "fit": 7200.0}
-_FAILED = "this file takes more memory or time than a {kind} should."
-_KINDS = {"check": "table of runs", "calibration": "calibration", "fit": "table of runs"}
 
 
 class JobFailed(InvalidInput):
@@ -67,18 +65,13 @@ class FileJobs:
         turn = self._fits if task == "fit" else self._reads
         if not turn.acquire(timeout=TURN):
             raise JobFailed("the server works on as many files as it can; try again in a moment.", [])
-        try:
-            yield from self._work(task, path, options)
-        finally:  # also when the visitor left
-            turn.release()
-
-    def _work(
-        self, task: str, path: str | os.PathLike[str], options: dict[str, Any]
-    ) -> Iterator[tuple[str, float] | dict[str, Any]]:
-        worker = self._take()
-        overdue = threading.Timer(PATIENCE[task], worker.kill)
-        overdue.start()
-        try:
+        with contextlib.ExitStack() as after:  # also when the visitor left
+            after.callback(turn.release)
+            worker = self._take()
+            after.callback(_end, worker)
+            overdue = threading.Timer(PATIENCE[task], worker.kill)
+            overdue.start()
+            after.callback(overdue.cancel)
             assert worker.stdin is not None and worker.stdout is not None  # noqa: PT018  both are pipes
             try:
                 worker.stdin.write(json.dumps({"task": task, "path": str(path), **options}) + "\n")
@@ -95,10 +88,8 @@ class FileJobs:
                 else:
                     yield message["result"]
                     return
-            raise JobFailed(_FAILED.format(kind=_KINDS[task]), [])
-        finally:
-            overdue.cancel()
-            _end(worker)
+            kind = "calibration" if task == "calibration" else "table of runs"
+            raise JobFailed(f"this file takes more memory or time than a {kind} should.", [])
 
     def result(self, task: str, path: str | os.PathLike[str], **options: Any) -> dict[str, Any]:
         """The result alone."""

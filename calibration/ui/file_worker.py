@@ -18,11 +18,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-TIMESCALE = {
-    "check": 600 * 10**6,
-    "calibration": 600 * 10**6,
-    "fit": 1200 * 10**6,
-}  # bytes it may come to occupy
+from calibration.fitting.runs.formats import load
+from calibration.fitting.runs.tables import read_runs
+from planner.inputs import InvalidInput, short
+
+# Bytes that it may come to occupy.
+MEMORY = {"check": 600 * 10**6, "calibration": 600 * 10**6, "fit": 1200 * 10**6}
 SECONDS = {"check": 30, "calibration": 30, "fit": 1800}  # of processor time
 MOST_RUNS, MOST_COLUMNS = 20_000, 500
 MOST_REFITS, MOST_SETTINGS = 5000, 24
@@ -39,10 +40,6 @@ PREVIEWED = ("run", "params", "unique_tokens", "epochs", "weight_decay", "loss")
 def main() -> None:
     channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # whatever a library prints is not part of the conversation
-    import numpy  # noqa: F401  while nobody is waiting
-
-    import calibration.fitting.runs.tables  # noqa: F401
-
     line = sys.stdin.readline()
     if not line:
         return  # the page closed before there was anything to do
@@ -62,10 +59,14 @@ def main() -> None:
 
 
 def _limit(task: str) -> None:
+    """Bound memory and processor time. Libraries reserve more addresses than they use: these come on top."""
     with contextlib.suppress(ImportError, ValueError, OSError):  # not every system has these limits
         import resource
 
-        most = _address_space(TIMESCALE[task])
+        most = MEMORY[task]
+        with contextlib.suppress(OSError, ValueError):
+            reserved, used = (int(pages) for pages in Path("/proc/self/statm").read_text().split()[:2])
+            most += (reserved - used) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (most, most))
         resource.setrlimit(resource.RLIMIT_CPU, (SECONDS[task], SECONDS[task] + 5))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -74,19 +75,7 @@ def _limit(task: str) -> None:
             os.nice(10)  # others who only plan should not wait
 
 
-def _address_space(memory: int) -> int:
-    """The limit that lets this process grow to `memory`: libraries reserve more addresses than they use."""
-    import resource
-
-    try:
-        reserved, used = (int(pages) for pages in Path("/proc/self/statm").read_text().split()[:2])
-    except (OSError, ValueError):
-        return memory
-    return memory + (reserved - used) * resource.getpagesize()
-
-
 def _failure(error: BaseException) -> dict[str, Any]:
-    from planner.inputs import InvalidInput
 
     problems = [list(problem) for problem in getattr(error, "problems", ())]
     if isinstance(error, InvalidInput):
@@ -104,7 +93,6 @@ def check(request: dict[str, Any], progress: Any) -> dict[str, Any]:
     """What a run table holds, one line per weight decay, and which laws it cannot determine."""
     from calibration.fitting.identify import unidentified
     from calibration.fitting.runs.tables import warnings_of
-    from planner.inputs import InvalidInput, short
     from planner.laws import STANDARD
 
     names = _names(request)
@@ -143,7 +131,6 @@ def check(request: dict[str, Any], progress: Any) -> dict[str, Any]:
 def read_calibration(request: dict[str, Any], progress: Any) -> dict[str, Any]:
     """A calibration file, checked, as JSON text of what the page knows."""
     from planner.calibration import Calibration
-    from planner.inputs import InvalidInput
 
     given = Path(request["path"])
     _check_values(given, "calibration")
@@ -187,8 +174,6 @@ def _without_extras(record: Any) -> Any:
     """
     from pydantic import BaseModel
 
-    from planner.inputs import InvalidInput
-
     if isinstance(record, str) and len(record) > LONGEST_TEXT:
         raise InvalidInput(f"a text of the calibration has more than {LONGEST_TEXT:,} characters.")
     if isinstance(record, tuple | list):
@@ -230,8 +215,6 @@ def fit(request: dict[str, Any], progress: Any) -> dict[str, Any]:
 
 
 def _runs(request: dict[str, Any]) -> Any:
-    from calibration.fitting.runs.tables import read_runs
-    from planner.inputs import InvalidInput
 
     path = Path(request["path"])
     _check_extent(path)
@@ -252,7 +235,6 @@ def _runs(request: dict[str, Any]) -> Any:
 
 
 def _check_values(path: Path, kind: str) -> None:
-    from planner.inputs import InvalidInput
 
     content, most = path.read_bytes(), MOST_VALUES[kind]
     if sum(content.count(bytes([mark])) for mark in _BETWEEN) > most:
@@ -263,7 +245,6 @@ def _check_values(path: Path, kind: str) -> None:
 
 
 def _check_extent(path: Path) -> None:
-    from planner.inputs import InvalidInput
 
     if not _is_parquet(path):
         _check_values(path, "table")
@@ -278,8 +259,6 @@ def _check_extent(path: Path) -> None:
 
 def _names(request: dict[str, Any]) -> list[str]:
     """The columns that a table has, by its own names; none where it cannot be read at all."""
-    from calibration.fitting.runs.formats import load
-    from planner.inputs import InvalidInput
 
     path = Path(request["path"])
     try:
@@ -296,7 +275,6 @@ def _names(request: dict[str, Any]) -> list[str]:
 
 
 def _cell(value: Any) -> str:
-    from planner.inputs import short
 
     if isinstance(value, str):
         return value[:60]

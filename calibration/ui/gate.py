@@ -15,15 +15,16 @@ import json
 import re
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
-from typing import Any, Protocol
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
+from fastapi.responses import PlainTextResponse
+from starlette.datastructures import MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+if TYPE_CHECKING:
+    from calibration.ui.page import Page
 
 LARGEST_BODY = 2**16
 LONGEST_TEXT = 8000  # characters: an address with a pin in it
@@ -46,14 +47,14 @@ POLICY = (
     "img-src 'self' data: blob:; font-src 'self' data:; connect-src 'self'; worker-src 'self' blob:; "
     "object-src 'none'; base-uri 'self'; form-action 'self'; frame-ancestors 'none'"
 )
-HEADERS = [
-    (b"content-security-policy", POLICY.encode()),
-    (b"x-frame-options", b"DENY"),
-    (b"x-content-type-options", b"nosniff"),
-    (b"referrer-policy", b"no-referrer"),
-    (b"cross-origin-opener-policy", b"same-origin"),
-    (b"cross-origin-resource-policy", b"same-origin"),
-]
+HEADERS = {
+    "content-security-policy": POLICY,
+    "x-frame-options": "DENY",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+}
 
 
 class Refused(Exception):
@@ -64,27 +65,11 @@ class Refused(Exception):
         self.status = status
 
 
-class Inputs(Protocol):
-    """What the page takes and has made, as far as a request can name it."""
-
-    def asks(self, event: int) -> bool:
-        """Whether the page has such an event."""
-
-    def takes_file(self, event: int, place: int) -> bool:
-        """Whether the input of an event at this place is a file."""
-
-    def waiting(self, session: str) -> int:
-        """How many messages wait for a visitor to read them."""
-
-    def was_uploaded(self, path: str) -> bool:
-        """Whether this server made a path for an upload."""
-
-
 class Gate:
     """Passes on what is in order, and answers the rest with one sentence."""
 
     def __init__(
-        self, app: App, page: Inputs, trusted: Iterable[str] = (), largest_upload: int = 16 * 2**20
+        self, app: ASGIApp, page: Page, trusted: Iterable[str] = (), largest_upload: int = 16 * 2**20
     ) -> None:
         self.app, self.page = app, page
         self.trusted = {"localhost", *(name.lower() for name in trusted)}
@@ -101,7 +86,10 @@ class Gate:
         try:
             receive = await self._checked(scope, receive)
         except Refused as refused:
-            await _say(_with_headers(send), refused.status, str(refused))
+            sentence = str(refused)
+            close = {"connection": "close"}  # the rest of the request is not read
+            said = PlainTextResponse(sentence[:1].upper() + sentence[1:], refused.status, close)
+            await said(scope, receive, _with_headers(send))
             return
         await self.app(scope, receive, _with_headers(send))
 
@@ -138,7 +126,7 @@ class Gate:
             message = await receive()
             arrived += len(message.get("body", b""))
             if not message.get("more_body", False):
-                self.uploads.spend(visitor, max(arrived, LEAST_CHARGED))
+                self.uploads.charge(visitor, max(arrived, LEAST_CHARGED))
             return message
 
         return charged
@@ -212,21 +200,20 @@ def check_origin(headers: dict[str, str]) -> None:
 class Quota:
     """How much was uploaded lately, by each visitor and by all."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._spent: deque[tuple[float, str, int]] = deque()
+    def __init__(self) -> None:
+        self._uploaded: deque[tuple[float, str, int]] = deque()
 
     def check(self, visitor: str, size: int) -> None:
         """Raise where so much more is too much."""
-        while self._spent and self._spent[0][0] < self._clock() - QUOTA_SECONDS:
-            self._spent.popleft()
-        own = sum(amount for _, who, amount in self._spent if who == visitor)
-        everybody = sum(amount for _, _, amount in self._spent)
+        while self._uploaded and self._uploaded[0][0] < time.monotonic() - QUOTA_SECONDS:
+            self._uploaded.popleft()
+        own = sum(amount for _, who, amount in self._uploaded if who == visitor)
+        everybody = sum(amount for _, _, amount in self._uploaded)
         if own + size > QUOTA_OF_ONE or everybody + size > QUOTA_OF_ALL:
             raise Refused(429, "too much was uploaded within half an hour; try again later.")
 
-    def spend(self, visitor: str, size: int) -> None:
-        self._spent.append((self._clock(), visitor, size))
+    def charge(self, visitor: str, size: int) -> None:
+        self._uploaded.append((time.monotonic(), visitor, size))
 
 
 # -- pieces -------------------------------------------------------------------------------------------------
@@ -280,20 +267,10 @@ def _again(body: bytes, receive: Receive) -> Receive:
 def _with_headers(send: Send) -> Send:
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.start":
-            ours = {name for name, _ in HEADERS}
-            kept = [pair for pair in message.get("headers", ()) if pair[0].lower() not in ours]
-            message = {**message, "headers": [*kept, *HEADERS]}
+            MutableHeaders(scope=message).update(HEADERS)
         await send(message)
 
     return sending
-
-
-async def _say(send: Send, status: int, sentence: str) -> None:
-    body = (sentence[:1].upper() + sentence[1:]).encode()
-    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", b"%d" % len(body))]
-    headers.append((b"connection", b"close"))  # the rest of the request is not read
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
 
 
 def _is_address(name: str) -> bool:

@@ -9,7 +9,6 @@ from typing import Any
 import gradio as gr
 
 from calibration.ui import markup, state
-from calibration.ui.presets import PRESETS
 from planner.calibration import Calibration, shipped_names
 from planner.hardware import ACCELERATORS
 from planner.inputs import CONTINUOUS_EPOCHS, WHOLE
@@ -181,50 +180,43 @@ def runs() -> Runs:
     gr.HTML(_RUNS_HELP, padding=False)
     with gr.Row(elem_id="db-runs"):
         with gr.Column(min_width=280, scale=1):
-            given = _runs_inputs()
+            table = gr.File(
+                label="Table of runs: W&B export, CSV, JSON or Parquet, up to 16 MB",
+                file_types=[".csv", ".tsv", ".json", ".jsonl", ".parquet", ".pq"],
+                type="filepath",
+                elem_id="upload-runs",
+                height=175,
+            )
+            name = text("name", "my-calibration", "my-corpus", label="Name of the calibration")
+            with gr.Row():
+                unsaid, beyond = (
+                    "Weight decay, if the table does not say",
+                    "Leave out runs beyond this many epochs",
+                )
+                decay = text("runs-decay", "", "0.1", label=unsaid, min_width=120)
+                epochs = text("runs-epochs", "", "no limit", label=beyond, min_width=120)
+            with gr.Accordion("Which column is which", open=False):
+                columns = [
+                    gr.Dropdown([(GUESSED, "")], value="", label=ours, elem_id=f"in-column-{ours}")
+                    for ours in OURS
+                ]
+            refits = gr.Radio(
+                [("none", 0), ("200", 200), ("1000", 1000)],
+                value=200,
+                label="Draws of the posterior for the intervals",
+                elem_id="in-refits",
+            )
+            with gr.Row():
+                start = gr.Button("Fit", variant="primary", elem_id="fit")
+                stop = gr.Button("Stop", min_width=80, scale=0, elem_id="stop", interactive=False)
         with gr.Column(min_width=320, scale=3):
-            return Runs(**given, **_runs_outputs())
-
-
-def _runs_inputs() -> dict[str, Any]:
-    given: dict[str, Any] = {}
-    given["table"] = gr.File(
-        label="Table of runs: W&B export, CSV, JSON or Parquet, up to 16 MB",
-        file_types=[".csv", ".tsv", ".json", ".jsonl", ".parquet", ".pq"],
-        type="filepath",
-        elem_id="upload-runs",
-        height=175,
-    )
-    given["name"] = text("name", "my-calibration", "my-corpus", label="Name of the calibration")
-    with gr.Row():
-        decay, epochs = "Weight decay, if the table does not say", "Leave out runs beyond this many epochs"
-        given["decay"] = text("runs-decay", "", "0.1", label=decay, min_width=120)
-        given["epochs"] = text("runs-epochs", "", "no limit", label=epochs, min_width=120)
-    with gr.Accordion("Which column is which", open=False):
-        given["columns"] = [
-            gr.Dropdown([(GUESSED, "")], value="", label=ours, elem_id=f"in-column-{ours}") for ours in OURS
-        ]
-    given["refits"] = gr.Radio(
-        [("none", 0), ("200", 200), ("1000", 1000)],
-        value=200,
-        label="Draws of the posterior for the intervals",
-        elem_id="in-refits",
-    )
-    with gr.Row():
-        given["start"] = gr.Button("Fit", variant="primary", elem_id="fit")
-        given["stop"] = gr.Button("Stop", min_width=80, scale=0, elem_id="stop", interactive=False)
-    return given
-
-
-def _runs_outputs() -> dict[str, Any]:
-    shown: dict[str, Any] = {}
-    shown["checked"] = gr.HTML(markup.example_runs(), elem_id="runs-check", padding=False)
-    shown["result"] = gr.HTML(elem_id="runs-result", padding=False)
-    plan = "Plan with this calibration"
-    shown["use"] = gr.Button(plan, variant="primary", visible=False, elem_id="use")
-    shown["plot"] = gr.Plot(show_label=False, elem_id="runs-plot", container=False, buttons=[])
-    shown["key"] = gr.Textbox(visible=False)
-    return shown
+            checked = gr.HTML(markup.example_runs(), elem_id="runs-check", padding=False)
+            result = gr.HTML(elem_id="runs-result", padding=False)
+            use = gr.Button("Plan with this calibration", variant="primary", visible=False, elem_id="use")
+            plot = gr.Plot(show_label=False, elem_id="runs-plot", container=False, buttons=[])
+            key = gr.Textbox(visible=False)
+    given = (table, name, decay, epochs, columns, refits, start, stop)
+    return Runs(*given, checked, result, use, plot, key)
 
 
 # -- pieces -------------------------------------------------------------------------------------------------
@@ -273,7 +265,7 @@ def header() -> str:
     """The name, what it is for, and examples."""
     links = "".join(
         f'<a class="db-chip" data-visit href="?{escape(chosen.query())}">{escape(title)}</a>'
-        for title, chosen in PRESETS.items()
+        for title, chosen in state.PRESETS.items()
     )
     return (
         '<header class="db-header"><h1 class="db-home"><a href="./">databound</a></h1>'

@@ -10,7 +10,6 @@ from html import escape
 
 from calibration.fitting.runs.checks import Problem
 from calibration.ui.answers import Answer, as_command, as_python, as_training_config, question, with_members
-from planner.calibration import Calibration
 from planner.explain import is_sharp
 from planner.hardware import Cost
 from planner.inputs import dollars, duration, figure, scientific, short, signed, size
@@ -24,22 +23,13 @@ SHOWN_PROBLEMS = 200
 
 def answer(found: Answer, notes: Sequence[str] = ()) -> str:
     """The decision in a sentence and in four tiles. What to be careful about is one step away."""
-    p = found.plan
+    p, (weakest, strongest) = found.plan, found.calibration.weight_decay_range
     return (
         f'<section class="db-answer" aria-label="The answer" aria-live="polite" '
-        f'data-inputs="{escape(question(found))}" data-decays="{_decays(found.calibration)}">{_notes(notes)}'
+        f'data-inputs="{escape(question(found))}" data-decays="{weakest} {strongest}">{_notes(notes)}'
         f'<p class="db-verdict">{escape(p.verdict)}{_cautions(p)}</p>'
         f'<div class="db-tiles">{"".join(_tiles(found))}</div></section>'
     )
-
-
-def _decays(known: Calibration) -> str:
-    """The ends of the weight-decay dial: what is calibrated, or may be interpolated."""
-    found = (
-        known.weight_decay_law.weight_decays if known.weight_decay_law is not None else known.weight_decays
-    )
-    positive = [decay for decay in found if decay > 0]
-    return f"{min(positive, default=0)} {max(positive, default=0)}"
 
 
 def _cautions(p: Plan) -> str:
@@ -83,12 +73,15 @@ def _facts(found: Answer) -> list[tuple[str, str]]:
     ceiling = "" if p.spent_flops > 0.995 * p.flops else f" of {scientific(p.flops)}"
     facts = [("Compute", _data("flops", p.spent_flops, scientific(p.spent_flops)) + f" FLOPs{ceiling}")]
     if p.cost is not None:
-        facts += [("Time and cost", _cost(p.cost)), ("Memory", escape(_memory(p.cost)))]
+        memory = "unknown: no shape was found"
+        if p.cost.memory is not None:
+            memory = f"{size(p.cost.memory.total)} to train: {p.cost.fits(p.cost.gpu)}"
+        facts += [("Time and cost", _cost(p.cost)), ("Memory", escape(memory))]
     if p.architecture is not None:
         facts.append(("Llama-2 shape", escape(p.architecture.describe())))
-    parts = " + ".join(f"{name} {value:.3f}" for name, value in _terms(p).items())
+    parts = " + ".join(f"{name} {value:.3f}" for name, value in vars(p.terms).items())
     crossing = _crossover(p, (p.intervals or {}).get("crossover_flops"))
-    facts += [("Loss is made of", parts), ("Crossover C×", crossing)]
+    facts += [("Breakdown", parts), ("Crossover C×", crossing)]
     facts += [*_wider(found)]
     facts += [("How sure", escape(how_sure(p) if found.complete else "working out the intervals …"))]
     return [*facts, ("From", escape(f"{p.law} of {found.calibration.name}"))]
@@ -142,11 +135,6 @@ def side_by_side(found: Answer) -> str:
     )
 
 
-def _terms(p: Plan) -> dict[str, float]:
-    names = ("irreducible", "parameter", "data", "overfitting")
-    return {name: getattr(p.terms, name) for name in names}
-
-
 def headline(found: Answer) -> str:
     """The answer in one line, which stays in sight on a phone; who listens has heard it already."""
     p = found.plan
@@ -173,13 +161,8 @@ CAPTIONS = {
 }
 
 
-def signs(found: Answer, picture: str, legend: str) -> str:
-    """What the signs of a picture mean (HTML) and, for who cannot see it, what there is to see."""
-    return f'{legend}<p class="db-unseen" id="db-picture">{escape(seen(found, picture))}</p>'
-
-
-def seen(found: Answer, picture: str) -> str:
-    """A picture in words."""
+def in_words(found: Answer, picture: str) -> str:
+    """What there is to see in a picture, for who cannot see it."""
     p = found.plan
     plan = f"{short(p.params)} parameters for {epochs(p.epochs)} epochs, loss {p.loss:.3f}"
     flat = p.flat_range
@@ -195,11 +178,11 @@ def seen(found: Answer, picture: str) -> str:
         "decay": f"Best loss against weight decay within {scientific(p.flops)} FLOPs. At {p.weight_decay} "
         f"{p.loss:.3f}; {rivals}.",
         "terms": "Loss against epochs as a stack of its terms. At the plan: "
-        + ", ".join(f"{name} {value:.3f}" for name, value in _terms(p).items())
+        + ", ".join(f"{name} {value:.3f}" for name, value in vars(p.terms).items())
         + ".",
         "whatif": f"Best loss with a quarter to sixteen times the data, the compute, or both. Now: {plan}.",
     }
-    return f"Picture: {words[picture]}"
+    return f'<p class="db-unseen" id="db-picture">{escape(f"Picture: {words[picture]}")}</p>'
 
 
 def problem(sentence: str, notes: Sequence[str] = (), field: str = "") -> str:
@@ -248,12 +231,10 @@ def table_problems(sentence: str, problems: Sequence[Problem]) -> str:
     """A run table's problems, row by row."""
     if not problems:
         return f'<p class="db-problem" role="alert">{escape(sentence[:1].upper() + sentence[1:])}</p>'
-    rows = {p.row for p in problems}
-    count = (
-        "1 problem"
-        if len(problems) == 1
-        else f"{len(problems):,} problems in {len(rows):,} row{'s' * (len(rows) > 1)}"
-    )
+    rows = len({p.row for p in problems})
+    count = f"{len(problems):,} problems in {rows:,} row{'s' * (rows > 1)}"
+    if len(problems) == 1:
+        count = "1 problem"
     body = ([str(p.row), p.column, p.value, p.reason] for p in problems[:SHOWN_PROBLEMS])
     more = len(problems) - SHOWN_PROBLEMS
     rest = f"<p>and {more:,} more</p>" if more > 0 else ""
@@ -391,13 +372,6 @@ def _cost(c: Cost) -> str:
         f"{hours} GPU-hours: {clock} on {c.gpus} × {escape(c.gpu)} at {c.mfu:.0%} MFU, "
         f"{_data('usd', c.usd, dollars(c.usd))}"
     )
-
-
-def _memory(c: Cost) -> str:
-    memory = c.memory
-    if memory is None:
-        return "unknown: no shape was found"
-    return f"{size(memory.total)} to train: {c.fits(c.gpu)}"
 
 
 def _crossover(p: Plan, bounds: Interval | None) -> str:

@@ -7,6 +7,7 @@ Typed values, a doubled budget, an uploaded calibration and a link from a collea
 from __future__ import annotations
 
 import logging
+import math
 import os
 import shutil
 import tempfile
@@ -20,13 +21,15 @@ import gradio as gr
 import pandas as pd
 
 from calibration.fitting.runs.checks import Problem
+from calibration.reports import report
+from calibration.studies.verdict import blank_or
 from calibration.ui import answers, layout, markup, pictures, state
 from calibration.ui.calibrations import Calibrations
 from calibration.ui.downloads import Downloads
 from calibration.ui.drawing import legend
 from calibration.ui.file_jobs import FITS_AT_ONCE, READS_AT_ONCE, FileJobs, JobFailed
 from planner import inputs
-from planner.calibration import Calibration, Setting
+from planner.calibration import Calibration
 from planner.inputs import ALL, InvalidInput
 from planner.options import label
 from planner.show.palette import law_label
@@ -100,8 +103,6 @@ class Page:
 
     def _pinned(self, choices: state.Choices) -> answers.Answer | None:
         """The plan to hold this one against; None where its address no longer leads to one."""
-        if not choices.pin:
-            return None
         other = replace(state.from_query(choices.pin)[0], pin="")
         try:
             return answers.answer(other, self.calibrations.get(other.calibration), intervals=False)
@@ -250,8 +251,10 @@ class Page:
         names = {"calibration.json": f"{stem}.json", "report.html": f"{stem}-report.html"}
         links = self.downloads.add([(folder / old).rename(folder / new) for old, new in names.items()])
         runs = pd.read_json(folder / "runs.json", dtype=False, convert_dates=False, convert_axes=False)
+        why = report.reason(known)
+        said = f"{known.name} is fitted: {why}" if why else f"{known.name} is fitted."
         return (
-            markup.fit_summary(_recommendation(known), _metrics(known), _left_out(known), links),
+            markup.fit_summary(said, _metrics(known), _left_out(known), links),
             pictures.predicted_observed(known, runs),
             gr.update(visible=True),
             self.calibrations.add(known),
@@ -341,7 +344,7 @@ def _draw(
     """The answer without intervals, its legend, picture and calls."""
     found = replace(answers.answer(choices, known, intervals=False), pinned=pinned)
     picture = pictures.PICTURES[choices.picture](found)
-    signs = markup.signs(found, choices.picture, legend(picture))
+    signs = legend(picture) + markup.in_words(found, choices.picture)
     return found, signs, picture, markup.calls(found) + markup.headline(found)
 
 
@@ -383,14 +386,11 @@ def _multiplied(choices: state.Choices, field: str, factor: float, digits: int) 
     return f"{amount * factor:.{digits}g}"
 
 
-def _given(text: str | None) -> str | None:
-    return (text or "").strip() or None
-
-
 def _reading(decay: str, epochs: str, columns: Sequence[str | None]) -> dict[str, Any]:
     """How a table is to be read."""
     named = ",".join(f"{ours}={theirs}" for ours, theirs in zip(layout.OURS, columns, strict=True) if theirs)
-    return {"max_epochs": _given(epochs), "weight_decay": _given(decay), "columns": named or None}
+    typed = {"max_epochs": epochs, "weight_decay": decay, "columns": named}
+    return {name: (text or "").strip() or None for name, text in typed.items()}
 
 
 def _check_size(path: str) -> None:
@@ -401,34 +401,21 @@ def _check_size(path: str) -> None:
         )
 
 
-def _recommendation(known: Calibration) -> str:
-    advice = getattr(known, "recommendation", None)
-    reason = advice.get("reason", "") if isinstance(advice, dict) else ""
-    return f"{known.name} is fitted: {reason}" if reason else f"{known.name} is fitted."
-
-
 def _metrics(known: Calibration) -> list[list[str]]:
-    def figure(value: float | None, style: str) -> str:
-        return "" if value is None else format(value, style)
-
-    def row(setting: Setting, form: str) -> list[str]:
-        metrics, share = setting.laws[form].metrics, setting.law_weights.get(form)
-        figures = [figure(metrics.get(key), style) for key, style in keys]
-        star = " ★" if form == known.default_law else ""
-        return [str(setting.weight_decay), law_label(form) + star, figure(share, ".0%"), *figures]
-
-    keys = (("held_out_error", ".2%"), ("r2", ".4f"), ("r2_multi", ".4f"), ("huber", ".3g"))
-    return [row(setting, form) for setting in known.settings for form in _ranked(setting)]
-
-
-def _ranked(setting: Setting) -> list[str]:
-    """The laws, best first: by their share of the average, then by the error on runs that were left out."""
-
-    def place(form: str) -> tuple[float, float]:
-        error = setting.laws[form].metrics.get("held_out_error")
-        return -setting.law_weights.get(form, 0.0), float("inf") if error is None else error
-
-    return sorted(setting.laws, key=place)
+    """The laws at each weight decay, best first: by their share of the average, then by the error on runs
+    that were left out.
+    """
+    styles = {"held_out_error": ".2%", "r2": ".4f", "r2_multi": ".4f", "huber": ".3g"}
+    rows = []
+    for setting in known.settings:
+        shares, laws = setting.law_weights, setting.laws
+        by_error = sorted(laws, key=lambda form: laws[form].metrics.get("held_out_error", math.inf))
+        for form in sorted(by_error, key=lambda form: -shares.get(form, 0.0)):
+            star = " ★" if form == known.default_law else ""
+            figures = [blank_or(laws[form].metrics.get(key), style) for key, style in styles.items()]
+            share = blank_or(shares.get(form), ".0%")
+            rows.append([str(setting.weight_decay), law_label(form) + star, share, *figures])
+    return rows
 
 
 def _left_out(known: Calibration) -> list[str]:

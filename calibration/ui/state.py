@@ -74,6 +74,14 @@ class Choices:
 
 DEFAULTS = Choices()
 NAMES = tuple(field.name for field in fields(Choices))
+# Examples to begin with, each a link of the page: what people have, in words they would use.
+_DAY, _WEEK = {"compute": IN_HOURS, "hours": "24"}, {"compute": IN_HOURS, "hours": "168"}
+PRESETS: dict[str, Choices] = {
+    "Law texts, 8 × H100 for a day": replace(DEFAULTS, ud="180M", **_DAY),
+    "A national language, 8 × H100 for a day": replace(DEFAULTS, ud="2B", **_DAY),
+    "A code base, one A100 for a week": replace(DEFAULTS, ud="40M", gpu="A100", gpus="1", **_WEEK),
+    "The paper: 500M, 3e19 FLOPs": replace(DEFAULTS, ud="500M", flops="3e19"),
+}
 _LISTS: dict[str, tuple[str, ...]] = {
     "compute": BUDGETS,
     "gpu": tuple(ACCELERATORS),

@@ -24,7 +24,7 @@ from calibration import fit
 from calibration.ui import answers, markup, pictures, state
 from calibration.ui.calibrations import ROOM, Calibrations
 from calibration.ui.compute_picture import loss_band
-from calibration.ui.presets import PRESETS
+from calibration.ui.state import PRESETS
 from planner import Calibration, InvalidInput, plan
 from planner.cli import planner
 from planner.inputs import short
@@ -245,7 +245,8 @@ def band_at_plan(p: Plan, known: Calibration, uniform_loss: float | None = None)
     at = Point(*(np.array([value]) for value in (p.params, p.ud, p.epochs, p.spent_flops, p.loss)))
     band = loss_band(known.setting(p.weight_decay), p.law, at, uniform_loss or p.uniform_loss)
     assert band is not None
-    return band.low[0], band.high[0]
+    _, low, high = band[:, 0]
+    return low, high
 
 
 def test_the_band_of_draws_is_the_interval_that_the_plan_gives_and_ends_at_the_uniform_loss() -> None:
