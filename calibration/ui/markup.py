@@ -24,19 +24,16 @@ SHOWN_PROBLEMS = 200
 def answer(found: Answer, notes: Sequence[str] = ()) -> str:
     """The decision in a sentence and in four tiles. What to be careful about is one step away."""
     p, (weakest, strongest) = found.plan, found.calibration.weight_decay_range
+    cautions = ""
+    if p.warnings:
+        count = "one caution" if len(p.warnings) == 1 else f"{len(p.warnings)} cautions"
+        cautions = f' <button type="button" class="db-cautions" data-goto="db-careful">{count}</button>'
     return (
         f'<section class="db-answer" aria-label="The answer" aria-live="polite" '
         f'data-inputs="{escape(question(found))}" data-decays="{weakest} {strongest}">{_notes(notes)}'
-        f'<p class="db-verdict">{escape(p.verdict)}{_cautions(p)}</p>'
+        f'<p class="db-verdict">{escape(p.verdict)}{cautions}</p>'
         f'<div class="db-tiles">{"".join(_tiles(found))}</div></section>'
     )
-
-
-def _cautions(p: Plan) -> str:
-    if not p.warnings:
-        return ""
-    count = "one caution" if len(p.warnings) == 1 else f"{len(p.warnings)} cautions"
-    return f' <button type="button" class="db-cautions" data-goto="db-careful">{count}</button>'
 
 
 def details(found: Answer) -> str:
@@ -55,15 +52,36 @@ def details(found: Answer) -> str:
 
 
 def _tiles(found: Answer) -> list[str]:
+    """The four figures, each with its interval and what stands next to it."""
     p = found.plan
     within = p.intervals or {}
-    params, passes = _interval(within.get("params"), short), _interval(within.get("epochs"), epochs)
+    # Which sizes would do as well: as far as the law can tell, or else within the tolerance.
+    flat = p.flat_range if p.predictive_uncertainty is None else p.predictive_uncertainty.as_good
+    as_good = f"as good: {short(flat.params_min)} to {short(flat.params_max)}"
+    if is_sharp(flat):
+        as_good = f"hardly another size is within {flat.tolerance:.2g} nats"
+    elsewhere = sorted(other.params for other in p.other_laws)
+    ends = dict.fromkeys(short(size) for size in (*elsewhere[:1], *elsewhere[-1:]))
+    other_laws = f"other laws: {' to '.join(ends)}" if ends else ""
+    tokens = f"{short(p.tokens)} training tokens"
+    if p.epochs < 1:
+        tokens = f"{short(p.tokens)} tokens: {p.epochs:.1%} of the corpus is enough"
+    rival = min(p.other_weight_decays, key=lambda one: one.predicted_loss, default=None)
+    decays = "the only one calibrated"
+    if rival is not None:
+        decays = f"loss at {rival.weight_decay}: {rival.predicted_loss:.3f}"
+    sizes, passes = _interval(within.get("params"), short), _interval(within.get("epochs"), epochs)
+    losses, sure = _interval(within.get("loss"), "{:.3f}".format), p.predictive_uncertainty
+    if not found.complete:
+        losses = "95%: …"
+    elif not losses and sure is not None:
+        losses = f"{sure.level:.0%}: {sure.loss_low:.3f} to {sure.loss_high:.3f}"
     perplexity = f"perplexity {p.perplexity:.2f}"
     return [
-        _tile("params", "Parameters", p.params, short(p.params), params, _flat_params(p), _disagreement(p)),
-        _tile("epochs", "Epochs", p.epochs, epochs(p.epochs), passes, _tokens(p)),
-        _tile("weight_decay", "Weight decay", p.weight_decay, str(p.weight_decay), "", _rival(p)),
-        _tile("loss", "Predicted loss", p.loss, f"{p.loss:.3f}", _loss_interval(found), perplexity),
+        _tile("params", "Parameters", p.params, short(p.params), sizes, as_good, other_laws),
+        _tile("epochs", "Epochs", p.epochs, epochs(p.epochs), passes, tokens),
+        _tile("weight_decay", "Weight decay", p.weight_decay, str(p.weight_decay), "", decays),
+        _tile("loss", "Predicted loss", p.loss, f"{p.loss:.3f}", losses, perplexity),
     ]
 
 
@@ -325,45 +343,6 @@ def _tile(key: str, label: str, value: float, text: str, interval: str, *below: 
 
 def _interval(bounds: Interval | None, show: Callable[[float], str]) -> str:
     return "" if bounds is None else f"95%: {show(bounds.low)} to {show(bounds.high)}"
-
-
-def _loss_interval(found: Answer) -> str:
-    if not found.complete:
-        return "95%: …"
-    bounds, sure = (found.plan.intervals or {}).get("loss"), found.plan.predictive_uncertainty
-    if bounds is None and sure is not None:
-        return f"{sure.level:.0%}: {sure.loss_low:.3f} to {sure.loss_high:.3f}"
-    return _interval(bounds, "{:.3f}".format)
-
-
-def _flat_params(p: Plan) -> str:
-    """Which sizes would do as well: as far as the law can tell, or else within the tolerance."""
-    flat = p.flat_range if p.predictive_uncertainty is None else p.predictive_uncertainty.as_good
-    if is_sharp(flat):
-        return f"hardly another size is within {flat.tolerance:.2g} nats"
-    return f"as good: {short(flat.params_min)} to {short(flat.params_max)}"
-
-
-def _disagreement(p: Plan) -> str:
-    """Which sizes the other laws want."""
-    sizes = sorted(other.params for other in p.other_laws)
-    if not sizes:
-        return ""
-    low, high = short(sizes[0]), short(sizes[-1])
-    return f"other laws: {low if low == high else f'{low} to {high}'}"
-
-
-def _tokens(p: Plan) -> str:
-    if p.epochs < 1:
-        return f"{short(p.tokens)} tokens: {p.epochs:.1%} of the corpus is enough"
-    return f"{short(p.tokens)} training tokens"
-
-
-def _rival(p: Plan) -> str:
-    if not p.other_weight_decays:
-        return "the only one calibrated"
-    rival = min(p.other_weight_decays, key=lambda one: one.predicted_loss)
-    return f"loss at {rival.weight_decay}: {rival.predicted_loss:.3f}"
 
 
 def _cost(c: Cost) -> str:

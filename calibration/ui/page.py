@@ -7,7 +7,6 @@ Typed values, a doubled budget, an uploaded calibration and a link from a collea
 from __future__ import annotations
 
 import logging
-import math
 import os
 import shutil
 import tempfile
@@ -408,11 +407,11 @@ def _metrics(known: Calibration) -> list[list[str]]:
     styles = {"held_out_error": ".2%", "r2": ".4f", "r2_multi": ".4f", "huber": ".3g"}
     rows = []
     for setting in known.settings:
-        shares, laws = setting.law_weights, setting.laws
-        by_error = sorted(laws, key=lambda form: laws[form].metrics.get("held_out_error", math.inf))
-        for form in sorted(by_error, key=lambda form: -shares.get(form, 0.0)):
+        shares, metrics = setting.law_weights, {form: law.metrics for form, law in setting.laws.items()}
+        errors = {form: metrics[form].get("held_out_error") for form in metrics}
+        for form in sorted(errors, key=lambda f: (-shares.get(f, 0.0), errors[f] is None, errors[f] or 0.0)):
             star = " ★" if form == known.default_law else ""
-            figures = [blank_or(laws[form].metrics.get(key), style) for key, style in styles.items()]
+            figures = [blank_or(metrics[form].get(key), style) for key, style in styles.items()]
             share = blank_or(shares.get(form), ".0%")
             rows.append([str(setting.weight_decay), law_label(form) + star, share, *figures])
     return rows

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -35,8 +34,13 @@ def read_small(path: Path, also: Collection[str] = ()) -> pd.DataFrame:
     try:
         plain = pq.ParquetFile(path, memory_map=False)
         chosen = _needed(plain, also)
-        _check_stored(plain, chosen, path.name)
-        texts = [name for name in chosen if _repeats_by_reference(plain, name)]
+        groups = [plain.metadata.row_group(i) for i in range(plain.metadata.num_row_groups)]
+        parts = [group.column(i) for group in groups for i in range(group.num_columns)]
+        parts = [part for part in parts if part.path_in_schema in chosen]
+        _check_size(sum(max(part.total_uncompressed_size, 0) for part in parts), path.name)
+        # Text of which what repeats is stored once is read as references to it.
+        once = {part.path_in_schema for part in parts if any("DICTIONARY" in kind for kind in part.encodings)}
+        texts = [name for name in chosen if name in once and _is_text(plain.schema_arrow.field(name).type)]
         table = _decoded(pq.ParquetFile(path, read_dictionary=texts), chosen, path.name)
     except (InvalidInput, MemoryError):
         raise
@@ -44,7 +48,7 @@ def read_small(path: Path, also: Collection[str] = ()) -> pd.DataFrame:
         raise InvalidInput(
             f"{path.name} is not a readable Parquet file; write it again or give a CSV file."
         ) from None
-    whole = [_whole(column) for column in table.columns]
+    whole = [c.cast(c.type.value_type) if pa.types.is_dictionary(c.type) else c for c in table.columns]
     frame: pd.DataFrame = pa.table(whole, names=[name.strip() for name in table.column_names]).to_pandas()
     return frame
 
@@ -73,24 +77,6 @@ def _needed(file: pq.ParquetFile, also: Collection[str]) -> list[str]:
     return [field.name for field in fields]
 
 
-def _check_stored(file: pq.ParquetFile, chosen: list[str], name: str) -> None:
-    parts = (part for column in chosen for part in _stored(file, column))
-    _check_size(sum(max(part.total_uncompressed_size, 0) for part in parts), name)
-
-
-def _repeats_by_reference(file: pq.ParquetFile, column: str) -> bool:
-    """Whether a column is text of which what repeats is stored once."""
-    stored = {encoding for part in _stored(file, column) for encoding in part.encodings}
-    return _is_text(file.schema_arrow.field(column).type) and any("DICTIONARY" in one for one in stored)
-
-
-def _stored(file: pq.ParquetFile, column: str) -> list[Any]:
-    """The parts of the file that hold a column."""
-    groups = (file.metadata.row_group(i) for i in range(file.metadata.num_row_groups))
-    parts = (group.column(i) for group in groups for i in range(group.num_columns))
-    return [part for part in parts if part.path_in_schema == column]
-
-
 def _check_size(size: int, name: str) -> None:
     if size > LARGEST:
         raise InvalidInput(
@@ -110,8 +96,3 @@ def _written_out(column: pa.Array) -> int:
         lengths = pc.binary_length(column.dictionary)
         size += pc.sum(pc.take(lengths, column.indices)).as_py() or 0
     return size
-
-
-def _whole(column: pa.ChunkedArray) -> Any:
-    kind = column.type
-    return column.cast(kind.value_type) if pa.types.is_dictionary(kind) else column
