@@ -42,9 +42,12 @@ def loss_against_compute(found: Answer) -> Figure:
     """The best loss at each compute, for each weight decay; C×, the budget, the plan and where to stop."""
     p = found.plan
     flops = _computes(p)
+    settings = [s for s in found.calibration.settings if s.has(p.law)]
+    if all(s.weight_decay != p.weight_decay for s in settings):  # the plan's own, between those calibrated
+        settings.append(found.calibration.setting(p.weight_decay))
     curves = [
         _Curve(s, series(i), flops, allocate_at_most(s.law(p.law), p.ud, flops, limits(found.choices)))
-        for i, s in enumerate(_settings(found))
+        for i, s in enumerate(settings)
     ]
     figure = drawing.empty("compute (FLOPs)", "best loss (nats per token)")
     lowest = min(float(np.nanmin(curve.best.loss)) for curve in curves)
@@ -73,14 +76,6 @@ def stop_at(p: Plan) -> float | None:
     if p.spent_flops < 0.995 * p.flops:
         return p.spent_flops
     return p.loss_minimising_compute.flops if p.loss_minimising_compute is not None else None
-
-
-def _settings(found: Answer) -> list[Setting]:
-    """Those that were calibrated, and the plan's own where that is a weight decay between them."""
-    p, known = found.plan, found.calibration
-    settings = [s for s in known.settings if s.has(p.law)]
-    own = any(s.weight_decay == p.weight_decay for s in settings)
-    return settings if own else [*settings, known.setting(p.weight_decay)]
 
 
 # -- pieces -------------------------------------------------------------------------------------------------

@@ -139,16 +139,12 @@ def read_calibration(request: dict[str, Any], progress: Any) -> dict[str, Any]:
     except InvalidInput as error:  # the visitor knows the file by its name, not by where the server keeps it
         raise InvalidInput(str(error).replace(repr(str(given)), repr(given.name))) from None
     draws = [len(values) for values in _draws(known)]
-    if max(draws, default=0) > MOST_REFITS:
-        raise InvalidInput(
-            f"calibration {given.name!r} holds {max(draws):,} refits; "
-            f"the page works with up to {MOST_REFITS:,}."
-        )
-    if len(known.settings) > MOST_SETTINGS:
-        raise InvalidInput(
-            f"calibration {given.name!r} holds {len(known.settings)} weight decays; "
-            f"the page works with {MOST_SETTINGS}."
-        )
+    refits, decays = max(draws, default=0), len(known.settings)
+    for what, held, most in (("refits", refits, MOST_REFITS), ("weight decays", decays, MOST_SETTINGS)):
+        if held > most:
+            raise InvalidInput(
+                f"calibration {given.name!r} holds {held:,} {what}; the page works with up to {most:,}."
+            )
     text = _without_extras(known).model_dump_json(exclude_none=True)
     if text.count(",") - sum(draws) > MOST_OTHERS:
         raise InvalidInput(
@@ -245,11 +241,22 @@ def _check_values(path: Path, kind: str) -> None:
 
 
 def _check_extent(path: Path) -> None:
+    """Refuse a table that is too large before all of it is taken apart."""
+    rows = columns = 0
+    if _is_parquet(path):
+        with contextlib.suppress(Exception):  # what reads it says what is wrong
+            import pyarrow.parquet
 
-    if not _is_parquet(path):
+            about = pyarrow.parquet.read_metadata(path)
+            rows, columns = about.num_rows, about.num_columns
+    else:
         _check_values(path, "table")
-    rows, columns = _extent(path)
-    if rows > MOST_RUNS or columns > MOST_COLUMNS:  # before all of it is taken apart
+        if path.suffix.lower() not in (".json", ".jsonl"):  # whose runs are counted when they are read
+            content = path.read_bytes().replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+            header = content.partition(b"\n")[0]
+            rows = content.count(b"\n")
+            columns = 1 + max(header.count(delimiter) for delimiter in (b",", b";", b"\t"))
+    if rows > MOST_RUNS or columns > MOST_COLUMNS:
         size = f"{rows:,} rows" if rows > MOST_RUNS else f"{columns:,} columns"
         raise InvalidInput(
             f"the table has {size}; the page works with up to {MOST_RUNS:,} runs and {MOST_COLUMNS} columns, "
@@ -279,23 +286,6 @@ def _cell(value: Any) -> str:
     if isinstance(value, str):
         return value[:60]
     return short(float(value), 4) if abs(float(value)) >= 1e3 else f"{float(value):.4g}"
-
-
-def _extent(path: Path) -> tuple[int, int]:
-    """Rows and columns, without reading the cells; zeros where the file is not what its name says."""
-    if path.suffix.lower() in (".json", ".jsonl"):
-        return 0, 0  # its values were counted, and its runs are when they are read
-    if not _is_parquet(path):
-        content = path.read_bytes().replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-        header = content.partition(b"\n")[0]
-        return content.count(b"\n"), 1 + max(header.count(delimiter) for delimiter in (b",", b";", b"\t"))
-    try:
-        import pyarrow.parquet
-
-        about = pyarrow.parquet.read_metadata(path)
-        return about.num_rows, about.num_columns
-    except Exception:  # what reads it says what is wrong
-        return 0, 0
 
 
 def _is_parquet(path: Path) -> bool:

@@ -16,15 +16,13 @@ import re
 import time
 from collections import deque
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
+import gradio as gr
 from fastapi.responses import PlainTextResponse
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
-if TYPE_CHECKING:
-    from calibration.ui.page import Page
 
 LARGEST_BODY = 2**16
 LONGEST_TEXT = 8000  # characters: an address with a pin in it
@@ -69,9 +67,9 @@ class Gate:
     """Passes on what is in order, and answers the rest with one sentence."""
 
     def __init__(
-        self, app: ASGIApp, page: Page, trusted: Iterable[str] = (), largest_upload: int = 16 * 2**20
+        self, app: ASGIApp, blocks: gr.Blocks, trusted: Iterable[str] = (), largest_upload: int = 16 * 2**20
     ) -> None:
-        self.app, self.page = app, page
+        self.app, self.blocks = app, blocks
         self.trusted = {"localhost", *(name.lower() for name in trusted)}
         self.largest_upload = largest_upload
         self.uploads = Quota()
@@ -134,7 +132,9 @@ class Gate:
     def _check_route(self, method: str, path: str) -> None:
         if method in ("GET", "HEAD"):
             used = path in _READ or (path.startswith(_BELOW) and len(path) < 300)
-            used = used or (path.startswith(_FILE) and self.page.was_uploaded(path.removeprefix(_FILE)))
+            used = used or (
+                path.startswith(_FILE) and path.removeprefix(_FILE) in self.blocks.upload_file_set
+            )
         else:
             used = method == "POST" and path in _WRITE
         if not used:
@@ -153,14 +153,14 @@ class Gate:
             raise strange from None
         if type(event) is not int or type(values) is not list or type(trigger) not in (int, type(None)):
             raise strange
-        if not self.page.asks(event) or not isinstance(session, str) or not _SESSION.fullmatch(session):
+        if event not in self.blocks.fns or not isinstance(session, str) or not _SESSION.fullmatch(session):
             raise strange
-        if self.page.waiting(session) > MOST_WAITING:
+        waiting = self.blocks._queue.pending_messages_per_session.get(session)
+        if waiting is not None and waiting.qsize() > MOST_WAITING:
             raise Refused(429, "too many answers wait to be read; read them first.")
-        data = [
-            self._file(value) if self.page.takes_file(event, place) else _plain(value)
-            for place, value in enumerate(values)
-        ]
+        takes = enumerate(self.blocks.fns[event].inputs)
+        files = {place for place, one in takes if isinstance(one, gr.File | gr.UploadButton)}
+        data = [self._file(one) if place in files else _plain(one) for place, one in enumerate(values)]
         kept = {"data": data, "fn_index": event, "session_hash": session, "trigger_id": trigger}
         return json.dumps(kept).encode()
 
@@ -169,7 +169,7 @@ class Gate:
         if value is None:
             return None
         path = value.get("path") if isinstance(value, dict) else None
-        if not isinstance(path, str) or not self.page.was_uploaded(path):
+        if not isinstance(path, str) or path not in self.blocks.upload_file_set:
             raise Refused(400, "a file must be uploaded here first; upload it again.")
         name = _plain(value.get("orig_name"))
         return {"path": path, "orig_name": name, "meta": {"_type": "gradio.FileData"}}

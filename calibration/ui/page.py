@@ -54,27 +54,6 @@ class Page:
         self.jobs.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    # -- what a request may name (see `gate`) ---------------------------------------------------------------
-
-    def asks(self, event: int) -> bool:
-        """Whether the page has such an event."""
-        return event in self.blocks.fns
-
-    def waiting(self, session: str) -> int:
-        """How many messages wait for a visitor to read them."""
-        messages = self.blocks._queue.pending_messages_per_session.get(session)
-        return 0 if messages is None else messages.qsize()
-
-    def takes_file(self, event: int, place: int) -> bool:
-        """Whether the input of an event at this place is a file."""
-        known = self.blocks.fns.get(event)
-        inputs = known.inputs if known is not None else []
-        return place < len(inputs) and isinstance(inputs[place], gr.File | gr.UploadButton)
-
-    def was_uploaded(self, path: str) -> bool:
-        """Whether this server made a path for an upload."""
-        return path in self.blocks.upload_file_set
-
     # -- what is shown -------------------------------------------------------------------------------------
 
     def show(self, choices: state.Choices, notes: list[str] | None = None) -> Iterator[tuple[Any, ...]]:

@@ -20,11 +20,10 @@ from planner.calibration import Calibration, Setting
 from planner.explain import law_error
 from planner.inputs import CONTINUOUS, FREE, scientific, short, signed
 from planner.inputs import epochs as passes
-from planner.laws import BASE_FORM, Law
+from planner.laws import BASE_FORM
 from planner.plans import frontier_along
 from planner.results import Alternative, Plan
 from planner.show.palette import GOOD, NEUTRAL, PLAN, TERMS, law_label, law_look, series
-from planner.show.style import Look
 from planner.solve import FLOPS_PER_PARAM_TOKEN, Point, allocate, compute_curve, most_epochs, search_range
 
 _LARGEST_SCATTER = 4000
@@ -236,35 +235,32 @@ def predicted_observed(known: Calibration, runs: pd.DataFrame) -> Figure:
     for i, setting in enumerate(known.settings):
         here = runs[np.isclose(runs["weight_decay"], setting.weight_decay, rtol=1e-9, atol=1e-12)]
         here = here[:_LARGEST_SCATTER]
-        name = f"weight decay {setting.weight_decay}"
-        law = setting.law(known.form(None))
         once = here["epochs"] <= 1
-        _runs(figure, law, here[once], f"{name}, one epoch", "circle-open", series(i))
-        _runs(figure, law, here[~once], f"{name}, repeated", "x-thin-open", series(i))
+        for some, kind, symbol in (
+            (here[once], "one epoch", "circle-open"),
+            (here[~once], "repeated", "x-thin-open"),
+        ):
+            if some.empty:
+                continue
+            columns = ("params", "unique_tokens", "epochs", "loss")
+            n, u, e, loss = (some[column].to_numpy(dtype=float) for column in columns)
+            text = [
+                f"{escape(str(run)[:60])}<br>{short(a)} parameters, {short(b)} unique tokens, {passes(c)}"
+                for run, a, b, c in zip(some["run"], n, u, e, strict=True)
+            ]
+            figure.add(
+                x=drawing.plain(setting.law(known.form(None)).loss(n, u, e)),
+                y=drawing.plain(loss),
+                mode="markers",
+                text=text,
+                name=f"weight decay {setting.weight_decay}, {kind}",
+                marker={"symbol": symbol, "size": 8, "color": series(i).light, "line": {"width": 1.5}},
+                hovertemplate="%{text}<br>predicted %{x:.3f}, observed %{y:.3f}<extra></extra>",
+            )
     seen = np.concatenate([np.asarray([*trace["x"], *trace["y"]], dtype=float) for trace in figure.data])
     ends = np.array([np.nanmin(seen), np.nanmax(seen)])
     drawing.line(figure, ends, ends, "equal", NEUTRAL, None, width=1)
     return figure
-
-
-def _runs(figure: Figure, law: Law, runs: pd.DataFrame, name: str, symbol: str, look: Look) -> None:
-    if runs.empty:
-        return
-    columns = ("params", "unique_tokens", "epochs", "loss")
-    n, u, e, loss = (runs[column].to_numpy(dtype=float) for column in columns)
-    text = [
-        f"{escape(str(run)[:60])}<br>{short(a)} parameters, {short(b)} unique tokens, {passes(c)}"
-        for run, a, b, c in zip(runs["run"], n, u, e, strict=True)
-    ]
-    figure.add(
-        x=drawing.plain(law.loss(n, u, e)),
-        y=drawing.plain(loss),
-        mode="markers",
-        text=text,
-        name=name,
-        marker={"symbol": symbol, "size": 8, "color": look.light, "line": {"width": 1.5}},
-        hovertemplate="%{text}<br>predicted %{x:.3f}, observed %{y:.3f}<extra></extra>",
-    )
 
 
 PICTURES = {

@@ -41,7 +41,7 @@ def launch(
         os.chdir(page.folder)  # uploads go by paths from here: no reply tells where the server keeps them
         page.jobs.warm_up()
         config = uvicorn.Config(
-            Gate(application(page), page, {host, socket.gethostname(), *trusted}, LARGEST_UPLOAD),
+            Gate(application(page), page.blocks, {host, socket.gethostname(), *trusted}, LARGEST_UPLOAD),
             host=host,
             port=port,
             http=Impatient,
