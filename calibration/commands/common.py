@@ -238,9 +238,8 @@ def draw(
 
     for kind, path in plots:
         if kind == "quality":
-            figure = evidence_plots.quality(
-                [(f"{one.name}, λ = {s.weight_decay:g}", s) for one in calibrations for s in one.settings]
-            )
+            studies = [(f"{one.name}, λ = {s.weight_decay:g}", s) for one in calibrations for s in one.settings]
+            figure = fit_plots.fit_quality(studies, ("huber", "r2"))
         elif runs is None or len(calibrations) > 1:
             raise InvalidInput(f"{kind} is of one calibration and its ‹runs›.", field="plot")
         else:
@@ -256,7 +255,7 @@ def draw(
             else:
                 figure = fit_plots.predicted_observed(setting, here)
         try:
-            figure.savefig(path, dpi=150)
+            figure.savefig(path, dpi=150, facecolor="white")
         except OSError as error:
             raise InvalidInput(f"cannot write {path}: {error.strerror or error}.") from None
         click.echo(f"Picture written to {path}.", err=True)

@@ -2,41 +2,28 @@
 
 - `grid`: the observed loss over sizes and epochs with contour lines, and the allocation beside it
 - `residuals`: the loss beyond the base law against repeats, for three sizes and three amounts of data
-- `quality`: how well every form describes each of several studies, side by side
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from scipy.optimize import minimize_scalar
 
-from calibration.reports.fit_plots import (
-    INK,
-    Cell,
-    SharedExponent,
-    bare,
-    best_allocation,
-    draw_cells,
-    one_epoch_flops,
-    plain_ticks,
-    shared_exponent,
-    styled,
-)
+from calibration.reports.fit_plots import INK, best_allocation, one_epoch_flops, plain_ticks, points, styled
 from planner.calibration import Setting
 from planner.inputs import InvalidInput, scientific, short
 from planner.inputs import epochs as passes
-from planner.laws import FORMS
-from planner.show.palette import law_colour, law_dash, law_label, line_style
+from planner.laws import BASE_FORM, FORMS, Law
+from planner.show.palette import law_colour, law_dash, law_label, line_style, marker, series
 from planner.solve import FLOPS_PER_PARAM_TOKEN
 
 _FEWEST = 6  # runs of which contour lines can be drawn
 _SIDE = 3  # sizes, and amounts of data, of which residuals are drawn
-_QUALITY = (("huber", "Huber loss, summed (lower is better)"), ("r2", "R² of the loss (higher is better)"))
 
 
 # -- the observed loss ---------------------------------------------------------------------------------------
@@ -50,7 +37,7 @@ def grid(setting: Setting, runs: pd.DataFrame, ud: float | None = None, flops: f
     """
     corpus, here = _at(runs, ud)
     budget = flops or float((FLOPS_PER_PARAM_TOKEN * here["params"] * corpus * here["epochs"]).max())
-    figure = Figure(figsize=(11.4, 4.6), layout="constrained", facecolor="white")
+    figure = Figure(figsize=(11.4, 4.6), layout="constrained")
     left, right = figure.subplots(1, 2)
     _observed(figure, left, here)
     left.set_title(f"observed loss, {short(corpus)} unique tokens, λ = {setting.weight_decay:g}", loc="left")
@@ -77,8 +64,7 @@ def _at(runs: pd.DataFrame, ud: float | None) -> tuple[float, pd.DataFrame]:
 
 def _means(runs: pd.DataFrame) -> pd.DataFrame:
     """One row for each configuration: the mean over its seeds."""
-    means = runs.groupby(["params", "unique_tokens", "epochs"], as_index=False)[["loss"]].mean()
-    return pd.DataFrame(means)
+    return runs.groupby(["params", "unique_tokens", "epochs"], as_index=False)[["loss"]].mean()
 
 
 def _observed(figure: Figure, axis: Axes, here: pd.DataFrame) -> None:
@@ -95,22 +81,12 @@ def _observed(figure: Figure, axis: Axes, here: pd.DataFrame) -> None:
     axis.scatter(x, y, c=loss, cmap="viridis_r", edgecolors=INK, linewidths=0.8, s=34, zorder=3)
     least = int(np.argmin(loss))
     axis.plot(x[least], y[least], marker="*", color="white", markeredgecolor=INK, markersize=15, zorder=4)
-    axis.set_xscale("log")
-    axis.set_yscale("log")
-    axis.set_xlabel("parameters (the star is the lowest loss)")
-    axis.set_ylabel("epochs")
-    axis.set_xlim(x.min() / 1.08, x.max() * 1.08)
-    axis.set_ylim(y.min() / 1.12, y.max() * 1.12)
+    axis.set(xscale="log", yscale="log", xlabel="parameters (the star is the lowest loss)", ylabel="epochs")
+    axis.set(xlim=(x.min() / 1.08, x.max() * 1.08), ylim=(y.min() / 1.12, y.max() * 1.12))
     plain_ticks(axis, "y", axis.get_ylim())
-    _sizes(axis, x)
-    bar = figure.colorbar(filled, ax=axis, format="%.2f")
-    bar.set_label("validation loss (nats per token)")
-
-
-def _sizes(axis: Axes, params: np.ndarray) -> None:
-    """A few sizes as people say them, instead of powers of ten."""
-    known = np.unique(params)
-    ticks = known[:: -(-len(known) // 5)]
+    figure.colorbar(filled, ax=axis, format="%.2f", label="validation loss (nats per token)")
+    known = np.unique(x)
+    ticks = known[:: -(-len(known) // 5)]  # a few sizes as people say them, instead of powers of ten
     axis.set_xticks(ticks, [short(value) for value in ticks])
     axis.set_xticks([], minor=True)
 
@@ -128,14 +104,11 @@ def _allocations(axis: Axes, setting: Setting, ud: float, flops: float) -> None:
         best = best_allocation(law, ud, np.array([flops]))
         label = f"{law_label(form)}: {short(float(best.params[0]))} x {passes(float(best.epochs[0]))}"
         axis.plot(best.params, best.epochs, "o", color=law_colour(form), label=label)
-    axis.set_xscale("log")
-    axis.set_yscale("log")
+    axis.set(xscale="log", yscale="log", xlabel="parameters", ylabel="epochs")
     window = axis.axis()
     sizes = np.geomspace(*window[:2], 50)
     axis.plot(sizes, flops / (FLOPS_PER_PARAM_TOKEN * ud * sizes), color=INK, linewidth=0.7)
     axis.axis(window)
-    axis.set_xlabel("parameters")
-    axis.set_ylabel("epochs")
     plain_ticks(axis, "y", axis.get_ylim())
     axis.set_title(f"optimal allocation; dots and line: {scientific(flops)} FLOPs", loc="left")
     axis.legend(fontsize=8)
@@ -144,13 +117,70 @@ def _allocations(axis: Axes, setting: Setting, ud: float, flops: float) -> None:
 # -- what repetition costs -----------------------------------------------------------------------------------
 
 
+class Cell(NamedTuple):
+    """The runs of one model size on one corpus, and the coefficient of their residual."""
+
+    params: float
+    unique_tokens: float
+    size: float
+    repeats: np.ndarray
+    residual: np.ndarray
+
+
+class SharedExponent(NamedTuple):
+    """Residual = size_i repeats^delta with one delta for all cells and a coefficient for each."""
+
+    delta: float
+    cells: list[Cell]
+
+
+def shared_exponent(law: Law, runs: pd.DataFrame) -> SharedExponent | None:
+    """How the loss beyond the base law grows with repeats: one exponent for all cells of one size and budget.
+
+    Least squares of residual / loss, the coefficients solved for exactly at each exponent. Only cells with
+    two runs or more count; None where there is none.
+    """
+    repeated = runs[runs["epochs"] > 1]
+    with np.errstate(all="ignore"):
+        residual = repeated["loss"].to_numpy(dtype=float) - law.base().loss(*points(repeated))
+    repeated, residual = repeated[np.isfinite(residual)], residual[np.isfinite(residual)]
+    frame = repeated.assign(residual=residual, weight=1 / repeated["loss"], repeats=repeated["epochs"] - 1)
+    cells = [cell for _, cell in frame.groupby(["params", "unique_tokens"]) if cell["repeats"].nunique() > 1]
+    if not cells:
+        return None
+
+    def coefficient(cell: pd.DataFrame, delta: float) -> float:
+        power = cell["repeats"] ** delta * cell["weight"]
+        return max(float((cell["residual"] * cell["weight"] * power).sum() / (power**2).sum()), 0.0)
+
+    def squares(delta: float) -> float:
+        explained = (coefficient(cell, delta) * cell["repeats"] ** delta for cell in cells)
+        off = (
+            (cell["residual"] - some) * cell["weight"] for cell, some in zip(cells, explained, strict=True)
+        )
+        return sum(float((one**2).sum()) for one in off)
+
+    delta = float(minimize_scalar(squares, bounds=(0.05, 5.0), method="bounded").x)
+    found = [
+        Cell(
+            float(cell["params"].iloc[0]),
+            float(cell["unique_tokens"].iloc[0]),
+            coefficient(cell, delta),
+            cell["repeats"].to_numpy(dtype=float),
+            cell["residual"].to_numpy(dtype=float),
+        )
+        for cell in cells
+    ]
+    return SharedExponent(delta, found)
+
+
 @styled
 def residuals(setting: Setting, runs: pd.DataFrame) -> Figure:
-    """Loss beyond the base law against repeats, with lines of one slope for all: a panel for each of three
-    amounts of data, in each up to three sizes.
+    """Loss beyond the base law against repeats, both logarithmic, with lines of one slope for all: a power
+    law. A panel for each of three amounts of data, in each up to three sizes.
     """
-    law = setting.law(next(iter(setting.laws)))
-    shared = shared_exponent(law, _means(runs))
+    form = BASE_FORM if BASE_FORM in setting.laws else next(iter(setting.laws))
+    shared = shared_exponent(setting.law(form), _means(runs))
     cells = [] if shared is None else [cell for cell in shared.cells if cell.size > 0]
     if shared is None or not cells:
         raise InvalidInput(
@@ -161,63 +191,24 @@ def residuals(setting: Setting, runs: pd.DataFrame) -> Figure:
     # The few amounts that most runs have, in order.
     counts = pd.Series([cell.unique_tokens for cell in cells for _ in cell.repeats]).value_counts()
     amounts = sorted(float(amount) for amount in counts.index[:_SIDE])
-    figure = Figure(figsize=(3.6 * len(amounts) + 0.4, 3.9), layout="constrained", facecolor="white")
+    figure = Figure(figsize=(3.6 * len(amounts) + 0.4, 3.9), layout="constrained")
     axes = figure.subplots(1, len(amounts), squeeze=False, sharex=True, sharey=True)[0]
     for axis, amount in zip(axes, amounts, strict=True):
-        _panel(axis, shared, [cell for cell in cells if cell.unique_tokens == amount])
+        here = sorted((cell for cell in cells if cell.unique_tokens == amount), key=lambda cell: cell.params)
+        for k, place in enumerate(sorted({0, len(here) // 2, len(here) - 1})):
+            cell, colour = here[place], series(k).light
+            above = cell.residual > 0
+            drawn: dict[str, Any] = {"marker": marker(k), "color": colour, "linewidths": 0, "s": 26}
+            axis.scatter(cell.repeats[above], cell.residual[above], label=short(cell.params), **drawn)
+            span = np.array([cell.repeats.min(), cell.repeats.max()])
+            axis.plot(span, cell.size * span**shared.delta, color=colour, linewidth=1, linestyle="--")
+        axis.set(xscale="log", yscale="log", xlabel="repeats (epochs - 1)")
         axis.set_title(f"{short(amount)} unique tokens", loc="left")
+        axis.legend(title="parameters", title_fontsize=9)
+        plain_ticks(axis, "x", axis.get_xlim())
     axes[0].set_ylabel("observed loss minus base law (nats)")
     slope = f"weight decay {setting.weight_decay:g}, one exponent for {len(shared.cells)} cells"
+    if below := sum(int((cell.residual <= 0).sum()) for cell in shared.cells):
+        slope += f"; {below} runs below the base law not shown"
     figure.suptitle(f"What repetition costs: δ = {shared.delta:.2f} ({slope})", fontsize=11)
     return figure
-
-
-def _panel(axis: Axes, shared: SharedExponent, cells: list[Cell]) -> None:
-    cells = sorted(cells, key=lambda cell: cell.params)
-    picked = [cells[k] for k in sorted({0, len(cells) // 2, len(cells) - 1})]
-    draw_cells(axis, shared, picked, lambda cell: short(cell.params))
-    axis.set_xlabel("repeats (epochs - 1)")
-    axis.legend(title="parameters", title_fontsize=9)
-
-
-# -- how well forms describe studies -------------------------------------------------------------------------
-
-
-@styled
-def quality(studies: Sequence[tuple[str, Setting]]) -> Figure:
-    """Huber loss and R² of every form, a group of bars for each study."""
-    forms = [form for form in FORMS if any(_metric(s, form, key) for _, s in studies for key, _ in _QUALITY)]
-    if not forms:
-        raise InvalidInput("must have been fitted with metrics; none of these has any.", field="calibrations")
-    height = 0.5 + 0.26 * len(forms) * len(studies) + 0.35 * len(studies)
-    figure = Figure(figsize=(11.0, height + 0.8), layout="constrained", facecolor="white")
-    axes = figure.subplots(1, len(_QUALITY), sharey=True)
-    places, names = [], []
-    for axis, (key, title) in zip(axes, _QUALITY, strict=True):
-        place, most = 0.0, 0.0
-        for study, setting in studies:
-            place -= 1.4
-            axis.text(0, place, study, fontsize=10, fontweight="bold", va="center")
-            for form in forms:
-                place -= 1
-                value = _metric(setting, form, key)
-                if axis is axes[0]:
-                    places.append(place)
-                    names.append(law_label(form))
-                if value is None:
-                    axis.text(0, place, " not known", va="center", fontsize=8)
-                    continue
-                axis.barh(place, value, color=law_colour(form), height=0.8)
-                axis.text(
-                    max(value, 0), place, f" {value:.3g}" if key == "huber" else f" {value:.4f}", va="center"
-                )
-                most = max(most, value)
-        axis.set_xlim(0, most * 1.2)
-        axis.set_title(title, loc="left")
-        bare(axis)
-    axes[0].set_yticks(places, names)
-    return figure
-
-
-def _metric(setting: Setting, form: str, key: str) -> float | None:
-    return setting.laws[form].metrics.get(key) if form in setting.laws else None

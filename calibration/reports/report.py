@@ -13,10 +13,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
 
 from calibration.fitting.intervals import parameter_intervals
-from calibration.reports import fit_plots
+from calibration.reports import evidence_plots, fit_plots
 from calibration.reports.document import Section, page, paragraph, picture, table
 from planner.calibration import Calibration, Setting
 from planner.inputs import InvalidInput, count, scientific, short
@@ -162,26 +161,21 @@ def heading(subject: Subject, setting: Setting) -> str:
 
 def about(subject: Subject) -> Section:
     c = subject.calibration
-    fields = [
-        ("calibration", c.name),
-        ("corpus", c.corpus),
-        ("model family", c.model_family),
-        ("source", c.source),
-        ("recommended law", law_label(c.default_law)),
-        ("why", reason(c)),
-    ]
-    rows = [(name, value) for name, value in fields if value]
+    fields = {
+        "calibration": c.name,
+        "corpus": c.corpus,
+        "model family": c.model_family,
+        "source": c.source,
+        "recommended law": law_label(c.default_law),
+        "why": reason(c),
+    }
     for setting in c.settings:
         on = setting.fitted_on
-        runs = f"{on.runs} runs, " if on.runs else ""
-        rows.append(
-            (
-                f"fitted at λ = {setting.weight_decay:g}",
-                f"{runs}{_span(on.params)} parameters, {_span(on.unique_tokens)} unique tokens, "
-                f"{on.epochs[0]:g} to {on.epochs[1]:g} epochs",
-            )
+        fields[f"fitted at λ = {setting.weight_decay:g}"] = (
+            f"{f'{on.runs} runs, ' if on.runs else ''}{_span(on.params)} parameters, "
+            f"{_span(on.unique_tokens)} unique tokens, {on.epochs[0]:g} to {on.epochs[1]:g} epochs"
         )
-    return Section("About", table(None, rows))
+    return Section("About", table(None, [(name, value) for name, value in fields.items() if value]))
 
 
 def recommendation(subject: Subject) -> Section:
@@ -219,39 +213,35 @@ def recommendation(subject: Subject) -> Section:
 
 
 def fit_quality(subject: Subject) -> Section:
-    keys = [
-        ("r2", "R²"),
-        ("r2_multi", "R² repeated"),
-        ("r2_single", "R² one epoch"),
-        ("huber", "Huber sum"),
-        ("aicc", "AICc"),
-        ("held_out_error", "held-out error"),
-    ]
     body = ""
     for setting in subject.calibration.settings:
-        forms = forms_of(setting)
-        known = [
-            (key, title)
-            for key, title in keys
-            if any(setting.laws[form].metrics.get(key) is not None for form in forms)
-        ]
+        metrics = {form: setting.laws[form].metrics for form in forms_of(setting)}
+        known = [key for key in _METRICS if any(one.get(key) is not None for one in metrics.values())]
         rows = []
-        for form in forms:
-            fitted = setting.laws[form]
-            cells = [_figure(fitted.metrics.get(key), key) for key, _ in known]
-            rows.append((law_label(form), *cells))
+        for form, values in metrics.items():
+            cells = ((values.get(key), _METRICS[key][1]) for key in known)
+            rows.append((law_label(form), *("-" if v is None else format(v, style) for v, style in cells)))
         body += heading(subject, setting)
-        body += table(("law", *(title for _, title in known)), rows)
-        body += picture(
-            fit_plots.fit_quality(setting),
-            f"Fit quality of all forms at weight decay {setting.weight_decay:g}",
-            "",
-        )
+        body += table(("law", *(_METRICS[key][0] for key in known)), rows)
+        drawn = [key for key in known if key in ("huber", "r2_multi", "held_out_error")]
+        if drawn:
+            label = f"Fit quality of all forms at weight decay {setting.weight_decay:g}"
+            body += picture(fit_plots.fit_quality([("", setting)], drawn), label, "")
     body += paragraph(
         "The held-out error, mean |ln(predicted / observed)| in (size, budget) cells left out of the fit, "
         "decides."
     )
     return Section("How well the laws fit", body)
+
+
+_METRICS = {
+    "r2": ("R²", ".4f"),
+    "r2_multi": ("R² repeated", ".4f"),
+    "r2_single": ("R² one epoch", ".4f"),
+    "huber": ("Huber sum", ".3g"),
+    "aicc": ("AICc", ".1f"),
+    "held_out_error": ("held-out error", ".3g"),
+}
 
 
 def convergence(subject: Subject) -> Section | None:
@@ -295,30 +285,38 @@ def reason(calibration: Calibration) -> str:
 
 
 def predictions(subject: Subject) -> Section | None:
-    label = "Predicted against observed loss"
-    caption = "Points below the diagonal did worse than predicted. Points beyond the axes are at their edge."
-    drawn = _of_runs(subject, fit_plots.predicted_observed, label, caption)
-    return Section("Predicted against observed", drawn) if drawn else None
+    body = ""
+    for setting, runs in _with_runs(subject):
+        body += heading(subject, setting) + picture(
+            fit_plots.predicted_observed(setting, runs),
+            f"Predicted against observed loss at weight decay {setting.weight_decay:g}",
+            "Points below the diagonal did worse than predicted. Points beyond the axes are at their edge.",
+        )
+    return Section("Predicted against observed", body) if body else None
 
 
 def repetition(subject: Subject) -> Section | None:
-    label = "Loss beyond the base law against repeats"
-    caption = "The dashed lines share their slope. Above one, each further epoch costs more than the last."
-    drawn = _of_runs(subject, fit_plots.residual_repeats, label, caption, repeated=True)
-    return Section("What repetition costs", drawn) if drawn else None
-
-
-def _of_runs(
-    subject: Subject, draw: Callable[..., Figure], label: str, caption: str, *, repeated: bool = False
-) -> str:
-    """A picture of the runs at each weight decay that has some, repeated ones among them if need be."""
     body = ""
+    for setting, runs in _with_runs(subject):
+        try:
+            figure = evidence_plots.residuals(setting, runs)
+        except InvalidInput as error:
+            body += heading(subject, setting) + paragraph(f"Nothing to draw: {error}")
+            continue
+        body += heading(subject, setting) + picture(
+            figure,
+            f"Loss beyond the base law against repeats at weight decay {setting.weight_decay:g}",
+            "The dashed lines share their slope. Above one, each further epoch costs more than the last.",
+        )
+    return Section("What repetition costs", body) if body else None
+
+
+def _with_runs(subject: Subject) -> Iterator[tuple[Setting, pd.DataFrame]]:
+    """The weight decays that have runs."""
     for setting in subject.calibration.settings:
         runs = subject.runs_at(setting)
-        if runs is not None and (not repeated or (runs["epochs"] > 1).any()):
-            named = f"{label} at weight decay {setting.weight_decay:g}"
-            body += heading(subject, setting) + picture(draw(setting, runs), named, caption)
-    return body
+        if runs is not None:
+            yield setting, runs
 
 
 def parameters(subject: Subject) -> Section:
@@ -396,12 +394,6 @@ SECTIONS += (parameters, run_list, method)
 def _span(ends: Sequence[float]) -> str:
     low, high = (short(float(end)) for end in ends)
     return low if low == high else f"{low} to {high}"
-
-
-def _figure(value: float | None, key: str) -> str:
-    if value is None:
-        return "-"
-    return f"{value:.4f}" if key.startswith("r2") else f"{value:.1f}" if key == "aicc" else f"{value:.3g}"
 
 
 def _plain(value: Any) -> str:

@@ -27,10 +27,9 @@ def regret(verdict: Verdict) -> Figure:
     for axis, decay in zip(axes, decays, strict=True):
         _regret_points(axis, places, [t for t in verdict.trials if t.weight_decay == decay])
         _regret_bars(axis, places, [s for s in verdict.standings if s.weight_decay == decay])
-        axis.set_title(f"λ = {decay:g}")
-        axis.set_xlabel("regret (nats per token)")
-        bare(axis)
+        axis.set(title=f"λ = {decay:g}", xlabel="regret (nats per token)")
         axis.set_xlim(left=min(0.0, axis.get_xlim()[0]))
+        bare(axis)
     axes[0].set_yticks(list(places.values()), [palette.law_label(form) for form in places])
     title = "unique tokens, FLOPs"
     axes[-1].legend(loc="center left", bbox_to_anchor=(1.0, 0.5), title=title, title_fontsize=9)
@@ -69,12 +68,10 @@ def crossover(found: Sequence[CrossoverFound]) -> Figure:
             _side(axis, one, side, number)
         _upright(axis, one.predicted, one.predicted_interval, "predicted", ":", one.budgets)
         _upright(axis, one.observed, one.observed_interval, "observed", "-", one.budgets)
-        axis.set_xscale("log")
+        axis.set(xscale="log", xlabel="compute (FLOPs)", title=f"{short(one.ud)} unique tokens")
         tried = [budget.flops for budget in one.budgets]
         axis.set_xticks(tried, [scientific(flops, 2) for flops in tried])
         axis.set_xticks([], minor=True)
-        axis.set_xlabel("compute (FLOPs)")
-        axis.set_title(f"{short(one.ud)} unique tokens")
         axis.legend(loc="best")
     axes[0].set_ylabel("loss (nats per token)")
     return figure

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from calibration.fitting.runs.tables import Origin
@@ -37,21 +38,19 @@ _SHOWN = 12
 def sections(directory: StudyDirectory, **evaluated: Any) -> list[SectionMaker]:
     """The proof first, then the usual sections. `evaluated` are settings of `planner evaluate`."""
     results = {part: directory.results(part) for part in (GRID, VALIDATION)}
-    validated = read_verdict(directory)
+    found, facts = read_verdict(directory) or (Verdict((), (), ()), {})
 
     def what_was_trained(subject: Subject) -> Section:
         return _trained(directory, results)
 
     def prescriptive_validation(subject: Subject) -> Section | None:
-        return None if validated is None or not validated[0].trials else _prescriptive(*validated)
+        return _prescriptive(found, facts) if found.trials else None
 
     def weight_decay_crossover(subject: Subject) -> Section | None:
-        return (
-            None if validated is None or not validated[0].crossovers else _crossovers(validated[0].crossovers)
-        )
+        return _crossovers(found.crossovers) if found.crossovers else None
 
     def downstream(subject: Subject) -> Section | None:
-        return None if validated is None else _downstream(directory, validated[0], evaluated)
+        return _downstream(directory, found, evaluated)
 
     about, *others = SECTIONS
     return [about, what_was_trained, prescriptive_validation, weight_decay_crossover, downstream, *others]
@@ -61,7 +60,8 @@ def opening(directory: StudyDirectory, calibration: Calibration, origin: Origin)
     """What a study's report begins with: whether the laws are of another study, the law, its plan, and how it
     did when it was tried.
     """
-    validated = read_verdict(directory)
+    found, _ = read_verdict(directory) or (Verdict((), (), ()), {})
+    standings = [standing for standing in found.standings if standing.regret is not None]
     differing = provenance_mismatch(calibration, origin.vocab_size, directory)
     warning = (
         f"The laws below are not of this study, whose corpus is {origin.corpus}: calibration "
@@ -69,7 +69,6 @@ def opening(directory: StudyDirectory, calibration: Calibration, origin: Origin)
     )
 
     def sentences(subject: Subject) -> list[str]:
-        standings = [] if validated is None else [s for s in validated[0].standings if s.regret is not None]
         said = [chosen_law(subject), example(subject), _outcome(standings)] if standings else verdict(subject)
         return [warning, *said] if differing else said
 
@@ -92,7 +91,21 @@ def _outcome(standings: Sequence[Standing]) -> str:
 
 def _trained(directory: StudyDirectory, results: dict[str, list[RunResult]]) -> Section:
     names = {GRID: "grid", VALIDATION: "prescribed by laws"}
-    rows = [(names[part], *_sums(directory, part, found)) for part, found in results.items()]
+    rows = []
+    for part, found in results.items():
+        begun = len(list((directory.path / part).glob("*/config.json")))
+        flops = sum(result.flops for result in found)
+        rows.append(
+            (
+                names[part],
+                str(len(found)),
+                str(max(begun - len(found), 0)),
+                ", ".join(map(str, sorted({result.seed for result in found}))),
+                scientific(flops),
+                duration(sum(result.seconds for result in found)),
+                str(sum(result.starts > 1 for result in found)),
+            )
+        )
     body = table(("runs", "finished", "unfinished", "seeds", "FLOPs", "training time", "interrupted"), rows)
     everything = [result for found in results.values() for result in found]
     machines: dict[str, list[RunResult]] = {}
@@ -111,60 +124,35 @@ def _trained(directory: StudyDirectory, results: dict[str, list[RunResult]]) -> 
 
 
 def _failures_table(directory: StudyDirectory, finished: set[str]) -> str:
-    failures = _failures(directory)
-    if not failures:
-        return ""
-    rows = [
-        (name, str(count), "finished" if name in finished else "not finished", why)
-        for name, count, why in failures[:_SHOWN]
-    ]
-    body = paragraph("What went wrong on the way; a run that is finished was tried again with success.")
-    body += table(("run", "attempts that failed", "now", "last reason"), rows)
-    if len(failures) > _SHOWN:
-        body += paragraph(f"And {len(failures) - _SHOWN} more runs, in failures.jsonl.")
-    return body
-
-
-def _sums(directory: StudyDirectory, part: str, found: Sequence[RunResult]) -> tuple[str, ...]:
-    begun = len(list((directory.path / part).glob("*/config.json")))
-    seeds = ", ".join(map(str, sorted({result.seed for result in found})))
-    flops = sum(result.flops for result in found)
-    return (
-        str(len(found)),
-        str(max(begun - len(found), 0)),
-        seeds,
-        scientific(flops) if flops else "0",
-        duration(sum(result.seconds for result in found)),
-        str(sum(result.starts > 1 for result in found)),
-    )
-
-
-def _machine(result: RunResult) -> str:
-    how = result.execution
-    name = how.get("name") or how.get("device") or "unknown"
-    threads = (
-        f", {how['threads']} thread{'s' * (how['threads'] != 1)}"
-        if how.get("device") == "cpu" and "threads" in how
-        else ""
-    )
-    return f"{name} ({how.get('device', '')}{threads}, {how.get('dtype', '')}, torch {how.get('torch', '?')})"
-
-
-def _failures(directory: StudyDirectory) -> list[tuple[str, int, str]]:
-    """Run, how often, and the last reason."""
+    """Runs that failed on the way: how often, and the last reason."""
     try:
         lines = (directory.path / "failures.jsonl").read_text(encoding="utf-8").splitlines()
     except OSError:
-        return []
-    found: dict[str, tuple[int, str]] = {}
+        return ""
+    reasons: dict[str, list[str]] = {}
     for line in lines:
-        try:
+        with suppress(ValueError, KeyError, TypeError):  # the end of a line that a crash cut off
             entry = json.loads(line)
-            name, reason = str(entry["run"]), str(entry["reason"])
-        except (ValueError, KeyError, TypeError):
-            continue  # the end of a line that a crash cut off
-        found[name] = (found.get(name, (0, ""))[0] + 1, reason)
-    return [(name, count, reason) for name, (count, reason) in found.items()]
+            reasons.setdefault(str(entry["run"]), []).append(str(entry["reason"]))
+    if not reasons:
+        return ""
+    rows = [
+        (name, str(len(why)), "finished" if name in finished else "not finished", why[-1])
+        for name, why in list(reasons.items())[:_SHOWN]
+    ]
+    body = paragraph("What went wrong on the way; a run that is finished was tried again with success.")
+    body += table(("run", "attempts that failed", "now", "last reason"), rows)
+    if len(reasons) > _SHOWN:
+        body += paragraph(f"And {len(reasons) - _SHOWN} more runs, in failures.jsonl.")
+    return body
+
+
+def _machine(result: RunResult) -> str:
+    how = {"device": "", "dtype": "", "torch": "?", **result.execution}
+    name, threads = how.get("name") or how["device"] or "unknown", ""
+    if how["device"] == "cpu" and "threads" in how:
+        threads = f", {how['threads']} thread{'s' * (how['threads'] != 1)}"
+    return f"{name} ({how['device']}{threads}, {how['dtype']}, torch {how['torch']})"
 
 
 # -- prescriptive validation -------------------------------------------------------------------------------
@@ -194,9 +182,6 @@ def _prescriptive(verdict: Verdict, facts: dict[str, Any]) -> Section:
 
 
 def _trial(trial: Trial) -> str:
-    noise = "seed noise unknown with one seed"
-    if trial.noise is not None:
-        noise = f"pooled seed noise {trial.noise:.4f}"
     body = _budget(trial)
     rows = [_tried(tried, tried.configuration) for tried in trial.laws if tried.configuration is not None]
     if rows:
@@ -205,7 +190,14 @@ def _trial(trial: Trial) -> str:
     if missing:
         body += paragraph("Not trained:") + table(None, missing)
     if trial.best is not None:
-        body += paragraph(f"Best of all that was trained: {_configuration_text(trial.best)}; {noise}.")
+        c, seeds = trial.best, len(trial.best.losses)
+        noise = "seed noise unknown with one seed"
+        if trial.noise is not None:
+            noise = f"pooled seed noise {trial.noise:.4f}"
+        body += paragraph(
+            f"Best of all that was trained: {short(c.params)} parameters, "
+            f"{short(c.unique_tokens)} unique tokens, {c.epochs:.4g} epoch{'s' * (c.epochs != 1)}, loss {_loss(c)}, {seeds} seed{'s' * (seeds > 1)}; {noise}."
+        )
     return body
 
 
@@ -227,13 +219,6 @@ def _tried(tried: Tried, trained: Configuration) -> dict[str, str]:
 def _budget(trial: Trial) -> str:
     budget = f"{short(trial.ud)} unique tokens, {scientific(trial.flops)} FLOPs"
     return f"<h3>{budget}, λ = {trial.weight_decay:g}</h3>"
-
-
-def _configuration_text(c: Configuration) -> str:
-    seeds = f"{len(c.losses)} seed{'s' * (len(c.losses) > 1)}"
-    epochs = f"{c.epochs:.4g} epoch{'s' * (c.epochs != 1)}"
-    size = f"{short(c.params)} parameters, {short(c.unique_tokens)} unique tokens"
-    return f"{size}, {epochs}, loss {_loss(c)}, {seeds}"
 
 
 # -- crossover ---------------------------------------------------------------------------------------------
@@ -313,7 +298,8 @@ def _scores(directory: StudyDirectory, trial: Trial, evaluated: dict[str, Any]) 
     rows = [("perplexity", *(blank_or(run.perplexity if run else None, ".3f") for run in trained))]
     for row in bpb_table(results):
         label = row["task"] + (f" ({row['note']})" if row["note"] else "")
-        rows.append((label, *(_score(row["models"][result.model]) for result in results)))
+        cells = (row["models"][result.model] for result in results)
+        rows.append((label, *(f"{c['bpb']:.4f} ± {c['error']:.4f}{' *' * c['best']}" for c in cells)))
     return _budget(trial) + table(("", *(", ".join(chosen[name]) for name in runs)), rows)
 
 
@@ -322,7 +308,3 @@ def _scores(directory: StudyDirectory, trial: Trial, evaluated: dict[str, Any]) 
 
 def _loss(c: Configuration, digits: int = 4) -> str:
     return f"{c.loss:.{digits}f}" + ("" if c.deviation is None else f" ± {c.deviation:.{digits}f}")
-
-
-def _score(cell: Mapping[str, Any]) -> str:
-    return f"{cell['bpb']:.4f} ± {cell['error']:.4f}{' *' if cell['best'] else ''}"

@@ -18,7 +18,7 @@ from benchmarks.simulated import grid_table
 from calibration import fit
 from calibration.commands.report import report as command
 from calibration.fitting.runs.tables import read_runs
-from calibration.reports import fit_plots
+from calibration.reports import evidence_plots, fit_plots
 from calibration.reports.document import Section, paragraph, table
 from calibration.reports.report import SECTIONS, report
 from planner.calibration import Calibration, shipped_names
@@ -201,22 +201,24 @@ def test_the_shared_exponent_is_recovered():
     table_ = grid_table(law, 80, 0.0, rng)
     repeats = np.maximum(table_["epochs"] - 1, 0)
     base = law.base().loss(table_["params"], table_["unique_tokens"], table_["epochs"])
-    found = fit_plots.shared_exponent(law, table_.assign(loss=base + 1e-3 * repeats**1.6))
+    found = evidence_plots.shared_exponent(law, table_.assign(loss=base + 1e-3 * repeats**1.6))
     assert found is not None
     assert found.delta == pytest.approx(1.6, abs=1e-3)
-    assert fit_plots.shared_exponent(law, table_[table_["epochs"] == 1]) is None
+    assert evidence_plots.shared_exponent(law, table_[table_["epochs"] == 1]) is None
 
 
-@pytest.mark.parametrize("draw", ["predicted_observed", "residual_repeats", "fit_quality"])
+@pytest.mark.parametrize(
+    "draw", [fit_plots.predicted_observed, evidence_plots.residuals, fit_plots.fit_quality]
+)
 def test_pictures_do_not_touch_global_state(calibration, runs, draw):
     import matplotlib
 
     before = dict(matplotlib.rcParams)
     setting = calibration.settings[0]
-    arguments = (
-        (setting,) if draw == "fit_quality" else (setting, runs[runs["weight_decay"] == setting.weight_decay])
-    )
-    assert isinstance(getattr(fit_plots, draw)(*arguments), Figure)
+    arguments = (setting, runs[runs["weight_decay"] == setting.weight_decay])
+    if draw is fit_plots.fit_quality:
+        arguments = ([("mine", setting)], ["huber"])
+    assert isinstance(draw(*arguments), Figure)
     assert dict(matplotlib.rcParams) == before
 
 
