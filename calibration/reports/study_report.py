@@ -196,7 +196,8 @@ def _trial(trial: Trial) -> str:
             noise = f"pooled seed noise {trial.noise:.4f}"
         body += paragraph(
             f"Best of all that was trained: {short(c.params)} parameters, "
-            f"{short(c.unique_tokens)} unique tokens, {c.epochs:.4g} epoch{'s' * (c.epochs != 1)}, loss {_loss(c)}, {seeds} seed{'s' * (seeds > 1)}; {noise}."
+            f"{short(c.unique_tokens)} unique tokens, {c.epochs:.4g} epoch{'s' * (c.epochs != 1)}, "
+            f"loss {_loss(c)}, {seeds} seed{'s' * (seeds > 1)}; {noise}."
         )
     return body
 
