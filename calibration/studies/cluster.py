@@ -69,10 +69,9 @@ class RayEngine:
     def __post_init__(self) -> None:
         if find_spec("ray") is None:
             raise InvalidInput("ray is not installed; pip install 'databound[cluster]' would do.")
-        if self.workers is not None and self.workers < 1:
-            raise InvalidInput(f"must be at least 1; got {self.workers}.", field="workers")
-        if self.per_gpu < 1:
-            raise InvalidInput(f"must be at least 1; got {self.per_gpu}.", field="per_gpu")
+        for name, value in (("workers", self.workers), ("per_gpu", self.per_gpu)):
+            if value is not None and value < 1:
+                raise InvalidInput(f"must be at least 1; got {value}.", field=name)
         self.address = self.address or os.environ.get("RAY_ADDRESS") or None
         if self.address not in (None, "auto", "local"):
             _check_reachable(self.address)

@@ -65,10 +65,14 @@ class StudyDirectory:
         """The result of a run, or None while it is unfinished."""
         return read_result(self.run_folder(name))
 
-    def results(self, part: str = GRID) -> list[RunResult]:
-        """All finished runs of a part, by name; raises where one is damaged."""
-        folders = (path.parent for path in _results(self, part))
+    def results(self, part: str = GRID, without: Collection[str] = ()) -> list[RunResult]:
+        """All finished runs of a part but some, by name; raises where one is damaged."""
+        folders = (folder for folder in self.finished(part) if folder.name not in without)
         return [found for folder in folders if (found := read_result(folder)) is not None]
+
+    def finished(self, part: str) -> list[Path]:
+        """The directories of all runs of a part that have a result, damaged or not."""
+        return [path.parent for path in sorted((self.path / part).glob("*/result.json"))]
 
     def stored(self, name: str, part: str = GRID) -> Store | None:
         """The directory of a run in the store, where there is one."""
@@ -133,7 +137,14 @@ def begin(study: Study, path: str | Path) -> StudyDirectory:
     fingerprint = _fingerprint(study)
     try:
         if stored is None:
-            stored = _create(study, folder)
+            folder.mkdir(parents=True, exist_ok=True)
+            with locked(folder / _LOCK):
+                stored = check_recipe(study, folder)  # unless somebody else was first
+                if stored is None:
+                    # First of all, or a directory whose making was cut short would not be known again.
+                    stored = {"format": FORMAT, "study": study.name, "title": study.title}
+                    stored |= {"recipe": study.identity(), "data": ""}
+                    write_json(folder / "study.json", stored)
         if stored["data"] not in ("", fingerprint):
             raise _changed(folder, stored["data"], fingerprint)
         for part in (GRID, VALIDATION):
@@ -143,18 +154,6 @@ def begin(study: Study, path: str | Path) -> StudyDirectory:
             f"study directory {folder} cannot be written: {error.strerror or error}."
         ) from None
     return StudyDirectory(folder)
-
-
-def _create(study: Study, folder: Path) -> dict[str, Any]:
-    """Make a directory the study's, unless somebody else was first; the facts of whose it is, checked."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with locked(folder / _LOCK):
-        stored = check_recipe(study, folder)
-        if stored is None:  # first of all, or a directory whose making was cut short would not be known again
-            stored = {"format": FORMAT, "study": study.name, "title": study.title}
-            stored |= {"recipe": study.identity(), "data": ""}
-            write_json(folder / "study.json", stored)
-        return stored
 
 
 def _fix_data(directory: StudyDirectory, fingerprint: str) -> None:
@@ -217,16 +216,12 @@ def prepare(runs: Sequence[StudyRun], directory: StudyDirectory) -> Path:
         )
     _fix_data(directory, found.fingerprint)
     if directory.store:
-        _upload_tokens(found.folder, directory.store / f"tokens/{found.folder.name}")
+        store = directory.store / f"tokens/{found.folder.name}"
+        if "tokens.json" not in store.names():  # which says what is in the others, and is sent last
+            mirror = Mirror(found.folder, store)
+            mirror.sent.clear()
+            mirror.update()
     return found.folder
-
-
-def _upload_tokens(folder: Path, store: Store) -> None:
-    """Put tokens where workers look for them, the file that says what is in the others last."""
-    if "tokens.json" not in store.names():
-        mirror = Mirror(folder, store)
-        mirror.sent.clear()
-        mirror.update()
 
 
 def _changed(folder: Path, before: str, now: str) -> InvalidInput:
@@ -239,7 +234,7 @@ def _changed(folder: Path, before: str, now: str) -> InvalidInput:
 def damaged(directory: StudyDirectory, names: Iterable[str] | None = None) -> dict[str, str]:
     """The runs whose results cannot be read or were changed, and what would do; of all by default."""
     if names is None:
-        folders = [path.parent for part in (GRID, VALIDATION) for path in _results(directory, part)]
+        folders = [*directory.finished(GRID), *directory.finished(VALIDATION)]
     else:
         folders = [directory.run_folder(name) for name in names]
     found = {}
@@ -251,15 +246,9 @@ def damaged(directory: StudyDirectory, names: Iterable[str] | None = None) -> di
     return found
 
 
-def _results(directory: StudyDirectory, part: str) -> list[Path]:
-    return sorted((directory.path / part).glob("*/result.json"))
-
-
 def table(directory: StudyDirectory, part: str = GRID, without: Collection[str] = ()) -> pd.DataFrame:
     """The run table of all finished runs but some."""
-    folders = [path.parent for path in _results(directory, part)]
-    results = [read_result(folder) for folder in folders if folder.name not in without]
-    return pd.DataFrame([result.row() for result in results if result is not None])
+    return pd.DataFrame([result.row() for result in directory.results(part, without)])
 
 
 def write_table(directory: StudyDirectory, without: Collection[str] = ()) -> None:
@@ -312,9 +301,9 @@ def _stored(folder: Path) -> dict[str, Any] | None:
         return {"recipe": dict(facts["recipe"]), "data": str(facts["data"]), **facts}
     except (FileNotFoundError, NotADirectoryError):
         return None
+    except InvalidInput:
+        raise
     except (OSError, ValueError, KeyError, TypeError) as error:
-        if isinstance(error, InvalidInput):
-            raise
         reason = getattr(error, "strerror", None) or f"{type(error).__name__}"
         raise InvalidInput(
             f"{path} is damaged ({reason}); restore it, or name a new directory with ‹out›."

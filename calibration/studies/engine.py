@@ -7,7 +7,8 @@ so a study may begin on one engine and end on another.
 from __future__ import annotations
 
 import signal
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol
 
@@ -42,9 +43,7 @@ class Needs:
 
 @dataclass(frozen=True)
 class Task:
-    """A run to train: its configuration as plain values, its
-    directory, and that of the token set it trains on.
-    """
+    """A run to train: its configuration as plain values, its directory, and that of its token set."""
 
     name: str
     config: dict[str, Any]
@@ -65,6 +64,18 @@ class Outcome:
     kind: Literal["done", "failed", "refused", "busy", "stopped", "disk", "unfit"]
     reason: str = ""
     node: str = ""
+
+
+@contextmanager
+def signals_blocked() -> Iterator[None]:
+    """Ctrl-C reaches the whole terminal, a scheduler's warning the whole job, but the driver decides: it
+    hears them afterwards, a process that is started here never.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, set(INTERRUPTIONS))
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class Engine(Protocol):

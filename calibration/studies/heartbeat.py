@@ -35,13 +35,6 @@ def fetch_heartbeat(store: Store | None, folder: Path) -> None:
                 (folder / FILE).write_bytes(sign)
 
 
-def _touch(place: str) -> None:
-    if is_url(place):
-        Store(place).write(FILE, str(time.time()).encode())
-    else:
-        Path(place, FILE).touch()
-
-
 @contextmanager
 def heartbeats(place: str, should_stop: Callable[[], bool]) -> Iterator[Callable[[], bool]]:
     """Give signs of life; the function to ask after every step instead of `should_stop`."""
@@ -51,7 +44,10 @@ def heartbeats(place: str, should_stop: Callable[[], bool]) -> Iterator[Callable
         if time.monotonic() - moved[0] < _LONGEST_STEP:
             # before the run has its directory, on a full disk, or where the store does not answer
             with suppress(OSError, TrainingStopped):
-                _touch(place)
+                if is_url(place):
+                    Store(place).write(FILE, str(time.time()).encode())
+                else:
+                    Path(place, FILE).touch()
 
     def asked() -> bool:
         moved[0] = time.monotonic()

@@ -14,15 +14,15 @@ import math
 import os
 import signal
 import time
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing import connection, get_context, resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-from calibration.studies.engine import FAILED, HUNG, INTERRUPTIONS, STOPPED, Needs, Outcome, Task
+from calibration.studies.engine import FAILED, HUNG, STOPPED, Needs, Outcome, Task, signals_blocked
 from calibration.studies.worker import training_environment
 from planner.inputs import InvalidInput
 
@@ -51,10 +51,9 @@ class LocalEngine:
     def __post_init__(self) -> None:
         self.gpus = _gpus()
         self.cores = _cores()
-        if self.workers is not None and self.workers < 1:
-            raise InvalidInput(f"must be at least 1; got {self.workers}.", field="workers")
-        if self.per_gpu < 1:
-            raise InvalidInput(f"must be at least 1; got {self.per_gpu}.", field="per_gpu")
+        for name, value in (("workers", self.workers), ("per_gpu", self.per_gpu)):
+            if value is not None and value < 1:
+                raise InvalidInput(f"must be at least 1; got {value}.", field=name)
         per_gpu = int(1 / self.needs.gpus) if self.needs.gpus else self.per_gpu
         fitting = max(1, self.cores // (self.needs.threads or 1))
         self.size = self.workers or (self.gpus * per_gpu if self.gpus else fitting)
@@ -140,24 +139,12 @@ class LocalEngine:
         process = context.Process(
             target=_worker_loop, args=(theirs, self.threads, device, str(self.compiled)), daemon=True
         )
-        with _signals_blocked():
+        resource_tracker.ensure_running()  # else `start` would do it, which ends the deafness
+        with signals_blocked():
             process.start()
             theirs.close()
             self._running.append(_Worker(process, ours, device))
         return self._running[-1]
-
-
-@contextmanager
-def _signals_blocked() -> Iterator[None]:
-    """Ctrl-C reaches the whole terminal, a scheduler's warning the whole job, but the driver decides: it
-    hears them afterwards, a process that is started here never.
-    """
-    resource_tracker.ensure_running()  # else `start` would do it, which ends the deafness
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, set(INTERRUPTIONS))
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _worker_loop(pipe: Connection, threads: int, device: int | None, compiled: str) -> None:
@@ -171,12 +158,10 @@ def _worker_loop(pipe: Connection, threads: int, device: int | None, compiled: s
     torch.set_num_threads(threads)
     from calibration.studies.worker import train_task
 
-    def driver_is_gone() -> bool:
-        return pipe.poll()  # while a task runs nothing is sent, so anything to read is the end of the pipe
-
     try:
         while True:
-            outcome = train_task(pipe.recv(), driver_is_gone)
+            # While a task runs nothing is sent: anything to read is the end of the pipe, the driver is gone.
+            outcome = train_task(pipe.recv(), pipe.poll)
             if outcome.kind == STOPPED:
                 return
             pipe.send(outcome)

@@ -56,11 +56,10 @@ class Progress:
         self._flops = {run.name: run.flops for run in self.runs}
         self._places = {run.name: place for place, run in enumerate(self.runs)}
         self._trained_flops = 0.0
-        self._left_flops = sum(flops for name, flops in self._flops.items() if name not in self.done)
+        self._left_flops = sum(self._flops[name] for name in self._flops.keys() - self.done.keys())
         self._waiting: list[tuple[float, int]] = []
-        for run in self.runs:
-            if run.name not in self.done:
-                self.queue(run.name)
+        for name in self._flops.keys() - self.done.keys():
+            self.queue(name)
 
     def queue(self, name: str) -> None:
         """Have a run wait for its turn, longest first: short runs fill the gaps at the end."""
@@ -107,9 +106,6 @@ class Progress:
     def suspicious(self, node: str) -> bool:
         """Whether so many different runs have failed there in a row that the node is to blame."""
         return len({*self.blamed.get(node, ())}) >= ATTEMPTS
-
-    def set_aside(self, node: str, reason: str) -> None:
-        self.aside[node] = reason
 
     def exhausted(self, name: str) -> bool:
         """Whether a run has had its attempts, those on nodes that are set aside not counted."""
@@ -214,21 +210,17 @@ def _running(progress: Progress, directory: StudyDirectory) -> Iterator[tuple[st
         last = last_metrics(directory.run_folder(name))
         if not last and (waiting := waiting + 1) > _STARTING:
             continue
-        speed = last.get("tokens_per_second")
+        speed, times = last.get("tokens_per_second"), len(progress.failures.get(name, ()))
+        before = f", failed {times} time{'s' * (times > 1)} before" if times else ""
         yield (
             name,
-            ("running" if last else "starting") + _failed_before(progress, name),
+            ("running" if last else "starting") + before,
             f"{last['step']:,} / {steps[name]:,}" if last else f"of {steps[name]:,}",
             f"{last['loss']:.3f}" if "loss" in last else "",
             f"{speed:,.0f}" if speed else "",
         )
     if waiting > _STARTING:
         yield f"{waiting - _STARTING} more", "starting, or waiting for room", "", "", ""
-
-
-def _failed_before(progress: Progress, name: str) -> str:
-    times = len(progress.failures.get(name, ()))
-    return f", failed {times} time{'s' * (times > 1)} before" if times else ""
 
 
 def last_metrics(folder: Path) -> dict[str, Any]:

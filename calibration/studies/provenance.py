@@ -14,6 +14,10 @@ def origin_of(directory: StudyDirectory) -> Origin:
     """What is known about the runs of a study."""
     facts, results = directory.facts(), directory.results()
     recipe = facts["recipe"]
+    corpus = recipe.get("corpus") or {}
+    texts = corpus.get("paths") or []
+    if corpus.get("dataset"):
+        texts = [corpus["dataset"], corpus.get("subset"), corpus.get("split")]
     shapes = {(run.architecture["vocab_size"], run.architecture["tied_embeddings"]) for run in results}
     if len(shapes) > 1:
         raise InvalidInput(
@@ -24,7 +28,7 @@ def origin_of(directory: StudyDirectory) -> Origin:
     family = f"Llama-2, {'tied' if tied else 'untied'} embeddings"
     return Origin(
         title=str(facts.get("title") or ""),
-        corpus=f"{_corpus(recipe.get('corpus') or {})}; tokenizer {recipe.get('tokenizer')}",
+        corpus=f"{', '.join(str(part) for part in texts if part)}; tokenizer {recipe.get('tokenizer')}",
         model_family=f"{family}, sequences of {recipe.get('sequence_length')}",
         vocab_size=vocab,
         tied_embeddings=tied,
@@ -52,33 +56,17 @@ def _recipe(recipe: dict[str, Any], rates: set[float]) -> dict[str, Any] | None:
     return {name: value for name, value in facts.items() if value is not None}
 
 
-def _corpus(corpus: dict[str, Any]) -> str:
-    if corpus.get("dataset"):
-        named = [corpus["dataset"], corpus.get("subset"), corpus.get("split")]
-    else:
-        named = corpus.get("paths") or []
-    return ", ".join(str(part) for part in named if part)
-
-
 def provenance_mismatch(calibration: Calibration, vocab: int | None, directory: StudyDirectory) -> str:
     """In which recorded facts a calibration is of something else than a study of that vocabulary;
     nothing where all of them agree.
     """
-    data = directory.facts().get("data")
-    fitted = _fingerprint(calibration)
+    data, fitted = directory.facts().get("data"), calibration.data_fingerprint
+    if fitted is None:  # files of earlier releases have it at the end of `corpus`
+        _, found, fingerprint = calibration.corpus.rpartition("; data ")
+        fitted = fingerprint if found else ""
     differing = []
     if fitted and data and fitted != data:
         differing.append(f"another corpus ({fitted}, here {data})")
     if calibration.vocab_size and vocab and calibration.vocab_size != vocab:
         differing.append(f"another vocabulary ({calibration.vocab_size:,}, here {vocab:,})")
     return " and ".join(differing)
-
-
-def _fingerprint(calibration: Calibration) -> str:
-    """Of the data that a calibration was fitted on;
-    files of earlier releases have it at the end of `corpus`.
-    """
-    if calibration.data_fingerprint is not None:
-        return calibration.data_fingerprint
-    _, found, fingerprint = calibration.corpus.rpartition("; data ")
-    return fingerprint if found else ""

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from calibration.studies.cluster import RayEngine, _port_is_open
-from calibration.studies.engine import INTERRUPTIONS
+from calibration.studies.engine import INTERRUPTIONS, signals_blocked
 from planner.inputs import InvalidInput
 from trainer.files import read_json, write_json
 
@@ -137,12 +137,9 @@ def _start_ray_node(*options: str) -> subprocess.Popen[bytes]:
     cores = os.environ.get("SLURM_CPUS_PER_TASK") or os.environ.get("SLURM_CPUS_ON_NODE")
     command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats"]
     quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, set(INTERRUPTIONS))
-    try:
-        more = [f"--num-cpus={cores}"] if cores else []
+    more = [f"--num-cpus={cores}"] if cores else []
+    with signals_blocked():
         return subprocess.Popen([*command, *more, *options], start_new_session=True, **quiet)
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _wait_for(holds: Any, process: subprocess.Popen[bytes] | None = None) -> None:

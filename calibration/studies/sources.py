@@ -126,18 +126,13 @@ def fit(
         return with_weight_decay_law(found, runs, recipe, **law)
     if weight_decay_law == NONE or runs["weight_decay"].nunique() < FEWEST_DECAYS:
         return found
-    kept = _weight_decay_law(runs, origin, learning_rate, batch_tokens)
-    return found.model_copy(update={"fitted_weight_decay_law": kept})
-
-
-def _weight_decay_law(runs: pd.DataFrame, origin: Origin, rate: Any, batch: Any) -> dict[str, Any]:
-    """All weight-decay laws, for the file; or why there are none, arguments in ‹›."""
-    try:
-        recipe = _recipe(runs, origin, rate, batch)
-        best, law = fit_weight_decay_law(runs, recipe, bootstrap=0)
+    try:  # all weight-decay laws, for the file; or why there are none, arguments in ‹›
+        recipe = _recipe(runs, origin, learning_rate, batch_tokens)
+        best, every = fit_weight_decay_law(runs, recipe, bootstrap=0)
+        kept = {"law": best, "recipe": recipe.model_dump(exclude_none=True), **every.model_dump()}
     except InvalidInput as error:
-        return {"not_fitted": error.said(lambda name: f"‹{name}›")}
-    return {"law": best, "recipe": recipe.model_dump(exclude_none=True), **law.model_dump()}
+        kept = {"not_fitted": error.said(lambda name: f"‹{name}›")}
+    return found.model_copy(update={"fitted_weight_decay_law": kept})
 
 
 def _recipe(runs: pd.DataFrame, origin: Origin, learning_rate: Any, batch_tokens: Any) -> Recipe:

@@ -27,9 +27,9 @@ import difflib
 import math
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -121,23 +121,23 @@ class Study:
     def run(self, **cell: Any) -> StudyRun:
         """The run of a cell: `params` or `shape`, `unique_tokens`, `epochs`, `weight_decay`, `seed`."""
         config = RunConfig(**{**self.recipe, **cell})
-        architecture = config.architecture(self._vocabulary(config))
+        # A shape by name has the paper's vocabulary.
+        known = config.vocab_size is not None or isinstance(config.shape, str)
+        architecture = config.architecture(
+            0 if known else self._tokenizer_size(config.tokenizer, config.eos_token)
+        )
         size = config.shape if isinstance(config.shape, str) else f"{architecture.params}"
         name = f"n{size}-u{config.unique_tokens}-e{config.epochs:g}-wd{config.weight_decay:g}-s{config.seed}"
         if "learning_rate" in cell:
             name += f"-lr{config.learning_rate:g}"
         return StudyRun(name, config, architecture)
 
-    def _vocabulary(self, config: RunConfig) -> int:
-        """As `_vocabulary` says, which reads or makes a tokenizer, once for all runs that have the same."""
-        key = (config.tokenizer, config.eos_token, config.vocab_size, isinstance(config.shape, str))
-        if key not in self._vocabularies:
-            self._vocabularies[key] = _vocabulary(config)
-        return self._vocabularies[key]
-
     @cached_property
-    def _vocabularies(self) -> dict[Any, int]:
-        return {}
+    def _tokenizer_size(self) -> Callable[[str, str | None], int]:
+        """Of a tokenizer, which is read or made once for all runs that have the same."""
+        from trainer.data.tokenizers import Spec
+
+        return lru_cache(lambda tokenizer, eos_token: Spec(tokenizer, eos_token).size)
 
     @cached_property
     def shared_learning_rate(self) -> dict[str, float]:
@@ -179,10 +179,6 @@ class Study:
             yield f"row {row} of cells", dict(cell), math.inf
 
 
-def shipped_studies() -> list[str]:
-    return sorted(path.stem for path in SHIPPED.glob("*.toml"))
-
-
 def load(source: str | Path) -> Study:
     """A shipped study by its name, or one from a TOML file; paths in it are relative to the file."""
     path = Path(source)
@@ -191,8 +187,9 @@ def load(source: str | Path) -> Study:
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
+        shipped = ", ".join(sorted(known.stem for known in SHIPPED.glob("*.toml")))
         raise InvalidInput(
-            f"there is no study {str(source)!r}; give a TOML file or one of {', '.join(shipped_studies())}."
+            f"there is no study {str(source)!r}; give a TOML file or one of {shipped}."
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidInput(
@@ -332,15 +329,6 @@ def _cells(source: Any, folder: Path) -> Iterator[dict[str, Any]]:
             raise InvalidInput(f"cells: row {row} of {path}: {error}") from None
 
 
-def _vocabulary(config: RunConfig) -> int:
-    """The tokenizer's size where the shape needs it and it can be known; a shape by name has the paper's."""
-    if config.vocab_size is not None or isinstance(config.shape, str):
-        return 0
-    from trainer.data.tokenizers import Spec
-
-    return Spec(config.tokenizer, config.eos_token).size
-
-
 def _known(values: Mapping[str, Any], names: Iterable[str], what: str) -> None:
     for name in values:
         if name not in names:
@@ -349,15 +337,12 @@ def _known(values: Mapping[str, Any], names: Iterable[str], what: str) -> None:
             raise InvalidInput(f"{name} is not a setting of {what}; {hint}.")
 
 
-_REQUIRED = object()
-
-
-def _several(values: Mapping[str, Any], name: str, default: Any = _REQUIRED) -> list[Any]:
+def _several(values: Mapping[str, Any], name: str, default: list[Any] | None = None) -> list[Any]:
     """A list; one value alone is a list of one."""
     if name not in values:
-        if default is _REQUIRED:
+        if default is None:
             raise InvalidInput(f"{name} is missing.")
-        return list(default)
+        return default
     found: list[Any] = values[name] if isinstance(values[name], list) else [values[name]]
     if not found:
         raise InvalidInput(f"{name} is empty.")

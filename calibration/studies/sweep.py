@@ -117,7 +117,9 @@ class _Driver:
             if self.part(run) == GRID:
                 adopt([run], self.directory)
         elif outcome.kind == DONE:
-            self._fail(outcome, _lost_result(outcome, self.directory.path))
+            where, here = outcome.node or "its worker", self.directory.path
+            lost = f"{where} trained it and its result is not in {here} here"
+            self._fail(outcome, f"{lost}; the study must be on shared storage")
         elif outcome.kind == BUSY:
             progress.elsewhere[run.name] = time.monotonic() + _LOOK_AGAIN
         elif outcome.kind == DISK:
@@ -163,11 +165,6 @@ class _Driver:
             return
         if self.engine.avoid(node):
             self.directory.record_failure(node, f"set aside: {reason}")
-            self.progress.set_aside(node, reason)
+            self.progress.aside[node] = reason
         elif or_stop:
             raise TrainingStopped(f"{reason}; once that is mended the same command goes on.")
-
-
-def _lost_result(outcome: Outcome, path: Path) -> str:
-    where = outcome.node or "its worker"
-    return f"{where} trained it and its result is not in {path} here; the study must be on shared storage"

@@ -13,6 +13,7 @@ import json
 import math
 import platform
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property, lru_cache
 from importlib.metadata import PackageNotFoundError, version
@@ -20,7 +21,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 from scipy import stats
 
 from calibration.studies.directory import StudyDirectory
@@ -304,8 +305,14 @@ FORMAT = 1
 def save_verdict(directory: StudyDirectory, verdict: Verdict, facts: dict[str, Any]) -> dict[str, Any]:
     """Write the file, with what it was made from and by; returns its content."""
     known = directory.facts()
-    made_from = {"recipe": _fingerprint(known.get("recipe")), "data": known.get("data")}
-    content = {"format": FORMAT, **facts, "made_from": made_from, "versions": _versions(), **asdict(verdict)}
+    recipe = json.dumps(known.get("recipe"), sort_keys=True).encode()
+    fingerprint = hashlib.blake2b(recipe, digest_size=8).hexdigest()
+    made_from = {"recipe": fingerprint, "data": known.get("data")}
+    versions = {"python": platform.python_version()}
+    for name in ("databound", "torch", "numpy"):
+        with suppress(PackageNotFoundError):
+            versions[name] = version(name)
+    content = {"format": FORMAT, **facts, "made_from": made_from, "versions": versions, **asdict(verdict)}
     try:
         write_json(directory.path / FILE, content)
     except OSError as error:
@@ -326,23 +333,9 @@ def read_verdict(directory: StudyDirectory) -> tuple[Verdict, dict[str, Any]] | 
         return TypeAdapter(Verdict).validate_python(fields), content
     except FileNotFoundError:
         return None
-    except (OSError, ValidationError, ValueError, KeyError, TypeError) as error:
-        if isinstance(error, InvalidInput):
-            raise
+    except InvalidInput:
+        raise
+    except (OSError, ValueError, KeyError, TypeError):
         raise InvalidInput(
             f"{path} is damaged; `planner calibrate validate` writes it again without training anew."
         ) from None
-
-
-def _fingerprint(value: Any) -> str:
-    return hashlib.blake2b(json.dumps(value, sort_keys=True).encode(), digest_size=8).hexdigest()
-
-
-def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
-    for name in ("databound", "torch", "numpy"):
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found
