@@ -5,8 +5,8 @@ prescribed, and its **regret** that minus the lowest mean loss of all configurat
 allowed there: the same weight decay and learning rate, at most these unique tokens and at most 2% more
 compute, from the grid or from any law.
 
-A law is behind beyond noise where the 95% interval of its difference to the best law (see `seed_noise`) does
-not hold zero.
+A law is behind beyond noise where the 95% interval of its difference to the best law (see `verdict`) does not
+hold zero.
 """
 
 from __future__ import annotations
@@ -65,20 +65,18 @@ def _trial(planned: list[Prescription], trained: Trained) -> Trial:
     distinct = list({configuration.runs: configuration for configuration in own}.values())
     best = winner = None
     if distinct:
-        rivals = [c for c in trained.configurations if _allowed(c, head, distinct[0].learning_rate)]
-        best = min([*rivals, *distinct], key=lambda c: c.loss)
+        allowed = [
+            c
+            for c in trained.configurations
+            if c.weight_decay == head.weight_decay
+            and c.learning_rate == distinct[0].learning_rate
+            and c.unique_tokens <= head.ud
+            and c.flops <= SLACK * head.flops
+        ]
+        best = min([*allowed, *distinct], key=lambda c: c.loss)
         winner = min(distinct, key=lambda c: c.loss)
     laws = tuple(_tried(prescription, trained, best, winner, len(distinct)) for prescription in planned)
     return Trial(head.ud, head.flops, head.weight_decay, pooled_deviation(distinct)[0], best, laws)
-
-
-def _allowed(configuration: Configuration, head: Prescription, learning_rate: float) -> bool:
-    return (
-        configuration.weight_decay == head.weight_decay
-        and configuration.learning_rate == learning_rate
-        and configuration.unique_tokens <= head.ud
-        and configuration.flops <= SLACK * head.flops
-    )
 
 
 def _tried(
@@ -118,25 +116,20 @@ def _tried(
 
 def standings_of(trials: Sequence[Trial]) -> list[Standing]:
     """Every law over these pairs, all of one weight decay."""
-    rows = _by_law(trials)
-    compared = {law: row for law, row in rows.items() if _regrets(row)}
-    # Only a law that was trained at as many pairs as any can lead: a mean over easier pairs is no comparison.
-    most = max((len(_regrets(row)) for row in compared.values()), default=0)
-    full = [row for row in compared.values() if len(_regrets(row)) == most]
-    leader = min(full, key=lambda row: float(np.mean(_regrets(row))), default=None)
-    rivals = len({_prescribed(row) for row in compared.values()})
-    return [_standing(law, row, leader, rivals, trials) for law, row in rows.items()]
-
-
-def _by_law(trials: Sequence[Trial]) -> dict[str, _Row]:
     at = [{tried.law: tried for tried in reversed(trial.laws)} for trial in trials]
     laws = dict.fromkeys(tried.law for trial in trials for tried in trial.laws)
-    return {law: [here.get(law) for here in at] for law in laws}
-
-
-def _prescribed(row: _Row) -> tuple[tuple[str, ...], ...]:
-    """The runs behind a law's row: laws that prescribe the same everywhere are one rival."""
-    return tuple(tried.configuration.runs if tried and tried.configuration else () for tried in row)
+    rows: dict[str, _Row] = {law: [here.get(law) for here in at] for law in laws}
+    compared = [row for row in rows.values() if _regrets(row)]
+    # Only a law that was trained at as many pairs as any can lead: a mean over easier pairs is no comparison.
+    most = max((len(_regrets(row)) for row in compared), default=0)
+    full = [row for row in compared if len(_regrets(row)) == most]
+    leader = min(full, key=lambda row: float(np.mean(_regrets(row))), default=None)
+    # Laws that prescribe the same everywhere are one rival.
+    runs = [
+        [tried.configuration.runs if tried and tried.configuration else () for tried in r] for r in compared
+    ]
+    rivals = len(set(map(tuple, runs)))
+    return [_standing(law, row, leader, rivals, trials) for law, row in rows.items()]
 
 
 def _regrets(row: Iterable[Tried | None]) -> list[float]:

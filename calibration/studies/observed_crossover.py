@@ -15,12 +15,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import NamedTuple
 
 import numpy as np
 from scipy import stats
 
-from calibration.studies.prescriptions import CrossoverTest, Prescription
+from calibration.studies.prescriptions import CrossoverTest, PredictedCrossover, Prescription
 from calibration.studies.verdict import Budget, CrossoverFound, Trained, pooled_deviation
 from planner.uncertainty import LEVEL
 
@@ -39,13 +40,14 @@ def observe_crossover(test: CrossoverTest, trained: Trained) -> CrossoverFound:
     draws = _draws(usable, ln_flops, observed)
     evidence = _evidence(usable, gaps)
     at = math.exp(observed) if observed is not None and math.isfinite(observed) else None
+    foreseen = None
+    if test.predicted_interval is not None and draws.interval is not None:
+        # Whether the two have anything in common; ends outside of what was tried are open.
+        (low, high), (predicted_low, predicted_high) = draws.interval, test.predicted_interval
+        foreseen = (low or 0.0) <= predicted_high and predicted_low <= (high or math.inf)
+    predicted = {one.name: getattr(test, one.name) for one in fields(PredictedCrossover)}
     return CrossoverFound(
-        test.ud,
-        test.law,
-        test.weaker,
-        test.stronger,
-        test.predicted,
-        test.predicted_interval,
+        **predicted,
         observed=at,
         observed_interval=draws.interval,
         ratio=at / test.predicted if at and test.predicted else None,
@@ -54,17 +56,8 @@ def observe_crossover(test: CrossoverTest, trained: Trained) -> CrossoverFound:
         note=_note(test, observed, draws, evidence, len(crossings), len(usable)),
         budgets=budgets,
         shown=None if at is None else evidence.crosses,
-        foreseen=_overlap(test.predicted_interval, draws.interval),
+        foreseen=foreseen,
     )
-
-
-def _overlap(
-    predicted: tuple[float, float] | None, observed: tuple[float | None, float | None] | None
-) -> bool | None:
-    """Whether two intervals have anything in common, ends outside of what was tried being open."""
-    if predicted is None or observed is None:
-        return None
-    return (observed[0] or 0.0) <= predicted[1] and predicted[0] <= (observed[1] or math.inf)
 
 
 def _budget(weaker: Prescription, stronger: Prescription, trained: Trained) -> Budget:
@@ -78,12 +71,9 @@ def _budget(weaker: Prescription, stronger: Prescription, trained: Trained) -> B
 
 def sign_changes(ln_flops: np.ndarray, gaps: np.ndarray) -> list[float]:
     """Where the difference is zero, by straight lines in ln C."""
-    found = []
-    for k in range(len(gaps) - 1):
-        if (gaps[k] > 0) != (gaps[k + 1] > 0):
-            step = (ln_flops[k + 1] - ln_flops[k]) * gaps[k] / (gaps[k] - gaps[k + 1])
-            found.append(float(ln_flops[k] + step))
-    return found
+    k = np.flatnonzero(np.diff(gaps > 0))
+    step = np.diff(ln_flops)[k] * gaps[k] / (gaps[k] - gaps[k + 1])
+    return [float(place) for place in ln_flops[k] + step]
 
 
 def _overtaken(ln_flops: np.ndarray, gaps: np.ndarray) -> float | None:
@@ -122,8 +112,11 @@ def _draws(usable: Sequence[Budget], ln_flops: np.ndarray, observed: float | Non
     if not all(map(len, residuals)):
         return _Draws()
     rng = np.random.default_rng(0)
-    means = [_drawn_means(*side, rng) for side in zip((weaker, stronger), residuals, strict=True)]
-    drawn = [_overtaken(ln_flops, gaps) for gaps in (means[1] - means[0]).T]
+    low_means, high_means = (
+        np.stack([losses.mean() + rng.choice(pool, (DRAWS, len(losses))).mean(axis=1) for losses in side])
+        for side, pool in zip((weaker, stronger), residuals, strict=True)
+    )
+    drawn = [_overtaken(ln_flops, gaps) for gaps in (high_means - low_means).T]
     known = np.array([x for x in drawn if x is not None])
     crossing = float(np.isfinite(known).sum() / DRAWS)
     agreeing = drawn.count(observed) / DRAWS
@@ -171,10 +164,6 @@ def _residuals(groups: Sequence[np.ndarray]) -> np.ndarray:
     return np.concatenate(widened) if widened else np.empty(0)
 
 
-def _drawn_means(groups: Sequence[np.ndarray], residuals: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    return np.stack([g.mean() + rng.choice(residuals, (DRAWS, len(g))).mean(axis=1) for g in groups])
-
-
 def _note(
     test: CrossoverTest,
     observed: float | None,
@@ -194,22 +183,17 @@ def _note(
     if math.isinf(observed):
         better = test.stronger if observed < 0 else test.weaker
         return f"none inside the range tried: λ = {better:g} is better at all of it{doubt}"
-    notes = [_doubt(draws, evidence)]
+    notes = []
+    if evidence.crosses is None or draws.crossing is None:
+        notes += ["not shown: with one seed nothing is known about noise"]
+    elif not evidence.crosses:
+        notes += [
+            f"not shown: {draws.crossing:.0%} of draws of the seeds cross, but means cross by chance, too, "
+            f"and at one budget these seeds could show a difference of {evidence.detectable:.2g}"
+        ]
     if crossings > 1:
         notes += [
             f"the better weight decay changes {crossings} times; "
             f"the first at which λ = {test.stronger:g} overtakes is given"
         ]
-    return "; ".join(filter(None, notes))
-
-
-def _doubt(draws: _Draws, evidence: _Evidence) -> str:
-    """What keeps an observed crossover from being shown; nothing where it is."""
-    if evidence.crosses is None or draws.crossing is None:
-        return "not shown: with one seed nothing is known about noise"
-    if evidence.crosses:
-        return ""
-    return (
-        f"not shown: {draws.crossing:.0%} of draws of the seeds cross, but means cross by chance, too, "
-        f"and at one budget these seeds could show a difference of {evidence.detectable:.2g}"
-    )
+    return "; ".join(notes)

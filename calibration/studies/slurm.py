@@ -71,22 +71,19 @@ class SlurmEngine(RayEngine):
         with open(private, "w", encoding="utf-8") as key:
             key.write(token)
         try:
-            return self._start()
+            from ray.util import get_node_ip_address
+
+            with socket.socket() as free:
+                free.bind(("", 0))
+                port = free.getsockname()[1]
+            self._process = _start_ray_node("--head", f"--port={port}", "--include-dashboard=false")
+            self.address = f"{get_node_ip_address()}:{port}"  # type: ignore[no-untyped-call]
+            _wait_for(lambda: _port_is_open(self.address or ""), self._process)
+            super().__enter__()
+            write_json(_address_file(self.compiled), {"address": self.address})
         except BaseException:
             _token_file(self.compiled).unlink(missing_ok=True)
             raise
-
-    def _start(self) -> SlurmEngine:
-        from ray.util import get_node_ip_address
-
-        with socket.socket() as free:
-            free.bind(("", 0))
-            port = free.getsockname()[1]
-        self._process = _start_ray_node("--head", f"--port={port}", "--include-dashboard=false")
-        self.address = f"{get_node_ip_address()}:{port}"  # type: ignore[no-untyped-call]
-        _wait_for(lambda: _port_is_open(self.address or ""), self._process)
-        super().__enter__()
-        write_json(_address_file(self.compiled), {"address": self.address})
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -78,18 +78,14 @@ class Trained:
 
     def reason_missing(self, prescription: Prescription) -> str:
         """Why nothing of it was trained, or not all of its seeds; nothing where all were."""
+        reasons = (self.failed[run.name] for run in prescription.runs if run.name in self.failed)
+        why = next((f"training failed: {reason}" for reason in reasons), "not trained yet")
         configuration = self.of(prescription)
         if configuration is None:
-            return prescription.reason or self._why_not(prescription)
+            return prescription.reason or why
         missing = [run.name for run in prescription.runs if run.name not in configuration.runs]
-        if not missing:
-            return ""
         seeds = f"{len(missing)} of {len(prescription.runs)} seeds are missing"
-        return f"{seeds}: {self._why_not(prescription)}"
-
-    def _why_not(self, prescription: Prescription) -> str:
-        reasons = (self.failed[run.name] for run in prescription.runs if run.name in self.failed)
-        return next((f"training failed: {reason}" for reason in reasons), "not trained yet")
+        return f"{seeds}: {why}" if missing else ""
 
 
 @dataclass(frozen=True)
@@ -234,12 +230,8 @@ def crossover_sentence(found: CrossoverFound) -> str:
         text += " (95% {} to {})".format(*(scientific(end) for end in found.predicted_interval))
     between = ""
     if found.observed_interval is not None and found.observed_interval != (None, None):
-        low, high = found.observed_interval
-        ends = (
-            "below the range" if low is None else scientific(low),
-            "above the range" if high is None else scientific(high),
-        )
-        between = " (95% {} to {})".format(*ends)
+        low, high = (None if end is None else scientific(end) for end in found.observed_interval)
+        between = f" (95% {low or 'below the range'} to {high or 'above the range'})"
     if found.observed is None:
         return f"{text}; observed: {found.note}{between}"
     text += f", observed {scientific(found.observed)}{between}"
@@ -286,11 +278,7 @@ def standing_cells(standing: Standing, digits: int) -> dict[str, str]:
 
 def by_regret(standing: Standing) -> tuple[float, int, float]:
     """The order of standings: a mean over fewer budgets is no comparison, so these laws come later."""
-    return (
-        standing.weight_decay,
-        -standing.pairs,
-        float("inf") if standing.regret is None else standing.regret,
-    )
+    return standing.weight_decay, -standing.pairs, math.inf if standing.regret is None else standing.regret
 
 
 def blank_or(value: float | None, style: str = ".4f") -> str:
