@@ -15,7 +15,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -53,17 +53,15 @@ class Progress:
     began: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
-        self._flops = {run.name: run.flops for run in self.runs}
-        self._places = {run.name: place for place, run in enumerate(self.runs)}
-        self._trained_flops = 0.0
-        self._left_flops = sum(self._flops[name] for name in self._flops.keys() - self.done.keys())
+        self.by_name = {run.name: run for run in self.runs}
+        self._order = {run.name: (-run.flops, place) for place, run in enumerate(self.runs)}
         self._waiting: list[tuple[float, int]] = []
-        for name in self._flops.keys() - self.done.keys():
+        for name in self.by_name.keys() - self.done.keys():
             self.queue(name)
 
     def queue(self, name: str) -> None:
         """Have a run wait for its turn, longest first: short runs fill the gaps at the end."""
-        heapq.heappush(self._waiting, (-self._flops[name], self._places[name]))
+        heapq.heappush(self._waiting, self._order[name])
 
     def take(self, most: int) -> Iterator[StudyRun]:
         """The next runs, no longer waiting."""
@@ -77,14 +75,8 @@ class Progress:
     def finish(self, run: StudyRun, seconds: float | None = None) -> None:
         """A run is done: trained in so many seconds, or found."""
         self.done[run.name] = run
-        self._left_flops -= self._flops[run.name]
         if seconds is not None:
             self.trained[run.name] = seconds
-            self._trained_flops += self._flops[run.name]
-
-    def give_up(self, name: str, reason: str) -> None:
-        self.failed[name] = reason
-        self._left_flops -= self._flops[name]
 
     def requeue_waiting(self) -> None:
         """Ask again for runs that somebody else was training a while ago."""
@@ -117,9 +109,10 @@ class Progress:
 
     def seconds_left(self) -> float | None:
         """At the speed so far: what has been trained, per second of this sweep."""
-        if not self._trained_flops:
-            return None
-        return self._left_flops * (time.monotonic() - self.began) / self._trained_flops
+        trained = sum(self.by_name[name].flops for name in self.trained)
+        ended = {*self.done, *self.failed}
+        left = sum(run.flops for run in self.runs if run.name not in ended)
+        return left * (time.monotonic() - self.began) / trained if trained else None
 
 
 _STARTING = 8  # rows for runs that have not made a step yet
@@ -186,58 +179,46 @@ def _table(progress: Progress, directory: StudyDirectory) -> RenderableType:
     table = Table(title=title + _left(progress), title_justify="left")
     for name in ("run", "state", "step", "loss", "tokens/s"):
         table.add_column(name, justify="left" if name in ("run", "state") else "right", overflow="fold")
-    for row in _running(progress, directory):
-        table.add_row(*row)
-    for name in progress.elsewhere:
-        table.add_row(name, "trained by another sweep", "", "", "")
-    for name, reason in progress.failed.items():
-        table.add_row(name, f"failed: {reason}", "", "", "")
-    for node, reason in progress.aside.items():
-        table.add_row(node, f"set aside: {reason}", "", "", "")
-    for name in list(progress.trained)[-3:]:
-        result = read_result(directory.run_folder(name))
-        table.add_row(
-            name, f"done in {progress.trained[name]:.0f} s", "", f"{result.loss:.3f}" if result else "", ""
-        )
-    return table
-
-
-def _running(progress: Progress, directory: StudyDirectory) -> Iterator[tuple[str, str, str, str, str]]:
-    """A row for each run that is being trained, and for some of those that are about to be."""
-    steps = {run.name: run.steps for run in progress.runs}
-    waiting = 0
+    steps, starting = {run.name: run.steps for run in progress.runs}, 0
     for name in progress.running:
         last = last_metrics(directory.run_folder(name))
-        if not last and (waiting := waiting + 1) > _STARTING:
+        if not last and (starting := starting + 1) > _STARTING:
             continue
         speed, times = last.get("tokens_per_second"), len(progress.failures.get(name, ()))
         before = f", failed {times} time{'s' * (times > 1)} before" if times else ""
-        yield (
+        table.add_row(
             name,
             ("running" if last else "starting") + before,
             f"{last['step']:,} / {steps[name]:,}" if last else f"of {steps[name]:,}",
             f"{last['loss']:.3f}" if "loss" in last else "",
             f"{speed:,.0f}" if speed else "",
         )
-    if waiting > _STARTING:
-        yield f"{waiting - _STARTING} more", "starting, or waiting for room", "", "", ""
+    if starting > _STARTING:
+        table.add_row(f"{starting - _STARTING} more", "starting, or waiting for room")
+    for name in progress.elsewhere:
+        table.add_row(name, "trained by another sweep")
+    for name, reason in progress.failed.items():
+        table.add_row(name, f"failed: {reason}")
+    for node, reason in progress.aside.items():
+        table.add_row(node, f"set aside: {reason}")
+    for name in list(progress.trained)[-3:]:
+        result = read_result(directory.run_folder(name))
+        loss = f"{result.loss:.3f}" if result else ""
+        table.add_row(name, f"done in {progress.trained[name]:.0f} s", "", loss)
+    return table
 
 
 def last_metrics(folder: Path) -> dict[str, Any]:
     """The last complete line of a run's metrics; nothing where there is none yet."""
-    try:
-        with open(folder / "metrics.jsonl", "rb") as stream:
-            stream.seek(max(0, stream.seek(0, 2) - 4096))
-            lines = stream.read().splitlines()
-    except OSError:
-        return {}
+    lines: list[bytes] = []
+    with suppress(OSError), open(folder / "metrics.jsonl", "rb") as stream:
+        stream.seek(max(0, stream.seek(0, 2) - 4096))
+        lines = stream.read().splitlines()
     for line in reversed(lines):
-        try:
+        with suppress(ValueError):
             found = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(found, dict) and "step" in found:
-            return found
+            if isinstance(found, dict) and "step" in found:
+                return found
     return {}
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from calibration.studies.directory import GRID, StudyDirectory, adopt, damaged, prepare, unfinished
@@ -46,7 +47,7 @@ def sweep(
     watch(progress)
     if progress.complete:
         return progress
-    driver = _Driver(progress, directory, engine, part, {run.name: run for run in runs})
+    driver = _Driver(progress, directory, engine, part)
     data = prepare(runs, directory)
     with engine:
         progress.began = time.monotonic()
@@ -74,20 +75,15 @@ def task_of(run: StudyRun, directory: StudyDirectory, data: Path, part: str = GR
     return Task(run.name, values, str(directory.run_folder(run.name, part).absolute()), str(data.absolute()))
 
 
+@dataclass
 class _Driver:
     """Starts runs where there is room for them and makes of each outcome what it means for the sweep."""
 
-    def __init__(
-        self,
-        progress: Progress,
-        directory: StudyDirectory,
-        engine: Engine,
-        part: Callable[[StudyRun], str],
-        by_name: Mapping[str, StudyRun],
-    ):
-        self.progress, self.directory, self.engine, self.part = progress, directory, engine, part
-        self.by_name = by_name
-        self.pulse = HeartbeatMonitor()
+    progress: Progress
+    directory: StudyDirectory
+    engine: Engine
+    part: Callable[[StudyRun], str]
+    pulse: HeartbeatMonitor = field(default_factory=HeartbeatMonitor)
 
     def start(self, data: Path) -> None:
         for run in self.progress.take(self.engine.room()):
@@ -108,7 +104,7 @@ class _Driver:
             self.engine.abandon(name)
 
     def handle_outcome(self, outcome: Outcome) -> None:
-        run, progress = self.by_name[outcome.name], self.progress
+        run, progress = self.progress.by_name[outcome.name], self.progress
         started = progress.running.pop(run.name)
         self.pulse.forget(run.name)
         if outcome.kind == DONE and self._result_arrived(run):
@@ -155,7 +151,7 @@ class _Driver:
         if node and progress.suspicious(node):
             self._set_aside(node, f"{len(progress.blamed[node])} runs in a row failed there, last: {reason}")
         if outcome.kind == REFUSED or progress.exhausted(name):
-            progress.give_up(name, reason)
+            progress.failed[name] = reason
         else:
             progress.queue(name)
 
