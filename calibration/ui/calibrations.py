@@ -25,8 +25,7 @@ class Calibrations:
 
     def __init__(self, forget: Callable[[], None] = lambda: None) -> None:
         self._forget = forget
-        self._kept: OrderedDict[str, Calibration] = OrderedDict()
-        self._sizes: dict[str, int] = {}
+        self._kept: OrderedDict[str, tuple[Calibration, int]] = OrderedDict()  # and the bytes that it takes
         self._lock = Lock()
 
     def add(self, known: Calibration) -> str:
@@ -34,15 +33,15 @@ class Calibrations:
         text = known.model_dump_json().encode()
         key = _PREFIX + hashlib.blake2b(text, digest_size=10).hexdigest()
         with self._lock:
-            self._kept.setdefault(key, known)
+            self._kept.setdefault(key, (known, len(text) + _OF_A_VALUE * text.count(b",")))
             self._kept.move_to_end(key)
-            self._sizes[key] = len(text) + _OF_A_VALUE * text.count(b",")
-            before = len(self._kept)
-            while len(self._kept) > ROOM or (sum(self._sizes.values()) > ROOM_BYTES and len(self._kept) > 1):
-                del self._sizes[self._kept.popitem(last=False)[0]]
-            if len(self._kept) < before:
+            while len(self._kept) > 1 and (len(self._kept) > ROOM or self._bytes() > ROOM_BYTES):
+                self._kept.popitem(last=False)
                 self._forget()
         return key
+
+    def _bytes(self) -> int:
+        return sum(size for _, size in self._kept.values())
 
     def get(self, key: str) -> Calibration:
         """A shipped calibration by name, or one that was brought; never a file of this machine."""
@@ -51,7 +50,7 @@ class Calibrations:
         with self._lock:
             if key in self._kept:
                 self._kept.move_to_end(key)
-                return self._kept[key]
+                return self._kept[key][0]
         if key.startswith(_PREFIX):
             raise InvalidInput(
                 "this link uses a calibration that somebody uploaded and that is no longer here: "

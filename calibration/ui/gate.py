@@ -20,6 +20,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import gradio as gr
+from fastapi import HTTPException
 from fastapi.responses import PlainTextResponse
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -55,14 +56,6 @@ HEADERS = {
 }
 
 
-class Refused(Exception):
-    """A status and a sentence."""
-
-    def __init__(self, status: int, sentence: str) -> None:
-        super().__init__(sentence)
-        self.status = status
-
-
 class Gate:
     """Passes on what is in order, and answers the rest with one sentence."""
 
@@ -83,16 +76,16 @@ class Gate:
             return
         try:
             receive = await self._checked(scope, receive)
-        except Refused as refused:
-            sentence = str(refused)
+        except HTTPException as refused:
+            sentence = refused.detail[:1].upper() + refused.detail[1:]
             close = {"connection": "close"}  # the rest of the request is not read
-            said = PlainTextResponse(sentence[:1].upper() + sentence[1:], refused.status, close)
-            await said(scope, receive, _with_headers(send))
+            reply = PlainTextResponse(sentence, refused.status_code, close)
+            await reply(scope, receive, _with_headers(send))
             return
         await self.app(scope, receive, _with_headers(send))
 
     async def _checked(self, scope: Scope, receive: Receive) -> Receive:
-        """What the page may receive of this request; Refused where it may not have it at all."""
+        """What the page may receive of this request; HTTPException where it may not have it at all."""
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         self._check_host(headers)
         check_origin(headers)
@@ -104,17 +97,17 @@ class Gate:
         if path == UPLOAD:
             return await self._checked_upload(str((scope.get("client") or ("",))[0]), length, receive)
         if length > LARGEST_BODY:
-            raise Refused(413, f"a request of {length:,} bytes is more than the page ever sends.")
+            raise HTTPException(413, f"a request of {length:,} bytes is more than the page ever sends.")
         body = await _whole(receive, length)
         return _again(self._checked_inputs(body) if path == ASK else body, receive)
 
     async def _checked_upload(self, visitor: str, length: int, receive: Receive) -> Receive:
         """An upload that is within the quotas, which are charged with what really arrives."""
         if length > self.largest_upload + LARGEST_BODY:
-            raise Refused(413, f"the page reads files of up to {self.largest_upload >> 20} MB.")
+            raise HTTPException(413, f"the page reads files of up to {self.largest_upload >> 20} MB.")
         try:
             self.uploads.check(visitor, length)
-        except Refused:
+        except HTTPException:
             await _whole(receive, length, keep=False)  # a browser listens only once it has sent everything
             raise
         arrived = 0
@@ -138,13 +131,13 @@ class Gate:
         else:
             used = method == "POST" and path in _WRITE
         if not used:
-            raise Refused(403, "the page has nothing there.")
+            raise HTTPException(403, "the page has nothing there.")
 
     def _checked_inputs(self, body: bytes) -> bytes:
         """Gradio copies whatever file an input names to where everybody can read it, however deep inside:
         what is passed on is put together here, from values that were checked.
         """
-        strange = Refused(400, "the request is not one that the page makes.")
+        strange = HTTPException(400, "the request is not one that the page makes.")
         try:
             asked = json.loads(body)
             event, values, session = asked["fn_index"], asked["data"], asked["session_hash"]
@@ -157,7 +150,7 @@ class Gate:
             raise strange
         waiting = self.blocks._queue.pending_messages_per_session.get(session)
         if waiting is not None and waiting.qsize() > MOST_WAITING:
-            raise Refused(429, "too many answers wait to be read; read them first.")
+            raise HTTPException(429, "too many answers wait to be read; read them first.")
         takes = enumerate(self.blocks.fns[event].inputs)
         files = {place for place, one in takes if isinstance(one, gr.File | gr.UploadButton)}
         data = [self._file(one) if place in files else _plain(one) for place, one in enumerate(values)]
@@ -170,7 +163,7 @@ class Gate:
             return None
         path = value.get("path") if isinstance(value, dict) else None
         if not isinstance(path, str) or path not in self.blocks.upload_file_set:
-            raise Refused(400, "a file must be uploaded here first; upload it again.")
+            raise HTTPException(400, "a file must be uploaded here first; upload it again.")
         name = _plain(value.get("orig_name"))
         return {"path": path, "orig_name": name, "meta": {"_type": "gradio.FileData"}}
 
@@ -180,7 +173,7 @@ class Gate:
         except ValueError:
             name = ""
         if name not in self.trusted and not _is_address(name):
-            raise Refused(
+            raise HTTPException(
                 421, f"this server does not go by the name {name[:80]!r}; `planner ui --trust-host` adds one."
             )
 
@@ -194,7 +187,7 @@ def check_origin(headers: dict[str, str]) -> None:
         foreign = True
     crossing = headers.get("sec-fetch-site") == "cross-site" and headers.get("sec-fetch-mode") != "navigate"
     if foreign or crossing:
-        raise Refused(403, "only the page itself may ask this server; open its address in a browser.")
+        raise HTTPException(403, "only the page itself may ask this server; open its address in a browser.")
 
 
 class Quota:
@@ -210,7 +203,7 @@ class Quota:
         own = sum(amount for _, who, amount in self._uploaded if who == visitor)
         everybody = sum(amount for _, _, amount in self._uploaded)
         if own + size > QUOTA_OF_ONE or everybody + size > QUOTA_OF_ALL:
-            raise Refused(429, "too much was uploaded within half an hour; try again later.")
+            raise HTTPException(429, "too much was uploaded within half an hour; try again later.")
 
     def charge(self, visitor: str, size: int) -> None:
         self._uploaded.append((time.monotonic(), visitor, size))
@@ -222,21 +215,21 @@ class Quota:
 def _plain(value: Any) -> Any:
     """A text, a number, a choice or nothing."""
     if isinstance(value, dict | list):
-        raise Refused(400, "a field holds a text, a number or a choice.")
+        raise HTTPException(400, "a field holds a text, a number or a choice.")
     if isinstance(value, str):
         if len(value) > LONGEST_TEXT:
-            raise Refused(413, f"a field holds up to {LONGEST_TEXT:,} characters.")
+            raise HTTPException(413, f"a field holds up to {LONGEST_TEXT:,} characters.")
         try:
             value.encode()
         except UnicodeEncodeError:
-            raise Refused(400, "a field holds characters that no text has.") from None
+            raise HTTPException(400, "a field holds characters that no text has.") from None
     return value
 
 
 def _length(headers: dict[str, str]) -> int:
     given = headers.get("content-length", "" if "transfer-encoding" in headers else "0")
     if not given.isdigit():
-        raise Refused(411, "the length of the request must be given.")
+        raise HTTPException(411, "the length of the request must be given.")
     return int(given)
 
 
@@ -245,7 +238,7 @@ async def _whole(receive: Receive, length: int, *, keep: bool = True) -> bytes:
     while more and left >= 0:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise Refused(400, "the request ended early.")
+            raise HTTPException(400, "the request ended early.")
         part = message.get("body", b"")
         body, left = body + part if keep else b"", left - len(part)
         more = message.get("more_body", False)

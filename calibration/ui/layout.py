@@ -73,13 +73,13 @@ def inputs(default: Calibration) -> Inputs:
     chosen, fields, steps = state.DEFAULTS, dict[str, Any](), list[tuple[gr.Button, str, float]]()
     with gr.Group():
         with gr.Row(elem_classes="db-budget"):
-            fields["ud"] = text("ud", chosen.ud, "250M, 0.25B, 250e6", scale=4)
+            fields["ud"] = text("ud", "250M, 0.25B, 250e6", scale=4)
             steps += _steps("ud")
         _slider("ud", "Unique tokens")
     with gr.Group():
         fields |= _compute(steps)
     with gr.Group():
-        fields["weight_decay"] = text("weight_decay", "", "choose for me, or 0.3")
+        fields["weight_decay"] = text("weight_decay", "choose for me, or 0.3")
         _slider("weight_decay", "Weight decay")
     with gr.Accordion("Law and calibration", open=False) as laws_fold:
         fields["law"] = _list("law", laws(default))
@@ -91,10 +91,10 @@ def inputs(default: Calibration) -> Inputs:
     with gr.Accordion("Size and limits, ensembles, serving", open=False) as limits_fold:
         fields |= _limits()
     with gr.Accordion("Price, or your own accelerator", open=False) as card_fold:
-        fields["price"] = text("price", "", "list price")
+        fields["price"] = text("price", "list price")
         with gr.Row():
-            fields["tflops"] = text("tflops", "", "400")
-            fields["memory"] = text("memory", "", "64")
+            fields["tflops"] = text("tflops", "400")
+            fields["memory"] = text("memory", "64")
     return Inputs(fields, steps, upload, [laws_fold, limits_fold, card_fold])
 
 
@@ -105,30 +105,30 @@ def _compute(steps: list[tuple[gr.Button, str, float]]) -> dict[str, Any]:
     kinds = list(zip(names, state.BUDGETS, strict=True))
     fields["compute"] = gr.Radio(kinds, value=chosen.compute, label="Compute, given as", elem_id="in-compute")
     with gr.Row(elem_classes="db-budget"):
-        fields["flops"] = text("flops", chosen.flops, "5e18, 5 EFLOP", scale=4)
-        fields["hours"] = text("hours", chosen.hours, "3", scale=4, visible=False)
-        fields["budget_usd"] = text("budget_usd", chosen.budget_usd, "500", scale=4, visible=False)
-        fields["target_loss"] = text("target_loss", chosen.target_loss, "3.1", scale=4, visible=False)
+        fields["flops"] = text("flops", "5e18, 5 EFLOP", scale=4)
+        fields["hours"] = text("hours", "3", scale=4, visible=False)
+        fields["budget_usd"] = text("budget_usd", "500", scale=4, visible=False)
+        fields["target_loss"] = text("target_loss", "3.1", scale=4, visible=False)
         steps += _steps("compute")
     _slider("compute", "Compute")
     with gr.Row(elem_classes="db-hardware"):
-        fields["gpus"] = text("gpus", chosen.gpus, "8", min_width=60)
+        fields["gpus"] = text("gpus", "8", min_width=60)
         fields["gpu"] = _list("gpu", list(ACCELERATORS), min_width=110, scale=2)
-        fields["mfu"] = text("mfu", chosen.mfu, "40%", min_width=60)
+        fields["mfu"] = text("mfu", "40%", min_width=60)
     return fields
 
 
 def _limits() -> dict[str, Any]:
-    fields: dict[str, Any] = {"params": text("params", "", "any, or 400M")}
+    fields: dict[str, Any] = {"params": text("params", "any, or 400M")}
     with gr.Row():
-        fields["min_params"] = text("min_params", "", "no limit")
-        fields["max_params"] = text("max_params", "", "no limit, or 3B")
+        fields["min_params"] = text("min_params", "no limit")
+        fields["max_params"] = text("max_params", "no limit, or 3B")
     with gr.Row():
-        fields["min_epochs"] = text("min_epochs", "", "no limit")
-        fields["max_epochs"] = text("max_epochs", "", "no limit, or 16")
+        fields["min_epochs"] = text("min_epochs", "no limit")
+        fields["max_epochs"] = text("max_epochs", "no limit, or 16")
     with gr.Row():
-        fields["members"] = text("members", "", "1, 8 or auto")
-        fields["serve_tokens"] = text("serve_tokens", "", "none, or 1T")
+        fields["members"] = text("members", "1, 8 or auto")
+        fields["serve_tokens"] = text("serve_tokens", "none, or 1T")
     kinds = [("whole", WHOLE), ("any fraction", CONTINUOUS_EPOCHS)]
     fields["epochs"] = gr.Radio(
         kinds, value=state.DEFAULTS.epochs, label=label("epochs"), elem_id="in-epochs"
@@ -187,14 +187,12 @@ def runs() -> Runs:
                 elem_id="upload-runs",
                 height=175,
             )
-            name = text("name", "my-calibration", "my-corpus", label="Name of the calibration")
+            name = text("name", "my-corpus", "my-calibration", label="Name of the calibration")
             with gr.Row():
-                unsaid, beyond = (
-                    "Weight decay, if the table does not say",
-                    "Leave out runs beyond this many epochs",
-                )
-                decay = text("runs-decay", "", "0.1", label=unsaid, min_width=120)
-                epochs = text("runs-epochs", "", "no limit", label=beyond, min_width=120)
+                unsaid = "Weight decay, if the table does not say"
+                decay = text("runs-decay", "0.1", label=unsaid, min_width=120)
+                beyond = "Leave out runs beyond this many epochs"
+                epochs = text("runs-epochs", "no limit", label=beyond, min_width=120)
             with gr.Accordion("Which column is which", open=False):
                 columns = [
                     gr.Dropdown([(GUESSED, "")], value="", label=ours, elem_id=f"in-column-{ours}")
@@ -222,10 +220,10 @@ def runs() -> Runs:
 # -- pieces -------------------------------------------------------------------------------------------------
 
 
-def text(name: str, value: str, example: str, **how: Any) -> gr.Textbox:
+def text(name: str, example: str, value: str = "", **how: Any) -> gr.Textbox:
     how = {"label": label(name), "min_width": 90, "max_lines": 1, "max_length": state.LONGEST, **how}
     how |= {"elem_id": f"in-{name}", "elem_classes": "db-text"}
-    return gr.Textbox(value, placeholder=example, **how)
+    return gr.Textbox(value or getattr(state.DEFAULTS, name, ""), placeholder=example, **how)
 
 
 def _list(name: str, offered: list[Any], **how: Any) -> gr.Dropdown:
