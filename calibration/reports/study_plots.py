@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from calibration.reports.fit_plots import INK, bare, styled
-from calibration.studies.verdict import CrossoverFound, Standing, Trial, Verdict
+from calibration.studies.verdict import CrossoverFound, Verdict
 from planner.inputs import scientific, short
 from planner.laws import FORMS
 from planner.show import palette
@@ -25,8 +25,26 @@ def regret(verdict: Verdict) -> Figure:
     figure = Figure(figsize=(5.2 * len(decays) + 1.6, 0.5 * len(places) + 1.4), layout="constrained")
     axes = figure.subplots(1, len(decays), squeeze=False, sharey=True)[0]
     for axis, decay in zip(axes, decays, strict=True):
-        _regret_points(axis, places, [t for t in verdict.trials if t.weight_decay == decay])
-        _regret_bars(axis, places, [s for s in verdict.standings if s.weight_decay == decay])
+        for k, trial in enumerate(t for t in verdict.trials if t.weight_decay == decay):
+            shown = [(one.regret, places[one.law] + 0.15) for one in trial.laws if one.regret is not None]
+            if shown:
+                dots: dict[str, Any] = {
+                    "marker": palette.marker(k),
+                    "color": INK,
+                    "linewidths": 0,
+                    "zorder": 3,
+                }
+                label = f"{short(trial.ud)}, {scientific(trial.flops)}"
+                axis.scatter(*zip(*shown, strict=True), s=22, clip_on=False, label=label, **dots)
+        for standing in (s for s in verdict.standings if s.weight_decay == decay):
+            place, mean = places[standing.law], standing.regret
+            if mean is None:
+                axis.text(0, place, " nothing trained", va="center", fontsize=9)
+                continue
+            axis.barh(place, mean, color=palette.law_colour(standing.law), height=0.62, alpha=0.75)
+            if (error := standing.seed_error) is not None:
+                bar: dict[str, Any] = {"color": INK, "capsize": 3, "linewidth": 1.2, "zorder": 2}
+                axis.errorbar(mean, place - 0.15, xerr=error, **bar)
         axis.set(title=f"λ = {decay:g}", xlabel="regret (nats per token)")
         axis.set_xlim(left=min(0.0, axis.get_xlim()[0]))
         bare(axis)
@@ -34,28 +52,6 @@ def regret(verdict: Verdict) -> Figure:
     title = "unique tokens, FLOPs"
     axes[-1].legend(loc="center left", bbox_to_anchor=(1.0, 0.5), title=title, title_fontsize=9)
     return figure
-
-
-def _regret_points(axis: Axes, places: dict[str, int], trials: Sequence[Trial]) -> None:
-    for k, trial in enumerate(trials):
-        shown = [(tried.regret, places[tried.law] + 0.15) for tried in trial.laws if tried.regret is not None]
-        if shown:
-            how: dict[str, Any] = {"marker": palette.marker(k), "color": INK, "linewidths": 0, "zorder": 3}
-            label = f"{short(trial.ud)}, {scientific(trial.flops)}"
-            x, y = zip(*shown, strict=True)
-            axis.scatter(x, y, s=22, clip_on=False, label=label, **how)
-
-
-def _regret_bars(axis: Axes, places: dict[str, int], standings: Sequence[Standing]) -> None:
-    for standing in standings:
-        place = places[standing.law]
-        if standing.regret is None:
-            axis.text(0, place, " nothing trained", va="center", fontsize=9)
-            continue
-        axis.barh(place, standing.regret, color=palette.law_colour(standing.law), height=0.62, alpha=0.75)
-        if (error := standing.seed_error) is not None:
-            how: dict[str, Any] = {"color": INK, "capsize": 3, "linewidth": 1.2, "zorder": 2}
-            axis.errorbar(standing.regret, place - 0.15, xerr=error, **how)
 
 
 @styled

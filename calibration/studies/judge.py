@@ -138,6 +138,10 @@ def _regrets(row: Iterable[Tried | None]) -> list[float]:
 
 def _standing(law: str, row: _Row, leader: _Row | None, rivals: int, trials: Sequence[Trial]) -> Standing:
     regrets = _regrets(row)
+    # Of the mean over pairs, as far as it comes from the seeds.
+    variances = [one.configuration.variance_of_mean for one in row if one is not None and one.configuration]
+    known = [variance for variance in variances if variance is not None]
+    seeds = len(known) == len(variances) > 0
     behind, interval = (None, None) if leader is None else _mean_difference(row, leader, rivals)
     return Standing(
         law=law,
@@ -146,19 +150,12 @@ def _standing(law: str, row: _Row, leader: _Row | None, rivals: int, trials: Seq
         of_pairs=len(trials),
         regret=float(np.mean(regrets)) if regrets else None,
         error=float(np.std(regrets, ddof=1) / math.sqrt(len(regrets))) if len(regrets) > 1 else None,
-        seed_error=_seed_error(row),
+        seed_error=math.sqrt(sum(known)) / len(known) if seeds else None,
         behind=behind,
         behind_interval=interval,
         beyond_noise=None if interval is None else interval[0] > 0,
         wins=sum(1 for tried in row if tried is not None and tried.behind == 0),
     )
-
-
-def _seed_error(row: _Row) -> float | None:
-    """Of a mean over pairs, as far as it comes from the seeds."""
-    trained = [tried.configuration for tried in row if tried is not None and tried.configuration is not None]
-    variances = [c.variance_of_mean for c in trained if c.variance_of_mean is not None]
-    return math.sqrt(sum(variances)) / len(trained) if variances and len(variances) == len(trained) else None
 
 
 def _mean_difference(row: _Row, leader: _Row, rivals: int) -> tuple[float | None, tuple[float, float] | None]:

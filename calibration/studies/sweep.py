@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from calibration.studies.directory import GRID, StudyDirectory, adopt, damaged, prepare, unfinished
@@ -63,18 +63,6 @@ def sweep(
     return progress
 
 
-def task_of(run: StudyRun, directory: StudyDirectory, data: Path, part: str = GRID) -> Task:
-    """A run as an engine takes it: paths absolute, token files of the study, models compiled unless the
-    recipe says otherwise.
-    """
-    values = run.config.model_dump(mode="json", exclude_unset=True)
-    values |= {"cache": str(directory.tokens.absolute()), "compile": values.get("compile", "on")}
-    if store := directory.stored(run.name, part):
-        assert directory.store is not None
-        return Task(run.name, values, store.url, f"{directory.store.url}/tokens/{data.name}")
-    return Task(run.name, values, str(directory.run_folder(run.name, part).absolute()), str(data.absolute()))
-
-
 @dataclass
 class _Driver:
     """Starts runs where there is room for them and makes of each outcome what it means for the sweep."""
@@ -90,9 +78,16 @@ class _Driver:
             if not unfinished(self.directory, [run]):  # another sweep has finished it meanwhile
                 self.progress.finish(run)
                 continue
-            task = task_of(run, self.directory, data, self.part(run))
+            part, directory = self.part(run), self.directory
+            values = run.config.model_dump(mode="json", exclude_unset=True)
+            # Paths absolute, token files of the study, models compiled unless the recipe says otherwise.
+            values |= {"cache": str(directory.tokens.absolute()), "compile": values.get("compile", "on")}
+            folder, tokens = directory.run_folder(run.name, part), str(data.absolute())
+            task = Task(run.name, values, str(folder.absolute()), tokens)
+            if directory.store and (store := directory.stored(run.name, part)):
+                task = replace(task, folder=store.url, tokens=f"{directory.store.url}/tokens/{data.name}")
             self.progress.running[run.name] = time.monotonic()
-            self.pulse.await_first(run.name, self.directory.run_folder(run.name, self.part(run)))
+            self.pulse.await_first(run.name, folder)
             self.engine.start(task, self.progress.avoided_nodes(run.name))
 
     def abandon_silent_runs(self) -> None:

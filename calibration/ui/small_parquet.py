@@ -59,7 +59,11 @@ def _decoded(file: pq.ParquetFile, chosen: list[str], name: str) -> pa.Table:
     """
     batches, size = [], 0
     for batch in file.iter_batches(_ROWS, columns=chosen, use_threads=False):
-        size += sum(_written_out(column) for column in batch.columns)
+        for column in batch.columns:
+            size += int(column.nbytes)
+            if isinstance(column, pa.DictionaryArray):  # each value, as often as it occurs
+                lengths = pc.binary_length(column.dictionary)
+                size += pc.sum(pc.take(lengths, column.indices)).as_py() or 0
         _check_size(size, name)
         batches.append(batch)
     schema = batches[0].schema if batches else file.schema_arrow.empty_table().select(chosen).schema
@@ -87,12 +91,3 @@ def _check_size(size: int, name: str) -> None:
 def _is_text(kind: pa.DataType) -> bool:
     kinds = pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary
     return any(is_kind(kind) for is_kind in kinds)
-
-
-def _written_out(column: pa.Array) -> int:
-    """Bytes of all values, each counted as often as it occurs."""
-    size = int(column.nbytes)
-    if isinstance(column, pa.DictionaryArray):
-        lengths = pc.binary_length(column.dictionary)
-        size += pc.sum(pc.take(lengths, column.indices)).as_py() or 0
-    return size
