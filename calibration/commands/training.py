@@ -6,7 +6,7 @@ import errno
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -133,7 +133,7 @@ class DryRun:
             "runs": rows(self.runs, done),
             "missing": len(self.missing),
             "flops": sum(run.flops for run in self.missing),
-            "engines": [asdict(expense) for expense in self.takes],
+            "engines": [expense.as_dict() for expense in self.takes],
         }
 
     def print_totals(self) -> None:

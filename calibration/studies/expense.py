@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
@@ -35,6 +35,9 @@ class Expense:
     devices: int
     usd: float | None
     basis: str
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
 
     def __str__(self) -> str:
         start = f"{self.engine:6s} {self.on}: "

@@ -4,7 +4,7 @@
     answers       from the choices to a Plan, and to calls that reproduce it
     markup        the answer as HTML; every text that comes from outside is escaped
     pictures      interactive figures (plotly)
-    calibrations  those that can be planned with, shipped or brought
+    kept          calibrations that visitors brought or fitted, and the files of their fits
     file_jobs     files from strangers are read by a process of its own (`file_worker`), with limits
     layout        what the page consists of (Gradio)
     page          what happens when something changes

@@ -143,7 +143,8 @@ def _doubt(figure: Figure, p: Plan, curve: _Curve) -> None:
     loss, sure = curve.best.loss, p.predictive_uncertainty
     drawn = loss_band(curve.setting, p.law, curve.best, p.uniform_loss)
     if drawn is not None:
-        drawing.band(figure, *drawn, f"{LEVEL:.0%} interval", curve.look)
+        flops, low, high = drawn
+        drawing.band(figure, flops, low, high, f"{LEVEL:.0%} interval", curve.look)
     elif sure is not None:
         off = curve.setting.error(p.law, 0.0)(curve.best.params, p.ud, curve.best.epochs)
         off = predictive_width(sure.runs) * np.asarray(off)

@@ -5,7 +5,7 @@ origin    the page itself: other sites cannot upload or ask in a visitor's name
 route     one that the page itself uses; Gradio has fifty more
 body      of a known and small length; uploads within a quota, for each visitor and for all
 inputs    plain values; a file only where the page asks for one, by a path that this server made for an upload
-files     are sent only if they were uploaded here, or fitted here (`downloads`)
+files     are sent only if they were uploaded here, or fitted here (`kept`)
 """
 
 from __future__ import annotations

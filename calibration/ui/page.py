@@ -23,10 +23,9 @@ from calibration.fitting.runs.checks import Problem
 from calibration.reports import report
 from calibration.studies.verdict import blank_or
 from calibration.ui import answers, layout, markup, pictures, state
-from calibration.ui.calibrations import Calibrations
-from calibration.ui.downloads import Downloads
 from calibration.ui.drawing import legend
 from calibration.ui.file_jobs import FITS_AT_ONCE, READS_AT_ONCE, FileJobs, JobFailed
+from calibration.ui.kept import Calibrations, Downloads
 from planner import inputs
 from planner.calibration import Calibration
 from planner.inputs import ALL, InvalidInput

@@ -91,5 +91,5 @@ def test_the_page_says_what_the_tool_chooses_at_the_new_budgets() -> None:
     laws = new.calibrations(grid[grid["weight_decay"] == new.DECAY])
     found = new.menus(pd.read_csv(HERE / "new-budgets.csv"), new.NEW)
     text = page("studies/micro/results.md")
-    for line in new.standings(new.judged(found, *laws)):
+    for line in new.standings_of(new.judged(found, *laws)):
         assert line in text, line

@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 from benchmarks.few_runs import MICRO
 from calibration import fit
 from calibration.ui import answers, markup, pictures, state
-from calibration.ui.calibrations import ROOM, Calibrations
 from calibration.ui.compute_picture import loss_band
+from calibration.ui.kept import ROOM, Calibrations
 from calibration.ui.state import PRESETS
 from planner import Calibration, InvalidInput, plan
 from planner.cli import planner

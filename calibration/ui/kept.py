@@ -1,27 +1,33 @@
-"""The calibrations that can be planned with: shipped ones by name, and those that visitors brought or fitted.
+"""What the server keeps for visitors, as long as there is room: calibrations that they brought or fitted, and
+the files of their fits.
 
-The latter are kept in memory under the hash of their content. The hash is what an address holds, so a link
+Calibrations are kept in memory under the hash of their content. The hash is what an address holds, so a link
 works for as long as the server runs and has not run out of room, and two visitors can never see each other's
-calibration by accident: whoever knows the hash has seen the content.
+calibration by accident: whoever knows the hash has seen the content. Files lie in folders of the page's own,
+each under a name that nobody can guess; a path never comes from a request.
 """
 
 from __future__ import annotations
 
 import hashlib
+import secrets
+import shutil
 from collections import OrderedDict
 from collections.abc import Callable
+from pathlib import Path
 from threading import Lock
 
 from planner.calibration import Calibration, shipped_names
 from planner.inputs import InvalidInput
 
 ROOM, ROOM_BYTES = 64, 24 * 2**20
+FITS = 50  # whose files are kept, a few megabytes each
 _OF_A_VALUE = 32  # bytes that a number takes as an object, however short it is written
 _PREFIX = "own-"
 
 
 class Calibrations:
-    """`forget` is called when some go, for whoever remembers answers."""
+    """Those that can be planned with; `forget` is called when some go, for whoever remembers answers."""
 
     def __init__(self, forget: Callable[[], None] = lambda: None) -> None:
         self._forget = forget
@@ -58,3 +64,27 @@ class Calibrations:
             )
         shipped = ", ".join(shipped_names())
         raise InvalidInput(f"must be one of {shipped}, or uploaded; got {key!r}.", field="calibration")
+
+
+class Downloads:
+    """The files of the last fits."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._kept: OrderedDict[str, dict[str, Path]] = OrderedDict()
+        self._lock = Lock()
+
+    def add(self, files: list[Path]) -> list[str]:
+        """Take these files over; where each can be had, below the page's address."""
+        token = secrets.token_urlsafe(16)
+        (self._folder / token).mkdir(parents=True)
+        kept = {file.name: file.rename(self._folder / token / file.name) for file in files}
+        with self._lock:
+            self._kept[token] = kept
+            while len(self._kept) > FITS:
+                shutil.rmtree(self._folder / self._kept.popitem(last=False)[0], ignore_errors=True)
+        return [f"fitted/{token}/{name}" for name in kept]
+
+    def find(self, token: str, name: str) -> Path | None:
+        with self._lock:
+            return self._kept.get(token, {}).get(name)
