@@ -194,15 +194,7 @@ def residuals(setting: Setting, runs: pd.DataFrame) -> Figure:
     figure = Figure(figsize=(3.6 * len(amounts) + 0.4, 3.9), layout="constrained")
     axes = figure.subplots(1, len(amounts), squeeze=False, sharex=True, sharey=True)[0]
     for axis, amount in zip(axes, amounts, strict=True):
-        here = sorted((cell for cell in cells if cell.unique_tokens == amount), key=lambda cell: cell.params)
-        for k, place in enumerate(sorted({0, len(here) // 2, len(here) - 1})):
-            cell, colour = here[place], series(k).light
-            above = cell.residual > 0
-            drawn: dict[str, Any] = {"marker": marker(k), "color": colour, "linewidths": 0, "s": 26}
-            axis.scatter(cell.repeats[above], cell.residual[above], label=short(cell.params), **drawn)
-            span = np.array([cell.repeats.min(), cell.repeats.max()])
-            axis.plot(span, cell.size * span**shared.delta, color=colour, linewidth=1, linestyle="--")
-        axis.set(xscale="log", yscale="log", xlabel="repeats (epochs - 1)")
+        _cells(axis, [cell for cell in cells if cell.unique_tokens == amount], shared.delta)
         axis.set_title(f"{short(amount)} unique tokens", loc="left")
         axis.legend(title="parameters", title_fontsize=9)
         plain_ticks(axis, "x", axis.get_xlim())
@@ -212,3 +204,16 @@ def residuals(setting: Setting, runs: pd.DataFrame) -> Figure:
         slope += f"; {below} runs below the base law not shown"
     figure.suptitle(f"What repetition costs: δ = {shared.delta:.2f} ({slope})", fontsize=11)
     return figure
+
+
+def _cells(axis: Axes, cells: list[Cell], delta: float) -> None:
+    """The smallest size, one in the middle and the largest, each with its line of the shared slope."""
+    cells = sorted(cells, key=lambda cell: cell.params)
+    for k, place in enumerate(sorted({0, len(cells) // 2, len(cells) - 1})):
+        cell, colour = cells[place], series(k).light
+        above = cell.residual > 0
+        drawn: dict[str, Any] = {"marker": marker(k), "color": colour, "linewidths": 0, "s": 26}
+        axis.scatter(cell.repeats[above], cell.residual[above], label=short(cell.params), **drawn)
+        span = np.array([cell.repeats.min(), cell.repeats.max()])
+        axis.plot(span, cell.size * span**delta, color=colour, linewidth=1, linestyle="--")
+    axis.set(xscale="log", yscale="log", xlabel="repeats (epochs - 1)")

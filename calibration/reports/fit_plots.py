@@ -101,39 +101,40 @@ METRICS = {
 
 @styled
 def fit_quality(studies: Sequence[tuple[str, Setting]], metrics: Sequence[str]) -> Figure:
-    """Metrics of every form side by side: a group of bars for each study, below its name."""
+    """Metrics of every form side by side: a group of bars for each study, below its name if it has one."""
     forms = [form for form in every_form() if any(form in setting.laws for _, setting in studies)]
-    values = {
-        (key, study, form): setting.laws[form].metrics.get(key) if form in setting.laws else None
-        for key in metrics
-        for study, setting in studies
-        for form in forms
-    }
-    shown = [key for key in metrics if any(values[at] is not None for at in values if at[0] == key)]
+    rows = [(name, setting, form) for name, setting in studies for form in ("", *forms) if name or form]
+    every = {key: [_metric(setting, form, key) for _, setting, form in rows] for key in metrics}
+    shown = {key: values for key, values in every.items() if set(values) != {None}}
     if not shown:
         raise InvalidInput("must have been fitted with metrics; none of these has any.", field="calibrations")
-    # A study's name, if it has one, stands in a row of its own.
-    rows = [(study, form) for study, _ in studies for form in (*([""] if study else []), *forms)]
     figure = Figure(figsize=(3.6 * len(shown) + 1.6, 0.3 * len(rows) + 0.9), layout="constrained")
     axes = figure.subplots(1, len(shown), squeeze=False, sharey=True)[0]
-    for axis, key in zip(axes, shown, strict=True):
-        title, digits = METRICS[key]
-        known = [0.0]
-        for place, (study, form) in enumerate(rows):
-            value = values.get((key, study, form))
-            if not form:
-                axis.text(0, place, study, fontweight="bold", va="center")
-            elif value is None:
-                axis.text(0, place, " not known", va="center", fontsize=9)
-            else:
-                axis.barh(place, value, color=law_colour(form), height=0.8)
-                axis.text(max(value, 0), place, f" {value:{digits}}", va="center", fontsize=9)
-                known.append(value)
-        axis.set(xlim=(min(known) * 1.05, max(known) * 1.25 or 1), ylim=(len(rows) - 0.4, -0.6), title=title)
-        bare(axis)
-    bars = [place for place, (_, form) in enumerate(rows) if form]
-    axes[0].set_yticks(bars, [law_label(rows[place][1]) for place in bars])
+    for axis, (key, values) in zip(axes, shown.items(), strict=True):
+        _bars(axis, [(study, form) for study, _, form in rows], values, *METRICS[key])
     return figure
+
+
+def _bars(
+    axis: Axes, rows: list[tuple[str, str]], values: list[float | None], title: str, digits: str
+) -> None:
+    """One bar per form, the first on top, with its value behind it; names of studies stand above theirs."""
+    for place, ((study, form), value) in enumerate(zip(rows, values, strict=True)):
+        if value is not None:
+            axis.barh(place, value, color=law_colour(form), height=0.8)
+            axis.text(max(value, 0), place, f" {value:{digits}}", va="center", fontsize=9)
+        elif form:
+            axis.text(0, place, " not known", va="center", fontsize=9)
+        else:
+            axis.text(0, place, study, va="center", fontweight="bold")
+    ends = [0.0, *filter(None, values)]
+    axis.set(xlim=(min(ends) * 1.05, max(ends) * 1.25 or 1), ylim=(len(rows) - 0.4, -0.6), title=title)
+    axis.set_yticks(range(len(rows)), [form and law_label(form) for _, form in rows])
+    bare(axis)
+
+
+def _metric(setting: Setting, form: str, key: str) -> float | None:
+    return setting.laws[form].metrics.get(key) if form in setting.laws else None
 
 
 def bare(axis: Axes) -> None:

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from calibration.reports.fit_plots import INK, bare, styled
-from calibration.studies.verdict import CrossoverFound, Verdict
+from calibration.studies.verdict import CrossoverFound, Standing, Verdict
 from planner.inputs import scientific, short
 from planner.laws import FORMS
 from planner.show import palette
@@ -21,7 +21,8 @@ def regret(verdict: Verdict) -> Figure:
     """Mean regret of each law, the regret at each budget as points, one panel per weight decay."""
     decays = list(dict.fromkeys(standing.weight_decay for standing in verdict.standings))
     named = {standing.law for standing in verdict.standings}
-    places = {form: place for place, form in enumerate([form for form in FORMS if form in named][::-1])}
+    upwards = [form for form in FORMS if form in named][::-1]
+    places = dict(zip(upwards, range(len(upwards)), strict=True))
     figure = Figure(figsize=(5.2 * len(decays) + 1.6, 0.5 * len(places) + 1.4), layout="constrained")
     axes = figure.subplots(1, len(decays), squeeze=False, sharey=True)[0]
     for axis, decay in zip(axes, decays, strict=True):
@@ -36,15 +37,9 @@ def regret(verdict: Verdict) -> Figure:
                 }
                 label = f"{short(trial.ud)}, {scientific(trial.flops)}"
                 axis.scatter(*zip(*shown, strict=True), s=22, clip_on=False, label=label, **dots)
-        for standing in (s for s in verdict.standings if s.weight_decay == decay):
-            place, mean = places[standing.law], standing.regret
-            if mean is None:
-                axis.text(0, place, " nothing trained", va="center", fontsize=9)
-                continue
-            axis.barh(place, mean, color=palette.law_colour(standing.law), height=0.62, alpha=0.75)
-            if (error := standing.seed_error) is not None:
-                bar: dict[str, Any] = {"color": INK, "capsize": 3, "linewidth": 1.2, "zorder": 2}
-                axis.errorbar(mean, place - 0.15, xerr=error, **bar)
+        for standing in verdict.standings:
+            if standing.weight_decay == decay:
+                _regret_bar(axis, places[standing.law], standing)
         axis.set(title=f"λ = {decay:g}", xlabel="regret (nats per token)")
         axis.set_xlim(left=min(0.0, axis.get_xlim()[0]))
         bare(axis)
@@ -52,6 +47,16 @@ def regret(verdict: Verdict) -> Figure:
     title = "unique tokens, FLOPs"
     axes[-1].legend(loc="center left", bbox_to_anchor=(1.0, 0.5), title=title, title_fontsize=9)
     return figure
+
+
+def _regret_bar(axis: Axes, place: int, standing: Standing) -> None:
+    if standing.regret is None:
+        axis.text(0, place, " nothing trained", va="center", fontsize=9)
+        return
+    axis.barh(place, standing.regret, color=palette.law_colour(standing.law), height=0.62, alpha=0.75)
+    if standing.seed_error is not None:
+        how: dict[str, Any] = {"color": INK, "capsize": 3, "linewidth": 1.2, "zorder": 2}
+        axis.errorbar(standing.regret, place - 0.15, xerr=standing.seed_error, **how)
 
 
 @styled

@@ -124,12 +124,13 @@ def standings_of(trials: Sequence[Trial]) -> list[Standing]:
     most = max((len(_regrets(row)) for row in compared), default=0)
     full = [row for row in compared if len(_regrets(row)) == most]
     leader = min(full, key=lambda row: float(np.mean(_regrets(row))), default=None)
-    # Laws that prescribe the same everywhere are one rival.
-    runs = [
-        [tried.configuration.runs if tried and tried.configuration else () for tried in r] for r in compared
-    ]
-    rivals = len(set(map(tuple, runs)))
+    rivals = len({_prescribed(row) for row in compared})
     return [_standing(law, row, leader, rivals, trials) for law, row in rows.items()]
+
+
+def _prescribed(row: _Row) -> tuple[tuple[str, ...], ...]:
+    """The runs behind a law's row: laws that prescribe the same everywhere are one rival."""
+    return tuple(tried.configuration.runs if tried and tried.configuration else () for tried in row)
 
 
 def _regrets(row: Iterable[Tried | None]) -> list[float]:

@@ -40,11 +40,6 @@ def observe_crossover(test: CrossoverTest, trained: Trained) -> CrossoverFound:
     draws = _draws(usable, ln_flops, observed)
     evidence = _evidence(usable, gaps)
     at = math.exp(observed) if observed is not None and math.isfinite(observed) else None
-    foreseen = None
-    if test.predicted_interval is not None and draws.interval is not None:
-        # Whether the two have anything in common; ends outside of what was tried are open.
-        (low, high), (predicted_low, predicted_high) = draws.interval, test.predicted_interval
-        foreseen = (low or 0.0) <= predicted_high and predicted_low <= (high or math.inf)
     predicted = {one.name: getattr(test, one.name) for one in fields(PredictedCrossover)}
     return CrossoverFound(
         **predicted,
@@ -56,8 +51,17 @@ def observe_crossover(test: CrossoverTest, trained: Trained) -> CrossoverFound:
         note=_note(test, observed, draws, evidence, len(crossings), len(usable)),
         budgets=budgets,
         shown=None if at is None else evidence.crosses,
-        foreseen=foreseen,
+        foreseen=_overlap(test.predicted_interval, draws.interval),
     )
+
+
+def _overlap(
+    predicted: tuple[float, float] | None, observed: tuple[float | None, float | None] | None
+) -> bool | None:
+    """Whether two intervals have anything in common, ends outside of what was tried being open."""
+    if predicted is None or observed is None:
+        return None
+    return (observed[0] or 0.0) <= predicted[1] and predicted[0] <= (observed[1] or math.inf)
 
 
 def _budget(weaker: Prescription, stronger: Prescription, trained: Trained) -> Budget:

@@ -179,20 +179,12 @@ def _table(progress: Progress, directory: StudyDirectory) -> RenderableType:
     table = Table(title=title + _left(progress), title_justify="left")
     for name in ("run", "state", "step", "loss", "tokens/s"):
         table.add_column(name, justify="left" if name in ("run", "state") else "right", overflow="fold")
-    steps, starting = {run.name: run.steps for run in progress.runs}, 0
+    starting = 0
     for name in progress.running:
         last = last_metrics(directory.run_folder(name))
-        if not last and (starting := starting + 1) > _STARTING:
-            continue
-        speed, times = last.get("tokens_per_second"), len(progress.failures.get(name, ()))
-        before = f", failed {times} time{'s' * (times > 1)} before" if times else ""
-        table.add_row(
-            name,
-            ("running" if last else "starting") + before,
-            f"{last['step']:,} / {steps[name]:,}" if last else f"of {steps[name]:,}",
-            f"{last['loss']:.3f}" if "loss" in last else "",
-            f"{speed:,.0f}" if speed else "",
-        )
+        starting += not last
+        if last or starting <= _STARTING:
+            table.add_row(*_running(progress, name, last))
     if starting > _STARTING:
         table.add_row(f"{starting - _STARTING} more", "starting, or waiting for room")
     for name in progress.elsewhere:
@@ -206,6 +198,17 @@ def _table(progress: Progress, directory: StudyDirectory) -> RenderableType:
         loss = f"{result.loss:.3f}" if result else ""
         table.add_row(name, f"done in {progress.trained[name]:.0f} s", "", loss)
     return table
+
+
+def _running(progress: Progress, name: str, last: dict[str, Any]) -> Iterator[str]:
+    """A run that is being trained, or is about to be: name, state, step, loss and tokens per second."""
+    steps, times = progress.by_name[name].steps, len(progress.failures.get(name, ()))
+    yield name
+    before = f", failed {times} time{'s' * (times > 1)} before" if times else ""
+    yield ("running" if last else "starting") + before
+    yield f"{last['step']:,} / {steps:,}" if last else f"of {steps:,}"
+    yield f"{last['loss']:.3f}" if "loss" in last else ""
+    yield f"{last['tokens_per_second']:,.0f}" if last.get("tokens_per_second") else ""
 
 
 def last_metrics(folder: Path) -> dict[str, Any]:

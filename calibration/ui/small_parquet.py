@@ -6,8 +6,9 @@ to what they repeat, and what they would come to is counted before anything is w
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -34,9 +35,7 @@ def read_small(path: Path, also: Collection[str] = ()) -> pd.DataFrame:
     try:
         plain = pq.ParquetFile(path, memory_map=False)
         chosen = _needed(plain, also)
-        groups = [plain.metadata.row_group(i) for i in range(plain.metadata.num_row_groups)]
-        parts = [group.column(i) for group in groups for i in range(group.num_columns)]
-        parts = [part for part in parts if part.path_in_schema in chosen]
+        parts = [part for part in _stored(plain) if part.path_in_schema in chosen]
         _check_size(sum(max(part.total_uncompressed_size, 0) for part in parts), path.name)
         # Text of which what repeats is stored once is read as references to it.
         once = {part.path_in_schema for part in parts if any("DICTIONARY" in kind for kind in part.encodings)}
@@ -79,6 +78,12 @@ def _needed(file: pq.ParquetFile, also: Collection[str]) -> list[str]:
                 f"column {field.name!r} holds {field.type}; a run table has one number or text per cell."
             )
     return [field.name for field in fields]
+
+
+def _stored(file: pq.ParquetFile) -> Iterator[Any]:
+    """The parts of a file, each of which holds some rows of a column."""
+    for group in map(file.metadata.row_group, range(file.metadata.num_row_groups)):
+        yield from map(group.column, range(group.num_columns))
 
 
 def _check_size(size: int, name: str) -> None:
