@@ -238,7 +238,8 @@ def draw(
 
     for kind, path in plots:
         if kind == "quality":
-            studies = [(f"{one.name}, λ = {s.weight_decay:g}", s) for one in calibrations for s in one.settings]
+            settings = [(one.name, setting) for one in calibrations for setting in one.settings]
+            studies = [(f"{name}, λ = {setting.weight_decay:g}", setting) for name, setting in settings]
             figure = fit_plots.fit_quality(studies, ("huber", "r2"))
         elif runs is None or len(calibrations) > 1:
             raise InvalidInput(f"{kind} is of one calibration and its ‹runs›.", field="plot")
