@@ -33,7 +33,7 @@ TIMED = 10  # one in so many is also timed for spending all
 MARGIN = 0.1  # nats by which epochs may be worse at a landmark and still be tried up to the next
 _SLACK = 1e-12
 
-Doubt = Callable[[Any, Any, Any], Any]
+ErrorOf = Callable[[Any, Any, Any], Any]
 
 
 # -- the rule, a second time
@@ -71,19 +71,19 @@ class Point(NamedTuple):
     loss: float
 
 
-def chosen(question: Question, ceiling: float, error: Doubt) -> Point:
+def chosen(question: Question, ceiling: float, error: ErrorOf) -> Point:
     """What the rule chooses within a ceiling."""
-    everything = all_spent(question, ceiling)
+    everything = whole_budget(question, ceiling)
     first = first_valley(question, ceiling)
     if first is None or first.flops >= everything.flops:
         return everything
-    doubt = float(error(everything.params, question.ud, everything.epochs))
-    better = first.loss < everything.loss - doubt
-    nearly = everything.flops > 2 * first.flops * (1 + 1e-9) and first.loss - everything.loss < doubt
+    margin = float(error(everything.params, question.ud, everything.epochs))
+    better = first.loss < everything.loss - margin
+    nearly = everything.flops > 2 * first.flops * (1 + 1e-9) and first.loss - everything.loss < margin
     return first if better or nearly else everything
 
 
-def all_spent(question: Question, ceiling: float) -> Point:
+def whole_budget(question: Question, ceiling: float) -> Point:
     """The best for exactly the ceiling or, if that is better, the largest model allowed for what it pays."""
     product = ceiling / (6 * question.ud)
     epochs, loss = _best_epochs(question, product)

@@ -228,14 +228,14 @@ def first_grid(case: Case, known: Calibration) -> Grid:
 
 
 def _decays(known: Calibration, case: Case) -> np.ndarray:
-    """The weight decays of the first grid: those calibrated, or every third that a dial can be asked for."""
+    """The weight decays of the first grid: those calibrated, or every third of a weight-decay law."""
     if case.weight_decay is not None:
         return np.array([case.weight_decay])
     return _typed(known)[::5] if known.weight_decay_law is not None else np.array(known.weight_decays)
 
 
 def _typed(known: Calibration) -> np.ndarray:
-    """All weight decays of two digits that a dial has."""
+    """All weight decays of two digits that a weight-decay law has."""
     low, high = known.weight_decay_range
     every = [digits * 10.0**power for power in range(-4, 3) for digits in range(10, 100)]
     typed = np.unique([float(f"{decay:.2g}") for decay in every])
@@ -302,7 +302,7 @@ def _members_case(rng: np.random.Generator) -> Case:
     decay = float(rng.choice([0.1, 0.3, 1.0, 3.0])) if rng.random() < 0.5 else None
     served = 10 ** rng.uniform(5.0, 8.0) if rng.random() < 0.3 else 0.0
     question: dict[str, Any] = {
-        "calibration": "dial",
+        "calibration": "micro-weight-decay",
         "members": tuple(range(1, 17)),
         "weight_decay": decay,
         "serve_tokens": served,

@@ -1,4 +1,4 @@
-"""Do nominal 95% intervals cover the truth 95% of the time? Measured, and written into docs/intervals.md.
+"""Do nominal 95% intervals cover the truth 95% of the time? Measured for studies/fitting/intervals.md.
 
     OMP_NUM_THREADS=1 python benchmarks/coverage.py [tables] [replicates]
 

@@ -37,8 +37,8 @@ SHARES, SEEDS, ROUNDS, FORM = (0.01, 0.05, 0.10), 10, 6, "additive_4p"
 START, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 
 
-def after(runs: pd.DataFrame, decay: float) -> PredictiveCovariance:
-    """What is believed after some runs, or before any."""
+def posterior_after(runs: pd.DataFrame, decay: float) -> PredictiveCovariance:
+    """The posterior after some runs, or before any."""
     if not len(runs):
         return prior_near(Calibration.load(PRIOR), FORM, decay)
     return PredictiveCovariance.of(hierarchical_fit(runs, (FORM,), PRIOR).posteriors[FORM][decay])
@@ -51,12 +51,12 @@ def by_design(pool: pd.DataFrame, held_out: pd.DataFrame, budget: float, decay: 
     trained: list[int] = []
     for round_ in range(ROUNDS):
         have = points_of(pool.iloc[trained]) if trained else None
-        belief = after(pool.iloc[trained], decay)
+        posterior = posterior_after(pool.iloc[trained], decay)
         free = np.setdiff1d(np.arange(len(pool)), trained)
         sizes, unique, epochs = candidates
         some = sizes[free], unique[free], epochs[free]
         first = identifying_runs(FORM, some, have, left)
-        chosen = select_runs(belief, some, wanted, left, trained=have, first=first)
+        chosen = select_runs(posterior, some, wanted, left, trained=have, first=first)
         chosen = sorted((int(free[i]) for i in chosen), key=lambda i: cost[i])
         if round_ < ROUNDS - 1:  # train the cheap half, and half of that at first, then ask again
             spent = np.cumsum(cost[chosen])
@@ -109,7 +109,7 @@ def experiment(
                 "cheapest": by_thrift(pool, budget),
             }.items():
                 assert pool["flops"].iloc[chosen].sum() <= budget * (1 + 1e-9)
-                law = after(pool.iloc[chosen], weight_decay).law
+                law = posterior_after(pool.iloc[chosen], weight_decay).law
                 error = np.abs(law.loss(*points_of(held_out)) - held_out["loss"].to_numpy())
                 rows.append(
                     {
@@ -129,9 +129,9 @@ def as_text(results: pd.DataFrame) -> str:
         for name in ("design", "random", "cheapest"):
             here = results[(results["share"] == share) & (results["strategy"] == name)]
             mean = here.mean(numeric_only=True)
-            doubt = here["mean"].std() / np.sqrt(len(here))
+            error = here["mean"].std() / np.sqrt(len(here))
             lines.append(
-                f"| {share:.0%} | {name} | {mean['runs']:.0f} | {mean['mean']:.3f} ± {doubt:.3f} | "
+                f"| {share:.0%} | {name} | {mean['runs']:.0f} | {mean['mean']:.3f} ± {error:.3f} | "
                 f"{mean['median']:.3f} |"
             )
     return "\n".join(lines)

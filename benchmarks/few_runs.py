@@ -4,19 +4,19 @@
 
 **Few runs.** Of each table the fifth of the runs with the most compute is held out, and n of the others are
 drawn with each seed: `fit` as it is by default (the average of forms, the prior being the shipped
-calibration that suits best and was fitted on none of the runs), the belief of `design` before it was this
+calibration that suits best and was fitted on none of the runs), the posterior of `design` before it was this
 one (additive_4p around fineweb-llama2 at the table's weight decay, every run doubted by a fifth of its loss
-above the floor), and `fit --prior none` (its recommended form). The mean of |ln(predicted / observed)|, at
+above E), and `fit --prior none` (its recommended form). The mean of |ln(predicted / observed)|, at
 most 0.5 for one run, and how far the first is above the second on the same draws, with its standard error.
 
 **Extrapolation.** Of each table the 30% of the runs with the most compute, then the 40% with the largest
 models, are held out in turn (ties with the first of them too); all others are fitted: the average as plans
-take it there (its weights turned by skill in that direction, learnt from other tables), as it is within the
+take it there (its weights by skill in that direction, learnt from other tables), as it is within the
 runs, the form that counts most in it, and additive_4p alone, all with the same prior.
 
 **Medians.** The same question asked otherwise: of the 182 runs the 37 with the most compute
 held out, the median of |ln(predicted / observed)| over them, averaged over the seeds, and the published law
-(fineweb-llama2's additive_4p at weight decay 1.0) as what `design` believed. That law alone gives 0.148
+(fineweb-llama2's additive_4p at weight decay 1.0) as the prior of `design`. That law alone gives 0.148
 there.
 
 Tables: the public C4 runs of 2023 by both of their row filters (158: up to 64 epochs; 182: without the
@@ -36,7 +36,7 @@ from scipy.optimize import least_squares
 from calibration import fit
 from calibration.fitting.coordinates import Reference, points_of
 from calibration.fitting.metrics import capped
-from calibration.fitting.skill import turned
+from calibration.fitting.skill import with_extrapolation_weights
 from planner.calibration import Calibration
 from planner.inputs import InvalidInput
 from planner.laws import AVERAGE, DEFAULT_FORM, FORMS, Law
@@ -75,7 +75,7 @@ def without_prior(table: pd.DataFrame) -> Law | None:
 
 
 def doubted(table: pd.DataFrame, weight_decay: float | None = None) -> Law:
-    """The belief that `design` had: one form, one published law, every run doubted on its own."""
+    """The posterior that `design` had: one form, one published law, every run doubted on its own."""
     known = Calibration.load("fineweb-llama2")
     setting = known.setting(weight_decay or (1.0 if table["weight_decay"].iloc[0] == 1.0 else 0.1))
     prior, reference = setting.law(DEFAULT_FORM), Reference.of(setting)
@@ -116,7 +116,7 @@ def compared(errors: list[list[float]], seeds: int) -> list[str]:
 
 
 def medians(table: pd.DataFrame, n: int, seeds: int) -> list[str]:
-    """Of the average of forms, the belief that `design` had, and fits without a prior."""
+    """Of the average of forms, the posterior that `design` had, and fits without a prior."""
     flops = (table["params"] * table["unique_tokens"] * table["epochs"]).to_numpy()
     order, cut = np.argsort(flops, kind="stable"), int(0.8 * len(table))
     held_out = table.iloc[order[cut:]]
@@ -141,23 +141,23 @@ def extrapolated(name: str, table: pd.DataFrame, by: str, share: float) -> list[
     beyond = ranked >= edge * (1 - 1e-9)
     setting = fit(table[~beyond], bootstrap=0).settings[0]
     best = max(setting.law_weights, key=setting.law_weights.__getitem__)
-    beyond_it = turned(setting, [by], without=(name.split()[0],))
+    beyond_it = with_extrapolation_weights(setting, [by], without=(name.split()[0],))
     laws = [beyond_it.law(AVERAGE), *(setting.law(form) for form in (AVERAGE, best, DEFAULT_FORM))]
     return [error(law, table[beyond]) for law in laws]
 
 
 def main(shared: Path, seeds: int = 20) -> None:
-    print("| table | n | average of forms | belief of `design` before | difference | without a prior |")
+    print("| table | n | average of forms | posterior of `design` before | difference | without a prior |")
     print("| --- | --- | --- | --- | --- | --- |")
     for name, table in tables(shared).items():
         for n in NS:
             if n <= 0.8 * len(table):
                 print(f"| {name} | {n} | {' | '.join(few_runs(table, n, seeds))} |", flush=True)
-    print("\n| n | average of forms | belief of `design` before | difference | without a prior |")
+    print("\n| n | average of forms | posterior of `design` before | difference | without a prior |")
     print("| --- | --- | --- | --- | --- |")
     for n in NS:
         print(f"| {n} | {' | '.join(medians(tables(shared)['C4 182'], n, seeds))} |", flush=True)
-    print("\n| table | held out | average, turned | as it is | form that counts most | additive_4p |")
+    print("\n| table | held out | average, by skill there | as it is | form that counts most | additive_4p |")
     print("| --- | --- | --- | --- | --- | --- |")
     every = []
     for name, table in tables(shared).items():

@@ -73,16 +73,16 @@ def plain_objective(
         return float((weights * huber(np.log(predicted) - y, DELTA)).sum())
 
     def with_gradient(x: np.ndarray) -> tuple[float, np.ndarray]:
-        floor, capacity, data = np.exp(x[0]), np.exp(x[1] - x[3] * n), np.exp(x[2] - x[4] * d)
-        predicted = floor + capacity + data
+        irreducible, parameter, data = np.exp(x[0]), np.exp(x[1] - x[3] * n), np.exp(x[2] - x[4] * d)
+        predicted = irreducible + parameter + data
         residual = np.log(predicted) - y
         slope = np.clip(residual, -DELTA, DELTA)
         pull = weights * slope / predicted
         gradient = [
-            floor * pull.sum(),
-            pull @ capacity,
+            irreducible * pull.sum(),
+            pull @ parameter,
             pull @ data,
-            -(pull * capacity) @ n,
+            -(pull * parameter) @ n,
             -(pull * data) @ d,
         ]
         return float((weights * slope * (residual - 0.5 * slope)).sum()), np.array(gradient)

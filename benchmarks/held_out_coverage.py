@@ -2,11 +2,11 @@
 
     OMP_NUM_THREADS=1 python -m benchmarks.held_out_coverage ../shared/data [seeds]
 
-Generated tables (`believed_coverage`) come from laws; real runs do not. Each table of `few_runs` but the
+Generated tables (`bayesian_coverage`) come from laws; real runs do not. Each table of `few_runs` but the
 pilots is cut along size, compute, data or epochs as the tournament cuts it (`evaluate.extrapolation`):
 the smallest 60% or 70% are seen, the repeated runs beyond them are asked about. Of those seen 20, 40 (drawn
 with each seed) or all are fitted as `fit` does by default, with a prior that was fitted on none of them;
-weights of forms are turned by skill in the direction of the cut that was learnt from other tables, as plans
+weights of forms are those by skill in the direction of the cut, learnt from other tables, as plans
 do. Asked: how many of the runs beyond lie within the 95% interval of their loss, to which the noise of a run
 that the fit believes in is added; and how wide it is, in ln(loss). `within` is no cut: of all runs 20, 40 or
 80 are drawn and fitted, and of the others those that repeat are asked about whose size, data and epochs are
@@ -28,7 +28,7 @@ from benchmarks.few_runs import tables
 from calibration import fit
 from calibration.fitting.coordinates import points_of
 from calibration.fitting.evaluate import extrapolation
-from calibration.fitting.skill import turned
+from calibration.fitting.skill import with_extrapolation_weights
 from planner.laws import AVERAGE
 from planner.uncertainty import with_discrepancy
 
@@ -40,15 +40,16 @@ LEVEL = (2.5, 97.5)
 
 def covered(name: str, seen: pd.DataFrame, tried: pd.DataFrame, *ways: str) -> tuple[float, float]:
     """The share of runs within their intervals, and the median width."""
-    setting = turned(fit(seen, bootstrap=DRAWS, name="seen").settings[0], ways, without=(name.split()[0],))
-    members, misfit = setting.law_draws(AVERAGE, of_losses=True), setting.discrepancy(AVERAGE)
-    assert members is not None
-    noise = setting.method["noise_repeated"] * np.random.default_rng(0).standard_normal(len(misfit))
+    fitted = fit(seen, bootstrap=DRAWS, name="seen").settings[0]
+    setting = with_extrapolation_weights(fitted, ways, without=(name.split()[0],))
+    draws, discrepancy = setting.law_draws(AVERAGE, of_losses=True), setting.discrepancy(AVERAGE)
+    assert draws is not None
+    noise = setting.method["noise_repeated"] * np.random.default_rng(0).standard_normal(len(discrepancy))
     inside, widths = [], []
     for place, loss in zip(zip(*points_of(tried), strict=True), tried["loss"], strict=True):
         with np.errstate(all="ignore"):
-            terms = members.terms(*place)
-            drawn = np.log(with_discrepancy(terms.loss, terms.irreducible, misfit)) + noise
+            terms = draws.terms(*place)
+            drawn = np.log(with_discrepancy(terms.loss, terms.irreducible, discrepancy)) + noise
         low, high = np.percentile(np.nan_to_num(drawn, nan=np.inf), LEVEL)
         inside.append(low <= np.log(loss) <= high)
         widths.append(high - low)

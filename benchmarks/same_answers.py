@@ -77,7 +77,10 @@ RENAMED = {
     # of remarks
     "above_guessing": "worse_than_uniform",
     "outside_memory": "outside_timescale",
+    "dial_simple": "weight_decay_simple",
+    "dial_steep": "weight_decay_steep",
 }
+RENAMED_VALUES = {"dial": "micro-weight-decay", "dial_steep": "weight_decay_steep"}  # calibrations, laws
 LOSS = re.compile(r"loss|regret|terms|perplexity|irreducible|parameter$|data$|overfitting")
 # Where a minimum is flat, or a figure is read off a curve: how far, of itself, the place may be off.
 FLAT = {
@@ -454,7 +457,9 @@ def renamed(answer: Any) -> Any:
             return {"code": RENAMED.get(answer["code"], answer["code"]), "text": answer["text"]}
         names = RENAMED | {"dial": "weight_decay_law"} if "settings" in answer else RENAMED
         return {names.get(name, name): renamed(value) for name, value in answer.items()}
-    return [renamed(one) for one in answer] if isinstance(answer, list) else answer
+    if isinstance(answer, list):
+        return [renamed(one) for one in answer]
+    return RENAMED_VALUES.get(answer, answer) if isinstance(answer, str) else answer
 
 
 def same_number(place: str, before: float, after: float) -> bool:

@@ -71,10 +71,10 @@ def random_base_table(rng: np.random.Generator) -> pd.DataFrame:
     runs = int(rng.integers(12, 201))
     noise = float(np.exp(rng.uniform(np.log(0.001), np.log(0.02))))
     alpha, beta = rng.uniform(0.2, 0.5, 2)
-    capacity, data = rng.uniform(0.2, 1.2, 2)  # the two terms at 200M parameters and 2B tokens
+    parameter, data = rng.uniform(0.2, 1.2, 2)  # the two terms at 200M parameters and 2B tokens
     base = {
         "E": rng.uniform(1.2, 2.5),
-        "A": capacity * 2e8**alpha,
+        "A": parameter * 2e8**alpha,
         "alpha": alpha,
         "B": data * 2e9**beta,
         "beta": beta,

@@ -54,17 +54,17 @@ def test_plan_with_draws_of_an_average(benchmark: Any, corpora: str, average: Ca
     _time_small_plans(benchmark, corpora, average)
 
 
-@pytest.mark.benchmark(group="one warm plan() with the dial")
+@pytest.mark.benchmark(group="one warm plan() with a weight-decay law")
 @pytest.mark.parametrize("corpora", CORPORA)
 @pytest.mark.parametrize(("tokens", "flops"), [(6e4, 5e11), (1e5, 3e12)], ids=["one model", "ensemble"])
-def test_plan_with_the_dial(benchmark: Any, corpora: str, tokens: float, flops: float) -> None:
-    _time_small_plans(benchmark, corpora, "dial", tokens, flops)
+def test_plan_with_a_weight_decay_law(benchmark: Any, corpora: str, tokens: float, flops: float) -> None:
+    _time_small_plans(benchmark, corpora, "micro-weight-decay", tokens, flops)
 
 
 @pytest.mark.benchmark(group="the same with 1,000 made-up draws")
 @pytest.mark.parametrize("corpora", CORPORA)
-def test_plan_with_draws_of_the_dial(benchmark: Any, corpora: str) -> None:
-    _time_small_plans(benchmark, corpora, _dial_with_draws(), 6e4, 5e11)
+def test_plan_with_draws_of_a_weight_decay_law(benchmark: Any, corpora: str) -> None:
+    _time_small_plans(benchmark, corpora, _weight_decay_law_with_draws(), 6e4, 5e11)
 
 
 def _time_small_plans(
@@ -80,9 +80,9 @@ def average() -> Calibration:
     return fit(str(MICRO_RUNS))
 
 
-def _dial_with_draws() -> Calibration:
-    """The dial with draws around its law, of which it has none."""
-    known, rng = Calibration.load("dial"), np.random.default_rng(0)
+def _weight_decay_law_with_draws() -> Calibration:
+    """A weight-decay law with draws around its law, of which it has none."""
+    known, rng = Calibration.load("micro-weight-decay"), np.random.default_rng(0)
     assert known.weight_decay_law is not None
     form = known.form(None)
     around = {

@@ -23,8 +23,8 @@ from trainer.data.batches import Batches
 from trainer.model.optimizer import adamw
 from trainer.run import distributed
 from trainer.run.device import memory_bytes, resolve
-from trainer.run.feed import passes
 from trainer.run.loop import build
+from trainer.run.prefetch import passes
 
 
 def measure(steps: int, compile: str) -> dict[str, object]:

@@ -2,7 +2,7 @@
 
 Every page is written for a plain viewer of the repository, where README.md says `docs/training.md` and a page
 in docs/ says `../studies/micro/runs.csv`. On the site the pages of docs/ are at the top, next to studies/. So
-links are turned to where their targets are there, and files outside of docs/ that some page links to are
+links are site_link to where their targets are there, and files outside of docs/ that some page links to are
 taken along.
 """
 
@@ -41,10 +41,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
     here = PurePosixPath(page.file.src_uri).parent
 
-    def turned(link: re.Match[str]) -> str:
+    def site_link(link: re.Match[str]) -> str:
         return os.path.relpath(_on_site(_in_repository(page.file.src_uri, link[0])), here)
 
-    return LINK.sub(turned, markdown)
+    return LINK.sub(site_link, markdown)
 
 
 def _linked(files: Files) -> Iterator[str]:

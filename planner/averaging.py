@@ -13,7 +13,7 @@ them.
 
 Beyond what the members were trained on the gain does not grow: each of the four factors is the lesser of what
 its power says and of what it was at the nearest end of the range, and the power of the timescale is that of
-the nearest size and data of the range. And no ensemble gets below the law's floor: a <= L_1 - E.
+the nearest size and data of the range. And no ensemble gets below the irreducible loss: a <= L_1 - E.
 
 In a calibration file, as the part `members`:
 
@@ -161,7 +161,7 @@ class Averaging(_Record):
         return one.loss - gain * (1.0 - 1.0 / np.asarray(members, dtype=float))
 
     def _above_irreducible(self, one: Terms, gain: Array) -> Array:
-        """A gain that leads no model below the law's floor."""
+        """A gain that leads no model below the irreducible loss."""
         return np.minimum(gain, np.maximum(one.loss - one.irreducible, 0.0))
 
     def _measured(self, params: Array, unique_tokens: Array, epochs: Array, timescale_tokens: Array) -> Array:

@@ -38,7 +38,18 @@ from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_se
 from planner.averaging import Averaging
 from planner.hardware import DEFAULT_VOCAB, LARGEST_VOCAB
 from planner.inputs import InvalidCalibration, InvalidInput, number
-from planner.laws import AVERAGE, DEFAULT_FORM, TIMESCALE, At, Averaged, Law, Mixture, between, check_form
+from planner.laws import (
+    AVERAGE,
+    DEFAULT_FORM,
+    RENAMED_FORMS,
+    TIMESCALE,
+    At,
+    Averaged,
+    Law,
+    Mixture,
+    between,
+    check_form,
+)
 
 SCHEMA_VERSION = 3
 # What files of earlier versions call otherwise, wherever it stands in them.
@@ -50,7 +61,9 @@ RENAMED = {
     "dial": "weight_decay_law",
     "memory_epochs": "timescale_epochs",
     "memory_tokens": "timescale_tokens",
+    **RENAMED_FORMS,
 }
+RENAMED_SHIPPED = {"dial": "micro-weight-decay"}  # calibrations that shipped under another name
 DEFAULT_TOLERANCE = 0.01  # nats; about 1% of perplexity
 DEFAULT_CALIBRATION = "fineweb-llama2"
 LITTLE = 0.25  # of what was unknown of a part of the law: where runs have settled less, it is the prior's
@@ -85,7 +98,7 @@ def _renamed(values: Any) -> Any:
         return {RENAMED.get(name, name): _renamed(value) for name, value in values.items()}
     if isinstance(values, list | tuple) and any(isinstance(one, dict) for one in values):
         return [_renamed(one) for one in values]
-    return values
+    return RENAMED_FORMS.get(values, values) if isinstance(values, str) else values
 
 
 class _Record(BaseModel):
@@ -582,8 +595,8 @@ class Calibration(_Record):
         source = DEFAULT_CALIBRATION if source is None else source
         if not isinstance(source, str | os.PathLike) or not str(source).strip():
             raise _refused(f"must be a name or a path of a JSON file; got {source!r}.")
-        if isinstance(source, str) and source in shipped_names():
-            return _shipped(source)
+        if isinstance(source, str) and (name := RENAMED_SHIPPED.get(source, source)) in shipped_names():
+            return _shipped(name)
         return _read(Path(source))
 
 
@@ -592,8 +605,8 @@ CalibrationSource = str | os.PathLike[str] | Calibration | None
 
 def shipped_names() -> tuple[str, ...]:
     """The calibrations that come with the package, the default first."""
-    names = (path.stem for path in _SHIPPED.glob("*.json"))
-    return tuple(sorted(names, key=lambda name: (name != DEFAULT_CALIBRATION, name)))
+    names = [path.stem for path in sorted(_SHIPPED.glob("*.json"))]
+    return tuple(sorted(names, key=lambda name: name != DEFAULT_CALIBRATION))
 
 
 @cache

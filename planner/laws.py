@@ -34,7 +34,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from planner.inputs import InvalidInput
-from planner.show.style import Look
+from planner.show.style import Style
 
 Array = Any  # a float or a numpy array of floats; all arguments broadcast against each other
 Values = Mapping[str, Array]  # parameters by name
@@ -184,7 +184,7 @@ class LawForm:
 
     name: str
     label: str
-    look: Look
+    style: Style
     summary: str  # one line for lists and documentation
     formula: str = ""
     repetition: tuple[Parameter, ...] = ()  # what the form adds to the base law
@@ -224,7 +224,7 @@ STANDARD: list[str] = []  # of FORMS, those that are fitted where nobody names a
 _AVERAGED = LawForm(
     AVERAGE,
     "average of forms",
-    Look("#111111", "#f2f2f2", "solid"),
+    Style("#111111", "#f2f2f2", "solid"),
     "every form counts by how well it predicted what it had not seen",
     "sum of weight x law",
 )
@@ -262,8 +262,13 @@ def unregister(name: str) -> None:
         STANDARD.remove(name)
 
 
+# As earlier versions called them: files and commands that say so still work.
+RENAMED_FORMS = {f"dial_{kind}": f"weight_decay_{kind}" for kind in ("simple", "steep", "hinge")}
+
+
 def check_form(form: object) -> str:
     """The form's name if it is known, otherwise an error that lists those that are."""
+    form = RENAMED_FORMS.get(form, form) if isinstance(form, str) else form
     if not isinstance(form, str) or form not in every_form():
         raise InvalidInput(f"must be one of {', '.join(FORMS)}; got {form!r}.", field="law")
     return form
@@ -600,14 +605,14 @@ _SHIPPED = (
     LawForm(
         BASE_FORM,
         "Chinchilla",
-        Look("#666666", "#b3b3b3", "dot"),
+        Style("#666666", "#b3b3b3", "dot"),
         "every token is as good as new (Hoffmann et al. 2022)",
         "E + A/N^α + B/D^β",
     ),
     LawForm(
         "exponential_decay",
         "exponential decay",
-        Look("#b87400", "#f0b140", "dash"),
+        Style("#b87400", "#f0b140", "dash"),
         "repeated tokens fade (Muennighoff et al. 2023)",
         "D' = U (1 + R*_D (1 - exp(-R/R*_D)))",
         (half_life(DECAY_STARTS),),
@@ -616,7 +621,7 @@ _SHIPPED = (
     LawForm(
         "effective_parameters",
         "effective parameters",
-        Look("#b8578e", "#e29bc2", "longdash"),
+        Style("#b8578e", "#e29bc2", "longdash"),
         "repeated tokens and size beyond what the data wants both fade (Muennighoff et al. 2023)",
         "D' as above; N' = U_N (1 + R*_N (1 - exp(-R_N/R*_N)))",
         (half_life(DECAY_STARTS), oversize((0.3, 1.0, 2.0, 5.0, 15.0, 50.0, 200.0, 1e3, 1e4))),
@@ -625,7 +630,7 @@ _SHIPPED = (
     LawForm(
         "additive_1p",
         "additive 1p",
-        Look("#2e9bd6", "#8ccdf2", "dashdot"),
+        Style("#2e9bd6", "#8ccdf2", "dashdot"),
         "repetition costs in proportion to repeats and to size over data",
         "+ P R (N/U)",
         (amplitude(power_cost, (0.0, 0.001, 0.01, 0.03, 0.1, 0.3, 1.0), linear=True),),
@@ -634,7 +639,7 @@ _SHIPPED = (
     LawForm(
         "additive_2p",
         "additive 2p",
-        Look("#008f68", "#3fc99f", "longdashdot"),
+        Style("#008f68", "#3fc99f", "longdashdot"),
         "the same with a power of size over data",
         "+ P R (N/U)^κ",
         (amplitude(power_cost, AMOUNTS), kappa_of_ratio((0.2, 0.4, 0.6, 0.9, 1.2, 1.6, 2.2))),
@@ -643,7 +648,7 @@ _SHIPPED = (
     LawForm(
         DEFAULT_FORM,
         "additive 4p",
-        Look("#0063a3", "#5db1f0", "solid"),
+        Style("#0063a3", "#5db1f0", "solid"),
         "the paper's law: repeats, size and data each with a power of its own",
         "+ P R^δ (N/U^γ)^κ",
         (
@@ -657,7 +662,7 @@ _SHIPPED = (
     LawForm(
         "hill_4p",
         "Hill 4p",
-        Look("#fa22eb", "#fa0abb", "3px,3px"),
+        Style("#fa22eb", "#fa0abb", "3px,3px"),
         "their cost levels off in large models",
         "+ P R^δ z²/(1+z²), z = N/(c U^γ)",
         HILL,
@@ -666,7 +671,7 @@ _SHIPPED = (
     LawForm(
         "decay_4p",
         "decay + 4p",
-        Look("#5c1706", "#a85839", "2px,6px"),
+        Style("#5c1706", "#a85839", "2px,6px"),
         "repeated tokens fade, and cost with powers of repeats, size and data",
         "D' of exponential decay; + P R^δ (N/U^γ)^κ",
         (FADING, *POWER),
@@ -675,7 +680,7 @@ _SHIPPED = (
     LawForm(
         "decay_hill_4p",
         "decay + Hill 4p",
-        Look("#21082e", "#9d46a2", "10px,6px"),
+        Style("#21082e", "#9d46a2", "10px,6px"),
         "repeated tokens fade, and their cost levels off in large models",
         "D' of exponential decay; + P R^δ z²/(1+z²), z = N/(c U^γ)",
         (FADING, *HILL),
@@ -736,10 +741,10 @@ def _steep(p: Values, at: At) -> Terms:
     return base_terms(p, at, ln_data=left, overfitting=_steepening_cost(p, at))
 
 
-WEIGHT_DECAY_FORMS["dial_simple"] = LawForm(
-    "dial_simple",
+WEIGHT_DECAY_FORMS["weight_decay_simple"] = LawForm(
+    "weight_decay_simple",
     "weight decay, simple",
-    Look("#9f1853", "#ff7eb6", "dot"),
+    Style("#9f1853", "#ff7eb6", "dot"),
     "any weight decay: data is worth no more than is remembered; eleven parameters in all",
     "B/D''^β, 1/D'' = 1/D' + 1/(k M), + P R^δ (N/U)^κ exp(-μ/τ)",
     (
@@ -753,10 +758,10 @@ WEIGHT_DECAY_FORMS["dial_simple"] = LawForm(
     _simple,
     every_weight_decay=True,
 )
-WEIGHT_DECAY_FORMS["dial_steep"] = LawForm(
-    "dial_steep",
+WEIGHT_DECAY_FORMS["weight_decay_steep"] = LawForm(
+    "weight_decay_steep",
     "weight decay, steeper in large models",
-    Look("#b28600", "#f1c21b", "dashdot"),
+    Style("#b28600", "#f1c21b", "dashdot"),
     "any weight decay: large models overfit with a higher power of the passes and want a long timescale",
     "B/D''^β, D'' = D' (1 + N D'/(k M)²)^(-s/2), + P e^(δ h) exp(-μ/τ), h = N/(N + c U^γ)",
     (

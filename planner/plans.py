@@ -94,7 +94,7 @@ from planner.results import (
     PurchasePlan,
     ServingPlan,
     TurningPoint,
-    WeightDecayAdvice,
+    WeightDecayChoice,
 )
 from planner.search import Found, Grid, Search, best, best_of, best_sizes, searches
 from planner.solve import (
@@ -1242,7 +1242,7 @@ def loss_terms(law: Law, point: Point) -> LossTerms:
     )
 
 
-def _weight_decay_advice(request: Request, choice: _OneModel | _Total) -> WeightDecayAdvice | None:
+def _weight_decay_advice(request: Request, choice: _OneModel | _Total) -> WeightDecayChoice | None:
     """What there is to say of a plan's weight decay beyond its value; None where that is nothing."""
     known, setting, found = choice.known, choice.setting, choice.found
     gains: list[Gain] = []
@@ -1271,7 +1271,7 @@ def _weight_decay_advice(request: Request, choice: _OneModel | _Total) -> Weight
                 for corpus in one.fitted_on.unique_tokens
             ]
             calibrated = min(ends), max(ends)
-    return WeightDecayAdvice(
+    return WeightDecayChoice(
         best_weight_decay=best_decay,
         interpolated_from=setting.between,
         timescale_epochs=timescale,

@@ -201,7 +201,7 @@ class OwnRecipe(_Answer):
     weight_decay: float
 
 
-class WeightDecayAdvice(_Answer):
+class WeightDecayChoice(_Answer):
     """What there is to say of a plan's weight decay beyond its value."""
 
     best_weight_decay: float | None  # of all that the law covers; None: it holds for some only
@@ -376,7 +376,7 @@ class Plan(Predicted):
     other_laws: list[Alternative]
     other_weight_decays: list[Alternative]
     # where any weight decay, or a recipe of one's own, can be asked for
-    weight_decay_advice: WeightDecayAdvice | None = None
+    weight_decay_advice: WeightDecayChoice | None = None
     predictive_uncertainty: PredictiveUncertainty | None
     weight_decay_probabilities: dict[str, float] | None = None  # that each calibrated one is the best
     members: EnsemblePlan | None = None  # where ensembles were asked for; `loss` is then theirs

@@ -30,7 +30,7 @@ from planner.laws import (
     register,
     unregister,
 )
-from planner.show.style import Look
+from planner.show.style import Style
 
 TRUTH = {"E": 1.9, "A": 420.0, "alpha": 0.34, "B": 3600.0, "beta": 0.37, "P": 0.06, "kappa": 0.8}
 
@@ -47,7 +47,7 @@ def toy() -> Iterator[LawForm]:
         LawForm(
             "toy",
             "toy law",
-            Look("#7a4fbf", "#b79df0", "dash"),
+            Style("#7a4fbf", "#b79df0", "dash"),
             "for tests",
             "+ P ln(1 + R) (N/U)^κ",
             (amplitude(logarithmic, (0.01, 0.1)), exponent("kappa", "κ", (0.3, 0.7, 1.2), 0.3)),
@@ -174,7 +174,7 @@ def strained() -> Iterator[LawForm]:
         LawForm(
             "strained",
             "strained",
-            Look("#1f7a4f", "#9df0b7", "dash"),
+            Style("#1f7a4f", "#9df0b7", "dash"),
             "for tests",
             "D' = U ln(1+e)/ln 2; + S ln(1 + (N/U)^ω) + P R^1.5",
             (

@@ -129,7 +129,7 @@ class Shape(_Checked):
 
 
 class Distillation(_Checked):
-    """An ensemble whose predictions are part of the loss; see trainer.model.lesson."""
+    """An ensemble whose predictions are part of the loss; see trainer.model.distillation_loss."""
 
     inside: ClassVar[str] = "distill."
     members: tuple[str, ...] = Field(min_length=1)  # directories of finished runs

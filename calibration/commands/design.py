@@ -23,7 +23,7 @@ from calibration.commands.common import (
 )
 from calibration.fitting.design.proposal import Design, describe
 from calibration.fitting.design.proposal import design as propose
-from calibration.fitting.design.tuning import Advice, Ranges
+from calibration.fitting.design.tuning import Ranges, TuningStep
 from calibration.fitting.design.tuning import tune as advise
 from calibration.studies.sources import read_runs
 from planner.calibration import Calibration
@@ -185,7 +185,7 @@ def tune(
         write_text(output, "\n".join(lines) + "\n")
 
 
-def _print_wave(found: Advice) -> None:
+def _print_wave(found: TuningStep) -> None:
     if found.best is not None:
         best = found.best
         click.echo(

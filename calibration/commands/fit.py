@@ -40,7 +40,7 @@ _METRICS = {"r2": ".4f", "r2_multi": ".4f", "huber": ".3g", "aicc": ".1f", "held
 @row_options()
 @option(
     "--prior",
-    "What is believed before the runs: a calibration, the shipped one that suits best "
+    "The prior of the law: a calibration, the shipped one that suits best "
     "(auto, the default), or none, which is the paper's own fit of each form alone.",
     "NAME|auto|none",
 )
@@ -100,7 +100,7 @@ def fit(
     Example:
       planner calibrate fit runs.csv --max-epochs 64 -o my.json
       planner calibrate fit study/ -o law.json --plot fit.png
-      planner calibrate fit runs.csv --weight-decay-law dial_steep --learning-rate 3e-4 --batch-tokens 1M
+      planner calibrate fit study/ --weight-decay-law weight_decay_steep -o law.json
     """
     for path in (output, *(path for _, path in plots)):
         check_output(path, table)

@@ -11,8 +11,8 @@ all forms. Over cells, what the runs of a cell have in common is drawn per cell,
 
 **weights**. Runs are drawn with replacement, within the single-epoch and within the repeated ones, or whole
 cells are; a resample is a row of weights. It asks nothing of the noise, but 20 runs resampled are only 13
-different ones: its intervals are far too wide in small tables (docs/intervals.md has the measured coverage of
-both).
+different ones: its intervals are far too wide in small tables (studies/fitting/intervals.md has the measured
+coverage of both).
 
 Multiplying residuals by random signs or factors (the wild bootstrap) is not offered: with delta = 0.001 the
 fit passes through about as many runs as it has parameters, whose residuals vanish, and its intervals come out

@@ -68,7 +68,7 @@ class Unidentified(NamedTuple):
     add: tuple[Run, ...]
 
     @property
-    def advice(self) -> str:
+    def remedy(self) -> str:
         return _advice(self.add)
 
 
@@ -79,7 +79,7 @@ def check_identifiable(table: pd.DataFrame, forms: Iterable[str] = STANDARD) -> 
         first = found[0]
         raise InvalidInput(
             f"{first.form} cannot be identified at weight decay {first.weight_decay:g}: "
-            f"{first.reason}; {first.advice}."
+            f"{first.reason}; {first.remedy}."
         )
 
 
@@ -116,17 +116,17 @@ def _base_reason(runs: np.ndarray) -> str | None:
         return f"only {runs_found}, where the base law has {needed} parameters"
     if sizes < 3:
         found = "one model size" if sizes == 1 else "two model sizes"
-        return f"only {found} among the single-epoch runs, where its capacity term needs three"
+        return f"only {found} among the single-epoch runs, where its parameter term needs three"
     if budgets < 3:
         found = "one unique-token budget" if budgets == 1 else "two unique-token budgets"
         return f"only {found} among the single-epoch runs, where its data term needs three"
     if _follows(ln_sizes, ln_budgets):
         return (
             "params and unique_tokens are collinear in the single-epoch runs, "
-            "so that capacity and data cannot be told apart"
+            "so that parameter and data term cannot be told apart"
         )
     if not _is_full(_base_rows(single)):
-        return "the single-epoch runs do not separate its capacity term from its data term"
+        return "the single-epoch runs do not separate its parameter term from its data term"
     return None
 
 
@@ -195,8 +195,8 @@ def _rows(runs: np.ndarray, form: str) -> np.ndarray:
 def _base_rows(runs: np.ndarray) -> np.ndarray:
     x, y = np.log(runs[:, 0]), np.log(runs[:, 1] * np.minimum(runs[:, 2], 1))
     x, y = x - x.mean(), y - y.mean()
-    capacity, data = np.exp(-_NOMINAL * x), np.exp(-_NOMINAL * y)
-    return np.column_stack([np.ones_like(x), capacity, x * capacity, data, y * data])
+    parameter, data = np.exp(-_NOMINAL * x), np.exp(-_NOMINAL * y)
+    return np.column_stack([np.ones_like(x), parameter, x * parameter, data, y * data])
 
 
 def _varied(runs: np.ndarray, form: str) -> dict[str, np.ndarray]:

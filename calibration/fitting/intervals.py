@@ -26,7 +26,7 @@ def draws(setting: Setting, form: str, of_losses: bool = False) -> Law:
     found = setting.law_draws(form, of_losses=True) if of_losses else setting.law_draws(form)
     if found is None:
         raise InvalidInput(
-            f"no bootstrap refits of {form} at weight decay {setting.weight_decay:g}; "
+            f"no draws of {form} at weight decay {setting.weight_decay:g}; "
             f"a fit with ‹bootstrap› 1000 has intervals."
         )
     return found

@@ -1,10 +1,10 @@
 """`fit_members`: losses of ensembles in, the law of what members gain out.
 
-By the law (`planner.members`), L_1 - L_K = a (1 - 1/K) with ln a linear in the logarithms of size, data,
-epochs and memory, and in one product of them. So each cell and K > 1 gives one value of ln a, and the numbers
-follow by least squares, in closed form. A quantity that did not vary, or only together with another, gets the
-smallest exponents that explain the rest; the product counts only where there are more cells than numbers.
-"""
+By the law (`planner.averaging`), L_1 - L_K = a (1 - 1/K) with ln a linear in the logarithms of size, data,
+epochs and timescale, and in one product of them. So each cell and K > 1 gives one value of ln a, and the
+numbers follow by least squares, in closed form. A quantity that did not vary, or only together with another,
+gets the smallest exponents that explain the rest; the product counts only where there are more cells than
+numbers."""
 
 from __future__ import annotations
 
@@ -87,9 +87,9 @@ def _least_squares(fitted: pd.DataFrame, *, plain: bool) -> tuple[np.ndarray, np
     """
     logs = np.log(fitted[list(QUANTITIES)].to_numpy(dtype=float))
     centre = logs.mean(0)
-    size, data, _, memory = (logs - centre).T
+    size, data, _, timescale = (logs - centre).T
     powers = np.column_stack([np.ones(len(logs)), logs - centre])
-    every = np.column_stack([powers, (size - data) * memory])
+    every = np.column_stack([powers, (size - data) * timescale])
     cells = len(fitted[CELL].drop_duplicates())
     told = np.linalg.matrix_rank(every) == every.shape[1] < cells
     design = every if told and not plain else powers
@@ -111,8 +111,8 @@ def observed_gains(table: pd.DataFrame, recipe: Recipe) -> pd.DataFrame:
         raise InvalidInput("every cell of a table of ensembles needs a row of one member.")
     found["gain"] = alone - found["loss"].to_numpy(dtype=float)
     found["limit_gain"] = found["gain"] / (1 - 1 / found["members"])
-    memory = [recipe.timescale_tokens(decay) for decay in found["weight_decay"]]
-    found["timescale_epochs"] = memory / found["unique_tokens"]
+    timescales = [recipe.timescale_tokens(decay) for decay in found["weight_decay"]]
+    found["timescale_epochs"] = timescales / found["unique_tokens"]
     return found
 
 

@@ -45,7 +45,9 @@ def extrapolation_errors(forms: Sequence[str], without: Sequence[str] = ()) -> d
     return found
 
 
-def turned(setting: Setting, directions: Sequence[str], without: Sequence[str] = ()) -> Setting:
+def with_extrapolation_weights(
+    setting: Setting, directions: Sequence[str], without: Sequence[str] = ()
+) -> Setting:
     """A setting whose forms are weighed as plans weigh them in these directions, by what other tables than
     those say.
     """

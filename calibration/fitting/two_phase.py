@@ -126,14 +126,14 @@ def _unusable(runs: pd.DataFrame, forms: Sequence[str]) -> dict[float, dict[str,
         float(decay): {} for decay in sorted(runs["weight_decay"].unique())
     }
     for item in found:
-        unusable[item.weight_decay][item.form] = f"{item.reason}; {item.advice}"
+        unusable[item.weight_decay][item.form] = f"{item.reason}; {item.remedy}"
     if all(set(forms) <= set(reasons) for reasons in unusable.values()):
         first = found[0]
         all_asked = set(forms) == set(STANDARD) or first.form == BASE_FORM
         others = "" if all_asked else ", or fit other forms with ‹laws›"
         raise InvalidInput(
             f"{first.form} cannot be identified at weight decay {first.weight_decay:g}: "
-            f"{first.reason}; {first.advice}{others}."
+            f"{first.reason}; {first.remedy}{others}."
         )
     return unusable
 

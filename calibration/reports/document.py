@@ -85,7 +85,7 @@ def dark_rules(scope: str, spelled: Callable[[str], str] = str) -> str:
 
     `scope` is what holds the SVG, `spelled` how that writes the colour of a line or an area in its styles.
     """
-    pairs = dict.fromkeys((look.light, look.dark) for look in palette.looks() if look != palette.INK)
+    pairs = dict.fromkeys((look.light, look.dark) for look in palette.styles() if look != palette.INK)
     return "".join(
         f'{scope} [style*="{what}: {spelled(light)}"]{{{what}:{dark}!important}}'
         for light, dark in pairs

@@ -207,7 +207,7 @@ def recommendation(subject: Subject) -> Section:
     body += picture(
         fit_plots.allocation(c, ud, form),
         f"Optimal size, epochs and loss at {short(ud)} unique tokens",
-        "Bands hold 95% of the refits. Where the epochs fall again, compute is better spent on size.",
+        "Bands hold 95% of the draws. Where the epochs fall again, compute is better spent on size.",
     )
     return Section("Allocation", body)
 
@@ -324,12 +324,12 @@ def parameters(subject: Subject) -> Section:
     for setting in subject.calibration.settings:
         rows = [row for form in forms_of(setting) for row in _values(setting, form)]
         body += heading(subject, setting)
-        body += table(("law", "parameter", "value", "95% of refits"), rows)
+        body += table(("law", "parameter", "value", "95% of draws"), rows)
         form = subject.form
         if form in setting.laws and setting.law_draws(form) is not None:
             body += picture(
                 fit_plots.parameter_clouds(setting, form),
-                f"Bootstrap refits of {law_label(form)} at weight decay {setting.weight_decay:g}",
+                f"Draws of {law_label(form)} at weight decay {setting.weight_decay:g}",
                 "The cross is the fit. A long thin cloud is a combination of parameters that the runs do not "
                 "pin down.",
             )

@@ -26,7 +26,7 @@ from calibration.studies.provenance import origin_of
 from planner.calibration import Calibration, Recipe
 from planner.hardware import vocabulary
 from planner.inputs import InvalidInput, number, whole
-from planner.laws import STANDARD, WEIGHT_DECAY_FORMS
+from planner.laws import RENAMED_FORMS, STANDARD, WEIGHT_DECAY_FORMS
 
 
 class Source(NamedTuple):
@@ -115,6 +115,7 @@ def fit(
     given = Origin(title, corpus, model_family, rows)
     runs, origin = table if isinstance(table, Source) else open_source(table, **how)
     described = replace(origin, **given.facts())
+    weight_decay_law = RENAMED_FORMS.get(weight_decay_law, weight_decay_law)
     if weight_decay_law not in (AUTO, NONE, *WEIGHT_DECAY_FORMS):
         known = f"must be {AUTO}, {NONE} or one of {', '.join(WEIGHT_DECAY_FORMS)}"
         raise InvalidInput(f"{known}; got {weight_decay_law!r}.", field="weight_decay_law")

@@ -38,7 +38,7 @@ def answer(choices: Choices, known: Calibration, *, intervals: bool = True) -> A
 
     Bad input raises InvalidInput, whose fields the page calls by their labels.
     """
-    used = known if intervals else without_refits(known)
+    used = known if intervals else without_draws(known)
     made = plan(choices.ud, calibration=used, **_budget(choices), **_given(choices))
     return Answer(choices, known, made, intervals or used is known)
 
@@ -63,11 +63,11 @@ def _given(choices: Choices) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value and value not in (WHOLE, CEILING)}
 
 
-def without_refits(known: Calibration) -> Calibration:
+def without_draws(known: Calibration) -> Calibration:
     """The same calibration without intervals, which is many times faster to plan with."""
     if all(setting.draws is None for setting in known.settings):
         return known
-    # Built anew rather than copied: a copy would carry the laws of the refits along, which a setting caches.
+    # Built anew rather than copied: a copy would carry the laws of the draws along, which a setting caches.
     kept = [name for name in Setting.model_fields if name != "draws"]
     bare = [
         Setting.model_construct(**{name: getattr(s, name) for name in kept}, draws=None)

@@ -20,7 +20,7 @@ from planner.explain import at_weight_decay, law_error, less_is_better
 from planner.inputs import dollars, duration, scientific
 from planner.results import Plan
 from planner.show.palette import GOOD, NEUTRAL, PLAN, law_label, series
-from planner.show.style import Look
+from planner.show.style import Style
 from planner.solve import Point, allocate_at_most
 from planner.uncertainty import LEVEL, loss_intervals, predictive_width
 
@@ -33,7 +33,7 @@ _ABOVE, _STEP = 0.7, 0.2  # nats above the plan that are shown, at least, and wh
 
 class _Curve(NamedTuple):
     setting: Setting
-    look: Look
+    style: Style
     flops: np.ndarray
     best: Point
 
@@ -144,11 +144,11 @@ def _doubt(figure: Figure, p: Plan, curve: _Curve) -> None:
     drawn = loss_band(curve.setting, p.law, curve.best, p.uniform_loss)
     if drawn is not None:
         flops, low, high = drawn
-        drawing.band(figure, flops, low, high, f"{LEVEL:.0%} interval", curve.look)
+        drawing.band(figure, flops, low, high, f"{LEVEL:.0%} interval", curve.style)
     elif sure is not None:
         off = curve.setting.error(p.law, 0.0)(curve.best.params, p.ud, curve.best.epochs)
         off = predictive_width(sure.runs) * np.asarray(off)
-        drawing.band(figure, curve.flops, loss - off, loss + off, f"{sure.level:.0%} interval", curve.look)
+        drawing.band(figure, curve.flops, loss - off, loss + off, f"{sure.level:.0%} interval", curve.style)
     apart = ~(np.abs(loss - p.loss) <= law_error(p))
     here = int(np.searchsorted(curve.flops, p.spent_flops))
     piece = np.cumsum(apart)  # points of one stretch without a point that is apart share their count
@@ -174,7 +174,7 @@ def _draw(figure: Figure, p: Plan, curve: _Curve) -> None:
         for c, size, loss in zip(best.flops, drawing.sizes(best.params, best.epochs), best.loss, strict=True)
     ]
     width = 3.5 if decay == p.weight_decay else 2.0
-    drawing.line(figure, curve.flops, best.loss, name, curve.look, text, width=width, group=name)
+    drawing.line(figure, curve.flops, best.loss, name, curve.style, text, width=width, group=name)
 
 
 def _others(figure: Figure, p: Plan, top: float) -> None:
@@ -196,8 +196,8 @@ def _ghost(figure: Figure, pinned: Answer, flops: np.ndarray) -> None:
     p = pinned.plan
     law = pinned.calibration.setting(p.weight_decay).law(p.law)
     best = allocate_at_most(law, p.ud, flops, limits(pinned.choices))
-    look = NEUTRAL._replace(dash="longdash")
-    drawing.line(figure, flops, best.loss, "pinned", look, None, width=2.0)
+    style = NEUTRAL._replace(dash="longdash")
+    drawing.line(figure, flops, best.loss, "pinned", style, None, width=2.0)
     drawing.point(figure, p.spent_flops, p.loss, "pinned plan", "square", NEUTRAL, text=f"loss {p.loss:.3f}")
 
 
@@ -209,5 +209,5 @@ def _here(figure: Figure, p: Plan, own: _Curve, top: float) -> None:
         if np.isfinite(all_of_it):
             said = f"all of your compute: loss {all_of_it:.3f}"
             at = min(all_of_it, top)
-            drawing.point(figure, p.flops, at, "with all of it", "diamond", own.look, text=said)
+            drawing.point(figure, p.flops, at, "with all of it", "diamond", own.style, text=said)
     drawing.point(figure, p.spent_flops, p.loss, "the plan", "circle", PLAN, text=f"loss {p.loss:.3f}")

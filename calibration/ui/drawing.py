@@ -17,7 +17,7 @@ import numpy as np
 from planner.inputs import epochs as passes
 from planner.inputs import short
 from planner.show.palette import NEUTRAL, PLAN
-from planner.show.style import Look
+from planner.show.style import Style
 
 _LETTER, _GAP = 6.2 / 305, 8 / 305  # how wide a letter and a space are, as a share of a phone's picture
 _UPWARDS = {"y0": 0, "y1": 1, "yref": "y domain"}  # of a shape from bottom to top
@@ -99,7 +99,7 @@ def line(
     x: Any,
     y: Any,
     name: str,
-    look: Look,
+    style: Style,
     text: Sequence[str] | None,
     *,
     width: float = 2.5,
@@ -110,7 +110,7 @@ def line(
     if text is not None:
         also = "<br>loss %{y:.3f}" if group is None else ""
         hover = {"text": list(text), "hovertemplate": f"%{{text}}{also}<extra></extra>"}
-    line = {"color": look.light, "dash": look.dash, "width": width}
+    line = {"color": style.light, "dash": style.dash, "width": width}
     figure.add(x=plain(x), y=plain(y), name=name, mode="lines", line=line, legendgroup=group, **hover)
 
 
@@ -120,7 +120,7 @@ def point(
     y: Any,
     name: str,
     symbol: str,
-    look: Look,
+    style: Style,
     *,
     group: str | None = None,
     text: str | None = None,
@@ -134,25 +134,25 @@ def point(
         mode="markers",
         legendgroup=group,
         showlegend=group is None,
-        marker={"symbol": symbol, "size": 12, "color": look.light, "line": halo},
+        marker={"symbol": symbol, "size": 12, "color": style.light, "line": halo},
         hovertemplate=said,
     )
 
 
-def ring(figure: Figure, x: Any, y: Any, name: str, look: Look, text: Sequence[str]) -> None:
+def ring(figure: Figure, x: Any, y: Any, name: str, style: Style, text: Sequence[str]) -> None:
     """Open circles, each of which says something."""
-    marker = {"symbol": "circle-open", "size": 9, "color": look.light, "line": {"width": 2}}
+    marker = {"symbol": "circle-open", "size": 9, "color": style.light, "line": {"width": 2}}
     hover: dict[str, Any] = {"text": list(text), "hovertemplate": "%{text}<extra></extra>"}
     figure.add(x=plain(x), y=plain(y), name=name, mode="markers", marker=marker, **hover)
 
 
-def key(figure: Figure, name: str, symbol: str, look: Look) -> None:
+def key(figure: Figure, name: str, symbol: str, style: Style) -> None:
     """Only an entry of the legend, for a sign that stands in the picture many times or is an area."""
-    marker = {"symbol": symbol, "size": 12, "color": look.light}
+    marker = {"symbol": symbol, "size": 12, "color": style.light}
     figure.add(x=[None], y=[None], mode="markers", marker=marker, name=name)
 
 
-def band(figure: Figure, x: Any, low: Any, high: Any, name: str, look: Look) -> None:
+def band(figure: Figure, x: Any, low: Any, high: Any, name: str, style: Style) -> None:
     """The area between two lines, in the colour of the line that it belongs to."""
     there = np.isfinite(low) & np.isfinite(high)
     across, bottom, top = (np.asarray(values, dtype=float)[there] for values in (x, low, high))
@@ -162,15 +162,15 @@ def band(figure: Figure, x: Any, low: Any, high: Any, name: str, look: Look) -> 
         name=name,
         mode="none",
         fill="toself",
-        fillcolor=look.light,
+        fillcolor=style.light,
         opacity=0.16,
         hoverinfo="skip",
     )
 
 
-def glow(figure: Figure, x: Any, y: Any, name: str, look: Look) -> None:
+def glow(figure: Figure, x: Any, y: Any, name: str, style: Style) -> None:
     """A broad pale stroke below a part of a line."""
-    line = {"color": look.light, "width": 13}
+    line = {"color": style.light, "width": 13}
     figure.add(x=plain(x), y=plain(y), name=name, mode="lines", line=line, opacity=0.32, hoverinfo="skip")
 
 

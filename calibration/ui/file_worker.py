@@ -148,14 +148,14 @@ def read_calibration(request: dict[str, Any], progress: Any) -> dict[str, Any]:
     text = _without_extras(known).model_dump_json(exclude_none=True)
     if text.count(",") - sum(draws) > MOST_OTHERS:
         raise InvalidInput(
-            f"calibration {given.name!r} holds more than {MOST_OTHERS:,} values beside its refits; "
+            f"calibration {given.name!r} holds more than {MOST_OTHERS:,} values beside its draws; "
             "no calibration needs so many."
         )
     return {"calibration": text}
 
 
 def _draws(known: Any) -> Iterator[list[float]]:
-    """Every list of refits or draws that a calibration holds."""
+    """Every list of draws that a calibration holds."""
     holders = [*known.settings, *filter(None, [known.weight_decay_law])]
     for draws in (holder.draws for holder in holders if holder.draws):
         yield from draws.discrepancy.values()

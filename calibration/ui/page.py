@@ -1,7 +1,7 @@
 """What the page does: everything that is shown follows from `state.Choices`, so one function draws it all.
 
 Typed values, a doubled budget, an uploaded calibration and a link from a colleague take the same way through
-`Page.show`. Where a calibration carries bootstrap refits, the answer comes at once and its intervals later.
+`Page.show`. Where a calibration carries draws, the answer comes at once and its intervals later.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from calibration.ui import drawing
-from calibration.ui.answers import Answer, limits, without_refits
+from calibration.ui.answers import Answer, limits, without_draws
 from calibration.ui.compute_picture import loss_against_compute
 from calibration.ui.drawing import Figure, Mark
 from planner.calibration import Calibration, Setting
@@ -23,7 +23,7 @@ from planner.inputs import epochs as passes
 from planner.laws import BASE_FORM
 from planner.plans import frontier_along
 from planner.results import Alternative, Plan
-from planner.show.palette import GOOD, NEUTRAL, PLAN, TERMS, law_label, law_look, series
+from planner.show.palette import GOOD, NEUTRAL, PLAN, TERMS, law_label, law_style, series
 from planner.solve import FLOPS_PER_PARAM_TOKEN, Point, allocate, compute_curve, most_epochs, search_range
 
 _LARGEST_SCATTER = 4000
@@ -51,9 +51,9 @@ def isoflop(found: Answer) -> Figure:
         drawing.key(figure, "within the law's error of the best", "square", NEUTRAL)
     figure.shade(flat.epochs_min, flat.epochs_max, GOOD.light, 0.18)
     text = drawing.sizes(product / epochs, epochs)
-    fresh = law_look(BASE_FORM)
+    fresh = law_style(BASE_FORM)
     drawing.line(figure, epochs, base, "if repeats were as good as new", fresh, text, width=1.5)
-    drawing.line(figure, epochs, loss, law_label(p.law), law_look(p.law), text)
+    drawing.line(figure, epochs, loss, law_label(p.law), law_style(p.law), text)
     plan = f"the plan: {short(p.params)} × {passes(p.epochs)}"
     drawing.point(figure, p.epochs, p.loss, plan, "circle", PLAN)
     drawing.key(figure, f"within {flat.tolerance:g} nats of the best", "square", GOOD)
@@ -104,7 +104,7 @@ def loss_against_decay(found: Answer) -> Figure:
 
 def _best_at_decays(found: Answer, decays: np.ndarray) -> Point:
     """The best plan at each weight decay: with all of the compute, or with less where that is better."""
-    p, known, asked = found.plan, without_refits(found.calibration), limits(found.choices)
+    p, known, asked = found.plan, without_draws(found.calibration), limits(found.choices)
     flops = p.flops * (_SHARES if asked.ceiling else _SHARES[:1])[:, None]  # (shares, weight decays)
     if known.has_weight_decay_law(p.law):
         along = allocate(known.law_at(p.law, decays), p.ud, flops, asked)
@@ -142,7 +142,7 @@ def frontier(found: Answer) -> Figure:
 def _frontier_of(
     figure: Figure, found: Answer, setting: Setting, form: str, flops: np.ndarray, best: Point
 ) -> None:
-    p, law, look = found.plan, setting.law(form), law_look(form)
+    p, law, style = found.plan, setting.law(form), law_style(form)
     name = law_label(form) + (" (in use)" if form == p.law else "")
     text = [
         f"{scientific(c)} FLOPs: {size}<br>loss {loss:.3f}"
@@ -150,15 +150,15 @@ def _frontier_of(
     ]
     jumps = np.abs(np.diff(np.log(best.epochs), prepend=np.log(best.epochs[0]))) > _JUMP
     steps = np.where(jumps, np.nan, best.epochs)
-    drawing.line(figure, best.params, steps, name, look, text, width=3.5 if form == p.law else 2, group=form)
+    drawing.line(figure, best.params, steps, name, style, text, width=3.5 if form == p.law else 2, group=form)
     chosen: dict[str, Plan | Alternative] = {p.law: p, **{other.law: other for other in p.other_laws}}
     here = chosen[form]
     said = f"this budget: {short(here.params)} parameters × {passes(here.epochs)}"
-    drawing.point(figure, here.params, here.epochs, name, "circle", look, group=form, text=said)
+    drawing.point(figure, here.params, here.epochs, name, "circle", style, group=form, text=said)
     turn = most_epochs(law, p.ud, compute_curve(law, p.ud, FREE), FREE).single()
     if np.isfinite(turn.loss):
         said = f"turns back at {scientific(turn.flops)} FLOPs"
-        drawing.point(figure, turn.params, turn.epochs, name, "triangle-down", look, group=form, text=said)
+        drawing.point(figure, turn.params, turn.epochs, name, "triangle-down", style, group=form, text=said)
 
 
 def terms(found: Answer) -> Figure:
@@ -202,9 +202,9 @@ def whatif(found: Answer) -> Figure:
     twice = int(np.argmin(np.abs(factors - 2)))
     figure = drawing.empty("times what you have", "best loss (nats per token)")
     # At the weight decay that was given, or else at the one that is best for each, as the text has it.
-    known, decay, asked = without_refits(found.calibration), found.choices.weight_decay, limits(found.choices)
+    known, decay, asked = without_draws(found.calibration), found.choices.weight_decay, limits(found.choices)
     for i, (name, data, compute) in enumerate(_MORE):
-        ud, flops, look = p.ud * factors**data, p.flops * factors**compute, series(2 + i)
+        ud, flops, style = p.ud * factors**data, p.flops * factors**compute, series(2 + i)
         best = frontier_along(known, p.law, ud, flops, asked, decay or None)
         losses, sizes = best.loss, drawing.sizes(best.params, best.epochs)
         text = [
@@ -212,9 +212,9 @@ def whatif(found: Answer) -> Figure:
             for size, decay, loss in zip(sizes, best.weight_decay, losses, strict=True)
         ]
         change = signed(float(losses[twice] - p.loss))
-        drawing.line(figure, factors, losses, f"{name}: {change} if doubled", look, text, group=name)
+        drawing.line(figure, factors, losses, f"{name}: {change} if doubled", style, text, group=name)
         said = f"twice: {change} nats, {text[twice]}"
-        drawing.point(figure, 2.0, losses[twice], name, "diamond", look, group=name, text=said)
+        drawing.point(figure, 2.0, losses[twice], name, "diamond", style, group=name, text=said)
     drawing.point(figure, 1.0, p.loss, "the plan", "circle", PLAN)
     shown = np.concatenate([np.asarray(trace["y"], dtype=float) for trace in figure.data])
     low, high = float(np.nanmin(shown)), float(np.nanmax(shown))

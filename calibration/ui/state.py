@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from urllib.parse import parse_qsl, urlencode
 
-from planner.calibration import DEFAULT_CALIBRATION, Calibration
+from planner.calibration import DEFAULT_CALIBRATION, RENAMED_SHIPPED, Calibration
 from planner.hardware import ACCELERATORS, DEFAULT_MFU
 from planner.inputs import ALL, CEILING, CONTINUOUS_EPOCHS, WHOLE, InvalidInput
-from planner.laws import AVERAGE, every_form
+from planner.laws import AVERAGE, RENAMED_FORMS, every_form
 from planner.options import label
 
 # What a budget is given in, named as the field that counts; a loss asks for the least compute for it.
@@ -90,6 +90,7 @@ _LISTS: dict[str, tuple[str, ...]] = {
     "spend": (CEILING, ALL),
     "picture": tuple(PICTURES),
 }
+_RENAMED = {"law": RENAMED_FORMS, "calibration": RENAMED_SHIPPED}  # in links of earlier versions
 
 
 def from_query(query: str) -> tuple[Choices, list[str]]:
@@ -99,6 +100,7 @@ def from_query(query: str) -> tuple[Choices, list[str]]:
     for name, value in parse_qsl(query.removeprefix("?")[:8000], keep_blank_values=True):
         if name not in NAMES:
             continue  # other parts of an address, such as the theme, are not ours
+        value = _RENAMED.get(name, {}).get(value, value)
         if len(value) > (LONGEST_PIN if name == "pin" else LONGEST):
             problems.append(
                 f"The link's {name} is too long to be a value of this page; the default is shown instead."

@@ -11,29 +11,29 @@ from collections.abc import Iterator
 from typing import Any
 
 from planner.laws import FORMS, WEIGHT_DECAY_FORMS, form_named
-from planner.show.style import Look
+from planner.show.style import Style
 
-INK = Look("#3a3a3b", "#e4e6e8")
-PLAN = Look("#111418", "#f7f8fa")  # the answer itself, which no curve looks like
-NEUTRAL = Look("#7a7d82", "#9aa0a8")  # lines that only help to read
-GOOD = Look("#008a63", "#3fc99a")  # what is within the law's error of the best
+INK = Style("#3a3a3b", "#e4e6e8")
+PLAN = Style("#111418", "#f7f8fa")  # the answer itself, which no curve looks like
+NEUTRAL = Style("#7a7d82", "#9aa0a8")  # lines that only help to read
+GOOD = Style("#008a63", "#3fc99a")  # what is within the law's error of the best
 
 SERIES = (  # weight decays, and whatever else is counted rather than named
-    Look("#5a45b5", "#b3a1ff", "solid"),
-    Look("#cf4a0a", "#ff9366", "dash"),
-    Look("#07a759", "#c4e124", "dot"),
-    Look("#c266b6", "#d418a9", "dashdot"),
-    Look("#0d4f4e", "#19f9f3", "longdash"),
-    Look("#4c3c0c", "#657313", "longdashdot"),
-    Look("#ac8290", "#c5899b", "8px,2px"),
-    Look("#9516ef", "#4f62ff", "2px,2px"),
+    Style("#5a45b5", "#b3a1ff", "solid"),
+    Style("#cf4a0a", "#ff9366", "dash"),
+    Style("#07a759", "#c4e124", "dot"),
+    Style("#c266b6", "#d418a9", "dashdot"),
+    Style("#0d4f4e", "#19f9f3", "longdash"),
+    Style("#4c3c0c", "#657313", "longdashdot"),
+    Style("#ac8290", "#c5899b", "8px,2px"),
+    Style("#9516ef", "#4f62ff", "2px,2px"),
 )
 MARKERS = "osD^vPX*"
 TERMS = {
-    "irreducible": Look("#8d9299", "#757b84"),
-    "parameter": Look("#3f93cc", "#4a90c8"),
-    "data": Look("#12936d", "#35a582"),
-    "overfitting": Look("#d2591b", "#e5763e"),
+    "irreducible": Style("#8d9299", "#757b84"),
+    "parameter": Style("#3f93cc", "#4a90c8"),
+    "data": Style("#12936d", "#35a582"),
+    "overfitting": Style("#d2591b", "#e5763e"),
 }
 _STYLES: dict[str, Any] = {  # plotly's names as matplotlib draws them
     "solid": "-",
@@ -45,17 +45,17 @@ _STYLES: dict[str, Any] = {  # plotly's names as matplotlib draws them
 }
 
 
-def law_look(form: str) -> Look:
-    return form_named(form).look
+def law_style(form: str) -> Style:
+    return form_named(form).style
 
 
 def law_colour(form: str, dark: bool = False) -> str:
-    return law_look(form).colour(dark)
+    return law_style(form).colour(dark)
 
 
 def law_dash(form: str) -> str:
     """As plotly names it; `line_style` is the same for matplotlib."""
-    return law_look(form).dash
+    return law_style(form).dash
 
 
 def law_label(form: str) -> str:
@@ -73,8 +73,8 @@ def symbol(parameter: str) -> str:
     return next(found, parameter)
 
 
-def series(number: int) -> Look:
-    """The look of the first, second, ... of things that have no name; it starts again after the last."""
+def series(number: int) -> Style:
+    """The style of the first, second, ... of things that have no name; it starts again after the last."""
     return SERIES[number % len(SERIES)]
 
 
@@ -89,7 +89,7 @@ def line_style(dash: str) -> Any:
     return 0, tuple(float(length.removesuffix("px")) / 1.5 for length in dash.split(","))
 
 
-def looks() -> Iterator[Look]:
-    """Every look that a picture may use, so that a page can give each its colour on dark paper."""
+def styles() -> Iterator[Style]:
+    """Every style that a picture may use, so that a page can give each its colour on dark paper."""
     yield from (INK, PLAN, NEUTRAL, GOOD, *SERIES, *TERMS.values())
-    yield from (form.look for form in (*FORMS.values(), *WEIGHT_DECAY_FORMS.values()))
+    yield from (form.style for form in (*FORMS.values(), *WEIGHT_DECAY_FORMS.values()))

@@ -26,7 +26,7 @@ from planner.inputs import epochs as passes
 from planner.plans import frontier_range
 from planner.results import Comparison, Crossover, Frontier, Plan, Prediction
 from planner.show import palette
-from planner.show.style import Look
+from planner.show.style import Style
 from planner.solve import FLOPS_PER_PARAM_TOKEN, allocate, compute_curve, loss_minimising, once_flops
 
 Show = Callable[[float], str]  # how the numbers of an axis are written
@@ -73,7 +73,7 @@ def isoflop(plan: Plan, calibration: CalibrationSource = None) -> Figure:
     base = np.asarray(law.base().loss(*at))
     spent = f"{scientific(plan.spent_flops)} FLOPs, weight decay {plan.weight_decay}"
     figure, (axes,) = _figure(f"{short(plan.ud)} unique tokens, {spent}")
-    axes.plot(epochs, loss, **_line(palette.law_look(plan.law)), label=f"{plan.law}: predicted loss")
+    axes.plot(epochs, loss, **_line(palette.law_style(plan.law)), label=f"{plan.law}: predicted loss")
     axes.plot(epochs, base, color="black", linestyle=":", label="if repeats were as good as new")
     near = f"within {flat.tolerance:g} nats of the best"
     axes.axvspan(flat.epochs_min, flat.epochs_max, color=palette.GOOD.light, alpha=0.18, label=near)
@@ -115,7 +115,7 @@ def allocation_frontier(
         for form in [law] if law else list(setting.laws):
             best, line = (
                 allocate(setting.law(form), ud, np.geomspace(low, high, 240), limits),
-                _line(palette.law_look(form)),
+                _line(palette.law_style(form)),
             )
             # broken where it jumps from one valley to another
             jumps = np.abs(np.diff(np.log(best.epochs), prepend=np.log(best.epochs[0]))) > 0.25
@@ -192,7 +192,7 @@ def weight_decays(plan: Plan, calibration: CalibrationSource = None) -> Figure:
     best = allocate(known.law_at(plan.law, decays), plan.ud, plan.spent_flops, CONTINUOUS)
     budget = f"{short(plan.ud)} unique tokens, {scientific(plan.spent_flops)} FLOPs"
     figure, (left, right) = _figure(budget, "along compute", width=11.0)
-    colour = palette.law_look(plan.law).light
+    colour = palette.law_style(plan.law).light
     left.plot(decays, best.loss, color=colour, label=f"{plan.law}, best size and epochs")
     left.plot([plan.weight_decay], [plan.loss], "o", color="black", label=f"this plan: {plan.weight_decay:g}")
     for one in plan.weight_decay_advice.gains if plan.weight_decay_advice is not None else ():
@@ -267,8 +267,8 @@ def _figure(*titles: str, width: float = 7.2, height: float = 4.8) -> tuple[Figu
     return figure, panels
 
 
-def _line(look: Look) -> dict[str, Any]:
-    return {"color": look.light, "linestyle": palette.line_style(look.dash)}
+def _line(style: Style) -> dict[str, Any]:
+    return {"color": style.light, "linestyle": palette.line_style(style.dash)}
 
 
 def _finish(axes: Axes, across: str, up: str, x: Show | None = None, y: Show | None = None) -> None:

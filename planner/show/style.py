@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Look(NamedTuple):
+class Style(NamedTuple):
     """A colour on light paper, the same on dark, and a dash as plotly names it."""
 
     light: str

@@ -2,8 +2,8 @@
 
     python studies/ensembles/make.py [--write]
 
-With --write the tables go into that page and the law into planner/data/dial.json, of which nothing else is
-changed. Runs that are not there yet are left out: the tables say how many there are.
+With --write the tables go into that page and the law into planner/data/micro-weight-decay.json, of which
+nothing else is changed. Runs that are not there yet are left out: the tables say how many there are.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from planner.calibration import Calibration
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-DIAL = ROOT / "planner" / "data" / "dial.json"
+DECAY_LAW = ROOT / "planner" / "data" / "micro-weight-decay.json"
 PAGE = HERE / "results.md"
 BEGIN, END = "<!-- python studies/ensembles/make.py --write -->", "<!-- end of what it writes -->"
 FEW, MANY = 4, 8
@@ -250,19 +250,19 @@ def law_words(known: Averaging) -> Rows:
     ]
 
 
-def law(dial: Calibration) -> Averaging:
+def law(known: Calibration) -> Averaging:
     """What ships: the law of at most four members, over all seeds, with what distillation kept."""
     runs, scored, _ = tables()
-    assert dial.recipe is not None
+    assert known.recipe is not None
     source = "the ensemble study: Llama 2 of 90k and 220k parameters on Python's standard library"
-    return fit_members(scored, dial.recipe, upto=FEW, distilled=distilled(runs, scored)[1], source=source)
+    return fit_members(scored, known.recipe, upto=FEW, distilled=distilled(runs, scored)[1], source=source)
 
 
-def page(dial: Calibration) -> str:
+def page(known: Calibration) -> str:
     """The tables, as the page has them."""
     runs, scored, four = tables()
-    known = law(dial)
-    lines, off = foretold(scored, four, dial.recipe)
+    members = law(known)
+    lines, off = foretold(scored, four, known.recipe)
     parts = {
         "What K members reach": [
             f"{(runs['part'] == 'members').sum()} of 80 members trained, "
@@ -270,21 +270,21 @@ def page(dial: Calibration) -> str:
             "",
             *ladder(scored),
         ],
-        "Eight from four": [*lines, "", *foretold_words(off), left_out(four, dial.recipe)],
+        "Eight from four": [*lines, "", *foretold_words(off), left_out(four, known.recipe)],
         "Is it 1/K?": exponents(scored),
-        "The law": law_words(known),
-        "Equal compute": equal_compute(runs, scored, dial.model_copy(update={"members": known})),
+        "The law": law_words(members),
+        "Equal compute": equal_compute(runs, scored, known.model_copy(update={"members": members})),
         "Distillation": distilled(runs, scored)[0],
     }
     return "\n".join(f"### {name}\n\n" + "\n".join(rows) + "\n" for name, rows in parts.items() if rows)
 
 
 def main() -> None:
-    dial = Calibration.load(DIAL)
-    text = page(dial)
+    known = Calibration.load(DECAY_LAW)
+    text = page(known)
     print(text)
     if "--write" in sys.argv[1:]:
-        dial.model_copy(update={"members": law(dial)}).save(DIAL)
+        known.model_copy(update={"members": law(known)}).save(DECAY_LAW)
         before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
         _, _, after = rest.partition(END)
         PAGE.write_text(f"{before}{BEGIN}\n\n{text}\n{END}{after}", encoding="utf-8")

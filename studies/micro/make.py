@@ -3,8 +3,9 @@
     python studies/micro/make.py          # judges the runs, prints the tables, draws the pictures
 
 The files are those that the commands on that page wrote: `runs.csv` and `validation-runs.csv` (run tables),
-`learning-rate.csv`, `large-models.csv`, `stop-spending.csv`, and the calibration `micro`, which ships with
-the planner. `validation.json` follows from them: it is what `planner calibrate validate` says of these runs.
+`learning-rate.csv`, `large-models.csv`, `loss-minimising-compute.csv`, and the calibration `micro`, which
+ships with the planner. `validation.json` follows from them: it is what `planner calibrate validate` says of
+these runs.
 """
 
 from __future__ import annotations
@@ -235,9 +236,9 @@ def standings_tuned() -> list[str]:
     return _standings(tuned())
 
 
-def stop_spending() -> list[str]:
+def loss_minimising_compute() -> list[str]:
     """What the planner advises at the fixed budgets, next to the best reached with all of the compute."""
-    runs, rows = pd.read_csv(HERE / "stop-spending.csv"), []
+    runs, rows = pd.read_csv(HERE / "loss-minimising-compute.csv"), []
     for trial in VERDICT.trials[:FIXED]:
         here = runs[runs["unique_tokens"] == trial.ud]
         best = min(tried.loss for tried in trial.laws if tried.loss is not None)
@@ -324,7 +325,7 @@ PARTS = (
     standings_all,
     tuned_rates,
     standings_tuned,
-    stop_spending,
+    loss_minimising_compute,
     crossovers,
     budgets,
 )

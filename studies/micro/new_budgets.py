@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 from calibration import fit
-from calibration.fitting.skill import turned
+from calibration.fitting.skill import with_extrapolation_weights
 from planner.calibration import Calibration, Setting
 from planner.inputs import scientific, short
 from planner.laws import AVERAGE, FORMS
@@ -81,9 +81,11 @@ def choices(menu: Menu, plain: Setting, average: Setting) -> dict[str, np.ndarra
 
 def answering(average: Setting, menu: Menu) -> Setting:
     """The average as it answers here: by skill in the directions in which its favourite leaves the runs."""
-    favourite = Point(*menu.places[int(np.argmin(average.law(AVERAGE).loss(*menu.places.T)))])
+    losses = average.law(AVERAGE).loss(*menu.places.T)
+    best = int(np.argmin(losses))
+    favourite = Point(*menu.places[best], flops=menu.flops, loss=losses[best])
     ways = directions_beyond(average.fitted_on, favourite)
-    return turned(average, ways, without=("micro",))
+    return with_extrapolation_weights(average, ways, without=("micro",))
 
 
 def judged(found: list[Menu], plain: Setting, average: Setting) -> pd.DataFrame:

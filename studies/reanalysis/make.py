@@ -178,18 +178,18 @@ def certainty_table(repetition: dict[str, Law], runs: Runs) -> list[str]:
     flops = BUDGETS[1]
     published = _size_ratio(repetition[AS_PUBLISHED], flops)
     rows = []
-    for scheme, redrawn in (("residuals", "noise (residuals)"), ("weights", "runs")):
+    for scheme, resampled in (("residuals", "noise (residuals)"), ("weights", "runs")):
         refits = bootstrap(fits, REFITS, scheme=scheme, seed=0)["effective_parameters"]
-        members = parameter_arrays("effective_parameters", refits, runs)
-        kept = refits.converged & np.all([np.isfinite(value) for value in members.values()], axis=0)
+        draws = parameter_arrays("effective_parameters", refits, runs)
+        kept = refits.converged & np.all([np.isfinite(value) for value in draws.values()], axis=0)
         ratio = _size_ratio(
-            Law("effective_parameters", {name: value[kept] for name, value in members.items()}), flops
+            Law("effective_parameters", {name: value[kept] for name, value in draws.items()}), flops
         )
         low, middle, high = np.quantile(ratio, [0.025, 0.5, 0.975])
         shares = [f"{np.mean(chosen):.0%}" for chosen in (ratio > 1.01, ratio < 0.99, ratio <= published)]
-        rows.append([redrawn, f"{kept.sum():,}", f"{middle:.2f}", f"{low:.2f} to {high:.2f}", *shares])
+        rows.append([resampled, f"{kept.sum():,}", f"{middle:.2f}", f"{low:.2f} to {high:.2f}", *shares])
     header = [
-        "redrawn",
+        "resampled",
         "refits",
         "median size ratio",
         "95% interval",

@@ -1,8 +1,8 @@
 """The forms that took part in the tournament and are not fitted by default: variations of the shipped ones.
 
 What repeats are worth (all, fading, fading sooner in large models) times what they cost (nothing, a power
-law, Hill's curve), a law whose cost has a bound, and a dial with a premium in nats. They are declared with
-the public `register`, as anybody's own form is:
+law, Hill's curve), a law whose cost has a bound, and a weight-decay law with a premium in nats. They are
+declared with the public `register`, as anybody's own form is:
 
     from studies.tournament.forms import registered
 
@@ -48,7 +48,7 @@ from planner.laws import (
     softplus,
     unregister,
 )
-from planner.show.style import Look
+from planner.show.style import Style
 
 _FURTHEST = 300.0  # ln of a number of repeats of which exponentials are numbers
 _CORNER = 0.5  # width of the hinge's corner, in ln(tau)
@@ -124,16 +124,16 @@ _COSTS: dict[str, tuple[str, str, str, tuple[Parameter, ...], Callable[[Values, 
         hill_cost,
     ),
 }
-_LOOKS = {
-    "hill_5p": Look("#e50334", "#fb0c31", "6px,2px,2px,2px"),
-    "decay_1p": Look("#290b89", "#1f66ef", "12px,3px,3px,3px"),
-    "decay_2p": Look("#07aa04", "#4ca106", "4px,6px"),
-    "decay_hill_5p": Look("#ac78f3", "#ce2165", "14px,4px"),
-    "paced_1p": Look("#556004", "#6c6e1f", "8px,3px,2px,3px,2px,3px"),
-    "paced_2p": Look("#01250b", "#daf298", "1px,3px"),
-    "paced_4p": Look("#c97d69", "#fa6f02", "5px,5px"),
-    "paced_hill_4p": Look("#f60290", "#e7ff06", "16px,3px"),
-    "paced_hill_5p": Look("#1157fd", "#29fd8d", "3px,2px,8px,2px"),
+_STYLES = {
+    "hill_5p": Style("#e50334", "#fb0c31", "6px,2px,2px,2px"),
+    "decay_1p": Style("#290b89", "#1f66ef", "12px,3px,3px,3px"),
+    "decay_2p": Style("#07aa04", "#4ca106", "4px,6px"),
+    "decay_hill_5p": Style("#ac78f3", "#ce2165", "14px,4px"),
+    "paced_1p": Style("#556004", "#6c6e1f", "8px,3px,2px,3px,2px,3px"),
+    "paced_2p": Style("#01250b", "#daf298", "1px,3px"),
+    "paced_4p": Style("#c97d69", "#fa6f02", "5px,5px"),
+    "paced_hill_4p": Style("#f60290", "#e7ff06", "16px,3px"),
+    "paced_hill_5p": Style("#1157fd", "#29fd8d", "3px,2px,8px,2px"),
 }
 
 
@@ -147,7 +147,7 @@ def _combined(name: str) -> LawForm:
         data = None if ln_data is None else ln_data(p, at)
         return base_terms(p, at, ln_data=data, overfitting=charged(p, at))
 
-    words = (label + short, _LOOKS[name], worth + costs, formula + cost_formula)
+    words = (label + short, _STYLES[name], worth + costs, formula + cost_formula)
     return LawForm(name, *words, (*fading, *own), terms, standard=False)
 
 
@@ -160,18 +160,18 @@ FORMS_OF_THE_STUDY = (
     LawForm(
         "paced_decay",
         "paced decay",
-        Look("#3800ff", "#9307fb", "10px,3px"),
+        Style("#3800ff", "#9307fb", "10px,3px"),
         "repeated tokens fade, the sooner the larger the model",
         "D' with R*_D (U/N)^ρ for R*_D",
         _PACE,
         lambda p, at: base_terms(p, at, ln_data=paced(p, at)),
         standard=False,
     ),
-    *map(_combined, _LOOKS),
+    *map(_combined, _STYLES),
     LawForm(
         "bounded",
         "bounded",
-        Look("#9b1098", "#1cfe02", "6px,6px,2px,6px"),
+        Style("#9b1098", "#1cfe02", "6px,6px,2px,6px"),
         "the cost of repetition has a bound in size and repeats (after arXiv 2605.09189, of the excess only)",
         "+ P h/(1+h), h = R^δ (N/(c U^γ))^κ",
         (amplitude(bounded_cost, FEW_AMOUNTS), *HILL[1:], _HILL_KAPPA),
@@ -179,11 +179,11 @@ FORMS_OF_THE_STUDY = (
         standard=False,
     ),
 )
-DIALS_OF_THE_STUDY = (
+DECAY_FORMS_OF_THE_STUDY = (
     LawForm(
-        "dial_hinge",
-        "dial, premium in nats",
-        Look("#005d5d", "#3ddbd9", "dash"),
+        "weight_decay_hinge",
+        "weight decay, premium in nats",
+        Style("#005d5d", "#3ddbd9", "dash"),
         "any weight decay: the premium is a square above a threshold, the same for all sizes and data",
         "+ q [ln(τ_c/τ)]₊² + P R^δ (N/U^γ)^κ exp(-μ/τ)",
         (
@@ -205,7 +205,7 @@ DIALS_OF_THE_STUDY = (
 @contextmanager
 def registered() -> Iterator[None]:
     """All of them known, for as long as it takes."""
-    every = (*FORMS_OF_THE_STUDY, *DIALS_OF_THE_STUDY)
+    every = (*FORMS_OF_THE_STUDY, *DECAY_FORMS_OF_THE_STUDY)
     for form in every:
         register(form)
     try:

@@ -23,7 +23,7 @@ from calibration import fit
 from calibration.fitting.evaluate import extrapolation
 from calibration.fitting.huber import PAPER_DELTA
 from calibration.fitting.runs.tables import read_runs
-from calibration.fitting.skill import elsewhere, turned
+from calibration.fitting.skill import elsewhere, with_extrapolation_weights
 from planner.laws import AVERAGE, STANDARD
 
 HERE = Path(__file__).resolve().parent
@@ -91,10 +91,10 @@ def by_wrapped_compute(name: str, table: pd.DataFrame) -> str:
 def default_fit(
     name: str, table: pd.DataFrame, below: np.ndarray, tried: np.ndarray, direction: str
 ) -> tuple[dict[str, float], str]:
-    """The errors of its average, turned in this direction, and of its additive law; and its prior."""
+    """The errors of its average, by skill in this direction, and of its additive law; and its prior."""
     known = fit(table[below].reset_index(drop=True), bootstrap=0, name="seen")
     setting = known.settings[0]
-    beyond_it = turned(setting, [direction], without=(name.split()[0],))
+    beyond_it = with_extrapolation_weights(setting, [direction], without=(name.split()[0],))
     laws = {AVERAGE: beyond_it.law(AVERAGE), "additive_4p": setting.law("additive_4p")}
     predicted = {what: np.log(law.loss(*places(table).T)) for what, law in laws.items()}
     return errors(table, tried, predicted), str((known.prior or {}).get("name"))

@@ -18,7 +18,9 @@ from tests.places import ROOT
 from trainer.config import RunConfig
 
 HUGE = (10**19, 1e300)
-DIAL, PAPER = (ROOT / "planner" / "data" / f"{name}.json" for name in ("dial", "fineweb-llama2"))
+DECAY_LAW, PAPER = (
+    ROOT / "planner" / "data" / f"{name}.json" for name in ("micro-weight-decay", "fineweb-llama2")
+)
 WHERE = [
     ("vocab_size",),
     ("recipe", "learning_rate"),
@@ -29,10 +31,10 @@ WHERE = [
     ("recipe", "rope_theta"),
     ("settings", 0, "weight_decay"),
     ("settings", 0, "fitted_on", "runs"),
-    ("settings", 0, "laws", "dial_steep", "parameters", "beta"),
-    ("settings", 0, "laws", "dial_steep", "predictive_error", "inside"),
+    ("settings", 0, "laws", "weight_decay_steep", "parameters", "beta"),
+    ("settings", 0, "laws", "weight_decay_steep", "predictive_error", "inside"),
     ("weight_decay_law", "weight_decays", 1),
-    ("weight_decay_law", "laws", "dial_steep", "parameters", "gamma"),
+    ("weight_decay_law", "laws", "weight_decay_steep", "parameters", "gamma"),
     ("members", "most_members"),
     ("members", "exponents", "params"),
 ]
@@ -53,7 +55,7 @@ def test_a_calibration_with_an_absurd_number_is_refused(
     where: tuple[Any, ...], value: float, tmp_path: Path
 ) -> None:
     with pytest.raises(InvalidCalibration, match=r"^calibration '.*' is not usable: .*\.$"):
-        Calibration.load(_changed(DIAL, tmp_path / "absurd.json", where, value))
+        Calibration.load(_changed(DECAY_LAW, tmp_path / "absurd.json", where, value))
 
 
 @pytest.mark.parametrize(("name", "value"), [("alpha", 1e-3), ("beta", 20.0)])

@@ -136,13 +136,13 @@ def _with_everything(name: str) -> Calibration:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-@pytest.mark.parametrize("name", ["fineweb-llama2", "dial", "micro"])
+@pytest.mark.parametrize("name", ["fineweb-llama2", "micro-weight-decay", "micro"])
 def test_files_of_earlier_versions_are_read_with_their_names(name: str, version: int, tmp_path: Path) -> None:
     known = _with_everything(name)
     data = _as_before(json.loads(known.model_dump_json(exclude_none=True))) | {"schema_version": version}
     assert {"ensemble", "law_skill"} <= data["settings"][0].keys()
     assert {"misfit", "over_all"} <= data["settings"][0]["ensemble"].keys()
-    assert ("dial" in data) == (name == "dial")
+    assert ("dial" in data) == (name == "micro-weight-decay")
     (tmp_path / "old.json").write_text(json.dumps(data))
     read = Calibration.load(tmp_path / "old.json")
     assert read.model_copy(update={"schema_version": 3}) == known
@@ -151,6 +151,22 @@ def test_files_of_earlier_versions_are_read_with_their_names(name: str, version:
     assert again.model_copy(update={"schema_version": 3}) == known
     text = (tmp_path / "new.json").read_text()
     assert not any(f'"{old}":' in text for old in calibration.RENAMED)
+
+
+def test_the_weight_decay_laws_are_found_under_their_earlier_names(tmp_path: Path) -> None:
+    known = Calibration.load("micro-weight-decay")
+    assert Calibration.load("dial") is known
+    text = known.model_dump_json().replace('"weight_decay_simple"', '"dial_simple"')
+    text = text.replace('"weight_decay_steep"', '"dial_steep"').replace('"micro-weight-decay"', '"dial"')
+    (tmp_path / "dial.json").write_text(text)
+    read = Calibration.load(tmp_path / "dial.json")
+    assert read.default_law == "weight_decay_steep"
+    assert read.model_copy(update={"name": known.name}) == known
+    for form in ("simple", "steep"):
+        before = plan(65536, 3e11, calibration="dial", law=f"dial_{form}")
+        now = plan(65536, 3e11, calibration="micro-weight-decay", law=f"weight_decay_{form}")
+        assert before == now
+        assert (before.calibration, before.law) == ("micro-weight-decay", f"weight_decay_{form}")
 
 
 def test_what_is_saved_has_the_version_of_its_names(tmp_path: Path) -> None:

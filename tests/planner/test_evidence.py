@@ -25,8 +25,11 @@ REFUSED = [
     ("plan --ud 250M --flops 1e18 --vocab 1", "--vocab must be at least 2"),
     ("plan --ud 250k --flops 1e14", "--ud (250k) is 200 times below the fewest"),
     ("plan --ud 250k --flops 1e14 --serve-tokens 1M", "--ud (250k) is 200 times below the fewest"),
-    ("plan --ud 250M --flops 1e12", "--flops 1e14 or --calibration dial would do"),
-    *((f"plan --calibration dial --ud 100M --flops {flops}", "763 times the most") for flops in TRIED),
+    ("plan --ud 250M --flops 1e12", "--flops 1e14 or --calibration micro-weight-decay would do"),
+    *(
+        (f"plan --calibration micro-weight-decay --ud 100M --flops {flops}", "763 times the most")
+        for flops in TRIED
+    ),
     ("plan --ud 8B --gpu H100 --gpus 64 --hours 336", "--max-params 5B or --calibration c4-gpt2 would do"),
     ("plan --ud 250M --flops 1e25 --spend all", "--spend ceiling would do"),
     ("plan --ud 250M --flops 5e18 --max-epochs 0.001", "--max-epochs 16 would do"),
@@ -66,7 +69,7 @@ def test_what_is_too_far_from_all_evidence_is_refused_in_one_sentence(command: s
         "plan --calibration fineweb-llama2 --ud 100M --flops 1e19",
         "plan --ud 8B --gpu H100 --gpus 64 --hours 336 --max-params 5B",
         "plan --ud 8B --gpu H100 --gpus 64 --hours 336 --calibration c4-gpt2",
-        "plan --calibration dial --ud 250k --flops 1e12",
+        "plan --calibration micro-weight-decay --ud 250k --flops 1e12",
         "plan --ud 1T --flops 1e20",  # a part of the corpus is enough, which is inside
         "plan --ud 250M --flops 1e18 --vocab 2",
         "predict --params 500M --ud 250M --epochs 1600",
@@ -92,7 +95,7 @@ def test_python_refuses_one_of_many_and_names_the_field() -> None:
     with pytest.raises(InvalidInput) as refused:
         predict([1e8, 500.0], 250e6, 2.0)
     assert refused.value.field == "params"
-    with pytest.raises(InvalidInput, match="at least 500k or calibration dial would do"):
+    with pytest.raises(InvalidInput, match="at least 500k or calibration micro-weight-decay would do"):
         plan("250k", 1e14)
 
 

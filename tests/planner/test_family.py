@@ -26,8 +26,8 @@ from planner.laws import (
     register,
     repetition_parameters,
 )
-from planner.show.style import Look
-from studies.tournament.forms import DIALS_OF_THE_STUDY, FORMS_OF_THE_STUDY, registered
+from planner.show.style import Style
+from studies.tournament.forms import DECAY_FORMS_OF_THE_STUDY, FORMS_OF_THE_STUDY, registered
 from tests.planner.strategies import repeating, sizes, unique_tokens
 
 BASE = {"E": 1.9, "A": 420.0, "alpha": 0.34, "B": 3600.0, "beta": 0.37}
@@ -41,9 +41,13 @@ ORDINARY = {
     "gamma": 0.8,
     "c": 2.0,
 }
-DIAL = {"mu": 3.8, "k": 40.0, "s": 0.6, "q": 0.03, "tau_c": 0.56, TIMESCALE: 3e8}
+DECAY_LAW = {"mu": 3.8, "k": 40.0, "s": 0.6, "q": 0.03, "tau_c": 0.56, TIMESCALE: 3e8}
 FAMILY = ("hill_4p", "decay_4p", "decay_hill_4p", *(form.name for form in FORMS_OF_THE_STUDY))
-EVERY = (*FORMS, *WEIGHT_DECAY_FORMS, *(form.name for form in (*FORMS_OF_THE_STUDY, *DIALS_OF_THE_STUDY)))
+EVERY = (
+    *FORMS,
+    *WEIGHT_DECAY_FORMS,
+    *(form.name for form in (*FORMS_OF_THE_STUDY, *DECAY_FORMS_OF_THE_STUDY)),
+)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -112,13 +116,13 @@ def test_the_penalty_levels_off_in_size_and_the_bounded_one_in_repeats(form: str
 def test_derivatives_along_the_imaginary_axis_are_those_of_the_formula(form: str) -> None:
     """Of every term, by every parameter, by size, data and epochs, at one epoch and around it."""
     declared = form_named(form)
-    own = {**BASE, **ORDINARY, **DIAL}
+    own = {**BASE, **ORDINARY, **DECAY_LAW}
     p = {name: own[name] for name in declared.names}
     point = [
         np.array([1e7, 3e8, 2e10]),
         np.array([4e8, 1e8, 3e9]),
         np.array([0.6, 1.8, 20.0]),
-        DIAL[TIMESCALE],
+        DECAY_LAW[TIMESCALE],
     ]
 
     def terms(q: Values, values: list) -> np.ndarray:
@@ -143,7 +147,7 @@ def test_a_formula_that_is_none_of_complex_numbers_is_refused() -> None:
 
     rho = exponent("rho", "ρ", (0.3, 0.6), 0.3)
     with pytest.raises(InvalidInput, match="cannot be differentiated by rho along the imaginary axis"):
-        register(LawForm("bent", "bent", Look("#000000", "#ffffff"), "-", "", (rho,), terms))
+        register(LawForm("bent", "bent", Style("#000000", "#ffffff"), "-", "", (rho,), terms))
     assert "bent" not in FORMS
 
 

@@ -39,7 +39,7 @@ PART: dict[str, Any] = {
 
 def with_members(**changes: Any) -> Calibration:
     """The shipped weight-decay law with made-up members."""
-    known = Calibration.load("dial")
+    known = Calibration.load("micro-weight-decay")
     return known.model_copy(update={"members": Averaging.model_validate({**PART, **changes})})
 
 
@@ -107,7 +107,7 @@ def test_a_file_keeps_its_members_and_one_without_has_no_such_field(tmp_path: Pa
     ],
 )
 def test_a_file_with_senseless_members_is_refused(tmp_path: Path, change: dict[str, Any], why: str) -> None:
-    data = json.loads(Calibration.load("dial").model_dump_json())
+    data = json.loads(Calibration.load("micro-weight-decay").model_dump_json())
     data["members"] = PART | change
     (tmp_path / "bad.json").write_text(json.dumps(data))
     with pytest.raises(InvalidCalibration, match=why):

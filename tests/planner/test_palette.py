@@ -41,7 +41,7 @@ def nearest(colours: Sequence[str], vision: Sequence[Sequence[float]]) -> float:
 
 
 def test_every_colour_stands_out_from_its_paper() -> None:
-    for look in palette.looks():
+    for look in palette.styles():
         assert min(contrast(look.light, paper) for paper in LIGHT) >= 3, look
         assert min(contrast(look.dark, paper) for paper in DARK) >= 3, look
 
@@ -54,7 +54,7 @@ def test_weight_decays_and_terms_can_be_told_apart_by_colour_alone(vision: list,
 
 
 def test_laws_differ_in_colour_and_in_dash() -> None:
-    looks = [palette.law_look(form) for form in FORMS]
+    looks = [palette.law_style(form) for form in FORMS]
     for dark in (False, True):
         assert nearest([look.colour(dark) for look in looks], np.eye(3)) > 12
     assert len({look.dash for look in looks}) == len(looks)
@@ -63,12 +63,12 @@ def test_laws_differ_in_colour_and_in_dash() -> None:
 
 def test_a_colour_on_light_paper_has_one_on_dark() -> None:
     """A page swaps them by the first, so one colour must not stand for two."""
-    pairs = {(look.light, look.dark) for look in palette.looks()}
+    pairs = {(look.light, look.dark) for look in palette.styles()}
     assert len({light for light, _ in pairs}) == len(pairs)
 
 
 def test_every_dash_is_one_that_matplotlib_draws() -> None:
     from matplotlib.lines import Line2D
 
-    for look in palette.looks():
+    for look in palette.styles():
         Line2D([0, 1], [0, 1], linestyle=palette.line_style(look.dash), marker=palette.marker(3))

@@ -73,8 +73,8 @@ def _as_before(value: Any) -> Any:
     [
         {"ud": 250e6, "flops": 1e19, "weight_decay": 0.1, "spend": "all"},
         {"ud": 250e6, "flops": 1e21, "max_params": 1e9, "spend": "all"},
-        {"ud": 49e3, "flops": 3e11, "calibration": "dial", "learning_rate": 3e-3},
-        {"ud": 49e3, "flops": 3e11, "calibration": "dial", "weight_decay": 0.04},
+        {"ud": 49e3, "flops": 3e11, "calibration": "micro-weight-decay", "learning_rate": 3e-3},
+        {"ud": 49e3, "flops": 3e11, "calibration": "micro-weight-decay", "weight_decay": 0.04},
         {"ud": 1e5, "flops": 1e12, "calibration": "micro"},
     ],
 )

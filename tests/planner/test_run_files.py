@@ -45,7 +45,7 @@ def test_a_recipe_of_ones_own_is_what_the_run_has(tmp_path: Path) -> None:
 
 
 def test_first_weights_optimiser_and_ties_are_those_of_the_calibration(tmp_path: Path) -> None:
-    known = Calibration.load("dial")
+    known = Calibration.load("micro-weight-decay")
     assert known.recipe is not None
     changes = {"init": "normal", "adam_eps": 1e-6, "decay": "all", "rope_theta": 5e5}
     recipe = known.recipe.model_copy(update=changes)
@@ -64,15 +64,25 @@ def test_first_weights_optimiser_and_ties_are_those_of_the_calibration(tmp_path:
 
 def test_what_a_calibration_does_not_say_is_left_to_the_trainer() -> None:
     assert "init" not in plan(250e6, 5e18).run_config()  # the paper does not
-    assert 'init = "scaled"' in plan(128e3, 1e12, calibration="dial").run_config()
+    assert 'init = "scaled"' in plan(128e3, 1e12, calibration="micro-weight-decay").run_config()
 
 
-DIAL = ["plan", "--calibration", "dial", "--ud", "49k", "--flops", "3e11", "--learning-rate", "3e-3"]
+DECAY_LAW = [
+    "plan",
+    "--calibration",
+    "micro-weight-decay",
+    "--ud",
+    "49k",
+    "--flops",
+    "3e11",
+    "--learning-rate",
+    "3e-3",
+]
 
 
 def test_a_learning_rate_of_ones_own_is_what_is_shown_and_what_is_run(tmp_path: Path) -> None:
     target = tmp_path / "run.toml"
-    result = CliRunner().invoke(planner, [*DIAL, "--batch-tokens", "4096", "--run", str(target)])
+    result = CliRunner().invoke(planner, [*DECAY_LAW, "--batch-tokens", "4096", "--run", str(target)])
     said = " ".join(result.output.split())
     assert "learning rate 0.003, batches of 4,096 tokens (calibrated: 0.01, 512); AdamW" in said
     run = RunConfig.from_toml(target)
@@ -81,7 +91,9 @@ def test_a_learning_rate_of_ones_own_is_what_is_shown_and_what_is_run(tmp_path: 
 
 
 def test_a_batch_of_ones_own_is_whole_sequences(tmp_path: Path) -> None:
-    result = CliRunner().invoke(planner, [*DIAL, "--batch-tokens", "4000", "--run", str(tmp_path / "r.toml")])
+    result = CliRunner().invoke(
+        planner, [*DECAY_LAW, "--batch-tokens", "4000", "--run", str(tmp_path / "r.toml")]
+    )
     assert result.exit_code == 2
     words = "--batch-tokens must be whole sequences of 128 tokens for a run; got 4000, and 3,968 would do."
     assert result.output == f"Error: {words}\n"

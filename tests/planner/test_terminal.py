@@ -10,7 +10,7 @@ from planner.cli import planner
 COMMANDS = [
     "plan --ud 250M --flops 5e18 --gpu H100",
     "plan --calibration micro --ud 131k --flops 8e11",
-    "plan --calibration dial --ud 49k --flops 3e11 --learning-rate 3e-3 --members auto",
+    "plan --calibration micro-weight-decay --ud 49k --flops 3e11 --learning-rate 3e-3 --members auto",
     "compare --ud 250M --flops 5e18",
     "frontier --ud 250M --points 4",
     "predict --params 500M --ud 250M --epochs 8",

@@ -61,11 +61,13 @@ def test_a_total_cost_has_training_serving_and_data() -> None:
 
 
 def test_members_at_a_committed_weight_decay_are_told_of_a_better_one() -> None:
-    made = plan(CORPUS, 5e12, calibration="dial", members=8, weight_decay=0.3)
-    free = plan(CORPUS, 5e12, calibration="dial", members=8)
+    made = plan(CORPUS, 5e12, calibration="micro-weight-decay", members=8, weight_decay=0.3)
+    free = plan(CORPUS, 5e12, calibration="micro-weight-decay", members=8)
     said = [one for one in made.reasons if one.code == "weight_decay_better"]  # type: ignore[attr-defined]
     assert f"Weight decay {free.weight_decay} would do better: loss {free.loss:.4f}" in said[0]
-    committed = plan(CORPUS, 5e12, calibration="dial", members=8, weight_decay=free.weight_decay)
+    committed = plan(
+        CORPUS, 5e12, calibration="micro-weight-decay", members=8, weight_decay=free.weight_decay
+    )
     assert not any("would do better" in one for one in committed.reasons)
 
 

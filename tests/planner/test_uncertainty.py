@@ -166,9 +166,9 @@ def test_predict_gives_the_interval_of_a_plan(
     _as_predicted(plan(ud, flops, weight_decay=decay, law=law, calibration=calibration), calibration)
 
 
-@pytest.mark.parametrize("calibration", ["c4-gpt2", "c4-muennighoff", "micro", "dial"])
+@pytest.mark.parametrize("calibration", ["c4-gpt2", "c4-muennighoff", "micro", "micro-weight-decay"])
 def test_predict_gives_the_interval_of_a_plan_by_every_calibration(calibration: str) -> None:
-    small = calibration in ("micro", "dial")
+    small = calibration in ("micro", "micro-weight-decay")
     p = plan(2e5 if small else 250e6, 1e13 if small else 5e18, calibration=calibration)
     _as_predicted(p, calibration)
     if Calibration.load(calibration).members is not None:

@@ -18,15 +18,15 @@ def study() -> ModuleType:
 
 
 def test_what_ships_is_what_the_runs_give(study: ModuleType) -> None:
-    dial = Calibration.load("dial")
-    assert dial.members is not None
-    fitted = study.law(dial)
-    assert dial.members.gain == pytest.approx(fitted.gain, rel=1e-6)
-    assert dial.members.exponents.model_dump() == pytest.approx(fitted.exponents.model_dump(), abs=1e-6)
-    assert dial.members.distilled == fitted.distilled
+    known = Calibration.load("micro-weight-decay")
+    assert known.members is not None
+    fitted = study.law(known)
+    assert known.members.gain == pytest.approx(fitted.gain, rel=1e-6)
+    assert known.members.exponents.model_dump() == pytest.approx(fitted.exponents.model_dump(), abs=1e-6)
+    assert known.members.distilled == fitted.distilled
 
 
 @pytest.mark.slow
 def test_the_page_says_what_the_runs_say(study: ModuleType) -> None:
     written = PAGE.partition(study.BEGIN)[2].partition(study.END)[0]
-    assert written.strip() == study.page(Calibration.load("dial")).strip()
+    assert written.strip() == study.page(Calibration.load("micro-weight-decay")).strip()

@@ -23,8 +23,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from planner.inputs import InvalidInput
-from trainer.data import words
-from trainer.data.words import Words
+from trainer.data import bpe_cache
+from trainer.data.bpe_cache import BPECache
 
 END = "<|endoftext|>"
 _LARGEST_BPE = 1_000_000
@@ -92,7 +92,7 @@ class HuggingFace:
     def __init__(self, inner: Any, eos: int):
         self.inner, self.eos = inner, eos
         self.size = max(inner.get_vocab(with_added_tokens=True).values()) + 1
-        self.words: Words | None = None
+        self.cache: BPECache | None = None
 
     @classmethod
     def from_file(cls, path: Path, eos_token: str | None = None) -> HuggingFace:
@@ -115,15 +115,15 @@ class HuggingFace:
 
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
         whole = [_whole(text) for text in texts]
-        if self.words:
-            return self.words.encode(whole)
+        if self.cache:
+            return self.cache.encode(whole)
         made = self.inner.encode_batch_fast(whole, add_special_tokens=False)
         return [np.array(encoded.ids, dtype=np.int64) for encoded in made]
 
     def remember(self) -> None:
         """Remember words from now on, where that is faster: for corpora, not for a few texts."""
-        if words.pays() and words.fits(self.inner):
-            self.words = Words(self.inner)
+        if bpe_cache.pays() and bpe_cache.fits(self.inner):
+            self.cache = BPECache(self.inner)
 
     def decode(self, tokens: Sequence[int]) -> str:
         return str(self.inner.decode([int(t) for t in tokens], skip_special_tokens=False))

@@ -34,7 +34,7 @@ from trainer.data import tokenizers
 from trainer.data.checksums import checksums
 from trainer.data.joined import Joined, Tokens
 from trainer.data.streams import TOGETHER
-from trainer.data.workshop import Say, Workshop, linked
+from trainer.data.tokenize import Say, ShardWriter, linked
 from trainer.files import checksum, locked, quick_checksum, read_json, sync_folder, write_json
 
 VERSION = 1
@@ -152,8 +152,8 @@ def _order(corpus: Corpus) -> str:
 def _make(
     config: RunConfig, spec: tokenizers.Spec, folder: Path, work: Path, facts: dict[str, Any], say: Say | None
 ) -> None:
-    """Make a token set of what the workshop has, or makes; what is complete there is kept for the next
-    time.
+    """Make a token set of the shards that there are, or that are written; what is complete there is
+    kept for the next time.
     """
     for left in folder.parent.glob(f".{folder.name}.*"):  # by processes that were killed: the lock is ours
         shutil.rmtree(left, ignore_errors=True)
@@ -163,11 +163,11 @@ def _make(
     )
     try:
         held_out = config.validation_documents, config.development_documents
-        workshop = Workshop(work, config.corpus, spec, held_out, say)
+        writer = ShardWriter(work, config.corpus, spec, held_out, say)
         draft.mkdir()
         facts |= {"corpus": config.corpus.describe(), "tokenizer": spec.text}
-        facts |= {"vocabulary": workshop.tokenizer.size, "eos": workshop.tokenizer.eos}
-        facts |= {"dtype": workshop.dtype} | _assembled(workshop, draft, limit)
+        facts |= {"vocabulary": writer.tokenizer.size, "eos": writer.tokenizer.eos}
+        facts |= {"dtype": writer.dtype} | _assembled(writer, draft, limit)
         write_json(draft / "tokens.json", facts)
         try:
             os.rename(draft, folder)
@@ -175,7 +175,7 @@ def _make(
             if not folder.is_dir():  # otherwise another process was first, with the same content
                 raise
         sync_folder(folder.parent)
-        workshop.tidy()
+        writer.tidy()
         if limit is None:  # there is no more of it
             shutil.rmtree(work, ignore_errors=True)
     finally:
@@ -184,23 +184,23 @@ def _make(
             shutil.rmtree(work, ignore_errors=True)
 
 
-def _assembled(workshop: Workshop, draft: Path, limit: int | None) -> dict[str, Any]:
+def _assembled(writer: ShardWriter, draft: Path, limit: int | None) -> dict[str, Any]:
     """Put the streams of a set together, and say what is in them."""
-    shutil.copytree(workshop.folder / "tokenizer", draft / "tokenizer")
-    counts = {name: workshop.stream(name) for name in workshop.held_out}
+    shutil.copytree(writer.folder / "tokenizer", draft / "tokenizer")
+    counts = {name: writer.stream(name) for name in writer.held_out}
     for name in counts:
-        shutil.move(workshop.folder / f"{name}.bin", draft / f"{name}.bin")
+        shutil.move(writer.folder / f"{name}.bin", draft / f"{name}.bin")
     sums = {f"{name}.bin": checksum(draft / f"{name}.bin") for name in counts}
     left = math.inf if limit is None else limit + 1
     train, names = {"tokens": 0, "documents": 0, "bytes": 0}, []
     dropped = {"documents": 0, "bytes": 0}
-    for number, shard in enumerate(workshop.shards(limit)):
+    for number, shard in enumerate(writer.shards(limit)):
         take = int(min(left, shard.tokens))
         if take:
             names.append(f"train-{number:05d}.bin" if number else "train.bin")
             target = draft / names[-1]
-            sums[target.name] = linked(workshop.path(number), target, take, shard, workshop.dtype)
-            documents, size = workshop.first(number, shard, take)
+            sums[target.name] = linked(writer.path(number), target, take, shard, writer.dtype)
+            documents, size = writer.first(number, shard, take)
             for name, value in (("tokens", take), ("documents", documents), ("bytes", size)):
                 train[name] += value
             dropped["documents"] += shard.dropped_documents
@@ -208,7 +208,7 @@ def _assembled(workshop: Workshop, draft: Path, limit: int | None) -> dict[str, 
             left -= take
     counts["train"] = train
     if dropped["documents"]:
-        workshop.say(
+        writer.say(
             f"left out {dropped['documents']:,} documents ({dropped['bytes'] / 1e6:,.1f} MB) that repeat "
             f"held-out text"
         )

@@ -27,7 +27,7 @@ from torch.utils.checkpoint import checkpoint
 
 from planner.hardware import Architecture
 from trainer.model import attention, products
-from trainer.model.lesson import Lesson
+from trainer.model.distillation_loss import DistillationLoss
 from trainer.model.loss import head_loss
 
 INIT_STD = 0.02
@@ -159,16 +159,20 @@ class Llama(nn.Module):
         states: torch.Tensor = self.body(self.embed(ids), self.cos[:, :length], self.sin[:, :length])
         return states
 
-    def forward(self, ids: torch.Tensor, targets: torch.Tensor, lesson: Lesson | None = None) -> torch.Tensor:
+    def forward(
+        self, ids: torch.Tensor, targets: torch.Tensor, distillation: DistillationLoss | None = None
+    ) -> torch.Tensor:
         """Summed cross entropy in nats over all targets that are not ignored."""
-        return self.loss(self.hidden(ids), targets, lesson)
+        return self.loss(self.hidden(ids), targets, distillation)
 
-    def loss(self, hidden: torch.Tensor, targets: torch.Tensor, lesson: Lesson | None = None) -> torch.Tensor:
+    def loss(
+        self, hidden: torch.Tensor, targets: torch.Tensor, distillation: DistillationLoss | None = None
+    ) -> torch.Tensor:
         """That of states that the body has already made."""
         if torch.is_autocast_enabled(hidden.device.type):
             hidden = hidden.to(torch.get_autocast_dtype(hidden.device.type))
         rows, wanted = hidden.flatten(0, 1), targets.flatten()
-        return head_loss(rows, self.head.weight, wanted, lesson, self.multiply)
+        return head_loss(rows, self.head.weight, wanted, distillation, self.multiply)
 
     def logits(self, ids: torch.Tensor) -> torch.Tensor:
         """All logits at once: for tests and small uses, never in training."""

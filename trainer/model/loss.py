@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from trainer.model.lesson import Lesson
+from trainer.model.distillation_loss import DistillationLoss
 from trainer.model.products import Product
 
 CHUNK_BYTES = {
@@ -97,7 +97,7 @@ class _HeadLoss(torch.autograd.Function):
         hidden: torch.Tensor,
         weight: torch.Tensor,
         targets: torch.Tensor,
-        lesson: Lesson | None,
+        distillation: DistillationLoss | None,
         multiply: Product,
     ) -> torch.Tensor:
         learns = any(ctx.needs_input_grad[:2])
@@ -115,9 +115,9 @@ class _HeadLoss(torch.autograd.Function):
                 loss, gradient = rows_loss(multiply, chunk, matrix, wanted, room[: len(chunk)])
             else:
                 loss, gradient = rows_loss_unasked(chunk, matrix, wanted)
-            if lesson is not None:
+            if distillation is not None:
                 logits, rows = _fp32_product(chunk, matrix), slice(start, start + step)
-                loss, gradient = lesson.mixed(rows, (loss, gradient), logits, wanted >= 0)
+                loss, gradient = distillation.mixed(rows, (loss, gradient), logits, wanted >= 0)
             total += loss
             if learns:
                 gradient = gradient.to(hidden.dtype)
@@ -145,10 +145,10 @@ def head_loss(
     hidden: torch.Tensor,
     weight: torch.Tensor,
     targets: torch.Tensor,
-    lesson: Lesson | None = None,
+    distillation: DistillationLoss | None = None,
     multiply: Product = functional.linear,
 ) -> torch.Tensor:
-    """Summed cross entropy of `hidden @ weight.T` against `targets`, and against a lesson where there
+    """Summed cross entropy of `hidden @ weight.T` against `targets`, and against an ensemble where there
     is one; hidden is (rows, d), weight (vocabulary, d).
     """
     if (
@@ -156,6 +156,6 @@ def head_loss(
     ):  # which an autograd function cannot see from inside: it would make gradients for nobody
         hidden, weight = hidden.detach(), weight.detach()
     loss: torch.Tensor = _HeadLoss.apply(  # type: ignore[no-untyped-call]
-        hidden, weight, targets, lesson, multiply
+        hidden, weight, targets, distillation, multiply
     )
     return loss

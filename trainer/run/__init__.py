@@ -6,7 +6,7 @@ device.py       where and how it computes
 distributed.py  several processes as one
 launcher.py     they end with torchrun
 checkpoints.py  its state on disk
-feed.py         rows on their way to the device
+prefetch.py     rows on their way to the device
 readings.py     loss and norm of a step, read without waiting
 evaluation.py   validation loss
 store.py        the same on object storage

@@ -232,7 +232,7 @@ def newest(
     for path in distributed.decided(world, lambda: sorted(_steps(folder), reverse=True)):
         try:
             found = distributed.decided(world, partial(read_state, path, belongs))
-            distributed.settled(world, partial(found.verify, world.rank, world.size))
+            distributed.all_succeed(world, partial(found.verify, world.rank, world.size))
         except Damaged as error:
             damaged.append(str(error))
             continue

@@ -101,7 +101,7 @@ def _seen_by_all(folder: Path, world: distributed.World) -> None:
         write_json(mark, word)
         return word, here
 
-    def look() -> None:
+    def wait() -> None:
         deadline = time.monotonic() + _PATIENCE
         while not _says(mark, word):
             if time.monotonic() > deadline:
@@ -113,7 +113,7 @@ def _seen_by_all(folder: Path, world: distributed.World) -> None:
             time.sleep(0.1)
 
     word, there = distributed.decided(world, leave)
-    distributed.settled(world, look)
+    distributed.all_succeed(world, wait)
     if world.first:
         mark.unlink(missing_ok=True)
 

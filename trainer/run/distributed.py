@@ -5,9 +5,9 @@ rows of which are known, so a run may continue on another number of devices. FSD
 ranks, so losses are scaled by the number of ranks.
 
 What could differ between ranks is decided by the first one (`decided`), and what may fail on one of them
-fails on all (`settled`): nobody is left waiting for somebody who has given up. Both go over a group of their
-own, which is patient enough for a corpus to be tokenised; a step that takes longer than `PATIENCE` is a peer
-that hangs.
+fails on all (`all_succeed`): nobody is left waiting for somebody who has given up. Both go over a group of
+their own, which is patient enough for a corpus to be tokenised; a step that takes longer than `PATIENCE` is a
+peer that hangs.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def decided(world: World, act: Callable[[], T]) -> T:
     return value
 
 
-def settled(world: World, act: Callable[[], T]) -> T:
+def all_succeed(world: World, act: Callable[[], T]) -> T:
     """What `act` gives on this rank; where it fails on any, the error of the first of those on all."""
     if world.size == 1:
         return act()

@@ -53,7 +53,7 @@ from trainer.run.device import (
     resolve_dtype,
 )
 from trainer.run.evaluation import Evaluation, autocast, bounded, evaluate
-from trainer.run.feed import Feed, pass_width, passes_of
+from trainer.run.prefetch import Prefetcher, pass_width, passes_of
 from trainer.run.readings import Readings, reading
 from trainer.run.result import RunResult, write_result
 from trainer.run.store import is_url, staged
@@ -96,14 +96,14 @@ def _train(
     with distributed.joined(resolve_device(config.device)) as world:
         if done := distributed.decided(world, lambda: directory.looked(folder, config, data)):
             return done
-        spec, architecture, execution, remarks = distributed.settled(world, lambda: check(config, data))
+        spec, architecture, execution, remarks = distributed.all_succeed(world, lambda: check(config, data))
         check_memory(architecture, config.sequence_length, execution, teachers.check(config, architecture))
         with directory.held(folder, config, world):
             # perhaps finished by the process that held it until now
             if done := distributed.decided(world, lambda: directory.finished(folder, config, data)):
                 return done
             say = watch.say if progress and world.first else None
-            found_data = data or distributed.settled(world, lambda: tokens.prepare(config, spec, say))
+            found_data = data or distributed.all_succeed(world, lambda: tokens.prepare(config, spec, say))
             _same_tokens(found_data, world)
             batches = _batches(config, found_data)
             found, passed_over = _newest(folder, config, found_data, world)
@@ -120,7 +120,7 @@ def _same_tokens(data: tokens.TokenSet, world: distributed.World) -> None:
     other = [rank for rank, theirs in enumerate(everybodys) if theirs != everybodys[0]]
     if other:
         raise InvalidInput(
-            f"process {other[0]} has other tokens than process 0, made of the same corpus; one cache that "
+            f"process {other[0]} has other tokens than process 0, of the same corpus; one cache that "
             f"all processes "
             f"share would do."
         )
@@ -189,7 +189,7 @@ class _Run:
         self.defers = device.defers(architecture, config.sequence_length, execution)
         self.recent: deque[float] = deque(maxlen=_RECENT)
         self.pace = checkpoints.Pace(config)
-        self.feed = Feed(batches, world, self.device)
+        self.prefetcher = Prefetcher(batches, world, self.device)
         self.readings = Readings(late=self.device.type == "cuda")
         self.writer = checkpoints.Writer(folder / "checkpoints", world.rank, world.size)
 
@@ -221,7 +221,7 @@ class _Run:
                 f"{self.step} are intact."
             ) from error
         finally:
-            self.feed.close()
+            self.prefetcher.close()
             for watcher in getattr(self, "watchers", []):
                 watcher.close()
 
@@ -311,13 +311,14 @@ class _Run:
     def _passes(self, real: int) -> torch.Tensor:
         summed = torch.zeros((), dtype=torch.float64, device=self.device)
         count = passes_of(self.config.batch_size, self.world, self.execution.micro_batch)
-        for number, (inputs, targets) in enumerate(self.feed.step(self.step, self.execution.micro_batch), 1):
+        passes = self.prefetcher.step(self.step, self.execution.micro_batch)
+        for number, (inputs, targets) in enumerate(passes, 1):
             distributed.synchronise(self.model, self.world, number == count or not self.defers)
             if self.execution.graphs:
                 torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
             with autocast(self.device, self.dtype):
-                lesson = self.teachers.lesson(inputs) if self.teachers else None
-                nats = self.model(inputs, targets, lesson)
+                distillation = self.teachers.loss(inputs) if self.teachers else None
+                nats = self.model(inputs, targets, distillation)
             (nats * (self.world.size / real)).backward()
             summed += nats.detach()
         return summed

@@ -19,7 +19,7 @@ from planner.hardware import Architecture
 from planner.inputs import InvalidInput
 from trainer.config import RunConfig, changed
 from trainer.data import tokens
-from trainer.model.lesson import Lesson
+from trainer.model.distillation_loss import DistillationLoss
 from trainer.run.ensembles import Member, content, members
 from trainer.run.export import load_run
 
@@ -82,17 +82,17 @@ class Teachers:
         size = 4 * config.unique_tokens * self.models[0].shape.vocab_size
         self.remembered: dict[bytes, torch.Tensor] | None = {} if size <= ROOM else None
 
-    def lesson(self, inputs: torch.Tensor) -> Lesson:
+    def loss(self, inputs: torch.Tensor) -> DistillationLoss:
         """What they predict at every position of some rows."""
         if self.remembered is None:
             return self._predict(inputs)
         known = torch.cat([self._remember(row) for row in inputs.unsqueeze(1)])
-        return Lesson(self.weight, self.temperature, known=known)
+        return DistillationLoss(self.weight, self.temperature, known=known)
 
-    def _predict(self, inputs: torch.Tensor) -> Lesson:
+    def _predict(self, inputs: torch.Tensor) -> DistillationLoss:
         with torch.no_grad():
             states = tuple(model.hidden(inputs).flatten(0, 1) for model in self.models)
-        return Lesson(
+        return DistillationLoss(
             self.weight, self.temperature, states, tuple(model.head.weight for model in self.models)
         )
 

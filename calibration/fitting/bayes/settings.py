@@ -31,7 +31,7 @@ from planner.uncertainty import interval
 
 _FEW = 3  # runs, of which nothing is said
 _HARDLY = 0.01  # of a run
-_GROUPS = {"the floor": ("E",), "model size": ("A", "alpha"), "data": ("B", "beta")}
+_GROUPS = {"irreducible loss": ("E",), "model size": ("A", "alpha"), "data": ("B", "beta")}
 _REPETITION = "repetition"
 
 
@@ -134,7 +134,7 @@ def _record(
     )
     names = runs["run"].tolist() if "run" in runs else [str(i) for i in range(len(runs))]
     return {
-        "objective": "posterior of ln(loss) with a prior, a smooth misfit and noise",
+        "objective": "posterior of ln(loss) with a prior, a smooth model discrepancy and noise",
         "prior": found.prior.name,
         "learnt_from_runs": dict(learnt),
         "noise": float(f"{noise:.3g}"),
@@ -198,11 +198,11 @@ def _outlier(run: str, one: Outlier) -> str:
 
 def _advice(runs: pd.DataFrame) -> str:
     lacking = unidentified(runs, [BASE_FORM, DEFAULT_FORM])
-    return lacking[0].advice if lacking else "more runs, larger ones above all, would replace it"
+    return lacking[0].remedy if lacking else "more runs, larger ones above all, would replace it"
 
 
 def _odd(runs: pd.DataFrame) -> list[str]:
-    """Losses that hardly differ; `slips` looks for copies and for pure noise."""
+    """Losses that hardly differ; `sanity_checks` looks for copies and for pure noise."""
     texts = []
     low, high = runs["loss"].min(), runs["loss"].max()
     if len(runs) > _FEW and high / low < 1.005:

@@ -1,9 +1,8 @@
 """What a grid of runs will tell before any of it is trained: which laws, how surely, and what would add most.
 
-How much a run tells does not depend on its loss (see `outlook`), so a plan's error after all of them is known
-now. The plan that is asked about is one for the largest corpus of the grid with ten times the compute of its
-dearest run, unless the caller names another.
-"""
+How much a run tells does not depend on its loss (see `predictive_covariance`), so a plan's error after all of
+them is known now. The plan that is asked about is one for the largest corpus of the grid with ten times the
+compute of its dearest run, unless the caller names another."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ class ExpectedInformation:
 
     weight_decay: float
     runs: int
-    calibration: str  # the law that is believed before any run
+    calibration: str  # the law that is the prior
     target_ud: float
     target_flops: float
     identified: tuple[str, ...]  # forms that are fitted without a prior
@@ -44,7 +43,7 @@ class ExpectedInformation:
     add: Run | None  # what would tell most, within the compute of the dearest run
 
     def as_dict(self) -> dict[str, Any]:
-        missing = [{"form": one.form, "reason": one.reason, "advice": one.advice} for one in self.missing]
+        missing = [{"form": one.form, "reason": one.reason, "advice": one.remedy} for one in self.missing]
         added = None if self.add is None else self.add._asdict()
         return asdict(self) | {"missing": missing, "add": added}
 
@@ -56,7 +55,7 @@ class ExpectedInformation:
         first = self.missing[0]
         forms = ", ".join(one.form for one in self.missing) if self.identified else "no law"
         verb = "is identified" if forms == "no law" else "cannot be identified"
-        return f"{forms} {verb} ({first.reason}), so that a fit will lean on its prior there; {first.advice}"
+        return f"{forms} {verb} ({first.reason}), so that a fit will lean on its prior there; {first.remedy}"
 
 
 def expected_information(

@@ -2,8 +2,8 @@ r"""Which runs to train next, so that the plan at a target becomes certain soone
 
 **What is wanted.** Small variance of linear functions of ln(loss) at chosen configurations: the loss of the
 planned run, and ln N*, which moves with the slope of the iso-FLOP curve at the plan: -(d slope) / curvature.
-What is believed of the law, before and after runs, is what a fit believes (`bayes`); `outlook`
-says what it implies for runs that are not trained, `choosing` how runs are chosen.
+The law before and after runs is the prior and the posterior of a fit (`bayes`); `predictive_covariance` says
+what they imply for runs that are not trained, `select_runs` how runs are chosen.
 
 The estimate is updated by giving the runs so far: train the cheap ones first, then ask again.
 """
@@ -32,8 +32,8 @@ from planner.laws import BASE_FORM, DEFAULT_FORM, STANDARD, Law, check_form
 from planner.solve import FLOPS_PER_PARAM_TOKEN, allocate
 
 _APART = 0.35  # ln of the size ratio at which the slope of the iso-FLOP curve is taken
-_FAR = 10.0  # times the unique tokens of a calibration, from where another one is believed
-_EXACT = 1e-6  # model discrepancy of a law that is believed exactly
+_FAR = 10.0  # times the unique tokens of a calibration, from where another one is the prior
+_EXACT = 1e-6  # model discrepancy of a law that is taken for exact
 _LEAST_GAIN = 0.002  # a run that lowers the wanted variance by less than this share is not worth listing
 
 
@@ -71,7 +71,7 @@ class Design:
     loss_error_after: float
     params_error_after: float | None
     runs: tuple[ProposedRun, ...]
-    calibration: str = ""  # the law that was believed before any run
+    calibration: str = ""  # the law that was the prior
     not_identified: tuple[str, ...] = ()  # forms that cannot be fitted without a prior once all are trained
     warnings: tuple[str, ...] = ()
 
@@ -181,7 +181,7 @@ def default_form(known: Calibration) -> str:
 def prior_near(
     known: Calibration, form: str, decay: float, doubts: NoiseGrid | None = None
 ) -> PredictiveCovariance:
-    """Before any run, the calibrated setting nearest to a weight decay is believed: weakly."""
+    """Before any run, the calibrated setting nearest to a weight decay is a weak prior."""
     return PredictiveCovariance.of(without_runs(known, form, decay, doubts))
 
 

@@ -69,7 +69,7 @@ class Ranges:
 
 
 @dataclass(frozen=True)
-class Advice:
+class TuningStep:
     """The next wave, the best so far, and whether to go on."""
 
     wave: list[dict[str, float]]
@@ -81,7 +81,7 @@ class Advice:
 
 def tune(
     ranges: Ranges, runs: pd.DataFrame | None = None, *, wave: Any = 4, tolerance: Any = 0.005
-) -> Advice:
+) -> TuningStep:
     """What to train next. `runs` are those of one size and corpus, with their learning rates."""
     size, nats = whole(wave, "wave", example="4"), number(tolerance, "tolerance", examples="0.005")
     candidates = ranges.candidates()
@@ -90,7 +90,7 @@ def tune(
         reason = (
             f"the surface needs {_FEWEST} runs; this wave spans timescales of {_USUAL_TIMESCALE[0]:g} to "
         )
-        return Advice(
+        return TuningStep(
             _rows(candidates, places), None, None, False, f"{reason}{_USUAL_TIMESCALE[1]:g} epochs."
         )
     seen = ranges.described(_checked(runs, ranges))
@@ -103,7 +103,7 @@ def tune(
     expected = f"{proposal.improvement:.4f} nats"
     reason = f"{more} {nats:g} nats ({expected})." if stop else f"{less} {expected}."
     rows = _rows(candidates, proposal.places, expected_loss=proposal.surface.loss)
-    return Advice(rows, best, proposal.improvement, stop, reason)
+    return TuningStep(rows, best, proposal.improvement, stop, reason)
 
 
 def _first(candidates: pd.DataFrame, size: int) -> list[int]:

@@ -127,15 +127,15 @@ def middle_of(setting: Setting) -> Point:
 
 def repetition_cost(setting: Setting, form: str, at: Point) -> tuple[float, Interval | None]:
     """By how many nats repeated tokens are worse than as many new ones under a form, with what fades and what
-    overfits in it, and its 95% interval where there are refits.
+    overfits in it, and its 95% interval where there are draws.
     """
     where = (at.params, at.unique_tokens, at.epochs)
 
     def cost(law: Law) -> Any:
         return law.loss(*where) - law.base().loss(*where)
 
-    refits = setting.law_draws(form, of_losses=True)
-    return float(cost(setting.law(form))), None if refits is None else interval(np.asarray(cost(refits)))
+    draws = setting.law_draws(form, of_losses=True)
+    return float(cost(setting.law(form))), None if draws is None else interval(np.asarray(cost(draws)))
 
 
 def _compare(
@@ -176,13 +176,13 @@ def _ratio_interval(
     if draws[0] is not None and draws[1] is not None:
         one, two = (np.asarray(law.terms(*where).overfitting) for law in draws if law is not None)
         size = min(len(one), len(two))
-        # Two files may have been drawn with the same seed: pair their refits at random, or they would move
+        # Two files may have been drawn with the same seed: pair their draws at random, or they would move
         # together.
         order = np.random.default_rng(0).permutation(size)
         with np.errstate(divide="ignore", invalid="ignore"):
             found = interval(np.divide(two[:size][order], one[:size]))
         if found is not None:
-            return found.low, found.high, f"{size} bootstrap refits of each setting"
+            return found.low, found.high, f"{size} draws of each setting"
     spreads = [setting.laws[form].spread.get("P") for setting in (first, second)]
     if repetition_parameters(form) == ("P",) and all(spreads):
         coefficients = [setting.laws[form].parameters["P"] for setting in (first, second)]
@@ -193,7 +193,7 @@ def _ratio_interval(
         ratio = coefficients[1] / coefficients[0]
         source = "the published median absolute deviations of P, taken as normal"
         return float(ratio * np.exp(-width)), float(ratio * np.exp(width)), source
-    return None, None, "no bootstrap refits in at least one of the two, so no interval"
+    return None, None, "no draws in at least one of the two, so no interval"
 
 
 def _reference(first: Setting, second: Setting, params: Any, ud: Any, epochs: Any) -> Point:

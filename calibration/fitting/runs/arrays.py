@@ -20,7 +20,7 @@ _SAME = 0.02  # ln: two runs within this are one configuration
 
 @dataclass(frozen=True)
 class Runs:
-    """Runs of one weight decay, or of several with their memory, as a fit sees them."""
+    """Runs of one weight decay, or of several with their timescale, as a fit sees them."""
 
     ln_params: Array
     ln_unique: Array  # tokens seen at least once: the unique tokens, or less below one epoch
@@ -32,8 +32,8 @@ class Runs:
     ref_params: float  # ln N0 and ln D0 of the single-epoch runs
     ref_tokens: float
     ref_multi: tuple[float, float, float]  # ln N0, ln U0, ln R0 of the runs with repetition
-    ln_timescale: Array  # AdamW's memory in epochs where the table says it, else 0
-    ref_memory: float
+    ln_timescale: Array  # AdamW's timescale in epochs where the table says it, else 0
+    ref_timescale: float
 
     @staticmethod
     def of(table: pd.DataFrame) -> Runs:
@@ -49,7 +49,7 @@ class Runs:
         ln_timescale = np.zeros(len(table))
         if TIMESCALE in table:
             ln_timescale = np.log(table[TIMESCALE].to_numpy(dtype=float)) - ln_unique
-        *ref, ref_memory = (
+        *ref, ref_timescale = (
             float(a[multi].mean()) if not single.all() else 0.0
             for a in (ln_params, ln_unique, ln_repeats, ln_timescale)
         )
@@ -67,7 +67,7 @@ class Runs:
             float(ln_tokens[base].mean()),
             tuple(ref),  # type: ignore[arg-type]
             ln_timescale,
-            ref_memory,
+            ref_timescale,
         )
 
     @property
@@ -77,15 +77,15 @@ class Runs:
     @property
     def at(self) -> At:
         """Where the runs are; below one epoch, the unique tokens are those that are seen."""
-        memory = np.exp(self.ln_timescale + self.ln_unique)
-        return At(np.exp(self.ln_params), np.exp(self.ln_unique), 1 + self.repeats, memory)
+        timescale = np.exp(self.ln_timescale + self.ln_unique)
+        return At(np.exp(self.ln_params), np.exp(self.ln_unique), 1 + self.repeats, timescale)
 
     @property
     def middle(self) -> tuple[At, At]:
         """The reference points of the single-epoch runs and of those that repeat."""
         ln_params, ln_unique, ln_repeats = self.ref_multi
-        memory = np.exp(self.ref_memory + ln_unique)
-        repeated = At(np.exp(ln_params), np.exp(ln_unique), 1 + np.exp(ln_repeats), memory)
+        timescale = np.exp(self.ref_timescale + ln_unique)
+        repeated = At(np.exp(ln_params), np.exp(ln_unique), 1 + np.exp(ln_repeats), timescale)
         return At(np.exp(self.ref_params), np.exp(self.ref_tokens), 1.0), repeated
 
     @property

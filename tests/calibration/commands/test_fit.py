@@ -168,7 +168,7 @@ def test_compare_two_weight_decays_of_one_file() -> None:
     assert "additive_4p, at" in everything.splitlines()[0]  # the recommended form leads
     assert "additive_4p (recommended)" in everything
     assert "published median absolute deviations" in everything
-    assert "no bootstrap refits in at least one of the two" in everything
+    assert "no draws in at least one of the two" in everything
 
 
 def test_compare_two_files_as_json(calibration: Path) -> None:

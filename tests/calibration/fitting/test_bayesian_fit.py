@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from scipy.optimize import minimize
 
-from benchmarks.believed_coverage import asked, table_of, truths
+from benchmarks.bayesian_coverage import asked, table_of, truths
 from benchmarks.few_runs import MICRO, extrapolated, tables
 from benchmarks.held_out_coverage import cut, within
 from benchmarks.simulated import grid_table, with_losses
@@ -367,7 +367,7 @@ def test_refits_on_bounds_are_repeated_by_plans() -> None:
 
 @pytest.mark.slow
 def test_intervals_of_the_default_flow_keep_their_promise() -> None:
-    """A part of benchmarks/believed_coverage.py: truths drawn from a spread, the form left to the tool."""
+    """A part of benchmarks/bayesian_coverage.py: truths drawn from a spread, the form left to the tool."""
     covered: dict[str, list[bool]] = {name: [] for name in ("N*", "epochs*", "loss", "C×")}
     for seed in range(6):
         rng = np.random.default_rng([seed, 40])
@@ -467,9 +467,9 @@ def test_the_average_extrapolates_better_than_any_one_form_that_is_chosen(shared
         for name in names
         for by, share in (("compute", 0.3), ("size", 0.4))
     ]
-    turned, average, recommended, always = np.mean(errors, axis=0)
-    assert turned < average < recommended
-    assert turned < always
+    there, average, recommended, always = np.mean(errors, axis=0)
+    assert there < average < recommended
+    assert there < always
 
 
 def test_a_loss_can_be_asked_for_beyond_the_runs(forty: Calibration) -> None:

@@ -65,7 +65,7 @@ def test_intervals_come_from_the_refits_of_both() -> None:
     table = pd.concat(tables).assign(run=lambda frame: [f"r{i}" for i in range(len(frame))])
     calibration = fit(table, laws=["additive_1p"], prior="none", bootstrap=100)
     found = compare(*calibration.settings)[0]
-    assert found.interval_from == "100 bootstrap refits of each setting"
+    assert found.interval_from == "100 draws of each setting"
     assert found.ratio_low < 0.00681 / 0.02305 < found.ratio_high  # type: ignore[operator]
     assert found.ratio_high / found.ratio_low < 1.6  # type: ignore[operator]
 

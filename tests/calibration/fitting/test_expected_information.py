@@ -72,7 +72,7 @@ def test_the_run_that_is_named_tells_more_than_others_of_its_price() -> None:
     assert seen.add is not None
     target = {"target_ud": seen.target_ud, "target_flops": seen.target_flops}
 
-    def after(run: tuple[float, float, float]) -> float:
+    def error_with(run: tuple[float, float, float]) -> float:
         more = pd.DataFrame([run], columns=["params", "unique_tokens", "epochs"]).assign(weight_decay=0.1)
         (then,) = expected_information(pd.concat([grid(), more]), **target)
         assert then.params_error is not None
@@ -81,7 +81,7 @@ def test_the_run_that_is_named_tells_more_than_others_of_its_price() -> None:
 
     price = np.prod(seen.add)
     again = [tuple(point) for point in np.column_stack(points_of(grid())) if np.prod(point) <= price]
-    assert after(seen.add) < min(after(run) for run in again[:: max(1, len(again) // 6)])
+    assert error_with(seen.add) < min(error_with(run) for run in again[:: max(1, len(again) // 6)])
 
 
 def test_every_weight_decay_is_foreseen_by_itself() -> None:

@@ -94,7 +94,7 @@ def test_half_of_other_peoples_runs_rank_a_good_setting_first(shared_data: Path)
     """The cheaper half of the 1.5B runs, nearly all of fewer epochs, says how to train for eight."""
     table = pd.read_csv(shared_data / "marinfold_weight_decay_runs.csv")
     table = table[table["size"] == "1_5b"].sort_values("epochs", kind="stable").reset_index(drop=True)
-    replay = script("studies/dial/replay.py")
+    replay = script("studies/weight-decay/replay.py")
     place, losses = replay.settings(table), table["val_loss"].to_numpy()
     half, eight = len(table) // 2, np.flatnonzero(table["epochs"] == 8)
     first = eight[best_setting(Model.of(place[:half], losses[:half]), place[eight])]

@@ -21,20 +21,20 @@ from planner.cli import planner as main
 from planner.inputs import InvalidInput
 from planner.laws import TIMESCALE, WEIGHT_DECAY_FORMS, Law
 from studies.tournament.forms import registered
-from tests.planner.test_dialling import PARAMETERS
+from tests.planner.test_weight_decay_law import PARAMETERS
 
 RECIPE = Recipe(learning_rate=0.01, batch_sequences=4, sequence_length=128)
 DECAYS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 
 
 def runs(noise: float = 0.003, decays: tuple[float, ...] = DECAYS) -> pd.DataFrame:
-    """A dial study whose law is known."""
+    """A study of weight decays whose law is known."""
     sizes, tokens = (65e3, 110e3, 220e3, 450e3), (32768.0, 65536.0, 131072.0)
     cells = itertools.product(sizes, tokens, (1.0, 4.0, 12.0), decays)
     table = pd.DataFrame(cells, columns=["params", "unique_tokens", "epochs", "weight_decay"])
     table["tokens"] = table["unique_tokens"] * table["epochs"]
     memory = 512 / (0.01 * table["weight_decay"].clip(lower=1e-9).to_numpy())
-    law = Law("dial_simple", {**PARAMETERS, TIMESCALE: memory})
+    law = Law("weight_decay_simple", {**PARAMETERS, TIMESCALE: memory})
     loss = law.loss(*(table[name].to_numpy() for name in ("params", "unique_tokens", "epochs")))
     table["loss"] = loss * np.exp(np.random.default_rng(0).normal(0, noise, len(table)))
     table["run"] = [f"r{i}" for i in range(len(table))]
@@ -47,12 +47,12 @@ def table() -> pd.DataFrame:
 
 
 def test_the_law_behind_the_runs_is_found(table: pd.DataFrame) -> None:
-    fits = fit_over_weight_decays(table, ["dial_simple"])
-    found = fits.forms["dial_simple"]
+    fits = fit_over_weight_decays(table, ["weight_decay_simple"])
+    found = fits.forms["weight_decay_simple"]
     assert found.optimum.share > 0.5
     for name in ("alpha", "beta", "delta", "kappa", "mu", "k"):
         assert found.parameters[name] == pytest.approx(PARAMETERS[name], rel=0.15), name
-    for one in left_out_errors(fits, table, "dial_simple"):
+    for one in left_out_errors(fits, table, "weight_decay_simple"):
         assert one.weight_decay in DECAYS[1:-1]
         assert one.error < 0.006
 
@@ -61,18 +61,20 @@ def test_a_weight_decay_that_was_left_out_says_nothing(table: pd.DataFrame) -> N
     """Left out means left out: its losses may be anything."""
     spoiled = table.copy()
     spoiled.loc[spoiled["weight_decay"] == 1.0, "loss"] *= 1.5
-    fits = fit_over_weight_decays(spoiled, ["dial_simple"])
-    errors = {one.weight_decay: one.error for one in left_out_errors(fits, spoiled, "dial_simple")}
+    fits = fit_over_weight_decays(spoiled, ["weight_decay_simple"])
+    errors = {one.weight_decay: one.error for one in left_out_errors(fits, spoiled, "weight_decay_simple")}
     assert errors[1.0] == pytest.approx(np.log(1.5), abs=0.02)
 
 
 def test_a_calibration_that_plans_any_weight_decay(table: pd.DataFrame) -> None:
     with registered():  # the form of the tournament, which is not shipped
-        known = weight_decay_calibration(table, RECIPE, forms=["dial_simple", "dial_hinge"], bootstrap=0)
+        known = weight_decay_calibration(
+            table, RECIPE, forms=["weight_decay_simple", "weight_decay_hinge"], bootstrap=0
+        )
         assert known.default_law in WEIGHT_DECAY_FORMS
         assert known.weight_decays == DECAYS
         found = plan(65536, 3e11, calibration=known)
-    truth = Law("dial_simple", {**PARAMETERS, TIMESCALE: 512 / (0.01 * found.weight_decay)})
+    truth = Law("weight_decay_simple", {**PARAMETERS, TIMESCALE: 512 / (0.01 * found.weight_decay)})
     assert found.loss == pytest.approx(float(truth.loss(found.params, 65536, found.epochs)), abs=0.03)
     assert found.predictive_uncertainty is not None
 
@@ -88,7 +90,7 @@ def test_what_is_missing_is_said_in_one_sentence(table: pd.DataFrame, tmp_path: 
     runs().to_csv(path, index=False)
     command = ["calibrate", "fit", str(path), "--bootstrap", "0", "--law", "additive_1p"]
     answer = CliRunner().invoke(
-        main, [*command, "--weight-decay-law", "dial_simple", "--learning-rate", "0.01"]
+        main, [*command, "--weight-decay-law", "weight_decay_simple", "--learning-rate", "0.01"]
     )
     assert answer.exit_code == 2
     assert "needs the batch tokens of the runs: a column batch_tokens of the table, or --batch-tokens" in (
@@ -122,20 +124,21 @@ def test_auto_keeps_the_law_next_to_the_settings_and_plans_as_before() -> None:
 
 
 def test_a_law_that_is_named_is_what_plans_use_and_the_settings_stay(tmp_path: Path) -> None:
-    known = fit(runs(), weight_decay_law="dial_simple", **HOW)
+    known = fit(runs(), weight_decay_law="weight_decay_simple", **HOW)
+    assert fit(runs(), weight_decay_law="dial_simple", **HOW) == known  # as earlier versions called it
     known.save(tmp_path / "both.json")
     known = Calibration.load(tmp_path / "both.json")
-    alone = weight_decay_calibration(runs(), RECIPE, forms=["dial_simple"], bootstrap=20)
+    alone = weight_decay_calibration(runs(), RECIPE, forms=["weight_decay_simple"], bootstrap=20)
     found, expected = (plan(65536, 3e11, calibration=one) for one in (known, alone))
     assert (found.weight_decay, found.params) == (expected.weight_decay, expected.params)
     assert plan(65536, 3e11, calibration=known, law="additive_4p", weight_decay=0.1).weight_decay == 0.1
-    with pytest.raises(InvalidInput, match="weight_decay_law must be auto, none or one of dial_"):
+    with pytest.raises(InvalidInput, match="weight_decay_law must be auto, none or one of weight_decay_"):
         fit(runs(), weight_decay_law="dial")
 
 
 def test_runs_without_weight_decay_count_as_never_forgetting() -> None:
     table = runs(decays=(0.0, 0.3, 1.0, 3.0))
-    known = weight_decay_calibration(table, RECIPE, forms=["dial_simple"], bootstrap=0)
+    known = weight_decay_calibration(table, RECIPE, forms=["weight_decay_simple"], bootstrap=0)
     once = table[(table["weight_decay"] == 0) & (table["epochs"] == 4)].iloc[0]
     found = known.law(0.0).loss(once["params"], once["unique_tokens"], 4.0)
     assert found == pytest.approx(once["loss"], rel=0.02)

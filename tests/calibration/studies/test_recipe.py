@@ -73,7 +73,7 @@ def test_a_run_of_a_plan_has_the_recipe_of_the_study(study: Path, tmp_path: Path
 
 
 def test_shipped_calibrations_have_the_recipe_of_their_studies(tmp_path: Path) -> None:
-    studies = {"micro": "micro", "dial": "studies/dial/study.toml"}
+    studies = {"micro": "micro", "micro-weight-decay": "studies/weight-decay/study.toml"}
     for name, file in studies.items():
         recipe, config = Calibration.load(name).recipe, load(file).runs[0].config
         assert recipe is not None

@@ -75,6 +75,8 @@ def test_an_address_holds_only_what_differs_and_nothing_else_is_taken_from_it() 
     assert state.DEFAULTS.query() == ""
     assert of(ud="500M", picture="terms").query() == "ud=500M&picture=terms"
     assert state.from_query("?__theme=dark&utm=1") == (state.DEFAULTS, [])
+    earlier = state.from_query("?calibration=dial&law=dial_steep")
+    assert earlier == (of(calibration="micro-weight-decay", law="weight_decay_steep"), [])
     assert state.from_query("?ud=1B" + "&utm=1" * 5000) == (of(ud="1B"), [])
     for query in (
         "?compute=magic",
@@ -123,14 +125,16 @@ def test_the_training_config_is_one_that_train_accepts(changes: dict[str, str], 
 
 
 def test_the_training_config_has_the_recipe_of_the_runs() -> None:
-    found = answers.answer(of(calibration="dial", ud="128k", flops="1e12"), Calibration.load("dial"))
+    found = answers.answer(
+        of(calibration="micro-weight-decay", ud="128k", flops="1e12"), Calibration.load("micro-weight-decay")
+    )
     values = tomllib.loads(answers.as_training_config(found))
     assert (values["init"], values["decay"], values["adam_eps"]) == ("scaled", "matrices", 1e-8)
     assert (values["learning_rate"], values["batch_size"], values["tokenizer"]) == (0.01, 4, "bpe:1024")
 
 
 def test_intervals_can_come_later_and_change_nothing_else() -> None:
-    known = _with_refits(Calibration.load())
+    known = _with_draws(Calibration.load())
     whole = answers.answer(state.DEFAULTS, known)
     quick = answers.answer(state.DEFAULTS, known, intervals=False)
     assert whole.complete
@@ -272,7 +276,9 @@ def test_the_band_of_the_refits_is_the_interval_that_the_plan_gives() -> None:
         assert at_plan == pytest.approx(end, abs=0.005)
 
 
-@pytest.mark.parametrize("changes", [{"ud": "300k", "flops": "3e13", "calibration": "dial"}, {"ud": "100M"}])
+@pytest.mark.parametrize(
+    "changes", [{"ud": "300k", "flops": "3e13", "calibration": "micro-weight-decay"}, {"ud": "100M"}]
+)
 def test_the_best_weight_decay_is_lowest_in_its_picture(changes: dict[str, str]) -> None:
     found = answers.answer(of(**changes), Calibration.load(of(**changes).calibration))
     figure = pictures.PICTURES["decay"](found)
@@ -409,7 +415,7 @@ def test_every_example_is_a_plan() -> None:
         assert answers.answer(chosen, Calibration.load()).plan.verdict.startswith("Train")
 
 
-def _with_refits(known: Calibration) -> Calibration:
+def _with_draws(known: Calibration) -> Calibration:
     rng = np.random.default_rng(0)
     raw = known.model_dump()
     for setting in raw["settings"]:
@@ -429,7 +435,7 @@ def test_every_choice_has_a_name_in_the_address() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "ud", "flops"), [("dial", 1e5, 1e12), ("micro", 1e5, 1e12), (None, 2e8, 1e19)]
+    ("name", "ud", "flops"), [("micro-weight-decay", 1e5, 1e12), ("micro", 1e5, 1e12), (None, 2e8, 1e19)]
 )
 def test_a_calibration_that_had_to_go_is_remembered_nowhere(
     name: str | None, ud: float, flops: float

@@ -118,13 +118,13 @@ def check(server: str, file: dict[str, Any]) -> str:
 
 
 def soon(server: Address, what: Callable[[], Any]) -> Any:
-    before = spent(server)
+    before = processor_seconds(server)
     found = what()
-    assert spent(server) - before < SOON
+    assert processor_seconds(server) - before < SOON
     return found
 
 
-def spent(server: Address) -> float:
+def processor_seconds(server: Address) -> float:
     """Processor-seconds of a server and its workers, those that have ended included."""
     ticks = 0
     for pid in family_of(server.pid):

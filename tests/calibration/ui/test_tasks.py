@@ -46,7 +46,7 @@ def test_plan_for_a_corpus_and_some_accelerators_for_a_day(visitor: Visitor) -> 
 
 
 def test_find_the_best_weight_decay(visitor: Visitor) -> None:
-    """It is there before anything is done; the dial shows what another costs."""
+    """It is there before anything is done; the slider shows what another costs."""
     best = plan("250M", "5e18")
     assert visitor.browser.text("#answer [data-key=weight_decay]") == str(best.weight_decay)
     visitor.do("type", "weight_decay", "0.3")

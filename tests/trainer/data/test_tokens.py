@@ -17,7 +17,7 @@ from planner.inputs import InvalidInput
 from tests.trainer.conftest import sentence, start
 from tests.trainer.data.conftest import prepared, split
 from trainer.config import Corpus, RunConfig
-from trainer.data import streams, tokenizers, tokens, workshop
+from trainer.data import streams, tokenize, tokenizers, tokens
 from trainer.data.holdout import Overlap, content_key
 from trainer.files import quick_checksum, write_json
 
@@ -71,7 +71,7 @@ def test_token_files_are_those_of_sorting_everything_in_memory(
 def test_a_corpus_is_never_whole_in_memory(
     tmp_path: Path, order: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workshop, "_BATCH", 2**17)
+    monkeypatch.setattr(tokenize, "_BATCH", 2**17)
     with open(tmp_path / "much.jsonl", "w") as stream:
         for number in range(2000):
             stream.write(json.dumps({"text": f"{number} {'x' * 8000}"}) + "\n")
@@ -81,8 +81,8 @@ def test_a_corpus_is_never_whole_in_memory(
     source = Corpus(paths=str(tmp_path / "much.*"), separator="\n\n", order=order)
     tracemalloc.start()
     try:
-        shop = workshop.Workshop(tmp_path / "work", source, tokenizers.Spec("bytes"), (10, 5))
-        assert sum(shard.documents for shard in shop.shards(None)) == 3000 - 15
+        writer = tokenize.ShardWriter(tmp_path / "work", source, tokenizers.Spec("bytes"), (10, 5))
+        assert sum(shard.documents for shard in writer.shards(None)) == 3000 - 15
         assert tracemalloc.get_traced_memory()[1] < 8e6  # of 24 million bytes
     finally:
         tracemalloc.stop()
@@ -214,8 +214,8 @@ def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("datasets")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "hf"))
-    monkeypatch.setattr(workshop, "SHARD", 4000)
-    monkeypatch.setattr(workshop, "_BATCH", 2000)
+    monkeypatch.setattr(tokenize, "SHARD", 4000)
+    monkeypatch.setattr(tokenize, "_BATCH", 2000)
 
 
 def test_many_files_are_one_stream(settings: dict[str, Any], tmp_path: Path, offline: None) -> None:
@@ -225,7 +225,7 @@ def test_many_files_are_one_stream(settings: dict[str, Any], tmp_path: Path, off
     stream = parts.stream("train")
     assert len(parts.facts["train_files"]) > 3
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(workshop, "SHARD", 10**9)
+        patch.setattr(tokenize, "SHARD", 10**9)
         whole = prepared(settings, **how, cache=str(tmp_path / "whole")).stream("train")
     assert len(stream) == len(whole) == 20001
     assert np.asarray(stream).tolist() == np.asarray(whole).tolist()
@@ -251,7 +251,7 @@ def test_more_tokens_go_on_where_the_last_ones_ended(
     assert many.stream("train")[:9001].tolist() == few.stream("train")[:9001].tolist()
     assert sum(map(len, seen)) < 24000  # not the first nine thousand again, but held-out ones and some ahead
     with monkeypatch.context() as patch:
-        patch.setattr(workshop, "SHARD", 10**9)
+        patch.setattr(tokenize, "SHARD", 10**9)
         anew = prepared(settings, **how | {"cache": str(tmp_path / "anew")}, unique_tokens=25000)
     assert np.asarray(anew.stream("train")).tolist() == np.asarray(many.stream("train")).tolist()
     assert anew.facts["streams"] == many.facts["streams"]
@@ -326,8 +326,8 @@ def test_datasets_are_read_from_all_their_files_at_once(
 def test_progress_is_told_also_where_nobody_looks(
     settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workshop, "_SAID", 0.0)
-    monkeypatch.setattr(workshop, "_BATCH", 5000)
+    monkeypatch.setattr(tokenize, "_SAID", 0.0)
+    monkeypatch.setattr(tokenize, "_BATCH", 5000)
     generator = random.Random(5)
     texts = ["".join(sentence(generator) for _ in range(12)) for _ in range(60)]
     rows = [*texts, *(text.upper() for text in texts)]
@@ -342,8 +342,8 @@ def test_progress_is_told_also_where_nobody_looks(
 KILLED = """
 import json, os, signal, sys
 from trainer.config import RunConfig
-from trainer.data import streams, tokenizers, tokens, workshop
-workshop.SHARD, workshop._BATCH = 4000, 1000
+from trainer.data import streams, tokenize, tokenizers, tokens
+tokenize.SHARD, tokenize._BATCH = 4000, 1000
 settings, victim = json.loads(sys.argv[1]), int(sys.argv[2])
 plain, calls = tokenizers.Bytes.encode, iter(range(1, 10**6))
 def encode(self, texts):
@@ -359,8 +359,8 @@ tokens.prepare(RunConfig(**settings), tokenizers.Spec("bytes"))
 def test_killed_while_tokenising_and_still_the_same_tokens(
     settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workshop, "SHARD", 4000)
-    monkeypatch.setattr(workshop, "_BATCH", 1000)
+    monkeypatch.setattr(tokenize, "SHARD", 4000)
+    monkeypatch.setattr(tokenize, "_BATCH", 1000)
     smooth = prepared(settings, cache=str(tmp_path / "smooth"))
     killed = settings | {"cache": str(tmp_path / "killed")}
     for victim in (3, 20, 2):

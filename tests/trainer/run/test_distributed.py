@@ -20,9 +20,9 @@ from trainer import RunConfig, TrainingStopped, read_result, train
 from trainer.data.batches import PADDING
 from trainer.run import launcher
 from trainer.run.device import memory_bytes, resolve_device
-from trainer.run.distributed import World, decided, settled
-from trainer.run.feed import passes
+from trainer.run.distributed import World, all_succeed, decided
 from trainer.run.launcher import end_with_launcher
+from trainer.run.prefetch import passes
 
 TWO = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 
@@ -200,7 +200,7 @@ train(RunConfig(**json.loads(sys.argv[1])), sys.argv[2], should_stop=lambda: nex
 
 def test_the_first_decides_and_a_failure_of_one_is_that_of_all() -> None:
     alone = World()
-    assert decided(alone, lambda: 3) == settled(alone, lambda: 3) == 3
+    assert decided(alone, lambda: 3) == all_succeed(alone, lambda: 3) == 3
     with pytest.raises(ZeroDivisionError):
         decided(alone, lambda: 1 / 0)
 

@@ -18,7 +18,7 @@ from trainer import RunConfig, TrainingStopped, train
 from trainer.data.batches import Batches
 from trainer.run import device
 from trainer.run.distributed import World
-from trainer.run.feed import Feed
+from trainer.run.prefetch import Prefetcher
 from trainer.run.readings import Readings, reading
 
 GIB = 2**30
@@ -82,7 +82,7 @@ def test_a_step_is_the_same_with_layers_computed_again(settings: dict[str, Any],
 def test_what_is_read_ahead_is_what_is_asked_for() -> None:
     stream = np.arange(1000, dtype=np.uint16)
     batches = Batches(stream, unique_tokens=960, epochs=2, batch_size=7, sequence_length=32, seed=1)
-    plain, ahead = (Feed(batches, World(), torch.device("cpu"), ahead=ahead) for ahead in (False, True))
+    plain, ahead = (Prefetcher(batches, World(), torch.device("cpu"), ahead=ahead) for ahead in (False, True))
     widths = [3, 3, 3, 1, 1, 7, 3, 3, 3]  # memory may turn out too small on the way
     for step, width in enumerate(widths):
         theirs, ours = list(plain.step(step, width)), list(ahead.step(step, width))

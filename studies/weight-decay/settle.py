@@ -1,6 +1,6 @@
-"""The dial study, settled where two seeds of six weight decays leave it open.
+"""The weight-decay study, settled where two seeds of six weight decays leave it open.
 
-    python studies/dial/settle.py     # what came out, as studies/dial/results.md has it
+    python studies/weight-decay/settle.py     # what came out, as studies/weight-decay/results.md has it
 
 Why, and what is asked, stands in README.md under "Settling", which is older than these runs: more seeds of
 single epochs, and the λ* of the law that shipped then, in settle.csv. again.csv has the λ* of a later one.
@@ -23,7 +23,7 @@ MORE = tuple(range(2, 10))
 
 def law_best(size: float, tokens: float, epochs: float) -> float:
     """The weight decay that the shipped law finds best in a cell, to three digits."""
-    known = Calibration.load("dial")
+    known = Calibration.load("micro-weight-decay")
     decays = np.geomspace(0.03, 10, 401)
     losses = [float(known.law(float(decay)).loss(size, tokens, epochs)) for decay in decays]
     return float(f"{decays[int(np.argmin(losses))]:.3g}")

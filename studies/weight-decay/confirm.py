@@ -1,6 +1,7 @@
-"""The dial study's confirming budgets: which plan of the calibration that ships won, as results.md has it.
+"""The weight-decay study's confirming budgets: which plan of the calibration that ships won, as
+results.md has it.
 
-    python studies/dial/confirm.py
+    python studies/weight-decay/confirm.py
 
 Budgets, rivals and what counts as a win stand in README.md, which is older than the first run. confirm.csv
 has the runs of the plans of the law that shipped first, again.csv those that a later one asked for.
@@ -39,7 +40,7 @@ def plans(ud: int, flops: float) -> list[Entry]:
     """The plan with its own weight decay, and the best plans at the usual ones."""
 
     def planned(role: str, decay: float | None = None) -> Entry:
-        found = plan(ud, flops, calibration="dial", weight_decay=decay, max_params=LARGEST)
+        found = plan(ud, flops, calibration="micro-weight-decay", weight_decay=decay, max_params=LARGEST)
         return Entry(role, round(found.params, -3), ud, found.epochs, found.weight_decay)
 
     return [planned(CHOICE), *(planned(f"plan at {decay:g}", decay) for decay in USUAL)]
@@ -86,7 +87,7 @@ def judged(runs: pd.DataFrame, ud: int, flops: float) -> tuple[list[str], str]:
     ]
     rival = min((1, 2), key=lambda place: losses[place].mean())
     gap, noise = _difference(losses[0], losses[rival])
-    verdict = "wins" if gap < -noise else "loses" if gap > noise else "cannot be told from it"
+    verdict = "wins" if gap < -noise else "loses" if gap > noise else "within noise"
     return rows, f"| {ud:,} | {flops:g} | {planned[rival].role} | {gap:+.3f} | {noise:.3f} | {verdict} |"
 
 

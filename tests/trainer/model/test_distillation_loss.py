@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from trainer.model.lesson import Lesson
+from trainer.model.distillation_loss import DistillationLoss
 from trainer.model.loss import head_loss
 
 
@@ -28,9 +28,9 @@ def test_loss_and_gradients_are_those_of_the_formula(weight: float, temperature:
     plain = (1 - weight) * hard + weight * temperature**2 * soft
     wanted = torch.autograd.grad(plain, (hidden, head))
 
-    made = Lesson(weight, temperature, *map(tuple, zip(*members, strict=True)))
-    for lesson in (made, Lesson(weight, temperature, known=mean)):
-        loss = head_loss(hidden, head, targets, lesson)
+    made = DistillationLoss(weight, temperature, *map(tuple, zip(*members, strict=True)))
+    for distillation in (made, DistillationLoss(weight, temperature, known=mean)):
+        loss = head_loss(hidden, head, targets, distillation)
         found = torch.autograd.grad(loss, (hidden, head))
         torch.testing.assert_close(loss, plain)
         for ours, theirs in zip(found, wanted, strict=True):

@@ -1,7 +1,7 @@
 """Do the 95% intervals of the default flow cover the truth 95% of the time, the form being chosen by the
 tool?
 
-    OMP_NUM_THREADS=1 python -m benchmarks.believed_coverage [--tables 400] [--save FILE]
+    OMP_NUM_THREADS=1 python -m benchmarks.bayesian_coverage [--tables 400] [--save FILE]
 
 The rules: tables of n = 10, 20, 40 and 60 runs, half of them at each of two weight decays, half
 of those single-epoch, on the grid of `simulated` (16M to 1.1B parameters, 50M to 3.2B unique tokens, up to 16
@@ -10,7 +10,7 @@ epochs), with 0.5% noise. True forms: additive_4p, and three that the registry d
 
     tired    a penalty that grows ever more slowly with repeats: P R^delta (N / U^gamma)^kappa / (1 + R / 20)
     worn     repeats worth a falling power, D' = U (1 + ((1 + R)^rho - 1) / rho), and additive_4p's penalty
-    rough    additive_4p, of which the loss above the floor is off by as much as that of real runs: by a sum
+    rough    additive_4p, whose loss above E is off by as much as that of real runs: by a sum
              of WAVES plane waves over ln(size), ln(data) and ln(epochs), of lengths between factors of 10
              and 100, whose standard deviation is between 1.5% (micro study) and 5% (public C4 runs), the
              same at both weight decays
@@ -25,12 +25,12 @@ the tool recommends, and the crossover of the two weight decays at 500M. A truth
 1e16 and 1e22 FLOPs asks nothing about it (nor does `rough`, whose curves may cross often); where the tool
 names none, none is counted, and the table says how often that is.
 
-Seeds from four million on give the figures of docs/intervals.md and were looked at for nothing else; what
-the tool does was settled on smaller seeds. (Those from a million on were meant for that. After 126 tables of
-each row, which showed 82% and 86% for the best sizes of `worn` with 60 and 40 runs, the part of the misfit
-that is doubted was changed once more; those from two million on, until `held_out_coverage` showed on real
-runs that slopes by repeats have to be doubted as well; and those from three million on, which showed that
-intervals of the loss were twice as wide as they had to be.)
+Seeds from four million on give the figures of studies/fitting/intervals.md and were looked at for nothing
+else; what the tool does was settled on smaller seeds. (Those from a million on were meant for that. After 126
+tables of each row, which showed 82% and 86% for the best sizes of `worn` with 60 and 40 runs, the part of the
+discrepancy that is doubted was changed once more; those from two million on, until `held_out_coverage` showed
+on real runs that slopes by repeats have to be doubted as well; and those from three million on, which showed
+that intervals of the loss were twice as wide as they had to be.)
 
 Not fixed beforehand: after first figures the target moved from 250M to 500M tokens, the truths' spread was
 widened, truths with their optimum outside of the grid are drawn again, and one form with both effects at
@@ -72,7 +72,7 @@ from planner.laws import (
     register,
 )
 from planner.plans import crossover
-from planner.show.style import Look
+from planner.show.style import Style
 from planner.solve import FLOPS_PER_PARAM_TOKEN, allocate
 from planner.uncertainty import interval, loss_intervals
 
@@ -106,7 +106,7 @@ def tired_cost(p: Values, at: At) -> Array:
 
 @dataclass(frozen=True)
 class Rough:
-    """A law of which the loss above the floor is off, smoothly."""
+    """A law whose loss above E is off, smoothly."""
 
     law: Law
     level: float
@@ -238,15 +238,15 @@ def measured(form: str, runs: int, seed: int, draws: int) -> dict[str, Any]:
 
 def declare() -> None:
     """The true forms that nothing is fitted with: they are known by name, and no default includes them."""
-    look, powers = Look("#000000", "#ffffff"), FORMS["additive_4p"].repetition
+    style, powers = Style("#000000", "#ffffff"), FORMS["additive_4p"].repetition
     rho = exponent("rho", "ρ", (0.3, 0.6), 0.3)
-    register(LawForm("worn", "worn", look, "-", "", (rho, *powers), worn, standard=False))
+    register(LawForm("worn", "worn", style, "-", "", (rho, *powers), worn, standard=False))
     own = (amplitude(tired_cost, FEW_AMOUNTS), *POWER[1:])
     register(
         LawForm(
             "tired",
             "tired",
-            look,
+            style,
             "-",
             "",
             own,
@@ -257,7 +257,7 @@ def declare() -> None:
 
 
 def shown(rows: pd.DataFrame) -> str:
-    """The table of docs/intervals.md: shares with their standard errors."""
+    """The table of studies/fitting/intervals.md: shares with their standard errors."""
     lines = [
         "| truth | runs | tables | N* | epochs* | loss | C× | C× not named | width of N* | of the loss |"
     ]

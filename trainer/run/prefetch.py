@@ -17,7 +17,7 @@ from trainer.run.distributed import World
 Pass = tuple[torch.Tensor, torch.Tensor]  # inputs and targets
 
 
-class Feed:
+class Prefetcher:
     """What each pass of a step reads. `ahead` prepares the next step meanwhile, which pays on a GPU; the CPU
     that would do so is the one that computes.
     """
@@ -25,16 +25,16 @@ class Feed:
     def __init__(self, batches: Batches, world: World, device: torch.device, ahead: bool | None = None):
         self.batches, self.world, self.device = batches, world, device
         ahead = device.type == "cuda" if ahead is None else ahead
-        self.pool = ThreadPoolExecutor(1, thread_name_prefix="feed") if ahead else None
+        self.pool = ThreadPoolExecutor(1, thread_name_prefix="prefetch") if ahead else None
         self.coming: tuple[tuple[int, int], Future[list[Pass]]] | None = None
 
     def step(self, step: int, micro_batch: int) -> Iterator[Pass]:
         """The passes of a step, on the device."""
         asked, coming = (step, micro_batch), self.coming
-        ready = coming[1].result() if coming and coming[0] == asked else self._made(*asked)
+        ready = coming[1].result() if coming and coming[0] == asked else self._passes(*asked)
         if self.pool and step + 1 < self.batches.steps:
             following = (step + 1, micro_batch)
-            self.coming = following, self.pool.submit(self._made, *following)
+            self.coming = following, self.pool.submit(self._passes, *following)
         for inputs, targets in ready:
             yield inputs.to(self.device, non_blocking=True), targets.to(self.device, non_blocking=True)
 
@@ -42,7 +42,7 @@ class Feed:
         if self.pool:
             self.pool.shutdown(cancel_futures=True)
 
-    def _made(self, step: int, micro_batch: int) -> list[Pass]:
+    def _passes(self, step: int, micro_batch: int) -> list[Pass]:
         return [self._pinned(rows) for rows in passes(self.batches.rows(step), self.world, micro_batch)]
 
     def _pinned(self, rows: np.ndarray) -> Pass:

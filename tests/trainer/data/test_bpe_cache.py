@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import tokenizers
 
-from trainer.data import words
+from trainer.data import bpe_cache
+from trainer.data.bpe_cache import BPECache
 from trainer.data.tokenizers import END, HuggingFace, byte_tokenizer, train_bpe
-from trainer.data.words import Words
 
 CHARACTERS = [
     "a",
@@ -45,8 +45,8 @@ def bpe() -> HuggingFace:
 
 @pytest.mark.parametrize("spaces", [SPACES[:6], SPACES])
 def test_they_are_those_of_the_tokenizer(bpe: HuggingFace, spaces: list[str]) -> None:
-    assert words.fits(bpe.inner)
-    remembering = Words(bpe.inner)
+    assert bpe_cache.fits(bpe.inner)
+    remembering = BPECache(bpe.inner)
     given = [*texts(spaces), "", " ", "\n\n a", "x" * 500, "a  \n"]
     for _ in range(2):  # new, and known
         for one, two in zip(remembering.encode(given), bpe.encode(given), strict=True):
@@ -56,15 +56,15 @@ def test_they_are_those_of_the_tokenizer(bpe: HuggingFace, spaces: list[str]) ->
 
 
 def test_memory_is_bounded(bpe: HuggingFace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(words, "_REMEMBERED", 20)
-    remembering = Words(bpe.inner)
+    monkeypatch.setattr(bpe_cache, "_REMEMBERED", 20)
+    remembering = BPECache(bpe.inner)
     for start in range(10):
         remembering.encode([" ".join(str(start * 15 + i) for i in range(15))])
         assert len(remembering.known) <= 20 + 15
 
 
 def test_other_kinds_of_tokenizers_are_left_alone(bpe: HuggingFace) -> None:
-    assert not words.fits(byte_tokenizer().inner)
+    assert not bpe_cache.fits(byte_tokenizer().inner)
     prefixed = tokenizers.Tokenizer.from_str(bpe.inner.to_str())
     prefixed.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=True)
     spaced = tokenizers.Tokenizer.from_str(bpe.inner.to_str())
@@ -72,4 +72,4 @@ def test_other_kinds_of_tokenizers_are_left_alone(bpe: HuggingFace) -> None:
     folded = tokenizers.Tokenizer.from_str(bpe.inner.to_str())
     folded.normalizer = tokenizers.normalizers.Lowercase()
     for other in (prefixed, spaced, folded):
-        assert not words.fits(other)
+        assert not bpe_cache.fits(other)

@@ -1,6 +1,6 @@
-"""What the dial study's runs say, as results.md has it; with --write also the calibration that ships.
+"""What the weight-decay study's runs say, as results.md has it; with --write also the calibration that ships.
 
-    python studies/dial/make.py [--write]
+    python studies/weight-decay/make.py [--write]
 
 The plans at the confirming budgets, and who won there, are in confirm.py.
 """
@@ -70,7 +70,8 @@ def calibration() -> Calibration:
     table, own = together()
     micro = Calibration.load("micro")
     origin = Origin(
-        title=f"Dial study: {int(own.sum())} of its 216 runs at six weight decays, and the micro study's 244",
+        title=f"Weight-decay study: {int(own.sum())} of its 216 runs at six weight decays, and "
+        "the micro study's 244",
         corpus=micro.corpus,
         model_family=micro.model_family,
         vocab_size=micro.vocab_size,
@@ -82,7 +83,7 @@ def calibration() -> Calibration:
         bootstrap=0,
         judged=own,
         origin=origin,
-        source="python studies/dial/make.py --write",
+        source="python studies/weight-decay/make.py --write",
     )
 
 
@@ -228,8 +229,10 @@ def main() -> None:
     print(interpolated(table[own]))
     print("\n".join(arms(fits, known.default_law, table[own])))
     if "--write" in sys.argv[1:]:
-        members = Calibration.load("dial").members  # attached by studies/ensembles/make.py
-        known.model_copy(update={"members": members}).save(ROOT / "planner" / "data" / "dial.json")
+        members = Calibration.load("micro-weight-decay").members  # attached by studies/ensembles/make.py
+        known.model_copy(update={"members": members}).save(
+            ROOT / "planner" / "data" / "micro-weight-decay.json"
+        )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Other people's runs replayed: from which of them would the best setting have been found?
 
-    python studies/dial/replay.py ../shared/data/marinfold_weight_decay_runs.csv
+    python studies/weight-decay/replay.py ../shared/data/marinfold_weight_decay_runs.csv
 
 The table has 55 runs of 1.5B parameters for 8 epochs at many weight decays, learning rates and batches, and
 59 with other epochs. A surface over timescale, learning rate, epochs and batch

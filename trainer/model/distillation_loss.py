@@ -18,7 +18,7 @@ import torch
 
 
 @dataclass(frozen=True)
-class Lesson:
+class DistillationLoss:
     """The members' predictions of some rows; rows with a negative target count nothing."""
 
     weight: float

@@ -1,4 +1,4 @@
-"""Dials: laws for every weight decay at once, and how plans with them are found."""
+"""Weight-decay laws: laws for every weight decay at once, and how plans with them are found."""
 
 from collections.abc import Iterator
 
@@ -26,7 +26,7 @@ STEEP = {"P": 0.04, "delta": 1.96, "c": 16.7, "gamma": 0.76, "mu": 3.0, "s": 0.6
 BATCH_TOKENS, LEARNING_RATE = 512, 0.01
 
 
-def dial(form: str, weight_decay: float | np.ndarray) -> Law:
+def weight_decay_law(form: str, weight_decay: float | np.ndarray) -> Law:
     memory = BATCH_TOKENS / (LEARNING_RATE * weight_decay)
     values = {**BASE, **OWN, **(STEEP if counts_passes(form) else {}), TIMESCALE: memory}
     return Law(form, {name: values[name] for name in (*WEIGHT_DECAY_FORMS[form].names, TIMESCALE)})
@@ -34,17 +34,17 @@ def dial(form: str, weight_decay: float | np.ndarray) -> Law:
 
 def counts_passes(form: str) -> bool:
     """Whether one pass over the data costs something already."""
-    return form == "dial_steep"
+    return form == "weight_decay_steep"
 
 
 @pytest.fixture(scope="module", autouse=True)
 def study() -> Iterator[None]:
-    """With the dial of the tournament that is not shipped."""
+    """With the form of the tournament that is not shipped."""
     with registered():
         yield
 
 
-@pytest.fixture(params=["dial_simple", "dial_steep", "dial_hinge"])
+@pytest.fixture(params=["weight_decay_simple", "weight_decay_steep", "weight_decay_hinge"])
 def form(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -56,7 +56,7 @@ def test_there_are_at_least_two_and_none_among_the_laws_of_one_weight_decay() ->
 
 @pytest.mark.parametrize("epochs", [0.3, 1.5, 6.0])
 def test_slopes_are_exact(form: str, epochs: float) -> None:
-    law, point, step = dial(form, 0.7), np.array([2e5, 5e4, epochs]), 1e-6
+    law, point, step = weight_decay_law(form, 0.7), np.array([2e5, 5e4, epochs]), 1e-6
     by = law.slopes(*point)
     for place, slope in enumerate(by):
         up, down = (law.loss(*(point * np.exp(sign * step * np.eye(3)[place]))) for sign in (1, -1))
@@ -65,17 +65,20 @@ def test_slopes_are_exact(form: str, epochs: float) -> None:
 
 def test_one_pass_costs_all_models_the_same_and_more_passes_the_larger_ones_more() -> None:
     sizes = np.array([1e3, 1e5, 1e12])
-    once, often = (dial("dial_steep", 0.1).terms(sizes, 5e4, epochs).overfitting for epochs in (1.0, 8.0))
+    once, often = (
+        weight_decay_law("weight_decay_steep", 0.1).terms(sizes, 5e4, epochs).overfitting
+        for epochs in (1.0, 8.0)
+    )
     assert once == pytest.approx(once[0])
     assert often[0] < often[1] < often[2]
     assert often[2] / once[2] == pytest.approx(8 ** STEEP["delta"], rel=1e-3)
 
 
 def test_weak_decay_overfits_and_strong_decay_forgets(form: str) -> None:
-    losses = [float(dial(form, decay).loss(2e5, 32768.0, 12.0)) for decay in (0.03, 2.0, 30.0)]
+    losses = [float(weight_decay_law(form, decay).loss(2e5, 32768.0, 12.0)) for decay in (0.03, 2.0, 30.0)]
     assert losses[1] < losses[0]
     assert losses[1] < losses[2]
-    once = [float(dial(form, decay).loss(2e5, 32768.0, 1.0)) for decay in (0.03, 2.0, 30.0)]
+    once = [float(weight_decay_law(form, decay).loss(2e5, 32768.0, 1.0)) for decay in (0.03, 2.0, 30.0)]
     if counts_passes(form):  # what was seen once is remembered too, a little
         assert once[0] - once[1] < 0.05
         assert once[1] < once[2]
@@ -86,7 +89,7 @@ def test_weak_decay_overfits_and_strong_decay_forgets(form: str) -> None:
 def test_half_the_data_wants_about_twice_the_weight_decay(form: str) -> None:
     """At equal memory in epochs the same share is remembered, so λ* goes about with 1/U."""
     decays = np.geomspace(0.01, 100, 2001)
-    best = [decays[np.argmin(dial(form, decays).loss(2e5, ud, 8.0))] for ud in (65536.0, 32768.0)]
+    best = [decays[np.argmin(weight_decay_law(form, decays).loss(2e5, ud, 8.0))] for ud in (65536.0, 32768.0)]
     assert 1.5 < best[1] / best[0] < 2.5
 
 
@@ -98,7 +101,7 @@ def test_the_search_finds_the_minimum_below_and_above_one_epoch(form: str) -> No
     for decay, ud, per_token in zip(
         *10 ** rng.uniform((-2, 4.5, 3.5), (1, 6.5, 7.5), (12, 3)).T, strict=True
     ):
-        law, product = dial(form, decay), per_token
+        law, product = weight_decay_law(form, decay), per_token
         flops = 6 * ud * product
         curve = law.loss(product / epochs, ud, epochs)
         best = allocate(law, ud, flops, CONTINUOUS)
@@ -111,12 +114,12 @@ def test_the_search_finds_the_minimum_below_and_above_one_epoch(form: str) -> No
 
 def test_many_weight_decays_are_one_law_of_arrays(form: str) -> None:
     decays = np.array([0.1, 1.0, 5.0])
-    together = allocate(dial(form, decays), 65536.0, 3e11)
+    together = allocate(weight_decay_law(form, decays), 65536.0, 3e11)
     for place, decay in enumerate(decays):
-        alone = allocate(dial(form, float(decay)), 65536.0, 3e11)
+        alone = allocate(weight_decay_law(form, float(decay)), 65536.0, 3e11)
         assert together.loss[place] == pytest.approx(float(alone.loss), rel=1e-12)
 
 
-def test_a_dial_without_its_memory_is_refused(form: str) -> None:
+def test_a_weight_decay_law_without_its_timescale_is_refused(form: str) -> None:
     with pytest.raises(InvalidInput, match="timescale_tokens"):
         Law(form, {name: {**BASE, **OWN, **STEEP}[name] for name in WEIGHT_DECAY_FORMS[form].names})

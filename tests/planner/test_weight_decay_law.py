@@ -38,12 +38,12 @@ def every() -> Calibration:
         weight_decays=(0.03, 10.0),
         timescale_epochs=(0.05, 70.0),
         fitted_on=FittedRange(params=(65e3, 450e3), unique_tokens=(24576, 1048576), epochs=(1, 16)),
-        laws={"dial_simple": FittedLaw(parameters=PARAMETERS, predictive_error=error)},
+        laws={"weight_decay_simple": FittedLaw(parameters=PARAMETERS, predictive_error=error)},
     )
     settings = tuple(found.setting(decay, RECIPE.timescale_tokens(decay)) for decay in (0.03, 0.1, 1.0, 10.0))
     return Calibration(
-        name="turned",
-        default_law="dial_simple",
+        name="every",
+        default_law="weight_decay_simple",
         vocab_size=1024,
         recipe=RECIPE,
         settings=settings,
@@ -53,7 +53,7 @@ def every() -> Calibration:
 
 def best_by_search(flops: float, ud: float = UD) -> tuple[float, float]:
     decays = np.geomspace(0.03, 10, 3001)
-    law = Law("dial_simple", {**PARAMETERS, TIMESCALE: 512 / (0.01 * decays)})
+    law = Law("weight_decay_simple", {**PARAMETERS, TIMESCALE: 512 / (0.01 * decays)})
     loss = allocate(law, ud, flops).loss
     return float(decays[np.argmin(loss)]), float(loss.min())
 
@@ -132,7 +132,7 @@ def test_prediction_at_any_weight_decay_and_at_the_best(every: Calibration) -> N
 
 
 def test_the_file_keeps_the_weight_decay_law(every: Calibration, tmp_path: Path) -> None:
-    path = tmp_path / "dial.json"
+    path = tmp_path / "decay.json"
     every.save(path)
     again = Calibration.load(path)
     assert again == every
@@ -157,9 +157,9 @@ def test_the_file_keeps_the_weight_decay_law(every: Calibration, tmp_path: Path)
 
 
 def test_pictures_of_the_weight_decay_law(tmp_path: Path) -> None:
-    target = tmp_path / "dial.png"
+    target = tmp_path / "decay.png"
     asked = ["plan", "--ud", "49k", "--flops", "3e11", "--plot-weight-decay", str(target)]
-    answer = CliRunner().invoke(planner, [*asked, "--calibration", "dial"])
+    answer = CliRunner().invoke(planner, [*asked, "--calibration", "micro-weight-decay"])
     assert answer.exit_code == 0, answer.output
     assert target.stat().st_size > 10_000
     answer = CliRunner().invoke(planner, ["plan", "--ud", "250M", "--flops", "5e18", *asked[5:]])

@@ -68,7 +68,7 @@ class _Batch:
     met: frozenset[bytes] = frozenset()
 
 
-class Workshop:
+class ShardWriter:
     """Tokenises one corpus with one tokenizer; everything that is complete is found again."""
 
     def __init__(
@@ -233,10 +233,10 @@ class Workshop:
 class _Writing:
     """A shard that is being written, and hashed on the way."""
 
-    def __init__(self, workshop: Workshop, number: int):
-        self.workshop, self.number, self.began = workshop, number, time.monotonic()
-        self.end = np.array([workshop.tokenizer.eos], dtype=workshop.dtype)
-        self.file = open(workshop.path(number), "wb")  # noqa: SIM115
+    def __init__(self, writer: ShardWriter, number: int):
+        self.writer, self.number, self.began = writer, number, time.monotonic()
+        self.end = np.array([writer.tokenizer.eos], dtype=writer.dtype)
+        self.file = open(writer.path(number), "wb")  # noqa: SIM115
         self.digest = hashlib.blake2b(digest_size=16)
         self.tokens = self.documents = self.bytes = 0
         self.sizes: list[tuple[int, int]] = []  # bytes and tokens of each document
@@ -254,7 +254,7 @@ class _Writing:
         self.file.flush()
         os.fsync(self.file.fileno())
         self.file.close()
-        sizes = self.workshop.path(self.number, "sizes")
+        sizes = self.writer.path(self.number, "sizes")
         np.array(self.sizes, dtype=np.uint32).tofile(sizes)
         sync_file(sizes)
         shard = Shard(
@@ -268,7 +268,7 @@ class _Writing:
             ended=ended,
             blake2b=self.digest.hexdigest(),
         )
-        write_json(self.workshop.path(self.number, "json"), asdict(shard))
+        write_json(self.writer.path(self.number, "json"), asdict(shard))
         return shard
 
     def _write(self, pieces: Iterable[np.ndarray]) -> None:

@@ -1,6 +1,7 @@
-"""The dial study's trainings for the law that ships, as far as they were not trained for the one before.
+"""The weight-decay study's trainings for the law that ships, as far as they were not trained for the one
+before.
 
-    python studies/dial/again.py     # writes again.toml
+    python studies/weight-decay/again.py     # writes again.toml
 
 Why, and what is asked, stands in README.md under "A later law", which is older than these runs; settle.py and
 confirm.py print what came out.

@@ -52,7 +52,7 @@ def pays() -> bool:
     return len(os.sched_getaffinity(0)) < CORES
 
 
-class Words:
+class BPECache:
     """The words of one tokenizer that came by so far, each with its tokens as raw bytes."""
 
     def __init__(self, inner: Any):

@@ -202,9 +202,9 @@ def test_no_plan_between_the_loss_minimising_compute_and_where_it_is_regained_is
     assert np.min(losses) > limit.loss - 1e-6
 
 
-@pytest.mark.parametrize("calibration", ["fineweb-llama2", "dial"])
+@pytest.mark.parametrize("calibration", ["fineweb-llama2", "micro-weight-decay"])
 def test_twice_as_much_is_planned_at_the_weight_decay_that_is_best_then(calibration: str) -> None:
-    small = calibration == "dial"
+    small = calibration == "micro-weight-decay"
     for ud, flops in (
         ((2e5, 5e12), (1e6, 1e14)) if small else ((500e6, 1e19), (100e6, 1.7783e18), (2e9, 4e19))
     ):
@@ -219,10 +219,10 @@ def test_twice_as_much_is_planned_at_the_weight_decay_that_is_best_then(calibrat
 
 
 def test_a_weight_decay_law_is_lowest_where_any_of_its_weight_decays_is() -> None:
-    p = plan(1e6, 1e13, calibration="dial")
+    p = plan(1e6, 1e13, calibration="micro-weight-decay")
     assert p.loss_minimising_compute is not None
     for decay in (0.04, 0.06, 0.083, 0.11, 0.2):
-        other = plan(1e6, 1e13, calibration="dial", weight_decay=decay).loss_minimising_compute
+        other = plan(1e6, 1e13, calibration="micro-weight-decay", weight_decay=decay).loss_minimising_compute
         assert other is not None
         assert other.loss >= p.loss_minimising_compute.loss - 1e-6
 

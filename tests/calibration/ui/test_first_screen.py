@@ -137,8 +137,8 @@ def test_the_budget_can_be_dragged_along_the_curve(browser: Browser) -> None:
 
 def test_the_weight_decay_can_be_dragged_and_a_dial_shows_its_best(browser: Browser) -> None:
     window(browser, 1280, 720)
-    browser.open("?calibration=dial&ud=300k&flops=3e13&picture=decay")
-    best = plan("300k", "3e13", calibration="dial").weight_decay
+    browser.open("?calibration=micro-weight-decay&ud=300k&flops=3e13&picture=decay")
+    best = plan("300k", "3e13", calibration="micro-weight-decay").weight_decay
     words = "return document.querySelector('#plot .js-plotly-plot')?.layout?.annotations?.map(a => a.text)"
     said = eventually(lambda: browser.script(words))
     assert float(said[0].removeprefix("best: ")) == pytest.approx(best, rel=0.1)
@@ -147,7 +147,7 @@ def test_the_weight_decay_can_be_dragged_and_a_dial_shows_its_best(browser: Brow
     drag(browser, x, y, further)
     text = eventually(lambda: browser.script(VALUE, "weight_decay"), bool)
     assert float(text) == pytest.approx(2.0, rel=0.05)
-    shows(browser, expected("300k", "3e13", calibration="dial", weight_decay=text))
+    shows(browser, expected("300k", "3e13", calibration="micro-weight-decay", weight_decay=text))
 
 
 def test_the_back_button_goes_back_and_examples_are_links(browser: Browser) -> None:
