@@ -49,8 +49,8 @@ import pandas as pd
 
 from benchmarks.simulated import grid_table
 from calibration import fit
-from calibration.fitting.coordinates import Reference
 from calibration.fitting.runs.checks import PLAUSIBLE
+from calibration.fitting.solver import Reference
 from planner.calibration import Calibration, FittedLaw, FittedRange, Setting
 from planner.inputs import CONTINUOUS
 from planner.laws import (
@@ -73,7 +73,7 @@ from planner.laws import (
 )
 from planner.plans import crossover
 from planner.show.style import Style
-from planner.solve import FLOPS_PER_PARAM_TOKEN, allocate
+from planner.solve import FLOPS_PER_PARAM_TOKEN, Point, allocate
 from planner.uncertainty import interval, loss_intervals
 
 UD, FLOPS, NOISE = 500e6, 5e18, 0.005
@@ -205,13 +205,13 @@ def asked(truth: Truth, table: pd.DataFrame, draws: int) -> dict[str, tuple[Any,
     assert members is not None
     plans, best = allocate(members, UD, FLOPS, CONTINUOUS), truth.best
     chosen = allocate(averaged, UD, FLOPS, CONTINUOUS)
-    point = float(chosen.params), UD, float(chosen.epochs)
-    lost = loss_intervals(setting, AVERAGE, *point)
+    point = Point(float(chosen.params), UD, float(chosen.epochs), FLOPS, float(chosen.loss))
+    lost = loss_intervals(setting, AVERAGE, point)
     assert lost is not None
     figures: dict[str, tuple[Any, float]] = {
         "N*": (interval(plans.params), best[0]),
         "epochs*": (interval(plans.epochs), best[1]),
-        "loss": (lost["loss"], float(law.loss(*point))),
+        "loss": (lost["loss"], float(law.loss(point.params, UD, point.epochs))),
     }
     true = truth.crossover
     if true is not None:

@@ -18,8 +18,7 @@ from pathlib import Path
 import numpy as np
 from simulated import grid_table
 
-from calibration.fitting.bootstrap import bootstrap
-from calibration.fitting.huber import Fits, fit_forms, parameter_arrays
+from calibration.fitting.huber import Fits, bootstrap, fit_forms, parameter_arrays
 from calibration.fitting.runs.arrays import Runs
 from planner.calibration import Calibration
 from planner.inputs import CONTINUOUS

@@ -25,11 +25,11 @@ import numpy as np
 import pandas as pd
 
 from calibration.fitting.bayes.hierarchical import hierarchical_fit
-from calibration.fitting.coordinates import flops_of, points_of
-from calibration.fitting.design.predictive_covariance import PredictiveCovariance
+from calibration.fitting.bayes.posterior import Posterior
 from calibration.fitting.design.proposal import prior_near
 from calibration.fitting.design.select_runs import Wanted, identifying_runs, select_runs
 from calibration.fitting.runs.tables import read_runs
+from calibration.fitting.solver import flops_of, points_of
 from planner.calibration import Calibration
 
 PRIOR = "fineweb-llama2"
@@ -37,11 +37,11 @@ SHARES, SEEDS, ROUNDS, FORM = (0.01, 0.05, 0.10), 10, 6, "additive_4p"
 START, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 
 
-def posterior_after(runs: pd.DataFrame, decay: float) -> PredictiveCovariance:
+def posterior_after(runs: pd.DataFrame, decay: float) -> Posterior:
     """The posterior after some runs, or before any."""
     if not len(runs):
         return prior_near(Calibration.load(PRIOR), FORM, decay)
-    return PredictiveCovariance.of(hierarchical_fit(runs, (FORM,), PRIOR).posteriors[FORM][decay])
+    return hierarchical_fit(runs, (FORM,), PRIOR).posteriors[FORM][decay]
 
 
 def by_design(pool: pd.DataFrame, held_out: pd.DataFrame, budget: float, decay: float) -> list[int]:

@@ -34,9 +34,9 @@ import pandas as pd
 from scipy.optimize import least_squares
 
 from calibration import fit
-from calibration.fitting.coordinates import Reference, points_of
-from calibration.fitting.metrics import capped
-from calibration.fitting.skill import with_extrapolation_weights
+from calibration.fitting.evaluate.extrapolation import with_extrapolation_weights
+from calibration.fitting.evaluate.summary import capped
+from calibration.fitting.solver import Reference, points_of
 from planner.calibration import Calibration
 from planner.inputs import InvalidInput
 from planner.laws import AVERAGE, DEFAULT_FORM, FORMS, Law

@@ -30,10 +30,17 @@ from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize
+from scipy.special import huber
 from simulated import grid_table
 
-from calibration.fitting.bootstrap import bootstrap
-from calibration.fitting.huber import base_parameters, base_problem, base_theta, fit_forms, huber, refit
+from calibration.fitting.huber import (
+    base_parameters,
+    base_problem,
+    base_theta,
+    bootstrap,
+    fit_forms,
+    refit,
+)
 from calibration.fitting.runs.arrays import Runs
 from calibration.fitting.solver import minimise
 from planner.calibration import Calibration
@@ -70,7 +77,7 @@ def plain_objective(
 
     def value(x: np.ndarray) -> float:
         predicted = np.exp(x[0]) + np.exp(x[1] - x[3] * n) + np.exp(x[2] - x[4] * d)
-        return float((weights * huber(np.log(predicted) - y, DELTA)).sum())
+        return float((weights * huber(DELTA, np.log(predicted) - y)).sum())
 
     def with_gradient(x: np.ndarray) -> tuple[float, np.ndarray]:
         irreducible, parameter, data = np.exp(x[0]), np.exp(x[1] - x[3] * n), np.exp(x[2] - x[4] * d)
@@ -115,7 +122,7 @@ def chinchilla_peer(runs: Runs) -> tuple[float, float] | None:
     from chinchilla import Chinchilla
 
     def loss(observed: np.ndarray, predicted: np.ndarray) -> np.ndarray:
-        return huber(np.log(predicted) - np.log(observed), DELTA)
+        return huber(DELTA, np.log(predicted) - np.log(observed))
 
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -129,7 +136,7 @@ def chinchilla_peer(runs: Runs) -> tuple[float, float] | None:
         peer.fit(parallel=False)
         seconds = time.perf_counter() - began
         predicted = peer.predict_loss(np.exp(runs.ln_params), np.exp(runs.ln_tokens))
-    return seconds, float(huber(np.log(np.asarray(predicted, dtype=float)) - runs.ln_loss, DELTA).sum())
+    return seconds, float(huber(DELTA, np.log(np.asarray(predicted, dtype=float)) - runs.ln_loss).sum())
 
 
 def main() -> None:

@@ -26,9 +26,9 @@ import pandas as pd
 
 from benchmarks.few_runs import tables
 from calibration import fit
-from calibration.fitting.coordinates import points_of
 from calibration.fitting.evaluate import extrapolation
-from calibration.fitting.skill import with_extrapolation_weights
+from calibration.fitting.evaluate.extrapolation import with_extrapolation_weights
+from calibration.fitting.solver import points_of
 from planner.laws import AVERAGE
 from planner.uncertainty import with_discrepancy
 

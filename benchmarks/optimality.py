@@ -48,7 +48,7 @@ def hoffmann_starts(runs: Runs) -> np.ndarray:
 
 
 def lbfgs(problems: HuberProblems, start: np.ndarray, bounds: list[tuple[float, float]]) -> float:
-    scale = 1 / problems.values(start[None])[0]
+    scale = 1 / problems.curvature(start[None]).value[0]
 
     def objective(theta: np.ndarray) -> tuple[float, np.ndarray]:
         state = problems.curvature(theta[None])

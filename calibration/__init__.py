@@ -13,7 +13,7 @@ from planner.lazy import lazily
 if TYPE_CHECKING:
     from calibration.fitting.design.proposal import design
     from calibration.fitting.evaluate.backtest import backtest
-    from calibration.fitting.intervals import allocation_intervals, loss_interval, parameter_intervals
+    from calibration.fitting.evaluate.summary import allocation_intervals, loss_interval, parameter_intervals
     from calibration.fitting.runs.checks import RunTableError
     from calibration.fitting.runs.tables import Origin, warnings_of
     from calibration.reports.report import report
@@ -42,7 +42,7 @@ __all__ = [
 _HOME = {
     "fitting.evaluate.backtest": "backtest",
     "fitting.design.proposal": "design",
-    "fitting.intervals": "allocation_intervals loss_interval parameter_intervals",
+    "fitting.evaluate.summary": "allocation_intervals loss_interval parameter_intervals",
     "fitting.runs.checks": "RunTableError",
     "fitting.runs.tables": "Origin warnings_of",
     "reports.report": "report",

@@ -22,7 +22,7 @@ from calibration.commands.common import (
     progress_bar,
     row_options,
 )
-from calibration.fitting.evaluate.compare import middle_of, repetition_cost
+from calibration.fitting.evaluate.summary import middle_of, repetition_cost
 from calibration.studies import sources
 from planner.calibration import Calibration, FittedLaw, Setting, WeightDecayLaw
 from planner.inputs import named, short

@@ -24,8 +24,7 @@ from calibration.commands.common import (
     row_options,
     write_text,
 )
-from calibration.fitting.fit import fit
-from calibration.fitting.method import Method
+from calibration.fitting.fit import Method, fit
 from calibration.studies.directory import is_study, open_directory
 from planner.calibration import Calibration, shipped_names
 from planner.inputs import InvalidInput, compute, count, number

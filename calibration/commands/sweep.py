@@ -14,7 +14,7 @@ import pandas as pd
 
 from calibration.commands.common import Command, factor, option, print_json, progress_bar
 from calibration.commands.training import DryRun, Training, fail_with, interruptible, training_options
-from calibration.fitting.design.expected_information import ExpectedInformation, expected_information
+from calibration.fitting.design.proposal import ExpectedInformation, expected_information
 from calibration.fitting.members import with_ensemble_law
 from calibration.studies import ensembles
 from calibration.studies.ensembles import CELL

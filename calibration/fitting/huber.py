@@ -1,4 +1,5 @@
-r"""The paper's fit: the Huber loss of ln(loss), at its optimum, in two phases or jointly, and refits of it.
+r"""The objective of the paper: the Huber loss of ln(loss), at its optimum, in two phases or jointly, and
+bootstrap refits of it.
 
 With m_i the logarithm of the predicted loss of run i, a fit minimises
 
@@ -14,8 +15,26 @@ the form is reported as not identified, with the reason.
 
 A batch is many such problems that share the runs but differ in theta (starts), in the weights w (bootstrap
 resamples, held-out cells), in the losses, or in a locked base law. Next to the Hessian stands a *majorant*:
-the Gauss-Newton matrix with the weights rho'(r) / r of reweighted least squares, which bounds the Huber
-curvature from above.
+the Gauss-Newton matrix with the weights rho'(r) / r of iteratively reweighted least squares, which bounds the
+Huber curvature from above.
+
+**Bootstrap** (Efron 1979). Both phases are refitted for every replicate, so that the base law's uncertainty
+reaches the repetition parameters. Two schemes, each over runs or over (size, budget) cells:
+
+**residuals** (default). The runs stay as they are and their residuals are drawn anew: loss* = predicted loss
+x exp(residual*). Single-epoch and repeated runs have pools of their own, each centred by its median and
+widened by sqrt(n / (n - p)), p being the five parameters of the base law or those of the repetition form:
+what a form misses of repetition says nothing about the base law, whose refits are therefore the same under
+all forms. Over cells, what the runs of a cell have in common is drawn per cell, the rest per run.
+
+**weights**. Runs are drawn with replacement, within the single-epoch and within the repeated ones, or whole
+cells are; a resample is a row of weights. It asks nothing of the noise, but 20 runs resampled are only 13
+different ones: its intervals are far too wide in small tables (studies/fitting/intervals.md has the measured
+coverage of both).
+
+Multiplying residuals by random signs or factors (the wild bootstrap) is not offered: with delta = 0.001 the
+fit passes through about as many runs as it has parameters, whose residuals vanish, and its intervals come out
+far too narrow.
 """
 
 from __future__ import annotations
@@ -26,24 +45,42 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.special import huber
 
-from calibration.fitting.coordinates import Array, Coordinates, Model
+from calibration.fitting.evaluate.summary import PAPER_DELTA, kept_draws
+from calibration.fitting.identify import is_identified
 from calibration.fitting.runs.arrays import Runs
-from calibration.fitting.solver import Bounds, Curvature, Optimum, Solution, best_of, minimise
+from calibration.fitting.solver import (
+    Array,
+    Bounds,
+    Coordinates,
+    Curvature,
+    Model,
+    Optimum,
+    Problems,
+    Progress,
+    Solution,
+    best_of,
+    minimise,
+    silent,
+)
+from planner.calibration import Draws
 from planner.laws import (
     BASE,
     BASE_FORM,
     BASE_PARAMETERS,
     STANDARD,
     At,
+    Law,
     Parameter,
     Terms,
     Values,
     form_named,
     parameter_names,
+    repetition_parameters,
 )
+from planner.uncertainty import LEVEL
 
-PAPER_DELTA = 1e-3
 _TUNING = 1.345  # Huber's delta over sigma: 95% efficient where the noise is normal
 _FEWEST_STARTS = 0.01  # share of the starts that must agree on the optimum
 _SOME_STARTS = 54  # of the base law, next to those of repetition, in a joint fit
@@ -53,20 +90,17 @@ _TOLERANCE = 1e-13  # of the objective
 _EXACT = 1e-20  # objective per run that is zero for every purpose
 _BLOCK = 30_000  # problems x runs worked on at a time: the arrays of one block fit in the L2 cache
 
-Progress = Callable[[str, float], None]  # what is being done, and the share done so far
+RESAMPLE = ("runs", "cells")
+SCHEMES = ("residuals", "weights")
+_NOISE = 0.007  # of ln(loss) between seeds: over the 16 repeated configurations of the public C4 runs
+_FEWEST_LEFT, _NORMAL = 2, 1000  # runs beyond the parameters, or as many normal errors are drawn instead
 
 
 # -- the objective -------------------------------------------------------------------------------------------
 
 
-def huber(residual: Array, delta: float) -> Array:
-    """rho(r), elementwise."""
-    inside: Array = np.clip(residual, -delta, delta)
-    return inside * (residual - 0.5 * inside)
-
-
 @dataclass(frozen=True)
-class HuberProblems:
+class HuberProblems(Problems):
     """A batch of fits to the same runs, as the solver wants them. `target` and `weights` are one row for all
     problems or one row per problem.
     """
@@ -76,13 +110,14 @@ class HuberProblems:
     weights: Array
     delta: float
     exponents: tuple[tuple[int, int], ...] = ()  # of a free base law: places of ln(amplitude), exponent
+    relative: float = field(default=_TOLERANCE, kw_only=True)
 
     def curvature(self, theta: Array) -> Curvature:
         parts = [some._curvature(theta[rows]) for rows, some in self._blocks(len(theta))]
         return Curvature(*(np.concatenate(arrays, axis=-1) for arrays in zip(*parts, strict=True)))
 
     def _curvature(self, theta: Array) -> Curvature:
-        predicted, slopes = self.model.slopes(theta)  # (B, n), (p, B, n)
+        predicted, slopes = self.model.jacobian(theta)  # (B, n), (p, B, n)
         residual = predicted - self.target
         pull = np.clip(residual, -self.delta, self.delta)  # rho'
         core = pull == residual  # rho''
@@ -98,26 +133,19 @@ class HuberProblems:
 
         return Curvature(value, gradient, products(core * self.weights), products(secant))
 
-    def bends(self, theta: Array) -> Array:
+    def second_order(self, theta: Array) -> Array:
         """sum_i w_i rho'_i times the second derivatives of m_i."""
         parts = []
         for rows, some in self._blocks(len(theta)):
             residual = some.model.log_prediction(theta[rows]) - some.target
             pull = some.weights * np.clip(residual, -self.delta, self.delta)
-            parts.append(some.model.bends(theta[rows], pull))
+            parts.append(some.model.hessian(theta[rows], pull))
         return np.concatenate(parts, axis=-1)
-
-    def values(self, theta: Array) -> Array:
-        residual = self.model.log_prediction(theta) - self.target
-        return np.asarray((self.weights * huber(residual, self.delta)).sum(-1))
 
     def pick(self, problems: Array | slice) -> HuberProblems:
         target = self.target[problems] if self.target.ndim == 2 else self.target
         weights = self.weights[problems] if self.weights.ndim == 2 else self.weights
         return replace(self, model=self.model.pick(problems), target=target, weights=weights)
-
-    def tolerance(self, value: Array) -> Array:
-        return np.asarray(_TOLERANCE * value + _EXACT * self.target.shape[-1])
 
     def move(self, theta: Array, step: Array) -> Array:
         """E, A and alpha trade against each other along a curved valley: a larger alpha with a smaller A and
@@ -126,9 +154,7 @@ class HuberProblems:
         there and mapped back.
         """
         moved: Array = theta - step
-        with np.errstate(
-            invalid="ignore", divide="ignore", over="ignore"
-        ):  # out of the domain: refused later
+        with np.errstate(all="ignore"):  # out of the domain: refused later
             for amplitude, exponent in self.exponents:
                 at = np.exp(theta[amplitude])
                 ratio = np.log(theta[exponent] / moved[exponent])
@@ -153,17 +179,18 @@ class Free(NamedTuple):
     model: Model
     bounds: Bounds
     starts: Array
-    names: tuple[str, ...]
     exponents: tuple[tuple[int, int], ...] = ()
 
     def problems(self, target: Array, weights: Array, delta: float) -> HuberProblems:
-        return HuberProblems(self.model, target, weights, delta, self.exponents)
+        absolute = _EXACT * target.shape[-1]
+        return HuberProblems(self.model, target, weights, delta, self.exponents, absolute=absolute)
 
 
 def base_problem(runs: Runs, rows: Array | slice = slice(None), *, tied: bool = False) -> Free:
     """Chinchilla on these rows: 4 x 3 x 3 x 3 x 3 = 324 starts. `tied` holds alpha = beta."""
+    at = At(np.exp(runs.ln_params[rows]), np.exp(runs.ln_tokens[rows]), 1.0)  # it sees their tokens only
     if not tied:
-        return _free(form_named(BASE_FORM).terms, BASE, runs, _at(runs, rows), ((1, 2), (3, 4)))
+        return _free(form_named(BASE_FORM).terms, BASE, runs, at, ((1, 2), (3, 4)))
     unit = BASE[3].unit
     assert unit is not None
     data = replace(BASE[3], unit=lambda p, at: unit({**p, "beta": p["alpha"]}, at))
@@ -171,7 +198,7 @@ def base_problem(runs: Runs, rows: Array | slice = slice(None), *, tied: bool = 
     def terms(p: Values, at: At) -> Terms:
         return form_named(BASE_FORM).terms({**p, "beta": p["alpha"]}, at)
 
-    return _free(terms, (*BASE[:3], data), runs, _at(runs, rows), ((1, 2), (3, 2)))
+    return _free(terms, (*BASE[:3], data), runs, at, ((1, 2), (3, 2)))
 
 
 def repetition_problem(form: str, runs: Runs, base: Array) -> Free:
@@ -191,8 +218,6 @@ def joint_problem(form: str, runs: Runs, base: Array, repetition: Array) -> Free
     declared = form_named(form)
     free = _free(declared.terms, declared.parameters, runs, runs.at, ((1, 2), (3, 4)), grid=False)
     every = base_problem(runs).starts
-    if form == BASE_FORM:
-        return free._replace(starts=np.vstack([base, every]))
     starts = _starts(declared.repetition, free.model.coordinates)
     some = every[:: max(len(every) // _SOME_STARTS, 1)]
     everything = [
@@ -201,11 +226,6 @@ def joint_problem(form: str, runs: Runs, base: Array, repetition: Array) -> Free
         np.hstack([some, np.tile(repetition, (len(some), 1))]),
     ]
     return free._replace(starts=np.vstack(everything))
-
-
-def _at(runs: Runs, rows: Array | slice) -> At:
-    """Some of the runs; the base law sees their tokens only."""
-    return At(np.exp(runs.ln_params[rows]), np.exp(runs.ln_tokens[rows]), 1.0)
 
 
 def _free(
@@ -220,9 +240,8 @@ def _free(
     coordinates = Coordinates(parameters, *runs.middle, runs.scale)
     bounds = np.array([coordinates.scaled(p, p.bounds) for p in parameters]).reshape(-1, 2)
     starts = _starts(parameters, coordinates) if grid else np.empty((0, len(parameters)))
-    names = tuple(parameter.name for parameter in parameters)
     model = Model(terms, coordinates, at, known or {})
-    return Free(model, Bounds(bounds[:, 0], bounds[:, 1]), starts, names, exponents)
+    return Free(model, Bounds(bounds[:, 0], bounds[:, 1]), starts, exponents)
 
 
 def _starts(parameters: tuple[Parameter, ...], coordinates: Coordinates) -> Array:
@@ -339,7 +358,7 @@ def fit_forms(
     joint: bool = False,
     base: Array | None = None,
     most_starts: int | None = None,
-    progress: Progress | None = None,
+    progress: Progress = silent,
 ) -> Fits:
     """Fit these forms, and always the base law, to the runs of one weight decay.
 
@@ -347,75 +366,66 @@ def fit_forms(
     `base_theta`). `most_starts` are spread over those of each form, where many fits must be quick.
     """
     fits = Fits(runs, _delta_from_noise(runs) if isinstance(delta, str) else delta, joint)
-    locked = _base_optimum(runs, fits.delta) if base is None else _given(runs, fits.delta, base)
-    base = locked.theta
-    parameters = _parameters(BASE_FORM, base, runs)
-    fits.forms[BASE_FORM] = FormFit(BASE_FORM, base, np.empty(0), locked, BASE_PARAMETERS, parameters)
+    if base is None:
+        locked = _solve(base_problem(runs, runs.single), runs, fits.delta, runs.single)
+    else:  # a law that was not fitted here, in the place of an optimum
+        value = float(huber(fits.delta, base_log_prediction(base, runs) - runs.ln_loss)[runs.single].sum())
+        locked = Optimum(base, value, True, 0, 1.0, 0.0, (), np.empty(0), np.zeros(5), 0)
+    fits.forms[BASE_FORM] = _form_fit(BASE_FORM, runs, locked, locked.theta)
     others = [form for form in dict.fromkeys(laws) if form != BASE_FORM]
     for done, form in enumerate(others):
-        _tell(progress, form, (done + 1) / (len(others) + 1))
-        free = _thinned(repetition_problem(form, runs, base), most_starts)
-        optimum = _solve(free, runs, fits.delta)
-        own, repetition = base, optimum.theta
+        progress(form, (done + 1) / (len(others) + 1))
+        free = repetition_problem(form, runs, locked.theta)
+        optimum = _solve(free, runs, fits.delta, most_starts=most_starts)
+        theta = np.concatenate([locked.theta, optimum.theta])
         if joint:
-            free = _thinned(joint_problem(form, runs, base, repetition), most_starts)
-            optimum = _solve(free, runs, fits.delta)
-            own, repetition = optimum.theta[:5], optimum.theta[5:]
-        fits.forms[form] = FormFit(
-            form, own, repetition, optimum, free.names, _parameters(form, own, runs, repetition)
-        )
+            free = joint_problem(form, runs, locked.theta, optimum.theta)
+            optimum = _solve(free, runs, fits.delta, most_starts=most_starts)
+            theta = optimum.theta
+        fits.forms[form] = _form_fit(form, runs, optimum, theta)
     return fits
+
+
+def _form_fit(form: str, runs: Runs, optimum: Optimum, theta: Array, on_all_runs: bool = False) -> FormFit:
+    """The fit of a form whose parameters, base law first, are theta; the last ones are the optimum's."""
+    names = parameter_names(form)[-len(optimum.theta) :]
+    parameters = _parameters(form, theta, runs)
+    return FormFit(form, theta[:5], theta[5:], optimum, names, parameters, on_all_runs)
 
 
 def with_joint_base(fits: Fits) -> Fits:
     """The same fits with Chinchilla fitted to all runs too, as joint fits of the other forms are, so that
     criteria compare like with like. It stays as it is where the repeated runs lead it to a bound.
     """
-    runs = fits.runs
-    free = base_problem(runs, np.ones(len(runs), dtype=bool))
-    optimum = _solve(free, runs, fits.delta)
-    parameters = _parameters(BASE_FORM, optimum.theta, runs)
-    found = FormFit(BASE_FORM, optimum.theta, np.empty(0), optimum, BASE_PARAMETERS, parameters, True)
-    if found.problem:
-        return fits
-    return Fits(runs, fits.delta, fits.joint, {**fits.forms, BASE_FORM: found})
+    optimum = _solve(base_problem(fits.runs), fits.runs, fits.delta)
+    found = _form_fit(BASE_FORM, fits.runs, optimum, optimum.theta, on_all_runs=True)
+    return fits if found.problem else replace(fits, forms={**fits.forms, BASE_FORM: found})
 
 
-def _thinned(free: Free, most: int | None) -> Free:
-    """With at most so many of its starts, the first among them."""
-    if most is None or len(free.starts) <= most:
-        return free
-    return free._replace(starts=free.starts[np.linspace(0, len(free.starts) - 1, most).astype(int)])
+def _solve(
+    free: Free,
+    runs: Runs,
+    delta: float,
+    rows: Array | slice = slice(None),
+    most_starts: int | None = None,
+) -> Optimum:
+    target, starts = runs.ln_loss[rows], free.starts
+    if most_starts is not None and len(starts) > most_starts:
+        starts = starts[np.linspace(0, len(starts) - 1, most_starts).astype(int)]
+    return best_of(free.problems(target, np.ones(len(target)), delta), starts, free.bounds)
 
 
-def _solve(free: Free, runs: Runs, delta: float, rows: Array | slice = slice(None)) -> Optimum:
-    target = runs.ln_loss[rows]
-    return best_of(free.problems(target, np.ones(len(target)), delta), free.starts, free.bounds)
-
-
-def _base_optimum(runs: Runs, delta: float) -> Optimum:
-    return _solve(base_problem(runs, runs.single), runs, delta, runs.single)
-
-
-def _given(runs: Runs, delta: float, base: Array) -> Optimum:
-    """A base law that was not fitted here, in the place of an optimum."""
-    value = float(huber(base_log_prediction(base, runs) - runs.ln_loss, delta)[runs.single].sum())
-    return Optimum(base, value, True, 0, 1.0, 0.0, (), np.empty(0), np.zeros(5), 0)
-
-
-def _parameters(form: str, base: Array, runs: Runs, repetition: Array | None = None) -> dict[str, Any]:
-    theta = base if repetition is None else np.concatenate([base, repetition], axis=-1)
+def _parameters(form: str, theta: Array, runs: Runs) -> dict[str, Any]:
+    """Of parameter vectors (..., p) of all parameters, as a law knows them."""
     coordinates = Coordinates(form_named(form).parameters, *runs.middle, runs.scale)
     values = coordinates.natural(list(np.moveaxis(theta, -1, 0)))
-    return {
-        name: float(values[name]) if np.ndim(values[name]) == 0 else values[name]
-        for name in parameter_names(form)
-    }
+    names = parameter_names(form)
+    return {name: float(values[name]) if theta.ndim == 1 else values[name] for name in names}
 
 
 def parameter_arrays(form: str, refits: Refits, runs: Runs) -> dict[str, Array]:
     """The parameters of refits as a law knows them, one array each."""
-    return _parameters(form, refits.base, runs, refits.repetition)
+    return _parameters(form, np.concatenate([refits.base, refits.repetition], axis=-1), runs)
 
 
 def refit(
@@ -425,7 +435,7 @@ def refit(
     targets: Array | None = None,
     base: Refits | None = None,
     max_iterations: int = 60,
-    progress: Progress | None = None,
+    progress: Progress = silent,
 ) -> dict[str, Refits]:
     """Fit every form again under other weights and / or other ln(loss), both (problems, runs), starting from
     the fit at hand.
@@ -442,33 +452,54 @@ def refit(
         problems = free.problems(targets[..., rows], weights[..., rows], fits.delta)
         return minimise(problems, np.tile(start, (size, 1)), free.bounds, max_iterations=max_iterations)
 
-    def sides(free: Free, theta: Array) -> Array:
-        return (theta >= free.bounds.upper).astype(int) - (theta <= free.bounds.lower)
-
     found: dict[str, Refits] = {}
     for done, (form, fit) in enumerate(fits.forms.items()):
-        _tell(progress, form, done / len(fits.forms))
+        progress(form, done / len(fits.forms))
         if form == BASE_FORM and base is not None:
             found[form] = base
-        elif form == BASE_FORM:
-            rows = np.ones(len(runs), dtype=bool) if fit.on_all_runs else runs.single
-            free = base_problem(runs, rows)
-            solved = again(free, fit.base, rows)
-            found[form] = Refits(
-                solved.theta, np.empty((size, 0)), solved.converged, sides(free, solved.theta)
-            )
-        elif fits.joint:
-            free = joint_problem(form, runs, fit.base, fit.repetition)
-            solved = again(free, np.concatenate([fit.base, fit.repetition]))
-            found[form] = Refits(
-                solved.theta[:, :5], solved.theta[:, 5:], solved.converged, sides(free, solved.theta)
-            )
+        elif form == BASE_FORM or fits.joint:
+            rows: Array | slice = slice(None)
+            if form == BASE_FORM:
+                rows = slice(None) if fit.on_all_runs else runs.single
+                free = base_problem(runs, rows)
+            else:
+                free = joint_problem(form, runs, fit.base, fit.repetition)
+            solved = again(free, np.concatenate([fit.base, fit.repetition]), rows)
+            found[form] = Refits(solved.theta[:, :5], solved.theta[:, 5:], solved.converged, solved.side)
         else:
             first = found[BASE_FORM]
-            free = repetition_problem(form, runs, first.base)
-            solved = again(free, fit.repetition)
-            side = np.column_stack([first.side, sides(free, solved.theta)])
+            solved = again(repetition_problem(form, runs, first.base), fit.repetition)
+            side = np.column_stack([first.side, solved.side])
             found[form] = Refits(first.base, solved.theta, solved.converged & first.converged, side)
+    return found
+
+
+def left_out_predictions(fits: Fits, kept: Array, progress: Progress = silent) -> dict[str, Array]:
+    """ln of the loss of all runs by every form fitted to some of them, (problems, runs); `kept` says which.
+
+    A fit that does not converge from the fit at hand is made from all starts. Where one of the forms still
+    does not converge, all are NaN; a prediction that ran away is infinite.
+    """
+    runs, at = (
+        fits.runs,
+        np.column_stack([fits.runs.at.params, fits.runs.at.unique_tokens, fits.runs.at.epochs]),
+    )
+    again = refit(fits, weights=kept.astype(float), progress=progress)
+    found = {form: fits.log_prediction(form, one.base, one.repetition) for form, one in again.items()}
+    for values in found.values():
+        values[np.isnan(values)] = np.inf
+    left = np.flatnonzero(~np.logical_and.reduce([one.converged for one in again.values()]))
+    for done, i in enumerate(left):
+        progress("left-out runs", done / len(left))
+        laws: dict[str, Law] | None = None
+        if all(is_identified(at[kept[i]], form) for form in fits.forms):
+            alone = fit_forms(runs.pick(kept[i]), list(fits.forms), delta=fits.delta, joint=fits.joint)
+            alone = with_joint_base(alone) if fits.forms[BASE_FORM].on_all_runs else alone
+            if all(fit.optimum.converged for fit in alone.forms.values()):
+                laws = {form: Law(form, fit.parameters) for form, fit in alone.forms.items()}
+        for form, values in found.items():
+            with np.errstate(all="ignore"):
+                values[i] = np.nan if laws is None else np.log(laws[form].loss(*at.T))
     return found
 
 
@@ -476,12 +507,131 @@ def _delta_from_noise(runs: Runs) -> float:
     """Huber's delta for the noise in this table: 1.345 sigma, sigma from the residuals of the base law's
     robust fit.
     """
-    best = _base_optimum(runs, PAPER_DELTA)
+    best = _solve(base_problem(runs, runs.single), runs, PAPER_DELTA, runs.single)
     residual = (base_log_prediction(best.theta, runs) - runs.ln_loss)[runs.single]
     spare = max(len(residual) - len(BASE_PARAMETERS), 1) / len(residual)
     return max(_TUNING * 1.4826 * float(np.median(np.abs(residual))) / spare, 1e-6)
 
 
-def _tell(progress: Progress | None, what: str, share: float) -> None:
-    if progress is not None:
-        progress(what, share)
+# -- bootstrap -----------------------------------------------------------------------------------------------
+
+
+def bootstrap(
+    fits: Fits,
+    replicates: int,
+    *,
+    resample: str = "runs",
+    scheme: str = "residuals",
+    seed: int | tuple[int, ...] = 0,
+    progress: Progress = silent,
+) -> dict[str, Refits]:
+    """Refit every form `replicates` times.
+
+    The same seed gives the same refits; settings to be compared need different seeds.
+    """
+    rng = np.random.default_rng(seed)
+    if scheme == "weights":
+        return refit(fits, weights=resampled_weights(fits, replicates, resample, rng), progress=progress)
+    found: dict[str, Refits] = {}
+    # Each form has repeated residuals of its own; all share the base law's refits, to be compared one by one.
+    for done, form in enumerate(fits.forms):
+        one = replace(fits, forms={name: fits.forms[name] for name in (BASE_FORM, form)})
+        targets = resampled_losses(one, form, replicates, resample, np.random.default_rng(seed))
+        progress(f"bootstrap of {form}", done / len(fits.forms))
+        base = None if fits.joint else found.get(BASE_FORM)
+        found[form] = refit(one, targets=targets, base=base)[form]
+    return found
+
+
+def resampled_weights(fits: Fits, replicates: int, resample: str, rng: np.random.Generator) -> Array:
+    """Row weights (replicates, runs): how often each run was drawn."""
+    runs = fits.runs
+    if resample == "cells":
+        count = int(runs.cells.max()) + 1
+        return rng.multinomial(count, np.full(count, 1 / count), size=replicates).astype(float)[:, runs.cells]
+    weights = np.empty((replicates, len(runs)))
+    for part in (runs.single, ~runs.single):
+        if size := int(part.sum()):
+            weights[:, part] = rng.multinomial(size, np.full(size, 1 / size), size=replicates)
+    return weights
+
+
+def resampled_losses(
+    fits: Fits, form: str, replicates: int, resample: str, rng: np.random.Generator
+) -> Array:
+    """ln(loss) (replicates, runs): predictions with residuals drawn anew."""
+    runs, fit = fits.runs, fits.forms[form]
+    predicted = fits.log_prediction(form, fit.base, fit.repetition)
+    # Where the base law was fitted first, the noise of single-epoch runs is what it left, under any form.
+    single = predicted if fits.joint else fits.log_prediction(BASE_FORM, fit.base, np.empty(0))
+    drawn = np.empty((replicates, len(runs)))
+    luck = rng.random((replicates, int(runs.cells.max()) + 1))  # of each cell, in both of its parts
+    parts = (
+        (runs.single, single, len(BASE_PARAMETERS)),
+        (~runs.single, predicted, len(repetition_parameters(form))),
+    )
+    for part, expected, p in parts:
+        n = int(part.sum())
+        if not n:
+            continue
+        residual = (runs.ln_loss - expected)[part]
+        residual = (residual - np.median(residual)) * np.sqrt(n / max(n - p, 1))
+        spent = n - p < _FEWEST_LEFT
+        if spent:  # the fit passes through the runs: their residuals say nothing of the noise
+            residual = np.maximum(np.sqrt(np.mean(residual**2)), _NOISE) * rng.standard_normal(_NORMAL)
+        if spent or resample == "runs":
+            drawn[:, part] = rng.choice(residual, size=(replicates, n))
+            continue
+        shared, own = _cell_parts(residual, runs.cells[part])
+        of_cells = np.sort(shared)[(luck * len(shared)).astype(int)]
+        drawn[:, part] = of_cells[:, runs.cells[part]] + rng.choice(own, size=(replicates, n))
+    return predicted + drawn
+
+
+def _cell_parts(residual: Array, cells: Array) -> tuple[Array, Array]:
+    """What the runs of a cell share and what they do not, each pool scaled to its estimated variance."""
+    number = np.unique(cells, return_inverse=True)[1]
+    sizes = np.bincount(number)
+    means = np.bincount(number, residual) / sizes
+    total = float(np.mean(residual**2))
+    several = sizes[number] > 1  # a run alone in its cell says nothing about the difference
+    if not several.any():
+        return np.zeros(1), residual
+    within = (residual - means[number])[several]
+    own = min(float((within**2).sum()) / float((sizes[sizes > 1] - 1).sum()), total)
+    return _scaled(means - means.mean(), total - own), _scaled(within, own)
+
+
+def _scaled(values: Array, variance: float) -> Array:
+    size = float(np.sqrt(np.mean(values**2)))
+    return values * (np.sqrt(variance) / size) if size > 0 else values
+
+
+def draws_of(fits: Fits, refits: dict[str, Refits], method: str) -> Draws:
+    """The refits that converged, as a Calibration keeps them: seven significant digits."""
+    laws = {}
+    for form, found in refits.items():
+        good = found.converged
+        if good.sum() >= 2:
+            values = parameter_arrays(form, Refits(*(part[good] for part in found)), fits.runs)
+            laws[form] = kept_draws(values)
+    return Draws(method=method, laws=laws)
+
+
+def refit_record(fits: Fits, form: str, refits: Refits) -> dict[str, Any]:
+    """How the refits of a form ended: how many count, and which parameters sit on a bound in some.
+
+    An interval is open on a side on which more refits sit on the bound than lie beyond its end.
+    """
+    names = fits.forms[form].names
+    names = names if len(names) == refits.side.shape[1] else (*BASE_PARAMETERS, *names)
+    side = refits.side[refits.converged]
+    record: dict[str, Any] = {"made": len(refits.converged), "kept": len(side), "at_bound": {}, "open": {}}
+    for name, column in zip(names, side.T, strict=True):
+        if column.any():
+            record["at_bound"][name] = int((column != 0).sum())
+        signs = {"below": -1, "above": 1}
+        ends = [end for end, sign in signs.items() if np.mean(column == sign) >= 0.5 - LEVEL / 2]
+        if ends:
+            record["open"][name] = ends
+    return record

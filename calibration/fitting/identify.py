@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from calibration.fitting.coordinates import Coordinates
+from calibration.fitting.solver import Coordinates
 from planner.inputs import InvalidInput, short
 from planner.laws import (
     BASE_FORM,
@@ -69,7 +69,10 @@ class Unidentified(NamedTuple):
 
     @property
     def remedy(self) -> str:
-        return _advice(self.add)
+        if not self.add:
+            return "a grid of at least three sizes, three budgets and several epochs would do"
+        runs = f"{len(self.add)} runs: " if len(self.add) > 1 else "a run of "
+        return f"add {runs}{'; '.join(str(run) for run in self.add)}"
 
 
 def check_identifiable(table: pd.DataFrame, forms: Iterable[str] = STANDARD) -> None:
@@ -114,12 +117,10 @@ def _base_reason(runs: np.ndarray) -> str | None:
     if len(single) < needed:
         runs_found = f"{len(single)} different single-epoch run{'s' * (len(single) != 1)}"
         return f"only {runs_found}, where the base law has {needed} parameters"
-    if sizes < 3:
-        found = "one model size" if sizes == 1 else "two model sizes"
-        return f"only {found} among the single-epoch runs, where its parameter term needs three"
-    if budgets < 3:
-        found = "one unique-token budget" if budgets == 1 else "two unique-token budgets"
-        return f"only {found} among the single-epoch runs, where its data term needs three"
+    for number, what, term in ((sizes, "model size", "parameter"), (budgets, "unique-token budget", "data")):
+        if number < 3:
+            found = f"one {what}" if number == 1 else f"two {what}s"
+            return f"only {found} among the single-epoch runs, where its {term} term needs three"
     if _follows(ln_sizes, ln_budgets):
         return (
             "params and unique_tokens are collinear in the single-epoch runs, "
@@ -150,7 +151,7 @@ def _repetition_reason(runs: np.ndarray, form: str) -> str | None:
                 f"{one} and {other} are collinear in the runs beyond one epoch, "
                 f"so that their effects cannot be told apart"
             )
-    if not _is_full(_rows(multi, form)):
+    if not _is_full(_repetition_rows(multi, form)):
         what = ", ".join(columns) or ", ".join(names)
         return f"{' and '.join(what.rsplit(', ', 1))} are collinear in the runs beyond one epoch"
     return None
@@ -165,11 +166,12 @@ def runs_to_add(runs: np.ndarray, form: str, pool: np.ndarray) -> list[np.ndarra
     """
     base = form == BASE_FORM
     missing = _base_reason if base else lambda rows: _repetition_reason(rows, form)
+    matrix = _base_rows if base else lambda rows: _repetition_rows(rows, form)
     pool = pool[(pool[:, 2] <= 1) == base]
     added: list[np.ndarray] = []
     while missing(runs) and len(added) < _MOST_RUNS and len(pool):
         relevant = runs[(runs[:, 2] <= 1) == base]
-        scores = [_information(_rows(np.vstack([relevant, candidate]), form)) for candidate in pool]
+        scores = [_information(matrix(np.vstack([relevant, candidate]))) for candidate in pool]
         best = int(np.argmax(np.array(scores) - _THRIFT * np.log(pool.prod(axis=1))))
         added.append(pool[best])
         runs, pool = np.vstack([runs, pool[best]]), np.delete(pool, best, axis=0)
@@ -188,11 +190,8 @@ def _pool(runs: np.ndarray, form: str) -> np.ndarray:
 # -- small matrices ------------------------------------------------------------------------------------------
 
 
-def _rows(runs: np.ndarray, form: str) -> np.ndarray:
-    return _base_rows(runs) if form == BASE_FORM else _repetition_rows(runs, form)
-
-
 def _base_rows(runs: np.ndarray) -> np.ndarray:
+    """The derivatives of the base law by its parameters, at ordinary exponents."""
     x, y = np.log(runs[:, 0]), np.log(runs[:, 1] * np.minimum(runs[:, 2], 1))
     x, y = x - x.mean(), y - y.mean()
     parameter, data = np.exp(-_NOMINAL * x), np.exp(-_NOMINAL * y)
@@ -212,11 +211,15 @@ def _varied(runs: np.ndarray, form: str) -> dict[str, np.ndarray]:
 
 
 def _repetition_rows(runs: np.ndarray, form: str) -> np.ndarray:
-    """What the form's parameters act on: the derivatives of ln(overfitting) by them, at ordinary values.
-
-    The first column stands for the size of the penalty.
+    """What the form's parameters act on: of a power law the logarithms of what is raised to a power, or else
+    the derivatives of ln(overfitting) by them, at ordinary values. The first column stands for the size of
+    the penalty.
     """
     declared = FORMS[form]
+    acting = [parameter for parameter in declared.repetition if parameter.acts_on]
+    if acting and all(parameter.kind == "exponent" for parameter in acting):
+        powers = [column - column.mean() for column in _varied(runs, form).values()]
+        return np.column_stack([np.ones(len(runs)), *powers])
     base, _ = declared.somewhere()
     params, unique, repeats = np.exp(np.log(runs - [0, 0, 1]).mean(axis=0))
     middle = At(params, unique, 1 + repeats)
@@ -235,11 +238,7 @@ def _repetition_rows(runs: np.ndarray, form: str) -> np.ndarray:
 def _singular(rows: np.ndarray) -> np.ndarray:
     """Singular values by column, padded with zeros where there are fewer rows than columns."""
     values = np.linalg.svd(rows / np.sqrt(len(rows)), compute_uv=False)
-    return (
-        np.concatenate([values, np.zeros(rows.shape[1] - len(values))])
-        if len(values) < rows.shape[1]
-        else values
-    )
+    return np.pad(values, (0, rows.shape[1] - len(values)))
 
 
 def _is_full(rows: np.ndarray) -> bool:
@@ -267,11 +266,3 @@ def _spread(values: np.ndarray) -> list[float]:
     middle = distinct[len(distinct) // 2]
     some = distinct[np.unique(np.linspace(0, len(distinct) - 1, min(len(distinct), 5)).astype(int))]
     return sorted({float(v) for v in some} | {float(middle * factor) for factor in _FACTORS})
-
-
-def _advice(add: tuple[Run, ...]) -> str:
-    if not add:
-        return "a grid of at least three sizes, three budgets and several epochs would do"
-    if len(add) == 1:
-        return f"add a run of {add[0]}"
-    return f"add {len(add)} runs: " + "; ".join(str(run) for run in add)

@@ -2,55 +2,64 @@
 Huber loss, with bootstrap refits for the intervals.
 
 The recommended form, which plans then use, is the one that best predicts (size, budget) cells that it was not
-fitted on, whatever the in-sample fit says. Forms that the runs do not determine are left out, with the
-reason; a base law that they do not determine is refused.
+fitted on (leave-one-cell-out cross-validation), whatever the in-sample fit says. A simpler form is preferred
+where it is not worse by more than one standard error of the difference, cells being what is drawn: what
+cannot be told apart on unseen runs is decided for the form with less to get wrong.
+
+Forms that the runs do not determine are left out, with the reason; a base law that they do not determine is
+refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from calibration.fitting.bayes.prior import fingerprints
-from calibration.fitting.bootstrap import bootstrap as refit_often
-from calibration.fitting.bootstrap import draws_of, refit_record
-from calibration.fitting.huber import Fits, FormFit, Progress, fit_forms, with_joint_base
+from calibration.fitting.evaluate.summary import capped, fitted_range, goodness_of_fit, spread_of_draws
+from calibration.fitting.huber import (
+    Fits,
+    FormFit,
+    bootstrap,
+    draws_of,
+    fit_forms,
+    left_out_predictions,
+    refit_record,
+    with_joint_base,
+)
 from calibration.fitting.identify import unidentified
-from calibration.fitting.intervals import deviation, parameter_intervals
-from calibration.fitting.method import NOISE, Method
-from calibration.fitting.metrics import held_out_residuals, metrics
-from calibration.fitting.ranges import fitted_range
-from calibration.fitting.recommend import Evidence, recommend
 from calibration.fitting.runs.arrays import Runs
-from planner.calibration import Calibration, Draws, FittedLaw, Setting
+from calibration.fitting.solver import Array, Progress, part_of, silent
+from planner.calibration import FittedLaw, Setting
 from planner.inputs import InvalidInput
-from planner.laws import BASE_FORM, STANDARD, Law
+from planner.laws import BASE_FORM, FORMS, STANDARD, Law, parameter_names
 from planner.uncertainty import interval
 
+if TYPE_CHECKING:
+    from calibration.fitting.fit import Method
+
+NOISE = "noise"  # choose Huber's delta from the residuals
+_TWO_PHASES = "base law on single-epoch runs, locked; then repetition on all runs"
 _MANY = 0.1  # of the refits on a bound are worth a warning
 
 
 def two_phase_fit(
-    table: pd.DataFrame,
-    method: Method,
-    *,
-    facts: Mapping[str, Any],
-    name: str,
-    source: str,
-    progress: Progress | None = None,
-) -> Calibration:
-    """Fit each form to the runs of each weight decay on its own."""
+    table: pd.DataFrame, method: Method, progress: Progress = silent
+) -> tuple[tuple[Setting, ...], dict[str, Any]]:
+    """Fit each form to the runs of each weight decay on its own: the settings, and what else a calibration
+    keeps.
+    """
     settings, evidence, left_out = [], [], {}
-    unusable = _unusable(table, method.forms)
+    unusable = _unusable(table, tuple(method.laws))
     for done, (decay, reasons) in enumerate(unusable.items()):
         runs = table[table["weight_decay"] == decay]
         # The seed differs between weight decays, so that their refits are independent and may be paired.
-        seed, share = (method.seed, done), _share(progress, done, len(unusable), decay)
+        seed, part = (method.seed, done), part_of(progress, done, len(unusable), f"weight decay {decay:g}: ")
         try:
-            setting, held_out = _setting(runs, decay, method, reasons, seed, share)
+            setting, held_out = _setting(runs, decay, method, reasons, seed, part)
         except _NoBaseLaw as error:
             left_out[f"{decay:g}"] = str(error)
             continue
@@ -59,17 +68,7 @@ def two_phase_fit(
     if not settings:
         decay_text, reason = next(iter(left_out.items()))
         raise InvalidInput(f"the base law is not identified at weight decay {decay_text}: {reason}.")
-    recommendation = recommend(evidence)
-    kept: dict[str, Any] = {"recommendation": recommendation, "left_out": left_out}
-    kept["run_fingerprints"] = fingerprints(table)
-    return Calibration(
-        name=name,
-        source=source,
-        **facts,
-        default_law=recommendation["law"],
-        settings=tuple(settings),
-        **kept,
-    )
+    return tuple(settings), {"recommendation": _recommendation(evidence), "left_out": left_out}
 
 
 def _setting(
@@ -78,37 +77,65 @@ def _setting(
     method: Method,
     unusable: Mapping[str, str],
     seed: tuple[int, int],
-    progress: Progress | None,
+    progress: Progress,
 ) -> tuple[Setting, Evidence]:
     """One weight decay: its laws, and how they did on cells that they were not fitted on."""
     runs = Runs.of(table)
-    fits, missing = _identified(runs, method, unusable, _share(progress, 0, 10))
-    held_out = held_out_residuals(fits, _share(progress, 1, 10))
-    draws, records = _refits(fits, method, seed, _share(progress, 2, 10, span=8))
-    setting = Setting(
-        weight_decay=decay,
-        fitted_on=fitted_range(table),
-        laws={
-            form: _fitted(fits, fit, held_out[form], records.get(form)) for form, fit in fits.forms.items()
-        },
-        draws=draws,
-        warnings=_on_bounds(records),
-        method=_record(fits, method, missing),
-    )
-    return (_with_spread(setting) if draws else setting), Evidence.of(runs, held_out)
-
-
-def _on_bounds(records: Mapping[str, dict[str, Any]]) -> list[str]:
-    """Where many refits ended on the bound of their search, in words for plans."""
+    fits, missing = _identified(runs, method, unusable, part_of(progress, 0, 10))
+    held_out = held_out_residuals(fits, part_of(progress, 1, 10))
+    draws, records = None, {}
+    if method.bootstrap:
+        how = {"resample": method.resample, "scheme": method.scheme}
+        found = bootstrap(fits, method.bootstrap, **how, seed=seed, progress=part_of(progress, 2, 10, span=8))
+        phases = "all parameters together" if method.joint else "both phases"
+        text = f"bootstrap of {phases}, {method.scheme} over {method.resample}, seed {method.seed}"
+        draws = draws_of(fits, found, text)
+        records = {form: refit_record(fits, form, refits) for form, refits in found.items()}
     stuck = [
         f"{name} of {form} in {count} of {record['kept']}"
         for form, record in records.items()
         for name, count in record["at_bound"].items()
         if count > _MANY * record["kept"]
     ]
-    return [
-        f"refits sit on the bound of their search ({', '.join(stuck)}): intervals are open there."
-    ] * bool(stuck)
+    bounds = f"refits sit on the bound of their search ({', '.join(stuck)}): intervals are open there."
+    laws = draws.by_form() if draws else {}
+    setting = Setting(
+        weight_decay=decay,
+        fitted_on=fitted_range(table),
+        laws={
+            form: _fitted(fits, fit, held_out[form], records.get(form), laws.get(form))
+            for form, fit in fits.forms.items()
+        },
+        draws=draws,
+        warnings=[bounds] if stuck else [],
+        method={
+            "objective": "Huber loss of ln(predicted) - ln(observed), summed over runs",
+            "delta": float(f"{fits.delta:.6g}"),
+            "delta_from": NOISE if method.delta == NOISE else "given",
+            "phases": "joint" if method.joint else _TWO_PHASES,
+            "solver": "damped Newton with exact Hessians from all starts",
+            "seed": method.seed,
+            "not_identified": missing,
+        },
+    )
+    return setting, Evidence.of(runs, held_out)
+
+
+def _fitted(
+    fits: Fits, fit: FormFit, held_out: Array, refits: dict[str, Any] | None, draws: Law | None
+) -> FittedLaw:
+    extra: dict[str, Any] = {"convergence": fit.convergence() | ({"refits": refits} if refits else {})}
+    if "P" in fit.parameters:
+        n0, u0, r0 = (float(np.exp(value)) for value in fits.runs.ref_multi)
+        penalty = float(Law(fit.form, fit.parameters).terms(n0, u0, 1 + r0).overfitting)
+        at: dict[str, Any] = {"params": n0, "unique_tokens": u0, "epochs": 1 + r0, "penalty": penalty}
+        spread = None if draws is None else interval(draws.terms(n0, u0, 1 + r0).overfitting)
+        if spread is not None:
+            at["interval"] = [spread.low, spread.median, spread.high]
+        extra["reference_penalty"] = at
+    if draws is not None:
+        extra |= spread_of_draws(draws)
+    return FittedLaw(parameters=fit.parameters, metrics=metrics(fits, fit.form, held_out), **extra)
 
 
 class _NoBaseLaw(Exception):
@@ -139,12 +166,12 @@ def _unusable(runs: pd.DataFrame, forms: Sequence[str]) -> dict[float, dict[str,
 
 
 def _identified(
-    runs: Runs, method: Method, unusable: Mapping[str, str], progress: Progress | None
+    runs: Runs, method: Method, unusable: Mapping[str, str], progress: Progress
 ) -> tuple[Fits, dict[str, str]]:
     """The fits of all forms that these runs determine, and why others are missing; raises without a base."""
     if BASE_FORM in unusable:
         raise _NoBaseLaw(unusable[BASE_FORM])
-    possible = [form for form in method.forms if form not in unusable]
+    possible = [form for form in method.laws if form not in unusable]
     fits = fit_forms(runs, possible, delta=method.delta, joint=method.joint, progress=progress)
     if method.joint and not runs.single.all():
         fits = with_joint_base(fits)
@@ -153,7 +180,7 @@ def _identified(
         advice = "single-epoch runs over a wider range of sizes and tokens would do"
         raise _NoBaseLaw(f"{missing[BASE_FORM]}{_no_trend(runs)}; {advice}")
     kept = {form: fit for form, fit in fits.forms.items() if form not in missing}
-    return Fits(runs, fits.delta, method.joint, kept), missing
+    return replace(fits, forms=kept), missing
 
 
 def _no_trend(runs: Runs) -> str:
@@ -165,75 +192,83 @@ def _no_trend(runs: Runs) -> str:
     return f" (the losses of the single-epoch runs do not fall with {' or '.join(flat)})" if flat else ""
 
 
-def _refits(
-    fits: Fits, method: Method, seed: tuple[int, int], progress: Progress | None
-) -> tuple[Draws | None, dict[str, dict[str, Any]]]:
-    """The bootstrap draws, and per form how its refits ended; nothing where none were asked for."""
-    if not method.bootstrap:
-        return None, {}
-    resample, scheme = method.resample, method.scheme
-    found = refit_often(
-        fits, method.bootstrap, resample=resample, scheme=scheme, seed=seed, progress=progress
+# -- cross-validation ----------------------------------------------------------------------------------------
+
+
+def metrics(fits: Fits, form: str, held_out: Array | None = None) -> dict[str, float | None]:
+    """Goodness of fit of one form."""
+    fit, runs = fits.forms[form], fits.runs
+    predicted = fits.log_prediction(form, fit.base, fit.repetition)
+    size = len(parameter_names(form))
+    return goodness_of_fit(
+        runs.ln_loss, predicted, runs.single, size, fits.delta, cells=runs.cells, held_out=held_out
     )
-    phases = "all parameters together" if method.joint else "both phases"
-    how = f"bootstrap of {phases}, {scheme} over {resample}, seed {method.seed}"
-    return draws_of(fits, found, how), {
-        form: refit_record(fits, form, refits) for form, refits in found.items()
-    }
 
 
-def _record(fits: Fits, method: Method, missing: dict[str, str]) -> dict[str, Any]:
-    """How a setting was fitted, for people and files."""
-    two_phases = "base law on single-epoch runs, locked; then repetition on all runs"
-    return {
-        "objective": "Huber loss of ln(predicted) - ln(observed), summed over runs",
-        "delta": float(f"{fits.delta:.6g}"),
-        "delta_from": NOISE if method.delta == NOISE else "given",
-        "phases": "joint" if method.joint else two_phases,
-        "solver": "damped Newton with exact Hessians from all starts",
-        "seed": method.seed,
-        "not_identified": missing,
-    }
+def held_out_residuals(fits: Fits, progress: Progress = silent) -> dict[str, Array]:
+    """ln(predicted / observed) of every run by the law that was fitted without the run's (size, budget) cell;
+    NaN for all forms in a cell without which one of them does not converge.
+    """
+    runs = fits.runs
+    cells, own = np.unique(runs.cells, return_inverse=True)
+    predicted = left_out_predictions(fits, runs.cells[None] != cells[:, None], progress)
+    return {form: values[own, np.arange(len(runs))] - runs.ln_loss for form, values in predicted.items()}
 
 
-def _fitted(fits: Fits, fit: FormFit, held_out: np.ndarray, refits: dict[str, Any] | None) -> FittedLaw:
-    extra: dict[str, Any] = {"convergence": fit.convergence() | ({"refits": refits} if refits else {})}
-    if "P" in fit.parameters:
-        n0, u0, r0 = (float(np.exp(value)) for value in fits.runs.ref_multi)
-        penalty = float(Law(fit.form, fit.parameters).terms(n0, u0, 1 + r0).overfitting)
-        extra["reference_penalty"] = {"params": n0, "unique_tokens": u0, "epochs": 1 + r0, "penalty": penalty}
-    return FittedLaw(parameters=fit.parameters, metrics=metrics(fits, fit.form, held_out), **extra)
+class Evidence(NamedTuple):
+    """Held-out errors of one weight decay."""
+
+    by_cell: dict[str, np.ndarray]  # per form, |ln(predicted / observed)| summed over the runs of each cell
+    runs: int  # in the cells that count
+    cells: int  # in all
+
+    @staticmethod
+    def of(runs: Runs, held_out: Mapping[str, np.ndarray]) -> Evidence:
+        """From the held-out residuals of each form, NaN in cells that do not count."""
+        counts = ~np.logical_or.reduce([np.isnan(values) for values in held_out.values()])
+        _, cells = np.unique(runs.cells[counts], return_inverse=True)
+        by_cell = {form: np.bincount(cells, capped(values[counts])) for form, values in held_out.items()}
+        return Evidence(by_cell, int(counts.sum()), len(np.unique(runs.cells)))
 
 
-def _with_spread(setting: Setting) -> Setting:
-    """The setting with median absolute deviations and intervals next to each law's parameters."""
-    laws = {}
-    for form, fitted in setting.laws.items():
-        draws = setting.law_draws(form)
-        if draws is None:
-            laws[form] = fitted
-            continue
-        found = parameter_intervals(setting, form)
-        extra: dict[str, Any] = {
-            "intervals": {key: [value.low, value.median, value.high] for key, value in found.items()}
-        }
-        point = getattr(fitted, "reference_penalty", None)
-        if point:
-            terms = draws.terms(point["params"], point["unique_tokens"], point["epochs"])
-            if spread := interval(terms.overfitting):
-                extra["reference_penalty"] = {**point, "interval": [spread.low, spread.median, spread.high]}
-        laws[form] = fitted.model_copy(
-            update={"spread": {key: deviation(draws.parameters[key]) for key in found}, **extra}
-        )
-    return setting.model_copy(update={"laws": laws})
+def _recommendation(evidence: Sequence[Evidence]) -> dict[str, Any]:
+    """The form to plan with, and the figures behind the choice."""
+    common = [form for form in FORMS if all(form in setting.by_cell for setting in evidence)]
+    cells = {form: np.concatenate([setting.by_cell[form] for setting in evidence]) for form in common}
+    runs, of = sum(setting.runs for setting in evidence), sum(setting.cells for setting in evidence)
+    counted = len(cells[common[0]])
+    if not runs:
+        law = min(common, key=lambda form: len(parameter_names(form)))
+        untold = "no (size, budget) cell can be left out of these fits to tell the forms apart"
+        reason = f"{law} is the simplest; {untold}."
+        return {"law": law, "reason": reason, "held_out_error": {}, "cells": 0, "cells_in_all": of}
+    errors = {form: float(values.sum()) / runs for form, values in cells.items()}
+    law, reason = _choice(cells, errors, runs)
+    if counted < of:
+        reason += f"; {counted} of {of} cells count, the others being needed to fit all forms"
+    found = {"law": law, "reason": f"{reason}.", "held_out_error": errors}
+    return found | {"cells": counted, "cells_in_all": of}
 
 
-def _share(
-    progress: Progress | None, done: float, of: float, decay: float | None = None, span: float = 1
-) -> Progress | None:
-    """A progress report for one part of a longer piece of work."""
-    if progress is None:
-        return None
-    report: Callable[[str, float], None] = progress
-    prefix = "" if decay is None else f"weight decay {decay:g}: "
-    return lambda what, share: report(prefix + what, (done + span * share) / of)
+def _choice(cells: Mapping[str, np.ndarray], errors: Mapping[str, float], runs: int) -> tuple[str, str]:
+    """The simplest of the forms that are as good as the best, and why."""
+    best = min(errors, key=errors.__getitem__)
+    behind = {form: _paired(values - cells[best], runs) for form, values in cells.items()}
+    as_good = [form for form, (difference, error) in behind.items() if difference <= error]
+    chosen = min(as_good, key=lambda form: (len(parameter_names(form)), errors[form]))
+    error_of_loss = f"a mean error of {errors[chosen]:.3%} of the loss"
+    reason = f"{chosen} predicts left-out (size, budget) cells with {error_of_loss}"
+    if chosen != best:
+        difference, error = behind[chosen]
+        told = f"{errors[best]:.3%}, difference {difference:.3%} ± {error:.3%}"
+        return chosen, f"{reason}: not told apart from {best} ({told}), and simpler"
+    if len(errors) > 1:
+        second = min((form for form in errors if form != best), key=errors.__getitem__)
+        reason += f", the least of all; next is {second} with {errors[second]:.3%}"
+    return chosen, reason
+
+
+def _paired(by_cell: np.ndarray, runs: int) -> tuple[float, float]:
+    """Mean difference per run, and its standard error when cells are drawn."""
+    spread = float(by_cell.std(ddof=1)) if len(by_cell) > 1 else 0.0
+    return float(by_cell.sum()) / runs, spread * len(by_cell) ** 0.5 / runs

@@ -10,22 +10,21 @@ default, and its error there is what plans take for the law's own.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from calibration.fitting.bootstrap import bootstrap as refit_often
-from calibration.fitting.bootstrap import draws_of
-from calibration.fitting.coordinates import Array
-from calibration.fitting.huber import Fits, fit_forms, refit
+from calibration.fitting.evaluate.summary import fitted_range
+from calibration.fitting.huber import Fits, draws_of, fit_forms, refit
+from calibration.fitting.huber import bootstrap as refit_often
 from calibration.fitting.runs.arrays import Runs
 from calibration.fitting.runs.tables import Origin
+from calibration.fitting.solver import Array
 from planner.calibration import (
     Calibration,
     FittedLaw,
-    FittedRange,
     PredictiveError,
     Recipe,
     Setting,
@@ -86,12 +85,18 @@ def fit_weight_decay_law(
     fits = fit_over_weight_decays(table, forms)
     tried = {form: left_out_errors(fits, table, form, judged) for form in fits.forms if form != BASE_FORM}
     best = min(tried, key=lambda form: np.mean([one.error for one in tried[form]]))
+    draws = None
+    if bootstrap:
+        refits = refit_often(fits, bootstrap, seed=seed)
+        refits.pop(BASE_FORM)
+        how = f"bootstrap of all parameters together, residuals over runs, seed {seed}"
+        draws = draws_of(fits, refits, how)
     return best, WeightDecayLaw(
         weight_decays=_ends(table["weight_decay"]),
         timescale_epochs=_ends(np.exp(fits.runs.ln_timescale)),
-        fitted_on=_range(table, fits.runs),
+        fitted_on=fitted_range(table).model_copy(update={"flops": None}),
         laws={form: _fitted(fits, form, found, table) for form, found in tried.items()},
-        draws=_refits(fits, bootstrap, seed),
+        draws=draws,
         method={
             "objective": "Huber loss of ln(predicted) - ln(observed), all weight decays at once",
             "delta": fits.delta,
@@ -156,7 +161,7 @@ def fit_over_weight_decays(table: pd.DataFrame, forms: Iterable[str] = WEIGHT_DE
     if len(good) < 2:
         reasons = "; ".join(f"{form}: {fit.problem}" for form, fit in fits.forms.items() if fit.problem)
         raise InvalidInput(f"the runs do not determine a law for every weight decay: {reasons}.")
-    return Fits(runs, fits.delta, True, good)
+    return replace(fits, forms=good)
 
 
 def left_out_errors(
@@ -167,7 +172,7 @@ def left_out_errors(
     decays = decays if ends else decays[1:-1]
     column = table["weight_decay"].to_numpy(dtype=float)
     weights = (column[None] != decays[:, None]).astype(float)
-    one = Fits(fits.runs, fits.delta, True, {name: fits.forms[name] for name in (BASE_FORM, form)})
+    one = replace(fits, forms={name: fits.forms[name] for name in (BASE_FORM, form)})
     again = refit(one, weights=weights, max_iterations=200)[form]
     predicted = fits.log_prediction(form, again.base, again.repetition)
     found = []
@@ -208,26 +213,6 @@ def _fitted(fits: Fits, form: str, tried: list[LeftOutError], table: pd.DataFram
             source="runs at weight decays that the law was not fitted on",
         ),
         **extra,
-    )
-
-
-def _refits(fits: Fits, replicates: int, seed: int) -> Any:
-    if not replicates:
-        return None
-    found = refit_often(fits, replicates, seed=seed)
-    found.pop(BASE_FORM, None)
-    return draws_of(fits, found, f"bootstrap of all parameters together, residuals over runs, seed {seed}")
-
-
-def _range(table: pd.DataFrame, runs: Runs) -> FittedRange:
-    repeated = table if runs.single.all() else table[~runs.single]
-    return FittedRange(
-        **{name: _ends(table[name]) for name in ("params", "unique_tokens", "epochs", "loss")},
-        repeated_params=_ends(repeated["params"]),
-        repeated_unique_tokens=_ends(repeated["unique_tokens"]),
-        runs=len(table),
-        single_epoch_runs=int(runs.single.sum()),
-        multi_epoch_runs=int((~runs.single).sum()),
     )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from calibration.fitting.intervals import parameter_intervals
+from calibration.fitting.evaluate.summary import parameter_intervals
 from calibration.reports import evidence_plots, fit_plots
 from calibration.reports.document import Section, page, paragraph, picture, table
 from planner.calibration import Calibration, Setting

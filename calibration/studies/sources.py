@@ -13,12 +13,13 @@ import pandas as pd
 
 from calibration.fitting.bayes.prior import AUTO
 from calibration.fitting.bayes.prior import NO_PRIOR as NONE
+from calibration.fitting.evaluate.summary import PAPER_DELTA
+from calibration.fitting.fit import Method
 from calibration.fitting.fit import fit as fit_table
-from calibration.fitting.huber import PAPER_DELTA, Progress
-from calibration.fitting.method import Method
 from calibration.fitting.runs.formats import Table
 from calibration.fitting.runs.tables import Origin, Reading, with_table_warnings
 from calibration.fitting.runs.tables import read_runs as read_table
+from calibration.fitting.solver import Progress
 from calibration.fitting.weight_decay_law import FEWEST_DECAYS, fit_weight_decay_law, with_weight_decay_law
 from calibration.studies.directory import is_study, open_directory
 from calibration.studies.directory import table as study_table
@@ -103,7 +104,7 @@ def fit(
     A table is whatever `read_runs` takes. The directory of a study is the table of its grid, and knows its
     own corpus, model family and vocabulary; `title`, `corpus`, `model_family` and `vocab_size` say it of
     other tables. `max_epochs`, `where`, `weight_decay`, `columns`, `pattern` and `drop_missing` are as in
-    `read_runs`, `laws` to `prior` as in `calibration.fitting.method`.
+    `read_runs`, `laws` to `prior` as in `calibration.fitting.fit.Method`.
 
     With runs at three weight decays or more, and a known recipe, a law for every weight decay is fitted next
     to the settings: "auto" keeps it in the file as `fitted_weight_decay_law` and leaves plans to the

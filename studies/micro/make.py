@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 
 from calibration.fitting.evaluate.compare import compare
-from calibration.fitting.intervals import parameter_intervals
+from calibration.fitting.evaluate.summary import parameter_intervals
 from calibration.reports import study_plots
 from calibration.studies.judge import judge, standings_of
 from calibration.studies.prescriptions import crossover_test, laws_to_try, prescriptions

@@ -22,18 +22,17 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
+from scipy.special import huber
 
-from calibration.fitting.bootstrap import bootstrap
+from calibration.fitting.evaluate.summary import PAPER_DELTA, r_squared
 from calibration.fitting.huber import (
-    PAPER_DELTA,
     base_parameters,
     base_problem,
     base_theta,
+    bootstrap,
     fit_forms,
-    huber,
     parameter_arrays,
 )
-from calibration.fitting.metrics import r_squared
 from calibration.fitting.runs.arrays import Runs
 from calibration.fitting.runs.tables import read_runs
 from calibration.fitting.solver import best_of
@@ -104,7 +103,7 @@ def figures(law: Law, runs: Runs) -> dict[str, float]:
     predicted = law.loss(np.exp(runs.ln_params), np.exp(runs.ln_unique), 1 + runs.repeats)
     rows = {"all": np.full(len(runs), True), "single": runs.single, "multi": ~runs.single}
     r2 = {name: r_squared(runs.loss[chosen], predicted[chosen]) or 0.0 for name, chosen in rows.items()}
-    return {**r2, "huber": float(huber(np.log(predicted) - runs.ln_loss, PAPER_DELTA).sum())}
+    return {**r2, "huber": float(huber(PAPER_DELTA, np.log(predicted) - runs.ln_loss).sum())}
 
 
 # -- what is printed -----------------------------------------------------------------------------------------

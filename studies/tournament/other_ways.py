@@ -20,10 +20,11 @@ import pandas as pd
 import weighing
 
 from calibration import fit
+from calibration.fitting.bayes.hierarchical import tournament_errors
 from calibration.fitting.evaluate import extrapolation
-from calibration.fitting.huber import PAPER_DELTA
+from calibration.fitting.evaluate.extrapolation import with_extrapolation_weights
+from calibration.fitting.evaluate.summary import PAPER_DELTA
 from calibration.fitting.runs.tables import read_runs
-from calibration.fitting.skill import elsewhere, with_extrapolation_weights
 from planner.laws import AVERAGE, STANDARD
 
 HERE = Path(__file__).resolve().parent
@@ -73,7 +74,9 @@ def by_wrapped_compute(name: str, table: pd.DataFrame) -> str:
     found = errors(table, tried, weighing.ln_losses(as_prototype, places(table)))
     fits = weighing.FitMethod().fits(part, STANDARD)
     predicted = weighing.ln_losses(fits, places(table))
-    others = [ratios for known, ratios in elsewhere()["compute"].items() if not known.startswith("C4")]
+    others = [
+        ratios for known, ratios in tournament_errors()["compute"].items() if not known.startswith("C4")
+    ]
     here = [
         {form: one[form] for form in STANDARD if form in one}
         for one in (weighing.in_sample_errors(fits), weighing.left_out(fits, part))

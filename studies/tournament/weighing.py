@@ -20,10 +20,10 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from calibration.fitting.coordinates import Array
 from calibration.fitting.evaluate.extrapolation import usable
 from calibration.fitting.huber import Fits, fit_forms, refit
 from calibration.fitting.runs.arrays import Runs
+from calibration.fitting.solver import Array
 from planner.laws import BASE_FORM, Law
 
 STARTS = 24  # of each fit

@@ -4,7 +4,7 @@
 
 The table has 55 runs of 1.5B parameters for 8 epochs at many weight decays, learning rates and batches, and
 59 with other epochs. A surface over timescale, learning rate, epochs and batch
-(`design.gaussian_process`, as `planner calibrate tune` uses it) is fitted to some of them; asked for
+(`design.tuning`, as `planner calibrate tune` uses it) is fitted to some of them; asked for
 is how far the 8-epoch setting that it ranks first is from the best of the 55.
 """
 
@@ -15,7 +15,7 @@ import sys
 import numpy as np
 import pandas as pd
 
-from calibration.fitting.design.gaussian_process import Model, best_setting, propose
+from calibration.fitting.design.tuning import GaussianProcess, best_setting, propose
 
 NEAR = 0.02
 START, REPEATS = 5, 100
@@ -35,7 +35,7 @@ def walk(place: np.ndarray, loss: np.ndarray, seed: int, by_design: bool) -> lis
     order = list(np.random.default_rng(seed).permutation(len(loss)))
     seen, far = order[:START], []
     while True:
-        model = Model.of(place[seen], loss[seen])
+        model = GaussianProcess.of(place[seen], loss[seen])
         far.append(float(loss[best_setting(model, place)] - loss.min()))
         if len(seen) == AFTER[-1]:
             return far
@@ -52,7 +52,7 @@ def main(path: str) -> None:
     chance = f"a random choice is one of them with {near / len(eight):.1%}"
     print(f"{len(eight)} runs of 8 epochs, best {best:.4f}; {near} within {NEAR}: {chance}")
     half = len(table) // 2
-    first = eight[best_setting(Model.of(place[:half], loss[:half]), place[eight])]
+    first = eight[best_setting(GaussianProcess.of(place[:half], loss[:half]), place[eight])]
     print(
         f"cheapest {half} of {len(table)} ({int((table['epochs'][:half] == 8).sum())} of them 8 epochs): "
         f"ranked first is learning rate "

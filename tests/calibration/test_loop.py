@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from calibration import fit
-from calibration.fitting.design.expected_information import expected_information
+from calibration.fitting.design.proposal import expected_information
 from planner import plan
 from planner.inputs import InvalidInput
 from planner.laws import Law

@@ -1,75 +1,87 @@
-r"""A hierarchical model of all weight decays of a table, for each form.
+r"""The Bayesian fit of a table: a hierarchical model of all its weight decays for each form, the average of
+the forms, and what a calibration keeps of it.
 
-The prior is the shipped setting that makes the runs most probable. Repeated runs may be noisier than
-single-epoch ones, where the runs show it clearly; a run that no law and no discrepancy explains (an outlier)
-is thought noisier the further it is off. Weight decays of one corpus are alike (partial pooling: Gelman and
-Hill 2007): theta of each is what they share plus a deviation,
+**Partial pooling** (Gelman and Hill 2007). The prior is the shipped setting that makes the runs most
+probable. Repeated runs may be noisier than single-epoch ones, where the runs show it clearly. Weight decays
+of one corpus are alike: theta of each is what they share plus a deviation,
 
     theta_d = phi + u_d,     phi ~ N(mean, S),  u_d ~ N(0, T),
 
 so that one with few runs borrows from the others, and gives them little.
 
-How much each form counts is said in `averaging`.
+**Model averaging.** All forms are wrong, mostly in the same places. Two things are asked.
+
+*The evidence*, which can compare forms even where the runs are all used up for parameters. n runs tell no
+more about forms than n m / (n + m) would if one of them were right (m = 20): the likelihood is raised to the
+power m / (n + m), as Miller and Dunson (2019) propose for models that are only nearly right.
+
+*Stacking* (of means: Wolpert 1992, Breiman 1996, Yao et al. 2018), because the evidence forgives what a
+smooth discrepancy explains, and plans are made with laws alone: those weights w with which the *average*
+misses the runs least. With r_f the errors of ln(loss) of form f alone (in units of how much each run
+scatters, as large as if the form had not seen the runs) and K forms, they minimise
+
+    sum_decays sum_runs (sum_f w_f r_f)^2 / (2 sigma_d^2)  -  (1 / K) sum_f ln w_f.
+
+sigma_d is the least root mean square of a form's errors at a weight decay; since few runs are hit by some
+form by luck, the geometric mean over all weight decays counts as ten runs of each. The last term is one
+run's worth of doubt that some form should not count at all. Forms that miss the runs in opposite directions
+may both count, which no weighing of one by one can see; a weight is then a share in the average, not the
+probability that a form is right. (Plans average the loss, and not its logarithm: to first order that is the
+same.)
+
+Few runs are weighed by their evidence, many are stacked: where n is the number of runs of the weight decay
+that has most, exp(-(n / 50)^2) of a weight is the evidence's. Every weight decay has parameters of its own.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from scipy.optimize import minimize
 
-from calibration.fitting.bayes.averaging import model_weights
 from calibration.fitting.bayes.posterior import (
-    LENGTH,
+    COARSE,
+    FINE,
+    Drawn,
     NoiseGrid,
     Normal,
     Observed,
+    Outlier,
     Posterior,
+    evidence,
     laplace_posterior,
+    noise_of_runs,
 )
 from calibration.fitting.bayes.prior import AUTO, Prior, candidates, fingerprints
-from calibration.fitting.coordinates import Reference, points_of
-from calibration.fitting.huber import Progress
+from calibration.fitting.evaluate.summary import fitted_range, goodness_of_fit, kept_draws, spread_of_draws
+from calibration.fitting.identify import unidentified
 from calibration.fitting.runs.arrays import SINGLE_EPOCH
-from planner.calibration import Calibration
-from planner.laws import DEFAULT_FORM, FORMS, Law
+from calibration.fitting.solver import Progress, Reference, points_of, silent
+from planner.calibration import LITTLE, Calibration, Draws, FittedLaw, Setting
+from planner.inputs import short
+from planner.laws import BASE_FORM, DEFAULT_FORM, FORMS
 
-FAR_OFF = 4.5  # standard deviations of a run's own left-out prediction: beyond, it is an outlier
-_MOST_OUTLIERS = 0.2  # of all runs
-_AS_FAR = 0.8  # of the furthest: what is left out together with it
-_PASSES, _SAME = 8, 0.2  # over the runs, until ln of what they scatter changes no more than this
-_NOISIER = 3.0  # noise of repeated runs over that of single-epoch ones, where it is clearly larger
-_CLEARLY = 3.0  # ln of the odds that show it
-_REPEATED = 1.75  # epochs: below (1.0003 is one epoch, rounded) nothing shows how the cost of repeats grows
-_STEEPEST = 0.5  # change of ln of an exponent
-# For losses, slopes by size and data are in doubt by this share of what they are at one place: a compromise.
-# Over R lengths of a discrepancy it is 0.77, 0.46 and 0.29 at R = 2, 4 and 6, and tables have 2 to 9 of
-# them; but beyond the runs the slope at their edge counts. Repeats have no such range in most tables.
-_OVER_ALL = np.array([[0.5], [0.5], [1.0]])
-# Of the loss above the irreducible one: a term that is not there can be tilted, but not without end.
-_LEAST_SHARE = 1e-3
+# of the average, in runs
+_TOLD = 20.0  # as many as all runs together tell about forms at most
+_FEW = 50.0
+_DOUBT = 1.0
+_ALIKE = 10.0
+_LEAST = 0.02  # weight below which a form is dropped
+_EXACT = 1e-6  # an error that is none
 
-
-class Outlier(NamedTuple):
-    """A run that counts for little."""
-
-    row: int
-    off: float  # ln(observed / predicted without it)
-    deviations: float  # the same in standard deviations
-    counts: float  # as so many runs
-
-
-class Drawn(NamedTuple):
-    """Draws of a law as steep as it may be at a place, as steep as it may be over all runs (for losses), and
-    by how much the form of each is off.
-    """
-
-    law: Law
-    loss_law: Law
-    discrepancy: np.ndarray
+_FEWEST_DRAWS = 5  # of all draws, one part in so many for a form that hardly counts
+_SKILLS = Path(__file__).parents[1] / "skills.json"
+_GROUPS = {"irreducible loss": ("E",), "model size": ("A", "alpha"), "data": ("B", "beta")}
+_REPETITION = "repetition"
+_FEW_LOSSES = 3  # runs, of whose losses nothing is said
+_HARDLY = 0.01  # of a run
 
 
 @dataclass(frozen=True)
@@ -82,84 +94,25 @@ class HierarchicalFit:
     shared: Mapping[str, Normal]  # phi by form, after all runs
     weights: Mapping[str, float]
     outliers: Mapping[float, tuple[Outlier, ...]]
-    ratio: float  # noise of repeated runs over that of single-epoch ones
-
-    @property
-    def decays(self) -> tuple[float, ...]:
-        return tuple(self.outliers)
-
-    def law(self, form: str, decay: float) -> Law:
-        return self.prior.reference.law(form, self.posteriors[form][decay].mean)
+    noise_ratio: float  # noise of repeated runs over that of single-epoch ones
 
     def draws(self, form: str, count: int, seed: int) -> dict[float, Drawn]:
         """Draws of the law of a form at every weight decay, one belonging to the other."""
-        rng = np.random.default_rng([seed, *FORMS[form].name.encode()])
-        several = len(self.decays) > 1
+        rng = np.random.default_rng([seed, *form.encode()])
+        several = len(self.outliers) > 1
         common = self.shared[form].draws(count, rng) if several else None
         luck = rng.standard_normal((4, count))  # of the discrepancy: its level, and its slopes
         found = {}
-        for decay in self.decays:
-            posterior = self.posteriors[form][decay]
+        for decay, posterior in self.posteriors[form].items():
             prior = posterior.prior
             if common is None:
                 means = prior.draws(count, rng)
             else:
-                apart = Normal(np.zeros(len(prior.mean)), self.prior.between_decays(form))
+                apart = Normal(np.zeros(len(prior.mean)), self.prior.of(form).between_decays)
                 means = common + apart.draws(count, rng)
                 prior = Normal(self.shared[form].mean, apart.covariance)
-            theta, discrepancy = posterior.draws(prior, means, rng)
-            slopes = discrepancy * luck[1:] / LENGTH
-            here, for_losses = (
-                self.prior.reference.law(form, _tilted(theta, form, posterior, share * slopes).T)
-                for share in (np.ones_like(_OVER_ALL), _OVER_ALL)
-            )
-            found[decay] = Drawn(here, for_losses, discrepancy * luck[0])
+            found[decay] = posterior.draws(prior, means, luck, rng)
         return found
-
-
-class _Lever(NamedTuple):
-    """A term of a law by which a slope can be in doubt."""
-
-    coefficient: str
-    exponent: str
-    share: float  # of the loss above the irreducible one, in the middle of the runs
-    far: float  # by how much ln(coefficient) grows with the exponent, so that the term in the middle stays
-
-
-def _levers(form: str, posterior: Posterior) -> list[_Lever]:
-    """By size and by data in the middle of all runs, by repeats in the middle of those that repeat."""
-    reference, points = posterior.reference, posterior.seen.points
-    law, middle = reference.law(form, posterior.mean), Reference.among(points)
-    once = law.terms(middle.params, middle.unique_tokens, 1.0)
-    above = float(once.loss - once.irreducible)
-    found = [
-        _Lever("A", "alpha", once.parameter / above, np.log(middle.params / reference.params)),
-        _Lever("B", "beta", once.data / above, np.log(middle.unique_tokens / reference.unique_tokens)),
-    ]
-    repeated = points[2] >= _REPEATED
-    if "delta" in FORMS[form].names and repeated.any():
-        params, unique_tokens, epochs = (values[repeated] for values in points)
-        among = Reference.among((params, unique_tokens, epochs))
-        repeats = float(np.exp(np.log(epochs - 1).mean()))
-        again = law.terms(among.params, among.unique_tokens, 1 + repeats)
-        share = float(again.overfitting / (again.loss - again.irreducible))
-        found.append(_Lever("P", "delta", share, np.log(reference.repeats / repeats)))
-    return found
-
-
-def _tilted(theta: np.ndarray, form: str, posterior: Posterior, slopes: np.ndarray) -> np.ndarray:
-    """Laws whose slopes by size, data and repeats differ by these shares of the loss above the irreducible
-    one, in the middle of the runs: what a discrepancy does that the runs do not show.
-    """
-    place = {name: i for i, name in enumerate(FORMS[form].names)}
-    found = theta.copy()
-    for lever, slope in zip(_levers(form, posterior), slopes, strict=False):  # some have none by repeats
-        before = np.exp(theta[:, place[lever.exponent]])
-        steeper = np.clip(slope / max(lever.share, _LEAST_SHARE) / before, -_STEEPEST, _STEEPEST)
-        found[:, place[lever.exponent]] += steeper
-        now = np.exp(found[:, place[lever.exponent]])
-        found[:, place[lever.coefficient]] += (now - before) * lever.far
-    return found
 
 
 def hierarchical_fit(
@@ -167,7 +120,7 @@ def hierarchical_fit(
     forms: Sequence[str],
     prior: str | Calibration = AUTO,
     vocab_size: int | None = None,
-    progress: Progress | None = None,
+    progress: Progress = silent,
     grid: NoiseGrid | None = None,
 ) -> HierarchicalFit:
     """The posteriors of these forms after the runs of a table; levels of noise and discrepancy
@@ -176,27 +129,18 @@ def hierarchical_fit(
     by_decay = by_weight_decay(table)
     middle = Reference.among(points_of(table)).params
     possible, aside = candidates(prior, fingerprints(table), vocab_size, tuple(by_decay), middle)
-    judge = DEFAULT_FORM if DEFAULT_FORM in forms else forms[0]
-    chosen, rough = possible[0], grid or NoiseGrid.coarse()
+    # One form chooses the prior and finds out how noisy the runs are.
+    form = DEFAULT_FORM if DEFAULT_FORM in forms else forms[0]
+    chosen = possible[0]
     if len(possible) > 1:
-        chosen = max(possible, key=lambda one: _evidence(_alone(one, by_decay, judge, rough)))
-    ratio, judged = _judged(_alone(chosen, by_decay, judge, grid))
-    seen = {decay: one.seen for decay, one in judged.items()}
-    outliers = {decay: one.outliers for decay, one in judged.items()}
+        chosen = max(possible, key=lambda one: evidence(no_pooling(one, by_decay, form, grid or COARSE)))
+    noise_ratio, seen, outliers = noise_of_runs(no_pooling(chosen, by_decay, form, grid or FINE))
     posteriors, shared = {}, {}
     for done, form in enumerate(forms):
-        if progress is not None:
-            progress(form, 0.5 * done / len(forms))
-        posteriors[form], shared[form] = _pool(form, chosen, seen)
+        progress(form, 0.5 * done / len(forms))
+        posteriors[form], shared[form] = _partial_pooling(form, chosen, seen)
     weights = model_weights(posteriors)
-    return HierarchicalFit(chosen, tuple(aside), posteriors, shared, weights, outliers, ratio)
-
-
-def without_runs(known: Calibration, form: str, decay: float, grid: NoiseGrid | None = None) -> Posterior:
-    """A form before any run: a calibration, at the setting nearest to a weight decay."""
-    prior = candidates(known, weight_decays=(decay,))[0][0]
-    nothing = pd.DataFrame(columns=["params", "unique_tokens", "epochs", "loss"], dtype=float)
-    return _alone(prior, {decay: nothing}, form, grid)[decay]
+    return HierarchicalFit(chosen, tuple(aside), posteriors, shared, weights, outliers, noise_ratio)
 
 
 def by_weight_decay(table: pd.DataFrame) -> dict[float, pd.DataFrame]:
@@ -205,123 +149,283 @@ def by_weight_decay(table: pd.DataFrame) -> dict[float, pd.DataFrame]:
     return {decay: table[table["weight_decay"] == decay] for decay in decays}
 
 
-def _alone(
-    prior: Prior, by_decay: Mapping[float, pd.DataFrame], form: str, grid: NoiseGrid | None = None
+def no_pooling(
+    prior: Prior, by_decay: Mapping[float, pd.DataFrame], form: str, grid: NoiseGrid = FINE
 ) -> dict[float, Posterior]:
     """A form at each weight decay without the others."""
-    return {
-        decay: laplace_posterior(
-            form, prior.reference, _normal(prior, form), Observed.of(runs, prior.irreducible, grid)
+    known, reference, irreducible = prior.of(form), prior.reference, prior.irreducible
+    theta = Normal(known.mean, known.covariance)
+    seen = {decay: Observed.of(runs, irreducible, grid) for decay, runs in by_decay.items()}
+    return {decay: laplace_posterior(form, reference, theta, runs) for decay, runs in seen.items()}
+
+
+def _partial_pooling(
+    form: str, prior: Prior, seen: Mapping[float, Observed]
+) -> tuple[dict[float, Posterior], Normal]:
+    """The posterior at each weight decay, given all others, and what they share."""
+    known, reference = prior.of(form), prior.reference
+    before, apart = Normal(known.mean, known.covariance), known.between_decays
+    alone = {decay: laplace_posterior(form, reference, before, runs) for decay, runs in seen.items()}
+    if len(alone) == 1:
+        return alone, before
+    closeness = np.linalg.inv(apart)
+    said = {}  # by the runs of one weight decay of phi: a precision, and it times the mean
+    for decay, found in alone.items():
+        precision, pull = found.likelihood()
+        passed = closeness @ np.linalg.inv(precision + closeness)
+        said[decay] = closeness - passed @ closeness, passed @ pull
+    pooled = {}
+    for decay in seen:
+        others = before.updated([told for other, told in said.items() if other != decay])
+        borrowed = Normal(others.mean, others.covariance + apart)
+        pooled[decay] = laplace_posterior(form, reference, borrowed, seen[decay], alone[decay].theta)
+    return pooled, before.updated(list(said.values()))
+
+
+# -- model averaging -----------------------------------------------------------------------------------------
+
+
+def model_weights(posteriors: Mapping[str, Mapping[float, Posterior]]) -> dict[str, float]:
+    """The weight of each form that counts, from its posteriors by weight decay."""
+    scores = {form: _score(found) for form, found in posteriors.items()}
+    finite = [form for form, one in scores.items() if np.isfinite(one.evidence + np.hstack(one.errors).sum())]
+    # The base law is known to be wrong wherever anything repeats.
+    forms = [form for form in finite or posteriors if form != BASE_FORM] or [BASE_FORM]
+    asked = [scores[form] for form in forms]
+    by_evidence = _softmax(np.array([one.evidence for one in asked]))
+    by_decay = [np.stack(errors) for errors in zip(*(one.errors for one in asked), strict=True)]
+    few = np.exp(-((max(errors.shape[1] for errors in by_decay) / _FEW) ** 2))
+    raw = few * by_evidence + (1 - few) * stacking_weights(*by_decay)
+    kept = np.where(raw >= min(_LEAST, raw.max()), raw, 0.0)
+    return {form: float(weight) for form, weight in zip(forms, kept / kept.sum(), strict=True) if weight}
+
+
+class _Score(NamedTuple):
+    """How a form does."""
+
+    evidence: float  # tempered
+    errors: list[np.ndarray]  # of its runs, by weight decay
+
+
+def _score(found: Mapping[float, Posterior]) -> _Score:
+    """Errors are as large as if the runs had not been seen, by generalised cross-validation over all weight
+    decays together: one with few runs has hardly any to spare.
+    """
+    parameters = sum(one.effective_parameters for one in found.values())
+    errors = [one.residuals for one in found.values()]
+    runs = sum(len(one) for one in errors)
+    return _Score(
+        _TOLD / (_TOLD + runs) * evidence(found), [runs / (runs - parameters) * one for one in errors]
+    )
+
+
+def stacking_weights(*errors: np.ndarray) -> np.ndarray:
+    """The weights with which the average misses the runs least, whose errors are given for each weight decay
+    by form and run.
+    """
+    forms, runs = len(errors[0]), np.array([one.shape[1] for one in errors])
+    least = np.log([np.mean(one**2, axis=1).min() + _EXACT**2 for one in errors])
+    noise = np.exp((runs * least + _ALIKE * (runs @ least) / runs.sum()) / (runs + _ALIKE))
+    together = np.sum([one @ one.T / level for one, level in zip(errors, noise, strict=True)], axis=0)
+    doubt = _DOUBT / forms
+
+    def missed(score: np.ndarray) -> tuple[float, np.ndarray]:
+        weights = _softmax(score)
+        slopes = together @ weights
+        value = 0.5 * weights @ slopes - doubt * np.log(weights).sum()
+        return float(value), weights * (slopes - weights @ slopes) - doubt + _DOUBT * weights
+
+    return _softmax(minimize(missed, np.zeros(forms), jac=True, method="L-BFGS-B").x)
+
+
+def _softmax(score: np.ndarray) -> np.ndarray:
+    raw = np.exp(np.maximum(score - score.max(), -700.0))
+    return np.asarray(raw / raw.sum())
+
+
+@cache
+def tournament_errors() -> dict[str, dict[str, dict[str, float]]]:
+    """How well each form has held beyond its runs elsewhere: by direction and table (those that share runs
+    are one), each form's error over the smallest. `studies/tournament/make.py` writes it.
+    """
+    found: dict[str, dict[str, dict[str, float]]] = json.loads(_SKILLS.read_text("utf-8"))["over_best"]
+    return found
+
+
+def extrapolation_errors(forms: Sequence[str], without: Sequence[str] = ()) -> dict[str, dict[str, float]]:
+    """By direction, the error of each of these forms over the best of them, a geometric mean over tables:
+    with it plans weigh forms where they leave the runs. `without` names tables that must not be asked; forms
+    that no table tried are missing.
+    """
+    found = {}
+    for direction, tables in tournament_errors().items():
+        asked = [errors for name, errors in tables.items() if name.split(",")[0] not in without]
+        known = {form: [np.log(errors[form]) for errors in asked if form in errors] for form in forms}
+        behind = {form: float(np.mean(errors)) for form, errors in known.items() if errors}
+        if behind:
+            least = min(behind.values())
+            found[direction] = {form: float(f"{np.exp(value - least):.4g}") for form, value in behind.items()}
+    return found
+
+
+# -- what a calibration keeps --------------------------------------------------------------------------------
+
+
+def settings_of(
+    found: HierarchicalFit, table: pd.DataFrame, draws: int, seed: int, progress: Progress = silent
+) -> tuple[Setting, ...]:
+    """Each weight decay with its laws, their weights, so many draws of the average, and what to be careful
+    about.
+    """
+    drawn: dict[str, dict[float, Drawn]] = {}
+    for done, form in enumerate(found.posteriors if draws else ()):
+        progress(f"draws of {form}", 0.5 + 0.5 * done / len(found.posteriors))
+        # Forms that count more have more of them.
+        count = max(int(np.ceil(found.weights.get(form, 0.0) * draws)), draws // _FEWEST_DRAWS, 2)
+        drawn[form] = found.draws(form, count, seed)
+    return tuple(
+        _setting(found, decay, runs, {form: one[decay] for form, one in drawn.items()})
+        for decay, runs in by_weight_decay(table).items()
+    )
+
+
+def _setting(found: HierarchicalFit, decay: float, runs: pd.DataFrame, drawn: Mapping[str, Drawn]) -> Setting:
+    learnt, prior = _learnt(found, decay), found.prior.name
+    names = [str(name) for name in (runs["run"] if "run" in runs else range(len(runs)))]
+    of_laws = {form: kept_draws(one.law.parameters) for form, one in drawn.items()}
+    of_losses = {form: kept_draws(one.loss_law.parameters) for form, one in drawn.items()}
+    fitted_on, draws = fitted_range(runs), None
+    if drawn:
+        draws = Draws(
+            method=f"draws of the posterior after the runs, with {prior} as prior",
+            laws=of_laws,
+            discrepancy=kept_draws({form: one.discrepancy for form, one in drawn.items()}),
+            loss_draws={  # those parameters that differ
+                form: {name: values for name, values in own.items() if values != of_laws[form][name]}
+                for form, own in of_losses.items()
+            },
         )
-        for decay, runs in by_decay.items()
+    return Setting(
+        weight_decay=decay,
+        fitted_on=fitted_on,
+        laws={form: _fitted(one[decay], drawn.get(form)) for form, one in found.posteriors.items()},
+        draws=draws,
+        law_weights={form: float(f"{weight:.4g}") for form, weight in found.weights.items()},
+        extrapolation_errors=extrapolation_errors(tuple(found.weights)),
+        warnings=_warnings(found, decay, runs, names, learnt),
+        method=_method(found, decay, names, learnt),
+    )
+
+
+def _fitted(posterior: Posterior, drawn: Drawn | None) -> FittedLaw:
+    law, seen = posterior.law, posterior.seen
+    figures = goodness_of_fit(
+        seen.ln_loss,
+        np.log(law.terms(*seen.points).loss),
+        seen.points[2] <= SINGLE_EPOCH,
+        len(law.parameters),
+        cells=seen.cells,
+        held_out=posterior.left_out(seen.cells)[0],
+    )
+    spread: dict[str, Any] = {} if drawn is None else spread_of_draws(drawn.law)
+    parameters = {name: float(value) for name, value in law.parameters.items()}
+    return FittedLaw(parameters=parameters, metrics=figures, **spread)
+
+
+def _learnt(found: HierarchicalFit, decay: float) -> dict[str, float]:
+    """The share of what was unknown of each part of the law that the runs have told."""
+    form = DEFAULT_FORM if DEFAULT_FORM in found.posteriors else next(iter(found.weights))
+    before, after = found.prior.of(form).covariance, found.posteriors[form][decay].covariance
+    left = dict(zip(FORMS[form].names, np.diagonal(after) / np.diagonal(before), strict=True))
+    base = {group: [left.pop(name) for name in names] for group, names in _GROUPS.items()}
+    groups = base | ({_REPETITION: list(left.values())} if left else {})
+    shares = {group: 1 - float(np.mean(values)) for group, values in groups.items()}
+    return {group: float(f"{min(max(share, 0.0), 1.0):.3g}") for group, share in shares.items()}
+
+
+def _method(
+    found: HierarchicalFit, decay: float, names: Sequence[str], learnt: Mapping[str, float]
+) -> dict[str, Any]:
+    """How a setting was fitted, for people and files."""
+    heaviest = max(found.weights, key=found.weights.__getitem__)
+    posterior = found.posteriors[heaviest][decay]
+    noise, discrepancy = (
+        float(np.exp(posterior.weights @ np.log(values)))
+        for values in (posterior.seen.grid.noise, posterior.seen.grid.discrepancy)
+    )
+    return {
+        "objective": "posterior of ln(loss) with a prior, a smooth model discrepancy and noise",
+        "prior": found.prior.name,
+        "learnt_from_runs": dict(learnt),
+        "noise": float(f"{noise:.3g}"),
+        "noise_repeated": float(f"{noise * found.noise_ratio:.3g}"),
+        "discrepancy": float(f"{discrepancy:.3g}"),
+        "outliers": [
+            {
+                "run": names[one.row],
+                "off": round(one.off, 4),
+                "deviations": round(one.deviations, 1),
+                "counts": float(f"{one.counts:.2g}"),
+            }
+            for one in found.outliers[decay]
+        ],
     }
 
 
-def _evidence(found: Mapping[float, Posterior]) -> float:
-    return sum(one.evidence for one in found.values())
+def reason(found: HierarchicalFit) -> str:
+    """Why plans use what they use."""
+    ordered = sorted(found.weights.items(), key=lambda item: -item[1])
+    shown = ", ".join(f"{form} {weight:.0%}" for form, weight in ordered[:4])
+    more = f" and {len(ordered) - 4} more" if len(ordered) > 4 else ""
+    aside = (
+        f" ({', '.join(found.set_aside)} left out: fitted on some of these runs)" if found.set_aside else ""
+    )
+    count = f"the average of {len(ordered)} forms: " * (len(ordered) > 1)
+    return f"{count}{shown}{more}; prior {found.prior.name}{aside}."
 
 
-def _normal(prior: Prior, form: str) -> Normal:
-    return Normal(prior.mean(form), prior.covariance(form))
-
-
-class Judged(NamedTuple):
-    """Runs with what each of them is worth, and those that are worth little."""
-
-    seen: Observed
-    outliers: tuple[Outlier, ...]
-
-
-def _judged(found: Mapping[float, Posterior]) -> tuple[float, dict[float, Judged]]:
-    """How much noisier repeated runs are than single-epoch ones, in the whole table, and the runs of each
-    weight decay as noisy as that, those far off more so.
-    """
-    judged = {decay: _weighed(one) for decay, one in found.items()}
-    single = np.concatenate([one.seen.points[2] for one in found.values()]) <= SINGLE_EPOCH
-    if single.all() or not single.any():
-        return 1.0, judged
-    alike = sum(_again(one, judged[decay].seen).evidence for decay, one in found.items())
-    apart = sum(_again(one, _louder(judged[decay].seen)).evidence for decay, one in found.items())
-    if apart < alike + _CLEARLY:
-        return 1.0, judged
-    return _NOISIER, {decay: _weighed(_again(one, _louder(one.seen))) for decay, one in found.items()}
-
-
-def _louder(seen: Observed) -> Observed:
-    """The same runs, repeated ones noisier."""
-    return seen.scattered(seen.scatter * np.where(seen.points[2] > SINGLE_EPOCH, _NOISIER, 1.0))
-
-
-def _again(found: Posterior, seen: Observed) -> Posterior:
-    """The same form after the same runs, judged otherwise."""
-    if seen is found.seen:
-        return found
-    return laplace_posterior(found.form, found.reference, found.prior, seen, found)
-
-
-def _weighed(found: Posterior) -> Judged:
-    """The runs with those that lie beyond what noise and discrepancy explain made noisier, the furthest
-    first: one just beyond counts as before, one ten times as far hardly at all. How far off it is shows only
-    once it does not count.
-    """
-    everyone, usual = np.arange(len(found.seen)), found.seen.scatter
-    off = np.zeros(len(usual), dtype=bool)
-    outliers: tuple[Outlier, ...] = ()
-    for _ in range(_PASSES):
-        error, deviations = _deviations(found, usual)
-        furthest = deviations[~off].max(initial=0.0)
-        new = ~off & (deviations > max(FAR_OFF, _AS_FAR * furthest))
-        if (off | new).sum() > _MOST_OUTLIERS * len(off) or not (off | new).any():
-            break
-        done = not new.any()
-        off |= new
-        less = np.where(off, np.maximum(deviations / FAR_OFF, 1.0) ** 2, 1.0)
-        done = done and bool(np.all(np.abs(np.log(usual * less / found.seen.scatter)) < _SAME))
-        outliers = tuple(
-            Outlier(int(i), float(error[i]), float(deviations[i]), float(less[i] ** -2))
-            for i in everyone[off]
+def _warnings(
+    found: HierarchicalFit,
+    decay: float,
+    runs: pd.DataFrame,
+    names: Sequence[str],
+    learnt: Mapping[str, float],
+) -> list[str]:
+    """What a plan with this fit should say."""
+    texts = [_outlier(names[one.row], one) for one in found.outliers[decay]]
+    prior = found.prior.name
+    if (runs["epochs"] <= SINGLE_EPOCH).all():
+        texts.append(
+            f"no run repeats its data: what repetition does is all taken from {prior}; {_advice(runs)}."
         )
-        if done:
-            break
-        found = _again(found, found.seen.scattered(usual * less))
-    return Judged(found.seen, outliers)
+    unknown = [group for group, share in learnt.items() if share < LITTLE]
+    if unknown and len(unknown) < len(learnt):
+        texts.append(f"the runs say little about {' and '.join(unknown)}: that is mostly taken from {prior}.")
+    elif unknown:
+        texts.append(f"{len(runs)} runs say little: the law is mostly that of {prior}; {_advice(runs)}.")
+    low, high = runs["loss"].min(), runs["loss"].max()
+    if len(runs) > _FEW_LOSSES and high / low < 1.005:
+        texts.append(
+            f"all losses are within {high / low - 1:.2%} of each other: they hardly tell size from data "
+            f"(runs from {short(runs['params'].min())} to {short(runs['params'].max())} parameters)."
+        )
+    return texts
 
 
-def _deviations(found: Posterior, usual: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """How far each run is off what the others say, and how many standard deviations that is for a run that
-    scatters as usual.
-    """
-    error, sd = found.left_out(np.arange(len(found.seen)))
-    noise = found.seen.grid.noise[found.likeliest]
-    variance = sd**2 - noise**2 * (found.seen.scatter**2 - usual**2)
-    return error, np.abs(error) / np.sqrt(np.maximum(variance, (noise * usual) ** 2))
+def _outlier(run: str, one: Outlier) -> str:
+    share, side = np.expm1(one.off), "above" if one.off > 0 else "below"
+    far = f"{abs(share):.0%}" if abs(share) >= 0.01 else f"{abs(share):.1%}"
+    counts = f"counts as {one.counts:.0%} of a run"
+    if one.counts < _HARDLY:
+        counts = "hardly counts"
+    elif one.counts > 1 - _HARDLY:
+        counts = "still counts"
+    return (
+        f"the loss of run {run} is {far} {side} what the other runs say, {one.deviations:.0f} standard "
+        f"deviations; it {counts}."
+    )
 
 
-def _pool(form: str, prior: Prior, seen: Mapping[float, Observed]) -> tuple[dict[float, Posterior], Normal]:
-    """The posterior at each weight decay, given all others, and what they share."""
-    before = _normal(prior, form)
-    alone = {decay: laplace_posterior(form, prior.reference, before, runs) for decay, runs in seen.items()}
-    if len(alone) == 1:
-        return alone, before
-    apart = prior.between_decays(form)
-    said = {decay: _of_shared(found, np.linalg.inv(apart)) for decay, found in alone.items()}
-    pooled = {}
-    for decay in seen:
-        others = _together(before, [told for other, told in said.items() if other != decay])
-        borrowed = Normal(others.mean, others.covariance + apart)
-        pooled[decay] = laplace_posterior(form, prior.reference, borrowed, seen[decay], alone[decay])
-    return pooled, _together(before, list(said.values()))
-
-
-def _of_shared(found: Posterior, closeness: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """What the runs of one weight decay say of phi: a precision, and it times the mean."""
-    precision, pull = found.likelihood()
-    passed = closeness @ np.linalg.inv(precision + closeness)
-    return closeness - passed @ closeness, passed @ pull
-
-
-def _together(prior: Normal, said: Sequence[tuple[np.ndarray, np.ndarray]]) -> Normal:
-    precision = prior.precision + sum(one for one, _ in said)
-    covariance = np.linalg.inv(precision)
-    pull = prior.precision @ prior.mean + sum(one for _, one in said)
-    return Normal(covariance @ pull, 0.5 * (covariance + covariance.T))
+def _advice(runs: pd.DataFrame) -> str:
+    lacking = unidentified(runs, [BASE_FORM, DEFAULT_FORM])
+    return lacking[0].remedy if lacking else "more runs, larger ones above all, would replace it"

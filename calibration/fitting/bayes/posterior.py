@@ -11,6 +11,9 @@ about two. The discrepancy is integrated out: it makes the errors of neighbourin
 runs in one place count as few, and no law is taken to be exact. How large noise and discrepancy are is learnt
 from the runs, over a grid of both that carries a wide prior of its own.
 
+Outliers, which neither noise nor discrepancy explains, are thought noisier the further they are off
+(`reweight_outliers`).
+
 For each point of the grid the most probable theta is found, all at once, by the solver of all fits. Laplace's
 approximation there gives the evidence, and what every (size, budget) cell would have been predicted to be
 without it. Draws are made by randomize-then-optimize (Bardsley et al. 2014): prior mean, losses and
@@ -20,44 +23,60 @@ linear in theta and close for these.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from calibration.fitting.coordinates import Model, Points, Reference, log_loss, points_of
-from calibration.fitting.solver import Bounds, Curvature, minimise
-from planner.laws import FORMS
+from calibration.fitting.runs.arrays import SINGLE_EPOCH
+from calibration.fitting.solver import PenalisedLeastSquares, Points, Reference, points_of
+from planner.laws import FORMS, Law
 
 LENGTH = 0.8  # ln of the factor in size, budget or epochs over which the discrepancy changes
 # The grid: noise of ln(loss), discrepancy relative to the loss above the irreducible one; and what they are
 # usually.
 _NOISE, _DISCREPANCY = (0.002, 0.0035, 0.006, 0.01, 0.02, 0.05), (0.002, 0.005, 0.015, 0.05, 0.15)
 _USUAL = ((0.006, 0.7), (0.02, 1.0))  # medians and standard deviations of the logarithms
-_LEAST_SHARE = 0.05
-_FURTHEST = 300.0  # of theta
-_DAMPING = 1e-3
+_LEAST_SHARE = 0.05  # of a loss, above the irreducible one
 _ITERATIONS, _DRAW_ITERATIONS = 60, 20
 _LEFT, _DRAW_LEFT = 1e-8, 1e-5  # what may be left to gain of the log density
+
+FAR_OFF = 4.5  # standard deviations of a run's own left-out prediction: beyond, it is an outlier
+_MOST_OUTLIERS = 0.2  # of all runs
+_AS_FAR = 0.8  # of the furthest: what is left out together with it
+_PASSES, _SAME = 8, 0.2  # over the runs, until ln of what they scatter changes no more than this
+_NOISIER = 3.0  # noise of repeated runs over that of single-epoch ones, where it is clearly larger
+_CLEARLY = 3.0  # ln of the odds that show it
+
+_REPEATED = 1.75  # epochs: below (1.0003 is one epoch, rounded) nothing shows how the cost of repeats grows
+_STEEPEST = 0.5  # change of ln of an exponent
+# Of the loss above the irreducible one: a term that is not there can be tilted, but not without end.
+_LEAST_TERM = 1e-3
+# For losses, slopes by size and data are in doubt by this share of what they are at one place: a compromise.
+# Over R lengths of a discrepancy it is 0.77, 0.46 and 0.29 at R = 2, 4 and 6, and tables have 2 to 9 of
+# them; but beyond the runs the slope at their edge counts. Repeats have no such range in most tables.
+_OVER_ALL = np.array([[0.5], [0.5], [1.0]])
 
 
 @dataclass(frozen=True)
 class NoiseGrid:
-    """Levels of noise and discrepancy, one of each per hypothesis, and how probable they are beforehand."""
+    """Levels of noise and discrepancy, each with each: a hypothesis per pair, and how probable it is
+    beforehand.
+    """
 
-    noise: np.ndarray
-    discrepancy: np.ndarray
+    noise_levels: tuple[float, ...] = _NOISE
+    discrepancy_levels: tuple[float, ...] = _DISCREPANCY
 
-    @staticmethod
-    def grid(noise: tuple[float, ...] = _NOISE, discrepancy: tuple[float, ...] = _DISCREPANCY) -> NoiseGrid:
-        pairs = np.array([(one, other) for one in noise for other in discrepancy])
-        return NoiseGrid(pairs[:, 0], pairs[:, 1])
+    @property
+    def noise(self) -> np.ndarray:
+        return np.repeat(self.noise_levels, len(self.discrepancy_levels))
 
-    @staticmethod
-    def coarse() -> NoiseGrid:
-        """Few levels: enough to compare priors by."""
-        return NoiseGrid.grid(_NOISE[1::2], _DISCREPANCY[1::2])
+    @property
+    def discrepancy(self) -> np.ndarray:
+        return np.tile(self.discrepancy_levels, len(self.noise_levels))
 
     @property
     def log_prior(self) -> np.ndarray:
@@ -65,85 +84,8 @@ class NoiseGrid:
         parts = [((np.log(v) - np.log(m)) / sd) ** 2 for v, (m, sd) in zip(values, _USUAL, strict=True)]
         return np.asarray(-0.5 * sum(parts))
 
-    def __len__(self) -> int:
-        return len(self.noise)
 
-
-@dataclass(frozen=True)
-class Observed:
-    """The runs of one weight decay.
-
-    Noise and discrepancy have the covariance discrepancy^2 M + noise^2 W^2, where W is the `scatter` of the
-    runs. With the eigenvectors of M / (W W), all levels of both are independent errors of the same
-    combinations of runs: `white` gives these, `scales` their standard deviations, `coloured` leads back to
-    the runs.
-    """
-
-    points: Points
-    ln_loss: np.ndarray
-    irreducible: float  # of the loss, as the prior has it: how much of it a discrepancy can touch
-    grid: NoiseGrid
-    scatter: np.ndarray  # noise of each run relative to the others'
-
-    @staticmethod
-    def of(table: pd.DataFrame, irreducible: float, grid: NoiseGrid | None = None) -> Observed:
-        ln_loss = np.log(table["loss"].to_numpy(dtype=float))
-        return Observed(
-            points_of(table), ln_loss, irreducible, grid or NoiseGrid.grid(), np.ones(len(ln_loss))
-        )
-
-    def __len__(self) -> int:
-        return len(self.ln_loss)
-
-    def scattered(self, scatter: np.ndarray) -> Observed:
-        """The same runs, some of them noisier than others."""
-        return replace(self, scatter=scatter)
-
-    @property
-    def above(self) -> np.ndarray:
-        """The share of each loss that is above the irreducible one; a run below it has little of it."""
-        return np.asarray(np.clip(1 - self.irreducible / np.exp(self.ln_loss), _LEAST_SHARE, 1.0))
-
-    @cached_property
-    def cells(self) -> np.ndarray:
-        """The number of the (size, budget) cell of each run."""
-        return np.unique(np.stack(self.points[:2]), axis=1, return_inverse=True)[1].ravel()
-
-    @cached_property
-    def _spectrum(self) -> tuple[np.ndarray, np.ndarray]:
-        touched = self.above / self.scatter
-        values, vectors = np.linalg.eigh(kernel(self.points, self.points) * np.outer(touched, touched))
-        return np.maximum(values, 0.0), vectors
-
-    @cached_property
-    def white(self) -> np.ndarray:
-        """From runs to combinations with independent errors, (combinations, runs)."""
-        return np.asarray(self._spectrum[1].T / self.scatter)
-
-    @cached_property
-    def coloured(self) -> np.ndarray:
-        """From combinations to runs, (runs, combinations)."""
-        return np.asarray(self._spectrum[1] * self.scatter[:, None])
-
-    @cached_property
-    def scales(self) -> np.ndarray:
-        """Of each combination, (levels, runs)."""
-        discrepancy, noise = self.grid.discrepancy[:, None], self.grid.noise[:, None]
-        return np.asarray(np.sqrt(discrepancy**2 * self._spectrum[0] + noise**2))
-
-    @cached_property
-    def log_volume(self) -> np.ndarray:
-        """ln of the determinant of each covariance."""
-        return np.asarray(2 * np.log(self.scales).sum(axis=1) + 2 * np.log(self.scatter).sum())
-
-
-def kernel(one: Points, other: Points) -> np.ndarray:
-    """How alike the discrepancies of two configurations are."""
-    a, b = (
-        np.column_stack([np.log(params), np.log(unique), np.log(np.maximum(epochs, 1.0))]) / LENGTH
-        for params, unique, epochs in (one, other)
-    )
-    return np.asarray(np.exp(-0.5 * ((a[:, None] - b[None]) ** 2).sum(axis=-1)))
+FINE, COARSE = NoiseGrid(), NoiseGrid(_NOISE[1::2], _DISCREPANCY[1::2])  # the latter to compare priors by
 
 
 @dataclass(frozen=True)
@@ -161,12 +103,93 @@ class Normal:
     def precision(self) -> np.ndarray:
         return np.linalg.inv(self.covariance)
 
-    @cached_property
+    @property
     def log_volume(self) -> float:
         return float(2 * np.log(np.diagonal(self.root)).sum())
 
+    def updated(self, said: Sequence[tuple[np.ndarray, np.ndarray]]) -> Normal:
+        """Given what was said of theta: precisions, and each times its mean."""
+        covariance = np.linalg.inv(self.precision + sum(one for one, _ in said))
+        pull = self.precision @ self.mean + sum(one for _, one in said)
+        return Normal(covariance @ pull, 0.5 * (covariance + covariance.T))
+
     def draws(self, count: int, rng: np.random.Generator) -> np.ndarray:
         return np.asarray(self.mean + rng.standard_normal((count, len(self.mean))) @ self.root.T)
+
+
+@dataclass(frozen=True)
+class Observed:
+    """The runs of one weight decay.
+
+    Noise and discrepancy have the covariance discrepancy^2 M + noise^2 W^2, where W is the `scatter` of the
+    runs. With the eigenvectors of M / (W W), all levels of both are independent errors of the same
+    combinations of runs: `white` gives these, `scales` their standard deviations, `coloured` leads back to
+    the runs.
+    """
+
+    points: Points
+    ln_loss: np.ndarray
+    irreducible: float  # of the loss, as the prior has it: how much of it a discrepancy can touch
+    grid: NoiseGrid
+    scatter: np.ndarray  # noise of each run relative to the others'
+    cells: np.ndarray  # number of the (size, budget) cell of each run
+
+    @staticmethod
+    def of(table: pd.DataFrame, irreducible: float, grid: NoiseGrid) -> Observed:
+        points, ln_loss = points_of(table), np.log(table["loss"].to_numpy(dtype=float))
+        cells = np.unique(np.stack(points[:2]), axis=1, return_inverse=True)[1].ravel()
+        return Observed(points, ln_loss, irreducible, grid, np.ones(len(ln_loss)), cells)
+
+    @property
+    def above(self) -> np.ndarray:
+        """The share of each loss that is above the irreducible one; a run below it has little of it."""
+        return np.asarray(np.clip(1 - self.irreducible / np.exp(self.ln_loss), _LEAST_SHARE, 1.0))
+
+    @cached_property
+    def _spectrum(self) -> tuple[np.ndarray, np.ndarray]:
+        touched = self.above / self.scatter
+        values, vectors = np.linalg.eigh(kernel(self.points, self.points) * np.outer(touched, touched))
+        return np.maximum(values, 0.0), vectors
+
+    @cached_property
+    def white(self) -> np.ndarray:
+        """From runs to combinations with independent errors, (combinations, runs)."""
+        return np.asarray(self._spectrum[1].T / self.scatter)
+
+    @property
+    def coloured(self) -> np.ndarray:
+        """From combinations to runs, (runs, combinations)."""
+        return np.asarray(self._spectrum[1] * self.scatter[:, None])
+
+    @cached_property
+    def scales(self) -> np.ndarray:
+        """Of each combination, (levels, runs)."""
+        discrepancy, noise = self.grid.discrepancy[:, None], self.grid.noise[:, None]
+        return np.asarray(np.sqrt(discrepancy**2 * self._spectrum[0] + noise**2))
+
+    @property
+    def log_volume(self) -> np.ndarray:
+        """ln of the determinant of each covariance."""
+        return np.asarray(2 * np.log(self.scales).sum(axis=1) + 2 * np.log(self.scatter).sum())
+
+
+def kernel(one: Points, other: Points) -> np.ndarray:
+    """How alike the discrepancies of two configurations are."""
+    a, b = (
+        np.column_stack([np.log(params), np.log(unique), np.log(np.maximum(epochs, 1.0))]) / LENGTH
+        for params, unique, epochs in (one, other)
+    )
+    return np.asarray(np.exp(-0.5 * ((a[:, None] - b[None]) ** 2).sum(axis=-1)))
+
+
+class Drawn(NamedTuple):
+    """Draws of a law as steep as it may be at a place, as steep as it may be over all runs (for losses), and
+    by how much the form of each is off.
+    """
+
+    law: Law
+    loss_law: Law
+    discrepancy: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -178,6 +201,7 @@ class Posterior:
     prior: Normal
     seen: Observed
     theta: np.ndarray  # (levels, parameters)
+    predicted: np.ndarray  # (levels, runs): ln(loss) there
     jacobian: np.ndarray  # (levels, runs, parameters): of ln(loss) there
     objective: np.ndarray  # minus the log density there, up to a constant
 
@@ -201,7 +225,7 @@ class Posterior:
         probability = -self.objective - 0.5 * (self.seen.log_volume + volume)
         return np.asarray(probability + self.seen.grid.log_prior)
 
-    @cached_property
+    @property
     def evidence(self) -> float:
         return float(np.logaddexp.reduce(self.log_evidence))
 
@@ -209,17 +233,6 @@ class Posterior:
     def weights(self) -> np.ndarray:
         """How probable each level is."""
         return np.asarray(np.exp(self.log_evidence - self.evidence))
-
-    @cached_property
-    def unseen(self) -> np.ndarray:
-        """Per level, what the others leave open of the discrepancy at a run, relative to all of it: root
-        mean square.
-        """
-        seen, grid = self.seen, self.seen.grid
-        precision = seen.scales**-2.0 @ seen.white**2
-        variance = 1 / precision - (grid.noise[:, None] * seen.scatter) ** 2
-        share = variance / (grid.discrepancy[:, None] * seen.above) ** 2
-        return np.asarray(np.sqrt(np.clip(share, 0.0, 1.0).mean(axis=1)))
 
     @property
     def likeliest(self) -> int:
@@ -236,39 +249,41 @@ class Posterior:
     def mean(self) -> np.ndarray:
         return np.asarray(self.weights @ self.theta)
 
-    @cached_property
+    @property
+    def law(self) -> Law:
+        return self.reference.law(self.form, self.mean)
+
+    @property
     def covariance(self) -> np.ndarray:
         apart = self.theta - self.mean
         within = np.einsum("d,dij->ij", self.weights, self.covariances)
         return np.asarray(within + np.einsum("d,di,dj->ij", self.weights, apart, apart))
-
-    def likelihood(self) -> tuple[np.ndarray, np.ndarray]:
-        """What the runs alone say of theta at the likeliest level: a precision, and it times the mean."""
-        d = self.likeliest
-        predicted, _ = log_loss(self.form, self.reference, self.theta[d : d + 1], self.seen.points)
-        left = self.seen.white @ (self.seen.ln_loss - predicted[0]) / self.seen.scales[d]
-        return self.information[d], self._slopes[d].T @ (left + self._slopes[d] @ self.theta[d])
 
     @cached_property
     def residuals(self) -> np.ndarray:
         """ln(observed / predicted by the law without its discrepancy) of every run, in units of how much it
         scatters.
         """
-        predicted, _ = log_loss(self.form, self.reference, self.mean[None], self.seen.points)
-        return np.asarray((self.seen.ln_loss - predicted[0]) / self.seen.scatter)
+        model = self.reference.model(self.form, self.seen.points)
+        return np.asarray((self.seen.ln_loss - model.log_prediction(self.mean[None])[0]) / self.seen.scatter)
 
     @property
-    def parameters_learnt(self) -> float:
+    def effective_parameters(self) -> float:
         """The effective number of parameters (MacKay 1992): those that the runs decide, and not the prior."""
         d = self.likeliest
         return float(np.trace(self.covariances[d] @ self.information[d]))
 
-    def left_out(self, cells: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+    def likelihood(self) -> tuple[np.ndarray, np.ndarray]:
+        """What the runs alone say of theta at the likeliest level: a precision, and it times the mean."""
+        d = self.likeliest
+        left = self.seen.white @ (self.seen.ln_loss - self.predicted[d]) / self.seen.scales[d]
+        return self.information[d], self._slopes[d].T @ (left + self._slopes[d] @ self.theta[d])
+
+    def left_out(self, cells: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """ln(observed / predicted) of every run had its cell been left out, and the standard deviation of
         it."""
-        d, cells = self.likeliest, self.seen.cells if cells is None else cells
-        predicted, _ = log_loss(self.form, self.reference, self.theta[d : d + 1], self.seen.points)
-        apart = self.seen.ln_loss - predicted[0] + self.jacobian[d] @ (self.theta[d] - self.prior.mean)
+        d = self.likeliest
+        apart = self.seen.ln_loss - self.predicted[d] + self.jacobian[d] @ (self.theta[d] - self.prior.mean)
         white, slopes = self.seen.white / self.seen.scales[d][:, None], self._slopes[d]
         inner = np.eye(len(apart)) - slopes @ self.covariances[d] @ slopes.T
         precision = white.T @ inner @ white
@@ -280,14 +295,21 @@ class Posterior:
             error[rows], sd[rows] = variance @ pull[rows], np.sqrt(np.diagonal(variance))
         return error, sd
 
-    def draws(
-        self, prior: Normal, means: np.ndarray, rng: np.random.Generator
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """A draw of theta for each prior mean, and as much of its discrepancy as is open elsewhere.
+    def after(self, seen: Observed) -> Posterior:
+        """The same form after the same runs, some of them noisier."""
+        if seen is self.seen:
+            return self
+        return laplace_posterior(self.form, self.reference, self.prior, seen, self.theta)
 
-        `means` are draws of the prior mean, each to be deviated from as `prior` says.
+    # -- draws -----------------------------------------------------------------------------------------------
+
+    def draws(self, prior: Normal, means: np.ndarray, luck: np.ndarray, rng: np.random.Generator) -> Drawn:
+        """A draw for each prior mean, by randomize-then-optimize (Bardsley et al. 2014).
+
+        `means` are draws of the prior mean, each to be deviated from as `prior` says; `luck`, (4, draws), is
+        that of the discrepancy: its level, and its slopes by size, data and repeats.
         """
-        count, size = len(means), len(self.seen)
+        count, size = len(means), len(self.seen.ln_loss)
         which = np.sort(rng.choice(len(self.weights), size=count, p=self.weights / self.weights.sum()))
         errors = rng.standard_normal((count, size))
         targets = np.empty((count, size))
@@ -298,11 +320,18 @@ class Posterior:
             curvature = np.linalg.inv(self.information[d] + prior.precision)
             pulls = errors[rows] @ self._slopes[d] + (means[rows] - prior.mean) @ prior.precision
             start[rows] = self.theta[d] + pulls @ curvature
-        model = self.reference.model(self.form, self.seen.points)
-        problems = PosteriorProblems(model, self.seen, prior.precision, means, targets, which, _DRAW_LEFT)
-        theta, _ = problems.solve(start, _DRAW_ITERATIONS)
+        scales, model = self.seen.scales[which], self.reference.model(self.form, self.seen.points)
+        problems = PenalisedLeastSquares(model, self.seen.white, scales, prior.precision, means, targets)
+        theta, _ = problems.solve(start, _DRAW_LEFT, _DRAW_ITERATIONS)
         order = rng.permutation(count)
-        return self.bounded(theta[order]), (self.seen.grid.discrepancy * self.unseen)[which[order]]
+        theta = self.bounded(theta[order])
+        discrepancy = (self.seen.grid.discrepancy * self._unseen)[which[order]]
+        slopes = discrepancy * luck[1:] / LENGTH
+        here, for_losses = (
+            self.reference.law(self.form, self._with_slopes(theta, share * slopes).T)
+            for share in (np.ones_like(_OVER_ALL), _OVER_ALL)
+        )
+        return Drawn(here, for_losses, discrepancy * luck[0])
 
     def bounded(self, theta: np.ndarray) -> np.ndarray:
         """Draws within what the registry allows for exponents: one of many thousands runs off."""
@@ -312,66 +341,133 @@ class Posterior:
                 found[:, place] = np.clip(theta[:, place], *np.log(parameter.bounds))
         return found
 
+    @property
+    def _unseen(self) -> np.ndarray:
+        """Per level, what the others leave open of the discrepancy at a run, relative to all of it: root
+        mean square.
+        """
+        seen, grid = self.seen, self.seen.grid
+        precision = seen.scales**-2.0 @ seen.white**2
+        variance = 1 / precision - (grid.noise[:, None] * seen.scatter) ** 2
+        share = variance / (grid.discrepancy[:, None] * seen.above) ** 2
+        return np.asarray(np.sqrt(np.clip(share, 0.0, 1.0).mean(axis=1)))
+
+    def _with_slopes(self, theta: np.ndarray, slopes: np.ndarray) -> np.ndarray:
+        """Laws whose slopes by size, data and repeats differ by these shares of the loss above the
+        irreducible one, in the middle of the runs: what a discrepancy does that the runs do not show.
+
+        A slope changes with the exponent of its term, the term in the middle of the runs staying as it is: by
+        size and data in the middle of all runs, by repeats in the middle of those that repeat.
+        """
+        reference, points, names = self.reference, self.seen.points, FORMS[self.form].names
+        law, middle = self.law, Reference.among(points)
+        once = law.terms(middle.params, middle.unique_tokens, 1.0)
+        above = float(once.loss - once.irreducible)
+        # coefficient, exponent, share of the loss above the irreducible one, and by how much ln(coefficient)
+        # grows with the exponent
+        terms = [
+            ("A", "alpha", once.parameter / above, np.log(middle.params / reference.params)),
+            ("B", "beta", once.data / above, np.log(middle.unique_tokens / reference.unique_tokens)),
+        ]
+        repeated = points[2] >= _REPEATED
+        if "delta" in names and repeated.any():
+            params, unique_tokens, epochs = (values[repeated] for values in points)
+            among = Reference.among((params, unique_tokens, epochs))
+            repeats = float(np.exp(np.log(epochs - 1).mean()))
+            again = law.terms(among.params, among.unique_tokens, 1 + repeats)
+            share = float(again.overfitting / (again.loss - again.irreducible))
+            terms.append(("P", "delta", share, np.log(reference.repeats / repeats)))
+        found = theta.copy()
+        for (coefficient, exponent, share, growth), slope in zip(terms, slopes, strict=False):
+            place = names.index(exponent)
+            before = np.exp(theta[:, place])
+            steeper = slope / max(share, _LEAST_TERM) / before
+            found[:, place] += np.clip(steeper, -_STEEPEST, _STEEPEST)
+            found[:, names.index(coefficient)] += (np.exp(found[:, place]) - before) * growth
+        return found
+
 
 def laplace_posterior(
-    form: str, reference: Reference, prior: Normal, seen: Observed, near: Posterior | None = None
+    form: str, reference: Reference, prior: Normal, seen: Observed, start: np.ndarray | None = None
 ) -> Posterior:
-    """The posterior of a form after these runs; `near` is one of the same form from which to start."""
-    levels = len(seen.grid)
-    means, targets = np.tile(prior.mean, (levels, 1)), np.tile(seen.ln_loss, (levels, 1))
+    """The posterior of a form after these runs; `start` is theta of one like it, (levels, parameters)."""
+    white, scales, precision = seen.white, seen.scales, prior.precision
+    means, targets = np.tile(prior.mean, (len(scales), 1)), np.tile(seen.ln_loss, (len(scales), 1))
     model = reference.model(form, seen.points)
-    which = np.arange(levels)
-    problems = PosteriorProblems(model, seen, prior.precision, means, targets, which, _LEFT)
-    theta, objective = problems.solve(means if near is None else near.theta, _ITERATIONS)
-    _, jacobian = log_loss(form, reference, theta, seen.points)
-    return Posterior(form, reference, prior, seen, theta, jacobian, objective)
+    problems = PenalisedLeastSquares(model, white, scales, precision, means, targets)
+    theta, objective = problems.solve(means if start is None else start, _LEFT, _ITERATIONS)
+    predicted, slopes = model.jacobian(theta)
+    return Posterior(form, reference, prior, seen, theta, predicted, np.moveaxis(slopes, 0, -1), objective)
 
 
-@dataclass(frozen=True)
-class PosteriorProblems:
-    """Minus the log density of many posteriors of one form given the same runs, as the solver wants them:
-    prior means, losses and levels differ. Least squares, so that first derivatives are enough.
+# -- how noisy the runs are ----------------------------------------------------------------------------------
+
+
+class Outlier(NamedTuple):
+    """A run that counts for little."""
+
+    row: int
+    off: float  # ln(observed / predicted without it)
+    deviations: float  # the same in standard deviations
+    counts: float  # as so many runs
+
+
+def reweight_outliers(found: Posterior) -> tuple[Observed, tuple[Outlier, ...]]:
+    """The runs with those that lie beyond what noise and discrepancy explain made noisier, the furthest
+    first: one just beyond counts as before, one ten times as far hardly at all. How far off it is shows only
+    once it does not count.
     """
+    usual = found.seen.scatter
+    everyone = np.arange(len(usual))
+    off = np.zeros(len(usual), dtype=bool)
+    outliers: tuple[Outlier, ...] = ()
+    for _ in range(_PASSES):
+        error, sd = found.left_out(everyone)
+        # In standard deviations of a run that scatters as usual.
+        noise = found.seen.grid.noise[found.likeliest]
+        variance = sd**2 - noise**2 * (found.seen.scatter**2 - usual**2)
+        deviations = np.abs(error) / np.sqrt(np.maximum(variance, (noise * usual) ** 2))
+        furthest = deviations[~off].max(initial=0.0)
+        new = ~off & (deviations > max(FAR_OFF, _AS_FAR * furthest))
+        if (off | new).sum() > _MOST_OUTLIERS * len(off) or not (off | new).any():
+            break
+        off |= new
+        less = np.where(off, np.maximum(deviations / FAR_OFF, 1.0) ** 2, 1.0)
+        outliers = tuple(
+            Outlier(int(i), float(error[i]), float(deviations[i]), float(less[i] ** -2))
+            for i in everyone[off]
+        )
+        if not new.any() and np.all(np.abs(np.log(usual * less / found.seen.scatter)) < _SAME):
+            break
+        found = found.after(replace(found.seen, scatter=usual * less))
+    return found.seen, outliers
 
-    model: Model
-    seen: Observed
-    precision: np.ndarray
-    means: np.ndarray  # (problems, parameters)
-    targets: np.ndarray  # (problems, runs)
-    which: np.ndarray  # level of each
-    left: float  # to gain
 
-    def solve(self, start: np.ndarray, iterations: int) -> tuple[np.ndarray, np.ndarray]:
-        """The most probable theta of each, and minus its log density."""
-        wild = ~np.isfinite(self.curvature(start).value)
-        start = np.where(wild[:, None], self.means, start)
-        far = np.full(start.shape[1], _FURTHEST)
-        found = minimise(self, start, Bounds(-far, far), damping=_DAMPING, max_iterations=iterations)
-        return found.theta, found.value
+def evidence(found: Mapping[float, Posterior]) -> float:
+    """ln of the probability of the runs of all weight decays."""
+    return sum(one.evidence for one in found.values())
 
-    def curvature(self, theta: np.ndarray) -> Curvature:
-        predicted, slopes = self.model.slopes(theta)  # (B, n), (p, B, n)
-        scales = self.seen.scales[self.which]
-        with np.errstate(over="ignore", invalid="ignore"):  # a wild step is refused later
-            left = (predicted - self.targets) @ self.seen.white.T / scales
-            white = (slopes @ self.seen.white.T / scales).transpose(1, 0, 2)  # (B, p, n)
-            apart = theta - self.means
-            pull = apart @ self.precision
-            value = 0.5 * ((left**2).sum(axis=1) + (pull * apart).sum(axis=1))
-            gradient = np.einsum("bpn,bn->pb", white, left) + pull.T
-            hessian = np.moveaxis(white @ white.transpose(0, 2, 1) + self.precision, 0, -1)
-        wild = ~np.isfinite(hessian).all(axis=(0, 1))
-        return Curvature(np.where(wild, np.inf, value), gradient, hessian, hessian)
 
-    def bends(self, theta: np.ndarray) -> None:
-        return None
+def noise_of_runs(
+    found: Mapping[float, Posterior],
+) -> tuple[float, dict[float, Observed], dict[float, tuple[Outlier, ...]]]:
+    """How much noisier repeated runs are than single-epoch ones, in the whole table; the runs of each weight
+    decay as noisy as that, outliers more so; and the outliers.
+    """
+    reweighted = {decay: reweight_outliers(one) for decay, one in found.items()}
+    ratio = 1.0
+    single = np.concatenate([one.seen.points[2] for one in found.values()]) <= SINGLE_EPOCH
+    if single.any() and not single.all():
+        equal = {decay: one.after(reweighted[decay][0]) for decay, one in found.items()}
+        unequal = {decay: one.after(_noisier(reweighted[decay][0])) for decay, one in found.items()}
+        if evidence(unequal) >= evidence(equal) + _CLEARLY:
+            ratio = _NOISIER
+            noisier = {decay: one.after(_noisier(one.seen)) for decay, one in found.items()}
+            reweighted = {decay: reweight_outliers(one) for decay, one in noisier.items()}
+    seen = {decay: runs for decay, (runs, _) in reweighted.items()}
+    return ratio, seen, {decay: outliers for decay, (_, outliers) in reweighted.items()}
 
-    def pick(self, problems: np.ndarray | slice) -> PosteriorProblems:
-        rows = {name: getattr(self, name)[problems] for name in ("means", "targets", "which")}
-        return replace(self, **rows)
 
-    def move(self, theta: np.ndarray, step: np.ndarray) -> np.ndarray:
-        return np.asarray(theta - step)
-
-    def tolerance(self, value: np.ndarray) -> np.ndarray:
-        return np.full_like(value, self.left)
+def _noisier(seen: Observed) -> Observed:
+    """The same runs, repeated ones noisier."""
+    return replace(seen, scatter=seen.scatter * np.where(seen.points[2] > SINGLE_EPOCH, _NOISIER, 1.0))

@@ -2,10 +2,15 @@ r"""Which runs to train next, so that the plan at a target becomes certain soone
 
 **What is wanted.** Small variance of linear functions of ln(loss) at chosen configurations: the loss of the
 planned run, and ln N*, which moves with the slope of the iso-FLOP curve at the plan: -(d slope) / curvature.
-The law before and after runs is the prior and the posterior of a fit (`bayes`); `predictive_covariance` says
-what they imply for runs that are not trained, `select_runs` how runs are chosen.
+The law before and after runs is the prior and the posterior of a fit (`bayes`); `select_runs` says what they
+imply for runs that are not trained, and how runs are chosen.
 
 The estimate is updated by giving the runs so far: train the cheap ones first, then ask again.
+
+**Expected information** of a grid, before any of it is trained: which laws it identifies, how surely, and
+what would add most. How much a run tells does not depend on its loss, so a plan's error after all of them is
+known now. The plan that is asked about is one for the largest corpus of the grid with ten times the compute
+of its dearest run, unless the caller names another.
 """
 
 from __future__ import annotations
@@ -17,14 +22,18 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from calibration.fitting.bayes.hierarchical import hierarchical_fit, without_runs
-from calibration.fitting.bayes.posterior import NoiseGrid
-from calibration.fitting.bayes.prior import AUTO, fingerprints, shares_runs
-from calibration.fitting.coordinates import Points, flops_of, joined, points_of
-from calibration.fitting.design.predictive_covariance import PredictiveCovariance
-from calibration.fitting.design.select_runs import Wanted, errors_after_runs, identifying_runs, select_runs
-from calibration.fitting.huber import Progress
-from calibration.fitting.identify import is_identified
+from calibration.fitting.bayes.hierarchical import hierarchical_fit, no_pooling
+from calibration.fitting.bayes.posterior import FINE, NoiseGrid, Posterior
+from calibration.fitting.bayes.prior import AUTO, candidates, fingerprints, shares_runs
+from calibration.fitting.design.select_runs import (
+    Wanted,
+    errors_after_runs,
+    identifying_runs,
+    joined,
+    select_runs,
+)
+from calibration.fitting.identify import Run, Unidentified, is_identified, unidentified
+from calibration.fitting.solver import Points, Progress, flops_of, points_of, silent
 from planner.calibration import Calibration, shipped_names
 from planner.hardware import Architecture, shape_for, vocabulary
 from planner.inputs import CONTINUOUS, InvalidInput, compute, count, number, scientific, short
@@ -35,6 +44,12 @@ _APART = 0.35  # ln of the size ratio at which the slope of the iso-FLOP curve i
 _FAR = 10.0  # times the unique tokens of a calibration, from where another one is the prior
 _EXACT = 1e-6  # model discrepancy of a law that is taken for exact
 _LEAST_GAIN = 0.002  # a run that lowers the wanted variance by less than this share is not worth listing
+_EPOCHS = (1.0, 2.0, 4.0, 8.0, 16.0)
+
+# of a grid that is being planned
+_BEYOND = 10.0  # times the dearest run of a grid is what plans are made for
+_WORTH = 0.02  # of what is left unknown: a run that settles less is not worth naming
+_MOST = 300  # configurations that are reckoned with: more settle no less
 
 
 @dataclass(frozen=True)
@@ -119,42 +134,40 @@ def design(
     unique tokens and no more compute than the target.
     """
     total, flops = compute(budget, "budget"), compute(target_flops, "target_flops")
-    ud, doubts = count(target_ud, "target_ud"), _doubts(noise, model_discrepancy)
+    ud, grid = count(target_ud, "target_ud"), _noise_grid(noise, model_discrepancy)
     known = suitable_calibration(ud) if calibration is None else Calibration.load(calibration)
     form = check_form(law) if law is not None else default_form(known)
     rows = known.vocab_size if vocab_size is None else vocab_size
     decay, existing = _decay(runs, weight_decay, known)
     said: tuple[str, ...] = ()
     if existing is None or runs is None:
-        belief = prior_near(known, form, decay, doubts)
+        belief = prior_near(known, form, decay, grid or FINE)
     else:
-        known, belief, said = _after(runs, form, decay, known if calibration is not None else None, doubts)
+        known, belief, said = _after(runs, form, decay, known if calibration is not None else None, grid)
     target, warnings = Target.of(belief.law, ud, flops).no_worse_than_uniform(rows, known.name)
     trained = None if existing is None else points_of(existing)
-    candidates = _candidates(target.params, ud, min(total, flops), min_params, rows).without(trained)
-    if not candidates.shapes:
+    shapes, points = _candidates(target.params, ud, min(total, flops), min_params, rows, trained)
+    if not shapes:
         raise InvalidInput(
             f"no run worth training fits into a budget of {scientific(total)} FLOPs; "
             f"a larger budget or smaller models (‹min_params›, a smaller vocabulary) would do."
         )
     chosen = select_runs(
         belief,
-        candidates.points,
+        points,
         target.wanted,
         total,
         trained=trained,
-        first=identifying_runs(form, candidates.points, trained, total),
+        first=identifying_runs(form, points, trained, total),
         least_gain=_LEAST_GAIN,
         max_runs=max_runs,
-        progress=progress,
+        progress=progress or silent,
     )
-    picked = candidates.cheapest_first(chosen)
-    found = _proposal(belief, decay, target, picked, trained, total)
-    known_runs = np.column_stack(picked.points if trained is None else joined(trained, picked.points))
-    lacking = tuple(form for form in STANDARD if not is_identified(known_runs, form))
-    return dataclasses.replace(
-        found, calibration=known.name, warnings=(*said, *warnings), not_identified=lacking
-    )
+    cost = flops_of(points)
+    cheapest_first = sorted(chosen, key=lambda i: (cost[i], i))
+    picked = [shapes[i] for i in cheapest_first], _some(points, cheapest_first)
+    found = _proposal(belief, decay, target, *picked, trained, total)
+    return dataclasses.replace(found, calibration=known.name, warnings=(*said, *warnings))
 
 
 def suitable_calibration(ud: float) -> Calibration:
@@ -178,38 +191,35 @@ def default_form(known: Calibration) -> str:
     return DEFAULT_FORM if DEFAULT_FORM in known.settings[0].laws else known.default_law
 
 
-def prior_near(
-    known: Calibration, form: str, decay: float, doubts: NoiseGrid | None = None
-) -> PredictiveCovariance:
+def prior_near(known: Calibration, form: str, decay: float, grid: NoiseGrid = FINE) -> Posterior:
     """Before any run, the calibrated setting nearest to a weight decay is a weak prior."""
-    return PredictiveCovariance.of(without_runs(known, form, decay, doubts))
+    prior = candidates(known, weight_decays=(decay,))[0][0]
+    nothing = pd.DataFrame(columns=["params", "unique_tokens", "epochs", "loss"], dtype=float)
+    return no_pooling(prior, {decay: nothing}, form, grid)[decay]
 
 
 def _after(
-    runs: pd.DataFrame, form: str, decay: float, given: Calibration | None, doubts: NoiseGrid | None
-) -> tuple[Calibration, PredictiveCovariance, tuple[str, ...]]:
-    """What a fit of these runs believes, the prior in it, and a warning where that is not the given one."""
-    seen = given is not None and shares_runs(given, fingerprints(runs))
-    found = hierarchical_fit(runs, (form,), AUTO if given is None or seen else given, grid=doubts)
-    said = (f"{given.name} was fitted on some of these runs: another law is their prior",) if given else ()
-    return (
-        found.prior.calibration,
-        PredictiveCovariance.of(found.posteriors[form][decay]),
-        said if seen else (),
-    )
+    runs: pd.DataFrame, form: str, decay: float, given: Calibration | None, grid: NoiseGrid | None
+) -> tuple[Calibration, Posterior, tuple[str, ...]]:
+    """The posterior of a fit of these runs, its prior, and a warning where that is not the given one."""
+    said: tuple[str, ...] = ()
+    if given is not None and shares_runs(given, fingerprints(runs)):
+        said = (f"{given.name} was fitted on some of these runs: another law is their prior",)
+    found = hierarchical_fit(runs, (form,), AUTO if given is None or said else given, grid=grid)
+    return found.prior.calibration, found.posteriors[form][decay], said
 
 
-def _doubts(noise: Any, model_discrepancy: Any) -> NoiseGrid | None:
+def _noise_grid(noise: Any, model_discrepancy: Any) -> NoiseGrid | None:
     """Levels that are given instead of learnt; None where neither is."""
     given: dict[str, tuple[float, ...]] = {}
     if noise is not None:
-        given["noise"] = (number(noise, "noise", examples="0.01"),)
+        given["noise_levels"] = (number(noise, "noise", examples="0.01"),)
     if model_discrepancy is not None:
         off = number(model_discrepancy, "model_discrepancy", positive=False, examples="0.3")
         if off < 0:
             raise InvalidInput(f"must not be negative, such as 0.3; got {off:g}.", field="model_discrepancy")
-        given["discrepancy"] = (max(off, _EXACT),)
-    return NoiseGrid.grid(**given) if given else None
+        given["discrepancy_levels"] = (max(off, _EXACT),)
+    return NoiseGrid(**given) if given else None
 
 
 def _decay(
@@ -271,48 +281,32 @@ class Target:
         return dataclasses.replace(self, loss=uniform), (warning,)
 
 
-@dataclass(frozen=True)
-class _Candidates:
-    """Runs that could be trained: the shape of each, and where it is."""
-
-    shapes: list[Architecture]
-    points: Points
-
-    def pick(self, which: list[int]) -> _Candidates:
-        params, unique, epochs = (values[which] for values in self.points)
-        return _Candidates([self.shapes[i] for i in which], (params, unique, epochs))
-
-    def cheapest_first(self, which: list[int]) -> _Candidates:
-        cost = flops_of(self.points)
-        return self.pick(sorted(which, key=lambda i: (cost[i], i)))
-
-    def without(self, trained: Points | None) -> _Candidates:
-        """Those that are not, to within 5% in each number, among the trained runs."""
-        if trained is None:
-            return self
-        near = np.ones((len(self.shapes), len(trained[0])), dtype=bool)
-        for mine, theirs in zip(self.points, trained, strict=True):
-            near &= np.abs(np.log(mine[:, None] / theirs[None])) < 0.05
-        return self.pick([int(i) for i in np.flatnonzero(~near.any(axis=1))])
+def _some(points: Points, which: list[int] | np.ndarray) -> Points:
+    params, unique, epochs = (values[which] for values in points)
+    return params, unique, epochs
 
 
-def _candidates(params: float, ud: float, dearest: float, min_params: Any, vocab_size: Any) -> _Candidates:
-    """Buildable sizes x subsets of the corpus x epochs that cost at most `dearest`."""
+def _candidates(
+    params: float, ud: float, dearest: float, min_params: Any, vocab_size: Any, trained: Points | None
+) -> tuple[list[Architecture], Points]:
+    """Buildable sizes x subsets of the corpus x epochs that cost at most `dearest`, without those that are,
+    to within 5% in each number, among the trained runs.
+    """
     smallest = params / 64 if min_params is None else count(min_params, "min_params")
     rows = [
         (shape, budget, epochs)
         for shape in _ladder(2 * params, smallest, vocab_size)
         for budget in (ud / 2**k for k in range(7))
-        for epochs in (1.0, 2.0, 4.0, 8.0, 16.0)
+        for epochs in _EPOCHS
         if FLOPS_PER_PARAM_TOKEN * shape.params * budget * epochs <= dearest
         and 0.5 <= budget * epochs / shape.params <= 2000  # outside of this a run says nothing about a plan
     ]
-    sizes = np.array([shape.params for shape, _, _ in rows], dtype=float)
-    budgets = np.array([budget for _, budget, _ in rows], dtype=float)
-    return _Candidates(
-        [shape for shape, _, _ in rows],
-        (sizes, budgets, np.array([epochs for _, _, epochs in rows], dtype=float)),
-    )
+    columns = [(shape.params, budget, epochs) for shape, budget, epochs in rows]
+    points = np.array(columns, dtype=float).reshape(-1, 3)
+    known = np.empty((0, 3)) if trained is None else np.column_stack(trained)
+    near = (np.abs(np.log(points[:, None] / known[None])) < 0.05).all(axis=-1).any(axis=1)
+    new = np.flatnonzero(~near)
+    return [rows[i][0] for i in new], (points[new, 0], points[new, 1], points[new, 2])
 
 
 def _ladder(largest: float, smallest: float, vocab_size: Any) -> list[Architecture]:
@@ -332,17 +326,18 @@ def _ladder(largest: float, smallest: float, vocab_size: Any) -> list[Architectu
 
 
 def _proposal(
-    belief: PredictiveCovariance,
+    belief: Posterior,
     decay: float,
     target: Target,
-    picked: _Candidates,
+    shapes: list[Architecture],
+    points: Points,
     trained: Points | None,
     budget: float,
 ) -> Design:
     """The chosen runs in their order, each with what is known once it is trained."""
-    cost = flops_of(picked.points)
+    cost = flops_of(points)
     spent = np.cumsum([0.0, *cost])
-    errors = errors_after_runs(belief, picked.points, target.wanted, trained)
+    errors = errors_after_runs(belief, points, target.wanted, trained)
     loss_errors = [error[0] * target.loss for error in errors]
     params_errors = [error[1] if len(error) > 1 else None for error in errors]
     proposed = tuple(
@@ -358,16 +353,18 @@ def _proposal(
             architecture=shape,
         )
         for k, (shape, _, unique, epochs, flops) in enumerate(
-            zip(picked.shapes, *picked.points, cost, strict=True), start=1
+            zip(shapes, *points, cost, strict=True), start=1
         )
     )
-    planned = {
-        f"target_{name}": getattr(target, name) for name in ("ud", "flops", "params", "epochs", "loss")
-    }
+    known_runs = np.column_stack(joined(trained, points))
     return Design(
         law=belief.form,
         weight_decay=decay,
-        **planned,
+        target_ud=target.ud,
+        target_flops=target.flops,
+        target_params=target.params,
+        target_epochs=target.epochs,
+        target_loss=target.loss,
         existing_runs=0 if trained is None else len(trained[0]),
         budget=budget,
         flops=float(spent[-1]),
@@ -376,6 +373,7 @@ def _proposal(
         loss_error_after=loss_errors[-1],
         params_error_after=params_errors[-1],
         runs=proposed,
+        not_identified=tuple(form for form in STANDARD if not is_identified(known_runs, form)),
     )
 
 
@@ -386,3 +384,103 @@ def describe(plan: Design) -> str:
         f"{short(plan.target_params)} parameters, {plan.target_epochs:.3g} epochs, loss "
         f"{plan.target_loss:.3f}"
     )
+
+
+# -- expected information of a grid --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ExpectedInformation:
+    """What the runs of one weight decay will tell about a plan."""
+
+    weight_decay: float
+    runs: int
+    calibration: str  # the law that is the prior
+    target_ud: float
+    target_flops: float
+    identified: tuple[str, ...]  # forms that are fitted without a prior
+    missing: tuple[Unidentified, ...]
+    loss_error: float  # a share of the plan's loss: standard error
+    loss_error_before: float
+    params_error: float | None  # of ln N*; None where the optimum is flat
+    add: Run | None  # what would tell most, within the compute of the dearest run
+
+    def as_dict(self) -> dict[str, Any]:
+        missing = [{"form": one.form, "reason": one.reason, "advice": one.remedy} for one in self.missing]
+        added = None if self.add is None else self.add._asdict()
+        return dataclasses.asdict(self) | {"missing": missing, "add": added}
+
+    @property
+    def lacks(self) -> str:
+        """In words: which laws the runs do not identify, and what to add; or what would tell most."""
+        if not self.missing:
+            return "" if self.add is None else f"most would be added by a run of {self.add}"
+        first = self.missing[0]
+        forms = ", ".join(one.form for one in self.missing) if self.identified else "no law"
+        verb = "is identified" if forms == "no law" else "cannot be identified"
+        return f"{forms} {verb} ({first.reason}), so that a fit will lean on its prior there; {first.remedy}"
+
+
+def expected_information(
+    grid: pd.DataFrame, *, target_ud: Any = None, target_flops: Any = None
+) -> list[ExpectedInformation]:
+    """What a table of runs, which need no losses, will tell at each of its weight decays."""
+    ud = float(grid["unique_tokens"].max()) if target_ud is None else count(target_ud, "target_ud")
+    dearest = float(flops_of(points_of(grid)).max())
+    flops = _BEYOND * dearest if target_flops is None else compute(target_flops, "target_flops")
+    missing = unidentified(grid, STANDARD)
+    decays = [float(decay) for decay in sorted(grid["weight_decay"].unique())]
+    return [
+        _information_at(
+            grid[grid["weight_decay"] == decay], ud, flops, [m for m in missing if m.weight_decay == decay]
+        )
+        for decay in decays
+    ]
+
+
+def _information_at(
+    runs: pd.DataFrame, ud: float, flops: float, missing: list[Unidentified]
+) -> ExpectedInformation:
+    known, decay = suitable_calibration(ud), float(runs["weight_decay"].iloc[0])
+    belief = prior_near(known, default_form(known), decay)
+    target = Target.of(belief.law, ud, flops)
+    distinct = runs.groupby(["params", "unique_tokens", "epochs"], as_index=False).size()
+    distinct = distinct.iloc[np.linspace(0, len(distinct) - 1, min(len(distinct), _MOST)).astype(int)]
+    points = points_of(distinct)
+    with_seeds = _some(points, np.repeat(np.arange(len(distinct)), distinct["size"]))
+    before, *_, after = errors_after_runs(belief, with_seeds, target.wanted)
+    lacking = {one.form for one in missing}
+    return ExpectedInformation(
+        weight_decay=decay,
+        runs=len(runs),
+        calibration=known.name,
+        target_ud=ud,
+        target_flops=flops,
+        identified=tuple(form for form in STANDARD if form not in lacking),
+        missing=tuple(missing),
+        loss_error=after[0],
+        loss_error_before=before[0],
+        params_error=after[1] if len(after) > 1 else None,
+        add=None if missing else _next(belief, points, target),
+    )
+
+
+def _next(belief: Posterior, points: Points, target: Target) -> Run | None:
+    """The run, of sizes and data around those of the grid, that would tell most for its compute."""
+    dearest = float(flops_of(points).max())
+    params, unique = (_around(values) for values in points[:2])
+    rows = [(n, u, e) for n in params for u in unique for e in _EPOCHS if u <= target.ud * 1.001]
+    cells = np.array(rows, dtype=float).reshape(-1, 3)
+    possible: Points = (cells[:, 0], cells[:, 1], cells[:, 2])
+    affordable = _some(possible, np.flatnonzero(flops_of(possible) <= dearest * 1.001))
+    chosen = select_runs(
+        belief, affordable, target.wanted, dearest, trained=points, least_gain=_WORTH, max_runs=1
+    )
+    return Run(*(float(values[chosen[0]]) for values in affordable)) if chosen else None
+
+
+def _around(values: np.ndarray) -> list[float]:
+    """Some of the distinct values, and one below and above them."""
+    distinct = np.unique(values)
+    distinct = distinct[np.unique(np.linspace(0, len(distinct) - 1, 5).astype(int))]
+    return [float(v) for v in (distinct[0] / 2, *distinct, distinct[-1] * 2)]

@@ -16,21 +16,24 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from calibration.fitting.huber import PAPER_DELTA, Fits, Progress, fit_forms, refit
+from calibration.fitting.evaluate.summary import PAPER_DELTA
+from calibration.fitting.huber import Fits, fit_forms, left_out_predictions
 from calibration.fitting.identify import check_identifiable, is_identified
 from calibration.fitting.runs.arrays import Group, Runs, find_groups
+from calibration.fitting.solver import Progress, part_of, points_of, silent
 from planner.inputs import InvalidInput, number
-from planner.laws import FORMS, STANDARD, Law, check_form
+from planner.laws import FORMS, STANDARD, check_form
 
 LEAVE = ("group", "cells")
 COIN = "chance"  # the row of somebody who picks any run of the group
 _RESAMPLES = 2000
+# A group, and the losses of its configurations by each form fitted without it.
+_Judged = tuple[Group, dict[str, np.ndarray]]
 
 
 @dataclass(frozen=True)
@@ -93,116 +96,71 @@ def backtest(
             f"each other; a larger tolerance, or runs of one budget at several sizes, would do."
         )
     check_identifiable(table, forms)
-    found = _left_out(table, groups, forms, delta, leave, progress or (lambda what, share: None))
-    if not found.groups:
+    judged, problems = _left_out(table, groups, forms, delta, leave, progress or silent)
+    if not judged:
         raise InvalidInput(
             "without any one group of runs no law can be identified any more; "
             "more runs outside of the groups would do."
         )
+    kept = [group for group, _ in judged]
+    losses = {form: [predicted[form] for _, predicted in judged] for form in forms}
     return Backtest(
-        groups=len(found.groups),
-        pairs=sum(_pairs(group.losses, group.losses)[1] for group in found.groups),
-        runs=len({row for group in found.groups for some in group.rows for row in some}),
-        skipped_groups=len(groups) - len(found.groups),
+        groups=len(kept),
+        pairs=sum(_pairs(group.losses, group.losses)[1] for group in kept),
+        runs=len({row for group in kept for some in group.rows for row in some}),
+        skipped_groups=len(groups) - len(kept),
         tolerance=apart,
         leave=leave,
-        scores=tuple(_scored(found.groups, found.losses, seed)),
-        details=tuple(_details(found.groups, found.losses)),
-        not_identified=found.problems,
+        scores=tuple(_scored(kept, losses, seed)),
+        details=tuple(_details(kept, losses)),
+        not_identified=problems,
     )
 
 
-class _LeftOut(NamedTuple):
-    """What laws say of each group that were fitted without it."""
-
-    groups: list[Group]  # that can be judged
-    losses: dict[str, list[np.ndarray]]  # per form and group: of its configurations
-    problems: dict[str, str]  # why a form is not identified even by all runs
-
-
 def _left_out(
-    table: pd.DataFrame, groups: Sequence[Group], forms: list[str], delta: float, leave: str, tell: Progress
-) -> _LeftOut:
-    """Fit all forms without each group, to the runs of its weight decay."""
-    every = _LeftOut([], {form: [] for form in forms}, {})
+    table: pd.DataFrame,
+    groups: Sequence[Group],
+    forms: list[str],
+    delta: float,
+    leave: str,
+    progress: Progress,
+) -> tuple[list[_Judged], dict[str, str]]:
+    """The groups that can be judged, and why a form is not identified even by all runs."""
+    judged: list[_Judged] = []
+    problems: dict[str, str] = {}
     decays = sorted({group.weight_decay for group in groups})
     for done, decay in enumerate(decays):
-        here = [group for group in groups if group.weight_decay == decay]
         runs = table[table["weight_decay"] == decay]
-        part = partial(_tell_part, tell, done, len(decays))
-        found = _left_out_at(runs, here, forms, delta, leave, part)
-        every.groups.extend(found.groups)
-        for form in forms:
-            every.losses[form].extend(found.losses[form])
-        every.problems.update(
-            {form: f"at weight decay {decay:g} {reason}" for form, reason in found.problems.items()}
-        )
-    return every
-
-
-def _tell_part(tell: Progress, done: int, of: int, what: str, share: float) -> None:
-    tell(what, (done + share) / of)
+        here = [group for group in groups if group.weight_decay == decay]
+        fits = fit_forms(Runs.of(runs), forms, delta=delta)
+        judged += _left_out_at(runs, here, fits, leave, part_of(progress, done, len(decays)))
+        reasons = {form: fits.forms[form].problem for form in forms}
+        problems |= {form: f"at weight decay {decay:g} {why}" for form, why in reasons.items() if why}
+    return judged, problems
 
 
 def _left_out_at(
-    table: pd.DataFrame, groups: Sequence[Group], forms: list[str], delta: float, leave: str, tell: Progress
-) -> _LeftOut:
-    """Fit all forms to the runs of one weight decay, without each of its groups."""
-    runs = Runs.of(table)
-    weights, first = _weights(table, runs, groups, leave)
-    places = table[["params", "unique_tokens", "epochs"]].to_numpy(dtype=float)
-    usable = np.array([all(is_identified(places[row > 0], form) for form in forms) for row in weights])
-    fits = fit_forms(runs, forms, delta=delta)
-    tell("fitting without each group", 0.0)
-    losses, settled = _from_the_fit_at_hand(fits, forms, weights, first)
-    for g in map(int, np.flatnonzero(~settled & usable)):  # then from all starts
-        tell("fitting without each group", (g + 1) / len(groups))
-        found = _from_all_starts(table[weights[g] > 0], forms, delta, places[first[g]])
-        usable[g] = found is not None
-        for form, guess in (found or {}).items():
-            losses[form][g] = guess
-    for form in forms:  # a law that runs away on what it has not seen ranks nothing
-        usable &= [bool(np.isfinite(guess).all()) for guess in losses[form]]
-    judged = [int(g) for g in np.flatnonzero(usable)]
-    problems = {form: reason for form in forms if (reason := fits.forms[form].problem)}
-    kept = {form: [guesses[g] for g in judged] for form, guesses in losses.items()}
-    return _LeftOut([groups[g] for g in judged], kept, problems)
-
-
-def _weights(
-    table: pd.DataFrame, runs: Runs, groups: Sequence[Group], leave: str
-) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Which runs each fit has, (groups, runs), and where each group's configurations are first seen."""
-    position = {row: i for i, row in enumerate(table.index)}
-    weights = np.ones((len(groups), len(table)))
+    table: pd.DataFrame, groups: Sequence[Group], fits: Fits, leave: str, progress: Progress
+) -> list[_Judged]:
+    """The groups of one weight decay, whose runs are the table, that can be judged, and what each form that
+    was fitted without a group says of its configurations.
+    """
+    runs, points = fits.runs, np.column_stack(points_of(table))
+    kept = np.ones((len(groups), len(table)), dtype=bool)
+    for group, row in zip(groups, kept, strict=True):
+        out = np.isin(table.index, [one for some in group.rows for one in some])
+        row[np.isin(runs.cells, runs.cells[out]) if leave == "cells" else out] = False
+    predicted = left_out_predictions(fits, kept, progress)
+    found = []
     for g, group in enumerate(groups):
-        out = np.array([position[row] for rows in group.rows for row in rows])
-        weights[g, np.isin(runs.cells, runs.cells[out]) if leave == "cells" else out] = 0.0
-    return weights, [np.array([position[rows[0]] for rows in group.rows]) for group in groups]
-
-
-def _from_the_fit_at_hand(
-    fits: Fits, forms: list[str], weights: np.ndarray, first: list[np.ndarray]
-) -> tuple[dict[str, list[np.ndarray]], np.ndarray]:
-    """The losses that refits predict for the groups they leave out, and where all forms converge."""
-    again = refit(fits, weights=weights)
-    losses: dict[str, list[np.ndarray]] = {}
-    for form in forms:
-        prediction = fits.log_prediction(form, again[form].base, again[form].repetition)
+        first = table.index.get_indexer(pd.Index([some[0] for some in group.rows]))
         with np.errstate(over="ignore"):
-            losses[form] = [np.exp(prediction[g, rows]) for g, rows in enumerate(first)]
-    return losses, np.logical_and.reduce([again[form].converged for form in forms])
-
-
-def _from_all_starts(
-    table: pd.DataFrame, forms: list[str], delta: float, places: np.ndarray
-) -> dict[str, np.ndarray] | None:
-    """The losses that forms fitted to these runs predict elsewhere; None unless all of them converge."""
-    fits = fit_forms(Runs.of(table), forms, delta=delta)
-    if not all(fits.forms[form].optimum.converged for form in forms):
-        return None
-    with np.errstate(all="ignore"):
-        return {form: Law(form, fits.forms[form].parameters).loss(*places.T) for form in forms}
+            losses = {form: np.exp(values[g, first]) for form, values in predicted.items()}
+        identified = all(is_identified(points[kept[g]], form) for form in fits.forms)
+        # A law that runs away on what it has not seen ranks nothing.
+        if identified and all(np.isfinite(loss).all() for loss in losses.values()):
+            found.append((group, losses))
+    return found
 
 
 def _scored(groups: Sequence[Group], predicted: dict[str, list[np.ndarray]], seed: int) -> list[Score]:

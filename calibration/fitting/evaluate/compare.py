@@ -15,28 +15,14 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
+from calibration.fitting.evaluate.summary import Point, common_point
 from planner.calibration import Setting
 from planner.explain import outside_the_runs
-from planner.inputs import InvalidInput, count, number, short
-from planner.laws import FORMS, Law, check_form, repetition_parameters
-from planner.results import Interval
+from planner.inputs import InvalidInput
+from planner.laws import FORMS, check_form, repetition_parameters
 from planner.uncertainty import interval
 
 _MAD_TO_SIGMA = 1.4826
-
-
-class Point(BaseModel):
-    """Where penalties are compared."""
-
-    model_config = ConfigDict(frozen=True)
-
-    params: float
-    unique_tokens: float
-    epochs: float
-
-    def __str__(self) -> str:
-        size, tokens = short(self.params), short(self.unique_tokens)
-        return f"{size} parameters, {tokens} unique tokens, {self.epochs:.3g} epochs"
 
 
 class Comparison(BaseModel):
@@ -111,31 +97,13 @@ def compare(
             f"the two settings have none of {', '.join(wanted)} in common; fit both with one of them."
         )
     forms.sort(key=lambda form: form != recommended)
-    point = _reference(first, second, params, ud, epochs)
+    point = common_point(first, second, params, ud, epochs)
     warnings = tuple(
         f"At weight decay {setting.weight_decay:g}: {text}"
         for setting in (first, second)
         for text in outside_the_runs(setting, point.params, point.unique_tokens, point.epochs)
     )
     return [_compare(first, second, form, point, warnings) for form in forms]
-
-
-def middle_of(setting: Setting) -> Point:
-    """The middle of a setting's repeated runs, where forms are alike in what they say, if not in how."""
-    return _reference(setting, setting, None, None, None)
-
-
-def repetition_cost(setting: Setting, form: str, at: Point) -> tuple[float, Interval | None]:
-    """By how many nats repeated tokens are worse than as many new ones under a form, with what fades and what
-    overfits in it, and its 95% interval where there are draws.
-    """
-    where = (at.params, at.unique_tokens, at.epochs)
-
-    def cost(law: Law) -> Any:
-        return law.loss(*where) - law.base().loss(*where)
-
-    draws = setting.law_draws(form, of_losses=True)
-    return float(cost(setting.law(form))), None if draws is None else interval(np.asarray(cost(draws)))
 
 
 def _compare(
@@ -194,40 +162,3 @@ def _ratio_interval(
         source = "the published median absolute deviations of P, taken as normal"
         return float(ratio * np.exp(-width)), float(ratio * np.exp(width)), source
     return None, None, "no draws in at least one of the two, so no interval"
-
-
-def _reference(first: Setting, second: Setting, params: Any, ud: Any, epochs: Any) -> Point:
-    """The point asked for, and where nothing was asked the middle (on log axes) of the repeated runs that
-    both have.
-    """
-    one, two = first.fitted_on, second.fitted_on
-    high = min(one.epochs[1], two.epochs[1])
-    chosen = 1 + max(high - 1, 1.0) ** 0.5 if epochs is None else number(epochs, "epochs", examples="4")
-    if chosen <= 1:
-        raise InvalidInput(
-            f"must be above 1, such as 4, because nothing overfits before data repeats; got {chosen:g}.",
-            field="epochs",
-        )
-    sizes = [fitted.repeated_params or fitted.params for fitted in (one, two)]
-    budgets = [fitted.repeated_unique_tokens or fitted.unique_tokens for fitted in (one, two)]
-    return Point(
-        params=_middle(sizes[0], sizes[1], "model sizes", "params")
-        if params is None
-        else count(params, "params"),
-        unique_tokens=_middle(budgets[0], budgets[1], "unique tokens", "ud")
-        if ud is None
-        else count(ud, "ud"),
-        epochs=chosen,
-    )
-
-
-def _middle(one: tuple[float, float], two: tuple[float, float], what: str, option: str) -> float:
-    """Geometric middle of the overlap of two ranges."""
-    low, high = max(one[0], two[0]), min(one[1], two[1])
-    if low > high:
-        ranges = " and ".join(f"{short(a)} to {short(b)}" for a, b in (one, two))
-        raise InvalidInput(
-            f"the two settings have no {what} of repeated runs in common ({ranges}); "
-            f"name a point with ‹{option}› to compare where at least one of them extrapolates."
-        )
-    return float(np.sqrt(low * high))

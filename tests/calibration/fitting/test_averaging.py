@@ -11,7 +11,7 @@ from scipy.optimize import minimize
 
 from benchmarks.few_runs import MICRO
 from calibration import fit
-from calibration.fitting.bayes.averaging import model_weights, stacking_weights
+from calibration.fitting.bayes.hierarchical import model_weights, stacking_weights
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Told:
 
     errors: np.ndarray
     evidence: float = 0.0
-    parameters_learnt: float = 0.0
+    effective_parameters: float = 0.0
 
     @property
     def seen(self) -> np.ndarray:

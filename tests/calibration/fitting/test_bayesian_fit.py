@@ -15,13 +15,11 @@ from benchmarks.held_out_coverage import cut, within
 from benchmarks.simulated import grid_table, with_losses
 from calibration import fit
 from calibration.fitting.bayes.hierarchical import hierarchical_fit
-from calibration.fitting.bayes.posterior import PosteriorProblems
 from calibration.fitting.bayes.prior import candidates, fingerprints
-from calibration.fitting.bootstrap import resampled_losses
-from calibration.fitting.coordinates import Reference, log_loss
-from calibration.fitting.huber import fit_forms
-from calibration.fitting.intervals import loss_interval
+from calibration.fitting.evaluate.summary import loss_interval
+from calibration.fitting.huber import fit_forms, resampled_losses
 from calibration.fitting.runs.arrays import Runs
+from calibration.fitting.solver import PenalisedLeastSquares, Reference
 from planner import Calibration, InvalidInput, crossover, plan, predict
 from planner.inputs import CONTINUOUS
 from planner.laws import AVERAGE, DEFAULT_FORM, FORMS, Law, parameter_names
@@ -52,14 +50,15 @@ def test_derivatives_in_the_coordinates_of_beliefs_are_exact() -> None:
     params, unique, epochs = np.exp(rng.uniform(low, high, (20, 3))).T
     points = params, unique, epochs
     for form in FORMS:
-        theta = prior.mean(form) + 0.1 * rng.standard_normal((2, len(parameter_names(form))))
-        value, slopes = log_loss(form, prior.reference, theta, points)
+        theta = prior.of(form).mean + 0.1 * rng.standard_normal((2, len(parameter_names(form))))
+        model = prior.reference.model(form, points)
+        value, slopes = model.jacobian(theta)
         law = prior.reference.law(form, theta[0])
         assert value[0] == pytest.approx(np.log(law.loss(*points)), abs=1e-12)
         step = 1e-5 * np.eye(theta.shape[1])
-        ahead, _ = log_loss(form, prior.reference, theta[0] + step, points)
-        behind, _ = log_loss(form, prior.reference, theta[0] - step, points)
-        assert pytest.approx((ahead - behind) / 2e-5, abs=1e-7) == slopes[0].T
+        ahead, _ = model.jacobian(theta[0] + step)
+        behind, _ = model.jacobian(theta[0] - step)
+        assert pytest.approx((ahead - behind) / 2e-5, abs=1e-7) == slopes[:, 0]
 
 
 def test_coordinates_lead_back_to_the_law() -> None:
@@ -75,9 +74,8 @@ def test_the_most_probable_law_is_what_scipy_finds_too(form: str) -> None:
     model = found.reference.model(form, found.seen.points)
     level = found.likeliest
     means, targets = found.prior.mean[None], found.seen.ln_loss[None]
-    one = PosteriorProblems(
-        model, found.seen, found.prior.precision, means, targets, np.array([level]), left=0.0
-    )
+    scales = found.seen.scales[level][None]
+    one = PenalisedLeastSquares(model, found.seen.white, scales, found.prior.precision, means, targets)
 
     def density(theta: np.ndarray) -> tuple[float, np.ndarray]:
         state = one.curvature(theta[None])

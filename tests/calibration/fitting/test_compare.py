@@ -8,7 +8,8 @@ import pytest
 
 from benchmarks.simulated import grid_table
 from calibration import fit
-from calibration.fitting.evaluate.compare import compare, middle_of, repetition_cost
+from calibration.fitting.evaluate.compare import compare
+from calibration.fitting.evaluate.summary import middle_of, repetition_cost
 from planner.calibration import Calibration, Setting
 from planner.inputs import InvalidInput
 

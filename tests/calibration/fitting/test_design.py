@@ -14,12 +14,11 @@ from hypothesis import strategies as st
 
 from calibration.commands.design import design as command
 from calibration.fitting.bayes.hierarchical import hierarchical_fit
-from calibration.fitting.coordinates import Reference, flops_of
-from calibration.fitting.design.predictive_covariance import PredictiveCovariance
 from calibration.fitting.design.proposal import design, prior_near
 from calibration.fitting.design.select_runs import Wanted, identifying_runs, select_runs
 from calibration.fitting.identify import unidentified
 from calibration.fitting.runs.tables import read_runs
+from calibration.fitting.solver import Reference, flops_of
 from planner.calibration import Calibration
 from planner.hardware import shape_for
 from planner.inputs import InvalidInput
@@ -95,9 +94,7 @@ def test_the_estimate_follows_the_runs_not_the_prior():
     truth = float(TRUTH.loss(*target))
     wrong = abs(float(PRIOR.law("additive_4p").loss(*target)) - truth)
     runs = trained(design(5e18, "250M", "5e18", max_runs=12).table())
-    belief = PredictiveCovariance.of(
-        hierarchical_fit(runs, ("additive_4p",), "fineweb-llama2").posteriors["additive_4p"][0.1]
-    )
+    belief = hierarchical_fit(runs, ("additive_4p",), "fineweb-llama2").posteriors["additive_4p"][0.1]
     assert abs(float(belief.law.loss(*target)) - truth) < 0.15 * wrong
 
 

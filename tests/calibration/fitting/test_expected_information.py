@@ -7,9 +7,8 @@ import pandas as pd
 import pytest
 
 from calibration import design
-from calibration.fitting.coordinates import points_of
-from calibration.fitting.design.expected_information import expected_information
-from calibration.fitting.design.proposal import prior_near
+from calibration.fitting.design.proposal import expected_information, prior_near
+from calibration.fitting.solver import points_of
 from planner import Calibration
 from planner.inputs import InvalidInput
 from tests.calibration.fitting.tables import runs
@@ -47,8 +46,8 @@ def test_what_is_foreseen_is_what_a_design_says_once_the_runs_exist() -> None:
     table = runs(noise=0)  # losses as the believed law has them, so that the belief stays where it is
     before = prior_near(Calibration.load("fineweb-llama2"), "additive_4p", 0.1)
     levels = {
-        "noise": before.noise,
-        "model_discrepancy": before.model_discrepancy,
+        "noise": before.levels[0],
+        "model_discrepancy": before.levels[1],
     }  # such losses alone would say: none of either
     later = design(1e19, 1.6e9, 1e20, runs=table, calibration="fineweb-llama2", **levels)
     assert seen.loss_error == pytest.approx(later.loss_error_before / later.target_loss, rel=0.05)

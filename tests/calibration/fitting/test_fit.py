@@ -13,9 +13,11 @@ import pandas as pd
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from scipy.special import huber
 
 from benchmarks.simulated import grid_table
 from calibration import fit
+from calibration.fitting.evaluate.summary import aicc, r_squared
 from calibration.fitting.huber import (
     Fits,
     base_log_prediction,
@@ -23,12 +25,11 @@ from calibration.fitting.huber import (
     base_problem,
     base_theta,
     fit_forms,
-    huber,
     refit,
 )
-from calibration.fitting.metrics import aicc, held_out_residuals, metrics, r_squared
 from calibration.fitting.runs.arrays import Runs
 from calibration.fitting.solver import best_of
+from calibration.fitting.two_phase import held_out_residuals, metrics
 from planner.calibration import Calibration
 from planner.inputs import InvalidInput
 from planner.laws import FORMS, STANDARD, Law, parameter_names
@@ -191,7 +192,7 @@ def test_published_base_law_on_the_182_c4_runs(c4: pd.DataFrame) -> None:
         r_squared(runs.loss[rows], predicted[rows]) for rows in (slice(None), ~runs.single, runs.single)
     ]
     assert figures == pytest.approx([0.7722, 0.7765, 0.7631], abs=5e-5)
-    assert huber(np.log(predicted) - runs.ln_loss, 1e-3).sum() == pytest.approx(0.015826, abs=5e-7)
+    assert huber(1e-3, np.log(predicted) - runs.ln_loss).sum() == pytest.approx(0.015826, abs=5e-7)
 
 
 def test_c4_calibration_recommends_by_held_out_error(c4: pd.DataFrame) -> None:
@@ -326,11 +327,11 @@ def test_a_left_out_cell_counts_for_all_forms_or_for_none(monkeypatch: pytest.Mo
             "additive_2p": found["additive_2p"]._replace(repetition=found["additive_2p"].repetition + 9),
         }
 
-    monkeypatch.setattr("calibration.fitting.metrics.refit", impatient)
+    monkeypatch.setattr("calibration.fitting.huber.refit", impatient)
     again = held_out_residuals(fitted)
     first = fitted.runs.cells < 3
     np.testing.assert_allclose(again["additive_2p"][first], expected["additive_2p"][first], atol=1e-6)
-    monkeypatch.setattr("calibration.fitting.metrics.is_identified", lambda *_: False)
+    monkeypatch.setattr("calibration.fitting.huber.is_identified", lambda *_: False)
     dropped = held_out_residuals(fitted)
     for form in fitted.forms:
         assert np.isnan(dropped[form]).tolist() == first.tolist()
@@ -399,7 +400,7 @@ def test_aicc_charges_for_parameters_and_rewards_a_better_fit() -> None:
     rng = np.random.default_rng(0)  # with a wide delta it is the ordinary Gaussian criterion
     residual = 0.01 * rng.standard_normal(80)
     gaussian = 80 * (np.log(2 * np.pi * np.mean(residual**2)) + 1) + 2 * 6 + 2 * 6 * 7 / (80 - 7)
-    assert aicc(float(huber(residual, 10.0).sum()), 80, 5, 10.0) == pytest.approx(gaussian, rel=1e-6)
+    assert aicc(float(huber(10.0, residual).sum()), 80, 5, 10.0) == pytest.approx(gaussian, rel=1e-6)
 
 
 # -- refusals ------------------------------------------------------------------------------------------------
@@ -537,16 +538,16 @@ def test_arbitrary_tables_are_fitted_or_refused(data: st.DataObject) -> None:
             if prior != "none":
                 assert np.isfinite(predicted).all()
                 continue
-            objective = huber(np.log(predicted) - runs.ln_loss, setting.method["delta"]).sum()
+            objective = huber(setting.method["delta"], np.log(predicted) - runs.ln_loss).sum()
             assert fitted.metrics["huber"] == pytest.approx(objective, rel=1e-3, abs=1e-9)
         if prior != "none":
             continue
         base = setting.law("chinchilla").parameters
         theta = base_theta({name: float(value) for name, value in base.items()}, runs)
         best_constant = huber(
-            np.median(runs.ln_loss[runs.single]) - runs.ln_loss[runs.single], setting.method["delta"]
+            setting.method["delta"], np.median(runs.ln_loss[runs.single]) - runs.ln_loss[runs.single]
         ).sum()
-        mine = huber(base_log_prediction(theta, runs) - runs.ln_loss, setting.method["delta"])[
+        mine = huber(setting.method["delta"], base_log_prediction(theta, runs) - runs.ln_loss)[
             runs.single
         ].sum()
         assert mine <= best_constant * 1.001 + 1e-9  # a constant is a special case of every law

@@ -9,19 +9,19 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.special import huber
 
-from calibration.fitting.coordinates import Coordinates
 from calibration.fitting.huber import (
     HuberProblems,
     base_log_prediction,
     base_parameters,
     base_problem,
     base_theta,
-    huber,
     joint_problem,
     repetition_problem,
 )
 from calibration.fitting.runs.arrays import Runs
+from calibration.fitting.solver import Coordinates
 from planner.laws import FORMS, Law
 
 BASE = {"E": 1.84, "A": 217.0, "alpha": 0.30, "B": 4964.0, "beta": 0.43}
@@ -69,7 +69,7 @@ def test_gradient_is_the_slope_of_the_objective(form: str, joint: bool, delta: f
     for k in range(theta.shape[1]):
         step = np.zeros(theta.shape[1])
         step[k] = 1e-6
-        slope = (problems.values(theta + step) - problems.values(theta - step)) / 2e-6
+        slope = (problems.curvature(theta + step).value - problems.curvature(theta - step).value) / 2e-6
         np.testing.assert_allclose(gradient[k], slope, rtol=2e-5, atol=1e-7 * np.abs(gradient).max())
 
 
@@ -79,7 +79,7 @@ def test_gradient_is_the_slope_of_the_objective(form: str, joint: bool, delta: f
 )  # all runs in the linear tails, all in the quadratic core: no kink in between
 def test_hessian_is_the_slope_of_the_gradient(form: str, joint: bool, delta: float) -> None:
     problems, theta = _problems(form, joint, delta)
-    hessian = problems.curvature(theta).hessian + problems.bends(theta)
+    hessian = problems.curvature(theta).hessian + problems.second_order(theta)
     np.testing.assert_allclose(hessian, hessian.transpose(1, 0, 2))
     for k in range(theta.shape[1]):
         step = np.zeros(theta.shape[1])
@@ -125,7 +125,7 @@ def test_tied_exponents_have_a_consistent_hessian() -> None:
     free = base_problem(runs, tied=True)
     problems = free.problems(runs.ln_loss, np.ones(len(runs)), 10.0)
     theta = free.starts[40:42]
-    hessian = problems.curvature(theta).hessian + problems.bends(theta)
+    hessian = problems.curvature(theta).hessian + problems.second_order(theta)
     for k in range(4):
         step = np.zeros(4)
         step[k] = 1e-5
@@ -144,4 +144,4 @@ def test_blocks_do_not_change_the_answer(monkeypatch: pytest.MonkeyPatch) -> Non
 @given(st.floats(-1, 1), st.floats(1e-4, 0.5))
 def test_huber_is_quadratic_inside_and_linear_outside(residual: float, delta: float) -> None:
     expected = residual**2 / 2 if abs(residual) <= delta else delta * abs(residual) - delta**2 / 2
-    assert huber(np.array(residual), delta) == pytest.approx(expected, rel=1e-9, abs=1e-300)
+    assert huber(delta, np.array(residual)) == pytest.approx(expected, rel=1e-9, abs=1e-300)

@@ -13,13 +13,20 @@ from hypothesis.extra.numpy import arrays
 
 from benchmarks.simulated import grid_table
 from calibration import fit
-from calibration.fitting.bootstrap import bootstrap, refit_record, resampled_losses, resampled_weights
-from calibration.fitting.huber import Fits, fit_forms, parameter_arrays
-from calibration.fitting.intervals import (
+from calibration.fitting.evaluate.summary import (
     allocation_intervals,
     deviation,
     loss_interval,
     parameter_intervals,
+)
+from calibration.fitting.huber import (
+    Fits,
+    bootstrap,
+    fit_forms,
+    parameter_arrays,
+    refit_record,
+    resampled_losses,
+    resampled_weights,
 )
 from calibration.fitting.runs.arrays import Runs
 from planner import crossover

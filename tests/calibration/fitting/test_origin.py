@@ -12,8 +12,7 @@ import pytest
 from benchmarks.simulated import grid_table
 from calibration import Origin, read_runs
 from calibration import fit as fit_anything
-from calibration.fitting.fit import fit
-from calibration.fitting.method import Method
+from calibration.fitting.fit import Method, fit
 from planner.calibration import Calibration
 
 QUICK = Method(laws=["additive_1p"], bootstrap=0, prior="none")

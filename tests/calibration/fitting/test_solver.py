@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from benchmarks.simulated import grid_table, random_base_table
-from calibration.fitting.coordinates import Coordinates, Model
 from calibration.fitting.huber import Free, HuberProblems, base_problem, fit_forms, repetition_problem
 from calibration.fitting.runs.arrays import Runs
-from calibration.fitting.solver import Bounds, _solve, best_of, minimise
+from calibration.fitting.solver import Bounds, Coordinates, Model, _solve, best_of, minimise
 from planner.calibration import Calibration
 from planner.laws import BASE, At, base_terms
 

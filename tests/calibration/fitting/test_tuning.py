@@ -8,8 +8,13 @@ import pytest
 from click.testing import CliRunner
 
 from calibration.commands.design import tune as command
-from calibration.fitting.design.gaussian_process import Model, best_setting, expected_improvement
-from calibration.fitting.design.tuning import Ranges, tune
+from calibration.fitting.design.tuning import (
+    GaussianProcess,
+    Ranges,
+    best_setting,
+    expected_improvement,
+    tune,
+)
 from planner.inputs import InvalidInput
 from tests.places import script
 
@@ -63,7 +68,7 @@ def test_what_was_trained_is_not_proposed_again() -> None:
 def test_expected_improvement_is_the_mean_of_what_is_gained() -> None:
     runs = trained(tune(RANGES, wave=12).wave)
     logs = np.log(runs[["timescale_epochs", "learning_rate", "epochs", "batch_tokens"]].to_numpy())
-    model = Model.of(logs, runs["loss"].to_numpy())
+    model = GaussianProcess.of(logs, runs["loss"].to_numpy())
     surface = model.at(logs[:1] + 0.3)
     draws = surface.irreducible + np.exp(np.random.default_rng(0).normal(surface.mean, surface.sd, 400_000))
     best = float(runs["loss"].min()) + 0.02
@@ -97,5 +102,5 @@ def test_half_of_other_peoples_runs_rank_a_good_setting_first(shared_data: Path)
     replay = script("studies/weight-decay/replay.py")
     place, losses = replay.settings(table), table["val_loss"].to_numpy()
     half, eight = len(table) // 2, np.flatnonzero(table["epochs"] == 8)
-    first = eight[best_setting(Model.of(place[:half], losses[:half]), place[eight])]
+    first = eight[best_setting(GaussianProcess.of(place[:half], losses[:half]), place[eight])]
     assert losses[first] <= losses[eight].min() + replay.NEAR
