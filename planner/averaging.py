@@ -32,18 +32,19 @@ In a calibration file, as the part `members`:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from planner.inputs import InvalidInput, whole
 from planner.laws import Array, Law, Terms
 
 AUTO = "auto"
-_MOST_MEMBERS = 10_000
+MOST_MEMBERS = 10_000
 _MOST = 1e40  # parameters, tokens, epochs: nobody has trained that
 _STEEPEST = 100.0
+_BEYOND = 2  # times the members that were trained: as far as the law was tried
 
 # What is known from others where a calibration has no ensembles of its own.
 ELSEWHERE = (
@@ -56,13 +57,6 @@ QUANTITIES = ("params", "unique_tokens", "epochs", "timescale_epochs")
 
 class _Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="allow", allow_inf_nan=False, defer_build=True)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _from_earlier_versions(cls, values: Any) -> Any:
-        if isinstance(values, dict) and "memory_epochs" in values:
-            return {"timescale_epochs" if k == "memory_epochs" else k: v for k, v in values.items()}
-        return values
 
 
 class Reference(_Record):
@@ -108,7 +102,7 @@ class Distilled(_Record):
     """One model that was trained on the predictions of an ensemble."""
 
     kept: float  # share of the ensemble's gain over the best single model of its size
-    members: int = Field(ge=2, le=_MOST_MEMBERS)
+    members: int = Field(ge=2, le=MOST_MEMBERS)
     params: float | None = Field(default=None, gt=0)
     unique_tokens: float | None = Field(default=None, gt=0)
     epochs: float | None = Field(default=None, gt=0)
@@ -125,10 +119,15 @@ class Averaging(_Record):
     gain: float = Field(gt=0, le=1e4)
     exponents: Exponents
     error: float = Field(ge=0, le=1e4)
-    most_members: int = Field(ge=2, le=_MOST_MEMBERS)
+    most_members: int = Field(ge=2, le=MOST_MEMBERS)
     fitted_on: TrainedOn
     distilled: Distilled | None = None
     source: str = ""
+
+    @property
+    def counts(self) -> Sequence[int]:
+        """The numbers of members that may be planned with: as far as the law of averaging was tried."""
+        return range(1, _BEYOND * self.most_members + 1)
 
     def power(self, params: Array, unique_tokens: Array, epochs: Array, timescale_epochs: Array) -> Array:
         """The gain of infinitely many members as its power law says, without the guards: for fits."""
@@ -144,7 +143,7 @@ class Averaging(_Record):
     ) -> Array:
         """By how much infinitely many members are better than one, in nats."""
         one = law.terms(params, unique_tokens, epochs)
-        return self._above_irreducible(one, self._measured(params, unique_tokens, epochs, timescale_tokens))
+        return self._measured(one, params, unique_tokens, epochs, timescale_tokens)
 
     def loss(
         self,
@@ -157,26 +156,25 @@ class Averaging(_Record):
     ) -> Array:
         """The loss of `members` models whose probabilities are averaged; of one it is the law's own."""
         one = law.terms(params, unique_tokens, epochs)
-        gain = self._above_irreducible(one, self._measured(params, unique_tokens, epochs, timescale_tokens))
+        gain = self._measured(one, params, unique_tokens, epochs, timescale_tokens)
         return one.loss - gain * (1.0 - 1.0 / np.asarray(members, dtype=float))
 
-    def _above_irreducible(self, one: Terms, gain: Array) -> Array:
-        """A gain that leads no model below the irreducible loss."""
-        return np.minimum(gain, np.maximum(one.loss - one.irreducible, 0.0))
-
-    def _measured(self, params: Array, unique_tokens: Array, epochs: Array, timescale_tokens: Array) -> Array:
-        """The gain, no larger than it was measured to be."""
+    def _measured(
+        self, one: Terms, params: Array, unique_tokens: Array, epochs: Array, timescale_tokens: Array
+    ) -> Array:
+        """The gain, no larger than it was measured to be, nor than leads below the irreducible loss."""
         used, passes = unique_tokens * np.minimum(epochs, 1.0), np.maximum(epochs, 1.0)
         powers, trained = self.exponents, self.fitted_on
         timescale = self._timescale_power(
             np.clip(params, *trained.params), np.clip(used, *trained.unique_tokens)
         )
-        return self.gain * np.exp(
+        gain = self.gain * np.exp(
             self._guarded("params", powers.params, params)
             + self._guarded("unique_tokens", powers.unique_tokens, used)
             + self._guarded("epochs", powers.epochs, passes)
             + self._guarded("timescale_epochs", timescale, timescale_tokens / used)
         )
+        return np.minimum(gain, np.maximum(one.loss - one.irreducible, 0.0))
 
     def _guarded(self, name: str, power: Array, values: Array) -> Array:
         """What one quantity multiplies the gain with, as a logarithm: no more than it was measured to."""
@@ -188,33 +186,6 @@ class Averaging(_Record):
         """To which power of the timescale the gain grows, for members of so many parameters per token."""
         per_token = np.divide(params, unique_tokens) * (self.reference.unique_tokens / self.reference.params)
         return self.exponents.timescale_epochs + self.exponents.density * np.log(per_token)
-
-
-def members_wanted(
-    known: Averaging | None, calibration: str, members: Any, *, auto: bool
-) -> int | str | None:
-    """How many members may be had: a number or, where that can be asked, as many as are best ("auto")."""
-    if members is None:
-        return None
-    if auto and isinstance(members, str) and members.strip().lower() == AUTO:
-        count: int | str = AUTO
-    else:
-        try:
-            count = whole(members, "members", example="8")
-        except InvalidInput:
-            or_auto = "'auto' or " if auto else ""
-            raise InvalidInput(
-                f"must be {or_auto}a whole number such as 8; got {members!r}.", field="members"
-            ) from None
-        if isinstance(count, int) and count > _MOST_MEMBERS:
-            raise InvalidInput(f"must be at most {_MOST_MEMBERS:,}; got {count:,}.", field="members")
-    if known is None and count != 1:
-        raise InvalidInput(
-            f"cannot be planned: no ensembles were trained for calibration {calibration} "
-            f"(`planner calibrate ensemble` does); {ELSEWHERE}.",
-            field="members",
-        )
-    return count
 
 
 def outside(known: Averaging, **quantities: Any) -> list[tuple[str, float, tuple[float, float]]]:

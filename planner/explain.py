@@ -30,8 +30,7 @@ from planner.inputs import size as in_bytes
 
 if TYPE_CHECKING:
     from planner.results import FlatRange, Plan
-    from planner.search import Found
-    from planner.solve import Point
+    from planner.solve import Found, Point
     from planner.uncertainty import FormDisagreement
 
 # In the order in which they are said; docs/api/remarks.md has what each is about.

@@ -6,17 +6,14 @@ field, what was given, and what would do. The way back, floats as short text, st
 
 from __future__ import annotations
 
-import inspect
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from numbers import Real
-from typing import Any, Final, Literal, TypedDict, TypeVar
+from typing import Any, Final, Literal, TypedDict
 
 import numpy as np
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 MENTION = re.compile("‹(\\w+)›")  # how a sentence mentions a field
 
@@ -376,7 +373,6 @@ CONTINUOUS_EPOCHS: Final = "continuous"
 CEILING: Final = "ceiling"
 ALL: Final = "all"
 _ROUNDED: Final = 1e-3  # what is lost where a size is written with three digits
-_DEFAULTS = {"epochs": WHOLE, "spend": CEILING}
 
 
 class LimitOptions(TypedDict, total=False):
@@ -389,18 +385,6 @@ class LimitOptions(TypedDict, total=False):
     min_epochs: float | str | None
     max_epochs: float | str | None
     spend: Literal["ceiling", "all"]
-
-
-def spelled_out(function: F) -> F:
-    """Let `help` and notebooks show the limits one by one, although they are declared once."""
-    signature = inspect.signature(function)
-    kept = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
-    limits = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=_DEFAULTS.get(name))
-        for name in LimitOptions.__annotations__
-    ]
-    function.__signature__ = signature.replace(parameters=[*kept, *limits])  # type: ignore[attr-defined]
-    return function
 
 
 @dataclass(frozen=True)
@@ -455,17 +439,22 @@ class Limits:
                 raise InvalidInput(text, field=f"min_{name}")
         return cls(epochs == WHOLE, smallest, largest, fewest, most, spend == CEILING)
 
-    def epochs_between(self, product: Any) -> tuple[Any, Any]:
-        """The fewest and the most epochs that are allowed where params * epochs = `product`: all limits on
-        size and epochs as one range.
+    @property
+    def box(self) -> tuple[tuple[float, float], tuple[float, float]]:
+        """The smallest and the largest size, the fewest and the most epochs that are allowed: every limit, in
+        one place.
         """
-        fewest = np.full_like(product, self.min_epochs or 0.0)
-        most = np.full_like(product, self.max_epochs or np.inf)
-        if self.max_params is not None:
-            fewest = np.maximum(fewest, product / self.max_params)
-        if self.min_params is not None:
-            most = np.minimum(most, product / self.min_params)
-        return fewest, most
+        sizes = self.min_params or 0.0, self.max_params or math.inf
+        return sizes, (self.min_epochs or 0.0, self.max_epochs or math.inf)
+
+    def epochs_between(self, product: Any) -> tuple[Any, Any]:
+        """The fewest and the most epochs that are allowed where params * epochs = `product`: the mask on the
+        table of a search.
+        """
+        (smallest, largest), (fewest, most) = self.box
+        product = np.asarray(product, dtype=float)
+        with np.errstate(divide="ignore"):
+            return np.maximum(fewest, product / largest), np.minimum(most, product / smallest)
 
     @property
     def spend(self) -> str:
@@ -490,14 +479,6 @@ class Limits:
     def continuous(self) -> Limits:
         """The same limits for epochs that need not be whole."""
         return replace(self, whole_epochs=False)
-
-    def hold_size(self, params: Any) -> Any:
-        """Whether a limit on the size binds, so that more compute can only buy epochs."""
-        held = np.zeros(np.shape(params), dtype=bool)
-        for bound in (self.min_params, self.max_params):
-            if bound is not None:
-                held |= np.isclose(params, bound, rtol=1e-9)
-        return held
 
     def leave_nothing(self, ud: float, flops: float, fewest: float, most: float) -> InvalidInput:
         """Why there is nothing to choose at a budget that asks for at least and at most so many epochs."""

@@ -16,12 +16,18 @@ per draw) broadcast: nothing here loops over them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import lru_cache
-from typing import Any, NamedTuple, TypeVar, cast
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from planner.calibration import DEFAULT_TOLERANCE, Calibration, Setting
+from planner.explain import cannot_be_paid, cannot_be_reached, check_serving
+from planner.hardware import TotalCost
 from planner.inputs import FREE, InvalidInput, Limits
 from planner.laws import Array, Law, Mixture
 
@@ -37,29 +43,6 @@ _STEP, _DONE = 2e-4, 1e-7  # in ln(epochs): of central differences, and the last
 _NEXT = 1e-5  # in ln(epochs): on either side of a kink
 _ROUND = 1e-12  # slack for limits that are met exactly
 _RISES = 1e-9  # nats: what rises by less does not rise
-
-
-F = TypeVar("F", bound=Callable[..., Any])
-_caches: list[Any] = []
-
-
-def memoize(maxsize: int) -> Callable[[F], F]:
-    """`functools.lru_cache`, for what depends on the corpus and not on the compute: one corpus is asked about
-    many times. A server that lets go of a calibration calls `clear_caches`.
-    """
-
-    def wrap(function: F) -> F:
-        cached = lru_cache(maxsize)(function)
-        _caches.append(cached)
-        return cast(F, cached)
-
-    return wrap
-
-
-def clear_caches() -> None:
-    """Forget all results."""
-    for cached in _caches:
-        cached.cache_clear()
 
 
 class Point(NamedTuple):
@@ -236,15 +219,14 @@ def allocate_at_most(law: Law, ud: Array, ceiling: Array, limits: Limits = FREE)
     they let be spent: the largest model allowed, for as many epochs as can be paid.
     """
     exact = allocate(law, ud, ceiling, limits)
-    if not limits.ceiling or limits.max_params is None:
+    (_, largest), (fewest, most) = limits.box
+    if not limits.ceiling or not np.isfinite(largest):
         return exact
-    ceiling = np.asarray(ceiling, dtype=float)
-    product = ceiling / (FLOPS_PER_PARAM_TOKEN * ud)
-    epochs = np.minimum(product / limits.max_params, limits.max_epochs or np.inf)
+    epochs = np.minimum(np.asarray(ceiling, dtype=float) / (FLOPS_PER_PARAM_TOKEN * ud) / largest, most)
     if limits.whole_epochs:
         epochs = np.where(epochs >= 1, np.floor(epochs * (1 + _ROUND)), epochs)
-    epochs = np.where(epochs >= (limits.min_epochs or 0.0), epochs, np.nan)
-    size = np.full_like(epochs, limits.max_params)
+    epochs = np.where(epochs >= fewest, epochs, np.nan)
+    size = np.full_like(epochs, largest)
     flops = FLOPS_PER_PARAM_TOKEN * size * ud * epochs
     corner = Point(size, ud, epochs, flops, law.loss(size, ud, epochs))
     better = ~(exact.loss <= corner.loss) & ~np.isnan(corner.loss)  # also where there is no plan for all
@@ -264,6 +246,11 @@ def no_choice(ud: float, flops: float, limits: Limits) -> InvalidInput:
     """Why the limits leave nothing to choose at this budget."""
     fewest, most = (float(end) for end in limits.epochs_between(flops / (FLOPS_PER_PARAM_TOKEN * ud)))
     return limits.leave_nothing(ud, flops, fewest, most)
+
+
+def _size_is_held(limits: Limits, params: Array) -> np.ndarray:
+    """Whether a limit on the size binds, so that more compute can only buy epochs."""
+    return np.asarray(np.isclose(np.asarray(params)[..., None], limits.box[0], rtol=1e-9).any(axis=-1))
 
 
 # -- along compute
@@ -294,7 +281,7 @@ def once_flops(law: Law, ud: float) -> float:
     return float(search_range(law, ud)[0]) * 10.0**_DECADES_BELOW
 
 
-@memoize(256)
+@lru_cache(256)
 def compute_curve(law: Law, ud: float, limits: Limits, include: float | None = None) -> Point:
     """The best points along compute with continuous epochs, (computes,), or (draws, computes); `include` is a
     compute that must be in sight.
@@ -331,7 +318,7 @@ def _zoom(
     return where(height(polished) < height(on_grid), polished, on_grid)  # a jump cannot be polished
 
 
-@memoize(256)
+@lru_cache(256)
 def lowest_along(law: Law, ud: float, limits: Limits, include: float | None = None) -> Point:
     """The loss-minimising compute of one law."""
     return loss_minimising(law, ud, compute_curve(law, ud, limits, include), limits).single()
@@ -408,12 +395,6 @@ def _shallow(
     return low, high
 
 
-def regained(curve: Point, best: Point) -> float | None:
-    """The compute from which on the loss is again lower than at its first minimum."""
-    lower = np.flatnonzero((curve.loss < best.loss - _RISES) & (curve.flops > best.flops))
-    return float(curve.flops[lower[0]]) if len(lower) else None
-
-
 # -- how much of the compute to spend
 
 # What more than so many times the compute must gain, at least, is the law's error.
@@ -425,7 +406,7 @@ _SIZES, _ROOM = 49, 6.0  # sizes that are tried around the usual one, and how fa
 Error = Callable[[Array, Array, Array], Array]  # the law's error in nats, by params, unique tokens and epochs
 
 
-@memoize(256)
+@lru_cache(256)
 def first_minimum(law: Law, ud: float, limits: Limits) -> Point | None:
     """Where the best loss along compute is first lowest with the epochs that the limits ask for; None where
     more compute helps as far as can be seen.
@@ -467,8 +448,9 @@ def _best_sizes(
     """For each number of epochs the first size from which a larger model is worse, and whether there is one;
     where there is none, the largest that the limits allow.
     """
-    low = np.log(limits.min_params or around * np.exp(-_ROOM))
-    high = np.log(limits.max_params or around * np.exp(_ROOM))
+    smallest, largest = limits.box[0]
+    low = np.log(smallest or around * np.exp(-_ROOM))
+    high = np.log(largest) if np.isfinite(largest) else np.log(around) + _ROOM
     grid = np.linspace(low, max(high, low), _SIZES)
     table = np.asarray(law.loss(np.exp(grid), ud, epochs[:, None]))
     worse = np.diff(table, axis=1) > 0
@@ -502,14 +484,7 @@ def _one_valley(points: Point, is_lowest: np.ndarray) -> np.ndarray:
     return inside
 
 
-class Within(NamedTuple):
-    """The plan within a ceiling, and the lowest loss of any plan within it, as far as the first minimum."""
-
-    plan: Point
-    least: Any
-
-
-def plan_within(law: Law, ud: float, ceiling: Array, error: Error, limits: Limits = FREE) -> Within:
+def plan_within(law: Law, ud: float, ceiling: Array, error: Error, limits: Limits = FREE) -> Point:
     """How much of the compute to spend: a budget is a ceiling, and one model cannot always use it.
 
     The best loss first falls with compute and then rises again where repetition costs more than size gains.
@@ -519,18 +494,17 @@ def plan_within(law: Law, ud: float, ceiling: Array, error: Error, limits: Limit
     everything = allocate_at_most(law, ud, ceiling, limits)
     first = first_minimum(law, ud, limits) if limits.ceiling else None
     if first is None:
-        return Within(everything, everything.loss)
-    more, loss = everything.flops > first.flops, everything.loss
+        return everything
     doubt = error(everything.params, ud, everything.epochs)
-    better = first.loss < loss - doubt
-    hardly_worse = (everything.flops > _FEW_TIMES * first.flops * (1 + 1e-9)) & (first.loss - loss < doubt)
-    plan = where(more & (better | hardly_worse), first, everything)
-    return Within(plan, np.where(more, np.fmin(loss, first.loss), loss))
+    better = first.loss < everything.loss - doubt
+    much_more = everything.flops > _FEW_TIMES * first.flops * (1 + 1e-9)
+    hardly_worse = much_more & (first.loss - everything.loss < doubt)
+    return where((everything.flops > first.flops) & (better | hardly_worse), first, everything)
 
 
-def lowest(law: Law, ud: float, ceiling: np.ndarray, limits: Limits = FREE) -> np.ndarray:
+def lowest(law: Law, ud: float, ceiling: Array, limits: Limits = FREE) -> np.ndarray:
     """The lowest loss that a law can reach with at most so much compute, as far as its first minimum."""
-    return np.asarray(plan_within(law, ud, ceiling, lambda *_: 0.0, limits).least)
+    return np.asarray(plan_within(law, ud, ceiling, lambda *_: 0.0, limits).loss)
 
 
 def cheapest_within(law: Law, ud: float, flops: float, loss: float, limits: Limits = FREE) -> Point | None:
@@ -637,8 +611,9 @@ def exchange_rate(law: Law, ud: float, best: Point, limits: Limits) -> ExchangeR
     At the optimum a shift between size and epochs changes nothing (envelope theorem), so holding the epochs
     gives the slopes; where a limit holds the size, the size is held instead.
     """
+    held = _size_is_held(limits, best.params)
     by = law.slopes(best.params, ud, best.epochs)
-    by_flops = float(by.epochs if limits.hold_size(best.params) else by.params)
+    by_flops = float(by.epochs if held else by.params)
     by_tokens = min(float(by.unique_tokens) - by_flops, 0.0)
     if abs(by_tokens) < 1e-9:  # below one epoch the corpus is not used up: more of it changes nothing
         by_tokens = 0.0
@@ -658,6 +633,20 @@ class Crossings(NamedTuple):
     flops: list[float]
     first_is_better_below: bool
     searched: tuple[float, float] | None  # None: the limits leave no compute at which both have a plan
+
+    def differ_from(self, other: Crossings) -> bool:
+        return (
+            self.first_is_better_below != other.first_is_better_below
+            or len(self.flops) != len(other.flops)
+            or not np.allclose(self.flops, other.flops, rtol=1e-4, atol=0.0)
+        )
+
+    def upward(self, smallest: float) -> float | None:
+        """C×: the first crossing from which the second law is better, except that where laws cross below
+        everything they were fitted on, and again above, the latter counts.
+        """
+        upward = self.flops[0::2] if self.first_is_better_below else self.flops[1::2]
+        return next((flops for flops in upward if flops >= smallest), upward[0] if upward else None)
 
 
 def crossings(first: Law, second: Law, ud: float, computes: np.ndarray, limits: Limits = FREE) -> Crossings:
@@ -691,6 +680,14 @@ def crossings(first: Law, second: Law, ud: float, computes: np.ndarray, limits: 
     return Crossings(found, not (len(positive) and positive[0]), searched)
 
 
+@lru_cache(128)
+def crossings_between(
+    first: Law, second: Law, ud: float, limits: Limits, include: float | None = None
+) -> Crossings:
+    """The same along the compute that is searched; `include` is in it for sure."""
+    return crossings(first, second, ud, search_range(first, ud, include), limits)
+
+
 def draws_crossings(
     weaker: Law, stronger: Law, ud: float, between: tuple[float, float], limits: Limits
 ) -> np.ndarray:
@@ -721,13 +718,682 @@ def _best_and_slope(
     limit holds the size, at fixed size.
     """
     best = allocate(law, ud, np.exp(ln_flops), limits)
-    held = limits.hold_size(best.params)
-    ahead, behind = (
-        law.loss(
-            best.params * np.where(held, 1.0, np.exp(step)),
-            ud,
-            best.epochs * np.where(held, np.exp(step), 1.0),
-        )
-        for step in (_NEXT, -_NEXT)
+    by = law.slopes(best.params, ud, best.epochs)
+    held = _size_is_held(limits, best.params)
+    return best.loss, np.asarray(np.where(held, by.epochs, by.params))
+
+
+# -- where more than size and epochs is free: members, any weight decay, tokens to serve or to buy
+#
+# Asked is for the lowest loss within a total cost (`hardware.TotalCost`), or for the lowest cost that reaches
+# a loss, of one model or of K whose probabilities are averaged (`planner.averaging`). The search is nested:
+#
+# 1. For given members, epochs, weight decay and unique tokens only the size is free. The loss along it is
+#    tabulated up to the largest size that can be paid for, and its lowest place narrowed down; for a loss to
+#    reach, the first size that reaches it.
+# 2. That is done on a grid of everything else. The best combinations of members and whole epochs are kept.
+# 3. For each of them what is continuous (weight decay, bought tokens, epochs that need not be whole) is
+#    narrowed down together: a pattern search on ever smaller grids around the best point (Hooke & Jeeves
+#    1961).
+# 4. Whole epochs and members that the grid left out are tried next to the best.
+
+_LARGEST = 1e15  # parameters that are looked at
+_EPOCHS = (1e-6, 1e5)
+_COARSE, _FINE = 33, 9  # sizes in a table, and in each of the narrower ones
+_SIZE, _REACHED = 1e-4, 1e-8  # how close, in ln, sizes are found: the best, and the first that reaches a loss
+_ALL_EPOCHS, _RATIO = 16, 1.25  # whole epochs that are all tried, and steps beyond
+_SHARES = np.exp(-np.linspace(9.0, 0.0, 13))[:-1]  # of the corpus, below one epoch
+_DECAYS, _TOKENS = 9, 11  # weight decays and amounts of data on the first grid
+_WIDE = 10.0  # between points of the first grid: one table of sizes is enough
+_KEPT, _LAST, _NARROWINGS, _OFFSETS = 12, 4, 60, 5
+_ROUGH, _ROUNDED, _CLOSE, _CLOSEST = 0.05, 3e-4, 2e-5, 1e-6  # in ln of what is continuous
+_NEXT_TO = 0.15  # how far, of the first grid, what is next to the best is looked for
+
+Along = Callable[[np.ndarray], np.ndarray]  # sizes of a row (their ln) -> losses
+
+
+class Found(NamedTuple):
+    """What to train, how often; the point's compute is what it costs in all."""
+
+    members: int
+    weight_decay: float
+    point: Point
+
+
+class Grid(NamedTuple):
+    """Configurations, as arrays of one length, whose size is free."""
+
+    members: np.ndarray
+    epochs: np.ndarray
+    ln_decay: np.ndarray
+    ln_tokens: np.ndarray
+
+    @classmethod
+    def at(cls, found: Found, epochs: Any = None, tokens: float | None = None) -> Grid:
+        """One configuration without its size, or with several numbers of epochs."""
+        passes = np.atleast_1d(found.point.epochs if epochs is None else epochs)
+        decay, data = max(found.weight_decay, 1e-30), tokens or found.point.unique_tokens
+        rest = (np.full(len(passes), value) for value in (math.log(decay), math.log(data)))
+        return cls(np.full(len(passes), float(found.members)), passes, *rest)
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked: the lowest loss within a ceiling or, with a target, the least total that reaches it."""
+
+    known: Calibration  # as it answers for this budget
+    form: str
+    cost: TotalCost  # of a point: its training, and serving and data where they count
+    limits: Limits
+    weight_decay: float | None  # as calibrated; None: the best
+    members: Sequence[int]  # numbers of models that may be averaged
+    ceiling: float
+    target: float | None
+    tolerance: float  # nats: the law's error where none was measured
+
+    @property
+    def ud(self) -> float:
+        """The unique tokens that there are."""
+        return self.cost.owned
+
+    @property
+    def any_decay(self) -> bool:
+        """Whether the law holds for every weight decay of a range."""
+        return self.known.has_weight_decay_law(self.form)
+
+
+@dataclass(frozen=True, eq=False)
+class Search(Question):
+    """A question at one weight decay, or where it is free."""
+
+    setting: Setting | None = None  # None: the weight decay is free
+
+    @property
+    def decays(self) -> tuple[float, float]:
+        """ln of the weakest and the strongest weight decay that may be chosen."""
+        low, high = self.known.weight_decay_range
+        if self.setting is not None:
+            low = high = max(self.setting.weight_decay, 1e-30)
+        return math.log(max(low, 1e-3 * high)), math.log(high)
+
+    @property
+    def tokens(self) -> tuple[float, float]:
+        """ln of the fewest and the most unique tokens that may be used."""
+        owned, most = self.cost.owned, self.cost.most_tokens(self.ceiling)
+        return math.log(owned), math.log(max(owned, most if math.isfinite(most) else 1e16))
+
+    @property
+    def epochs(self) -> tuple[float, float]:
+        """The fewest and the most epochs that may be chosen."""
+        fewest, most = self.limits.box[1]
+        return max(fewest, _EPOCHS[0]), min(most, _EPOCHS[1])
+
+    @property
+    def close(self) -> float:
+        """How close, in ln, what is continuous is found. A free weight decay is rounded in the end; the least
+        bought data that reaches a loss may lie next to where none does, and costs climb steeply there.
+        """
+        if self.setting is None and not self.cost.buys:
+            return _ROUNDED
+        return _CLOSE if self.target is None else _CLOSEST
+
+    def loss_along(self, grid: Grid) -> Along:
+        """The loss of each configuration for the sizes (their ln) of its row; infinity where it cannot be
+        told."""
+        count, epochs, ln_decay, ln_tokens = (values[:, None] for values in grid)
+        decay, tokens = np.exp(ln_decay), np.exp(ln_tokens)
+        law = self.known.law_at(self.form, decay) if self.setting is None else self.setting.law(self.form)
+        averaging, recipe = self.known.members, self.known.recipe
+
+        def losses(ln_params: np.ndarray) -> np.ndarray:
+            at = np.exp(ln_params), tokens, epochs
+            with np.errstate(over="ignore", invalid="ignore"):
+                if averaging is None or recipe is None or not np.any(count > 1):
+                    found = law.loss(*at)
+                else:
+                    found = averaging.loss(law, count, *at, recipe.timescale_tokens(decay))
+            return np.where(np.isfinite(found), found, np.inf)
+
+        return losses
+
+    def sizes(self, grid: Grid) -> tuple[np.ndarray, np.ndarray]:
+        """ln of the smallest and the largest members that are allowed; the other way round: none."""
+        smallest, largest = self.limits.box[0]
+        low = math.log(max(smallest, 1.0))
+        with np.errstate(divide="ignore"):
+            paid = np.log(self.cost.largest(self.ceiling, grid.members, np.exp(grid.ln_tokens), grid.epochs))
+        high = np.minimum(paid, math.log(min(largest, _LARGEST)))
+        high = np.where((high < low) & (high > low - _ROUND), low, high)  # met exactly, but for rounding
+        if self.limits.ceiling or self.target is not None:
+            return np.full_like(high, low), high
+        # All of it is spent: the size is what that pays for.
+        return np.where((paid >= low - _ROUND) & (paid <= high + _ROUND), high, np.inf), high
+
+    def score(self, found: Found) -> float:
+        return float(found.point.loss if self.target is None else found.point.flops)
+
+
+def best_of(question: Question, *, rough: bool = False) -> Found | None:
+    """The answer, of one search for each weight decay that may be chosen; a weight-decay law has them all in
+    one. None where limits and ceiling leave nothing that can be paid (or reached).
+    """
+    settings: Sequence[Setting | None] = question.known.candidates(question.form, question.weight_decay)
+    if question.weight_decay is None and question.any_decay:
+        settings = (None,)
+    tasks = [Search(**vars(question), setting=setting) for setting in settings]
+    found = [one for task in tasks if (one := best(task, rough=rough)) is not None]
+    return min(found, key=lambda one: (tasks[0].score(one), one.point.flops), default=None)
+
+
+def best(task: Search, *, rough: bool = False) -> Found | None:
+    """The answer of one search, or None; a `rough` one is right to about a hundredth of a nat."""
+    grid = _first_grid(task)
+    values = best_sizes(task, grid, close=_WIDE)[1]
+    order = np.argsort(values, kind="stable")
+    first: dict[tuple[float, float], int] = {}  # the best place of each number of members and epochs
+    for row in order[np.isfinite(values[order])].tolist():
+        first.setdefault((float(grid.members[row]), float(grid.epochs[row])), row)
+        if len(first) == (_LAST if rough else _KEPT):
+            break
+    if not first:
+        return None
+    start = Grid(*(column[list(first.values())] for column in grid))
+    if rough:
+        return _narrow(task, start, close=_ROUGH)[0]
+    found = _try_neighbours(task, _narrow(task, start, close=task.close)[0])
+    return found if task.setting is not None else _two_digits(task, found)
+
+
+def best_sizes(task: Search, grid: Grid, *, close: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
+    """The best size (its ln) of each configuration, and what is minimised there: the loss, or the total cost.
+
+    Between configurations that are `close` (in ln, of what else is free) a size need not be known better.
+    """
+    low, high = task.sizes(grid)
+    possible, along = high >= low, task.loss_along(grid)
+    low, high = np.where(possible, low, 0.0), np.where(possible, high, 0.0)
+    sizes, losses = _lowest_size(along, low, high, max(_SIZE, close / 8))
+    if task.target is None:
+        return sizes, np.where(possible, losses, np.inf)
+    reached = possible & (losses <= task.target)
+    sizes = _first_reaching(along, task.target, low, sizes, min(max(_REACHED, close**2 / 1000), 0.2))
+    total = task.cost.total(grid.members, np.exp(sizes), np.exp(grid.ln_tokens), grid.epochs)
+    return sizes, np.where(reached, total, np.inf)
+
+
+def _lowest_size(
+    along: Along, low: np.ndarray, high: np.ndarray, close: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """The size with the lowest loss between two: a table, and ever narrower ones around its lowest place,
+    until those next to it are close.
+    """
+    rows, number = np.arange(len(low)), _COARSE
+    while True:
+        sizes = np.linspace(low, high, number, axis=1)
+        table = along(sizes)
+        pick = table.argmin(axis=1)
+        if np.max(high - low) <= close * (number - 1):
+            return sizes[rows, pick], table[rows, pick]
+        low, high = sizes[rows, np.maximum(pick - 1, 0)], sizes[rows, np.minimum(pick + 1, number - 1)]
+        number = _FINE
+
+
+def _first_reaching(
+    along: Along, target: float, low: np.ndarray, high: np.ndarray, close: float
+) -> np.ndarray:
+    """The smallest size that reaches the loss asked for, below one that does."""
+    rows, number = np.arange(len(low)), _COARSE
+    while np.max(high - low) > close:
+        sizes = np.linspace(low, high, number, axis=1)
+        reaches = along(sizes) <= target
+        reaches[:, -1] = True
+        first = reaches.argmax(axis=1)
+        low, high = sizes[rows, np.maximum(first - 1, 0)], sizes[rows, first]
+        number = _FINE
+    return high
+
+
+def _first_grid(task: Search) -> Grid:
+    """Combinations of everything but the size: fractions of an epoch, the first whole ones and fewer and
+    fewer beyond; some of many numbers of members (those between are tried next to the best).
+    """
+    fewest, most = task.epochs
+    beyond = np.floor(_ALL_EPOCHS * _RATIO ** np.arange(1, 45))
+    epochs = np.concatenate([_SHARES, np.arange(1.0, _ALL_EPOCHS + 1), beyond])
+    if not task.limits.whole_epochs:
+        epochs = np.concatenate([epochs, [1.02, 1.1, 1.25, 1.5, 2.5]])
+    else:
+        fewest, most = math.ceil(fewest) if fewest > 1 else fewest, math.floor(most) if most >= 1 else most
+    epochs = np.unique([*epochs[(epochs >= fewest) & (epochs <= most)], fewest, most])
+    axes = (
+        np.array(_few(task.members), dtype=float),
+        epochs[epochs >= max(task.epochs[0], _SHARES[0])],
+        *(
+            np.linspace(low, high, number) if high > low else np.array([low])
+            for (low, high), number in ((task.decays, _DECAYS), (task.tokens, _TOKENS))
+        ),
     )
-    return best.loss, (ahead - behind) / (2 * _NEXT)
+    return Grid(*(values.ravel() for values in np.meshgrid(*axes, indexing="ij")))
+
+
+def _few(counts: Sequence[int]) -> Sequence[int]:
+    if len(counts) <= 6:
+        return counts
+    return [counts[pick - 1] for pick in np.unique(np.round(np.geomspace(1, len(counts), 7)).astype(int))]
+
+
+def _narrow(task: Search, start: Grid, *, close: float, near: float = 1.0) -> list[Found]:
+    """Each start with all that is continuous narrowed down around it, the best first; `near` is how far the
+    search begins, of what is between two points of the first grid.
+    """
+    fewest, most = task.epochs
+    whole = (start.epochs >= 1) & task.limits.whole_epochs
+    ln_epochs, most = np.log(start.epochs), min(most, 1.0) if task.limits.whole_epochs else most
+    bounds = [(np.where(whole, ln_epochs, math.log(fewest)), np.where(whole, ln_epochs, math.log(most)))]
+    bounds += [tuple(np.full_like(ln_epochs, end) for end in ends) for ends in (task.decays, task.tokens)]
+    low, high = (np.stack(side, axis=1) for side in zip(*bounds, strict=True))
+    centre = np.stack([ln_epochs, start.ln_decay, start.ln_tokens], axis=1)
+    width = np.where(high > low, [0.8, 1 / (_DECAYS - 1), 1 / (_TOKENS - 1)], 0.0) * near
+    width[:, 1:] *= (high - low)[:, 1:]
+    free = np.flatnonzero(width.any(axis=0))
+    steps = np.zeros((_OFFSETS ** len(free), 3))
+    steps[:, free] = list(itertools.product(np.linspace(-1.0, 1.0, _OFFSETS), repeat=len(free)))
+    count, epochs = start.members, start.epochs
+    for step in range(_NARROWINGS if len(free) else 0):
+        tried = np.clip(centre[:, None] + steps * width[:, None], low[:, None], high[:, None])
+        flat = tried.reshape(-1, 3)
+        each = Grid(np.repeat(count, len(steps)), np.exp(flat[:, 0]), flat[:, 1], flat[:, 2])
+        values = best_sizes(task, each, close=float(width.max()))[1].reshape(len(centre), -1)
+        rows, pick = np.arange(len(centre)), values.argmin(axis=1)
+        there, least = tried[rows, pick], values[rows, pick]
+        width = np.where(np.abs(there - centre) < 0.9 * width, 0.5 * width, width)
+        centre = there
+        if step % 3 == 2 and len(centre) > _LAST:  # those behind will not catch up
+            ahead = np.argsort(least, kind="stable")[: max(len(centre) // 2, _LAST)]
+            centre, low, high, width = centre[ahead], low[ahead], high[ahead], width[ahead]
+            count, epochs, whole = count[ahead], epochs[ahead], whole[ahead]
+        if width.max() < close:
+            break
+    return _answers(task, Grid(count, np.where(whole, epochs, np.exp(centre[:, 0])), *centre[:, 1:].T))
+
+
+def _answers(task: Search, grid: Grid) -> list[Found]:
+    """What each configuration comes to with its best size, the best first."""
+    sizes, values = best_sizes(task, grid)
+    params, tokens = np.minimum(np.exp(sizes), task.limits.box[0][1]), np.exp(grid.ln_tokens)
+    tokens = np.where(np.isclose(tokens, task.cost.owned, rtol=1e-9), task.cost.owned, tokens)
+    loss = values if task.target is None else task.loss_along(grid)(sizes[:, None])[:, 0]
+    total = task.cost.total(grid.members, params, tokens, grid.epochs)
+    points = Point(params, tokens, grid.epochs, total, loss)
+    decays = np.exp(grid.ln_decay) if task.setting is None else [task.setting.weight_decay] * len(loss)
+    return [
+        Found(int(grid.members[row]), float(decays[row]), points.at(row).single())
+        for row in np.argsort(values, kind="stable")
+        if np.isfinite(values[row])
+    ]
+
+
+def _try_neighbours(task: Search, answer: Found) -> Found:
+    """The best once whole epochs and members between those of the grid are tried as well."""
+    gap = max((_RATIO - 1) * answer.point.epochs, 1.0) if task.limits.whole_epochs else 0.0
+    spread = len(task.members) > len(_few(task.members))
+    while True:
+        place = task.members.index(answer.members)
+        counts = task.members[max(place - 2, 0) : place + 3] if spread else [answer.members]
+        epochs = [answer.point.epochs]
+        if gap and answer.point.epochs >= 1:  # a few whole numbers on either side
+            near = np.unique(np.round(np.linspace(epochs[0] - gap, epochs[0] + gap, 7)))
+            epochs = [float(e) for e in near if max(1.0, task.epochs[0]) <= e <= task.epochs[1]] or epochs
+        grids = [Grid.at(answer._replace(members=count), epochs) for count in counts]
+        start = Grid(*(np.concatenate(columns) for columns in zip(*grids, strict=True)))
+        next_best = min(*_narrow(task, start, close=task.close, near=_NEXT_TO), answer, key=task.score)
+        done = gap <= 1.0 and task.score(next_best) >= task.score(answer) - 1e-13
+        answer, gap = next_best, min(gap, max(0.3 * gap, 1.0))
+        if done:
+            return answer
+
+
+def _two_digits(task: Search, found: Found) -> Found:
+    """The same with a weight decay that people can type, the better of the two next to the best."""
+    low, high = (math.exp(end) for end in task.decays)
+    digit = 10.0 ** (math.floor(math.log10(found.weight_decay)) - 1)
+    near = {math.floor(found.weight_decay / digit) * digit, math.ceil(found.weight_decay / digit) * digit}
+    answers = []
+    for decay in sorted(float(f"{min(max(one, low), high):.2g}") for one in near):
+        fixed = replace(task, setting=task.known.setting(min(max(decay, low), high)))
+        start = Grid.at(found)._replace(ln_decay=np.array([fixed.decays[0]]))
+        if narrowed := _narrow(fixed, start, close=fixed.close):  # nothing where two digits cannot be paid
+            answers.append(_try_neighbours(fixed, narrowed[0]))
+    return min(answers, key=task.score, default=found)
+
+
+# -- weight decays that may be chosen, where a law holds for all of a range
+
+_STEPS, _CLOSER = 21, 9  # weight decays that are tried, and again around the best of them
+_LESS = 0.25 ** np.arange(3.0)  # shares of the compute that are tried where it is a ceiling
+_AT_ONCE = 128  # budgets
+_FAMILIAR = 0.1  # the weight decay that most people train with
+
+
+def best_weight_decays(
+    known: Calibration, form: str, ud: np.ndarray, flops: np.ndarray, limits: Limits
+) -> np.ndarray:
+    """The weight decay with the lowest loss that each budget can reach, to two digits: on a grid, and again
+    around the best of it.
+    """
+    low, high = known.weight_decay_range
+    grid, found = np.geomspace(max(low, 1e-3 * high), high, _STEPS), []
+
+    def losses(tokens: np.ndarray, computes: np.ndarray, decays: np.ndarray) -> np.ndarray:
+        found = allocate(known.law_at(form, decays), tokens, computes, limits).loss
+        return np.asarray(np.where(np.isfinite(found), found, np.inf))
+
+    for start in range(0, len(ud), _AT_ONCE):
+        tokens, computes = ud[start : start + _AT_ONCE], flops[start : start + _AT_ONCE]
+        shares = _LESS if limits.ceiling else _LESS[:1]
+        table = losses(tokens[:, None, None], computes[:, None, None] * shares[:, None], grid)
+        share, pick = np.divmod(table.reshape(len(tokens), -1).argmin(axis=1), _STEPS)
+        below, above = (grid[np.clip(pick + side, 0, _STEPS - 1)] for side in (-1, 1))
+        near = np.geomspace(below, above, _CLOSER, axis=1)
+        best_near = losses(tokens[:, None], (computes * shares[share])[:, None], near).argmin(axis=1)
+        found.extend(near[np.arange(len(tokens)), best_near])
+    return two_digits(known, found)
+
+
+@lru_cache(128)
+def lowest_weight_decay(known: Calibration, form: str, ud: float, limits: Limits) -> float:
+    """The weight decay with the lowest loss at whatever compute has it, to two digits."""
+    low, high = known.weight_decay_range
+    grid = np.geomspace(max(low, 1e-3 * high), high, _STEPS)
+    for _ in range(2):
+        laws = known.law_at(form, grid)
+        computes = search_range(laws, ud, per_decade=4)
+        curve = allocate(laws.draw((slice(None), None)), ud, computes, limits.continuous())
+        first = loss_minimising(laws, ud, curve, limits).loss
+        least = np.where(np.isfinite(curve.loss), curve.loss, np.inf).min(axis=1)
+        pick = int(np.where(np.isfinite(first), first, least).argmin())
+        best_decay = grid[pick]
+        grid = np.geomspace(grid[max(pick - 1, 0)], grid[min(pick + 1, len(grid) - 1)], _CLOSER)
+    return float(two_digits(known, [best_decay])[0])
+
+
+def two_digits(known: Calibration, weight_decays: Sequence[float]) -> np.ndarray:
+    """Weight decays that people can type, within what is searched."""
+    low, high = known.weight_decay_range
+    rounded = [float(f"{value:.1e}") for value in weight_decays]
+    return np.clip(rounded, max(low, 1e-3 * high), high)
+
+
+# -- the best plan of a question, and the same question with something changed
+
+_MARGIN = 1e-4  # of ln(tokens) and ln(total), over which marginal values are taken
+
+Ends = tuple[float, float, float, float]  # the fewest and the most epochs, the smallest and the largest model
+Change = tuple[float | None, float | None]  # of the loss, and the weight decay that it takes
+# Of the loss along compute: its lowest point, the compute from which on it is lower again, the weight decay.
+Minimum = tuple[Point, float | None, float]
+
+
+def best_model(question: Question) -> Found | None:
+    """The answer where training one model is all that counts; None where the limits leave none."""
+    known, form, decay, ud = question.known, question.form, question.weight_decay, question.ud
+    if decay is None and question.any_decay:
+        budget = np.array([ud]), np.array([question.ceiling])
+        decay = float(best_weight_decays(known, form, *budget, question.limits)[0])
+    plans = []
+    for setting in known.candidates(form, decay):
+        error, law = setting.error(form, question.tolerance), setting.law(form)
+        point = plan_within(law, ud, question.ceiling, error, question.limits).single()
+        plans.append(Found(1, setting.weight_decay, point))
+    best = min(plans, key=lambda one: one.point.loss_or_inf)
+    return best if math.isfinite(best.point.loss) else None
+
+
+class Choice:
+    """The best plan of a question, and what is around it: the same question with something changed. Where
+    training one model is all that counts (`single`), it is looked at along compute.
+    """
+
+    def __init__(self, question: Question, *, single: bool) -> None:
+        self.asked, self.single, limits = question, single, question.limits
+        found = best_model(question) if single else best_of(question)
+        if found is None and single:
+            raise no_choice(question.ud, question.ceiling, limits)
+        if found is None and question.target is None:
+            raise cannot_be_paid(question.cost, question.ceiling, limits)
+        if found is None:
+            lowest_found = best_of(replace(question, target=None))
+            raise cannot_be_reached(question.target or 0.0, question.ud, lowest_found, limits)
+        self.found: Found = found
+        # From here on the total is what there is, whether it was given or found.
+        total = question.ceiling if math.isfinite(question.ceiling) else found.point.flops
+        self.question = replace(question, ceiling=total, target=None)
+        self.setting = question.known.setting(found.weight_decay)
+        self.law, self.draws = self.setting.law(question.form), self.setting.law_draws(question.form)
+        self.uniform_loss = question.known.uniform_loss
+        if not single:
+            check_serving(question.known, question.cost, found, total)
+
+    def best(self, **changes: Any) -> Found | None:
+        """The answer to the question with something changed."""
+        question = replace(self.question, **changes)
+        return best_model(question) if self.single else best_of(question)
+
+    @cached_property
+    def error(self) -> float:
+        """Of the plan's loss: the law's own and, where several models are averaged, that of what averaging
+        gains.
+        """
+        point, averaging = self.found.point, self.question.known.members
+        law_error = self.setting.error(self.question.form, self.question.tolerance)
+        error = float(law_error(point.params, point.unique_tokens, point.epochs))
+        return error if self.found.members == 1 or averaging is None else math.hypot(error, averaging.error)
+
+    @cached_property
+    def here(self) -> Search:
+        """The search at the weight decay and with the members of the plan, within its total."""
+        return Search(**{**vars(self.question), "members": (self.found.members,)}, setting=self.setting)
+
+    def expected_loss(self, found: Found) -> float:
+        """Of another plan, by the law of this one."""
+        at = found.point.params, found.point.unique_tokens, found.point.epochs
+        loss = float(self.law.loss(*at))
+        if found.members == 1:
+            return loss
+        known, decay = self.question.known, found.weight_decay
+        return loss - float(known.averaging_gain(self.law, found.members, *at, decay))
+
+    @cached_property
+    def rivals(self) -> list[Found]:
+        """The best at each other weight decay that was calibrated or, where all may be chosen, that people
+        would think of; the best of them first.
+        """
+        known, question, chosen = self.question.known, self.question, self.found.weight_decay
+        usual = [setting.weight_decay for setting in known.settings if setting.has(question.form)]
+        if question.any_decay and known.weight_decay_law is not None:
+            low, high = known.weight_decay_range
+            decays = (_FAMILIAR, known.weight_decay_law.default_weight_decay)
+            usual = [decay for decay in dict.fromkeys(decays) if low <= decay <= high]
+        others = [self.best(weight_decay=decay) for decay in usual if decay != chosen]
+        if question.any_decay and question.weight_decay is not None:
+            others.append(self.best(weight_decay=None))
+        found = {one.weight_decay: one for one in others if one is not None and one.weight_decay != chosen}
+        return sorted(found.values(), key=lambda one: one.point.loss)
+
+    def other_laws(self) -> list[tuple[str, Found]]:
+        """What other laws recommend for the same weight decay and members."""
+        same = {"weight_decay": self.found.weight_decay, "members": (self.found.members,)}
+        forms = [form for form in self.setting.laws if form != self.question.form]
+        plans = [(form, self.best(form=form, tolerance=DEFAULT_TOLERANCE, **same)) for form in forms]
+        return [(form, found) for form, found in plans if found is not None]
+
+    def changes(self) -> list[Change]:
+        """By how much twice the data and twice the ceiling change the loss, and the weight decay that it
+        takes; None: the limits leave no plan.
+        """
+        changes: list[Change] = []
+        cost, here = self.question.cost, self.found.point
+        data, more = {"cost": replace(cost, owned=2 * cost.owned)}, {"ceiling": 2 * self.question.ceiling}
+        for change in (data, more):
+            other = self.best(**change)
+            if other is None:
+                changes.append((None, None))
+                continue
+            # Nobody has to use it; and what is reached with less than now is no gain from more.
+            gains = other.point.loss < here.loss and (change is data or other.point.flops > here.flops)
+            if gains or (self.single and not self.question.limits.ceiling):
+                changes.append((other.point.loss - here.loss, other.weight_decay))
+            else:
+                changes.append((0.0, self.found.weight_decay))
+        return changes
+
+    def least_loss(self) -> float:
+        """The lowest within the ceiling, at the plan's weight decay and members."""
+        if self.single:
+            question = self.question
+            found = float(lowest(self.law, question.ud, question.ceiling, question.limits))
+        else:
+            found = (best(self.here) or self.found).point.loss
+        return float(min(self.found.point.loss, found))
+
+    @cached_property
+    def continuous(self) -> Point:
+        """The best with epochs that need not be whole."""
+        limits, ud = self.question.limits.continuous(), self.question.ud
+        if self.single:
+            return allocate(self.law, ud, self.found.point.flops, limits).single()
+        return (best(replace(self.here, limits=limits)) or self.found).point
+
+    def cheaper(self) -> Point | None:
+        """The least compute, or total, whose plan at the same weight decay is within the law's error of this
+        one; None where it takes nearly all.
+        """
+        point, limits, ud = self.found.point, self.question.limits, self.question.ud
+        if self.single:
+            return cheapest_within(self.law, ud, point.flops, point.loss + self.error, limits)
+        if not limits.ceiling:
+            return None
+        found = best(replace(self.here, ceiling=math.inf, target=point.loss + self.error))
+        return None if found is None or found.point.flops > 0.95 * point.flops else found.point
+
+    def flat(self, tolerance: float) -> Ends:
+        """Epochs and sizes for the same compute, or total, whose loss is within the tolerance."""
+        point, ud = self.found.point, self.question.ud
+        if not self.single:
+            return _flat_total(self.here, self.found, tolerance)
+        ends = flat_epochs(self.law, ud, point, tolerance, self.question.limits)
+        low, high = (float(end[0]) for end in ends)
+        product = point.flops / (FLOPS_PER_PARAM_TOKEN * ud)
+        return low, high, product / high, product / low
+
+    def exchange_rate(self) -> ExchangeRate:
+        """What more data and more compute, or a larger total, would buy."""
+        if not self.single:
+            return _exchange_rate_total(self.here, self.found)
+        return exchange_rate(self.law, self.question.ud, self.continuous, self.question.limits)
+
+    # Along compute, which only a single training is looked at.
+
+    def along_compute(self) -> tuple[Minimum | None, Point | None, bool]:
+        """The loss-minimising compute, where the best plan repeats most, and whether the plan overspends:
+        less compute has a lower loss.
+        """
+        minimum, point = self.loss_minimising(), self.found.point
+        overspent = minimum is not None and point.flops > minimum[0].flops * 1.005
+        overspent &= minimum is not None and point.loss > minimum[0].loss + _RISES
+        return minimum, self.turning_point(), overspent
+
+    def outlier(self, law: Law) -> float | None:
+        """The budget, if the usual search along compute would not cover it."""
+        computes, ceiling = search_range(law, self.question.ud), self.question.ceiling
+        return None if computes[0] <= ceiling <= computes[-1] else ceiling
+
+    def turning_point(self) -> Point | None:
+        """Where the best plan repeats most."""
+        law, ud, limits = self.law, self.question.ud, self.question.limits
+        turn = most_epochs(law, ud, compute_curve(law, ud, limits, self.outlier(law)), limits).single()
+        return turn if math.isfinite(turn.loss) else None
+
+    def loss_minimising(self, weight_decay: float | None = None) -> Minimum | None:
+        """The compute with the lowest loss at this weight decay, by default at those that a plan may have;
+        None where another is lower there already: more compute goes on helping by that one.
+        """
+        known, form, ud = self.question.known, self.question.form, self.question.ud
+        limits, given = self.question.limits, self.question.weight_decay
+        decay = given if weight_decay is None else weight_decay
+        if decay is None and self.question.any_decay:
+            decay = lowest_weight_decay(known, form, ud, limits)
+        settings = known.candidates(form, decay)
+        laws = [setting.law(form) for setting in settings]
+        points = [lowest_along(law, ud, limits, self.outlier(law)) for law in laws]
+        place = min(range(len(laws)), key=lambda k: points[k].loss_or_inf)
+        point = points[place]
+        if not math.isfinite(point.loss):
+            return None
+        again: list[float] = []
+        for k, law in enumerate(laws):
+            curve = compute_curve(law, ud, limits, self.outlier(law))
+            there = np.interp(np.log(point.flops), np.log(curve.flops), curve.loss)
+            if k != place and there < point.loss - _RISES:
+                return None
+            lower = (curve.loss < point.loss - _RISES) & (curve.flops > point.flops)
+            again.extend(curve.flops[lower][:1].tolist())
+        return point, min(again, default=None), settings[place].weight_decay
+
+    def rival_best(self) -> Point | None:
+        """The lowest loss that the best rival reaches with at most this compute."""
+        decay, question = self.rivals[0].weight_decay, self.question
+        minimum = self.loss_minimising(decay)
+        if minimum is not None and minimum[0].flops < question.ceiling:
+            return minimum[0]
+        law, limits = question.known.setting(decay).law(question.form), question.limits.continuous()
+        here = allocate(law, question.ud, question.ceiling, limits).single()
+        return here if math.isfinite(here.loss) else None
+
+    def spare_ensemble(self) -> Found | None:
+        """What compute that one model cannot use would buy as an ensemble, roughly, if that is more than the
+        error of its law.
+        """
+        averaging = self.question.known.members
+        assert averaging is not None
+        some = best_of(replace(self.question, members=averaging.counts[1:]), rough=True)
+        if some is None or some.point.loss >= self.found.point.loss - averaging.error:
+            return None
+        return some._replace(weight_decay=float(f"{some.weight_decay:.2g}"))
+
+
+def _flat_total(here: Search, found: Found, tolerance: float) -> Ends:
+    """The epochs around the best, each with its best size, that stay within the tolerance."""
+    point, (fewest, most) = found.point, here.epochs
+    if point.epochs >= 1 and here.limits.whole_epochs:
+        near = np.append(np.arange(1.0, 33.0), np.floor(point.epochs * np.geomspace(0.05, 20, 200)))
+        near = near[near >= 1]
+    else:
+        near = point.epochs * np.geomspace(0.05, 20, 400)
+    epochs = np.unique(np.append(near[(near >= fewest) & (near <= most)], point.epochs))
+    sizes, losses = best_sizes(here, Grid.at(found, epochs))
+    place = int(np.argmin(np.abs(epochs - point.epochs)))
+    apart = np.flatnonzero(~(losses <= point.loss + tolerance))
+    low = max(apart[apart < place], default=-1) + 1
+    high = min(apart[apart > place], default=len(epochs)) - 1
+    params = np.append(np.exp(sizes[min(low, place) : max(high, place) + 1]), point.params)
+    return float(epochs[low]), float(epochs[high]), float(params.min()), float(params.max())
+
+
+def _exchange_rate_total(here: Search, found: Found) -> ExchangeRate:
+    """What more data and a larger total would buy, the members of the answer being kept: by central
+    differences.
+    """
+    data, total = found.point.unique_tokens, here.ceiling
+    spent_on_data = float(here.cost.data(data))
+
+    def loss(tokens: float, total: float) -> float:
+        owned = replace(here.cost, owned=tokens, token_flops=0.0)
+        at = replace(here, cost=owned, ceiling=total - spent_on_data)
+        return float(best_sizes(at, Grid.at(found, tokens=tokens))[1][0])
+
+    up, down = 1 + _MARGIN, 1 - _MARGIN
+    by_token = (loss(data * up, total) - loss(data * down, total)) / (2 * _MARGIN * data)
+    by_flop = (loss(data, total * up) - loss(data, total * down)) / (2 * _MARGIN * total)
+    by_token, by_flop = (value if math.isfinite(value) else 0.0 for value in (by_token, by_flop))
+    return ExchangeRate(by_token, by_flop, by_token / by_flop if by_flop < 0 else None)

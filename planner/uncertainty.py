@@ -17,27 +17,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from planner.calibration import DEFAULT_TOLERANCE, Calibration, FittedRange, Setting, shipped_names
+import planner.solve as solve
+from planner.calibration import Calibration, FittedRange, Setting, shipped_names
 from planner.hardware import DEFAULT_VOCAB
-from planner.inputs import ALL, CEILING, InvalidInput, Limits, compute, number, scientific, short
+from planner.inputs import ALL, CEILING, InvalidInput, Limits, compute, scientific, short
 from planner.inputs import epochs as in_epochs
 from planner.laws import AVERAGE, Law, Mixture
-from planner.results import Alternative, Interval, PredictionError
-from planner.solve import (
-    FLOPS_PER_PARAM_TOKEN,
-    Point,
-    allocate,
-    draws_crossings,
-    flat_epochs,
-    loss_minimising,
-    memoize,
-    most_epochs,
-    search_range,
-)
+from planner.results import Alternative, Interval, Plan, PredictionError
+from planner.solve import FLOPS_PER_PARAM_TOKEN, Choice, Point, allocate
 
 LEVEL = 0.95
 PREDICTIVE_LEVEL = 0.8  # of intervals from the law's error: there are too few trainings for the tails
@@ -87,21 +79,6 @@ def paired_draws(draws: Sequence[Law]) -> list[tuple[Law, ...]]:
 
 
 # -- the law's error
-
-
-def loss_error(
-    known: Calibration,
-    setting: Setting,
-    form: str,
-    point: Point,
-    members: int = 1,
-    tolerance: float = DEFAULT_TOLERANCE,
-) -> float:
-    """The error of the loss predicted for a configuration: the law's own (`tolerance` where none was
-    measured) and, where several such models are averaged, that of what averaging gains.
-    """
-    error = float(setting.error(form, tolerance)(point.params, point.unique_tokens, point.epochs))
-    return error if members == 1 or known.members is None else math.hypot(error, known.members.error)
 
 
 def prediction_error(
@@ -168,25 +145,41 @@ def loss_intervals(
 
 
 def plan_intervals(
-    draws: Law, ud: float, flops: float, tolerance: float, others: Sequence[Alternative], limits: Limits
-) -> dict[str, Interval]:
-    """Intervals of what is decided on: what each draw would have recommended, and what it says of other
-    laws."""
-    parts = draws.parts if isinstance(draws, Mixture) else (draws,)
-    found = [_plan_figures(part, draws.draws, ud, flops, tolerance, others, limits) for part in parts]
-    return intervals_of({name: np.concatenate([one[name] for one in found]) for name in found[0]})
+    choice: Choice, others: Sequence[Alternative], elsewhere: Mapping[str, float | None]
+) -> dict[str, Interval] | None:
+    """An interval of each figure of a plan, where the calibration has draws: what each of them would have
+    recommended and expected, and what it says of other laws. `elsewhere` are figures of other weight decays.
+    """
+    question, found, draws = choice.question, choice.found, choice.draws
+    if draws is None:
+        return None
+    gain = choice.expected_loss(found._replace(members=1)) - found.point.loss if found.members > 1 else 0.0
+    losses = loss_intervals(choice.setting, question.form, found.point, choice.uniform_loss, gain)
+    if losses is None or not choice.single:
+        return losses
+    figures = _joined([_plan_figures(part, draws.draws, choice, others) for part in _parts(draws)])
+    for figure, decay in elsewhere.items():
+        if decay not in (None, found.weight_decay):
+            figures = {name: values for name, values in figures.items() if not name.startswith(figure)}
+            other = question.known.setting(decay).law_draws(question.form)
+            figures |= {} if other is None else _figures_elsewhere(figure, draws, other, choice)
+    return intervals_of(figures) | losses
+
+
+def _parts(draws: Law) -> Sequence[Law]:
+    """Draws of one form each."""
+    return draws.parts if isinstance(draws, Mixture) else (draws,)
+
+
+def _joined(parts: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def _plan_figures(
-    draws: Law,
-    total: int,
-    ud: float,
-    flops: float,
-    tolerance: float,
-    others: Sequence[Alternative],
-    limits: Limits,
+    draws: Law, total: int, choice: Choice, others: Sequence[Alternative]
 ) -> dict[str, np.ndarray]:
     """The figures of each draw of one form; those that need a search along compute of some of them only."""
+    ud, flops, limits = choice.question.ud, choice.found.point.flops, choice.question.limits
     corpora, computes = np.array([[ud], [2 * ud], [ud]]), np.array([[flops], [flops], [2 * flops]])
     plans = allocate(draws, corpora, computes, limits)
     own = plans.at(0)
@@ -196,17 +189,13 @@ def _plan_figures(
     figures = {"params": own.params, "epochs": own.epochs, "tokens": own.tokens}
     figures |= {"loss_if_twice_the_data": data, "loss_if_twice_the_compute": compute_}
     figures |= {f"regret_{row.law}": draws.loss(row.params, ud, row.epochs) - own.loss for row in others}
-    few = slice(_few(draws, total))
     figures |= critical_points_of_draws(draws, total, ud, round(math.log10(flops)), limits)
-    own = own.at(few)
-    low, high = flat_epochs(draws.draw(few), ud, own._replace(flops=flops), tolerance, limits)
+    few = slice(_few(draws, total))
+    own, tolerance = own.at(few), choice.question.tolerance
+    low, high = solve.flat_epochs(draws.draw(few), ud, own._replace(flops=flops), tolerance, limits)
     product = flops / (FLOPS_PER_PARAM_TOKEN * ud)
-    return figures | {
-        "flat_epochs_min": low,
-        "flat_epochs_max": high,
-        "flat_params_min": product / high,
-        "flat_params_max": product / low,
-    }
+    figures |= {"flat_epochs_min": low, "flat_epochs_max": high}
+    return figures | {"flat_params_min": product / high, "flat_params_max": product / low}
 
 
 def _few(draws: Law, total: int) -> int:
@@ -214,70 +203,61 @@ def _few(draws: Law, total: int) -> int:
     return max(round(min(1.0, _CURVES / total) * draws.draws), 1)
 
 
-@memoize(256)
+@lru_cache(256)
 def critical_points_of_draws(
     draws: Law, total: int, ud: float, magnitude: int, limits: Limits
 ) -> dict[str, np.ndarray]:
     """Where each of some draws turns and where it is lowest along compute, 10^`magnitude` being in sight."""
     few = draws.draw(slice(_few(draws, total)))
-    computes = search_range(few, ud, 10.0**magnitude, _PER_DECADE)
+    computes = solve.search_range(few, ud, 10.0**magnitude, _PER_DECADE)
     curve = allocate(few.draw((slice(None), None)), ud, computes, limits.continuous())
-    turn, best = most_epochs(few, ud, curve, limits), loss_minimising(few, ud, curve, limits)
-    return {
-        "turning_flops": turn.flops,
-        "turning_epochs": turn.epochs,
-        "loss_minimising_flops": best.flops,
-        "loss_minimising_loss": best.loss,
-    }
+    turn, best = solve.most_epochs(few, ud, curve, limits), solve.loss_minimising(few, ud, curve, limits)
+    figures = {"turning_flops": turn.flops, "turning_epochs": turn.epochs}
+    return figures | {"loss_minimising_flops": best.flops, "loss_minimising_loss": best.loss}
 
 
-def intervals_elsewhere(
-    figure: str, draws: Law, others: Law | None, ud: float, flops: float, limits: Limits
-) -> dict[str, Interval]:
-    """Intervals of a figure of a plan that another weight decay, with the draws `others`, has: one draw of
-    each at a time. Nothing where there are none.
-    """
-    if others is None:
-        return {}
+def _figures_elsewhere(figure: str, draws: Law, others: Law, choice: Choice) -> dict[str, np.ndarray]:
+    """A figure of a plan that another weight decay, with the draws `others`, has: one draw of each at a
+    time."""
+    ud, flops, limits = choice.question.ud, choice.found.point.flops, choice.question.limits
     if figure == "loss_minimising":
-        parts = others.parts if isinstance(others, Mixture) else (others,)
-        magnitude = round(math.log10(flops))
-        found = [critical_points_of_draws(part, others.draws, ud, magnitude, limits) for part in parts]
-        names = [name for name in found[0] if name.startswith(figure)]
-        return intervals_of({name: np.concatenate([one[name] for one in found]) for name in names})
+        place = others.draws, ud, round(math.log10(flops)), limits
+        found = _joined([critical_points_of_draws(part, *place) for part in _parts(others)])
+        return {name: values for name, values in found.items() if name.startswith(figure)}
     data, more = (2.0, 1.0) if figure == "loss_if_twice_the_data" else (1.0, 2.0)
     changes = [
         allocate(other, data * ud, more * flops, limits).loss - allocate(own, ud, flops, limits).loss
         for own, other in paired_draws((draws, others))
     ]
     every = np.concatenate(changes) if changes else np.array([])
-    return intervals_of({figure: np.minimum(every, 0.0) if limits.ceiling else every})
+    return {figure: np.minimum(every, 0.0) if limits.ceiling else every}
 
 
+@lru_cache(128)
 def crossover_interval(
     weaker: Law, stronger: Law, ud: float, between: tuple[float, float], limits: Limits
 ) -> tuple[Interval | None, float]:
     """Interval of the crossover between two computes, and the share of draws that cross there."""
     pairs = paired_draws((weaker, stronger))
-    places = np.concatenate([draws_crossings(one, other, ud, between, limits) for one, other in pairs])
+    places = np.concatenate([solve.draws_crossings(one, other, ud, between, limits) for one, other in pairs])
     inside = np.isfinite(places)
     if isinstance(weaker, Mixture):  # draws that cross further out count where they are last seen
         places = np.clip(places, *between)
     return interval(places), float(np.mean(inside))
 
 
-def weight_decay_probabilities(
-    known: Calibration, form: str, ud: float, best: Mapping[float, Point]
-) -> dict[str, float] | None:
+def weight_decay_probabilities(choice: Choice) -> dict[str, float] | None:
     """The share of draws in which the plan of each weight decay is the best one; None without draws."""
-    settings = [setting for setting in known.candidates(form) if setting.weight_decay in best]
+    known, form = choice.question.known, choice.question.form
+    points = {one.weight_decay: one.point for one in (choice.found, *choice.rivals)}
+    settings = [setting for setting in known.candidates(form) if setting.weight_decay in points]
     draws = [law for setting in settings if (law := setting.law_draws(form)) is not None]
     if len(settings) < 2 or len(draws) < len(settings) or not all(one.law_weights for one in settings):
         return None
-    plans = [best[setting.weight_decay] for setting in settings]
+    best = [points[setting.weight_decay][:3] for setting in settings]
     losses = np.concatenate(
         [
-            np.stack([law.loss(p.params, ud, p.epochs) for law, p in zip(laws, plans, strict=True)])
+            np.stack([law.loss(*place) for law, place in zip(laws, best, strict=True)])
             for laws in paired_draws(draws)
         ],
         axis=1,
@@ -331,7 +311,8 @@ def reweight(known: Calibration, form: str, ud: float, flops: float) -> Calibrat
 
     geometric mean over the directions in which the question leaves the runs.
     """
-    if form != AVERAGE or not any(setting.extrapolation_errors for setting in known.settings):
+    known_errors = any(setting.extrapolation_errors for setting in known.settings)
+    if form != AVERAGE or not known_errors or not math.isfinite(flops):
         return known
     ways = []
     for setting in known.settings:
@@ -376,13 +357,8 @@ def extrapolation_weights(
 
 _HEARD = 0.05  # weight from which a form is heard
 _NOTICED = 0.01  # nats between forms that are worth a word
-_CHEAP = (
-    0.03,
-    0.06,
-    0.12,
-    0.25,
-    0.5,
-)  # shares of the plan's compute that are tried for a run that settles it
+# Shares of the plan's compute that are tried for a run that settles it.
+_CHEAP = (0.03, 0.06, 0.12, 0.25, 0.5)
 
 
 class Apart(NamedTuple):
@@ -475,7 +451,7 @@ def settling_run(setting: Setting, point: Point) -> Point | None:
 # -- evidence
 
 FAR = 100.0
-NEAR = 10.0  # within which a plan of another calibration is worth naming
+_NEAR = 10.0  # within which a plan of another calibration is worth naming
 _ROUNDED = 1.005  # what is lost where an amount is written with three digits
 _TOO_FAR = FAR * _ROUNDED
 
@@ -535,29 +511,37 @@ class Evidence(NamedTuple):
 
 
 def check_question(
-    known: Calibration, ud: float, limits: Limits, target_loss: Any = None, *, buys: bool = False
+    known: Calibration, ud: float, limits: Limits, target: float | None = None, *, buys: bool = False
 ) -> None:
     """Refuse a question that no plan near any evidence can answer: a plan uses the corpus, or a part of it
     where it `buys` no more, and no size outside of the limits; and a uniform guess needs no training.
     """
-    if target_loss is not None:
-        loss, vocab = number(target_loss, "target_loss", examples="3.0"), known.vocab_size or DEFAULT_VOCAB
-        if loss > math.log(vocab):
-            raise InvalidInput(
-                f"({loss:.6g}) is above the uniform loss, which needs no training, ln({vocab:,}) = "
-                f"{math.log(vocab):.4f}; a loss below that would do.",
-                field="target_loss",
-            )
-    seen, size = Evidence.of(known.settings), limits.size
+    vocab = known.vocab_size or DEFAULT_VOCAB
+    if target is not None and target > math.log(vocab):
+        raise InvalidInput(
+            f"({target:.6g}) is above the uniform loss, which needs no training, ln({vocab:,}) = "
+            f"{math.log(vocab):.4f}; a loss below that would do.",
+            field="target_loss",
+        )
+    seen = Evidence.of(known.settings)
     asked = (
         ("ud", "unique_tokens", None if buys else ud, False),
-        ("max_params" if size is None else "params", "params", size or limits.max_params, False),
-        ("min_params" if size is None else "params", "params", size or limits.min_params, True),
+        ("max_params", "params", limits.max_params, False),
+        ("min_params", "params", limits.min_params, True),
     )
     for field, name, value, above in asked:
         for far in seen.outside(_TOO_FAR, **{name: value}) if value is not None else ():
-            if far.above == above:
-                raise _refusal(known, far, field, {"unique_tokens": ud, name: far.value})
+            if far.above != above:
+                continue
+            if name == "params" and limits.size is not None:  # that was given as one number
+                field, far = "params", far._replace(value=limits.size)
+            raise _refusal(known, far, field, {"unique_tokens": ud, name: far.value})
+
+
+def is_near(known: Calibration, found: Plan) -> bool:
+    """Whether a plan is so close to a calibration's evidence that it is worth naming."""
+    place = {"params": found.params, "unique_tokens": found.unique_tokens, "epochs": found.epochs}
+    return not Evidence.of(known.settings).outside(_NEAR, **place)
 
 
 def check_prediction(known: Calibration, params: float, ud: float, epochs: float) -> None:

@@ -30,8 +30,8 @@ from planner import inputs
 from planner.calibration import Calibration
 from planner.inputs import ALL, InvalidInput
 from planner.options import label
+from planner.plans import clear_caches
 from planner.show.palette import law_label
-from planner.solve import clear_caches
 
 LARGEST_UPLOAD = 16 * 2**20
 USERS_AT_ONCE = 20

@@ -295,7 +295,7 @@ class Posterior:
             error[rows], sd[rows] = variance @ pull[rows], np.sqrt(np.diagonal(variance))
         return error, sd
 
-    def after(self, seen: Observed) -> Posterior:
+    def refitted(self, seen: Observed) -> Posterior:
         """The same form after the same runs, some of them noisier."""
         if seen is self.seen:
             return self
@@ -439,7 +439,7 @@ def reweight_outliers(found: Posterior) -> tuple[Observed, tuple[Outlier, ...]]:
         )
         if not new.any() and np.all(np.abs(np.log(usual * less / found.seen.scatter)) < _SAME):
             break
-        found = found.after(replace(found.seen, scatter=usual * less))
+        found = found.refitted(replace(found.seen, scatter=usual * less))
     return found.seen, outliers
 
 
@@ -458,11 +458,11 @@ def noise_of_runs(
     ratio = 1.0
     single = np.concatenate([one.seen.points[2] for one in found.values()]) <= SINGLE_EPOCH
     if single.any() and not single.all():
-        equal = {decay: one.after(reweighted[decay][0]) for decay, one in found.items()}
-        unequal = {decay: one.after(_noisier(reweighted[decay][0])) for decay, one in found.items()}
+        equal = {decay: one.refitted(reweighted[decay][0]) for decay, one in found.items()}
+        unequal = {decay: one.refitted(_noisier(reweighted[decay][0])) for decay, one in found.items()}
         if evidence(unequal) >= evidence(equal) + _CLEARLY:
             ratio = _NOISIER
-            noisier = {decay: one.after(_noisier(one.seen)) for decay, one in found.items()}
+            noisier = {decay: one.refitted(_noisier(one.seen)) for decay, one in found.items()}
             reweighted = {decay: reweight_outliers(one) for decay, one in noisier.items()}
     seen = {decay: runs for decay, (runs, _) in reweighted.items()}
     return ratio, seen, {decay: outliers for decay, (_, outliers) in reweighted.items()}
