@@ -477,8 +477,6 @@ class Calibration(_Record):
         for setting in self.settings:
             if math.isclose(setting.weight_decay, wanted, rel_tol=1e-9, abs_tol=1e-12):
                 return setting
-        if wanted < 0:
-            raise InvalidInput(f"must not be negative; got {wanted}.", field="weight_decay")
         low, high = self.weight_decay_range
         if not low <= wanted <= high or low == high:
             raise InvalidInput(self._no_such_decay(wanted), field="weight_decay")

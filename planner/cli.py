@@ -11,40 +11,22 @@ command is asked for that is not built in, or for the list in `--help`: planning
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from importlib.metadata import entry_points
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
 
 import click
 
+import planner.hardware as hardware
+import planner.plans as plans
 from planner.calibration import Calibration, shipped_names
-from planner.hardware import (
-    ACCELERATORS,
-    DEFAULT_VOCAB,
-    STUDY_SHAPES,
-    VALIDATION_SHAPES,
-    named_or_own,
-    preset,
-    presets,
-    save_hf_config,
-    save_run,
-    shape_for,
-    training_compute,
-)
-from planner.hardware import cost as cost_of
-from planner.inputs import MENTION, InvalidInput, Limits, given
+from planner.inputs import MENTION, InvalidInput, Limits
 from planner.options import HARDWARE, LIMITS, MONEY, OPTIONS, RECIPE, TOTAL
-from planner.plans import compare as compare_laws
-from planner.plans import crossover as crossover_of
-from planner.plans import frontier_range
-from planner.plans import plan as make_plan
-from planner.plans import predict as prediction_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 # -- what every sub-command shares: lazy loading, one-sentence errors, JSON output
-
-ENTRY_POINTS = "planner.commands"
 
 
 class BadInput(click.ClickException):
@@ -97,15 +79,16 @@ class PlannerGroup(click.Group):
         entry = _added().get(name)
         if entry is None:
             return None
-        from planner.shadows import shadow
-
-        hidden_by = shadow(entry.module)  # asked first, so that a file of the user's is named and not run
+        hidden_by = _hiding(entry.module)  # asked first, so that a file of the user's is named and not run
         if hidden_by is not None:
-            return _hidden(name, hidden_by)
+            why = f"is hidden by {hidden_by}, which Python finds before the package of that name"
+            return _unavailable(name, f"{why}; rename that file, or work in another folder.")
         try:
             command: click.Command = entry.load()
         except ImportError as error:
-            return _not_installed(name, error)
+            extra = {"ui": "ui", "evaluate": "eval"}.get(name, "train")
+            why = f"needs {error.name or error}, which is not installed"
+            return _unavailable(name, f"{why}; `pip install 'databound[{extra}]'` has it.")
         return command
 
     def resolve_command(
@@ -120,47 +103,47 @@ class PlannerGroup(click.Group):
 
 
 def _added() -> dict[str, Any]:
-    from importlib.metadata import entry_points
-
-    return {entry.name: entry for entry in entry_points(group=ENTRY_POINTS)}
+    return {entry.name: entry for entry in entry_points(group="planner.commands")}
 
 
-def _hidden(name: str, by: Path) -> click.Command:
-    sentence = (
-        f"`planner {name}` is hidden by {by}, which Python finds before the package of that name; "
-        f"rename that file, or work in another folder."
-    )
-    return _unavailable(name, f"{by} hides it", sentence)
+def _hiding(module: str) -> str | None:
+    """The file that Python takes for the package of a module, or for one that it is built on, although it is
+    not ours: a `trainer.py` in the folder where it was started, say.
+    """
+    rooms = ("planner", "trainer", "calibration")  # each is built on those before it
+    package = module.partition(".")[0]
+    for room in rooms[: rooms.index(package) + 1] if package in rooms else ():
+        found = find_spec(room)
+        ours = Path(__file__).resolve().parents[1] / room
+        if found is not None and found.origin and Path(found.origin).resolve().parent != ours:
+            return found.origin
+    return None
 
 
-def _not_installed(name: str, error: ImportError) -> click.Command:
-    missing = getattr(error, "name", None) or str(error)
-    extra = {"ui": "ui", "evaluate": "eval"}.get(name, "train")
-    sentence = (
-        f"`planner {name}` needs {missing}, which is not installed; "
-        f"`pip install 'databound[{extra}]'` has it."
-    )
-    return _unavailable(name, f"{missing} is not installed", sentence)
-
-
-def _unavailable(name: str, reason: str, sentence: str) -> click.Command:
+def _unavailable(name: str, reason: str) -> click.Command:
     """A command that cannot be imported still shows up, and says why."""
 
-    @click.command(name, help=f"Not available: {reason}.", context_settings={"ignore_unknown_options": True})
+    @click.command(name, help=f"Not available: {reason}", context_settings={"ignore_unknown_options": True})
     @click.argument("ignored", nargs=-1, type=click.UNPROCESSED)
     def unavailable(ignored: tuple[str, ...]) -> None:
-        raise BadInput(sentence)
+        raise BadInput(f"`planner {name}` {reason}")
 
     return unavailable
 
 
-def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    return click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")(command)
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def option(names: str, text: str, metavar: str | None = None, **how: Any) -> Decorator:
+    """An option by its names, what it is and what its value is called; its default is shown."""
+    how = {"show_default": "default" in how, **how}
+    return click.option(*names.split(), metavar=metavar, help=text, **how)
+
+
+json_option = option("--json as_json", "Print the result as JSON.", is_flag=True)
 
 
 # -- the commands
-
-Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def _help(text: str, *examples: str) -> dict[str, str]:
@@ -175,14 +158,14 @@ def _options(*names: str, **changes: Any) -> Decorator:
 
     def add(command: Callable[..., Any]) -> Callable[..., Any]:
         for name in reversed(names):
-            option = OPTIONS[name]
-            text = MENTION.sub(lambda mention: _flag(mention[1]), option.help) + (
-                f"  [default: {option.default}]" if option.default else ""
-            )
-            words: dict[str, Any] = {"help": text, "metavar": option.metavar or None}
-            if option.choices:
-                words["type"] = click.Choice(option.choices)
-            command = click.option(_flag(name), name, **(words | changes))(command)
+            known = OPTIONS[name]
+            words: dict[str, Any] = {"text": MENTION.sub(lambda mention: _flag(mention[1]), known.help)}
+            if known.default:
+                words["text"] += f"  [default: {known.default}]"
+            if known.choices:
+                words["type"] = click.Choice(known.choices)
+            words |= {"metavar": known.metavar or None, **changes}
+            command = option(f"{_flag(name)} {name}", **words)(command)
         return command
 
     return add
@@ -192,8 +175,28 @@ def _flag(name: str) -> str:
     return OPTIONS[name].flag or f"--{name.replace('_', '-')}"
 
 
+def _given(options: dict[str, Any]) -> dict[str, Any]:
+    """Those options that were given; the others are left to the call."""
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _picture_file(ctx: click.Context, option: click.Parameter, path: str | None) -> str | None:
+    """A picture that cannot be written is refused before anything is computed."""
+    if path is None:
+        return None
+    name, folder = option.opts[0], os.path.dirname(path) or "."
+    if os.path.splitext(path)[1].lower() not in (".png", ".svg", ".pdf"):
+        raise BadInput(f"{name} must name a .png, .svg or .pdf file; got {path!r}.")
+    if not os.path.isdir(folder) or not os.access(folder, os.W_OK) or os.path.isdir(path):
+        raise BadInput(f"{name} cannot be written: {path!r} is not a file in an existing, writable folder.")
+    return path
+
+
+_PRESETS = ", ".join(hardware.STUDY_SHAPES + hardware.VALIDATION_SHAPES)
 _UD = _options("ud", required=True)
-_PLOT = click.option("--plot", metavar="FILE", help="Also draw the picture to FILE (.png, .svg or .pdf).")
+_PLOT = option(
+    "--plot", "Also draw the picture to FILE (.png, .svg or .pdf).", "FILE", callback=_picture_file
+)
 
 
 @click.group(
@@ -224,17 +227,17 @@ def planner() -> None:
 @_UD
 @_options("flops", "target_loss", *HARDWARE, *MONEY, *TOTAL)
 @_options("weight_decay", *RECIPE, "law", "calibration", "params", *LIMITS, "tolerance", "vocab_size")
-@click.option("--run", metavar="FILE", help="Also write the run for `planner train` to FILE (.toml).")
-@click.option(
+@option("--run", "Also write the run for `planner train` to FILE (.toml).", "FILE")
+@option(
     "--plot-weight-decay",
-    metavar="FILE",
-    help="Also draw loss against weight decay to FILE, for a calibration with a weight-decay law.",
+    "Also draw loss against weight decay to FILE, for a calibration with a weight-decay law.",
+    "FILE",
+    callback=_picture_file,
 )
-@click.option("--hf-config", metavar="DIR", help="Also write a config.json for transformers into DIR.")
+@option("--hf-config", "Also write a config.json for transformers into DIR.", "DIR")
 @json_option
 @_PLOT
 def plan(
-    ud: str,
     run: str | None,
     hf_config: str | None,
     as_json: bool,
@@ -242,17 +245,16 @@ def plan(
     plot_weight_decay: str | None,
     **options: Any,
 ) -> None:
-    _check_plot(plot)
-    _check_plot(plot_weight_decay)
     if run is not None and not run.endswith(".toml"):
         raise BadInput(f"--run must name a .toml file; got {run!r}.")
-    result = make_plan(ud, **given(**options))
+    result = plans.plan(**_given(options))
     written = []
     if run is not None:
-        save_run(result, run)
+        _write(Path(run), result.run_config())
         written.append(f"Run written to {run}: give it your corpus and tokenizer.")
     if hf_config is not None:
-        save_hf_config(result, hf_config)
+        config = json.dumps(result.hf_config(), indent=2) + "\n"
+        _write(Path(hf_config) / "config.json", config, make_folder=True)
         written.append(f"config.json written into {hf_config}.")
     _print(result.model_dump_json, lambda show: show.plan(result), as_json)
     if not as_json:
@@ -271,12 +273,12 @@ def plan(
 @_options("flops", *HARDWARE, "weight_decay", "calibration", "params", *LIMITS)
 @json_option
 @_PLOT
-def compare(ud: str, as_json: bool, plot: str | None, **options: Any) -> None:
-    _check_plot(plot)
-    budget = {name: options.pop(name) for name in ("flops", *HARDWARE)}
-    if budget["flops"] is not None and budget["gpu"] is not None:
+def compare(flops: str | None, as_json: bool, plot: str | None, **options: Any) -> None:
+    gpu, gpus, hours, mfu = (options.pop(name) for name in HARDWARE)
+    if flops is not None and gpu is not None:
         raise InvalidInput("goes with ‹hours› here; with ‹flops› it has no effect.", field="gpu")
-    result = compare_laws(ud, training_compute(**budget), **given(**options))
+    budget = hardware.training_compute(flops, hours, used=hardware.machines(gpu, gpus, mfu))
+    result = plans.compare(flops=budget, **_given(options))
     _print(result.model_dump_json, lambda show: show.comparison(result), as_json)
     _draw(lambda _: result.plot(options["calibration"]), plot, as_json)
 
@@ -290,47 +292,26 @@ def compare(ud: str, as_json: bool, plot: str | None, **options: Any) -> None:
     )
 )
 @_UD
-@click.option(
-    "--from",
-    "start",
-    metavar="FLOPS",
-    help="Smallest compute.  [default: where the corpus is used once]",
-)
-@click.option("--to", "stop", metavar="FLOPS", help="Largest compute.  [default: 10,000 times that]")
-@click.option(
-    "--points",
-    default="25",
-    show_default=True,
-    metavar="N",
-    help="How many budgets, evenly spaced on a log scale.",
-)
-@click.option(
-    "--single-epoch", is_flag=True, help="Fresh data only: at most one epoch, with as much data as it takes."
-)
+@option("--from start", "Smallest compute.  [default: where the corpus is used once]", "FLOPS")
+@option("--to stop", "Largest compute.  [default: 10,000 times that]", "FLOPS")
+@option("--points", "How many budgets, evenly spaced on a log scale.", "N", default="25")
+@option("--single-epoch", "Fresh data only: at most one epoch, with as much data as it takes.", is_flag=True)
 @_options("weight_decay", "law", "calibration", "members", "params", *LIMITS)
 @json_option
 @_PLOT
-def frontier(
-    ud: str,
-    start: str | None,
-    stop: str | None,
-    points: str,
-    single_epoch: bool,
-    as_json: bool,
-    plot: str | None,
-    **options: Any,
-) -> None:
-    _check_plot(plot)
-    result = frontier_range(ud, start, stop, points, single_epoch=single_epoch, **given(**options))
+def frontier(as_json: bool, plot: str | None, **options: Any) -> None:
+    result = plans.frontier_range(**_given(options))
     _print(lambda: json.dumps(result.to_dict()), lambda show: show.frontier(result), as_json)
-    span = (float(result.flops[0]), float(result.flops[-1]))
-    where = options["calibration"], options["weight_decay"]
 
     def picture(plots: Any) -> Any:
-        if single_epoch:
+        span = (float(result.flops[0]), float(result.flops[-1]))
+        where = options["calibration"], options["weight_decay"]
+        if options["single_epoch"]:
             return plots.single_epoch_frontiers(*span, *where)
-        law, limits = options["law"], _limits(options)
-        return plots.allocation_frontier(float(result.ud[0]), *where, law=law, span=span, limits=limits)
+        limits = Limits.of(**_given({name: options[name] for name in ("params", *LIMITS)}))
+        return plots.allocation_frontier(
+            float(result.ud[0]), *where, law=options["law"], span=span, limits=limits
+        )
 
     _draw(picture, plot, as_json)
 
@@ -339,18 +320,17 @@ def frontier(
     **_help("The compute above which stronger weight decay wins (C×).", "planner crossover --ud 250M")
 )
 @_UD
-@click.option(
+@option(
     "--weight-decays",
+    "Which two settings.  [default: the weakest and the strongest calibrated]",
+    "λ λ",
     nargs=2,
-    metavar="λ λ",
-    help="Which two settings.  [default: the weakest and the strongest calibrated]",
 )
 @_options("law", "calibration", "params", *LIMITS)
 @json_option
 @_PLOT
-def crossover(ud: str, as_json: bool, plot: str | None, **options: Any) -> None:
-    _check_plot(plot)
-    result = crossover_of(ud, **given(**options))
+def crossover(as_json: bool, plot: str | None, **options: Any) -> None:
+    result = plans.crossover(**_given(options))
     _print(result.model_dump_json, lambda show: show.crossover(result), as_json)
     _draw(lambda _: result.plot(options["calibration"]), plot, as_json)
 
@@ -362,22 +342,15 @@ def crossover(ud: str, as_json: bool, plot: str | None, **options: Any) -> None:
         "planner predict --calibration my.json --params 200k --ud 65536 --epochs 8 --members 4",
     )
 )
-@click.option("--params", required=True, metavar="N", help="Model size with embeddings: 500M.")
+@option("--params", "Model size with embeddings: 500M.", "N", required=True)
 @_UD
-@click.option(
-    "--epochs",
-    default="1",
-    show_default=True,
-    metavar="E",
-    help="Passes over the unique tokens; fractions are fine.",
-)
+@option("--epochs", "Passes over the unique tokens; fractions are fine.", "E", default="1")
 @_options("weight_decay", *RECIPE, "law", "calibration")
-@_options("members", help="Models whose probabilities are averaged.  [default: 1]", metavar="K")
+@_options("members", text="Models whose probabilities are averaged.  [default: 1]", metavar="K")
 @json_option
 @_PLOT
-def predict(params: str, ud: str, epochs: str, as_json: bool, plot: str | None, **options: Any) -> None:
-    _check_plot(plot)
-    result = prediction_of(params, ud, epochs, **given(**options))
+def predict(as_json: bool, plot: str | None, **options: Any) -> None:
+    result = plans.predict(**_given(options))
     _print(result.model_dump_json, lambda show: show.prediction(result), as_json)
     _draw(lambda plots: plots.loss_terms(result, options["calibration"]), plot, as_json)
 
@@ -409,39 +382,27 @@ def laws(calibration: str | None, as_json: bool) -> None:
     )
 )
 @_options("flops", *HARDWARE, *MONEY)
-@click.option("--params", metavar="N", help="Also estimate the training memory of a model of this size.")
-@_options("vocab_size", help="Its vocabulary size.", default=str(DEFAULT_VOCAB), show_default=True)
-@click.option(
-    "--sequences",
-    default="8",
-    show_default=True,
-    metavar="B",
-    help="Sequences trained at a time on one device.",
-)
-@click.option("--sequence-length", default="512", show_default=True, metavar="T", help="Tokens per sequence.")
+@option("--params", "Also estimate the training memory of a model of this size.", "N")
+@_options("vocab_size", text="Its vocabulary size.", default=str(hardware.DEFAULT_VOCAB))
+@option("--sequences", "Sequences trained at a time on one device.", "B", default="8")
+@option("--sequence-length", "Tokens per sequence.", "T", default="512")
 @json_option
 def cost(
     params: str | None, vocab_size: str, sequences: str, sequence_length: str, as_json: bool, **budget: Any
 ) -> None:
-    if params is None and not given(**budget):
-        cards = [card._asdict() for card in ACCELERATORS.values()]
+    if params is None and not _given(budget):
+        cards = [card._asdict() for card in hardware.ACCELERATORS.values()]
         _print(lambda: json.dumps(cards), lambda show: show.accelerators(), as_json)
         return
-    own = {name: budget.pop(name) for name in ("gpu", "tflops", "memory")}
-    card = named_or_own(**own, price=budget["price"])
-    if card is None:
+    amount = {name: budget.pop(name) for name in ("flops", "hours", "budget_usd")}
+    used = hardware.machines(**budget)
+    if used is None:
         raise InvalidInput(
             "is missing: name the accelerator, such as ‹gpu› H100 (`planner cost` lists them).", field="gpu"
         )
-    architecture = shape_for(params, vocab_size) if params is not None else None
-    result = cost_of(
-        training_compute(gpu=card, **budget),
-        card,
-        architecture=architecture,
-        sequences=sequences,
-        sequence_length=sequence_length,
-        **given(**{name: budget[name] for name in ("gpus", "mfu", "price")}),
-    )
+    flops = hardware.training_compute(**amount, used=used)
+    architecture = None if params is None else hardware.shape_for(params, vocab_size)
+    result = hardware.cost(flops, *used, architecture, sequences, sequence_length)
     _print(result.model_dump_json, lambda show: show.cost(result, architecture), as_json)
 
 
@@ -454,13 +415,8 @@ def cost(
     )
 )
 @click.argument("params", required=False)
-@_options("vocab_size", help=f"Vocabulary size.  [default: {DEFAULT_VOCAB}]")
-@click.option(
-    "--preset",
-    "name",
-    metavar="NAME",
-    help=f"One of the paper's shapes: {', '.join(STUDY_SHAPES + VALIDATION_SHAPES)}.",
-)
+@_options("vocab_size", text=f"Vocabulary size.  [default: {hardware.DEFAULT_VOCAB}]")
+@option("--preset name", f"One of the paper's shapes: {_PRESETS}.", "NAME")
 @json_option
 def shape(params: str | None, vocab_size: str | None, name: str | None, as_json: bool) -> None:
     if params is not None and name is not None:
@@ -471,21 +427,17 @@ def shape(params: str | None, vocab_size: str | None, name: str | None, as_json:
             field="vocab_size",
         )
     if name is not None:
-        found = [preset(name)]
+        found = [hardware.preset(name)]
     elif params is not None:
-        found = [shape_for(params, vocab_size or DEFAULT_VOCAB)]
+        found = [hardware.shape_for(params, vocab_size or hardware.DEFAULT_VOCAB)]
     else:
-        found = list(presets().values())
+        found = list(hardware.presets().values())
     facts = [one.model_dump() for one in found]
-    _print(
-        lambda: json.dumps(facts if len(facts) > 1 else facts[0]),
-        lambda show: show.shapes(found),
-        as_json,
-    )
+    answer = facts if len(facts) > 1 else facts[0]
+    _print(lambda: json.dumps(answer), lambda show: show.shapes(found), as_json)
 
 
 # -- answers
-# -----------------------------------------------------------------------------------------------------
 
 
 def _print(as_text: Callable[[], str], words: Callable[[Any], None], as_json: bool) -> None:
@@ -498,21 +450,13 @@ def _print(as_text: Callable[[], str], words: Callable[[Any], None], as_json: bo
         words(terminal)
 
 
-def _limits(options: dict[str, Any]) -> Limits:
-    return Limits.of(**given(**{name: options[name] for name in ("params", *LIMITS)}))
-
-
-def _check_plot(path: str | None) -> None:
-    """A picture that cannot be written is refused before anything is computed."""
-    if path is None:
-        return
-    import os
-
-    folder = os.path.dirname(path) or "."
-    if os.path.splitext(path)[1].lower() not in (".png", ".svg", ".pdf"):
-        raise BadInput(f"--plot must name a .png, .svg or .pdf file; got {path!r}.")
-    if not os.path.isdir(folder) or not os.access(folder, os.W_OK) or os.path.isdir(path):
-        raise BadInput(f"--plot cannot be written: {path!r} is not a file in an existing, writable folder.")
+def _write(path: Path, text: str, *, make_folder: bool = False) -> None:
+    try:
+        if make_folder:
+            path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise BadInput(f"{str(path)!r} cannot be written: {error.strerror or error}.") from None
 
 
 def _draw(picture: Callable[[Any], Any], path: str | None, quiet: bool) -> None:

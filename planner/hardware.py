@@ -14,12 +14,9 @@ fair guess for models of 100M and more, small models reach less.
 """
 
 import json
-import math
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -30,17 +27,15 @@ from planner.inputs import (
     compute,
     count,
     fraction,
-    given,
     number,
     scientific,
     short,
     whole,
     with_article,
 )
-from planner.inputs import hours as duration_in_hours
+from planner.inputs import hours as in_hours
 
 if TYPE_CHECKING:
-    from planner.calibration import Recipe
     from planner.results import Plan
 
 DEFAULT_VOCAB = 32_100
@@ -77,11 +72,6 @@ class Architecture(BaseModel):
             + self.d_model
         )
 
-    @property
-    def absurd(self) -> bool:
-        """Whether nobody would train it: deeper than wide, or with heads of a few dimensions."""
-        return self.layers > self.d_model or self.d_head < 8
-
     def describe(self) -> str:
         name = f" (the paper's {self.preset})" if self.preset else ""
         return (
@@ -91,14 +81,8 @@ class Architecture(BaseModel):
         )
 
 
-def _preset(name: str, d_model: int, layers: int, heads: int, d_head: int, d_ff: int) -> Architecture:
-    return Architecture.model_construct(
-        d_model=d_model, layers=layers, heads=heads, d_head=d_head, d_ff=d_ff, preset=name
-    )
-
-
 # name, d_model, layers, heads, d_head, d_ff
-_TABLE = (
+_STUDY = (
     ("15M", 192, 6, 3, 64, 768),
     ("25M", 256, 8, 4, 64, 1024),
     ("35M", 320, 9, 5, 64, 1280),
@@ -108,20 +92,26 @@ _TABLE = (
     ("500M", 1280, 20, 10, 128, 3584),
     ("750M", 1536, 24, 12, 128, 4096),
     ("1B", 1792, 26, 14, 128, 4864),
+)
+_VALIDATION = (
     ("280M", 1024, 17, 16, 64, 2816),
     ("350M", 1024, 24, 8, 128, 2816),
     ("390M", 1152, 20, 9, 128, 3072),
     ("720M", 1408, 25, 11, 128, 4096),
 )
-
-STUDY_SHAPES = ("15M", "25M", "35M", "50M", "125M", "250M", "500M", "750M", "1B")
-VALIDATION_SHAPES = ("280M", "350M", "390M", "720M")
+STUDY_SHAPES = tuple(row[0] for row in _STUDY)
+VALIDATION_SHAPES = tuple(row[0] for row in _VALIDATION)
 
 
 @lru_cache(maxsize=1)
 def presets() -> dict[str, Architecture]:
     """The paper's nine study shapes and four validation shapes by name."""
-    return {row[0]: _preset(*row) for row in _TABLE}
+    return {
+        name: Architecture.model_construct(
+            d_model=d_model, layers=layers, heads=heads, d_head=d_head, d_ff=d_ff, preset=name
+        )
+        for name, d_model, layers, heads, d_head, d_ff in _STUDY + _VALIDATION
+    }
 
 
 def preset(name: str) -> Architecture:
@@ -192,7 +182,9 @@ def _search(wanted: float, vocab: int, tied: bool) -> Architecture | None:
     d_ff = np.maximum(np.round(ideal_ff / step) * step, step)
     total = embeddings * d + depth * (4 * d**2 + 3 * d * d_ff + 2 * d) + d
     error = np.abs(total / wanted - 1)
-    aspect = _usual_aspect(wanted)
+    # Width over depth that models of this size usually have.
+    sizes, aspects = np.log([1e6, 15e6, 125e6, 1e9, 7e9, 70e9]), [16.0, 32.0, 64.0, 68.0, 128.0, 104.0]
+    aspect = np.interp(np.log(wanted), sizes, aspects)
     head = np.where(d >= 1280, 128, np.where(d % 64 == 0, 64, np.where(d >= 64, 32, 16)))
     awkward = np.where(d % head == 0, 0.0, 0.3) + np.where((d >= 64) & (d % 64 != 0), 0.1, 0.0)
     awkward += np.where(d % 8 == 0, 0.0, 2.0)  # heads of fewer than eight dimensions
@@ -207,7 +199,10 @@ def _search(wanted: float, vocab: int, tied: bool) -> Architecture | None:
     if not np.isfinite(score[best]):
         return None
     width = int(widths[best[0]])
-    d_head = _head_size(width)
+    # Heads of 128 for wide models and 64 for the rest, as in the paper; less where the width asks for it or
+    # would leave fewer than three heads.
+    usual = [128, 64, 32, 16, 8] if width >= 1280 else [64, 32, 16, 8]
+    d_head = next(size for size in [*usual, *range(64, 0, -2)] if width % size == 0 and width // size >= 3)
     return Architecture.model_construct(
         d_model=width,
         layers=int(depth[best]),
@@ -219,28 +214,10 @@ def _search(wanted: float, vocab: int, tied: bool) -> Architecture | None:
     )
 
 
-def _usual_aspect(params: float) -> float:
-    """Width over depth that models of this size usually have."""
-    sizes, aspects = np.log([1e6, 15e6, 125e6, 1e9, 7e9, 70e9]), [16.0, 32.0, 64.0, 68.0, 128.0, 104.0]
-    return float(np.interp(math.log(params), sizes, aspects))
-
-
-def _head_size(width: int) -> int:
-    """128 for wide models and 64 for the rest, as in the paper; less where the width asks for it or would
-    leave fewer than three heads.
-    """
-    usual = [128, 64, 32, 16, 8] if width >= 1280 else [64, 32, 16, 8]
-    for size in usual + list(range(64, 0, -2)):
-        if width % size == 0 and width // size >= 3:
-            return size
-    raise InvalidInput(f"must be even and at least 6; got {width}.", field="d_model")
-
-
 # -- what compute costs
 
 _USABLE = 0.92  # of the memory: the rest goes to the runtime and fragmentation
 DEFAULT_MFU = 0.4
-_TERA, _GIGA = 1e12, 1e9
 
 
 class Accelerator(NamedTuple):
@@ -250,13 +227,7 @@ class Accelerator(NamedTuple):
     price_per_hour: float  # USD, indicative
 
 
-def _table(*rows: tuple[str, float, float, float]) -> dict[str, Accelerator]:
-    return {
-        name: Accelerator(name, peak * _TERA, memory * _GIGA, price) for name, peak, memory, price in rows
-    }
-
-
-ACCELERATORS = _table(  # name, TFLOP/s, GB, USD/h
+_TABLE = (  # name, TFLOP/s, GB, USD/h
     ("B200", 2250, 180, 6.00),
     ("H200", 989, 141, 4.00),
     ("H100", 989, 80, 3.00),
@@ -279,8 +250,9 @@ ACCELERATORS = _table(  # name, TFLOP/s, GB, USD/h
     ("TPU-v5e", 197, 16, 1.20),
     ("TPU-v5p", 459, 95, 4.20),
 )
-
-
+ACCELERATORS = {
+    name: Accelerator(name, tflops * 1e12, memory * 1e9, price) for name, tflops, memory, price in _TABLE
+}
 _ALIASES = {
     "h100sxm": "H100",
     "h10080gb": "H100",
@@ -304,88 +276,99 @@ def accelerator(name: str | Accelerator) -> Accelerator:
     raise InvalidInput(f"must be one of {', '.join(ACCELERATORS)}; got {name!r}.", field="gpu")
 
 
-def named_or_own(
-    gpu: str | Accelerator | None = None, *, tflops: Any = None, memory: Any = None, price: Any = None
-) -> Accelerator | None:
-    """The accelerator of this name, or one of your own: peak TFLOP/s, GB and USD per hour. None: neither."""
-    if tflops is None:
-        if memory is not None:
-            raise InvalidInput("needs ‹tflops›: it is that of an accelerator of your own.", field="memory")
-        return None if gpu is None else accelerator(gpu)
-    if gpu is not None:
-        raise InvalidInput("describes an accelerator of your own: leave out ‹gpu›.", field="tflops")
-    if memory is None or price is None:
-        raise InvalidInput(
-            "needs ‹memory› (GB) and ‹price› (USD per hour) as well, such as 48 and 1.2.", field="tflops"
+class Machines(NamedTuple):
+    """Accelerators of one kind, as they are used."""
+
+    card: Accelerator
+    gpus: int
+    mfu: float
+    price: float  # USD per GPU-hour
+
+    @classmethod
+    def of(cls, gpu: str | Accelerator, gpus: Any = None, mfu: Any = None, price: Any = None) -> "Machines":
+        """What was given, checked."""
+        card = accelerator(gpu)
+        return cls(
+            card,
+            1 if gpus is None else whole(gpus, "gpus"),
+            DEFAULT_MFU if mfu is None else fraction(mfu, "mfu"),
+            card.price_per_hour if price is None else _price(price),
         )
-    speed = number(tflops, "tflops", examples="400")
-    size = number(memory, "memory", examples="48")
-    rate = _price(price)
-    return Accelerator(f"{speed:g} TFLOP/s accelerator", speed * _TERA, size * _GIGA, rate)
+
+    @property
+    def flops_per_hour(self) -> float:
+        """Of one of them."""
+        return self.card.peak_flops * self.mfu * 3600
 
 
-def _price(price: Any) -> float:
-    rate = number(price, "price", positive=False, examples="2.50")
-    if rate < 0:
-        raise InvalidInput(f"must not be negative; got {rate:g}.", field="price")
-    return rate
-
-
-def flops_from_money(usd: Any, gpu: str | Accelerator, mfu: Any = DEFAULT_MFU, price: Any = None) -> float:
-    """The training FLOPs that `usd` dollars buy, at a share `mfu` of the accelerator's peak."""
-    card, money = accelerator(gpu), number(usd, "budget_usd", examples="500")
-    rate = card.price_per_hour if price is None else _price(price)
-    if rate == 0:
-        raise InvalidInput("must be above zero for a budget in money; got 0.", field="price")
-    return flops_from_gpus(card, hours=money / rate, mfu=mfu)
-
-
-def flops_from_gpus(gpu: str | Accelerator, gpus: Any = 1, hours: Any = 1, mfu: Any = DEFAULT_MFU) -> float:
-    """The training FLOPs that `gpus` accelerators deliver in `hours` at a share `mfu` of their peak."""
-    return (
-        accelerator(gpu).peak_flops
-        * fraction(mfu, "mfu")
-        * whole(gpus, "gpus")
-        * duration_in_hours(hours)
-        * 3600
-    )
+def machines(
+    gpu: str | Accelerator | None = None,
+    gpus: Any = None,
+    mfu: Any = None,
+    price: Any = None,
+    tflops: Any = None,
+    memory: Any = None,
+) -> Machines | None:
+    """What was given, checked: an accelerator by name, or one of your own (peak TFLOP/s, GB, USD per hour).
+    None: neither.
+    """
+    if tflops is None and memory is not None:
+        raise InvalidInput("needs ‹tflops›: it is that of an accelerator of your own.", field="memory")
+    if tflops is not None:
+        if gpu is not None:
+            raise InvalidInput("describes an accelerator of your own: leave out ‹gpu›.", field="tflops")
+        if memory is None or price is None:
+            raise InvalidInput(
+                "needs ‹memory› (GB) and ‹price› (USD per hour) as well, such as 48 and 1.2.", field="tflops"
+            )
+        speed = number(tflops, "tflops", examples="400")
+        size = number(memory, "memory", examples="48")
+        gpu = Accelerator(f"{speed:g} TFLOP/s accelerator", speed * 1e12, size * 1e9, _price(price))
+    if gpu is None:
+        _refuse({"gpus": gpus, "mfu": mfu, "price": price}, "needs ‹gpu›, such as ‹gpu› H100.")
+        return None
+    return Machines.of(gpu, gpus, mfu, price)
 
 
 def training_compute(
-    flops: Any = None,
-    *,
-    gpu: str | Accelerator | None = None,
-    gpus: Any = None,
-    hours: Any = None,
-    mfu: Any = None,
-    price: Any = None,
-    budget_usd: Any = None,
+    flops: Any = None, hours: Any = None, budget_usd: Any = None, used: Machines | None = None
 ) -> float:
-    """FLOPs as given, or from accelerators and hours or money; what would have no effect is refused."""
+    """FLOPs as given, or from hours or money and the machines that are used."""
     if flops is not None and hours is not None:
         raise InvalidInput("give either ‹flops› or ‹gpu› with ‹hours›, not both.")
     if budget_usd is not None and not (flops is None and hours is None):
         raise InvalidInput("stands for ‹flops› or ‹hours›: give one of the three.", field="budget_usd")
-    if gpu is None:
-        for field, value in (
-            ("gpus", gpus),
-            ("hours", hours),
-            ("budget_usd", budget_usd),
-            ("mfu", mfu),
-            ("price", price),
-        ):
-            if value is not None:
-                raise InvalidInput("needs ‹gpu›, such as ‹gpu› H100.", field=field)
     if flops is not None:
         return compute(flops)
-    if gpu is not None and budget_usd is not None:
-        return flops_from_money(budget_usd, gpu, **given(mfu=mfu, price=price))
-    if gpu is None or hours is None:
-        raise InvalidInput(
-            "compute is missing: give ‹flops› (such as 5e18), or ‹gpu› and ‹hours› "
-            "(such as ‹gpu› H100 ‹gpus› 8 ‹hours› 3)."
-        )
-    return flops_from_gpus(gpu, hours=hours, **given(gpus=gpus, mfu=mfu))
+    if used is None:
+        _refuse({"hours": hours, "budget_usd": budget_usd}, "needs ‹gpu›, such as ‹gpu› H100.")
+    elif hours is not None:
+        return used.flops_per_hour * used.gpus * in_hours(hours)
+    elif budget_usd is not None:
+        money = number(budget_usd, "budget_usd", examples="500")
+        if not used.price:
+            raise InvalidInput("must be above zero for a budget in money; got 0.", field="price")
+        return used.flops_per_hour * money / used.price
+    raise InvalidInput(
+        "compute is missing: give ‹flops› (such as 5e18), or ‹gpu› and ‹hours› "
+        "(such as ‹gpu› H100 ‹gpus› 8 ‹hours› 3)."
+    )
+
+
+def flops_from_gpus(gpu: str | Accelerator, gpus: Any = 1, hours: Any = 1, mfu: Any = DEFAULT_MFU) -> float:
+    """The training FLOPs that `gpus` accelerators deliver in `hours` at a share `mfu` of their peak."""
+    return training_compute(hours=hours, used=Machines.of(gpu, gpus, mfu))
+
+
+def _price(value: Any, field: str = "price", examples: str = "2.50") -> float:
+    return number(value, field, positive=False, examples=examples)
+
+
+def _refuse(given: Mapping[str, Any], sentence: str) -> None:
+    """Refuse what was given although it cannot have an effect."""
+    for field, value in given.items():
+        if value is not None:
+            raise InvalidInput(sentence, field=field)
 
 
 class Memory(BaseModel):
@@ -450,11 +433,7 @@ def cost(
     sequence_length: Any = 512,
 ) -> Cost:
     """GPU-hours, days and money for `flops`; with an architecture also the memory that training it needs."""
-    total, card = compute(flops), accelerator(gpu)
-    how_many, share = whole(gpus, "gpus"), fraction(mfu, "mfu")
-    rate = card.price_per_hour if price is None else _price(price)
-    gpu_hours = total / (card.peak_flops * share) / 3600
-    hours = gpu_hours / how_many
+    total, used = compute(flops), Machines.of(gpu, gpus, mfu, price)
     memory = None
     if architecture is not None:
         if not isinstance(architecture, Architecture):
@@ -462,18 +441,20 @@ def cost(
                 f"must come from shape_for() or preset(); got {architecture!r}.", field="architecture"
             )
         memory = training_memory(
-            architecture, card, whole(sequences, "sequences"), whole(sequence_length, "sequence_length")
+            architecture, used.card, whole(sequences, "sequences"), whole(sequence_length, "sequence_length")
         )
+    gpu_hours = total / used.flops_per_hour
+    hours = gpu_hours / used.gpus
     return Cost.model_construct(
         flops=total,
-        gpu=card.name,
-        gpus=how_many,
-        mfu=share,
+        gpu=used.card.name,
+        gpus=used.gpus,
+        mfu=used.mfu,
         gpu_hours=gpu_hours,
         hours=hours,
         days=hours / 24,
-        price_per_gpu_hour=rate,
-        usd=gpu_hours * rate,
+        price_per_gpu_hour=used.price,
+        usd=gpu_hours * used.price,
         memory=memory,
     )
 
@@ -572,60 +553,35 @@ class TotalCost:
 
 def total_cost(
     owned: float,
+    used: Machines | None = None,
     *,
     serve_tokens: Any = None,
     serve_price: Any = None,
     serve_mfu: Any = None,
     data_price: Any = None,
-    card: Accelerator | None = None,
-    mfu: Any = None,
-    price: Any = None,
 ) -> TotalCost:
     """What was given, checked: prices need an accelerator, without which there is no money to count in."""
     rates = {"serve_price": serve_price, "serve_mfu": serve_mfu}
-    _need(rates, serve_tokens is not None, "needs ‹serve_tokens›, such as 1e12.")
-    money = "needs money to be counted in: name ‹gpu›, such as ‹gpu› H100, perhaps with ‹budget_usd›."
-    _need({**rates, "data_price": data_price}, card is not None, money)
-    served = 0.0 if serve_tokens is None else _amount(serve_tokens, "serve_tokens", "1e12")
+    if serve_tokens is None:
+        _refuse(rates, "needs ‹serve_tokens›, such as 1e12.")
+    if used is None:
+        money = "needs money to be counted in: name ‹gpu›, such as ‹gpu› H100, perhaps with ‹budget_usd›."
+        _refuse({**rates, "data_price": data_price}, money)
+    served = 0.0 if serve_tokens is None else count(serve_tokens, "serve_tokens", positive=False)
     if served > _MOST_TOKENS:
         raise InvalidInput(
             f"must be at most {_MOST_TOKENS:.0e}; got {scientific(served)}.", field="serve_tokens"
         )
-    if card is None:
+    if used is None:
         return TotalCost(owned, served)
-    share = fraction(mfu or DEFAULT_MFU, "mfu")
-    own = card.price_per_hour if price is None else _amount(price, "price", "2.50")
-    usd = own / (3600 * card.peak_flops * share)
-    if not own:
-        _need(
-            {"price": serve_price or data_price},
-            False,
-            "must be above zero for prices to be compared; got 0.",
-        )
-    rate = 1.0 if serve_mfu is None else share / fraction(serve_mfu, "serve_mfu")
+    if not used.price and not (serve_price is None and data_price is None):
+        raise InvalidInput("must be above zero for prices to be compared; got 0.", field="price")
+    rate = 1.0 if serve_mfu is None else used.mfu / fraction(serve_mfu, "serve_mfu")
     if serve_price is not None:
-        rate *= _amount(serve_price, "serve_price", "1.20") / own
+        rate *= _price(serve_price, "serve_price", "1.20") / used.price
+    usd = used.price / used.flops_per_hour
     token = 0.0 if data_price is None else number(data_price, "data_price", examples="2e-6") / usd
     return TotalCost(owned, served, rate, token, usd)
-
-
-def _need(given: Mapping[str, Any], there: bool, sentence: str) -> None:
-    """Refuse what was given and needs something that is not there."""
-    for field, value in given.items():
-        if value is not None and not there:
-            raise InvalidInput(sentence, field=field)
-
-
-def _amount(value: Any, field: str, example: str) -> float:
-    """A number that may be zero."""
-    found = (
-        count(value, field, positive=False)
-        if field == "serve_tokens"
-        else number(value, field, positive=False, examples=example)
-    )
-    if found < 0:
-        raise InvalidInput(f"must not be negative, such as {example}; got {found:g}.", field=field)
-    return found
 
 
 # -- from a plan to a run
@@ -638,54 +594,51 @@ def _amount(value: Any, field: str, example: str) -> float:
 
 def run_config(plan: "Plan", corpus: str | None = "corpus", tokenizer: str = "tokenizer.json") -> str:
     """The run of a plan as the text of a TOML file for `planner train`; without a corpus, the trainer's."""
-    shape, recipe = _shape(plan), plan.recipe
+    shape, recipe, own = _shape(plan), plan.recipe, plan.own_recipe
     if recipe is None:
         raise InvalidInput(
             f"calibration {plan.calibration} has no recipe (learning rate, batch, schedule), "
             f"so no run can be written; add one to the file or write the run yourself."
         )
-    repeated = max(plan.epochs, 1.0)  # below one epoch a part of the corpus is used once
-    rate, sequences, decay = recipe.learning_rate, recipe.batch_sequences, plan.weight_decay
-    if plan.own_recipe is not None:
-        own = plan.own_recipe
-        rate, sequences, decay = own.learning_rate, _sequences(own.batch_tokens, recipe), own.weight_decay
-    known = {name: getattr(recipe, name) for name in recipe.as_in_runs}
-    values: dict[str, Any] = {
-        "shape": {name: getattr(shape, name) for name in ("d_model", "layers", "heads", "d_ff")},
-        "vocab_size": shape.vocab_size,
-        "tied_embeddings": shape.tied_embeddings,
-        **({} if corpus is None else {"corpus": corpus}),
-        "tokenizer": tokenizer,
-        "sequence_length": recipe.sequence_length,
-        "unique_tokens": round(plan.unique_tokens),
-        "epochs": repeated,
-        "batch_size": sequences,
-        "learning_rate": rate,
-        "weight_decay": decay,
-    }
-    count = 1 if plan.members is None else plan.members.count
-    if count > 1:
-        values["seed"] = 0
-    values |= {name: value for name, value in known.items() if value is not None}
-    notes = {
-        "shape": f"{short(shape.params, 4)} parameters",
-        "corpus": "yours: a file, a folder or a pattern",
-        "tokenizer": f"yours, of at most {shape.vocab_size:,} tokens",
-        "batch_size": f"sequences, {sequences * recipe.sequence_length:,} tokens",
-        "seed": f"0 to {count - 1}: one for each of the {count} members",
-    }
-    head = (
-        f"# {short(plan.ud)} unique tokens, {scientific(plan.spent_flops)} FLOPs: "
-        f"expected loss {plan.loss:.4f} ({plan.law} of {plan.calibration}).\n"
-    )
-    if count > 1:
-        head += f"# One of {count} members: train it with {count} seeds and average their probabilities.\n"
-    lines = [f"{name} = {_toml(value)}" for name, value in values.items()]
-    said = [
-        f"{line}  # {notes[name]}" if name in notes else line
-        for name, line in zip(values, lines, strict=True)
+    rate, decay, batch = recipe.learning_rate, plan.weight_decay, float(recipe.batch_tokens)
+    if own is not None:
+        rate, decay, batch = own.learning_rate, own.weight_decay, own.batch_tokens
+    length = recipe.sequence_length
+    if batch % length:
+        near = max(round(batch / length), 1) * length
+        raise InvalidInput(
+            f"must be whole sequences of {length:,} tokens for a run; got {batch:g}, and {near:,} would do.",
+            field="batch_tokens",
+        )
+    sizes = ", ".join(f"{name} = {getattr(shape, name)}" for name in ("d_model", "layers", "heads", "d_ff"))
+    members = 1 if plan.members is None else plan.members.count
+    rows = [  # None: left to the trainer
+        ("vocab_size", shape.vocab_size, ""),
+        ("tied_embeddings", shape.tied_embeddings, ""),
+        ("corpus", corpus, "yours: a file, a folder or a pattern"),
+        ("tokenizer", tokenizer, f"yours, of at most {shape.vocab_size:,} tokens"),
+        ("sequence_length", length, ""),
+        ("unique_tokens", round(plan.unique_tokens), ""),
+        ("epochs", max(plan.epochs, 1.0), ""),  # below one epoch a part of the corpus is used once
+        ("batch_size", round(batch / length), f"sequences, {round(batch):,} tokens"),
+        ("learning_rate", rate, ""),
+        ("weight_decay", decay, ""),
+        ("seed", 0 if members > 1 else None, f"0 to {members - 1}: one for each of the {members} members"),
+        *((name, getattr(recipe, name), "") for name in recipe.as_in_runs),
     ]
-    return head + "\n".join(said) + "\n"
+    lines = [
+        f"# {short(plan.ud)} unique tokens, {scientific(plan.spent_flops)} FLOPs: "
+        f"expected loss {plan.loss:.4f} ({plan.law} of {plan.calibration}).",
+        f"# One of {members} members: train it with {members} seeds and average their probabilities.",
+        f"shape = {{ {sizes} }}  # {short(shape.params, 4)} parameters",
+    ]
+    if members == 1:
+        del lines[1]
+    for name, value, note in rows:
+        if value is not None:  # TOML writes these as JSON does
+            line = f"{name} = {json.dumps(value, ensure_ascii=False)}"
+            lines.append(f"{line}  # {note}" if note else line)
+    return "\n".join(lines) + "\n"
 
 
 def hf_config(plan: "Plan") -> dict[str, Any]:
@@ -718,48 +671,9 @@ def llama_config(shape: Architecture, norm_eps: float = 1e-5) -> dict[str, Any]:
     }
 
 
-def save_run(plan: "Plan", path: str | os.PathLike[str]) -> None:
-    """Write the run of a plan."""
-    _write(Path(path), run_config(plan))
-
-
-def save_hf_config(plan: "Plan", folder: str | os.PathLike[str]) -> None:
-    """Write `config.json` into a folder, which is made if it is not there."""
-    _write(Path(folder) / "config.json", json.dumps(hf_config(plan), indent=2) + "\n", make_folder=True)
-
-
 def _shape(plan: "Plan") -> Architecture:
     if plan.architecture is None:
         raise InvalidInput(
             f"no model of {short(plan.params)} parameters can be built, so none can be written."
         )
     return plan.architecture
-
-
-def _sequences(batch_tokens: float, recipe: "Recipe") -> int:
-    """A batch of one's own in whole sequences."""
-    length = recipe.sequence_length
-    if batch_tokens % length:
-        near = max(round(batch_tokens / length), 1) * length
-        raise InvalidInput(
-            f"must be whole sequences of {length:,} tokens for a run; got {batch_tokens:g}, and "
-            f"{near:,} would do.",
-            field="batch_tokens",
-        )
-    return round(batch_tokens / length)
-
-
-def _write(path: Path, text: str, *, make_folder: bool = False) -> None:
-    try:
-        if make_folder:
-            path.parent.mkdir(exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InvalidInput(f"{str(path)!r} cannot be written: {error.strerror or error}.") from None
-
-
-def _toml(value: Any) -> str:
-    """A value as TOML writes it: as JSON does, but for tables in a line."""
-    if isinstance(value, dict):
-        return "{ " + ", ".join(f"{name} = {_toml(each)}" for name, each in value.items()) + " }"
-    return json.dumps(value, ensure_ascii=False)

@@ -59,121 +59,138 @@ class InvalidCalibration(InvalidInput):
 # -- quantities
 
 # 1,500 is fine, 1,5 is not
-_NUMBER = r"([+-]?(?:\d{1,3}(?:[,_]\d{3})+(?![\d,_])|\d+)?(?:\.\d*)?(?:e[+-]?\d+)?)"
-_COUNTS = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
-_COUNTS |= {"thousand": 1e3, "million": 1e6, "billion": 1e9, "trillion": 1e12}
-_PREFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "p": 1e15, "e": 1e18, "z": 1e21, "y": 1e24}
-_SPELLED = ("kilo", "mega", "giga", "tera", "peta", "exa", "zetta", "yotta")
-_PREFIXES |= {name: _PREFIXES[name[0]] for name in _SPELLED}
-_SECONDS = {"": 1.0, "second": 1.0, "h": 3600.0, "hour": 3600.0, "d": 86400.0, "day": 86400.0}
-_HOURS = {
-    "": 1.0,
-    "s": 1 / 3600,
-    "sec": 1 / 3600,
-    "second": 1 / 3600,
-    "m": 1 / 60,
-    "min": 1 / 60,
-    "minute": 1 / 60,
-}
-_HOURS |= {"h": 1.0, "hr": 1.0, "hour": 1.0, "d": 24.0, "day": 24.0, "w": 168.0, "week": 168.0}
+_NUMBER = re.compile(
+    r"([+-]?(?=\.?\d)(?:\d{1,3}(?:[,_]\d{3})+(?![\d,_])|\d+)?(?:\.\d*)?(?:e[+-]?\d+)?)\s*", re.I
+)
+_DECIMAL_COMMA = re.compile(r"(?![+-]?\d{1,3},\d{3}(?!\d))[+-]?\d+,\d+(?:e[+-]?\d+)?(?![\d,])", re.I)
 _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻", "0123456789+-")
 _POWER = re.compile(
     r"(?:(?<=[\d.])\s*[x×·*]\s*|^)10\s*(?:\^|\*\*|(?=[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻]))\s*([+-]?\d+|[⁺⁻]?[⁰¹²³⁴⁵⁶⁷⁸⁹]+)", re.I
 )
-_DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+(?:e[+-]?\d+)?(?![\d,])", re.I)
+_COUNTS = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
+_COUNTS |= {"thousand": 1e3, "million": 1e6, "billion": 1e9, "trillion": 1e12}
+_HOURS = {"": 1.0, "h": 1.0, "hr": 1.0, "hour": 1.0, "d": 24.0, "day": 24.0, "w": 168.0, "week": 168.0}
+_HOURS |= {"m": 1 / 60, "min": 1 / 60, "minute": 1 / 60, "s": 1 / 3600, "sec": 1 / 3600, "second": 1 / 3600}
+_PREFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "p": 1e15, "e": 1e18, "z": 1e21, "y": 1e24}
+_FLOP = re.compile(  # EFLOP, petaflop/s-days, PF-days
+    r"(kilo|mega|giga|tera|peta|exa|zetta|yotta|[kmgtpezy])?\s*(?:flop|f(?=[/ *·-]))(?:s(?:/s)?|(/s))?"
+    r"(?:[ *·-]*(second|hour|day|h|d))?s?"
+)
 
-COUNT_EXAMPLES = "250e6, 250M or 0.25B"
-COMPUTE_EXAMPLES = "5e18, '5 EFLOP' or '0.1 PFLOP/s-days'"
-HOUR_EXAMPLES = "3, 90min or '2 days'"
+# What one of the unit behind a figure is worth or, as text, why there is no such unit.
+Unit = Callable[[str], float | str]
+
+
+def number(
+    value: Any,
+    field: str,
+    *,
+    positive: bool = True,
+    finite: bool = True,
+    examples: str = "0.1",
+    unit: Unit = lambda text: "" if text else 1.0,
+) -> float:
+    """A number; booleans, None and arrays are refused rather than guessed at. It must be above zero, or,
+    where it need not be `positive`, not below; where it need not be `finite`, it may be any float.
+    """
+    if isinstance(value, str):
+        result = _read(value, field, examples, unit)
+    else:
+        plain = value.item() if getattr(value, "ndim", None) == 0 else value  # numpy's scalars
+        if isinstance(plain, bool) or not isinstance(plain, Real):
+            raise _refused("be one number", examples, value, field)
+        try:
+            result = float(plain)
+        except OverflowError:
+            result = math.inf
+    if finite and not math.isfinite(result):
+        raise _refused("be a finite number", examples, value, field)
+    if finite and positive and result <= 0:
+        raise _refused("be above zero,", examples, value, field)
+    if finite and result < 0:
+        raise _refused("not be negative,", examples, value, field)
+    return result
+
+
+def _read(text: str, field: str, examples: str, unit: Unit) -> float:
+    plain = _POWER.sub(
+        lambda power: f"{'' if power.start() else '1'}e{power[1].translate(_SUPERSCRIPTS)}", text.strip()
+    )
+    figure = _NUMBER.match(plain)
+    worth = "" if figure is None else unit(plain[figure.end() :].lower())
+    if _DECIMAL_COMMA.match(plain):
+        worth = f"; the decimal sign is a point: {plain.replace(',', '.', 1)}"
+    if figure is None or isinstance(worth, str):
+        raise _refused("be a number", examples, text, field, str(worth))
+    return float(figure[1].replace(",", "").replace("_", "")) * worth
 
 
 def count(value: Any, field: str, *, positive: bool = True, finite: bool = True) -> float:
     """A number of tokens or parameters: 250e6, "250M", "0.25B"."""
-    if not isinstance(value, str):
-        return number(value, field, positive=positive, finite=finite, examples=COUNT_EXAMPLES)
-    figure, unit = _split(value, field, COUNT_EXAMPLES)
-    for noun in ("parameters", "params") if "params" in field else ("tokens", "token"):
-        unit = unit.removesuffix(noun)
-    if unit.strip() not in _COUNTS:
-        raise _not_a_number(value, field, COUNT_EXAMPLES)
-    return _bounded(figure * _COUNTS[unit.strip()], value, field, COUNT_EXAMPLES, positive, finite)
+    noun = re.compile(r"\s*(parameters|params)$" if "params" in field else r"\s*tokens?$")
+    return number(
+        value,
+        field,
+        positive=positive,
+        finite=finite,
+        examples="250e6, 250M or 0.25B",
+        unit=lambda text: _COUNTS.get(noun.sub("", text), ""),
+    )
 
 
 def compute(value: Any, field: str = "flops") -> float:
     """Training compute in FLOPs: 5e18, "5 EFLOP", "0.1 PFLOP/s-days"."""
-    if not isinstance(value, str):
-        return number(value, field, examples=COMPUTE_EXAMPLES)
-    figure, unit = _split(value, field, COMPUTE_EXAMPLES)
-    if short_for := re.fullmatch(r"([kmgtpezy]f)(/s)?([ *·-]+(?:h|hour|d|day)s?)", unit):  # 3 PF-days
-        unit = f"{short_for[1]}lop{short_for[2] or ''}{short_for[3]}"
-    prefix, flop, rest = unit.partition("flop")
-    prefix = prefix.rstrip()
-    per_second = rest.startswith("/s")
-    lasting = rest.removeprefix("s").removeprefix("/s").strip(" -*·").removesuffix("s")
-    hint = ""
-    if per_second and not lasting:
-        hint = ", which is a speed and not an amount"
-    elif unit in _COUNTS and unit:
-        hint = "; a count of tokens belongs into ‹ud› (were the two swapped?)"
-    if hint or prefix not in _PREFIXES or lasting not in _SECONDS or (prefix and not flop):
-        raise _not_a_number(value, field, COMPUTE_EXAMPLES, hint)
-    return _bounded(figure * _PREFIXES[prefix] * _SECONDS[lasting], value, field, COMPUTE_EXAMPLES)
 
+    def unit(text: str) -> float | str:
+        if not text:
+            return 1.0
+        if text in _COUNTS:
+            return "; a count of tokens belongs into ‹ud› (were the two swapped?)"
+        parts = _FLOP.fullmatch(text)
+        if parts is None:
+            return ""
+        prefix, speed, time = parts.groups("")
+        if speed and not time:
+            return ", which is a speed and not an amount"
+        return _PREFIXES[prefix[:1]] * (3600 * _HOURS[time] if time else 1.0)
 
-def number(
-    value: Any, field: str, *, positive: bool = True, finite: bool = True, examples: str = "0.1"
-) -> float:
-    """A plain number; booleans, None and arrays are refused rather than guessed at."""
-    if isinstance(value, str):
-        result, unit = _split(value, field, examples)
-        if unit:
-            raise _not_a_number(value, field, examples)
-    else:
-        if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
-            value = value.item()  # numpy's scalars
-        if isinstance(value, bool) or not isinstance(value, Real):
-            raise InvalidInput(f"must be one number such as {examples}; got {_shown(value)}.", field=field)
-        try:
-            result = float(value)
-        except OverflowError:
-            result = math.inf
-    return _bounded(result, value, field, examples, positive, finite)
+    return number(value, field, examples="5e18, '5 EFLOP' or '0.1 PFLOP/s-days'", unit=unit)
 
 
 def hours(value: Any, field: str = "hours") -> float:
     """A length of time in hours: 3, "3h", "90 min", "2 days"."""
-    if not isinstance(value, str):
-        return number(value, field, examples=HOUR_EXAMPLES)
-    figure, unit = _split(value, field, HOUR_EXAMPLES)
-    unit = unit.removesuffix("s") if len(unit) > 1 else unit
-    if unit not in _HOURS:
-        raise _not_a_number(value, field, HOUR_EXAMPLES)
-    return _bounded(figure * _HOURS[unit], value, field, HOUR_EXAMPLES)
+
+    def unit(text: str) -> float | str:
+        return _HOURS.get(text.removesuffix("s") if len(text) > 1 else text, "")
+
+    return number(value, field, examples="3, 90min or '2 days'", unit=unit)
 
 
 def fraction(value: Any, field: str) -> float:
     """A number above 0 and at most 1, such as a model FLOPs utilisation; "40%" works too."""
-    if isinstance(value, str) and value.strip().endswith("%"):
-        result = number(value.strip()[:-1], field, examples="0.4 or 40%") / 100
-    else:
-        result = number(value, field, examples="0.4 or 40%")
+    examples, of_hundred = "0.4 or 40%", isinstance(value, str) and value.strip().endswith("%")
+    result = number(value.strip()[:-1] if of_hundred else value, field, examples=examples)
+    result = result / 100 if of_hundred else result
     if result > 1:
-        raise InvalidInput(f"must be between 0 and 1 (such as 0.4 or 40%); got {_shown(value)}.", field=field)
+        raise _refused("be between 0 and 1,", examples, value, field)
     return result
 
 
 def whole(value: Any, field: str, *, example: str = "8") -> int:
     """A whole number of at least 1; "128k" is 128,000."""
-    if isinstance(value, str):
-        figure, unit = _split(value, field, example)
-        if unit not in _COUNTS:
-            raise _not_a_number(value, field, example)
-        # 1.1k is 1100 and not a hair more
-        value = round(figure * _COUNTS[unit], 6)
-    result = number(value, field, examples=example)
-    if result != int(result):
-        raise InvalidInput(f"must be a whole number such as {example}; got {_shown(value)}.", field=field)
-    return int(result)
+    result = number(value, field, examples=example, unit=lambda text: _COUNTS.get(text, ""))
+    if not math.isclose(result, round(result), rel_tol=1e-12):  # 1.1k is 1100, and a hair more
+        raise _refused("be a whole number", example, value, field)
+    return round(result)
+
+
+def _refused(wanted: str, examples: str, value: Any, field: str, hint: str = "") -> InvalidInput:
+    shown = " ".join(repr(value).split())
+    shown = shown if len(shown) <= 60 else shown[:57] + "..."
+    return InvalidInput(f"must {wanted} such as {examples}; got {shown}{hint}.", field=field)
+
+
+# -- numbers as people say them
 
 
 def short(value: float, digits: int = 3) -> str:
@@ -245,45 +262,6 @@ def perplexity(loss: float) -> float:
     return math.exp(min(loss, 700.0))
 
 
-def _split(text: str, field: str, examples: str) -> tuple[float, str]:
-    """The figure and the lower-case unit behind it."""
-    plain = _POWER.sub(_as_exponent, text.strip())
-    match = re.match(_NUMBER + r"\s*", plain, re.IGNORECASE)
-    if _DECIMAL_COMMA.match(plain) and not re.match(r"[+-]?\d{1,3},\d{3}(?!\d)", plain):
-        meant = plain.replace(",", ".", 1)
-        raise _not_a_number(text, field, examples, f"; the decimal sign is a point: {meant}")
-    try:
-        if match is not None:
-            return float(match[1].replace(",", "").replace("_", "")), plain[match.end() :].lower()
-    except ValueError:  # no digits
-        pass
-    raise _not_a_number(text, field, examples)
-
-
-def _as_exponent(power: re.Match[str]) -> str:
-    """10^18 as 1e18, and 5×10^18 as 5e18."""
-    return f"{'' if power.start() else '1'}e{power[1].translate(_SUPERSCRIPTS)}"
-
-
-def _bounded(
-    result: float, given: Any, field: str, examples: str, positive: bool = True, finite: bool = True
-) -> float:
-    if finite and not math.isfinite(result):
-        raise InvalidInput(f"must be a finite number such as {examples}; got {_shown(given)}.", field=field)
-    if positive and result <= 0:
-        raise InvalidInput(f"must be above zero, such as {examples}; got {_shown(given)}.", field=field)
-    return result
-
-
-def _not_a_number(given: Any, field: str, examples: str, hint: str = "") -> InvalidInput:
-    return InvalidInput(f"must be a number such as {examples}; got {_shown(given)}{hint}.", field=field)
-
-
-def _shown(value: Any) -> str:
-    text = " ".join(repr(value).split())
-    return text if len(text) <= 60 else text[:57] + "..."
-
-
 def percent(share: float) -> str:
     """A share as people say it: 37%, 2%, 0.4%, less than 0.01%."""
     if share < 1e-4:
@@ -309,9 +287,8 @@ def unique_tokens(ud: Any) -> float:
 
 def budget(ud: Any, flops: Any) -> tuple[float, float]:
     """One budget: unique tokens and compute."""
-    tokens, ceiling = count(ud, "ud"), compute(flops, "flops")
-    _not_swapped(tokens, ceiling)
-    return within(tokens, "ud", *_UD), within(ceiling, "flops", *_FLOPS)
+    tokens, ceilings = budgets(count(ud, "ud"), compute(flops, "flops"))
+    return float(tokens[0]), float(ceilings[0])
 
 
 def budgets(ud: Any, flops: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -325,8 +302,13 @@ def budgets(ud: Any, flops: Any) -> tuple[np.ndarray, np.ndarray]:
             f"and ‹flops› must have one length or broadcast; got {sizes} values.", field="ud"
         ) from None
     swapped = tokens > ceilings
-    if np.any(swapped):
-        _not_swapped(float(tokens[swapped][0]), float(ceilings[swapped][0]))
+    if swapped.any():
+        larger, smaller = scientific(tokens[swapped][0]), scientific(ceilings[swapped][0])
+        raise InvalidInput(
+            f"({larger} tokens) is larger than ‹flops› ({smaller}), which buys less than one FLOP per token: "
+            f"were ‹ud› and ‹flops› swapped?",
+            field="ud",
+        )
     for values, field, limits in ((tokens, "ud", _UD), (ceilings, "flops", _FLOPS)):
         within(float(values.min()), field, *limits)
         within(float(values.max()), field, *limits)
@@ -340,16 +322,6 @@ def within(value: float, field: str, low: float, high: float, unit: str) -> floa
             f"must be between {low:.0e} and {high:.0e} {unit}; got {scientific(value)}.", field=field
         )
     return value
-
-
-def _not_swapped(tokens: float, compute: float) -> None:
-    if tokens > compute:
-        raise InvalidInput(
-            f"({scientific(tokens)} tokens) is larger than ‹flops› ({scientific(compute)}), "
-            f"which buys "
-            f"less than one FLOP per token: were ‹ud› and ‹flops› swapped?",
-            field="ud",
-        )
 
 
 def many(values: Any, field: str, parse: Callable[[Any, str], float]) -> np.ndarray:
@@ -503,8 +475,3 @@ class Limits:
 
 FREE = Limits()
 CONTINUOUS = Limits(whole_epochs=False)
-
-
-def given(**options: Any) -> dict[str, Any]:
-    """Those options that were given."""
-    return {name: value for name, value in options.items() if value is not None}

@@ -27,7 +27,7 @@ import planner.uncertainty as uncertainty
 from planner.averaging import ELSEWHERE, MOST_MEMBERS
 from planner.calibration import DEFAULT_TOLERANCE, Calibration, CalibrationSource, Setting, shipped_names
 from planner.hardware import DEFAULT_VOCAB, SERVING_FLOPS, Accelerator, TotalCost
-from planner.inputs import FREE, InvalidInput, LimitOptions, Limits, given, number
+from planner.inputs import FREE, InvalidInput, LimitOptions, Limits, number
 from planner.laws import AVERAGE, BASE_FORM, Law, Terms
 from planner.results import Comparison, Crossover, Frontier, Interval, Plan, Prediction, Predictions
 from planner.solve import FLOPS_PER_PARAM_TOKEN, Choice, Found, Point, Question
@@ -138,15 +138,15 @@ def plan(
     token) lets data be bought: the ceiling is then one of the total, of which `target_loss` asks the least.
     """
     limits, nats = Limits.of(**options), number(tolerance, "tolerance", examples="0.01")
-    used = given(gpus=gpus, mfu=mfu, price=price)
     tokens = inputs.count(ud, "ud") if target_loss is None else inputs.unique_tokens(ud)
-    amount = given(flops=flops, hours=hours, budget_usd=budget_usd)
+    amount = {"flops": flops, "hours": hours, "budget_usd": budget_usd}
     target = None if target_loss is None else _target(target_loss, amount, limits)
-    card = hardware.named_or_own(gpu, tflops=tflops, memory=memory, price=price)
-    served = given(serve_tokens=serve_tokens, serve_price=serve_price, serve_mfu=serve_mfu)
-    total = hardware.total_cost(tokens, card=card, data_price=data_price, mfu=mfu, price=price, **served)
-    ceiling = hardware.training_compute(gpu=card, **(amount if target is None else {"flops": 1.0}), **used)
-    ceiling = inputs.budget(tokens, ceiling)[1] if target is None else math.inf
+    used = hardware.machines(gpu, gpus, mfu, price, tflops, memory)
+    served = {"serve_tokens": serve_tokens, "serve_price": serve_price, "serve_mfu": serve_mfu}
+    total = hardware.total_cost(tokens, used, **served, data_price=data_price)
+    ceiling = math.inf
+    if target is None:
+        ceiling = inputs.budget(tokens, hardware.training_compute(**amount, used=used))[1]
     known = Calibration.load(calibration)
     form, counts = known.form(law), _member_counts(known, members)
     own = RecipeTransfer.of(known, learning_rate, batch_tokens)
@@ -155,13 +155,14 @@ def plan(
     known = uncertainty.reweight(known, form, tokens, ceiling)
     asked = Question(known, form, total, limits, decay, counts, ceiling, target, nats)
     rows = None if vocab_size is None else hardware.vocabulary(vocab_size)
-    return _answer(Request(asked, members is not None, own, rows, card, used))
+    return _answer(Request(asked, members is not None, own, rows, used))
 
 
 def _target(target_loss: Any, amount: dict[str, Any], limits: Limits) -> float:
     """The loss to be reached with the least compute."""
     loss = number(target_loss, "target_loss", examples="3.0")
-    if superfluous := [*amount, *([] if limits.ceiling else ["spend"])]:
+    given = {**amount, "spend": None if limits.ceiling else limits.spend}
+    if superfluous := [name for name, value in given.items() if value is not None]:
         names = " and ".join(f"‹{name}›" for name in superfluous)
         raise InvalidInput(f"asks for the least compute: leave out {names}.", field="target_loss")
     return loss
@@ -247,8 +248,7 @@ class Request:
     members: bool  # whether ensembles were asked for
     own: RecipeTransfer | None
     vocab_size: int | None
-    card: Accelerator | None
-    used: dict[str, Any]  # how many accelerators, and at which rates
+    used: hardware.Machines | None
 
 
 def _answer(request: Request) -> Plan:
@@ -256,8 +256,8 @@ def _answer(request: Request) -> Plan:
     choice, ensemble = _chosen(request.question, members=request.members)
     uncertainty.check_plan(choice.question.known, choice.found.point)
     p = _described(request, choice, ensemble)
-    if request.card is not None:
-        bill = hardware.cost(p.spent_flops, request.card, architecture=p.architecture, **request.used)
+    if request.used is not None:
+        bill = hardware.cost(p.spent_flops, *request.used, p.architecture)
         p = p.model_copy(update={"cost": bill})
     facts = _facts(request, choice, p)
     return explain.explained(_with_crossover(choice, p) if choice.single else p, facts)

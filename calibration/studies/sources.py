@@ -113,9 +113,8 @@ def fit(
     """
     method = Method(laws, delta, joint, bootstrap, resample, scheme, seed, prior)
     rows = None if vocab_size is None else vocabulary(vocab_size)
-    given = Origin(title, corpus, model_family, rows)
     runs, origin = table if isinstance(table, Source) else open_source(table, **how)
-    described = replace(origin, **given.facts())
+    described = replace(origin, **Origin(title, corpus, model_family, rows).facts())
     weight_decay_law = RENAMED_FORMS.get(weight_decay_law, weight_decay_law)
     if weight_decay_law not in (AUTO, NONE, *WEIGHT_DECAY_FORMS):
         known = f"must be {AUTO}, {NONE} or one of {', '.join(WEIGHT_DECAY_FORMS)}"

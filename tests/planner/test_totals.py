@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from planner import Calibration, InvalidInput, frontier, inputs, plan, predict
 from planner.cli import planner
-from planner.hardware import TotalCost, total_cost
+from planner.hardware import Machines, TotalCost, total_cost
 from planner.results import Plan
 from tests.places import script
 from tests.planner.test_members import with_members
@@ -47,10 +47,8 @@ def test_a_total_cost_has_training_serving_and_data() -> None:
     assert paid.total(2, 1e5, 3e6, 4) == pytest.approx(training + serving + data)
     assert paid.largest(training + serving + data, 2, 3e6, 4) == pytest.approx(1e5)
     assert paid.largest(data / 2, 2, 3e6, 4) == 0
-    from planner.hardware import accelerator
-
     priced = total_cost(
-        1e6, serve_tokens=1e9, serve_price=1.5, serve_mfu=0.1, data_price=2e-6, card=accelerator("H100")
+        1e6, Machines.of("H100"), serve_tokens=1e9, serve_price=1.5, serve_mfu=0.1, data_price=2e-6
     )
     hour = 3600 * 989e12  # FLOPs at the peak, for 3 USD
     assert priced.serve_rate == pytest.approx((1.5 / 0.1) / (3.0 / 0.4))

@@ -167,7 +167,7 @@ def _compare(column: pd.Series, name: str, sign: str, value: str) -> np.ndarray:
     if pd.api.types.is_bool_dtype(column) or pd.api.types.is_numeric_dtype(column):
         try:
             wanted = {"true": 1.0, "false": 0.0}.get(value.lower())
-            wanted = count(value, name, positive=False) if wanted is None else wanted
+            wanted = count(value, name, finite=False) if wanted is None else wanted
         except InvalidInput:
             raise InvalidInput(
                 f"compares the numeric column {name!r} with {value!r}; a number such as 64 would do.",
