@@ -62,6 +62,7 @@ from planner.laws import (
     At,
     Law,
     LawForm,
+    Style,
     Terms,
     Values,
     amplitude,
@@ -72,7 +73,6 @@ from planner.laws import (
     register,
 )
 from planner.plans import crossover
-from planner.show.style import Style
 from planner.solve import FLOPS_PER_PARAM_TOKEN, Point, allocate
 from planner.uncertainty import interval, loss_intervals
 

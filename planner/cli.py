@@ -146,13 +146,6 @@ json_option = option("--json as_json", "Print the result as JSON.", is_flag=True
 # -- the commands
 
 
-def _help(text: str, *examples: str) -> dict[str, str]:
-    return {
-        "short_help": text,
-        "help": f"{text}\n\n\b\nExample:\n" + "\n".join(f"  {line}" for line in examples),
-    }
-
-
 def _options(*names: str, **changes: Any) -> Decorator:
     """Options that Python and the page have too, in words that all share; `changes` are this command's."""
 
@@ -212,17 +205,21 @@ def planner() -> None:
     """
 
 
-@planner.command(
-    **_help(
-        "The best model size, epochs and weight decay for your data and compute, and why.",
-        "planner plan --ud 250M --flops 5e18",
-        "planner plan --ud 250M --gpu H100 --gpus 8 --hours 3",
-        "planner plan --ud 250M --gpu H100 --budget-usd 500 --params 556M",
-        "planner plan --ud 1B --target-loss 3.0",
-        "planner plan --ud 250M --flops 5e20 --serve-tokens 1T",
-        "planner plan --ud 250M --gpu H100 --budget-usd 2000 --data-price 2e-6",
-        "planner plan --calibration my.json --ud 1M --flops 1e14 --members auto",
-    )
+def _command(text: str, *examples: str) -> Decorator:
+    """A command of `planner`: what it does in a sentence, and examples of it."""
+    lines = "\n".join(f"  {line}" for line in examples)
+    return planner.command(short_help=text, help=f"{text}\n\n\b\nExample:\n{lines}")
+
+
+@_command(
+    "The best model size, epochs and weight decay for your data and compute, and why.",
+    "planner plan --ud 250M --flops 5e18",
+    "planner plan --ud 250M --gpu H100 --gpus 8 --hours 3",
+    "planner plan --ud 250M --gpu H100 --budget-usd 500 --params 556M",
+    "planner plan --ud 1B --target-loss 3.0",
+    "planner plan --ud 250M --flops 5e20 --serve-tokens 1T",
+    "planner plan --ud 250M --gpu H100 --budget-usd 2000 --data-price 2e-6",
+    "planner plan --calibration my.json --ud 1M --flops 1e14 --members auto",
 )
 @_UD
 @_options("flops", "target_loss", *HARDWARE, *MONEY, *TOTAL)
@@ -263,11 +260,9 @@ def plan(
     _draw(lambda plots: plots.weight_decays(result, options["calibration"]), plot_weight_decay, as_json)
 
 
-@planner.command(
-    **_help(
-        "What each law recommends for one budget, and what following it would cost.",
-        "planner compare --ud 500M --flops 1e19 --weight-decay 0.1",
-    )
+@_command(
+    "What each law recommends for one budget, and what following it would cost.",
+    "planner compare --ud 500M --flops 1e19 --weight-decay 0.1",
 )
 @_UD
 @_options("flops", *HARDWARE, "weight_decay", "calibration", "params", *LIMITS)
@@ -283,13 +278,11 @@ def compare(flops: str | None, as_json: bool, plot: str | None, **options: Any) 
     _draw(lambda _: result.plot(options["calibration"]), plot, as_json)
 
 
-@planner.command(
-    **_help(
-        "The best plan along a range of compute; with --plot, size against epochs for each law.",
-        "planner frontier --ud 250M --from 1e17 --to 1e20 --points 13",
-        "planner frontier --ud 250M --single-epoch --plot premium.png",
-        "planner frontier --calibration my.json --ud 1M --points 9 --members auto",
-    )
+@_command(
+    "The best plan along a range of compute; with --plot, size against epochs for each law.",
+    "planner frontier --ud 250M --from 1e17 --to 1e20 --points 13",
+    "planner frontier --ud 250M --single-epoch --plot premium.png",
+    "planner frontier --calibration my.json --ud 1M --points 9 --members auto",
 )
 @_UD
 @option("--from start", "Smallest compute.  [default: where the corpus is used once]", "FLOPS")
@@ -316,9 +309,7 @@ def frontier(as_json: bool, plot: str | None, **options: Any) -> None:
     _draw(picture, plot, as_json)
 
 
-@planner.command(
-    **_help("The compute above which stronger weight decay wins (C×).", "planner crossover --ud 250M")
-)
+@_command("The compute above which stronger weight decay wins (C×).", "planner crossover --ud 250M")
 @_UD
 @option(
     "--weight-decays",
@@ -335,12 +326,10 @@ def crossover(as_json: bool, plot: str | None, **options: Any) -> None:
     _draw(lambda _: result.plot(options["calibration"]), plot, as_json)
 
 
-@planner.command(
-    **_help(
-        "The loss that a law expects from one configuration, term by term.",
-        "planner predict --params 500M --ud 250M --epochs 8 --weight-decay 0.1",
-        "planner predict --calibration my.json --params 200k --ud 65536 --epochs 8 --members 4",
-    )
+@_command(
+    "The loss that a law expects from one configuration, term by term.",
+    "planner predict --params 500M --ud 250M --epochs 8 --weight-decay 0.1",
+    "planner predict --calibration my.json --params 200k --ud 65536 --epochs 8 --members 4",
 )
 @option("--params", "Model size with embeddings: 500M.", "N", required=True)
 @_UD
@@ -355,12 +344,10 @@ def predict(as_json: bool, plot: str | None, **options: Any) -> None:
     _draw(lambda plots: plots.loss_terms(result, options["calibration"]), plot, as_json)
 
 
-@planner.command(
-    **_help(
-        "The calibrations that ship with the package, or all coefficients of one.",
-        "planner laws",
-        "planner laws c4-gpt2",
-    )
+@_command(
+    "The calibrations that ship with the package, or all coefficients of one.",
+    "planner laws",
+    "planner laws c4-gpt2",
 )
 @click.argument("calibration", required=False)
 @json_option
@@ -375,11 +362,9 @@ def laws(calibration: str | None, as_json: bool) -> None:
     _print(as_text, lambda show: show.laws(shown, details=calibration is not None), as_json)
 
 
-@planner.command(
-    **_help(
-        "Hours, money and memory for a compute budget; without one, the table of accelerators.",
-        "planner cost --flops 5e18 --gpu H100 --gpus 8 --params 556M",
-    )
+@_command(
+    "Hours, money and memory for a compute budget; without one, the table of accelerators.",
+    "planner cost --flops 5e18 --gpu H100 --gpus 8 --params 556M",
 )
 @_options("flops", *HARDWARE, *MONEY)
 @option("--params", "Also estimate the training memory of a model of this size.", "N")
@@ -406,13 +391,11 @@ def cost(
     _print(result.model_dump_json, lambda show: show.cost(result, architecture), as_json)
 
 
-@planner.command(
-    **_help(
-        "A Llama-2 shape that can be built for a parameter count, or the paper's presets.",
-        "planner shape 556M",
-        "planner shape --preset 125M",
-        "planner shape",
-    )
+@_command(
+    "A Llama-2 shape that can be built for a parameter count, or the paper's presets.",
+    "planner shape 556M",
+    "planner shape --preset 125M",
+    "planner shape",
 )
 @click.argument("params", required=False)
 @_options("vocab_size", text=f"Vocabulary size.  [default: {hardware.DEFAULT_VOCAB}]")

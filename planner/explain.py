@@ -8,7 +8,7 @@ what there is to say, by code, and `_remarks` puts it in that order.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from planner.averaging import ELSEWHERE
@@ -29,12 +29,12 @@ from planner.inputs import epochs as in_epochs
 from planner.inputs import size as in_bytes
 
 if TYPE_CHECKING:
-    from planner.results import FlatRange, Plan
+    from planner.results import Crossover, FlatRange, Plan
     from planner.solve import Found, Point
     from planner.uncertainty import FormDisagreement
 
-# In the order in which they are said; docs/api/remarks.md has what each is about.
-REASONS = """
+# Reasons, then warnings, as they are said; docs/api/remarks.md has what each is about.
+_CODES = """
     least_compute target_within_error
     ensemble_compared ensemble_starts ensemble_limit ensemble_cost distilled serving_cost data_bought
     unused_compute ensemble_instead ensemble_elsewhere cheaper_as_good stop_spending less_would_do instead
@@ -42,14 +42,13 @@ REASONS = """
     best_weight_decay own_recipe weight_decay_compared weight_decay_better
     overfitting_cost more_compute_helps no_gain measured_case repetition_turns exchange_rate
     flat_optimum sharp_optimum forms_disagree law_ends corpus
-"""
-WARNINGS = """
+
     outside_params outside_unique_tokens outside_epochs
     vocabulary_unknown vocabulary_differs no_shape absurd_shape worse_than_uniform serving_leaves_little
     interpolated translated outside_timescale end_of_range outside_members more_members
     fit weight_decay_open memory
 """
-CODES = (*REASONS.split(), *WARNINGS.split())
+CODES = tuple(_CODES.split())
 _RENAMED_CODES = {"above_guessing": "worse_than_uniform", "outside_memory": "outside_timescale"}
 
 
@@ -106,7 +105,6 @@ class Facts(NamedTuple):
 
     known: Calibration
     setting: Setting
-    limits: Limits
     cost: TotalCost
     committed: bool  # whether the weight decay was given
     target: float | None  # the loss to be reached
@@ -140,6 +138,10 @@ def explained(p: Plan, facts: Facts) -> Plan:
         )
     reasons |= _training_reasons(p, facts) if facts.single else _total_reasons(p, facts)
     reasons |= _ensemble_reasons(p, facts.cost)
+    if facts.target is not None and "target_within_error" not in reasons:
+        least = f"No less than {_total(p.flops - p.unused_flops, facts.cost)}"
+        least += "" if facts.single else " in all"
+        reasons["least_compute"] = f"{least} is expected to reach a loss of {facts.target:g} with this data."
     words = {
         "verdict": _verdict(p, facts),
         "reasons": _remarks(reasons),
@@ -202,10 +204,8 @@ def _unseen(p: Plan, setting: Setting) -> list[str]:
 
 def weight_decay_in_words(p: Plan) -> str:
     """The weight decay to train with, in one's own recipe where that was given."""
-    advice = p.weight_decay_advice
-    if advice is None or advice.own_recipe is None:
-        return f"{p.weight_decay}"
-    return f"{advice.own_recipe.weight_decay:g} ({p.weight_decay:g} as calibrated)"
+    own = p.own_recipe
+    return f"{p.weight_decay}" if own is None else f"{own.weight_decay:g} ({p.weight_decay:g} as calibrated)"
 
 
 def law_error(p: Plan) -> float:
@@ -306,10 +306,7 @@ def _budget(p: Plan, facts: Facts, data: str) -> dict[str, str]:
     """What the compute is, or that the law hardly expects the loss asked for, and what the rest could buy."""
     said: dict[str, str] = {}
     known, target = facts.known, facts.target
-    if target is not None and p.loss <= target + 1e-6:
-        least = f"No less than {scientific(p.spent_flops)} FLOPs"
-        said["least_compute"] = f"{least} are expected to reach a loss of {target:g} with this data."
-    elif target is not None:
+    if target is not None and p.loss > target + 1e-6:
         error = law_error(p)
         chance = 0.5 * math.erfc((p.loss - target) / error / math.sqrt(2))
         lowest = (
@@ -433,8 +430,7 @@ def _weight_decay_compared(p: Plan, committed: bool) -> dict[str, str]:
         return {"weight_decay_compared": f"{best}; {other}."}
     if rival.predicted_loss >= p.loss:
         return {}
-    advice = p.weight_decay_advice
-    calibrated = "" if advice is None or advice.own_recipe is None else " (as calibrated)"
+    calibrated = "" if p.own_recipe is None else " (as calibrated)"
     better = f"loss {rival.predicted_loss:.4f} instead of {p.loss:.4f}, with {_model(rival)}"
     return {
         "weight_decay_better": f"Weight decay {rival.weight_decay}{calibrated} would do better: {better}."
@@ -495,9 +491,6 @@ def disagreement_in_words(found: FormDisagreement) -> str:
 def _total_reasons(p: Plan, facts: Facts) -> dict[str, str]:
     """Where members, serving or bought data count."""
     said, cost, served, bought = _weight_decay_compared(p, facts.committed), facts.cost, p.serving, p.purchase
-    if facts.target is not None:
-        least = f"No less than {_total(p.flops, cost)} in all"
-        said["least_compute"] = f"{least} is expected to reach a loss of {facts.target:g}."
     if served is not None:
         text = (
             f"Serving {short(served.tokens)} tokens takes {_total(served.rate * served.flops, cost)} and "
@@ -632,7 +625,7 @@ def _weight_decay_warnings(p: Plan, facts: Facts) -> dict[str, str]:
 def _point_warnings(known: Calibration, setting: Setting, point: Plan | Point, ud: float) -> dict[str, str]:
     """What there is to say of any size and epochs on a corpus, and of the loss predicted for them."""
     part = ud * min(point.epochs, 1.0)
-    said = {one.code: str(one) for one in outside_the_runs(setting, point.params, part, point.epochs)}
+    said = outside_the_runs(setting, point.params, part, point.epochs)
     if point.loss > known.uniform_loss:
         above = f"the predicted loss {point.loss:.4g} is above the uniform one ({known.uniform_loss:.3g})"
         said["worse_than_uniform"] = f"{above}: no law describes such a plan."
@@ -643,13 +636,11 @@ def _point_warnings(known: Calibration, setting: Setting, point: Plan | Point, u
     return said
 
 
-def outside_the_runs(
-    setting: Setting, params: float, unique_tokens: float, epochs: float
-) -> Iterator[Remark]:
-    """One sentence for each quantity that lies outside of what the law, or its cost of repetition, was fitted
-    on, with by how much: of the two, outside of the one that it is further from.
+def outside_the_runs(setting: Setting, params: float, unique_tokens: float, epochs: float) -> dict[str, str]:
+    """One sentence, by its code, for each quantity that lies outside of what the law, or its cost of
+    repetition, was fitted on, with by how much: of the two, outside of the one that it is further from.
     """
-    fitted = setting.fitted_on
+    found, fitted = {}, setting.fitted_on
     passes = (0.0, fitted.epochs[1])  # below one epoch nothing repeats: that is inside every fit
     tokens, repeated_tokens = fitted.unique_tokens, fitted.repeated_unique_tokens
     for code, name, value, of_law, of_repetition in (
@@ -660,19 +651,19 @@ def outside_the_runs(
         ranges = {"the law": of_law}
         if epochs > 1 and of_repetition is not None:
             ranges["the cost of repetition"] = of_repetition
-        factors = {what: max(value / high, low / value) for what, (low, high) in ranges.items()}
-        what = max(factors, key=factors.__getitem__)
-        factor, (low, high) = factors[what], ranges[what]
+        far_off = ((max(value / high, low / value), what) for what, (low, high) in ranges.items())
+        factor, what = max(far_off)
         if factor <= 1.005:
             continue
-        above = value > high
+        (low, high), above = ranges[what], value > ranges[what][1]
         far = f"{factor - 1:.0%} above the largest" if above else f"{1 - 1 / factor:.0%} below the smallest"
         if factor >= 2:
             times = f"{factor:,.0f}" if factor >= 1000 else f"{factor:.3g}"
             far = f"{times} times {'the largest' if above else 'below the smallest'}"
         said, end = (f"{x:,.0f}" if value is epochs else short(x) for x in (value, high if above else low))
-        text = f"{name} {said} is {far} that {what} was fitted on ({end}): this is an extrapolation."
-        yield Remark(code, text)
+        fit = f"that {what} was fitted on ({end})"
+        found[code] = f"{name} {said} is {far} {fit}: this is an extrapolation."
+    return found
 
 
 def _member_warnings(p: Plan, known: Calibration) -> dict[str, str]:
@@ -711,8 +702,8 @@ def crossover_warnings(known: Calibration, places: Mapping[float, Point]) -> lis
     said: dict[str, str] = {}
     for decay, point in places.items():
         part = point.unique_tokens * min(point.epochs, 1.0)
-        for remark in outside_the_runs(known.setting(decay), point.params, part, point.epochs):
-            said.setdefault(remark.code, f"at C× and weight decay {decay}, {remark}")
+        outside = outside_the_runs(known.setting(decay), point.params, part, point.epochs)
+        said = {code: f"at C× and weight decay {decay}, {text}" for code, text in outside.items()} | said
     return _remarks(said)
 
 
@@ -727,47 +718,41 @@ def single_setting_note(known: Calibration, form: str) -> str:
     return f"calibration {known.name} has {form} at one weight decay only ({decays[0]})"
 
 
-def crossover_note(
-    weaker: float,
-    stronger: float,
-    better_below: float | None,
-    found: Sequence[float],
-    searched: tuple[float, float] | None,
-    *,
-    centre: float | None,
-    named: bool,
-    share: float,
-    between: tuple[float, float],
-    limits: Limits,
-    changed: bool,
-) -> str:
-    """Which of two weight decays is better where; `share` of the draws cross `between` two computes."""
-    span = (
-        "" if searched is None else f"between {scientific(searched[0])} and {scientific(searched[1])} FLOPs"
-    )
-    worse = stronger if better_below == weaker else weaker
-    if not named:
-        note = f"{weaker} and {stronger} are not told apart by the runs"
-    elif searched is None:
+class Doubt(NamedTuple):
+    """What draws say of a crossing: whether it can be named, and how many cross between which computes."""
+
+    named: bool = True
+    share: float = 1.0
+    between: tuple[float, float] = (0.0, 0.0)
+
+
+def crossover_note(c: Crossover, doubt: Doubt, *, searched: bool, changed: bool) -> str:
+    """Which of two weight decays is better where; whether both have a plan anywhere, and limits change it."""
+    span = f"between {scientific(c.searched[0])} and {scientific(c.searched[1])} FLOPs"
+    worse = c.stronger if c.better_below == c.weaker else c.weaker
+    if not doubt.named:
+        note = f"{c.weaker} and {c.stronger} are not told apart by the runs"
+    elif not searched:
         note = "the limits leave no compute at which both weight decays have a plan"
-    elif better_below is None:
-        note = f"weight decay {weaker} and {stronger} are equally good {span}"
-    elif not found:
-        note = f"no crossover {span}: weight decay {better_below} is better than {worse} throughout"
-    elif len(found) == 1:
-        note = f"weight decay {better_below} is better below {scientific(found[0])} FLOPs, {worse} above"
+    elif c.better_below is None:
+        note = f"weight decay {c.weaker} and {c.stronger} are equally good {span}"
+    elif not c.crossings:
+        note = f"no crossover {span}: weight decay {c.better_below} is better than {worse} throughout"
+    elif len(c.crossings) == 1:
+        below = f"weight decay {c.better_below} is better below {scientific(c.crossings[0])} FLOPs"
+        note = f"{below}, {worse} above"
     else:
-        places = ", ".join(scientific(flops) for flops in found)
-        note = f"the better weight decay changes {len(found)} times, at {places} FLOPs; "
-        note += f"the lowest compute belongs to {better_below}"
-        if centre is not None:
-            note += f"; C× is {scientific(centre)}, from which {stronger} is better"
-    if share < 0.975:
-        low, high = (scientific(end, 2) for end in between)
-        note += f"; {1 - share:.0%} of the draws do not cross between {low} and {high}"
-    if limits.size is not None:  # for which plans it holds
-        few = "" if limits.max_epochs is None else f" and at most {in_epochs(limits.max_epochs)}"
-        return f"{note} (for models of {short(limits.size)} parameters{few})"
+        places = ", ".join(scientific(flops) for flops in c.crossings)
+        note = f"the better weight decay changes {len(c.crossings)} times, at {places} FLOPs; "
+        note += f"the lowest compute belongs to {c.better_below}"
+        if c.crossover_flops is not None:
+            note += f"; C× is {scientific(c.crossover_flops)}, from which {c.stronger} is better"
+    if doubt.share < 0.975:
+        low, high = (scientific(end, 2) for end in doubt.between)
+        note += f"; {1 - doubt.share:.0%} of the draws do not cross between {low} and {high}"
+    if c.limits.size is not None:  # for which plans it holds
+        few = "" if c.limits.max_epochs is None else f" and at most {in_epochs(c.limits.max_epochs)}"
+        return f"{note} (for models of {short(c.limits.size)} parameters{few})"
     return f"{note} (within your limits)" if changed else note
 
 
@@ -798,25 +783,6 @@ def check_serving(known: Calibration, cost: TotalCost, found: Found, ceiling: fl
         raise InvalidInput(f"({scientific(cost.serve_tokens)}) is too many: {needs[0]}", field="serve_tokens")
 
 
-def unreachable(
-    loss: float,
-    ud: float,
-    best: Point,
-    weight_decay: float,
-    needed: float | None,
-    irreducible: float,
-    limits: Limits,
-) -> InvalidInput:
-    """What the lowest loss with this data is, and how much data would do."""
-    within = _within(limits.bounded)
-    lowest = f"{best.loss:.4f} ({_models(1, best, weight_decay)}, {scientific(best.flops)} FLOPs)"
-    text = f"({loss:g}) cannot be reached with {short(ud)} unique tokens{within}: the lowest loss is {lowest}"
-    if needed is not None:
-        return InvalidInput(f"{text}; about {short(needed)} would do.", field="target_loss")
-    why = f": the law's irreducible loss is {irreducible:.4f}" if loss <= irreducible else within
-    return InvalidInput(f"{text}, and no amount of data would do{why}.", field="target_loss")
-
-
 def cannot_be_paid(cost: TotalCost, ceiling: float, limits: Limits) -> InvalidInput:
     what = "training and serving" if cost.serve_tokens else "training"
     return InvalidInput(
@@ -826,11 +792,24 @@ def cannot_be_paid(cost: TotalCost, ceiling: float, limits: Limits) -> InvalidIn
     )
 
 
-def cannot_be_reached(target: float, ud: float, lowest: Found | None, limits: Limits) -> InvalidInput:
-    text = f"({target:g}) cannot be reached with {short(ud)} unique tokens{_within(limits.bounded)}"
-    if lowest is None:
-        return InvalidInput(f"{text}: the limits leave no plan.", field="target_loss")
-    models = _models(lowest.members, lowest.point, lowest.weight_decay)
-    return InvalidInput(
-        f"{text}: the lowest loss is {lowest.point.loss:.4f} ({models}).", field="target_loss"
-    )
+def cannot_be_reached(
+    target: float,
+    ud: float,
+    lowest: Found | None,
+    limits: Limits,
+    needed: float | None = None,
+    irreducible: float | None = None,
+) -> InvalidInput:
+    """What the lowest loss with this data is and, where that was looked for, how much data would do."""
+    within, says = _within(limits.bounded), "the limits leave no plan"
+    if lowest is not None:
+        models = _models(lowest.members, lowest.point, lowest.weight_decay)
+        models += f", {scientific(lowest.point.flops)} FLOPs"
+        says = f"the lowest loss is {lowest.point.loss:.4f} ({models})"
+    if needed is not None:
+        says += f"; about {short(needed)} would do"
+    elif irreducible is not None:
+        why = f": the law's irreducible loss is {irreducible:.4f}" if target <= irreducible else within
+        says += f", and no amount of data would do{why}"
+    data = f"{short(ud)} unique tokens{within}"
+    return InvalidInput(f"({target:g}) cannot be reached with {data}: {says}.", field="target_loss")

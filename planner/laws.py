@@ -34,7 +34,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from planner.inputs import InvalidInput
-from planner.show.style import Style
 
 Array = Any  # a float or a numpy array of floats; all arguments broadcast against each other
 Values = Mapping[str, Array]  # parameters by name
@@ -49,6 +48,17 @@ def softplus(x: Array) -> Array:
 
 
 # -- what a form is
+
+
+class Style(NamedTuple):
+    """How a form is drawn: a colour on light paper, the same on dark, and a dash as plotly names it."""
+
+    light: str
+    dark: str
+    dash: str = "solid"
+
+    def colour(self, dark: bool = False) -> str:
+        return self.dark if dark else self.light
 
 
 @dataclass(frozen=True, eq=False)

@@ -304,7 +304,7 @@ def _compute_for(question: Question) -> float:
     plans = [(solve.lowest_loss(law, ud, limits), one) for law, one in zip(laws, settings, strict=True)]
     reachable = [(point, setting) for point, setting in plans if point is not None]
     if not reachable:
-        raise InvalidInput(f"({target:g}) cannot be reached: the limits leave no plan.", field="target_loss")
+        raise explain.cannot_be_reached(target, ud, None, limits)
     point, setting = min(reachable, key=lambda one: one[0].loss)
     doubt, measured = 0.0, setting.measured(form)
     if measured is not None:
@@ -314,7 +314,8 @@ def _compute_for(question: Question) -> float:
         return float(point.flops)
     needed = _tokens_for(target, ud, laws, limits)
     irreducible = min(float(law.terms(1.0, 1.0, 1.0).irreducible) for law in laws)
-    raise explain.unreachable(target, ud, point, setting.weight_decay, needed, irreducible, limits)
+    lowest = Found(1, setting.weight_decay, point)
+    raise explain.cannot_be_reached(target, ud, lowest, limits, needed, irreducible)
 
 
 _MOST_TOKENS = 1e16
@@ -547,7 +548,6 @@ def _facts(request: Request, choice: Choice, p: Plan) -> explain.Facts:
     facts = explain.Facts(
         known=known,
         setting=setting,
-        limits=question.limits,
         cost=question.cost,
         committed=committed,
         target=choice.asked.target,
@@ -982,42 +982,33 @@ def crossover_between(
         better_below = None
     fitted = [setting.fitted_on for setting in (weaker, stronger)]
     smallest = max(FLOPS_PER_PARAM_TOKEN * f.params[0] * f.unique_tokens[0] for f in fitted)
-    centre, bounds = found.upward(smallest), None
-    doubt: dict[str, Any] = {"named": True, "share": 1.0, "between": (0.0, 0.0)}
+    centre, bounds, doubt = found.upward(smallest), None, explain.Doubt()
     draws = weaker.law_draws(form), stronger.law_draws(form)
     if centre is not None and draws[0] is not None and draws[1] is not None:
         bounds, doubt = _crossover_interval(draws[0], draws[1], ud, centre, found.flops, limits)
-    decays = weaker.weight_decay, stronger.weight_decay
     computes = solve.search_range(laws[0], ud, include)
-    return Crossover.model_construct(
+    answer = Crossover.model_construct(
         ud=ud,
         law=form,
         calibration=known.name,
-        weaker=decays[0],
-        stronger=decays[1],
-        crossover_flops=centre if doubt["named"] else None,
+        weaker=weaker.weight_decay,
+        stronger=stronger.weight_decay,
+        crossover_flops=centre if doubt.named else None,
         crossings=found.flops,
         searched=found.searched or (float(computes[0]), float(computes[-1])),
         better_below=better_below,
-        interval=bounds if doubt["named"] else None,
-        note=explain.crossover_note(
-            *decays,
-            better_below,
-            found.flops,
-            found.searched,
-            centre=centre,
-            limits=limits,
-            changed=changed,
-            **doubt,
-        ),
+        interval=bounds if doubt.named else None,
+        note="",
         warnings=[],
         limits=limits,
     )
+    note = explain.crossover_note(answer, doubt, searched=found.searched is not None, changed=changed)
+    return answer.model_copy(update={"note": note})
 
 
 def _crossover_interval(
     weaker: Law, stronger: Law, ud: float, centre: float, found: Sequence[float], limits: Limits
-) -> tuple[Interval | None, dict[str, Any]]:
+) -> tuple[Interval | None, explain.Doubt]:
     """The interval of C× by draws, the share of them that cross between which computes, and whether the
     crossing can be named: an average of forms does not where few of its draws cross, nor where the interval
     ends only because the next crossing begins, so that it is not known how far draws go on.
@@ -1029,7 +1020,7 @@ def _crossover_interval(
         or (bounds.high * _AT_THE_END >= high and high < highest)
     )
     named = weaker.form != AVERAGE or not (share < _CROSSES or cut_short)
-    return bounds, {"named": named, "share": share, "between": (low, high)}
+    return bounds, explain.Doubt(named, share, (low, high))
 
 
 def _room_around(centre: float, found: Sequence[float]) -> tuple[float, float]:

@@ -22,6 +22,7 @@ from planner.laws import (
     At,
     LawForm,
     Parameter,
+    Style,
     Terms,
     Values,
     amplitude,
@@ -30,7 +31,6 @@ from planner.laws import (
     register,
     unregister,
 )
-from planner.show.style import Style
 
 TRUTH = {"E": 1.9, "A": 420.0, "alpha": 0.34, "B": 3600.0, "beta": 0.37, "P": 0.06, "kappa": 0.8}
 

@@ -19,7 +19,7 @@ from planner.calibration import Setting
 from planner.inputs import InvalidInput, scientific, short
 from planner.inputs import epochs as passes
 from planner.laws import BASE_FORM, FORMS, Law
-from planner.show.palette import law_colour, law_dash, law_label, line_style, marker, series
+from planner.show.palette import law_colour, law_label, law_style, line_style, marker, series
 from planner.solve import FLOPS_PER_PARAM_TOKEN
 
 _FEWEST = 6  # runs of which contour lines can be drawn
@@ -99,7 +99,7 @@ def _allocations(axis: Axes, setting: Setting, ud: float, flops: float) -> None:
         once = one_epoch_flops(law, ud)
         along = best_allocation(law, ud, np.geomspace(once, max(flops, once) * 10, 160))
         jumps = np.abs(np.diff(np.log(along.epochs), prepend=np.log(along.epochs[0]))) > 0.25
-        style: dict[str, Any] = {"color": law_colour(form), "linestyle": line_style(law_dash(form))}
+        style: dict[str, Any] = {"color": law_colour(form), "linestyle": line_style(law_style(form).dash)}
         axis.plot(along.params, np.where(jumps, np.nan, along.epochs), **style)
         best = best_allocation(law, ud, np.array([flops]))
         label = f"{law_label(form)}: {short(float(best.params[0]))} x {passes(float(best.epochs[0]))}"

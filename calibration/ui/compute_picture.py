@@ -18,9 +18,9 @@ from calibration.ui.state import IN_LOSS
 from planner.calibration import Setting
 from planner.explain import at_weight_decay, law_error, less_is_better
 from planner.inputs import dollars, duration, scientific
+from planner.laws import Style
 from planner.results import Plan
 from planner.show.palette import GOOD, NEUTRAL, PLAN, law_label, series
-from planner.show.style import Style
 from planner.solve import Point, allocate_at_most
 from planner.uncertainty import LEVEL, loss_intervals, predictive_width
 

@@ -16,8 +16,8 @@ import numpy as np
 
 from planner.inputs import epochs as passes
 from planner.inputs import short
+from planner.laws import Style
 from planner.show.palette import NEUTRAL, PLAN
-from planner.show.style import Style
 
 _LETTER, _GAP = 6.2 / 305, 8 / 305  # how wide a letter and a space are, as a share of a phone's picture
 _UPWARDS = {"y0": 0, "y1": 1, "yref": "y domain"}  # of a shape from bottom to top

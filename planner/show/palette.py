@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from planner.laws import FORMS, WEIGHT_DECAY_FORMS, form_named
-from planner.show.style import Style
+from planner.laws import FORMS, WEIGHT_DECAY_FORMS, Style, form_named
 
 INK = Style("#3a3a3b", "#e4e6e8")
 PLAN = Style("#111418", "#f7f8fa")  # the answer itself, which no curve looks like
@@ -49,13 +48,8 @@ def law_style(form: str) -> Style:
     return form_named(form).style
 
 
-def law_colour(form: str, dark: bool = False) -> str:
-    return law_style(form).colour(dark)
-
-
-def law_dash(form: str) -> str:
-    """As plotly names it; `line_style` is the same for matplotlib."""
-    return law_style(form).dash
+def law_colour(form: str) -> str:
+    return law_style(form).light
 
 
 def law_label(form: str) -> str:

@@ -23,10 +23,10 @@ from matplotlib.ticker import FuncFormatter
 from planner.calibration import Calibration, CalibrationSource
 from planner.inputs import CONTINUOUS, FREE, InvalidInput, Limits, scientific, short
 from planner.inputs import epochs as passes
+from planner.laws import Style
 from planner.plans import frontier_range
 from planner.results import Comparison, Crossover, Frontier, Plan, Prediction
 from planner.show import palette
-from planner.show.style import Style
 from planner.solve import FLOPS_PER_PARAM_TOKEN, allocate, compute_curve, loss_minimising, once_flops
 
 Show = Callable[[float], str]  # how the numbers of an axis are written

@@ -116,8 +116,7 @@ def _run(p: Plan) -> Facts:
         money = "" if p.serving.total_usd is None else f", {dollars(p.serving.total_usd)}"
         facts.append(("in all", f"{scientific(p.serving.total_flops)} of {scientific(p.flops)} FLOPs{money}"))
     if p.recipe is not None:
-        own = None if p.weight_decay_advice is None else p.weight_decay_advice.own_recipe
-        rate, batch = p.recipe.learning_rate, p.recipe.batch_sequences * p.recipe.sequence_length
+        own, rate, batch = p.own_recipe, p.recipe.learning_rate, p.recipe.batch_tokens
         text = f"learning rate {rate:g}, batches of {batch:,} tokens"
         if own is not None:
             text = f"learning rate {own.learning_rate:g}, batches of {own.batch_tokens:,.0f} tokens"
@@ -325,15 +324,13 @@ WORSE_THAN_UNIFORM = "worse than uniform"  # what a loss is called that no law m
 
 
 def _alternatives(title: str, rows: Sequence[Alternative], uniform: float, with_decay: bool = False) -> None:
-    header = ["law", "λ", "params", "epochs", "tokens", "predicts", "expected", "regret"]
+    header = ["law", *["λ"][:with_decay], "params", "epochs", "tokens", "predicts", "expected", "regret"]
     body = []
     for r in rows:
         losses = [_loss(loss, uniform) for loss in (r.predicted_loss, r.expected_loss)]
         losses.append("-" if r.expected_loss > uniform else signed(r.regret, 4))
-        model = [str(r.weight_decay), short(r.params), _epochs(r.epochs), short(r.tokens)]
-        body.append([r.law, *model, *losses])
-    if not with_decay:
-        header, *body = ([row[0], *row[2:]] for row in (header, *body))
+        model = [short(r.params), _epochs(r.epochs), short(r.tokens)]
+        body.append([r.law, *[str(r.weight_decay)][:with_decay], *model, *losses])
     print_table(header, body, title=title, indent=2)
 
 
@@ -369,19 +366,14 @@ def print_paragraph(text: str, indent: int = 0, *, bold: bool = False, dim: bool
 
 def print_facts(title: str, rows: Sequence[tuple[str, str]], source: str = "") -> None:
     """Names in one column, what there is to say of each in another; below them where that is too narrow."""
-    if len(title) + len(source) + 4 <= _width():
-        click.echo(click.style(title, bold=True) + click.style(f"  ({source})" if source else "", dim=True))
-    else:
-        print_paragraph(title, bold=True)
-        print_paragraph(f"({source})" if source else "", 2, dim=True)
+    click.secho(_filled(f"{title}  ({source})" if source else title, "", "  "), bold=True)
     column = max(len(name) for name, _ in rows) + 4
     beside = _width() - column >= _BESIDE
+    pad = " " * (column if beside else 4)
     for name, text in rows:
-        label = click.style(f"  {name}".ljust(column if beside else 0), fg="cyan")
-        first, *rest = _wrapped(text, _width() - (column if beside else 4))
-        click.echo(f"{label}{first}" if beside else f"{label}\n    {first}")
-        for line in rest:
-            click.echo(" " * (column if beside else 4) + line)
+        said = _filled(text, pad, pad)
+        click.secho(f"  {name}".ljust(len(pad) if beside else 0), fg="cyan", nl=not beside)
+        click.echo(said.removeprefix(pad) if beside else said)
 
 
 def print_bullets(title: str, lines: Sequence[str], colour: str | None = None) -> None:

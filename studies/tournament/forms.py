@@ -31,6 +31,7 @@ from planner.laws import (
     At,
     LawForm,
     Parameter,
+    Style,
     Terms,
     Values,
     amplitude,
@@ -48,7 +49,6 @@ from planner.laws import (
     softplus,
     unregister,
 )
-from planner.show.style import Style
 
 _FURTHEST = 300.0  # ln of a number of repeats of which exponentials are numbers
 _CORNER = 0.5  # width of the hinge's corner, in ln(tau)

@@ -18,6 +18,7 @@ from planner.laws import (
     WEIGHT_DECAY_FORMS,
     At,
     LawForm,
+    Style,
     Terms,
     Values,
     base_terms,
@@ -26,7 +27,6 @@ from planner.laws import (
     register,
     repetition_parameters,
 )
-from planner.show.style import Style
 from studies.tournament.forms import DECAY_FORMS_OF_THE_STUDY, FORMS_OF_THE_STUDY, registered
 from tests.planner.strategies import repeating, sizes, unique_tokens
 

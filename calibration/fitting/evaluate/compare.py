@@ -101,7 +101,7 @@ def compare(
     warnings = tuple(
         f"At weight decay {setting.weight_decay:g}: {text}"
         for setting in (first, second)
-        for text in outside_the_runs(setting, point.params, point.unique_tokens, point.epochs)
+        for text in outside_the_runs(setting, point.params, point.unique_tokens, point.epochs).values()
     )
     return [_compare(first, second, form, point, warnings) for form in forms]
 
