@@ -30,7 +30,7 @@ from planner.inputs import size as in_bytes
 
 if TYPE_CHECKING:
     from planner.results import Crossover, FlatRange, Plan
-    from planner.solve import Found, Point
+    from planner.solve import Found, Point, Question
     from planner.uncertainty import FormDisagreement
 
 # Reasons, then warnings, as they are said; docs/api/remarks.md has what each is about.
@@ -103,14 +103,11 @@ class Bound(NamedTuple):
 class Facts(NamedTuple):
     """What the words need next to the numbers of a plan."""
 
-    known: Calibration
+    asked: Question
     setting: Setting
-    cost: TotalCost
-    committed: bool  # whether the weight decay was given
-    target: float | None  # the loss to be reached
+    single: bool  # whether training one model is all that counts
     vocab_size: int | None
     shape_problem: str | None
-    single: bool  # whether training one model is all that counts
     bound: Bound = Bound()
     rival_best: Point | None = None  # the best that another weight decay reaches with at most this compute
     spare: Found | None = None  # what all of the compute would buy as an ensemble
@@ -120,6 +117,7 @@ class Facts(NamedTuple):
 def explained(p: Plan, facts: Facts) -> Plan:
     """The plan with its verdict, reasons and warnings."""
     reasons: dict[str, str] = {}
+    asked = facts.asked
     if (cheap := p.cheapest_as_good) is not None and (p.members is None or p.members.count == 1):
         model = _model(cheap)
         if p.purchase is not None and cheap.unique_tokens is not None:
@@ -131,17 +129,17 @@ def explained(p: Plan, facts: Facts) -> Plan:
     if p.terms.overfitting >= 0.0005:
         costs = f"costs {p.terms.overfitting:.3f} nats of the {p.loss:.3f}"
         reasons["overfitting_cost"] = f"Overfitting on repeated tokens {costs}."
-    if corpus := facts.known.corpus.split(";")[0].strip():
+    if corpus := asked.known.corpus.split(";")[0].strip():
         reasons["corpus"] = (
             f"The laws were fitted on {corpus}; on other text (another language, code, another tokenizer) "
             f"losses differ and the best plan may too."
         )
     reasons |= _training_reasons(p, facts) if facts.single else _total_reasons(p, facts)
-    reasons |= _ensemble_reasons(p, facts.cost)
-    if facts.target is not None and "target_within_error" not in reasons:
-        least = f"No less than {_total(p.flops - p.unused_flops, facts.cost)}"
-        least += "" if facts.single else " in all"
-        reasons["least_compute"] = f"{least} is expected to reach a loss of {facts.target:g} with this data."
+    reasons |= _ensemble_reasons(p, asked.cost)
+    if asked.target is not None and "target_within_error" not in reasons:
+        least = _total(p.flops - p.unused_flops, asked.cost) + ("" if facts.single else " in all")
+        reach = f"is expected to reach a loss of {asked.target:g} with this data"
+        reasons["least_compute"] = f"No less than {least} {reach}."
     words = {
         "verdict": _verdict(p, facts),
         "reasons": _remarks(reasons),
@@ -287,8 +285,8 @@ def _training_reasons(p: Plan, facts: Facts) -> dict[str, str]:
     data, compute = _twice_as_much(p, "twice the data", "twice the compute")
     said = _budget(p, facts, data) | _along_compute(p, facts, data)
     said |= _around_the_optimum(p, facts.bound, f"{data}, {compute}{_within(facts.bound.doubled)}")
-    said |= _weight_decay_reasons(p, facts.committed, "instead" in said)
-    if p.loss_minimising_compute is not None and (case := _measured_case(p, facts.known)):
+    said |= _weight_decay_reasons(p, facts.asked.weight_decay is not None, "instead" in said)
+    if p.loss_minimising_compute is not None and (case := _measured_case(p, facts.asked.known)):
         said["measured_case"] = case
     weights = p.law_weights or {}
     heard = sorted((o for o in p.other_laws if weights.get(o.law, 0.0) >= _HEARD), key=lambda o: o.params)
@@ -305,7 +303,7 @@ def _training_reasons(p: Plan, facts: Facts) -> dict[str, str]:
 def _budget(p: Plan, facts: Facts, data: str) -> dict[str, str]:
     """What the compute is, or that the law hardly expects the loss asked for, and what the rest could buy."""
     said: dict[str, str] = {}
-    known, target = facts.known, facts.target
+    known, target = facts.asked.known, facts.asked.target
     if target is not None and p.loss > target + 1e-6:
         error = law_error(p)
         chance = 0.5 * math.erfc((p.loss - target) / error / math.sqrt(2))
@@ -490,7 +488,8 @@ def disagreement_in_words(found: FormDisagreement) -> str:
 
 def _total_reasons(p: Plan, facts: Facts) -> dict[str, str]:
     """Where members, serving or bought data count."""
-    said, cost, served, bought = _weight_decay_compared(p, facts.committed), facts.cost, p.serving, p.purchase
+    said = _weight_decay_compared(p, committed=facts.asked.weight_decay is not None)
+    cost, served, bought = facts.asked.cost, p.serving, p.purchase
     if served is not None:
         text = (
             f"Serving {short(served.tokens)} tokens takes {_total(served.rate * served.flops, cost)} and "
@@ -560,11 +559,11 @@ def _ensemble_reasons(p: Plan, cost: TotalCost) -> dict[str, str]:
 
 def _warnings(p: Plan, facts: Facts) -> dict[str, str]:
     """What to be careful about."""
-    said = _point_warnings(facts.known, facts.setting, p, p.ud) | _shape_warnings(p, facts)
-    said |= _weight_decay_warnings(p, facts) | _member_warnings(p, facts.known)
+    said = _point_warnings(facts.asked.known, facts.setting, p, p.ud) | _shape_warnings(p, facts)
+    said |= _weight_decay_warnings(p, facts) | _member_warnings(p, facts.asked.known)
     if not facts.single:
         count, total = 1 if p.members is None else p.members.count, p.flops - p.unused_flops
-        needs = _serving_needs(facts.setting, facts.cost, count, p.params, total, p.flops)
+        needs = _serving_needs(facts.setting, facts.asked.cost, count, p.params, total, p.flops)
         if needs is not None and needs[1] > p.flops:
             said["serving_leaves_little"] = needs[0]
     return said
@@ -573,7 +572,7 @@ def _warnings(p: Plan, facts: Facts) -> dict[str, str]:
 def _shape_warnings(p: Plan, facts: Facts) -> dict[str, str]:
     """Whether the model is one that the laws know, that people build and that fits into memory."""
     said: dict[str, str] = {}
-    known, shape, bill = facts.known, p.architecture, p.cost
+    known, shape, bill = facts.asked.known, p.architecture, p.cost
     vocab = facts.vocab_size or known.vocab_size or DEFAULT_VOCAB
     if facts.vocab_size is None and known.vocab_size is None:
         unknown = f"calibration {known.name} does not say its vocabulary"
@@ -608,13 +607,13 @@ def _weight_decay_warnings(p: Plan, facts: Facts) -> dict[str, str]:
         if lasts is not None and calibrated is not None and not calibrated[0] <= lasts <= calibrated[1]:
             outside = f"outside of the {calibrated[0]:.2g} to {calibrated[1]:.2g} that were calibrated"
             said["outside_timescale"] = f"AdamW's timescale would be {lasts:.2g} epochs here, {outside}."
-        ends = facts.known.weight_decay_range
+        ends = facts.asked.known.weight_decay_range
         if advice.best_weight_decay in ends:
             best = (
                 f"the {'weakest' if advice.best_weight_decay == ends[0] else 'strongest'} of those calibrated"
             )
             said["end_of_range"] = f"the best weight decay is {best}: beyond it may lie a better one."
-    if facts.single and not facts.committed and chances is not None and max(chances.values()) < 0.8:
+    if facts.asked.weight_decay is None and chances and max(chances.values()) < 0.8:
         ranked = sorted(chances, key=chances.__getitem__, reverse=True)[:4]
         shown = ", ".join(f"{decay} with probability {chances[decay]:.0%}" for decay in ranked)
         undecided = f"which weight decay is best is open: {shown}"

@@ -543,18 +543,10 @@ def _predictive_uncertainty(choice: Choice, as_good: solve.Ends) -> results.Pred
 
 def _facts(request: Request, choice: Choice, p: Plan) -> explain.Facts:
     """What the words need next to the numbers."""
-    question, setting = choice.question, choice.setting
-    known, committed = question.known, question.weight_decay is not None
-    facts = explain.Facts(
-        known=known,
-        setting=setting,
-        cost=question.cost,
-        committed=committed,
-        target=choice.asked.target,
-        vocab_size=request.vocab_size,
-        shape_problem=_shape(request, known, p.params)[1],
-        single=choice.single,
-    )
+    asked, setting = choice.asked, choice.setting
+    known, committed = asked.known, asked.weight_decay is not None
+    problem = _shape(request, known, p.params)[1]
+    facts = explain.Facts(asked, setting, choice.single, request.vocab_size, problem)
     if not choice.single:
         return facts
     return facts._replace(
