@@ -173,10 +173,10 @@ def _verdict(p: Plan, facts: Facts) -> str:
     share = 1 - p.unused_flops / p.flops
     if share > _ALL:
         return said
-    why = "with this recipe the law expects no gain from more"
+    limit, why = p.loss_minimising_compute, "with this recipe the law expects no gain from more"
     if facts.bound.plan:
         why = "your limits leave no better use for the rest"
-    elif _regained(p):
+    elif limit is not None and (limit.regained_flops or math.inf) < p.flops:
         why += " beyond its own error"
     all_of_it = "your compute" if facts.single else "what you have"
     return f"{said} That takes {percent(share)} of {all_of_it}; {why}."
@@ -226,12 +226,6 @@ def is_sharp(flat: FlatRange) -> bool:
 def at_weight_decay(p: Plan, weight_decay: float | None) -> str:
     """At which weight decay something holds, where there are several."""
     return f" at weight decay {weight_decay}" if p.other_weight_decays and weight_decay is not None else ""
-
-
-def _regained(p: Plan) -> bool:
-    """Whether the budget is so large that the law expects a gain from all of it again, however small."""
-    limit = p.loss_minimising_compute
-    return limit is not None and limit.regained_flops is not None and limit.regained_flops < p.flops
 
 
 def _within(limited: bool) -> str:
@@ -373,12 +367,10 @@ def _along_compute(p: Plan, facts: Facts, data: str) -> dict[str, str]:
     if limit.regained_flops:
         until = f"until about {scientific(limit.regained_flops, 2)}"
     if p.overspent and limit.flops <= _MUCH_LESS * p.spent_flops:
-        if not less_is_better(p):
+        if p.spend == CEILING or not less_is_better(p):
             error = "the law's error" if p.predictive_uncertainty is not None else f"{law_error(p):g} nats"
-            as_well = f"{where} would do as well ({limit.loss:.3f}, within {error})"
-            return {"less_would_do": f"{as_well}, {how}{within}."}
-        if p.spend == CEILING:
-            return {"less_would_do": f"{where} would reach {limit.loss:.4f}, {how}{within}."}
+            well = "better" if less_is_better(p) else f"as well ({limit.loss:.3f}, within {error})"
+            return {"less_would_do": f"{where} would do {well}, {how}{within}."}
         stop = (
             f"Stop spending at {where}: {no_gain}{within}, {until} ({limit.loss:.4f} there {how}, "
             f"{p.loss:.4f} here); that saves {1 - limit.flops / p.flops:.0%} of the compute."
@@ -389,11 +381,8 @@ def _along_compute(p: Plan, facts: Facts, data: str) -> dict[str, str]:
             instead.insert(0, f"{other} at {scientific(rival.flops)} FLOPs with {_model(rival)}")
         return {"stop_spending": stop} | ({"instead": f"Instead: {'; '.join(instead)}."} if instead else {})
     if p.flops > limit.flops:
-        here = ", where it expects a lower loss again" if _regained(p) else ""
-        beyond = f"this budget is beyond that{here}"
-        return {"no_gain": f"Past {where}{at} {no_gain}{within}, {until}; {beyond}."}
-    more = "More compute" if p.spent_flops > _ALL * p.flops else "More compute than this budget"
-    helps = f"{more} helps up to {where} (loss {limit.loss:.4f}{at}){within}"
+        return {"no_gain": f"Past {where}{at} {no_gain}{within}, {until}; this budget is beyond that."}
+    helps = f"More compute helps up to {where} (loss {limit.loss:.4f}{at}){within}"
     return {"more_compute_helps": f"{helps}; beyond that the law expects no gain with this recipe, {until}."}
 
 
