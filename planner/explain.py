@@ -138,7 +138,7 @@ def explained(p: Plan, facts: Facts) -> Plan:
     reasons |= _ensemble_reasons(p, asked.cost)
     if asked.target is not None and "target_within_error" not in reasons:
         least = _total(p.flops - p.unused_flops, asked.cost) + ("" if facts.single else " in all")
-        reach = f"is expected to reach a loss of {asked.target:g} with this data"
+        reach = f"are expected to reach a loss of {asked.target:g} with this data"
         reasons["least_compute"] = f"No less than {least} {reach}."
     words = {
         "verdict": _verdict(p, facts),

@@ -324,13 +324,14 @@ WORSE_THAN_UNIFORM = "worse than uniform"  # what a loss is called that no law m
 
 
 def _alternatives(title: str, rows: Sequence[Alternative], uniform: float, with_decay: bool = False) -> None:
-    header = ["law", *["λ"][:with_decay], "params", "epochs", "tokens", "predicts", "expected", "regret"]
+    named_by = 2 if with_decay else 1  # columns
+    header = [*["law", "λ"][:named_by], "params", "epochs", "tokens", "predicts", "expected", "regret"]
     body = []
     for r in rows:
         losses = [_loss(loss, uniform) for loss in (r.predicted_loss, r.expected_loss)]
         losses.append("-" if r.expected_loss > uniform else signed(r.regret, 4))
         model = [short(r.params), _epochs(r.epochs), short(r.tokens)]
-        body.append([r.law, *[str(r.weight_decay)][:with_decay], *model, *losses])
+        body.append([*[r.law, str(r.weight_decay)][:named_by], *model, *losses])
     print_table(header, body, title=title, indent=2)
 
 
