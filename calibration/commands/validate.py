@@ -12,7 +12,7 @@ from typing import Any
 import click
 import pandas as pd
 
-from calibration.commands.common import Command, law_options, option, options_as, print_json
+from calibration.commands.common import Command, law_options, option, print_json
 from calibration.commands.training import DryRun, Training, fail_with, interruptible, training_options
 from calibration.commands.verdict_tables import show
 from calibration.studies.directory import (
@@ -39,7 +39,7 @@ from calibration.studies.prescriptions import (
 from calibration.studies.provenance import provenance_mismatch
 from calibration.studies.sources import fit
 from calibration.studies.study import Study, StudyRun, Validation
-from calibration.studies.verdict import Verdict, save_verdict
+from calibration.studies.verdict import save_verdict
 from planner.calibration import Calibration
 from planner.cli import json_option
 from planner.inputs import InvalidInput, compute, count, number, scientific, short, whole
@@ -48,81 +48,65 @@ from planner.plans import disagreement_at
 from planner.show.terminal import print_table
 
 
-@dataclass(frozen=True)
-class Requested:
-    """What is to be tried, as far as it was typed: the rest is as the study says."""
-
-    uds: tuple[str, ...]
-    computes: tuple[str, ...]
-    decays: tuple[str, ...]
-    laws: tuple[str, ...]
-    crossings: tuple[str, ...]
-    crossover_law: str | None
-    seeds: int | None
-    max_params: str | None
-
-    @property
-    def name_budgets(self) -> bool:
-        return bool(self.uds or self.computes or self.crossings)
-
-    def applied(self, study: Study) -> Validation:
-        """The study's validation with what was typed instead."""
-        typed: dict[str, Any] = {}
-        if self.name_budgets:
-            if len(self.uds) != len(self.computes):
-                raise InvalidInput(
-                    f"‹ud› and ‹flops› come in pairs; got {len(self.uds)} and {len(self.computes)}: "
-                    f"‹ud› 100k ‹flops› 2e11 ‹ud› 200k ‹flops› 4e11."
-                )
-            pairs = zip(self.uds, self.computes, strict=True)
-            typed["pairs"] = tuple((count(ud, "ud"), compute(flops, "flops")) for ud, flops in pairs)
-            typed["crossover_uds"] = tuple(count(ud, "crossover") for ud in self.crossings)
-        if self.seeds is not None:
-            typed["seeds"] = whole(self.seeds, "seeds", example="3")
-        if self.max_params is not None:
-            typed["max_params"] = count(self.max_params, "max_params")
-        if self.laws:
-            typed["laws"] = tuple(check_form(law) for law in self.laws)
-        if self.decays:
-            typed["weight_decays"] = tuple(number(d, "weight_decay", positive=False) for d in self.decays)
-        found = replace(study.validation, **typed)
-        if not found.pairs and not found.crossover_uds:
+def _asked(study: Study, typed: dict[str, Any]) -> Validation:
+    """The study's validation with what was typed instead."""
+    found = {name: value for name, value in typed.items() if value not in (None, ())}
+    uds, computes = (found.pop(name, ()) for name in ("uds", "computes"))
+    if uds or computes or "crossover_uds" in found:  # the study's own budgets do not count then
+        if len(uds) != len(computes):
             raise InvalidInput(
-                f"study {study.name} names no budgets to validate at; ‹ud› 100k ‹flops› 2e11, say, would do."
+                f"‹ud› and ‹flops› come in pairs; got {len(uds)} and {len(computes)}: "
+                f"‹ud› 100k ‹flops› 2e11 ‹ud› 200k ‹flops› 4e11."
             )
-        return found
-
-
-_requested_options = options_as(
-    Requested,
-    "requested",
-    option("--ud uds", "Unique tokens of a budget; repeat together with --flops.", "TOKENS", multiple=True),
-    option("--flops computes", "Compute of that budget.", "FLOPS", multiple=True),
-    option(
-        "--weight-decay decays", "Where laws prescribe [default: the weakest calibrated].", "λ", multiple=True
-    ),
-    law_options("A law to try", "the study's, else all"),
-    option("--crossover crossings", "Look for the weight-decay crossover here.", "TOKENS", multiple=True),
-    option(
-        "--crossover-law", "The law that predicts it [default: the calibration's recommended one].", "FORM"
-    ),
-    option("--seeds", "Runs of each configuration [default: the study's, else 5 or 3].", "N", type=int),
-    option(
-        "--max-params",
-        "Train nothing larger [default: the study's, else 10 times the largest size fitted on].",
-        "N",
-    ),
-)
+        pairs = zip(uds, computes, strict=True)
+        found["pairs"] = tuple((count(ud, "ud"), compute(flops, "flops")) for ud, flops in pairs)
+        found["crossover_uds"] = tuple(count(ud, "crossover") for ud in found.get("crossover_uds", ()))
+    if "seeds" in found:
+        found["seeds"] = whole(found["seeds"], "seeds", example="3")
+    if "max_params" in found:
+        found["max_params"] = count(found["max_params"], "max_params")
+    if "laws" in found:
+        found["laws"] = tuple(check_form(law) for law in found["laws"])
+    if "weight_decays" in found:
+        decays = found["weight_decays"]
+        found["weight_decays"] = tuple(number(d, "weight_decay", positive=False) for d in decays)
+    asked = replace(study.validation, **found)
+    if not asked.pairs and not asked.crossover_uds:
+        raise InvalidInput(
+            f"study {study.name} names no budgets to validate at; ‹ud› 100k ‹flops› 2e11, say, would do."
+        )
+    return asked
 
 
 @click.command(cls=Command)
 @click.argument("study", metavar="STUDY")
 @option("--calibration", "The laws [default: fitted to the study's grid, without intervals].", "LAW.json")
-@_requested_options
+@option("--ud uds", "Unique tokens of a budget; repeat together with --flops.", "TOKENS", multiple=True)
+@option("--flops computes", "Compute of that budget.", "FLOPS", multiple=True)
+@option(
+    "--weight-decay weight_decays",
+    "Where laws prescribe [default: the weakest calibrated].",
+    "λ",
+    multiple=True,
+)
+@law_options("A law to try", "the study's, else all")
+@option("--crossover crossover_uds", "Look for the weight-decay crossover here.", "TOKENS", multiple=True)
+@option("--crossover-law", "The law that predicts it [default: the calibration's recommended one].", "FORM")
+@option("--seeds", "Runs of each configuration [default: the study's, else 5 or 3].", "N", type=int)
+@option(
+    "--max-params",
+    "Train nothing larger [default: the study's, else 10 times the largest size fitted on].",
+    "N",
+)
 @training_options
 @json_option
 def validate(
-    study: str, calibration: str | None, requested: Requested, training: Training, as_json: bool
+    study: str,
+    calibration: str | None,
+    crossover_law: str | None,
+    training: Training,
+    as_json: bool,
+    **typed: Any,
 ) -> None:
     """Train what each law prescribes for budgets of STUDY at equal compute, with seeds, and compare.
 
@@ -137,10 +121,10 @@ def validate(
       planner calibrate validate study.toml --crossover 100k --dry-run
     """
     plan = training.study(study)
-    asked = requested.applied(plan)
+    asked = _asked(plan, typed)
     folder = training.folder(plan)
     known = _calibration(calibration, folder.path, plan)
-    trial = _planned(plan, known, asked, requested)
+    trial = _planned(plan, known, asked, crossover_law)
     if not as_json:
         _print_deciding_runs(known, asked)
     if training.dry_run:
@@ -157,7 +141,11 @@ def validate(
             failed = train(plan, trial.runs, folder, training, trainers)
     how: dict[str, Any] = {"study": plan.name, "calibration": known.name, "source": known.source}
     how |= {"seeds": trial.seeds, "max_params": asked.max_params}
-    verdict, facts = _judge(trial, folder, failed, how)
+    results = pd.concat(
+        [table(folder, part, without=failed) for part in (GRID, VALIDATION)], ignore_index=True
+    )
+    verdict = judge(trial.prescriptions, trial.crossovers, results, failed)
+    facts = save_verdict(folder, verdict, how)
     if as_json:
         print_json(facts)
     else:
@@ -211,7 +199,7 @@ def _print_deciding_runs(known: Calibration, asked: Validation) -> None:
             click.echo(f"{short(ud)} unique tokens, {scientific(flops)} FLOPs: {text}", err=True)
 
 
-def _planned(plan: Study, known: Calibration, asked: Validation, requested: Requested) -> _Planned:
+def _planned(plan: Study, known: Calibration, asked: Validation, crossover_law: str | None) -> _Planned:
     at = [known.setting(decay).weight_decay for decay in asked.weight_decays or ()]
     laws = laws_to_try(known, asked.laws)
 
@@ -220,13 +208,14 @@ def _planned(plan: Study, known: Calibration, asked: Validation, requested: Requ
         return prescriptions(plan, known, asked.pairs, seeds=seeds, **how)
 
     seeds = affordable_seeds(plan, prescribed) if asked.seeds is None else asked.seeds
-    how: dict[str, Any] = {"law": requested.crossover_law, "factors": asked.crossover_factors, "seeds": seeds}
+    how: dict[str, Any] = {"law": crossover_law, "factors": asked.crossover_factors, "seeds": seeds}
     try:
         tests = [
             crossover_test(plan, known, ud, max_params=asked.max_params, **how) for ud in asked.crossover_uds
         ]
     except InvalidInput as error:
-        name = "crossover" if requested.name_budgets else "validation.crossover_uds"
+        typed = asked.crossover_uds != plan.validation.crossover_uds
+        name = "crossover" if typed else "validation.crossover_uds"
         raise error.renamed({"ud": name, "law": "crossover_law"}) from None
     return _Planned(prescribed(seeds), tests, seeds)
 
@@ -243,15 +232,6 @@ def train(
         plan, runs, folder, trainers, lambda run: GRID if run.name in grid else VALIDATION
     )
     return broken | progress.failed
-
-
-def _judge(
-    trial: _Planned, folder: StudyDirectory, failed: Mapping[str, str], facts: dict[str, Any]
-) -> tuple[Verdict, dict[str, Any]]:
-    tables = [table(folder, part, without=failed) for part in (GRID, VALIDATION)]
-    results = pd.concat(tables, ignore_index=True)
-    verdict = judge(trial.prescriptions, trial.crossovers, results, failed)
-    return verdict, save_verdict(folder, verdict, facts)
 
 
 def _dry_run(trial: _Planned, takes: DryRun, as_json: bool) -> None:

@@ -24,6 +24,7 @@ from planner.solve import FLOPS_PER_PARAM_TOKEN
 
 _FEWEST = 6  # runs of which contour lines can be drawn
 _SIDE = 3  # sizes, and amounts of data, of which residuals are drawn
+_CELL = ["params", "unique_tokens"]  # what the runs of one cell share
 
 
 # -- the observed loss ---------------------------------------------------------------------------------------
@@ -117,21 +118,11 @@ def _allocations(axis: Axes, setting: Setting, ud: float, flops: float) -> None:
 # -- what repetition costs -----------------------------------------------------------------------------------
 
 
-class Cell(NamedTuple):
-    """The runs of one model size on one corpus, and the coefficient of their residual."""
-
-    params: float
-    unique_tokens: float
-    size: float
-    repeats: np.ndarray
-    residual: np.ndarray
-
-
 class SharedExponent(NamedTuple):
-    """Residual = size_i repeats^delta with one delta for all cells and a coefficient for each."""
+    """Residual = c_i repeats^delta with one delta for all cells and a coefficient for each."""
 
     delta: float
-    cells: list[Cell]
+    runs: pd.DataFrame  # with `repeats`, `residual` and the `coefficient` of their cell
 
 
 def shared_exponent(law: Law, runs: pd.DataFrame) -> SharedExponent | None:
@@ -143,35 +134,24 @@ def shared_exponent(law: Law, runs: pd.DataFrame) -> SharedExponent | None:
     repeated = runs[runs["epochs"] > 1]
     with np.errstate(all="ignore"):
         residual = repeated["loss"].to_numpy(dtype=float) - law.base().loss(*points(repeated))
-    repeated, residual = repeated[np.isfinite(residual)], residual[np.isfinite(residual)]
-    frame = repeated.assign(residual=residual, weight=1 / repeated["loss"], repeats=repeated["epochs"] - 1)
-    cells = [cell for _, cell in frame.groupby(["params", "unique_tokens"]) if cell["repeats"].nunique() > 1]
-    if not cells:
+    frame = repeated.assign(residual=residual, repeats=repeated["epochs"] - 1)[np.isfinite(residual)]
+    frame = frame[frame.groupby(_CELL)["repeats"].transform("nunique") > 1]
+    if not len(frame):
         return None
 
-    def coefficient(cell: pd.DataFrame, delta: float) -> float:
-        power = cell["repeats"] ** delta * cell["weight"]
-        return max(float((cell["residual"] * cell["weight"] * power).sum() / (power**2).sum()), 0.0)
+    def coefficients(delta: float) -> pd.Series:
+        """The coefficient of each run's cell."""
+        power = frame["repeats"] ** delta / frame["loss"]
+        sums = frame.assign(both=frame["residual"] / frame["loss"] * power, square=power**2)
+        sums = sums.groupby(_CELL)[["both", "square"]].transform("sum")
+        return (sums["both"] / sums["square"]).clip(lower=0.0)
 
     def squares(delta: float) -> float:
-        explained = (coefficient(cell, delta) * cell["repeats"] ** delta for cell in cells)
-        off = (
-            (cell["residual"] - some) * cell["weight"] for cell, some in zip(cells, explained, strict=True)
-        )
-        return sum(float((one**2).sum()) for one in off)
+        off = (frame["residual"] - coefficients(delta) * frame["repeats"] ** delta) / frame["loss"]
+        return float((off**2).sum())
 
     delta = float(minimize_scalar(squares, bounds=(0.05, 5.0), method="bounded").x)
-    found = [
-        Cell(
-            float(cell["params"].iloc[0]),
-            float(cell["unique_tokens"].iloc[0]),
-            coefficient(cell, delta),
-            cell["repeats"].to_numpy(dtype=float),
-            cell["residual"].to_numpy(dtype=float),
-        )
-        for cell in cells
-    ]
-    return SharedExponent(delta, found)
+    return SharedExponent(delta, frame.assign(coefficient=coefficients(delta)))
 
 
 @styled
@@ -181,39 +161,39 @@ def residuals(setting: Setting, runs: pd.DataFrame) -> Figure:
     """
     form = BASE_FORM if BASE_FORM in setting.laws else next(iter(setting.laws))
     shared = shared_exponent(setting.law(form), _means(runs))
-    cells = [] if shared is None else [cell for cell in shared.cells if cell.size > 0]
-    if shared is None or not cells:
+    if shared is None or (drawn := shared.runs[shared.runs["coefficient"] > 0]).empty:
         raise InvalidInput(
             "must have sizes that were trained for different numbers of epochs on the same data, and did "
             "worse than the base law says.",
             field="runs",
         )
     # The few amounts that most runs have, in order.
-    counts = pd.Series([cell.unique_tokens for cell in cells for _ in cell.repeats]).value_counts()
-    amounts = sorted(float(amount) for amount in counts.index[:_SIDE])
+    amounts = sorted(map(float, drawn["unique_tokens"].value_counts().index[:_SIDE]))
     figure = Figure(figsize=(3.6 * len(amounts) + 0.4, 3.9), layout="constrained")
     axes = figure.subplots(1, len(amounts), squeeze=False, sharex=True, sharey=True)[0]
     for axis, amount in zip(axes, amounts, strict=True):
-        _cells(axis, [cell for cell in cells if cell.unique_tokens == amount], shared.delta)
+        _cells(axis, drawn[drawn["unique_tokens"] == amount], shared.delta)
         axis.set_title(f"{short(amount)} unique tokens", loc="left")
         axis.legend(title="parameters", title_fontsize=9)
         plain_ticks(axis, "x", axis.get_xlim())
     axes[0].set_ylabel("observed loss minus base law (nats)")
-    slope = f"weight decay {setting.weight_decay:g}, one exponent for {len(shared.cells)} cells"
-    if below := sum(int((cell.residual <= 0).sum()) for cell in shared.cells):
+    cells = shared.runs.groupby(_CELL).ngroups
+    slope = f"weight decay {setting.weight_decay:g}, one exponent for {cells} cells"
+    if below := int((shared.runs["residual"] <= 0).sum()):
         slope += f"; {below} runs below the base law not shown"
     figure.suptitle(f"What repetition costs: δ = {shared.delta:.2f} ({slope})", fontsize=11)
     return figure
 
 
-def _cells(axis: Axes, cells: list[Cell], delta: float) -> None:
+def _cells(axis: Axes, runs: pd.DataFrame, delta: float) -> None:
     """The smallest size, one in the middle and the largest, each with its line of the shared slope."""
-    cells = sorted(cells, key=lambda cell: cell.params)
-    for k, place in enumerate(sorted({0, len(cells) // 2, len(cells) - 1})):
-        cell, colour = cells[place], series(k).light
-        above = cell.residual > 0
+    sizes = runs["params"].unique()
+    sizes.sort()
+    for k, place in enumerate(sorted({0, len(sizes) // 2, len(sizes) - 1})):
+        cell, colour = runs[runs["params"] == sizes[place]], series(k).light
+        above = cell[cell["residual"] > 0]
         drawn: dict[str, Any] = {"marker": marker(k), "color": colour, "linewidths": 0, "s": 26}
-        axis.scatter(cell.repeats[above], cell.residual[above], label=short(cell.params), **drawn)
-        span = np.array([cell.repeats.min(), cell.repeats.max()])
-        axis.plot(span, cell.size * span**delta, color=colour, linewidth=1, linestyle="--")
+        axis.scatter(above["repeats"], above["residual"], label=short(sizes[place]), **drawn)
+        span = np.array([cell["repeats"].min(), cell["repeats"].max()])
+        axis.plot(span, cell["coefficient"].iloc[0] * span**delta, color=colour, linewidth=1, linestyle="--")
     axis.set(xscale="log", yscale="log", xlabel="repeats (epochs - 1)")

@@ -14,18 +14,20 @@ from calibration.reports.report import SECTIONS, Opening, SectionMaker, Subject,
 from calibration.studies.directory import GRID, VALIDATION, StudyDirectory
 from calibration.studies.provenance import provenance_mismatch
 from calibration.studies.verdict import (
-    Configuration,
     CrossoverFound,
     Standing,
     Trial,
-    Tried,
     Verdict,
-    beyond_noise_text,
+    best_sentence,
     blank_or,
     by_regret,
     crossover_sentence,
+    crossover_table,
+    noise_sentence,
     read_verdict,
-    standing_cells,
+    standing_rows,
+    trial_rows,
+    trial_title,
 )
 from planner.calibration import Calibration
 from planner.inputs import InvalidInput, duration, scientific, short
@@ -166,9 +168,7 @@ def _prescriptive(verdict: Verdict, facts: dict[str, Any]) -> Section:
         "of its difference to the best law, by the scatter of both over their seeds and with allowance for "
         "the number of laws, does not hold zero."
     )
-    ordered = sorted(verdict.standings, key=by_regret)
-    rows = [{"law": law_label(s.law), **standing_cells(s, digits=3)} for s in ordered]
-    body += table(tuple(rows[0]), [tuple(row.values()) for row in rows]) if rows else ""
+    body += _law_table(standing_rows(verdict))
     if any(s.regret is not None for s in verdict.standings):
         body += picture(
             study_plots.regret(verdict),
@@ -182,44 +182,23 @@ def _prescriptive(verdict: Verdict, facts: dict[str, Any]) -> Section:
 
 
 def _trial(trial: Trial) -> str:
-    body = _budget(trial)
-    rows = [_tried(tried, tried.configuration) for tried in trial.laws if tried.configuration is not None]
-    if rows:
-        body += table(tuple(rows[0]), [tuple(row.values()) for row in rows])
+    body = f"<h3>{trial_title(trial)}</h3>" + _law_table(trial_rows(trial))
     missing = [(law_label(tried.law), tried.reason) for tried in trial.laws if tried.reason]
     if missing:
         body += paragraph("Not trained:") + table(None, missing)
     if trial.best is not None:
-        c, seeds = trial.best, len(trial.best.losses)
-        noise = "seed noise unknown with one seed"
-        if trial.noise is not None:
-            noise = f"pooled seed noise {trial.noise:.4f}"
-        body += paragraph(
-            f"Best of all that was trained: {short(c.params)} parameters, "
-            f"{short(c.unique_tokens)} unique tokens, {c.epochs:.4g} epoch{'s' * (c.epochs != 1)}, "
-            f"loss {_loss(c)}, {seeds} seed{'s' * (seeds > 1)}; {noise}."
-        )
+        body += paragraph(f"{_sentence(best_sentence(trial.best))} {_sentence(noise_sentence(trial))}")
     return body
 
 
-def _tried(tried: Tried, trained: Configuration) -> dict[str, str]:
-    return {
-        "law": law_label(tried.law),
-        "parameters": short(trained.params),
-        "epochs": f"{trained.epochs:.4g}",
-        "predicted": blank_or(tried.predicted_loss, ".3f"),
-        "loss": _loss(trained, 3),
-        "seeds": str(len(trained.losses)),
-        "perplexity": blank_or(tried.perplexity, ".1f"),
-        "regret": blank_or(tried.regret, ".3f"),
-        "behind": blank_or(tried.behind, "+.3f"),
-        "beyond noise?": beyond_noise_text(tried.beyond_noise, tried.behind, tried.behind_interval),
-    }
+def _law_table(rows: Sequence[dict[str, str]]) -> str:
+    """Rows that name their columns, of which the first is a law; nothing where there are none."""
+    cells = [(law_label(law), *others) for law, *others in (row.values() for row in rows)]
+    return table(tuple(rows[0]), cells) if rows else ""
 
 
-def _budget(trial: Trial) -> str:
-    budget = f"{short(trial.ud)} unique tokens, {scientific(trial.flops)} FLOPs"
-    return f"<h3>{budget}, λ = {trial.weight_decay:g}</h3>"
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 # -- crossover ---------------------------------------------------------------------------------------------
@@ -242,26 +221,11 @@ def _crossovers(found: Sequence[CrossoverFound]) -> Section:
 
 
 def _crossover(one: CrossoverFound) -> str:
-    said = crossover_sentence(one)
-    body = f"<h3>{short(one.ud)} unique tokens</h3>" + paragraph(said[:1].upper() + said[1:] + ".")
-    rows = [
-        (
-            scientific(budget.flops),
-            *_side(budget.weaker),
-            *_side(budget.stronger),
-            blank_or(budget.difference, "+.4f") or budget.reason,
-        )
-        for budget in one.budgets
-    ]
-    if not rows:
-        return body
-    decays = (one.weaker, one.stronger)
-    sides = [cell for decay in decays for cell in (f"λ = {decay:g}: parameters", "epochs", "loss")]
-    return body + table(("FLOPs", *sides, "difference"), rows)
-
-
-def _side(c: Configuration | None) -> tuple[str, str, str]:
-    return ("", "", "") if c is None else (short(c.params), f"{c.epochs:.4g}", _loss(c))
+    body = f"<h3>{short(one.ud)} unique tokens</h3>" + paragraph(_sentence(crossover_sentence(one)))
+    if one.budgets:
+        body += table(*crossover_table(one))
+    missing = [(scientific(budget.flops), budget.reason) for budget in one.budgets if budget.reason]
+    return body + (paragraph("Not trained:") + table(None, missing) if missing else "")
 
 
 # -- downstream --------------------------------------------------------------------------------------------
@@ -301,11 +265,4 @@ def _scores(directory: StudyDirectory, trial: Trial, evaluated: dict[str, Any]) 
         label = row["task"] + (f" ({row['note']})" if row["note"] else "")
         cells = (row["models"][result.model] for result in results)
         rows.append((label, *(f"{c['bpb']:.4f} ± {c['error']:.4f}{' *' * c['best']}" for c in cells)))
-    return _budget(trial) + table(("", *(", ".join(chosen[name]) for name in runs)), rows)
-
-
-# -- cells -------------------------------------------------------------------------------------------------
-
-
-def _loss(c: Configuration, digits: int = 4) -> str:
-    return f"{c.loss:.{digits}f}" + ("" if c.deviation is None else f" ± {c.deviation:.{digits}f}")
+    return f"<h3>{trial_title(trial)}</h3>" + table(("", *(", ".join(chosen[name]) for name in runs)), rows)

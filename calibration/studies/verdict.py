@@ -26,12 +26,13 @@ from scipy import stats
 
 from calibration.studies.directory import StudyDirectory
 from calibration.studies.prescriptions import PredictedCrossover, Prescription
-from planner.inputs import InvalidInput, scientific
+from planner.inputs import InvalidInput, scientific, short
 from planner.uncertainty import LEVEL
 from trainer.files import read_json, write_json
 
 # What makes two runs seeds of one configuration.
 _SAME = ["params", "unique_tokens", "tokens", "weight_decay", "learning_rate"]
+_SIDE = ("params", "epochs")  # columns of one side of a crossover, after its loss
 
 
 @dataclass(frozen=True)
@@ -258,22 +259,79 @@ def beyond_noise_text(
     return "not shown" if interval is None else f"not shown (below {interval[1] - behind:.2g})"
 
 
-def standing_cells(standing: Standing, digits: int) -> dict[str, str]:
-    """A law's standing as a row of a table, after its name: columns and what is in them."""
-    s, between = standing, ""
-    if s.behind_interval is not None:
-        between = " to ".join(f"{end:+.{digits}f}" for end in s.behind_interval)
-    return {
-        "λ": f"{s.weight_decay:g}",
-        "budgets": f"{s.pairs} of {s.of_pairs}",
-        "mean regret": blank_or(s.regret, f".{digits}f"),
-        "± over budgets": blank_or(s.error, f".{digits}f"),
-        "± by seeds": blank_or(s.seed_error, f".{digits}f"),
-        "behind": blank_or(s.behind, f"+.{digits}f"),
-        "95%": between,
-        "beyond noise": beyond_noise_text(s.beyond_noise, s.behind, s.behind_interval) if s.pairs else "",
-        "wins": str(s.wins),
-    }
+def standing_rows(verdict: Verdict) -> list[dict[str, str]]:
+    """Every law's standing as a row of a table, the best first."""
+    return [
+        {
+            "law": s.law,
+            "λ": f"{s.weight_decay:g}",
+            "budgets": f"{s.pairs} of {s.of_pairs}",
+            "mean regret": blank_or(s.regret),
+            "± over budgets": blank_or(s.error),
+            "± by seeds": blank_or(s.seed_error),
+            "behind": blank_or(s.behind, "+.4f"),
+            "95%": " to ".join(f"{end:+.4f}" for end in s.behind_interval or ()),
+            "beyond noise": beyond_noise_text(s.beyond_noise, s.behind, s.behind_interval) if s.pairs else "",
+            "wins": str(s.wins),
+        }
+        for s in sorted(verdict.standings, key=by_regret)
+    ]
+
+
+def trial_title(trial: Trial) -> str:
+    budget = f"{short(trial.ud)} unique tokens, {scientific(trial.flops)} FLOPs"
+    return f"{budget}, λ = {trial.weight_decay:g}"
+
+
+def noise_sentence(trial: Trial) -> str:
+    return "seed noise unknown (one seed)" if trial.noise is None else f"seed noise {trial.noise:.4f}"
+
+
+def trial_rows(trial: Trial) -> list[dict[str, str]]:
+    """What each law prescribed that was trained, and how that did, as rows of a table."""
+    return [
+        {
+            "law": tried.law,
+            "params": short(c.params),
+            "unique": short(c.unique_tokens),
+            "epochs": f"{c.epochs:.4g}",
+            "loss": f"{c.loss:.4f}",
+            "± sd": blank_or(c.deviation),
+            "seeds": f"{len(c.losses)}",
+            "perplexity": blank_or(tried.perplexity, ".3f"),
+            "predicted": blank_or(tried.predicted_loss),
+            "regret": blank_or(tried.regret),
+            "behind": blank_or(tried.behind, "+.4f"),
+            "beyond noise": beyond_noise_text(tried.beyond_noise, tried.behind, tried.behind_interval),
+        }
+        for tried in trial.laws
+        if (c := tried.configuration) is not None
+    ]
+
+
+def best_sentence(best: Configuration) -> str:
+    """The best of all that was trained at a pair."""
+    return (
+        f"best trained: {short(best.params)} parameters, {short(best.unique_tokens)} unique tokens, "
+        f"{best.epochs:.4g} epochs: loss {best.loss:.4f} "
+        f"({len(best.losses)} seed{'s' * (len(best.losses) > 1)})"
+    )
+
+
+def crossover_table(found: CrossoverFound) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Header and rows: what each weight decay's optimum came to at each compute."""
+
+    def side(c: Configuration | None) -> tuple[str, str, str]:
+        if c is None:
+            return ("", "", "")
+        spread = "" if c.deviation is None else f" ± {c.deviation:.4f}"
+        return (f"{c.loss:.4f}{spread}", short(c.params), f"{c.epochs:.4g}")
+
+    sides = [name for decay in (found.weaker, found.stronger) for name in (f"λ = {decay:g}", *_SIDE)]
+    return ("FLOPs", *sides, "difference"), [
+        (scientific(b.flops), *side(b.weaker), *side(b.stronger), blank_or(b.difference, "+.4f"))
+        for b in found.budgets
+    ]
 
 
 def by_regret(standing: Standing) -> tuple[float, int, float]:
