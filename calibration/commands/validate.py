@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -47,11 +47,19 @@ from planner.laws import check_form
 from planner.plans import disagreement_at
 from planner.show.terminal import print_table
 
+# How what is typed is read, for the fields of a study's validation.
+_TYPED: dict[str, Callable[[Any], Any]] = {
+    "weight_decays": lambda decays: tuple(number(d, "weight_decay", positive=False) for d in decays),
+    "laws": lambda laws: tuple(map(check_form, laws)),
+    "crossover_uds": lambda uds: tuple(count(ud, "crossover") for ud in uds),
+    "seeds": lambda seeds: whole(seeds, "seeds", example="3"),
+    "max_params": lambda params: count(params, "max_params"),
+}
 
-def _asked(study: Study, typed: dict[str, Any]) -> Validation:
+
+def _asked(study: Study, uds: Sequence[str], computes: Sequence[str], typed: dict[str, Any]) -> Validation:
     """The study's validation with what was typed instead."""
-    found = {name: value for name, value in typed.items() if value not in (None, ())}
-    uds, computes = (found.pop(name, ()) for name in ("uds", "computes"))
+    found = {name: _TYPED[name](value) for name, value in typed.items() if value not in (None, ())}
     if uds or computes or "crossover_uds" in found:  # the study's own budgets do not count then
         if len(uds) != len(computes):
             raise InvalidInput(
@@ -60,16 +68,7 @@ def _asked(study: Study, typed: dict[str, Any]) -> Validation:
             )
         pairs = zip(uds, computes, strict=True)
         found["pairs"] = tuple((count(ud, "ud"), compute(flops, "flops")) for ud, flops in pairs)
-        found["crossover_uds"] = tuple(count(ud, "crossover") for ud in found.get("crossover_uds", ()))
-    if "seeds" in found:
-        found["seeds"] = whole(found["seeds"], "seeds", example="3")
-    if "max_params" in found:
-        found["max_params"] = count(found["max_params"], "max_params")
-    if "laws" in found:
-        found["laws"] = tuple(check_form(law) for law in found["laws"])
-    if "weight_decays" in found:
-        decays = found["weight_decays"]
-        found["weight_decays"] = tuple(number(d, "weight_decay", positive=False) for d in decays)
+        found.setdefault("crossover_uds", ())
     asked = replace(study.validation, **found)
     if not asked.pairs and not asked.crossover_uds:
         raise InvalidInput(
@@ -103,6 +102,8 @@ def _asked(study: Study, typed: dict[str, Any]) -> Validation:
 def validate(
     study: str,
     calibration: str | None,
+    uds: tuple[str, ...],
+    computes: tuple[str, ...],
     crossover_law: str | None,
     training: Training,
     as_json: bool,
@@ -121,7 +122,7 @@ def validate(
       planner calibrate validate study.toml --crossover 100k --dry-run
     """
     plan = training.study(study)
-    asked = _asked(plan, typed)
+    asked = _asked(plan, uds, computes, typed)
     folder = training.folder(plan)
     known = _calibration(calibration, folder.path, plan)
     trial = _planned(plan, known, asked, crossover_law)

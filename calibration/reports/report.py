@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
 
 from calibration.fitting.evaluate.summary import parameter_intervals
 from calibration.reports import evidence_plots, fit_plots
@@ -285,38 +286,40 @@ def reason(calibration: Calibration) -> str:
 
 
 def predictions(subject: Subject) -> Section | None:
-    body = ""
-    for setting, runs in _with_runs(subject):
-        body += heading(subject, setting) + picture(
-            fit_plots.predicted_observed(setting, runs),
-            f"Predicted against observed loss at weight decay {setting.weight_decay:g}",
-            "Points below the diagonal did worse than predicted. Points beyond the axes are at their edge.",
-        )
-    return Section("Predicted against observed", body) if body else None
+    return _of_runs(
+        subject,
+        "Predicted against observed",
+        fit_plots.predicted_observed,
+        "Predicted against observed loss",
+        "Points below the diagonal did worse than predicted. Points beyond the axes are at their edge.",
+    )
 
 
 def repetition(subject: Subject) -> Section | None:
+    return _of_runs(
+        subject,
+        "What repetition costs",
+        evidence_plots.residuals,
+        "Loss beyond the base law against repeats",
+        "The dashed lines share their slope. Above one, each further epoch costs more than the last.",
+    )
+
+
+def _of_runs(
+    subject: Subject, title: str, draw: Callable[..., Figure], label: str, caption: str
+) -> Section | None:
+    """A picture for each weight decay that has runs."""
     body = ""
-    for setting, runs in _with_runs(subject):
-        try:
-            figure = evidence_plots.residuals(setting, runs)
-        except InvalidInput as error:
-            body += heading(subject, setting) + paragraph(f"Nothing to draw: {error}")
-            continue
-        body += heading(subject, setting) + picture(
-            figure,
-            f"Loss beyond the base law against repeats at weight decay {setting.weight_decay:g}",
-            "The dashed lines share their slope. Above one, each further epoch costs more than the last.",
-        )
-    return Section("What repetition costs", body) if body else None
-
-
-def _with_runs(subject: Subject) -> Iterator[tuple[Setting, pd.DataFrame]]:
-    """The weight decays that have runs."""
     for setting in subject.calibration.settings:
         runs = subject.runs_at(setting)
-        if runs is not None:
-            yield setting, runs
+        if runs is None:
+            continue
+        try:
+            shown = picture(draw(setting, runs), f"{label} at weight decay {setting.weight_decay:g}", caption)
+        except InvalidInput as error:
+            shown = paragraph(f"Nothing to draw: {error}")
+        body += heading(subject, setting) + shown
+    return Section(title, body) if body else None
 
 
 def parameters(subject: Subject) -> Section:

@@ -68,7 +68,6 @@ class HeartbeatMonitor:
     """What the driver knows of the signs of life: the last one of each run, and when it saw that one."""
 
     def __init__(self) -> None:
-        self._before: dict[str, int] = {}
         self._seen: dict[str, tuple[int, float]] = {}
         self._looked = time.monotonic()
 
@@ -76,7 +75,7 @@ class HeartbeatMonitor:
         """Have signs of an earlier attempt not be taken for those of the one that is about to start, which
         may have to wait for its turn.
         """
-        self._before[name] = _sign(folder)
+        self._seen[name] = (_sign(folder), math.inf)
 
     def due(self, names: Mapping[str, float]) -> list[str]:
         """The runs to look at; nobody, most of the time."""
@@ -90,15 +89,12 @@ class HeartbeatMonitor:
         found = []
         for name, folder in folders.items():
             sign = _sign(folder)
-            last, when = self._seen.get(name, (self._before.get(name, 0), math.inf))
+            last, when = self._seen[name]
             if sign != last:
                 self._seen[name] = (sign, time.monotonic())
             elif time.monotonic() - when > SILENCE:
                 found.append(name)
         return found
-
-    def forget(self, name: str) -> None:
-        self._seen.pop(name, None)
 
 
 def _sign(folder: Path) -> int:

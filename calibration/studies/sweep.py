@@ -101,7 +101,6 @@ class _Driver:
     def handle_outcome(self, outcome: Outcome) -> None:
         run, progress = self.progress.by_name[outcome.name], self.progress
         started = progress.running.pop(run.name)
-        self.pulse.forget(run.name)
         if outcome.kind == DONE and self._result_arrived(run):
             progress.blamed.pop(outcome.node, None)
             progress.finish(run, time.monotonic() - started)

@@ -76,7 +76,6 @@ def _limit(task: str) -> None:
 
 
 def _failure(error: BaseException) -> dict[str, Any]:
-
     problems = [list(problem) for problem in getattr(error, "problems", ())]
     if isinstance(error, InvalidInput):
         return {"error": str(error).split("\n")[0], "problems": problems}
@@ -211,7 +210,6 @@ def fit(request: dict[str, Any], progress: Any) -> dict[str, Any]:
 
 
 def _runs(request: dict[str, Any]) -> Any:
-
     path = Path(request["path"])
     _check_extent(path)
     how: dict[str, Any] = {n: request.get(n) for n in ("max_epochs", "weight_decay", "columns")}
@@ -231,7 +229,6 @@ def _runs(request: dict[str, Any]) -> Any:
 
 
 def _check_values(path: Path, kind: str) -> None:
-
     content, most = path.read_bytes(), MOST_VALUES[kind]
     if sum(content.count(bytes([mark])) for mark in _BETWEEN) > most:
         raise InvalidInput(
@@ -266,7 +263,6 @@ def _check_extent(path: Path) -> None:
 
 def _names(request: dict[str, Any]) -> list[str]:
     """The columns that a table has, by its own names; none where it cannot be read at all."""
-
     path = Path(request["path"])
     try:
         _check_extent(path)
@@ -282,7 +278,6 @@ def _names(request: dict[str, Any]) -> list[str]:
 
 
 def _cell(value: Any) -> str:
-
     if isinstance(value, str):
         return value[:60]
     return short(float(value), 4) if abs(float(value)) >= 1e3 else f"{float(value):.4g}"
