@@ -6,7 +6,7 @@ import errno
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from calibration.commands.common import option, options_as
 from calibration.studies import directory as directories
 from calibration.studies.directory import StudyDirectory
 from calibration.studies.engine import Engine
-from calibration.studies.expense import Expense, expenses, rows
+from calibration.studies.expense import Expense, on_accelerator, on_this_machine, rows
 from calibration.studies.local import LocalEngine
 from calibration.studies.progress import Progress, live_progress
 from calibration.studies.study import Study, StudyRun, load
@@ -116,7 +116,12 @@ class Training:
         directories.check_recipe(study, folder.path)
         missing = directories.unfinished(folder, runs)
         machine = LocalEngine(folder.compiled, workers=self.workers, per_gpu=self.per_gpu)
-        return DryRun(runs, missing, expenses(missing, machine, self.cards, self.gpus, self.mfu, self.price))
+        takes: list[Expense] = []
+        if missing:  # the cards first: a wrong name ends it here
+            how = (self.gpus, self.mfu, self.price)
+            takes = [on_accelerator(missing, card, *how) for card in self.cards]
+            takes.insert(0, on_this_machine(missing, machine, self.price))
+        return DryRun(runs, missing, takes)
 
 
 @dataclass(frozen=True)
@@ -133,7 +138,7 @@ class DryRun:
             "runs": rows(self.runs, done),
             "missing": len(self.missing),
             "flops": sum(run.flops for run in self.missing),
-            "engines": [expense.as_dict() for expense in self.takes],
+            "engines": [asdict(expense) for expense in self.takes],
         }
 
     def print_totals(self) -> None:

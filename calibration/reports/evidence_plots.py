@@ -142,8 +142,8 @@ def shared_exponent(law: Law, runs: pd.DataFrame) -> SharedExponent | None:
     def coefficients(delta: float) -> pd.Series:
         """The coefficient of each run's cell."""
         power = frame["repeats"] ** delta / frame["loss"]
-        sums = frame.assign(both=frame["residual"] / frame["loss"] * power, square=power**2)
-        sums = sums.groupby(_CELL)[["both", "square"]].transform("sum")
+        products = frame.assign(both=frame["residual"] / frame["loss"] * power, square=power**2)
+        sums: pd.DataFrame = products.groupby(_CELL)[["both", "square"]].transform("sum")
         return (sums["both"] / sums["square"]).clip(lower=0.0)
 
     def squares(delta: float) -> float:

@@ -291,11 +291,11 @@ def _storage_problem(proof: str) -> str:
     return "" if seen else f"{platform.node()} sees another {place}; all nodes must reach the study's storage"
 
 
-def _port_is_open(address: str, seconds: float = _CONNECT) -> bool:
+def _port_is_open(address: str) -> bool:
     """Whether somebody listens at HOST:PORT."""
     host, _, port = address.rpartition(":")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=seconds).close()
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT).close()
     except (OSError, OverflowError):
         return False
     return True

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -134,9 +134,7 @@ def _rows(directory: StudyDirectory, runs: Sequence[StudyRun], tell: Tell) -> li
     by_set = {name: reached([_nats(directory, one, name, tell) for one in found]) for name in sets}
     rows = []
     for place, validation in enumerate(by_set["validation"]):
-        row: dict[str, Any] = {name: getattr(first, name) for name in CELL}
-        row |= {"members": validation.members, "subsets": validation.subsets}
-        row |= {"loss": validation.loss, "error": validation.error}
+        row: dict[str, Any] = {**{name: getattr(first, name) for name in CELL}, **asdict(validation)}
         row["bits_per_byte"] = validation.loss * first.bits_per_byte / first.loss
         if "development" in by_set:
             row["development_loss"] = by_set["development"][place].loss

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,7 @@ import numpy as np
 
 from calibration.studies.local import LocalEngine
 from calibration.studies.study import StudyRun
-from planner.hardware import DEFAULT_MFU, cost
+from planner.hardware import cost
 from planner.inputs import InvalidInput, duration
 
 _PROBES = 6  # shapes that are timed
@@ -36,9 +36,6 @@ class Expense:
     usd: float | None
     basis: str
 
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
     def __str__(self) -> str:
         start = f"{self.engine:6s} {self.on}: "
         if self.hours is None or self.wall_hours is None:
@@ -52,24 +49,7 @@ class Expense:
         return f"{start}{work}{together}{money} ({self.basis})"
 
 
-def expenses(
-    runs: Sequence[StudyRun],
-    machine: LocalEngine,
-    cards: Iterable[str],
-    gpus: int,
-    mfu: float,
-    price: float | None,
-) -> list[Expense]:
-    """The runs on this machine and on each of the cards; nothing where there are none."""
-    if not runs:
-        return []
-    on_cards = [on_accelerator(runs, card, gpus, mfu, price) for card in cards]  # a wrong name ends it here
-    return [on_this_machine(runs, machine.size, machine.threads, price), *on_cards]
-
-
-def on_accelerator(
-    runs: Sequence[StudyRun], gpu: str, gpus: int = 1, mfu: float = DEFAULT_MFU, price: float | None = None
-) -> Expense:
+def on_accelerator(runs: Sequence[StudyRun], gpu: str, gpus: int, mfu: float, price: float | None) -> Expense:
     """Hours and money on a named card: the runs share `gpus` of them, one run on each."""
     found = cost(sum(run.flops for run in runs), gpu=gpu, gpus=gpus, mfu=mfu, price=price)
     longest = cost(max(run.flops for run in runs), gpu=gpu, mfu=mfu).hours
@@ -80,11 +60,11 @@ def on_accelerator(
     )
 
 
-def on_this_machine(
-    runs: Sequence[StudyRun], workers: int, threads: int, price: float | None = None
-) -> Expense:
+def on_this_machine(runs: Sequence[StudyRun], machine: LocalEngine, price: float | None) -> Expense:
     """Hours on this machine, from timed passes of a few shapes."""
-    here = partial(Expense, "local", "this machine", hours=None, wall_hours=None, devices=workers, usd=None)
+    here = partial(
+        Expense, "local", "this machine", hours=None, wall_hours=None, devices=machine.size, usd=None
+    )
     try:
         import torch
 
@@ -92,7 +72,7 @@ def on_this_machine(
     except ImportError:
         return here(basis="torch is not installed, so nothing was timed")
     before = torch.get_num_threads()
-    torch.set_num_threads(threads)
+    torch.set_num_threads(machine.threads)
     try:
         by_size = sorted({run.params: run for run in runs}.values(), key=lambda run: run.params)
         places = np.linspace(0, len(by_size) - 1, min(_PROBES, len(by_size))).round().astype(int)
@@ -110,7 +90,7 @@ def on_this_machine(
         return here(basis=f"cannot be timed here: {error}")
     finally:
         torch.set_num_threads(before)
-    wall_hours = max(sum(taken) / workers, max(taken)) / 3600
+    wall_hours = max(sum(taken) / machine.size, max(taken)) / 3600
     usd = None if price is None else price * wall_hours
     return here(hours=sum(taken) / 3600, wall_hours=wall_hours, usd=usd, basis=" and ".join(sorted(bases)))
 
