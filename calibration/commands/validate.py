@@ -12,9 +12,8 @@ from typing import Any
 import click
 import pandas as pd
 
-from calibration.commands.common import Command, law_options, option, print_json
+from calibration.commands.common import Command, law_options, option, print_json, print_rows
 from calibration.commands.training import DryRun, Training, fail_with, interruptible, training_options
-from calibration.commands.verdict_tables import show
 from calibration.studies.directory import (
     GRID,
     VALIDATION,
@@ -39,7 +38,17 @@ from calibration.studies.prescriptions import (
 from calibration.studies.provenance import provenance_mismatch
 from calibration.studies.sources import fit
 from calibration.studies.study import Study, StudyRun, Validation
-from calibration.studies.verdict import save_verdict
+from calibration.studies.verdict import (
+    Verdict,
+    best_sentence,
+    crossover_sentence,
+    crossover_table,
+    noise_sentence,
+    save_verdict,
+    standing_rows,
+    trial_rows,
+    trial_title,
+)
 from planner.calibration import Calibration
 from planner.cli import json_option
 from planner.inputs import InvalidInput, compute, count, number, scientific, short, whole
@@ -233,6 +242,30 @@ def train(
         plan, runs, folder, trainers, lambda run: GRID if run.name in grid else VALIDATION
     )
     return broken | progress.failed
+
+
+def show(verdict: Verdict) -> None:
+    """The outcome as tables."""
+    for trial in verdict.trials:
+        click.echo(f"\n{trial_title(trial)}: {noise_sentence(trial)}")
+        print_rows(trial_rows(trial))
+        for tried in trial.laws:
+            if tried.reason:
+                click.echo(f"{tried.law}: {tried.reason}")
+        if trial.best is not None:
+            click.echo(best_sentence(trial.best))
+    if verdict.standings:
+        click.echo("\nMean regret over the budgets")
+        print_rows(standing_rows(verdict))
+    for found in verdict.crossovers:
+        decays = f"λ = {found.weaker:g} to {found.stronger:g}"
+        click.echo(f"\nCrossover from {decays} at {short(found.ud)} unique tokens ({found.law})")
+        if found.budgets:
+            print_table(*crossover_table(found))
+        for budget in found.budgets:
+            if budget.reason:
+                click.echo(f"{scientific(budget.flops)}: {budget.reason}")
+        click.echo(crossover_sentence(found))
 
 
 def _dry_run(trial: _Planned, takes: DryRun, as_json: bool) -> None:

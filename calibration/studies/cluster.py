@@ -278,12 +278,8 @@ def _storage_problem(proof: str) -> str:
     """Why this node is of no use: it does not see what the driver left on the study's storage."""
     place, _, name = proof.rpartition("/")
     if not is_url(proof):
-        where = Path(place).parent
-        return (
-            ""
-            if Path(proof).is_file()
-            else f"{platform.node()} sees another {where}, or none; all nodes must share the study's storage"
-        )
+        other = f"{platform.node()} sees another {Path(place).parent}, or none"
+        return "" if Path(proof).is_file() else f"{other}; all nodes must share the study's storage"
     try:
         seen = Store(place).read(name) is not None
     except (InvalidInput, TrainingStopped) as error:

@@ -93,9 +93,7 @@ def _overtaken(ln_flops: np.ndarray, gaps: np.ndarray) -> float | None:
         return -math.inf
     if not better.any():
         return math.inf
-    changes = sign_changes(ln_flops, gaps)
-    starts = np.flatnonzero(better[1:] != better[:-1])
-    upward = [x for x, k in zip(changes, starts, strict=True) if better[k + 1]]
+    upward = sign_changes(ln_flops, gaps)[int(better[0]) :: 2]  # it overtakes and falls behind in turns
     return upward[0] if upward else None
 
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calibration.commands.verdict_tables import show
+from calibration.commands.validate import show
 from calibration.studies.judge import judge
 from calibration.studies.observed_crossover import sign_changes
 from calibration.studies.prescriptions import (
