@@ -24,7 +24,7 @@ from calibration.reports import report
 from calibration.studies.verdict import blank_or
 from calibration.ui import answers, layout, markup, pictures, state
 from calibration.ui.drawing import legend
-from calibration.ui.file_jobs import FITS_AT_ONCE, READS_AT_ONCE, FileJobs, JobFailed
+from calibration.ui.file_jobs import FITS_AT_ONCE, READS_AT_ONCE, FileJobs
 from calibration.ui.kept import Calibrations, Downloads
 from planner import inputs
 from planner.calibration import Calibration
@@ -33,7 +33,7 @@ from planner.options import label
 from planner.plans import clear_caches
 from planner.show.palette import law_label
 
-LARGEST_UPLOAD = 16 * 2**20
+LARGEST_UPLOAD = 16 * 2**20  # bytes; `gate` and Gradio itself refuse more while it arrives
 USERS_AT_ONCE = 20
 SHOWN = 7  # problem, answer, legend, picture, calls, details and address
 _log = logging.getLogger(__name__)
@@ -132,7 +132,6 @@ class Page:
         if path is None:
             return
         try:
-            _check_size(path)
             text = self.jobs.result("calibration", path)["calibration"]
             choices = replace(
                 choices, calibration=self.calibrations.add(Calibration.model_validate_json(text))
@@ -180,7 +179,6 @@ class Page:
         if path is None:
             return markup.example_runs(), *layout.columns_offered([], chosen)
         try:
-            _check_size(path)
             found = self.jobs.result("check", path, **_reading(decay, epochs, chosen))
         except InvalidInput as error:
             said = markup.table_problems(str(error), getattr(error, "problems", []))
@@ -208,7 +206,6 @@ class Page:
         options = _reading(decay, epochs, columns)
         options |= {"refits": int(refits or 0), "name": (name or "").strip()[:60] or "my-calibration"}
         try:
-            _check_size(path)
             yield markup.progress("starting", 0.0), *busy
             with tempfile.TemporaryDirectory(dir=self.folder) as folder:
                 for message in self.jobs.run("fit", path, folder=folder, **options):
@@ -368,14 +365,6 @@ def _reading(decay: str, epochs: str, columns: Sequence[str | None]) -> dict[str
     named = ",".join(f"{ours}={theirs}" for ours, theirs in zip(layout.OURS, columns, strict=True) if theirs)
     typed = {"max_epochs": epochs, "weight_decay": decay, "columns": named}
     return {name: (text or "").strip() or None for name, text in typed.items()}
-
-
-def _check_size(path: str) -> None:
-    size = os.path.getsize(path)
-    if size > LARGEST_UPLOAD:
-        raise JobFailed(
-            f"the file has {size / 2**20:,.0f} MB; the page reads up to {LARGEST_UPLOAD >> 20} MB.", []
-        )
 
 
 def _metrics(known: Calibration) -> list[list[str]]:
