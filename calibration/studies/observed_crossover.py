@@ -22,23 +22,24 @@ import numpy as np
 from scipy import stats
 
 from calibration.studies.prescriptions import CrossoverTest, PredictedCrossover, Prescription
-from calibration.studies.verdict import Budget, CrossoverFound, Trained, pooled_deviation
+from calibration.studies.verdict import Budget, Configuration, CrossoverFound, Trained, pooled_deviation
 from planner.uncertainty import LEVEL
 
 DRAWS = 2000
+_Sides = Sequence[tuple[Configuration, Configuration]]  # the weaker and the stronger one at each compute
 
 
 def observe_crossover(test: CrossoverTest, trained: Trained) -> CrossoverFound:
     """What training says about a predicted crossover."""
     pairs = zip(test.prescriptions[::2], test.prescriptions[1::2], strict=True)
     budgets = tuple(_budget(weaker, stronger, trained) for weaker, stronger in pairs)
-    usable = [budget for budget in budgets if budget.difference is not None]
-    ln_flops = np.log([budget.flops for budget in usable])
-    gaps = np.array([budget.difference for budget in usable], dtype=float)
+    sides = [(b.weaker, b.stronger) for b in budgets if b.weaker is not None and b.stronger is not None]
+    ln_flops = np.log([budget.flops for budget in budgets if budget.difference is not None])
+    gaps = np.array([stronger.loss - weaker.loss for weaker, stronger in sides])
     crossings = tuple(math.exp(x) for x in sign_changes(ln_flops, gaps))
     observed = _overtaken(ln_flops, gaps)
-    draws = _draws(usable, ln_flops, observed)
-    evidence = _evidence(usable, gaps)
+    draws = _draws(sides, ln_flops, observed)
+    evidence = _evidence(sides, gaps)
     at = math.exp(observed) if observed is not None and math.isfinite(observed) else None
     predicted = {one.name: getattr(test, one.name) for one in fields(PredictedCrossover)}
     return CrossoverFound(
@@ -48,7 +49,7 @@ def observe_crossover(test: CrossoverTest, trained: Trained) -> CrossoverFound:
         ratio=at / test.predicted if at and test.predicted else None,
         crossings=crossings,
         crossing_share=draws.crossing,
-        note=_note(test, observed, draws, evidence, len(crossings), len(usable)),
+        note=_note(test, observed, draws, evidence, len(crossings), len(sides)),
         budgets=budgets,
         shown=None if at is None else evidence.crosses,
         foreseen=_overlap(test.predicted_interval, draws.interval),
@@ -105,11 +106,10 @@ class _Draws(NamedTuple):
     agreeing: float | None = None  # the share that say what the means say, where those do not cross
 
 
-def _draws(usable: Sequence[Budget], ln_flops: np.ndarray, observed: float | None) -> _Draws:
-    if len(usable) < 2:
+def _draws(sides: _Sides, ln_flops: np.ndarray, observed: float | None) -> _Draws:
+    if len(sides) < 2:
         return _Draws()
-    weaker = [np.asarray(budget.weaker.losses) for budget in usable if budget.weaker is not None]
-    stronger = [np.asarray(budget.stronger.losses) for budget in usable if budget.stronger is not None]
+    weaker, stronger = ([np.asarray(c.losses) for c in side] for side in zip(*sides, strict=True))
     residuals = [_residuals(weaker), _residuals(stronger)]
     if not all(map(len, residuals)):
         return _Draws()
@@ -136,8 +136,7 @@ class _Evidence(NamedTuple):
     detectable: float | None = None
 
 
-def _evidence(usable: Sequence[Budget], gaps: np.ndarray) -> _Evidence:
-    sides = [(b.weaker, b.stronger) for b in usable if b.weaker is not None and b.stronger is not None]
+def _evidence(sides: _Sides, gaps: np.ndarray) -> _Evidence:
     if len(sides) < 2:
         return _Evidence()
     weaker, stronger = (pooled_deviation(side) for side in zip(*sides, strict=True))
