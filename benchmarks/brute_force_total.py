@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from planner import Calibration, InvalidInput, plan
-from planner.averaging import Averaging
+from planner.calibration import Averaging
 from planner.hardware import ACCELERATORS
 
 CLOSE = 1e-6

@@ -16,7 +16,7 @@ A calibration is one JSON file. Some ship with the package (`planner laws` lists
     weight_decay_law: where the laws hold for every weight decay of a range: the same, with parameters that do
         not depend on it, the range, and that of AdamW's timescale in epochs; its settings are the weight
         decays of the runs
-    members: where models were averaged, what averaging several of them gains (`planner.averaging`)
+    members: where models were averaged, what averaging several of them gains (`Averaging`)
 
 Versions 1 and 2 are read as they are: `RENAMED` has what they called otherwise. Unknown fields are kept, a
 newer version is refused.
@@ -27,15 +27,14 @@ import math
 import os
 import re
 import shlex
-from collections.abc import Callable
-from functools import cache, cached_property, partial
+from collections.abc import Callable, Sequence
+from functools import cache, cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_serializer, model_validator
 
-from planner.averaging import Averaging
 from planner.hardware import DEFAULT_VOCAB, LARGEST_VOCAB
 from planner.inputs import InvalidCalibration, InvalidInput, number
 from planner.laws import (
@@ -43,6 +42,7 @@ from planner.laws import (
     DEFAULT_FORM,
     RENAMED_FORMS,
     TIMESCALE,
+    Array,
     At,
     Averaged,
     Law,
@@ -66,10 +66,10 @@ RENAMED = {
 RENAMED_SHIPPED = {"dial": "micro-weight-decay"}  # calibrations that shipped under another name
 DEFAULT_TOLERANCE = 0.01  # nats; about 1% of perplexity
 DEFAULT_CALIBRATION = "fineweb-llama2"
+MOST_MEMBERS = 10_000
 LITTLE = 0.25  # of what was unknown of a part of the law: where runs have settled less, it is the prior's
 _NUMBERS = re.compile(r"\[[-+\d.eE,\s]*\]")  # lists of numbers stay on one line: draws are thousands
 _FOREVER = 1e18  # tokens of timescale where nothing is ever forgotten
-_REMEMBERED = 8  # weight decays between the calibrated ones: with draws each takes megabytes
 _SHIPPED = Path(__file__).parent / "data"
 
 # What nobody has trained, by far: numbers beyond are mistakes, and arithmetic with them overflows.
@@ -80,6 +80,8 @@ _Runs = Annotated[int, Field(ge=0, le=10**9)]
 _Decay = Annotated[float, Field(ge=0, le=1e6)]
 _Beta = Annotated[float, Field(ge=0, lt=1)]
 _Share = Annotated[float, Field(gt=0, le=1)]
+_Power = Annotated[float, Field(ge=-100, le=100)]
+_Members = Annotated[int, Field(ge=2, le=MOST_MEMBERS)]
 _Drawn = dict[str, list[float]]  # by parameter, one value for each draw
 
 
@@ -186,10 +188,9 @@ class Draws(_Record):
     discrepancy: dict[str, list[float]] = {}
     loss_draws: dict[str, _Drawn] = {}
 
-    def parameters(self, form: str, of_losses: bool = False, few: int | None = None) -> _Drawn:
-        """Of all or the first few draws of a form: as they decide, or as they lose."""
-        every = {**self.laws[form], **(self.loss_draws.get(form, {}) if of_losses else {})}
-        return {name: values[:few] for name, values in every.items()}
+    def parameters(self, form: str, of_losses: bool = False) -> _Drawn:
+        """Of the draws of a form: as they decide, or as they lose."""
+        return {**self.laws[form], **(self.loss_draws.get(form, {}) if of_losses else {})}
 
     def by_form(self, of_losses: bool = False) -> dict[str, Law]:
         """Every form's draws as one law whose parameters are arrays."""
@@ -240,16 +241,6 @@ class Setting(_Record):
     def with_weights(self, weights: dict[str, float]) -> "Setting":
         """The same laws with other weights in their average."""
         return self._with(law_weights=weights)
-
-    def learnt_of(self, part: str) -> float:
-        """The share of what was unknown of a part of the law ("repetition") that the runs have settled; one
-        where nothing came from a prior.
-        """
-        return float(self.method.get("learnt_from_runs", {}).get(part, 1.0))
-
-    def rests_on_prior(self, part: str) -> bool:
-        """Whether the runs behind this say little about a part of the law."""
-        return self.learnt_of(part) < LITTLE
 
     def has(self, form: str) -> bool:
         """Whether this form, or the average of forms, is calibrated here."""
@@ -399,6 +390,120 @@ class Recipe(_Record):
 Recipe.as_in_runs = tuple(name for name, field in Recipe.model_fields.items() if field.default is None)
 
 
+# -- what averaging several models gains
+
+QUANTITIES = ("params", "unique_tokens", "epochs", "timescale_epochs")  # of a member
+
+# What is known from others where a calibration has no ensembles of its own.
+ELSEWHERE = (
+    "elsewhere (arXiv 2509.14786, DCLM, 209.7M tokens) single models of 150M, 300M, 600M and 1.4B reached "
+    "3.750, 3.587, 3.510 and 3.462, ensembles of them without end 3.50, 3.27, 3.21 and 3.17, and eight of "
+    "300M distilled into one 3.364"
+)
+
+
+class Reference(_Record):
+    """The configuration at which the gain is written down."""
+
+    params: _Positive
+    unique_tokens: _Positive
+    epochs: _Positive
+    timescale_epochs: _Positive
+
+
+class Exponents(_Record):
+    """To which power of each quantity the gain grows."""
+
+    params: _Power
+    unique_tokens: _Power
+    epochs: _Power
+    timescale_epochs: _Power
+    density: _Power = 0.0  # added to that of timescale_epochs, per e-fold of parameters per unique token
+
+
+class TrainedOn(_Record):
+    """What the members covered."""
+
+    params: _Range
+    unique_tokens: _Range
+    epochs: _Range
+    timescale_epochs: _Range
+    runs: int | None = None
+
+
+class Distilled(_Record):
+    """One model that was trained on the predictions of an ensemble. What else a file says of it (params,
+    unique_tokens, epochs, weight_decay; single_loss, ensemble_loss and loss as measured) is kept.
+    """
+
+    # of the ensemble's gain over the best single model of its size: (L_single - L) / (L_single - L_K)
+    kept: float
+    members: _Members
+
+
+class Averaging(_Record):
+    """What an ensemble gains: the loss of K models whose probabilities are averaged.
+
+    Members differ in their seeds only (weights and order of the data). With N parameters each, U unique
+    tokens, e epochs and AdamW's timescale of tau epochs,
+
+        L_K = L_1 - a (1 - 1 / K)
+        ln a = ln a_0 + p ln(N/N_0) + q ln(U/U_0) + r ln(e/e_0) + (s + t ln(d/d_0)) ln(tau/tau_0)
+
+    where L_1 is the calibration's own law and d = N/U, parameters per unique token: the more of them, the
+    more a longer timescale (less weight decay) lets members differ. Infinitely many members reach L_1 - a.
+    """
+
+    reference: Reference  # N_0, U_0, e_0, tau_0
+    gain: _Nats  # a_0, at the reference
+    exponents: Exponents  # p, q, r, s and t
+    error: float = Field(ge=0, le=1e4)  # root mean square, of predicting the most members from fewer
+    most_members: _Members  # the largest K that was trained
+    fitted_on: TrainedOn
+    distilled: Distilled | None = None
+    source: str = ""  # where that was measured, in words
+
+    @property
+    def counts(self) -> range:
+        """The numbers of members that may be planned with: as far as the law of averaging was tried, twice
+        those that were trained.
+        """
+        return range(1, 2 * self.most_members + 1)
+
+    def power(self, params: Array, unique_tokens: Array, epochs: Array, timescale_epochs: Array) -> Array:
+        """The gain of infinitely many members as its power law says, without the guards: for fits."""
+        at = (params, unique_tokens, epochs, timescale_epochs)
+        return self.gain * np.exp(sum(self._ln_factors(at, at)))
+
+    def limit_gain(
+        self, law: Law, params: Array, unique_tokens: Array, epochs: Array, timescale_tokens: Array
+    ) -> Array:
+        """By how much infinitely many members are better than one, in nats.
+
+        Below one epoch only U e tokens are in use: they are then the unique tokens, seen once, and the
+        timescale is counted in them. Beyond what the members were trained on the gain does not grow: each of
+        the four factors is the lesser of what its power says and of what it was at the nearest end of the
+        range, and the power of the timescale is that of the nearest size and data of the range. And no
+        ensemble gets below the irreducible loss: a <= L_1 - E.
+        """
+        used = unique_tokens * np.minimum(epochs, 1.0)
+        at = (params, used, np.maximum(epochs, 1.0), timescale_tokens / used)
+        nearest = [np.clip(v, *getattr(self.fitted_on, name)) for name, v in zip(QUANTITIES, at, strict=True)]
+        factors = zip(self._ln_factors(at, nearest), self._ln_factors(nearest, nearest), strict=True)
+        gain = self.gain * np.exp(sum(np.minimum(here, there) for here, there in factors))
+        one = law.terms(params, unique_tokens, epochs)
+        return np.minimum(gain, np.maximum(one.loss - one.irreducible, 0.0))
+
+    def _ln_factors(self, at: Sequence[Array], dense: Sequence[Array]) -> list[Array]:
+        """What each quantity multiplies the gain with, as logarithms; with the power of the timescale for
+        members of as many parameters per token as `dense` have.
+        """
+        start = [getattr(self.reference, name) for name in QUANTITIES]
+        powers = [getattr(self.exponents, name) for name in QUANTITIES]
+        powers[3] = powers[3] + self.exponents.density * np.log(dense[0] / dense[1] * start[1] / start[0])
+        return [p * np.log(np.divide(v, s)) for p, v, s in zip(powers, at, start, strict=True)]
+
+
 class Calibration(_Record):
     """Fitted laws for one corpus and model family, per weight decay."""
 
@@ -478,27 +583,19 @@ class Calibration(_Record):
             if math.isclose(setting.weight_decay, wanted, rel_tol=1e-9, abs_tol=1e-12):
                 return setting
         low, high = self.weight_decay_range
-        if not low <= wanted <= high or low == high:
-            raise InvalidInput(self._no_such_decay(wanted), field="weight_decay")
-        # The same question gets the same laws: what is found out about them is remembered by law.
-        found = self._between.get(wanted)
-        if found is None:
-            for oldest in list(self._between)[: 1 - _REMEMBERED]:
-                self._between.pop(oldest, None)
-            found = self._between[wanted] = self._setting_between(wanted)
-        return found
-
-    @cached_property
-    def _between(self) -> dict[float, Setting]:
-        return {}
-
-    def _setting_between(self, wanted: float) -> Setting:
-        if self.weight_decay_law is not None and self.recipe is not None:
-            return self.weight_decay_law.setting(wanted, self.recipe.timescale_tokens(wanted))
-        settings = {setting.weight_decay: setting for setting in self.settings}
-        weaker = max(decay for decay in settings if 0 < decay < wanted)
-        stronger = min(decay for decay in settings if decay > wanted)
-        return interpolate(settings[weaker], settings[stronger], wanted)
+        if low < high and low <= wanted <= high:
+            return setting_between(self, wanted)
+        if low == high:
+            known = " and ".join(str(decay) for decay in self.weight_decays)
+            why = f"must be one that calibration {self.name} was fitted at ({known}); got {wanted}."
+        else:
+            what = "was fitted from" if self.weight_decay_law is not None else "can be interpolated from"
+            why = (
+                f"must be within what calibration {self.name} {what} ({low:g} to {high:g}); got {wanted}, "
+                f"and {'below' if wanted < low else 'above'} it runs of your own would tell "
+                f"(`planner calibrate fit`)."
+            )
+        raise InvalidInput(why, field="weight_decay")
 
     @property
     def weight_decay_range(self) -> tuple[float, float]:
@@ -507,18 +604,6 @@ class Calibration(_Record):
             return self.weight_decay_law.weight_decays
         decays = [decay for decay in self.weight_decays if decay > 0] or [0.0]
         return min(decays), max(decays)
-
-    def _no_such_decay(self, wanted: float) -> str:
-        low, high = self.weight_decay_range
-        if low == high:
-            known = " and ".join(str(decay) for decay in self.weight_decays)
-            return f"must be one that calibration {self.name} was fitted at ({known}); got {wanted}."
-        what = "was fitted from" if self.weight_decay_law is not None else "can be interpolated from"
-        beyond = "below" if wanted < low else "above"
-        return (
-            f"must be within what calibration {self.name} {what} ({low:g} to {high:g}); got {wanted}, and "
-            f"{beyond} it runs of your own would tell (`planner calibrate fit`)."
-        )
 
     @cached_property
     def reweighted(self) -> dict[Any, "Calibration"]:
@@ -541,10 +626,10 @@ class Calibration(_Record):
         return self.weight_decay_law is not None and form in self.weight_decay_law.laws
 
     def averaging_gain(
-        self, law: Law, members: int, params: Any, ud: Any, epochs: Any, weight_decay: Any
+        self, law: Law, members: Any, params: Any, ud: Any, epochs: Any, weight_decay: Any
     ) -> Any:
         """By how much so many models, averaged, are better than one of them."""
-        if members == 1 or self.members is None or self.recipe is None:
+        if np.all(members == 1) or self.members is None or self.recipe is None:
             return 0.0
         timescale = self.recipe.timescale_tokens(weight_decay)
         return self.members.limit_gain(law, params, ud, epochs, timescale) * (1 - 1 / members)
@@ -617,62 +702,66 @@ _TABLES = (".csv", ".parquet")  # as run tables are called
 
 
 def _read(path: Path) -> Calibration:
-    name = repr(str(path)) if len(str(path)) <= 200 else repr(str(path)[:200] + "...")
-    if path.suffix.lower() in _TABLES and path.is_file():
-        raise _refused(f"{name} {_what_else(path, '')}.")
+    text, table = "", path.suffix.lower() in _TABLES and path.is_file()
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        raise _refused(f"{name} {_why_unreadable(path, error)}.") from None
-    try:
+        text = "" if table else path.read_text(encoding="utf-8")
         data = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        if path.suffix.lower() != ".json" and not text.lstrip().startswith("{"):
-            raise _refused(f"{name} {_what_else(path, text)}.") from None
-        where = f" at line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
-        raise _refused(f"{name} is not valid JSON{where}; restore a copy.") from None
-    if isinstance(data, dict) and "schema_version" not in data:
-        raise _refused(f"{name} is not usable: schema_version is missing; it should be {SCHEMA_VERSION}.")
-    try:
-        return Calibration.model_validate(data)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the file"
-        reason = first["msg"].removeprefix("Value error, ").rstrip(".")
-        raise _refused(f"{name} is not usable: {where}: {reason}.") from None
+        if not isinstance(data, dict) or "schema_version" in data:
+            return Calibration.model_validate(data)
+        why = f"is not usable: schema_version is missing; it should be {SCHEMA_VERSION}"
+    except (OSError, ValueError, RecursionError) as error:
+        why = _why_unusable(path, text, error)
+    name = repr(str(path)) if len(str(path)) <= 200 else repr(str(path)[:200] + "...")
+    raise _refused(f"{name} {why}.")
 
 
-def _why_unreadable(path: Path, error: Exception) -> str:
+def _why_unusable(path: Path, text: str, error: Exception) -> str:
+    """What is wrong with a file of which nothing or this text could be read; if it is something else than a
+    calibration, what, and which command makes one of it, as it can be pasted into a shell.
+    """
+    made = ["planner", "calibrate", "fit", str(path), "-o"]
     match error:
         case FileNotFoundError():
             return f"is neither a file nor a shipped name ({', '.join(shipped_names())})"
         case IsADirectoryError():
-            return f"is a directory; of a study `{_fit_command(path, f'{path.name}.json')}` makes one"
+            return f"is a directory; of a study `{shlex.join([*made, path.name + '.json'])}` makes one"
         case UnicodeDecodeError():
             return "cannot be read: it is not UTF-8 text"
-    return f"cannot be read: {getattr(error, 'strerror', None) or error}"
-
-
-def _what_else(path: Path, text: str) -> str:
-    """What a file is that is no calibration, and which command makes one."""
-    first = text.partition("\n")[0].split(",")
-    if path.suffix.lower() in _TABLES or {"params", "loss"} <= {name.strip() for name in first}:
-        made = _fit_command(path, path.with_suffix(".json").name)
-        return f"is a run table; `{made}` makes a calibration of it"
+        case ValidationError():
+            first = error.errors()[0]
+            where = ".".join(str(part) for part in first["loc"]) or "the file"
+            return f"is not usable: {where}: {first['msg'].removeprefix('Value error, ').rstrip('.')}"
+        case json.JSONDecodeError() | RecursionError():
+            pass
+        case _ if not text:
+            return f"cannot be read: {getattr(error, 'strerror', None) or error}"
+    if path.suffix.lower() == ".json" or text.lstrip().startswith("{"):
+        where = f" at line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
+        return f"is not valid JSON{where}; restore a copy"
+    columns = {name.strip() for name in text.partition("\n")[0].split(",")}
+    if path.suffix.lower() in _TABLES or {"params", "loss"} <= columns:
+        made.append(path.with_suffix(".json").name)
+        return f"is a run table; `{shlex.join(made)}` makes a calibration of it"
     return "is no calibration, which is a JSON file as `planner calibrate fit runs.csv -o my.json` writes it"
-
-
-def _fit_command(source: Path, target: str) -> str:
-    """As it can be pasted into a shell."""
-    return shlex.join(["planner", "calibrate", "fit", str(source), "-o", target])
 
 
 # -- between two weight decays
 
 
-def interpolate(weaker: Setting, stronger: Setting, weight_decay: float) -> Setting:
-    """The setting at a weight decay between two: each term of the loss a straight line in the logarithm of
-    the weight decay, which at one recipe is one in that of AdamW's timescale.
+@lru_cache(maxsize=8)  # the same question gets the same laws; with draws each takes megabytes
+def setting_between(known: Calibration, weight_decay: float) -> Setting:
+    """The setting at a weight decay between those calibrated: of the weight-decay law, or interpolated."""
+    if known.weight_decay_law is not None and known.recipe is not None:
+        return known.weight_decay_law.setting(weight_decay, known.recipe.timescale_tokens(weight_decay))
+    settings = {setting.weight_decay: setting for setting in known.settings}
+    weaker = settings[max(decay for decay in settings if 0 < decay < weight_decay)]
+    stronger = settings[min(decay for decay in settings if decay > weight_decay)]
+    return _interpolated(weaker, stronger, weight_decay)
+
+
+def _interpolated(weaker: Setting, stronger: Setting, weight_decay: float) -> Setting:
+    """Each term of the loss a straight line in the logarithm of the weight decay, which at one recipe is one
+    in that of AdamW's timescale; draw by draw, as many as both have.
     """
     ends = math.log(weaker.weight_decay), math.log(stronger.weight_decay)
     share = (math.log(weight_decay) - ends[0]) / (ends[1] - ends[0])
@@ -681,13 +770,27 @@ def interpolate(weaker: Setting, stronger: Setting, weight_decay: float) -> Sett
     sizes = common.repeated_params or common.params
     tokens = common.repeated_unique_tokens or common.unique_tokens
     reference = At(math.sqrt(math.prod(sizes)), math.sqrt(math.prod(tokens)), max(common.epochs[1], 2.0))
+    line = partial(between, share=share, reference=reference)
     laws = {}
     for form in [form for form in weaker.laws if form in stronger.laws]:
         one, other = weaker.laws[form], stronger.laws[form]
         errors = [law.predictive_error for law in (one, other) if law.predictive_error is not None]
         laws[form] = FittedLaw(
-            parameters=between(form, one.parameters, other.parameters, share, reference),
+            parameters=line(form, one.parameters, other.parameters),
             predictive_error=max(errors, key=lambda error: error.inside, default=None),
+        )
+    draws, low, high = None, weaker.draws, stronger.draws
+    if low and high and (drawn := [form for form in low.laws if form in high.laws]):
+        losing = drawn if low.loss_draws or high.loss_draws else []
+        draws = Draws(
+            method=low.method,
+            laws={form: line(form, low.laws[form], high.laws[form]) for form in drawn},
+            discrepancy={
+                form: [(1 - share) * a + share * b for a, b in zip(own, high.discrepancy[form], strict=False)]
+                for form, own in low.discrepancy.items()
+                if form in high.discrepancy
+            },
+            loss_draws={f: line(f, low.parameters(f, True), high.parameters(f, True)) for f in losing},
         )
     return Setting(
         weight_decay=weight_decay,
@@ -696,7 +799,7 @@ def interpolate(weaker: Setting, stronger: Setting, weight_decay: float) -> Sett
         laws=laws,
         law_weights={form: weight for form, weight in weaker.law_weights.items() if form in laws},
         warnings=list(dict.fromkeys((*weaker.warnings, *stronger.warnings))),
-        draws=_draws_between(weaker.draws, stronger.draws, share, reference),
+        draws=draws,
         method={"interpolated": "each term of the loss a straight line in ln(weight decay)"},
     )
 
@@ -710,26 +813,3 @@ def _common(one: FittedRange, other: FittedRange) -> FittedRange:
             low, high = max(a[0], b[0]), min(a[1], b[1])
             common[name] = (low, high) if low <= high else a
     return FittedRange(**common)
-
-
-def _draws_between(one: Draws | None, other: Draws | None, share: float, reference: At) -> Draws | None:
-    """Draw by draw, as many as both have."""
-    if one is None or other is None or not one.laws.keys() & other.laws.keys():
-        return None
-    forms = [form for form in one.laws if form in other.laws]
-
-    def laws(form: str, of_losses: bool) -> _Drawn:
-        few = min(len(one.laws[form]["E"]), len(other.laws[form]["E"]))
-        ends = one.parameters(form, of_losses, few), other.parameters(form, of_losses, few)
-        return between(form, *ends, share, reference)
-
-    def discrepancy(form: str) -> list[float]:
-        ends = zip(one.discrepancy[form], other.discrepancy[form], strict=False)
-        return [(1 - share) * low + share * high for low, high in ends]
-
-    return Draws(
-        method=one.method,
-        laws={form: laws(form, of_losses=False) for form in forms},
-        discrepancy={form: discrepancy(form) for form in one.discrepancy if form in other.discrepancy},
-        loss_draws={form: laws(form, of_losses=True) for form in forms if one.loss_draws or other.loss_draws},
-    )

@@ -11,8 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from planner.averaging import ELSEWHERE
-from planner.calibration import LITTLE, Calibration, Setting, Trial
+from planner.calibration import ELSEWHERE, LITTLE, Calibration, Setting, Trial
 from planner.hardware import DEFAULT_VOCAB, TotalCost
 from planner.inputs import (
     CEILING,

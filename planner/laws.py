@@ -428,9 +428,13 @@ def _checked(declared: LawForm, parameters: Values) -> dict[str, Array]:
 
 def between(form: str, one: Values, other: Values, share: float, reference: At) -> dict[str, Any]:
     """The parameters at `share` of the way from one law to another, each term at the reference point a
-    straight line: numbers, or lists for draws.
+    straight line: numbers, or lists for draws, of which there are as many as both have.
     """
-    p, q = ({name: np.asarray(value, dtype=float) for name, value in law.items()} for law in (one, other))
+    few = min(np.size(law["E"]) for law in (one, other))
+    p, q = (
+        {name: np.asarray(value[:few]) if np.ndim(value) else value for name, value in law.items()}
+        for law in (one, other)
+    )
 
     def line(low: Array, high: Array) -> Array:
         return (1 - share) * low + share * high

@@ -24,8 +24,16 @@ import planner.inputs as inputs
 import planner.results as results
 import planner.solve as solve
 import planner.uncertainty as uncertainty
-from planner.averaging import ELSEWHERE, MOST_MEMBERS
-from planner.calibration import DEFAULT_TOLERANCE, Calibration, CalibrationSource, Setting, shipped_names
+from planner.calibration import (
+    DEFAULT_TOLERANCE,
+    ELSEWHERE,
+    MOST_MEMBERS,
+    Calibration,
+    CalibrationSource,
+    Setting,
+    setting_between,
+    shipped_names,
+)
 from planner.hardware import DEFAULT_VOCAB, SERVING_FLOPS, Accelerator, TotalCost
 from planner.inputs import FREE, InvalidInput, LimitOptions, Limits, number
 from planner.laws import AVERAGE, BASE_FORM, Law, Terms
@@ -46,6 +54,7 @@ def clear_caches() -> None:
         solve.crossings_between,
         uncertainty.critical_points_of_draws,
         uncertainty.crossover_interval,
+        setting_between,
     ):
         cached.cache_clear()
 

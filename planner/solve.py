@@ -726,7 +726,7 @@ def _best_and_slope(
 # -- where more than size and epochs is free: members, any weight decay, tokens to serve or to buy
 #
 # Asked is for the lowest loss within a total cost (`hardware.TotalCost`), or for the lowest cost that reaches
-# a loss, of one model or of K whose probabilities are averaged (`planner.averaging`). The search is nested:
+# a loss, of one model or of K whose probabilities are averaged (`Averaging`). The search is nested:
 #
 # 1. For given members, epochs, weight decay and unique tokens only the size is free. The loss along it is
 #    tabulated up to the largest size that can be paid for, and its lowest place narrowed down; for a loss to
@@ -843,15 +843,11 @@ class Search(Question):
         count, epochs, ln_decay, ln_tokens = (values[:, None] for values in grid)
         decay, tokens = np.exp(ln_decay), np.exp(ln_tokens)
         law = self.known.law_at(self.form, decay) if self.setting is None else self.setting.law(self.form)
-        averaging, recipe = self.known.members, self.known.recipe
 
         def losses(ln_params: np.ndarray) -> np.ndarray:
             at = np.exp(ln_params), tokens, epochs
             with np.errstate(over="ignore", invalid="ignore"):
-                if averaging is None or recipe is None or not np.any(count > 1):
-                    found = law.loss(*at)
-                else:
-                    found = averaging.loss(law, count, *at, recipe.timescale_tokens(decay))
+                found = law.loss(*at) - self.known.averaging_gain(law, count, *at, decay)
             return np.where(np.isfinite(found), found, np.inf)
 
         return losses

@@ -1,7 +1,7 @@
 """`fit_members`: losses of ensembles in, the law of what members gain out.
 
-By the law (`planner.averaging`), L_1 - L_K = a (1 - 1/K) with ln a linear in the logarithms of size, data,
-epochs and timescale, and in one product of them. So each cell and K > 1 gives one value of ln a, and the
+By the law (`Averaging`), L_1 - L_K = a (1 - 1/K) with ln a linear in the logarithms of size, data, epochs and
+timescale, and in one product of them. So each cell and K > 1 gives one value of ln a, and the
 numbers follow by least squares, in closed form. A quantity that did not vary, or only together with another,
 gets the smallest exponents that explain the rest; the product counts only where there are more cells than
 numbers."""
@@ -13,8 +13,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from planner.averaging import QUANTITIES, Averaging, Distilled, Exponents, Reference, TrainedOn
-from planner.calibration import Calibration, Recipe
+from planner.calibration import (
+    QUANTITIES,
+    Averaging,
+    Calibration,
+    Distilled,
+    Exponents,
+    Recipe,
+    Reference,
+    TrainedOn,
+)
 from planner.inputs import InvalidInput
 
 CELL = ["params", "unique_tokens", "epochs", "weight_decay"]

@@ -18,8 +18,7 @@ from scipy.optimize import curve_fit
 
 from calibration.fitting.members import CELL, fit_members, observed_gains, predicted_gain
 from planner import plan
-from planner.averaging import QUANTITIES, Averaging
-from planner.calibration import Calibration
+from planner.calibration import QUANTITIES, Averaging, Calibration
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]

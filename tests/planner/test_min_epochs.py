@@ -245,8 +245,8 @@ def test_members_are_planned_with_at_least_so_many_epochs(low: float, count: int
     assert p.spent_flops <= flops * (1 + SLACK)
     tried = np.arange(float(low), 200.0)
     sizes = flops / (6 * ud * count * tried)
-    timescale = known.recipe.timescale_tokens(0.3)
-    losses = known.members.loss(known.law(0.3), count, sizes, ud, tried, timescale)
+    law, at = known.law(0.3), (sizes, ud, tried)
+    losses = law.loss(*at) - known.averaging_gain(law, count, *at, 0.3)
     assert p.loss <= np.min(losses) + 1e-5
     for figures in (p.members.single, p.members.ensemble, p.members.cheapest_as_good):
         assert figures is None or figures.epochs >= low * (1 - SLACK)

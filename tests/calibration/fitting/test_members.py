@@ -9,8 +9,7 @@ import pandas as pd
 import pytest
 
 from calibration.fitting.members import fit_members, observed_gains, predicted_gain
-from planner.averaging import QUANTITIES
-from planner.calibration import Recipe
+from planner.calibration import QUANTITIES, Recipe
 from planner.inputs import InvalidInput
 
 RECIPE = Recipe(learning_rate=0.01, batch_sequences=4, sequence_length=128)

@@ -15,8 +15,7 @@ from calibration.commands.sweep import ensemble
 from calibration.fitting.members import with_ensemble_law
 from calibration.studies.ensembles import SUBSETS, cells, check, reached, subsets
 from calibration.studies.study import load
-from planner.averaging import QUANTITIES
-from planner.calibration import Calibration, Recipe
+from planner.calibration import QUANTITIES, Calibration, Recipe
 from planner.inputs import InvalidInput
 from trainer.run.ensembles import score
 
