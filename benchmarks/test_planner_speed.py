@@ -93,7 +93,7 @@ def _weight_decay_law_with_draws() -> Calibration:
     other = known.model_copy(
         update={"weight_decay_law": known.weight_decay_law.model_copy(update={"draws": draws})}
     )
-    return other.with_settings(list(known.settings))  # which forgets what was made without them
+    return other.changed()  # which forgets what was made without them
 
 
 @pytest.mark.benchmark(group="10,000 budgets")

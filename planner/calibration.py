@@ -106,7 +106,7 @@ def _renamed(values: Any) -> Any:
 class _Record(BaseModel):
     model_config = {"frozen": True, "extra": "allow", "allow_inf_nan": False, "defer_build": True}
 
-    def _with(self, **fields: Any) -> Self:
+    def changed(self, **fields: Any) -> Self:
         """The same record with other fields; what was worked out from the old ones is not kept."""
         kept = {name: getattr(self, name) for name in (*type(self).model_fields, *(self.model_extra or ()))}
         return self.model_construct(**kept | fields)
@@ -238,10 +238,6 @@ class Setting(_Record):
             self.draws.check()
         return self
 
-    def with_weights(self, weights: dict[str, float]) -> "Setting":
-        """The same laws with other weights in their average."""
-        return self._with(law_weights=weights)
-
     def has(self, form: str) -> bool:
         """Whether this form, or the average of forms, is calibrated here."""
         return form in self._laws
@@ -340,13 +336,13 @@ class WeightDecayLaw(_Record):
     def setting(self, weight_decay: float, timescale_tokens: float) -> Setting:
         """The laws at one weight decay."""
         at, draws = {TIMESCALE: timescale_tokens}, self.draws
-        laws = {form: fitted._with(parameters=fitted.parameters | at) for form, fitted in self.laws.items()}
+        laws = {form: fitted.changed(parameters=fitted.parameters | at) for form, fitted in self.laws.items()}
         if draws is not None:
             at_decay = {
                 form: {**values, TIMESCALE: [timescale_tokens] * len(next(iter(values.values()), ()))}
                 for form, values in draws.laws.items()
             }
-            draws = draws._with(laws=at_decay)
+            draws = draws.changed(laws=at_decay)
         return Setting(
             weight_decay=weight_decay, fitted_on=self.fitted_on, laws=laws, draws=draws, method=self.method
         )
@@ -610,10 +606,6 @@ class Calibration(_Record):
         """By the directions in which questions leave the runs, what answers them (`uncertainty.reweight`)."""
         return {}
 
-    def with_settings(self, settings: list[Setting]) -> "Calibration":
-        """The same calibration with other settings at the same weight decays."""
-        return self._with(settings=tuple(settings))
-
     def law_at(self, form: str, weight_decays: Any) -> Law:
         """The weight-decay law of this form at many weight decays at once."""
         assert self.weight_decay_law is not None
@@ -729,9 +721,9 @@ def _why_unusable(path: Path, text: str, error: Exception) -> str:
             return "cannot be read: it is not UTF-8 text"
         case ValidationError():
             first = error.errors()[0]
-            where = ".".join(str(part) for part in first["loc"]) or "the file"
+            where = ".".join(map(str, first["loc"])) or "the file"
             return f"is not usable: {where}: {first['msg'].removeprefix('Value error, ').rstrip('.')}"
-        case json.JSONDecodeError() | RecursionError():
+        case json.JSONDecodeError():
             pass
         case _ if not text:
             return f"cannot be read: {getattr(error, 'strerror', None) or error}"
@@ -761,7 +753,7 @@ def setting_between(known: Calibration, weight_decay: float) -> Setting:
 
 def _interpolated(weaker: Setting, stronger: Setting, weight_decay: float) -> Setting:
     """Each term of the loss a straight line in the logarithm of the weight decay, which at one recipe is one
-    in that of AdamW's timescale; draw by draw, as many as both have.
+    in that of AdamW's timescale.
     """
     ends = math.log(weaker.weight_decay), math.log(stronger.weight_decay)
     share = (math.log(weight_decay) - ends[0]) / (ends[1] - ends[0])
@@ -770,27 +762,13 @@ def _interpolated(weaker: Setting, stronger: Setting, weight_decay: float) -> Se
     sizes = common.repeated_params or common.params
     tokens = common.repeated_unique_tokens or common.unique_tokens
     reference = At(math.sqrt(math.prod(sizes)), math.sqrt(math.prod(tokens)), max(common.epochs[1], 2.0))
-    line = partial(between, share=share, reference=reference)
     laws = {}
     for form in [form for form in weaker.laws if form in stronger.laws]:
         one, other = weaker.laws[form], stronger.laws[form]
         errors = [law.predictive_error for law in (one, other) if law.predictive_error is not None]
         laws[form] = FittedLaw(
-            parameters=line(form, one.parameters, other.parameters),
+            parameters=between(form, one.parameters, other.parameters, share, reference),
             predictive_error=max(errors, key=lambda error: error.inside, default=None),
-        )
-    draws, low, high = None, weaker.draws, stronger.draws
-    if low and high and (drawn := [form for form in low.laws if form in high.laws]):
-        losing = drawn if low.loss_draws or high.loss_draws else []
-        draws = Draws(
-            method=low.method,
-            laws={form: line(form, low.laws[form], high.laws[form]) for form in drawn},
-            discrepancy={
-                form: [(1 - share) * a + share * b for a, b in zip(own, high.discrepancy[form], strict=False)]
-                for form, own in low.discrepancy.items()
-                if form in high.discrepancy
-            },
-            loss_draws={f: line(f, low.parameters(f, True), high.parameters(f, True)) for f in losing},
         )
     return Setting(
         weight_decay=weight_decay,
@@ -799,7 +777,7 @@ def _interpolated(weaker: Setting, stronger: Setting, weight_decay: float) -> Se
         laws=laws,
         law_weights={form: weight for form, weight in weaker.law_weights.items() if form in laws},
         warnings=list(dict.fromkeys((*weaker.warnings, *stronger.warnings))),
-        draws=draws,
+        draws=_draws_between(weaker.draws, stronger.draws, share, reference),
         method={"interpolated": "each term of the loss a straight line in ln(weight decay)"},
     )
 
@@ -813,3 +791,26 @@ def _common(one: FittedRange, other: FittedRange) -> FittedRange:
             low, high = max(a[0], b[0]), min(a[1], b[1])
             common[name] = (low, high) if low <= high else a
     return FittedRange(**common)
+
+
+def _draws_between(one: Draws | None, other: Draws | None, share: float, reference: At) -> Draws | None:
+    """Draw by draw, as many as both have."""
+    if one is None or other is None or not one.laws.keys() & other.laws.keys():
+        return None
+    forms = [form for form in one.laws if form in other.laws]
+    paired = {
+        form: zip(values, other.discrepancy[form], strict=False)
+        for form, values in one.discrepancy.items()
+        if form in other.discrepancy
+    }
+
+    def law(form: str, of_losses: bool) -> _Drawn:
+        ends = one.parameters(form, of_losses), other.parameters(form, of_losses)
+        return between(form, *ends, share, reference)
+
+    return Draws(
+        method=one.method,
+        laws={form: law(form, of_losses=False) for form in forms},
+        discrepancy={form: [(1 - share) * a + share * b for a, b in pairs] for form, pairs in paired.items()},
+        loss_draws={form: law(form, of_losses=True) for form in forms if one.loss_draws or other.loss_draws},
+    )

@@ -16,7 +16,7 @@ fair guess for models of 100M and more, small models reach less.
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -81,7 +81,7 @@ class Architecture(BaseModel):
         )
 
 
-# name, d_model, layers, heads, d_head, d_ff
+_COLUMNS = ("preset", "d_model", "layers", "heads", "d_head", "d_ff")
 _STUDY = (
     ("15M", 192, 6, 3, 64, 768),
     ("25M", 256, 8, 4, 64, 1024),
@@ -99,19 +99,14 @@ _VALIDATION = (
     ("390M", 1152, 20, 9, 128, 3072),
     ("720M", 1408, 25, 11, 128, 4096),
 )
-STUDY_SHAPES = tuple(row[0] for row in _STUDY)
-VALIDATION_SHAPES = tuple(row[0] for row in _VALIDATION)
+STUDY_SHAPES, VALIDATION_SHAPES = (tuple(row[0] for row in rows) for rows in (_STUDY, _VALIDATION))
 
 
-@lru_cache(maxsize=1)
+@cache
 def presets() -> dict[str, Architecture]:
     """The paper's nine study shapes and four validation shapes by name."""
-    return {
-        name: Architecture.model_construct(
-            d_model=d_model, layers=layers, heads=heads, d_head=d_head, d_ff=d_ff, preset=name
-        )
-        for name, d_model, layers, heads, d_head, d_ff in _STUDY + _VALIDATION
-    }
+    rows: list[dict[str, Any]] = [dict(zip(_COLUMNS, row, strict=True)) for row in _STUDY + _VALIDATION]
+    return {row["preset"]: Architecture.model_construct(**row) for row in rows}
 
 
 def preset(name: str) -> Architecture:
@@ -133,21 +128,14 @@ def shape_for(params: Any, vocab_size: Any = DEFAULT_VOCAB, *, tied_embeddings: 
     wanted = count(params, "params")
     vocab = vocabulary(vocab_size)
     for known in presets().values():
-        if (known.vocab_size, known.tied_embeddings) == (vocab, tied_embeddings) and abs(
-            known.params / wanted - 1
-        ) <= TOLERANCE:
+        alike = (known.vocab_size, known.tied_embeddings) == (vocab, tied_embeddings)
+        if alike and abs(known.params / wanted - 1) <= TOLERANCE:
             return known
     if wanted > LARGEST:
         raise InvalidInput(
             f"must be at most {short(LARGEST)} for a model shape; got {short(wanted)}.", field="params"
         )
-    found = _search(wanted, vocab, tied_embeddings)
-    if found is None:
-        raise InvalidInput(
-            f"no Llama-2 shape within {TOLERANCE:.0%} of {short(wanted)} parameters exists "
-            f"with a vocabulary of {vocab:,}; a smaller vocabulary would do."
-        )
-    return found
+    return _search(wanted, vocab, tied_embeddings)
 
 
 def vocabulary(value: Any) -> int:
@@ -162,22 +150,18 @@ def vocabulary(value: Any) -> int:
     return rows
 
 
-def _search(wanted: float, vocab: int, tied: bool) -> Architecture | None:
+def _search(wanted: float, vocab: int, tied: bool) -> Architecture:
     embeddings = (1 if tied else 2) * vocab
     # Widths: fine steps for small models, steps of 64 and then 128 for large ones, as hardware likes them.
     steps = ((6, 64, 2), (64, 2048, 32), (2048, 8192, 128), (8192, 32769, 512))
     widths = np.concatenate([np.arange(*step) for step in steps])
-    widths = widths[embeddings * widths < wanted]
-    if not len(widths):
-        return None
-    body = wanted - embeddings * widths - widths  # what layers and feed-forward have to fill
-    ratios = np.array([8 / 3, 10 / 3, 4.0, 2.0, 6.0, 10.0])
     d = widths[:, None, None].astype(float)
+    body = wanted - embeddings * d - d  # what layers and feed-forward have to fill
+    ratios = np.array([8 / 3, 10 / 3, 4.0, 2.0, 6.0, 10.0])[:, None]
     # For each width and each d_ff / d ratio the depth that fills the body, rounded both ways; then d_ff
     # adjusted to hit N.
-    per_layer = 4 * d**2 + 3 * ratios[None, :, None] * d**2 + 2 * d
-    depth = np.maximum(np.floor(body[:, None, None] / per_layer) + np.array([0.0, 1.0]), 1)
-    ideal_ff = (body[:, None, None] / depth - 4 * d**2 - 2 * d) / (3 * d)
+    depth = np.maximum(np.floor(body / (4 * d**2 + 3 * ratios * d**2 + 2 * d)) + np.array([0.0, 1.0]), 1)
+    ideal_ff = (body / depth - 4 * d**2 - 2 * d) / (3 * d)
     step = np.where(d >= 1024, 128.0, np.where(d >= 256, 64.0, np.where(d >= 64, 16.0, 4.0)))
     d_ff = np.maximum(np.round(ideal_ff / step) * step, step)
     total = embeddings * d + depth * (4 * d**2 + 3 * d * d_ff + 2 * d) + d
@@ -197,7 +181,10 @@ def _search(wanted: float, vocab: int, tied: bool) -> Architecture | None:
     score = np.where((error <= TOLERANCE) & (ideal_ff > 0), score, np.inf)
     best = np.unravel_index(np.argmin(score), score.shape)
     if not np.isfinite(score[best]):
-        return None
+        raise InvalidInput(
+            f"no Llama-2 shape within {TOLERANCE:.0%} of {short(wanted)} parameters exists "
+            f"with a vocabulary of {vocab:,}; a smaller vocabulary would do."
+        )
     width = int(widths[best[0]])
     # Heads of 128 for wide models and 64 for the rest, as in the paper; less where the width asks for it or
     # would leave fewer than three heads.
@@ -258,7 +245,6 @@ _ALIASES = {
     "h10080gb": "H100",
     "a10080gb": "A100",
     "a100sxm": "A100",
-    "a6000": "RTX-A6000",
     "mi300": "MI300X",
 }
 
@@ -408,15 +394,13 @@ class Cost(BaseModel):
 
     def fits(self, card: str) -> str:
         """Whether training fits into memory, in words; `card` is what to call one accelerator."""
-        if self.memory is None:
-            return "unknown"
-        needed = self.memory.devices_needed
+        assert self.memory is not None
+        needed, one = self.memory.devices_needed, with_article(self.gpu)
         if self.memory.fits_one_device:
             return f"fits on one {card}"
-        if needed == 0:
-            one = with_article(self.gpu)
-            if self.memory.one_sequence >= _USABLE * self.memory.device_memory:
-                return f"does not fit on {one}, not even sharded with one sequence at a time"
+        if self.memory.one_sequence >= _USABLE * self.memory.device_memory:
+            return f"does not fit on {one}, not even sharded with one sequence at a time"
+        if not needed:
             return f"does not fit on {one} even when sharded; train fewer sequences at a time"
         enough = "which you have" if needed <= self.gpus else f"more than your {self.gpus}"
         return f"does not fit on one {card}; sharded it needs {needed}, {enough}"
@@ -520,9 +504,6 @@ class TotalCost:
         """Whether data can be bought."""
         return self.token_flops > 0
 
-    def training(self, count: Any, params: Any, tokens: Any, epochs: Any) -> Any:
-        return _TRAINING_FLOPS * count * params * tokens * epochs
-
     def serving(self, count: Any, params: Any) -> Any:
         """FLOPs of serving, as they are, whatever they cost."""
         return SERVING_FLOPS * count * params * self.serve_tokens
@@ -535,8 +516,8 @@ class TotalCost:
 
     def use(self, count: Any, params: Any, tokens: Any, epochs: Any) -> Any:
         """Training and serving together, the data aside."""
-        run = self.training(count, params, tokens, epochs)
-        return run + self.serve_rate * self.serving(count, params)
+        training = _TRAINING_FLOPS * count * params * tokens * epochs
+        return training + self.serve_rate * self.serving(count, params)
 
     def largest(self, ceiling: Any, count: Any, tokens: Any, epochs: Any) -> Any:
         """The largest members that a total pays for; nothing where the data alone costs more."""

@@ -10,8 +10,9 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from numbers import Real
-from typing import Any, Final, Literal, TypedDict
+from typing import Any, Final, Literal, TypedDict, Unpack
 
 import numpy as np
 
@@ -373,43 +374,30 @@ class Limits:
     ceiling: bool = True
 
     @classmethod
-    def of(
-        cls,
-        *,
-        epochs: Any = WHOLE,
-        params: Any = None,
-        min_params: Any = None,
-        max_params: Any = None,
-        min_epochs: Any = None,
-        max_epochs: Any = None,
-        spend: Any = CEILING,
-    ) -> Limits:
+    def of(cls, **given: Unpack[LimitOptions]) -> Limits:
         """Limits from what was given, checked; `params` is the smallest and the largest size at once, give or
         take what is lost where a size is written with three digits.
         """
-        for field, given, known in (
-            ("epochs", epochs, (WHOLE, CONTINUOUS_EPOCHS)),
-            ("spend", spend, (CEILING, ALL)),
-        ):
-            if not isinstance(given, str) or given not in known:
-                raise InvalidInput(f"must be {known[0]!r} or {known[1]!r}; got {given!r}.", field=field)
-        if params is not None:
-            if min_params is not None or max_params is not None:
+        epochs, spend = given.pop("epochs", WHOLE), given.pop("spend", CEILING)
+        choices = (("epochs", epochs, WHOLE, CONTINUOUS_EPOCHS), ("spend", spend, CEILING, ALL))
+        for field, choice, one, other in choices:
+            if not isinstance(choice, str) or choice not in (one, other):
+                raise InvalidInput(f"must be {one!r} or {other!r}; got {choice!r}.", field=field)
+        ends: dict[str, Any] = {name: end for name, end in given.items() if end is not None}
+        if "params" in ends:
+            size = count(ends.pop("params"), "params")
+            if "min_params" in ends or "max_params" in ends:
                 raise InvalidInput("goes without ‹min_params› and ‹max_params›.", field="params")
-            size = count(params, "params")
-            min_params, max_params = size * (1 - _ROUNDED), size * (1 + _ROUNDED)
-        smallest = None if min_params is None else count(min_params, "min_params")
-        largest = None if max_params is None else count(max_params, "max_params")
-        fewest = None if min_epochs is None else number(min_epochs, "min_epochs", examples="2")
-        most = None if max_epochs is None else number(max_epochs, "max_epochs", examples="16")
-        for low, high, name, show in (
-            (smallest, largest, "params", short),
-            (fewest, most, "epochs", "{:g}".format),
-        ):
-            if low is not None and high is not None and low > high:
+            ends |= {"min_params": size * (1 - _ROUNDED), "max_params": size * (1 + _ROUNDED)}
+        parse = {"min_epochs": partial(number, examples="2"), "max_epochs": partial(number, examples="16")}
+        ends = {name: parse.get(name, count)(end, name) for name, end in ends.items()}
+        limits = cls(whole_epochs=epochs == WHOLE, ceiling=spend == CEILING, **ends)
+        shown = (("params", short), ("epochs", "{:g}".format))
+        for (name, show), (low, high) in zip(shown, limits.box, strict=True):
+            if low > high:
                 text = f"({show(low)}) must not be above ‹max_{name}› ({show(high)})."
                 raise InvalidInput(text, field=f"min_{name}")
-        return cls(epochs == WHOLE, smallest, largest, fewest, most, spend == CEILING)
+        return limits
 
     @property
     def box(self) -> tuple[tuple[float, float], tuple[float, float]]:

@@ -61,49 +61,23 @@ class Style(NamedTuple):
         return self.dark if dark else self.light
 
 
-@dataclass(frozen=True, eq=False)
 class At:
-    """A configuration, or arrays of them, possibly complex; logarithms are worked out once."""
+    """A configuration, or arrays of them, possibly complex, with its logarithms. AdamW's timescale is for
+    weight-decay laws only.
+    """
 
-    params: Array
-    unique_tokens: Array
-    epochs: Array
-    timescale_tokens: Array = 1.0  # of AdamW; only weight-decay laws look at it
-
-    @cached_property
-    def ln_params(self) -> Array:
-        return np.log(self.params)
-
-    @cached_property
-    def ln_unique(self) -> Array:
-        return np.log(self.unique_tokens)
-
-    @cached_property
-    def ln_epochs(self) -> Array:
-        return np.log(self.epochs)
-
-    @cached_property
-    def ln_timescale(self) -> Array:
-        return np.log(self.timescale_tokens)
-
-    @cached_property
-    def ln_used(self) -> Array:
-        """Of the unique tokens that are ever seen: U e below one epoch."""
-        return self.ln_unique + np.minimum(self.ln_epochs, 0.0)
-
-    @cached_property
-    def repeated(self) -> Array:
-        """Whether anything is seen twice."""
-        return np.real(self.epochs) > 1
-
-    @cached_property
-    def repeats(self) -> Array:
-        return np.maximum(self.epochs - 1, 0.0)
-
-    @cached_property
-    def ln_repeats(self) -> Array:
-        """Zero where there are none: what repetition costs is then multiplied with `repeated`."""
-        return np.log(np.where(self.repeated, self.epochs - 1, 1.0))
+    def __init__(
+        self, params: Array, unique_tokens: Array, epochs: Array, timescale_tokens: Array = 1.0
+    ) -> None:
+        self.params, self.unique_tokens, self.epochs = params, unique_tokens, epochs
+        self.ln_params, self.ln_unique, self.ln_epochs = np.log(params), np.log(unique_tokens), np.log(epochs)
+        self.ln_timescale = np.log(timescale_tokens)
+        # of the unique tokens that are ever seen: U e below one epoch
+        self.ln_used = self.ln_unique + np.minimum(self.ln_epochs, 0.0)
+        self.repeated = np.real(epochs) > 1  # whether anything is seen twice
+        self.repeats = np.maximum(epochs - 1, 0.0)
+        # zero where there are none: what repetition costs is then multiplied with `repeated`
+        self.ln_repeats = np.log(np.where(self.repeated, epochs - 1, 1.0))
 
 
 class Terms(NamedTuple):

@@ -322,14 +322,14 @@ def reweight(known: Calibration, form: str, ud: float, flops: float) -> Calibrat
         return known
     if tuple(ways) not in known.reweighted:
         settings = [
-            setting.with_weights(
-                extrapolation_weights(
+            setting.changed(
+                law_weights=extrapolation_weights(
                     setting.law_weights, [setting.extrapolation_errors.get(way, {}) for way in own]
                 )
             )
             for setting, own in zip(known.settings, ways, strict=True)
         ]
-        known.reweighted[tuple(ways)] = known.with_settings(settings)
+        known.reweighted[tuple(ways)] = known.changed(settings=tuple(settings))
     return known.reweighted[tuple(ways)]
 
 

@@ -144,7 +144,7 @@ def with_weight_decay_law(known: Calibration, table: pd.DataFrame, recipe: Recip
         update = {"laws": {**setting.laws, **at_decay.laws}, "draws": draws, "law_weights": {}}
         settings.append(Setting.model_validate(setting.model_copy(update=update).model_dump()))
     found = known.model_copy(update={"recipe": recipe, "weight_decay_law": law, "default_law": best})
-    return found.with_settings(settings)
+    return found.changed(settings=tuple(settings))
 
 
 def fit_over_weight_decays(table: pd.DataFrame, forms: Iterable[str] = WEIGHT_DECAY_FORMS) -> Fits:

@@ -114,7 +114,7 @@ def test_it_says_where_the_law_ends_and_what_would_settle_it() -> None:
 
 def test_a_plan_says_where_its_law_ends() -> None:
     known = calibration()
-    known = known.with_settings([known.settings[0].model_copy(update={"extrapolation_errors": {}})])
+    known = known.changed(settings=(known.settings[0].model_copy(update={"extrapolation_errors": {}}),))
     said = [
         one
         for one in plan(ud=2e8, flops=5e18, calibration=known, spend="all").reasons
@@ -133,7 +133,7 @@ def test_a_run_that_settles_it_is_no_smaller_than_the_runs_were() -> None:
 
 
 def test_forms_that_agree_beyond_the_runs_need_no_word() -> None:
-    setting = calibration().settings[0].with_weights({"hill_4p": 1.0})
+    setting = calibration().settings[0].changed(law_weights={"hill_4p": 1.0})
     assert form_disagreement(setting, configuration(2e9, 2e8, 4.0)) is None
     assert settling_run(setting, configuration(2e9, 2e8, 4.0)) is None
 
@@ -142,5 +142,5 @@ def test_a_budget_beyond_the_runs_is_told_what_would_settle_it() -> None:
     known = calibration()
     assert disagreement_at(known, 2e8, 1e17) == ""
     assert disagreement_at(Calibration.load(), 250e6, 5e19) == ""  # one law, no average
-    less_sure = known.with_settings([known.settings[0].model_copy(update={"extrapolation_errors": {}})])
+    less_sure = known.changed(settings=(known.settings[0].model_copy(update={"extrapolation_errors": {}}),))
     assert "One run would settle it" in disagreement_at(less_sure, 2e8, 5e18, 0.1)

@@ -202,7 +202,7 @@ def test_the_average_minimises_the_averaged_loss(forty: Calibration) -> None:
     assert found.law == AVERAGE
     assert found.law_weights is not None
     assert sum(found.law_weights.values()) == pytest.approx(1, abs=1e-3)
-    law = forty.settings[0].with_weights(found.law_weights).law(AVERAGE)
+    law = forty.settings[0].changed(law_weights=found.law_weights).law(AVERAGE)
     epochs = found.epochs * np.exp(np.linspace(-1, 1, 401))
     along = law.loss(found.params * found.epochs / epochs, UD, epochs)
     assert found.loss <= along.min() + 1e-9
@@ -441,7 +441,7 @@ def test_draws_of_losses_reach_every_place_that_shows_one() -> None:
     ]
     assert widths[0] < widths[1]
     averaged = setting.law_draws(AVERAGE, of_losses=True)
-    assert setting.with_weights({form: 1.0}).law_draws(AVERAGE, of_losses=True) is not averaged
+    assert setting.changed(law_weights={form: 1.0}).law_draws(AVERAGE, of_losses=True) is not averaged
 
 
 def test_between_two_weight_decays_draws_are_kept_whole() -> None:
