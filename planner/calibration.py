@@ -1,22 +1,8 @@
 """Calibrations: which law holds for which corpus, model family and weight decay, and how well that is known.
 
 A calibration is one JSON file. Some ship with the package (`planner laws` lists them), and
-`planner calibrate fit` writes more. The format, version 3:
-
-    schema_version, name, title, corpus, model_family, source, vocab_size, data_fingerprint, default_law
-    recipe: learning rate, batch, schedule, optimiser and first weights of the runs, without which a weight
-    decay means little
-    settings: one per weight decay
-        weight_decay
-        fitted_on: the range of params, unique_tokens and epochs that the runs covered, and how many
-        laws: per form {parameters, metrics, spread, predictive_error}; the base law is always among them
-        draws: bootstrap refits or posterior draws per form, one list per parameter
-        method: how it was fitted, in words or fields
-        trials: trainings that tested what the laws prescribe (params, unique_tokens, epochs, loss, law)
-    weight_decay_law: where the laws hold for every weight decay of a range: the same, with parameters that do
-        not depend on it, the range, and that of AdamW's timescale in epochs; its settings are the weight
-        decays of the runs
-    members: where models were averaged, what averaging several of them gains (`Averaging`)
+`planner calibrate fit` writes more. The format is that of the records below: the whole file is a
+`Calibration` with one `Setting` for each weight decay. docs/files.md shows one.
 
 Versions 1 and 2 are read as they are: `RENAMED` has what they called otherwise. Unknown fields are kept, a
 newer version is refused.
@@ -213,7 +199,7 @@ class Draws(_Record):
 
 
 class Setting(_Record):
-    """The laws fitted at one weight decay."""
+    """The laws fitted at one weight decay, by form; the base law is always among them."""
 
     weight_decay: _Decay
     fitted_on: FittedRange
@@ -223,7 +209,7 @@ class Setting(_Record):
     # by direction: each form's error over the best, beyond the runs of other tables
     extrapolation_errors: dict[str, dict[str, float]] = {}
     warnings: list[str] = []  # what plans with it should know of the fit
-    method: dict[str, Any] = {}
+    method: dict[str, Any] = {}  # how it was fitted
     trials: tuple[Trial, ...] = ()
     between: tuple[float, float] | None = None  # the weight decays that it was interpolated from
 
@@ -317,7 +303,9 @@ class Setting(_Record):
 
 
 class WeightDecayLaw(_Record):
-    """Laws for every weight decay of a range given AdamW's timescale (Wang & Aitchison, arXiv 2405.13698)."""
+    """Laws for every weight decay of a range given AdamW's timescale (Wang & Aitchison, arXiv 2405.13698):
+    their parameters do not depend on it. Settings of such a calibration are the weight decays of the runs.
+    """
 
     weight_decays: Annotated[tuple[_Decay, _Decay], AfterValidator(_increasing)]
     timescale_epochs: _Range  # that the runs covered
@@ -349,8 +337,8 @@ class WeightDecayLaw(_Record):
 
 
 class Recipe(_Record):
-    """What the runs behind a calibration have in common, next to their weight decay; what is not known of
-    them is None.
+    """What the runs behind a calibration have in common, without which a weight decay means little; what is
+    not known of them is None.
     """
 
     as_in_runs: ClassVar[tuple[str, ...]]  # what a run of `planner train` calls the same

@@ -468,14 +468,15 @@ class Mixture(Law):
     are made alike, draw i of one belongs to draw i of the other.
     """
 
-    order: np.ndarray  # place of draw i among the draws of all parts, one part after the other
-
     def __init__(self, parts: Sequence[Law]) -> None:
         super().__init__(AVERAGE, {}, check=False)
         self.has_draws = True
         self.parts = tuple(parts)
         evenly = np.concatenate([(np.arange(part.draws) + 0.5) / part.draws for part in parts])
+        # place of draw i among the draws of all parts, one part after the other; and where those of each are
         self.order = np.argsort(evenly, kind="stable")
+        ends = np.cumsum([part.draws for part in parts])
+        self.numbers = np.split(np.argsort(self.order), ends[:-1])
 
     @property
     def draws(self) -> int:
@@ -483,11 +484,8 @@ class Mixture(Law):
 
     def each_of(self, of: Callable[..., Sequence[Array]], *values: Array) -> list[Array]:
         """Figures of each part at the values that belong to its draws; each as one array of all draws."""
-        number, start = np.argsort(self.order), 0
         found: list[np.ndarray] = []
-        for part in self.parts:
-            mine = number[start : start + part.draws]
-            start += part.draws
+        for part, mine in zip(self.parts, self.numbers, strict=True):
             figures = of(part, *(value[..., mine] if np.ndim(value) else value for value in values))
             found = found or [np.empty(self.draws) for _ in figures]
             for every, figure in zip(found, figures, strict=True):
@@ -499,12 +497,8 @@ class Mixture(Law):
 
     def draw(self, index: int) -> Law:
         """One draw, by its number."""
-        place = int(self.order[index])
-        for part in self.parts:
-            if place < part.draws:
-                return part.draw(place)
-            place -= part.draws
-        raise IndexError(index)
+        mine = next(i for i, numbers in enumerate(self.numbers) if index in numbers)
+        return self.parts[mine].draw(self.numbers[mine].tolist().index(index))
 
 
 # -- what the shipped forms are made of
