@@ -646,8 +646,7 @@ class Calibration(_Record):
                 os.fsync(file.fileno())
             os.replace(draft, target)
         except OSError as error:
-            if draft.exists():
-                draft.unlink()
+            draft.unlink(missing_ok=True)
             raise InvalidInput(f"cannot write calibration {target}: {error.strerror}.") from None
 
     @staticmethod

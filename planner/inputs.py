@@ -72,6 +72,7 @@ _COUNTS = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
 _COUNTS |= {"thousand": 1e3, "million": 1e6, "billion": 1e9, "trillion": 1e12}
 _HOURS = {"": 1.0, "h": 1.0, "hr": 1.0, "hour": 1.0, "d": 24.0, "day": 24.0, "w": 168.0, "week": 168.0}
 _HOURS |= {"m": 1 / 60, "min": 1 / 60, "minute": 1 / 60, "s": 1 / 3600, "sec": 1 / 3600, "second": 1 / 3600}
+_HOURS |= {f"{unit}s": worth for unit, worth in _HOURS.items() if unit}
 _PREFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "p": 1e15, "e": 1e18, "z": 1e21, "y": 1e24}
 _FLOP = re.compile(  # EFLOP, petaflop/s-days, PF-days
     r"(kilo|mega|giga|tera|peta|exa|zetta|yotta|[kmgtpezy])?\s*(?:flop|f(?=[/ *·-]))(?:s(?:/s)?|(/s))?"
@@ -160,11 +161,7 @@ def compute(value: Any, field: str = "flops") -> float:
 
 def hours(value: Any, field: str = "hours") -> float:
     """A length of time in hours: 3, "3h", "90 min", "2 days"."""
-
-    def unit(text: str) -> float | str:
-        return _HOURS.get(text.removesuffix("s") if len(text) > 1 else text, "")
-
-    return number(value, field, examples="3, 90min or '2 days'", unit=unit)
+    return number(value, field, examples="3, 90min or '2 days'", unit=lambda text: _HOURS.get(text, ""))
 
 
 def fraction(value: Any, field: str) -> float:

@@ -404,28 +404,23 @@ def between(form: str, one: Values, other: Values, share: float, reference: At) 
     """The parameters at `share` of the way from one law to another, each term at the reference point a
     straight line: numbers, or lists for draws, of which there are as many as both have.
     """
-    few = min(np.size(law["E"]) for law in (one, other))
-    p, q = (
-        {name: np.asarray(value[:few]) if np.ndim(value) else value for name, value in law.items()}
-        for law in (one, other)
-    )
+    declared, few = form_named(form).parameters, min(np.size(law["E"]) for law in (one, other))
+
+    def in_units(law: Values) -> dict[str, Array]:
+        p = {name: np.asarray(value[:few]) if np.ndim(value) else value for name, value in law.items()}
+        units = {each.name: each.unit(p, reference) for each in declared if each.unit is not None}
+        return {name: p[name] / units.get(name, 1.0) for name in p}
 
     def line(low: Array, high: Array) -> Array:
         return (1 - share) * low + share * high
 
-    found: dict[str, Array] = {}
-    parameters = form_named(form).parameters
-    for parameter in parameters:
-        low, high = p[parameter.name], q[parameter.name]
-        by_logarithm = parameter.kind == "logarithm"
-        found[parameter.name] = np.exp(line(np.log(low), np.log(high))) if by_logarithm else line(low, high)
+    p, q, found = in_units(one), in_units(other), {}
+    for each in declared:
+        low, high, by_logarithm = p[each.name], q[each.name], each.kind == "logarithm"
+        found[each.name] = np.exp(line(np.log(low), np.log(high))) if by_logarithm else line(low, high)
     if {"kappa", "gamma"} <= found.keys():  # their product is the power of the unique tokens
         found["gamma"] = line(p["kappa"] * p["gamma"], q["kappa"] * q["gamma"]) / found["kappa"]
-    for parameter in parameters:
-        if parameter.kind in ("amplitude", "linear") and parameter.unit is not None:
-            low, high = (law[parameter.name] / parameter.unit(law, reference) for law in (p, q))
-            found[parameter.name] = line(low, high) * parameter.unit(found, reference)
-    return {name: np.asarray(value).tolist() for name, value in found.items()}
+    return {name: np.asarray(value).tolist() for name, value in natural(declared, found, reference).items()}
 
 
 # -- several forms at once
