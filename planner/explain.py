@@ -122,7 +122,8 @@ def explained(p: Plan, facts: Facts) -> Plan:
         if p.purchase is not None and cheap.unique_tokens is not None:
             more = cheap.unique_tokens - p.purchase.owned
             model += f" with {short(more)} tokens bought ({dollars(more * p.purchase.price)})"
-        share = f"{percent(cheap.flops / (p.flops - p.unused_flops))} of its"
+        spent = p.spent_flops if facts.single else p.flops - p.unused_flops
+        share = f"{percent(cheap.flops / spent)} of its"
         takes = f"takes {share} {'compute' if facts.single else 'total'} (loss {cheap.loss:.4f})"
         reasons["cheaper_as_good"] = f"{model} is within the law's error of it and {takes}."
     if p.terms.overfitting >= 0.0005:
@@ -456,10 +457,10 @@ def _measured_case(p: Plan, known: Calibration) -> str:
 def disagreement_in_words(found: FormDisagreement) -> str:
     """That a plan leaves the runs, by how much forms that count disagree there, and what would settle it."""
     ways = [f"{way.replace('size', 'model size')} ({factor:.2g}x)" for way, factor in found.beyond.items()]
-    apart, run = found.apart, found.run
+    (least, low), (most, high), run = found.losses[0], found.losses[-1], found.run
     text = (
-        f"The plan leaves the runs in {_listed(ways)}; there the forms disagree by {apart.nats:.3f} nats "
-        f"({apart.low} {apart.least:.3f}, {apart.high} {apart.most:.3f}), "
+        f"The plan leaves the runs in {_listed(ways)}; there the forms disagree by {most - least:.3f} nats "
+        f"({low} {least:.3f}, {high} {most:.3f}), "
         f"most of it by {found.mostly_by.replace('size', 'model size')}."
     )
     if run is None:

@@ -12,7 +12,7 @@ import inspect
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, NamedTuple, TypedDict, TypeVar, Unpack, overload
 
 import numpy as np
@@ -46,17 +46,9 @@ Record = TypeVar("Record", bound=BaseModel)
 
 def clear_caches() -> None:
     """Forget what is kept of laws and corpora: for a server that lets go of a calibration."""
-    for cached in (
-        solve.compute_curve,
-        solve.lowest_along,
-        solve.first_minimum,
-        solve.lowest_weight_decay,
-        solve.crossings_between,
-        uncertainty.critical_points_of_draws,
-        uncertainty.crossover_interval,
-        setting_between,
-    ):
-        cached.cache_clear()
+    for value in (setting_between, *vars(solve).values(), *vars(uncertainty).values()):
+        if hasattr(value, "cache_clear"):
+            value.cache_clear()
 
 
 def spell_out_limits(function: Call) -> Call:
@@ -262,7 +254,14 @@ class Request:
 
 def _answer(request: Request) -> Plan:
     """The choice, everything worth knowing about it, its cost, and all of that in words."""
-    choice, ensemble = _chosen(request.question, members=request.members)
+    question, choice, ensemble = request.question, None, None
+    only_training = not (question.cost.serve_tokens or question.cost.token_flops)
+    if request.members or not only_training:
+        choice = Choice(question, single=False)
+        if request.members and question.known.members is not None:
+            ensemble = _ensemble(choice)  # one model against several
+    if choice is None or (ensemble is not None and choice.found.members == 1 and only_training):
+        choice = _one_model(question)  # where one model is better, the ordinary plan holds
     uncertainty.check_plan(choice.question.known, choice.found.point)
     p = _described(request, choice, ensemble)
     if request.used is not None:
@@ -270,20 +269,6 @@ def _answer(request: Request) -> Plan:
         p = p.model_copy(update={"cost": bill})
     facts = _facts(request, choice, p)
     return explain.explained(_with_crossover(choice, p) if choice.single else p, facts)
-
-
-def _chosen(question: Question, *, members: bool) -> tuple[Choice, results.EnsemblePlan | None]:
-    """The best plan, and one model against several where that was asked."""
-    only_training = not (question.cost.serve_tokens or question.cost.token_flops)
-    if not members and only_training:
-        return _one_model(question), None
-    total = Choice(question, single=False)
-    ensemble = None
-    if members and question.known.members is not None:
-        ensemble = _ensemble(total)
-        if total.found.members == 1 and only_training:  # one model is better: the ordinary plan holds
-            return _one_model(question), ensemble
-    return total, ensemble
 
 
 def _one_model(question: Question) -> Choice:
@@ -365,9 +350,9 @@ def _described(request: Request, choice: Choice, ensemble: results.EnsemblePlan 
     laws = [(name, one, choice.expected_loss(one)) for name, one in choice.other_laws()]
     flat, as_good = choice.flat(question.tolerance), choice.flat(choice.error)
     minimum, turn, overspent = choice.along_compute() if choice.single else (None, None, False)
+    again = {"regained_flops": minimum[1], "weight_decay": minimum[2]} if minimum else {}
     exact, rate = choice.continuous, choice.exchange_rate()
     terms = choice.law.terms(point.params, point.unique_tokens, point.epochs)
-    perplexity, spend = inputs.perplexity(point.loss), question.limits.spend
     no_data = {} if question.cost.token_flops else {"unique_tokens": None}  # that could be bought
     others = [_alternative(name, one, expected, least) for name, one, expected in laws]
     elsewhere = {  # figures of other weight decays than the plan's
@@ -378,7 +363,7 @@ def _described(request: Request, choice: Choice, ensemble: results.EnsemblePlan 
     return Plan.model_construct(
         ud=point.unique_tokens,
         flops=question.ceiling,
-        spend=spend,
+        spend=question.limits.spend,
         spent_flops=point.flops if choice.single else _trained(found),
         unused_flops=max(question.ceiling - point.flops, 0.0),
         law=form,
@@ -390,7 +375,7 @@ def _described(request: Request, choice: Choice, ensemble: results.EnsemblePlan 
         tokens=point.unique_tokens * point.epochs,
         unique_tokens=point.unique_tokens * min(point.epochs, 1.0),
         loss=point.loss,
-        perplexity=perplexity,
+        perplexity=inputs.perplexity(point.loss),
         uniform_loss=choice.uniform_loss,
         terms=_loss_terms(terms),
         cheapest_as_good=cheaper and _record(results.CheaperPlan, cheaper, **no_data),
@@ -401,7 +386,7 @@ def _described(request: Request, choice: Choice, ensemble: results.EnsemblePlan 
         continuous_loss=exact.loss,
         flat_range=_flat_range(question.tolerance, flat),
         turning_point=turn and _record(results.TurningPoint, turn),
-        loss_minimising_compute=minimum and _minimum(minimum),
+        loss_minimising_compute=minimum and _record(results.LossMinimisingCompute, minimum[0], **again),
         overspent=overspent,
         marginal_value=_marginal_value(rate, changes),
         other_laws=others,
@@ -468,11 +453,6 @@ def _shape(request: Request, known: Calibration, params: float) -> tuple[Any, st
         return hardware.shape_for(params, vocab, tied_embeddings=bool(known.tied_embeddings)), None
     except InvalidInput as error:
         return None, str(error)
-
-
-def _minimum(found: solve.Minimum) -> results.LossMinimisingCompute:
-    point, again, decay = found
-    return _record(results.LossMinimisingCompute, point, regained_flops=again, weight_decay=decay)
 
 
 def _with_crossover(choice: Choice, p: Plan) -> Plan:
@@ -589,7 +569,7 @@ def _alike(one: Any, other: Any) -> bool:
     if one is None or other is None:
         return one is other
     if isinstance(one, tuple | list):
-        return all(map(_alike, one, other))
+        return len(one) == len(other) and all(map(_alike, one, other))
     return math.isclose(one, other, rel_tol=1e-3, abs_tol=1e-6)
 
 
@@ -608,7 +588,7 @@ def disagreement_at(known: Calibration, ud: float, flops: float, weight_decay: f
 # -- members, serving, bought data
 
 _BYTES = 2.0  # of a parameter in bf16
-_STRIDE, _STRIDES = math.log(4.0), 12  # in search of the total from which ensembles win
+_STRIDE, _STRIDES = math.log(4.0), 11  # in search of the total from which ensembles win
 
 
 def _candidate(found: Found | None) -> results.Candidate | None:
@@ -685,21 +665,17 @@ def _ensembles_start(total: Choice, single: Found | None, ensemble: Found | None
             return -math.inf
         return (math.inf if one is None else float(one.point.loss)) - float(several.point.loss)
 
-    low = high = math.log(total.question.ceiling)
-    behind = ahead = (
-        lead(low) if single is None or ensemble is None else single.point.loss - ensemble.point.loss
-    )
+    place = math.log(total.question.ceiling)
+    here = lead(place) if single is None or ensemble is None else single.point.loss - ensemble.point.loss
+    stride = -_STRIDE if here > 0 else _STRIDE
     for _ in range(_STRIDES):  # down to where one model is better, or up to where several are
-        if behind <= 0 < ahead:
+        before, there, place = place, here, place + stride
+        here = lead(place)
+        if (here > 0) != (there > 0):
             break
-        if behind > 0:
-            high, ahead, low = low, behind, low - _STRIDE
-            behind = lead(low)
-        else:
-            low, behind, high = high, ahead, high + _STRIDE
-            ahead = lead(high)
     else:
         return None
+    (low, behind), (high, ahead) = sorted([(before, there), (place, here)])
     place, before = high, low
     while abs(place - before) > 0.02:
         share = -behind / (ahead - behind) if math.isfinite(ahead - behind) else 0.5
@@ -818,15 +794,9 @@ def frontier(
     tokens, computes = inputs.budgets(ud, flops)
     known, limits = Calibration.load(calibration), Limits.of(**options)
     uncertainty.check_question(known, float(tokens.max()), limits)
-    form = known.form(law)
-    if members is not None:
-        counts, owned = _member_counts(known, members), TotalCost(float(tokens[0]))
-        asked = (known, form, owned, limits, weight_decay, counts, math.inf, None, DEFAULT_TOLERANCE)
-        found = _averaged_frontier(Question(*asked), tokens, computes)
-    else:
-        found = frontier_along(known, form, tokens, computes, limits, weight_decay)
-    used = tokens * np.minimum(found.epochs, 1.0)
-    return replace(found, refused=uncertainty.refused(known, found.params, used, found.epochs))
+    form, counts = known.form(law), None if members is None else _member_counts(known, members)
+    found = frontier_along(known, form, tokens, computes, limits, weight_decay, counts)
+    return replace(found, refused=uncertainty.refused(known, found.params, tokens, found.epochs))
 
 
 def frontier_along(
@@ -836,41 +806,38 @@ def frontier_along(
     computes: np.ndarray,
     limits: Limits,
     weight_decay: Any = None,
+    counts: Sequence[int] | None = None,
 ) -> Frontier:
-    """The same for budgets of one length that were checked already, one model each."""
-    if weight_decay is None and known.has_weight_decay_law(form):
+    """The same for budgets of one length that were checked already; several models each are searched for one
+    budget after the other.
+    """
+    candidates: list[tuple[Setting, np.ndarray]] = []  # and the budgets for which they are tried
+    best = np.full((5, len(tokens)), np.nan)  # the columns of a Point
+    decays, members = np.full((2, len(tokens)), np.nan)
+    if counts is not None:
+        for row, (ud, flops) in enumerate(zip(tokens.tolist(), computes.tolist(), strict=True)):
+            cost, rest = TotalCost(ud), (counts, flops, None, DEFAULT_TOLERANCE)
+            if found := solve.best_of(Question(known, form, cost, limits, weight_decay, *rest)):
+                members[row], decays[row], best[:, row] = found
+    elif weight_decay is None and known.has_weight_decay_law(form):
         chosen = solve.best_weight_decays(known, form, tokens, computes, limits)
         candidates = [(known.setting(float(decay)), chosen == decay) for decay in np.unique(chosen)]
     else:
         everywhere = np.ones(len(tokens), dtype=bool)
         candidates = [(setting, everywhere) for setting in known.candidates(form, weight_decay)]
-    best = np.full((5, len(tokens)), np.nan)  # the columns of a Point
-    decays = np.full(len(tokens), candidates[0][0].weight_decay)
     for setting, here in candidates:
+        decays[np.isnan(decays)] = setting.weight_decay  # of the first, where there is no plan
         law, error = setting.law(form), setting.error(form)
         for corpus in np.unique(tokens[here]):
             rows = np.flatnonzero(here & (tokens == corpus))
-            found = solve.plan_within(law, corpus, computes[rows], error, limits)
-            better = ~(found.loss >= best[4, rows]) & np.isfinite(found.loss)
-            best[:, rows[better]] = np.array(np.broadcast_arrays(*found))[:, better]
+            points = solve.plan_within(law, corpus, computes[rows], error, limits)
+            better = ~(points.loss >= best[4, rows]) & np.isfinite(points.loss)
+            best[:, rows[better]] = np.array(np.broadcast_arrays(*points))[:, better]
             decays[rows[better]] = setting.weight_decay
     params, _, epochs, spent, loss = best
     columns = (tokens, computes, spent, params, epochs, tokens * epochs, loss, decays)
-    return Frontier(*columns, form, known.name, known.uniform_loss)
-
-
-def _averaged_frontier(question: Question, tokens: np.ndarray, computes: np.ndarray) -> Frontier:
-    """Each budget with the members that are best for it, one search after the other."""
-    rows = np.full((len(tokens), 6), np.nan)
-    for row, (ud, flops) in enumerate(zip(tokens.tolist(), computes.tolist(), strict=True)):
-        found = solve.best_of(replace(question, cost=TotalCost(ud), ceiling=flops))
-        if found is not None:
-            params, _, epochs, spent, loss = found.point
-            rows[row] = found.members, params, epochs, loss, found.weight_decay, spent
-    number_of, params, epochs, loss, decays, spent = rows.T
-    columns = (tokens, computes, spent, params, epochs, tokens * epochs, loss, decays)
-    known, form = question.known, question.form
-    return Frontier(*columns, form, known.name, known.uniform_loss, members=number_of)
+    averaged = None if counts is None else members
+    return Frontier(*columns, form, known.name, known.uniform_loss, averaged)
 
 
 @spell_out_limits
@@ -975,9 +942,7 @@ def crossover_between(
     weaker, stronger = (known.setting(decay) for decay in sorted((one, other)))
     laws = weaker.law(form), stronger.law(form)
     found = solve.crossings_between(*laws, ud, limits, include)
-    changed = limits.box != FREE.box and found.differ_from(
-        solve.crossings_between(*laws, ud, limits.unbounded(), include)
-    )
+    free = solve.crossings_between(*laws, ud, limits.unbounded(), include)
     better_below: float | None = (weaker if found.first_is_better_below else stronger).weight_decay
     if laws[0].parameters == laws[1].parameters or found.searched is None:
         better_below = None
@@ -1014,7 +979,10 @@ def _crossover_interval(
     crossing can be named: an average of forms does not where few of its draws cross, nor where the interval
     ends only because the next crossing begins, so that it is not known how far draws go on.
     """
-    (low, high), (lowest, highest) = _room_around(centre, found), _room_around(centre, ())
+    lowest, highest = centre / 100, centre * 100
+    halfway = [(other * centre) ** 0.5 for other in found if other != centre]  # to the next crossings
+    low = max([lowest, *(end for end in halfway if end < centre)])
+    high = min([highest, *(end for end in halfway if end > centre)])
     bounds, share = uncertainty.crossover_interval(weaker, stronger, ud, (low, high), limits)
     cut_short = bounds is not None and (
         (bounds.low <= low * _AT_THE_END and low > lowest)
@@ -1022,13 +990,6 @@ def _crossover_interval(
     )
     named = weaker.form != AVERAGE or not (share < _CROSSES or cut_short)
     return bounds, explain.Doubt(named, share, (low, high))
-
-
-def _room_around(centre: float, found: Sequence[float]) -> tuple[float, float]:
-    """Where draws may have the same crossing: within a factor of 100, and half-way to the next ones."""
-    below = [(other * centre) ** 0.5 for other in found if other < centre]
-    above = [(other * centre) ** 0.5 for other in found if other > centre]
-    return max([centre / 100, *below]), min([centre * 100, *above])
 
 
 # -- predict
@@ -1090,21 +1051,15 @@ def predict(
         isinstance(value, Iterable) and not isinstance(value, str | dict) and getattr(value, "ndim", 1) > 0
         for value in (params, ud, epochs)
     )
-    if several:
-        place = _configurations(params, ud, epochs)
-        for row in np.flatnonzero(
-            uncertainty.refused(known, place[0], place[1] * np.minimum(place[2], 1.0), place[2])
-        ):
-            uncertainty.check_prediction(known, *(float(values[row]) for values in place))
-    else:
-        size = inputs.within(inputs.count(params, "params"), "params", *_PARAMS)
-        one = size, inputs.unique_tokens(ud), inputs.within(_passes(epochs, "epochs"), "epochs", *_EPOCHS)
-        uncertainty.check_prediction(known, *one)
-        place = np.array([one[0]]), np.array([one[1]]), np.array([one[2]])
+    given = (params, ud, epochs) if several else ([params], [ud], [epochs])
+    place = _configurations(*given)
+    for row in np.flatnonzero(uncertainty.refused(known, *place)):
+        uncertainty.check_prediction(known, *(float(values[row]) for values in place))
     form = known.form(law)
     decays, losses = _best_losses(known, form, decay, number_of, place)
     if several:
         return Predictions(*place, decays, losses, form, known.name)
+    one = float(place[0][0]), float(place[1][0]), float(place[2][0])
     found = _prediction(known, form, known.setting(float(decays[0])), one, number_of, own)
     return found if members is None else found.model_copy(update={"members": number_of})
 
@@ -1120,8 +1075,7 @@ def _best_losses(
         return np.asarray(law.loss(*at) - known.averaging_gain(law, members, *at, decay))
 
     if weight_decay is None and known.has_weight_decay_law(form):
-        low, high = known.weight_decay_range
-        tried = np.geomspace(max(low, 1e-3 * high), high, _DECAYS)
+        tried = np.geomspace(*solve.searched_decays(known), _DECAYS)
         rows = place[0][:, None], place[1][:, None], place[2][:, None]
         table = losses(known.law_at(form, tried), rows, tried)
         decays = solve.two_digits(known, tried[np.argmin(table, axis=1)].tolist())
@@ -1170,10 +1124,6 @@ def _prediction(
     )
 
 
-def _passes(value: Any, field: str) -> float:
-    return number(value, field, examples="4 or 0.5")
-
-
 def _columns(table: Any, ud: Any, epochs: Any) -> tuple[Any, Any, Any]:
     """Sizes, unique tokens and epochs of a table."""
     for name in ("params", "unique_tokens"):
@@ -1191,7 +1141,7 @@ def _configurations(params: Any, ud: Any, epochs: Any) -> Place:
     for values, field, parse, bounds in (
         (params, "params", inputs.count, _PARAMS),
         (ud, "ud", inputs.count, _UD),
-        (epochs, "epochs", _passes, _EPOCHS),
+        (epochs, "epochs", partial(number, examples="4 or 0.5"), _EPOCHS),
     ):
         column = inputs.many(values, field, parse)
         inputs.within(float(column.min()), field, *bounds)

@@ -248,11 +248,6 @@ def no_choice(ud: float, flops: float, limits: Limits) -> InvalidInput:
     return limits.leave_nothing(ud, flops, fewest, most)
 
 
-def _size_is_held(limits: Limits, params: Array) -> np.ndarray:
-    """Whether a limit on the size binds, so that more compute can only buy epochs."""
-    return np.asarray(np.isclose(np.asarray(params)[..., None], limits.box[0], rtol=1e-9).any(axis=-1))
-
-
 # -- along compute
 
 
@@ -347,9 +342,8 @@ def _extreme(
 ) -> Point:
     """The first, or the deepest, valley of `height` along each row of a curve, polished; NaN: none."""
     shape = np.shape(curve.loss)[:-1]
-    none = Point(*np.full((5, *shape), np.nan))
     if not law.overfits:
-        return none
+        return Point(*np.full((5, *shape), np.nan))
     heights = np.atleast_2d(height(curve))
     ln_flops = np.broadcast_to(np.log(curve.flops), heights.shape)
     valleys, everyone = _valleys(heights), np.arange(len(heights))
@@ -359,11 +353,10 @@ def _extreme(
     if first:
         low, high = _shallow(law, ud, ln_flops, heights, limits, low, high)
     rows = np.flatnonzero(np.isfinite(low))
-    if not len(rows):
-        return none
-    found = _zoom(law.draw(rows), ud, low[rows], high[rows], limits.continuous(), height)
     every = np.full((5, len(heights)), np.nan)
-    every[:, rows] = [np.broadcast_to(values, len(rows)) for values in found]
+    if len(rows):
+        found = _zoom(law.draw(rows), ud, low[rows], high[rows], limits.continuous(), height)
+        every[:, rows] = [np.broadcast_to(values, len(rows)) for values in found]
     return Point(*every.reshape(5, *shape))
 
 
@@ -430,16 +423,23 @@ def first_minimum(law: Law, ud: float, limits: Limits) -> Point | None:
     low, high = limits.epochs_between(sizes * epochs)
     allowed = (epochs >= low * (1 - 1e-9)) & (epochs <= high * (1 + 1e-9))
     limited = limits.max_params is not None and not (inside | ~allowed).all()
-    fine = allowed & inside
+    places = np.flatnonzero(allowed & inside)
     if limited or not known:
         # Only what no other number of epochs betters at the same compute, nor for a little more, is a
         # minimum; the largest size allowed ends a valley, too.
         here, further = (allocate_at_most(law, ud, points.flops * more, limits).loss for more in (1, _LITTLE))
         lowest = (points.loss <= here + _RISES) & ~(further < points.loss)
-        fine = _one_valley(points, allowed & lowest) if known else fine & lowest
-    if not fine.any():
+        places = np.flatnonzero(allowed & lowest & (inside | known))
+    if limited and known:
+        # To the first valley along compute belong those of consecutive numbers of epochs, none of which takes
+        # more than a few times the compute of the one before.
+        places = places[np.argsort(points.flops[places])]
+        flops, passes = points.flops[places], epochs[places]
+        apart = (np.abs(np.diff(passes)) > 1) | (flops[1:] > _FEW_TIMES * flops[:-1])
+        places = places[: int(np.argmax([*apart, True])) + 1]
+    if not len(places):
         return None
-    return points.at(int(np.argmin(np.where(fine, points.loss, np.inf)))).single()
+    return points.at(places[np.argmin(points.loss[places])]).single()
 
 
 def _best_sizes(
@@ -466,24 +466,6 @@ def _best_sizes(
     return np.where(inside, np.exp(best), np.exp(ends[2])), inside
 
 
-def _one_valley(points: Point, is_lowest: np.ndarray) -> np.ndarray:
-    """Which minima belong to the first valley along compute: those of consecutive numbers of epochs, none of
-    which takes more than a few times the compute of the one before.
-    """
-    inside = np.zeros(len(is_lowest), dtype=bool)
-    last: int | None = None
-    for place in np.argsort(points.flops):
-        if not is_lowest[place]:
-            continue
-        if last is not None and (
-            abs(points.epochs[place] - points.epochs[last]) > 1
-            or points.flops[place] > _FEW_TIMES * points.flops[last]
-        ):
-            break
-        inside[place], last = True, int(place)
-    return inside
-
-
 def plan_within(law: Law, ud: float, ceiling: Array, error: Error, limits: Limits = FREE) -> Point:
     """How much of the compute to spend: a budget is a ceiling, and one model cannot always use it.
 
@@ -507,55 +489,43 @@ def lowest(law: Law, ud: float, ceiling: Array, limits: Limits = FREE) -> np.nda
     return np.asarray(plan_within(law, ud, ceiling, lambda *_: 0.0, limits).loss)
 
 
-def cheapest_within(law: Law, ud: float, flops: float, loss: float, limits: Limits = FREE) -> Point | None:
-    """The least compute, below `flops`, with which this loss is reached; None where it takes nearly all."""
-    found = _least_reaching(
-        lambda computes: allocate(law, ud, computes, limits), flops * np.exp(-9.0), flops, 49, 3, loss
-    )
-    return None if found is None or found.flops > 0.95 * flops else found
+_LEAST_FLOPS = 1e6
 
 
-def _least_reaching(
-    best: Callable[[Array], Point], low: float, high: float, number: int, passes: int, loss: float
+def lowest_loss(law: Law, ud: float, limits: Limits) -> Point | None:
+    """The plan with the lowest loss that this data allows: no plan within a ceiling spends more than the
+    first minimum. None where the limits leave none.
+    """
+    found = first_minimum(law, ud, limits)
+    if found is None:
+        found = allocate_at_most(law, ud, float(search_range(law, ud)[-1]), limits).single()
+    return found if math.isfinite(found.loss) else None
+
+
+def least_compute(
+    law: Law, ud: float, loss: float, limits: Limits, below: float | None = None
 ) -> Point | None:
-    """The least compute between two at which the best point reaches a loss, on ever finer grids."""
-    for _ in range(passes):
-        computes = np.geomspace(low, high, number)
-        points = best(computes)
+    """The least compute with which a law expects this loss, on ever finer grids, `below` a compute or as far
+    as can be seen; None where none does.
+    """
+    if below is not None:
+        low, high = below * np.exp(-9.0), below
+    elif (lowest_point := lowest_loss(law, ud, limits)) is not None:
+        low = max(ud, _LEAST_FLOPS)  # less than one FLOP per token is no budget
+        high = max(lowest_point.flops, low)
+    else:
+        return None
+    for _ in range(5):
+        computes = np.geomspace(low, high, 65)
+        points = allocate_at_most(law, ud, computes, limits)
         reached = np.flatnonzero(points.loss <= loss)
         if not len(reached):
             return None
         first = int(reached[0])
         if not first:  # the least that is looked at
             break
-        low, high = computes[first - 1], computes[first]
+        low, high = computes[first - 1 : first + 1]
     return points.at(first).single()
-
-
-_LEAST_FLOPS = 1e6
-
-
-def least_compute(law: Law, ud: float, loss: float, limits: Limits) -> Point | None:
-    """The least compute with which a law expects this loss, or None where none in sight does."""
-    low, high = _in_reach(law, ud, limits)
-    return _least_reaching(
-        lambda computes: allocate_at_most(law, ud, computes, limits), low, high, 97, 6, loss
-    )
-
-
-def lowest_loss(law: Law, ud: float, limits: Limits) -> Point | None:
-    """The plan with the lowest loss that this data allows; None where the limits leave none."""
-    points = allocate_at_most(law, ud, np.geomspace(*_in_reach(law, ud, limits), 97), limits)
-    if not np.isfinite(points.loss).any():
-        return None
-    return points.at(int(np.nanargmin(points.loss))).single()
-
-
-def _in_reach(law: Law, ud: float, limits: Limits) -> tuple[float, float]:
-    """Computes between which plans lie: no plan within a ceiling spends more than the first minimum."""
-    first = first_minimum(law, ud, limits)
-    low = max(ud, _LEAST_FLOPS)  # less than one FLOP per token is no budget
-    return low, max(first.flops if first is not None else float(search_range(law, ud)[-1]), low)
 
 
 # -- around a plan
@@ -572,7 +542,7 @@ def flat_epochs(
     product = point.flops / (FLOPS_PER_PARAM_TOKEN * ud)
     column, worst = law.draw((slice(None), None)), np.atleast_1d(point.loss + tolerance)[:, None]
     start = np.broadcast_to(np.atleast_1d(point.epochs), len(worst))
-    fewest, most = (float(np.atleast_1d(end)[0]) for end in limits.epochs_between(np.atleast_1d(product)))
+    fewest, most = limits.epochs_between(product)
 
     def is_worse(epochs: np.ndarray) -> np.ndarray:
         return np.asarray(column.loss(product / epochs, ud, epochs) > worst)
@@ -606,20 +576,23 @@ class ExchangeRate(NamedTuple):
 
 
 def exchange_rate(law: Law, ud: float, best: Point, limits: Limits) -> ExchangeRate:
-    """What one more unique token and one more FLOP buy at a (continuous) optimum.
-
-    At the optimum a shift between size and epochs changes nothing (envelope theorem), so holding the epochs
-    gives the slopes; where a limit holds the size, the size is held instead.
-    """
-    held = _size_is_held(limits, best.params)
-    by = law.slopes(best.params, ud, best.epochs)
-    by_flops = float(by.epochs if held else by.params)
-    by_tokens = min(float(by.unique_tokens) - by_flops, 0.0)
+    """What one more unique token and one more FLOP buy at a (continuous) optimum."""
+    by_flops = float(_slope_by_compute(law, best, limits))
+    by_tokens = min(float(law.slopes(best.params, ud, best.epochs).unique_tokens) - by_flops, 0.0)
     if abs(by_tokens) < 1e-9:  # below one epoch the corpus is not used up: more of it changes nothing
         by_tokens = 0.0
     flops = FLOPS_PER_PARAM_TOKEN * best.params * ud * best.epochs
     per_token, per_flop = by_tokens / ud, by_flops / float(flops)
     return ExchangeRate(per_token, per_flop, per_token / per_flop if by_flops < -1e-7 else None)
+
+
+def _slope_by_compute(law: Law, best: Point, limits: Limits) -> np.ndarray:
+    """The slope of the best loss by ln(flops). At the optimum a shift between size and epochs changes nothing
+    (envelope theorem), so the epochs are held; where a limit holds the size, the size is held instead.
+    """
+    by = law.slopes(best.params, best.unique_tokens, best.epochs)
+    held = np.isclose(np.asarray(best.params)[..., None], limits.box[0], rtol=1e-9).any(axis=-1)
+    return np.asarray(np.where(held, by.epochs, by.params))
 
 
 # -- where two weight decays swap places
@@ -634,13 +607,6 @@ class Crossings(NamedTuple):
     first_is_better_below: bool
     searched: tuple[float, float] | None  # None: the limits leave no compute at which both have a plan
 
-    def differ_from(self, other: Crossings) -> bool:
-        return (
-            self.first_is_better_below != other.first_is_better_below
-            or len(self.flops) != len(other.flops)
-            or not np.allclose(self.flops, other.flops, rtol=1e-4, atol=0.0)
-        )
-
     def upward(self, smallest: float) -> float | None:
         """C×: the first crossing from which the second law is better, except that where laws cross below
         everything they were fitted on, and again above, the latter counts.
@@ -654,30 +620,27 @@ def crossings(first: Law, second: Law, ud: float, computes: np.ndarray, limits: 
     most so much, where compute is a ceiling. Nothing guarantees a single crossing, so all are looked for.
     """
 
-    def gaps(flops: np.ndarray) -> np.ndarray:
-        return np.asarray(lowest(first, ud, flops, limits) - lowest(second, ud, flops, limits))
+    def gaps(flops: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Where both have a plan, by how much the first is worse."""
+        gap = np.asarray(lowest(first, ud, flops, limits) - lowest(second, ud, flops, limits))
+        return flops[np.isfinite(gap)], gap[np.isfinite(gap)]
 
-    gap = gaps(computes)
-    decided = np.flatnonzero(np.isfinite(gap) & (gap != 0))  # NaN where limits leave no choice
-    positive = gap[decided] > 0
+    planned, gap = gaps(computes)
+    searched = (float(planned[0]), float(planned[-1])) if len(planned) else None
+    planned, gap = planned[gap != 0], gap[gap != 0]
     found = []
-    for k in np.flatnonzero(positive[1:] != positive[:-1]):
-        low, high = np.log(computes[decided[k : k + 2]])
-        below, above = gap[decided[k : k + 2]]
-        while high - low > 1e-7:  # each pass narrows the bracket 32-fold
-            grid = np.linspace(low, high, 33)
-            inner = np.concatenate([[below], gaps(np.exp(grid[1:-1])), [above]])
-            planned = np.flatnonzero(np.isfinite(inner))
-            grid, inner = grid[planned], inner[planned]
-            after = max(int(np.argmax((inner > 0) == (above > 0))), 1)
-            if (grid[after - 1], grid[after]) == (low, high):  # limits leave no plan in between
+    for k in np.flatnonzero(np.diff(gap > 0)):
+        ends, apart = planned[k : k + 2], gap[k : k + 2]
+        while ends[1] > ends[0] * (1 + 1e-7):  # each pass narrows the bracket 32-fold
+            inner, there = gaps(np.geomspace(ends[0], ends[1], 33))
+            after = max(int(np.argmax((there > 0) == (apart[1] > 0))), 1)
+            narrower = slice(after - 1, after + 1)
+            if np.array_equal(inner[narrower], ends):  # limits leave no plan in between
                 break
-            (low, high), (below, above) = grid[after - 1 : after + 1], inner[after - 1 : after + 1]
+            ends, apart = inner[narrower], there[narrower]
         # A straight line has the last word.
-        found.append(float(np.exp(low + (high - low) * below / (below - above))))
-    both = np.flatnonzero(np.isfinite(gap))
-    searched = (float(computes[both[0]]), float(computes[both[-1]])) if len(both) else None
-    return Crossings(found, not (len(positive) and positive[0]), searched)
+        found.append(float(ends[0] * (ends[1] / ends[0]) ** (apart[0] / (apart[0] - apart[1]))))
+    return Crossings(found, not (len(gap) and gap[0] > 0), searched)
 
 
 @lru_cache(128)
@@ -696,8 +659,10 @@ def draws_crossings(
     """
 
     def gap_and_slope(ln_flops: np.ndarray, which: Any) -> tuple[np.ndarray, np.ndarray]:
-        weak, strong = (_best_and_slope(one.draw(which), ud, ln_flops, limits) for one in (weaker, stronger))
-        return weak[0] - strong[0], weak[1] - strong[1]
+        laws = weaker.draw(which), stronger.draw(which)
+        weak, strong = (allocate(law, ud, np.exp(ln_flops), limits) for law in laws)
+        slopes = [_slope_by_compute(law, at, limits) for law, at in zip(laws, (weak, strong), strict=True)]
+        return weak.loss - strong.loss, slopes[0] - slopes[1]
 
     everyone, ends = np.arange(weaker.draws), np.log(between)
     at_ends = np.array([gap_and_slope(np.full(len(everyone), end), everyone)[0] for end in ends])
@@ -709,18 +674,6 @@ def draws_crossings(
             rising_root(lambda x, some: gap_and_slope(x, rows[some]), low, start, high, tolerance=1e-3)
         )
     return places
-
-
-def _best_and_slope(
-    law: Law, ud: float, ln_flops: np.ndarray, limits: Limits
-) -> tuple[np.ndarray, np.ndarray]:
-    """The best loss at a compute and its slope by ln(flops), at fixed epochs (envelope theorem) or, where a
-    limit holds the size, at fixed size.
-    """
-    best = allocate(law, ud, np.exp(ln_flops), limits)
-    by = law.slopes(best.params, ud, best.epochs)
-    held = _size_is_held(limits, best.params)
-    return best.loss, np.asarray(np.where(held, by.epochs, by.params))
 
 
 # -- where more than size and epochs is free: members, any weight decay, tokens to serve or to buy
@@ -746,7 +699,9 @@ _SHARES = np.exp(-np.linspace(9.0, 0.0, 13))[:-1]  # of the corpus, below one ep
 _DECAYS, _TOKENS = 9, 11  # weight decays and amounts of data on the first grid
 _WIDE = 10.0  # between points of the first grid: one table of sizes is enough
 _KEPT, _LAST, _NARROWINGS, _OFFSETS = 12, 4, 60, 5
-_ROUGH, _ROUNDED, _CLOSE, _CLOSEST = 0.05, 3e-4, 2e-5, 1e-6  # in ln of what is continuous
+# How close, in ln, what is continuous is found: the least bought data that reaches a loss may lie next to
+# where none does, and costs climb steeply there.
+_ROUGH, _CLOSE = 0.05, 1e-6
 _NEXT_TO = 0.15  # how far, of the first grid, what is next to the best is looked for
 
 Along = Callable[[np.ndarray], np.ndarray]  # sizes of a row (their ln) -> losses
@@ -811,10 +766,10 @@ class Search(Question):
     @property
     def decays(self) -> tuple[float, float]:
         """ln of the weakest and the strongest weight decay that may be chosen."""
-        low, high = self.known.weight_decay_range
+        low, high = searched_decays(self.known)
         if self.setting is not None:
             low = high = max(self.setting.weight_decay, 1e-30)
-        return math.log(max(low, 1e-3 * high)), math.log(high)
+        return math.log(low), math.log(high)
 
     @property
     def tokens(self) -> tuple[float, float]:
@@ -827,15 +782,6 @@ class Search(Question):
         """The fewest and the most epochs that may be chosen."""
         fewest, most = self.limits.box[1]
         return max(fewest, _EPOCHS[0]), min(most, _EPOCHS[1])
-
-    @property
-    def close(self) -> float:
-        """How close, in ln, what is continuous is found. A free weight decay is rounded in the end; the least
-        bought data that reaches a loss may lie next to where none does, and costs climb steeply there.
-        """
-        if self.setting is None and not self.cost.buys:
-            return _ROUNDED
-        return _CLOSE if self.target is None else _CLOSEST
 
     def loss_along(self, grid: Grid) -> Along:
         """The loss of each configuration for the sizes (their ln) of its row; infinity where it cannot be
@@ -886,17 +832,16 @@ def best(task: Search, *, rough: bool = False) -> Found | None:
     grid = _first_grid(task)
     values = best_sizes(task, grid, close=_WIDE)[1]
     order = np.argsort(values, kind="stable")
-    first: dict[tuple[float, float], int] = {}  # the best place of each number of members and epochs
-    for row in order[np.isfinite(values[order])].tolist():
-        first.setdefault((float(grid.members[row]), float(grid.epochs[row])), row)
-        if len(first) == (_LAST if rough else _KEPT):
-            break
-    if not first:
+    order = order[np.isfinite(values[order])]
+    if not len(order):
         return None
-    start = Grid(*(column[list(first.values())] for column in grid))
+    # The best place of each number of members and epochs.
+    _, first = np.unique(np.stack(grid[:2])[:, order], axis=1, return_index=True)
+    rows = order[np.sort(first)[: _LAST if rough else _KEPT]]
+    start = Grid(*(column[rows] for column in grid))
     if rough:
         return _narrow(task, start, close=_ROUGH)[0]
-    found = _try_neighbours(task, _narrow(task, start, close=task.close)[0])
+    found = _try_neighbours(task, _narrow(task, start)[0])
     return found if task.setting is not None else _two_digits(task, found)
 
 
@@ -908,45 +853,34 @@ def best_sizes(task: Search, grid: Grid, *, close: float = 0.0) -> tuple[np.ndar
     low, high = task.sizes(grid)
     possible, along = high >= low, task.loss_along(grid)
     low, high = np.where(possible, low, 0.0), np.where(possible, high, 0.0)
-    sizes, losses = _lowest_size(along, low, high, max(_SIZE, close / 8))
+    sizes, losses = _narrowed(along, low, high, max(_SIZE, close / 8))
     if task.target is None:
         return sizes, np.where(possible, losses, np.inf)
     reached = possible & (losses <= task.target)
-    sizes = _first_reaching(along, task.target, low, sizes, min(max(_REACHED, close**2 / 1000), 0.2))
+    sizes, _ = _narrowed(along, low, sizes, min(max(_REACHED, close**2 / 1000), 0.2), task.target)
     total = task.cost.total(grid.members, np.exp(sizes), np.exp(grid.ln_tokens), grid.epochs)
     return sizes, np.where(reached, total, np.inf)
 
 
-def _lowest_size(
-    along: Along, low: np.ndarray, high: np.ndarray, close: float
+def _narrowed(
+    along: Along, low: np.ndarray, high: np.ndarray, close: float, target: float | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The size with the lowest loss between two: a table, and ever narrower ones around its lowest place,
-    until those next to it are close.
+    """The size with the lowest loss between two or, with a target that the larger one reaches, the smallest
+    that reaches it: a table, and ever narrower ones around that place, until those next to it are close.
     """
     rows, number = np.arange(len(low)), _COARSE
     while True:
         sizes = np.linspace(low, high, number, axis=1)
         table = along(sizes)
-        pick = table.argmin(axis=1)
+        if target is None:
+            pick = table.argmin(axis=1)
+            after = np.minimum(pick + 1, number - 1)
+        else:
+            table[:, -1] = -np.inf
+            pick = after = (table <= target).argmax(axis=1)
         if np.max(high - low) <= close * (number - 1):
             return sizes[rows, pick], table[rows, pick]
-        low, high = sizes[rows, np.maximum(pick - 1, 0)], sizes[rows, np.minimum(pick + 1, number - 1)]
-        number = _FINE
-
-
-def _first_reaching(
-    along: Along, target: float, low: np.ndarray, high: np.ndarray, close: float
-) -> np.ndarray:
-    """The smallest size that reaches the loss asked for, below one that does."""
-    rows, number = np.arange(len(low)), _COARSE
-    while np.max(high - low) > close:
-        sizes = np.linspace(low, high, number, axis=1)
-        reaches = along(sizes) <= target
-        reaches[:, -1] = True
-        first = reaches.argmax(axis=1)
-        low, high = sizes[rows, np.maximum(first - 1, 0)], sizes[rows, first]
-        number = _FINE
-    return high
+        low, high, number = sizes[rows, np.maximum(pick - 1, 0)], sizes[rows, after], _FINE
 
 
 def _first_grid(task: Search) -> Grid:
@@ -978,7 +912,7 @@ def _few(counts: Sequence[int]) -> Sequence[int]:
     return [counts[pick - 1] for pick in np.unique(np.round(np.geomspace(1, len(counts), 7)).astype(int))]
 
 
-def _narrow(task: Search, start: Grid, *, close: float, near: float = 1.0) -> list[Found]:
+def _narrow(task: Search, start: Grid, *, close: float = _CLOSE, near: float = 1.0) -> list[Found]:
     """Each start with all that is continuous narrowed down around it, the best first; `near` is how far the
     search begins, of what is between two points of the first grid.
     """
@@ -1042,7 +976,7 @@ def _try_neighbours(task: Search, answer: Found) -> Found:
             epochs = [float(e) for e in near if max(1.0, task.epochs[0]) <= e <= task.epochs[1]] or epochs
         grids = [Grid.at(answer._replace(members=count), epochs) for count in counts]
         start = Grid(*(np.concatenate(columns) for columns in zip(*grids, strict=True)))
-        next_best = min(*_narrow(task, start, close=task.close, near=_NEXT_TO), answer, key=task.score)
+        next_best = min(*_narrow(task, start, near=_NEXT_TO), answer, key=task.score)
         done = gap <= 1.0 and task.score(next_best) >= task.score(answer) - 1e-13
         answer, gap = next_best, min(gap, max(0.3 * gap, 1.0))
         if done:
@@ -1058,7 +992,7 @@ def _two_digits(task: Search, found: Found) -> Found:
     for decay in sorted(float(f"{min(max(one, low), high):.2g}") for one in near):
         fixed = replace(task, setting=task.known.setting(min(max(decay, low), high)))
         start = Grid.at(found)._replace(ln_decay=np.array([fixed.decays[0]]))
-        if narrowed := _narrow(fixed, start, close=fixed.close):  # nothing where two digits cannot be paid
+        if narrowed := _narrow(fixed, start):  # nothing where two digits cannot be paid
             answers.append(_try_neighbours(fixed, narrowed[0]))
     return min(answers, key=task.score, default=found)
 
@@ -1071,14 +1005,19 @@ _AT_ONCE = 128  # budgets
 _FAMILIAR = 0.1  # the weight decay that most people train with
 
 
+def searched_decays(known: Calibration) -> tuple[float, float]:
+    """The weakest and the strongest weight decay that are tried."""
+    low, high = known.weight_decay_range
+    return max(low, 1e-3 * high), high
+
+
 def best_weight_decays(
     known: Calibration, form: str, ud: np.ndarray, flops: np.ndarray, limits: Limits
 ) -> np.ndarray:
     """The weight decay with the lowest loss that each budget can reach, to two digits: on a grid, and again
     around the best of it.
     """
-    low, high = known.weight_decay_range
-    grid, found = np.geomspace(max(low, 1e-3 * high), high, _STEPS), []
+    grid, found = np.geomspace(*searched_decays(known), _STEPS), []
 
     def losses(tokens: np.ndarray, computes: np.ndarray, decays: np.ndarray) -> np.ndarray:
         found = allocate(known.law_at(form, decays), tokens, computes, limits).loss
@@ -1099,8 +1038,7 @@ def best_weight_decays(
 @lru_cache(128)
 def lowest_weight_decay(known: Calibration, form: str, ud: float, limits: Limits) -> float:
     """The weight decay with the lowest loss at whatever compute has it, to two digits."""
-    low, high = known.weight_decay_range
-    grid = np.geomspace(max(low, 1e-3 * high), high, _STEPS)
+    grid = np.geomspace(*searched_decays(known), _STEPS)
     for _ in range(2):
         laws = known.law_at(form, grid)
         computes = search_range(laws, ud, per_decade=4)
@@ -1115,9 +1053,7 @@ def lowest_weight_decay(known: Calibration, form: str, ud: float, limits: Limits
 
 def two_digits(known: Calibration, weight_decays: Sequence[float]) -> np.ndarray:
     """Weight decays that people can type, within what is searched."""
-    low, high = known.weight_decay_range
-    rounded = [float(f"{value:.1e}") for value in weight_decays]
-    return np.clip(rounded, max(low, 1e-3 * high), high)
+    return np.clip([float(f"{value:.1e}") for value in weight_decays], *searched_decays(known))
 
 
 # -- the best plan of a question, and the same question with something changed
@@ -1193,11 +1129,8 @@ class Choice:
     def expected_loss(self, found: Found) -> float:
         """Of another plan, by the law of this one."""
         at = found.point.params, found.point.unique_tokens, found.point.epochs
-        loss = float(self.law.loss(*at))
-        if found.members == 1:
-            return loss
-        known, decay = self.question.known, found.weight_decay
-        return loss - float(known.averaging_gain(self.law, found.members, *at, decay))
+        gain = self.question.known.averaging_gain(self.law, found.members, *at, found.weight_decay)
+        return float(self.law.loss(*at)) - float(gain)
 
     @cached_property
     def rivals(self) -> list[Found]:
@@ -1265,28 +1198,56 @@ class Choice:
         one; None where it takes nearly all.
         """
         point, limits, ud = self.found.point, self.question.limits, self.question.ud
+        worst, found = point.loss + self.error, None
         if self.single:
-            return cheapest_within(self.law, ud, point.flops, point.loss + self.error, limits)
-        if not limits.ceiling:
-            return None
-        found = best(replace(self.here, ceiling=math.inf, target=point.loss + self.error))
-        return None if found is None or found.point.flops > 0.95 * point.flops else found.point
+            found = least_compute(self.law, ud, worst, limits, below=point.flops)
+        elif limits.ceiling and (other := best(replace(self.here, ceiling=math.inf, target=worst))):
+            found = other.point
+        return None if found is None or found.flops > 0.95 * point.flops else found
 
     def flat(self, tolerance: float) -> Ends:
-        """Epochs and sizes for the same compute, or total, whose loss is within the tolerance."""
+        """Epochs around the best and their sizes, for the same compute, or total, whose loss is within the
+        tolerance."""
         point, ud = self.found.point, self.question.ud
-        if not self.single:
-            return _flat_total(self.here, self.found, tolerance)
-        ends = flat_epochs(self.law, ud, point, tolerance, self.question.limits)
-        low, high = (float(end[0]) for end in ends)
-        product = point.flops / (FLOPS_PER_PARAM_TOKEN * ud)
-        return low, high, product / high, product / low
+        if self.single:
+            ends = flat_epochs(self.law, ud, point, tolerance, self.question.limits)
+            low, high = (float(end[0]) for end in ends)
+            product = point.flops / (FLOPS_PER_PARAM_TOKEN * ud)
+            return low, high, product / high, product / low
+        if point.epochs >= 1 and self.question.limits.whole_epochs:
+            near = np.append(np.arange(1.0, 33.0), np.floor(point.epochs * np.geomspace(0.05, 20, 200)))
+            near = near[near >= 1]
+        else:
+            near = point.epochs * np.geomspace(0.05, 20, 400)
+        fewest, most = self.here.epochs
+        epochs = np.unique(np.append(near[(near >= fewest) & (near <= most)], point.epochs))
+        sizes, losses = best_sizes(self.here, Grid.at(self.found, epochs))
+        place = int(np.argmin(np.abs(epochs - point.epochs)))
+        apart = np.flatnonzero(~(losses <= point.loss + tolerance))
+        first = max(apart[apart < place], default=-1) + 1
+        last = min(apart[apart > place], default=len(epochs)) - 1
+        params = np.append(np.exp(sizes[min(first, place) : max(last, place) + 1]), point.params)
+        return float(epochs[first]), float(epochs[last]), float(params.min()), float(params.max())
 
     def exchange_rate(self) -> ExchangeRate:
-        """What more data and more compute, or a larger total, would buy."""
-        if not self.single:
-            return _exchange_rate_total(self.here, self.found)
-        return exchange_rate(self.law, self.question.ud, self.continuous, self.question.limits)
+        """What more data and more compute would buy; or a larger total, the members of the answer being kept:
+        by central differences.
+        """
+        if self.single:
+            return exchange_rate(self.law, self.question.ud, self.continuous, self.question.limits)
+        here, data, total = self.here, self.found.point.unique_tokens, self.here.ceiling
+        spent_on_data = float(here.cost.data(data))
+
+        def loss(tokens: float, total: float) -> float:
+            owned = replace(here.cost, owned=tokens, token_flops=0.0)
+            at = replace(here, cost=owned, ceiling=total - spent_on_data)
+            return float(best_sizes(at, Grid.at(self.found, tokens=tokens))[1][0])
+
+        up, down = 1 + _MARGIN, 1 - _MARGIN
+        by_token = (loss(data * up, total) - loss(data * down, total)) / (2 * _MARGIN * data)
+        by_flop = (loss(data, total * up) - loss(data, total * down)) / (2 * _MARGIN * total)
+        by_token, by_flop = (value if math.isfinite(value) else 0.0 for value in (by_token, by_flop))
+        return ExchangeRate(by_token, by_flop, by_token / by_flop if by_flop < 0 else None)
 
     # Along compute, which only a single training is looked at.
 
@@ -1356,40 +1317,3 @@ class Choice:
         if some is None or some.point.loss >= self.found.point.loss - averaging.error:
             return None
         return some._replace(weight_decay=float(f"{some.weight_decay:.2g}"))
-
-
-def _flat_total(here: Search, found: Found, tolerance: float) -> Ends:
-    """The epochs around the best, each with its best size, that stay within the tolerance."""
-    point, (fewest, most) = found.point, here.epochs
-    if point.epochs >= 1 and here.limits.whole_epochs:
-        near = np.append(np.arange(1.0, 33.0), np.floor(point.epochs * np.geomspace(0.05, 20, 200)))
-        near = near[near >= 1]
-    else:
-        near = point.epochs * np.geomspace(0.05, 20, 400)
-    epochs = np.unique(np.append(near[(near >= fewest) & (near <= most)], point.epochs))
-    sizes, losses = best_sizes(here, Grid.at(found, epochs))
-    place = int(np.argmin(np.abs(epochs - point.epochs)))
-    apart = np.flatnonzero(~(losses <= point.loss + tolerance))
-    low = max(apart[apart < place], default=-1) + 1
-    high = min(apart[apart > place], default=len(epochs)) - 1
-    params = np.append(np.exp(sizes[min(low, place) : max(high, place) + 1]), point.params)
-    return float(epochs[low]), float(epochs[high]), float(params.min()), float(params.max())
-
-
-def _exchange_rate_total(here: Search, found: Found) -> ExchangeRate:
-    """What more data and a larger total would buy, the members of the answer being kept: by central
-    differences.
-    """
-    data, total = found.point.unique_tokens, here.ceiling
-    spent_on_data = float(here.cost.data(data))
-
-    def loss(tokens: float, total: float) -> float:
-        owned = replace(here.cost, owned=tokens, token_flops=0.0)
-        at = replace(here, cost=owned, ceiling=total - spent_on_data)
-        return float(best_sizes(at, Grid.at(found, tokens=tokens))[1][0])
-
-    up, down = 1 + _MARGIN, 1 - _MARGIN
-    by_token = (loss(data * up, total) - loss(data * down, total)) / (2 * _MARGIN * data)
-    by_flop = (loss(data, total * up) - loss(data, total * down)) / (2 * _MARGIN * total)
-    by_token, by_flop = (value if math.isfinite(value) else 0.0 for value in (by_token, by_flop))
-    return ExchangeRate(by_token, by_flop, by_token / by_flop if by_flop < 0 else None)

@@ -339,14 +339,12 @@ def extrapolation_weights(
     """The weights times the errors in some directions to the power of -8; a form without any stands in the
     middle.
     """
-    told = [error for error in errors if any(form in error for form in weights)]
-    if not told:
+    table = np.log([[error.get(form, np.nan) for form in weights] for error in errors])  # (directions, forms)
+    told = table[np.isfinite(table).any(axis=-1)]
+    if not len(told):
         return dict(weights)
-    behind = np.zeros(len(weights))
-    for error in told:
-        known = [np.log(error[form]) for form in weights if form in error]
-        behind += [np.log(error[form]) if form in error else np.median(known) for form in weights]
-    score = np.log(list(weights.values())) - _FIRM * behind / len(told)
+    behind = np.where(np.isnan(told), np.nanmedian(told, axis=1, keepdims=True), told).mean(axis=0)
+    score = np.log(list(weights.values())) - _FIRM * behind
     raw = np.exp(score - score.max())
     raw[raw < _LEAST_WEIGHT] = 0.0
     raw /= raw.sum()
@@ -361,42 +359,33 @@ _NOTICED = 0.01  # nats between forms that are worth a word
 _CHEAP = (0.03, 0.06, 0.12, 0.25, 0.5)
 
 
-class Apart(NamedTuple):
-    """How far forms are apart somewhere."""
-
-    nats: float
-    low: str
-    least: float
-    high: str
-    most: float
-
-
 class FormDisagreement(NamedTuple):
     """Where a plan leaves the runs and the forms that count disagree."""
 
     point: Point
     beyond: dict[str, float]  # by which factor, in each direction
-    apart: Apart
+    losses: list[tuple[float, str]]  # and their forms, the lowest first
     mostly_by: str  # the direction that makes most of it
     run: Point | None  # the cheapest that shows half of it
     run_nats: float
 
 
-def _apart(setting: Setting, forms: list[str], point: Point) -> Apart:
-    losses = {form: float(setting.law(form).loss(*point[:3])) for form in forms}
-    low, high = (end(losses, key=lambda form: losses[form]) for end in (min, max))
-    return Apart(losses[high] - losses[low], low, losses[low], high, losses[high])
+def _form_losses(setting: Setting, point: Point) -> list[tuple[float, str]]:
+    """What each form that counts expects there, the lowest first."""
+    heard = [form for form, weight in setting.law_weights.items() if weight >= _HEARD]
+    return sorted((float(setting.law(form).loss(*point[:3])), form) for form in heard)
+
+
+def _nats_apart(setting: Setting, point: Point) -> float:
+    losses = _form_losses(setting, point)
+    return losses[-1][0] - losses[0][0]
 
 
 def form_disagreement(setting: Setting, point: Point) -> FormDisagreement | None:
     """By how much the forms of an average disagree at a plan beyond the runs; None: nothing worth a word."""
     point, fitted = used(point), setting.fitted_on
     beyond = directions_beyond(fitted, point)
-    heard = [form for form, weight in setting.law_weights.items() if weight >= _HEARD]
-    if not beyond or len(heard) < 2:
-        return None
-    apart = _apart(setting, heard, point)
-    if apart.nats < _NOTICED:
+    if not beyond or not setting.law_weights or _nats_apart(setting, point) < _NOTICED:
         return None
     back = {  # the plan moved back into the runs along one direction; along compute, in size
         "size": {"params": (fitted.repeated_params or fitted.params)[1]},
@@ -407,10 +396,10 @@ def form_disagreement(setting: Setting, point: Point) -> FormDisagreement | None
         },
     }
     moved = [way for way in beyond if way != "compute"] or list(beyond)  # compute is more of the others
-    mostly_by = min(moved, key=lambda way: _apart(setting, heard, point._replace(**back[way])).nats)
+    mostly_by = min(moved, key=lambda way: _nats_apart(setting, point._replace(**back[way])))
     run = settling_run(setting, point)
-    nats = 0.0 if run is None else _apart(setting, heard, run).nats
-    return FormDisagreement(point, beyond, apart, mostly_by, run, nats)
+    run_nats = 0.0 if run is None else _nats_apart(setting, run)
+    return FormDisagreement(point, beyond, _form_losses(setting, point), mostly_by, run, run_nats)
 
 
 def settling_run(setting: Setting, point: Point) -> Point | None:
@@ -422,10 +411,7 @@ def settling_run(setting: Setting, point: Point) -> Point | None:
     """
     fitted = setting.fitted_on
     densest = max(point.params / point.unique_tokens, fitted.params[1] / fitted.unique_tokens[0])
-    heard = [form for form, weight in setting.law_weights.items() if weight >= _HEARD]
-    if len(heard) < 2:
-        return None
-    wanted = max(0.5 * _apart(setting, heard, point).nats, _NOTICED)
+    wanted = max(0.5 * _nats_apart(setting, point), _NOTICED)
     for share in _CHEAP:
         root = share**0.5
         candidates = (
@@ -442,8 +428,8 @@ def settling_run(setting: Setting, point: Point) -> Point | None:
             and one.unique_tokens >= fitted.unique_tokens[0]
             and one.params / one.unique_tokens <= densest * (1 + 1e-9)
         ]
-        best = max(possible, key=lambda one: _apart(setting, heard, one).nats, default=None)
-        if best is not None and _apart(setting, heard, best).nats >= wanted:
+        best = max(possible, key=lambda one: _nats_apart(setting, one), default=None)
+        if best is not None and _nats_apart(setting, best) >= wanted:
             return best
     return None
 
@@ -570,11 +556,11 @@ def _far_from(known: Calibration, ud: float, params: float, epochs: float) -> li
     return [far for far in repeated if far.above] + [far for far in every if not far.above]
 
 
-def refused(known: Calibration, params: Any, unique_tokens: Any, epochs: Any) -> np.ndarray:
-    """Which of many plans, with the unique tokens that each uses, are too far from all evidence."""
+def refused(known: Calibration, params: Any, ud: Any, epochs: Any) -> np.ndarray:
+    """Which of many plans are too far from all evidence."""
     every, repeated = (Evidence.of(known.settings, repeated=only) for only in (False, True))
     far: np.ndarray = np.greater(epochs, _TOO_FAR * every.epochs[1])
-    for name, values in (("params", params), ("unique_tokens", unique_tokens)):
+    for name, values in (("params", params), ("unique_tokens", ud * np.minimum(epochs, 1.0))):
         (low, once), (_, again) = getattr(every, name), getattr(repeated, name)
         high = np.where(np.greater(epochs, 1.0), again, once)
         far = far | np.greater(values, _TOO_FAR * high) | np.less(values, low / _TOO_FAR)
