@@ -968,6 +968,7 @@ def crossover_between(
         warnings=[],
         limits=limits,
     )
+    changed = not _alike(found[:2], free[:2])
     note = explain.crossover_note(answer, doubt, searched=found.searched is not None, changed=changed)
     return answer.model_copy(update={"note": note})
 
