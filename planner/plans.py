@@ -260,7 +260,7 @@ def _answer(request: Request) -> Plan:
         choice = Choice(question, single=False)
         if request.members and question.known.members is not None:
             ensemble = _ensemble(choice)  # one model against several
-    if choice is None or (ensemble is not None and choice.found.members == 1 and only_training):
+    if choice is None or (choice.found.members == 1 and only_training):
         choice = _one_model(question)  # where one model is better, the ordinary plan holds
     uncertainty.check_plan(choice.question.known, choice.found.point)
     p = _described(request, choice, ensemble)

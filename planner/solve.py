@@ -6,12 +6,14 @@ With `flops = 6 params tokens` and `tokens = ud * epochs`, compute fixes the pro
 
 so that for one law and one corpus everything is read off one table of the loss over (compute, epochs): each
 row is an iso-FLOP curve, each column a number of epochs. `allocate` finds the best epochs of each row;
-`Curve` is that along compute, at fixed unique tokens; turning point, loss-minimising compute, flat range,
+`compute_curve` is that along compute, at fixed unique tokens; turning point, loss-minimising compute, flat range,
 crossovers and the compute that a loss takes are read off it, each followed by a local polish that makes the
 digits. Limits are a range of epochs for each row (`Limits.epochs_between`), to which the columns are clipped.
 
-Nothing of a law is used but its loss. Budgets, corpora and the draws of a law (one value of each parameter
-per draw) broadcast: nothing here loops over them.
+Of a law the search uses its loss, and how far it has to look (`fresh_epochs`, `epochs_bound`,
+`optimal_params`). Budgets, corpora and the draws of a law (one value of each parameter per draw) broadcast:
+nothing here loops over them. Where members, serving or bought data count, size, epochs, weight decay, members
+and data are free at once; that search (`best_of`) is in the second half, and asks the same losses.
 """
 
 from __future__ import annotations

@@ -100,6 +100,13 @@ def test_beyond_what_one_model_can_use_an_ensemble_is_planned(several: Plan) -> 
     assert Plan.model_validate_json(several.model_dump_json()).members == found
 
 
+def test_one_member_is_the_usual_plan() -> None:
+    usual, asked = plan(250e6, 5e18), plan(250e6, 5e18, members=1)
+    assert asked.crossover_flops == usual.crossover_flops
+    assert [one.code for one in asked.reasons] == [one.code for one in usual.reasons]
+    assert asked.other_weight_decays == usual.other_weight_decays
+
+
 @pytest.mark.slow
 def test_where_one_model_is_better_the_plan_is_the_usual_one_and_says_so() -> None:
     usual = plan(CORPUS, 1e11, calibration=KNOWN)
