@@ -6,9 +6,10 @@
 Importing this package loads nothing; pandas and scipy come with the first name that is used.
 """
 
+from functools import partial
 from typing import TYPE_CHECKING
 
-from planner.lazy import lazily
+from planner.lazy import load, names
 
 if TYPE_CHECKING:
     from calibration.fitting.design.proposal import design
@@ -52,4 +53,4 @@ _HOME = {
     "studies.study": "Study",
 }
 
-__getattr__, __dir__ = lazily(__name__, _HOME)
+__getattr__, __dir__ = partial(load, __name__, _HOME), partial(names, __name__, _HOME)

@@ -9,9 +9,10 @@ Numbers only: nothing here loads pandas, matplotlib or torch. Names are loaded w
 the command line can set up its start before pydantic is imported.
 """
 
+from functools import partial
 from typing import TYPE_CHECKING
 
-from planner.lazy import lazily
+from planner.lazy import load, names
 
 if TYPE_CHECKING:
     from planner.calibration import Calibration
@@ -57,4 +58,4 @@ _HOME = {
     "results": "Comparison Crossover Frontier Plan Prediction Predictions",
 }
 
-__getattr__, __dir__ = lazily(__name__, _HOME)
+__getattr__, __dir__ = partial(load, __name__, _HOME), partial(names, __name__, _HOME)

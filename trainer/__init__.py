@@ -7,9 +7,10 @@
 Importing this package loads nothing heavy; torch is imported when something that needs it is first used.
 """
 
+from functools import partial
 from typing import TYPE_CHECKING
 
-from planner.lazy import lazily
+from planner.lazy import load, names
 
 if TYPE_CHECKING:
     from trainer.config import Corpus, RunConfig
@@ -50,4 +51,4 @@ _HOME = {
     "run.result": "RunResult read_result",
 }
 
-__getattr__, __dir__ = lazily(__name__, _HOME)
+__getattr__, __dir__ = partial(load, __name__, _HOME), partial(names, __name__, _HOME)

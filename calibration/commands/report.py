@@ -24,8 +24,10 @@ from calibration.commands.common import (
     row_options,
     write_text,
 )
-from calibration.fitting.fit import Method, fit
+from calibration.fitting.runs.tables import Origin
+from calibration.fitting.two_phase import Method
 from calibration.studies.directory import is_study, open_directory
+from calibration.studies.sources import fit_laws
 from planner.calibration import Calibration, shipped_names
 from planner.inputs import InvalidInput, compute, count, number
 
@@ -103,7 +105,7 @@ def _draw(subjects: tuple[str, ...], asked: _Asked, of_study: bool) -> None:
     else:
         table = asked.rows.of(subjects[0], weight_decay_is_choice=True).table
         own = asked.calibration
-        known = [fit(table, Method(bootstrap=0)) if own is None else Calibration.load(own)]
+        known = [fit_laws(table, Origin(), Method(bootstrap=0)) if own is None else Calibration.load(own)]
     _pictures(known, table, asked)
 
 
@@ -136,7 +138,9 @@ def _of_study(folder: str, asked: _Asked) -> None:
         known = Calibration.load(asked.calibration)
     else:
         with progress_bar("fitting") as progress:
-            known = fit(table, origin=origin, name=name, source=f"fitted to {name}", progress=progress)
+            known = fit_laws(
+                table, origin, Method(), name=name, source=f"fitted to {name}", progress=progress
+            )
     how = {"opening": opening(directory, known, origin), "title": origin.title or name}
     _write(target, known, table, asked, sections=makers, **how)
 

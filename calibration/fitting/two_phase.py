@@ -13,14 +13,23 @@ refused.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from calibration.fitting.evaluate.summary import capped, fitted_range, goodness_of_fit, spread_of_draws
+from calibration.fitting.bayes.hierarchical import AUTO
+from calibration.fitting.evaluate.summary import (
+    PAPER_DELTA,
+    capped,
+    fitted_range,
+    goodness_of_fit,
+    spread_of_draws,
+)
 from calibration.fitting.huber import (
+    RESAMPLE,
+    SCHEMES,
     Fits,
     FormFit,
     bootstrap,
@@ -38,12 +47,33 @@ from planner.inputs import InvalidInput
 from planner.laws import BASE_FORM, FORMS, STANDARD, Law, parameter_names
 from planner.uncertainty import interval
 
-if TYPE_CHECKING:
-    from calibration.fitting.fit import Method
-
 NOISE = "noise"  # choose Huber's delta from the residuals
 _TWO_PHASES = "base law on single-epoch runs, locked; then repetition on all runs"
 _MANY = 0.1  # of the refits on a bound are worth a warning
+
+
+@dataclass(frozen=True)
+class Method:
+    """Which laws are fitted, and how.
+
+    `delta` is Huber's threshold on ln(loss), or "noise" to choose it from the residuals. `joint` fits base
+    law and repetition together instead of locking the base. `bootstrap` is how many refits the intervals come
+    from, none for 0; `calibration.fitting.huber` says what `resample` and `scheme` mean. The same `seed`
+    gives the same result.
+
+    `prior` is the calibration to start from: "auto" (the shipped calibration that suits the runs best), the
+    name of a calibration, or "none": the fit of the paper, which alone knows `delta`, `joint`, `resample`
+    and `scheme`.
+    """
+
+    laws: tuple[str, ...] = tuple(STANDARD)  # each once, in the order of the registry
+    delta: float | str = PAPER_DELTA
+    joint: bool = False
+    bootstrap: int = 1000
+    resample: str = RESAMPLE[0]
+    scheme: str = SCHEMES[0]
+    seed: int = 0
+    prior: str = AUTO
 
 
 def two_phase_fit(
@@ -53,7 +83,7 @@ def two_phase_fit(
     keeps.
     """
     settings, evidence, left_out = [], [], {}
-    unusable = _unusable(table, tuple(method.laws))
+    unusable = _unusable(table, method.laws)
     for done, (decay, reasons) in enumerate(unusable.items()):
         runs = table[table["weight_decay"] == decay]
         # The seed differs between weight decays, so that their refits are independent and may be paired.

@@ -34,6 +34,7 @@ from trainer.run.result import RunResult, read_result
 from trainer.run.store import Mirror, Store
 
 FORMAT = 1
+STUDY = "study.json"
 _LOCK = ".study.json.lock"
 GRID, VALIDATION = "runs", "validation"
 
@@ -114,7 +115,7 @@ class StudyDirectory:
 
 
 def is_study(path: str | os.PathLike[str]) -> bool:
-    return (Path(path) / "study.json").is_file()
+    return (Path(path) / STUDY).is_file()
 
 
 def open_directory(path: str | Path) -> StudyDirectory:

@@ -1,4 +1,10 @@
-"""Where runs are read from: a table, or the directory of a study, which knows where its runs come from."""
+"""`fit`: runs in, a Calibration out. They are read from a table, or from the directory of a study, which
+knows where its runs come from.
+
+By default that is a Bayesian fit (`bayes`): all forms with a prior from a shipped calibration, all weight
+decays together, averaged as far as the runs bear each form out, with draws of the posterior for the
+intervals. `two_phase` is the paper's own fit, for `prior="none"`.
+"""
 
 from __future__ import annotations
 
@@ -9,25 +15,28 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, Unpack
 
+import numpy as np
 import pandas as pd
 
-from calibration.fitting.bayes.prior import AUTO
-from calibration.fitting.bayes.prior import NO_PRIOR as NONE
+from calibration.fitting.bayes.hierarchical import AUTO, NO_PRIOR, bayesian_fit, fingerprints
 from calibration.fitting.evaluate.summary import PAPER_DELTA
-from calibration.fitting.fit import Method
-from calibration.fitting.fit import fit as fit_table
+from calibration.fitting.huber import RESAMPLE, SCHEMES
 from calibration.fitting.runs.formats import Table
 from calibration.fitting.runs.tables import Origin, Reading, with_table_warnings
 from calibration.fitting.runs.tables import read_runs as read_table
-from calibration.fitting.solver import Progress
+from calibration.fitting.solver import Progress, silent
+from calibration.fitting.two_phase import NOISE, Method, two_phase_fit
 from calibration.fitting.weight_decay_law import FEWEST_DECAYS, fit_weight_decay_law, with_weight_decay_law
-from calibration.studies.directory import is_study, open_directory
+from calibration.studies.directory import STUDY, open_directory
 from calibration.studies.directory import table as study_table
 from calibration.studies.provenance import origin_of
 from planner.calibration import Calibration, Recipe
 from planner.hardware import vocabulary
 from planner.inputs import InvalidInput, number, whole
-from planner.laws import RENAMED_FORMS, STANDARD, WEIGHT_DECAY_FORMS
+from planner.laws import FORMS, RENAMED_FORMS, STANDARD, WEIGHT_DECAY_FORMS, check_form
+
+NONE = NO_PRIOR  # of a law for every weight decay, too
+_MOST_REFITS = 100_000
 
 
 class Source(NamedTuple):
@@ -43,7 +52,7 @@ def open_source(source: Table, *, weight_decay_is_choice: bool = False, **how: U
     Runs that laws prescribed are never part of it. The options are those of
     `calibration.fitting.runs.tables.read_runs`.
     """
-    if not isinstance(source, str | os.PathLike) or not is_study(source):
+    if not isinstance(source, str | os.PathLike) or not (Path(source) / STUDY).is_file():
         return Source(read_table(source, weight_decay_is_choice=weight_decay_is_choice, **how), Origin())
     folder = Path(source)
     directory = open_directory(folder)
@@ -104,22 +113,24 @@ def fit(
     A table is whatever `read_runs` takes. The directory of a study is the table of its grid, and knows its
     own corpus, model family and vocabulary; `title`, `corpus`, `model_family` and `vocab_size` say it of
     other tables. `max_epochs`, `where`, `weight_decay`, `columns`, `pattern` and `drop_missing` are as in
-    `read_runs`, `laws` to `prior` as in `calibration.fitting.fit.Method`.
+    `read_runs`, `laws` to `prior` as in `calibration.fitting.two_phase.Method`. `prior` is "auto" where
+    nothing is said and none of the paper's own options is asked for.
 
     With runs at three weight decays or more, and a known recipe, a law for every weight decay is fitted next
     to the settings: "auto" keeps it in the file as `fitted_weight_decay_law` and leaves plans to the
     settings, the name of a form (`planner.laws.WEIGHT_DECAY_FORMS`) has plans use it, "none" fits none.
     `learning_rate` and `batch_tokens` are those of runs that do not say theirs.
     """
-    method = Method(laws, delta, joint, bootstrap, resample, scheme, seed, prior)
+    method = _method(laws, delta, joint, bootstrap, resample, scheme, seed, prior)
     rows = None if vocab_size is None else vocabulary(vocab_size)
     runs, origin = table if isinstance(table, Source) else open_source(table, **how)
-    described = replace(origin, **Origin(title, corpus, model_family, rows).facts())
+    said = {"title": title, "corpus": corpus, "model_family": model_family, "vocab_size": rows}
+    described = replace(origin, **{field: value for field, value in said.items() if value})
     weight_decay_law = RENAMED_FORMS.get(weight_decay_law, weight_decay_law)
     if weight_decay_law not in (AUTO, NONE, *WEIGHT_DECAY_FORMS):
         known = f"must be {AUTO}, {NONE} or one of {', '.join(WEIGHT_DECAY_FORMS)}"
         raise InvalidInput(f"{known}; got {weight_decay_law!r}.", field="weight_decay_law")
-    found = fit_table(runs, method, origin=described, name=name, source=source, progress=progress)
+    found = fit_laws(runs, described, method, name=name, source=source, progress=progress)
     found = with_table_warnings(runs, found)
     if weight_decay_law in WEIGHT_DECAY_FORMS:
         recipe = _recipe(runs, origin, learning_rate, batch_tokens)
@@ -134,6 +145,94 @@ def fit(
     except InvalidInput as error:
         kept = {"not_fitted": error.said(lambda name: f"‹{name}›")}
     return found.model_copy(update={"fitted_weight_decay_law": kept})
+
+
+def fit_laws(
+    table: pd.DataFrame,
+    origin: Origin,
+    method: Method,
+    *,
+    name: str = "my-calibration",
+    source: str = "",
+    progress: Progress | None = None,
+) -> Calibration:
+    """Fit laws to a run table, as `read_runs` gives it, for each of its weight decays: with a prior and
+    averaged, or where `method` says so each form alone.
+
+    `origin` says where the runs come from, `source` how the calibration came about; both are only recorded.
+    """
+    if not isinstance(name, str) or not name.strip():
+        raise InvalidInput(f"must be a text such as 'my-corpus'; got {name!r}.", field="name")
+    if method.prior == NO_PRIOR:
+        settings, kept = two_phase_fit(table, method, progress or silent)
+    else:
+        draws = (method.bootstrap, method.seed)
+        settings, kept = bayesian_fit(
+            table, method.laws, method.prior, origin.vocab_size, *draws, progress or silent
+        )
+    return Calibration(
+        name=name,
+        source=source,
+        **origin.facts(),
+        default_law=kept["recommendation"]["law"],
+        settings=settings,
+        **kept,
+        run_fingerprints=fingerprints(table),
+    )
+
+
+def _method(
+    laws: Iterable[str],
+    delta: Any,
+    joint: bool,
+    bootstrap: Any,
+    resample: str,
+    scheme: str,
+    seed: Any,
+    prior: str | None,
+) -> Method:
+    """How to fit, from what was given, checked."""
+    delta = _delta(delta)
+    default = (delta, joint, resample, scheme) == (PAPER_DELTA, False, RESAMPLE[0], SCHEMES[0])
+    prior = (AUTO if default else NO_PRIOR) if prior is None else prior
+    named = isinstance(prior, str) and bool(prior.strip())
+    _require(named, f"must be {AUTO!r}, {NO_PRIOR!r} or a calibration; got {prior!r}.", "prior")
+    others = "‹delta›, ‹joint›, ‹resample› and ‹scheme›"
+    text = f"{prior} goes without {others}: those belong to {NO_PRIOR!r}."
+    _require(default or prior == NO_PRIOR, text, "prior")
+    for name, chosen, known in (("resample", resample, RESAMPLE), ("scheme", scheme, SCHEMES)):
+        _require(chosen in known, f"must be one of {', '.join(known)}; got {chosen!r}.", name)
+    text = f"must be 0 (no intervals) or a whole number from 2 to {_MOST_REFITS}, such as 1000; "
+    possible = _is_whole(bootstrap) and bootstrap != 1 and bootstrap <= _MOST_REFITS
+    _require(possible, f"{text}got {bootstrap!r}.", "bootstrap")
+    _require(_is_whole(seed), f"must be a whole number of at least 0, such as 0; got {seed!r}.", "seed")
+    asked = [laws] if isinstance(laws, str) else list(laws)
+    _require(bool(asked), f"must name at least one of {', '.join(FORMS)}.", "laws")
+    wanted = {check_form(law) for law in asked}
+    forms = tuple(form for form in FORMS if form in wanted)
+    return Method(forms, delta, joint, int(bootstrap), resample, scheme, int(seed), prior)
+
+
+def _require(holds: bool, text: str, field: str) -> None:
+    if not holds:
+        raise InvalidInput(text, field=field)
+
+
+def _delta(delta: Any) -> float | str:
+    if delta == NOISE:
+        return NOISE
+    if isinstance(delta, str):
+        try:
+            delta = float(delta)
+        except ValueError:
+            raise InvalidInput(
+                f"must be a number such as 0.001, or {NOISE!r}; got {delta!r}.", field="delta"
+            ) from None
+    return number(delta, "delta", examples="0.001")
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(value >= 0)
 
 
 def _recipe(runs: pd.DataFrame, origin: Origin, learning_rate: Any, batch_tokens: Any) -> Recipe:

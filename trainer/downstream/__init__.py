@@ -16,9 +16,10 @@ evaluation.py models over a suite, scored or looked up
 overlap.py    how much of a suite the training text contains
 """
 
+from functools import partial
 from typing import TYPE_CHECKING
 
-from planner.lazy import lazily
+from planner.lazy import load, names
 
 if TYPE_CHECKING:
     from trainer.downstream.evaluation import evaluate, evaluate_all, stored
@@ -44,4 +45,4 @@ _HOME = {
     "tasks": "load_suite",
 }
 
-__getattr__, __dir__ = lazily(__name__, _HOME)
+__getattr__, __dir__ = partial(load, __name__, _HOME), partial(names, __name__, _HOME)

@@ -1,6 +1,21 @@
 r"""The Bayesian fit of a table: a hierarchical model of all its weight decays for each form, the average of
 the forms, and what a calibration keeps of it.
 
+**Prior.** A prior is one setting of a shipped calibration: its laws in coordinates (`solver`) in which
+corpora differ by factors. Around it theta is normal. Corpora differ the more, the further their models are
+apart in size: at a distance of d decades the variance is
+
+    S^2 (1 + d^2),
+
+and S^2 is estimated from the shipped calibrations, each squared difference divided by its 1 + d^2, together
+with what the registry says, which counts as two corpora. All terms may be scaled together, since another
+tokenizer packs more or fewer bytes into a token, and are scaled by ln(vocabulary) where both vocabularies
+are known. A form that a calibration lacks takes what it shares with others from them, and ordinary values
+for the rest.
+
+A calibration that was fitted on any of the runs at hand is no prior for them: each run has a fingerprint, and
+calibrations carry those of their runs.
+
 **Partial pooling** (Gelman and Hill 2007). The prior is the shipped setting that makes the runs most
 probable. Repeated runs may be noisier than single-epoch ones, where the runs show it clearly. Weight decays
 of one corpus are alike: theta of each is what they share plus a deviation,
@@ -35,10 +50,11 @@ that has most, exp(-(n / 50)^2) of a weight is the evidence's. Every weight deca
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -59,14 +75,20 @@ from calibration.fitting.bayes.posterior import (
     laplace_posterior,
     noise_of_runs,
 )
-from calibration.fitting.bayes.prior import AUTO, Prior, candidates, fingerprints
 from calibration.fitting.evaluate.summary import fitted_range, goodness_of_fit, kept_draws, spread_of_draws
 from calibration.fitting.identify import unidentified
 from calibration.fitting.runs.arrays import SINGLE_EPOCH
 from calibration.fitting.solver import Progress, Reference, points_of, silent
-from planner.calibration import LITTLE, Calibration, Draws, FittedLaw, Setting
-from planner.inputs import short
+from planner.calibration import LITTLE, Calibration, Draws, FittedLaw, Setting, shipped_names
+from planner.inputs import InvalidInput, short
 from planner.laws import BASE_FORM, DEFAULT_FORM, FORMS
+
+AUTO, NO_PRIOR = "auto", "none"
+# of the prior
+_DECAYS = 0.5  # of what corpora differ by is what weight decays of one corpus differ by
+_SCALE = 0.2  # of ln(nats per token), between tokenizers and corpora
+_NO_DECAY = 1e-3  # weight decays below are as good as none
+_COUNTS = 2.0  # of how many corpora the registry's spread counts for
 
 # of the average, in runs
 _TOLD = 20.0  # as many as all runs together tell about forms at most
@@ -76,12 +98,174 @@ _ALIKE = 10.0
 _LEAST = 0.02  # weight below which a form is dropped
 _EXACT = 1e-6  # an error that is none
 
+_FEWEST_RUNS = 3
 _FEWEST_DRAWS = 5  # of all draws, one part in so many for a form that hardly counts
 _SKILLS = Path(__file__).parents[1] / "skills.json"
 _GROUPS = {"irreducible loss": ("E",), "model size": ("A", "alpha"), "data": ("B", "beta")}
 _REPETITION = "repetition"
 _FEW_LOSSES = 3  # runs, of whose losses nothing is said
 _HARDLY = 0.01  # of a run
+
+
+# -- the prior -----------------------------------------------------------------------------------------------
+
+
+class ThetaPrior(NamedTuple):
+    """What is known of theta of a form before any run."""
+
+    mean: np.ndarray
+    covariance: np.ndarray
+    between_decays: np.ndarray  # how far the weight decays of one corpus differ: a covariance
+
+
+@dataclass(frozen=True)
+class Prior:
+    """One setting of a calibration, as the prior of others."""
+
+    name: str
+    calibration: Calibration
+    setting: Setting
+    others: tuple[str, ...]  # shipped calibrations from which the spread was learnt
+    scale: float = 0.0  # ln of what all terms are multiplied with
+    wider: float = 1.0  # variance, because the sizes that are asked for are not those it was fitted on
+
+    @cached_property
+    def reference(self) -> Reference:
+        return Reference.of(self.setting)
+
+    @property
+    def irreducible(self) -> float:
+        return float(self.setting.law(BASE_FORM).parameters["E"] * np.exp(self.scale))
+
+    def of(self, form: str) -> ThetaPrior:
+        parameters = FORMS[form].parameters
+        # What the setting does not have comes from its nearest relatives, of which the last one counts, or is
+        # ln of the middle of what a fit starts from.
+        known: dict[str, float] = {}
+        for relative in (*self.setting.laws, DEFAULT_FORM, BASE_FORM, form):
+            known |= _theta(self.setting, relative)
+        starts = [np.mean(np.log([start for start in one.starts if start > 0])) for one in parameters]
+        mean = [known.get(one.name, start) for one, start in zip(parameters, starts, strict=True)]
+        is_term = np.array([float(one.kind in ("amplitude", "linear")) for one in parameters])
+        tokenizers = _SCALE**2 * np.outer(is_term, is_term)
+        spread = self._spread(form)
+        return ThetaPrior(
+            np.array(mean, dtype=float) + self.scale * is_term,
+            np.diag(self.wider * spread**2) + tokenizers,
+            np.diag(self.wider * (_DECAYS * spread) ** 2),
+        )
+
+    def _spread(self, form: str) -> np.ndarray:
+        """Standard deviations of theta between corpora whose models are of this size: what the registry says,
+        and what the shipped calibrations differ by, each counting the less the further it is away.
+        """
+        corpora = [Calibration.load(name).settings for name in self.others]
+        # Of a form that a setting lacks, a parameter is as in the usual one.
+        known = [[_theta(one, DEFAULT_FORM) | _theta(one, form) for one in settings] for settings in corpora]
+        found = []
+        for parameter in FORMS[form].parameters:
+            values, trust = [], []
+            for settings, thetas in zip(corpora, known, strict=True):
+                if all(parameter.name in theta for theta in thetas):
+                    values.append(np.mean([theta[parameter.name] for theta in thetas]))
+                    trust.append(1 / _wider(settings[0], self.reference.params))
+            apart = 0.0
+            if values:
+                apart = float(np.dot(trust, (values - np.average(values, weights=trust)) ** 2))
+            more = max(len(values) - 1, 0)
+            found.append((_COUNTS * parameter.prior_sd**2 + apart) / (_COUNTS + more))
+        return np.sqrt(found)
+
+
+def _theta(setting: Setting, form: str) -> dict[str, float]:
+    """theta of a form by the names of its parameters, in the middle of the setting's runs; nothing where the
+    setting has no such law.
+    """
+    if form not in setting.laws:
+        return {}
+    law = setting.law(form)
+    return dict(zip(law.declared.names, Reference.of(setting).theta(law).tolist(), strict=True))
+
+
+def _wider(setting: Setting, params: float | None) -> float:
+    """By how much corpora vary more with models of this size than with those of a setting."""
+    return 1.0 if params is None else 1 + float(np.log10(params / Reference.of(setting).params)) ** 2
+
+
+def fingerprints(table: pd.DataFrame) -> list[str]:
+    """Of all runs of a table, each once, in order: the same for the same run, however it was rounded."""
+    columns = table[["params", "unique_tokens", "epochs", "loss"]].to_numpy(dtype=float)
+    texts = {f"{n:.2e} {u:.2e} {epochs:.3g} {loss:.4f}" for n, u, epochs, loss in columns}
+    return sorted({hashlib.sha256(text.encode()).hexdigest()[:8] for text in texts})
+
+
+def shares_runs(calibration: Calibration, runs: Collection[str]) -> bool:
+    """Whether a calibration was fitted on some of the runs with these fingerprints."""
+    return bool(set(calibration.run_fingerprints) & set(runs))
+
+
+def candidates(
+    name: str | Calibration,
+    runs: Collection[str] = (),
+    vocab_size: int | None = None,
+    weight_decays: Sequence[float] = (),
+    params: float | None = None,
+) -> tuple[list[Prior], list[str]]:
+    """The priors that a name (or a calibration) stands for, `auto` for all shipped ones, and the calibrations
+    that are left out because they were fitted on some of the runs with these fingerprints; `params` is the
+    middle of the runs' sizes.
+
+    Of each calibration it is the setting nearest to the weight decays of the runs: single-epoch runs fit
+    several as well, and what repetition costs, which they do not show, depends on it most of all.
+    """
+    known = {one: Calibration.load(one) for one in shipped_names()}
+    asked = known if name == AUTO else {str(getattr(name, "name", name)): Calibration.load(name)}
+    seen = [one for one, found in {**known, **asked}.items() if shares_runs(found, runs)]
+    usable = {one: found for one, found in asked.items() if one not in seen}
+    if not usable:
+        raise InvalidInput(
+            f"{', '.join(asked)} was fitted on some of these runs and cannot be the prior of "
+            f"them; ‹prior› '{AUTO}' takes another one.",
+            field="prior",
+        )
+    others = tuple(one for one in known if one not in seen)
+    how = (others, vocab_size, weight_decays, params)
+    found = [prior for calibration in usable.values() for prior in _nearest(calibration, *how)]
+    if not found:
+        raise InvalidInput(
+            f"{', '.join(usable)} has no {BASE_FORM} law to start from; ‹prior› '{AUTO}' takes another one.",
+            field="prior",
+        )
+    return found, [one for one in seen if one in asked]
+
+
+def _nearest(
+    calibration: Calibration,
+    others: tuple[str, ...],
+    vocab_size: int | None,
+    weight_decays: Sequence[float],
+    params: float | None,
+) -> list[Prior]:
+    """The settings of a calibration nearest to the middle of these weight decays, as priors; all where there
+    are none, or several as near.
+    """
+    settings = [one for one in calibration.settings if BASE_FORM in one.laws]
+    if len(weight_decays) and settings:
+        middle = np.mean(np.log(np.maximum(weight_decays, _NO_DECAY)))
+        apart = [abs(float(np.log(max(one.weight_decay, _NO_DECAY))) - middle) for one in settings]
+        settings = [one for one, far in zip(settings, apart, strict=True) if far <= min(apart) + 1e-6]
+    scale = 0.0  # ln of nats per token: a larger vocabulary has more bytes in a token
+    if vocab_size is not None and calibration.vocab_size is not None:
+        scale = float(np.log(np.log(vocab_size) / np.log(calibration.vocab_size)))
+    found = []
+    for setting in settings:
+        where = f" at weight decay {setting.weight_decay:g}" if len(calibration.settings) > 1 else ""
+        known = (calibration, setting, others, scale, _wider(setting, params))
+        found.append(Prior(calibration.name + where, *known))
+    return found
+
+
+# -- partial pooling -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -271,22 +455,39 @@ def extrapolation_errors(forms: Sequence[str], without: Sequence[str] = ()) -> d
 # -- what a calibration keeps --------------------------------------------------------------------------------
 
 
-def settings_of(
-    found: HierarchicalFit, table: pd.DataFrame, draws: int, seed: int, progress: Progress = silent
-) -> tuple[Setting, ...]:
-    """Each weight decay with its laws, their weights, so many draws of the average, and what to be careful
-    about.
+def bayesian_fit(
+    table: pd.DataFrame,
+    laws: Sequence[str],
+    prior: str,
+    vocab_size: int | None,
+    draws: int,
+    seed: int,
+    progress: Progress = silent,
+) -> tuple[tuple[Setting, ...], dict[str, Any]]:
+    """Fit all forms together with a prior: each weight decay with its laws, their weights, so many draws of
+    the average and what to be careful about; and what else a calibration keeps.
     """
+    if len(table) < _FEWEST_RUNS:
+        says = "run says" if len(table) == 1 else "runs say"
+        raise InvalidInput(f"{len(table)} {says} nothing about a law; {_FEWEST_RUNS} would do.")
+    found = hierarchical_fit(table, tuple(dict.fromkeys((BASE_FORM, *laws))), prior, vocab_size, progress)
+    best = max(found.weights, key=found.weights.__getitem__)
+    kept = {
+        "recommendation": {"law": best, "reason": _reason(found), "weights": dict(found.weights)},
+        "left_out": {},
+        "prior": {"name": found.prior.name, "left_out": list(found.set_aside)},
+    }
     drawn: dict[str, dict[float, Drawn]] = {}
     for done, form in enumerate(found.posteriors if draws else ()):
         progress(f"draws of {form}", 0.5 + 0.5 * done / len(found.posteriors))
         # Forms that count more have more of them.
         count = max(int(np.ceil(found.weights.get(form, 0.0) * draws)), draws // _FEWEST_DRAWS, 2)
         drawn[form] = found.draws(form, count, seed)
-    return tuple(
+    settings = tuple(
         _setting(found, decay, runs, {form: one[decay] for form, one in drawn.items()})
         for decay, runs in by_weight_decay(table).items()
     )
+    return settings, kept
 
 
 def _setting(found: HierarchicalFit, decay: float, runs: pd.DataFrame, drawn: Mapping[str, Drawn]) -> Setting:
@@ -372,7 +573,7 @@ def _method(
     }
 
 
-def reason(found: HierarchicalFit) -> str:
+def _reason(found: HierarchicalFit) -> str:
     """Why plans use what they use."""
     ordered = sorted(found.weights.items(), key=lambda item: -item[1])
     shown = ", ".join(f"{form} {weight:.0%}" for form, weight in ordered[:4])

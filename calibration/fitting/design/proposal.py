@@ -22,9 +22,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from calibration.fitting.bayes.hierarchical import hierarchical_fit, no_pooling
+from calibration.fitting.bayes.hierarchical import (
+    AUTO,
+    candidates,
+    fingerprints,
+    hierarchical_fit,
+    no_pooling,
+    shares_runs,
+)
 from calibration.fitting.bayes.posterior import FINE, NoiseGrid, Posterior
-from calibration.fitting.bayes.prior import AUTO, candidates, fingerprints, shares_runs
 from calibration.fitting.design.select_runs import (
     Wanted,
     errors_after_runs,

@@ -14,8 +14,7 @@ from benchmarks.few_runs import MICRO, extrapolated, tables
 from benchmarks.held_out_coverage import cut, within
 from benchmarks.simulated import grid_table, with_losses
 from calibration import fit
-from calibration.fitting.bayes.hierarchical import hierarchical_fit
-from calibration.fitting.bayes.prior import candidates, fingerprints
+from calibration.fitting.bayes.hierarchical import candidates, fingerprints, hierarchical_fit
 from calibration.fitting.evaluate.summary import loss_interval
 from calibration.fitting.huber import fit_forms, resampled_losses
 from calibration.fitting.runs.arrays import Runs
