@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from simulated import grid_table
 
-from calibration.fitting.huber import Fits, bootstrap, fit_forms, parameter_arrays
+from calibration.fitting.huber import Fits, bootstrap, fit_forms, parameters_of
 from calibration.fitting.runs.arrays import Runs
 from planner.calibration import Calibration
 from planner.inputs import CONTINUOUS
@@ -46,7 +46,7 @@ class Covered:
 
     def add(self, fits: Fits, replicates: int, seed: int) -> None:
         refits = bootstrap(fits, replicates, scheme=self.scheme, resample=self.resample, seed=seed)[FORM]
-        columns = parameter_arrays(FORM, refits, fits.runs)
+        columns = parameters_of(FORM, refits.theta, fits.runs)
         law = Law(FORM, {name: values[refits.converged] for name, values in columns.items()})
         plans = allocate(law, UD, FLOPS, CONTINUOUS)
         size, epochs, loss = map(interval, (plans.params, plans.epochs, law.loss(*POINT)))

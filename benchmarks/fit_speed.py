@@ -196,7 +196,7 @@ def main() -> None:
     fits = fit_forms(single, ["chinchilla"], delta=DELTA)
     weights = rng.multinomial(len(single), np.full(len(single), 1 / len(single)), size=1000).astype(float)
     boot, again = best_time(lambda: refit(fits, weights=weights)["chinchilla"], repeats=3)
-    start = base_parameters(fits.forms["chinchilla"].base, single)
+    start = base_parameters(fits.forms["chinchilla"].theta, single)
     x0 = np.array(
         [np.log(start["E"]), np.log(start["A"]), np.log(start["B"]), start["alpha"], start["beta"]],
         dtype=float,
@@ -216,7 +216,7 @@ def main() -> None:
     )
     resamples = [free.problems(single.ln_loss, row, DELTA) for row in weights[:50]]
     check = np.array([minimise(resample, starts[::4], free.bounds).value.min() for resample in resamples])
-    mine = free.problems(single.ln_loss, weights[:50], DELTA).values(again.base[:50])
+    mine = free.problems(single.ln_loss, weights[:50], DELTA).values(again.theta[:50])
     print(f"refits at the best of 81 starts (1e-9), first 50: {np.mean(mine <= check * (1 + 1e-9)):.0%}\n")
 
     def four_parameters() -> Any:

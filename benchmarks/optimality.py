@@ -120,7 +120,7 @@ def repetition(form: str, tables: int, first: int) -> None:
         runs = Runs.of(random_table(form, rng))
         fits = fit_forms(runs, [form], delta=DELTA)
         fit = fits.forms[form]
-        free = repetition_problem(form, runs, fits.forms["chinchilla"].base)
+        free = repetition_problem(form, runs, fits.forms["chinchilla"].theta)
         problems = free.problems(runs.ln_loss, np.ones(len(runs)), DELTA)
         gap = fit.optimum.value / best_of_random(problems, free, rng) - 1
         gaps.append(gap)

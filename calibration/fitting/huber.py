@@ -277,10 +277,9 @@ class FormFit:
     """One law form fitted to one setting."""
 
     form: str
-    base: Array  # (5,)
-    repetition: Array  # (p,)
+    theta: Array  # of all parameters, those of the base law first
     optimum: Optimum
-    names: tuple[str, ...]  # of the optimum's parameters
+    names: tuple[str, ...]  # of the optimum's parameters: the last ones, where the base law was locked
     parameters: dict[str, float]
     on_all_runs: bool = False  # of the base law: fitted to the repeated runs too
 
@@ -322,15 +321,6 @@ class FormFit:
         }
 
 
-class Refits(NamedTuple):
-    """A form refitted under many weights or targets: parameter vectors and which of them converged."""
-
-    base: Array  # (B, 5)
-    repetition: Array  # (B, p)
-    converged: Array  # (B,)
-    side: Array  # (B, 5 + p): -1 where a parameter sits on its lower bound, 1 on its upper one, 0 in between
-
-
 @dataclass(frozen=True)
 class Fits:
     """All forms fitted to the runs of one setting."""
@@ -340,14 +330,14 @@ class Fits:
     joint: bool
     forms: dict[str, FormFit] = field(default_factory=dict)
 
-    def log_prediction(self, form: str, base: Array, repetition: Array) -> Array:
-        """ln of the predicted loss of all runs, (..., runs), from parameter vectors of the same leading
-        shape.
-        """
+    def log_prediction(self, form: str, theta: Array) -> Array:
+        """ln of the predicted loss of all runs, (..., runs), from vectors (..., p) of all parameters."""
+        declared, runs = form_named(form), self.runs
         if form == BASE_FORM:
-            return base_log_prediction(base, self.runs)
-        model = repetition_problem(form, self.runs, base).model
-        return model.log_prediction(np.atleast_2d(repetition)).reshape(*base.shape[:-1], len(self.runs))
+            return base_log_prediction(theta, runs)
+        coordinates = Coordinates(declared.parameters, *runs.middle, runs.scale)
+        predicted = Model(declared.terms, coordinates, runs.at, {}).log_prediction(np.atleast_2d(theta))
+        return predicted.reshape(*theta.shape[:-1], len(runs))
 
 
 def fit_forms(
@@ -389,8 +379,7 @@ def fit_forms(
 def _form_fit(form: str, runs: Runs, optimum: Optimum, theta: Array, on_all_runs: bool = False) -> FormFit:
     """The fit of a form whose parameters, base law first, are theta; the last ones are the optimum's."""
     names = parameter_names(form)[-len(optimum.theta) :]
-    parameters = _parameters(form, theta, runs)
-    return FormFit(form, theta[:5], theta[5:], optimum, names, parameters, on_all_runs)
+    return FormFit(form, theta, optimum, names, parameters_of(form, theta, runs), on_all_runs)
 
 
 def with_joint_base(fits: Fits) -> Fits:
@@ -415,7 +404,7 @@ def _solve(
     return best_of(free.problems(target, np.ones(len(target)), delta), starts, free.bounds)
 
 
-def _parameters(form: str, theta: Array, runs: Runs) -> dict[str, Any]:
+def parameters_of(form: str, theta: Array, runs: Runs) -> dict[str, Any]:
     """Of parameter vectors (..., p) of all parameters, as a law knows them."""
     coordinates = Coordinates(form_named(form).parameters, *runs.middle, runs.scale)
     values = coordinates.natural(list(np.moveaxis(theta, -1, 0)))
@@ -423,22 +412,17 @@ def _parameters(form: str, theta: Array, runs: Runs) -> dict[str, Any]:
     return {name: float(values[name]) if theta.ndim == 1 else values[name] for name in names}
 
 
-def parameter_arrays(form: str, refits: Refits, runs: Runs) -> dict[str, Array]:
-    """The parameters of refits as a law knows them, one array each."""
-    return _parameters(form, np.concatenate([refits.base, refits.repetition], axis=-1), runs)
-
-
 def refit(
     fits: Fits,
     *,
     weights: Array | None = None,
     targets: Array | None = None,
-    base: Refits | None = None,
+    base: Solution | None = None,
     max_iterations: int = 60,
     progress: Progress = silent,
-) -> dict[str, Refits]:
+) -> dict[str, Solution]:
     """Fit every form again under other weights and / or other ln(loss), both (problems, runs), starting from
-    the fit at hand.
+    the fit at hand; theta has all parameters, as that of a `FormFit`.
 
     Both phases are fitted again, so that the repetition forms inherit the uncertainty of the base law; `base`
     is the first phase where it has been fitted already.
@@ -452,25 +436,22 @@ def refit(
         problems = free.problems(targets[..., rows], weights[..., rows], fits.delta)
         return minimise(problems, np.tile(start, (size, 1)), free.bounds, max_iterations=max_iterations)
 
-    found: dict[str, Refits] = {}
+    found: dict[str, Solution] = {}
     for done, (form, fit) in enumerate(fits.forms.items()):
         progress(form, done / len(fits.forms))
-        if form == BASE_FORM and base is not None:
-            found[form] = base
-        elif form == BASE_FORM or fits.joint:
-            rows: Array | slice = slice(None)
-            if form == BASE_FORM:
-                rows = slice(None) if fit.on_all_runs else runs.single
-                free = base_problem(runs, rows)
-            else:
-                free = joint_problem(form, runs, fit.base, fit.repetition)
-            solved = again(free, np.concatenate([fit.base, fit.repetition]), rows)
-            found[form] = Refits(solved.theta[:, :5], solved.theta[:, 5:], solved.converged, solved.side)
+        if form == BASE_FORM:
+            rows = slice(None) if fit.on_all_runs else runs.single
+            found[form] = again(base_problem(runs, rows), fit.theta, rows) if base is None else base
+        elif fits.joint:
+            found[form] = again(joint_problem(form, runs, fit.theta[:5], fit.theta[5:]), fit.theta)
         else:
             first = found[BASE_FORM]
-            solved = again(repetition_problem(form, runs, first.base), fit.repetition)
-            side = np.column_stack([first.side, solved.side])
-            found[form] = Refits(first.base, solved.theta, solved.converged & first.converged, side)
+            solved = again(repetition_problem(form, runs, first.theta), fit.theta[5:])
+            found[form] = solved._replace(
+                theta=np.hstack([first.theta, solved.theta]),
+                converged=solved.converged & first.converged,
+                side=np.hstack([first.side, solved.side]),
+            )
     return found
 
 
@@ -485,7 +466,7 @@ def left_out_predictions(fits: Fits, kept: Array, progress: Progress = silent) -
         np.column_stack([fits.runs.at.params, fits.runs.at.unique_tokens, fits.runs.at.epochs]),
     )
     again = refit(fits, weights=kept.astype(float), progress=progress)
-    found = {form: fits.log_prediction(form, one.base, one.repetition) for form, one in again.items()}
+    found = {form: fits.log_prediction(form, one.theta) for form, one in again.items()}
     for values in found.values():
         values[np.isnan(values)] = np.inf
     left = np.flatnonzero(~np.logical_and.reduce([one.converged for one in again.values()]))
@@ -524,7 +505,7 @@ def bootstrap(
     scheme: str = "residuals",
     seed: int | tuple[int, ...] = 0,
     progress: Progress = silent,
-) -> dict[str, Refits]:
+) -> dict[str, Solution]:
     """Refit every form `replicates` times.
 
     The same seed gives the same refits; settings to be compared need different seeds.
@@ -532,7 +513,7 @@ def bootstrap(
     rng = np.random.default_rng(seed)
     if scheme == "weights":
         return refit(fits, weights=resampled_weights(fits, replicates, resample, rng), progress=progress)
-    found: dict[str, Refits] = {}
+    found: dict[str, Solution] = {}
     # Each form has repeated residuals of its own; all share the base law's refits, to be compared one by one.
     for done, form in enumerate(fits.forms):
         one = replace(fits, forms={name: fits.forms[name] for name in (BASE_FORM, form)})
@@ -561,9 +542,9 @@ def resampled_losses(
 ) -> Array:
     """ln(loss) (replicates, runs): predictions with residuals drawn anew."""
     runs, fit = fits.runs, fits.forms[form]
-    predicted = fits.log_prediction(form, fit.base, fit.repetition)
+    predicted = fits.log_prediction(form, fit.theta)
     # Where the base law was fitted first, the noise of single-epoch runs is what it left, under any form.
-    single = predicted if fits.joint else fits.log_prediction(BASE_FORM, fit.base, np.empty(0))
+    single = predicted if fits.joint else fits.log_prediction(BASE_FORM, fit.theta[:5])
     drawn = np.empty((replicates, len(runs)))
     luck = rng.random((replicates, int(runs.cells.max()) + 1))  # of each cell, in both of its parts
     parts = (
@@ -607,27 +588,23 @@ def _scaled(values: Array, variance: float) -> Array:
     return values * (np.sqrt(variance) / size) if size > 0 else values
 
 
-def draws_of(fits: Fits, refits: dict[str, Refits], method: str) -> Draws:
+def draws_of(fits: Fits, refits: dict[str, Solution], method: str) -> Draws:
     """The refits that converged, as a Calibration keeps them: seven significant digits."""
     laws = {}
     for form, found in refits.items():
-        good = found.converged
-        if good.sum() >= 2:
-            values = parameter_arrays(form, Refits(*(part[good] for part in found)), fits.runs)
-            laws[form] = kept_draws(values)
+        if found.converged.sum() >= 2:
+            laws[form] = kept_draws(parameters_of(form, found.theta[found.converged], fits.runs))
     return Draws(method=method, laws=laws)
 
 
-def refit_record(fits: Fits, form: str, refits: Refits) -> dict[str, Any]:
+def refit_record(form: str, refits: Solution) -> dict[str, Any]:
     """How the refits of a form ended: how many count, and which parameters sit on a bound in some.
 
     An interval is open on a side on which more refits sit on the bound than lie beyond its end.
     """
-    names = fits.forms[form].names
-    names = names if len(names) == refits.side.shape[1] else (*BASE_PARAMETERS, *names)
     side = refits.side[refits.converged]
     record: dict[str, Any] = {"made": len(refits.converged), "kept": len(side), "at_bound": {}, "open": {}}
-    for name, column in zip(names, side.T, strict=True):
+    for name, column in zip(parameter_names(form), side.T, strict=True):
         if column.any():
             record["at_bound"][name] = int((column != 0).sum())
         signs = {"below": -1, "above": 1}

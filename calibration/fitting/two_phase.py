@@ -63,7 +63,7 @@ class Method:
 
     `prior` is the calibration to start from: "auto" (the shipped calibration that suits the runs best), the
     name of a calibration, or "none": the fit of the paper, which alone knows `delta`, `joint`, `resample`
-    and `scheme`.
+    and `scheme` and is meant where one of these is asked for.
     """
 
     laws: tuple[str, ...] = tuple(STANDARD)  # each once, in the order of the registry
@@ -120,7 +120,7 @@ def _setting(
         phases = "all parameters together" if method.joint else "both phases"
         text = f"bootstrap of {phases}, {method.scheme} over {method.resample}, seed {method.seed}"
         draws = draws_of(fits, found, text)
-        records = {form: refit_record(fits, form, refits) for form, refits in found.items()}
+        records = {form: refit_record(form, refits) for form, refits in found.items()}
     stuck = [
         f"{name} of {form} in {count} of {record['kept']}"
         for form, record in records.items()
@@ -156,10 +156,11 @@ def _fitted(
 ) -> FittedLaw:
     extra: dict[str, Any] = {"convergence": fit.convergence() | ({"refits": refits} if refits else {})}
     if "P" in fit.parameters:
-        n0, u0, r0 = (float(np.exp(value)) for value in fits.runs.ref_multi)
-        penalty = float(Law(fit.form, fit.parameters).terms(n0, u0, 1 + r0).overfitting)
-        at: dict[str, Any] = {"params": n0, "unique_tokens": u0, "epochs": 1 + r0, "penalty": penalty}
-        spread = None if draws is None else interval(draws.terms(n0, u0, 1 + r0).overfitting)
+        middle = fits.runs.middle[1]
+        where = {name: float(getattr(middle, name)) for name in ("params", "unique_tokens", "epochs")}
+        penalty = float(Law(fit.form, fit.parameters).terms(*where.values()).overfitting)
+        at: dict[str, Any] = {**where, "penalty": penalty}
+        spread = None if draws is None else interval(draws.terms(*where.values()).overfitting)
         if spread is not None:
             at["interval"] = [spread.low, spread.median, spread.high]
         extra["reference_penalty"] = at
@@ -228,7 +229,7 @@ def _no_trend(runs: Runs) -> str:
 def metrics(fits: Fits, form: str, held_out: Array | None = None) -> dict[str, float | None]:
     """Goodness of fit of one form."""
     fit, runs = fits.forms[form], fits.runs
-    predicted = fits.log_prediction(form, fit.base, fit.repetition)
+    predicted = fits.log_prediction(form, fit.theta)
     size = len(parameter_names(form))
     return goodness_of_fit(
         runs.ln_loss, predicted, runs.single, size, fits.delta, cells=runs.cells, held_out=held_out

@@ -174,7 +174,7 @@ def left_out_errors(
     weights = (column[None] != decays[:, None]).astype(float)
     one = replace(fits, forms={name: fits.forms[name] for name in (BASE_FORM, form)})
     again = refit(one, weights=weights, max_iterations=200)[form]
-    predicted = fits.log_prediction(form, again.base, again.repetition)
+    predicted = fits.log_prediction(form, again.theta)
     found = []
     for place, decay in enumerate(decays):
         rows = (column == decay) & (True if judged is None else judged)
@@ -193,7 +193,7 @@ def law_at(fits: Fits, form: str, timescale: Any) -> Law:
 
 def _fitted(fits: Fits, form: str, tried: list[LeftOutError], table: pd.DataFrame) -> FittedLaw:
     fit = fits.forms[form]
-    predicted = fits.log_prediction(form, fit.base, fit.repetition)
+    predicted = fits.log_prediction(form, fit.theta)
     runs = sum(one.runs for one in tried)
     nats = _rms(np.concatenate([np.full(one.runs, one.nats) for one in tried]))
     extra: Mapping[str, Any] = {

@@ -112,9 +112,7 @@ def fit(
 
     A table is whatever `read_runs` takes. The directory of a study is the table of its grid, and knows its
     own corpus, model family and vocabulary; `title`, `corpus`, `model_family` and `vocab_size` say it of
-    other tables. `max_epochs`, `where`, `weight_decay`, `columns`, `pattern` and `drop_missing` are as in
-    `read_runs`, `laws` to `prior` as in `calibration.fitting.two_phase.Method`. `prior` is "auto" where
-    nothing is said and none of the paper's own options is asked for.
+    other tables. `laws` to `prior` are as in `calibration.fitting.two_phase.Method`, `how` as in `read_runs`.
 
     With runs at three weight decays or more, and a known recipe, a law for every weight decay is fitted next
     to the settings: "auto" keeps it in the file as `fitted_weight_decay_law` and leaves plans to the

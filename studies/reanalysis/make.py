@@ -31,7 +31,7 @@ from calibration.fitting.huber import (
     base_theta,
     bootstrap,
     fit_forms,
-    parameter_arrays,
+    parameters_of,
 )
 from calibration.fitting.runs.arrays import Runs
 from calibration.fitting.runs.tables import read_runs
@@ -179,7 +179,7 @@ def certainty_table(repetition: dict[str, Law], runs: Runs) -> list[str]:
     rows = []
     for scheme, resampled in (("residuals", "noise (residuals)"), ("weights", "runs")):
         refits = bootstrap(fits, REFITS, scheme=scheme, seed=0)["effective_parameters"]
-        draws = parameter_arrays("effective_parameters", refits, runs)
+        draws = parameters_of("effective_parameters", refits.theta, runs)
         kept = refits.converged & np.all([np.isfinite(value) for value in draws.values()], axis=0)
         ratio = _size_ratio(
             Law("effective_parameters", {name: value[kept] for name, value in draws.items()}), flops

@@ -49,7 +49,7 @@ def in_sample_errors(fits: Fits) -> dict[str, float]:
     runs = fits.runs
     found = {}
     for form, fit in fits.forms.items():
-        residuals = fits.log_prediction(form, fit.base, fit.repetition) - runs.ln_loss
+        residuals = fits.log_prediction(form, fit.theta) - runs.ln_loss
         found[form] = error_of(residuals[~runs.single])
     return found
 
@@ -67,7 +67,7 @@ def left_out(fits: Fits, table: pd.DataFrame) -> dict[str, float]:
     again = refit(fits, weights=1.0 - np.array(turns, dtype=float))
     found = {}
     for form, refits in again.items():
-        predicted = fits.log_prediction(form, refits.base, refits.repetition)
+        predicted = fits.log_prediction(form, refits.theta)
         errors = [
             error_of((row - runs.ln_loss)[out & ~runs.single])
             for row, out in zip(predicted, turns, strict=True)

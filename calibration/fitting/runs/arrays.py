@@ -28,47 +28,30 @@ class Runs:
     repeats: Array
     ln_loss: Array
     cells: Array  # number of the (size, budget) cell of each run
-    scale: float  # lowest loss
-    ref_params: float  # ln N0 and ln D0 of the single-epoch runs
-    ref_tokens: float
-    ref_multi: tuple[float, float, float]  # ln N0, ln U0, ln R0 of the runs with repetition
     ln_timescale: Array  # AdamW's timescale in epochs where the table says it, else 0
-    ref_timescale: float
+    scale: float  # lowest loss
+    middle: tuple[At, At]  # reference points: of the single-epoch runs, and of those that repeat
 
     @staticmethod
     def of(table: pd.DataFrame) -> Runs:
         columns = ("params", "unique_tokens", "epochs", "loss")
         params, unique, epochs, loss = (table[name].to_numpy(dtype=float) for name in columns)
         repeats = np.where(epochs <= SINGLE_EPOCH, 0.0, epochs - 1)
-        seen = unique * np.minimum(epochs, 1)
-        ln_params, ln_unique, ln_tokens = np.log(params), np.log(seen), np.log(unique) + np.log(epochs)
-        single = repeats == 0
-        multi = ~single if not single.all() else single
-        with np.errstate(divide="ignore"):
-            ln_repeats = np.log(repeats)
-        ln_timescale = np.zeros(len(table))
+        ln_params, ln_unique = np.log(params), np.log(unique * np.minimum(epochs, 1))
+        ln_tokens, ln_timescale = np.log(unique) + np.log(epochs), np.zeros(len(table))
         if TIMESCALE in table:
             ln_timescale = np.log(table[TIMESCALE].to_numpy(dtype=float)) - ln_unique
-        *ref, ref_timescale = (
-            float(a[multi].mean()) if not single.all() else 0.0
-            for a in (ln_params, ln_unique, ln_repeats, ln_timescale)
-        )
-        base = single if single.any() else multi
         cells = np.unique(np.stack([params, unique]), axis=1, return_inverse=True)[1].ravel()
-        return Runs(
-            ln_params,
-            ln_unique,
-            ln_tokens,
-            repeats,
-            np.log(loss),
-            cells,
-            float(loss.min()),
-            float(ln_params[base].mean()),
-            float(ln_tokens[base].mean()),
-            tuple(ref),  # type: ignore[arg-type]
-            ln_timescale,
-            ref_timescale,
-        )
+        single = repeats == 0
+        base = single if single.any() else ~single
+        once = At(np.exp(ln_params[base].mean()), np.exp(ln_tokens[base].mean()), 1.0)
+        again = At(1.0, 1.0, 2.0, 1.0)
+        if not single.all():
+            logs = (ln_params[~single], ln_unique[~single], np.log(repeats[~single]))
+            size, data, more = (np.exp(values.mean()) for values in logs)
+            again = At(size, data, 1 + more, np.exp((ln_timescale + ln_unique)[~single].mean()))
+        arrays = (ln_params, ln_unique, ln_tokens, repeats, np.log(loss), cells, ln_timescale)
+        return Runs(*arrays, scale=float(loss.min()), middle=(once, again))
 
     @property
     def single(self) -> Array:
@@ -79,14 +62,6 @@ class Runs:
         """Where the runs are; below one epoch, the unique tokens are those that are seen."""
         timescale = np.exp(self.ln_timescale + self.ln_unique)
         return At(np.exp(self.ln_params), np.exp(self.ln_unique), 1 + self.repeats, timescale)
-
-    @property
-    def middle(self) -> tuple[At, At]:
-        """The reference points of the single-epoch runs and of those that repeat."""
-        ln_params, ln_unique, ln_repeats = self.ref_multi
-        timescale = np.exp(self.ref_timescale + ln_unique)
-        repeated = At(np.exp(ln_params), np.exp(ln_unique), 1 + np.exp(ln_repeats), timescale)
-        return At(np.exp(self.ref_params), np.exp(self.ref_tokens), 1.0), repeated
 
     @property
     def loss(self) -> Array:

@@ -105,7 +105,7 @@ def test_weights_are_repetitions() -> None:
 def test_batches_solve_each_problem_as_alone() -> None:
     runs = Runs.of(grid_table(LAW, 60, 0.01, np.random.default_rng(5)))
     rng = np.random.default_rng(1)
-    base = fit_forms(runs, ["chinchilla"]).forms["chinchilla"].base
+    base = fit_forms(runs, ["chinchilla"]).forms["chinchilla"].theta
     bases = base + 0.01 * rng.standard_normal((6, 5))
     free = repetition_problem("additive_4p", runs, bases)
     weights = rng.dirichlet(np.ones(len(runs)), size=6) * len(runs)
