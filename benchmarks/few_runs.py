@@ -34,7 +34,7 @@ import pandas as pd
 from scipy.optimize import least_squares
 
 from calibration import fit
-from calibration.fitting.evaluate.extrapolation import with_extrapolation_weights
+from calibration.fitting.bayes.hierarchical import with_extrapolation_weights
 from calibration.fitting.evaluate.summary import capped
 from calibration.fitting.solver import Reference, points_of
 from planner.calibration import Calibration

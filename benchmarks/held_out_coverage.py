@@ -3,7 +3,7 @@
     OMP_NUM_THREADS=1 python -m benchmarks.held_out_coverage ../shared/data [seeds]
 
 Generated tables (`bayesian_coverage`) come from laws; real runs do not. Each table of `few_runs` but the
-pilots is cut along size, compute, data or epochs as the tournament cuts it (`evaluate.extrapolation`):
+pilots is cut along size, compute, data or epochs as the tournament cuts it (`studies.tournament`):
 the smallest 60% or 70% are seen, the repeated runs beyond them are asked about. Of those seen 20, 40 (drawn
 with each seed) or all are fitted as `fit` does by default, with a prior that was fitted on none of them;
 weights of forms are those by skill in the direction of the cut, learnt from other tables, as plans
@@ -26,11 +26,11 @@ import pandas as pd
 
 from benchmarks.few_runs import tables
 from calibration import fit
-from calibration.fitting.evaluate import extrapolation
-from calibration.fitting.evaluate.extrapolation import with_extrapolation_weights
+from calibration.fitting.bayes.hierarchical import with_extrapolation_weights
 from calibration.fitting.solver import points_of
 from planner.laws import AVERAGE
 from planner.uncertainty import with_discrepancy
+from studies.tournament import extrapolation
 
 NS = (20, 40, None)  # None: all that are seen
 AMONG, MIDDLE = (20, 40, 80), (0.1, 0.9)  # runs fitted, and the range of those asked about

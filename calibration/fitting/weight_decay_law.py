@@ -31,7 +31,7 @@ from planner.calibration import (
     WeightDecayLaw,
 )
 from planner.inputs import InvalidInput
-from planner.laws import BASE_FORM, TIMESCALE, WEIGHT_DECAY_FORMS, Law
+from planner.laws import BASE_FORM, TIMESCALE, WEIGHT_DECAY_FORMS
 
 DELTA = 0.01  # Huber's threshold on ln(loss): about the noise between seeds of small runs
 FEWEST_DECAYS = 3
@@ -184,11 +184,6 @@ def left_out_errors(
         nats = np.exp(predicted[place][rows]) - fits.runs.loss[rows]
         found.append(LeftOutError(float(decay), int(rows.sum()), _rms(residual), _rms(nats)))
     return found
-
-
-def law_at(fits: Fits, form: str, timescale: Any) -> Law:
-    """A fitted form at the timescale that it is asked about."""
-    return Law(form, {**fits.forms[form].parameters, TIMESCALE: timescale})
 
 
 def _fitted(fits: Fits, form: str, tried: list[LeftOutError], table: pd.DataFrame) -> FittedLaw:

@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 from calibration import fit
-from calibration.fitting.evaluate.extrapolation import with_extrapolation_weights
+from calibration.fitting.bayes.hierarchical import with_extrapolation_weights
 from planner.calibration import Calibration, Setting
 from planner.inputs import scientific, short
 from planner.laws import AVERAGE, FORMS

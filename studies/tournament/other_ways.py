@@ -15,14 +15,13 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import extrapolation
 import numpy as np
 import pandas as pd
 import weighing
 
 from calibration import fit
-from calibration.fitting.bayes.hierarchical import tournament_errors
-from calibration.fitting.evaluate import extrapolation
-from calibration.fitting.evaluate.extrapolation import with_extrapolation_weights
+from calibration.fitting.bayes.hierarchical import tournament_errors, with_extrapolation_weights
 from calibration.fitting.evaluate.summary import PAPER_DELTA
 from calibration.fitting.runs.tables import read_runs
 from planner.laws import AVERAGE, STANDARD

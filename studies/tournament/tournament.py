@@ -1,7 +1,7 @@
 """A tournament of law forms: fitted to parts of run tables, tried beyond them, by size, compute, epochs and
 data, and by the choices that they would have made.
 
-`evaluate.extrapolation` has the cuts and the rule for ties, `weighing` how the tool's own choice is weighed:
+`extrapolation` has the cuts and the rule for ties, `weighing` how the tool's own choice is weighed:
 from the seen part, and from how forms did in the same direction on the other tables. Tables that share runs
 count as one, and a table says nothing about itself, not even its other weight decays: what a choice is judged
 by it has not seen. The choice is made among the forms that are fitted where nobody names any. Each direction
@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from extrapolation import DIRECTIONS, split
 from weighing import FitMethod, error_of, in_sample_errors, left_out, ln_losses, weighted_mean, weights_of
 
-from calibration.fitting.evaluate.extrapolation import DIRECTIONS, split
 from calibration.fitting.huber import Progress
 from calibration.fitting.runs.arrays import find_groups
 from planner.inputs import InvalidInput

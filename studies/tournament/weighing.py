@@ -19,8 +19,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+from extrapolation import usable
 
-from calibration.fitting.evaluate.extrapolation import usable
 from calibration.fitting.huber import Fits, fit_forms, refit
 from calibration.fitting.runs.arrays import Runs
 from calibration.fitting.solver import Array

@@ -17,13 +17,12 @@ from calibration.fitting.huber import Fits
 from calibration.fitting.runs.tables import Origin, read_runs
 from calibration.fitting.weight_decay_law import (
     fit_over_weight_decays,
-    law_at,
     left_out_errors,
     weight_decay_calibration,
     with_timescale,
 )
 from planner.calibration import Calibration, Recipe
-from planner.laws import BASE_FORM, Law
+from planner.laws import BASE_FORM, TIMESCALE, Law
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -85,6 +84,11 @@ def calibration() -> Calibration:
         origin=origin,
         source="python studies/weight-decay/make.py --write",
     )
+
+
+def law_at(fits: Fits, form: str, timescale: np.ndarray) -> Law:
+    """A fitted form at the timescale that it is asked about."""
+    return Law(form, {**fits.forms[form].parameters, TIMESCALE: timescale})
 
 
 def left_out_table(fits: Fits, table: pd.DataFrame, own: np.ndarray) -> list[str]:

@@ -16,11 +16,11 @@ import pytest
 from click.testing import CliRunner
 
 from benchmarks.simulated import grid_table
-from calibration.fitting.evaluate.extrapolation import seen, split
 from planner import InvalidInput
 from planner.cli import planner as main
-from tests.calibration.fitting.test_extrapolation import FEW, TRUTH
+from studies.tournament.extrapolation import seen, split
 from tests.places import ROOT, script
+from tests.studies.test_extrapolation import FEW, TRUTH
 
 
 @pytest.fixture(scope="module")

@@ -82,6 +82,7 @@ from calibration.fitting.solver import Progress, Reference, points_of, silent
 from planner.calibration import LITTLE, Calibration, Draws, FittedLaw, Setting, shipped_names
 from planner.inputs import InvalidInput, short
 from planner.laws import BASE_FORM, DEFAULT_FORM, FORMS
+from planner.uncertainty import extrapolation_weights
 
 AUTO, NO_PRIOR = "auto", "none"
 # of the prior
@@ -450,6 +451,17 @@ def extrapolation_errors(forms: Sequence[str], without: Sequence[str] = ()) -> d
             least = min(behind.values())
             found[direction] = {form: float(f"{np.exp(value - least):.4g}") for form, value in behind.items()}
     return found
+
+
+def with_extrapolation_weights(
+    setting: Setting, directions: Sequence[str], without: Sequence[str] = ()
+) -> Setting:
+    """A setting whose forms are weighed as plans weigh them in these directions, by what other tables than
+    those say.
+    """
+    errors = extrapolation_errors(tuple(setting.law_weights), without)
+    weights = extrapolation_weights(setting.law_weights, [errors.get(way, {}) for way in directions])
+    return setting.with_weights(weights)
 
 
 # -- what a calibration keeps --------------------------------------------------------------------------------

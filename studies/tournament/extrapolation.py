@@ -7,16 +7,11 @@ seen**; computes within 10% are one budget, as in `backtest`, the other quantiti
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import pandas as pd
 
-from calibration.fitting.bayes.hierarchical import extrapolation_errors
 from calibration.fitting.identify import is_identified
 from calibration.fitting.solver import Array, flops_of, points_of
-from planner.calibration import Setting
-from planner.uncertainty import extrapolation_weights
 
 DIRECTIONS: dict[str, float] = {"size": 0.6, "compute": 0.7, "epochs": 0.7, "data": 0.6}  # share that is seen
 _TIES = {"size": 0.02, "compute": 0.1, "epochs": 0.02, "data": 0.02}
@@ -49,14 +44,3 @@ def usable(table: pd.DataFrame) -> bool:
     """Whether a base law and something about repetition can be read off these runs."""
     places = table[["params", "unique_tokens", "epochs"]].to_numpy(dtype=float)
     return is_identified(places, "additive_1p")
-
-
-def with_extrapolation_weights(
-    setting: Setting, directions: Sequence[str], without: Sequence[str] = ()
-) -> Setting:
-    """A setting whose forms are weighed as plans weigh them in these directions, by what other tables than
-    those say.
-    """
-    errors = extrapolation_errors(tuple(setting.law_weights), without)
-    weights = extrapolation_weights(setting.law_weights, [errors.get(way, {}) for way in directions])
-    return setting.changed(law_weights=weights)

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 from benchmarks.simulated import grid_table
-from calibration.fitting.evaluate.extrapolation import quantity_along, seen, split
 from planner import Law
+from studies.tournament.extrapolation import quantity_along, seen, split
 
 HILL = {"E": 1.9, "A": 420.0, "alpha": 0.34, "B": 3600.0, "beta": 0.37}
 TRUTH = Law("hill_4p", {**HILL, "P": 0.02, "delta": 1.2, "c": 0.02, "gamma": 1.1})
