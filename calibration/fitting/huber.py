@@ -88,7 +88,6 @@ _SOME_STARTS = 54  # of the base law, next to those of repetition, in a joint fi
 _FLAT = 0.01
 _TOLERANCE = 1e-13  # of the objective
 _EXACT = 1e-20  # objective per run that is zero for every purpose
-_BLOCK = 30_000  # problems x runs worked on at a time: the arrays of one block fit in the L2 cache
 
 RESAMPLE = ("runs", "cells")
 SCHEMES = ("residuals", "weights")
@@ -113,10 +112,6 @@ class HuberProblems(Problems):
     relative: float = field(default=_TOLERANCE, kw_only=True)
 
     def curvature(self, theta: Array) -> Curvature:
-        parts = [some._curvature(theta[rows]) for rows, some in self._blocks(len(theta))]
-        return Curvature(*(np.concatenate(arrays, axis=-1) for arrays in zip(*parts, strict=True)))
-
-    def _curvature(self, theta: Array) -> Curvature:
         predicted, slopes = self.model.jacobian(theta)  # (B, n), (p, B, n)
         residual = predicted - self.target
         pull = np.clip(residual, -self.delta, self.delta)  # rho'
@@ -135,12 +130,9 @@ class HuberProblems(Problems):
 
     def second_order(self, theta: Array) -> Array:
         """sum_i w_i rho'_i times the second derivatives of m_i."""
-        parts = []
-        for rows, some in self._blocks(len(theta)):
-            residual = some.model.log_prediction(theta[rows]) - some.target
-            pull = some.weights * np.clip(residual, -self.delta, self.delta)
-            parts.append(some.model.hessian(theta[rows], pull))
-        return np.concatenate(parts, axis=-1)
+        residual = self.model.log_prediction(theta) - self.target
+        pull = self.weights * np.clip(residual, -self.delta, self.delta)
+        return self.model.hessian(theta, pull)
 
     def pick(self, problems: Array | slice) -> HuberProblems:
         target = self.target[problems] if self.target.ndim == 2 else self.target
@@ -162,13 +154,6 @@ class HuberProblems(Problems):
                 moved[0] += at * (1 - step[amplitude]) - np.exp(moved[amplitude])
         return moved
 
-    def _blocks(self, count: int) -> list[tuple[slice, HuberProblems]]:
-        block = max(_BLOCK // self.target.shape[-1], 1)
-        if count <= block:
-            return [(slice(None), self)]
-        rows = [slice(start, start + block) for start in range(0, count, block)]
-        return [(some, self.pick(some)) for some in rows]
-
 
 # -- law forms as fitting problems ---------------------------------------------------------------------------
 
@@ -186,19 +171,10 @@ class Free(NamedTuple):
         return HuberProblems(self.model, target, weights, delta, self.exponents, absolute=absolute)
 
 
-def base_problem(runs: Runs, rows: Array | slice = slice(None), *, tied: bool = False) -> Free:
-    """Chinchilla on these rows: 4 x 3 x 3 x 3 x 3 = 324 starts. `tied` holds alpha = beta."""
+def base_problem(runs: Runs, rows: Array | slice = slice(None)) -> Free:
+    """Chinchilla on these rows: 4 x 3 x 3 x 3 x 3 = 324 starts."""
     at = At(np.exp(runs.ln_params[rows]), np.exp(runs.ln_tokens[rows]), 1.0)  # it sees their tokens only
-    if not tied:
-        return _free(form_named(BASE_FORM).terms, BASE, runs, at, ((1, 2), (3, 4)))
-    unit = BASE[3].unit
-    assert unit is not None
-    data = replace(BASE[3], unit=lambda p, at: unit({**p, "beta": p["alpha"]}, at))
-
-    def terms(p: Values, at: At) -> Terms:
-        return form_named(BASE_FORM).terms({**p, "beta": p["alpha"]}, at)
-
-    return _free(terms, (*BASE[:3], data), runs, at, ((1, 2), (3, 2)))
+    return free_problem(form_named(BASE_FORM).terms, BASE, runs, at, ((1, 2), (3, 4)))
 
 
 def repetition_problem(form: str, runs: Runs, base: Array) -> Free:
@@ -208,7 +184,7 @@ def repetition_problem(form: str, runs: Runs, base: Array) -> Free:
         name: value[:, None] if np.ndim(value) else value
         for name, value in base_parameters(base, runs).items()
     }
-    return _free(declared.terms, declared.repetition, runs, runs.at, (), locked)
+    return free_problem(declared.terms, declared.repetition, runs, runs.at, (), locked)
 
 
 def joint_problem(form: str, runs: Runs, base: Array, repetition: Array) -> Free:
@@ -216,7 +192,7 @@ def joint_problem(form: str, runs: Runs, base: Array, repetition: Array) -> Free
     vice versa.
     """
     declared = form_named(form)
-    free = _free(declared.terms, declared.parameters, runs, runs.at, ((1, 2), (3, 4)), grid=False)
+    free = free_problem(declared.terms, declared.parameters, runs, runs.at, ((1, 2), (3, 4)), grid=False)
     every = base_problem(runs).starts
     starts = _starts(declared.repetition, free.model.coordinates)
     some = every[:: max(len(every) // _SOME_STARTS, 1)]
@@ -228,7 +204,7 @@ def joint_problem(form: str, runs: Runs, base: Array, repetition: Array) -> Free
     return free._replace(starts=np.vstack(everything))
 
 
-def _free(
+def free_problem(
     terms: Callable[[Values, At], Terms],
     parameters: tuple[Parameter, ...],
     runs: Runs,
@@ -237,6 +213,7 @@ def _free(
     known: dict[str, Any] | None = None,
     grid: bool = True,
 ) -> Free:
+    """What is free of a law, (ln(amplitude), exponent) at these places; what is `known` is locked."""
     coordinates = Coordinates(parameters, *runs.middle, runs.scale)
     bounds = np.array([coordinates.scaled(p, p.bounds) for p in parameters]).reshape(-1, 2)
     starts = _starts(parameters, coordinates) if grid else np.empty((0, len(parameters)))
@@ -251,8 +228,7 @@ def _starts(parameters: tuple[Parameter, ...], coordinates: Coordinates) -> Arra
 
 
 def base_parameters(theta: Array, runs: Runs) -> dict[str, Array]:
-    """E, A, alpha, B, beta of parameter vectors (..., 5), or (..., 4) with tied exponents."""
-    theta = theta if theta.shape[-1] > 4 else np.concatenate([theta, theta[..., 2:3]], axis=-1)
+    """E, A, alpha, B, beta of parameter vectors (..., 5)."""
     return Coordinates(BASE, *runs.middle, runs.scale).natural(list(np.moveaxis(theta, -1, 0)))
 
 

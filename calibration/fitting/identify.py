@@ -67,6 +67,10 @@ class Unidentified(NamedTuple):
     reason: str
     add: tuple[Run, ...]
 
+    def __str__(self) -> str:
+        where = f"{self.form} cannot be identified at weight decay {self.weight_decay:g}"
+        return f"{where}: {self.reason}; {self.remedy}"
+
     @property
     def remedy(self) -> str:
         if not self.add:
@@ -77,13 +81,8 @@ class Unidentified(NamedTuple):
 
 def check_identifiable(table: pd.DataFrame, forms: Iterable[str] = STANDARD) -> None:
     """Refuse a table from which one of these forms cannot be identified, at any of its weight decays."""
-    found = unidentified(table, forms)
-    if found:
-        first = found[0]
-        raise InvalidInput(
-            f"{first.form} cannot be identified at weight decay {first.weight_decay:g}: "
-            f"{first.reason}; {first.remedy}."
-        )
+    for first in unidentified(table, forms):
+        raise InvalidInput(f"{first}.")
 
 
 def unidentified(table: pd.DataFrame, forms: Iterable[str] = STANDARD) -> list[Unidentified]:

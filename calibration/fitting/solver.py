@@ -285,10 +285,6 @@ class Solution(NamedTuple):
     iterations: Array  # (B,)
     side: Array  # (B, p): -1 where a parameter sits on its lower bound, 1 on its upper one, 0 in between
 
-    @property
-    def at_bound(self) -> Array:
-        return np.asarray(self.side != 0)
-
 
 @dataclass(frozen=True)
 class Optimum:
@@ -441,7 +437,7 @@ def best_of(problems: Problems, starts: Array, bounds: Bounds) -> Optimum:
     same = solution.value <= value * (1 + SAME) + 100 * problems.absolute
     state, more = one.curvature(theta[None]), one.second_order(theta[None])
     gradient, hessian = state.gradient[:, 0], (state.hessian + (0.0 if more is None else more))[..., 0]
-    free = ~solution.at_bound[best]
+    free = solution.side[best] == 0
     spectrum, vectors = np.linalg.eigh(hessian[np.ix_(free, free)])
     flat = np.zeros(len(theta))
     flat[free] = vectors[:, :1].sum(axis=1)

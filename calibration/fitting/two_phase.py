@@ -189,10 +189,7 @@ def _unusable(runs: pd.DataFrame, forms: Sequence[str]) -> dict[float, dict[str,
         first = found[0]
         all_asked = set(forms) == set(STANDARD) or first.form == BASE_FORM
         others = "" if all_asked else ", or fit other forms with ‹laws›"
-        raise InvalidInput(
-            f"{first.form} cannot be identified at weight decay {first.weight_decay:g}: "
-            f"{first.reason}; {first.remedy}{others}."
-        )
+        raise InvalidInput(f"{first}{others}.")
     return unusable
 
 

@@ -9,7 +9,7 @@ default, and its error there is what plans take for the law's own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -191,10 +191,7 @@ def _fitted(fits: Fits, form: str, tried: list[LeftOutError], table: pd.DataFram
     predicted = fits.log_prediction(form, fit.theta)
     runs = sum(one.runs for one in tried)
     nats = _rms(np.concatenate([np.full(one.runs, one.nats) for one in tried]))
-    extra: Mapping[str, Any] = {
-        "convergence": fit.convergence(),
-        "left_out": {f"{one.weight_decay:g}": one.error for one in tried},
-    }
+    left_out = {f"{one.weight_decay:g}": one.error for one in tried}
     return FittedLaw(
         parameters=fit.parameters,
         metrics={
@@ -207,7 +204,8 @@ def _fitted(fits: Fits, form: str, tried: list[LeftOutError], table: pd.DataFram
             runs=runs,
             source="runs at weight decays that the law was not fitted on",
         ),
-        **extra,
+        convergence=fit.convergence(),
+        left_out=left_out,
     )
 
 

@@ -16,6 +16,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -26,11 +27,11 @@ from scipy.special import huber
 
 from calibration.fitting.evaluate.summary import PAPER_DELTA, r_squared
 from calibration.fitting.huber import (
-    base_parameters,
-    base_problem,
+    Free,
     base_theta,
     bootstrap,
     fit_forms,
+    free_problem,
     parameters_of,
 )
 from calibration.fitting.runs.arrays import Runs
@@ -38,7 +39,7 @@ from calibration.fitting.runs.tables import read_runs
 from calibration.fitting.solver import best_of
 from planner.calibration import Calibration
 from planner.inputs import CONTINUOUS, InvalidInput, scientific, short
-from planner.laws import BASE_PARAMETERS, Law
+from planner.laws import BASE, BASE_FORM, BASE_PARAMETERS, At, Law, Terms, Values, form_named
 from planner.solve import FLOPS_PER_PARAM_TOKEN, allocate
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -66,12 +67,25 @@ def read(table: str | os.PathLike[str]) -> Runs:
     return Runs.of(read_runs(table, where="in_filtered182 == 1", weight_decay=0.1))
 
 
+def tied_problem(runs: Runs, rows: np.ndarray | slice = slice(None)) -> Free:
+    """Chinchilla on these rows with alpha = beta: E, A, alpha, B."""
+    at = At(np.exp(runs.ln_params[rows]), np.exp(runs.ln_tokens[rows]), 1.0)
+    unit = BASE[3].unit
+    assert unit is not None
+    data = replace(BASE[3], unit=lambda p, at: unit({**p, "beta": p["alpha"]}, at))
+
+    def terms(p: Values, at: At) -> Terms:
+        return form_named(BASE_FORM).terms({**p, "beta": p["alpha"]}, at)
+
+    return free_problem(terms, (*BASE[:3], data), runs, at, ((1, 2), (3, 2)))
+
+
 def laws(runs: Runs) -> tuple[dict[str, Law], dict[str, Law]]:
     """The Chinchilla law of each base, and the effective-parameters laws on top of them."""
     known = Calibration.load("c4-muennighoff").settings[0]
     published = known.law("chinchilla")
     single = runs.single
-    free = base_problem(runs, single, tied=True)
+    free = tied_problem(runs, single)
     tied = best_of(
         free.problems(runs.ln_loss[single], np.ones(single.sum()), PAPER_DELTA),
         free.starts,
@@ -80,9 +94,7 @@ def laws(runs: Runs) -> tuple[dict[str, Law], dict[str, Law]]:
     locked = {
         PUBLISHED: base_theta(dict(published.parameters), runs),
         REFIT: None,
-        TIED: base_theta(
-            {name: float(value) for name, value in base_parameters(tied.theta, runs).items()}, runs
-        ),
+        TIED: tied.theta[[0, 1, 2, 3, 2]],
     }
     fits = {name: fit_forms(runs, ["effective_parameters"], base=base).forms for name, base in locked.items()}
     for name, forms in fits.items():

@@ -56,7 +56,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -111,14 +111,6 @@ _HARDLY = 0.01  # of a run
 # -- the prior -----------------------------------------------------------------------------------------------
 
 
-class ThetaPrior(NamedTuple):
-    """What is known of theta of a form before any run."""
-
-    mean: np.ndarray
-    covariance: np.ndarray
-    between_decays: np.ndarray  # how far the weight decays of one corpus differ: a covariance
-
-
 @dataclass(frozen=True)
 class Prior:
     """One setting of a calibration, as the prior of others."""
@@ -138,7 +130,10 @@ class Prior:
     def irreducible(self) -> float:
         return float(self.setting.law(BASE_FORM).parameters["E"] * np.exp(self.scale))
 
-    def of(self, form: str) -> ThetaPrior:
+    def of(self, form: str) -> tuple[Normal, np.ndarray]:
+        """What is known of theta of a form before any run, and the covariance of by how much the weight
+        decays of one corpus differ.
+        """
         parameters = FORMS[form].parameters
         # What the setting does not have comes from its nearest relatives, of which the last one counts, or is
         # ln of the middle of what a fit starts from.
@@ -150,11 +145,9 @@ class Prior:
         is_term = np.array([float(one.kind in ("amplitude", "linear")) for one in parameters])
         tokenizers = _SCALE**2 * np.outer(is_term, is_term)
         spread = self._spread(form)
-        return ThetaPrior(
-            np.array(mean, dtype=float) + self.scale * is_term,
-            np.diag(self.wider * spread**2) + tokenizers,
-            np.diag(self.wider * (_DECAYS * spread) ** 2),
-        )
+        theta = np.array(mean, dtype=float) + self.scale * is_term
+        known_to = np.diag(self.wider * spread**2) + tokenizers
+        return Normal(theta, known_to), np.diag(self.wider * (_DECAYS * spread) ** 2)
 
     def _spread(self, form: str) -> np.ndarray:
         """Standard deviations of theta between corpora whose models are of this size: what the registry says,
@@ -230,40 +223,32 @@ def candidates(
             field="prior",
         )
     others = tuple(one for one in known if one not in seen)
-    how = (others, vocab_size, weight_decays, params)
-    found = [prior for calibration in usable.values() for prior in _nearest(calibration, *how)]
+    found = []
+    for one in usable.values():
+        scale = 0.0  # ln of nats per token: a larger vocabulary has more bytes in a token
+        if vocab_size is not None and one.vocab_size is not None:
+            scale = float(np.log(np.log(vocab_size) / np.log(one.vocab_size)))
+        for setting in _nearest(one, weight_decays):
+            where = f" at weight decay {setting.weight_decay:g}" if len(one.settings) > 1 else ""
+            found.append(Prior(one.name + where, one, setting, others, scale, _wider(setting, params)))
     if not found:
         raise InvalidInput(
             f"{', '.join(usable)} has no {BASE_FORM} law to start from; ‹prior› '{AUTO}' takes another one.",
             field="prior",
         )
-    return found, [one for one in seen if one in asked]
+    return found, [name for name in seen if name in asked]
 
 
-def _nearest(
-    calibration: Calibration,
-    others: tuple[str, ...],
-    vocab_size: int | None,
-    weight_decays: Sequence[float],
-    params: float | None,
-) -> list[Prior]:
-    """The settings of a calibration nearest to the middle of these weight decays, as priors; all where there
-    are none, or several as near.
+def _nearest(calibration: Calibration, weight_decays: Sequence[float]) -> list[Setting]:
+    """The settings of a calibration nearest to the middle of these weight decays; all where there are none,
+    or several as near.
     """
     settings = [one for one in calibration.settings if BASE_FORM in one.laws]
-    if len(weight_decays) and settings:
-        middle = np.mean(np.log(np.maximum(weight_decays, _NO_DECAY)))
-        apart = [abs(float(np.log(max(one.weight_decay, _NO_DECAY))) - middle) for one in settings]
-        settings = [one for one, far in zip(settings, apart, strict=True) if far <= min(apart) + 1e-6]
-    scale = 0.0  # ln of nats per token: a larger vocabulary has more bytes in a token
-    if vocab_size is not None and calibration.vocab_size is not None:
-        scale = float(np.log(np.log(vocab_size) / np.log(calibration.vocab_size)))
-    found = []
-    for setting in settings:
-        where = f" at weight decay {setting.weight_decay:g}" if len(calibration.settings) > 1 else ""
-        known = (calibration, setting, others, scale, _wider(setting, params))
-        found.append(Prior(calibration.name + where, *known))
-    return found
+    if not len(weight_decays) or not settings:
+        return settings
+    middle = np.mean(np.log(np.maximum(weight_decays, _NO_DECAY)))
+    apart = [abs(float(np.log(max(one.weight_decay, _NO_DECAY))) - middle) for one in settings]
+    return [one for one, far in zip(settings, apart, strict=True) if far <= min(apart) + 1e-6]
 
 
 # -- partial pooling -----------------------------------------------------------------------------------------
@@ -293,7 +278,7 @@ class HierarchicalFit:
             if common is None:
                 means = prior.draws(count, rng)
             else:
-                apart = Normal(np.zeros(len(prior.mean)), self.prior.of(form).between_decays)
+                apart = Normal(np.zeros(len(prior.mean)), self.prior.of(form)[1])
                 means = common + apart.draws(count, rng)
                 prior = Normal(self.shared[form].mean, apart.covariance)
             found[decay] = posterior.draws(prior, means, luck, rng)
@@ -338,8 +323,7 @@ def no_pooling(
     prior: Prior, by_decay: Mapping[float, pd.DataFrame], form: str, grid: NoiseGrid = FINE
 ) -> dict[float, Posterior]:
     """A form at each weight decay without the others."""
-    known, reference, irreducible = prior.of(form), prior.reference, prior.irreducible
-    theta = Normal(known.mean, known.covariance)
+    theta, reference, irreducible = prior.of(form)[0], prior.reference, prior.irreducible
     seen = {decay: Observed.of(runs, irreducible, grid) for decay, runs in by_decay.items()}
     return {decay: laplace_posterior(form, reference, theta, runs) for decay, runs in seen.items()}
 
@@ -348,8 +332,7 @@ def _partial_pooling(
     form: str, prior: Prior, seen: Mapping[float, Observed]
 ) -> tuple[dict[float, Posterior], Normal]:
     """The posterior at each weight decay, given all others, and what they share."""
-    known, reference = prior.of(form), prior.reference
-    before, apart = Normal(known.mean, known.covariance), known.between_decays
+    (before, apart), reference = prior.of(form), prior.reference
     alone = {decay: laplace_posterior(form, reference, before, runs) for decay, runs in seen.items()}
     if len(alone) == 1:
         return alone, before
@@ -373,35 +356,27 @@ def _partial_pooling(
 def model_weights(posteriors: Mapping[str, Mapping[float, Posterior]]) -> dict[str, float]:
     """The weight of each form that counts, from its posteriors by weight decay."""
     scores = {form: _score(found) for form, found in posteriors.items()}
-    finite = [form for form, one in scores.items() if np.isfinite(one.evidence + np.hstack(one.errors).sum())]
+    finite = [form for form, (told, errors) in scores.items() if np.isfinite(told + np.hstack(errors).sum())]
     # The base law is known to be wrong wherever anything repeats.
     forms = [form for form in finite or posteriors if form != BASE_FORM] or [BASE_FORM]
-    asked = [scores[form] for form in forms]
-    by_evidence = _softmax(np.array([one.evidence for one in asked]))
-    by_decay = [np.stack(errors) for errors in zip(*(one.errors for one in asked), strict=True)]
+    told, by_form = zip(*(scores[form] for form in forms), strict=True)
+    by_evidence = _softmax(np.array(told))
+    by_decay = [np.stack(errors) for errors in zip(*by_form, strict=True)]
     few = np.exp(-((max(errors.shape[1] for errors in by_decay) / _FEW) ** 2))
     raw = few * by_evidence + (1 - few) * stacking_weights(*by_decay)
     kept = np.where(raw >= min(_LEAST, raw.max()), raw, 0.0)
     return {form: float(weight) for form, weight in zip(forms, kept / kept.sum(), strict=True) if weight}
 
 
-class _Score(NamedTuple):
-    """How a form does."""
-
-    evidence: float  # tempered
-    errors: list[np.ndarray]  # of its runs, by weight decay
-
-
-def _score(found: Mapping[float, Posterior]) -> _Score:
-    """Errors are as large as if the runs had not been seen, by generalised cross-validation over all weight
-    decays together: one with few runs has hardly any to spare.
+def _score(found: Mapping[float, Posterior]) -> tuple[float, list[np.ndarray]]:
+    """The tempered evidence of a form, and the errors of its runs by weight decay: as large as if the runs
+    had not been seen, by generalised cross-validation over all weight decays together, since one with few
+    runs has hardly any to spare.
     """
     parameters = sum(one.effective_parameters for one in found.values())
     errors = [one.residuals for one in found.values()]
     runs = sum(len(one) for one in errors)
-    return _Score(
-        _TOLD / (_TOLD + runs) * evidence(found), [runs / (runs - parameters) * one for one in errors]
-    )
+    return _TOLD / (_TOLD + runs) * evidence(found), [runs / (runs - parameters) * one for one in errors]
 
 
 def stacking_weights(*errors: np.ndarray) -> np.ndarray:
@@ -548,7 +523,7 @@ def _fitted(posterior: Posterior, drawn: Drawn | None) -> FittedLaw:
 def _learnt(found: HierarchicalFit, decay: float) -> dict[str, float]:
     """The share of what was unknown of each part of the law that the runs have told."""
     form = DEFAULT_FORM if DEFAULT_FORM in found.posteriors else next(iter(found.weights))
-    before, after = found.prior.of(form).covariance, found.posteriors[form][decay].covariance
+    before, after = found.prior.of(form)[0].covariance, found.posteriors[form][decay].covariance
     left = dict(zip(FORMS[form].names, np.diagonal(after) / np.diagonal(before), strict=True))
     base = {group: [left.pop(name) for name in names] for group, names in _GROUPS.items()}
     groups = base | ({_REPETITION: list(left.values())} if left else {})

@@ -176,10 +176,12 @@ class Ranges:
 
     def candidates(self) -> pd.DataFrame:
         """Every setting that may be proposed, to two digits."""
-        axes = (_steps(*self.weight_decays, _DECAYS), _steps(*self.learning_rates, _RATES), self.epochs)
-        table = pd.DataFrame(itertools.product(*axes), columns=["weight_decay", "learning_rate", "epochs"])
-        for name in ("weight_decay", "learning_rate"):
-            table[name] = [float(f"{value:.1e}") for value in table[name]]
+        axes = [
+            [float(f"{value:.1e}") for value in np.geomspace(low, high, steps if low < high else 1)]
+            for (low, high), steps in ((self.weight_decays, _DECAYS), (self.learning_rates, _RATES))
+        ]
+        settings = itertools.product(*axes, self.epochs)
+        table = pd.DataFrame(settings, columns=["weight_decay", "learning_rate", "epochs"])
         return self.described(table)
 
     def described(self, table: pd.DataFrame) -> pd.DataFrame:
@@ -274,10 +276,6 @@ def _rows(table: pd.DataFrame, places: list[int], **extra: np.ndarray) -> list[d
     for row, place in zip(rows, places, strict=True):
         row |= {name: float(values[place]) for name, values in extra.items()}
     return rows
-
-
-def _steps(low: float, high: float, number_: int) -> np.ndarray:
-    return np.geomspace(low, high, number_ if low < high else 1)
 
 
 def _range(values: Any, field: str, example: str) -> tuple[float, float]:

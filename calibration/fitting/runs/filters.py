@@ -15,7 +15,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import pandas as pd
@@ -31,23 +31,17 @@ _TOKEN = re.compile(
 )
 _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "==": operator.eq,
-    "=": operator.eq,
     "!=": operator.ne,
-    "<>": operator.ne,
     "<": operator.lt,
     "<=": operator.le,
     ">": operator.gt,
     ">=": operator.ge,
 }
+_ALSO = {"=": "==", "<>": "!="}
 _LONGEST, _DEEPEST = 2000, 40
 _EXAMPLE = "epochs <= 64 and kind == base"
 
 _Rows = Callable[[pd.DataFrame], np.ndarray]  # which rows of a table are kept
-
-
-class _Token(NamedTuple):
-    kind: str
-    text: str
 
 
 class RowFilter:
@@ -62,8 +56,9 @@ class RowFilter:
         self.columns: set[str] = set()
         self._tokens, self._at, self._depth = list(_tokens(text)), 0, 0
         self._rows = self._filter()
-        if self._tokens[self._at].kind != "end":
-            self._fail(f"{self._tokens[self._at].text!r} is unexpected")
+        kind, rest = self._tokens[self._at]
+        if kind != "end":
+            self._fail(f"{rest!r} is unexpected")
 
     def __call__(self, table: pd.DataFrame) -> np.ndarray:
         missing = [name for name in sorted(self.columns) if name not in table.columns]
@@ -101,33 +96,29 @@ class RowFilter:
         return found
 
     def _comparison(self) -> _Rows:
-        name = self._next("a column", "word", "column").text
+        name = self._next("a column", "word", "column")
         self.columns.add(name)
         negated = self._take("not")
         if self._take("in"):
             if not self._take("("):
                 self._fail("'in' needs values in brackets")
-            values = [self._value()]
+            values = [self._next("a value", "word", "quoted")]
             while self._take(","):
-                values.append(self._value())
+                values.append(self._next("a value", "word", "quoted"))
             self._close()
             return lambda table: (
                 negated ^ np.logical_or.reduce([_compare(table[name], name, "==", v) for v in values])
             )
         if negated:
             self._fail("'not' inside a comparison goes with 'in' only")
-        sign = self._next("a comparison sign such as <=", "op").text
-        value = self._value()
+        sign = self._next("a comparison sign such as <=", "op")
+        value = self._next("a value", "word", "quoted")
         return lambda table: _compare(table[name], name, sign, value)
-
-    def _value(self) -> str:
-        token = self._next("a value", "word", "quoted")
-        return token.text[1:-1] if token.kind == "quoted" else token.text
 
     def _take(self, text: str) -> bool:
         """Whether this word or mark comes next; it is read then."""
-        token = self._tokens[self._at]
-        found = token.kind in ("word", "mark") and token.text.lower() == text
+        kind, word = self._tokens[self._at]
+        found = kind in ("word", "mark") and word.lower() == text
         self._at += found
         return found
 
@@ -135,12 +126,12 @@ class RowFilter:
         if not self._take(")"):
             self._fail("a bracket is not closed")
 
-    def _next(self, wanted: str, *kinds: str) -> _Token:
-        token = self._tokens[self._at]
-        if token.kind not in kinds:
-            self._fail(f"{wanted} is missing" + (f" before {token.text!r}" if token.text else " at the end"))
+    def _next(self, wanted: str, *kinds: str) -> str:
+        kind, text = self._tokens[self._at]
+        if kind not in kinds:
+            self._fail(f"{wanted} is missing" + (" at the end" if kind == "end" else f" before {text!r}"))
         self._at += 1
-        return token
+        return text
 
     def _fail(self, reason: str) -> NoReturn:
         raise InvalidInput(
@@ -148,7 +139,8 @@ class RowFilter:
         )
 
 
-def _tokens(text: str) -> Iterator[_Token]:
+def _tokens(text: str) -> Iterator[tuple[str, str]]:
+    """Kind and text of each, without the quotes of values."""
     position, text = 0, text.rstrip()
     while position < len(text):
         match = _TOKEN.match(text, position)
@@ -159,8 +151,8 @@ def _tokens(text: str) -> Iterator[_Token]:
             )
         position = match.end()
         kind = str(match.lastgroup)
-        yield _Token(kind, match[kind])
-    yield _Token("end", "")
+        yield kind, match[kind][1:-1] if kind == "quoted" else _ALSO.get(match[kind], match[kind])
+    yield "end", ""
 
 
 def _compare(column: pd.Series, name: str, sign: str, value: str) -> np.ndarray:
@@ -175,7 +167,7 @@ def _compare(column: pd.Series, name: str, sign: str, value: str) -> np.ndarray:
             ) from None
         numbers = column.to_numpy(dtype=float, na_value=np.nan)
         return np.asarray(_COMPARE[sign](numbers, wanted), dtype=bool)
-    if sign not in ("==", "=", "!=", "<>"):
+    if sign not in ("==", "!="):
         raise InvalidInput(
             f"orders the text column {name!r} with {sign}; text can only be compared with == and !=.",
             field="where",

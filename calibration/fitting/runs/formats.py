@@ -23,9 +23,8 @@ import re
 import struct
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -269,38 +268,26 @@ def _rows_in(value: Any) -> list[Mapping[str, Any]] | None:
         return value if all(isinstance(row, Mapping) for row in value) else None
     if not value or not isinstance(value, Mapping):
         return None
-    if {"columns", "data"} <= set(value):
-        return _of_header(value["columns"], value["data"])
-    inside = [rows for part in value.values() if isinstance(part, list) and (rows := _rows_in(part))]
+    cells = list(value.values())
+    if {"columns", "data"} <= set(value):  # [[...], ...] below names, as pandas and W&B's tables have it
+        names, rows = value["columns"], value["data"]
+        if not all(isinstance(row, list) for row in (names, rows, *(rows if isinstance(rows, list) else ()))):
+            return None
+        return [dict(zip(map(str, names), row, strict=False)) for row in rows]
+    inside = [rows for part in cells if isinstance(part, list) and (rows := _rows_in(part))]
     if len(inside) == 1:
         return inside[0]
-    if all(isinstance(column, list) for column in value.values()):
-        return _of_lists(value)
-    return _of_mappings(value) if all(isinstance(row, Mapping) for row in value.values()) else [value]
-
-
-def _of_header(names: Any, rows: Any) -> list[Mapping[str, Any]] | None:
-    """{"columns": [...], "data": [[...], ...]}, as pandas and W&B's tables have it."""
-    if not all(isinstance(row, list) for row in (names, rows, *(rows if isinstance(rows, list) else ()))):
-        return None
-    return [dict(zip(map(str, names), row, strict=False)) for row in rows]
-
-
-def _of_lists(value: Mapping[str, list[Any]]) -> list[Mapping[str, Any]] | None:
-    """{column: [cell, ...]}, all of the same length."""
-    if len({len(column) for column in value.values()}) != 1:
-        return None
-    return [dict(zip(value, row, strict=True)) for row in zip(*value.values(), strict=True)]
-
-
-def _of_mappings(value: Mapping[str, Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """{column: {row: cell}} as pandas writes it, or {run: its columns}."""
-    if any(str(key).strip() in COLUMNS for key in value):
-        rows = list(dict.fromkeys(row for column in value.values() for row in column))
+    if all(isinstance(column, list) for column in cells):  # {column: [cell, ...]}, all of the same length
+        same = len({len(column) for column in cells}) == 1
+        return [dict(zip(value, row, strict=True)) for row in zip(*cells, strict=True)] if same else None
+    if not all(isinstance(row, Mapping) for row in cells):
+        return [value]
+    if any(str(key).strip() in COLUMNS for key in value):  # {column: {row: cell}} as pandas writes it
+        rows = list(dict.fromkeys(row for column in cells for row in column))
         return [{name: column.get(row) for name, column in value.items()} for row in rows]
-    if {"config", "summary"} & set(value):
-        return [value]  # one run
-    return [{"run": name, **columns} for name, columns in value.items()]
+    # A run with its settings, or {run: its columns}.
+    one = bool({"config", "summary"} & set(value))
+    return [value] if one else [{"run": name, **columns} for name, columns in value.items()]
 
 
 # -- Parquet and Weights & Biases, where their packages are installed
@@ -441,12 +428,11 @@ _FLOAT, _DOUBLE = 1, 2  # of tensors
 _Message = dict[int, list[Any]]
 
 
-@dataclass
-class _Events:
+class _Events(NamedTuple):
     """What the event files of one folder say."""
 
-    last: dict[str, tuple[int, float]] = field(default_factory=dict)  # step and value by tag
-    settings: dict[str, Any] = field(default_factory=dict)
+    last: dict[str, tuple[int, float]]  # step and value by tag
+    settings: dict[str, Any]
 
 
 def _of_tensorboard(folder: Path) -> list[dict[str, Any]]:
@@ -461,12 +447,12 @@ def _of_tensorboard(folder: Path) -> list[dict[str, Any]]:
         paths = [Path(place, name) for name in sorted(names) if _MARK in name]
         if not paths:
             continue
-        events = _Events()
+        events = _Events({}, {})
         for path in paths:
             _read_events(path, events)
         above = next((runs[parent] for parent in Path(place).parents if parent in runs), None)
         if above is not None and events.settings:
-            above.settings |= events.settings
+            above.settings.update(events.settings)
             for tag, last in events.last.items():
                 above.last.setdefault(tag, last)
         else:
@@ -511,7 +497,7 @@ def _read_value(value: _Message, step: int, events: _Events) -> None:
     if tag and figures and step >= events.last.get(tag, (step, 0.0))[0]:
         events.last[tag] = (step, figures[-1])
     for metadata in _inner(value, 9):
-        events.settings |= _settings(metadata)
+        events.settings.update(_settings(metadata))
 
 
 def _settings(metadata: _Message) -> dict[str, Any]:

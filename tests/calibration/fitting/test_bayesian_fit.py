@@ -49,7 +49,7 @@ def test_derivatives_in_the_coordinates_of_beliefs_are_exact() -> None:
     params, unique, epochs = np.exp(rng.uniform(low, high, (20, 3))).T
     points = params, unique, epochs
     for form in FORMS:
-        theta = prior.of(form).mean + 0.1 * rng.standard_normal((2, len(parameter_names(form))))
+        theta = prior.of(form)[0].mean + 0.1 * rng.standard_normal((2, len(parameter_names(form))))
         model = prior.reference.model(form, points)
         value, slopes = model.jacobian(theta)
         law = prior.reference.law(form, theta[0])

@@ -23,6 +23,7 @@ from calibration.fitting.huber import (
 from calibration.fitting.runs.arrays import Runs
 from calibration.fitting.solver import Coordinates
 from planner.laws import FORMS, Law
+from studies.reanalysis.make import tied_problem
 
 BASE = {"E": 1.84, "A": 217.0, "alpha": 0.30, "B": 4964.0, "beta": 0.43}
 REPETITION = tuple(form for form in FORMS if form != "chinchilla")
@@ -122,7 +123,7 @@ def test_predictions_are_those_of_the_law(form: str) -> None:
 
 def test_tied_exponents_have_a_consistent_hessian() -> None:
     runs = _runs()
-    free = base_problem(runs, tied=True)
+    free = tied_problem(runs)
     problems = free.problems(runs.ln_loss, np.ones(len(runs)), 10.0)
     theta = free.starts[40:42]
     hessian = problems.curvature(theta).hessian + problems.second_order(theta)

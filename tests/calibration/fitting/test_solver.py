@@ -77,7 +77,7 @@ def test_an_optimum_beyond_a_bound_is_found_on_the_bound() -> None:
     free = Model(base_terms, Coordinates(BASE, middle, middle), at, {})
     whole = minimise(HuberProblems(free, ln_loss, one, 1e-2), starts, bounds)
     assert whole.theta[0, 0] == 0.0
-    assert whole.at_bound[0, 0]
+    assert whole.side[0, 0]
     assert whole.converged.all()
     without = Model(base_terms, Coordinates(BASE[1:], middle, middle), at, {"E": 0.0})
     held = minimise(
