@@ -213,7 +213,7 @@ def free_problem(
     known: dict[str, Any] | None = None,
     grid: bool = True,
 ) -> Free:
-    """What is free of a law, (ln(amplitude), exponent) at these places; what is `known` is locked."""
+    """The problem of these parameters, others being `known`; `exponents` are as in `HuberProblems`."""
     coordinates = Coordinates(parameters, *runs.middle, runs.scale)
     bounds = np.array([coordinates.scaled(p, p.bounds) for p in parameters]).reshape(-1, 2)
     starts = _starts(parameters, coordinates) if grid else np.empty((0, len(parameters)))
@@ -437,10 +437,8 @@ def left_out_predictions(fits: Fits, kept: Array, progress: Progress = silent) -
     A fit that does not converge from the fit at hand is made from all starts. Where one of the forms still
     does not converge, all are NaN; a prediction that ran away is infinite.
     """
-    runs, at = (
-        fits.runs,
-        np.column_stack([fits.runs.at.params, fits.runs.at.unique_tokens, fits.runs.at.epochs]),
-    )
+    runs = fits.runs
+    at = np.column_stack([runs.at.params, runs.at.unique_tokens, runs.at.epochs])
     again = refit(fits, weights=kept.astype(float), progress=progress)
     found = {form: fits.log_prediction(form, one.theta) for form, one in again.items()}
     for values in found.values():

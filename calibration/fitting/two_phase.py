@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from calibration.fitting.bayes.hierarchical import AUTO
+from calibration.fitting.bayes.hierarchical import AUTO, by_weight_decay
 from calibration.fitting.evaluate.summary import (
     PAPER_DELTA,
     capped,
@@ -84,17 +84,16 @@ def two_phase_fit(
     """
     settings, evidence, left_out = [], [], {}
     unusable = _unusable(table, method.laws)
-    for done, (decay, reasons) in enumerate(unusable.items()):
-        runs = table[table["weight_decay"] == decay]
+    for done, (decay, runs) in enumerate(by_weight_decay(table).items()):
         # The seed differs between weight decays, so that their refits are independent and may be paired.
         seed, part = (method.seed, done), part_of(progress, done, len(unusable), f"weight decay {decay:g}: ")
-        try:
-            setting, held_out = _setting(runs, decay, method, reasons, seed, part)
-        except _NoBaseLaw as error:
-            left_out[f"{decay:g}"] = str(error)
+        fits, missing = _identified(Runs.of(runs), method, unusable[decay], part_of(part, 0, 10))
+        if BASE_FORM in missing:
+            left_out[f"{decay:g}"] = missing[BASE_FORM]
             continue
-        settings.append(setting)
-        evidence.append(held_out)
+        held_out = held_out_residuals(fits, part_of(part, 1, 10))
+        settings.append(_setting(runs, decay, method, fits, missing, held_out, seed, part))
+        evidence.append(Evidence.of(fits.runs, held_out))
     if not settings:
         decay_text, reason = next(iter(left_out.items()))
         raise InvalidInput(f"the base law is not identified at weight decay {decay_text}: {reason}.")
@@ -105,14 +104,13 @@ def _setting(
     table: pd.DataFrame,
     decay: float,
     method: Method,
-    unusable: Mapping[str, str],
+    fits: Fits,
+    missing: Mapping[str, str],
+    held_out: Mapping[str, Array],
     seed: tuple[int, int],
     progress: Progress,
-) -> tuple[Setting, Evidence]:
-    """One weight decay: its laws, and how they did on cells that they were not fitted on."""
-    runs = Runs.of(table)
-    fits, missing = _identified(runs, method, unusable, part_of(progress, 0, 10))
-    held_out = held_out_residuals(fits, part_of(progress, 1, 10))
+) -> Setting:
+    """One weight decay: its laws, how they did on cells that they were not fitted on, and their refits."""
     draws, records = None, {}
     if method.bootstrap:
         how = {"resample": method.resample, "scheme": method.scheme}
@@ -129,7 +127,7 @@ def _setting(
     ]
     bounds = f"refits sit on the bound of their search ({', '.join(stuck)}): intervals are open there."
     laws = draws.by_form() if draws else {}
-    setting = Setting(
+    return Setting(
         weight_decay=decay,
         fitted_on=fitted_range(table),
         laws={
@@ -145,10 +143,9 @@ def _setting(
             "phases": "joint" if method.joint else _TWO_PHASES,
             "solver": "damped Newton with exact Hessians from all starts",
             "seed": method.seed,
-            "not_identified": missing,
+            "not_identified": dict(missing),
         },
     )
-    return setting, Evidence.of(runs, held_out)
 
 
 def _fitted(
@@ -169,10 +166,6 @@ def _fitted(
     return FittedLaw(parameters=fit.parameters, metrics=metrics(fits, fit.form, held_out), **extra)
 
 
-class _NoBaseLaw(Exception):
-    """The runs of one weight decay do not identify the base law."""
-
-
 def _unusable(runs: pd.DataFrame, forms: Sequence[str]) -> dict[float, dict[str, str]]:
     """Per weight decay, the forms that its runs cannot identify whatever their losses, and why.
 
@@ -180,9 +173,7 @@ def _unusable(runs: pd.DataFrame, forms: Sequence[str]) -> dict[float, dict[str,
     """
     asked = list(dict.fromkeys((BASE_FORM, *forms)))
     found = unidentified(runs, asked)
-    unusable: dict[float, dict[str, str]] = {
-        float(decay): {} for decay in sorted(runs["weight_decay"].unique())
-    }
+    unusable: dict[float, dict[str, str]] = {decay: {} for decay in by_weight_decay(runs)}
     for item in found:
         unusable[item.weight_decay][item.form] = f"{item.reason}; {item.remedy}"
     if all(set(forms) <= set(reasons) for reasons in unusable.values()):
@@ -196,9 +187,9 @@ def _unusable(runs: pd.DataFrame, forms: Sequence[str]) -> dict[float, dict[str,
 def _identified(
     runs: Runs, method: Method, unusable: Mapping[str, str], progress: Progress
 ) -> tuple[Fits, dict[str, str]]:
-    """The fits of all forms that these runs determine, and why others are missing; raises without a base."""
+    """The fits of all forms that these runs determine, and why others are missing: the base law, or some."""
     if BASE_FORM in unusable:
-        raise _NoBaseLaw(unusable[BASE_FORM])
+        return Fits(runs, PAPER_DELTA, method.joint), dict(unusable)
     possible = [form for form in method.laws if form not in unusable]
     fits = fit_forms(runs, possible, delta=method.delta, joint=method.joint, progress=progress)
     if method.joint and not runs.single.all():
@@ -206,7 +197,7 @@ def _identified(
     missing = {**unusable, **{form: fit.problem for form, fit in fits.forms.items() if fit.problem}}
     if BASE_FORM in missing:
         advice = "single-epoch runs over a wider range of sizes and tokens would do"
-        raise _NoBaseLaw(f"{missing[BASE_FORM]}{_no_trend(runs)}; {advice}")
+        missing[BASE_FORM] += f"{_no_trend(runs)}; {advice}"
     kept = {form: fit for form, fit in fits.forms.items() if form not in missing}
     return replace(fits, forms=kept), missing
 

@@ -223,32 +223,40 @@ def candidates(
             field="prior",
         )
     others = tuple(one for one in known if one not in seen)
-    found = []
-    for one in usable.values():
-        scale = 0.0  # ln of nats per token: a larger vocabulary has more bytes in a token
-        if vocab_size is not None and one.vocab_size is not None:
-            scale = float(np.log(np.log(vocab_size) / np.log(one.vocab_size)))
-        for setting in _nearest(one, weight_decays):
-            where = f" at weight decay {setting.weight_decay:g}" if len(one.settings) > 1 else ""
-            found.append(Prior(one.name + where, one, setting, others, scale, _wider(setting, params)))
+    how = (others, vocab_size, weight_decays, params)
+    found = [prior for calibration in usable.values() for prior in _nearest(calibration, *how)]
     if not found:
         raise InvalidInput(
             f"{', '.join(usable)} has no {BASE_FORM} law to start from; ‹prior› '{AUTO}' takes another one.",
             field="prior",
         )
-    return found, [name for name in seen if name in asked]
+    return found, [one for one in seen if one in asked]
 
 
-def _nearest(calibration: Calibration, weight_decays: Sequence[float]) -> list[Setting]:
-    """The settings of a calibration nearest to the middle of these weight decays; all where there are none,
-    or several as near.
+def _nearest(
+    calibration: Calibration,
+    others: tuple[str, ...],
+    vocab_size: int | None,
+    weight_decays: Sequence[float],
+    params: float | None,
+) -> list[Prior]:
+    """The settings of a calibration nearest to the middle of these weight decays, as priors; all where there
+    are none, or several as near.
     """
     settings = [one for one in calibration.settings if BASE_FORM in one.laws]
-    if not len(weight_decays) or not settings:
-        return settings
-    middle = np.mean(np.log(np.maximum(weight_decays, _NO_DECAY)))
-    apart = [abs(float(np.log(max(one.weight_decay, _NO_DECAY))) - middle) for one in settings]
-    return [one for one, far in zip(settings, apart, strict=True) if far <= min(apart) + 1e-6]
+    if len(weight_decays) and settings:
+        middle = np.mean(np.log(np.maximum(weight_decays, _NO_DECAY)))
+        apart = [abs(float(np.log(max(one.weight_decay, _NO_DECAY))) - middle) for one in settings]
+        settings = [one for one, far in zip(settings, apart, strict=True) if far <= min(apart) + 1e-6]
+    scale = 0.0  # ln of nats per token: a larger vocabulary has more bytes in a token
+    if vocab_size is not None and calibration.vocab_size is not None:
+        scale = float(np.log(np.log(vocab_size) / np.log(calibration.vocab_size)))
+    found = []
+    for setting in settings:
+        where = f" at weight decay {setting.weight_decay:g}" if len(calibration.settings) > 1 else ""
+        known = (calibration, setting, others, scale, _wider(setting, params))
+        found.append(Prior(calibration.name + where, *known))
+    return found
 
 
 # -- partial pooling -----------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ import pandas as pd
 
 from calibration.fitting.bayes.hierarchical import (
     AUTO,
+    by_weight_decay,
     candidates,
     fingerprints,
     hierarchical_fit,
@@ -435,12 +436,9 @@ def expected_information(
     dearest = float(flops_of(points_of(grid)).max())
     flops = _BEYOND * dearest if target_flops is None else compute(target_flops, "target_flops")
     missing = unidentified(grid, STANDARD)
-    decays = [float(decay) for decay in sorted(grid["weight_decay"].unique())]
     return [
-        _information_at(
-            grid[grid["weight_decay"] == decay], ud, flops, [m for m in missing if m.weight_decay == decay]
-        )
-        for decay in decays
+        _information_at(runs, ud, flops, [one for one in missing if one.weight_decay == decay])
+        for decay, runs in by_weight_decay(grid).items()
     ]
 
 

@@ -268,26 +268,38 @@ def _rows_in(value: Any) -> list[Mapping[str, Any]] | None:
         return value if all(isinstance(row, Mapping) for row in value) else None
     if not value or not isinstance(value, Mapping):
         return None
-    cells = list(value.values())
-    if {"columns", "data"} <= set(value):  # [[...], ...] below names, as pandas and W&B's tables have it
-        names, rows = value["columns"], value["data"]
-        if not all(isinstance(row, list) for row in (names, rows, *(rows if isinstance(rows, list) else ()))):
-            return None
-        return [dict(zip(map(str, names), row, strict=False)) for row in rows]
-    inside = [rows for part in cells if isinstance(part, list) and (rows := _rows_in(part))]
+    if {"columns", "data"} <= set(value):
+        return _of_header(value["columns"], value["data"])
+    inside = [rows for part in value.values() if isinstance(part, list) and (rows := _rows_in(part))]
     if len(inside) == 1:
         return inside[0]
-    if all(isinstance(column, list) for column in cells):  # {column: [cell, ...]}, all of the same length
-        same = len({len(column) for column in cells}) == 1
-        return [dict(zip(value, row, strict=True)) for row in zip(*cells, strict=True)] if same else None
-    if not all(isinstance(row, Mapping) for row in cells):
-        return [value]
-    if any(str(key).strip() in COLUMNS for key in value):  # {column: {row: cell}} as pandas writes it
-        rows = list(dict.fromkeys(row for column in cells for row in column))
+    if all(isinstance(column, list) for column in value.values()):
+        return _of_lists(value)
+    return _of_mappings(value) if all(isinstance(row, Mapping) for row in value.values()) else [value]
+
+
+def _of_header(names: Any, rows: Any) -> list[Mapping[str, Any]] | None:
+    """{"columns": [...], "data": [[...], ...]}, as pandas and W&B's tables have it."""
+    if not all(isinstance(row, list) for row in (names, rows, *(rows if isinstance(rows, list) else ()))):
+        return None
+    return [dict(zip(map(str, names), row, strict=False)) for row in rows]
+
+
+def _of_lists(value: Mapping[str, list[Any]]) -> list[Mapping[str, Any]] | None:
+    """{column: [cell, ...]}, all of the same length."""
+    if len({len(column) for column in value.values()}) != 1:
+        return None
+    return [dict(zip(value, row, strict=True)) for row in zip(*value.values(), strict=True)]
+
+
+def _of_mappings(value: Mapping[str, Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """{column: {row: cell}} as pandas writes it, or {run: its columns}."""
+    if any(str(key).strip() in COLUMNS for key in value):
+        rows = list(dict.fromkeys(row for column in value.values() for row in column))
         return [{name: column.get(row) for name, column in value.items()} for row in rows]
-    # A run with its settings, or {run: its columns}.
-    one = bool({"config", "summary"} & set(value))
-    return [value] if one else [{"run": name, **columns} for name, columns in value.items()]
+    if {"config", "summary"} & set(value):
+        return [value]  # one run
+    return [{"run": name, **columns} for name, columns in value.items()]
 
 
 # -- Parquet and Weights & Biases, where their packages are installed
