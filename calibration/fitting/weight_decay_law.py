@@ -192,6 +192,7 @@ def _fitted(fits: Fits, form: str, tried: list[LeftOutError], table: pd.DataFram
     runs = sum(one.runs for one in tried)
     nats = _rms(np.concatenate([np.full(one.runs, one.nats) for one in tried]))
     left_out = {f"{one.weight_decay:g}": one.error for one in tried}
+    extra: dict[str, Any] = {"convergence": fit.convergence(), "left_out": left_out}
     return FittedLaw(
         parameters=fit.parameters,
         metrics={
