@@ -205,8 +205,7 @@ def _fitted(fits: Fits, form: str, tried: list[LeftOutError], table: pd.DataFram
             runs=runs,
             source="runs at weight decays that the law was not fitted on",
         ),
-        convergence=fit.convergence(),
-        left_out=left_out,
+        **extra,
     )
 
 

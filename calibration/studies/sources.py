@@ -122,13 +122,18 @@ def fit(
     method = _method(laws, delta, joint, bootstrap, resample, scheme, seed, prior)
     rows = None if vocab_size is None else vocabulary(vocab_size)
     runs, origin = table if isinstance(table, Source) else open_source(table, **how)
-    said = {"title": title, "corpus": corpus, "model_family": model_family, "vocab_size": rows}
-    described = replace(origin, **{field: value for field, value in said.items() if value})
+    said: dict[str, Any] = {
+        "title": title,
+        "corpus": corpus,
+        "model_family": model_family,
+        "vocab_size": rows,
+    }
+    said = {name: value for name, value in said.items() if value}
     weight_decay_law = RENAMED_FORMS.get(weight_decay_law, weight_decay_law)
     if weight_decay_law not in (AUTO, NONE, *WEIGHT_DECAY_FORMS):
         known = f"must be {AUTO}, {NONE} or one of {', '.join(WEIGHT_DECAY_FORMS)}"
         raise InvalidInput(f"{known}; got {weight_decay_law!r}.", field="weight_decay_law")
-    found = fit_laws(runs, described, method, name=name, source=source, progress=progress)
+    found = fit_laws(runs, replace(origin, **said), method, name=name, source=source, progress=progress)
     found = with_table_warnings(runs, found)
     if weight_decay_law in WEIGHT_DECAY_FORMS:
         recipe = _recipe(runs, origin, learning_rate, batch_tokens)
