@@ -122,13 +122,8 @@ def fit(
     method = _method(laws, delta, joint, bootstrap, resample, scheme, seed, prior)
     rows = None if vocab_size is None else vocabulary(vocab_size)
     runs, origin = table if isinstance(table, Source) else open_source(table, **how)
-    said: dict[str, Any] = {
-        "title": title,
-        "corpus": corpus,
-        "model_family": model_family,
-        "vocab_size": rows,
-    }
-    said = {name: value for name, value in said.items() if value}
+    said: dict[str, Any] = {"title": title, "corpus": corpus, "model_family": model_family}
+    said = {field: text for field, text in said.items() if text} | ({"vocab_size": rows} if rows else {})
     weight_decay_law = RENAMED_FORMS.get(weight_decay_law, weight_decay_law)
     if weight_decay_law not in (AUTO, NONE, *WEIGHT_DECAY_FORMS):
         known = f"must be {AUTO}, {NONE} or one of {', '.join(WEIGHT_DECAY_FORMS)}"
