@@ -1,8 +1,9 @@
 """Results in sentences: what to train, why, what it costs to leave it, and what to be careful about.
 
-The place of all sentences about a plan, but for refusals of inputs, which stand where they are checked. Each is a `Remark` with a code for programs that does not change
-with the wording; `CODES` lists them all, in the order in which a plan says them. The functions below collect
-what there is to say, by code, and `_remarks` puts it in that order.
+The place of all sentences about a plan, but for refusals of inputs, which stand where they are checked. Each
+is a `Remark` with a code for programs that does not change with the wording; `CODES` lists them all, in the
+order in which a plan says them. The functions below collect what there is to say, by code, and `_remarks`
+puts it in that order.
 """
 
 from __future__ import annotations

@@ -6,9 +6,10 @@ With `flops = 6 params tokens` and `tokens = ud * epochs`, compute fixes the pro
 
 so that for one law and one corpus everything is read off one table of the loss over (compute, epochs): each
 row is an iso-FLOP curve, each column a number of epochs. `allocate` finds the best epochs of each row;
-`compute_curve` is that along compute, at fixed unique tokens; turning point, loss-minimising compute, flat range,
-crossovers and the compute that a loss takes are read off it, each followed by a local polish that makes the
-digits. Limits are a range of epochs for each row (`Limits.epochs_between`), to which the columns are clipped.
+`compute_curve` is that along compute, at fixed unique tokens. Turning point, loss-minimising compute, flat
+range, crossovers and the compute that a loss takes are read off it, each followed by a local polish that
+makes the digits. Limits are a range of epochs for each row (`Limits.epochs_between`), to which the columns
+are clipped.
 
 Of a law the search uses its loss, and how far it has to look (`fresh_epochs`, `epochs_bound`,
 `optimal_params`). Budgets, corpora and the draws of a law (one value of each parameter per draw) broadcast:

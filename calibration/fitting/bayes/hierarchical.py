@@ -444,7 +444,7 @@ def with_extrapolation_weights(
     """
     errors = extrapolation_errors(tuple(setting.law_weights), without)
     weights = extrapolation_weights(setting.law_weights, [errors.get(way, {}) for way in directions])
-    return setting.with_weights(weights)
+    return setting.changed(law_weights=weights)
 
 
 # -- what a calibration keeps --------------------------------------------------------------------------------
