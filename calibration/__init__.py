@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from calibration.fitting.runs.checks import RunTableError
     from calibration.fitting.runs.tables import Origin, warnings_of
     from calibration.reports.report import report
+    from calibration.studies.fit import fit, read_runs
     from calibration.studies.judge import judge
     from calibration.studies.prescriptions import prescriptions
-    from calibration.studies.sources import fit, read_runs
     from calibration.studies.study import Study
 
 __all__ = [
@@ -49,7 +49,7 @@ _HOME = {
     "reports.report": "report",
     "studies.judge": "judge",
     "studies.prescriptions": "prescriptions",
-    "studies.sources": "fit read_runs",
+    "studies.fit": "fit read_runs",
     "studies.study": "Study",
 }
 

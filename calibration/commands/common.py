@@ -18,7 +18,7 @@ import click
 import pandas as pd
 
 from calibration.fitting.runs.tables import warnings_of
-from calibration.studies.sources import Source, open_source
+from calibration.studies.fit import Source, open_source
 from planner import cli
 from planner.calibration import Calibration
 from planner.inputs import InvalidInput

@@ -25,7 +25,7 @@ from calibration.fitting.design.proposal import Design, describe
 from calibration.fitting.design.proposal import design as propose
 from calibration.fitting.design.tuning import Ranges, TuningStep
 from calibration.fitting.design.tuning import tune as advise
-from calibration.studies.sources import read_runs
+from calibration.studies.fit import read_runs
 from planner.calibration import Calibration
 from planner.hardware import DEFAULT_VOCAB
 from planner.inputs import epochs as passes

@@ -23,7 +23,7 @@ from calibration.commands.common import (
     row_options,
 )
 from calibration.fitting.evaluate.summary import middle_of, repetition_cost
-from calibration.studies import sources
+from calibration.studies.fit import fit as fit_runs
 from planner.calibration import Calibration, FittedLaw, Setting, WeightDecayLaw
 from planner.inputs import named, short
 from planner.laws import BASE_FORM, STANDARD, WEIGHT_DECAY_FORMS, repetition_parameters
@@ -107,7 +107,7 @@ def fit(
     place = Path(table).resolve()
     with progress_bar("fitting") as progress:
         source = rows.of(table)
-        calibration = sources.fit(
+        calibration = fit_runs(
             source,
             laws=laws or STANDARD,
             name=name or (place.name if place.is_dir() else Path(table).stem),

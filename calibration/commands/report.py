@@ -27,7 +27,7 @@ from calibration.commands.common import (
 from calibration.fitting.runs.tables import Origin
 from calibration.fitting.two_phase import Method
 from calibration.studies.directory import is_study, open_directory
-from calibration.studies.sources import fit_laws
+from calibration.studies.fit import fit_laws
 from planner.calibration import Calibration, shipped_names
 from planner.inputs import InvalidInput, compute, count, number
 

@@ -25,6 +25,7 @@ from calibration.studies.directory import (
     unfinished,
 )
 from calibration.studies.engine import Engine
+from calibration.studies.fit import fit
 from calibration.studies.judge import judge
 from calibration.studies.prescriptions import (
     CrossoverTest,
@@ -36,7 +37,6 @@ from calibration.studies.prescriptions import (
     runs_of,
 )
 from calibration.studies.provenance import provenance_mismatch
-from calibration.studies.sources import fit
 from calibration.studies.study import Study, StudyRun, Validation
 from calibration.studies.verdict import (
     Verdict,

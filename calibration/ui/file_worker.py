@@ -189,7 +189,7 @@ def fit(request: dict[str, Any], progress: Any) -> dict[str, Any]:
     and the report in the page's folder.
     """
     from calibration.reports.report import report
-    from calibration.studies.sources import fit as fit_runs
+    from calibration.studies.fit import fit as fit_runs
 
     runs = _runs(request)
     found = fit_runs(

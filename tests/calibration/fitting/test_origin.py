@@ -13,7 +13,7 @@ from benchmarks.simulated import grid_table
 from calibration import Origin, read_runs
 from calibration import fit as fit_anything
 from calibration.fitting.two_phase import Method
-from calibration.studies.sources import fit_laws
+from calibration.studies.fit import fit_laws
 from planner.calibration import Calibration
 
 QUICK = Method(laws=("additive_1p",), bootstrap=0, prior="none")
