@@ -317,7 +317,8 @@ def minimise(
     for iteration in range(1, max_iterations + 1):
         held = ((x <= low) & (state.gradient > 0)) | ((x >= high) & (state.gradient < 0))
         step, promise, newton, crossing = _step(state, x, low, high, held, mu)
-        enough = problems.absolute + problems.relative * state.value
+        known = np.where(np.isfinite(state.value), state.value, 0.0)  # a wild start has no value
+        enough = problems.absolute + problems.relative * known
         near = np.flatnonzero(~bent & (promise <= np.maximum(_NEAR * state.value, enough)))
         if len(near):
             more = problems.pick(near).second_order(x[:, near].T)

@@ -98,6 +98,11 @@ def test_five_single_epoch_runs_do_not_claim_to_know(tmp_path: Path) -> None:
     assert plan(UD, FLOPS, calibration=tmp_path / "five.json") == found
 
 
+def test_five_runs_are_fitted_without_a_warning_from_arithmetic() -> None:
+    few = fit(pd.read_csv(MICRO).head(5), bootstrap=1000)  # warnings are errors in tests
+    assert plan(few.settings[0].fitted_on.unique_tokens[1], 1e13, calibration=few).epochs >= 1
+
+
 def test_no_interval_of_a_loss_reaches_above_guessing() -> None:
     calibration = fit(_table(40).head(3), bootstrap=300)
     found = plan(UD, 1e15, calibration=calibration)
