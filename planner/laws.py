@@ -267,7 +267,8 @@ def form_named(name: str) -> LawForm:
     """A form by its name, a weight-decay law or not, or the average of several."""
     if name == AVERAGE:
         return _AVERAGED
-    return WEIGHT_DECAY_FORMS[name] if name in WEIGHT_DECAY_FORMS else FORMS[check_form(name)]
+    name = check_form(name)
+    return WEIGHT_DECAY_FORMS[name] if name in WEIGHT_DECAY_FORMS else FORMS[name]
 
 
 def repetition_parameters(form: str) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner import FORMS, Calibration, InvalidInput, Law
-from planner.laws import BASE_PARAMETERS, Averaged, Mixture, repetition_parameters
+from planner.laws import BASE_PARAMETERS, Averaged, Mixture, form_named, repetition_parameters
 from planner.uncertainty import paired_draws
 from studies.tournament.forms import FORMS_OF_THE_STUDY, registered
 from tests.planner.strategies import laws, products, repeating, sizes, unique_tokens
@@ -269,3 +269,7 @@ def test_bad_laws_are_named() -> None:
         with pytest.raises(InvalidInput, match=f"parameter {name} of law chinchilla"):
             Law("chinchilla", {**base, name: value})
     assert repetition_parameters("additive_4p") == ("P", "delta", "kappa", "gamma")
+
+
+def test_a_form_is_found_under_its_earlier_name() -> None:
+    assert form_named("dial_steep") is form_named("weight_decay_steep")
