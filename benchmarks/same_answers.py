@@ -74,6 +74,7 @@ RENAMED = {
     "misfit": "discrepancy",
     "over_all": "loss_draws",
     "law_skill": "extrapolation_errors",
+    "the floor": "irreducible loss",
     # of remarks
     "above_guessing": "worse_than_uniform",
     "outside_memory": "outside_timescale",
