@@ -125,7 +125,12 @@ ALLOWED = (
     Allowed("laws|calibrate fit", r"answer\.(\d+\.)?schema_version", "files are of version 3"),
     Allowed("calibrate fit", r"answer\.settings\.\d+\.draws\.method", "in the field's words"),
     Allowed("calibrate fit", r"answer\.settings\.\d+\.method\.objective", "in the field's words"),
-    Allowed("laws", r"answer\.\d+\.(title|source|name)", "in the field's words, like the study's folder"),
+    Allowed(
+        "laws",
+        r"answer\.\d+\.(title|source|name)",
+        "in the field's words, like the study's folder",
+        lambda before, after: any(word in before for word in ("full ensemble", "Dial study", "studies/dial")),
+    ),
     Allowed("crossover|plan", r"answer\.searched\.\d", "read off a finer curve"),
     Allowed(
         "plan|crossover|compare",
