@@ -147,7 +147,8 @@ def test_no_sentence_of_the_code_has_such_a_word() -> None:
     found = [
         f"{path.relative_to(ROOT)}: {match.group()} in {text!r}"
         for path, tree in sources().items()
-        if "tests" not in path.relative_to(ROOT).parts
+        # Tests, and what compares with an earlier version, quote what that version said.
+        if "tests" not in path.relative_to(ROOT).parts and path.name != "same_answers.py"
         for text in sentences(tree)
         if (match := SAID.search(text))
     ]
