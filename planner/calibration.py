@@ -51,6 +51,7 @@ RENAMED = {
 }
 RENAMED_SHIPPED = {"dial": "micro-weight-decay"}  # calibrations that shipped under another name
 DEFAULT_TOLERANCE = 0.01  # nats; about 1% of perplexity
+HEARD = 0.05  # weight from which a form of an average is spoken of
 DEFAULT_CALIBRATION = "fineweb-llama2"
 MOST_MEMBERS = 10_000
 LITTLE = 0.25  # of what was unknown of a part of the law: where runs have settled less, it is the prior's

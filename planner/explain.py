@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from planner.calibration import ELSEWHERE, LITTLE, Calibration, Setting, Trial
+from planner.calibration import ELSEWHERE, HEARD, LITTLE, Calibration, Setting, Trial
 from planner.hardware import DEFAULT_VOCAB, TotalCost
 from planner.inputs import (
     CEILING,
@@ -272,7 +272,6 @@ def _twice_as_much(p: Plan, data: str, compute: str) -> tuple[str, str]:
 # -- reasons of one training
 
 _MUCH_LESS = 0.95  # of the compute: whoever spends that much has not spent more
-_HEARD = 0.05  # weight from which a form of an average is heard
 
 
 def _training_reasons(p: Plan, facts: Facts) -> dict[str, str]:
@@ -284,7 +283,7 @@ def _training_reasons(p: Plan, facts: Facts) -> dict[str, str]:
     if p.loss_minimising_compute is not None and (case := _measured_case(p, facts.asked.known)):
         said["measured_case"] = case
     weights = p.law_weights or {}
-    heard = sorted((o for o in p.other_laws if weights.get(o.law, 0.0) >= _HEARD), key=lambda o: o.params)
+    heard = sorted((o for o in p.other_laws if weights.get(o.law, 0.0) >= HEARD), key=lambda o: o.params)
     if len(heard) > 1 and heard[-1].params >= 2.0 * heard[0].params:
         ends = [f"{o.law} ({weights[o.law]:.0%}) wants {_model(o)}" for o in (heard[0], heard[-1])]
         regret = max(heard[0].regret, heard[-1].regret)
@@ -436,7 +435,7 @@ def _measured_case(p: Plan, known: Calibration) -> str:
     for setting in known.settings:
         for trial in setting.trials:
             if trial.law == p.law:
-                flops = scientific(6 * trial.params * trial.unique_tokens * trial.epochs)
+                flops = scientific(trial.flops)
                 cases.setdefault((setting.weight_decay, trial.unique_tokens), {})[flops] = trial
     several = [case for case, along in cases.items() if len(along) > 1]
     if not several:

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import planner.solve as solve
-from planner.calibration import Calibration, FittedRange, Setting, shipped_names
+from planner.calibration import HEARD, Calibration, FittedRange, Setting, shipped_names
 from planner.hardware import DEFAULT_VOCAB
 from planner.inputs import ALL, CEILING, InvalidInput, Limits, compute, scientific, short
 from planner.inputs import epochs as in_epochs
@@ -353,7 +353,6 @@ def extrapolation_weights(
 
 # Where forms that are averaged part, and the one run that would settle it.
 
-_HEARD = 0.05  # weight from which a form is heard
 _NOTICED = 0.01  # nats between forms that are worth a word
 # Shares of the plan's compute that are tried for a run that settles it.
 _CHEAP = (0.03, 0.06, 0.12, 0.25, 0.5)
@@ -372,7 +371,7 @@ class FormDisagreement(NamedTuple):
 
 def _form_losses(setting: Setting, point: Point) -> list[tuple[float, str]]:
     """What each form that counts expects there, the lowest first."""
-    heard = [form for form, weight in setting.law_weights.items() if weight >= _HEARD]
+    heard = [form for form, weight in setting.law_weights.items() if weight >= HEARD]
     return sorted((float(setting.law(form).loss(*point[:3])), form) for form in heard)
 
 

@@ -82,7 +82,6 @@ ALLOWED = {
     "pooled_deviation": "the pooled standard deviation of statistics",
     "records": "those of a TensorBoard event file (TFRecord), and of JSON lines, as their formats call them",
     "made": "how many refits there were, a field of calibration files",
-    "shadows": "what Python calls it where a file hides a module",
 }
 FOLDERS = ("planner", "trainer", "calibration", "databound", "benchmarks", "studies", "tests", "docs")
 

@@ -10,13 +10,13 @@ from calibration.commands.common import (
     Command,
     Rows,
     law_options,
-    option,
     print_json,
     progress_bar,
     row_options,
 )
 from calibration.fitting.evaluate.backtest import Backtest
 from calibration.fitting.evaluate.backtest import backtest as judge
+from planner.cli import option
 from planner.laws import STANDARD
 from planner.show.terminal import print_table
 

@@ -21,6 +21,7 @@ from calibration.fitting.runs.tables import warnings_of
 from calibration.studies.fit import Source, open_source
 from planner import cli
 from planner.calibration import Calibration
+from planner.cli import option
 from planner.inputs import InvalidInput
 from planner.laws import FORMS, STANDARD
 from planner.show.terminal import print_table
@@ -30,12 +31,6 @@ _Decorator = Callable[[_Command], _Command]
 _TOGETHER = "options_as"  # an attribute of a command's function
 
 # -- options
-
-
-def option(names: str, text: str, metavar: str | None = None, **how: Any) -> _Decorator:
-    """An option by its names, what it is and what its value is called; its default is shown."""
-    how = {"show_default": "default" in how, **how}
-    return click.option(*names.split(), metavar=metavar, help=text, **how)
 
 
 def output_option(metavar: str, text: str) -> _Decorator:

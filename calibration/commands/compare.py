@@ -7,10 +7,11 @@ from typing import Any
 
 import click
 
-from calibration.commands.common import Command, option
+from calibration.commands.common import Command
 from calibration.fitting.evaluate.compare import Comparison
 from calibration.fitting.evaluate.compare import compare as compare_settings
 from planner.calibration import Calibration, Setting
+from planner.cli import option
 from planner.inputs import InvalidInput
 from planner.show.terminal import print_table
 

@@ -13,7 +13,6 @@ from calibration.commands.common import (
     as_typed,
     check_output,
     factor,
-    option,
     output_option,
     print_json,
     print_rows,
@@ -27,6 +26,7 @@ from calibration.fitting.design.tuning import Ranges, TuningStep
 from calibration.fitting.design.tuning import tune as advise
 from calibration.studies.fit import read_runs
 from planner.calibration import Calibration
+from planner.cli import option
 from planner.hardware import DEFAULT_VOCAB
 from planner.inputs import epochs as passes
 from planner.inputs import named, scientific, short

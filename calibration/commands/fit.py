@@ -16,7 +16,6 @@ from calibration.commands.common import (
     check_output,
     draw,
     law_options,
-    option,
     output_option,
     plot_option,
     progress_bar,
@@ -25,6 +24,7 @@ from calibration.commands.common import (
 from calibration.fitting.evaluate.summary import middle_of, repetition_cost
 from calibration.studies.fit import fit as fit_runs
 from planner.calibration import Calibration, FittedLaw, Setting, WeightDecayLaw
+from planner.cli import option
 from planner.inputs import named, short
 from planner.laws import BASE_FORM, STANDARD, WEIGHT_DECAY_FORMS, repetition_parameters
 from planner.show.terminal import print_table

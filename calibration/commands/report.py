@@ -17,7 +17,6 @@ from calibration.commands.common import (
     Rows,
     check_output,
     draw,
-    option,
     output_option,
     plot_option,
     progress_bar,
@@ -29,6 +28,7 @@ from calibration.fitting.two_phase import Method
 from calibration.studies.directory import is_study, open_directory
 from calibration.studies.fit import fit_laws
 from planner.calibration import Calibration, shipped_names
+from planner.cli import option
 from planner.inputs import InvalidInput, compute, count, number
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import click
 import pandas as pd
 
-from calibration.commands.common import Command, factor, option, print_json, progress_bar
+from calibration.commands.common import Command, factor, print_json, progress_bar
 from calibration.commands.training import DryRun, Training, fail_with, interruptible, training_options
 from calibration.fitting.design.proposal import ExpectedInformation, expected_information
 from calibration.fitting.members import with_ensemble_law
@@ -20,7 +20,7 @@ from calibration.studies import ensembles
 from calibration.studies.ensembles import CELL
 from calibration.studies.study import StudyRun
 from planner.calibration import Calibration
-from planner.cli import json_option
+from planner.cli import json_option, option
 from planner.inputs import InvalidInput, scientific, short
 from planner.show.terminal import print_table
 from trainer.waiting import sleep_while_waiting

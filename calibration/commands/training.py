@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from calibration.commands.common import option, options_as
+from calibration.commands.common import options_as
 from calibration.studies import directory as directories
 from calibration.studies.directory import StudyDirectory
 from calibration.studies.engine import Engine
@@ -22,7 +22,7 @@ from calibration.studies.local import LocalEngine
 from calibration.studies.progress import Progress, live_progress
 from calibration.studies.study import Study, StudyRun, load
 from calibration.studies.sweep import sweep
-from planner.cli import BadInput
+from planner.cli import BadInput, option
 from planner.hardware import DEFAULT_MFU
 from planner.inputs import InvalidInput, scientific
 from trainer.errors import Signalled, TrainingStopped, exit_code

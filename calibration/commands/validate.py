@@ -12,7 +12,7 @@ from typing import Any
 import click
 import pandas as pd
 
-from calibration.commands.common import Command, law_options, option, print_json, print_rows
+from calibration.commands.common import Command, law_options, print_json, print_rows
 from calibration.commands.training import DryRun, Training, fail_with, interruptible, training_options
 from calibration.studies.directory import (
     GRID,
@@ -50,7 +50,7 @@ from calibration.studies.verdict import (
     trial_title,
 )
 from planner.calibration import Calibration
-from planner.cli import json_option
+from planner.cli import json_option, option
 from planner.inputs import InvalidInput, compute, count, number, scientific, short, whole
 from planner.laws import check_form
 from planner.plans import disagreement_at
