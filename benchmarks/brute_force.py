@@ -24,11 +24,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from planner import Calibration, InvalidInput, plan
+from planner.calibration import Setting
+from planner.evidence import predictive_width
 from planner.laws import Law
 
 BUDGETS, LANDMARKS = 2000, 80
 DECADES = 6.0
 CLOSE = 1e-6
+NEAR = 0.05  # of the compute
 TIMED = 10  # one in so many is also timed for spending all
 MARGIN = 0.1  # nats by which epochs may be worse at a landmark and still be tried up to the next
 _SLACK = 1e-12
@@ -49,6 +52,7 @@ class Question:
     max_params: float = np.inf
     max_epochs: float = np.inf
     whole: bool = True
+    excess: ErrorOf = lambda *_: 0.0
 
     def loss(self, product: Any, epochs: Any) -> np.ndarray:
         """The loss where params * epochs is `product`, and infinity where a limit is broken."""
@@ -58,7 +62,7 @@ class Question:
         if self.whole:
             broken |= (epochs > 1) & (epochs != np.round(epochs))
         with np.errstate(all="ignore"):
-            found = np.asarray(self.law.loss(params, self.ud, epochs))
+            found = np.asarray(self.law.loss(params, self.ud, epochs) + self.excess(params, self.ud, epochs))
         return np.where(broken | np.isnan(found), np.inf, found)
 
 
@@ -74,8 +78,14 @@ class Point(NamedTuple):
 def chosen(question: Question, ceiling: float, error: ErrorOf) -> Point:
     """What the rule chooses within a ceiling."""
     everything = whole_budget(question, ceiling)
-    first = first_valley(question, ceiling)
-    if first is None or first.flops >= everything.flops:
+    first, *later = valleys(question, ceiling) or [None]
+    if first is None:
+        return everything
+    for lower in later:
+        cheap = lower.flops <= 2 * first.flops
+        if first.loss - lower.loss > (0.0 if cheap else error(lower.params, question.ud, lower.epochs)):
+            first = lower
+    if first.flops >= everything.flops:
         return everything
     margin = float(error(everything.params, question.ud, everything.epochs))
     better = first.loss < everything.loss - margin
@@ -139,8 +149,8 @@ def _tried(question: Question, product: float) -> np.ndarray:
     return np.unique(np.concatenate(grid))
 
 
-def first_valley(question: Question, ceiling: float) -> Point | None:
-    """The lowest point of the first valley of the loss along compute; None where it only falls.
+def valleys(question: Question, ceiling: float) -> list[Point]:
+    """The lowest point of each valley of the loss along compute; none where it only falls.
 
     With whole epochs each number of them can leave a minimum: those of consecutive numbers are one valley, as
     long as none takes more than twice the compute of the one before.
@@ -156,7 +166,7 @@ def first_valley(question: Question, ceiling: float) -> Point | None:
     known = np.flatnonzero(np.isfinite(loss) & (np.diff(loss, prepend=np.inf) != 0))  # steps are one point
     inside, before, after = known[1:-1], known[:-2], known[2:]
     lowest = inside[(loss[inside] < loss[before]) & (loss[inside] < loss[after] - 1e-9)]
-    points: list[Point] = []
+    groups: list[list[Point]] = []
     for place in lowest:
         if cornered[place]:
             params, passes = question.max_params, float(epochs[place])
@@ -164,14 +174,16 @@ def first_valley(question: Question, ceiling: float) -> Point | None:
         else:
             around = budgets[place - 1], budgets[min(place + 1, len(budgets) - 1)]
             point = _polished(question, float(epochs[place]), *around)
-        if points and not (question.whole and _next_to(point, points[-1])):
-            break
-        points.append(point)
-    if question.whole and points and points[-1].epochs > 2:  # budgets a percent apart may miss some numbers
-        best = min(points, key=lambda point: point.loss)
-        near = best.epochs + np.arange(-3.0, 4.0)
-        points += [_polished(question, e, *_around(best, e)) for e in near[near > 1]]
-    return min(points, key=lambda point: point.loss, default=None)
+        if groups and question.whole and _next_to(point, groups[-1][-1]):
+            groups[-1].append(point)
+        else:
+            groups.append([point])
+    for points in groups:
+        if question.whole and points[-1].epochs > 2:  # budgets a percent apart may miss some numbers
+            best = min(points, key=lambda point: point.loss)
+            near = best.epochs + np.arange(-3.0, 4.0)
+            points += [_polished(question, e, *_around(best, e)) for e in near[near > 1]]
+    return [min(points, key=lambda point: point.loss) for points in groups]
 
 
 def _around(best: Point, epochs: float) -> tuple[float, float]:
@@ -293,7 +305,7 @@ def random_case(seed: int) -> Case:
     if rng.random() < 0.2:
         limits["min_params"] = min(10 ** rng.uniform(6.5, 9.5), limits.get("max_params", np.inf))
     if rng.random() < 0.1:
-        limits = {"params": 10 ** rng.uniform(7.5, 10.0)}
+        limits = dict.fromkeys(("min_params", "max_params"), 10 ** rng.uniform(7.5, 10.0))
     if rng.random() < 0.15:
         limits["epochs"] = "continuous"
     return Case(ud, flops, calibration, form, decays[rng.integers(len(decays))], limits)
@@ -328,12 +340,16 @@ def run(seed: int) -> Outcome:
     done = time.process_time()
     wanted = searched(case)
     own = known.law(p.weight_decay, case.law).loss(p.params, case.ud, p.epochs)
+    bound = own + added_uncertainty(known.setting(p.weight_decay), case.law)(p.params, case.ud, p.epochs)
     low, high, most = _bounds(case.limits)
     slack = 1 + 1e-9
     broken = p.params * slack < low or p.params > high * slack or p.epochs > most * slack
     broken |= case.limits.get("epochs") is None and p.epochs > 1 and p.epochs != round(p.epochs)
     above = max(p.spent_flops, 6 * p.params * p.tokens) > case.flops * slack
-    difference = max(abs(p.loss - wanted.loss), abs(p.loss - float(own)))
+    off = float(bound) - wanted.loss
+    if abs(p.spent_flops / wanted.flops - 1) < NEAR:  # the same minimum, which grids may miss by a little
+        off = max(off, 0.0)
+    difference = max(abs(off), abs(p.loss - float(own)))
     everything = done - planned if seed % TIMED == 0 else np.nan
     seconds = (planned - began, everything, time.process_time() - done)
     return Outcome(seed, difference, above, broken, *seconds)
@@ -346,9 +362,52 @@ def searched(case: Case) -> Point:
     found = []
     for setting in known.candidates(case.law, case.weight_decay):
         whole = case.limits.get("epochs") is None
-        question = Question(setting.law(case.law), case.ud, low, high, most, whole)
+        law, excess = setting.law(case.law), added_uncertainty(setting, case.law)
+        question = Question(law, case.ud, low, high, most, whole, excess)
         found.append(chosen(question, case.flops, setting.error(case.law)))
     return min(found, key=lambda point: point.loss)
+
+
+GROWTH = (0.089, 0.125, 0.80)  # nats for an e-fold beyond all that was trained, in size, data and epochs
+
+
+def added_uncertainty(setting: Setting, form: str) -> ErrorOf:
+    """By how much the upper end of the 80% interval is further away than inside of what was trained: its
+    runs and the trainings that tested it, of repeated tokens where there are any.
+    """
+    fitted, measured = setting.fitted_on, setting.measured(form)
+    width = predictive_width(None if measured is None else measured.runs)
+    ranges = {}
+    for again in (False, True):
+        sizes = (fitted.repeated_params if again else None) or fitted.params
+        data = (fitted.repeated_unique_tokens if again else None) or fitted.unique_tokens
+        tried = [one for one in setting.trials if not again or one.epochs > 1]
+        ranges[again] = [
+            (min([a, *own]), max([b, *own]))
+            for (a, b), own in (
+                (sizes, [one.params for one in tried]),
+                (data, [one.unique_tokens * min(one.epochs, 1.0) for one in tried]),
+            )
+        ]
+    most = ranges[False][1][1]  # unique tokens, of all runs; more of them are no reason to choose otherwise
+    longest = max([fitted.epochs[1], *(one.epochs for one in setting.trials)])
+
+    def nats(growth: float, times: Any) -> Any:
+        far = np.log(np.maximum(times, 1.0))  # the first tenth sets in smoothly
+        return growth * np.where(far < 0.1, 5 * far**2, far - 0.05)
+
+    def excess(params: Any, ud: Any, epochs: Any) -> Any:
+        found = nats(GROWTH[2], epochs / longest)
+        for again in (False, True):
+            (small, large), (few, _) = ranges[again]
+            here = (np.asarray(epochs) > 1) == again
+            used = ud * np.minimum(epochs, 1.0)
+            size = nats(GROWTH[0], np.maximum(params / large, small / params))
+            data = nats(GROWTH[1], few / np.minimum(used, most))
+            found = found + here * (size + data)
+        return width * (found + nats(2.0, params / (8 * ranges[False][0][1])))
+
+    return excess
 
 
 def too_far(case: Case, point: Point) -> bool:
@@ -367,8 +426,6 @@ def too_far(case: Case, point: Point) -> bool:
 
 
 def _bounds(limits: dict[str, Any]) -> tuple[float, float, float]:
-    if "params" in limits:  # a size is meant to three digits
-        return 0.999 * limits["params"], 1.001 * limits["params"], np.inf
     return limits.get("min_params", 0.0), limits.get("max_params", np.inf), limits.get("max_epochs", np.inf)
 
 

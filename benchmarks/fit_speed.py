@@ -185,7 +185,7 @@ def main() -> None:
     )
     peer = chinchilla_peer(single)
     if peer is None:
-        print("324 starts, PyPI chinchilla: not installed (pip install 'databound[bench]')")
+        print("324 starts, PyPI chinchilla: not installed (pip install '.[bench]')")
     else:
         seconds, gap = peer[0], peer[1] / optimum - 1
         print(

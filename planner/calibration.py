@@ -21,6 +21,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 import numpy as np
 from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_serializer, model_validator
 
+from planner.evidence import Evidence, UpperBound, predictive_width
 from planner.hardware import DEFAULT_VOCAB, LARGEST_VOCAB
 from planner.inputs import InvalidCalibration, InvalidInput, number
 from planner.laws import (
@@ -112,8 +113,7 @@ def _check_size(law: Law) -> None:
 class PredictiveError(_Record):
     """How far a law was off for runs that it was not fitted on, in nats per token.
 
-    Up to the size `params` that is `inside`; it grows with the logarithm of how far beyond it, or outside of
-    the other quantities fitted, a plan is.
+    That is `inside` of the evidence; beyond it the error grows (`planner.evidence`).
     """
 
     inside: _Nats
@@ -144,6 +144,8 @@ class FittedRange(_Record):
     runs: _Runs | None = None
     single_epoch_runs: _Runs | None = None
     multi_epoch_runs: _Runs | None = None
+    # trained together: a size, unique tokens, and the most epochs over them; None where nobody wrote it down
+    cells: list[tuple[_Positive, _Positive, _Positive]] | None = None
 
 
 class Trial(_Record):
@@ -247,25 +249,33 @@ class Setting(_Record):
             found[AVERAGE] = Averaged([found[form] for form in forms], weights)
         return found
 
+    @cached_property
+    def evidence(self) -> Evidence:
+        """What was trained: the runs that the laws were fitted on, and those that tested them."""
+        return Evidence.of([self])
+
     def error(self, form: str, tolerance: float = DEFAULT_TOLERANCE) -> Callable[[Any, Any, Any], Any]:
         """The error (a standard deviation) of this form's predictions for model size, unique tokens and
-        epochs; `tolerance` where it was not measured.
+        epochs: what was measured, or the `tolerance`, and what it grows by beyond the evidence.
         """
-        measured, fitted = self.measured(form), self.fitted_on
-        if measured is None:
-            return lambda params, unique_tokens, epochs: tolerance
-        smallest, largest, longest = fitted.params[0], measured.params, fitted.epochs[1]
-        repeated = fitted.repeated_unique_tokens or fitted.unique_tokens
+        measured = self.measured(form)
+        inside = tolerance if measured is None else measured.inside
+        return lambda params, ud, epochs: inside + self.evidence.growth(params, ud, epochs)
 
-        def error(params: Any, unique_tokens: Any, epochs: Any) -> Any:
-            once = np.less_equal(epochs, 1.0)
-            used = unique_tokens * np.minimum(epochs, 1.0)
-            fewest, most = (np.where(once, a, b) for a, b in zip(fitted.unique_tokens, repeated, strict=True))
-            ratios = (params / largest, smallest / params, used / most, fewest / used, epochs / longest)
-            beyond = sum(np.log(np.maximum(ratio, 1.0)) ** 2 for ratio in ratios)
-            return measured.inside * np.sqrt(1.0 + beyond)
+    def upper_bound(self, form: str, law: Law | None = None) -> Law:
+        """The law of this form, or one given, by the loss that can be counted on: what plans minimise."""
+        if law is not None or form not in self._upper_bounds:
+            measured = self.measured(form)
+            width = predictive_width(None if measured is None else measured.runs)
+            found = UpperBound(law or self.law(form), lambda *at: width * self.evidence.excess(*at))
+            if law is not None:
+                return found
+            self._upper_bounds[form] = found
+        return self._upper_bounds[form]
 
-        return error
+    @cached_property
+    def _upper_bounds(self) -> dict[str, Law]:
+        return {}
 
     def measured(self, form: str) -> PredictiveError | None:
         """How far a form was off for runs that it was not fitted on, where that was measured."""
@@ -499,6 +509,7 @@ class Calibration(_Record):
     model_family: str = ""
     source: str = ""
     vocab_size: int | None = Field(default=None, gt=0, le=LARGEST_VOCAB)
+    bytes_per_token: float | None = Field(default=None, gt=0, le=1000)  # of its corpus and tokenizer
     tied_embeddings: bool | None = None  # None: not known, and taken to be untied
     data_fingerprint: str | None = None  # of the tokens that the runs were trained on
     run_fingerprints: list[str] = []  # of the runs that it was fitted on, however they were rounded
@@ -543,7 +554,8 @@ class Calibration(_Record):
     @model_serializer(mode="wrap")
     def _what_is_known(self, dump: Callable[["Calibration"], dict[str, Any]]) -> dict[str, Any]:
         """What is not known (fingerprints, a weight-decay law, members) is no field of the file."""
-        optional = ("tied_embeddings", "data_fingerprint", "run_fingerprints", "weight_decay_law", "members")
+        facts = ("bytes_per_token", "tied_embeddings", "data_fingerprint", "run_fingerprints")
+        optional = (*facts, "weight_decay_law", "members")
         return {k: v for k, v in dump(self).items() if k not in optional or v not in (None, "", [])}
 
     def __hash__(self) -> int:
@@ -766,6 +778,7 @@ def _interpolated(weaker: Setting, stronger: Setting, weight_decay: float) -> Se
         law_weights={form: weight for form, weight in weaker.law_weights.items() if form in laws},
         warnings=list(dict.fromkeys((*weaker.warnings, *stronger.warnings))),
         draws=_draws_between(weaker.draws, stronger.draws, share, reference),
+        trials=(*weaker.trials, *stronger.trials),
         method={"interpolated": "each term of the loss a straight line in ln(weight decay)"},
     )
 

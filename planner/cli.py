@@ -10,9 +10,10 @@ command is asked for that is not built in, or for the list in `--help`: planning
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
@@ -35,12 +36,35 @@ class BadInput(click.ClickException):
     exit_code = 2
 
 
+def did_you_mean(typed: str, known: Iterable[str]) -> str:
+    """What of all that is known looks most like what was typed, as the end of a sentence."""
+    found = difflib.get_close_matches(typed, list(known), n=1)
+    return f"; did you mean {found[0]}?" if found else ""
+
+
+def no_such_command(name: str, known: list[str]) -> BadInput:
+    """A command that nobody knows: the one that was meant, if there is one, or all there are."""
+    found = did_you_mean(name, known)
+    return BadInput(f"No such command {name!r}" + (found or f"; commands are {', '.join(known)}."))
+
+
 class Command(click.Command):
     """A command whose bad input is one sentence that names the options as they were typed, never a
     traceback.
     """
 
     extra: str | None = None  # the extra of the package that has what the command imports
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta[__name__] = {arg.partition("=")[0] for arg in args}
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            flags = [flag for option in self.params for flag in option.opts if flag.startswith("--")]
+            found = did_you_mean(error.option_name, flags) or "; --help shows all there are."
+            raise BadInput(f"No such option {error.option_name}{found}") from None
+        except click.UsageError as error:
+            raise BadInput(error.format_message()) from None
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -51,7 +75,7 @@ class Command(click.Command):
             if self.extra is None:
                 raise
             raise BadInput(
-                f"{error.name} is not installed; pip install 'databound[{self.extra}]' would do."
+                f"{error.name} is not installed; pip install '.[{self.extra}]' would do."
             ) from None
 
     def typed(self, field: str) -> str:
@@ -59,7 +83,9 @@ class Command(click.Command):
         options = [option for option in self.params if isinstance(option, click.Option)]
         for option in options:
             if option.name == field:
-                return max(option.opts, key=lambda name: name.startswith("--"))
+                context = click.get_current_context(silent=True)
+                typed = context.meta.get(__name__, ()) if context is not None else ()
+                return max(option.opts, key=lambda name: (name in typed, name.startswith("--")))
         flag = f"--{field.replace('_', '-')}"
         return flag if any(flag in option.opts for option in options) else field
 
@@ -88,7 +114,7 @@ class PlannerGroup(click.Group):
         except ImportError as error:
             extra = {"ui": "ui", "evaluate": "eval"}.get(name, "train")
             why = f"needs {error.name or error}, which is not installed"
-            return _unavailable(name, f"{why}; `pip install 'databound[{extra}]'` has it.")
+            return _unavailable(name, f"{why}; `pip install '.[{extra}]'` has it.")
         return command
 
     def resolve_command(
@@ -96,10 +122,8 @@ class PlannerGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         try:
             return super().resolve_command(ctx, args)
-        except click.UsageError as error:
-            raise BadInput(
-                f"{error.message.rstrip('.')}; commands are {', '.join(self.list_commands(ctx))}."
-            ) from None
+        except click.UsageError:
+            raise no_such_command(args[0], self.list_commands(ctx)) from None
 
 
 def _added() -> dict[str, Any]:
@@ -157,8 +181,11 @@ def _options(*names: str, **changes: Any) -> Decorator:
                 words["text"] += f"  [default: {known.default}]"
             if known.choices:
                 words["type"] = click.Choice(known.choices)
+            if known.is_flag:
+                words |= {"is_flag": True, "default": None}
             words |= {"metavar": known.metavar or None, **changes}
-            command = option(f"{_flag(name)} {name}", **words)(command)
+            flags = dict.fromkeys([_flag(name), *(f"--{other.replace('_', '-')}" for other in known.also)])
+            command = option(f"{' '.join(flags)} {name}", **words)(command)
         return command
 
     return add
@@ -186,7 +213,13 @@ def _picture_file(ctx: click.Context, option: click.Parameter, path: str | None)
 
 
 _PRESETS = ", ".join(hardware.STUDY_SHAPES + hardware.VALIDATION_SHAPES)
-_UD = _options("ud", required=True)
+
+
+def _corpus(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that say how much text there is."""
+    return _options("ud", required=True)(_options("bytes_per_token")(command))
+
+
 _PLOT = option(
     "--plot", "Also draw the picture to FILE (.png, .svg or .pdf).", "FILE", callback=_picture_file
 )
@@ -214,16 +247,20 @@ def _command(text: str, *examples: str) -> Decorator:
 @_command(
     "The best model size, epochs and weight decay for your data and compute, and why.",
     "planner plan --ud 250M --flops 5e18",
-    "planner plan --ud 250M --gpu H100 --gpus 8 --hours 3",
-    "planner plan --ud 250M --gpu H100 --budget-usd 500 --params 556M",
+    "planner plan --tokens 433MB --gpu 8xH100 --hours 3",
+    "planner plan --ud 250M --gpu H100 --budget '$500' --params 556M",
     "planner plan --ud 1B --target-loss 3.0",
     "planner plan --ud 250M --flops 5e20 --serve-tokens 1T",
     "planner plan --ud 250M --gpu H100 --budget-usd 2000 --data-price 2e-6",
     "planner plan --calibration my.json --ud 1M --flops 1e14 --members auto",
 )
-@_UD
-@_options("flops", "target_loss", *HARDWARE, *MONEY, *TOTAL)
-@_options("weight_decay", *RECIPE, "law", "calibration", "params", *LIMITS, "tolerance", "vocab_size")
+@_corpus
+@_options("also", "flops", "target_loss", *HARDWARE, *MONEY, *TOTAL)
+@_options(
+    "weight_decay", *RECIPE, "law", "calibration", "params", *LIMITS, "extrapolate", "tolerance", "vocab_size"
+)
+@_options("finetune")
+@option("--why", "All that is known of the plan: reasons, breakdown, what other laws say.", is_flag=True)
 @option("--run", "Also write the run for `planner train` to FILE (.toml).", "FILE")
 @option(
     "--plot-weight-decay",
@@ -235,6 +272,7 @@ def _command(text: str, *examples: str) -> Decorator:
 @json_option
 @_PLOT
 def plan(
+    why: bool,
     run: str | None,
     hf_config: str | None,
     as_json: bool,
@@ -253,7 +291,7 @@ def plan(
         config = json.dumps(result.hf_config(), indent=2) + "\n"
         _write(Path(hf_config) / "config.json", config, make_folder=True)
         written.append(f"config.json written into {hf_config}.")
-    _print(result.model_dump_json, lambda show: show.plan(result), as_json)
+    _print(result.model_dump_json, lambda show: show.plan(result, why), as_json)
     if not as_json:
         click.echo("".join(f"{line}\n" for line in written), nl=False)
     _draw(lambda plots: plots.isoflop(result, options["calibration"]), plot, as_json)
@@ -264,7 +302,7 @@ def plan(
     "What each law recommends for one budget, and what following it would cost.",
     "planner compare --ud 500M --flops 1e19 --weight-decay 0.1",
 )
-@_UD
+@_corpus
 @_options("flops", *HARDWARE, "weight_decay", "calibration", "params", *LIMITS)
 @json_option
 @_PLOT
@@ -284,12 +322,12 @@ def compare(flops: str | None, as_json: bool, plot: str | None, **options: Any) 
     "planner frontier --ud 250M --single-epoch --plot premium.png",
     "planner frontier --calibration my.json --ud 1M --points 9 --members auto",
 )
-@_UD
+@_corpus
 @option("--from start", "Smallest compute.  [default: where the corpus is used once]", "FLOPS")
 @option("--to stop", "Largest compute.  [default: 10,000 times that]", "FLOPS")
 @option("--points", "How many budgets, evenly spaced on a log scale.", "N", default="25")
 @option("--single-epoch", "Fresh data only: at most one epoch, with as much data as it takes.", is_flag=True)
-@_options("weight_decay", "law", "calibration", "members", "params", *LIMITS)
+@_options("weight_decay", "law", "calibration", "members", "params", *LIMITS, "extrapolate")
 @json_option
 @_PLOT
 def frontier(as_json: bool, plot: str | None, **options: Any) -> None:
@@ -310,7 +348,7 @@ def frontier(as_json: bool, plot: str | None, **options: Any) -> None:
 
 
 @_command("The compute above which stronger weight decay wins (C×).", "planner crossover --ud 250M")
-@_UD
+@_corpus
 @option(
     "--weight-decays",
     "Which two settings.  [default: the weakest and the strongest calibrated]",
@@ -332,7 +370,7 @@ def crossover(as_json: bool, plot: str | None, **options: Any) -> None:
     "planner predict --calibration my.json --params 200k --ud 65536 --epochs 8 --members 4",
 )
 @option("--params", "Model size with embeddings: 500M.", "N", required=True)
-@_UD
+@_corpus
 @option("--epochs", "Passes over the unique tokens; fractions are fine.", "E", default="1")
 @_options("weight_decay", *RECIPE, "law", "calibration")
 @_options("members", text="Models whose probabilities are averaged.  [default: 1]", metavar="K")

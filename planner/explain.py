@@ -13,12 +13,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from planner.calibration import ELSEWHERE, HEARD, LITTLE, Calibration, Setting, Trial
+from planner.evidence import TOGETHER
 from planner.hardware import DEFAULT_VOCAB, TotalCost
 from planner.inputs import (
     CEILING,
     InvalidInput,
     Limits,
     dollars,
+    duration,
     percent,
     perplexity,
     scientific,
@@ -27,9 +29,19 @@ from planner.inputs import (
 )
 from planner.inputs import epochs as in_epochs
 from planner.inputs import size as in_bytes
+from planner.weight_decay_rule import FACTOR, LABS
 
 if TYPE_CHECKING:
-    from planner.results import Crossover, FlatRange, Plan
+    from planner.calibration import Recipe
+    from planner.results import (
+        Crossover,
+        FlatRange,
+        Mixture,
+        OwnRecipe,
+        Plan,
+        Prediction,
+        TunedWeightDecay,
+    )
     from planner.solve import Found, Point, Question
     from planner.uncertainty import FormDisagreement
 
@@ -39,14 +51,15 @@ _CODES = """
     ensemble_compared ensemble_starts ensemble_limit ensemble_cost distilled serving_cost data_bought
     unused_compute ensemble_instead ensemble_elsewhere cheaper_as_good stop_spending less_would_do instead
     data_plentiful whole_epochs_cost
-    best_weight_decay own_recipe weight_decay_compared weight_decay_better
+    best_weight_decay own_recipe tuned_elsewhere weight_decay_compared weight_decay_better
     overfitting_cost more_compute_helps no_gain measured_case repetition_turns exchange_rate
-    flat_optimum sharp_optimum forms_disagree law_ends corpus
+    flat_optimum sharp_optimum forms_disagree law_ends calibration_chosen second_opinions tokens_per_parameter
+    smaller_models data_mixture
 
-    outside_params outside_unique_tokens outside_epochs
+    outside_params outside_unique_tokens outside_epochs outside_together small_batch_per_gpu
     vocabulary_unknown vocabulary_differs no_shape absurd_shape worse_than_uniform serving_leaves_little
     interpolated translated outside_timescale end_of_range outside_members more_members
-    fit weight_decay_open memory
+    fit weight_decay_open memory corpus
 """
 CODES = tuple(_CODES.split())
 _RENAMED_CODES = {"above_guessing": "worse_than_uniform", "outside_memory": "outside_timescale"}
@@ -112,6 +125,8 @@ class Facts(NamedTuple):
     rival_best: Point | None = None  # the best that another weight decay reaches with at most this compute
     spare: Found | None = None  # what all of the compute would buy as an ensemble
     disagreement: FormDisagreement | None = None  # of averaged forms, where the plan leaves the runs
+    held_back: bool = False  # whether the bare law would go further than anything that was trained
+    chosen: str = ""  # why this calibration, where that was left open
 
 
 def explained(p: Plan, facts: Facts) -> Plan:
@@ -130,11 +145,7 @@ def explained(p: Plan, facts: Facts) -> Plan:
     if p.terms.overfitting >= 0.0005:
         costs = f"costs {p.terms.overfitting:.3f} nats of the {p.loss:.3f}"
         reasons["overfitting_cost"] = f"Overfitting on repeated tokens {costs}."
-    if corpus := asked.known.corpus.split(";")[0].strip():
-        reasons["corpus"] = (
-            f"The laws were fitted on {corpus}; on other text (another language, code, another tokenizer) "
-            f"losses differ and the best plan may too."
-        )
+    reasons |= _about_the_plan(p, facts.chosen)
     reasons |= _training_reasons(p, facts) if facts.single else _total_reasons(p, facts)
     reasons |= _ensemble_reasons(p, asked.cost)
     if asked.target is not None and "target_within_error" not in reasons:
@@ -143,10 +154,26 @@ def explained(p: Plan, facts: Facts) -> Plan:
         reasons["least_compute"] = f"No less than {least} {reach}."
     words = {
         "verdict": _verdict(p, facts),
+        "budget": _budget_in_words(p, facts),
         "reasons": _remarks(reasons),
         "warnings": _remarks(_warnings(p, facts), facts.setting.warnings),
     }
     return p.model_copy(update=words)
+
+
+def _about_the_plan(p: Plan, chosen: str) -> dict[str, str]:
+    """Tokens for each parameter, smaller models, why this calibration, and what others say."""
+    trained, different = p.tokens / p.params, p.unique_tokens / p.params
+    each = f"{trained:.3g} training tokens a parameter, {different:.3g} of them different"
+    counted = "" if p.bytes_per_token is None else f"; a token is taken to be {p.bytes_per_token:.3g} bytes"
+    said = {"tokens_per_parameter": f"That is {each}{counted}."}
+    if p.smaller_models:
+        said["smaller_models"] = f"Smaller models, for serving: {_smaller(p)}."
+    if chosen:
+        said["calibration_chosen"] = chosen
+    if others := others_in_words(p):
+        said["second_opinions"] = f"Others: {others}."
+    return said
 
 
 # -- the verdict
@@ -157,54 +184,221 @@ _ONE_PLACE = 1.2  # sizes or amounts of data within this factor show nothing of 
 
 
 def _verdict(p: Plan, facts: Facts) -> str:
-    """The answer, in a sentence or two: what to train, where that is less than all how much of the compute it
-    takes, and whether it rests on runs at all.
-    """
-    said = f"Train {short(p.params)} for {in_epochs(p.epochs)} at weight decay {weight_decay_in_words(p)}."
+    """The answer in a sentence: what to train, and whether that is more than a first guess."""
+    size, decay = f"{short(p.params)} parameters", weight_decay_in_words(p)
+    said = f"Train {size} for {in_epochs(p.epochs)} at weight decay {decay}, from scratch"
     if p.members is not None and p.members.count > 1:
-        several = f"Train {p.members.count} models of {said.removeprefix('Train ').removesuffix('.')}"
-        said = f"{several}, with different seeds, and average their probabilities."
-    if unseen := _unseen(p, facts.setting):
-        said += f" That is a first guess: the runs behind it hardly show {_listed(unseen)}."
+        several = f"Train {p.members.count} models of {said.removeprefix('Train ')}"
+        said = f"{several}, with different seeds, and average their probabilities"
+    said += "." if p.first_guess is None else f": a first guess, because {p.first_guess}."
     if p.purchase is not None:
         bought = f"Buy {short(p.purchase.bought)} unique tokens ({dollars(p.purchase.usd)})."
         said = f"{'Buy no data.' if p.purchase.bought < _NOTHING * p.purchase.owned else bought} {said}"
     if p.serving is not None and p.serving.share >= 0.005:
         said += f" Serving takes {percent(p.serving.share)} of the total."
-    share = 1 - p.unused_flops / p.flops
+    return said
+
+
+def _budget_in_words(p: Plan, facts: Facts) -> str:
+    """How much of the budget the plan takes, and why not all of it."""
+    share, bill, limit = 1 - p.unused_flops / p.flops, p.cost, p.loss_minimising_compute
+    whole = f"{scientific(p.flops)} FLOPs"
+    part = f"{scientific(p.flops - p.unused_flops)} of your {whole} ({percent(share)})"
+    if bill is not None and facts.single:
+        there = duration(bill.hours * 3600 / share)
+        on = f"on {bill.gpus} x {bill.gpu}, {dollars(bill.usd)}"
+        whole, part = f"{there} {on}", f"{duration(bill.hours * 3600)} of your {there} {on}"
+    if facts.asked.target is not None:
+        return f"It takes {whole}."
     if share > _ALL:
-        return said
-    limit, why = p.loss_minimising_compute, "with this recipe the law expects no gain from more"
-    if facts.bound.plan:
+        return f"It takes all of your {whole}."
+    why = "with this recipe the law expects no gain from the rest"
+    if facts.asked.limits.by_memory:
+        why = "no larger model fits on your GPUs"
+    elif facts.bound.plan:
         why = "your limits leave no better use for the rest"
+    elif p.first_guess is not None and facts.held_back:
+        why = "what the rest could buy is not known"
+        if p.second_opinions:
+            other = p.second_opinions[0]
+            why += f"; {other.calibration}, which knows such questions better, says {_trained(other)}"
     elif limit is not None and (limit.regained_flops or math.inf) < p.flops:
         why += " beyond its own error"
-    all_of_it = "your compute" if facts.single else "what you have"
-    return f"{said} That takes {percent(share)} of {all_of_it}; {why}."
+    return f"{part[0].upper()}{part[1:]}; {why}."
 
 
-def _unseen(p: Plan, setting: Setting) -> list[str]:
-    """What the plan depends on and its runs, which a setting between two has none of, cannot have shown."""
+def hardly_shown(setting: Setting, point: Point) -> str | None:
+    """What a plan depends on and its runs, which a setting between two has none of, cannot have shown."""
     fitted, found = setting.fitted_on, []
     for value, (low, high), what in (
-        (p.params, fitted.params, "what model size does"),
-        (p.unique_tokens, fitted.unique_tokens, "what data is worth"),
+        (point.params, fitted.params, "what model size does"),
+        (point.unique_tokens * min(point.epochs, 1.0), fitted.unique_tokens, "what data is worth"),
     ):
         in_one_place = high < _ONE_PLACE * low and not low / _ONE_PLACE <= value <= high * _ONE_PLACE
         if in_one_place and setting.between is None:
             found.append(what)
-    if p.epochs > 1 and setting.method.get("learnt_from_runs", {}).get("repetition", 1.0) < LITTLE:
+    if point.epochs > 1 and setting.method.get("learnt_from_runs", {}).get("repetition", 1.0) < LITTLE:
         found.append("what repetition costs")
-    return found
+    return f"the runs behind it hardly show {_listed(found)}" if found else None
+
+
+NOT_FOR_FINE_TUNING = (
+    "cannot be planned: the laws were fitted to models trained from scratch, not to fine-tuning or continued "
+    "pretraining, and know nothing of what a trained model keeps or forgets; without ‹finetune› a training "
+    "from scratch is planned."
+)
+
+
+def check_from_scratch(finetune: Any) -> None:
+    if finetune:
+        raise InvalidInput(NOT_FOR_FINE_TUNING, field="finetune")
+
+
+def mixture_remark(p: Plan, mixture: Mixture) -> Remark:
+    """That what other tokens are worth is not known, what both ends are, and which runs would decide."""
+    end, runs = mixture.together, mixture.runs
+    ends = f"none of it: {_model(p)}; as much as your own: {_model(end)} on {short(end.unique_tokens)}"
+    tried = "; ".join(f"{one.on} ({short(one.unique_tokens)}, {in_epochs(one.epochs)})" for one in runs)
+    small = f"models of {short(runs[0].params)} on a tenth of the tokens, validated on text of your own kind"
+    return Remark(
+        "data_mixture",
+        f"What the other {short(mixture.also)} tokens are worth is not known. If {ends}. These runs would "
+        f"decide, {small}: {tried}. Runs of your own with a column `mixture` can be fitted for each kind "
+        f"(`planner calibrate fit --where mixture=NAME`) and planned from.",
+    )
+
+
+# -- the plan in a few rows, as the terminal and the page show it
+
+
+def summary(p: Plan) -> list[tuple[str, str]]:
+    """What there is to know of a plan at first, in rows of a name and a text."""
+    rows = [("expected loss", _expected_loss(p)), ("as good", _as_good(p))]
+    rows += [("weight decay", _weight_decays(p)), ("limited by", _limited_by(p))]
+    if (recipe := p.recipe) is not None:
+        rows.append(("recipe", _recipe(recipe, p.own_recipe)))
+    if (shape := p.architecture) is not None:
+        model = f"d_model {shape.d_model:,}, {shape.layers} layers, {shape.heads} heads, d_ff {shape.d_ff:,}"
+        if p.cost is not None and p.cost.memory is not None:
+            model += f"; {in_bytes(p.cost.memory.total)}, {p.cost.fits(p.cost.gpu)}"
+        rows.append(("model", f"Llama-2, {model}"))
+    if (mixture := p.mixture) is not None:
+        end = f"{_trained(mixture.together)} on {short(mixture.together.unique_tokens)}"
+        worth = (
+            f"if the other {short(mixture.also)} tokens were as good as yours, {end}; three small runs decide"
+        )
+        rows.append(("other tokens", worth))
+    if others := others_in_words(p):
+        rows.append(("others", others))
+    return [(name, text) for name, text in rows if text]
+
+
+def _expected_loss(p: Plan) -> str:
+    within, sure = (p.intervals or {}).get("loss"), p.predictive_uncertainty
+    between = "" if sure is None else f" ({sure.level:.0%}: {sure.loss_low:.2f} to {sure.loss_high:.2f})"
+    if within is not None:
+        between = f" (95%: {within.low:.2f} to {within.high:.2f})"
+    said = f"{p.loss:.2f} nats per token{between}, perplexity {p.perplexity:.4g}"
+    if p.bits_per_byte is not None:
+        said += f", {p.bits_per_byte:.2f} bits per byte"
+    return said
+
+
+def _as_good(p: Plan) -> str:
+    """Other sizes and epochs for the same compute, and the cheapest plan, within the law's error."""
+    flat = p.flat_range if p.predictive_uncertainty is None else p.predictive_uncertainty.as_good
+    said = []
+    if not is_sharp(flat):
+        sizes = f"{short(flat.params_min)} to {short(flat.params_max)} parameters"
+        most, fewest = in_epochs(flat.epochs_max).split()[0], in_epochs(flat.epochs_min)
+        said.append(f"{sizes} ({most} to {fewest})")
+    if (cheap := p.cheapest_as_good) is not None:
+        spent = p.flops - p.unused_flops
+        said.append(f"cheapest {_trained(cheap)}, {percent(cheap.flops / spent)} of the compute")
+    return "; ".join(said)
+
+
+def _weight_decays(p: Plan) -> str:
+    """The plan's weight decay against the best other one, and where they swap."""
+    if not p.other_weight_decays:
+        return ""
+    rival, sure = p.other_weight_decays[0], p.predictive_uncertainty
+    chance = None if sure is None else sure.weight_decay_probability
+    if p.weight_decay_probabilities is not None:
+        chance = p.weight_decay_probabilities.get(f"{p.weight_decay:g}", chance)
+    how = "expected to be better" if rival.predicted_loss > p.loss else "given"
+    if chance is not None:
+        how = f"better with probability {chance:.0%}"
+    said = f"{p.weight_decay} {how} ({rival.weight_decay}: {rival.predicted_loss:.2f})"
+    if p.crossover_flops is not None:
+        side = "below" if p.weight_decay > rival.weight_decay else "above"
+        said += f"; {side} {scientific(p.crossover_flops, 2)} FLOPs (C×) {rival.weight_decay} is"
+    return said
+
+
+def _limited_by(p: Plan) -> str:
+    """Whether more data or more compute would help, and what repetition costs."""
+    data, more = p.marginal_value.loss_if_twice_the_data, p.marginal_value.loss_if_twice_the_compute
+    if data is None or more is None:
+        return ""
+    what = "data" if data < more else "compute"
+    if max(abs(data), abs(more)) < 0.005:
+        what = "neither"
+    said = f"{what}: twice the tokens {signed(data, 2)}, twice the compute {signed(more, 2)}"
+    return f"{said}; overfitting costs {p.terms.overfitting:.2f}"
+
+
+def _smaller(p: Plan) -> str:
+    """What smaller models take for the same loss, or what they reach."""
+    said = []
+    for one in p.smaller_models:
+        takes = f"takes {one.compute_ratio:.2f} times the compute for the same loss"
+        reaches = takes if one.same_loss else f"reaches {one.loss:.3f} at best, with {_model(one)}"
+        said.append(f"{one.smaller_by:.0%} smaller {reaches}")
+    return "; ".join(said)
+
+
+def _recipe(recipe: Recipe, own: OwnRecipe | None) -> str:
+    rate, batch = recipe.learning_rate, float(recipe.batch_tokens)
+    if own is not None:
+        rate, batch = own.learning_rate, own.batch_tokens
+    said = [recipe.optimizer.split(",")[0], f"lr {rate:.3g}", f"{batch:,.0f} tokens a batch"]
+    said.append(f"length {recipe.sequence_length:,}")
+    if recipe.warmup_ratio is not None:
+        said.append(f"warm-up {recipe.warmup_ratio:.0%}")
+    if recipe.schedule:
+        said.append(recipe.schedule.split(",")[0].removesuffix(" of the peak"))
+    return ", ".join(filter(None, said))
+
+
+def others_in_words(p: Plan) -> str:
+    """What calibrations that know the question better recommend, and what others trained near here."""
+    said = [f"{one.calibration} {_trained(one)} at {one.weight_decay:g}" for one in p.second_opinions]
+    near = [
+        f"{_trained(one)} at {one.weight_decay:g} ({one.corpus}, {short(one.unique_tokens)} tokens)"
+        for one in p.published_trainings
+    ]
+    return "; ".join([*said, *([f"trained near here: {', '.join(near)}"] if near else [])])
+
+
+def _trained(one: Any) -> str:
+    return f"{short(one.params)} x {one.epochs:.3g}"
 
 
 # -- words that several sentences share
 
 
-def weight_decay_in_words(p: Plan) -> str:
+def weight_decay_in_words(p: Plan | Prediction) -> str:
     """The weight decay to train with, in one's own recipe where that was given."""
     own = p.own_recipe
-    return f"{p.weight_decay}" if own is None else f"{own.weight_decay:g} ({p.weight_decay:g} as calibrated)"
+    if own is None:
+        return f"{p.weight_decay}"
+    known_to = f"{_range(own)}; " if own.low <= own.weight_decay <= own.high else ""
+    return f"{own.weight_decay:g} ({known_to}{p.weight_decay:g} as calibrated)"
+
+
+def _range(tuned: TunedWeightDecay) -> str:
+    return f"{tuned.low:.2g} to {tuned.high:.2g}"
 
 
 def law_error(p: Plan) -> float:
@@ -279,7 +473,7 @@ def _training_reasons(p: Plan, facts: Facts) -> dict[str, str]:
     data, compute = _twice_as_much(p, "twice the data", "twice the compute")
     said = _budget(p, facts, data) | _along_compute(p, facts, data)
     said |= _around_the_optimum(p, facts.bound, f"{data}, {compute}{_within(facts.bound.doubled)}")
-    said |= _weight_decay_reasons(p, facts.asked.weight_decay is not None, "instead" in said)
+    said |= _weight_decay_reasons(p, facts, compared="instead" in said)
     if p.loss_minimising_compute is not None and (case := _measured_case(p, facts.asked.known)):
         said["measured_case"] = case
     weights = p.law_weights or {}
@@ -358,7 +552,7 @@ def _along_compute(p: Plan, facts: Facts, data: str) -> dict[str, str]:
     than the loss-minimising compute does so on purpose: by the law's error both are as good.
     """
     limit, rival = p.loss_minimising_compute, facts.rival_best
-    if limit is None:
+    if limit is None or facts.held_back:  # what lies beyond is not known
         return {}
     within, at = _within(facts.bound.minimum), at_weight_decay(p, limit.weight_decay)
     where, how = f"{scientific(limit.flops)} FLOPs", f"with {_model(limit)}{at}"
@@ -386,11 +580,11 @@ def _along_compute(p: Plan, facts: Facts, data: str) -> dict[str, str]:
     return {"more_compute_helps": f"{helps}; beyond that the law expects no gain with this recipe, {until}."}
 
 
-def _weight_decay_reasons(p: Plan, committed: bool, compared: bool) -> dict[str, str]:
+def _weight_decay_reasons(p: Plan, facts: Facts, *, compared: bool) -> dict[str, str]:
     """What the weight decay is worth where any can be had, what it is in one's own recipe, and what another
     would reach, unless one that was given has been `compared` already.
     """
-    said: dict[str, str] = {}
+    said, committed = _tuned_elsewhere(p, facts.asked.known), facts.asked.weight_decay is not None
     chosen, given = False, f"weight decay {p.weight_decay:g}"
     if (advice := p.weight_decay_advice) is not None:
         lasting = "" if advice.timescale_epochs is None else f" of {advice.timescale_epochs:.2g} epochs"
@@ -401,9 +595,26 @@ def _weight_decay_reasons(p: Plan, committed: bool, compared: bool) -> dict[str,
             said["best_weight_decay"] = f"{given.capitalize()} is the best of all for this budget, {worth}."
         if (own := advice.own_recipe) is not None:
             recipe = f"learning rate {own.learning_rate:g}, {own.batch_tokens:,.0f} tokens a step"
-            same = f"{own.weight_decay:g}: the same timescale{lasting}"
-            said["own_recipe"] = f"In your recipe ({recipe}) {given} is {same}."
+            source = (
+                f"a rule from {LABS} labs, within a factor of {FACTOR:g} in nine of ten cells that show it"
+            )
+            said["own_recipe"] = (
+                f"In your recipe ({recipe}) tuning is expected to find {_range(own)}: {source}."
+            )
     return said if chosen or (compared and committed) else said | _weight_decay_compared(p, committed)
+
+
+def _tuned_elsewhere(p: Plan, known: Calibration) -> dict[str, str]:
+    """What tuned weight decays elsewhere were, and whether the law knows such."""
+    if (tuned := p.tuned_elsewhere) is None:
+        return {}
+    place = f"{p.params / p.unique_tokens:.2g} parameters for each unique token in the recipe of this law"
+    text, largest = (
+        f"Tuned weight decays elsewhere point to {_range(tuned)} for {place}",
+        known.weight_decay_range[1],
+    )
+    ends = f"; {largest:g} is the largest that it knows" if tuned.high > largest else ""
+    return {"tuned_elsewhere": f"{text}{ends}."}
 
 
 def _weight_decay_compared(p: Plan, committed: bool) -> dict[str, str]:
@@ -545,11 +756,23 @@ def _ensemble_reasons(p: Plan, cost: TotalCost) -> dict[str, str]:
 
 # -- warnings
 
+_FEW_TOKENS = 4096  # a step and GPU, below which GPUs mostly wait
+
 
 def _warnings(p: Plan, facts: Facts) -> dict[str, str]:
     """What to be careful about."""
     said = _point_warnings(facts.asked.known, facts.setting, p, p.ud) | _shape_warnings(p, facts)
     said |= _weight_decay_warnings(p, facts) | _member_warnings(p, facts.asked.known)
+    corpus = facts.asked.known.corpus.split(";")[0].strip() or f"the runs of {facts.asked.known.name}"
+    said["corpus"] = f"Fitted on {corpus}, from scratch; not for fine-tuning or continued pretraining."
+    if (bill := p.cost) is not None and p.recipe is not None and bill.gpus > 1:
+        batch = p.recipe.batch_tokens if p.own_recipe is None else p.own_recipe.batch_tokens
+        if (each := batch / bill.gpus) < _FEW_TOKENS:
+            enough = max(math.floor(batch / _FEW_TOKENS), 1)
+            said["small_batch_per_gpu"] = (
+                f"A batch of {batch:,.0f} tokens is {each:,.0f} a step for each of {bill.gpus} {bill.gpu}s, "
+                f"which will mostly wait for each other: {enough} would do, or a larger batch (batch_tokens)."
+            )
     if not facts.single:
         count, total = 1 if p.members is None else p.members.count, p.flops - p.unused_flops
         needs = _serving_needs(facts.setting, facts.asked.cost, count, p.params, total, p.flops)
@@ -590,9 +813,9 @@ def _weight_decay_warnings(p: Plan, facts: Facts) -> dict[str, str]:
     if (advice := p.weight_decay_advice) is not None:
         own, lasts, calibrated = advice.own_recipe, advice.timescale_epochs, advice.calibrated_timescale
         if own is not None and own.weight_decay != p.weight_decay:
-            same = f"weight decay {own.weight_decay:g} in your recipe has the timescale of {p.weight_decay:g}"
-            moved = "In the weight-decay study the best one moved less than that: try what lies between"
-            said["translated"] = f"{same} as calibrated. {moved}."
+            taken = f"weight decay {own.weight_decay:g} in your recipe stands for {p.weight_decay:g}"
+            tried = f"tuning is known to {_range(own)} only, so try more than one"
+            said["translated"] = f"{taken} as calibrated, and the loss is that law's; {tried}."
         if lasts is not None and calibrated is not None and not calibrated[0] <= lasts <= calibrated[1]:
             outside = f"outside of the {calibrated[0]:.2g} to {calibrated[1]:.2g} that were calibrated"
             said["outside_timescale"] = f"AdamW's timescale would be {lasts:.2g} epochs here, {outside}."
@@ -651,6 +874,11 @@ def outside_the_runs(setting: Setting, params: float, unique_tokens: float, epoc
         said, end = (f"{x:,.0f}" if value is epochs else short(x) for x in (value, high if above else low))
         fit = f"that {what} was fitted on ({end})"
         found[code] = f"{name} {said} is {far} {fit}: this is an extrapolation."
+    if not found and setting.evidence.from_nearest_cell(params, unique_tokens, epochs) > 0:
+        found["outside_together"] = (
+            f"size, data and epochs are inside of what was trained, but nothing within a factor of "
+            f"{TOGETHER:g} of all three was: this is an extrapolation."
+        )
     return found
 
 

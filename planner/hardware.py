@@ -14,6 +14,8 @@ fair guess for models of 100M and more, small models reach less.
 """
 
 import json
+import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -27,6 +29,7 @@ from planner.inputs import (
     compute,
     count,
     fraction,
+    money,
     number,
     scientific,
     short,
@@ -39,7 +42,7 @@ if TYPE_CHECKING:
     from planner.results import Plan
 
 DEFAULT_VOCAB = 32_100
-LARGEST = 5e12
+LARGEST, _SMALLEST = 5e12, 1e4  # parameters of a shape
 LARGEST_VOCAB = 10**9  # rows: a thousand times the largest in use
 TOLERANCE = 0.02  # how far the built size may be from the one asked for
 
@@ -203,6 +206,7 @@ def _search(wanted: float, vocab: int, tied: bool) -> Architecture:
 
 # -- what compute costs
 
+DEFAULT_SEQUENCES, DEFAULT_LENGTH = 8, 512  # of a micro-batch
 _USABLE = 0.92  # of the memory: the rest goes to the runtime and fragmentation
 DEFAULT_MFU = 0.4
 
@@ -249,17 +253,40 @@ _ALIASES = {
 }
 
 
+def _plain(name: str) -> str:
+    return "".join(letter for letter in name.lower() if letter.isalnum())
+
+
+_KNOWN = {_plain(name): name for name in ACCELERATORS}
+_KNOWN |= {plain.removeprefix("rtx"): name for plain, name in _KNOWN.items()} | _ALIASES
+
+
 def accelerator(name: str | Accelerator) -> Accelerator:
     """An accelerator by name, in any spelling: "h100", "H100 SXM", "rtx 4090"; one of your own is itself."""
     if isinstance(name, Accelerator):
         return name
-    if isinstance(name, str):
-        wanted = "".join(letter for letter in name.lower() if letter.isalnum())
-        for known in ACCELERATORS.values():
-            plain = known.name.lower().replace("-", "")
-            if known.name == _ALIASES.get(wanted) or wanted in (plain, plain.removeprefix("rtx")):
-                return known
+    if isinstance(name, str) and _plain(name) in _KNOWN:
+        return ACCELERATORS[_KNOWN[_plain(name)]]
     raise InvalidInput(f"must be one of {', '.join(ACCELERATORS)}; got {name!r}.", field="gpu")
+
+
+# 8xH100, 8 x H100, 8 H100; H100x8, H100 x 8
+_SEVERAL = (  # and which group is the name, which the number
+    (re.compile(r"(\d+)(?:\s*[x×*]\s*|\s+)(.+)", re.I), 2, 1),
+    (re.compile(r"(.+?)\s*[x×*]\s*(\d+)", re.I), 1, 2),
+)
+
+
+def _several(gpu: str | Accelerator) -> tuple[Accelerator, str | None]:
+    """An accelerator by name and, where the name says it, how many."""
+    try:
+        return accelerator(gpu), None
+    except InvalidInput:
+        text = gpu.strip() if isinstance(gpu, str) else ""
+        for form, name, several in _SEVERAL:
+            if (found := form.fullmatch(text)) and _plain(found[name]) in _KNOWN:
+                return accelerator(found[name]), found[several]
+        raise
 
 
 class Machines(NamedTuple):
@@ -272,11 +299,13 @@ class Machines(NamedTuple):
 
     @classmethod
     def of(cls, gpu: str | Accelerator, gpus: Any = None, mfu: Any = None, price: Any = None) -> "Machines":
-        """What was given, checked."""
-        card = accelerator(gpu)
+        """What was given, checked; "8xH100" says how many, too."""
+        card, several = _several(gpu)
+        if several is not None and gpus is not None:
+            raise InvalidInput(f"is said by ‹gpu› {gpu!r} already: leave it out.", field="gpus")
         return cls(
             card,
-            1 if gpus is None else whole(gpus, "gpus"),
+            whole(several or 1 if gpus is None else gpus, "gpus"),
             DEFAULT_MFU if mfu is None else fraction(mfu, "mfu"),
             card.price_per_hour if price is None else _price(price),
         )
@@ -331,23 +360,25 @@ def training_compute(
     elif hours is not None:
         return used.flops_per_hour * used.gpus * in_hours(hours)
     elif budget_usd is not None:
-        money = number(budget_usd, "budget_usd", examples="500")
+        usd = money(budget_usd, "budget_usd", examples="500, '$500' or 5k")
         if not used.price:
             raise InvalidInput("must be above zero for a budget in money; got 0.", field="price")
-        return used.flops_per_hour * money / used.price
+        return used.flops_per_hour * usd / used.price
     raise InvalidInput(
         "compute is missing: give ‹flops› (such as 5e18), or ‹gpu› and ‹hours› "
         "(such as ‹gpu› H100 ‹gpus› 8 ‹hours› 3)."
     )
 
 
-def flops_from_gpus(gpu: str | Accelerator, gpus: Any = 1, hours: Any = 1, mfu: Any = DEFAULT_MFU) -> float:
+def flops_from_gpus(
+    gpu: str | Accelerator, gpus: Any = None, hours: Any = 1, mfu: Any = DEFAULT_MFU
+) -> float:
     """The training FLOPs that `gpus` accelerators deliver in `hours` at a share `mfu` of their peak."""
     return training_compute(hours=hours, used=Machines.of(gpu, gpus, mfu))
 
 
 def _price(value: Any, field: str = "price", examples: str = "2.50") -> float:
-    return number(value, field, positive=False, examples=examples)
+    return money(value, field, positive=False, examples=examples)
 
 
 def _refuse(given: Mapping[str, Any], sentence: str) -> None:
@@ -357,8 +388,10 @@ def _refuse(given: Mapping[str, Any], sentence: str) -> None:
             raise InvalidInput(sentence, field=field)
 
 
-class Memory(BaseModel):
-    """Bytes needed to train, estimated: fp32 weights, gradients and moments; bf16 activations."""
+class TrainingMemory(BaseModel):
+    """Bytes needed to train, estimated: Adam in fp32 (weights with a bf16 copy, gradients, moments) and bf16
+    activations of the micro-batch, the sequences that one device trains at a time.
+    """
 
     model_config = ConfigDict(frozen=True, defer_build=True)
 
@@ -367,13 +400,22 @@ class Memory(BaseModel):
     optimizer: float
     activations: float
     total: float
+    one_sequence: float  # activations of one sequence at a time
+    sequences: int = DEFAULT_SEQUENCES  # of the micro-batch, and their length
+    sequence_length: int = DEFAULT_LENGTH
+
+
+class Memory(TrainingMemory):
+    """The same on devices of which it is known how much they hold."""
+
     device_memory: float
     fits_one_device: bool
     devices_needed: int  # with weights, gradients and moments sharded evenly; 0: never
-    one_sequence: float  # activations of one sequence at a time
 
     def trainable_on(self, devices: int) -> bool:
-        return self.fits_one_device or 0 < self.devices_needed <= devices
+        """Sharded over so many, with fewer sequences at a time where it must be."""
+        sharded = (self.weights + self.gradients + self.optimizer) / devices + self.one_sequence
+        return self.fits_one_device or sharded <= _USABLE * self.device_memory
 
 
 class Cost(BaseModel):
@@ -409,12 +451,12 @@ class Cost(BaseModel):
 def cost(
     flops: Any,
     gpu: str | Accelerator = "H100",
-    gpus: Any = 1,
+    gpus: Any = None,
     mfu: Any = DEFAULT_MFU,
     price: Any = None,
     architecture: Architecture | None = None,
-    sequences: Any = 8,
-    sequence_length: Any = 512,
+    sequences: Any = DEFAULT_SEQUENCES,
+    sequence_length: Any = DEFAULT_LENGTH,
 ) -> Cost:
     """GPU-hours, days and money for `flops`; with an architecture also the memory that training it needs."""
     total, used = compute(flops), Machines.of(gpu, gpus, mfu, price)
@@ -443,10 +485,28 @@ def cost(
     )
 
 
-def training_memory(
-    shape: Architecture, card: Accelerator, sequences: int = 8, sequence_length: int = 512
-) -> Memory:
-    """Memory to train `shape` with `sequences` sequences at a time on each device."""
+def largest_trainable(
+    used: Machines, most: float, vocab: int, *, tied_embeddings: bool = False
+) -> float | None:
+    """The largest model up to `most` parameters that can be trained on these accelerators, sharded over all
+    of them: by bisection. None where not even a small one can.
+    """
+    low, high = math.log(_SMALLEST), math.log(most)
+    for _ in range(24):
+        middle = 0.5 * (low + high)
+        try:
+            shape = shape_for(math.exp(middle), vocab, tied_embeddings=tied_embeddings)
+            fits = training_memory(shape, used.card).trainable_on(used.gpus)
+        except InvalidInput:  # too small for its vocabulary
+            fits = True
+        low, high = (middle, high) if fits else (low, middle)
+    return None if low == math.log(_SMALLEST) else math.exp(low)
+
+
+def memory_of(
+    shape: Architecture, sequences: int = DEFAULT_SEQUENCES, sequence_length: int = DEFAULT_LENGTH
+) -> TrainingMemory:
+    """Memory to train `shape` with `sequences` sequences at a time."""
     weights, gradients, moments = (
         bytes_each * shape.params for bytes_each in (4 + 2, 4, 8)
     )  # fp32 + bf16 copy; fp32; 2 x fp32
@@ -459,19 +519,32 @@ def training_memory(
         return tokens * shape.layers * per_token_layer + logits
 
     activations = kept(sequences * sequence_length)
-    state, usable = weights + gradients + moments, _USABLE * card.memory_bytes
-    room = usable - activations
-    needed = max(1, -(-int(state) // max(int(room), 1))) if room > 0 else 0
-    return Memory.model_construct(
+    return TrainingMemory.model_construct(
         weights=weights,
         gradients=gradients,
         optimizer=moments,
         activations=activations,
-        total=state + activations,
-        device_memory=card.memory_bytes,
-        fits_one_device=state + activations <= usable,
-        devices_needed=needed,
+        total=weights + gradients + moments + activations,
         one_sequence=kept(sequence_length),
+        sequences=sequences,
+        sequence_length=sequence_length,
+    )
+
+
+def training_memory(
+    shape: Architecture,
+    card: Accelerator,
+    sequences: int = DEFAULT_SEQUENCES,
+    sequence_length: int = DEFAULT_LENGTH,
+) -> Memory:
+    """The same on each device of this kind, and whether it fits."""
+    memory, usable = memory_of(shape, sequences, sequence_length), _USABLE * card.memory_bytes
+    state, room = memory.total - memory.activations, usable - memory.activations
+    return Memory.model_construct(
+        **vars(memory),
+        device_memory=card.memory_bytes,
+        fits_one_device=memory.total <= usable,
+        devices_needed=max(1, -(-int(state) // max(int(room), 1))) if room > 0 else 0,
     )
 
 
@@ -546,8 +619,8 @@ def total_cost(
     if serve_tokens is None:
         _refuse(rates, "needs ‹serve_tokens›, such as 1e12.")
     if used is None:
-        money = "needs money to be counted in: name ‹gpu›, such as ‹gpu› H100, perhaps with ‹budget_usd›."
-        _refuse({**rates, "data_price": data_price}, money)
+        needed = "needs money to be counted in: name ‹gpu›, such as ‹gpu› H100, perhaps with ‹budget_usd›."
+        _refuse({**rates, "data_price": data_price}, needed)
     served = 0.0 if serve_tokens is None else count(serve_tokens, "serve_tokens", positive=False)
     if served > _MOST_TOKENS:
         raise InvalidInput(
@@ -561,7 +634,7 @@ def total_cost(
     if serve_price is not None:
         rate *= _price(serve_price, "serve_price", "1.20") / used.price
     usd = used.price / used.flops_per_hour
-    token = 0.0 if data_price is None else number(data_price, "data_price", examples="2e-6") / usd
+    token = 0.0 if data_price is None else money(data_price, "data_price", examples="2e-6") / usd
     return TotalCost(owned, served, rate, token, usd)
 
 

@@ -677,6 +677,14 @@ STANDARD += list(FORMS)
 #
 # The penalty is what is still remembered when a token comes round again. What is forgotten too soon leaves
 # less of the data, as 1 / D'' = 1 / D' + 1 / (k M): between the two lies the best weight decay.
+#
+# That is what tiny models show. Real ones (27M to 474M parameters, `studies/dolma`) are better described by
+#
+#     L = [E + ((A / N^alpha)^v + (B / D^beta)^v)^(1/v)] (1 + Q M^-1.4 x / (1 + x)) + penalty (1 + x)^-eps,
+#
+# x = D / (2 M): half as many timescales as the run lasts. Repeated tokens do not fade, strong decay costs a
+# share of the whole loss once it has had time to act, and the penalty falls with a power of the timescale. At
+# one batch D counts steps as well as tokens, and steps are what short runs lack.
 
 _DECAY_AMOUNTS = (0.03, 0.2)
 _DECAY_FADING = half_life((1.5, 8.0))
@@ -719,6 +727,32 @@ def _steep(p: Values, at: At) -> Terms:
     return base_terms(p, at, ln_data=left, overfitting=_steepening_cost(p, at))
 
 
+_PREMIUM = 1.4  # power of the weight decay: left free it is 1.4 (studies/dolma)
+_LASTS = np.log(2.0)  # ln of the timescales over which decay comes to act
+
+
+def _ln_timescales(at: At) -> Array:
+    """ln x: of half the timescales that a run lasts."""
+    return at.ln_unique + at.ln_epochs - at.ln_timescale - _LASTS
+
+
+def _forgotten_power_cost(p: Values, at: At) -> Array:
+    """The additive penalty, less by a power of the timescales that a run lasts."""
+    return power_cost(p, at) * np.exp(-p["epsilon"] * softplus(_ln_timescales(at)))
+
+
+def _premium(p: Values, at: At) -> Terms:
+    """Size and data in a v-norm, so that the scarcer one counts; all of it dearer under strong decay."""
+    parameter = p["A"] * np.exp(-p["alpha"] * at.ln_params)
+    data = p["B"] * np.exp(-p["beta"] * (at.ln_unique + at.ln_epochs))
+    ln_ratio = p["v"] * np.log(data / parameter)
+    both = parameter * np.exp(softplus(ln_ratio) / p["v"])
+    of_data = both * np.exp(-softplus(-ln_ratio))
+    extra = p["Q"] * np.exp(-_PREMIUM * at.ln_timescale - softplus(-_ln_timescales(at)))
+    dearer = (both - of_data) * (1 + extra), of_data * (1 + extra) + p["E"] * extra
+    return Terms(p["E"], *dearer, _forgotten_power_cost(p, at))
+
+
 WEIGHT_DECAY_FORMS["weight_decay_simple"] = LawForm(
     "weight_decay_simple",
     "weight decay, simple",
@@ -753,5 +787,31 @@ WEIGHT_DECAY_FORMS["weight_decay_steep"] = LawForm(
         Parameter("s", "s", "exponent", (0.05, 20.0), (0.6,), 0.5),
     ),
     _steep,
+    every_weight_decay=True,
+)
+WEIGHT_DECAY_FORMS["weight_decay_premium"] = LawForm(
+    "weight_decay_premium",
+    "weight decay, with a premium",
+    Style("#198038", "#42be65", "longdash"),
+    "any weight decay: strong decay costs a share of the loss, overfitting falls by a power of the timescale",
+    "[E + ((A/N^α)^v + (B/D^β)^v)^(1/v)] (1 + Q M^-1.4 x/(1+x)) + P R^δ (N/U^γ)^κ (1 + x)^-ε, x = D/(2 M)",
+    (
+        Parameter("v", "v", "exponent", (1.0, 10.0), (1.6,), 0.4),
+        Parameter(
+            "Q",
+            "Q",
+            "logarithm",
+            (1e-6, 10.0),
+            (0.03,),
+            1.0,
+            lambda p, at: np.exp(_PREMIUM * at.ln_timescale),
+        ),
+        amplitude(_forgotten_power_cost, _DECAY_AMOUNTS),
+        delta((1.2,)),
+        kappa((1.1,)),
+        gamma((0.3,)),
+        exponent("epsilon", "ε", (0.8,), 0.4),
+    ),
+    _premium,
     every_weight_decay=True,
 )

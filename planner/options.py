@@ -22,24 +22,52 @@ class Option(NamedTuple):
     metavar: str = ""
     default: str = ""  # what holds where nothing is given, in words
     flag: str = ""  # where it is typed otherwise than it is called
+    also: tuple[str, ...] = ()  # what else people call it
     choices: tuple[str, ...] = ()
+    is_flag: bool = False
 
 
 OPTIONS = {
-    "ud": Option("Unique tokens", "Unique training tokens you have: 250M, 0.25B, 250e6.", "TOKENS"),
+    "ud": Option(
+        "Unique tokens",
+        "Unique training tokens you have: 250M, 0.25B; or how long the text is: 433MB, '10M words'.",
+        metavar="TOKENS",
+        also=("tokens", "unique_tokens"),
+    ),
+    "bytes_per_token": Option(
+        "Bytes per token",
+        "Of your text and tokenizer: turns bytes and words into tokens, nats per token into bits per byte.",
+        metavar="BYTES",
+        default="the calibration's",
+    ),
+    "also": Option(
+        "Other tokens",
+        "Tokens of another kind that you have besides (noisier, another language): 20B.",
+        metavar="TOKENS",
+    ),
+    "finetune": Option(
+        "Fine-tuning", "Whether a trained model goes on: says why no law here is for that.", is_flag=True
+    ),
     "flops": Option(
-        "FLOPs", "Training compute: 5e18, '5 EFLOP'. Or give ‹gpu› and ‹hours›.", metavar="FLOPS"
+        "FLOPs",
+        "Training compute: 5e18, '5 EFLOP', unlimited. Or give ‹gpu› and ‹hours›.",
+        metavar="FLOPS",
     ),
     "target_loss": Option(
         "Loss to reach", "The least compute that reaches this loss, in place of ‹flops›: 3.0.", metavar="NATS"
     ),
     "gpu": Option(
-        "Kind", f"Accelerator to count compute and cost with: {', '.join(ACCELERATORS)}.", metavar="NAME"
+        "Kind",
+        f"Accelerator to count compute and cost with, or several (8xH100): {', '.join(ACCELERATORS)}.",
+        metavar="NAME",
     ),
     "gpus": Option("GPUs", "How many of them.", "N", default="1"),
     "hours": Option("Hours on these GPUs", "For how long: 3, 90min, '2 days'.", "H"),
     "budget_usd": Option(
-        "$ to spend", "Money to spend on ‹gpu›, in place of ‹flops› or ‹hours›: 500.", metavar="USD"
+        "$ to spend",
+        "Money to spend on ‹gpu›, in place of ‹flops› or ‹hours›: 500, '$500', 5k.",
+        metavar="USD",
+        also=("budget",),
     ),
     "tflops": Option(
         "Peak TFLOP/s",
@@ -113,9 +141,9 @@ OPTIONS = {
     ),
     "epochs": Option(
         "Epochs are",
-        "Whole epochs, or the exact optimum.",
+        f"{WHOLE}, {CONTINUOUS_EPOCHS} (the exact optimum), or how many you are committed to: 10.",
+        metavar="E",
         default=WHOLE,
-        choices=(WHOLE, CONTINUOUS_EPOCHS),
     ),
     "params": Option("Model size", "The size of the model you have: epochs and weight decay for it.", "N"),
     "min_params": Option("Smallest model", "Smallest model allowed.", "N"),
@@ -128,6 +156,11 @@ OPTIONS = {
         default=CEILING,
         choices=(CEILING, ALL),
     ),
+    "extrapolate": Option(
+        "Far from all evidence",
+        "Ask the bare law, however far its answer is from all that was trained.",
+        is_flag=True,
+    ),
     "tolerance": Option(
         "Tolerance", "How much worse than the best still counts as good.", metavar="NATS", default="0.01"
     ),
@@ -137,6 +170,7 @@ OPTIONS = {
         metavar="ROWS",
         default="the calibration's",
         flag="--vocab",
+        also=("vocab", "vocab_size"),
     ),
 }
 RECIPE = ("learning_rate", "batch_tokens")

@@ -8,6 +8,7 @@ them is the choice (`solve.Choice`); everything worth knowing about the choice i
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -18,18 +19,22 @@ from typing import Any, NamedTuple, TypedDict, TypeVar, Unpack, overload
 import numpy as np
 from pydantic import BaseModel
 
+import planner.evidence as evidence
 import planner.explain as explain
 import planner.hardware as hardware
 import planner.inputs as inputs
+import planner.published as published
 import planner.results as results
 import planner.solve as solve
 import planner.uncertainty as uncertainty
+import planner.weight_decay_rule as weight_decay_rule
 from planner.calibration import (
     DEFAULT_TOLERANCE,
     ELSEWHERE,
     MOST_MEMBERS,
     Calibration,
     CalibrationSource,
+    Recipe,
     Setting,
     setting_between,
     shipped_names,
@@ -37,9 +42,11 @@ from planner.calibration import (
 from planner.hardware import DEFAULT_VOCAB, SERVING_FLOPS, Accelerator, TotalCost
 from planner.inputs import FREE, InvalidInput, LimitOptions, Limits, number
 from planner.laws import AVERAGE, BASE_FORM, Law, Terms
+from planner.options import OPTIONS
 from planner.results import Comparison, Crossover, Frontier, Interval, Plan, Prediction, Predictions
 from planner.solve import FLOPS_PER_PARAM_TOKEN, Choice, Found, Point, Question
 
+AUTO = "auto"  # the calibration that knows the question best
 Call = TypeVar("Call", bound=Callable[..., Any])
 Record = TypeVar("Record", bound=BaseModel)
 
@@ -52,51 +59,35 @@ def clear_caches() -> None:
 
 
 def spell_out_limits(function: Call) -> Call:
-    """Let `help` and notebooks show the limits one by one, although they are declared once."""
-    signature, defaults = inspect.signature(function), {"epochs": inputs.WHOLE, "spend": inputs.CEILING}
+    """Let `help` and notebooks show the limits one by one, although they are declared once; a keyword that
+    is none gets a hint.
+    """
+
+    @wraps(function)
+    def hinting(*args: Any, **given: Any) -> Any:
+        for name in given.keys() - signature.parameters.keys():
+            raise TypeError(f"{function.__name__}() has no {name!r}{_meant(name, signature.parameters)}")
+        return function(*args, **given)
+
+    signature, defaults = inspect.signature(function), {**inputs.LIMIT_DEFAULTS}
     kept = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
     limits = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=defaults.get(name))
         for name in LimitOptions.__annotations__
     ]
-    function.__signature__ = signature.replace(parameters=[*kept, *limits])  # type: ignore[attr-defined]
-    return function
+    signature = signature.replace(parameters=[*kept, *limits])
+    hinting.__signature__ = signature  # type: ignore[attr-defined]
+    return hinting  # type: ignore[return-value]
 
 
-def suggest_remedies(ask: Call) -> Call:
-    """Where a plan is refused as too far from all evidence, say what would do: the first change that is
-    answered, and the first other shipped calibration whose plan is within ten times its own evidence. Both
-    were tried.
-    """
-
-    def answered(question: dict[str, Any]) -> Any:
-        try:
-            return ask(**question)
-        except InvalidInput:
-            return None
-
-    @wraps(ask)
-    def asking(ud: Any, flops: Any = None, **given: Any) -> Any:
-        question = {"ud": ud, "flops": flops, **given}
-        try:
-            return ask(**question)
-        except uncertainty.TooFar as refusal:
-            changes = ((words, question | change) for words, change in refusal.changes(question))
-            first = next((words for words, changed in changes if answered(changed) is not None), None)
-            would_do = [] if first is None else [first]
-            for name in shipped_names() if not isinstance(given.get("calibration"), Calibration) else ():
-                found = answered(question | {"calibration": name})
-                if found is not None and uncertainty.is_near(Calibration.load(name), found):
-                    would_do.append(f"‹calibration› {name}")
-                    break
-            end = f"; {' or '.join(would_do)} would do." if would_do else "."
-            raise InvalidInput(refusal.sentence + end) from None
-
-    return asking  # type: ignore[return-value]
+def _meant(name: str, known: Iterable[str]) -> str:
+    """What a keyword that is none was meant for, as the end of a sentence."""
+    called = [field for field, option in OPTIONS.items() if name in option.also and field in known]
+    found = called or difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {found[0]!r}?" if found else "."
 
 
 @spell_out_limits
-@suggest_remedies
 def plan(
     ud: Any,
     flops: Any = None,
@@ -122,41 +113,96 @@ def plan(
     serve_price: Any = None,
     serve_mfu: Any = None,
     data_price: Any = None,
+    also: Any = None,
+    finetune: bool = False,
+    bytes_per_token: Any = None,
     **options: Unpack[LimitOptions],
 ) -> Plan:
     """The best model size, epochs and weight decay for `ud` unique tokens and `flops` of compute.
 
-    Without `weight_decay` the best of those calibrated is chosen, or of all where there is a weight-decay
-    law. With a `learning_rate` or `batch_tokens` of your own it is in your recipe, the plan's too: that of
-    equal timescale. `tolerance` (nats) is that of the flat range. With a `gpu` (or one of your own: `tflops`,
-    `memory` in GB, `price`) the plan has a cost, and `hours` on `gpus` of them or `budget_usd` may stand for
-    `flops`; so may `target_loss`, for the least compute that reaches it. Limits: `params` (the size is
-    settled), `min_params`, `max_params`, `min_epochs`, `max_epochs`; `epochs` is "whole" (a fraction below
-    one) or "continuous".
-
-    `members` (a number, or "auto") allows for an ensemble, `serve_tokens` counts what is going to be served
-    (at `serve_price` per GPU-hour and `serve_mfu`, where they differ from training), `data_price` (USD per
-    token) lets data be bought: the ceiling is then one of the total, of which `target_loss` asks the least.
+    `planner.options` says every argument in words, as `planner plan --help` does. Without `weight_decay` the
+    best of those calibrated is chosen, or of all where there is a weight-decay law; `calibration` may be
+    "auto", the shipped one that knows the question best. With a `learning_rate` or `batch_tokens` of your own
+    `weight_decay` is in your recipe, and `own_recipe` has the one to train with. `hours` on `gpus` of a
+    `gpu`, `budget_usd`, or a `target_loss` for the least compute that reaches it, may stand for `flops`.
+    `members`, `serve_tokens` and `data_price` (USD per token) make the ceiling one of the total.
     """
+    explain.check_from_scratch(finetune)
     limits, nats = Limits.of(**options), number(tolerance, "tolerance", examples="0.01")
-    tokens = inputs.count(ud, "ud") if target_loss is None else inputs.unique_tokens(ud)
     amount = {"flops": flops, "hours": hours, "budget_usd": budget_usd}
     target = None if target_loss is None else _target(target_loss, amount, limits)
     used = hardware.machines(gpu, gpus, mfu, price, tflops, memory)
+    given = _budget(ud, amount, used, target, limits, calibration, bytes_per_token, options.get("params"))
+    known, tokens, ceiling, limits = given.known, given.tokens, given.ceiling, given.limits
     served = {"serve_tokens": serve_tokens, "serve_price": serve_price, "serve_mfu": serve_mfu}
     total = hardware.total_cost(tokens, used, **served, data_price=data_price)
-    ceiling = math.inf
-    if target is None:
-        ceiling = inputs.budget(tokens, hardware.training_compute(**amount, used=used))[1]
-    known = Calibration.load(calibration)
     form, counts = known.form(law), _member_counts(known, members)
-    own = RecipeTransfer.of(known, learning_rate, batch_tokens)
-    decay = weight_decay if own is None else own.calibrated(weight_decay)
+    own = RecipeTransfer.of(known, learning_rate, batch_tokens, weight_decay)
+    decay = weight_decay if own is None else own.calibrated
     uncertainty.check_question(known, tokens, limits, target, buys=data_price is not None)
+    if target is None and math.isinf(ceiling):
+        others = {**amount, **served, "members": members, "data_price": data_price}
+        ceiling = _least_loss_compute(known, form, tokens, decay, limits, others)
     known = uncertainty.reweight(known, form, tokens, ceiling)
     asked = Question(known, form, total, limits, decay, counts, ceiling, target, nats)
     rows = None if vocab_size is None else hardware.vocabulary(vocab_size)
-    return _answer(Request(asked, members is not None, own, rows, used))
+    request = Request(asked, members is not None, own, rows, used, *given[4:])
+    return _with_other_tokens(request, _that_fits(request, _answer(request)), also)
+
+
+class _Budget(NamedTuple):
+    """How much text and compute there is, in tokens and FLOPs, and the calibration that is asked."""
+
+    known: Calibration
+    tokens: float
+    ceiling: float
+    limits: Limits
+    chosen: str  # why this calibration, where that was left open
+    bytes_per_token: float | None
+    params: float | None  # the size, where it was given
+
+
+def _budget(
+    ud: Any,
+    amount: dict[str, Any],
+    used: hardware.Machines | None,
+    target: float | None,
+    limits: Limits,
+    calibration: CalibrationSource,
+    bytes_per_token: Any,
+    params: Any,
+) -> _Budget:
+    """What was given, checked; there is no ceiling where the least is asked for, or compute is unlimited."""
+    known, chosen, ceiling = Calibration.load(None if calibration == AUTO else calibration), "", math.inf
+    tokens = inputs.count(_in_tokens(ud, known, bytes_per_token), "ud")
+    if target is not None or inputs.unlimited(amount["flops"]):
+        tokens = inputs.unique_tokens(tokens)
+    else:
+        tokens, ceiling = inputs.budget(tokens, hardware.training_compute(**amount, used=used))
+    size = None if params is None else inputs.count(params, "params")
+    if size is not None:
+        limits = limits.affordable(ceiling, FLOPS_PER_PARAM_TOKEN * tokens)
+    if calibration == AUTO:
+        known, chosen = _best_informed(tokens, limits, ceiling)
+    per_token = inputs.bytes_of_token(bytes_per_token, known.bytes_per_token)
+    return _Budget(known, tokens, ceiling, limits, chosen, per_token, size)
+
+
+def _least_loss_compute(
+    known: Calibration, form: str, ud: float, decay: Any, limits: Limits, given: dict[str, Any]
+) -> float:
+    """The ceiling where there is none: the compute with the lowest loss of all that may be chosen."""
+    superfluous = [name for name, value in given.items() if value is not None and name != "flops"]
+    if superfluous:
+        names = " and ".join(f"‹{name}›" for name in superfluous)
+        raise InvalidInput(f"without a ceiling asks for the lowest loss: leave out {names}.", field="flops")
+    if not limits.ceiling:
+        raise InvalidInput("cannot be spent whole where it is unlimited.", field="flops")
+    laws = [setting.law(form) for setting in known.candidates(form, decay)]
+    found = [point for law in laws if (point := solve.lowest_loss(law, ud, limits)) is not None]
+    if not found:
+        raise solve.no_choice(ud, math.inf, limits)
+    return float(min(found, key=lambda point: point.loss).flops)
 
 
 def _target(target_loss: Any, amount: dict[str, Any], limits: Limits) -> float:
@@ -194,21 +240,24 @@ def _member_counts(known: Calibration, members: Any, *, auto: bool = True) -> Se
 
 
 class RecipeTransfer(NamedTuple):
-    """A recipe of one's own next to that of the calibration: weight decays of equal timescale."""
+    """A recipe of one's own next to that of the calibration, and the weight decay that is given in it."""
 
     learning_rate: float
     batch_tokens: float
-    scale: float  # own weight decay over that of the calibration
+    weight_decay: float | None
+    known: Calibration
 
     @classmethod
-    def of(cls, known: Calibration, learning_rate: Any, batch_tokens: Any) -> RecipeTransfer | None:
-        """What was given, checked; None where nothing was."""
+    def of(
+        cls, known: Calibration, learning_rate: Any, batch_tokens: Any, weight_decay: Any
+    ) -> RecipeTransfer | None:
+        """What was given, checked; None where no recipe was."""
         if learning_rate is None and batch_tokens is None:
             return None
         recipe = known.recipe
         if recipe is None:
             raise InvalidInput(
-                f"cannot be translated: calibration {known.name} does not say the learning rate and batch of "
+                f"cannot be compared: calibration {known.name} does not say the learning rate and batch of "
                 f"its runs.",
                 field="learning_rate" if learning_rate is not None else "batch_tokens",
             )
@@ -217,28 +266,51 @@ class RecipeTransfer(NamedTuple):
             rate = number(learning_rate, "learning_rate", examples="3e-4")
         if batch_tokens is not None:
             batch = inputs.count(batch_tokens, "batch_tokens")
-        off = rate / recipe.learning_rate, batch / recipe.batch_tokens
-        for field, own, times in (("learning_rate", rate, off[0]), ("batch_tokens", batch, off[1])):
-            if not 1 / far <= times <= far:
+        calibrated = float(recipe.learning_rate), float(recipe.batch_tokens)
+        for field, own, theirs in zip(
+            ("learning_rate", "batch_tokens"), (rate, batch), calibrated, strict=True
+        ):
+            if not theirs / far <= own <= theirs * far:
                 raise InvalidInput(
                     f"({own:g}) is more than {far:g} times off that of calibration {known.name} "
-                    f"({own / times:g}), and nothing is known of weight decay so far from it.",
+                    f"({theirs:g}), and nothing is known of weight decay so far from it.",
                     field=field,
                 )
-        return cls(rate, batch, off[1] / off[0])
+        decay = None if weight_decay is None else number(weight_decay, "weight_decay", positive=False)
+        return cls(rate, batch, decay, known)
 
-    def calibrated(self, weight_decay: Any) -> float | None:
-        """A weight decay of one's own, if any, in the calibration's recipe."""
-        if weight_decay is None:
+    @property
+    def calibrated(self) -> float | None:
+        """The weight decay that was given, if any, as the calibration's recipe would have it: by the rule's
+        power of the learning rate.
+        """
+        if self.weight_decay is None or self.known.recipe is None:
             return None
-        return float(number(weight_decay, "weight_decay", positive=False)) / self.scale
+        rates = self.learning_rate / self.known.recipe.learning_rate
+        return float(f"{self.weight_decay / rates**weight_decay_rule.OF_RATE:.3g}")
 
-    def own(self, weight_decay: float) -> results.OwnRecipe:
-        """A weight decay of the calibration in one's own recipe."""
-        own = float(f"{weight_decay * self.scale:.3g}")
+    def own(self, weight_decay: float, params: float, unique_tokens: float) -> results.OwnRecipe:
+        """The weight decay for one's own recipe, next to the plan's: where the law found that one among all,
+        it is carried over by the rule; where it knows some only, the rule stands for itself.
+        """
+        place, mine = (params, unique_tokens), (self.learning_rate, self.batch_tokens)
+        tuned = weight_decay_rule.tuned_weight_decay(*place, *mine)
+        there = tuned_elsewhere(self.known, *place)
+        if there is not None and self.known.weight_decay_law is not None:
+            tuned *= weight_decay / there
+        found = weight_decay_rule.within_factor(tuned)
+        decay = found.weight_decay if self.weight_decay is None else self.weight_decay
         return results.OwnRecipe(
-            learning_rate=self.learning_rate, batch_tokens=self.batch_tokens, weight_decay=own
+            learning_rate=mine[0], batch_tokens=mine[1], weight_decay=decay, low=found.low, high=found.high
         )
+
+
+def tuned_elsewhere(known: Calibration, params: float, unique_tokens: float) -> float | None:
+    """What the rule says in the recipe of a calibration; None: it does not say its recipe."""
+    if known.recipe is None:
+        return None
+    recipe = known.recipe.learning_rate, known.recipe.batch_tokens
+    return weight_decay_rule.tuned_weight_decay(params, unique_tokens, *recipe)
 
 
 @dataclass(frozen=True)
@@ -250,6 +322,9 @@ class Request:
     own: RecipeTransfer | None
     vocab_size: int | None
     used: hardware.Machines | None
+    chosen: str = ""  # why this calibration, where that was left open
+    bytes_per_token: float | None = None
+    params: float | None = None  # the size, where it was given
 
 
 def _answer(request: Request) -> Plan:
@@ -262,13 +337,86 @@ def _answer(request: Request) -> Plan:
             ensemble = _ensemble(choice)  # one model against several
     if choice is None or (choice.found.members == 1 and only_training):
         choice = _one_model(question)  # where one model is better, the ordinary plan holds
-    uncertainty.check_plan(choice.question.known, choice.found.point)
-    p = _described(request, choice, ensemble)
+    if not question.limits.extrapolate:
+        uncertainty.check_plan(question.known, choice.found.point)
+    p = _in_practice(request, choice, _described(request, choice, ensemble))
     if request.used is not None:
-        bill = hardware.cost(p.spent_flops, *request.used, p.architecture)
+        bill = hardware.cost(p.spent_flops, *request.used, p.architecture, *_micro_batch(p.recipe))
         p = p.model_copy(update={"cost": bill})
-    facts = _facts(request, choice, p)
+    guess, held_back = _first_guess(choice)
+    opinions = _second_opinions(choice) if guess is not None else []
+    near = published.nearest(p.unique_tokens, p.params)
+    words = {"first_guess": guess, "second_opinions": opinions, "published_trainings": near}
+    p = p.model_copy(update=words)
+    facts = _facts(request, choice, p)._replace(held_back=held_back, chosen=request.chosen)
     return explain.explained(_with_crossover(choice, p) if choice.single else p, facts)
+
+
+def _that_fits(request: Request, p: Plan) -> Plan:
+    """The plan or, where its model cannot be trained on the accelerators at hand and nobody insists on its
+    size, the best of those that can.
+    """
+    used, bill, limits = request.used, p.cost, request.question.limits
+    if used is None or bill is None or bill.memory is None or bill.memory.trainable_on(used.gpus):
+        return p
+    known = request.question.known
+    vocab, tied = request.vocab_size or known.vocab_size or DEFAULT_VOCAB, bool(known.tied_embeddings)
+    largest = hardware.largest_trainable(used, p.params, vocab, tied_embeddings=tied)
+    if largest is None or limits.min_params is not None or not limits.ceiling:
+        return p
+    held = replace(limits, max_params=min(largest, limits.max_params or math.inf), by_memory=True)
+    return _answer(replace(request, question=replace(request.question, limits=held)))
+
+
+_SMALL = 0.1  # of the plan's size and tokens: runs that decide what other tokens are worth
+
+
+def _with_other_tokens(request: Request, p: Plan, other: Any) -> Plan:
+    """The plan of one's own tokens, next to that of all as one corpus where there are others of another kind,
+    and the runs that would decide.
+    """
+    if other is None:
+        return p
+    question = request.question
+    also = inputs.count(inputs.in_tokens(other, request.bytes_per_token, "also"), "also")
+    cost = replace(question.cost, owned=question.ud + also)
+    together = _that_fits(request, _answer(replace(request, question=replace(question, cost=cost))))
+    size, own = _SMALL * p.params, _SMALL * p.ud
+    runs = []
+    for on, tokens, epochs in (
+        ("your tokens alone", own, p.epochs),
+        ("all of both kinds as one corpus", own + _SMALL * also, together.epochs),
+        ("both, the other kind first and your own last", own + _SMALL * also, together.epochs),
+    ):
+        flops = FLOPS_PER_PARAM_TOKEN * size * tokens * epochs
+        runs.append(results.DecidingRun(params=size, epochs=epochs, unique_tokens=tokens, flops=flops, on=on))
+    end = results.MixtureEnd.model_construct(
+        **{name: getattr(together, name) for name in results.MixtureEnd.model_fields}
+    )
+    mixture = results.Mixture(also=also, together=end, runs=runs)
+    remark = explain.mixture_remark(p, mixture)
+    reasons = sorted([*p.reasons, remark], key=lambda one: explain.CODES.index(one.code))
+    return p.model_copy(update={"mixture": mixture, "reasons": reasons})
+
+
+def _in_practice(request: Request, choice: Choice, p: Plan) -> Plan:
+    """With the size as it was given, bits per byte, memory, and what smaller models take."""
+    shape, per_token = p.architecture, request.bytes_per_token
+    more = {
+        "params": request.params or p.params,
+        "bytes_per_token": per_token,
+        "bits_per_byte": inputs.bits_per_byte(p.loss, per_token),
+        "memory": shape and hardware.memory_of(shape, *_micro_batch(p.recipe)),
+        "smaller_models": _smaller_models(choice) if choice.single else [],
+    }
+    return p.model_copy(update=more)
+
+
+def _micro_batch(recipe: Recipe | None) -> tuple[int, int]:
+    """Sequences that are trained at a time, and their length: the recipe's, and no more than its batch."""
+    if recipe is None:
+        return hardware.DEFAULT_SEQUENCES, hardware.DEFAULT_LENGTH
+    return min(hardware.DEFAULT_SEQUENCES, recipe.batch_sequences), recipe.sequence_length
 
 
 def _one_model(question: Question) -> Choice:
@@ -291,7 +439,7 @@ def _compute_for(question: Question) -> float:
     assert question.target is not None
     ud, form, limits, target = question.ud, question.form, question.limits, question.target
     settings = question.known.candidates(form, question.weight_decay)
-    laws = [setting.law(form) for setting in settings]
+    laws = [solve.deciding_law(setting, form, limits) for setting in settings]
     found = [solve.least_compute(law, ud, target, limits) for law in laws]
     if reached := [point.flops for point in found if point is not None]:
         return float(min(reached))
@@ -300,10 +448,11 @@ def _compute_for(question: Question) -> float:
     if not reachable:
         raise explain.cannot_be_reached(target, ud, None, limits)
     point, setting = min(reachable, key=lambda one: one[0].loss)
+    point = solve.by_the_law(solve.deciding_law(setting, form, limits), point).single()
     doubt, measured = 0.0, setting.measured(form)
     if measured is not None:
         error = float(setting.error(form)(point.params, ud, point.epochs))
-        doubt = uncertainty.predictive_width(measured.runs) * error
+        doubt = evidence.predictive_width(measured.runs) * error
     if point.loss - target <= doubt:
         return float(point.flops)
     needed = _tokens_for(target, ud, laws, limits)
@@ -333,6 +482,87 @@ def _tokens_for(loss: float, ud: float, laws: Sequence[Law], limits: Limits) -> 
     return enough
 
 
+# -- beyond the evidence
+
+_NOTED = 1.5  # times outside of all that was trained from which on a plan is a first guess
+_EDGE = 1.05  # as near as this to the end of the evidence is at its end
+
+
+def _first_guess(choice: Choice) -> tuple[str | None, bool]:
+    """Why a plan is no more than a first guess: it leaves all that was trained, its runs hardly show what it
+    depends on, or the bare law would leave them and the plan stays where something is known. And whether the
+    last of these.
+    """
+    setting, point, question = choice.setting, choice.found.point, choice.question
+    outside = uncertainty.beyond_evidence(setting, point, _NOTED)
+    guess = " and ".join(filter(None, (outside, explain.hardly_shown(setting, point)))) or None
+    params, passes = _EDGE * point.params, _EDGE * point.epochs if point.epochs > 1 else point.epochs
+    at_the_end = choice.single and setting.evidence.excess(params, point.unique_tokens, passes) > 0
+    if not at_the_end or choice.upper is choice.law or question.limits.by_memory:
+        return guess, False
+    bare = choice.best(limits=replace(question.limits, extrapolate=True))
+    if bare is None or bare.point.flops < _NOTED * point.flops:
+        return guess, False
+    further = uncertainty.beyond_evidence(question.known.setting(bare.weight_decay), bare.point, _NOTED)
+    return guess or (further and f"further on {further}"), further is not None
+
+
+def _second_opinions(choice: Choice) -> list[results.SecondOpinion]:
+    """What shipped calibrations recommend that know the question better."""
+    own, found = _error_at_bare_optimum(choice.question), []
+    for name in shipped_names():
+        asked = _asked_of(name, choice.question)
+        if name == choice.question.known.name or asked is None or not _error_at_bare_optimum(asked) < own:
+            continue
+        if (best := solve.best_model(asked)) is not None:
+            error = asked.known.setting(best.weight_decay).error(asked.form)
+            off = float(error(best.point.params, best.point.unique_tokens, best.point.epochs))
+            opinion = {"calibration": name, "weight_decay": best.weight_decay, "error": off}
+            found.append(_record(results.SecondOpinion, best.point, **opinion))
+    return sorted(found, key=lambda one: one.error)
+
+
+def _asked_of(name: str, question: Question) -> Question | None:
+    """The question of one model, put to a shipped calibration; None where it is not for that."""
+    known = Calibration.load(name)
+    try:
+        uncertainty.check_question(known, question.ud, question.limits)
+    except InvalidInput:
+        return None
+    return replace(question, known=known, form=known.form(None), weight_decay=None, members=(1,), target=None)
+
+
+def _error_at_bare_optimum(question: Question) -> float:
+    """How well a calibration knows a question: the law's error, in nats, at what its bare law recommends;
+    infinite where no error was ever measured.
+    """
+    limits = replace(question.limits, extrapolate=True)
+    try:
+        best = solve.best_model(replace(question, limits=limits))
+    except InvalidInput:
+        return math.inf
+    if best is None or question.known.setting(best.weight_decay).measured(question.form) is None:
+        return math.inf
+    error = question.known.setting(best.weight_decay).error(question.form)
+    return float(error(best.point.params, best.point.unique_tokens, best.point.epochs))
+
+
+def _best_informed(tokens: float, limits: Limits, ceiling: float) -> tuple[Calibration, str]:
+    """The shipped calibration that knows a question best, and why; the default where none knows it better."""
+    default = Calibration.load()
+    cost = TotalCost(tokens)
+    asked = Question(default, default.form(None), cost, limits, None, (1,), ceiling, None, DEFAULT_TOLERANCE)
+    put = {name: _asked_of(name, asked) for name in shipped_names()}
+    known = {name: math.inf if one is None else _error_at_bare_optimum(one) for name, one in put.items()}
+    best = min(known, key=lambda name: (known[name], name != default.name))
+    if not math.isfinite(known[best]):
+        return default, f"{default.name} was chosen: no shipped calibration knows such a question."
+    other = f", that of {default.name} by {known[default.name]:.2f}"
+    others = other if best != default.name and math.isfinite(known[default.name]) else ""
+    why = f"its law is expected to be off by {known[best]:.2f} nats at what it recommends{others}"
+    return Calibration.load(best), f"{best} was chosen: {why}."
+
+
 # -- everything about a choice, for all kinds of plans
 
 
@@ -348,10 +578,9 @@ def _described(request: Request, choice: Choice, ensemble: results.EnsemblePlan 
     known, form, setting, least = question.known, question.form, choice.setting, choice.least_loss()
     rivals, changes, cheaper = choice.rivals, choice.changes(), choice.cheaper()
     laws = [(name, one, choice.expected_loss(one)) for name, one in choice.other_laws()]
-    flat, as_good = choice.flat(question.tolerance), choice.flat(choice.error)
+    flat, as_good = choice.flat(question.tolerance), choice.flat(choice.inside_error)
     minimum, turn, overspent = choice.along_compute() if choice.single else (None, None, False)
     again = {"regained_flops": minimum[1], "weight_decay": minimum[2]} if minimum else {}
-    exact, rate = choice.continuous, choice.exchange_rate()
     terms = choice.law.terms(point.params, point.unique_tokens, point.epochs)
     no_data = {} if question.cost.token_flops else {"unique_tokens": None}  # that could be bought
     others = [_alternative(name, one, expected, least) for name, one, expected in laws]
@@ -382,16 +611,17 @@ def _described(request: Request, choice: Choice, ensemble: results.EnsemblePlan 
         crossover_flops=None,
         crossover_note="looked for only where training one model is all that counts",
         architecture=_shape(request, known, point.params)[0],
-        continuous_epochs=exact.epochs,
-        continuous_loss=exact.loss,
+        continuous_epochs=choice.continuous.epochs,
+        continuous_loss=choice.continuous.loss,
         flat_range=_flat_range(question.tolerance, flat),
         turning_point=turn and _record(results.TurningPoint, turn),
         loss_minimising_compute=minimum and _record(results.LossMinimisingCompute, minimum[0], **again),
         overspent=overspent,
-        marginal_value=_marginal_value(rate, changes),
+        marginal_value=_marginal_value(choice.exchange_rate(), changes),
         other_laws=others,
         other_weight_decays=[_alternative(form, one, one.point.loss, point.loss) for one in rivals],
         weight_decay_advice=_weight_decay_advice(request, choice),
+        tuned_elsewhere=_tuned_elsewhere(known, point),
         serving=_serving(choice),
         purchase=_purchase(choice),
         predictive_uncertainty=_predictive_uncertainty(choice, as_good),
@@ -402,6 +632,31 @@ def _described(request: Request, choice: Choice, ensemble: results.EnsemblePlan 
         members=ensemble,
         recipe=known.recipe,
     )
+
+
+_SMALLER = np.array([0.1, 0.3, 0.5])
+_FRACTIONS, _MANY, _WHOLE = np.geomspace(1e-3, 1, 2001), np.geomspace(1, 4e3, 4001), np.arange(2.0, 4001.0)
+
+
+def _smaller_models(choice: Choice) -> list[results.SmallerModel]:
+    """What models that are cheaper to serve take for the same loss, or what they reach at best: the size is
+    settled, so the fewest epochs are the least compute.
+    """
+    limits, point = choice.question.limits, choice.found.point
+    fewest, most = limits.box[1]
+    beyond_one = _WHOLE if limits.whole_epochs else _MANY
+    epochs = np.unique(np.clip(np.concatenate([_FRACTIONS, beyond_one]), fewest, most))
+    sizes = (1 - _SMALLER) * point.params
+    losses = choice.law.loss(sizes[:, None], point.unique_tokens, epochs[None, :])
+    found = []
+    for share, size, reached in zip(_SMALLER.tolist(), sizes.tolist(), losses, strict=True):
+        same = bool((reached <= point.loss + 1e-9).any())
+        at = int(np.argmax(reached <= point.loss + 1e-9) if same else np.argmin(reached))
+        there = Found(1, choice.found.weight_decay, Point(size, point.unique_tokens, float(epochs[at]), 0, 0))
+        told = {"smaller_by": share, "flops": _trained(there), "loss": float(reached[at]), "same_loss": same}
+        told["compute_ratio"] = told["flops"] / _trained(choice.found)
+        found.append(_record(results.SmallerModel, there.point, **told))
+    return found
 
 
 def _trained(found: Found) -> float:
@@ -485,14 +740,23 @@ def _weight_decay_advice(request: Request, choice: Choice) -> results.WeightDeca
             gains.append(results.Gain(weight_decay=rival.weight_decay, loss=loss, gain=loss - point.loss))
     if best_decay is None and setting.between is None and request.own is None:
         return None
+    used = point.unique_tokens * min(point.epochs, 1.0)
     return results.WeightDecayChoice(
         best_weight_decay=best_decay,
         interpolated_from=setting.between,
-        timescale_epochs=_timescale(known, setting, point.unique_tokens * min(point.epochs, 1.0)),
+        timescale_epochs=_timescale(known, setting, used),
         calibrated_timescale=_calibrated_timescales(known),
         gains=gains,
-        own_recipe=None if request.own is None else request.own.own(setting.weight_decay),
+        own_recipe=None if request.own is None else request.own.own(setting.weight_decay, point.params, used),
     )
+
+
+def _tuned_elsewhere(known: Calibration, point: Point) -> results.TunedWeightDecay | None:
+    """What tuning found elsewhere for such a model, where the law knows some weight decays only."""
+    tuned = tuned_elsewhere(known, point.params, point.unique_tokens)
+    if tuned is None or known.weight_decay_law is not None or point.epochs <= 1:
+        return None
+    return results.TunedWeightDecay(**weight_decay_rule.within_factor(tuned)._asdict())
 
 
 def _timescale(known: Calibration, setting: Setting, used: float) -> float | None:
@@ -517,7 +781,7 @@ def _predictive_uncertainty(choice: Choice, as_good: solve.Ends) -> results.Pred
     measured."""
     question, point, error = choice.question, choice.found.point, choice.error
     known, form, probability = question.known, question.form, None
-    measured = uncertainty.prediction_error(known, choice.setting, form, point, error)
+    measured = uncertainty.prediction_error(choice.setting, form, point, error)
     if measured is None:
         return None
     if choice.rivals:
@@ -526,7 +790,9 @@ def _predictive_uncertainty(choice: Choice, as_good: solve.Ends) -> results.Pred
         doubt = math.hypot(error, float(law_error(rival.params, point.unique_tokens, rival.epochs)))
         probability = uncertainty.normal_share((rival.loss - point.loss) / doubt)
     return results.PredictiveUncertainty.model_construct(
-        **vars(measured), as_good=_flat_range(error, as_good), weight_decay_probability=probability
+        **vars(measured),
+        as_good=_flat_range(choice.inside_error, as_good),
+        weight_decay_probability=probability,
     )
 
 
@@ -731,6 +997,11 @@ def _purchase(total: Choice) -> results.PurchasePlan | None:
 # -- compare
 
 
+def _in_tokens(ud: Any, known: Calibration, bytes_per_token: Any) -> Any:
+    """What was given, as tokens where it was the length of a text."""
+    return inputs.in_tokens(ud, inputs.bytes_of_token(bytes_per_token, known.bytes_per_token))
+
+
 @spell_out_limits
 def compare(
     ud: Any,
@@ -738,11 +1009,14 @@ def compare(
     *,
     weight_decay: Any = None,
     calibration: CalibrationSource = None,
+    bytes_per_token: Any = None,
     **options: Unpack[LimitOptions],
 ) -> Comparison:
     """What each law recommends for one budget, and what the calibration's default law expects of that."""
-    tokens, ceiling = inputs.budget(ud, flops)
     known, limits = Calibration.load(calibration), Limits.of(**options)
+    tokens, ceiling = inputs.budget(_in_tokens(ud, known, bytes_per_token), flops)
+    if options.get("params") is not None:
+        limits = limits.affordable(ceiling, FLOPS_PER_PARAM_TOKEN * tokens)
     uncertainty.check_question(known, tokens, limits)
     rows = []
     for setting in known.candidates(known.default_law, weight_decay):
@@ -781,6 +1055,7 @@ def frontier(
     law: str | None = None,
     calibration: CalibrationSource = None,
     members: Any = None,
+    bytes_per_token: Any = None,
     **options: Unpack[LimitOptions],
 ) -> Frontier:
     """Plans for many budgets at once: `ud` and `flops` are numbers or arrays that broadcast.
@@ -791,8 +1066,8 @@ def frontier(
     budget gets the lowest loss of so many models, averaged. Plans that are too far from all evidence are
     kept, and marked in `refused`: `plan` would refuse them.
     """
-    tokens, computes = inputs.budgets(ud, flops)
     known, limits = Calibration.load(calibration), Limits.of(**options)
+    tokens, computes = inputs.budgets(_in_tokens(ud, known, bytes_per_token), flops)
     uncertainty.check_question(known, float(tokens.max()), limits)
     form, counts = known.form(law), None if members is None else _member_counts(known, members)
     found = frontier_along(known, form, tokens, computes, limits, weight_decay, counts)
@@ -813,7 +1088,7 @@ def frontier_along(
     """
     candidates: list[tuple[Setting, np.ndarray]] = []  # and the budgets for which they are tried
     best = np.full((5, len(tokens)), np.nan)  # the columns of a Point
-    decays, members = np.full((2, len(tokens)), np.nan)
+    decays, members, least = np.full((3, len(tokens)), np.nan)
     if counts is not None:
         for row, (ud, flops) in enumerate(zip(tokens.tolist(), computes.tolist(), strict=True)):
             cost, rest = TotalCost(ud), (counts, flops, None, DEFAULT_TOLERANCE)
@@ -827,11 +1102,13 @@ def frontier_along(
         candidates = [(setting, everywhere) for setting in known.candidates(form, weight_decay)]
     for setting, here in candidates:
         decays[np.isnan(decays)] = setting.weight_decay  # of the first, where there is no plan
-        law, error = setting.law(form), setting.error(form)
+        law, error = solve.deciding_law(setting, form, limits), setting.error(form)
         for corpus in np.unique(tokens[here]):
             rows = np.flatnonzero(here & (tokens == corpus))
             points = solve.plan_within(law, corpus, computes[rows], error, limits)
-            better = ~(points.loss >= best[4, rows]) & np.isfinite(points.loss)
+            better = ~(points.loss >= least[rows]) & np.isfinite(points.loss)
+            least[rows[better]] = points.loss[better]
+            points = solve.by_the_law(law, points)
             best[:, rows[better]] = np.array(np.broadcast_arrays(*points))[:, better]
             decays[rows[better]] = setting.weight_decay
     params, _, epochs, spent, loss = best
@@ -852,6 +1129,7 @@ def frontier_range(
     law: str | None = None,
     calibration: CalibrationSource = None,
     members: Any = None,
+    bytes_per_token: Any = None,
     **options: Unpack[LimitOptions],
 ) -> Frontier:
     """The frontier over a range of compute: by default from one pass over the corpus to 10,000 times that.
@@ -859,7 +1137,8 @@ def frontier_range(
     With `single_epoch` the data is taken to be unlimited: every budget gets as many fresh tokens as it wants,
     which is the base law; the "epochs" are then multiples of `ud` in fresh tokens.
     """
-    tokens, known = inputs.unique_tokens(ud), Calibration.load(calibration)
+    known = Calibration.load(calibration)
+    tokens = inputs.unique_tokens(_in_tokens(ud, known, bytes_per_token))
     once = solve.once_flops(known.settings[0].law(law or known.default_law), tokens)
     low = inputs.compute(start, "start") if start is not None else once
     high = inputs.compute(stop, "stop") if stop is not None else low * 1e4
@@ -893,13 +1172,15 @@ def crossover(
     weight_decays: Iterable[Any] | None = None,
     law: str | None = None,
     calibration: CalibrationSource = None,
+    bytes_per_token: Any = None,
     **options: Unpack[LimitOptions],
 ) -> Crossover:
     """C×: the compute above which the stronger weight decay is better, and every other crossing.
 
     By default between the weakest and the strongest setting calibrated.
     """
-    tokens, known = inputs.unique_tokens(ud), Calibration.load(calibration)
+    known = Calibration.load(calibration)
+    tokens = inputs.unique_tokens(_in_tokens(ud, known, bytes_per_token))
     form, limits = known.form(law), Limits.of(**options)
     uncertainty.check_question(known, tokens, limits)
     found = crossover_between(known, form, tokens, *two_weight_decays(known, form, weight_decays), limits)
@@ -1011,6 +1292,7 @@ class _By(TypedDict, total=False):
     learning_rate: Any
     batch_tokens: Any
     members: Any
+    bytes_per_token: Any
 
 
 @overload
@@ -1034,6 +1316,7 @@ def predict(
     learning_rate: Any = None,
     batch_tokens: Any = None,
     members: Any = None,
+    bytes_per_token: Any = None,
 ) -> Prediction | Predictions:
     """The loss of one configuration; without `weight_decay`, at the one that does best there: of those
     calibrated, or of all where there is a weight-decay law. With a `learning_rate` or `batch_tokens` of your
@@ -1045,8 +1328,10 @@ def predict(
     if hasattr(params, "columns"):
         params, ud, epochs = _columns(params, ud, epochs)
     known = Calibration.load(calibration)
-    own = RecipeTransfer.of(known, learning_rate, batch_tokens)
-    decay = weight_decay if own is None else own.calibrated(weight_decay)
+    per_token = inputs.bytes_of_token(bytes_per_token, known.bytes_per_token)
+    ud = inputs.in_tokens(ud, per_token)
+    own = RecipeTransfer.of(known, learning_rate, batch_tokens, weight_decay)
+    decay = weight_decay if own is None else own.calibrated
     number_of = _member_counts(known, members, auto=False)[0]
     several = any(
         isinstance(value, Iterable) and not isinstance(value, str | dict) and getattr(value, "ndim", 1) > 0
@@ -1062,7 +1347,8 @@ def predict(
         return Predictions(*place, decays, losses, form, known.name)
     one = float(place[0][0]), float(place[1][0]), float(place[2][0])
     found = _prediction(known, form, known.setting(float(decays[0])), one, number_of, own)
-    return found if members is None else found.model_copy(update={"members": number_of})
+    in_bytes = {"bytes_per_token": per_token, "bits_per_byte": inputs.bits_per_byte(found.loss, per_token)}
+    return found.model_copy(update={"members": None if members is None else number_of, **in_bytes})
 
 
 def _best_losses(
@@ -1105,7 +1391,7 @@ def _prediction(
         error = math.hypot(error, known.members.error)
     warnings, measured = explain.prediction_warnings(known, setting, point), None
     if not any(one.code == "worse_than_uniform" for one in warnings):
-        measured = uncertainty.prediction_error(known, setting, form, point, error)
+        measured = uncertainty.prediction_error(setting, form, point, error)
     return _record(
         Prediction,
         point,
@@ -1120,7 +1406,7 @@ def _prediction(
         interval_note=uncertainty.interval_note(known, setting, form),
         warnings=warnings,
         timescale_epochs=_timescale(known, setting, ud * min(epochs, 1.0)),
-        own_recipe=None if own is None else own.own(setting.weight_decay),
+        own_recipe=None if own is None else own.own(setting.weight_decay, params, ud * min(epochs, 1.0)),
         law_weights=setting.law_weights if form == AVERAGE else None,
     )
 

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, model_validator
 from planner import hardware
 from planner.calibration import CalibrationSource, Recipe
 from planner.explain import Remark
-from planner.hardware import Architecture, Cost
+from planner.hardware import Architecture, Cost, TrainingMemory
 from planner.inputs import FREE, Limits
 
 if TYPE_CHECKING:
@@ -177,12 +177,70 @@ class PredictiveUncertainty(PredictionError):
     weight_decay_probability: float | None  # that this weight decay is better than the best other one
 
 
+class SecondOpinion(Model):
+    """What a calibration whose evidence covers the question better recommends."""
+
+    calibration: str
+    weight_decay: float
+    loss: float  # per token of its own tokenizer: not to be compared with the plan's
+    error: float  # of its prediction, in nats
+
+
+class PublishedTraining(Model):
+    """What others trained on about as much data, and published."""
+
+    who: str
+    source: str
+    corpus: str
+    unique_tokens: float
+    weight_decay: float
+    loss: float  # comparable within one source only
+    note: str = ""
+
+
+class MixtureEnd(Model):
+    """The plan if tokens of another kind were worth as much as one's own: the other end of what can be."""
+
+    unique_tokens: float  # of both kinds together
+    weight_decay: float
+    loss: float  # on text like all of them: not to be compared with the plan's
+    spent_flops: float
+
+
+class DecidingRun(Model):
+    """A run that would tell what tokens of another kind are worth."""
+
+    unique_tokens: float
+    flops: float
+    on: str  # which tokens
+
+
+class Mixture(_Answer):
+    """Two kinds of data: what the other kind is worth is not known, so both ends are planned."""
+
+    also: float  # tokens of the other kind
+    together: MixtureEnd
+    runs: list[DecidingRun]  # small ones that would decide, each validated on text of one's own kind
+
+
 class CheaperPlan(Model):
     """A plan that takes less compute."""
 
     flops: float
     loss: float
     unique_tokens: float | None = None  # of the corpus, where data can be bought
+
+
+class SmallerModel(Model):
+    """A model that is cheaper to serve, on the same data at the same weight decay: trained until it has the
+    plan's loss or, where it cannot, to the lowest that it reaches.
+    """
+
+    smaller_by: float  # share of the plan's parameters
+    flops: float
+    compute_ratio: float  # flops over those of the plan
+    loss: float
+    same_loss: bool
 
 
 class Gain(_Answer):
@@ -193,12 +251,19 @@ class Gain(_Answer):
     gain: float  # its loss minus that of the plan
 
 
-class OwnRecipe(_Answer):
-    """A recipe of one's own, and the plan's weight decay in it: that of equal timescale."""
+class TunedWeightDecay(_Answer):
+    """What tuning weight decay is expected to find, by a rule from several labs: a value, and its range."""
+
+    weight_decay: float
+    low: float
+    high: float
+
+
+class OwnRecipe(TunedWeightDecay):
+    """A recipe of one's own, and a weight decay for it: the one given or, with the range, the tuned one."""
 
     learning_rate: float
     batch_tokens: float
-    weight_decay: float
 
 
 class WeightDecayChoice(_Answer):
@@ -252,6 +317,9 @@ class Predicted(Shown, Model):
     calibration: str
     loss: float
     perplexity: float
+    # of the text, as given or the calibration's: what the loss in bits per byte depends on; None: not known
+    bytes_per_token: float | None = None
+    bits_per_byte: float | None = None
     terms: LossTerms
     # where the law was tried on runs that it had not seen
     predictive_uncertainty: PredictionError | None = None
@@ -353,7 +421,9 @@ class PurchasePlan(_Answer):
 class Plan(Predicted):
     """The answer: how large a model, how many epochs, which weight decay; why; and how sure that is."""
 
-    verdict: str = ""  # the answer in one or two sentences
+    verdict: str = ""  # what to train, in a sentence
+    budget: str = ""  # how much of the budget that takes, and what of the rest
+    first_guess: str | None = None  # why the plan is no more than that: what no training has shown
     reasons: list[Remark] = []
     flops: float  # the ceiling
     spend: str  # "ceiling": at most that much compute is spent; "all": exactly that much
@@ -377,18 +447,31 @@ class Plan(Predicted):
     other_weight_decays: list[Alternative]
     # where any weight decay, or a recipe of one's own, can be asked for
     weight_decay_advice: WeightDecayChoice | None = None
+    # in the recipe of the runs behind the law, where that knows some weight decays only and data repeats
+    tuned_elsewhere: TunedWeightDecay | None = None
     predictive_uncertainty: PredictiveUncertainty | None
     weight_decay_probabilities: dict[str, float] | None = None  # that each calibrated one is the best
     members: EnsemblePlan | None = None  # where ensembles were asked for; `loss` is then theirs
     serving: ServingPlan | None = None  # where tokens to be served were given
     purchase: PurchasePlan | None = None  # where data can be bought; `ud` is then what there is in the end
     cost: Cost | None = None  # where an accelerator was named
+    memory: TrainingMemory | None = None  # to train on one device; None: no shape can be built
+    smaller_models: list[SmallerModel] = []  # where training one model is all that counts
     recipe: Recipe | None = None  # of the runs behind the calibration, where it is known
+    mixture: Mixture | None = None  # where there are tokens of another kind
+    second_opinions: list[SecondOpinion] = []  # of calibrations that know the question better
+    published_trainings: list[PublishedTraining] = []  # the nearest, one of each source
 
     @property
     def own_recipe(self) -> OwnRecipe | None:
         """A recipe of one's own, where that was given."""
         return None if self.weight_decay_advice is None else self.weight_decay_advice.own_recipe
+
+    def why(self) -> str:
+        """All that is known of the plan, as `--why` prints it."""
+        from planner.show.terminal import as_text
+
+        return as_text(self, why=True)
 
     def run_config(self, corpus: str | None = "corpus", tokenizer: str = "tokenizer.json") -> str:
         """This run as the text of a TOML file for `planner train`."""

@@ -29,6 +29,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from planner.calibration import DEFAULT_TOLERANCE, Calibration, Setting
+from planner.evidence import UpperBound
 from planner.explain import cannot_be_paid, cannot_be_reached, check_serving
 from planner.hardware import TotalCost
 from planner.inputs import FREE, InvalidInput, Limits
@@ -403,13 +404,36 @@ Error = Callable[[Array, Array, Array], Array]  # the law's error in nats, by pa
 
 
 @lru_cache(256)
-def first_minimum(law: Law, ud: float, limits: Limits) -> Point | None:
-    """Where the best loss along compute is first lowest with the epochs that the limits ask for; None where
-    more compute helps as far as can be seen.
+def minima(law: Law, ud: float, limits: Limits) -> tuple[Point, ...]:
+    """Where the best loss along compute is lowest with the epochs that the limits ask for: the first minimum,
+    and those after it that are lower. None where more compute helps as far as can be seen.
     """
     if not law.overfits:
-        return None
+        return ()
     near = lowest_along(law, ud, limits)
+    first = _minimum_near(law, ud, limits, near)
+    if first is None:
+        return ()
+    curve = compute_curve(law, ud, limits)
+    later = np.flatnonzero(_valleys(curve.loss) & (curve.flops > near.flops * _LITTLE))
+    found = [first]
+    for place in later[curve.loss[later] < first.loss]:
+        ends = np.log(curve.flops[[place - 1, place + 1]])[:, None]
+        valley = (
+            _zoom(law, ud, ends[0], ends[1], limits.continuous(), lambda points: points.loss).at(0).single()
+        )
+        if (lower := _minimum_near(law, ud, limits, valley)) is not None and lower.loss < first.loss:
+            found.append(lower)
+    return tuple(found)
+
+
+def first_minimum(law: Law, ud: float, limits: Limits) -> Point | None:
+    """The first of the minima; None where there is none."""
+    return next(iter(minima(law, ud, limits)), None)
+
+
+def _minimum_near(law: Law, ud: float, limits: Limits, near: Point) -> Point | None:
+    """The minimum along compute with the epochs that the limits ask for, next to that of continuous ones."""
     known = bool(np.isfinite(near.loss))
     if not limits.whole_epochs:
         return near if known else None
@@ -472,19 +496,41 @@ def _best_sizes(
 def plan_within(law: Law, ud: float, ceiling: Array, error: Error, limits: Limits = FREE) -> Point:
     """How much of the compute to spend: a budget is a ceiling, and one model cannot always use it.
 
-    The best loss first falls with compute and then rises again where repetition costs more than size gains.
-    Beyond that first minimum a plan spends less than the ceiling where the minimum is better than spending
-    all by more than the law's own error, or where spending all costs more than twice as much and gains less.
+    The best loss first falls with compute and then rises again where repetition costs more than size gains,
+    or where nothing is known any more. Beyond that first minimum a plan spends less than the ceiling where
+    the minimum is better than spending all by more than the law's own error, or where spending all costs more
+    than twice as much and gains less. A later minimum takes the place of the first where it gains more than
+    that error, or more for at most twice the compute.
     """
     everything = allocate_at_most(law, ud, ceiling, limits)
-    first = first_minimum(law, ud, limits) if limits.ceiling else None
-    if first is None:
+    found = minima(law, ud, limits) if limits.ceiling else ()
+    if not found:
         return everything
+    first, *later = found
+    for lower in later:
+        cheap = lower.flops <= _FEW_TIMES * first.flops
+        gains = first.loss - lower.loss > np.where(cheap, 0.0, error(lower.params, ud, lower.epochs))
+        first = where(gains & (lower.flops <= np.asarray(ceiling)), lower, first)
     doubt = error(everything.params, ud, everything.epochs)
     better = first.loss < everything.loss - doubt
     much_more = everything.flops > _FEW_TIMES * first.flops * (1 + 1e-9)
     hardly_worse = much_more & (first.loss - everything.loss < doubt)
     return where((everything.flops > first.flops) & (better | hardly_worse), first, everything)
+
+
+def deciding_law(setting: Setting, form: str, limits: Limits, law: Law | None = None) -> Law:
+    """What plans are decided by: the upper end of the predictive interval of a setting's law, or of one given
+    for its weight decay; the bare law where that is asked for, or where all compute has to be spent.
+    """
+    if limits.extrapolate or not limits.ceiling:
+        return law or setting.law(form)
+    return setting.upper_bound(form, law)
+
+
+def by_the_law(law: Law, points: Point) -> Point:
+    """Points with the loss that the law itself expects, whatever they were chosen by."""
+    bare = law.law if isinstance(law, UpperBound) else law
+    return points._replace(loss=bare.loss(points.params, points.unique_tokens, points.epochs))
 
 
 def lowest(law: Law, ud: float, ceiling: Array, limits: Limits = FREE) -> np.ndarray:
@@ -792,11 +838,12 @@ class Search(Question):
         count, epochs, ln_decay, ln_tokens = (values[:, None] for values in grid)
         decay, tokens = np.exp(ln_decay), np.exp(ln_tokens)
         law = self.known.law_at(self.form, decay) if self.setting is None else self.setting.law(self.form)
+        bound = deciding_law(self.setting or self.known.settings[0], self.form, self.limits, law)
 
         def losses(ln_params: np.ndarray) -> np.ndarray:
             at = np.exp(ln_params), tokens, epochs
             with np.errstate(over="ignore", invalid="ignore"):
-                found = law.loss(*at) - self.known.averaging_gain(law, count, *at, decay)
+                found = bound.loss(*at) - self.known.averaging_gain(law, count, *at, decay)
             return np.where(np.isfinite(found), found, np.inf)
 
         return losses
@@ -817,6 +864,14 @@ class Search(Question):
     def score(self, found: Found) -> float:
         return float(found.point.loss if self.target is None else found.point.flops)
 
+    def by_the_law(self, found: Found) -> Found:
+        """An answer with the loss that the law itself expects, whatever it was decided by."""
+        setting, point = self.known.setting(found.weight_decay), found.point
+        law = setting.law(self.form)
+        at = point.params, point.unique_tokens, point.epochs
+        gain = self.known.averaging_gain(law, found.members, *at, found.weight_decay)
+        return found._replace(point=point._replace(loss=float(law.loss(*at) - gain)))
+
 
 def best_of(question: Question, *, rough: bool = False) -> Found | None:
     """The answer, of one search for each weight decay that may be chosen; a weight-decay law has them all in
@@ -827,7 +882,8 @@ def best_of(question: Question, *, rough: bool = False) -> Found | None:
         settings = (None,)
     tasks = [Search(**vars(question), setting=setting) for setting in settings]
     found = [one for task in tasks if (one := best(task, rough=rough)) is not None]
-    return min(found, key=lambda one: (tasks[0].score(one), one.point.flops), default=None)
+    answer = min(found, key=lambda one: (tasks[0].score(one), one.point.flops), default=None)
+    return answer and tasks[0].by_the_law(answer)
 
 
 def best(task: Search, *, rough: bool = False) -> Found | None:
@@ -1023,7 +1079,8 @@ def best_weight_decays(
     grid, found = np.geomspace(*searched_decays(known), _STEPS), []
 
     def losses(tokens: np.ndarray, computes: np.ndarray, decays: np.ndarray) -> np.ndarray:
-        found = allocate(known.law_at(form, decays), tokens, computes, limits).loss
+        law = deciding_law(known.settings[0], form, limits, known.law_at(form, decays))
+        found = allocate(law, tokens, computes, limits).loss
         return np.asarray(np.where(np.isfinite(found), found, np.inf))
 
     for start in range(0, len(ud), _AT_ONCE):
@@ -1077,11 +1134,11 @@ def best_model(question: Question) -> Found | None:
         decay = float(best_weight_decays(known, form, *budget, question.limits)[0])
     plans = []
     for setting in known.candidates(form, decay):
-        error, law = setting.error(form, question.tolerance), setting.law(form)
+        error, law = setting.error(form, question.tolerance), deciding_law(setting, form, question.limits)
         point = plan_within(law, ud, question.ceiling, error, question.limits).single()
-        plans.append(Found(1, setting.weight_decay, point))
-    best = min(plans, key=lambda one: one.point.loss_or_inf)
-    return best if math.isfinite(best.point.loss) else None
+        plans.append((point.loss_or_inf, Found(1, setting.weight_decay, by_the_law(law, point).single())))
+    least, best = min(plans, key=lambda one: one[0])
+    return best if math.isfinite(least) else None
 
 
 class Choice:
@@ -1105,6 +1162,7 @@ class Choice:
         self.question = replace(question, ceiling=total, target=None)
         self.setting = question.known.setting(found.weight_decay)
         self.law, self.draws = self.setting.law(question.form), self.setting.law_draws(question.form)
+        self.upper = deciding_law(self.setting, question.form, limits)
         self.uniform_loss = question.known.uniform_loss
         if not single:
             check_serving(question.known, question.cost, found, total)
@@ -1123,6 +1181,23 @@ class Choice:
         law_error = self.setting.error(self.question.form, self.question.tolerance)
         error = float(law_error(point.params, point.unique_tokens, point.epochs))
         return error if self.found.members == 1 or averaging is None else math.hypot(error, averaging.error)
+
+    @cached_property
+    def inside_error(self) -> float:
+        """The law's error inside of its evidence: within which plans next to each other are as good, however
+        far both are from it.
+        """
+        measured = self.setting.measured(self.question.form)
+        inside = self.question.tolerance if measured is None else measured.inside
+        averaging = self.question.known.members
+        return inside if self.found.members == 1 or averaging is None else math.hypot(inside, averaging.error)
+
+    @cached_property
+    def counted_on(self) -> float:
+        """The loss of the plan by what it was decided by."""
+        point = self.found.point
+        at = point.params, point.unique_tokens, point.epochs
+        return float(point.loss + self.upper.loss(*at) - self.law.loss(*at))
 
     @cached_property
     def here(self) -> Search:
@@ -1154,7 +1229,8 @@ class Choice:
 
     def other_laws(self) -> list[tuple[str, Found]]:
         """What other laws recommend for the same weight decay and members."""
-        same = {"weight_decay": self.found.weight_decay, "members": (self.found.members,)}
+        bare = replace(self.question.limits, extrapolate=True)  # however far: to show that is what it is for
+        same = {"weight_decay": self.found.weight_decay, "members": (self.found.members,), "limits": bare}
         forms = [form for form in self.setting.laws if form != self.question.form]
         plans = [(form, self.best(form=form, tolerance=DEFAULT_TOLERANCE, **same)) for form in forms]
         return [(form, found) for form, found in plans if found is not None]
@@ -1183,9 +1259,10 @@ class Choice:
         """The lowest within the ceiling, at the plan's weight decay and members."""
         if self.single:
             question = self.question
-            found = float(lowest(self.law, question.ud, question.ceiling, question.limits))
+            within = plan_within(self.upper, question.ud, question.ceiling, lambda *_: 0.0, question.limits)
+            found = by_the_law(self.upper, within).loss
         else:
-            found = (best(self.here) or self.found).point.loss
+            found = self.here.by_the_law(best(self.here) or self.found).point.loss
         return float(min(self.found.point.loss, found))
 
     @cached_property
@@ -1193,19 +1270,20 @@ class Choice:
         """The best with epochs that need not be whole."""
         limits, ud = self.question.limits.continuous(), self.question.ud
         if self.single:
-            return allocate(self.law, ud, self.found.point.flops, limits).single()
-        return (best(replace(self.here, limits=limits)) or self.found).point
+            return by_the_law(self.upper, allocate(self.upper, ud, self.found.point.flops, limits)).single()
+        return self.here.by_the_law(best(replace(self.here, limits=limits)) or self.found).point
 
     def cheaper(self) -> Point | None:
         """The least compute, or total, whose plan at the same weight decay is within the law's error of this
         one; None where it takes nearly all.
         """
         point, limits, ud = self.found.point, self.question.limits, self.question.ud
-        worst, found = point.loss + self.error, None
+        worst, found = self.counted_on + self.inside_error, None
         if self.single:
-            found = least_compute(self.law, ud, worst, limits, below=point.flops)
+            if (cheap := least_compute(self.upper, ud, worst, limits, below=point.flops)) is not None:
+                found = by_the_law(self.upper, cheap).single()
         elif limits.ceiling and (other := best(replace(self.here, ceiling=math.inf, target=worst))):
-            found = other.point
+            found = self.here.by_the_law(other).point
         return None if found is None or found.flops > 0.95 * point.flops else found
 
     def flat(self, tolerance: float) -> Ends:
@@ -1213,7 +1291,8 @@ class Choice:
         tolerance."""
         point, ud = self.found.point, self.question.ud
         if self.single:
-            ends = flat_epochs(self.law, ud, point, tolerance, self.question.limits)
+            here = point._replace(loss=self.counted_on)
+            ends = flat_epochs(self.upper, ud, here, tolerance, self.question.limits)
             low, high = (float(end[0]) for end in ends)
             product = point.flops / (FLOPS_PER_PARAM_TOKEN * ud)
             return low, high, product / high, product / low
@@ -1226,7 +1305,7 @@ class Choice:
         epochs = np.unique(np.append(near[(near >= fewest) & (near <= most)], point.epochs))
         sizes, losses = best_sizes(self.here, Grid.at(self.found, epochs))
         place = int(np.argmin(np.abs(epochs - point.epochs)))
-        apart = np.flatnonzero(~(losses <= point.loss + tolerance))
+        apart = np.flatnonzero(~(losses <= self.counted_on + tolerance))
         first = max(apart[apart < place], default=-1) + 1
         last = min(apart[apart > place], default=len(epochs)) - 1
         params = np.append(np.exp(sizes[min(first, place) : max(last, place) + 1]), point.params)

@@ -1,38 +1,36 @@
 """How sure an answer is: intervals from the draws of a calibration, the law's error on trainings that it had
 not seen, and how far from all evidence a question or an answer is.
 
-The evidence of a calibration are the runs that its laws were fitted on and the trainings that tested them.
-More than `FAR` times outside of all evidence, in model size, in unique tokens that are used or in epochs,
-there is no answer but one sentence:
-
-- for what is asked, before any work: a corpus, or sizes that limits force, from which no plan leads back; a
-loss above the uniform one; and all that `predict` is given;
-- for what comes out: the plan of `plan`, also where serving, members or bought data count.
-
-What other laws or weight decays recommend is shown however far it is (`compare`, the table below a plan): to
-show that is what it is for. Of a `frontier` rows that are too far stay, and are marked (`refused`).
+More than `FAR` times outside of all evidence, in model size, in unique tokens that are used or in epochs, a
+question gets one sentence before any work: a corpus, or sizes that limits force, from which no plan leads
+back; a loss above the uniform one; and all that `predict` is given. Plans are decided by the loss that can be
+counted on (`planner.evidence`), which leads back to what was trained; only where the budget or limits leave
+nothing near it, or where all compute has to be spent, is a plan refused. What the bare law says
+(`extrapolate`), and what other laws or weight decays recommend, is shown however far it is: to show that is
+what they are for. Of a `frontier` rows that are too far are marked (`refused`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
+import planner.evidence as evidence
 import planner.solve as solve
 from planner.calibration import HEARD, Calibration, FittedRange, Setting, shipped_names
+from planner.evidence import Evidence, predictive_width
 from planner.hardware import DEFAULT_VOCAB
-from planner.inputs import ALL, CEILING, InvalidInput, Limits, compute, scientific, short
+from planner.inputs import InvalidInput, Limits, short
 from planner.inputs import epochs as in_epochs
 from planner.laws import AVERAGE, Law, Mixture
-from planner.results import Alternative, Interval, Plan, PredictionError
+from planner.results import Alternative, Interval, PredictionError
 from planner.solve import FLOPS_PER_PARAM_TOKEN, Choice, Point, allocate
 
 LEVEL = 0.95
-PREDICTIVE_LEVEL = 0.8  # of intervals from the law's error: there are too few trainings for the tails
 _CURVES = 100  # draws used for figures that need a search along compute for each draw
 _PER_DECADE = 4  # computes looked at in that search: what is found is polished
 
@@ -55,15 +53,6 @@ def intervals_of(figures: Mapping[str, Any]) -> dict[str, Interval]:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def predictive_width(runs: int) -> float:
-    """Half the width of an interval of level `PREDICTIVE_LEVEL`, in standard deviations that were measured on
-    so many runs: a quantile of Student's t distribution, by its Cornish-Fisher expansion, right to 0.2% from
-    five runs on.
-    """
-    z = 1.2815515655446004  # 90% of the normal distribution lie below
-    return z + (z**3 + z) / (4 * runs) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * runs**2)
-
-
 def normal_share(deviations: float) -> float:
     """The share of the normal distribution below so many standard deviations."""
     return 0.5 * (1 + math.erf(deviations / math.sqrt(2)))
@@ -81,9 +70,7 @@ def paired_draws(draws: Sequence[Law]) -> list[tuple[Law, ...]]:
 # -- the law's error
 
 
-def prediction_error(
-    known: Calibration, setting: Setting, form: str, point: Point, error: float
-) -> PredictionError | None:
+def prediction_error(setting: Setting, form: str, point: Point, error: float) -> PredictionError | None:
     """Between which losses a prediction with this error puts a run; None where no error was measured."""
     measured = setting.measured(form)
     if measured is None:
@@ -92,10 +79,10 @@ def prediction_error(
     return PredictionError.model_construct(
         error=error,
         runs=measured.runs,
-        level=PREDICTIVE_LEVEL,
+        level=evidence.LEVEL,
         loss_low=point.loss - width,
         loss_high=point.loss + width,
-        beyond_evidence=beyond_evidence(known, setting, point),
+        beyond_evidence=beyond_evidence(setting, point),
     )
 
 
@@ -163,7 +150,16 @@ def plan_intervals(
             figures = {name: values for name, values in figures.items() if not name.startswith(figure)}
             other = question.known.setting(decay).law_draws(question.form)
             figures |= {} if other is None else _figures_elsewhere(figure, draws, other, choice)
-    return intervals_of(figures) | losses
+    found_here = {"params": found.point.params, "epochs": found.point.epochs, "tokens": found.point.tokens}
+    within = {name: _holding(one, found_here.get(name)) for name, one in intervals_of(figures).items()}
+    return within | losses
+
+
+def _holding(one: Interval, value: float | None) -> Interval:
+    """An interval that holds the plan, which stays near the evidence where bare laws of draws need not."""
+    if value is None:
+        return one
+    return one.model_copy(update={"low": min(one.low, value), "high": max(one.high, value)})
 
 
 def _parts(draws: Law) -> Sequence[Law]:
@@ -436,7 +432,6 @@ def settling_run(setting: Setting, point: Point) -> Point | None:
 # -- evidence
 
 FAR = 100.0
-_NEAR = 10.0  # within which a plan of another calibration is worth naming
 _ROUNDED = 1.005  # what is lost where an amount is written with three digits
 _TOO_FAR = FAR * _ROUNDED
 
@@ -457,42 +452,21 @@ class Outside(NamedTuple):
         return self.value / self.end if self.above else self.end / self.value
 
 
-class Evidence(NamedTuple):
-    """What was trained, from the least to the most of each."""
-
-    params: tuple[float, float]
-    unique_tokens: tuple[float, float]
-    epochs: tuple[float, float]
-
-    @classmethod
-    def of(cls, settings: Iterable[Setting], *, repeated: bool = False) -> Evidence:
-        """All of it or, where there is any, what was trained for more than one epoch."""
-        ranges = []
-        for setting in settings:
-            fitted = setting.fitted_on
-            sizes, tokens = fitted.params, fitted.unique_tokens
-            if repeated:
-                sizes, tokens = fitted.repeated_params or sizes, fitted.repeated_unique_tokens or tokens
-            ranges.append((sizes, tokens, fitted.epochs))
-            for trial in setting.trials:
-                if trial.epochs > 1 or not repeated:
-                    part = trial.unique_tokens * min(trial.epochs, 1.0)
-                    ranges.append(((trial.params,) * 2, (part,) * 2, (trial.epochs,) * 2))
-        spans = [tuple(zip(*quantity, strict=True)) for quantity in zip(*ranges, strict=True)]
-        return cls(*((min(lows), max(highs)) for lows, highs in spans))
-
-    def outside(self, times: float, **place: float) -> list[Outside]:
-        """The quantities of a place that are more than so many times outside. Below one epoch nothing
-        repeats: few epochs never are.
-        """
-        found = []
-        for name, value in place.items():
-            low, high = getattr(self, name)
-            if value > times * high:
-                found.append(Outside(name, value, high))
-            elif value < low / times and name != "epochs":
-                found.append(Outside(name, value, low))
-        return found
+def outside(
+    seen: Evidence, times: float, place: Mapping[str, float], repeated: bool = False
+) -> list[Outside]:
+    """The quantities of a place that are more than so many times outside of what was trained, or of what was
+    trained more than once. Below one epoch nothing repeats: few epochs never are.
+    """
+    ranges = {"params": seen.sizes(repeated), "unique_tokens": seen.data(repeated), "epochs": seen.epochs}
+    found = []
+    for name, value in place.items():
+        low, high = ranges[name]
+        if value > times * high:
+            found.append(Outside(name, value, high))
+        elif value < low / times and name != "epochs":
+            found.append(Outside(name, value, low))
+    return found
 
 
 def check_question(
@@ -515,18 +489,12 @@ def check_question(
         ("min_params", "params", limits.min_params, True),
     )
     for field, name, value, above in asked:
-        for far in seen.outside(_TOO_FAR, **{name: value}) if value is not None else ():
+        for far in outside(seen, _TOO_FAR, {name: value}) if value is not None else ():
             if far.above != above:
                 continue
             if name == "params" and limits.size is not None:  # that was given as one number
                 field, far = "params", far._replace(value=limits.size)
             raise _refusal(known, far, field, {"unique_tokens": ud, name: far.value})
-
-
-def is_near(known: Calibration, found: Plan) -> bool:
-    """Whether a plan is so close to a calibration's evidence that it is worth naming."""
-    place = {"params": found.params, "unique_tokens": found.unique_tokens, "epochs": found.epochs}
-    return not Evidence.of(known.settings).outside(_NEAR, **place)
 
 
 def check_prediction(known: Calibration, params: float, ud: float, epochs: float) -> None:
@@ -541,67 +509,45 @@ def check_prediction(known: Calibration, params: float, ud: float, epochs: float
 
 
 def check_plan(known: Calibration, point: Point) -> None:
-    """Refuse a plan that is too far from all evidence."""
+    """Refuse a plan that is too far from all evidence: compute that is so little, limits or a budget that has
+    to be spent whole leave no other.
+    """
     for far in _far_from(known, point.unique_tokens, point.params, point.epochs):
         best = f"the best plan would be {short(point.params)} for {in_epochs(point.epochs)}"
-        raise TooFar(f"{best}: {_how_far(known, far)}", known, far)
+        how = "‹extrapolate› asks the bare law all the same"
+        raise InvalidInput(f"{best}: {_how_far(known, far)}; {how}.")
 
 
 def _far_from(known: Calibration, ud: float, params: float, epochs: float) -> list[Outside]:
     """Where a configuration is too far from all evidence, that of repeated tokens where it repeats any."""
     place = {"unique_tokens": ud * min(epochs, 1.0), "params": params, "epochs": epochs}
-    repeated = Evidence.of(known.settings, repeated=epochs > 1).outside(_TOO_FAR, **place)
-    every = Evidence.of(known.settings).outside(_TOO_FAR, **place)
+    seen = Evidence.of(known.settings)
+    repeated, every = outside(seen, _TOO_FAR, place, epochs > 1), outside(seen, _TOO_FAR, place)
     return [far for far in repeated if far.above] + [far for far in every if not far.above]
 
 
 def refused(known: Calibration, params: Any, ud: Any, epochs: Any) -> np.ndarray:
     """Which of many plans are too far from all evidence."""
-    every, repeated = (Evidence.of(known.settings, repeated=only) for only in (False, True))
-    far: np.ndarray = np.greater(epochs, _TOO_FAR * every.epochs[1])
-    for name, values in (("params", params), ("unique_tokens", ud * np.minimum(epochs, 1.0))):
-        (low, once), (_, again) = getattr(every, name), getattr(repeated, name)
+    seen = Evidence.of(known.settings)
+    far: np.ndarray = np.greater(epochs, _TOO_FAR * seen.epochs[1])
+    for ranges, values in ((seen.sizes, params), (seen.data, ud * np.minimum(epochs, 1.0))):
+        (low, once), (_, again) = ranges(repeated=False), ranges(repeated=True)
         high = np.where(np.greater(epochs, 1.0), again, once)
         far = far | np.greater(values, _TOO_FAR * high) | np.less(values, low / _TOO_FAR)
     return far
 
 
-def beyond_evidence(known: Calibration, setting: Setting, point: Point) -> str | None:
+def beyond_evidence(setting: Setting, point: Point, times: float = _ROUNDED) -> str | None:
     """Beyond which trainings a configuration is at a setting, in words; None: it is between them."""
-    behind = [setting] if setting.between is None else [known.setting(decay) for decay in setting.between]
     params, ud, epochs = point.params, point.unique_tokens, point.epochs
-    seen = Evidence.of(behind, repeated=epochs > 1)
-    beyond = seen.outside(_ROUNDED, params=params, unique_tokens=ud * min(epochs, 1.0), epochs=epochs)
+    place = {"params": params, "unique_tokens": ud * min(epochs, 1.0), "epochs": epochs}
+    beyond = outside(setting.evidence, times, place, epochs > 1)
     ends = [f"{'above' if one.above else 'below'} {_amount(one.name, one.end)}" for one in beyond]
     what = "nothing repeated" if epochs > 1 else "nothing"
-    return f"{what} {' or '.join(ends)} was tried" if ends else None
-
-
-class TooFar(InvalidInput):
-    """A plan that is too far from all evidence; `suggest_remedies` adds what would do."""
-
-    def __init__(self, sentence: str, known: Calibration, far: Outside) -> None:
-        super().__init__(f"{sentence}.")
-        self.sentence, self.known, self.far = sentence, known, far
-
-    def changes(self, given: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Changes to the question that may bring the plan back, in words and as arguments."""
-        seen = Evidence.of(self.known.settings, repeated=True)
-        size, passes = short(seen.params[1]), f"{seen.epochs[1]:g}"
-        if given.get("spend") == ALL:
-            yield f"‹spend› {CEILING}", {"spend": CEILING}
-        if self.far.above:
-            yield f"‹max_params› {size}", {"max_params": size}
-            yield f"‹max_epochs› {passes}", {"max_epochs": passes}
-            both = f"‹max_params› {size} with ‹max_epochs› {passes}"
-            yield both, {"max_params": size, "max_epochs": passes}
-        for name in ("min_epochs", "max_epochs", "max_params", "min_params", "params"):
-            if given.get(name) is not None:
-                yield f"leaving out ‹{name}›", {name: None}
-        if not self.far.above and given.get("flops") is not None:
-            for more in range(1, 9):
-                flops = scientific(compute(given["flops"]) * 10**more)
-                yield f"‹flops› {flops}", {"flops": flops}
+    if ends:
+        return f"{what} {' or '.join(ends)} was tried"
+    together = setting.evidence.from_nearest_cell(params, ud, epochs) == 0
+    return None if together else "nothing of such size, data and epochs together was tried"
 
 
 def _refusal(known: Calibration, far: Outside, field: str, place: dict[str, float]) -> InvalidInput:
@@ -612,7 +558,7 @@ def _refusal(known: Calibration, far: Outside, field: str, place: dict[str, floa
         return f"{value:,.0f}" if far.name == "epochs" else short(value)
 
     def knows(one: Calibration) -> bool:
-        return not Evidence.of(one.settings).outside(1.0, **place)
+        return not outside(Evidence.of(one.settings), 1.0, place)
 
     end = f"at most {figure(FAR * far.end)}" if far.above else f"at least {figure(far.end / FAR)}"
     others = [] if knows(known) else [name for name in shipped_names() if knows(Calibration.load(name))]

@@ -36,7 +36,9 @@ ELSEWHERE = {
     r"planner calibrate picture": "tests/calibration/commands/test_plots.py",
     r"planner calibrate tune|python studies/weight-decay/replay": "tests/calibration/fitting/test_tuning.py",
     r"planner calibrate sweep .*--store s3://": "tests/calibration/studies/test_sweep.py",
+    r"python studies/weight-decay-rule": "tests/studies/test_weight_decay_rule.py",
     r"python studies/weight-decay": "tests/studies/test_weight_decay.py",
+    r"python studies/dolma": "tests/studies/test_dolma.py",
     r"python studies/ensembles": "tests/studies/test_ensembles.py",
     r"python studies/micro": "tests/studies/test_micro.py",
     r"python studies/reanalysis": "tests/studies/test_reanalysis.py",
@@ -86,7 +88,7 @@ def _is_complete(command: str) -> bool:
         return found is not None and bool(words)
     try:
         found.make_context("spoken of", words)
-    except (click.UsageError, click.exceptions.Exit):
+    except (click.ClickException, click.exceptions.Exit):
         return False
     return True
 

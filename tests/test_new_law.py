@@ -83,7 +83,7 @@ def test_a_law_declared_once_is_fitted_and_found(calibration: Calibration) -> No
 
 
 def test_it_is_planned_with_and_compared(calibration: Calibration, toy: LawForm) -> None:
-    p = plan(ud=250e6, flops=5e18, calibration=calibration, law="toy")
+    p = plan(ud=250e6, flops=5e18, calibration=calibration, law="toy", extrapolate=True)
     assert p.law == "toy"
     assert p.intervals is not None
     assert p.epochs * p.params * 250e6 * 6 == pytest.approx(5e18)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -14,6 +16,17 @@ from tests.places import ROOT
 
 PACKAGES = ("planner", "trainer", "calibration", "databound")
 BUILT_FROM = ("pyproject.toml", "README.md", "LICENSE", "MANIFEST.in")
+
+
+def test_what_messages_and_pages_have_installed_works_from_a_clone() -> None:
+    """Nothing is asked of an index for this project itself, and every extra that is named is there."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    texts = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
+    texts += [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    said = "\n".join(path.read_text(encoding="utf-8") for path in texts)
+    named = set(re.findall(r"pip install (?:-e )?'\.\[(\w+)\]'", said))
+    assert {"ui", "train"} <= named <= set(project["optional-dependencies"])
+    assert not re.search(rf"pip install\W+{project['name']}\b", said)
 
 
 @pytest.fixture(scope="module")

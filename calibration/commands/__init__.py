@@ -6,7 +6,7 @@ import importlib
 
 import click
 
-from planner.cli import BadInput
+from planner.cli import BadInput, no_such_command
 
 # The file of each sub-command.
 _COMMANDS = {
@@ -47,7 +47,10 @@ class CalibrateGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] in _MOVED:  # whatever it is given
             raise BadInput(_MOVED[args[0]])
-        return super().resolve_command(context, args)
+        try:
+            return super().resolve_command(context, args)
+        except click.UsageError:
+            raise no_such_command(args[0], self.list_commands(context)) from None
 
 
 calibrate = CalibrateGroup(

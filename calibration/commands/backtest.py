@@ -25,7 +25,11 @@ from planner.show.terminal import print_table
 @click.argument("runs", metavar="RUNS.csv")
 @row_options()
 @law_options("A law to judge")
-@option("--tolerance", "How far the compute of one group's runs may be apart.", "SHARE", default="0.1")
+@option(
+    "--tolerance",
+    "How far the compute of one group's runs may be apart [default: 0.1, or what the nearest runs need].",
+    "SHARE",
+)
 @option("--leave", "What each fit leaves out: the group, or all its cells.", "group|cells", default="group")
 @option("--seed", "Seed of the intervals over groups.", default=0)
 @option("--json as_json", "Print everything, with the choices of each group, as JSON.", is_flag=True)
@@ -74,6 +78,8 @@ def _print(result: Backtest) -> None:
             for score in result.scores
         ],
     )
+    if len({(score.accuracy, score.regret) for score in result.scores[:-1]}) == 1 < len(result.scores[:-1]):
+        click.echo("All laws choose alike: these groups do not tell them apart.")
     for law, reason in result.not_identified.items():
         click.echo(f"* {law} is not identified: {reason}; `planner calibrate fit` leaves it out.")
 

@@ -24,7 +24,6 @@ from calibration.fitting.design.proposal import Design, describe
 from calibration.fitting.design.proposal import design as propose
 from calibration.fitting.design.tuning import Ranges, TuningStep
 from calibration.fitting.design.tuning import tune as advise
-from calibration.studies.fit import read_runs
 from planner.calibration import Calibration
 from planner.cli import option
 from planner.hardware import DEFAULT_VOCAB
@@ -53,7 +52,7 @@ from planner.show.terminal import print_table
 @option("--law", f"Law form [default: {DEFAULT_FORM}].", "FORM")
 @option("--max-runs", "Propose at most so many runs.", type=click.IntRange(1, 200), default=30)
 @option("--min-params", "Smallest model worth training [default: 1/64 of the planned size].", "N")
-@option("--vocab-size", "Vocabulary of the proposed shapes [default: that of the calibration].", "V")
+@option("--vocab --vocab-size vocab_size", "Vocabulary of the shapes [default: the calibration's].", "V")
 @output_option("FILE.csv", "Write the runs as a table that lacks only its losses.")
 @option("--json as_json", "Print the design as JSON.", is_flag=True)
 def design(
@@ -87,7 +86,7 @@ def design(
         )
     prior = Calibration.load(calibration or plan.calibration)
     if vocab_size is None and prior.vocab_size is None:
-        click.echo(f"Vocabulary not known, {DEFAULT_VOCAB:,} assumed for the shapes: --vocab-size.", err=True)
+        click.echo(f"Vocabulary not known, {DEFAULT_VOCAB:,} assumed for the shapes: --vocab.", err=True)
     for warning in plan.warnings:
         click.echo(f"Warning: {named(warning, as_typed)}.", err=True)
     settling = disagreement_at(prior, plan.target_ud, plan.target_flops, plan.weight_decay)
@@ -118,6 +117,7 @@ def _print_design(plan: Design) -> None:
             "params": short(run.params, 4),
             "unique": short(run.unique_tokens),
             "epochs": f"{run.epochs:g}",
+            **({} if run.steps is None else {"steps": f"{run.steps:,.0f}"}),
             "FLOPs": scientific(run.flops),
             "together": scientific(run.cumulative_flops),
             "target loss": f"±{run.loss_error:.3f}",
@@ -134,6 +134,11 @@ def _print_design(plan: Design) -> None:
         "errors of the target "
         f"are those after all runs up to the line, allowing for the law itself to be off."
     )
+    if plan.batch_tokens is not None and plan.steps_needed is not None:
+        click.echo(
+            f"Each has the {plan.steps_needed:,.0f} steps of {short(plan.batch_tokens)} tokens, or more, "
+            "that the runs show to be needed."
+        )
     lacking = plan.not_identified
     told = "no law" if len(lacking) == len(STANDARD) else f"all standard laws but {', '.join(lacking)}"
     told = f"{told}, so that a fit will lean on its prior" if lacking else "every standard law"
@@ -142,8 +147,8 @@ def _print_design(plan: Design) -> None:
 
 @click.command(cls=Command)
 @click.argument("runs", type=click.Path(), required=False)
-@option("--ud", "Unique tokens of the runs: 250M.", "TOKENS", required=True)
-@option("--batch-tokens", "Tokens per step (sequences x length).", "TOKENS", required=True)
+@option("--ud", "Unique tokens of the runs: 250M [default: those of the runs].", "TOKENS")
+@option("--batch-tokens", "Tokens per step (sequences x length) [default: those of the runs].", "TOKENS")
 @option("--weight-decays", "From which to which.", "λ λ", nargs=2, required=True)
 @option("--learning-rates", "From which to which.", "η η", nargs=2, required=True)
 @option("--epochs", "Epochs to try; may be repeated.", "E", multiple=True, required=True)
@@ -173,8 +178,8 @@ def tune(
         --learning-rates 1e-4 3e-3 --epochs 8 -o wave.csv
     """
     check_output(output, runs)
-    table = None if runs is None else read_runs(runs, where=where)
-    found = advise(Ranges.of(**ranges), table, wave=wave, tolerance=tolerance)
+    table = None if runs is None else Rows(where=where).of(runs, weight_decay_is_choice=True).table
+    found = advise(Ranges.of(**ranges, runs=table), table, wave=wave, tolerance=tolerance)
     if as_json:
         print_json(asdict(found))
     else:

@@ -21,11 +21,11 @@ from calibration.commands.common import (
     progress_bar,
     row_options,
 )
-from calibration.fitting.evaluate.summary import middle_of, repetition_cost
+from calibration.fitting.evaluate.summary import example_question, middle_of, repetition_cost
 from calibration.studies.fit import fit as fit_runs
 from planner.calibration import Calibration, FittedLaw, Setting, WeightDecayLaw
 from planner.cli import option
-from planner.inputs import named, short
+from planner.inputs import named, scientific, short
 from planner.laws import BASE_FORM, STANDARD, WEIGHT_DECAY_FORMS, repetition_parameters
 from planner.show.terminal import print_table
 
@@ -71,7 +71,7 @@ _METRICS = {"r2": ".4f", "r2_multi": ".4f", "huber": ".3g", "aicc": ".1f", "held
 @option("--title", "One line for people.", show_default=False, default="")
 @option("--corpus", "What the runs were trained on.", show_default=False, default="")
 @option("--model-family", "What was trained.", show_default=False, default="")
-@option("--vocab-size", "Rows of the embedding, for plans with an architecture.", type=int)
+@option("--vocab --vocab-size vocab_size", "Rows of the embedding, for plans with an architecture.", type=int)
 @plot_option
 @option("--json as_json", "Print the calibration as JSON.", is_flag=True)
 def fit(
@@ -131,14 +131,13 @@ def fit(
         command = f"planner plan --calibration {shlex.quote(output)} {_example(calibration)}"
         click.echo(f"Written to {output}: {command}")
         if calibration.vocab_size is None:
-            click.echo("Plans will not know the vocabulary: --vocab-size 32100, say, puts it into the file.")
+            click.echo("Plans will not know the vocabulary: --vocab 32100, say, puts it into the file.")
 
 
 def _example(calibration: Calibration) -> str:
-    """Options of a plan in the middle of what was fitted on, with compute for four epochs."""
-    ranges = calibration.settings[0].fitted_on
-    params, unique = ((low * high) ** 0.5 for low, high in (ranges.params, ranges.unique_tokens))
-    return f"--ud {short(unique, 2)} --flops {6 * params * unique * 4:.0e}".replace("e+", "e")
+    """Options of a plan for the largest budget of the runs."""
+    ud, flops = example_question(calibration)
+    return f"--ud {short(ud)} --flops {scientific(flops, 2)}"
 
 
 def _print(calibration: Calibration) -> None:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
 import pandas as pd
 
 from calibration.commands.common import (
     Command,
     Plots,
     Rows,
+    as_typed,
     check_output,
     draw,
     output_option,
@@ -37,11 +38,11 @@ from planner.inputs import InvalidInput, compute, count, number
 @option("--calibration", "The laws of a study's directory [default: fitted to it].", "LAW.json")
 @option("--runs", "The runs it was fitted on: adds the pictures that show them.", "RUNS.csv")
 @row_options()
-@option("--ud", "Unique tokens of the allocation [default: the middle of what was fitted on].", "TOKENS")
-@option("--law", "Law of the allocation and the parameter clouds [default: the recommended one].", "FORM")
+@option("--ud", "Unique tokens of the plan shown [default: the largest corpus that was repeated].", "TOKENS")
+@option("--flops", "Compute of the plan shown [default: the largest budget of the runs].", "FLOPS")
+@option("--law", "Law of the plan and the parameter clouds [default: what is recommended].", "FORM")
 @option("--suite", "Downstream results of a study that were evaluated with this --suite.", "SUITE")
 @option("--limit", "Downstream results of a study that were evaluated with this --limit.", "N", type=int)
-@option("--flops", "Compute of --plot grid [default: the largest run's].", "FLOPS")
 @plot_option
 @output_option(
     "FILE.html",
@@ -51,12 +52,14 @@ def report(subjects: tuple[str, ...], **given: Any) -> None:
     """Write one HTML page about a calibration (a file, or a shipped name), with pictures.
 
     The directory of a study adds what was trained, which law's prescriptions won, the weight-decay crossover,
-    and downstream results where `planner evaluate` has some. --plot draws single pictures instead; that of
-    the quality of fits may be of several calibrations.
+    and downstream results where `planner evaluate` has some. --runs are read as they were for the fit:
+    --columns, --where and the like, which the calibration keeps, need not be said again. --plot draws single
+    pictures instead; that of the quality of fits may be of several calibrations.
 
     \b
     Example:
       planner calibrate report my.json --runs runs.csv -o report.html
+      planner calibrate report my.json --runs runs.csv --ud 250M --flops 5e18 -o report.html
       planner calibrate report study/ --calibration law.json -o report.html
       planner calibrate report my.json --runs runs.csv --plot grid=grid.png --ud 65536
       planner calibrate report fineweb-llama2 c4-gpt2 --plot quality=quality.png
@@ -99,9 +102,10 @@ def _draw(subjects: tuple[str, ...], asked: _Asked, of_study: bool) -> None:
     """Pictures alone, of calibrations and the runs of the first, or of a study."""
     table = None
     if not of_study:
-        if asked.runs is not None:
-            table = asked.rows.of(asked.runs, weight_decay_is_choice=True).table
         known = [Calibration.load(name) for name in subjects]
+        if asked.runs is not None:
+            rows = _as_fitted(asked.rows, known[0])
+            table = rows.of(asked.runs, weight_decay_is_choice=True).table
     else:
         table = asked.rows.of(subjects[0], weight_decay_is_choice=True).table
         own = asked.calibration
@@ -117,12 +121,36 @@ def _of_calibration(subject: str, asked: _Asked) -> None:
     check_output(target, subject, asked.runs)
     known, table = Calibration.load(subject), None
     if asked.runs is not None:
-        table = asked.rows.of(asked.runs, weight_decay_is_choice=bool(asked.plots)).table
+        rows = _as_fitted(asked.rows, known)
+        table = rows.of(asked.runs, weight_decay_is_choice=bool(asked.plots)).table
     _write(target, known, table, asked)
 
 
+def _as_fitted(rows: Rows, known: Calibration) -> Rows:
+    """What was said of the rows, and what was said of them for the fit and is not said now."""
+    reading = getattr(known, "reading", None)
+    kept = {
+        name: value
+        for name, value in (reading.items() if isinstance(reading, dict) else ())
+        if name in vars(rows) and not getattr(rows, name)
+    }
+    if kept:
+        said = [
+            as_typed(name) + ("" if value is True else f" {_typed(value)}") for name, value in kept.items()
+        ]
+        click.echo(f"Read as for the fit: {' '.join(said)}", err=True)
+    return replace(rows, **kept)
+
+
+def _typed(value: Any) -> str:
+    """What is typed in a shell for a value."""
+    pairs = value.items() if isinstance(value, dict) else ()
+    text = ",".join(f"{ours}={theirs}" for ours, theirs in pairs) if pairs else value
+    return shlex.quote(f"{text:g}" if isinstance(text, float) else str(text))
+
+
 def _of_study(folder: str, asked: _Asked) -> None:
-    from calibration.reports.study_report import opening, sections
+    from calibration.reports.study_report import mismatch, opening, sections
 
     if asked.runs is not None:
         raise InvalidInput(
@@ -131,7 +159,7 @@ def _of_study(folder: str, asked: _Asked) -> None:
     directory, name = open_directory(folder), Path(folder).resolve().name
     target = asked.output if asked.output is not None else f"{name}.html"
     check_output(target, asked.calibration)
-    table, origin = asked.rows.of(folder, weight_decay_is_choice=True)
+    table, origin, _ = asked.rows.of(folder, weight_decay_is_choice=True)
     evaluated = {key: value for key in ("suite", "limit") if (value := getattr(asked, key)) is not None}
     makers = sections(directory, **evaluated)
     if asked.calibration is not None:
@@ -141,18 +169,20 @@ def _of_study(folder: str, asked: _Asked) -> None:
             known = fit_laws(
                 table, origin, Method(), name=name, source=f"fitted to {name}", progress=progress
             )
-    how = {"opening": opening(directory, known, origin), "title": origin.title or name}
-    _write(target, known, table, asked, sections=makers, **how)
+    how = {"opening": opening(directory), "warnings": mismatch(directory, known, origin)}
+    _write(target, known, table, asked, sections=makers, title=origin.title or name, **how)
 
 
 def _write(target: str, known: Calibration, table: pd.DataFrame | None, asked: _Asked, **how: Any) -> None:
     """The page, and the pictures next to it."""
+    from calibration.reports.report import other_runs
     from calibration.reports.report import report as build
 
-    if table is not None:
-        _warn_of_other_runs(known, table)
+    for text in other_runs(known, table):
+        click.echo(f"Warning: {text}; the same --max-epochs and --where as for the fit would do.", err=True)
     with progress_bar("report") as progress:
-        text = build(known, table, ud=asked.ud, law=asked.law, progress=progress, **how)
+        how |= {"ud": asked.ud, "flops": asked.flops, "law": asked.law}
+        text = build(known, table, progress=progress, **how)
     write_text(target, text)
     click.echo(f"Written to {target} ({len(text.encode()) / 1e6:.1f} MB).")
     _pictures([known], table, asked)
@@ -169,16 +199,3 @@ def _pictures(known: Sequence[Calibration], runs: pd.DataFrame | None, asked: _A
             ud=None if asked.ud is None else count(asked.ud, "ud"),
             flops=None if asked.flops is None else compute(asked.flops, "flops"),
         )
-
-
-def _warn_of_other_runs(known: Calibration, table: pd.DataFrame) -> None:
-    """One line on stderr for each weight decay at which the law was fitted to another number of runs."""
-    for setting in known.settings:
-        given = int(np.isclose(table["weight_decay"], setting.weight_decay, rtol=1e-9, atol=1e-12).sum())
-        fitted = setting.fitted_on.runs
-        if fitted is not None and given not in (0, fitted):
-            click.echo(
-                f"Warning: {given} runs are given at weight decay {setting.weight_decay:g}, the law was "
-                f"fitted to {fitted}; the same --max-epochs and --where as for the fit would do.",
-                err=True,
-            )

@@ -71,7 +71,7 @@ class Training:
 
     def trainers(self, study: Study, folder: StudyDirectory) -> Engine:
         if find_spec("torch") is None:  # otherwise every worker would find out for itself, run by run
-            raise InvalidInput("torch is not installed; pip install 'databound[train]' would do.")
+            raise InvalidInput("torch is not installed; pip install '.[train]' would do.")
         if self.address is not None and self.engine != "ray":
             raise InvalidInput("is that of a Ray cluster; add ‹engine› ray.", field="address")
         room: dict[str, Any] = {"workers": self.workers, "per_gpu": self.per_gpu, "needs": study.needs}
@@ -208,9 +208,7 @@ class interruptible:
         if isinstance(error, OSError):
             raise click.ClickException(_complaint(error)) from None
         if isinstance(error, ModuleNotFoundError) and error.name in _NEEDED:
-            raise InvalidInput(
-                f"{error.name} is not installed; pip install 'databound[train]' would do."
-            ) from None
+            raise InvalidInput(f"{error.name} is not installed; pip install '.[train]' would do.") from None
 
 
 def _complaint(error: OSError) -> str:

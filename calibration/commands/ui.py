@@ -42,7 +42,7 @@ def ui(host: str, port: int | None, trusted: tuple[str, ...], no_browser: bool) 
         from calibration.ui.server import launch
     except ModuleNotFoundError as error:
         raise BadInput(
-            f"`planner ui` needs {error.name}, which is not installed; `pip install 'databound[ui]'` has it."
+            f"`planner ui` needs {error.name}, which is not installed; `pip install '.[ui]'` has it."
         ) from None
     shown = f"[{host}]" if ":" in host else host
     click.echo(f"Serving on http://{shown}:{port} (Ctrl-C stops).")

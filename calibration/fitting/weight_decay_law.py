@@ -2,9 +2,16 @@ r"""The weight-decay law: one law for all weight decays, from runs at several.
 
 AdamW's timescale in tokens, batch tokens / (learning rate x weight decay), is a column of the table; the
 forms of `planner.laws` see it next to size, data and epochs, and are fitted to all weight decays at
-once, base law included, by the solver that fits all other forms. A form is judged by how well it predicts the
-runs at a weight decay that it was not fitted on, each of those inside the range in turn; the best becomes the
-default, and its error there is what plans take for the law's own.
+once, base law included, by the solver that fits all other forms.
+
+Forms compete on every table anew, since what describes tiny models best is not what describes large ones. A
+form is judged by how well it predicts runs that it was not fitted on: those at each weight decay inside the
+range in turn, and those of the largest models. The form with the least geometric mean of the two errors
+becomes the default, and its error at left-out weight decays is what plans take for the law's own.
+
+Intervals are those of the bootstrap by pairs (Efron 1979) over cells, which are all runs of one size, data
+and epochs, and of the residuals of the fit, which are what a form is off by at a new configuration (model
+discrepancy, Kennedy & O'Hagan 2001). `studies/dolma` has their coverage beyond the sizes fitted.
 """
 
 from __future__ import annotations
@@ -16,14 +23,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from calibration.fitting.evaluate.summary import fitted_range
-from calibration.fitting.huber import Fits, draws_of, fit_forms, refit
-from calibration.fitting.huber import bootstrap as refit_often
+from calibration.fitting.evaluate.summary import fitted_range, kept_draws
+from calibration.fitting.huber import Fits, FormFit, draws_of, fit_forms, refit
 from calibration.fitting.runs.arrays import Runs
 from calibration.fitting.runs.tables import Origin
 from calibration.fitting.solver import Array
 from planner.calibration import (
     Calibration,
+    Draws,
     FittedLaw,
     PredictiveError,
     Recipe,
@@ -35,6 +42,11 @@ from planner.laws import BASE_FORM, TIMESCALE, WEIGHT_DECAY_FORMS
 
 DELTA = 0.01  # Huber's threshold on ln(loss): about the noise between seeds of small runs
 FEWEST_DECAYS = 3
+_LARGEST = 0.05  # share of the runs that the largest models have at least
+_LEAST_IRREDUCIBLE = 0.1  # of the lowest loss: below, the runs do not say where it ends
+_FOLDS = 10  # of cells
+_STARTS = 24  # of each form: nearly all of them end in the same place
+_LEAST_SHARE = 0.05  # of a loss, above the irreducible one
 
 
 @dataclass(frozen=True)
@@ -78,29 +90,26 @@ def fit_weight_decay_law(
     seed: int = 0,
     judged: Array | None = None,
 ) -> tuple[str, WeightDecayLaw]:
-    """The form that predicts left-out weight decays best, and all forms fitted to runs at three weight decays
-    or more; `judged` says which rows the forms are judged on.
+    """The form that predicts best what it was not fitted on, and all forms fitted to runs at three weight
+    decays or more; `judged` says which rows the forms are judged on.
     """
     table = with_timescale(table, recipe).reset_index(drop=True)
     fits = fit_over_weight_decays(table, forms)
     tried = {form: left_out_errors(fits, table, form, judged) for form in fits.forms if form != BASE_FORM}
-    best = min(tried, key=lambda form: np.mean([one.error for one in tried[form]]))
-    draws = None
-    if bootstrap:
-        refits = refit_often(fits, bootstrap, seed=seed)
-        refits.pop(BASE_FORM)
-        how = f"bootstrap of all parameters together, residuals over runs, seed {seed}"
-        draws = draws_of(fits, refits, how)
+    largest = {form: largest_size_error(fits, table, form) for form in tried}
+    best = min(tried, key=lambda form: np.mean([one.error for one in tried[form]]) * (largest[form] or 1.0))
+    draws = _draws(fits, table, tuple(tried), bootstrap, seed) if bootstrap else None
     return best, WeightDecayLaw(
         weight_decays=_ends(table["weight_decay"]),
         timescale_epochs=_ends(np.exp(fits.runs.ln_timescale)),
-        fitted_on=fitted_range(table).model_copy(update={"flops": None}),
-        laws={form: _fitted(fits, form, found, table) for form, found in tried.items()},
+        fitted_on=fitted_range(table).model_copy(update={"flops": None, "cells": trained_cells(table)}),
+        laws={form: _fitted(fits, form, found, largest[form], table) for form, found in tried.items()},
         draws=draws,
         method={
             "objective": "Huber loss of ln(predicted) - ln(observed), all weight decays at once",
             "delta": fits.delta,
-            "judged_by": "runs at each weight decay inside the range, by the fit to all others",
+            "judged_by": "runs at each weight decay inside the range, and of the largest models, by the fit "
+            "to all others",
         },
     )
 
@@ -156,12 +165,22 @@ def fit_over_weight_decays(table: pd.DataFrame, forms: Iterable[str] = WEIGHT_DE
             f"a weight-decay law needs runs at {FEWEST_DECAYS} weight decays or more; these have {known}."
         )
     runs = Runs.of(table)
-    fits = fit_forms(runs, forms, delta=DELTA, joint=True)
-    good = {form: fit for form, fit in fits.forms.items() if form == BASE_FORM or not fit.problem}
+    fits = fit_forms(runs, forms, delta=DELTA, joint=True, most_starts=_STARTS)
+    problems = {form: _problem(fit, runs) for form, fit in fits.forms.items()}
+    good = {form: fit for form, fit in fits.forms.items() if form == BASE_FORM or not problems[form]}
     if len(good) < 2:
-        reasons = "; ".join(f"{form}: {fit.problem}" for form, fit in fits.forms.items() if fit.problem)
+        reasons = "; ".join(f"{form}: {problem}" for form, problem in problems.items() if problem)
         raise InvalidInput(f"the runs do not determine a law for every weight decay: {reasons}.")
     return replace(fits, forms=good)
+
+
+def _problem(fit: FormFit, runs: Runs) -> str | None:
+    """Why a fit is no result. Where the irreducible loss runs to zero, the base law is not determined."""
+    if not fit.problem and fit.parameters["E"] < _LEAST_IRREDUCIBLE * runs.scale:
+        return (
+            f"the irreducible loss ran to {fit.parameters['E']:.2g}: larger models or more data would show it"
+        )
+    return fit.problem
 
 
 def left_out_errors(
@@ -172,9 +191,7 @@ def left_out_errors(
     decays = decays if ends else decays[1:-1]
     column = table["weight_decay"].to_numpy(dtype=float)
     weights = (column[None] != decays[:, None]).astype(float)
-    one = replace(fits, forms={name: fits.forms[name] for name in (BASE_FORM, form)})
-    again = refit(one, weights=weights, max_iterations=200)[form]
-    predicted = fits.log_prediction(form, again.theta)
+    predicted = _predicted(fits, form, weights)
     found = []
     for place, decay in enumerate(decays):
         rows = (column == decay) & (True if judged is None else judged)
@@ -186,7 +203,73 @@ def left_out_errors(
     return found
 
 
-def _fitted(fits: Fits, form: str, tried: list[LeftOutError], table: pd.DataFrame) -> FittedLaw:
+def largest_size_error(fits: Fits, table: pd.DataFrame, form: str) -> float | None:
+    """The form's error (of ln(loss)) for the largest models, fitted to the others; None where all are of one
+    size, or the others do not determine it.
+    """
+    sizes = np.unique(table["params"].to_numpy(dtype=float))[::-1]
+    column = table["params"].to_numpy(dtype=float)
+    large = next(
+        column >= least for least in sizes if np.mean(column >= least) >= _LARGEST or least == sizes[-1]
+    )
+    if large.all():
+        return None
+    residual = (_predicted(fits, form, (~large).astype(float)[None])[0] - fits.runs.ln_loss)[large]
+    return _rms(residual) if np.isfinite(residual).all() else None
+
+
+def left_out_cells(fits: Fits, table: pd.DataFrame, form: str, seed: int = 0) -> Array:
+    """ln(predicted / observed) of every run by the form fitted without its cell, in ten folds of cells."""
+    cells = _cells(table)
+    fold = (np.random.default_rng(seed).permutation(cells.max() + 1) % _FOLDS)[cells]
+    predicted = _predicted(fits, form, (fold[None] != np.arange(_FOLDS)[:, None]).astype(float))
+    return np.asarray(predicted[fold, np.arange(len(fold))] - fits.runs.ln_loss)
+
+
+def trained_cells(table: pd.DataFrame) -> list[tuple[float, float, float]]:
+    """Each size with each data that it was trained on, and the most epochs over it."""
+    most = table.groupby(["params", "unique_tokens"], as_index=False)["epochs"].max()
+    return [(float(n), float(u), float(epochs)) for n, u, epochs in most.itertuples(index=False)]
+
+
+def _cells(table: pd.DataFrame) -> Array:
+    """The number of each run's cell: one size, data and epochs."""
+    return table.groupby(["params", "unique_tokens", "epochs"]).ngroup().to_numpy()
+
+
+def _only(fits: Fits, form: str) -> Fits:
+    return replace(fits, forms={name: fits.forms[name] for name in (BASE_FORM, form)})
+
+
+def _predicted(fits: Fits, form: str, weights: Array) -> Array:
+    """ln(loss) of all runs by a form fitted with these weights, (problems, runs)."""
+    return fits.log_prediction(
+        form, refit(_only(fits, form), weights=weights, max_iterations=200)[form].theta
+    )
+
+
+def _draws(fits: Fits, table: pd.DataFrame, forms: tuple[str, ...], count: int, seed: int) -> Draws:
+    """Refits to cells drawn with replacement, and what each takes its form to be off by: residuals, drawn
+    likewise, over the share of the loss above the irreducible one.
+    """
+    cells, rng = _cells(table), np.random.default_rng(seed)
+    some = int(cells.max()) + 1
+    weights = rng.multinomial(some, np.full(some, 1 / some), size=count).astype(float)[:, cells]
+    refits = {form: refit(_only(fits, form), weights=weights)[form] for form in forms}
+    found = draws_of(fits, refits, f"refits to cells drawn with replacement, seed {seed}")
+    discrepancy = {}
+    for form, drawn in found.laws.items():
+        fit, runs = fits.forms[form], fits.runs
+        above = np.clip(1 - fit.parameters["E"] / runs.loss, _LEAST_SHARE, 1.0)
+        spare = len(runs) / max(len(runs) - len(fit.theta), 1)
+        residual = (runs.ln_loss - fits.log_prediction(form, fit.theta)) * np.sqrt(spare)
+        discrepancy[form] = rng.choice(residual / above, size=len(drawn["E"]))
+    return found.changed(discrepancy=kept_draws(discrepancy))
+
+
+def _fitted(
+    fits: Fits, form: str, tried: list[LeftOutError], largest: float | None, table: pd.DataFrame
+) -> FittedLaw:
     fit = fits.forms[form]
     predicted = fits.log_prediction(form, fit.theta)
     runs = sum(one.runs for one in tried)
@@ -198,6 +281,7 @@ def _fitted(fits: Fits, form: str, tried: list[LeftOutError], table: pd.DataFram
         metrics={
             "rms": _rms(predicted - fits.runs.ln_loss),
             "left_out": float(np.mean([one.error for one in tried])),
+            "largest_size_left_out": largest,
         },
         predictive_error=PredictiveError(
             inside=nats,

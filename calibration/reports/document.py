@@ -27,8 +27,12 @@ class Section:
     body: str
 
 
-def page(title: str, sections: Iterable[Section], opening: Sequence[str] = ()) -> str:
-    """Sections as one page: what they come to in a few sentences, a table of contents, and the sections."""
+def page(
+    title: str, sections: Iterable[Section], opening: Sequence[str] = (), warnings: Sequence[str] = ()
+) -> str:
+    """Sections as one page: what they come to in a few sentences, what to be careful about, a table of
+    contents, and the sections.
+    """
     parts = list(sections)
     contents = "".join(f'<li><a href="#s{i}">{escape(part.title)}</a></li>' for i, part in enumerate(parts))
     body = "".join(
@@ -36,6 +40,11 @@ def page(title: str, sections: Iterable[Section], opening: Sequence[str] = ()) -
         for i, part in enumerate(parts)
     )
     verdict = f'<p class="verdict">{escape(" ".join(opening))}</p>' if opening else ""
+    if warnings:
+        each = "".join(f"<li>{escape(text[:1].upper() + text[1:])}</li>" for text in warnings)
+        verdict += (
+            f'<aside class="careful" aria-label="Careful"><strong>Careful</strong><ul>{each}</ul></aside>'
+        )
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -105,6 +114,8 @@ h1{font-size:1.6rem;line-height:1.25;overflow-wrap:anywhere}
 h2{font-size:1.25rem;margin:2.2rem 0 .6rem;border-bottom:1px solid var(--line);padding-bottom:.2rem}
 h3{font-size:1rem;margin:1.4rem 0 .4rem}
 .verdict{font-size:1.12rem;max-width:46rem;border-left:4px solid var(--link);padding:.1rem 0 .1rem .9rem}
+.careful{max-width:46rem;border-left:4px solid #c77700;padding:.1rem 0 .1rem .9rem;margin:1rem 0}
+.careful ul{margin:.2rem 0;padding-left:1.2rem}
 a{color:var(--link)} nav ul{list-style:none;padding:0;display:flex;flex-wrap:wrap;gap:.3rem 1rem}
 .scroll{overflow-x:auto;margin:.6rem 0} :focus-visible{outline:3px solid var(--link);outline-offset:2px}
 table{border-collapse:collapse;font-size:.9rem;font-variant-numeric:tabular-nums}

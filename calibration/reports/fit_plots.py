@@ -16,9 +16,11 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from calibration.fitting.evaluate.summary import allocation_intervals
 from planner.calibration import Calibration, Setting
 from planner.inputs import CONTINUOUS, InvalidInput, short
 from planner.laws import Law, every_form, repetition_parameters
+from planner.results import Interval
 from planner.show import palette
 from planner.show.palette import law_colour, law_label, line_style
 from planner.solve import FLOPS_PER_PARAM_TOKEN, Point, allocate, has_optimum
@@ -61,12 +63,15 @@ def styled(draw: Callable[..., Figure]) -> Callable[..., Figure]:
 
 
 @styled
-def predicted_observed(setting: Setting, runs: pd.DataFrame) -> Figure:
-    """Predicted against observed loss, one panel per law; the distance to the diagonal is the error."""
-    forms = [form for form in every_form() if form in setting.laws]
+def predicted_observed(setting: Setting, runs: pd.DataFrame, law: str | None = None) -> Figure:
+    """Predicted against observed loss of this law, or one panel for each; the distance to the diagonal is the
+    error.
+    """
+    forms = [form for form in every_form() if form in setting.laws] if law is None else [law]
     columns = min(3, len(forms))
     lines = -(-len(forms) // columns)
-    figure = Figure(figsize=(3.1 * columns + 0.4, 2.9 * lines + 0.3), layout="constrained")
+    side = 3.1 if len(forms) > 1 else 5.0
+    figure = Figure(figsize=(side * columns + 0.4, (side - 0.2) * lines + 0.3), layout="constrained")
     axes = figure.subplots(lines, columns, squeeze=False, sharex=True, sharey=True)
     observed, once = runs["loss"].to_numpy(dtype=float), runs["epochs"].to_numpy(dtype=float) <= 1
     # Axes follow the observed losses: a form that is far off would hide the others; it is drawn at the edge.
@@ -79,7 +84,7 @@ def predicted_observed(setting: Setting, runs: pd.DataFrame) -> Figure:
         full: dict[str, Any] = {"color": law_colour(form), "alpha": 0.75, "linewidths": 0}
         axis.scatter(observed[once], predicted[once], s=16, label="one epoch", **hollow)
         axis.scatter(observed[~once], predicted[~once], s=14, label="repeated data", **full)
-        r2 = setting.laws[form].metrics.get("r2_multi")
+        r2 = _metric(setting, form, "r2_multi")
         title = law_label(form) + (f"   R² (repeated) {r2:.3f}" if r2 is not None else "")
         axis.set(title=title, xscale="log", yscale="log")
         plain_ticks(axis, "both", ends)
@@ -101,7 +106,7 @@ METRICS = {
 
 @styled
 def fit_quality(studies: Sequence[tuple[str, Setting]], metrics: Sequence[str]) -> Figure:
-    """Metrics of every form side by side: a group of bars for each study, below its name if it has one."""
+    """Metrics of every form side by side: a group of points for each study, below its name if it has one."""
     forms = [form for form in every_form() if any(form in setting.laws for _, setting in studies)]
     rows = [(name, setting, form) for name, setting in studies for form in ("", *forms) if name or form]
     every = {key: [_metric(setting, form, key) for _, setting, form in rows] for key in metrics}
@@ -111,24 +116,29 @@ def fit_quality(studies: Sequence[tuple[str, Setting]], metrics: Sequence[str]) 
     figure = Figure(figsize=(3.6 * len(shown) + 1.6, 0.3 * len(rows) + 0.9), layout="constrained")
     axes = figure.subplots(1, len(shown), squeeze=False, sharey=True)[0]
     for axis, (key, values) in zip(axes, shown.items(), strict=True):
-        _bars(axis, [(study, form) for study, _, form in rows], values, *METRICS[key])
+        _points(axis, [(study, form) for study, _, form in rows], values, *METRICS[key])
     return figure
 
 
-def _bars(
+def _points(
     axis: Axes, rows: list[tuple[str, str]], values: list[float | None], title: str, digits: str
 ) -> None:
-    """One bar per form, the first on top, with its value behind it; names of studies stand above theirs."""
+    """One point per form, the first on top, with its value behind it; names of studies stand above theirs.
+
+    The axis ends where the values do: forms that fit are alike, and bars from zero would all be equal.
+    """
+    known = [value for value in values if value is not None]
+    low, high = min(known), max(known)
+    room = (high - low) or abs(high) or 1.0
     for place, ((study, form), value) in enumerate(zip(rows, values, strict=True)):
         if value is not None:
-            axis.barh(place, value, color=law_colour(form), height=0.8)
-            axis.text(max(value, 0), place, f" {value:{digits}}", va="center", fontsize=9)
+            axis.plot(value, place, "o", color=law_colour(form), markersize=7)
+            axis.text(value + 0.03 * room, place, f" {value:{digits}}", va="center", fontsize=9)
         elif form:
-            axis.text(0, place, " not known", va="center", fontsize=9)
+            axis.text(low, place, " not known", va="center", fontsize=9)
         else:
-            axis.text(0, place, study, va="center", fontweight="bold")
-    ends = [0.0, *filter(None, values)]
-    axis.set(xlim=(min(ends) * 1.05, max(ends) * 1.25 or 1), ylim=(len(rows) - 0.4, -0.6), title=title)
+            axis.text(low, place, study, va="center", fontweight="bold")
+    axis.set(xlim=(low - 0.1 * room, high + 0.4 * room), ylim=(len(rows) - 0.4, -0.6), title=title)
     axis.set_yticks(range(len(rows)), [form and law_label(form) for _, form in rows])
     bare(axis)
 
@@ -185,11 +195,13 @@ def _scale(values: np.ndarray, scale: Callable[[str], Any], limit: Callable[[flo
 
 
 @styled
-def allocation(calibration: Calibration, ud: float, form: str) -> Figure:
-    """Optimal size, epochs and loss against compute, per weight decay, with 95% of the bootstrap refits."""
-    settings = [setting for setting in calibration.settings if form in setting.laws]
-    once = one_epoch_flops(settings[0].law(form), ud)
-    budgets = np.geomspace(once / 10, once * 100, 61)
+def allocation(calibration: Calibration, ud: float, form: str, flops: float) -> Figure:
+    """Optimal size, epochs and loss against compute, per weight decay, with 95% of the draws; a line where
+    the compute is the one asked about.
+    """
+    settings = [setting for setting in calibration.settings if setting.has(form)]
+    one_epoch_flops(settings[0].law(form), ud)  # refuses what has no optimum
+    budgets = np.geomspace(flops / 100, flops * 10, 37)
     figure = Figure(figsize=(9.6, 3.4), layout="constrained")
     axes = figure.subplots(1, 3)
     for k, setting in enumerate(settings):
@@ -205,6 +217,8 @@ def allocation(calibration: Calibration, ud: float, form: str) -> Figure:
         axis.set(xscale="log", xlabel="compute (FLOPs)", title=name)
     for axis in axes[:2]:
         axis.set_yscale("log")
+    for axis in axes:
+        axis.axvline(flops, color=INK, linewidth=0.8, linestyle="--")
     axes[1].axhline(1, color=INK, linewidth=0.8, linestyle=":")
     plain_ticks(axes[1], "y", axes[1].get_ylim())
     axes[0].legend(loc="upper left")
@@ -232,20 +246,16 @@ def best_allocation(law: Law, ud: float, budgets: np.ndarray) -> Point:
 def allocation_band(
     setting: Setting, form: str, ud: float, budgets: np.ndarray
 ) -> dict[str, np.ndarray] | None:
-    """Per quantity of an allocation the ends of the central 95% of the refits, (2, budgets); None without.
-
-    Refits that ran away, and have no optimum, are left out; with fewer than half remaining there is no band.
+    """Per quantity of an allocation the ends of its 95% interval, (2, budgets), NaN where draws that ran away
+    leave none; None without draws.
     """
-    draws, losing = setting.law_draws(form), setting.law_draws(form, of_losses=True)
-    if draws is None or losing is None:
+    if setting.law_draws(form) is None:
         return None
-    kept = has_optimum(draws.draw(np.s_[:, None]), ud, budgets[[0, -1]]).all(axis=-1)
-    if kept.mean() < 0.5:
-        return None
-    rows = np.flatnonzero(kept)[:, None]
-    spread = best_allocation(draws.draw(rows), ud, budgets)
-    spread = spread._replace(loss=losing.draw(rows).loss(spread.params, ud, spread.epochs))
-    return {name: np.quantile(values, [0.025, 0.975], axis=0) for name, values in spread._asdict().items()}
+    with np.errstate(all="ignore"):
+        found = [allocation_intervals(setting, form, ud, float(flops)) for flops in budgets]
+    none = Interval.model_construct(low=np.nan, median=np.nan, high=np.nan)
+    ends = {name: [one.get(name, none) for one in found] for name in ("params", "epochs", "loss")}
+    return {name: np.array([[e.low for e in each], [e.high for e in each]]) for name, each in ends.items()}
 
 
 def points(runs: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -9,18 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from calibration.fitting.evaluate.summary import parameter_intervals
+from calibration.fitting.evaluate.summary import example_question, parameter_intervals
 from calibration.reports import evidence_plots, fit_plots
 from calibration.reports.document import Section, page, paragraph, picture, table
 from planner.calibration import Calibration, Setting
-from planner.inputs import InvalidInput, count, scientific, short
+from planner.inputs import InvalidInput, compute, count, scientific, short
 from planner.laws import AVERAGE, BASE_FORM, check_form, every_form, parameter_names, repetition_parameters
+from planner.plans import plan
+from planner.results import Plan
 from planner.show.palette import law_label, symbol
 from planner.solve import FLOPS_PER_PARAM_TOKEN
 
@@ -31,7 +34,8 @@ class Subject:
 
     calibration: Calibration
     runs: pd.DataFrame | None = None
-    ud: float | None = None  # unique tokens of the allocation; by default the middle of what was fitted on
+    ud: float | None = None  # the question that it is shown with; by default the runs' largest budget
+    flops: float | None = None
     law: str | None = None
 
     @property
@@ -44,11 +48,21 @@ class Subject:
         return self.law or self.calibration.form(None)
 
     @property
-    def unique_tokens(self) -> float:
-        if self.ud is not None:
-            return self.ud
-        ranges = [setting.fitted_on.unique_tokens for setting in self.calibration.settings]
-        return float(np.sqrt(min(low for low, _ in ranges) * max(high for _, high in ranges)))
+    def question(self) -> tuple[float, float]:
+        """Unique tokens and compute of the plan that it is shown with."""
+        ud, flops = example_question(self.calibration)
+        return self.ud or ud, self.flops or flops
+
+    @cached_property
+    def plan(self) -> Plan | InvalidInput:
+        """What a plan says to that question, or why it says nothing."""
+        return self.plan_for(self.question[1])
+
+    def plan_for(self, flops: float) -> Plan | InvalidInput:
+        try:
+            return plan(self.question[0], flops, calibration=self.calibration, law=self.law)
+        except InvalidInput as error:
+            return error
 
     def runs_at(self, setting: Setting) -> pd.DataFrame | None:
         """The runs at a setting's weight decay; None where there are none."""
@@ -67,17 +81,22 @@ def report(
     runs: pd.DataFrame | None = None,
     *,
     ud: Any = None,
+    flops: Any = None,
     law: str | None = None,
     sections: Sequence[SectionMaker] | None = None,
     opening: Opening | None = None,
+    warnings: Sequence[str] = (),
     title: str = "",
     progress: Callable[[str, float], None] | None = None,
 ) -> str:
-    """The page as HTML text, under the calibration's title unless it has one of its own."""
+    """The page as HTML text, under the calibration's title unless it has one of its own. `ud` and `flops` are
+    the question that it is shown with, `warnings` what else to be careful about.
+    """
     if law is not None:
         check_form(law)
         calibration.settings[0].law(law)
-    subject = Subject(calibration, runs, None if ud is None else count(ud, "ud"), law)
+    asked = None if ud is None else count(ud, "ud"), None if flops is None else compute(flops, "flops")
+    subject = Subject(calibration, runs, *asked, law)
     if runs is not None and all(subject.runs_at(setting) is None for setting in calibration.settings):
         known = ", ".join(f"{decay:g}" for decay in calibration.weight_decays)
         raise InvalidInput(
@@ -91,60 +110,104 @@ def report(
             progress(getattr(make, "__name__", "section").replace("_", " "), done / len(makers))
         if (made := make(subject)) is not None:
             found.append(made)
-    return page(title or calibration.title or calibration.name, found, (opening or verdict)(subject))
+    title = title or calibration.title or calibration.name
+    return page(title, found, (opening or verdict)(subject), [*warnings, *careful(subject)])
 
 
 # -- what it comes to ---------------------------------------------------------------------------------------
 
 
 def verdict(subject: Subject) -> list[str]:
-    """Three sentences: which law, what it says for a corpus of the middle, and how far to trust it."""
+    """Which law, what it says for the largest budget of the runs, and how far to trust it."""
     return [chosen_law(subject), example(subject), trust(subject)]
+
+
+def recommended(calibration: Calibration) -> str:
+    """What plans use: one law, or the average of those that count."""
+    if calibration.form(None) != AVERAGE:
+        return law_label(calibration.default_law)
+    weights = sorted(calibration.settings[0].law_weights.items(), key=lambda item: -item[1])
+    if len(weights) == 1:
+        return law_label(weights[0][0])
+    shown = ", ".join(f"{law_label(form)} {weight:.0%}" for form, weight in weights[:4])
+    more = f" and {len(weights) - 4} more" if len(weights) > 4 else ""
+    return f"the average of {len(weights)} forms ({shown}{more})"
 
 
 def chosen_law(subject: Subject) -> str:
     c = subject.calibration
-    if subject.form != c.default_law:
-        return f"This report is about {law_label(subject.form)}; {law_label(c.default_law)} is recommended."
+    if subject.planned != c.form(None):
+        return f"This report is about {law_label(subject.planned)}; {recommended(c)} is recommended."
     settings = [f"{decay:g}" for decay in c.weight_decays]
     where = f"at weight decay {' and '.join(settings)}" if len(settings) < 4 else "at each weight decay"
-    if subject.planned == AVERAGE:
-        most, best = f"of which {law_label(c.default_law)} counts most", law_label(AVERAGE)
-        return f"Of the laws fitted {where}, plan with the {best}, {most}."
-    return f"Of the laws fitted {where}, plan with {law_label(c.default_law)}."
+    return f"Of the laws fitted {where}, plan with {recommended(c)}."
 
 
 def example(subject: Subject) -> str:
-    """The plan for three times the compute of one epoch, at the best weight decay."""
-    form, ud = subject.planned, subject.unique_tokens
-    settings = [setting for setting in subject.calibration.settings if setting.has(form)]
-    try:
-        once = fit_plots.one_epoch_flops(settings[0].law(form), ud)
-    except InvalidInput as error:
-        return f"It gives no plan: {error}"
-    flops = float(f"{3 * once:.1e}")
-    plans = [
-        (setting, fit_plots.best_allocation(setting.law(form), ud, np.array([flops]))) for setting in settings
-    ]
-    setting, best = min(plans, key=lambda one: float(one[1].loss[0]))
+    """The plan for the largest budget of the runs, or for the one that was asked for."""
+    (ud, flops), found = subject.question, subject.plan
+    if isinstance(found, InvalidInput):
+        return f"For {short(ud)} unique tokens and {scientific(flops)} FLOPs it gives no plan: {found}"
+    within = (found.intervals or {}).get("loss")
+    between = "" if within is None else f" (95%: {within.low:.3f} to {within.high:.3f})"
+    said = f"{found.verdict[:1].lower()}{found.verdict[1:]}"
     return (
-        f"For {short(ud)} unique tokens and {scientific(flops, 2)} FLOPs it trains "
-        f"{short(float(best.params[0]))} parameters for {best.epochs[0]:.3g} epochs at weight decay "
-        f"{setting.weight_decay:g}, to a loss of {best.loss[0]:.3f}."
+        f"For {short(ud)} unique tokens and {scientific(flops)} FLOPs: {said} "
+        f"That is expected to reach a loss of {found.loss:.3f}{between}."
     )
 
 
 def trust(subject: Subject) -> str:
     """How far the law is off where it was not fitted, and where its runs end."""
-    settings = [setting for setting in subject.calibration.settings if subject.form in setting.laws]
-    errors = [setting.laws[subject.form].metrics.get("held_out_error") for setting in settings]
-    known = [error for error in errors if error is not None]
+    settings = [setting for setting in subject.calibration.settings if setting.has(subject.planned)]
+    errors = [error for setting in settings if (error := _held_out(setting, subject.planned)) is not None]
     largest = max(setting.fitted_on.params[1] for setting in settings)
     most = max(setting.fitted_on.epochs[1] for setting in settings)
     beyond = f"its runs end at {short(largest)} parameters and {most:g} epochs; beyond, it extrapolates."
-    if not known:
+    if not errors:
         return f"How far it is off on runs that it was not fitted to is not known; {beyond}"
-    return f"On runs left out of the fit it is off by {max(known):.1%} of the loss; {beyond}"
+    return f"On runs left out of the fit it is off by {max(errors):.1%} of the loss; {beyond}"
+
+
+def _held_out(setting: Setting, form: str) -> float | None:
+    """The error on runs left out of a form's fit; of an average that of its forms, by their weights."""
+    weights = setting.law_weights if form == AVERAGE else {form: 1.0}
+    known = [(setting.laws[one].metrics.get("held_out_error"), weight) for one, weight in weights.items()]
+    errors = [(error, weight) for error, weight in known if error is not None]
+    return sum(e * w for e, w in errors) / sum(w for _, w in errors) if errors else None
+
+
+_OF_SHAPES = ("vocabulary_unknown", "no_shape", "absurd_shape")  # of which a report says nothing
+
+
+def careful(subject: Subject) -> list[str]:
+    """What to be careful about, each once: of this plan, of the fit and of its runs."""
+    c = subject.calibration
+    found = [] if isinstance(subject.plan, InvalidInput) else subject.plan.warnings
+    said = [str(remark) for remark in found if remark.code not in _OF_SHAPES]
+    common = set.intersection(*(set(setting.warnings) for setting in c.settings))
+    for setting in c.settings:
+        at = f"At weight decay {setting.weight_decay:g}: "
+        of_fit = [text for text in setting.warnings if text not in said]
+        said += [text if text in common else at + text for text in of_fit]
+    left_out = getattr(c, "left_out", None)
+    for decay, why in left_out.items() if isinstance(left_out, dict) else ():
+        said.append(f"Weight decay {decay} is left out, its base law is not identified: {why}.")
+    return [*said, *(f"{text}." for text in other_runs(c, subject.runs))]
+
+
+def other_runs(calibration: Calibration, runs: pd.DataFrame | None) -> list[str]:
+    """For each weight decay at which the law was fitted to another number of runs than are given."""
+    said: list[str] = []
+    if runs is None:
+        return said
+    for setting in calibration.settings:
+        given = int(np.isclose(runs["weight_decay"], setting.weight_decay, rtol=1e-9, atol=1e-12).sum())
+        fitted = setting.fitted_on.runs
+        if fitted is not None and given not in (0, fitted):
+            at = f"{given} runs are given at weight decay {setting.weight_decay:g}"
+            said.append(f"{at}, the law was fitted to {fitted}")
+    return said
 
 
 # -- the sections --------------------------------------------------------------------------------------
@@ -167,8 +230,8 @@ def about(subject: Subject) -> Section:
         "corpus": c.corpus,
         "model family": c.model_family,
         "source": c.source,
-        "recommended law": law_label(c.default_law),
-        "why": reason(c),
+        "recommended": recommended(c),
+        "why": "" if c.form(None) == AVERAGE else reason(c),
     }
     for setting in c.settings:
         on = setting.fitted_on
@@ -179,60 +242,67 @@ def about(subject: Subject) -> Section:
     return Section("About", table(None, [(name, value) for name, value in fields.items() if value]))
 
 
-def recommendation(subject: Subject) -> Section:
-    """What the laws say for one corpus over a range of compute, with the interval."""
-    c, ud, form = subject.calibration, subject.unique_tokens, subject.form
-    settings = [setting for setting in c.settings if form in setting.laws]
-    try:
-        once = fit_plots.one_epoch_flops(settings[0].law(form), ud)
-    except InvalidInput as error:  # the rest of the page is still worth having
-        return Section("Allocation", paragraph(str(error)))
-    budgets = np.array([float(f"{once * factor:.1e}") for factor in (1 / 3, 1, 3, 10, 30)])
+def allocation(subject: Subject) -> Section:
+    """What to train with less and with more compute, and why: the optimum of each weight decay."""
+    c, (ud, flops), form = subject.calibration, subject.question, subject.planned
+    intro = paragraph(f"What to train on {short(ud)} unique tokens, with 95% intervals:")
     rows = []
-    for setting in settings:
-        best = fit_plots.best_allocation(setting.law(form), ud, budgets)
-        band = fit_plots.allocation_band(setting, form, ud, budgets)
-        for i, budget in enumerate(budgets):
-            cells = [f"{setting.weight_decay:g}", scientific(budget, 2)]
-            for name, show in (("params", short), ("epochs", "{:.3g}".format), ("loss", "{:.3f}".format)):
-                text = show(float(getattr(best, name)[i]))
-                if band is not None:
-                    low, high = (show(float(end)) for end in band[name][:, i])
-                    text += f" ({low} to {high})"
-                cells.append(text)
-            rows.append(tuple(cells))
-    body = paragraph(
-        f"Optimal allocation of {short(ud)} unique tokens under {law_label(form)}, with 95% intervals."
-    )
-    body += table(("λ", "FLOPs", "parameters", "epochs", "loss"), rows)
+    for factor in (1 / 30, 1 / 10, 1 / 3, 1, 3):
+        budget = float(f"{flops * factor:.2g}") if factor != 1 else flops
+        found = subject.plan if factor == 1 else subject.plan_for(budget)
+        if not isinstance(found, InvalidInput):
+            rows.append(_plan_row(found, scientific(budget) + " (asked)" * (factor == 1)))
+    body = intro + table(("FLOPs", "parameters", "epochs", "λ", "loss"), rows) if rows else ""
+    try:
+        drawn = fit_plots.allocation(c, ud, form, flops)
+    except InvalidInput as error:  # the rest of the page is still worth having
+        return Section("Allocation", body + paragraph(str(error)))
     body += picture(
-        fit_plots.allocation(c, ud, form),
+        drawn,
         f"Optimal size, epochs and loss at {short(ud)} unique tokens",
-        "Bands hold 95% of the draws. Where the epochs fall again, compute is better spent on size.",
+        f"The optimum under {'the ' * (form == AVERAGE)}{law_label(form)} when all compute is spent and "
+        f"epochs may be fractions; bands hold 95% of the draws. The dashed line is the compute asked about. "
+        f"Where the epochs fall again, compute is better spent on size.",
     )
     return Section("Allocation", body)
 
 
+def _plan_row(found: Plan, budget: str) -> tuple[str, ...]:
+    """A plan as cells: what to train, each with its interval."""
+    cells = []
+    for name, show in (("params", short), ("epochs", "{:.3g}".format), ("loss", "{:.3f}".format)):
+        within = (found.intervals or {}).get(name)
+        between = "" if within is None else f" ({show(within.low)} to {show(within.high)})"
+        cells.append(show(getattr(found, name)) + between)
+    return budget, *cells[:2], f"{found.weight_decay:g}", cells[2]
+
+
 def fit_quality(subject: Subject) -> Section:
+    """How each form fits, and how much it counts: figures that differ too little for bars."""
     body = ""
     for setting in subject.calibration.settings:
         metrics = {form: setting.laws[form].metrics for form in forms_of(setting)}
         known = [key for key in _METRICS if any(one.get(key) is not None for one in metrics.values())]
         rows = []
         for form, values in metrics.items():
-            cells = ((values.get(key), _METRICS[key][1]) for key in known)
-            rows.append((law_label(form), *("-" if v is None else format(v, style) for v, style in cells)))
+            cells = [
+                "-" if values.get(key) is None else format(values[key], _METRICS[key][1]) for key in known
+            ]
+            rows.append((law_label(form), *cells, _counts(subject.calibration, setting, form)))
         body += heading(subject, setting)
-        body += table(("law", *(_METRICS[key][0] for key in known)), rows)
-        drawn = [key for key in known if key in ("huber", "r2_multi", "held_out_error")]
-        if drawn:
-            label = f"Fit quality of all forms at weight decay {setting.weight_decay:g}"
-            body += picture(fit_plots.fit_quality([("", setting)], drawn), label, "")
+        body += table(("law", *(_METRICS[key][0] for key in known), "plans use"), rows)
     body += paragraph(
-        "The held-out error, mean |ln(predicted / observed)| in (size, budget) cells left out of the fit, "
-        "decides."
+        "The held-out error is the mean |ln(predicted / observed)| in (size, budget) cells that were left "
+        "out of the fit."
     )
     return Section("How well the laws fit", body)
+
+
+def _counts(calibration: Calibration, setting: Setting, form: str) -> str:
+    """How much plans rely on a form."""
+    if calibration.form(None) == AVERAGE:
+        return f"{setting.law_weights[form]:.0%}" if form in setting.law_weights else ""
+    return "this one" if form == calibration.default_law else ""
 
 
 _METRICS = {
@@ -289,8 +359,8 @@ def predictions(subject: Subject) -> Section | None:
     return _of_runs(
         subject,
         "Predicted against observed",
-        fit_plots.predicted_observed,
-        "Predicted against observed loss",
+        partial(fit_plots.predicted_observed, law=subject.planned),
+        f"Predicted against observed loss under {law_label(subject.planned)}",
         "Points below the diagonal did worse than predicted. Points beyond the axes are at their edge.",
     )
 
@@ -382,7 +452,7 @@ def method(subject: Subject) -> Section | None:
 
 SECTIONS: tuple[SectionMaker, ...] = (
     about,
-    recommendation,
+    allocation,
     fit_quality,
     convergence,
     predictions,

@@ -58,23 +58,28 @@ def sections(directory: StudyDirectory, **evaluated: Any) -> list[SectionMaker]:
     return [about, what_was_trained, prescriptive_validation, weight_decay_crossover, downstream, *others]
 
 
-def opening(directory: StudyDirectory, calibration: Calibration, origin: Origin) -> Opening:
-    """What a study's report begins with: whether the laws are of another study, the law, its plan, and how it
-    did when it was tried.
-    """
+def opening(directory: StudyDirectory) -> Opening:
+    """What a study's report begins with: the law, its plan, and how it did when it was tried."""
     found, _ = read_verdict(directory) or (Verdict((), (), ()), {})
     standings = [standing for standing in found.standings if standing.regret is not None]
-    differing = provenance_mismatch(calibration, origin.vocab_size, directory)
-    warning = (
-        f"The laws below are not of this study, whose corpus is {origin.corpus}: calibration "
-        f"{calibration.name} was fitted to {differing}, so they may not hold here."
-    )
 
     def sentences(subject: Subject) -> list[str]:
-        said = [chosen_law(subject), example(subject), _outcome(standings)] if standings else verdict(subject)
-        return [warning, *said] if differing else said
+        if not standings:
+            return verdict(subject)
+        return [chosen_law(subject), example(subject), _outcome(standings)]
 
     return sentences
+
+
+def mismatch(directory: StudyDirectory, calibration: Calibration, origin: Origin) -> list[str]:
+    """A warning where the laws are of another study."""
+    differing = provenance_mismatch(calibration, origin.vocab_size, directory)
+    if not differing:
+        return []
+    return [
+        f"The laws below are not of this study, whose corpus is {origin.corpus}: calibration "
+        f"{calibration.name} was fitted to {differing}, so they may not hold here."
+    ]
 
 
 def _outcome(standings: Sequence[Standing]) -> str:

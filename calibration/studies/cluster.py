@@ -68,7 +68,7 @@ class RayEngine:
 
     def __post_init__(self) -> None:
         if find_spec("ray") is None:
-            raise InvalidInput("ray is not installed; pip install 'databound[cluster]' would do.")
+            raise InvalidInput("ray is not installed; pip install '.[cluster]' would do.")
         for name, value in (("workers", self.workers), ("per_gpu", self.per_gpu)):
             if value is not None and value < 1:
                 raise InvalidInput(f"must be at least 1; got {value}.", field=name)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, Unpack
@@ -22,7 +22,8 @@ from calibration.fitting.bayes.hierarchical import AUTO, NO_PRIOR, bayesian_fit,
 from calibration.fitting.evaluate.summary import PAPER_DELTA
 from calibration.fitting.huber import RESAMPLE, SCHEMES
 from calibration.fitting.runs.formats import Table
-from calibration.fitting.runs.tables import Origin, Reading, with_table_warnings
+from calibration.fitting.runs.recipes import STEPS_NEEDED, comparable_runs, with_enough_steps
+from calibration.fitting.runs.tables import Origin, Reading, with_reading
 from calibration.fitting.runs.tables import read_runs as read_table
 from calibration.fitting.solver import Progress, silent
 from calibration.fitting.two_phase import NOISE, Method, two_phase_fit
@@ -37,38 +38,49 @@ from planner.laws import FORMS, RENAMED_FORMS, STANDARD, WEIGHT_DECAY_FORMS, che
 
 NONE = NO_PRIOR  # of a law for every weight decay, too
 _MOST_REFITS = 100_000
+_MOST_RUNS = 220  # to which laws for every weight decay are fitted that nobody asked for: others take minutes
 
 
 class Source(NamedTuple):
     """A run table, checked, and where its runs come from."""
 
-    table: pd.DataFrame
+    table: pd.DataFrame  # the runs that laws are fitted to, which can be compared with each other
     origin: Origin
+    every: pd.DataFrame  # all runs, whatever their recipe
 
 
 def open_source(source: Table, *, weight_decay_is_choice: bool = False, **how: Unpack[Reading]) -> Source:
     """The runs of a table, wherever it is, or of the directory of a study: the finished runs of its grid.
 
     Runs that laws prescribed are never part of it. The options are those of
-    `calibration.fitting.runs.tables.read_runs`.
+    `calibration.fitting.runs.tables.read_runs`; where the weight decay is the caller's choice, so is the
+    choice between recipes.
     """
     if not isinstance(source, str | os.PathLike) or not (Path(source) / STUDY).is_file():
-        return Source(read_table(source, weight_decay_is_choice=weight_decay_is_choice, **how), Origin())
-    folder = Path(source)
+        table, origin = read_table(source, weight_decay_is_choice=weight_decay_is_choice, **how), Origin()
+    else:
+        table, origin = _of_study(Path(source), weight_decay_is_choice=weight_decay_is_choice, **how)
+    return Source(table if weight_decay_is_choice else comparable_runs(table), origin, table)
+
+
+def _of_study(
+    folder: Path, *, weight_decay_is_choice: bool, **how: Unpack[Reading]
+) -> tuple[pd.DataFrame, Origin]:
     directory = open_directory(folder)
     found = study_table(directory)
     if not len(found):
         raise InvalidInput(
-            f"the study in {source} has no finished runs yet; `planner calibrate sweep` trains them."
+            f"the study in {folder} has no finished runs yet; `planner calibrate sweep` trains them."
         )
     name = folder.resolve().name
     table = read_table(found, name=name, weight_decay_is_choice=weight_decay_is_choice, **how)
-    return Source(table, origin_of(directory))
+    return table, origin_of(directory)
 
 
 def read_runs(source: Table, *, weight_decay_is_choice: bool = False, **how: Unpack[Reading]) -> pd.DataFrame:
     """The run table of a file, a folder of runs, a W&B project (`wandb:entity/project`), a DataFrame or a
-    study's directory, checked: seven columns, numbers as floats, and whatever else it has.
+    study's directory, checked: seven columns, numbers as floats, those of the recipe where they are said, and
+    whatever else it has.
 
     - `where` and `max_epochs` choose rows; rows that they leave out need not be usable.
     - `columns` says which column is which, "params=config.n_params,loss=summary/val_loss", also with another
@@ -80,7 +92,7 @@ def read_runs(source: Table, *, weight_decay_is_choice: bool = False, **how: Unp
 
     What was guessed, left out or looks wrong is in `warnings_of(table)`.
     """
-    return open_source(source, weight_decay_is_choice=weight_decay_is_choice, **how).table
+    return open_source(source, weight_decay_is_choice=weight_decay_is_choice, **how).every
 
 
 def fit(
@@ -112,16 +124,19 @@ def fit(
 
     A table is whatever `read_runs` takes. The directory of a study is the table of its grid, and knows its
     own corpus, model family and vocabulary; `title`, `corpus`, `model_family` and `vocab_size` say it of
-    other tables. `laws` to `prior` are as in `calibration.fitting.two_phase.Method`, `how` as in `read_runs`.
+    other tables. Of runs whose recipes differ inside a weight decay the tuned envelope is fitted, and none
+    that is starved of steps (`calibration.fitting.runs.recipes`). `laws` to `prior` are as in
+    `calibration.fitting.two_phase.Method`, `how` as in `read_runs`.
 
     With runs at three weight decays or more, and a known recipe, a law for every weight decay is fitted next
     to the settings: "auto" keeps it in the file as `fitted_weight_decay_law` and leaves plans to the
-    settings, the name of a form (`planner.laws.WEIGHT_DECAY_FORMS`) has plans use it, "none" fits none.
+    settings, the name of a form (`planner.laws.WEIGHT_DECAY_FORMS`) has plans use it, "none" fits none. Of
+    many runs, "auto" takes some, evenly, and a name all.
     `learning_rate` and `batch_tokens` are those of runs that do not say theirs.
     """
     method = _method(laws, delta, joint, bootstrap, resample, scheme, seed, prior)
     rows = None if vocab_size is None else vocabulary(vocab_size)
-    runs, origin = table if isinstance(table, Source) else open_source(table, **how)
+    runs, origin, every = table if isinstance(table, Source) else open_source(table, **how)
     said: dict[str, Any] = {"title": title, "corpus": corpus, "model_family": model_family}
     said = {field: text for field, text in said.items() if text} | ({"vocab_size": rows} if rows else {})
     weight_decay_law = RENAMED_FORMS.get(weight_decay_law, weight_decay_law)
@@ -129,17 +144,32 @@ def fit(
         known = f"must be {AUTO}, {NONE} or one of {', '.join(WEIGHT_DECAY_FORMS)}"
         raise InvalidInput(f"{known}; got {weight_decay_law!r}.", field="weight_decay_law")
     found = fit_laws(runs, replace(origin, **said), method, name=name, source=source, progress=progress)
-    found = with_table_warnings(runs, found)
+    found = with_reading(runs, found)
+    every, _ = with_enough_steps(every)  # of all recipes: a weight-decay law knows them
+    if weight_decay_law == NONE:
+        return found
     if weight_decay_law in WEIGHT_DECAY_FORMS:
         recipe = _recipe(runs, origin, learning_rate, batch_tokens)
         law: dict[str, Any] = {"forms": [weight_decay_law], "bootstrap": method.bootstrap, "seed": seed}
-        return with_weight_decay_law(found, runs, recipe, **law)
-    if weight_decay_law == NONE or runs["weight_decay"].nunique() < FEWEST_DECAYS:
+        return with_weight_decay_law(found, every, recipe, **law)
+    return _with_all_weight_decay_laws(
+        found, every, lambda: _recipe(runs, origin, learning_rate, batch_tokens)
+    )
+
+
+def _with_all_weight_decay_laws(
+    found: Calibration, every: pd.DataFrame, recipe_of: Callable[[], Recipe]
+) -> Calibration:
+    """A calibration that keeps all weight-decay laws, which its plans do not use; or why there are none,
+    arguments in ‹›.
+    """
+    if every["weight_decay"].nunique() < FEWEST_DECAYS:
         return found
-    try:  # all weight-decay laws, for the file; or why there are none, arguments in ‹›
-        recipe = _recipe(runs, origin, learning_rate, batch_tokens)
-        best, every = fit_weight_decay_law(runs, recipe, bootstrap=0)
-        kept = {"law": best, "recipe": recipe.model_dump(exclude_none=True), **every.model_dump()}
+    try:
+        recipe = recipe_of()
+        some = np.linspace(0, len(every) - 1, min(len(every), _MOST_RUNS)).astype(int)
+        best, laws = fit_weight_decay_law(every.iloc[some], recipe, bootstrap=0)
+        kept = {"law": best, "recipe": recipe.model_dump(exclude_none=True), **laws.model_dump()}
     except InvalidInput as error:
         kept = {"not_fitted": error.said(lambda name: f"‹{name}›")}
     return found.model_copy(update={"fitted_weight_decay_law": kept})
@@ -168,6 +198,7 @@ def fit_laws(
         settings, kept = bayesian_fit(
             table, method.laws, method.prior, origin.vocab_size, *draws, progress or silent
         )
+    needed = table.attrs.get(STEPS_NEEDED)
     return Calibration(
         name=name,
         source=source,
@@ -176,6 +207,7 @@ def fit_laws(
         settings=settings,
         **kept,
         run_fingerprints=fingerprints(table),
+        **({} if needed is None else {STEPS_NEEDED: needed}),
     )
 
 
@@ -234,11 +266,11 @@ def _is_whole(value: Any) -> bool:
 
 
 def _recipe(runs: pd.DataFrame, origin: Origin, learning_rate: Any, batch_tokens: Any) -> Recipe:
-    """What the runs have in common: as the caller, their study or their own columns say."""
+    """What most runs have in common: as the caller, their study or their own columns say."""
     known: dict[str, Any] = dict(origin.recipe or {})
     if learning_rate is not None:
         known["learning_rate"] = number(learning_rate, "learning_rate", examples="3e-4")
-    rate, batch = (_same_in_all(runs, name) for name in ("learning_rate", "batch_tokens"))
+    rate, batch = (_usual(runs, name) for name in ("learning_rate", "batch_tokens"))
     if rate is not None:
         known.setdefault("learning_rate", rate)
     if batch_tokens is not None:
@@ -256,7 +288,6 @@ def _recipe(runs: pd.DataFrame, origin: Origin, learning_rate: Any, batch_tokens
     return Recipe(**known)
 
 
-def _same_in_all(runs: pd.DataFrame, name: str) -> float | None:
-    """The one value of a column; None where the runs have several or none."""
-    values = set(runs[name]) if name in runs else set()
-    return float(values.pop()) if len(values) == 1 else None
+def _usual(runs: pd.DataFrame, name: str) -> float | None:
+    """The value of a column that most runs have: all of them, or of those that were tuned the most."""
+    return float(runs[name].mode().iloc[0]) if name in runs and runs[name].notna().any() else None

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
+import statistics
+from collections.abc import Sequence
 from typing import Any
 
 from calibration.fitting.runs.tables import Origin
 from calibration.studies.directory import StudyDirectory
 from planner.calibration import Calibration, Recipe
 from planner.inputs import InvalidInput
+from trainer.run.result import RunResult
 
 
 def origin_of(directory: StudyDirectory) -> Origin:
@@ -31,10 +35,17 @@ def origin_of(directory: StudyDirectory) -> Origin:
         corpus=f"{', '.join(str(part) for part in texts if part)}; tokenizer {recipe.get('tokenizer')}",
         model_family=f"{family}, sequences of {recipe.get('sequence_length')}",
         vocab_size=vocab,
+        bytes_per_token=_bytes_per_token(results),
         tied_embeddings=tied,
         data_fingerprint=facts["data"] or None,
         recipe=_recipe(recipe, {run.learning_rate for run in results}),
     )
+
+
+def _bytes_per_token(results: Sequence[RunResult]) -> float | None:
+    """Of the text that the runs were tested on: what turns their losses into their bits per byte."""
+    found = [run.loss / (math.log(2) * run.bits_per_byte) for run in results if run.bits_per_byte > 0]
+    return float(f"{statistics.median(found):.6g}") if found else None
 
 
 def _recipe(recipe: dict[str, Any], rates: set[float]) -> dict[str, Any] | None:

@@ -16,13 +16,14 @@ from calibration.ui.answers import Answer, limits
 from calibration.ui.drawing import Figure, Mark
 from calibration.ui.state import IN_LOSS
 from planner.calibration import Setting
+from planner.evidence import predictive_width
 from planner.explain import at_weight_decay, law_error, less_is_better
-from planner.inputs import dollars, duration, scientific
+from planner.inputs import Limits, dollars, duration, scientific
 from planner.laws import Style
 from planner.results import Plan
 from planner.show.palette import GOOD, NEUTRAL, PLAN, law_label, series
-from planner.solve import Point, allocate_at_most
-from planner.uncertainty import LEVEL, loss_intervals, predictive_width
+from planner.solve import Point, allocate_at_most, by_the_law, deciding_law
+from planner.uncertainty import LEVEL, loss_intervals
 
 _POINTS = 140
 _BAND_POINTS = 48  # of the interval around a curve, and its ends
@@ -46,8 +47,7 @@ def loss_against_compute(found: Answer) -> Figure:
     if all(s.weight_decay != p.weight_decay for s in settings):  # the plan's own, between those calibrated
         settings.append(found.calibration.setting(p.weight_decay))
     curves = [
-        _Curve(s, series(i), flops, allocate_at_most(s.law(p.law), p.ud, flops, limits(found.choices)))
-        for i, s in enumerate(settings)
+        _Curve(s, series(i), flops, _best(s, p, flops, limits(found.choices))) for i, s in enumerate(settings)
     ]
     figure = drawing.empty("compute (FLOPs)", "best loss (nats per token)")
     lowest = min(float(np.nanmin(curve.best.loss)) for curve in curves)
@@ -69,6 +69,12 @@ def loss_against_compute(found: Answer) -> Figure:
     if found.choices.compute != IN_LOSS:
         figure.layout["meta"] = {"field": "flops", "at": p.flops}  # what page.js drags
     return figure
+
+
+def _best(setting: Setting, p: Plan, flops: np.ndarray, within: Limits) -> Point:
+    """The best plans along compute as plans are decided, with the loss that the law expects of them."""
+    law = deciding_law(setting, p.law, within)
+    return by_the_law(law, allocate_at_most(law, p.ud, flops, within))
 
 
 def stop_at(p: Plan) -> float | None:
@@ -194,8 +200,7 @@ def _others(figure: Figure, p: Plan, top: float) -> None:
 def _ghost(figure: Figure, pinned: Answer, flops: np.ndarray) -> None:
     """The pinned plan and the curve that it lies on."""
     p = pinned.plan
-    law = pinned.calibration.setting(p.weight_decay).law(p.law)
-    best = allocate_at_most(law, p.ud, flops, limits(pinned.choices))
+    best = _best(pinned.calibration.setting(p.weight_decay), p, flops, limits(pinned.choices))
     style = NEUTRAL._replace(dash="longdash")
     drawing.line(figure, flops, best.loss, "pinned", style, None, width=2.0)
     drawing.point(figure, p.spent_flops, p.loss, "pinned plan", "square", NEUTRAL, text=f"loss {p.loss:.3f}")

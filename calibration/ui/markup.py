@@ -31,7 +31,7 @@ def answer(found: Answer, notes: Sequence[str] = ()) -> str:
     return (
         f'<section class="db-answer" aria-label="The answer" aria-live="polite" '
         f'data-inputs="{escape(question(found))}" data-decays="{weakest} {strongest}">{_notes(notes)}'
-        f'<p class="db-verdict">{escape(p.verdict)}{cautions}</p>'
+        f'<p class="db-verdict">{escape(p.verdict)} {escape(p.budget)}{cautions}</p>'
         f'<div class="db-tiles">{"".join(_tiles(found))}</div></section>'
     )
 

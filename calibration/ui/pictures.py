@@ -24,7 +24,17 @@ from planner.laws import BASE_FORM
 from planner.plans import frontier_along
 from planner.results import Alternative, Plan
 from planner.show.palette import GOOD, NEUTRAL, PLAN, TERMS, law_label, law_style, series
-from planner.solve import FLOPS_PER_PARAM_TOKEN, Point, allocate, compute_curve, most_epochs, search_range
+from planner.solve import (
+    FLOPS_PER_PARAM_TOKEN,
+    Point,
+    allocate,
+    allocate_at_most,
+    by_the_law,
+    compute_curve,
+    deciding_law,
+    most_epochs,
+    search_range,
+)
 
 _LARGEST_SCATTER = 4000
 _DECAYS = 41
@@ -105,15 +115,20 @@ def loss_against_decay(found: Answer) -> Figure:
 def _best_at_decays(found: Answer, decays: np.ndarray) -> Point:
     """The best plan at each weight decay: with all of the compute, or with less where that is better."""
     p, known, asked = found.plan, without_draws(found.calibration), limits(found.choices)
-    flops = p.flops * (_SHARES if asked.ceiling else _SHARES[:1])[:, None]  # (shares, weight decays)
+    shares = np.append(_SHARES, p.spent_flops / p.flops) if asked.ceiling else _SHARES[:1]
+    flops = p.flops * shares[:, None]  # (shares, weight decays)
     if known.has_weight_decay_law(p.law):
-        along = allocate(known.law_at(p.law, decays), p.ud, flops, asked)
+        laws = [deciding_law(known.settings[0], p.law, asked, known.law_at(p.law, decays))]
     else:
-        each = [allocate(known.setting(decay).law(p.law), p.ud, flops, asked) for decay in decays]
-        along = Point(*(np.concatenate(values, axis=1) for values in zip(*each, strict=True)))
-    loss = np.where(np.isfinite(along.loss), along.loss, np.inf)
-    pick = loss.argmin(axis=0)[None]
-    return Point(*(np.take_along_axis(np.asarray(values), pick, axis=0)[0] for values in along))
+        laws = [deciding_law(known.setting(decay), p.law, asked) for decay in decays]
+    each = [allocate_at_most(law, p.ud, flops, asked) for law in laws]
+    whole = [Point(*(np.broadcast_to(values, np.shape(one.loss)) for values in one)) for one in each]
+    along = Point(*(np.concatenate(values, axis=1) for values in zip(*whole, strict=True)))
+    pick = np.where(np.isfinite(along.loss), along.loss, np.inf).argmin(axis=0)[None]
+    best = Point(*(np.take_along_axis(np.asarray(values), pick, axis=0)[0] for values in along))
+    if len(laws) == 1:
+        return by_the_law(laws[0], best)
+    return Point(*np.array([by_the_law(law, best.at(k)) for k, law in enumerate(laws)], dtype=float).T)
 
 
 def frontier(found: Answer) -> Figure:

@@ -21,7 +21,7 @@ import click
 import numpy as np
 
 from planner.calibration import Calibration, Setting
-from planner.explain import is_sharp, less_is_better, weight_decay_in_words
+from planner.explain import is_sharp, less_is_better, summary, weight_decay_in_words
 from planner.hardware import ACCELERATORS, Architecture, Cost
 from planner.inputs import (
     CEILING,
@@ -52,9 +52,9 @@ from planner.uncertainty import FAR
 Facts = list[tuple[str, str]]  # what there is to say of each name
 
 
-def as_text(answer: Any) -> str:
+def as_text(answer: Any, **how: Any) -> str:
     """An answer as the command line prints it."""
-    writers: dict[type, Callable[[Any], None]] = {
+    writers: dict[type, Callable[..., None]] = {
         Plan: plan,
         Comparison: comparison,
         Crossover: crossover,
@@ -63,13 +63,29 @@ def as_text(answer: Any) -> str:
     }
     text = io.StringIO()
     with contextlib.redirect_stdout(text):
-        writers[type(answer)](answer)
+        writers[type(answer)](answer, **how)
     return text.getvalue().rstrip("\n")
 
 
-def plan(p: Plan) -> None:
+_MOST_LINES = 20  # of a plan without its reasons, in a terminal of 100 columns
+_MORE = "More: --why, --plot FILE, --run run.toml; your own runs: planner calibrate fit"
+
+
+def plan(p: Plan, why: bool = False) -> None:
+    """The answer in a few lines or, with `why`, all that is known of it."""
     print_paragraph(p.verdict, bold=True)
+    print_paragraph(p.budget)
     click.echo()
+    if not why:
+        rows = summary(p)
+        print_facts("", rows)
+        pad = " " * _column(rows)
+        lines = sum(_lines(text) for text in (p.verdict, p.budget)) + sum(
+            _lines(text, pad) for _, text in rows
+        )
+        print_bullets("Careful", _that_fit(p.warnings, _MOST_LINES - lines - 4), colour="yellow")
+        print_paragraph(_MORE, dim=True)
+        return
     facts = [*_choice(p), *_run(p), *_advice_with_intervals(p), ("how sure", how_sure(p))]
     title = f"{short(p.ud)} unique tokens, {scientific(p.flops)} FLOPs"
     print_facts(title, facts, f"{p.law} of {p.calibration}")
@@ -79,6 +95,15 @@ def plan(p: Plan) -> None:
         click.echo()
         title = f"What other laws would recommend, and the loss {p.law} expects from that"
         _alternatives(title, p.other_laws, p.uniform_loss)
+
+
+def _that_fit(warnings: Sequence[str], room: int) -> list[str]:
+    """As many warnings as there is room for, and that there are more."""
+    lines = [_lines(text, "    ") for text in warnings]
+    if sum(lines) <= room:
+        return list(warnings)
+    few = [text for k, text in enumerate(warnings) if sum(lines[: k + 1]) <= room - 1]
+    return [*few, f"{len(warnings) - len(few)} more with --why."]
 
 
 def _choice(p: Plan) -> Facts:
@@ -233,7 +258,7 @@ def crossover(c: Crossover) -> None:
 def prediction(p: Prediction) -> None:
     facts = [
         *_loss_facts(p, p.members or 1),
-        ("weight decay", str(p.weight_decay)),
+        ("weight decay", weight_decay_in_words(p)),
         ("training tokens", short(p.tokens)),
         ("compute", f"{scientific(p.flops)} FLOPs"),
         ("how sure", how_sure(p)),
@@ -367,14 +392,26 @@ def print_paragraph(text: str, indent: int = 0, *, bold: bool = False, dim: bool
 
 def print_facts(title: str, rows: Sequence[tuple[str, str]], source: str = "") -> None:
     """Names in one column, what there is to say of each in another; below them where that is too narrow."""
-    click.secho(_filled(f"{title}  ({source})" if source else title, "", "  "), bold=True)
-    column = max(len(name) for name, _ in rows) + 4
+    if title:
+        click.secho(_filled(f"{title}  ({source})" if source else title, "", "  "), bold=True)
+    column = _column(rows)
     beside = _width() - column >= _BESIDE
     pad = " " * (column if beside else 4)
     for name, text in rows:
         said = _filled(text, pad, pad)
         click.secho(f"  {name}".ljust(len(pad) if beside else 0), fg="cyan", nl=not beside)
         click.echo(said.removeprefix(pad) if beside else said)
+
+
+def _column(rows: Sequence[tuple[str, str]]) -> int:
+    """Where what there is to say of names begins."""
+    return max(len(name) for name, _ in rows) + 4
+
+
+def _lines(text: str, pad: str = "") -> int:
+    """In a terminal of 100 columns: what is shown does not depend on its width."""
+    wrapped = textwrap.wrap(text, 100, initial_indent=pad, subsequent_indent=pad, **_WHOLE_WORDS)
+    return len(wrapped)
 
 
 def print_bullets(title: str, lines: Sequence[str], colour: str | None = None) -> None:

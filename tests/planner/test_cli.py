@@ -28,7 +28,7 @@ def said(*args: str) -> str:
 
 
 def test_plan_as_a_table_with_reasons() -> None:
-    text = said(*PLAN)
+    text = said(*PLAN, "--why")
     for words in (
         "556M parameters",
         "epochs 6",
@@ -44,20 +44,22 @@ def test_plan_as_a_table_with_reasons() -> None:
 
 
 def test_words_for_very_large_and_very_small_plans() -> None:
-    large = said("plan", "--ud", "180M", "--flops", "2.3e20", "--spend", "all", "--gpu", "H100")
+    large = said("plan", "--ud", "180M", "--flops", "2.3e20", "--spend", "all", "--gpu", "H100", "--why")
     for words in ("4.07 TB to train", "does not fit on an H100", "for 1 epoch at weight decay 1.0"):
         assert words in large, words
     assert "+0.0000" not in large
-    small = said("plan", "--calibration", "micro", "--ud", "100k", "--flops", "1e11", "--gpu", "H100")
+    small = said(
+        "plan", "--calibration", "micro", "--ud", "100k", "--flops", "1e11", "--gpu", "H100", "--why"
+    )
     assert "less than 0.01 GPU-hours, less than 1 s on 1 x H100 at 40% MFU, less than a cent" in small
 
 
 def test_what_twice_the_data_buys_is_said_with_its_weight_decay() -> None:
     for mode in ("ceiling", "all"):
-        text = said("plan", "--ud", "180M", "--flops", "2.3e20", "--spend", mode)
-        first, second = text.split("twice the data")[1:]
-        assert "at weight decay 1.0" in first[:100]
-        assert "at weight decay 1.0" in second[:160]
+        text = said("plan", "--ud", "180M", "--flops", "2.3e20", "--spend", mode, "--why")
+        told = text.split("twice the data")[1:]
+        assert told
+        assert all("at weight decay 1.0" in part[:160] for part in told)
 
 
 def test_json_is_exactly_the_model() -> None:
@@ -226,7 +228,7 @@ def test_pictures(args: tuple[str, ...], suffix: str, tmp_path: Path) -> None:
         (("predict", "--params", "1e300", "--ud", "250M"), "--params", "between"),
         (("predict", "--params", "1B", "--ud", "250M", "--epochs", "1e9"), "--epochs", "between"),
         (("plan", "--ud", "250M", "--flops", "5e18", "--calibration", ""), "--calibration", "path"),
-        (("plam", "--ud", "250M"), "plam", "commands are"),
+        (("plam", "--ud", "250M"), "plam", "did you mean plan?"),
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_code_2(args: tuple[str, ...], field: str, hint: str) -> None:

@@ -107,8 +107,8 @@ def test_beyond_the_loss_minimising_compute_a_plan_that_spends_all_says_what_to_
 
 def test_that_more_compute_gains_nothing_is_said_of_the_recipe_and_not_of_the_data() -> None:
     for p in (plan("180M", 2.3e20), plan("180M", 2.3e20, serve_tokens="1B")):
-        assert "with this recipe the law expects no gain" in p.verdict
-        assert "would not help" not in p.verdict
+        assert "with this recipe the law expects no gain" in p.budget
+        assert "would not help" not in p.budget
     (no_gain,) = (reason for reason in plan("180M", 2.3e20).reasons if reason.code == "no_gain")
     assert "with this recipe" in no_gain
 
@@ -136,7 +136,7 @@ def test_what_is_spent_on_purpose_is_not_said_to_be_wasted(
 ) -> None:
     """Within the law's error a plan spends all: less would do as well, and not better."""
     p = plan(ud, flops, **options)
-    shown = " ".join(str(p).split())
+    shown = " ".join(p.why().split())
     assert sentence in shown
     assert "lower loss" not in shown
     assert "Stop spending" not in shown
@@ -250,14 +250,14 @@ def test_an_interval_belongs_to_the_weight_decay_of_its_figure() -> None:
 def test_limits_that_do_not_bind_are_not_blamed() -> None:
     free, wide = plan(130e6, 1e21), plan(130e6, 1e21, max_epochs=10)
     assert (wide.params, wide.epochs) == (free.params, free.epochs)
-    assert wide.verdict == free.verdict
+    assert (wide.verdict, wide.budget) == (free.verdict, free.budget)
     assert wide.crossover_note == free.crossover_note
     # Only the flat range is cut off by the limit.
     assert [reason.code for reason in wide.reasons if "within your limits" in reason] == ["flat_optimum"]
     wider = plan(130e6, 1e21, max_epochs=30)
     assert wider.reasons == free.reasons
     bound = plan(130e6, 1e21, max_epochs=7)
-    assert "your limits leave no better use for the rest" in bound.verdict
+    assert "your limits leave no better use for the rest" in bound.budget
 
 
 @settings(max_examples=40)
@@ -266,9 +266,9 @@ def test_limits_are_blamed_only_for_another_plan(budget: tuple[float, float], li
     free, limited = plan(*budget), plan(*budget, **limits)
     same = (limited.params, limited.epochs) == pytest.approx((free.params, free.epochs), rel=1e-6)
     if same:
-        assert limited.verdict == free.verdict
+        assert (limited.verdict, limited.budget) == (free.verdict, free.budget)
     elif limited.spent_flops < 0.99 * limited.flops:
-        assert "your limits" in limited.verdict
+        assert "your limits" in limited.budget
 
 
 def test_beyond_the_dip_nothing_is_called_wasted() -> None:
@@ -533,21 +533,21 @@ def test_a_crossover_needs_two_settings() -> None:
 
 def test_extrapolation_is_said_for_each_quantity_and_by_how_much() -> None:
     words = plan(250e6, 1e19, weight_decay=0.1, spend="all").warnings
-    assert words == [
+    assert words[:-1] == [
         "model size 3.33B is 6.82 times the largest that the cost of repetition was fitted on (489M): "
         "this is an extrapolation."
     ]
-    words = plan(10e6, 1e17, law="chinchilla", weight_decay=0.1).warnings
+    words = plan(10e6, 1e17, law="chinchilla", weight_decay=0.1, extrapolate=True).warnings
     assert any("unique tokens 10M is 5 times below the smallest" in w for w in words)
     assert any(w.startswith("number of epochs ") and "the largest" in w and "(16)" in w for w in words)
     repeated = plan(250e6, 5e18).warnings
-    assert repeated == [
+    assert repeated[:-1] == [
         "model size 556M is 14% above the largest that the cost of repetition was fitted on (489M): "
         "this is an extrapolation."
     ]
-    assert plan(250e6, 1e18).warnings == []
+    assert [one.code for one in plan(250e6, 1e18).warnings] == ["corpus"]
     assert (
-        plan(1e9, 1e20, calibration="c4-gpt2").interval_note
+        plan(1e9, 1e20, calibration="c4-muennighoff").interval_note
         == "no uncertainty was published with this calibration, so no interval can be given"
     )
 

@@ -42,6 +42,7 @@ ORDINARY = {
     "c": 2.0,
 }
 DECAY_LAW = {"mu": 3.8, "k": 40.0, "s": 0.6, "q": 0.03, "tau_c": 0.56, TIMESCALE: 3e8}
+DECAY_LAW |= {"v": 1.6, "Q": 1e11, "epsilon": 0.8}
 FAMILY = ("hill_4p", "decay_4p", "decay_hill_4p", *(form.name for form in FORMS_OF_THE_STUDY))
 EVERY = (
     *FORMS,

@@ -26,7 +26,7 @@ def test_a_remark_is_its_text_with_a_code() -> None:
     p = plan("180M", 2.3e20)
     assert "FLOPs are left" in p.reasons[0]
     assert p.reasons[0].code == "unused_compute"
-    assert [remark.code for remark in p.warnings] == ["outside_params"]
+    assert [remark.code for remark in p.warnings] == ["outside_params", "corpus"]
     remark = Remark("corpus", "said")
     for same in (copy.deepcopy(remark), pickle.loads(pickle.dumps(remark))):
         assert (same, same.code) == ("said", "corpus")
@@ -95,8 +95,8 @@ def test_the_closest_case_is_chosen_by_what_is_asked() -> None:
 def test_the_error_grows_outside_of_what_was_fitted() -> None:
     error = KNOWN.setting(1.0).error("additive_4p")
     inside = error(400e6, 250e6, 6)
-    assert inside == pytest.approx(0.0131)
-    for outside in ((5e9, 250e6, 6), (5e6, 250e6, 6), (400e6, 5e9, 6), (400e6, 5e6, 6), (400e6, 250e6, 60)):
+    assert inside == pytest.approx(0.0158)
+    for outside in ((5e9, 250e6, 6), (5e6, 250e6, 6), (400e6, 9e9, 6), (400e6, 5e6, 6), (400e6, 250e6, 60)):
         assert error(*outside) > 1.2 * inside
     assert error(400e6, 5e9, 1) == pytest.approx(inside)  # fresh data was fitted up to 6B tokens
 
@@ -104,7 +104,7 @@ def test_the_error_grows_outside_of_what_was_fitted() -> None:
 def test_a_target_within_the_error_is_answered_with_how_likely_it_is() -> None:
     p = plan("180M", target_loss=3.15)
     assert p.reasons[0].code == "target_within_error"
-    assert "27%" in p.reasons[0]
+    assert "31%" in p.reasons[0]
     assert plan("180M", target_loss=3.2).reasons[0].code == "least_compute"
     with pytest.raises(ValueError, match="cannot be reached"):
         plan("180M", target_loss=3.0)

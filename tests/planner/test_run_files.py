@@ -82,12 +82,14 @@ DECAY_LAW = [
 
 def test_a_learning_rate_of_ones_own_is_what_is_shown_and_what_is_run(tmp_path: Path) -> None:
     target = tmp_path / "run.toml"
-    result = CliRunner().invoke(planner, [*DECAY_LAW, "--batch-tokens", "4096", "--run", str(target)])
+    result = CliRunner().invoke(
+        planner, [*DECAY_LAW, "--batch-tokens", "4096", "--run", str(target), "--why"]
+    )
     said = " ".join(result.output.split())
     assert "learning rate 0.003, batches of 4,096 tokens (calibrated: 0.01, 512); AdamW" in said
     run = RunConfig.from_toml(target)
     assert (run.learning_rate, run.batch_size, run.sequence_length) == (0.003, 32, 128)
-    assert f"weight decay {run.weight_decay:g} (1.1 as calibrated)" in said
+    assert f"weight decay {run.weight_decay:g} (0.75 to 3; 1.1 as calibrated)" in said
 
 
 def test_a_batch_of_ones_own_is_whole_sequences(tmp_path: Path) -> None:
@@ -133,7 +135,7 @@ def test_transformers_takes_the_config(tmp_path: Path) -> None:
 
 
 def test_the_plan_names_what_its_weight_decay_goes_with() -> None:
-    said = " ".join(CliRunner().invoke(planner, PLAN).output.split())
+    said = " ".join(CliRunner().invoke(planner, [*PLAN, "--why"]).output.split())
     assert "learning rate 0.0002, batches of 65,536 tokens" in said
     assert "weight decay is multiplied by the learning rate" in said
     assert json.loads(plan(250e6, 5e18).model_dump_json())["recipe"]["learning_rate"] == 2e-4

@@ -152,7 +152,7 @@ def test_a_number_of_members_is_kept_to_and_what_leaves_those_trained_is_said() 
     p = plan(CORPUS, 5e13, calibration=KNOWN, members=12, params="2M", weight_decay=0.3)
     assert p.members is not None
     assert p.members.count == 12
-    assert p.verdict.startswith("Train 12 models of 2M for ")
+    assert p.verdict.startswith("Train 12 models of 2M parameters for ")
     assert {"outside_members", "more_members"} <= {remark.code for remark in p.warnings}
 
 
@@ -254,8 +254,10 @@ def test_the_shell_asks_the_same(tmp_path: Path) -> None:
     assert found["members"]["count"] == 4
     assert found["serving"] is None
     assert picture.exists()
-    words = CliRunner().invoke(planner, ["plan", "--ud", "180M", "--flops", "2e20", "--serve-tokens", "1T"])
-    assert "Serving takes" in words.output
+    words = CliRunner().invoke(
+        planner, ["plan", "--ud", "180M", "--flops", "2e20", "--serve-tokens", "1T", "--why"]
+    )
+    assert "Serving takes" in " ".join(words.output.split())
     assert "training 1" in words.output
 
 
@@ -305,14 +307,15 @@ def test_a_prediction_has_no_auto() -> None:
 
 
 def test_what_does_not_fit_into_memory_is_careful_about_that() -> None:
-    made = plan(250e6, 5e20, gpu="H100", data_price=1e-7)
+    made = plan(250e6, 5e20, gpu="H100", data_price=1e-7, min_params="5B")
     (warning,) = [one for one in made.warnings if one.code == "memory"]  # type: ignore[attr-defined]
     assert "does not fit on one H100; sharded it needs 2, more than your 1" in warning
     assert "or more accelerators would do" in warning
     assert not any(
-        "accelerators" in one for one in plan(250e6, 5e20, gpu="H100", gpus=2, data_price=1e-7).warnings
+        "accelerators" in one
+        for one in plan(250e6, 5e20, gpu="H100", gpus=2, data_price=1e-7, min_params="5B").warnings
     )
-    tight = plan(250e6, 5e18, tflops=100, memory=0.3, price=1)  # an accelerator of one's own
+    tight = plan(250e6, 5e18, params="500M", tflops=100, memory=0.3, price=1)  # an accelerator of one's own
     (warning,) = [one for one in tight.warnings if one.code == "memory"]  # type: ignore[attr-defined]
     assert "not even sharded with one sequence at a time: a smaller model (max_params) would do" in warning
 

@@ -183,9 +183,9 @@ def test_where_there_is_an_interval_no_note_denies_it(capsys: pytest.CaptureFixt
     assert one.interval_note is None
     terminal.prediction(one)
     shown = " ".join(capsys.readouterr().out.split())
-    assert "(80%: 3.400 to 3.439)" in shown
-    assert "how sure the law was off by 0.013 nats for such models in 5 trainings" in shown
-    assert "no interval" in (predict("329M", "1B", calibration="c4-gpt2").interval_note or "")
+    assert "(80%: 3.396 to 3.443)" in shown
+    assert "how sure the law was off by 0.016 nats for such models in 5 trainings" in shown
+    assert "no interval" in (predict("329M", "1B", calibration="c4-muennighoff").interval_note or "")
 
 
 def test_crossover_and_prediction_have_intervals_too() -> None:
@@ -253,7 +253,7 @@ def test_sentences_and_intervals_speak_of_the_same_figure(capsys: pytest.Capture
     from planner.show import terminal
 
     p = plan(250e6, 5e18, calibration=with_draws(size=40, spread=0.3))
-    terminal.plan(p)
+    terminal.plan(p, why=True)
     shown = capsys.readouterr().out
     assert p.turning_point is not None
     assert f"turning point    {scientific(p.turning_point.flops)} FLOPs   (95%:" in shown

@@ -227,7 +227,10 @@ def test_a_plan_in_python_has_its_cost() -> None:
 
     made = plan("250M", "5e18", gpu="H100", gpus=8, mfu="35%", price=2)
     assert made.cost == cost(5e18, "H100", 8, 0.35, 2, made.architecture)
-    assert plan("250M", "5e18") == made.model_copy(update={"cost": None})
+    free, said = plan("250M", "5e18"), {"budget", "warnings"}  # of hours and money, and of idle GPUs
+    assert free.model_dump(exclude=said) == made.model_copy(update={"cost": None}).model_dump(exclude=said)
+    assert "all of your" in made.budget
+    assert "on 8 x H100" in made.budget
     by_the_hour = plan(ud=250e6, gpu="H100", gpus=8, hours=20, spend="all")
     assert by_the_hour.flops == flops_from_gpus("H100", 8, 20)
     assert by_the_hour.cost is not None

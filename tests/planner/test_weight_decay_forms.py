@@ -23,12 +23,14 @@ OWN = {
     "k": 40.0,
 }
 STEEP = {"P": 0.04, "delta": 1.96, "c": 16.7, "gamma": 0.76, "mu": 3.0, "s": 0.6, "k": 6.5}
+PREMIUM = {"P": 0.02, "gamma": 0.9, "v": 1.6, "Q": 6e4, "epsilon": 0.8}
 BATCH_TOKENS, LEARNING_RATE = 512, 0.01
 
 
 def weight_decay_law(form: str, weight_decay: float | np.ndarray) -> Law:
     memory = BATCH_TOKENS / (LEARNING_RATE * weight_decay)
-    values = {**BASE, **OWN, **(STEEP if counts_passes(form) else {}), TIMESCALE: memory}
+    own = {"weight_decay_steep": STEEP, "weight_decay_premium": PREMIUM}.get(form, {})
+    values = {**BASE, **OWN, **own, TIMESCALE: memory}
     return Law(form, {name: values[name] for name in (*WEIGHT_DECAY_FORMS[form].names, TIMESCALE)})
 
 
@@ -44,7 +46,9 @@ def study() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(params=["weight_decay_simple", "weight_decay_steep", "weight_decay_hinge"])
+@pytest.fixture(
+    params=["weight_decay_simple", "weight_decay_steep", "weight_decay_premium", "weight_decay_hinge"]
+)
 def form(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -121,5 +125,7 @@ def test_many_weight_decays_are_one_law_of_arrays(form: str) -> None:
 
 
 def test_a_weight_decay_law_without_its_timescale_is_refused(form: str) -> None:
+    values = {**BASE, **OWN, **STEEP, **PREMIUM}
+    given = {name: values[name] for name in WEIGHT_DECAY_FORMS[form].names}
     with pytest.raises(InvalidInput, match="timescale_tokens"):
-        Law(form, {name: {**BASE, **OWN, **STEEP}[name] for name in WEIGHT_DECAY_FORMS[form].names})
+        Law(form, given)

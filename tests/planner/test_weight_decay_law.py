@@ -82,25 +82,33 @@ def test_any_weight_decay_can_be_asked_for_and_the_best_is_told(every: Calibrati
     assert found.loss > found.other_weight_decays[0].predicted_loss
 
 
-def test_own_recipe_is_translated_at_equal_timescale(every: Calibration) -> None:
-    """Half the learning rate and four times the batch: eight times the weight decay has the same one."""
+def test_own_recipe_carries_the_best_weight_decay_by_the_rule(every: Calibration) -> None:
+    """Half the learning rate asks for a fourth root of two more, whatever the batch, in the same plan."""
     here = plan(UD, FLOPS, calibration=every)
     there = plan(UD, FLOPS, calibration=every, learning_rate=0.005, batch_tokens=2048)
-    assert there.weight_decay_advice is not None
-    assert there.weight_decay_advice.own_recipe is not None
+    assert there.own_recipe is not None
     assert there.loss == here.loss
-    assert there.weight_decay_advice.own_recipe.weight_decay == pytest.approx(8 * here.weight_decay, rel=0.01)
-    assert f"{there.weight_decay_advice.own_recipe.weight_decay:g}" in there.verdict
+    assert there.own_recipe.weight_decay == pytest.approx(2**0.25 * here.weight_decay, rel=0.05)
+    assert f"{there.own_recipe.weight_decay:g}" in there.verdict
     # what one is committed to is in one's own recipe
     mine = plan(UD, FLOPS, calibration=every, weight_decay=0.8, learning_rate=0.005, batch_tokens=2048)
-    assert mine.weight_decay == pytest.approx(0.1)
-    assert mine.loss == pytest.approx(plan(UD, FLOPS, calibration=every, weight_decay=0.1).loss)
+    assert mine.own_recipe is not None
+    assert mine.own_recipe.weight_decay == 0.8
+    assert mine.weight_decay == pytest.approx(0.8 / 2**0.25, rel=0.01)
+    assert mine.loss == plan(UD, FLOPS, calibration=every, weight_decay=mine.weight_decay).loss
+
+
+def test_the_recipe_of_the_runs_changes_nothing(every: Calibration) -> None:
+    here = plan(UD, FLOPS, calibration=every)
+    same = plan(UD, FLOPS, calibration=every, learning_rate=0.01, batch_tokens=512)
+    assert same.own_recipe is not None
+    assert same.own_recipe.weight_decay == here.weight_decay
 
 
 def test_a_timescale_outside_of_what_was_calibrated_is_said(every: Calibration) -> None:
     found = plan(2e7, 1e14, calibration=every, weight_decay=1.0)
     assert any("outside of the 0.05 to 70 that were calibrated" in warning for warning in found.warnings)
-    weak = plan(1e9, 5e14, calibration=every)
+    weak = plan(5e7, 5e14, calibration=every)
     assert any("weakest of those calibrated" in warning for warning in weak.warnings)
 
 
@@ -147,13 +155,15 @@ def test_the_file_keeps_the_weight_decay_law(every: Calibration, tmp_path: Path)
             "--calibration",
             str(path),
             "--learning-rate",
-            "0.02",
+            "0.005",
             "--json",
         ],
     )
     assert answer.exit_code == 0, answer.output
     said = json.loads(answer.output)["weight_decay_advice"]
-    assert said["own_recipe"]["weight_decay"] == pytest.approx(said["best_weight_decay"] / 2, rel=0.01)
+    carried = said["best_weight_decay"] * 2**0.25
+    assert said["own_recipe"]["weight_decay"] == pytest.approx(carried, rel=0.05)
+    assert said["own_recipe"]["low"] < said["own_recipe"]["weight_decay"] < said["own_recipe"]["high"]
 
 
 def test_pictures_of_the_weight_decay_law(tmp_path: Path) -> None:

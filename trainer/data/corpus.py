@@ -40,7 +40,7 @@ def check(corpus: Corpus) -> None:
     for library, needed in (("datasets", corpus.streamed), ("pyarrow", tables)):
         if needed and find_spec(library) is None:
             raise InvalidInput(
-                f"corpus {corpus.describe()} needs {library}; pip install 'databound[train]' would do."
+                f"corpus {corpus.describe()} needs {library}; pip install '.[train]' would do."
             )
 
 

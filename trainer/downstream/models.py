@@ -390,8 +390,7 @@ def _transformers(path: Path) -> Any:
         import transformers
     except ModuleNotFoundError:
         raise InvalidInput(
-            f"{path} is in Hugging Face format, which needs transformers; pip install 'databound[eval]' "
-            f"would do."
+            f"{path} is in Hugging Face format, which needs transformers; pip install '.[eval]' would do."
         ) from None
     return transformers
 

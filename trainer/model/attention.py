@@ -62,7 +62,7 @@ def _not_importable() -> str:
     try:
         import_module("flash_attn")
     except ModuleNotFoundError:
-        return "flash-attn is not installed (pip install 'databound[flash]')"
+        return "flash-attn is not installed (pip install '.[flash]')"
     except Exception as error:
         return f"flash-attn is installed but does not load ({' '.join(str(error).split())[:120]})"
     return ""

@@ -40,6 +40,8 @@ from calibration.fitting.design.select_runs import (
     select_runs,
 )
 from calibration.fitting.identify import Run, Unidentified, is_identified, unidentified
+from calibration.fitting.runs.recipes import STEPS_NEEDED, comparable_runs
+from calibration.fitting.runs.tables import warnings_of
 from calibration.fitting.solver import Points, Progress, flops_of, points_of, silent
 from planner.calibration import Calibration, shipped_names
 from planner.hardware import Architecture, shape_for, vocabulary
@@ -72,6 +74,7 @@ class ProposedRun:
     loss_error: float  # standard error of the predicted loss at the target, in nats
     params_error: float | None  # standard error of ln N* at the target; None where the optimum is flat
     architecture: Architecture
+    steps: float | None = None  # where the batch is known
 
 
 @dataclass(frozen=True)
@@ -95,6 +98,8 @@ class Design:
     runs: tuple[ProposedRun, ...]
     calibration: str = ""  # the law that was the prior
     not_identified: tuple[str, ...] = ()  # forms that cannot be fitted without a prior once all are trained
+    batch_tokens: float | None = None  # of the existing runs
+    steps_needed: float | None = None  # that a run must have to tell anything, as the existing ones show
     warnings: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
@@ -108,7 +113,9 @@ class Design:
         rows = []
         for run in self.runs:
             name = f"n{run.params}-u{run.unique_tokens:.0f}-e{run.epochs:g}-wd{self.weight_decay:g}"
-            values = {key: value for key, value in vars(run).items() if key != "architecture"}
+            values = {key: value for key, value in vars(run).items() if key not in ("architecture", "steps")}
+            if run.steps is not None:
+                values |= {"batch_tokens": self.batch_tokens, "steps": run.steps}
             shape = ("d_model", "layers", "heads", "d_head", "d_ff", "vocab_size")
             rows.append({"run": name, **values} | {key: getattr(run.architecture, key) for key in shape})
         table = pd.DataFrame(rows)
@@ -138,27 +145,27 @@ def design(
     `runs` are those that exist already; `calibration` is the prior law, weak enough to be overruled by a
     dozen runs, by default the shipped one that suits the runs, or the target where there are none. `noise`
     and `model_discrepancy` are learnt from the runs unless they are given. Candidates use at most `target_ud`
-    unique tokens and no more compute than the target.
+    unique tokens and no more compute than the target, and have the steps, at the batch of the runs, that
+    those show to be needed (`recipes`). Of runs whose recipes differ the tuned envelope exists.
     """
     total, flops = compute(budget, "budget"), compute(target_flops, "target_flops")
     ud, grid = count(target_ud, "target_ud"), _noise_grid(noise, model_discrepancy)
     known = suitable_calibration(ud) if calibration is None else Calibration.load(calibration)
     form = check_form(law) if law is not None else default_form(known)
     rows = known.vocab_size if vocab_size is None else vocab_size
-    decay, existing = _decay(runs, weight_decay, known)
+    decay, runs, existing, told = _existing(runs, weight_decay, known)
     said: tuple[str, ...] = ()
     if existing is None or runs is None:
         belief = prior_near(known, form, decay, grid or FINE)
     else:
         known, belief, said = _after(runs, form, decay, known if calibration is not None else None, grid)
+    batch, steps = _batch_and_steps(runs, known)
     target, warnings = Target.of(belief.law, ud, flops).no_worse_than_uniform(rows, known.name)
     trained = None if existing is None else points_of(existing)
-    shapes, points = _candidates(target.params, ud, min(total, flops), min_params, rows, trained)
+    fewest = (batch or 0.0) * (steps or 0.0)
+    shapes, points = _candidates(target.params, ud, min(total, flops), min_params, rows, trained, fewest)
     if not shapes:
-        raise InvalidInput(
-            f"no run worth training fits into a budget of {scientific(total)} FLOPs; "
-            f"a larger budget or smaller models (‹min_params›, a smaller vocabulary) would do."
-        )
+        raise InvalidInput(_too_little(total, batch, steps))
     chosen = select_runs(
         belief,
         points,
@@ -173,8 +180,9 @@ def design(
     cost = flops_of(points)
     cheapest_first = sorted(chosen, key=lambda i: (cost[i], i))
     picked = [shapes[i] for i in cheapest_first], _some(points, cheapest_first)
-    found = _proposal(belief, decay, target, *picked, trained, total)
-    return dataclasses.replace(found, calibration=known.name, warnings=(*said, *warnings))
+    found = _proposal(belief, decay, target, *picked, trained, total, batch)
+    facts: dict[str, Any] = {"calibration": known.name, "batch_tokens": batch, "steps_needed": steps}
+    return dataclasses.replace(found, **facts, warnings=(*told, *said, *warnings))
 
 
 def suitable_calibration(ud: float) -> Calibration:
@@ -229,23 +237,46 @@ def _noise_grid(noise: Any, model_discrepancy: Any) -> NoiseGrid | None:
     return NoiseGrid(**given) if given else None
 
 
-def _decay(
+def _existing(
     runs: pd.DataFrame | None, weight_decay: Any, known: Calibration
-) -> tuple[float, pd.DataFrame | None]:
-    """The weight decay that is designed for, and the existing runs at it."""
+) -> tuple[float, pd.DataFrame | None, pd.DataFrame | None, tuple[str, ...]]:
+    """The weight decay that is designed for, the runs that can be compared with each other, those of them at
+    it, and how they were chosen.
+    """
     wanted = None if weight_decay is None else number(weight_decay, "weight_decay", positive=False)
     if runs is None:
-        return (known.settings[0].weight_decay if wanted is None else wanted), None
-    decays = sorted(set(runs["weight_decay"]))
-    if wanted is None:
-        if len(decays) > 1:
-            raise InvalidInput(
-                f"the runs have several weight decays ({', '.join(f'{d:g}' for d in decays)}); say which one "
-                "to design for."
-            )
-        return float(decays[0]), runs
-    here = runs[np.isclose(runs["weight_decay"], wanted, rtol=1e-9, atol=1e-12)]
-    return wanted, (here.reset_index(drop=True) if len(here) else None)
+        return (known.settings[0].weight_decay if wanted is None else wanted), None, None, ()
+    before = len(warnings_of(runs))
+    chosen = comparable_runs(runs, wanted)
+    told = tuple(warning.text for warning in warnings_of(chosen, "‹{}›".format)[before:])
+    if wanted is not None:
+        return wanted, chosen, (chosen if len(chosen) else None), told
+    decays = sorted(set(chosen["weight_decay"]))
+    if len(decays) > 1:
+        raise InvalidInput(
+            f"the runs have several weight decays ({', '.join(f'{d:g}' for d in decays)}); say which one "
+            "to design for."
+        )
+    return float(decays[0]), chosen, chosen, told
+
+
+def _too_little(budget: float, batch: float | None, steps: float | None) -> str:
+    needed = f" with the {steps:,.0f} steps of {short(batch)} tokens that it needs" if batch and steps else ""
+    return (
+        f"no run worth training{needed} fits into a budget of {scientific(budget)} FLOPs; "
+        f"a larger budget or smaller models (‹min_params›, a smaller vocabulary) would do."
+    )
+
+
+def _batch_and_steps(runs: pd.DataFrame | None, known: Calibration) -> tuple[float | None, float | None]:
+    """Tokens of a step and how many steps a run needs: as the runs show, or else those of the calibration."""
+    batch: float | None = None if known.recipe is None else known.recipe.batch_tokens
+    steps: float | None = getattr(known, STEPS_NEEDED, None)
+    if runs is not None:
+        steps = runs.attrs.get(STEPS_NEEDED)
+        has_batch = "batch_tokens" in runs and runs["batch_tokens"].notna().any()
+        batch = float(runs["batch_tokens"].max()) if has_batch else None
+    return batch, steps
 
 
 @dataclass(frozen=True)
@@ -294,10 +325,16 @@ def _some(points: Points, which: list[int] | np.ndarray) -> Points:
 
 
 def _candidates(
-    params: float, ud: float, dearest: float, min_params: Any, vocab_size: Any, trained: Points | None
+    params: float,
+    ud: float,
+    dearest: float,
+    min_params: Any,
+    vocab_size: Any,
+    trained: Points | None,
+    fewest: float = 0.0,
 ) -> tuple[list[Architecture], Points]:
-    """Buildable sizes x subsets of the corpus x epochs that cost at most `dearest`, without those that are,
-    to within 5% in each number, among the trained runs.
+    """Buildable sizes x subsets of the corpus x epochs that cost at most `dearest` and see at least the
+    `fewest` tokens, without those that are, to within 5% in each number, among the trained runs.
     """
     smallest = params / 64 if min_params is None else count(min_params, "min_params")
     rows = [
@@ -306,6 +343,7 @@ def _candidates(
         for budget in (ud / 2**k for k in range(7))
         for epochs in _EPOCHS
         if FLOPS_PER_PARAM_TOKEN * shape.params * budget * epochs <= dearest
+        and budget * epochs >= fewest
         and 0.5 <= budget * epochs / shape.params <= 2000  # outside of this a run says nothing about a plan
     ]
     columns = [(shape.params, budget, epochs) for shape, budget, epochs in rows]
@@ -340,6 +378,7 @@ def _proposal(
     points: Points,
     trained: Points | None,
     budget: float,
+    batch: float | None,
 ) -> Design:
     """The chosen runs in their order, each with what is known once it is trained."""
     cost = flops_of(points)
@@ -358,6 +397,7 @@ def _proposal(
             loss_error=loss_errors[k],
             params_error=params_errors[k],
             architecture=shape,
+            steps=None if batch is None else float(unique * epochs / batch),
         )
         for k, (shape, _, unique, epochs, flops) in enumerate(
             zip(shapes, *points, cost, strict=True), start=1

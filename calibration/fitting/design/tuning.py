@@ -10,7 +10,8 @@ noise are the likeliest of a few.
 Without runs the first wave covers the timescales at which the best settings of other people's recipes lie, a
 quarter of an epoch to two, at learning rates across the range. The next runs are those with the largest
 expected improvement, each chosen as if those before it had come out as expected. Tuning ends where no setting
-is expected to improve on the best by a tolerance.
+is expected to improve on the best by a tolerance. Nothing is proposed with fewer steps than the table of the
+runs shows to be needed (`recipes`), and runs with fewer say nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ import numpy as np
 import pandas as pd
 from scipy.special import ndtr
 
-from planner.inputs import InvalidInput, count, number, whole
+from calibration.fitting.runs.recipes import needed_of
+from planner.inputs import InvalidInput, count, number, short, whole
 
 Array = np.ndarray
 COORDINATES = ("timescale_epochs", "learning_rate", "epochs", "batch_tokens")
@@ -160,15 +162,26 @@ class Ranges:
 
     @classmethod
     def of(
-        cls, *, ud: Any, batch_tokens: Any, weight_decays: Any, learning_rates: Any, epochs: Any
+        cls,
+        *,
+        ud: Any = None,
+        batch_tokens: Any = None,
+        weight_decays: Any,
+        learning_rates: Any,
+        epochs: Any,
+        runs: pd.DataFrame | None = None,
     ) -> Ranges:
-        """From what was given, checked."""
+        """From what was given, checked; data and batch may be those of the runs."""
         passes = tuple(sorted({number(value, "epochs", examples="4") for value in epochs}))
         if not passes:
             raise InvalidInput("must name at least one number of epochs, such as 8.", field="epochs")
+        if runs is not None:
+            _check_runs(runs)
         return cls(
-            count(ud, "ud"),
-            count(batch_tokens, "batch_tokens"),
+            _of_runs(runs, "unique_tokens", "ud") if ud is None else count(ud, "ud"),
+            _of_runs(runs, "batch_tokens", "batch_tokens")
+            if batch_tokens is None
+            else count(batch_tokens, "batch_tokens"),
             _range(weight_decays, "weight_decays", "0.03 10"),
             _range(learning_rates, "learning_rates", "1e-4 3e-3"),
             passes,
@@ -208,7 +221,8 @@ def tune(
 ) -> TuningStep:
     """What to train next. `runs` are those of one size and corpus, with their learning rates."""
     size, nats = whole(wave, "wave", example="4"), number(tolerance, "tolerance", examples="0.005")
-    candidates = ranges.candidates()
+    runs, needed = (None, None) if runs is None else _with_enough_steps(_checked(runs, ranges))
+    candidates = _long_enough(ranges, needed)
     if runs is None or len(runs) < _FEWEST:
         places = _first(candidates, size)
         low, high = _USUAL_TIMESCALE
@@ -216,7 +230,7 @@ def tune(
             f"the surface needs {_FEWEST} runs; this wave spans timescales of {low:g} to {high:g} epochs."
         )
         return TuningStep(_rows(candidates, places), None, None, False, reason)
-    seen = ranges.described(_checked(runs, ranges))
+    seen = ranges.described(runs)
     model = GaussianProcess.of(_logs(seen), seen["loss"].to_numpy(dtype=float))
     proposal = propose(model, _logs(candidates), size, _trained(candidates, seen))
     place = best_setting(model, _logs(seen))
@@ -243,21 +257,58 @@ def _first(candidates: pd.DataFrame, size: int) -> list[int]:
     return places
 
 
-def _checked(runs: pd.DataFrame, ranges: Ranges) -> pd.DataFrame:
+def _of_runs(runs: pd.DataFrame | None, column: str, field: str) -> float:
+    """The one value of a column, where the caller names none."""
+    values = set() if runs is None or column not in runs else set(runs[column].dropna())
+    if len(values) != 1:
+        several = f"; the runs have {len(values)}" if values else ""
+        raise InvalidInput(f"is missing{several}: say it, such as 65536.", field=field)
+    return float(values.pop())
+
+
+def _check_runs(runs: pd.DataFrame) -> None:
     if "learning_rate" not in runs:
         raise InvalidInput("tuning needs the learning rate of the runs: a column learning_rate would do.")
-    sizes, tokens = runs["params"].nunique(), runs["unique_tokens"].unique()
-    if sizes > 1 or len(tokens) > 1:
+    sizes, tokens = runs["params"].nunique(), runs["unique_tokens"].nunique()
+    if sizes > 1 or tokens > 1:
+        most = runs.groupby(["params", "unique_tokens"]).size().idxmax()
+        example = f"params == {most[0]:.0f} and unique_tokens == {most[1]:.0f}"  # type: ignore[index]
         raise InvalidInput(
-            f"tuning is for one size and corpus; these runs have {sizes} sizes and {len(tokens)} amounts of "
-            f"unique tokens: choose with ‹where›."
+            f"tuning is for one size and corpus; these runs have {sizes} sizes and {tokens} amounts of "
+            f"unique tokens: choose with ‹where› '{example}'."
         )
-    if not np.isclose(float(tokens[0]), ranges.unique_tokens, rtol=0.01):
+
+
+def _checked(runs: pd.DataFrame, ranges: Ranges) -> pd.DataFrame:
+    _check_runs(runs)
+    tokens = float(runs["unique_tokens"].iloc[0])
+    if not np.isclose(tokens, ranges.unique_tokens, rtol=0.01):
         raise InvalidInput(
-            f"({ranges.unique_tokens:g}) is not what the runs were trained on ({float(tokens[0]):g}).",
-            field="ud",
+            f"({ranges.unique_tokens:g}) is not what the runs were trained on ({tokens:g}).", field="ud"
         )
-    return runs
+    return runs[runs["learning_rate"].notna()]
+
+
+def _with_enough_steps(runs: pd.DataFrame) -> tuple[pd.DataFrame, float | None]:
+    """The runs that are not starved of steps, and how many steps are needed; None where nothing shows it."""
+    needed = needed_of(runs)
+    return (runs if needed is None else runs[~(runs["steps"] < needed)]), needed
+
+
+def _long_enough(ranges: Ranges, needed: float | None) -> pd.DataFrame:
+    """The settings that may be proposed and have the steps that are needed."""
+    steps = [ranges.unique_tokens * passes / ranges.batch_tokens for passes in ranges.epochs]
+    if needed is None or steps[0] >= needed:
+        return ranges.candidates()
+    if steps[-1] < needed:
+        least = math.ceil(needed * ranges.batch_tokens / ranges.unique_tokens)
+        raise InvalidInput(
+            f"{ranges.epochs[-1]:g} are {steps[-1]:,.0f} steps of {short(ranges.batch_tokens)} tokens, and "
+            f"the runs show that {needed:,.0f} are needed; {least} or more, or a smaller batch, would do.",
+            field="epochs",
+        )
+    kept = [passes for passes, taken in zip(ranges.epochs, steps, strict=True) if taken >= needed]
+    return replace(ranges, epochs=tuple(kept)).candidates()
 
 
 def _trained(candidates: pd.DataFrame, seen: pd.DataFrame) -> list[int]:

@@ -7,7 +7,8 @@ best is close to the best (regret: its loss minus the lowest loss of the group).
 
 No law is judged on runs that it was fitted on: for each group all laws are fitted again without it, or,
 stricter, without all runs in its (size, budget) cells. Groups without which a law cannot be identified any
-more are left out for all laws. Intervals are over groups, resampled with replacement: the groups are few, and
+more are left out for all laws. Where recipes differ inside a weight decay, the choice is between tuned
+runs (`recipes`). Intervals are over groups, resampled with replacement: the groups are few, and
 their spread is what limits the answer.
 """
 
@@ -25,12 +26,14 @@ from calibration.fitting.evaluate.summary import PAPER_DELTA
 from calibration.fitting.huber import Fits, fit_forms, left_out_predictions
 from calibration.fitting.identify import check_identifiable, is_identified
 from calibration.fitting.runs.arrays import Group, Runs, find_groups
+from calibration.fitting.runs.recipes import comparable_runs
 from calibration.fitting.solver import Progress, part_of, points_of, silent
 from planner.inputs import InvalidInput, number
 from planner.laws import FORMS, STANDARD, check_form
 
 LEAVE = ("group", "cells")
 COIN = "chance"  # the row of somebody who picks any run of the group
+_NEAR = 0.1  # share of the compute
 _RESAMPLES = 2000
 # A group, and the losses of its configurations by each form fitted without it.
 _Judged = tuple[Group, dict[str, np.ndarray]]
@@ -72,7 +75,7 @@ def backtest(
     table: pd.DataFrame,
     *,
     laws: Iterable[str] = STANDARD,
-    tolerance: Any = 0.1,
+    tolerance: Any = None,
     leave: str = "group",
     delta: float = PAPER_DELTA,
     seed: int = 0,
@@ -80,21 +83,17 @@ def backtest(
 ) -> Backtest:
     """Judge laws on the choices that a run table contains; see the module for how.
 
-    `tolerance` is how far the compute of runs in one group may be apart: 0.1 is 10%.
+    `tolerance` is how far the compute of runs in one group may be apart: 0.1 is 10%, and what is taken unless
+    another is given; where no two runs are as near, the first of 20%, 30% and so on up to tenfold.
     """
     forms = list(dict.fromkeys(check_form(law) for law in laws))
     if not forms:
         raise InvalidInput(f"must name at least one of {', '.join(FORMS)}.", field="laws")
-    apart = number(tolerance, "tolerance", examples="0.1")
+    apart = _NEAR if tolerance is None else number(tolerance, "tolerance", examples="0.1")
     if leave not in LEAVE:
         raise InvalidInput(f"must be one of {', '.join(LEAVE)}; got {leave!r}.", field="leave")
-    table = table.reset_index(drop=True)
-    groups = find_groups(table, apart)
-    if not groups:
-        raise InvalidInput(
-            f"no two runs have the same unique tokens and weight decay and a compute within {apart:.0%} of "
-            f"each other; a larger tolerance, or runs of one budget at several sizes, would do."
-        )
+    table = comparable_runs(table).reset_index(drop=True)
+    apart, groups = _nearest_groups(table, apart, widen=tolerance is None)
     check_identifiable(table, forms)
     judged, problems = _left_out(table, groups, forms, delta, leave, progress or silent)
     if not judged:
@@ -114,6 +113,17 @@ def backtest(
         scores=tuple(_scored(kept, losses, seed)),
         details=tuple(_details(kept, losses)),
         not_identified=problems,
+    )
+
+
+def _nearest_groups(table: pd.DataFrame, apart: float, *, widen: bool) -> tuple[float, list[Group]]:
+    """The groups, and how far their compute may be apart: more than asked for where it may be widened."""
+    for tolerance in (apart, *(step / 10 for step in range(2, 91 if widen else 0))):
+        if groups := find_groups(table, tolerance):
+            return tolerance, groups
+    raise InvalidInput(
+        f"no two runs have the same unique tokens and weight decay and a compute within {apart:.0%} of "
+        f"each other; a larger tolerance, or runs of one budget at several sizes, would do."
     )
 
 

@@ -14,7 +14,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import erf, huber
 
 from calibration.fitting.runs.arrays import SINGLE_EPOCH
-from planner.calibration import FittedRange, Setting
+from planner.calibration import Calibration, FittedRange, Setting
 from planner.inputs import CONTINUOUS, InvalidInput, Limits, count, number, short
 from planner.laws import Law
 from planner.results import Interval
@@ -39,8 +39,9 @@ def fitted_range(table: pd.DataFrame) -> FittedRange:
     columns = {name: table[name] for name in ("params", "unique_tokens", "epochs")}
     columns |= {f"repeated_{name}": repeated[name] for name in ("params", "unique_tokens")}
     columns |= {"loss": table["loss"], "flops": flops}
+    ranges: dict[str, Any] = {name: (float(one.min()), float(one.max())) for name, one in columns.items()}
     return FittedRange(
-        **{name: (float(column.min()), float(column.max())) for name, column in columns.items()},
+        **ranges,
         runs=len(table),
         single_epoch_runs=int(single.sum()),
         multi_epoch_runs=int((~single).sum()),
@@ -185,6 +186,18 @@ class Point(BaseModel):
     def __str__(self) -> str:
         size, tokens = short(self.params), short(self.unique_tokens)
         return f"{size} parameters, {tokens} unique tokens, {self.epochs:.3g} epochs"
+
+
+def example_question(calibration: Calibration) -> tuple[float, float]:
+    """Unique tokens and compute to show a calibration's plan for: the largest budget of its runs, on the
+    largest corpus that was repeated.
+    """
+    ranges = [setting.fitted_on for setting in calibration.settings]
+    ud = max((on.repeated_unique_tokens or on.unique_tokens)[1] for on in ranges)
+    largest = (
+        FLOPS_PER_PARAM_TOKEN * on.params[1] * ud if on.flops is None else on.flops[1] for on in ranges
+    )
+    return float(f"{ud:.3g}"), float(f"{max(largest):.2g}")
 
 
 def middle_of(setting: Setting) -> Point:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from numbers import Real
@@ -28,6 +28,9 @@ from planner.inputs import InvalidInput, count, number, short
 COLUMNS = ("run", "params", "unique_tokens", "epochs", "tokens", "weight_decay", "loss")
 TOKENS = ("unique_tokens", "tokens", "epochs")  # two of them are enough
 COUNTS = ("params", "unique_tokens", "tokens")
+# What a run was trained with besides, where its table says it.
+RECIPE = ("learning_rate", "batch_tokens", "steps", "dropout")
+WARNINGS = "warnings"  # among the attributes of a table
 # Cells outside of these ranges are slips of a unit or of a column, and would only break the arithmetic of a
 # fit.
 PLAUSIBLE = {
@@ -37,6 +40,12 @@ PLAUSIBLE = {
     "epochs": (1e-9, 1e9),
     "weight_decay": (0.0, 1e6),
     "loss": (1e-9, 1e3),
+}
+_POSSIBLE = {
+    "learning_rate": (1e-12, 1e3),
+    "batch_tokens": (1.0, 1e12),
+    "steps": (1e-3, 1e15),
+    "dropout": (0.0, 1.0),
 }
 _AGREE, _AGREE_EPOCHS = 0.01, 0.005  # tokens and epochs may be rounded: to 1%, or to two decimals of an epoch
 _SHOWN = 20
@@ -58,8 +67,13 @@ class TableWarning(NamedTuple):
     warns: bool = False
 
 
+WHOLE_TABLE = 0  # the row of a problem that is none of a single run
+
+
 class Problem(NamedTuple):
-    """One unusable cell. Rows are counted from 1, the first run below the header."""
+    """One unusable cell, or what is wrong with a whole column. Rows are counted from 1, the first run below
+    the header.
+    """
 
     row: int
     column: str
@@ -73,24 +87,48 @@ class Problem(NamedTuple):
 
 
 class RunTableError(InvalidInput):
-    """A run table with unusable rows: `problems` has all of them, the text the first twenty."""
+    """A run table that cannot be used: `problems` has every unusable cell, `columns` a sentence for each
+    column that is missing or means something else; the text has each kind of problem once, with the rows that
+    have it. `runs` are the names of the runs.
+    """
 
-    def __init__(self, name: str, problems: Sequence[Problem]) -> None:
-        self.problems = list(problems)
-        rows = len({problem.row for problem in problems})
-        many = f"{len(problems)} problems in {rows} row{'s' * (rows > 1)}"
-        cells = "1 problem" if len(problems) == 1 else many
-        lines = [f"{name} has {cells} (row 1 is the first run):"]
-        lines += [
-            f"  row {p.row}, {p.column}: {p.value + ' ' if p.value else ''}{p.reason}"
-            for p in self.problems[:_SHOWN]
-        ]
-        if len(problems) > _SHOWN:
-            lines.append(f"  ... and {len(problems) - _SHOWN} more")
-        if absent := len({problem.row for problem in problems if problem.is_absent}):
-            which = "the one row" if absent == 1 else f"the {absent} rows"
-            lines.append(f"  ‹drop_missing› leaves out {which} without a final loss or a setting")
-        super().__init__("\n".join(lines))
+    def __init__(self, name: str, problems: Sequence[Problem], runs: Sequence[str] = ()) -> None:
+        self.problems = cells = [problem for problem in problems if problem.row != WHOLE_TABLE]
+        self.columns = columns = [problem.reason for problem in problems if problem.row == WHOLE_TABLE]
+        if not cells and len(columns) == 1:
+            super().__init__(f"{columns[0]}.")
+            return
+        rows = len({problem.row for problem in cells})
+        many = f"{len(problems)} problem{'s' * (len(problems) > 1)}"
+        many += f" in {rows} row{'s' * (rows > 1)}" * (rows > 0 and not columns and len(problems) > 1)
+        lines = [f"{name} has {many}{' (row 1 is the first run)' * bool(cells)}:"]
+        lines += [f"  {reason.removeprefix(f'{name} has ')}" for reason in columns]
+        super().__init__("\n".join([*lines, *_of_cells(cells, runs)]))
+
+
+def _of_cells(cells: Sequence[Problem], runs: Sequence[str]) -> list[str]:
+    """One line for each kind of problem, and how many rows can be left out."""
+    kinds: dict[tuple[str, str], list[Problem]] = {}
+    for problem in cells:
+        kinds.setdefault((problem.column, problem.reason), []).append(problem)
+    lines = [_in_rows(alike, runs) for alike in list(kinds.values())[:_SHOWN]]
+    if len(kinds) > _SHOWN:
+        lines.append(f"  ... and {len(kinds) - _SHOWN} more")
+    if absent := len({problem.row for problem in cells if problem.is_absent}):
+        which = "the one row" if absent == 1 else f"the {absent} rows"
+        lines.append(f"  ‹drop_missing› leaves out {which} without a final loss or a setting")
+    return lines
+
+
+def _in_rows(alike: Sequence[Problem], runs: Sequence[str]) -> str:
+    """One problem and the rows that have it: all of a few, by name where runs have names."""
+    first = alike[0]
+    called = f" ({runs[first.row - 1]})" if runs and first.column != "run" and runs[first.row - 1] else ""
+    value = f"{first.value} " if first.value and len({problem.value for problem in alike}) == 1 else ""
+    if len(alike) == 1:
+        return f"  row {first.row}{called}, {first.column}: {value}{first.reason}"
+    some = [f"{p.row}: {p.value}" if p.value and not value else f"{p.row}" for p in alike]
+    return f"  {len(alike)} rows, {first.column}: {value}{first.reason} (rows {listed(some, 6)})"
 
 
 @dataclass(frozen=True)
@@ -131,12 +169,13 @@ def _number(cell: Any, column: str) -> tuple[float, str]:
         cell = _SPACED.sub("", cell.strip())
         cell = cell.replace(".", "") if _POINTED.fullmatch(cell) else cell
     try:
-        value = (count if column in COUNTS else number)(cell, column, positive=False, finite=False)
+        counted = column in (*COUNTS, "batch_tokens", "steps")
+        value = (count if counted else number)(cell, column, positive=False, finite=False)
     except InvalidInput:
         return np.nan, "is not a number"
     if not np.isfinite(value):
         return np.nan, _NOT_FINITE
-    if column == "weight_decay":
+    if column in ("weight_decay", "dropout"):
         return value, "must not be negative" if value < 0 else ""
     return value, "must be above zero" if value <= 0 else ""
 
@@ -174,12 +213,12 @@ def listed(names: Sequence[str], most: int = 12) -> str:
 
 def read_numbers(raw: RawTable, decay: float | None) -> tuple[pd.DataFrame, list[Problem]]:
     """The table with our columns as numbers, NaN where unusable, and then all others as they are; and every
-    cell that is wrong. `decay` is that of runs that do not say theirs.
+    cell that is wrong. `decay` is that of runs that do not say theirs. Columns of the recipe are there if a
+    run says something about them, NaN where others do not.
     """
     cells = raw.cells
-    _check_columns(raw, decay)
     values: dict[str, np.ndarray] = {}
-    problems: list[Problem] = []
+    problems = _missing_columns(raw, decay)
     for column in COLUMNS[1:]:
         values[column], wrong = _numbers(cells, column, decay if column == "weight_decay" else None)
         problems += wrong
@@ -195,10 +234,50 @@ def read_numbers(raw: RawTable, decay: float | None) -> tuple[pd.DataFrame, list
     if "run" in cells:
         names = ["" if is_missing(cell) else str(cell).strip() for cell in cells["run"]]
     table = pd.DataFrame({"run": pd.Series(names, dtype=object), **values})
+    recipe = _recipe(cells, values["tokens"])
     for column in cells.columns:
         if column not in table:
-            table[column] = _inferred(cells[column])
+            table[column] = recipe.pop(column, None) if column in recipe else _inferred(cells[column])
+    table = table.assign(**recipe)
     return table, sorted(problems, key=lambda problem: COLUMNS.index(problem.column))
+
+
+def _recipe(cells: pd.DataFrame, tokens: np.ndarray) -> dict[str, np.ndarray]:
+    """The columns of the recipe of which something is known; one of batch and steps gives the other. Nobody
+    needs them, so that what cannot be read is not said: `unread_recipes` tells.
+    """
+    found = {}
+    for column in (column for column in RECIPE if column in cells):
+        values, (low, high) = _numbers(cells, column, np.nan)[0], _POSSIBLE[column]
+        found[column] = np.where((values >= low) & (values <= high), values, np.nan)
+    batch, steps = (found.get(name, np.full(len(cells), np.nan)) for name in ("batch_tokens", "steps"))
+    found["steps"] = np.where(np.isnan(steps), tokens / batch, steps)
+    found["batch_tokens"] = np.where(np.isnan(batch), _batch(tokens, steps), batch)
+    return {column: values for column, values in found.items() if not np.isnan(values).all()}
+
+
+def _batch(tokens: np.ndarray, steps: np.ndarray) -> np.ndarray:
+    """Tokens of a step. Steps are whole, so that one batch for all is taken where it fits all to a step."""
+    each = np.asarray(tokens / steps)
+    if not np.isfinite(each).any():
+        return each
+    batch = each[np.nanargmax(np.where(np.isfinite(each), steps, np.nan))]
+    fits = ~np.isfinite(each) | (np.abs(tokens / batch - steps) <= 1)
+    return np.asarray(np.where(np.isfinite(each) & fits.all(), batch, each))
+
+
+def unread_recipes(raw: RawTable, table: pd.DataFrame, used: np.ndarray) -> list[TableWarning]:
+    """Which columns of the recipe hold something that is none."""
+    found = []
+    for column in (column for column in RECIPE if column in raw.cells):
+        read = table[column].notna() if column in table and table[column].dtype == float else used & False
+        wrong = np.flatnonzero(used & ~raw.cells[column].map(is_missing) & ~read)
+        if len(wrong):
+            cell = _quoted(raw.cells[column].iloc[wrong[0]])
+            where = f"{len(wrong)} of {used.sum()} runs cannot be read ({cell} in row {wrong[0] + 1})"
+            text = f"{column} of {where}: taken as not said"
+            found.append(TableWarning("recipe_unread", text, warns=True))
+    return found
 
 
 def _numbers(cells: pd.DataFrame, column: str, default: float | None) -> tuple[np.ndarray, list[Problem]]:
@@ -216,24 +295,25 @@ def _numbers(cells: pd.DataFrame, column: str, default: float | None) -> tuple[n
     return values, problems
 
 
-def _check_columns(raw: RawTable, decay: float | None) -> None:
-    """Raises where a column is missing that nothing replaces."""
+def _missing_columns(raw: RawTable, decay: float | None) -> list[Problem]:
+    """Columns that nothing replaces, unless it was said already why they cannot be guessed."""
     names = [str(column) for column in raw.cells.columns]
-    needed = [column for column in ("params", "loss") if column not in names]
-    found = [column for column in TOKENS if column in names]
+    there = {*names, *(problem.column for problem in raw.ragged if problem.row == WHOLE_TABLE)}
+    needed = [column for column in ("params", "loss") if column not in there]
+    found = [column for column in TOKENS if column in there]
     if len(found) < 2 and "unique_tokens" not in found:
         needed.insert(1 if "params" in needed else 0, "unique_tokens")
     if not set(found) & {"tokens", "epochs"}:
         needed.append("epochs (or tokens)")
+    problems = []
     if needed:
-        missing = " and no column ".join(needed)
-        hint = _hint(names, needed[0].split()[0])
-        raise InvalidInput(f"{raw.name} has no column {missing}; it has {listed(names)}; {hint}.")
-    if "weight_decay" not in names and decay is None:
-        raise InvalidInput(
-            f"{raw.name} has no column weight_decay; "
-            f"add it, or say which one all runs used: ‹weight_decay› 0.1."
-        )
+        missing, column = " and no column ".join(needed), needed[0].split()[0]
+        text = f"{raw.name} has no column {missing}; it has {listed(names)}; {_hint(names, column)}"
+        problems.append(Problem(WHOLE_TABLE, column, "", text))
+    if "weight_decay" not in there and decay is None:
+        text = f"{raw.name} has no column weight_decay; add it, or say which one all runs used"
+        problems.append(Problem(WHOLE_TABLE, "weight_decay", "", f"{text}: ‹weight_decay› 0.1"))
+    return problems
 
 
 def _hint(names: Sequence[str], needed: str) -> str:
@@ -291,20 +371,33 @@ def check_rows(
     A row is answered for if it is `chosen`, or if nobody can know because a cell in a column that is
     `deciding` is bad.
     """
-    everything = [*problems, *_unfinished(raw.cells), *raw.ragged]
-    dropped: dict[int, Problem] = {}  # rows, each with the first reason
-    for problem in everything if drop_missing else ():
-        if problem.is_absent and chosen[problem.row - 1]:
-            dropped.setdefault(problem.row, problem)
+    unfinished = _unfinished(raw.cells)
+    ended = {problem.row for problem in unfinished}  # what such a run lacks is no problem of its own
+    everything = [p for p in (*problems, *raw.ragged) if not (p.is_absent and p.row in ended)] + unfinished
+    dropped = _absent(everything, chosen) if drop_missing else {}
     used = chosen & ~np.isin(np.arange(len(table)) + 1, list(dropped))
     doubtful = {p.row for p in problems if p.column in deciding} - set(dropped)
     everything += _repeated(table, used, "run" in raw.cells)
-    reported = sorted({p for p in everything if used[p.row - 1] or p.row in doubtful})
-    if all(p.reason.endswith(_UNIT) for p in reported):
-        _check_units(table[used], raw.taken)
+    reported = {p for p in everything if p.row == WHOLE_TABLE or used[p.row - 1] or p.row in doubtful}
+    reported = _with_units(reported, _other_units(table[used], raw.taken))
     if reported:
-        raise RunTableError(raw.name, reported)
+        raise RunTableError(raw.name, sorted(reported), list(table["run"]) if "run" in raw.cells else ())
     return used, [_left_out(dropped, table)] if dropped else []
+
+
+def _absent(problems: Iterable[Problem], chosen: np.ndarray) -> dict[int, Problem]:
+    """The chosen rows that lack something, each with the first reason."""
+    found: dict[int, Problem] = {}
+    for problem in problems:
+        if problem.is_absent and chosen[problem.row - 1]:
+            found.setdefault(problem.row, problem)
+    return found
+
+
+def _with_units(reported: set[Problem], units: Sequence[Problem]) -> set[Problem]:
+    """Problems of single cells give way to one of their whole column: that it has another unit."""
+    other = {name for unit in units for name in (COUNTS if unit.column in COUNTS else (unit.column,))}
+    return {p for p in reported if not (p.column in other and p.reason.endswith(_UNIT))} | {*units}
 
 
 def _left_out(dropped: Mapping[int, Problem], table: pd.DataFrame) -> TableWarning:
@@ -333,7 +426,8 @@ def _repeated(table: pd.DataFrame, used: np.ndarray, named: bool) -> list[Proble
     """Runs that are used twice: by name, or by all their numbers where they have no names."""
     problems = []
     seen: dict[Any, int] = {}
-    keys = table["run"] if named else table[list(COLUMNS[1:])].itertuples(index=False, name=None)
+    numbers = [*COLUMNS[1:], *(column for column in RECIPE if column in table)]
+    keys = table["run"] if named else table[numbers].itertuples(index=False, name=None)
     for row, key in ((i + 1, key) for i, key in enumerate(keys) if used[i]):
         if named and not key:
             problems.append(Problem(row, "run", "", "has no name: every run needs one"))
@@ -360,32 +454,35 @@ _CHECKPOINT = re.compile(r"(?:step|ckpt|checkpoint|iter)[-_=]?\d+", re.I)
 _TOKENIZERS = re.compile(r"(?:^|[._/ ])(?:tokenizer(?:_name)?|vocab(?:_size|ulary)?)$", re.I)
 _OTHER_TOTAL = re.compile(r"(?:^|[._/ ])(?:total_param(?:s|eters)|params_total)$", re.I)
 _PARTLY = re.compile(r"(?=.*param)(?=.*(?:non.?emb|ex.?emb|no.?emb|without.emb))", re.I)
+_BY_CHANCE = 0.1  # pairs of equal losses
+_CONTRADICTS = 0.03  # share of the loss, well above what seeds and sweeps scatter by
 _UNRELATED = 0.05  # share of tables of pure noise that would look as much like a law
 _FEWEST = 8
 
 
-def _check_units(table: pd.DataFrame, taken: Mapping[str, str]) -> None:
-    """Raises where counts or losses cannot be in the units they should be in."""
+def _other_units(table: pd.DataFrame, taken: Mapping[str, str]) -> list[Problem]:
+    """Counts and losses that cannot be in the units they should be in."""
     numbers = table[["params", "tokens", "loss", "epochs"]].to_numpy(dtype=float)
     params, tokens, loss, epochs = numbers[np.isfinite(numbers).all(axis=1)].T
     if not len(params):
-        return
-    _check_counts(params, tokens, taken)
+        return []
+    found = _other_counts(params, tokens, taken)
     early = loss[epochs <= max(2.0, epochs.min())]
     if np.median(early) > _UNIFORM_LOSS:
-        name = taken.get("loss", "loss")
-        raise InvalidInput(
+        text = (
             f"a loss of {np.median(early):.3g} is worse than uniform, so it looks like a perplexity; laws "
-            f"are about nats per token, its logarithm: ‹columns› 'loss=ln({name})'."
+            f"are about nats per token, its logarithm: ‹columns› 'loss=ln({taken.get('loss', 'loss')})'"
         )
+        found.append(Problem(WHOLE_TABLE, "loss", "", text))
+    return found
 
 
-def _check_counts(params: np.ndarray, tokens: np.ndarray, taken: Mapping[str, str]) -> None:
+def _other_counts(params: np.ndarray, tokens: np.ndarray, taken: Mapping[str, str]) -> list[Problem]:
     ratio = float(np.median(tokens / params))
     small = bool(params.max() < _TOY)
     few = bool(tokens.max() < (1e6 if small else 1e5)) and (small or ratio < _THIN)
     if not small and not few and not (params.max() < 100 * _TOY and ratio > _FAT):
-        return
+        return []
     of_params = float(np.median(params))
     if few and small:
         factors = {"params": 1e9 if of_params < 1 else 1e6, "tokens": 1e9 if tokens.max() < 100 else 1e6}
@@ -400,7 +497,8 @@ def _check_counts(params: np.ndarray, tokens: np.ndarray, taken: Mapping[str, st
     words = {1e3: "thousands", 1e6: "millions", 1e9: "billions"}
     units = " and ".join(dict.fromkeys(words[factor] for factor in factors.values()))
     cure = ",".join(_in_plain_counts(column, factor, taken) for column, factor in factors.items())
-    raise InvalidInput(f"{what} like {units} ({given}); laws need plain counts: ‹columns› '{cure}'.")
+    text = f"{what} like {units} ({given}); laws need plain counts: ‹columns› '{cure}'"
+    return [Problem(WHOLE_TABLE, next(iter(factors)), "", text)]
 
 
 def _in_plain_counts(column: str, factor: float, taken: Mapping[str, str]) -> str:
@@ -414,18 +512,25 @@ def _nearest_unit(factor: float) -> float:
     return min((1e3, 1e6, 1e9), key=lambda unit: abs(np.log(factor / unit)))
 
 
-def sanity_checks(table: pd.DataFrame, taken: Mapping[str, str]) -> list[TableWarning]:
-    """What looks wrong in a table that can be read, a sentence each."""
-    looks: tuple[Callable[[pd.DataFrame, Mapping[str, str]], str], ...] = (
-        _unit_of_loss,
-        _checkpoints,
-        _best_checkpoint,
-        _tokenizers,
-        _not_all_parameters,
-        _copies,
-        _unrelated,
+def sanity_checks(
+    table: pd.DataFrame, taken: Mapping[str, str], enough: pd.DataFrame, comparable: pd.DataFrame
+) -> list[TableWarning]:
+    """What looks wrong in a table that can be read, a sentence each. What a loss should be is asked of those
+    runs only that are `comparable` with a law, what changes with epochs of those trained for `enough` steps
+    (`recipes`).
+    """
+    looks: tuple[tuple[Callable[[pd.DataFrame, Mapping[str, str]], str], pd.DataFrame], ...] = (
+        (_unit_of_loss, comparable),
+        (_checkpoints, table),
+        (_best_checkpoint, enough),
+        (_tokenizers, table),
+        (_not_all_parameters, table),
+        (_copies, table),
+        (_same_loss, table),
+        (_out_of_order, enough),
+        (_unrelated, comparable),
     )
-    found = ((look.__name__.strip("_"), look(table, taken)) for look in looks)
+    found = ((look.__name__.strip("_"), look(rows, taken)) for look, rows in looks)
     return [TableWarning(code, text, warns=True) for code, text in found if text]
 
 
@@ -465,10 +570,16 @@ def _expected(rows: pd.DataFrame) -> np.ndarray:
 
 def _cells(table: pd.DataFrame) -> Iterator[pd.DataFrame]:
     """Runs that differ in their epochs only, by ascending epochs."""
-    keys = ["params", "unique_tokens", "weight_decay"] + (["seed"] if "seed" in table else [])
-    for _, runs in table.groupby(keys, sort=False, dropna=False):
-        if runs["epochs"].nunique() > 1:
-            yield runs.sort_values("epochs", kind="stable")
+    keys = ["params", "unique_tokens", *_others(table)]
+    several = table.groupby(keys, dropna=False)["epochs"].transform("nunique") > 1
+    ordered = table[several].sort_values("epochs", kind="stable")
+    yield from (runs for _, runs in ordered.groupby(keys, sort=False, dropna=False))
+
+
+def _others(table: pd.DataFrame) -> list[str]:
+    """What runs that are compared with each other must have in common, besides size and data."""
+    known = ("weight_decay", "learning_rate", "batch_tokens", "dropout", "seed")
+    return [name for name in known if name in table]
 
 
 def _checkpoints(table: pd.DataFrame, taken: Mapping[str, str]) -> str:
@@ -561,6 +672,55 @@ def _copies(table: pd.DataFrame, taken: Mapping[str, str]) -> str:
     return (
         f"{len(runs)} runs have the settings and the loss of another to the last digit ({runs[0]}, "
         f"{runs[1]}): copies say nothing about noise, so leave all but one out"
+    )
+
+
+def _same_loss(table: pd.DataFrame, taken: Mapping[str, str]) -> str:
+    """Runs of different settings with the same loss, where that cannot be chance."""
+    settings = ["params", "unique_tokens", "epochs", *_others(table)]
+    loss = table["loss"].to_numpy(dtype=float)
+    alike = table[table["loss"].duplicated(keep=False) & ~table.duplicated([*settings, "loss"], keep=False)]
+    decimals = next((d for d in range(16) if np.allclose(loss, loss.round(d), rtol=0, atol=1e-13)), 16)
+    # How many pairs would share a loss by chance, if losses were spread evenly at this many decimals.
+    expected = len(loss) ** 2 / 2 * 10.0**-decimals / max(float(np.ptp(loss)), 1e-9)
+    if not len(alike) or expected > _BY_CHANCE:
+        return ""
+    pairs = [list(runs["run"]) for _, runs in alike.groupby("loss", sort=False)]
+    each = "; ".join(" and ".join(map(str, names)) for names in pairs[:3])
+    more = f" and {len(pairs) - 3} more" if len(pairs) > 3 else ""
+    return (
+        f"runs of different settings have the same loss to the last digit ({each}{more}): one of them "
+        f"repeats the figure of another, so check it and leave it out"
+    )
+
+
+def _out_of_order(table: pd.DataFrame, taken: Mapping[str, str]) -> str:
+    """Losses that contradict others of the same recipe, however a law looks: as many tokens, more of them
+    new, cannot be worse; and what rises with more epochs does not fall again with still more.
+    """
+    alike = ["params", *_others(table)]
+    by_data = table.assign(told=table["tokens"].map(lambda tokens: f"{tokens:.3g}"))
+    by_data = by_data.sort_values("unique_tokens", kind="stable")
+    same = by_data.groupby([*alike, "told"], dropna=False, sort=False).ngroup()
+    least = by_data["loss"].groupby(same).cummin().groupby(same).shift()
+    worse = by_data["loss"] / least - 1
+    by_epochs = table.sort_values("epochs", kind="stable")
+    same = by_epochs.groupby([*alike, "unique_tokens"], dropna=False, sort=False).ngroup()
+    loss = by_epochs["loss"]
+    raised = loss.where(loss > (1 + _CONTRADICTS) * loss.groupby(same).cummin(), 0.0)
+    peak = raised.groupby(same).cummax().groupby(same).shift().fillna(0.0)
+    fallen = (1 - loss / peak.where(peak > 0)).fillna(0.0)
+    reasons = (
+        (worse, "above runs of as many tokens, fewer of them new"),
+        (fallen, "below fewer epochs, which had raised the loss"),
+    )
+    found = []
+    for off, why in reasons:
+        if len(rows := off.index[off > _CONTRADICTS]):
+            names = listed([str(table["run"][row]) for row in rows], 5)
+            found.append(f"{names} up to {off[rows].max():.0%} {why}")
+    return (
+        f"losses contradict others of the same recipe: {'; '.join(found)}; check these rows" if found else ""
     )
 
 

@@ -310,7 +310,7 @@ def _of_parquet(name: str, content: bytes) -> RawTable:
         import pyarrow.parquet
     except ImportError:
         raise InvalidInput(
-            "Parquet files need pyarrow: pip install 'databound[parquet]', or give a CSV file."
+            "Parquet files need pyarrow: pip install '.[parquet]', or give a CSV file."
         ) from None
     try:
         frame = pyarrow.parquet.read_table(io.BytesIO(content)).to_pandas()
@@ -406,10 +406,13 @@ def _figures(path: Path) -> dict[str, Any]:
     if not isinstance(state, dict):
         raise InvalidInput(f"{path} holds no record of a run.")
     found: dict[str, Any] = {}
+    peak = 0.0
     for entry in state.get("log_history") or ():
         for key, value in entry.items() if isinstance(entry, dict) else ():
             if isinstance(value, int | float):  # the loss is that of the last steps; validation is eval_loss
                 found["training_loss" if key == "loss" else str(key)] = value
+                if key == "learning_rate":  # the peak of the schedule, which a recipe names
+                    peak = found[key] = max(peak, value)
     for key in ("epoch", "global_step", "max_steps", "num_input_tokens_seen", "best_metric"):
         value = state.get(key)
         if isinstance(value, int | float) and (value or key != "num_input_tokens_seen"):
@@ -436,6 +439,7 @@ def _params(folder: Path) -> int:
 
 _MARK = "tfevents"
 _LARGEST_RECORD = 2**26
+_PEAK = re.compile(r"(?:^|[/._ ])(?:learning_rate|lr)$", re.I)  # whose recipe is the peak of its schedule
 _FLOAT, _DOUBLE = 1, 2  # of tensors
 _Message = dict[int, list[Any]]
 
@@ -507,7 +511,9 @@ def _read_value(value: _Message, step: int, events: _Events) -> None:
     tag = value[1][-1].decode() if 1 in value else ""
     figures = [*value.get(2, ()), *(n for tensor in _inner(value, 8) for n in _scalar(tensor))]
     if tag and figures and step >= events.last.get(tag, (step, 0.0))[0]:
-        events.last[tag] = (step, figures[-1])
+        before = events.last.get(tag, (step, figures[-1]))[1]
+        peak = max(before, figures[-1]) if _PEAK.search(tag) else figures[-1]
+        events.last[tag] = (step, peak)
     for metadata in _inner(value, 9):
         events.settings.update(_settings(metadata))
 

@@ -2,12 +2,13 @@
 fitted.
 
     run, params, unique_tokens, epochs, tokens, weight_decay, loss      (other columns are kept as they are)
+    learning_rate, batch_tokens, steps, dropout                         (numbers, where the table has them)
 
-Two of unique_tokens, tokens and epochs are enough. Counts may be written as people say them ("250M"). All
-bad cells are reported together, by row and column; mistaken units are named with their cure. The source is
-only read. `formats` has the sources, `filters` says which rows are used, `checks` what is wrong; here is the
-way through them, and which column of somebody's table is which of ours: as they say (`columns`), inside the
-names of the runs (`pattern`), or by obvious names, and said.
+Two of unique_tokens, tokens and epochs are enough; steps are tokens / batch_tokens. Counts may be written as
+people say them ("250M"). All bad cells are reported together, by row and column; mistaken units are named
+with their cure. The source is only read. `formats` has the sources, `filters` says which rows are used,
+`checks` what is wrong; here is the way through them, and which column of somebody's table is which of ours:
+as they say (`columns`), inside the names of the runs (`pattern`), or by obvious names, and said.
 
     columns="params=config.n_params, loss=summary/val_loss"       names as they are in the table
     columns="params=size*1e6, loss=ln(perplexity)"                other units: a factor, or a logarithm
@@ -34,7 +35,10 @@ from calibration.fitting.runs.checks import (
     COLUMNS,
     COUNTS,
     DOES_NOT_FIT,
+    RECIPE,
     TOKENS,
+    WARNINGS,
+    WHOLE_TABLE,
     Problem,
     RawTable,
     TableWarning,
@@ -44,14 +48,22 @@ from calibration.fitting.runs.checks import (
     plain_number,
     read_numbers,
     sanity_checks,
+    unread_recipes,
 )
 from calibration.fitting.runs.filters import RowFilter
 from calibration.fitting.runs.formats import Table, load
+from calibration.fitting.runs.recipes import (
+    STEPS_CHOSEN,
+    STEPS_NEEDED,
+    comparable_runs,
+    steps_needed,
+    with_enough_steps,
+)
 from planner.calibration import Calibration
 from planner.inputs import InvalidInput, named, number
 
 Columns = str | Mapping[str, str]
-_WARNINGS = "warnings"  # among the attributes of a table
+_READING = "reading"  # among the attributes of a table
 
 
 class Reading(TypedDict, total=False):
@@ -78,6 +90,7 @@ class Origin:
     tied_embeddings: bool | None = None
     data_fingerprint: str | None = None  # of the tokens that were trained on
     recipe: dict[str, Any] | None = None  # learning rate, batch and schedule, as `planner` keeps them
+    bytes_per_token: float | None = None
 
     def facts(self) -> dict[str, Any]:
         """What is known, as fields of a calibration."""
@@ -100,13 +113,8 @@ def read_runs(
     decay = None if decay is None else number(decay, "weight_decay", positive=False)
     where = None if condition is None else RowFilter(condition)
     raw = with_our_columns(_loaded(source, name or "the run table"), how.get("columns"), how.get("pattern"))
-    said = "weight_decay" in raw.cells and not raw.cells["weight_decay"].map(is_missing).any()
-    if decay is not None and said and not weight_decay_is_choice:
-        raise InvalidInput(
-            f"{decay:g} was given for runs that do not say theirs, but all of {raw.name} do; "
-            f"leave it out, or choose runs with ‹where› 'weight_decay == {decay:g}'.",
-            field="weight_decay",
-        )
+    if decay is not None and not weight_decay_is_choice:
+        _check_weight_decay(raw, decay)
     table, problems = read_numbers(raw, decay)
     chosen, deciding, conditions = np.ones(len(table), dtype=bool), set[str](), list[str]()
     if limit is not None:
@@ -120,10 +128,33 @@ def read_runs(
     if not used.any():
         why = " and ".join(conditions + ["‹drop_missing›"] * bool(left_out))
         raise InvalidInput(f"no run of {raw.name} is left after {why}; a wider condition would do.")
+    unread = unread_recipes(raw, table, used)
+    # What the whole table shows of steps holds for a part of it, which need not show it.
+    whole = table[table[list(COLUMNS[1:])].notna().all(axis=1)]
     table = table[used].reset_index(drop=True)
-    found = [*raw.warnings, *left_out, *sanity_checks(table, raw.taken)]
-    table.attrs[_WARNINGS] = [list(warning) for warning in found]
+    table.attrs[STEPS_NEEDED] = steps_needed(whole)
+    table.attrs[STEPS_CHOSEN] = where is not None and "steps" in where.columns
+    doubts = sanity_checks(table, raw.taken, with_enough_steps(table)[0], comparable_runs(table))
+    table.attrs[WARNINGS] = [list(warning) for warning in (*raw.warnings, *left_out, *unread, *doubts)]
+    read = {**how, "max_epochs": limit, "weight_decay": decay, "where": where and where.text}
+    table.attrs[_READING] = _as_said(read)
     return table
+
+
+def _as_said(read: Mapping[str, Any]) -> dict[str, Any]:
+    """How a table was read, as it can be said again; a weight decay of zero is one that was given."""
+    told = {**read, "columns": _given(read.get("columns"))}
+    return {name: value for name, value in told.items() if value or isinstance(value, float)}
+
+
+def _check_weight_decay(raw: RawTable, decay: float) -> None:
+    """Refuse a weight decay that is given for runs which all say their own."""
+    if "weight_decay" in raw.cells and not raw.cells["weight_decay"].map(is_missing).any():
+        raise InvalidInput(
+            f"{decay:g} was given for runs that do not say theirs, but all of {raw.name} do; "
+            f"leave it out, or choose runs with ‹where› 'weight_decay == {decay:g}'.",
+            field="weight_decay",
+        )
 
 
 def _loaded(source: Table, name: str) -> RawTable:
@@ -143,22 +174,25 @@ def warnings_of(table: pd.DataFrame, name: Callable[[str], str] = str) -> list[T
     """What was noticed when a table was read: (code, text, whether it is a warning); nothing for a table that
     was not read. `name` says what to call the options that a text mentions.
     """
-    found = [TableWarning(*warning) for warning in table.attrs.get(_WARNINGS, ())]
+    found = [TableWarning(*warning) for warning in table.attrs.get(WARNINGS, ())]
     return [warning._replace(text=named(warning.text, name)) for warning in found]
 
 
-def with_table_warnings(table: pd.DataFrame, calibration: Calibration) -> Calibration:
-    """The calibration with what was noticed about the table that it was fitted to; plans repeat warnings."""
-    found = warnings_of(table)
-    if not found:
-        return calibration
-    doubts = [f"{warning.text}." for warning in found if warning.warns]
-    settings = tuple(
-        setting.model_copy(update={"warnings": [*setting.warnings, *doubts]})
-        for setting in calibration.settings
-    )
-    said = [warning._asdict() for warning in found]
-    return calibration.model_copy(update={"table_notes": said, "settings": settings})
+def with_reading(table: pd.DataFrame, calibration: Calibration) -> Calibration:
+    """The calibration with how the table that it was fitted to was read (`reading`, the options of
+    `Reading`), and what was noticed about it; plans repeat warnings.
+    """
+    kept: dict[str, Any] = {}
+    if reading := table.attrs.get(_READING):
+        kept["reading"] = reading
+    if found := warnings_of(table):
+        doubts = [f"{warning.text}." for warning in found if warning.warns]
+        kept["table_notes"] = [warning._asdict() for warning in found]
+        kept["settings"] = tuple(
+            setting.model_copy(update={"warnings": [*setting.warnings, *doubts]})
+            for setting in calibration.settings
+        )
+    return calibration.model_copy(update=kept) if kept else calibration
 
 
 # -- which column is which
@@ -175,8 +209,14 @@ unique_tokens: unique_tokens ud u_d n_unique_tokens num_unique_tokens tokens_uni
   dataset_tokens corpus_tokens tokens_in_dataset data_tokens
 epochs: epochs num_epochs n_epochs num_train_epochs train_epochs max_epochs epoch
 tokens: tokens total_tokens train_tokens training_tokens tokens_seen num_tokens_seen num_input_tokens_seen
-  tokens_total n_tokens num_tokens consumed_tokens num_train_tokens tokens_processed d
+  tokens_total n_tokens num_tokens consumed_tokens num_train_tokens tokens_processed total_tokens_seen
+  total_train_tokens total_training_tokens n_tokens_seen tokens_trained throughput_total_tokens time_token d
 weight_decay: weight_decay weightdecay wd adam_weight_decay adamw_weight_decay
+learning_rate: learning_rate peak_learning_rate max_learning_rate lr peak_lr max_lr
+batch_tokens: batch_tokens tokens_per_batch tokens_per_step batch_size_tokens batch_size_in_tokens
+  global_batch_tokens
+steps: steps train_steps training_steps num_steps n_steps num_train_steps total_steps
+dropout: dropout dropout_rate dropout_p
 loss: final_val_loss val_loss valid_loss validation_loss eval_loss loss_val loss_eval loss_validation
   val_loss_final validation_cross_entropy val_cross_entropy val_ce val_nll eval_nll test_loss dev_loss
   heldout_loss held_out_loss final_loss cross_entropy nll loss
@@ -185,6 +225,8 @@ prefixes: config_ summary_metrics_ summary_ hparams_ hparam_ args_ training_args
 """
 _KNOWN = {key: names.split() for key, names in re.findall(r"^(\w+):((?:.|\n )*)", _NAMES, re.MULTILINE)}
 _PREFIXES = _KNOWN.pop("prefixes")
+for _counted in ("tokens", "epochs"):  # loggers file them under train/, as train/tokens_seen
+    _KNOWN[_counted] += [f"train_{name}" for name in _KNOWN[_counted] if not name.startswith("train")]
 _VALIDATION = frozenset(_KNOWN["loss"][: _KNOWN["loss"].index("test_loss")])
 _OF = {"val_", "eval_", "validation_", "valid_", "test_", "final_val_", "final_", ""}
 _PERPLEXITY = frozenset(of + what for of in _OF for what in ("perplexity", "ppl"))
@@ -199,6 +241,7 @@ _UNITS = {
     **dict.fromkeys(("b", "bn", "billion", "billions"), 1e9),
 }
 _WRITTEN_OUT = 1e6  # numbers from here on are not in millions, whatever their column's name
+_OURS = (*COLUMNS, *RECIPE)
 _DOCUMENTED = {("tokens", "total_tokens")}  # a name of ours, and not worth saying
 _LOGARITHM = re.compile(r"(?:ln|log)\((.+)\)")
 _PRODUCT = re.compile(r"(.+?)\s*\*\s*([\d.]+(?:e[+-]?\d+)?)", re.I)
@@ -216,31 +259,38 @@ def with_our_columns(raw: RawTable, columns: Columns | None, pattern: str | None
     """The table with our columns: as the caller says, from the names of the runs, and those that it has under
     obvious names, with a warning that says so.
     """
-    raw = _with(raw, {ours: _meant(raw, ours, theirs) for ours, theirs in _given(columns).items()})
-    of_runs = _guesses(raw, ["run"])
+    raw = _with(raw, _said(raw, _given(columns)))
+    of_runs, _ = _guesses(raw, ["run"])
     raw = _with(raw, of_runs)
     if pattern is not None:
         raw = _with_settings(raw, pattern)
-    guesses = of_runs | _guesses(raw, COLUMNS)
+    others, unclear = _guesses(raw, _OURS)
+    guesses = of_runs | others
     said = [
         f"{ours} from {meant.column}{meant.how}"
         for ours, meant in guesses.items()
         if (ours, meant.column) not in _DOCUMENTED
     ]
     warnings = [TableWarning("columns_guessed", f"read {', '.join(said)}")] if said else []
-    return dataclasses.replace(_with(raw, guesses), warnings=(*raw.warnings, *warnings))
+    raw = dataclasses.replace(raw, ragged=(*raw.ragged, *unclear), warnings=(*raw.warnings, *warnings))
+    return _with(raw, guesses)
 
 
-def _guesses(raw: RawTable, wanted: Sequence[str]) -> dict[str, _Meant]:
-    """Those of our columns that the table has under other names."""
+def _guesses(raw: RawTable, wanted: Sequence[str]) -> tuple[dict[str, _Meant], list[Problem]]:
+    """Those of our columns that the table has under other names, and why others cannot be guessed."""
     forms = {str(column): _plain(str(column)) for column in raw.cells.columns}
-    missing = [ours for ours in wanted if ours not in raw.cells]
-    found = {ours: meant for ours in missing if (meant := _guess(raw, ours, forms)) is not None}
-    if "loss" in missing and "loss" not in found:
-        found |= _other_loss(raw, forms)
-    elif "loss" in wanted and "loss" not in missing:
-        _check_loss(raw, forms)
-    return found
+    found: dict[str, _Meant] = {}
+    unclear = []
+    for ours in wanted:
+        try:
+            if ours not in raw.cells:
+                meant = _guess(raw, ours, forms) or (_other_loss(raw, forms) if ours == "loss" else None)
+                found |= {} if meant is None else {ours: meant}
+            elif ours == "loss":
+                _check_loss(raw, forms)
+        except InvalidInput as error:
+            unclear.append(Problem(WHOLE_TABLE, ours, "", error.args[0].removesuffix(".")))
+    return found, unclear
 
 
 def may_be_ours(name: str) -> bool:
@@ -265,21 +315,29 @@ def _given(columns: Columns | None) -> dict[str, str]:
     if not complete or not all(found.values()):
         raise InvalidInput(f"must be pairs such as {_EXAMPLE}, each once; got {columns!r}.", field="columns")
     for ours in found:
-        if ours not in COLUMNS:
-            raise InvalidInput(f"knows {', '.join(COLUMNS)}; got {ours!r}.", field="columns")
+        if ours not in _OURS:
+            raise InvalidInput(f"knows {', '.join(_OURS)}; got {ours!r}.", field="columns")
     return found
 
 
-def _meant(raw: RawTable, ours: str, theirs: str) -> _Meant:
-    """What a caller means: a column, a multiple of one, or its logarithm."""
+def _said(raw: RawTable, columns: Mapping[str, str]) -> dict[str, _Meant]:
+    """What the caller means, column by column; raises where the table lacks some of them."""
+    found = {ours: _meant(raw, theirs) for ours, theirs in columns.items()}
+    if lacking := [f"{ours} from {columns[ours]!r}" for ours, meant in found.items() if meant is None]:
+        names = listed([str(column) for column in raw.cells.columns])
+        raise InvalidInput(f"takes {' and '.join(lacking)}; {raw.name} has {names}.", field="columns")
+    return {ours: meant for ours, meant in found.items() if meant is not None}
+
+
+def _meant(raw: RawTable, theirs: str) -> _Meant | None:
+    """A column, a multiple of one, or its logarithm; None where the table has no such column."""
     if (column := _same(raw, theirs)) is not None:
         return _Meant(column)
     if (inner := _LOGARITHM.fullmatch(theirs)) and (column := _same(raw, inner[1].strip())) is not None:
         return _Meant(column, _ln)
     if (product := _PRODUCT.fullmatch(theirs)) and (column := _same(raw, product[1])) is not None:
         return _Meant(column, _times(float(product[2])))
-    names = [str(column) for column in raw.cells.columns]
-    raise InvalidInput(f"takes {ours} from {theirs!r}; {raw.name} has {listed(names)}.", field="columns")
+    return None
 
 
 def _same(raw: RawTable, name: str) -> str | None:
@@ -332,9 +390,9 @@ _EXACT = frozenset(name for names in _KNOWN.values() for name in names)
 def _guess(raw: RawTable, ours: str, forms: Mapping[str, str]) -> _Meant | None:
     """The column that is obviously meant; raises where two are and they differ."""
     for name in _KNOWN[ours]:
-        there = [column for column, form in forms.items() if form == name and _filled(raw, column)]
-        if ours == "run":
-            there = [column for column in there if _is_a_name(raw.cells[column])]
+        there = [column for column, form in forms.items() if form == name and _may_be(raw, column, ours)]
+        if ours in RECIPE and there and not _equal(raw, there):
+            return None
         if len(there) > 1 and ours != "run" and not _equal(raw, there):
             raise InvalidInput(
                 f"{raw.name} has {ours} in {' and in '.join(map(repr, there))}, and they differ; "
@@ -343,6 +401,14 @@ def _guess(raw: RawTable, ours: str, forms: Mapping[str, str]) -> _Meant | None:
         if there:
             return _Meant(there[0])
     return _in_units(raw, ours, forms) if ours in COUNTS else None
+
+
+def _may_be(raw: RawTable, column: str, ours: str) -> bool:
+    """Whether a column of the right name holds what ours does."""
+    if ours == "run":
+        return _is_a_name(raw.cells[column])
+    # A summary has what was logged last: of a rate, the end of its schedule.
+    return _filled(raw, column) and not (ours in RECIPE and column.lower().startswith("summary"))
 
 
 def _in_units(raw: RawTable, ours: str, forms: Mapping[str, str]) -> _Meant | None:
@@ -368,7 +434,7 @@ def _check_loss(raw: RawTable, forms: Mapping[str, str]) -> None:
             )
 
 
-def _other_loss(raw: RawTable, forms: Mapping[str, str]) -> dict[str, _Meant]:
+def _other_loss(raw: RawTable, forms: Mapping[str, str]) -> _Meant | None:
     """The loss from a column that holds it in another form; raises where that cannot be known."""
     for known, change, how in (
         (_PERPLEXITY, _ln, " as its logarithm"),
@@ -376,7 +442,7 @@ def _other_loss(raw: RawTable, forms: Mapping[str, str]) -> dict[str, _Meant]:
     ):
         there = [column for column, form in forms.items() if form in known and _filled(raw, column)]
         if there:
-            return {"loss": _Meant(there[0], change, how)}
+            return _Meant(there[0], change, how)
     for column, form in forms.items():
         if form in _BITS_PER_BYTE:
             raise InvalidInput(
@@ -389,7 +455,7 @@ def _other_loss(raw: RawTable, forms: Mapping[str, str]) -> dict[str, _Meant]:
                 f"{raw.name} has no column loss, only {column}; laws are about the validation loss "
                 f"(‹columns› loss={column} takes it all the same)."
             )
-    return {}
+    return None
 
 
 def _filled(raw: RawTable, column: str) -> bool:
@@ -441,7 +507,7 @@ def _with_settings(raw: RawTable, pattern: str) -> RawTable:
     cells = raw.cells.copy()
     for field in fields:
         texts = [None if match is None else match[field] for match in matches]
-        values = [written_number(text) if text and field in COLUMNS else text for text in texts]
+        values = [written_number(text) if text and field in _OURS else text for text in texts]
         if field not in cells:
             cells[field] = pd.Series(values, index=cells.index, dtype=object)
     said = TableWarning("settings_from_names", f"read {', '.join(fields)} from the names of the runs")
@@ -469,7 +535,7 @@ def _compiled(pattern: str) -> tuple[re.Pattern[str], list[str]]:
                 problem = "has it twice" if name in fields else "cannot be part of a name"
                 raise InvalidInput(f"{{{name}}} {problem}: {pattern!r}.", field="pattern")
             fields.append(name)
-            parts.append(f"(?P<{name}>{_WRITTEN if name in COLUMNS else '[^/]+?'})")
+            parts.append(f"(?P<{name}>{_WRITTEN if name in _OURS else '[^/]+?'})")
         at, open_before = match.end(), True
     parts.append(re.escape(pattern[at:]))
     if not fields:

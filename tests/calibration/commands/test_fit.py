@@ -140,7 +140,7 @@ def test_the_closing_hint_is_a_plan_inside_the_fitted_range(calibration: Path, t
         "fit", table, "--law", "additive_1p", "--bootstrap", 0, "-o", calibration.with_name("hint.json")
     )
     ud, flops = re.search(r"--ud (\S+) --flops (\S+)", result.output).groups()  # type: ignore[union-attr]
-    assert "--vocab-size" in result.output
+    assert "--vocab 32100" in result.output
     low, high = Calibration.load(calibration).settings[0].fitted_on.unique_tokens
     assert low <= count(ud, "ud") <= high
     assert float(flops) > 0

@@ -290,7 +290,8 @@ def test_the_first_line_says_when_repetition_is_a_guess() -> None:
     table = pd.DataFrame(rows, columns=["params", "unique_tokens", "loss"]).assign(epochs=1, weight_decay=0.1)
     known = fit(table, bootstrap=20)
     assert "first guess" in plan(ud="180M", flops=1e19, calibration=known).verdict
-    assert "first guess" not in plan(ud="180M", flops=1e16, calibration=known).verdict  # nothing repeats
+    once = plan(ud="180M", flops=1e16, calibration=known)  # nothing repeats
+    assert "what repetition costs" not in once.verdict
     assert "first guess" not in plan(ud="180M", flops=1e19).verdict
 
 
@@ -304,8 +305,11 @@ def test_the_first_line_says_when_all_runs_are_in_one_place(column: str, elsewhe
     table = pd.DataFrame(cells, columns=["params", "unique_tokens", "epochs"])
     law = Calibration.load("fineweb-llama2").law(0.1, "additive_4p")
     known = fit(with_losses(law, table, 0.0, np.random.default_rng(0)), bootstrap=20)
-    assert elsewhere in plan(ud="500M", flops=1e20, calibration=known).verdict
-    assert elsewhere in plan(ud="500M", flops=1e20, serve_tokens="1B", calibration=known).verdict
+    bare = {"ud": "500M", "flops": 1e20, "calibration": known, "extrapolate": True}
+    assert elsewhere in plan(**bare).verdict
+    assert elsewhere in plan(serve_tokens="1B", **bare).verdict
+    near = plan(ud="500M", flops=1e20, calibration=known)  # stays where something is known
+    assert "first guess" in near.verdict or elsewhere in near.verdict
     same = plan(ud="150M", params="150M", flops=6 * 1.5e8 * 6e8, calibration=known)
     assert elsewhere not in same.verdict
 
@@ -476,6 +480,6 @@ def test_the_average_extrapolates_better_than_any_one_form_that_is_chosen(shared
 
 def test_a_loss_can_be_asked_for_beyond_the_runs(forty: Calibration) -> None:
     """Forms are weighed anew where a plan leaves the runs: the least compute is that of the new weights."""
-    found = plan(UD, calibration=forty, target_loss=3.5)
+    found = plan(UD, calibration=forty, target_loss=3.5, extrapolate=True)
     assert found.loss <= 3.5 + 1e-6
     assert found.reasons[0].code == "least_compute"

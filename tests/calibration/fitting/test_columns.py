@@ -1,5 +1,6 @@
 """What a user with other column names relies on: obvious ones are guessed and said, others are named."""
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -91,6 +92,18 @@ def test_a_loss_that_says_its_form_is_changed_into_nats(name, change):
 def test_what_must_not_be_guessed_is_refused_with_the_way_to_say_it(columns, reason):
     with pytest.raises(InvalidInput, match=reason):
         read_runs(TABLE.rename(columns=columns))
+
+
+@pytest.mark.parametrize(
+    "name", ["train/tokens_seen", "throughput/total_tokens", "train/num_input_tokens_seen"]
+)
+def test_tokens_that_loggers_count_are_guessed(name):
+    tokens = TABLE["unique_tokens"] * TABLE["epochs"]
+    table = read_runs(TABLE.drop(columns="epochs").assign(**{name: tokens}))
+    np.testing.assert_allclose(table["epochs"], TABLE["epochs"])
+    assert warnings_of(table)[0].text == f"read tokens from {name}"
+    epochs = read_runs(TABLE.rename(columns={"epochs": "train/epoch"}))
+    np.testing.assert_allclose(epochs["epochs"], TABLE["epochs"])
 
 
 def test_two_columns_that_differ_are_not_chosen_between():

@@ -197,7 +197,7 @@ def test_the_command(tmp_path):
     unknown = Calibration.load("fineweb-llama2").model_copy(update={"vocab_size": None})
     unknown.save(tmp_path / "unknown.json")
     told = CliRunner().invoke(command, [*options, "--calibration", str(tmp_path / "unknown.json")])
-    assert "Vocabulary not known, 32,100 assumed for the shapes: --vocab-size." in told.stderr
+    assert "Vocabulary not known, 32,100 assumed for the shapes: --vocab." in told.stderr
     bad = CliRunner().invoke(command, ["--budget", "lots", "--target-ud", "250M", "--target-flops", "5e18"])
     assert bad.exit_code == 2
     assert bad.stderr.startswith("Error: --budget must be a number")

@@ -143,7 +143,8 @@ def test_a_wandb_export_is_read_without_editing_it(tmp_path):
     exported().to_csv(path, index=False)
     with pytest.raises(InvalidInput) as error:
         read_runs(path)
-    assert "row 8, State: 'crashed' is not the end of a run" in str(error.value)
+    assert "row 8 (20m_1600m_2ep), State: 'crashed' is not the end of a run" in str(error.value)
+    assert "2 rows, loss: is missing (rows 4, 10)" in str(error.value)
     assert "drop_missing leaves out the 4 rows" in str(error.value)
     table = read_runs(path, drop_missing=True)
     same(table, TABLE.drop([3, 4, 7, 9]))

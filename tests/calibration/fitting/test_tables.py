@@ -134,15 +134,70 @@ def test_all_bad_cells_are_reported_at_once_by_row_and_column():
         (3, "tokens"),
         (3, "loss"),
     }
-    assert "row 1, params: 'x' is not a number" in str(error.value)
+    assert "row 1 (a), params: 'x' is not a number" in str(error.value)
     assert "row 3, tokens: 9e+09 is 22.5 epochs of the unique tokens, but epochs says 4" in str(error.value)
 
 
-def test_a_long_list_is_cut_in_the_text_but_not_in_the_problems():
+def test_each_problem_is_named_once_with_the_rows_that_have_it():
+    with pytest.raises(RunTableError) as error:
+        read_runs(pd.concat([frame(loss=["x", "y", 3.0])] * 2, ignore_index=True).assign(run=[*"abcdef"]))
+    assert "\n  4 rows, loss: is not a number (rows 1: 'x', 2: 'y', 4: 'x', 5: 'y')" in str(error.value)
     table = pd.concat([frame()] * 20)
-    with pytest.raises(RunTableError, match="and 37 more") as error:
+    with pytest.raises(RunTableError) as error:
         read_runs(table)
+    assert "has 57 problems in 57 rows" in str(error.value)
+    assert "19 rows, run: 'a' is a duplicate of row 1 (rows 4, 7, 10, 13, 16, 19 and 13 more)" in str(
+        error.value
+    )
+    assert len(str(error.value).splitlines()) == 4
     assert len(error.value.problems) == 57
+    with pytest.raises(RunTableError, match="and 7 more"):  # kinds of problems
+        read_runs(
+            pd.concat([frame()] * 9, ignore_index=True)
+            .assign(run=lambda all: [*all.index])
+            .assign(epochs=lambda all: all.index + 2, tokens=1e8)
+        )
+
+
+def test_problems_of_columns_of_units_and_of_cells_are_named_together():
+    wrong = frame(
+        params=[20, 40, "x"], weight_decay=None, loss=[40.0, 30.0, 20.0], epochs=None, unique_tokens=None
+    ).assign(**{"config.epochs": [1, 1, 1], "summary.epochs": [2, 2, 2], "unique_tokens": [1e8, 2e8, 4e8]})
+    with pytest.raises(RunTableError) as error:
+        read_runs(wrong.assign(tokens=[1e8, 2e8, 4e8]))
+    heading, *lines = str(error.value).splitlines()
+    assert heading == "the run table has 5 problems (row 1 is the first run):"
+    assert [line.strip().split(" ")[:2] for line in lines] == [
+        ["epochs", "in"],
+        ["a", "loss"],
+        ["params", "look"],
+        ["no", "column"],
+        ["row", "3"],
+    ]
+    assert "weight_decay 0.1" in lines[3]
+    with pytest.raises(InvalidInput) as alone:
+        read_runs(frame(weight_decay=None))
+    said = "add it, or say which one all runs used: weight_decay 0.1."
+    assert str(alone.value) == f"the run table has no column weight_decay; {said}"
+
+
+def test_all_columns_that_a_mapping_names_in_vain_are_said():
+    with pytest.raises(InvalidInput, match="takes params from 'sise' and loss from 'los'; the run table has"):
+        read_runs(frame(), columns="params=sise,loss=los,epochs=epochs")
+
+
+def test_what_a_crashed_run_lacks_is_one_problem():
+    crashed = frame(loss=[4.0, None, 3.5], epochs=[1, None, 4], tokens=None).assign(
+        State=["finished", "crashed", ""]
+    )
+    with pytest.raises(RunTableError) as error:
+        read_runs(crashed)
+    assert str(error.value).splitlines() == [
+        "the run table has 1 problem (row 1 is the first run):",
+        "  row 2 (b), State: 'crashed' is not the end of a run",
+        "  drop_missing leaves out the one row without a final loss or a setting",
+    ]
+    assert list(read_runs(crashed, drop_missing=True)["run"]) == ["a", "c"]
 
 
 def test_rounded_tokens_and_epochs_do_not_contradict():
@@ -153,7 +208,7 @@ def test_rounded_tokens_and_epochs_do_not_contradict():
 
 
 def test_rows_need_tokens_or_epochs():
-    with pytest.raises(RunTableError, match="row 2, tokens: is missing, and so is epochs"):
+    with pytest.raises(RunTableError, match=r"row 2 \(b\), tokens: is missing, and so is epochs"):
         read_runs(frame(epochs=[1, None, 4], tokens=[None, None, 1.6e9]))
 
 
@@ -163,7 +218,9 @@ def test_repeated_rows_without_names_are_duplicates():
 
 
 def test_values_in_the_wrong_unit_are_named():
-    with pytest.raises(RunTableError, match=r"row 1, params: 0.01 is outside of 1 to 1e\+18: check its unit"):
+    with pytest.raises(
+        RunTableError, match=r"row 1 \(a\), params: 0.01 is outside of 1 to 1e\+18: check its unit"
+    ):
         read_runs(frame(params=[0.01, 2e7, 4e7]))
 
 
@@ -270,9 +327,9 @@ def test_rows_that_a_filter_leaves_out_need_not_be_usable():
 
 
 def test_a_filter_never_hides_a_row_that_it_cannot_judge():
-    with pytest.raises(RunTableError, match="row 3, epochs: 'many' is not a number"):
+    with pytest.raises(RunTableError, match=r"row 3 \(c\), epochs: 'many' is not a number"):
         read_runs(frame(epochs=[1, 2, "many"]), max_epochs=2)
-    with pytest.raises(RunTableError, match="row 3, epochs"):
+    with pytest.raises(RunTableError, match=r"row 3 \(c\), epochs"):
         read_runs(frame(epochs=[1, 2, "many"]), where="epochs < 2")
 
 
@@ -462,3 +519,13 @@ def test_a_column_in_capitals_is_read() -> None:
         {"Params": [1e8], "unique_tokens": [1e9], "epochs": [1.0], "weight_decay": [0.1], "loss": [3.0]}
     )
     assert list(read_runs(table)["params"]) == [1e8]
+
+
+# -- what is kept of the reading -----------------------------------------------------------------------------
+
+
+def test_what_was_said_of_the_reading_is_kept_a_weight_decay_of_zero_too():
+    named = frame(params=None, weight_decay=None).assign(size=[1e7, 2e7, 4e7])
+    table = read_runs(named, columns={"params": "size"}, weight_decay=0, max_epochs="64", drop_missing=False)
+    assert table.attrs["reading"] == {"max_epochs": 64.0, "weight_decay": 0.0, "columns": {"params": "size"}}
+    assert read_runs(frame()).attrs["reading"] == {}

@@ -11,6 +11,8 @@ from click.testing import CliRunner
 from calibration import fit
 from calibration.fitting.weight_decay_law import (
     fit_over_weight_decays,
+    fit_weight_decay_law,
+    largest_size_error,
     left_out_errors,
     weight_decay_calibration,
     with_timescale,
@@ -55,6 +57,27 @@ def test_the_law_behind_the_runs_is_found(table: pd.DataFrame) -> None:
     for one in left_out_errors(fits, table, "weight_decay_simple"):
         assert one.weight_decay in DECAYS[1:-1]
         assert one.error < 0.006
+
+
+def test_the_largest_models_left_out_say_nothing(table: pd.DataFrame) -> None:
+    fits = fit_over_weight_decays(table, ["weight_decay_simple"])
+    assert (largest_size_error(fits, table, "weight_decay_simple") or 1.0) < 0.01
+    spoiled = table.assign(loss=table["loss"] * np.where(table["params"] == 450e3, 1.5, 1.0))
+    fits = fit_over_weight_decays(spoiled, ["weight_decay_simple"])
+    off = largest_size_error(fits, spoiled, "weight_decay_simple")
+    assert off == pytest.approx(np.log(1.5), abs=0.05)
+
+
+def test_draws_take_the_form_to_be_off_by_what_it_left(table: pd.DataFrame) -> None:
+    """And the fit knows what was trained together, from where on its error grows."""
+    _, law = fit_weight_decay_law(table, RECIPE, forms=["weight_decay_simple"], bootstrap=20)
+    assert law.draws is not None
+    off = law.draws.discrepancy["weight_decay_simple"]
+    assert len(off) == len(law.draws.laws["weight_decay_simple"]["E"])
+    assert 0.001 < np.std(off) < 0.02
+    seen = law.setting(0.3, RECIPE.timescale_tokens(0.3)).evidence
+    assert (65e3, 32768.0, 12.0) in seen.cells
+    assert seen.growth(100e3, 50e3, 6.0) == 0
 
 
 def test_a_weight_decay_that_was_left_out_says_nothing(table: pd.DataFrame) -> None:

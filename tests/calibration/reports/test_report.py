@@ -15,14 +15,16 @@ from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
 from benchmarks.simulated import grid_table
-from calibration import fit
+from calibration import allocation_intervals, fit
 from calibration.commands.report import report as command
+from calibration.fitting.evaluate.summary import example_question
 from calibration.fitting.runs.tables import read_runs
 from calibration.reports import evidence_plots, fit_plots
 from calibration.reports.document import Section, paragraph, table
-from calibration.reports.report import SECTIONS, report
+from calibration.reports.report import SECTIONS, about, report
+from planner import plan
 from planner.calibration import Calibration, shipped_names
-from planner.inputs import InvalidInput
+from planner.inputs import InvalidInput, scientific, short
 from planner.laws import FORMS, parameter_names
 from planner.show.palette import law_colour, law_label
 
@@ -94,9 +96,8 @@ def check_page(html: str) -> Checker:
 @pytest.mark.slow
 def test_the_page_is_whole_and_self_contained(html):
     checker = check_page(html)
-    assert (
-        checker.tags.count("svg") == 1 + 4 * 2
-    )  # allocation; quality, predictions, residuals and clouds per weight decay
+    # allocation; predictions, residuals and clouds per weight decay
+    assert checker.tags.count("svg") == 1 + 3 * 2
     for title in (
         "Allocation",
         "How well the laws fit",
@@ -112,15 +113,19 @@ def test_the_page_is_whole_and_self_contained(html):
 
 @pytest.mark.slow
 def test_the_page_opens_with_its_verdict_and_a_table_of_contents(html, calibration):
-    opening = unescape(re.search(r'</h1><p class="verdict">(.*?)</p><nav aria-label="Contents">', html)[1])
-    assert opening.count(". ") == 2
+    top = html.partition('<nav aria-label="Contents">')[0]
+    opening = unescape(re.search(r'</h1><p class="verdict">(.*?)</p>', top)[1])
     assert f"plan with {law_label(calibration.default_law)}." in opening
     worst = max(s.laws[calibration.default_law].metrics["held_out_error"] for s in calibration.settings)
     assert f"off by {worst:.1%} of the loss" in opening
     titles, linked = re.findall(r'<section id="(s\d+)"><h2>', html), re.findall(r'<a href="#(s\d+)">', html)
     assert titles == linked
-    size = re.search(r"trains (\S+) parameters for (\S+) epochs at weight decay (\S+), to a loss of", opening)
-    assert size is not None
+    ud, flops = example_question(calibration)
+    found = plan(ud, flops, calibration=calibration)
+    assert f"{short(ud)} unique tokens and {scientific(flops)} FLOPs: t{found.verdict[1:]}" in opening
+    assert f"loss of {found.loss:.3f}" in opening
+    for warning in (warning for warning in found.warnings if "shape" not in warning):
+        assert escape(warning[1:]) in top
     other = report(calibration, law="additive_2p", sections=[])
     assert "This report is about additive 2p; " in other
 
@@ -175,6 +180,52 @@ def test_without_runs_and_without_an_ensemble(calibration):
     check_page(html)
     for name in shipped_names():
         check_page(report(Calibration.load(name)))
+
+
+def test_the_question_is_the_largest_budget_of_the_runs_unless_another_is_asked(calibration, runs):
+    largest = (6 * runs["params"] * runs["unique_tokens"] * runs["epochs"]).max()
+    ud, flops = example_question(calibration)
+    assert flops == pytest.approx(largest, rel=0.05)
+    assert ud == pytest.approx(runs["unique_tokens"][runs["epochs"] > 1].max(), rel=0.005)
+    html = report(calibration, ud="250M", flops="5e18", sections=[])
+    assert escape(f"FLOPs: t{plan(250e6, 5e18, calibration=calibration).verdict[1:]}") in html
+    with pytest.raises(InvalidInput, match="flops must be"):
+        report(calibration, flops="many")
+
+
+def test_one_recommendation_and_every_warning_on_top(runs):
+    """Where forms are averaged that is what is recommended, and nothing else."""
+    weights = {"additive_4p": 0.7, "additive_2p": 0.3}
+    known = Calibration.load("fineweb-llama2")
+    first, second = known.settings
+    first = first.changed(law_weights=weights, warnings=["<of> both.", "Of one."])
+    second = second.changed(law_weights=weights, warnings=["<of> both."])
+    averaged = known.changed(settings=(first, second), left_out={"0.3": "too few runs"})
+    html = report(averaged, sections=[about])
+    top, rest = html.split("<nav ")
+    said = "the average of 2 forms (additive 4p 70%, additive 2p 30%)"
+    assert f"plan with {said}." in top
+    assert f'<th scope="row">recommended</th><td>{said}</td>' in rest
+    assert "<of>" not in top
+    assert top.count("<li>&lt;of&gt; both.</li>") == 1
+    assert "<li>At weight decay 0.1: Of one.</li>" in top or "<li>Of one.</li>" in top
+    assert "<li>Weight decay 0.3 is left out" in top
+    fewer = first.changed(fitted_on=first.fitted_on.changed(runs=7))
+    few = report(averaged.changed(settings=(fewer,)), runs, sections=[])
+    assert "60 runs are given at weight decay 0.1, the law was fitted to 7" in few.split("<nav ")[0]
+
+
+def test_intervals_of_an_allocation_have_the_discrepancy(calibration):
+    setting = calibration.settings[0]
+    off = setting.draws.changed(discrepancy={"additive_4p": [0.1, -0.1] * 20})
+    wider = setting.changed(draws=off)
+    plain, wide = (
+        fit_plots.allocation_band(one, "additive_4p", 250e6, np.array([5e18])) for one in (setting, wider)
+    )
+    found = allocation_intervals(wider, "additive_4p", 250e6, 5e18)
+    assert wide["loss"][:, 0] == pytest.approx([found["loss"].low, found["loss"].high])
+    assert np.ptp(wide["loss"]) > np.ptp(plain["loss"])
+    np.testing.assert_array_equal(wide["params"], plain["params"])
 
 
 def test_sections_can_be_added(calibration):
@@ -296,6 +347,19 @@ def test_the_command(calibration, runs, tmp_path):
     fewer = CliRunner().invoke(command, [*options, "--max-epochs", "4"])
     assert fewer.exit_code == 0
     assert "the law was fitted to 60; the same --max-epochs and --where" in fewer.stderr
+    named = runs.rename(columns={"params": "size", "loss": "score"}).assign(state="finished")
+    named.loc[len(named)] = {"run": "lost", "state": "crashed", "weight_decay": 0.1}
+    named.to_csv(tmp_path / "named.csv", index=False)
+    how = {"columns": "params=size,loss=score", "where": "weight_decay < 2", "drop_missing": True}
+    known = fit(tmp_path / "named.csv", prior="none", laws="chinchilla", bootstrap=0, name="n", **how)
+    known.save(tmp_path / "named.json")
+    again = [str(tmp_path / name) for name in ("named.json", "named.csv", "named.html")]
+    same = CliRunner().invoke(command, [again[0], "--runs", again[1], "-o", again[2]])
+    assert same.exit_code == 0, same.output
+    said = "Read as for the fit: --where 'weight_decay < 2' --columns params=size,loss=score --drop-missing\n"
+    assert said in same.stderr
+    assert "Left out 1 of" in same.stderr
+    assert "Warning" not in same.stderr
     before = (tmp_path / "my.json").read_bytes()
     for taken in ("my.json", "runs.csv"):
         refused = CliRunner().invoke(command, [*options[:-1], str(tmp_path / taken)])

@@ -398,5 +398,5 @@ def test_torch_is_missing(study: Path, tmp_path: Path, monkeypatch: pytest.Monke
     out = tmp_path / "out"
     done = CliRunner().invoke(sweep, [str(study), "-o", str(out)])
     assert done.exit_code == 2
-    assert done.stderr == "Error: torch is not installed; pip install 'databound[train]' would do.\n"
+    assert done.stderr == "Error: torch is not installed; pip install '.[train]' would do.\n"
     assert not out.exists()

@@ -60,7 +60,7 @@ class Address(str):
 def serving(*options: str, **environment: str) -> Iterator[Address]:
     """`planner ui` with these options, until it is no longer needed; its address."""
     if importlib.util.find_spec("gradio") is None:
-        pytest.skip("gradio is not installed: pip install 'databound[ui]'")
+        pytest.skip("gradio is not installed: pip install '.[ui]'")
     command = [sys.executable, "-u", "-m", "planner", "ui", "--port", "0", "--no-browser", *options]
     files = tempfile.TemporaryDirectory()
     inherited = {**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": files.name, **environment}
@@ -175,7 +175,7 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     if binary is None or driver is None:
         pytest.skip("chromium and chromedriver are not installed: apt-get install chromium chromium-driver")
     if importlib.util.find_spec("selenium") is None:
-        pytest.skip("selenium is not installed: pip install 'databound[dev]'")
+        pytest.skip("selenium is not installed: pip install '.[dev]'")
     from selenium import webdriver
     from selenium.webdriver.chrome.service import Service
 

@@ -91,5 +91,5 @@ def test_without_gradio_it_says_what_to_install() -> None:
     assert result.returncode == 2
     assert (
         result.stderr.strip()
-        == "Error: `planner ui` needs gradio, which is not installed; `pip install 'databound[ui]'` has it."
+        == "Error: `planner ui` needs gradio, which is not installed; `pip install '.[ui]'` has it."
     )
