@@ -479,8 +479,8 @@ def _best_sizes(
     low = np.log(smallest or around * np.exp(-_ROOM))
     high = np.log(largest) if np.isfinite(largest) else np.log(around) + _ROOM
     grid = np.linspace(low, max(high, low), _SIZES)
-    table = np.asarray(law.loss(np.exp(grid), ud, epochs[:, None]))
-    worse = np.diff(table, axis=1) > 0
+    with np.errstate(over="ignore", invalid="ignore"):  # a wild law may predict infinity
+        worse = np.diff(law.loss(np.exp(grid), ud, epochs[:, None]), axis=1) > 0
     rises = worse.any(axis=1)
     after = np.where(rises, worse.argmax(axis=1), _SIZES - 1)
 

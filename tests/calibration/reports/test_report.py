@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner
-from hypothesis import given, settings
+from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
@@ -18,6 +18,7 @@ from benchmarks.simulated import grid_table
 from calibration import allocation_intervals, fit
 from calibration.commands.report import report as command
 from calibration.fitting.evaluate.summary import example_question
+from calibration.fitting.runs.checks import RunTableError
 from calibration.fitting.runs.tables import read_runs
 from calibration.reports import evidence_plots, fit_plots
 from calibration.reports.document import Section, paragraph, table
@@ -323,7 +324,11 @@ def test_any_calibration_and_any_runs_give_a_page(seed):
             "loss": 10 ** rng.uniform(-1, 1, size),
         }
     )
-    check_page(report(wild_calibration(rng), read_runs(wild)))
+    try:
+        table = read_runs(wild)
+    except RunTableError:  # where sizes and tokens cannot be in one unit
+        reject()
+    check_page(report(wild_calibration(rng), table))
 
 
 @pytest.mark.slow
@@ -356,7 +361,7 @@ def test_the_command(calibration, runs, tmp_path):
     again = [str(tmp_path / name) for name in ("named.json", "named.csv", "named.html")]
     same = CliRunner().invoke(command, [again[0], "--runs", again[1], "-o", again[2]])
     assert same.exit_code == 0, same.output
-    said = "Read as for the fit: --where 'weight_decay < 2' --columns params=size,loss=score --drop-missing\n"
+    said = "Read as for the fit: --columns params=size,loss=score --where 'weight_decay < 2' --drop-missing\n"
     assert said in same.stderr
     assert "Left out 1 of" in same.stderr
     assert "Warning" not in same.stderr
