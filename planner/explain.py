@@ -849,15 +849,17 @@ def _point_warnings(known: Calibration, setting: Setting, point: Plan | Point, u
 
 def outside_the_runs(setting: Setting, params: float, unique_tokens: float, epochs: float) -> dict[str, str]:
     """One sentence, by its code, for each quantity that lies outside of what the law, or its cost of
-    repetition, was fitted on, with by how much: of the two, outside of the one that it is further from.
+    repetition, was fitted on, with by how much: of the two, outside of the one that it is further from; and
+    whether trainings tested it there.
     """
     found, fitted = {}, setting.fitted_on
+    trials = [one for one in setting.trials if (one.epochs > 1) == (epochs > 1)]
     passes = (0.0, fitted.epochs[1])  # below one epoch nothing repeats: that is inside every fit
     tokens, repeated_tokens = fitted.unique_tokens, fitted.repeated_unique_tokens
-    for code, name, value, of_law, of_repetition in (
-        ("outside_params", "model size", params, fitted.params, fitted.repeated_params),
-        ("outside_unique_tokens", "unique tokens", unique_tokens, tokens, repeated_tokens),
-        ("outside_epochs", "number of epochs", epochs, passes, None),
+    for field, name, value, of_law, of_repetition in (
+        ("params", "model size", params, fitted.params, fitted.repeated_params),
+        ("unique_tokens", "unique tokens", unique_tokens, tokens, repeated_tokens),
+        ("epochs", "number of epochs", epochs, passes, None),
     ):
         ranges = {"the law": of_law}
         if epochs > 1 and of_repetition is not None:
@@ -873,7 +875,9 @@ def outside_the_runs(setting: Setting, params: float, unique_tokens: float, epoc
             far = f"{times} times {'the largest' if above else 'below the smallest'}"
         said, end = (f"{x:,.0f}" if value is epochs else short(x) for x in (value, high if above else low))
         fit = f"that {what} was fitted on ({end})"
-        found[code] = f"{name} {said} is {far} {fit}: this is an extrapolation."
+        tested = max((getattr(one, field) for one in trials), default=0.0)
+        known = f"tested by trainings up to {short(tested)}" if above and value <= tested else None
+        found[f"outside_{field}"] = f"{name} {said} is {far} {fit}: {known or 'this is an extrapolation'}."
     if not found and setting.evidence.from_nearest_cell(params, unique_tokens, epochs) > 0:
         found["outside_together"] = (
             f"size, data and epochs are inside of what was trained, but nothing within a factor of "

@@ -504,7 +504,7 @@ def _first_guess(choice: Choice) -> tuple[str | None, bool]:
     if bare is None or bare.point.flops < _NOTED * point.flops:
         return guess, False
     further = uncertainty.beyond_evidence(question.known.setting(bare.weight_decay), bare.point, _NOTED)
-    return guess or (further and f"further on {further}"), further is not None
+    return guess or (further and f"the law alone would go further, and {further}"), further is not None
 
 
 def _second_opinions(choice: Choice) -> list[results.SecondOpinion]:

@@ -535,7 +535,7 @@ def test_extrapolation_is_said_for_each_quantity_and_by_how_much() -> None:
     words = plan(250e6, 1e19, weight_decay=0.1, spend="all").warnings
     assert words[:-1] == [
         "model size 3.33B is 6.82 times the largest that the cost of repetition was fitted on (489M): "
-        "this is an extrapolation."
+        "tested by trainings up to 5B."
     ]
     words = plan(10e6, 1e17, law="chinchilla", weight_decay=0.1, extrapolate=True).warnings
     assert any("unique tokens 10M is 5 times below the smallest" in w for w in words)
@@ -543,8 +543,11 @@ def test_extrapolation_is_said_for_each_quantity_and_by_how_much() -> None:
     repeated = plan(250e6, 5e18).warnings
     assert repeated[:-1] == [
         "model size 556M is 14% above the largest that the cost of repetition was fitted on (489M): "
-        "this is an extrapolation."
+        "tested by trainings up to 2.5B."
     ]
+    beyond = plan(1e9, 1e22).warnings
+    assert "(489M): this is an extrapolation." in beyond[0]
+    assert "(800M): this is an extrapolation." in beyond[1]
     assert [one.code for one in plan(250e6, 1e18).warnings] == ["corpus"]
     assert (
         plan(1e9, 1e20, calibration="c4-muennighoff").interval_note
