@@ -852,8 +852,7 @@ def outside_the_runs(setting: Setting, params: float, unique_tokens: float, epoc
     repetition, was fitted on, with by how much: of the two, outside of the one that it is further from; and
     whether trainings tested it there.
     """
-    found, fitted = {}, setting.fitted_on
-    trials = [one for one in setting.trials if (one.epochs > 1) == (epochs > 1)]
+    found, fitted, repeats = {}, setting.fitted_on, epochs > 1
     passes = (0.0, fitted.epochs[1])  # below one epoch nothing repeats: that is inside every fit
     tokens, repeated_tokens = fitted.unique_tokens, fitted.repeated_unique_tokens
     for field, name, value, of_law, of_repetition in (
@@ -862,28 +861,34 @@ def outside_the_runs(setting: Setting, params: float, unique_tokens: float, epoc
         ("epochs", "number of epochs", epochs, passes, None),
     ):
         ranges = {"the law": of_law}
-        if epochs > 1 and of_repetition is not None:
+        if repeats and of_repetition is not None:
             ranges["the cost of repetition"] = of_repetition
-        far_off = ((max(value / high, low / value), what) for what, (low, high) in ranges.items())
-        factor, what = max(far_off)
+        factor, what = max((max(value / high, low / value), what) for what, (low, high) in ranges.items())
         if factor <= 1.005:
             continue
         (low, high), above = ranges[what], value > ranges[what][1]
-        far = f"{factor - 1:.0%} above the largest" if above else f"{1 - 1 / factor:.0%} below the smallest"
-        if factor >= 2:
-            times = f"{factor:,.0f}" if factor >= 1000 else f"{factor:.3g}"
-            far = f"{times} times {'the largest' if above else 'below the smallest'}"
-        said, end = (f"{x:,.0f}" if value is epochs else short(x) for x in (value, high if above else low))
-        fit = f"that {what} was fitted on ({end})"
-        tested = max((getattr(one, field) for one in trials), default=0.0)
+        said, end = (f"{x:,.0f}" if field == "epochs" else short(x) for x in (value, high if above else low))
+        tested = max(
+            (getattr(one, field) for one in setting.trials if (one.epochs > 1) == repeats), default=0
+        )
         known = f"tested by trainings up to {short(tested)}" if above and value <= tested else None
-        found[f"outside_{field}"] = f"{name} {said} is {far} {fit}: {known or 'this is an extrapolation'}."
+        found[f"outside_{field}"] = (
+            f"{name} {said} is {_times_outside(factor, above)} that {what} was fitted on ({end}): "
+            f"{known or 'this is an extrapolation'}."
+        )
     if not found and setting.evidence.from_nearest_cell(params, unique_tokens, epochs) > 0:
         found["outside_together"] = (
             f"size, data and epochs are inside of what was trained, but nothing within a factor of "
             f"{TOGETHER:g} of all three was: this is an extrapolation."
         )
     return found
+
+
+def _times_outside(factor: float, above: bool) -> str:
+    if factor >= 2:
+        times = f"{factor:,.0f}" if factor >= 1000 else f"{factor:.3g}"
+        return f"{times} times {'the largest' if above else 'below the smallest'}"
+    return f"{factor - 1:.0%} above the largest" if above else f"{1 - 1 / factor:.0%} below the smallest"
 
 
 def _member_warnings(p: Plan, known: Calibration) -> dict[str, str]:

@@ -742,6 +742,7 @@ def draws_crossings(
 _LARGEST = 1e15  # parameters that are looked at
 _EPOCHS = (1e-6, 1e5)
 _COARSE, _FINE = 33, 9  # sizes in a table, and in each of the narrower ones
+_GAINED = 1e-9  # share of a loss, or of a total, below which going on is of no use
 _SIZE, _REACHED = 1e-4, 1e-8  # how close, in ln, sizes are found: the best, and the first that reaches a loss
 _ALL_EPOCHS, _RATIO = 16, 1.25  # whole epochs that are all tried, and steps beyond
 _SHARES = np.exp(-np.linspace(9.0, 0.0, 13))[:-1]  # of the corpus, below one epoch
@@ -1036,7 +1037,7 @@ def _try_neighbours(task: Search, answer: Found) -> Found:
         grids = [Grid.at(answer._replace(members=count), epochs) for count in counts]
         start = Grid(*(np.concatenate(columns) for columns in zip(*grids, strict=True)))
         next_best = min(*_narrow(task, start, near=_NEXT_TO), answer, key=task.score)
-        done = gap <= 1.0 and task.score(next_best) >= task.score(answer) - 1e-13
+        done = gap <= 1.0 and task.score(next_best) >= task.score(answer) * (1 - _GAINED)
         answer, gap = next_best, min(gap, max(0.3 * gap, 1.0))
         if done:
             return answer
