@@ -868,10 +868,7 @@ def outside_the_runs(setting: Setting, params: float, unique_tokens: float, epoc
             continue
         (low, high), above = ranges[what], value > ranges[what][1]
         said, end = (f"{x:,.0f}" if field == "epochs" else short(x) for x in (value, high if above else low))
-        tested = max(
-            (getattr(one, field) for one in setting.trials if (one.epochs > 1) == repeats), default=0
-        )
-        known = f"tested by trainings up to {short(tested)}" if above and value <= tested else None
+        known = above and _tested(setting, field, value, repeats)
         found[f"outside_{field}"] = (
             f"{name} {said} is {_times_outside(factor, above)} that {what} was fitted on ({end}): "
             f"{known or 'this is an extrapolation'}."
@@ -882,6 +879,12 @@ def outside_the_runs(setting: Setting, params: float, unique_tokens: float, epoc
             f"{TOGETHER:g} of all three was: this is an extrapolation."
         )
     return found
+
+
+def _tested(setting: Setting, field: str, value: float, repeats: bool) -> str | None:
+    """That trainings tested the law there, of repeated tokens or of fresh ones; None where none did."""
+    tested = max((getattr(one, field) for one in setting.trials if (one.epochs > 1) == repeats), default=0.0)
+    return f"tested by trainings up to {short(tested)}" if value <= tested else None
 
 
 def _times_outside(factor: float, above: bool) -> str:
