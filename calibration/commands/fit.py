@@ -23,7 +23,7 @@ from calibration.commands.common import (
 )
 from calibration.fitting.evaluate.summary import example_question, middle_of, repetition_cost
 from calibration.studies.fit import fit as fit_runs
-from planner.calibration import Calibration, FittedLaw, Setting, WeightDecayLaw
+from planner.calibration import Calibration, FittedLaw, Recipe, Setting, WeightDecayLaw
 from planner.cli import option
 from planner.inputs import named, scientific, short
 from planner.laws import BASE_FORM, STANDARD, WEIGHT_DECAY_FORMS, repetition_parameters
@@ -149,18 +149,18 @@ def _print(calibration: Calibration) -> None:
     for decay, reason in calibration.left_out.items():  # type: ignore[attr-defined]
         click.echo(f"Left out: weight decay {decay}, whose base law is not identified: {reason}.")
     if calibration.weight_decay_law is not None:
-        _print_weight_decay_law(calibration.weight_decay_law)
+        _print_weight_decay_law(calibration.weight_decay_law, calibration.recipe)
         click.echo(f"Recommended: {calibration.default_law}, the law for every weight decay.")
         return
     click.echo("Recommended: " + calibration.recommendation["reason"])  # type: ignore[attr-defined]
     kept = getattr(calibration, "fitted_weight_decay_law", {})
     if "laws" in kept:
-        _print_weight_decay_law(WeightDecayLaw.model_validate(kept))
+        _print_weight_decay_law(WeightDecayLaw.model_validate(kept), Recipe.model_validate(kept["recipe"]))
         best = kept["law"]
         click.echo(f"Plans use the settings above; --weight-decay-law {best} has them use a law for all.")
 
 
-def _print_weight_decay_law(found: WeightDecayLaw) -> None:
+def _print_weight_decay_law(found: WeightDecayLaw, recipe: Recipe | None) -> None:
     rows = []
     for form, fitted in found.laws.items():
         errors = fitted.left_out  # type: ignore[attr-defined]
@@ -169,7 +169,8 @@ def _print_weight_decay_law(found: WeightDecayLaw) -> None:
         rows.append([form, values, *(f"{figure:.4f}" for figure in figures)])
     low, high = found.weight_decays
     header = ("law", "parameters", "all", "left out", *(f"λ={decay}" for decay in errors))
-    title = f"weight-decay law: {found.fitted_on.runs} runs from {low:g} to {high:g}, error of ln(loss)"
+    rate = "" if recipe is None else f" at learning rate {recipe.learning_rate:g}"
+    title = f"weight-decay law: {found.fitted_on.runs} runs from {low:g} to {high:g}{rate}, error of ln(loss)"
     print_table(header, rows, title=title, left=(0, 1))
 
 

@@ -130,8 +130,8 @@ def fit(
 
     With runs at three weight decays or more, and a known recipe, a law for every weight decay is fitted next
     to the settings: "auto" keeps it in the file as `fitted_weight_decay_law` and leaves plans to the
-    settings, the name of a form (`planner.laws.WEIGHT_DECAY_FORMS`) has plans use it, "none" fits none. Of
-    many runs, "auto" takes some, evenly, and a name all.
+    settings, the name of a form (`planner.laws.WEIGHT_DECAY_FORMS`) has plans use it, "none" fits none. It is
+    fitted to the runs at the learning rate that most have; "auto" takes some of many, evenly, a name all.
     `learning_rate` and `batch_tokens` are those of runs that do not say theirs.
     """
     method = _method(laws, delta, joint, bootstrap, resample, scheme, seed, prior)
@@ -145,16 +145,25 @@ def fit(
         raise InvalidInput(f"{known}; got {weight_decay_law!r}.", field="weight_decay_law")
     found = fit_laws(runs, replace(origin, **said), method, name=name, source=source, progress=progress)
     found = with_reading(runs, found)
-    every, _ = with_enough_steps(every)  # of all recipes: a weight-decay law knows them
+    every, _ = with_enough_steps(every)
+    every = _of_one_learning_rate(every)
     if weight_decay_law == NONE:
         return found
     if weight_decay_law in WEIGHT_DECAY_FORMS:
-        recipe = _recipe(runs, origin, learning_rate, batch_tokens)
+        recipe = _recipe(every, origin, learning_rate, batch_tokens)
         law: dict[str, Any] = {"forms": [weight_decay_law], "bootstrap": method.bootstrap, "seed": seed}
         return with_weight_decay_law(found, every, recipe, **law)
     return _with_all_weight_decay_laws(
-        found, every, lambda: _recipe(runs, origin, learning_rate, batch_tokens)
+        found, every, lambda: _recipe(every, origin, learning_rate, batch_tokens)
     )
+
+
+def _of_one_learning_rate(runs: pd.DataFrame) -> pd.DataFrame:
+    """Those at the learning rate that most runs have: a weight-decay law knows rates by the timescale alone,
+    and runs at very different ones are not described by that (studies/dolma).
+    """
+    usual = _usual(runs, "learning_rate")
+    return runs if usual is None else runs[runs["learning_rate"].isin([usual, np.nan])]
 
 
 def _with_all_weight_decay_laws(

@@ -166,3 +166,16 @@ def test_runs_without_weight_decay_count_as_never_forgetting() -> None:
     found = known.law(0.0).loss(once["params"], once["unique_tokens"], 4.0)
     assert found == pytest.approx(once["loss"], rel=0.02)
     assert plan(65536, 3e11, calibration=known).weight_decay > 0.1
+
+
+@pytest.mark.slow
+def test_runs_at_other_learning_rates_do_not_distort_it():
+    """Rates are known by the timescale alone, which does not describe what a rate itself does."""
+    usual = runs().assign(learning_rate=0.01, batch_tokens=512.0)
+    slower = usual[::3].assign(learning_rate=0.001, run=usual["run"][::3] + "-slow", loss=usual["loss"] * 1.2)
+    both = pd.concat([usual, slower], ignore_index=True)
+    alone, mixed = (
+        fit(table, laws=["additive_4p"], bootstrap=0).fitted_weight_decay_law for table in (usual, both)
+    )
+    assert mixed["recipe"]["learning_rate"] == 0.01
+    assert mixed["laws"] == alone["laws"]
