@@ -12,6 +12,7 @@ inside of the evidence that changes nothing, outside it leads back to what is kn
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from math import log
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -98,8 +99,9 @@ class Evidence(NamedTuple):
         used = unique_tokens * np.minimum(epochs, 1.0)
 
         def outside(value: Array, of_all: Range, of_repeated: Range) -> Array:
-            low, high = (np.where(once, a, b) for a, b in zip(of_all, of_repeated, strict=True))
-            return np.log(np.maximum(np.maximum(value / high, low / value), 1.0))
+            ln, ranges = np.log(value), (of_all, of_repeated)[: 1 + (of_all != of_repeated)]
+            beyond = [np.maximum(np.maximum(ln - log(high), log(low) - ln), 0.0) for low, high in ranges]
+            return np.where(once, *beyond) if len(beyond) > 1 else beyond[0]
 
         return {
             "params": outside(params, self.params, self.repeated_params),
@@ -143,7 +145,9 @@ def _nats(distances: dict[str, Array]) -> Array:
 
 
 def _smooth(x: Array) -> Array:
-    return np.where(x < _SMOOTH, x**2 / (2 * _SMOOTH), x - _SMOOTH / 2)
+    """x^2 / 2s up to s, and from there on x - s/2."""
+    start = np.minimum(x, _SMOOTH)
+    return start * (x - start / 2) / _SMOOTH
 
 
 class UpperBound(Law):
