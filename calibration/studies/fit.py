@@ -145,8 +145,7 @@ def fit(
         raise InvalidInput(f"{known}; got {weight_decay_law!r}.", field="weight_decay_law")
     found = fit_laws(runs, replace(origin, **said), method, name=name, source=source, progress=progress)
     found = with_reading(runs, found)
-    every, _ = with_enough_steps(every)
-    every = _of_one_learning_rate(every)
+    every = _of_one_learning_rate(with_enough_steps(every)[0])
     if weight_decay_law == NONE:
         return found
     if weight_decay_law in WEIGHT_DECAY_FORMS:
