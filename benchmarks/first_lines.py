@@ -7,17 +7,19 @@ shipped calibration that takes them. Counted are plans of more than twice the la
 their calibration whose first line does not say "first guess", of more than ten times, that do not fit on
 their own GPUs when sharded, and answers of more than 20 lines in a terminal of 100 columns.
 
-**Pairs**: a question, and the same with more compute or with more data. Counted are those whose upper bound
-of the loss rises by more than the law's error there.
+**Pairs**: of random questions that differ in compute or in data alone, six at a time. Counted are those whose
+upper bound of the loss rises with more of it by more than the law's error there.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
+import math
 import os
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
@@ -38,6 +40,7 @@ MACHINES = (
     ("H100", 1000, 720),
 )
 MOST_LINES, COLUMNS = 20, "100"
+ALIKE = 6  # questions that differ in one thing, and are compared with each other
 
 
 class Asked(NamedTuple):
@@ -82,20 +85,27 @@ def upper_bound(p: Plan) -> float:
     return p.predictive_uncertainty.loss_high
 
 
-def rises(seed: int) -> bool:
-    """Whether the upper bound of the loss rises with compute or with data by more than the law's error."""
+def rising_pairs(seed: int) -> list[tuple[Plan, Plan]]:
+    """Of the pairs of six questions that differ in compute, or in data, alone: those whose upper bound of the
+    loss is higher with more of it, by more than the law's error there.
+    """
     rng = np.random.default_rng(seed)
     name = str(rng.choice(["fineweb-llama2", "c4-gpt2"]))
     ud = 10 ** rng.uniform(7.0, 11.0)
     flops = ud * 10 ** rng.uniform(8.5, 13.0)
-    times = 10 ** rng.uniform(0.0, 2.0)
-    more = (ud, flops * times) if rng.random() < 0.5 else (min(ud * times, 1e11), flops)
-    try:
-        less, better = plan(ud, flops, calibration=name), plan(*more, calibration=name)
-    except InvalidInput:
-        return False
-    assert better.predictive_uncertainty is not None
-    return upper_bound(better) > upper_bound(less) + better.predictive_uncertainty.error
+    times = [1.0, *sorted(10 ** rng.uniform(0.0, 2.0, ALIKE - 1))]
+    more_compute = rng.random() < 0.5
+    plans = []
+    for factor in times:
+        asked = (ud, flops * factor) if more_compute else (min(ud * factor, 1e11), flops)
+        with suppress(InvalidInput):
+            plans.append(plan(*asked, calibration=name))
+    return [pair for pair in itertools.combinations(plans, 2) if _rises(*pair)]
+
+
+def _rises(less: Plan, more: Plan) -> bool:
+    assert more.predictive_uncertainty is not None
+    return upper_bound(more) > upper_bound(less) + more.predictive_uncertainty.error
 
 
 def main(pairs: int, jobs: int) -> int:
@@ -103,8 +113,9 @@ def main(pairs: int, jobs: int) -> int:
         asked = questions()
         found = Counter(fault for faults_of in pool.map(faults, asked, chunksize=8) for fault in faults_of)
         print(f"{len(asked)} questions: {dict(found) or 'no fault'}", flush=True)
-        rising = [seed for seed, bad in enumerate(pool.map(rises, range(pairs), chunksize=32)) if bad]
-        print(f"{pairs:,} pairs: {len(rising)} rise by more than the law's error {rising[:10]}")
+        seeds = range(math.ceil(pairs / math.comb(ALIKE, 2)))
+        rising = [seed for seed, bad in enumerate(pool.map(rising_pairs, seeds, chunksize=4)) if bad]
+        print(f"{len(seeds) * math.comb(ALIKE, 2):,} pairs: {len(rising)} sixes with a rise {rising[:10]}")
     return sum(count for fault, count in found.items() if fault != "(refused)") + len(rising)
 
 
