@@ -312,13 +312,26 @@ def hierarchical_fit(
     chosen = possible[0]
     if len(possible) > 1:
         chosen = max(possible, key=lambda one: evidence(no_pooling(one, by_decay, form, grid or COARSE)))
-    noise_ratio, seen, outliers = noise_of_runs(no_pooling(chosen, by_decay, form, grid or FINE))
+    return fit_with_prior(by_decay, forms, chosen, tuple(aside), progress, grid or FINE)
+
+
+def fit_with_prior(
+    by_decay: Mapping[float, pd.DataFrame],
+    forms: Sequence[str],
+    prior: Prior,
+    set_aside: tuple[str, ...] = (),
+    progress: Progress = silent,
+    grid: NoiseGrid = FINE,
+) -> HierarchicalFit:
+    """The posteriors of these forms, given the prior."""
+    form = DEFAULT_FORM if DEFAULT_FORM in forms else forms[0]
+    noise_ratio, seen, outliers = noise_of_runs(no_pooling(prior, by_decay, form, grid))
     posteriors, shared = {}, {}
     for done, form in enumerate(forms):
         progress(form, 0.5 * done / len(forms))
-        posteriors[form], shared[form] = _partial_pooling(form, chosen, seen)
+        posteriors[form], shared[form] = _partial_pooling(form, prior, seen)
     weights = model_weights(posteriors)
-    return HierarchicalFit(chosen, tuple(aside), posteriors, shared, weights, outliers, noise_ratio)
+    return HierarchicalFit(prior, set_aside, posteriors, shared, weights, outliers, noise_ratio)
 
 
 def by_weight_decay(table: pd.DataFrame) -> dict[float, pd.DataFrame]:
