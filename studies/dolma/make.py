@@ -20,6 +20,7 @@ import pandas as pd
 from calibration import fit
 from calibration.fitting.bayes.hierarchical import fingerprints
 from calibration.fitting.evaluate.summary import loss_interval
+from calibration.fitting.runs.recipes import comparable_runs
 from calibration.fitting.runs.tables import Origin, read_runs
 from calibration.fitting.weight_decay_law import (
     fit_over_weight_decays,
@@ -192,17 +193,18 @@ def envelope(table: pd.DataFrame, draws: int) -> Setting:
 
 
 def tuned_minima() -> Iterator[str]:
-    """Laws of the tuned envelope, of runs with so many steps or more."""
-    for steps in (STEPS, 1000, 2000):
-        runs = all_rates()
-        yield f"{steps} steps or more"
-        yield from of_tuned(runs[runs["steps"] >= steps].reset_index(drop=True))
-
-
-def of_tuned(runs: pd.DataFrame) -> Iterator[str]:
-    """Cells held out, and the largest size."""
+    """Laws of the tuned envelope, of runs with so many steps or more, and as `fit` takes it from the file."""
+    runs = all_rates()
     named = set(runs["run"][fallen(runs)])
-    table = tuned(runs)
+    for steps in (STEPS, 1000, 2000):
+        yield f"{steps} steps or more"
+        yield from of_tuned(tuned(runs[runs["steps"] >= steps].reset_index(drop=True)), named)
+    yield "as fit takes it"
+    yield from of_tuned(comparable_runs(read_runs(SHARED / "data" / "qin2026_dolma_repeat.csv")), named)
+
+
+def of_tuned(table: pd.DataFrame, named: set[str]) -> Iterator[str]:
+    """Cells held out, and the largest size."""
     off = table["run"].isin(named).to_numpy()
     yield f"{len(table)} tuned cells, {off.sum()} of them named"
     fold = np.random.default_rng(0).permutation(len(table)) % 10
