@@ -29,6 +29,7 @@ from tests.test_docs import DOCUMENTS
 # What is not a command of ours, or is run by something else, and by what.
 ELSEWHERE = {
     r"(python3 -m venv|\. \.venv|pip install|pytest|ruff|mkdocs|pre-commit|python -m pytest)": ".ci/run",
+    r"planner tokenise": "tests/calibration/studies/test_faults.py",
     r"planner ui": "tests/calibration/ui/test_server.py",
     r"python (-m )?benchmarks": "benchmarks are run by hand, on a quiet machine",
     r"planner calibrate tournament": "tests/studies/test_tournament.py",

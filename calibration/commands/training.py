@@ -77,16 +77,9 @@ class Training:
         room: dict[str, Any] = {"workers": self.workers, "per_gpu": self.per_gpu, "needs": study.needs}
         if self.engine == "local":
             return LocalEngine(folder.compiled, **room)
-        if self.engine == "ray":
-            from calibration.studies.cluster import RayEngine
+        from calibration.studies.cluster import RayEngine
 
-            return RayEngine(folder.compiled, **room, address=self.address, store=folder.store)
-        from calibration.studies import slurm
-
-        if slurm.task_number() > 0:
-            slurm.join(folder.compiled)
-            raise click.exceptions.Exit(0)
-        return slurm.SlurmEngine(folder.compiled, **room, store=folder.store)
+        return RayEngine(folder.compiled, **room, address=self.address, store=folder.store)
 
     def train(
         self,
@@ -158,7 +151,7 @@ training_options = options_as(
         callback=_a_directory,
     ),
     option("--store", "Where runs are kept while machines share no disk, such as s3://bucket/study.", "URL"),
-    option("--engine", "Who trains.", type=click.Choice(["local", "ray", "slurm"]), default="local"),
+    option("--engine", "Who trains.", type=click.Choice(["local", "ray"]), default="local"),
     option(
         "--workers",
         "Runs at the same time [default: one per core or GPU; all that fit with ray].",

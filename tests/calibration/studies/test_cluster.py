@@ -7,13 +7,11 @@ from __future__ import annotations
 import json
 import os
 import re
-import secrets
 import shutil
 import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -227,83 +225,6 @@ def test_ctrl_c_has_the_cluster_write_checkpoints(head: str, study: Path, tmp_pa
     )
     assert len([*(out / "runs").glob("*/checkpoints/step-*/state.json")]) == 1
     assert not tiny.failures(out)
-
-
-SRUN = """
-for task in 0 1; do
-    SLURM_JOB_ID=7 SLURM_STEP_ID=$STEP SLURM_NTASKS=2 SLURM_PROCID=$task SLURM_CPUS_PER_TASK=1 "$@" &
-done
-wait
-"""
-
-
-def srun(study: Path, out: Path, *options: str) -> subprocess.Popen[str]:
-    """A step of two tasks, as `srun --nodes=2 --ntasks-per-node=1` starts it, both on this machine."""
-    command = [sys.executable, "-m", "planner", "calibrate", "sweep", str(study), "-o", str(out), *options]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "start_new_session": True}
-    surroundings = tiny.environment() | {"STEP": secrets.token_hex(4)}
-    return subprocess.Popen(
-        ["sh", "-c", SRUN, "srun", *command, "--engine", "slurm"], cwd=out.parent, env=surroundings, **pipes
-    )
-
-
-@pytest.mark.slow
-def test_a_step_of_slurm_is_a_cluster_for_as_long_as_the_sweep_takes(
-    study: Path, tmp_path: Path, undisturbed: dict[str, Any]
-) -> None:
-    out = tmp_path / "out"
-    done = tiny.ended(srun(study, out, "--json"))
-    assert json.loads(done.stdout)["trained"] == 8, done.stderr
-    assert tiny.endings(out) == undisturbed
-    assert not tiny.failures(out)
-    assert not [*out.glob("compiled/.ray-*")]
-
-
-def submits(address: str, token: str, patience: float = tiny.PATIENCE) -> bool:
-    """Whether somebody else on the network, with this token or none, can run something on a cluster."""
-    code = (
-        "import ray, sys; ray.init(sys.argv[1]); print(ray.get(ray.remote(num_cpus=0)(lambda: 7).remote()))"
-    )
-    mode = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token} if token else {"RAY_AUTH_MODE": "disabled"}
-    known = {name: value for name, value in tiny.environment().items() if not name.startswith("RAY_")}
-    command = [sys.executable, "-c", code, address]
-    try:
-        done = subprocess.run(command, env=known | mode, capture_output=True, text=True, timeout=patience)
-    except subprocess.TimeoutExpired:
-        return False
-    return done.stdout.strip() == "7"
-
-
-@pytest.mark.slow
-def test_a_step_of_slurm_that_is_taken_back_leaves_checkpoints(study: Path, tmp_path: Path) -> None:
-    """While it lasts nobody else can submit to it."""
-    study.write_text(
-        study.read_text()
-        .replace("epochs = [2, 4]", "epochs = [20000]")
-        .replace("every = 10", "every = 1000000")
-    )
-    out = tmp_path / "out"
-    process = srun(study, out, "--quiet")
-    assert tiny.until(lambda: tiny.steps(out) > 20, process)
-    (notice,) = out.glob("compiled/.ray-*.json")
-    assert notice.with_suffix(".token").stat().st_mode & 0o777 == 0o600
-    address, token = json.loads(notice.read_text())["address"], notice.with_suffix(".token").read_text()
-    start = time.monotonic()
-    assert submits(address, token)
-    as_long = 5 + time.monotonic() - start
-    assert not any(submits(address, stranger, as_long) for stranger in ("", "0" * 64))
-    for task in tiny.children(process.pid, "--engine slurm"):
-        os.kill(task, signal.SIGTERM)
-    stopped = tiny.ended(process)
-    assert stopped.stderr.splitlines() == ["stopped; the same command goes on from here."]
-    assert [*(out / "runs").glob("*/checkpoints/step-*/state.json")]
-    assert not tiny.failures(out)
-
-
-def test_outside_of_slurm_there_is_no_step(study: Path, tmp_path: Path) -> None:
-    done = tiny.run(study, tmp_path / "out", "--engine", "slurm")
-    assert done.returncode == 2
-    assert "the slurm engine is for a step of an allocation: srun" in done.stderr
 
 
 @pytest.mark.parametrize(

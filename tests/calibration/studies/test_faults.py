@@ -11,6 +11,7 @@ import resource
 import shutil
 import signal
 import subprocess
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ from tests.calibration.studies.conftest import (
     steps,
     until,
 )
+from trainer.files import locked
 
 pytestmark = pytest.mark.slow
 
@@ -89,6 +91,36 @@ def test_two_sweeps_at_once_share_the_runs(study: Path, tmp_path: Path, undistur
     assert starts(out) == dict.fromkeys(
         undisturbed, 1
     )  # nobody took a run from the other, or trained it again
+    assert endings(out) == undisturbed
+    assert not failures(out)
+
+
+def tokenise(study: Path, out: Path) -> Path:
+    """The folder of the tokens that `planner tokenise` makes."""
+    command = [sys.executable, "-m", "planner", "tokenise", str(study), "-o", str(out), "--json"]
+    made = subprocess.run(command, env=environment(), capture_output=True, text=True, check=True)
+    return Path(json.loads(made.stdout)["folder"])
+
+
+def test_tasks_of_a_slurm_array_wait_for_the_tokens_and_share_the_runs(
+    study: Path, tmp_path: Path, undisturbed: dict[str, Any]
+) -> None:
+    """Each is a driver of its own node; while one of them, or `planner tokenise`, makes the tokens, the
+    others wait for as long as that takes, and none of them leaves.
+    """
+    out = tmp_path / "out"
+    made = tokenise(study, out)
+    (lock,) = made.parent.glob(".work-*.lock")
+    shutil.move(made, tmp_path / "made")
+    with locked(lock):  # as whoever makes them holds it
+        tasks = [begin(study, out, "--workers", "1", "--json") for _ in range(2)]
+        for task in tasks:
+            with pytest.raises(subprocess.TimeoutExpired):
+                task.wait(15)
+        shutil.move(tmp_path / "made", made)
+    done = [ended(task) for task in tasks]
+    assert [task.returncode for task in done] == [0, 0], [task.stderr for task in done]
+    assert sum(json.loads(task.stdout)["trained"] for task in done) == 8
     assert endings(out) == undisturbed
     assert not failures(out)
 
