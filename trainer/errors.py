@@ -30,6 +30,12 @@ def exit_code(error: KeyboardInterrupt) -> int:
     return 128 + (error.number if isinstance(error, Signalled) else signal.SIGINT)
 
 
+class Unfit(InvalidInput):
+    """A run that cannot be trained on this machine, whose memory, device, files or libraries do not do;
+    another one may.
+    """
+
+
 class Busy(InvalidInput):
     """A folder another process is working in: nothing is wrong with the input, and trying again later may
     do.

@@ -24,11 +24,12 @@ import time
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from calibration.studies.engine import FAILED, HUNG, INTERRUPTIONS, STOPPED, UNFIT, Needs, Outcome, Task
+from calibration.studies.engine import BLIND, FAILED, HUNG, INTERRUPTIONS, LOST, STOPPED, Needs, Outcome, Task
 from calibration.studies.worker import train_task, training_environment
 from planner.inputs import InvalidInput
 from trainer.errors import TrainingStopped
@@ -60,7 +61,6 @@ class RayEngine:
     needs: Needs = field(default_factory=Needs)
     store: Store | None = None
     _running: dict[Any, Task] = field(default_factory=dict)
-    _aside: set[str] = field(default_factory=set)
     _hung: list[str] = field(default_factory=list)
     _on_gpus: bool = False
     _gone: bool = False
@@ -97,7 +97,9 @@ class RayEngine:
                     f"there is no Ray cluster at {self.address or 'this machine'}: {_sentence(error)}."
                 ) from None
         self._head = ray.get_runtime_context().gcs_address
-        self._train = ray.remote(max_retries=0)(_train_task)
+        self._remote = lru_cache(
+            lambda max_calls: ray.remote(max_retries=0, max_calls=max_calls)(_train_task)
+        )
         name = f".seen-{secrets.token_hex(16)}"
         self._proof = f"{self.store.url if self.store else self.compiled.absolute()}/{name}"
         if self.store:
@@ -133,11 +135,12 @@ class RayEngine:
 
     def start(self, task: Task, avoided_nodes: Collection[str] = ()) -> None:
         options = self._needed() | {"name": task.name}
-        others = self._others({*map(_node_id, avoided_nodes)}) or self._others(set())
-        if others < {node["NodeID"] for node in self._nodes()}:
-            left_out = {node["NodeID"] for node in self._nodes()} - others
-            options["label_selector"] = {"ray.io/node-id": f"!in({','.join(sorted(left_out))})"}
-        train = self._train.options(**options)
+        if avoided_nodes:
+            left_out = ",".join(sorted({*map(_node_id, avoided_nodes)}))
+            options["label_selector"] = {"ray.io/node-id": f"!in({left_out})"}
+        # Ray gives a process back for another task, CUDA stays with the GPU that it first saw: for each run
+        # its own. In `.options()` a number of GPUs does not do that, and max_calls is refused.
+        train = self._remote(max_calls=1 if "num_gpus" in options else 0).options(**options)
         compiled = "" if self.store else str(self.compiled.absolute())
         self._running[train.remote(task, compiled, self._proof, self.needs.threads)] = task
 
@@ -163,11 +166,8 @@ class RayEngine:
             del self._running[running]
             self._hung.append(name)
 
-    def avoid(self, node: str) -> bool:
-        if not self._others({_node_id(node)}):
-            return False
-        self._aside.add(_node_id(node))
-        return True
+    def nodes(self) -> set[str]:
+        return {f"{node['NodeManagerHostname']}/{node['NodeID']}" for node in self._nodes()}
 
     def _outcome(self, ended: Any) -> Outcome:
         import ray
@@ -180,8 +180,10 @@ class RayEngine:
             return Outcome(task.name, STOPPED, "it was cancelled")
         except ray.exceptions.OutOfMemoryError:
             reason = "memory ran out on its node; fewer --workers would do"
-        except (ray.exceptions.WorkerCrashedError, ray.exceptions.NodeDiedError):
-            reason = "its process died, or the node that it ran on"
+        except ray.exceptions.NodeDiedError:
+            return Outcome(task.name, LOST, "the node that it ran on died")
+        except ray.exceptions.WorkerCrashedError:
+            reason = "its process died"
         except ray.exceptions.RayTaskError as error:
             reason = _sentence(error.cause or error)
         except ray.exceptions.RayError as error:
@@ -196,10 +198,6 @@ class RayEngine:
             with self._cluster_there():
                 self._known = time.monotonic(), [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
         return self._known[1]
-
-    def _others(self, avoided_nodes: set[str]) -> set[str]:
-        """The nodes that are neither set aside nor among these."""
-        return {node["NodeID"] for node in self._nodes()} - self._aside - avoided_nodes
 
     def _slots(self) -> int:
         """How many runs the nodes have room for.
@@ -216,7 +214,6 @@ class RayEngine:
         per_node = (
             min(node["Resources"].get(kind, 0) / amount for kind, amount in wanted.items() if amount)
             for node in self._nodes()
-            if node["NodeID"] not in self._aside
         )
         return max(1, sum(int(count + 1e-9) for count in per_node))
 
@@ -260,7 +257,7 @@ def _train_task(task: Task, compiled: str, proof: str, threads: int) -> Outcome:
 
     node = f"{platform.node()}/{ray.get_runtime_context().get_node_id()}"
     if reason := _storage_problem(proof):
-        return Outcome(task.name, UNFIT, reason, node)
+        return Outcome(task.name, BLIND, reason, node)
     compiled = compiled or str(Path(tempfile.gettempdir(), "databound-compiled"))
     cancelled = threading.Event()
     before = signal.signal(signal.SIGINT, lambda number, frame: cancelled.set())

@@ -19,6 +19,8 @@ BUSY: Final = "busy"
 STOPPED: Final = "stopped"
 DISK: Final = "disk"
 UNFIT: Final = "unfit"
+BLIND: Final = "blind"
+LOST: Final = "lost"
 HUNG: Final = "its process showed no sign of life any more"
 INTERRUPTIONS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # end a sweep, with checkpoints
 
@@ -57,11 +59,12 @@ class Outcome:
 
     done: trained, now or before. failed: it may succeed when it is tried again. refused: it cannot. busy:
     another process is training it. stopped: it was asked to, and left a checkpoint. disk: nothing more can
-    be written. unfit: nothing can be trained on that node, whatever the run.
+    be written. unfit: not on that node, whose memory or files do not do. blind: nothing can be trained on
+    that node, which does not see the study. lost: its node is gone, which is nobody's fault.
     """
 
     name: str
-    kind: Literal["done", "failed", "refused", "busy", "stopped", "disk", "unfit"]
+    kind: Literal["done", "failed", "refused", "busy", "stopped", "disk", "unfit", "blind", "lost"]
     reason: str = ""
     node: str = ""
 
@@ -91,7 +94,7 @@ class Engine(Protocol):
         """How many more runs it would start right now."""
 
     def start(self, task: Task, avoided_nodes: Collection[str] = ()) -> None:
-        """Train a run, on none of the avoided nodes where there are others."""
+        """Train a run, on none of the avoided nodes."""
 
     def wait(self, seconds: float) -> Collection[Outcome]:
         """The runs that have ended since the last call; waits at most so long for one."""
@@ -99,8 +102,8 @@ class Engine(Protocol):
     def abandon(self, name: str) -> None:
         """End the process that trains a run, which hangs: `wait` says that it failed."""
 
-    def avoid(self, node: str) -> bool:
-        """Start nothing on a node any more; whether others are left."""
+    def nodes(self) -> set[str]:
+        """Those that it knows; none where there is only this machine."""
 
     def describe(self) -> str:
         """One line for people: what it trains on."""

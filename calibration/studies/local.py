@@ -109,8 +109,8 @@ class LocalEngine:
                 worker.hangs = True
                 worker.process.kill()
 
-    def avoid(self, node: str) -> bool:
-        return False  # there is only this machine
+    def nodes(self) -> set[str]:
+        return set()
 
     def _dead_worker(self, worker: _Worker) -> Outcome:
         """What is to be said of a worker that died while it trained."""

@@ -9,12 +9,24 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from calibration.studies.directory import GRID, StudyDirectory, adopt, damaged, prepare, unfinished
-from calibration.studies.engine import BUSY, DISK, DONE, REFUSED, STOPPED, UNFIT, Engine, Outcome, Task
+from calibration.studies.engine import (
+    BLIND,
+    BUSY,
+    DISK,
+    DONE,
+    LOST,
+    REFUSED,
+    STOPPED,
+    UNFIT,
+    Engine,
+    Outcome,
+    Task,
+)
 from calibration.studies.heartbeat import HeartbeatMonitor, fetch_heartbeat
 from calibration.studies.progress import Progress
 from calibration.studies.study import StudyRun
@@ -88,7 +100,9 @@ class _Driver:
                 task = replace(task, folder=store.url, tokens=f"{directory.store.url}/tokens/{data.name}")
             self.progress.running[run.name] = time.monotonic()
             self.pulse.await_first(run.name, folder)
-            self.engine.start(task, self.progress.avoided_nodes(run.name))
+            aside = {*self.progress.aside}
+            failed = self.progress.avoided_nodes(run.name)
+            self.engine.start(task, aside | failed if self._others(failed) else aside)
 
     def abandon_silent_runs(self) -> None:
         """Give up on processes that show no sign of life any more: their runs are tried again."""
@@ -117,10 +131,12 @@ class _Driver:
                 f"the disk of {self.directory.path} is full ({outcome.reason.rstrip('.')}); "
                 f"once there is room the same command goes on."
             )
-        elif outcome.kind == UNFIT:
+        elif outcome.kind == BLIND:
             self._set_aside(outcome.node, outcome.reason, or_stop=True)
             progress.queue(run.name)
-        elif outcome.kind == STOPPED:
+        elif outcome.kind in (STOPPED, LOST):
+            if outcome.kind == LOST:
+                self.directory.record_failure(run.name, outcome.reason)
             progress.queue(run.name)
         else:
             self._fail(outcome, outcome.reason)
@@ -144,16 +160,21 @@ class _Driver:
         progress.charge(name, node, reason, self.directory.checkpoint(name))
         if node and progress.suspicious(node):
             self._set_aside(node, f"{len(progress.blamed[node])} runs in a row failed there, last: {reason}")
-        if outcome.kind == REFUSED or progress.exhausted(name):
+        nowhere = outcome.kind == UNFIT and not self._others(progress.avoided_nodes(name))
+        if outcome.kind == REFUSED or nowhere or (outcome.kind != UNFIT and progress.exhausted(name)):
             progress.failed[name] = reason
         else:
             progress.queue(name)
+
+    def _others(self, nodes: Collection[str]) -> set[str]:
+        """The nodes that runs may be given besides these."""
+        return self.engine.nodes() - {*nodes} - {*self.progress.aside}
 
     def _set_aside(self, node: str, reason: str, *, or_stop: bool = False) -> None:
         """Give a node no more runs, where others are left to take them."""
         if node in self.progress.aside:
             return
-        if self.engine.avoid(node):
+        if self._others({node}):
             self.directory.record_failure(node, f"set aside: {reason}")
             self.progress.aside[node] = reason
         elif or_stop:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from calibration.studies.engine import BUSY, DISK, DONE, FAILED, REFUSED, STOPPED, Outcome, Task
+from calibration.studies.engine import BUSY, DISK, DONE, FAILED, REFUSED, STOPPED, UNFIT, Outcome, Task
 from calibration.studies.heartbeat import heartbeats
 from planner.inputs import InvalidInput
 from trainer import waiting
@@ -22,7 +22,7 @@ def train_task(task: Task, should_stop: Callable[[], bool] = lambda: False) -> O
     """Train a run, or continue it, or find it done."""
     from trainer.config import RunConfig
     from trainer.data.tokens import open_set
-    from trainer.errors import Busy, Interrupted, TrainingStopped
+    from trainer.errors import Busy, Interrupted, TrainingStopped, Unfit
     from trainer.run.loop import train
     from trainer.run.store import fetched_once, is_url
 
@@ -32,6 +32,8 @@ def train_task(task: Task, should_stop: Callable[[], bool] = lambda: False) -> O
             train(RunConfig(**task.config), task.folder, should_stop=asked, data=open_set(tokens))
     except Busy as error:
         return Outcome(task.name, BUSY, str(error))
+    except Unfit as error:
+        return Outcome(task.name, UNFIT, str(error))
     except InvalidInput as error:
         return Outcome(task.name, DISK if _disk_is_full(error.__context__) else REFUSED, str(error))
     except Interrupted as error:

@@ -6,8 +6,8 @@
         state.json              step, identity of the run, fingerprint of the data, all checksums
 
 Every process copies what it holds into memory that is kept for that, and trains on while a thread writes its
-part under another name. Once all parts are on disk the folder is renamed; only then is the third-newest
-deleted. So there is always one that is complete, and one before it should the newest turn out to be damaged.
+part under another name. Once all have told each other that theirs is on disk the folder is renamed; only
+then is the third-newest deleted. So there is always one that is complete, and one before it should the newest turn out to be damaged.
 One that belongs to another run or other data is refused with the reason. Parts name their rows, so that a run
 may continue on any number of processes, each of which reads its own rows only.
 """
@@ -22,7 +22,7 @@ import shutil
 import threading
 import time
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -40,7 +40,6 @@ from trainer.run import distributed, tensors
 VERSION = 2
 KEPT = 2  # complete checkpoints of an unfinished run
 _DRAFT = re.compile(r"\.(step-\d+|final)\.(\d+|draft)")
-_PATIENCE = 600.0  # seconds that the first process waits for the parts of the others
 _UNMEASURED, _SHORTEST, _LONGEST = 30.0, 10.0, 900.0  # seconds between checkpoints
 _SHARE = 0.02  # of the time of a run that checkpoints may take
 Tensors = dict[str, torch.Tensor]
@@ -110,11 +109,14 @@ class Pace:
 class Writer:
     """Writes the checkpoints of a run while it trains on, one at a time."""
 
-    def __init__(self, folder: Path, rank: int = 0, size: int = 1):
-        self.folder, self.rank, self.size = folder, rank, size
+    def __init__(self, folder: Path, world: distributed.World | None = None):
+        self.folder, self.world = folder, world or distributed.World()
         self.room: Tensors = {}
         self.thread: threading.Thread | None = None
         self.failed: BaseException | None = None
+        self.written: tuple[dict[str, Any], str] | None = (
+            None  # the state of a part on disk, and its checksum
+        )
         self.cost = 0.0  # seconds of the last one: what training waited for, and what the writing took
 
     def begin(self, state: dict[str, Any], held: Held) -> None:
@@ -133,48 +135,79 @@ class Writer:
         self.thread.start()
 
     def wait(self) -> None:
-        """Wait until nothing is being written, and raise what went wrong with it."""
+        """Wait until nothing is being written, and raise what went wrong with it, on all processes."""
         if self.thread:
             self.thread.join()
             self.thread = None
-        if self.failed:
-            failed, self.failed = self.failed, None
-            raise failed
+        failed, self.failed = self.failed, None
+        written, self.written = self.written, None
+
+        def told() -> None:
+            if failed:
+                raise failed
+
+        distributed.all_succeed(self.world, told)
+        if self.world.size > 1 and any(distributed.everybodys(self.world, written is not None)):
+            assert written is not None
+            sums = distributed.everybodys(self.world, written[1])
+            distributed.decided(self.world, lambda: complete(self.folder, written[0], sums))
+
+    def pending(self) -> bool:
+        """Whether a part is still being written."""
+        return self.thread is not None and self.thread.is_alive()
+
+    def begun(self) -> bool:
+        return self.thread is not None
 
     def leave(self) -> None:
         """Wait, where a run ends for another reason, until the last checkpoint is complete."""
-        with suppress(Exception):
-            self.wait()
+        if self.thread:
+            self.thread.join()
 
     def _write(self, state: dict[str, Any], firsts: dict[str, int], waited: float) -> None:
         start = time.perf_counter()
         try:
-            write_part(self.folder, state, self.room, firsts, self.rank, self.size)
+            part = write_part(self.folder, state, self.room, firsts, self.world)
+            if self.world.size == 1:
+                complete(self.folder, state, [part])
+            else:  # once all have written theirs, which they tell each other between two steps
+                self.written = state, part
         except BaseException as error:
             self.failed = error
         self.cost = waited + time.perf_counter() - start
 
 
 def write_part(
-    folder: Path, state: dict[str, Any], held: Tensors, firsts: dict[str, int], rank: int = 0, size: int = 1
-) -> None:
-    """Write the part of one process; the first one then waits for the others and completes the checkpoint."""
-    final = folder / f"step-{state['step']:08d}"
-    draft = folder / f".{final.name}.draft"
+    folder: Path, state: dict[str, Any], held: Tensors, firsts: dict[str, int], world: distributed.World
+) -> str:
+    """Write the part of one process; its checksum."""
+    final, draft = _places(folder, state)
     try:
         draft.mkdir(parents=True, exist_ok=True)
-        name = _part(rank)
-        value = tensors.write(draft / name, held, {"rows": json.dumps(firsts)} if size > 1 else None)
-        if rank:
-            write_json(draft / f"{name}.json", value)
-            return
-        sums = {name: value} | {_part(other): _awaited(draft, _part(other)) for other in range(1, size)}
-        _complete(draft, final, state, sums)
+        rows = {"rows": json.dumps(firsts)} if world.size > 1 else None
+        return tensors.write(draft / _part(world.rank), held, rows)
+    except (OSError, SafetensorError) as error:
+        if world.size == 1:
+            shutil.rmtree(draft, ignore_errors=True)
+        raise _unwritten(final, error) from error
+
+
+def complete(folder: Path, state: dict[str, Any], sums: list[str]) -> None:
+    """Make a checkpoint of parts that are all on disk."""
+    final, draft = _places(folder, state)
+    try:
+        _complete(draft, final, state, {_part(rank): value for rank, value in enumerate(sums)})
         for older in sorted(_steps(folder))[:-KEPT]:
             shutil.rmtree(older, ignore_errors=True)
-    except (OSError, SafetensorError) as error:
+    except OSError as error:
         shutil.rmtree(draft, ignore_errors=True)
         raise _unwritten(final, error) from error
+
+
+def _places(folder: Path, state: dict[str, Any]) -> tuple[Path, Path]:
+    """Where a checkpoint will be, and where it is written."""
+    final = folder / f"step-{state['step']:08d}"
+    return final, folder / f".{final.name}.draft"
 
 
 def write_final(folder: Path, state: dict[str, Any], weights: Tensors) -> str:
@@ -198,18 +231,6 @@ def _complete(draft: Path, final: Path, state: dict[str, Any], sums: dict[str, s
         shutil.rmtree(final)
     os.rename(draft, final)
     sync_folder(final.parent)
-
-
-def _awaited(draft: Path, name: str) -> str:
-    """The checksum of another process's part, once it is on disk."""
-    note, deadline = draft / f"{name}.json", time.monotonic() + _PATIENCE
-    while not note.exists():
-        if time.monotonic() > deadline:
-            raise OSError(f"{name} did not come within {_PATIENCE:.0f} seconds")
-        time.sleep(0.02)
-    value = str(read_json(note))
-    note.unlink()
-    return value
 
 
 def _unwritten(final: Path, error: BaseException) -> TrainingStopped:

@@ -14,8 +14,12 @@ from __future__ import annotations
 
 import math
 import os
+import signal
+import sys
+import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -24,11 +28,17 @@ import torch
 from torch import nn
 
 from planner.inputs import InvalidInput
+from trainer.errors import Interrupted, TrainingStopped
 from trainer.run.launcher import end_with_launcher
 
 T = TypeVar("T")
 PATIENCE = timedelta(minutes=15)
 _LONG = timedelta(days=2)
+_FAILED = "databound/failed"  # what the first rank that failed says, in the launcher's store
+_LOOK = 2.0  # seconds between two looks for it
+_WORD = 10.0  # seconds that whoever lost a connection waits for it
+_LEAVE = 20.0  # seconds that a rank has to fail by itself once another has
+_END = 30  # seconds for a process to end once it has failed
 
 
 @dataclass(frozen=True)
@@ -72,13 +82,60 @@ def joined(device: torch.device) -> Iterator[World]:
         distributed.init_process_group(
             "nccl" if cuda else "gloo", timeout=PATIENCE, device_id=device if cuda else None
         )
-    try:
-        control = distributed.new_group(backend="gloo", timeout=_LONG)
-        mesh = init_device_mesh(device.type, (size,))
+    control = distributed.new_group(backend="gloo", timeout=_LONG)
+    mesh = init_device_mesh(device.type, (size,))
+    with _failing_together() if ours else nullcontext():
         yield World(distributed.get_rank(), distributed.get_world_size(), mesh, control)
-    finally:
-        if ours:
-            distributed.destroy_process_group()
+    if ours:  # where one has failed it would wait for the others, who wait for it in a collective
+        distributed.destroy_process_group()
+
+
+@contextmanager
+def _failing_together() -> Iterator[None]:
+    """Where one rank fails, all leave soon, with what it said: over the store of the launcher, since ranks on
+    other nodes sit in a collective that nobody else ends.
+    """
+    from torch import distributed
+
+    store = distributed.distributed_c10d._get_default_store()
+    left = threading.Event()
+
+    def watch() -> None:
+        while not left.wait(_LOOK):
+            with suppress(RuntimeError):  # the launcher is gone, which `launcher` sees to
+                if store.check([_FAILED]):
+                    if not left.wait(_LEAVE):
+                        print(f"Error: {store.get(_FAILED).decode()}", file=sys.stderr, flush=True)
+                        os._exit(1)
+                    return
+
+    threading.Thread(target=watch, name="failing together", daemon=True).start()
+    try:
+        yield
+    except Interrupted:  # all of them, after the same step
+        left.set()
+        distributed.destroy_process_group()
+        raise
+    except BaseException as error:
+        left.set()
+        signal.alarm(_END)  # the interpreter, too, may wait for others on its way out
+        raise _told(store, error) from error
+    left.set()
+
+
+def _told(store: Any, error: BaseException) -> BaseException:
+    """The error of the rank that failed first: who loses a connection to it waits for a word of it."""
+    ours = isinstance(error, InvalidInput | TrainingStopped | KeyboardInterrupt)
+    with suppress(RuntimeError):
+        if not ours and isinstance(error, RuntimeError):
+            deadline = time.monotonic() + _WORD
+            while not store.check([_FAILED]) and time.monotonic() < deadline:
+                time.sleep(0.2)
+            if store.check([_FAILED]):
+                return TrainingStopped(store.get(_FAILED).decode())
+        if not store.check([_FAILED]):
+            store.set(_FAILED, str(error) or type(error).__name__)
+    return error
 
 
 def shard(model: Any, world: World, dtype: str = "fp32") -> None:

@@ -38,7 +38,7 @@ from planner.inputs import InvalidInput
 from trainer.config import RunConfig
 from trainer.data import corpus, tokenizers, tokens
 from trainer.data.batches import Batches
-from trainer.errors import Interrupted, TrainingStopped
+from trainer.errors import Interrupted, TrainingStopped, Unfit
 from trainer.files import mirror
 from trainer.model import attention, optimizer, products
 from trainer.model.llama import Llama, materialise, outline
@@ -96,8 +96,12 @@ def _train(
     with distributed.joined(resolve_device(config.device)) as world:
         if done := distributed.decided(world, lambda: directory.looked(folder, config, data)):
             return done
-        spec, architecture, execution, remarks = distributed.all_succeed(world, lambda: check(config, data))
-        check_memory(architecture, config.sequence_length, execution, teachers.check(config, architecture))
+        with _or_unfit():
+            spec, architecture, execution, remarks = distributed.all_succeed(
+                world, lambda: check(config, data)
+            )
+            besides = teachers.check(config, architecture)
+            check_memory(architecture, config.sequence_length, execution, besides)
         with directory.held(folder, config, world):
             # perhaps finished by the process that held it until now
             if done := distributed.decided(world, lambda: directory.finished(folder, config, data)):
@@ -112,6 +116,15 @@ def _train(
                 run = _Run(config, folder, architecture, execution, found_data, batches, world)
                 run.remarks, run.starts = [*remarks, *passed_over], starts
                 return run.start(found).until_done(progress, should_stop, during_steps or nullcontext())
+
+
+@contextmanager
+def _or_unfit() -> Iterator[None]:
+    """What is wrong before a run directory is touched may be the machine's fault."""
+    try:
+        yield
+    except InvalidInput as error:
+        raise Unfit(str(error)) from error
 
 
 def _same_tokens(data: tokens.TokenSet, world: distributed.World) -> None:
@@ -191,7 +204,7 @@ class _Run:
         self.pace = checkpoints.Pace(config)
         self.prefetcher = Prefetcher(batches, world, self.device)
         self.readings = Readings(late=self.device.type == "cuda")
-        self.writer = checkpoints.Writer(folder / "checkpoints", world.rank, world.size)
+        self.writer = checkpoints.Writer(folder / "checkpoints", world)
 
     def start(self, found: checkpoints.Checkpoint | None) -> _Run:
         """Build model and optimiser, from a checkpoint where there is one."""
@@ -232,7 +245,10 @@ class _Run:
         every = self.config.checkpoint_every
         while self.step < self.batches.steps:
             self._train_step()
-            late, stop = distributed.anywhere((not every and self.pace.late(), should_stop()), self.world)
+            flags = (not every and self.pace.late(), should_stop(), self.writer.pending())
+            late, stop, writing = distributed.anywhere(flags, self.world)
+            if self.writer.begun() and not writing:
+                self.writer.wait()
             due = late or (every is not None and self.step % every == 0)
             if (due or stop) and self.step < self.batches.steps:
                 self._checkpoint()

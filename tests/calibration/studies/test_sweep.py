@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from calibration.studies import sweep as driving
 from calibration.studies.directory import StudyDirectory, begin
-from calibration.studies.engine import DONE, FAILED, STOPPED, UNFIT, Outcome, Task
+from calibration.studies.engine import BLIND, DONE, FAILED, LOST, STOPPED, Outcome, Task
 from calibration.studies.study import Study, load
 from calibration.studies.sweep import sweep
 from calibration.studies.worker import train_task
@@ -26,7 +27,7 @@ class Nodes:
     """An engine of nodes that each take one run at a time and do with it what they are told, instantly."""
 
     def __init__(self, **behaviours: Behaviour):
-        self.behaviours, self.aside = behaviours, set[str]()
+        self.behaviours = behaviours
         self.ended: list[Outcome] = []
         self.given: dict[str, list[str]] = {node: [] for node in behaviours}
 
@@ -39,8 +40,7 @@ class Nodes:
         return 1
 
     def start(self, task: Task, avoided_nodes: Collection[str] = ()) -> None:
-        standing = [node for node in self.behaviours if node not in self.aside]
-        node = next((node for node in standing if node not in avoided_nodes), standing[0])
+        node = next(node for node in self.behaviours if node not in avoided_nodes)
         self.given[node].append(task.name)
         self.ended.append(self.behaviours[node](task, node))
 
@@ -50,12 +50,8 @@ class Nodes:
 
     def abandon(self, name: str) -> None: ...
 
-    def avoid(self, node: str) -> bool:
-        self.aside.add(node)
-        if len(self.aside) < len(self.behaviours):
-            return True
-        self.aside.remove(node)
-        return False
+    def nodes(self) -> set[str]:
+        return {*self.behaviours}
 
     def describe(self) -> str:
         return "nodes that obey"
@@ -72,7 +68,7 @@ def broken(task: Task, node: str) -> Outcome:
 
 
 def blind(task: Task, node: str) -> Outcome:
-    return Outcome(task.name, UNFIT, f"{node} sees another directory", node)
+    return Outcome(task.name, BLIND, f"{node} sees another directory", node)
 
 
 def apart(task: Task, node: str) -> Outcome:
@@ -134,6 +130,37 @@ def test_a_node_that_sees_another_directory_gets_no_runs(tiny: Study, folder: St
     assert len(engine.given["blind"]) == 1
     with pytest.raises(TrainingStopped, match="blind sees another directory; once that is mended"):
         sweep(tiny.runs, begin(tiny, folder.path.parent / "other"), Nodes(blind=blind))
+
+
+def test_a_machine_that_lacks_something_gives_no_run_up(
+    tiny: Study, folder: StudyDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tokenizer file that is not there, or a device that is too small, is that machine's fault."""
+
+    def lacking(task: Task, node: str) -> Outcome:
+        with monkeypatch.context() as here:
+            here.setattr("trainer.run.device.total_memory", lambda device: 1e3)
+            return replace(train_task(task), node=node)
+
+    engine = Nodes(small=lacking, good=good)
+    progress = sweep(tiny.runs, folder, engine)
+    assert (len(progress.done), progress.failed) == (8, {})
+    assert "GiB on each device and" in progress.aside["small"]
+    assert len(engine.given["small"]) == 3
+    alone = sweep(tiny.runs, begin(tiny, tmp_path / "alone"), Nodes(small=lacking))
+    assert len(alone.failed) == 8  # nowhere else to try
+
+
+def test_a_node_that_dies_again_and_again_is_charged_to_no_run(tiny: Study, folder: StudyDirectory) -> None:
+    lost = Counter[str]()
+
+    def spot(task: Task, node: str) -> Outcome:
+        lost[task.name] += 1
+        gone = lost[task.name] <= 5
+        return Outcome(task.name, LOST, "the node that it ran on died") if gone else good(task, node)
+
+    progress = sweep(tiny.runs, folder, Nodes(spot=spot))
+    assert (len(progress.done), progress.failed, progress.failures) == (8, {}, {})
 
 
 def test_a_result_that_is_not_here_does_not_count(

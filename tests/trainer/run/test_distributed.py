@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -248,3 +249,75 @@ def test_a_process_whose_torchrun_is_gone_says_so(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("MASTER_PORT", str(port))
     with pytest.raises(TrainingStopped, match="torchrun that started this process is gone"):
         end_with_launcher()
+
+
+FAILS = """
+import json, os, sys, time
+import torch
+from trainer import RunConfig, train
+from trainer.run import loop, tensors
+torch.distributed.destroy_process_group = lambda *a: time.sleep(3600)  # as NCCL's does beside a collective
+count, rank, how = iter(range(1, 100)), os.environ["RANK"], sys.argv[3]
+passes = loop._Run._passes
+def failing(self, real):
+    if how == "memory" and rank == "1" and next(count) == 4:
+        raise torch.OutOfMemoryError("no memory")
+    return passes(self, real)
+loop._Run._passes = failing
+write = tensors.write
+def full(*args):
+    if how == "part" and rank == "1":
+        raise OSError(28, "No space left on device")
+    return write(*args)
+tensors.write = full
+try:
+    train(RunConfig(**json.loads(sys.argv[1])), sys.argv[2])
+except Exception as error:
+    print(f"process {rank}: {error}", file=sys.stderr)
+    sys.exit(1)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("how", "sentence"),
+    [("memory", "a pass of 1 rows does not fit the memory"), ("part", "no space left on device")],
+)
+def test_what_fails_on_one_process_ends_all_with_its_sentence(
+    how: str, sentence: str, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    settings |= {"epochs": 1, "checkpoint_every": 2, "micro_batch": 1}
+    (tmp_path / "run.py").write_text(FAILS)
+    words = (str(tmp_path / "run.py"), json.dumps(settings), str(tmp_path / "run"), how)
+    began = time.monotonic()
+    done = start(*words, launcher=TWO)
+    assert done.returncode == 1
+    assert time.monotonic() - began < 300  # on a busy machine; what it waits for would take an hour
+    for rank in (0, 1):
+        said = [line for line in done.stderr.splitlines() if line.startswith(f"process {rank}: ")]
+        assert len(said) == 1, done.stderr
+        assert sentence in said[0].lower()
+
+
+CACHED = """
+import json, sys
+from pathlib import Path
+from trainer import RunConfig, train
+count, seen = iter(range(1, 100)), Path.exists
+def cached(self, **how):  # a shared disk on which what was not there a moment ago stays away
+    return False if self.name.startswith("part-") else seen(self, **how)
+Path.exists = cached
+train(RunConfig(**json.loads(sys.argv[1])), sys.argv[2], should_stop=lambda: next(count) >= 6)
+"""
+
+
+@pytest.mark.slow
+def test_a_checkpoint_needs_no_look_at_a_shared_disk(settings: dict[str, Any], tmp_path: Path) -> None:
+    """Parts are told over the network: whoever asked a shared disk for a file too early may be told for a
+    minute that there is none, while a launcher kills after 30 seconds.
+    """
+    (tmp_path / "run.py").write_text(CACHED)
+    words = (str(tmp_path / "run.py"), json.dumps(settings), str(tmp_path / "run"))
+    done = start(*words, launcher=TWO)
+    assert "Interrupted: stopped at step 6" in done.stderr
+    assert (tmp_path / "run" / "checkpoints" / "step-00000006" / "state.json").exists()
