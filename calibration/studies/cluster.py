@@ -142,7 +142,8 @@ class RayEngine:
         # its own. In `.options()` a number of GPUs does not do that, and max_calls is refused.
         train = self._remote(max_calls=1 if "num_gpus" in options else 0).options(**options)
         compiled = "" if self.store else str(self.compiled.absolute())
-        self._running[train.remote(task, compiled, self._proof, self.needs.threads)] = task
+        how = (compiled, self._proof, self.needs.threads, options.get("num_gpus") or 1.0)
+        self._running[train.remote(task, *how)] = task
 
     def wait(self, seconds: float) -> Collection[Outcome]:
         hung = [Outcome(name, FAILED, HUNG) for name in self._hung]
@@ -251,7 +252,7 @@ def _node_id(node: str) -> str:
     return node.rpartition("/")[2]
 
 
-def _train_task(task: Task, compiled: str, proof: str, threads: int) -> Outcome:
+def _train_task(task: Task, compiled: str, proof: str, threads: int, gpus: float) -> Outcome:
     """Train a run in a process of Ray's; a cancelled task is sent SIGINT."""
     import ray
 
@@ -262,7 +263,7 @@ def _train_task(task: Task, compiled: str, proof: str, threads: int) -> Outcome:
     cancelled = threading.Event()
     before = signal.signal(signal.SIGINT, lambda number, frame: cancelled.set())
     try:
-        os.environ.update(training_environment(threads or 1, Path(compiled)))
+        os.environ.update(training_environment(threads or 1, Path(compiled), gpus))
         import torch
 
         torch.set_num_threads(threads or 1)

@@ -57,6 +57,7 @@ class LocalEngine:
         per_gpu = int(1 / self.needs.gpus) if self.needs.gpus else self.per_gpu
         fitting = max(1, self.cores // (self.needs.threads or 1))
         self.size = self.workers or (self.gpus * per_gpu if self.gpus else fitting)
+        self.share = 1 / max(1, -(-self.size // self.gpus)) if self.gpus else 1.0  # of a GPU, for each worker
         self.threads = self.needs.threads or max(1, self.cores // self.size)
 
     def describe(self) -> str:
@@ -137,7 +138,9 @@ class LocalEngine:
                 range(self.gpus), key=lambda gpu: sum(worker.device == gpu for worker in self._running)
             )
         process = context.Process(
-            target=_worker_loop, args=(theirs, self.threads, device, str(self.compiled)), daemon=True
+            target=_worker_loop,
+            args=(theirs, self.threads, device, str(self.compiled), self.share),
+            daemon=True,
         )
         resource_tracker.ensure_running()  # else `start` would do it, which ends the deafness
         with signals_blocked():
@@ -147,9 +150,9 @@ class LocalEngine:
         return self._running[-1]
 
 
-def _worker_loop(pipe: Connection, threads: int, device: int | None, compiled: str) -> None:
+def _worker_loop(pipe: Connection, threads: int, device: int | None, compiled: str, share: float) -> None:
     """The life of a worker: one task after the other, until the pipe closes."""
-    os.environ.update(training_environment(threads, Path(compiled)))
+    os.environ.update(training_environment(threads, Path(compiled), share))
     if device is not None:
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
         os.environ["CUDA_VISIBLE_DEVICES"] = visible.split(",")[device] if visible else str(device)

@@ -47,10 +47,11 @@ def train_task(task: Task, should_stop: Callable[[], bool] = lambda: False) -> O
     return Outcome(task.name, DONE)
 
 
-def training_environment(threads: int, compiled: Path) -> dict[str, str]:
+def training_environment(threads: int, compiled: Path, gpus: float = 1.0) -> dict[str, str]:
     """The environment to train in, to be set before torch is imported."""
     return waiting.ENVIRONMENT | {
         "OMP_NUM_THREADS": str(threads),
+        "DATABOUND_GPU_SHARE": str(min(1.0, gpus)),
         "TORCHINDUCTOR_CACHE_DIR": str(compiled / platform.node()),  # compiled for its kind of CPU
         "TORCHINDUCTOR_COMPILE_THREADS": "1",
     }

@@ -7,9 +7,9 @@
 
 Every process copies what it holds into memory that is kept for that, and trains on while a thread writes its
 part under another name. Once all have told each other that theirs is on disk the folder is renamed; only
-then is the third-newest deleted. So there is always one that is complete, and one before it should the newest turn out to be damaged.
-One that belongs to another run or other data is refused with the reason. Parts name their rows, so that a run
-may continue on any number of processes, each of which reads its own rows only.
+then is the third-newest deleted. So there is always one that is complete, and one before it should the newest
+turn out to be damaged. One that belongs to another run or other data is refused with the reason. Parts name
+their rows, so that a run may continue on any number of processes, each of which reads its own rows only.
 """
 
 from __future__ import annotations

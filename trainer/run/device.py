@@ -24,6 +24,7 @@ from planner.inputs import InvalidInput
 from trainer.config import RunConfig
 from trainer.model import attention, products
 
+GPU_SHARE = "DATABOUND_GPU_SHARE"  # the part of its GPU that a process may use, where several share one
 COMPILE_PAYS = 1.5e12  # FLOPs of a run from which compiling for a CPU pays: about half a minute of work
 _H100_NVL = 835e12  # FLOP/s in bf16 without sparsity: between the PCIe card and the SXM module
 _SMALL_PASS = 2e11  # FLOPs of a pass below which launching its kernels takes longer than computing them
@@ -197,9 +198,10 @@ def check_memory(
 
 
 def total_memory(device: torch.device) -> float:
-    """Bytes of a GPU, or of main memory as far as this process may use it."""
+    """Bytes of a GPU, or of this process's share of one, or of main memory as far as it may be used."""
     if device.type == "cuda":
-        return torch.cuda.get_device_properties(device).total_memory
+        share = float(os.environ.get(GPU_SHARE, "1"))
+        return torch.cuda.get_device_properties(device).total_memory * share
     installed = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     try:
         with open("/sys/fs/cgroup/memory.max", encoding="utf-8") as stream:
@@ -220,8 +222,7 @@ def _rows_that_fit(
     each = activation_bytes(shape, sequence_length, dtype, recompute)
     if device.type != "cuda":
         return max(1, int(_CPU_ACTIVATIONS / each))
-    total = torch.cuda.get_device_properties(device).total_memory
-    return max(0, int((0.6 * total - 24.0 * shape.params / world_size) / each))
+    return max(0, int((0.6 * total_memory(device) - 24.0 * shape.params / world_size) / each))
 
 
 def has_compiler() -> bool:

@@ -111,6 +111,9 @@ def _train(
             _same_tokens(found_data, world)
             batches = _batches(config, found_data)
             found, passed_over = _newest(folder, config, found_data, world)
+            if found and (began := found.state["execution"]["dtype"]) != execution.dtype:
+                # "auto" at the start: as it began, whatever this machine would choose
+                execution = check(config.having(dtype=began), found_data)[2]
             starts = distributed.decided(world, lambda: directory.claim(folder, config))
             with _deterministic(torch.device(execution.device)), _many_shapes(execution.compiled):
                 run = _Run(config, folder, architecture, execution, found_data, batches, world)

@@ -67,7 +67,8 @@ class RunResult(BaseModel):
             "train_loss",
         )
         extra = ("development_loss", "bits_per_byte", "flops", "steps", "seconds", "non_embedding_params")
-        return {name: getattr(self, name) for name in columns + extra}
+        dtype = {"dtype": self.execution["dtype"]} if "dtype" in self.execution else {}
+        return {name: getattr(self, name) for name in columns + extra} | dtype
 
 
 def write_result(folder: Path, result: RunResult) -> None:

@@ -3,24 +3,30 @@
 A run is trained in a folder of this machine. Its checkpoints, metrics and result are copied to the store
 while it goes on, and whoever continues it, anywhere, begins with a copy of what is there. Object storage has
 neither renames nor locks: a checkpoint's `state.json` is copied last and deleted first, and without it there
-is no checkpoint; a run that two machines train at the same time ends in the same bits, once too often.
+is no checkpoint. Who trains a run leaves a file there that names it and that it renews every few seconds. As
+long as that changes the run is busy; who finds it still takes it over, and the one before, should it go on,
+sees another name there and writes nothing more.
 """
 
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from planner.inputs import InvalidInput
-from trainer.errors import TrainingStopped
+from trainer.errors import Busy, TrainingStopped
 from trainer.files import locked
 from trainer.run.repeating import repeating
 
 _EVERY = 5.0  # seconds between two looks for new checkpoints
+OWNER = ".owner"
+_STILL = 4 * _EVERY  # seconds without a change after which the owner of a run is taken for dead
 _LAST = ("state.json", "result.json", "tokens.json")  # files that say of others that they are there
 
 
@@ -94,8 +100,8 @@ class Store:
 class Mirror:
     """Keeps a store as a folder is: what changed is copied, what went away is deleted."""
 
-    def __init__(self, folder: Path, store: Store):
-        self.folder, self.store = folder, store
+    def __init__(self, folder: Path, store: Store, lease: Lease | None = None):
+        self.folder, self.store, self.lease = folder, store, lease
         self.sent = {name: _look(folder / name) for name in _names(folder)}
 
     def update(self) -> None:
@@ -106,13 +112,57 @@ class Mirror:
                 now[name] = _look(self.folder / name)
         gone = [name for name in self.sent if name not in now]
         for name in sorted(gone, key=lambda name: not name.endswith(_LAST)):
+            self._check_owner(name)
             self.store.delete(name)
             del self.sent[name]
         changed = [name for name, look in now.items() if self.sent.get(name) != look]
         for name in sorted(changed, key=lambda name: name.endswith(_LAST)):
             if (self.folder / name).exists():
+                self._check_owner(name)
                 self.store.send(self.folder, name)
                 self.sent[name] = now[name]
+
+    def _check_owner(self, name: str) -> None:
+        """Before files that say of others that they are there, and before anything is deleted."""
+        if self.lease and (name.endswith(_LAST) or name in self.sent):
+            self.lease.check()
+
+
+class Lease:
+    """That this process trains a run of the store, and nobody else."""
+
+    def __init__(self, store: Store):
+        self.store, self.name, self.beats = store, secrets.token_hex(8), 0
+
+    def take(self) -> None:
+        """Raise Busy where another process shows that it is alive."""
+        found, deadline = self.store.read(OWNER), time.monotonic() + _STILL
+        while found is not None and time.monotonic() < deadline:
+            time.sleep(_STILL / 20)
+            if (now := self.store.read(OWNER)) not in (None, found):
+                raise Busy(f"{self.store.url} is being trained by another process.")
+            found = now
+        self._write()
+        time.sleep(_STILL / 20)  # whoever found it free at the same moment has written now; the last has it
+        self.check()
+
+    def renew(self) -> None:
+        self.check()
+        self._write()
+
+    def check(self) -> None:
+        """Raise where another process has taken the run over."""
+        if (self.store.read(OWNER) or b"").partition(b" ")[0] != self.name.encode():
+            raise Busy(f"{self.store.url} was taken over by another process.")
+
+    def _write(self) -> None:
+        self.beats += 1
+        self.store.write(OWNER, f"{self.name} {self.beats}".encode())
+
+    def free(self) -> None:
+        with suppress(Busy, TrainingStopped):
+            self.check()
+            self.store.delete(OWNER)
 
 
 def _names(folder: Path) -> list[str]:
@@ -139,20 +189,28 @@ def staged(url: str) -> Iterator[Path]:
     place = tempfile.mkdtemp(prefix="databound-", dir=os.environ.get("DATABOUND_SCRATCH"))
     folder = Path(place, store.url.rpartition("/")[2])
     folder.mkdir()
+    lease = Lease(store)
     try:
-        store.fetch(folder)
-        mirror = Mirror(folder, store)
+        lease.take()
+        store.fetch(folder, [name for name in store.names() if not name.startswith(".")])
+        mirror = Mirror(folder, store, lease)
+
+        def renew() -> None:
+            with suppress(Busy, TrainingStopped):  # who has lost it is told when it writes
+                lease.renew()
 
         def copy() -> None:
-            with suppress(TrainingStopped):  # it may answer again, and is asked for the last time below
+            with suppress(Busy, TrainingStopped):  # it may answer again, and is asked for the last time below
                 mirror.update()
 
         try:
-            with repeating(copy, _EVERY, "store"):
+            # apart: a large checkpoint takes longer to copy than an owner may be still
+            with repeating(renew, _EVERY, "owner"), repeating(copy, _EVERY, "store"):
                 yield folder
         finally:
             mirror.update()
     finally:
+        lease.free()
         shutil.rmtree(place, ignore_errors=True)
 
 

@@ -9,6 +9,7 @@ import stat
 import threading
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from tests.trainer.conftest import losses
 from tests.trainer.run.test_loop import same, stop_after
 from trainer import RunConfig, TrainingStopped, train
 from trainer.files import checksum, read_json, write_json
-from trainer.run import checkpoints, tensors
+from trainer.run import checkpoints, device, tensors
 from trainer.run.distributed import World
 from trainer.run.export import export
 
@@ -211,3 +212,23 @@ def test_every_start_counts(
         "result.json",
         "tokenizer",
     ]
+
+
+def test_a_run_ends_in_the_dtype_in_which_it_began(
+    settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the machine that goes on would have chosen."""
+    config = RunConfig(**settings | {"dtype": "auto"})
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: True)
+    stopped(config, tmp_path / "run", 9)
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
+    result = train(config, tmp_path / "run")
+    assert result.execution["dtype"] == result.row()["dtype"] == "bf16"
+    assert not any("another dtype" in remark for remark in result.remarks)
+
+
+def test_processes_that_share_a_gpu_plan_with_their_part_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    card = SimpleNamespace(total_memory=80 * 2**30)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: card)
+    monkeypatch.setenv("DATABOUND_GPU_SHARE", "0.5")
+    assert device.total_memory(torch.device("cuda:0")) == 40 * 2**30

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,10 @@ import pytest
 from planner.inputs import InvalidInput
 from tests.trainer.run.test_loop import stop_after
 from trainer import RunConfig, TrainingStopped, train
+from trainer.errors import Busy
 from trainer.run import store as stores
-from trainer.run.store import Mirror, Store, staged
+from trainer.run.repeating import repeating
+from trainer.run.store import Lease, Mirror, Store, staged
 
 
 def test_a_run_goes_on_from_the_store_to_the_same_bits(
@@ -85,7 +88,7 @@ def test_a_store_that_cannot_be_used_is_one_sentence(
     with pytest.raises(InvalidInput, match="nosuch://bucket cannot be used as storage"):
         Store("nosuch://bucket")
     (tmp_path / "file").write_text("")
-    with pytest.raises(TrainingStopped, match=r"file://.*/run cannot be written \("):
+    with pytest.raises(TrainingStopped, match=r"file://.*/run cannot be read \("):
         train(RunConfig(**settings | {"epochs": 0.1}), f"file://{tmp_path}/file/run")
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(InvalidInput, match="several processes need a directory"), staged("memory://run"):
@@ -100,3 +103,34 @@ def test_tokens_are_copied_to_a_machine_once(tmp_path: Path, monkeypatch: pytest
     assert (folder / "train.bin").read_bytes() == b"123"
     store.write("train.bin", b"other")
     assert (stores.fetched_once(store.url) / "train.bin").read_bytes() == b"123"
+
+
+def test_a_process_that_was_given_up_writes_nothing_once_another_has_taken_over(
+    settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store has no lock: the one before may wake up at any time, and only one of them may finish a run."""
+    monkeypatch.setenv("DATABOUND_SCRATCH", str(tmp_path))
+    monkeypatch.setattr(stores, "_STILL", 0.4)
+    monkeypatch.setattr(stores, "_EVERY", 0.1)
+    url, config = "memory://given-up/run", RunConfig(**settings)
+    store = Store(url)
+    store.write(".owner", b"somebody 1")
+    alive = repeating(lambda: store.write(".owner", secrets.token_bytes(4)), 0.02, "alive")
+    with alive, pytest.raises(Busy, match="is being trained by another process"):
+        train(config, url)
+
+    def taken_over() -> bool:
+        monkeypatch.setattr(Lease, "renew", lambda self: None)  # it sleeps, and another finds it still
+        store.write(".owner", b"another 1")
+        return False
+
+    store.delete(".owner")
+    with pytest.raises(Busy, match="was taken over by another process"):
+        train(config, url, should_stop=taken_over)
+    assert "result.json" not in store.names()
+    monkeypatch.undo()
+    monkeypatch.setenv("DATABOUND_SCRATCH", str(tmp_path))
+    monkeypatch.setattr(stores, "_STILL", 0.4)
+    train(config, url)  # what it left is still
+    assert "result.json" in store.names()
+    assert ".owner" not in store.names()
