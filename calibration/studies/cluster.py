@@ -143,6 +143,7 @@ class RayEngine:
         train = self._remote(max_calls=1 if "num_gpus" in options else 0).options(**options)
         compiled = "" if self.store else str(self.compiled.absolute())
         how = (compiled, self._proof, self.needs.threads, options.get("num_gpus") or 1.0)
+        task = replace(task, processes=max(1, int(options.get("num_gpus", 1))))
         self._running[train.remote(task, *how)] = task
 
     def wait(self, seconds: float) -> Collection[Outcome]:
@@ -227,6 +228,7 @@ class RayEngine:
             gpus = 1 / self.per_gpu if self._on_gpus else 0
         cpus = self.needs.threads or (0 if gpus else 1)
         found: dict[str, Any] = {"num_cpus": cpus} | ({"num_gpus": gpus} if gpus else {})
+        found |= {"accelerator_type": self.needs.accelerator} if self.needs.accelerator else {}
         return found | ({"memory": self.needs.memory} if self.needs.memory else {})
 
     @contextmanager

@@ -32,6 +32,7 @@ class Needs:
     gpus: float | None = None
     memory: int | None = None
     threads: int = 0  # 0: as the engine likes
+    accelerator: str | None = None  # the kind of GPU, as Ray names it
 
     def __bool__(self) -> bool:
         return self != Needs()
@@ -40,6 +41,7 @@ class Needs:
         parts = [f"{self.gpus:g} GPU{'s' * (self.gpus > 1)}" if self.gpus else ""]
         parts += [f"{self.memory / 2**30:.3g} GiB of memory" if self.memory else ""]
         parts += [f"{self.threads} thread{'s' * (self.threads > 1)}" if self.threads else ""]
+        parts += [self.accelerator or ""]
         return ", ".join(filter(None, parts)) or "a core"
 
 
@@ -51,6 +53,7 @@ class Task:
     config: dict[str, Any]
     folder: str
     tokens: str
+    processes: int = 1  # one for each GPU of a run on several
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ import signal
 import time
 from collections.abc import Collection
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing import connection, get_context, resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -54,11 +54,22 @@ class LocalEngine:
         for name, value in (("workers", self.workers), ("per_gpu", self.per_gpu)):
             if value is not None and value < 1:
                 raise InvalidInput(f"must be at least 1; got {value}.", field=name)
-        per_gpu = int(1 / self.needs.gpus) if self.needs.gpus else self.per_gpu
-        fitting = max(1, self.cores // (self.needs.threads or 1))
-        self.size = self.workers or (self.gpus * per_gpu if self.gpus else fitting)
-        self.share = 1 / max(1, -(-self.size // self.gpus)) if self.gpus else 1.0  # of a GPU, for each worker
+        self.each = max(1, int(self.needs.gpus or 1))  # GPUs of a run
+        self.size, self.share = self._on_gpus() if self.gpus else self._on_cores()
         self.threads = self.needs.threads or max(1, self.cores // self.size)
+
+    def _on_cores(self) -> tuple[int, float]:
+        return self.workers or max(1, self.cores // (self.needs.threads or 1)), 1.0
+
+    def _on_gpus(self) -> tuple[int, float]:
+        """How many workers, and which part of a GPU each has."""
+        groups = self.gpus // self.each
+        if not groups:
+            raise InvalidInput(f"needs.gpus asks for {self.each} a run and this machine has {self.gpus}.")
+        if self.each > 1:
+            return min(self.workers or groups, groups), 1.0
+        size = self.workers or groups * (int(1 / self.needs.gpus) if self.needs.gpus else self.per_gpu)
+        return size, 1 / max(1, -(-size // groups))
 
     def describe(self) -> str:
         where = f"{self.gpus} GPU{'s' * (self.gpus > 1)}" if self.gpus else f"{self.cores} CPU cores"
@@ -90,7 +101,7 @@ class LocalEngine:
         idle = next((worker for worker in self._running if worker.task is None), None) or self._start_worker()
         idle.task = task
         with suppress(OSError):  # where it has died meanwhile, `wait` says so
-            idle.pipe.send(task)
+            idle.pipe.send(replace(task, processes=self.each if self.gpus else 1))
 
     def wait(self, seconds: float) -> Collection[Outcome]:
         busy = {worker.pipe: worker for worker in self._running if worker.task is not None}
@@ -135,11 +146,12 @@ class LocalEngine:
         device = None
         if self.gpus:
             device = min(
-                range(self.gpus), key=lambda gpu: sum(worker.device == gpu for worker in self._running)
+                range(self.gpus // self.each),
+                key=lambda gpu: sum(worker.device == gpu for worker in self._running),
             )
         process = context.Process(
             target=_worker_loop,
-            args=(theirs, self.threads, device, str(self.compiled), self.share),
+            args=(theirs, self.threads, device, str(self.compiled), self.share, self.each),
             daemon=True,
         )
         resource_tracker.ensure_running()  # else `start` would do it, which ends the deafness
@@ -150,12 +162,15 @@ class LocalEngine:
         return self._running[-1]
 
 
-def _worker_loop(pipe: Connection, threads: int, device: int | None, compiled: str, share: float) -> None:
+def _worker_loop(
+    pipe: Connection, threads: int, device: int | None, compiled: str, share: float, each: int
+) -> None:
     """The life of a worker: one task after the other, until the pipe closes."""
     os.environ.update(training_environment(threads, Path(compiled), share))
     if device is not None:
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-        os.environ["CUDA_VISIBLE_DEVICES"] = visible.split(",")[device] if visible else str(device)
+        known = visible.split(",") if visible else [str(gpu) for gpu in range((device + 1) * each)]
+        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(known[device * each : (device + 1) * each])
     import torch
 
     torch.set_num_threads(threads)

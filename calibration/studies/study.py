@@ -46,7 +46,7 @@ SHIPPED = Path(__file__).parent / "shipped"
 _SLACK = 1.005
 _PER_CELL = {"params", "shape", "unique_tokens", "epochs", "weight_decay", "seed"}
 _TOP = ("title", "recipe", "grid", "cells", "validation", "needs")
-_NEEDS = ("gpus", "memory", "threads")
+_NEEDS = ("gpus", "memory", "threads", "accelerator")
 _BYTES = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 2**10, "MI": 2**20, "GI": 2**30, "T": 10**12}
 
 
@@ -282,12 +282,13 @@ def _needs(values: Any) -> Needs:
         raise InvalidInput("needs must be a table with gpus, memory or threads.")
     _known(values, _NEEDS, "needs")
     gpus = number(values["gpus"], "needs.gpus", positive=False, examples="0.5") if "gpus" in values else None
-    if gpus is not None and gpus > 1:
-        raise InvalidInput(f"needs.gpus must be at most 1, as a run of a study trains on one; got {gpus:g}.")
+    if gpus is not None and gpus > 1 and gpus != int(gpus):
+        raise InvalidInput(f"needs.gpus must be a part of one or a whole number; got {gpus:g}.")
     return Needs(
         gpus=gpus,
         memory=_bytes(values["memory"]) if "memory" in values else None,
         threads=whole(values["threads"], "needs.threads", example="2") if "threads" in values else 0,
+        accelerator=_text(values["accelerator"], "needs.accelerator") if "accelerator" in values else None,
     )
 
 

@@ -101,7 +101,7 @@ class _Driver:
             self.progress.running[run.name] = time.monotonic()
             self.pulse.await_first(run.name, folder)
             aside = {*self.progress.aside}
-            failed = self.progress.avoided_nodes(run.name)
+            failed = {*self.progress.avoided_nodes(run.name)}
             self.engine.start(task, aside | failed if self._others(failed) else aside)
 
     def abandon_silent_runs(self) -> None:

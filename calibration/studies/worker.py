@@ -20,6 +20,10 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 def train_task(task: Task, should_stop: Callable[[], bool] = lambda: False) -> Outcome:
     """Train a run, or continue it, or find it done."""
+    if task.processes > 1:
+        from calibration.studies.ranks import train_on_several
+
+        return train_on_several(task, should_stop)
     from trainer.config import RunConfig
     from trainer.data.tokens import open_set
     from trainer.errors import Busy, Interrupted, TrainingStopped, Unfit

@@ -26,15 +26,21 @@ def end_with_launcher() -> None:
     """Have this process killed when torchrun dies, and raise where it is dead already; nothing without it."""
     if "TORCHELASTIC_RUN_ID" not in os.environ:
         return
-    parent = os.getppid()
-    if not _killed_with_parent():
-        threading.Thread(target=_watch, args=(parent,), name="launcher", daemon=True).start()
+    parent = end_with_parent()
     reachable = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True" or _answers()
     if os.getppid() != parent or not reachable:
         raise TrainingStopped(
             "the torchrun that started this process is gone; the same command goes on from the last "
             "checkpoint."
         )
+
+
+def end_with_parent() -> int:
+    """Have this process killed when its parent dies; the parent."""
+    parent = os.getppid()
+    if not _killed_with_parent():
+        threading.Thread(target=_watch, args=(parent,), name="launcher", daemon=True).start()
+    return parent
 
 
 def _killed_with_parent() -> bool:

@@ -7,7 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from calibration.studies.local import _cores
+from calibration.studies import local
+from calibration.studies.directory import begin, prepare
+from calibration.studies.engine import Needs, Task
+from calibration.studies.local import LocalEngine, _cores
+from calibration.studies.study import load
+from calibration.studies.worker import train_task
+from planner.inputs import InvalidInput
 
 
 @pytest.mark.parametrize(
@@ -28,3 +34,33 @@ def test_a_container_s_share_of_the_cores(
     (tmp_path / "cpu.max").write_text(quota + "\n")
     assert _cores(tmp_path / "cpu.max") == cores
     assert _cores(tmp_path / "missing") == 64
+
+
+@pytest.mark.slow
+def test_a_run_on_several_gpus_is_trained_by_torchrun_and_stops_with_a_checkpoint(
+    study: Path, tmp_path: Path
+) -> None:
+    """Two processes on cores here: what differs on GPUs is what they compute on."""
+    study.write_text(study.read_text().replace("epochs = [2, 4]", "epochs = [40]"))
+    plan = load(study)
+    folder, run = begin(plan, tmp_path / "out"), plan.runs[0]
+    tokens = prepare(plan.runs, folder)
+    values = run.config.model_dump(mode="json", exclude_unset=True) | {"checkpoint_every": 1000000}
+    task = Task(run.name, values, str(folder.run_folder(run.name)), str(tokens), processes=2)
+    metrics = folder.run_folder(run.name) / "metrics.jsonl"
+    stopped = train_task(task, lambda: metrics.exists() and metrics.stat().st_size > 0)
+    assert stopped.kind == "stopped", stopped
+    assert folder.checkpoint(run.name).startswith("step-")
+    done = train_task(task)
+    assert done.kind == "done", done
+    result = folder.result(run.name)
+    assert result is not None
+    assert (result.execution["world_size"], result.starts) == (2, 2)
+
+
+def test_gpus_are_given_out_in_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "_gpus", lambda: 8)
+    assert LocalEngine(tmp_path, needs=Needs(gpus=4)).size == 2
+    assert LocalEngine(tmp_path, per_gpu=2).share == 0.5
+    with pytest.raises(InvalidInput, match="asks for 16 a run and this machine has 8"):
+        LocalEngine(tmp_path, needs=Needs(gpus=16))

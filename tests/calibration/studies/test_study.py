@@ -147,12 +147,12 @@ def test_a_dry_run_of_a_finished_study_takes_nothing(study: Path, tmp_path: Path
 def test_a_study_says_what_a_run_needs(study: Path) -> None:
     text = study.read_text()
     assert not load(study).needs
-    study.write_text(f'{text}[needs]\ngpus = 0.5\nmemory = "16GiB"\nthreads = 2\n')
+    study.write_text(f'{text}[needs]\ngpus = 0.5\nmemory = "16GiB"\nthreads = 2\naccelerator = "H100"\n')
     needs = load(study).needs
-    assert needs == Needs(gpus=0.5, memory=2**34, threads=2)
-    assert str(needs) == "0.5 GPU, 16 GiB of memory, 2 threads"
+    assert needs == Needs(gpus=0.5, memory=2**34, threads=2, accelerator="H100")
+    assert str(needs) == "0.5 GPU, 16 GiB of memory, 2 threads, H100"
     for wrong, complaint in (
-        ("gpus = 2", "needs.gpus must be at most 1"),
+        ("gpus = 2.5", "needs.gpus must be a part of one or a whole number; got 2.5"),
         ('memory = "much"', "needs.memory is written as '16GiB'"),
         ("gpu = 1", "gpu is not a setting of needs; did you mean gpus"),
     ):
