@@ -485,6 +485,7 @@ def _tokens_for(loss: float, ud: float, laws: Sequence[Law], limits: Limits) -> 
 # -- beyond the evidence
 
 _NOTED = 1.5  # times outside of all that was trained from which on a plan is a first guess
+_OPINION = 10.0  # times more or less data than was tried under a calibration: it is not asked
 _EDGE = 1.05  # as near as this to the end of the evidence is at its end
 
 
@@ -525,6 +526,8 @@ def _second_opinions(choice: Choice) -> list[results.SecondOpinion]:
 def _asked_of(name: str, question: Question) -> Question | None:
     """The question of one model, put to a shipped calibration; None where it is not for that."""
     known = Calibration.load(name)
+    if uncertainty.outside(evidence.Evidence.of(known.settings), _OPINION, {"unique_tokens": question.ud}):
+        return None
     try:
         uncertainty.check_question(known, question.ud, question.limits)
     except InvalidInput:

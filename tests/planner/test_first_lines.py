@@ -132,6 +132,22 @@ def test_others_are_said_with_their_source() -> None:
     assert plan("250M", 5e18).second_opinions == []
 
 
+def test_calibrations_of_other_amounts_of_data_are_no_others() -> None:
+    """Under a law whose error was never measured every shipped one knows better, but not of a thousand times
+    the data that it ever saw.
+    """
+    known = json.loads(KNOWN.model_dump_json(exclude_none=True)) | {"name": "own"}
+    for setting in known["settings"]:
+        setting["fitted_on"] |= {"params": [2e7, 4e7], "repeated_params": [2e7, 4e7]}
+        setting["trials"] = []
+        for law in setting["laws"].values():
+            law.pop("predictive_error", None)
+    p = plan("100M", 1e18, calibration=Calibration.model_validate(known))
+    names = [one.calibration for one in p.second_opinions]
+    assert "fineweb-llama2" in names
+    assert not any(name.startswith("micro") for name in names)
+
+
 def test_two_kinds_of_data_are_planned_at_both_ends() -> None:
     p = plan("3B", 1e21, also="20B")
     assert p.mixture is not None
