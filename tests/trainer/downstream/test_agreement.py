@@ -210,7 +210,9 @@ def test_tokenizers_with_and_without_a_beginning_token(
     check(never, exported, tasks, 512)
     assert evaluate(exported, suite=str(tasks), keep=False).choices["bos"] == "none"
     always = evaluate(run, suite=str(tasks), keep=False, bos="always")
-    assert always.bpb == pytest.approx(own.bpb, abs=1e-5) != pytest.approx(never.bpb, abs=1e-5)
+    assert always.bpb == pytest.approx(own.bpb, abs=1e-5)
+    # a token at the beginning hardly matters to a model that has learnt next to nothing
+    assert abs(always.bpb - own.bpb) < abs(always.bpb - never.bpb) / 2
 
 
 def test_a_run_with_a_sentencepiece_tokenizer(
