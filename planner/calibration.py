@@ -8,15 +8,18 @@ Versions 1 and 2 are read as they are: `RENAMED` has what they called otherwise.
 newer version is refused.
 """
 
+from __future__ import annotations
+
 import json
 import math
 import os
 import re
 import shlex
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache, partial
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_serializer, model_validator
@@ -37,6 +40,7 @@ from planner.laws import (
     between,
     check_form,
 )
+from planner.weight_decay_rule import tuned_weight_decay
 
 SCHEMA_VERSION = 3
 # What files of earlier versions call otherwise, wherever it stands in them.
@@ -434,6 +438,45 @@ class Distilled(_Record):
     # of the ensemble's gain over the best single model of its size: (L_single - L) / (L_single - L_K)
     kept: float
     members: _Members
+    between: Annotated[tuple[float, float], AfterValidator(_increasing)] | None = None  # of several sources
+
+
+class Borrowed(_Record):
+    """A law of averaging that was measured elsewhere, and what is not known of it here.
+
+    Sources tune different epochs and weight decays, so those of a member are told as multiples of what is
+    best for one model of its size, whatever the compute: in the law's place of e stands e/e_1, in that of tau
+    stands lambda_1/lambda. The logarithm of the gain has the standard deviation
+
+        sqrt(spread^2 + x^T covariance x),    x = (1, ln N/N_0, ln U/U_0, ln e/e_0, ln tau/tau_0)
+
+    which grows with the distance from what was trained.
+    """
+
+    corpus: str  # where
+    spread: float = Field(ge=0, le=10)  # of another source's ln a_0, its noise included
+    covariance: list[list[float]] = Field(min_length=5, max_length=5)  # of ln a_0, p, q, r and s
+
+    @model_validator(mode="after")
+    def _is_a_covariance(self) -> Self:
+        found = np.array([row for row in self.covariance if len(row) == 5])
+        sound = found.shape == (5, 5) and np.abs(found).max() < 1e6 and np.allclose(found, found.T)
+        if not sound or np.linalg.eigvalsh(found)[0] < -1e-9:
+            raise ValueError("covariance must be that of five numbers: symmetric, none of it negative")
+        return self
+
+
+class Gain(NamedTuple):
+    """By how much several models are better than one, in nats: expected, and at the ends of an interval of
+    `evidence.LEVEL` where the law was borrowed. Plans count on the lower end.
+    """
+
+    expected: Any
+    low: Any
+    high: Any
+
+
+NO_GAIN = Gain(0.0, 0.0, 0.0)
 
 
 class Averaging(_Record):
@@ -457,6 +500,7 @@ class Averaging(_Record):
     fitted_on: TrainedOn
     distilled: Distilled | None = None
     source: str = ""  # where that was measured, in words
+    borrowed: Borrowed | None = None  # None: it was measured with the runs behind the calibration
 
     @property
     def counts(self) -> range:
@@ -473,21 +517,41 @@ class Averaging(_Record):
     def limit_gain(
         self, law: Law, params: Array, unique_tokens: Array, epochs: Array, timescale_tokens: Array
     ) -> Array:
-        """By how much infinitely many members are better than one, in nats.
-
-        Below one epoch only U e tokens are in use: they are then the unique tokens, seen once, and the
-        timescale is counted in them. Beyond what the members were trained on the gain does not grow: each of
-        the four factors is the lesser of what its power says and of what it was at the nearest end of the
-        range, and the power of the timescale is that of the nearest size and data of the range. And no
-        ensemble gets below the irreducible loss: a <= L_1 - E.
-        """
+        """By how much infinitely many members, trained with the runs behind the law, are better than one."""
         used = unique_tokens * np.minimum(epochs, 1.0)
-        at = (params, used, np.maximum(epochs, 1.0), timescale_tokens / used)
+        member = params, used, np.maximum(epochs, 1.0), timescale_tokens / used
+        return self.gains(law, (params, unique_tokens, epochs), member).expected
+
+    def gains(self, law: Law, trained: Sequence[Array], at: Sequence[Array]) -> Gain:
+        """By how much infinitely many members are better than one that was `trained` with so many parameters,
+        unique tokens and epochs, and that is `at` these values of `QUANTITIES`.
+
+        Beyond what the members were trained on the gain does not grow: each of the four factors is the lesser
+        of what its power says and of what it was at the nearest end of the range, and the power of the
+        timescale is that of the nearest size and data of the range. And no ensemble gets below the
+        irreducible loss: a <= L_1 - E.
+        """
         nearest = [np.clip(v, *getattr(self.fitted_on, name)) for name, v in zip(QUANTITIES, at, strict=True)]
-        factors = zip(self._ln_factors(at, nearest), self._ln_factors(nearest, nearest), strict=True)
-        gain = self.gain * np.exp(sum(np.minimum(here, there) for here, there in factors))
-        one = law.terms(params, unique_tokens, epochs)
-        return np.minimum(gain, np.maximum(one.loss - one.irreducible, 0.0))
+        here, there = self._ln_factors(at, nearest), self._ln_factors(nearest, nearest)
+        guarded = sum(np.minimum(one, other) for one, other in zip(here, there, strict=True))
+        one = law.terms(*trained)
+        most, gain = np.maximum(one.loss - one.irreducible, 0.0), self.gain * np.exp(guarded)
+        expected = np.minimum(gain, most)
+        if self.borrowed is None:
+            return Gain(expected, expected, expected)
+        doubt = np.exp(predictive_width(None) * self.deviation(at))
+        unguarded = np.maximum(self.gain * np.exp(sum(here)), gain)
+        return Gain(expected, np.minimum(gain / doubt, most), np.minimum(unguarded * doubt, most))
+
+    def deviation(self, at: Sequence[Array]) -> Array:
+        """The standard deviation of the logarithm of a borrowed gain."""
+        assert self.borrowed is not None
+        start = [getattr(self.reference, name) for name in QUANTITIES]
+        x = [1.0, *(np.log(np.divide(v, s)) for v, s in zip(at, start, strict=True))]
+        square: Array = self.borrowed.spread**2
+        for i, row in enumerate(self.borrowed.covariance):
+            square = square + x[i] * sum(value * other for value, other in zip(row, x, strict=True))
+        return np.sqrt(square)
 
     def _ln_factors(self, at: Sequence[Array], dense: Sequence[Array]) -> list[Array]:
         """What each quantity multiplies the gain with, as logarithms; with the power of the timescale for
@@ -497,6 +561,51 @@ class Averaging(_Record):
         powers = [getattr(self.exponents, name) for name in QUANTITIES]
         powers[3] = powers[3] + self.exponents.density * np.log(dense[0] / dense[1] * start[1] / start[0])
         return [p * np.log(np.divide(v, s)) for p, v, s in zip(powers, at, start, strict=True)]
+
+
+# Of the tables below, in ln.
+_SIZES, _TOKENS = np.linspace(7.0, 34.5, 31), np.linspace(7.0, 37.0, 33)
+_EPOCHS = np.linspace(0.0, math.log(512.0), 19)
+
+
+@dataclass(frozen=True, eq=False)
+class BestAlone:
+    """The epochs and the weight decay that are best for one model of each size, whatever the compute: by the
+    default law of a calibration, in a table over ln(params) and ln(unique tokens) with lines between, and by
+    the rule of weight decay, within what the calibration knows.
+    """
+
+    known: Calibration
+    epochs: np.ndarray  # ln
+
+    @classmethod
+    def of(cls, known: Calibration) -> BestAlone:
+        form = known.form(None)
+        place = [np.exp(values) for values in np.meshgrid(_SIZES, _TOKENS, _EPOCHS, indexing="ij")]
+        if known.has_weight_decay_law(form):
+            low, high = known.weight_decay_range
+            laws = [known.law_at(form, decay) for decay in np.geomspace(max(low, 1e-3 * high), high, 9)]
+        else:
+            laws = [one.law(form) for one in known.settings if one.has(form)]
+        with np.errstate(over="ignore", invalid="ignore"):
+            losses = np.stack([np.nan_to_num(law.loss(*place), nan=np.inf) for law in laws])
+        return cls(known, _EPOCHS[losses.min(axis=0).argmin(axis=-1)])
+
+    def at(self, params: Any, unique_tokens: Any) -> tuple[Any, Any]:
+        """Epochs and weight decay."""
+        places = []
+        for value, axis in ((params, _SIZES), (unique_tokens, _TOKENS)):
+            place = np.clip((np.log(value) - axis[0]) / (axis[1] - axis[0]), 0.0, len(axis) - 1.001)
+            places.append((place.astype(int), place - np.floor(place)))
+        (row, down), (column, right) = places
+        above, below = (
+            (1 - right) * self.epochs[row + one, column] + right * self.epochs[row + one, column + 1]
+            for one in (0, 1)
+        )
+        recipe = self.known.recipe
+        assert recipe is not None
+        rule = tuned_weight_decay(params, unique_tokens, recipe.learning_rate, float(recipe.batch_tokens))
+        return np.exp((1 - down) * above + down * below), np.clip(rule, *self.known.weight_decay_range)
 
 
 class Calibration(_Record):
@@ -552,7 +661,7 @@ class Calibration(_Record):
         return self
 
     @model_serializer(mode="wrap")
-    def _what_is_known(self, dump: Callable[["Calibration"], dict[str, Any]]) -> dict[str, Any]:
+    def _what_is_known(self, dump: Callable[[Calibration], dict[str, Any]]) -> dict[str, Any]:
         """What is not known (fingerprints, a weight-decay law, members) is no field of the file."""
         facts = ("bytes_per_token", "tied_embeddings", "data_fingerprint", "run_fingerprints")
         optional = (*facts, "weight_decay_law", "members")
@@ -603,7 +712,7 @@ class Calibration(_Record):
         return min(decays), max(decays)
 
     @cached_property
-    def reweighted(self) -> dict[Any, "Calibration"]:
+    def reweighted(self) -> dict[Any, Calibration]:
         """By the directions in which questions leave the runs, what answers them (`uncertainty.reweight`)."""
         return {}
 
@@ -621,11 +730,39 @@ class Calibration(_Record):
     def averaging_gain(
         self, law: Law, members: Any, params: Any, ud: Any, epochs: Any, weight_decay: Any
     ) -> Any:
-        """By how much so many models, averaged, are better than one of them."""
+        """By how much so many models, averaged, are expected to be better than one of them."""
+        return self.averaging_gains(law, members, params, ud, epochs, weight_decay).expected
+
+    def averaging_gains(
+        self, law: Law, members: Any, params: Any, ud: Any, epochs: Any, weight_decay: Any
+    ) -> Gain:
+        """The same with its interval."""
         if np.all(members == 1) or self.members is None or self.recipe is None:
+            return NO_GAIN
+        share, member = 1 - 1 / members, self._member(params, ud, epochs, weight_decay)
+        return Gain(*(each * share for each in self.members.gains(law, (params, ud, epochs), member)))
+
+    def _member(self, params: Any, ud: Any, epochs: Any, weight_decay: Any) -> Sequence[Any]:
+        """A member in the quantities of the law of averaging. Below one epoch only U e tokens are in use:
+        they are then the unique tokens, seen once, and the timescale is counted in them.
+        """
+        assert self.members is not None
+        assert self.recipe is not None
+        used, passes = ud * np.minimum(epochs, 1.0), np.maximum(epochs, 1.0)
+        if self.members.borrowed is None:
+            return params, used, passes, self.recipe.timescale_tokens(weight_decay) / used
+        best_epochs, best_decay = self.best_alone.at(params, used)
+        return params, used, passes / best_epochs, best_decay / np.maximum(weight_decay, 1e-30)
+
+    def averaging_deviation(self, params: Any, ud: Any, epochs: Any, weight_decay: Any) -> Any:
+        """The standard deviation of the logarithm of what averaging gains; 0 where that is not borrowed."""
+        if self.members is None or self.members.borrowed is None or self.recipe is None:
             return 0.0
-        timescale = self.recipe.timescale_tokens(weight_decay)
-        return self.members.limit_gain(law, params, ud, epochs, timescale) * (1 - 1 / members)
+        return self.members.deviation(self._member(params, ud, epochs, weight_decay))
+
+    @cached_property
+    def best_alone(self) -> BestAlone:
+        return BestAlone.of(self)
 
     def form(self, law: str | None) -> str:
         """The law form asked for, or the calibration's own default."""
@@ -663,7 +800,7 @@ class Calibration(_Record):
             raise InvalidInput(f"cannot write calibration {target}: {error.strerror}.") from None
 
     @staticmethod
-    def load(source: "CalibrationSource" = None) -> "Calibration":
+    def load(source: CalibrationSource = None) -> Calibration:
         """A shipped calibration by name, a file by path, or the one given; by default that of the paper."""
         if isinstance(source, Calibration):
             return source

@@ -13,6 +13,7 @@ from __future__ import annotations
 import difflib
 import json
 import os
+import shlex
 from collections.abc import Callable, Iterable
 from importlib.metadata import entry_points
 from importlib.util import find_spec
@@ -261,7 +262,9 @@ def _command(text: str, *examples: str) -> Decorator:
 )
 @_options("finetune")
 @option("--why", "All that is known of the plan: reasons, breakdown, what other laws say.", is_flag=True)
-@option("--run", "Also write the run for `planner train` to FILE (.toml).", "FILE")
+@option(
+    "--run", "Also write the run for `planner train`, or the study of all members, to FILE (.toml).", "FILE"
+)
 @option(
     "--plot-weight-decay",
     "Also draw loss against weight decay to FILE, for a calibration with a weight-decay law.",
@@ -285,8 +288,13 @@ def plan(
     result = plans.plan(**_given(options))
     written = []
     if run is not None:
-        _write(Path(run), result.run_config())
-        written.append(f"Run written to {run}: give it your corpus and tokenizer.")
+        several = result.members is not None and result.members.count > 1
+        _write(Path(run), result.study_config() if several else result.run_config())
+        text = f"Run written to {run}: give it your corpus and tokenizer."
+        if several:
+            text = f"Study of all members written to {run}: give it your corpus and tokenizer, then "
+            text += f"`{shlex.join(['planner', 'calibrate', 'ensemble', run])}` trains and distils them."
+        written.append(text)
     if hf_config is not None:
         config = json.dumps(result.hf_config(), indent=2) + "\n"
         _write(Path(hf_config) / "config.json", config, make_folder=True)

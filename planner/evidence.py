@@ -12,6 +12,7 @@ inside of the evidence that changes nothing, outside it leads back to what is kn
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from math import log
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -115,15 +116,17 @@ class Evidence(NamedTuple):
         """
         if not self.cells:
             return 0.0
-        near, used = np.log(TOGETHER), unique_tokens * np.minimum(epochs, 1.0)
-        size, data, passes = (np.log(values)[..., None] for values in (params, used, epochs))
-        sizes, datas, most = np.log(np.array(self.cells)).T
-        off = {
-            "params": np.maximum(np.abs(size - sizes) - near, 0.0),
-            "unique_tokens": np.maximum(np.abs(data - datas) - near, 0.0),
-            "epochs": np.maximum(passes - most - near, 0.0),
-        }
-        return np.min(_nats(off), axis=-1)
+        near, used = log(TOGETHER), unique_tokens * np.minimum(epochs, 1.0)
+        size, data, passes = (np.log(values) for values in (params, used, epochs))
+        nearest: Array = np.inf
+        for one, datas, most in _by_size(self.cells):  # searches ask for many sizes of each data and epochs
+            off = {
+                "unique_tokens": np.maximum(np.abs(data[..., None] - datas) - near, 0.0),
+                "epochs": np.maximum(passes[..., None] - most - near, 0.0),
+            }
+            away = _nats({"params": np.maximum(np.abs(size - one) - near, 0.0)})
+            nearest = np.minimum(nearest, away + np.min(_nats(off), axis=-1))
+        return nearest
 
     def growth(self, params: Array, unique_tokens: Array, epochs: Array) -> Array:
         """By how many nats the error is larger there than inside of the evidence."""
@@ -137,6 +140,15 @@ class Evidence(NamedTuple):
         tried = np.minimum(unique_tokens, self.unique_tokens[1] / np.minimum(epochs, 1.0))
         far = np.maximum(np.log(np.divide(params, _FAR * self.params[1])), 0.0)
         return self.growth(params, tried, epochs) + _STEEP * _smooth(far)
+
+
+@lru_cache(32)
+def _by_size(cells: tuple[Cell, ...]) -> list[tuple[float, np.ndarray, np.ndarray]]:
+    """The cells of each size: ln of it, and of their unique tokens and epochs."""
+    found: dict[float, list[Cell]] = {}
+    for cell in cells:
+        found.setdefault(cell[0], []).append(cell)
+    return [(log(size), *np.log(np.array(some)[:, 1:]).T) for size, some in found.items()]
 
 
 def _nats(distances: dict[str, Array]) -> Array:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from planner.calibration import ELSEWHERE, HEARD, LITTLE, Calibration, Setting, Trial
-from planner.evidence import TOGETHER
+from planner.evidence import LEVEL, TOGETHER
 from planner.hardware import DEFAULT_VOCAB, TotalCost
 from planner.inputs import (
     CEILING,
@@ -49,8 +49,8 @@ if TYPE_CHECKING:
 _CODES = """
     least_compute target_within_error
     ensemble_compared ensemble_starts ensemble_limit ensemble_cost distilled serving_cost data_bought
-    unused_compute ensemble_instead ensemble_elsewhere cheaper_as_good stop_spending less_would_do instead
-    data_plentiful whole_epochs_cost
+    unused_compute ensemble_instead ensemble_elsewhere other_uses
+    cheaper_as_good stop_spending less_would_do instead data_plentiful whole_epochs_cost
     best_weight_decay own_recipe tuned_elsewhere weight_decay_compared weight_decay_better
     overfitting_cost more_compute_helps no_gain measured_case repetition_turns exchange_rate
     flat_optimum sharp_optimum forms_disagree law_ends calibration_chosen second_opinions tokens_per_parameter
@@ -123,7 +123,6 @@ class Facts(NamedTuple):
     shape_problem: str | None
     bound: Bound = Bound()
     rival_best: Point | None = None  # the best that another weight decay reaches with at most this compute
-    spare: Found | None = None  # what all of the compute would buy as an ensemble
     disagreement: FormDisagreement | None = None  # of averaged forms, where the plan leaves the runs
     held_back: bool = False  # whether the bare law would go further than anything that was trained
     chosen: str = ""  # why this calibration, where that was left open
@@ -204,14 +203,21 @@ def _budget_in_words(p: Plan, facts: Facts) -> str:
     share, bill, limit = 1 - p.unused_flops / p.flops, p.cost, p.loss_minimising_compute
     whole = f"{scientific(p.flops)} FLOPs"
     part = f"{scientific(p.flops - p.unused_flops)} of your {whole} ({percent(share)})"
-    if bill is not None and facts.single:
+    if bill is not None and p.serving is None and p.purchase is None:
         there = duration(bill.hours * 3600 / share)
         on = f"on {bill.gpus} x {bill.gpu}, {dollars(bill.usd)}"
         whole, part = f"{there} {on}", f"{duration(bill.hours * 3600)} of your {there} {on}"
     if facts.asked.target is not None:
         return f"It takes {whole}."
+    doubt = _gain_in_words(p)
     if share > _ALL:
-        return f"It takes all of your {whole}."
+        return f"It takes all of your {whole}.{doubt}"
+    if p.members is not None and p.members.count > 1:
+        why = "with these limits the law expects no gain from the rest"
+        averaging = facts.asked.known.members
+        if averaging is not None and p.members.count == averaging.counts[-1]:
+            why = f"no more than {p.members.count} are planned, as {averaging.most_members} were tried"
+        return f"{part[0].upper()}{part[1:]}; {why}.{doubt}"
     why = "with this recipe the law expects no gain from the rest"
     if facts.asked.limits.by_memory:
         why = "no larger model fits on your GPUs"
@@ -224,7 +230,29 @@ def _budget_in_words(p: Plan, facts: Facts) -> str:
             why += f"; {other.calibration}, which knows such questions better, says {_trained(other)}"
     elif limit is not None and (limit.regained_flops or math.inf) < p.flops:
         why += " beyond its own error"
-    return f"{part[0].upper()}{part[1:]}; {why}."
+    return f"{part[0].upper()}{part[1:]}; {why}.{_spare_in_words(p, facts)}"
+
+
+def _gain_in_words(p: Plan) -> str:
+    """What averaging is expected to gain, where that was borrowed."""
+    found = p.members
+    if found is None or found.count == 1 or found.gain_low is None or found.gain_high is None:
+        return ""
+    between = f"{LEVEL:.0%}: {found.gain_low:.2f} to {found.gain_high:.2f}"
+    return f" Averaging is expected to gain {found.gain:.2f} nats ({between}), {found.source}."
+
+
+def _spare_in_words(p: Plan, facts: Facts) -> str:
+    """What most of the compute would buy as an ensemble."""
+    spare, bill = p.spare_ensemble, p.cost
+    if spare is None or not _leaves_most(p) or p.first_guess or facts.asked.limits.by_memory:
+        return ""
+    takes = f"{scientific(spare.total_flops)} FLOPs"
+    if bill is not None:
+        takes = duration(bill.hours * 3600 * spare.total_flops / p.spent_flops)
+    between = f"{spare.level:.0%}: {spare.loss_low:.2f} to {spare.loss_high:.2f}"
+    several = f"{spare.members} models of {_trained(spare)}, averaged"
+    return f" {several}, may reach {spare.loss:.2f} ({between}) in {takes}: --members auto."
 
 
 def hardly_shown(setting: Setting, point: Point) -> str | None:
@@ -503,16 +531,34 @@ def _budget(p: Plan, facts: Facts, data: str) -> dict[str, str]:
     if p.spent_flops < _ALL * p.flops and p.marginal_value.loss_if_twice_the_data is not None:
         left = f"{scientific(p.unused_flops)} FLOPs are left"
         said["unused_compute"] = f"{left}. Data would help: within the same compute {data}."
-    if facts.spare is not None and known.members is not None:
-        spare, loss = facts.spare, facts.spare.point.loss
-        several = _models(spare.members, spare.point, spare.weight_decay)
-        measured = f"; measured: {known.members.source}" if known.members.source else ""
-        gain = f"As an ensemble all of the compute could gain {p.loss - loss:.3f} nats: {several}, averaged"
-        said["ensemble_instead"] = f"{gain}, reach about {loss:.3f} (ask for members{measured})."
-    elif known.members is None and 2 * p.spent_flops <= p.flops:
+    if (spare := p.spare_ensemble) is not None and known.members is not None:
+        several = _models(spare.members, spare, spare.weight_decay)
+        measured = f"; {known.members.source}" if known.members.source else ""
+        gain = f"As an ensemble the compute could gain {p.loss - spare.loss:.3f} nats: {several}, averaged"
+        between = f"{spare.level:.0%}: {spare.loss_low:.2f} to {spare.loss_high:.2f}"
+        said["ensemble_instead"] = (
+            f"{gain}, reach about {spare.loss:.3f} ({between}; ask for members{measured})."
+        )
+    if not _leaves_most(p):
+        return said
+    if spare is None and (known.members is None or known.members.borrowed is not None):
         unknown = "The other known use of the rest is an ensemble, not measured for this calibration"
+        if known.members is not None:
+            unknown = (
+                "The other known use of the rest is an ensemble, measured too far from here for a number"
+            )
         said["ensemble_elsewhere"] = f"{unknown}: {ELSEWHERE}."
+    said["other_uses"] = (
+        "What else was found to be worth data where compute is left: dropout, stronger weight decay, weight "
+        "averaging, masked inputs, ensembles and distillation; what each gained, where, and with which "
+        "caveat is in the manual (What else buys data)."
+    )
     return said
+
+
+def _leaves_most(p: Plan) -> bool:
+    """Whether most of the compute is left."""
+    return 2 * p.spent_flops <= p.flops
 
 
 def _around_the_optimum(p: Plan, bound: Bound, doubled: str) -> dict[str, str]:
@@ -746,7 +792,14 @@ def _ensemble_reasons(p: Plan, cost: TotalCost) -> dict[str, str]:
     times = f"Serving {several.members} members takes {several.members} times the memory and compute of one"
     weights, served = in_bytes(found.weights_bytes), scientific(found.flops_per_token)
     said["ensemble_cost"] = f"{times}: {weights} of weights in bf16 and {served} FLOPs a token."
-    if (kept := found.distilled) is not None:
+    if (kept := found.distilled) is not None and kept.kept_between is not None:
+        low, high = kept.kept_between
+        said["distilled"] = (
+            f"Distilled into one model of {short(several.params)} it may keep {low:.0%} to {high:.0%} of the "
+            f"gain over the best single one, as {kept.members} members did where that was measured: about "
+            f"{kept.loss:.2f}, {kept.loss_low:.2f} to {kept.loss_high:.2f} by these shares alone."
+        )
+    elif kept is not None:
         said["distilled"] = (
             f"Distilled into one model of {short(several.params)} it may keep {kept.kept:.0%} of the gain "
             f"over the best single one, as {kept.members} members did where measured: about {kept.loss:.3f}."
@@ -901,15 +954,19 @@ def _member_warnings(p: Plan, known: Calibration) -> dict[str, str]:
     if p.members is None or p.members.count == 1 or averaging is None or recipe is None:
         return said
     fitted, timescale = averaging.fitted_on, recipe.timescale_tokens(p.weight_decay) / p.unique_tokens
+    places = [
+        ("model size", p.params, fitted.params, short),
+        ("unique tokens", p.unique_tokens, fitted.unique_tokens, short),
+        ("epochs", max(p.epochs, 1.0), fitted.epochs, "{:.3g}".format),
+        ("AdamW's timescale in epochs", timescale, fitted.timescale_epochs, "{:.2g}".format),
+    ]
+    if averaging.borrowed is not None:  # the rest is relative to one model, and its doubt is in the interval
+        places = places[:2]
+    slack = 1e-9 if averaging.borrowed is None else 0.2  # within which nobody would notice
     outside = [
-        f"{name} {show(value)} (trained: {show(low)} to {show(high)})"
-        for name, value, (low, high), show in (
-            ("model size", p.params, fitted.params, short),
-            ("unique tokens", p.unique_tokens, fitted.unique_tokens, short),
-            ("epochs", max(p.epochs, 1.0), fitted.epochs, "{:.3g}".format),
-            ("AdamW's timescale in epochs", timescale, fitted.timescale_epochs, "{:.2g}".format),
-        )
-        if not low * (1 - 1e-9) <= value <= high * (1 + 1e-9)
+        f"{name} {show(value)} (trained: {show(low)}{'' if low == high else f' to {show(high)}'})"
+        for name, value, (low, high), show in places
+        if not low * (1 - slack) <= value <= high * (1 + slack)
     ]
     if outside:
         not_measured = f"what averaging gains was not measured here: {'; '.join(outside)}"

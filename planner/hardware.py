@@ -16,7 +16,7 @@ fair guess for models of 100M and more, small models reach less.
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -648,7 +648,58 @@ def total_cost(
 
 def run_config(plan: "Plan", corpus: str | None = "corpus", tokenizer: str = "tokenizer.json") -> str:
     """The run of a plan as the text of a TOML file for `planner train`; without a corpus, the trainer's."""
-    shape, recipe, own = _shape(plan), plan.recipe, plan.own_recipe
+    shape = _shape(plan)
+    shared, cell = _settings(plan, shape, corpus, tokenizer)
+    members = 1 if plan.members is None else plan.members.count
+    sizes = ", ".join(f"{name} = {getattr(shape, name)}" for name in ("d_model", "layers", "heads", "d_ff"))
+    lines = [
+        _expected(plan),
+        f"# One of {members} members: train it with {members} seeds and average their probabilities.",
+        f"shape = {{ {sizes} }}  # {short(shape.params, 4)} parameters",
+    ]
+    if members == 1:
+        del lines[1]
+    else:
+        cell = [*cell, ("seed", 0, f"0 to {members - 1}: one for each of the {members} members")]
+    return "\n".join([*lines, *_toml([*shared[:4], *cell, *shared[4:]])]) + "\n"
+
+
+def study_config(plan: "Plan", corpus: str | None = "corpus", tokenizer: str = "tokenizer.json") -> str:
+    """All members of a plan, and one model distilled from them, as the text of a study for `planner calibrate
+    ensemble`.
+    """
+    shape = _shape(plan)
+    shared, cell = _settings(plan, shape, corpus, tokenizer)
+    members = 1 if plan.members is None else plan.members.count
+    axes = [("weight_decays" if name == "weight_decay" else name, *rest) for name, *rest in cell]
+    size = ("params", round(shape.params), f"d_model {shape.d_model}, {shape.layers} layers")
+    seeds = ("seeds", list(range(members)), "members differ in nothing else")
+    lines = [
+        _expected(plan),
+        "# Trains all members, scores them together, and distils them: planner calibrate ensemble FILE",
+        f'title = "{members} members of {short(shape.params)} parameters"',
+        *("", "[recipe]", *_toml(shared)),
+        *("", "[[grid]]", *_toml([size, *axes, seeds])),
+        *("", "[distill]  # one model of the members' size that learns from their mean", "weight = 0.9"),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+_Row = tuple[str, Any, str]  # name, value (None: left to the trainer), and a note
+
+
+def _expected(plan: "Plan") -> str:
+    return (
+        f"# {short(plan.ud)} unique tokens, {scientific(plan.spent_flops)} FLOPs: "
+        f"expected loss {plan.loss:.4f} ({plan.law} of {plan.calibration})."
+    )
+
+
+def _settings(
+    plan: "Plan", shape: Architecture, corpus: str | None, tokenizer: str
+) -> tuple[list[_Row], list[_Row]]:
+    """What the runs of a plan share, text first, and what is the plan's own but its size."""
+    recipe, own = plan.recipe, plan.own_recipe
     if recipe is None:
         raise InvalidInput(
             f"calibration {plan.calibration} has no recipe (learning rate, batch, schedule), "
@@ -664,35 +715,32 @@ def run_config(plan: "Plan", corpus: str | None = "corpus", tokenizer: str = "to
             f"must be whole sequences of {length:,} tokens for a run; got {batch:g}, and {near:,} would do.",
             field="batch_tokens",
         )
-    sizes = ", ".join(f"{name} = {getattr(shape, name)}" for name in ("d_model", "layers", "heads", "d_ff"))
-    members = 1 if plan.members is None else plan.members.count
-    rows = [  # None: left to the trainer
+    shared: list[_Row] = [
         ("vocab_size", shape.vocab_size, ""),
         ("tied_embeddings", shape.tied_embeddings, ""),
         ("corpus", corpus, "yours: a file, a folder or a pattern"),
         ("tokenizer", tokenizer, f"yours, of at most {shape.vocab_size:,} tokens"),
         ("sequence_length", length, ""),
-        ("unique_tokens", round(plan.unique_tokens), ""),
-        ("epochs", max(plan.epochs, 1.0), ""),  # below one epoch a part of the corpus is used once
         ("batch_size", round(batch / length), f"sequences, {round(batch):,} tokens"),
         ("learning_rate", rate, ""),
-        ("weight_decay", decay, ""),
-        ("seed", 0 if members > 1 else None, f"0 to {members - 1}: one for each of the {members} members"),
         *((name, getattr(recipe, name), "") for name in recipe.as_in_runs),
     ]
-    lines = [
-        f"# {short(plan.ud)} unique tokens, {scientific(plan.spent_flops)} FLOPs: "
-        f"expected loss {plan.loss:.4f} ({plan.law} of {plan.calibration}).",
-        f"# One of {members} members: train it with {members} seeds and average their probabilities.",
-        f"shape = {{ {sizes} }}  # {short(shape.params, 4)} parameters",
+    cell: list[_Row] = [
+        ("unique_tokens", round(plan.unique_tokens), ""),
+        ("epochs", max(plan.epochs, 1.0), ""),  # below one epoch a part of the corpus is used once
+        ("weight_decay", decay, ""),
     ]
-    if members == 1:
-        del lines[1]
+    return shared, cell
+
+
+def _toml(rows: Sequence[_Row]) -> list[str]:
+    """A line for each that is set; TOML writes these as JSON does."""
+    lines = []
     for name, value, note in rows:
-        if value is not None:  # TOML writes these as JSON does
+        if value is not None:
             line = f"{name} = {json.dumps(value, ensure_ascii=False)}"
             lines.append(f"{line}  # {note}" if note else line)
-    return "\n".join(lines) + "\n"
+    return lines
 
 
 def hf_config(plan: "Plan") -> dict[str, Any]:

@@ -34,6 +34,7 @@ from planner.calibration import (
     MOST_MEMBERS,
     Calibration,
     CalibrationSource,
+    Gain,
     Recipe,
     Setting,
     setting_between,
@@ -49,6 +50,7 @@ from planner.solve import FLOPS_PER_PARAM_TOKEN, Choice, Found, Point, Question
 AUTO = "auto"  # the calibration that knows the question best
 Call = TypeVar("Call", bound=Callable[..., Any])
 Record = TypeVar("Record", bound=BaseModel)
+Error = results.PredictionError
 
 
 def clear_caches() -> None:
@@ -310,7 +312,7 @@ def tuned_elsewhere(known: Calibration, params: float, unique_tokens: float) -> 
     if known.recipe is None:
         return None
     recipe = known.recipe.learning_rate, known.recipe.batch_tokens
-    return weight_decay_rule.tuned_weight_decay(params, unique_tokens, *recipe)
+    return float(weight_decay_rule.tuned_weight_decay(params, unique_tokens, *recipe))
 
 
 @dataclass(frozen=True)
@@ -347,7 +349,7 @@ def _answer(request: Request) -> Plan:
     opinions = _second_opinions(choice) if guess is not None else []
     near = published.nearest(p.unique_tokens, p.params)
     words = {"first_guess": guess, "second_opinions": opinions, "published_trainings": near}
-    p = p.model_copy(update=words)
+    p = p.model_copy(update=words | {"spare_ensemble": _spare(choice)})
     facts = _facts(request, choice, p)._replace(held_back=held_back, chosen=request.chosen)
     return explain.explained(_with_crossover(choice, p) if choice.single else p, facts)
 
@@ -785,6 +787,7 @@ def _predictive_uncertainty(choice: Choice, as_good: solve.Ends) -> results.Pred
     question, point, error = choice.question, choice.found.point, choice.error
     known, form, probability = question.known, question.form, None
     measured = uncertainty.prediction_error(choice.setting, form, point, error)
+    measured = _with_gain(measured, point, choice.gain)
     if measured is None:
         return None
     if choice.rivals:
@@ -810,7 +813,6 @@ def _facts(request: Request, choice: Choice, p: Plan) -> explain.Facts:
     return facts._replace(
         bound=_what_limits_change(choice),
         rival_best=choice.rival_best() if committed and p.overspent and choice.rivals else None,
-        spare=None if known.members is None else choice.spare_ensemble(),
         disagreement=uncertainty.form_disagreement(setting, choice.found.point) if p.law == AVERAGE else None,
     )
 
@@ -881,6 +883,8 @@ def _ensemble(total: Choice) -> results.EnsemblePlan:
     shown = ensemble or found
     one, loss = total.expected_loss(shown._replace(members=1)), shown.point.loss
     start = cheaper = None
+    place = shown.point.params, shown.point.unique_tokens, shown.point.epochs
+    gain = asked.known.averaging_gains(total.law, shown.members, *place, shown.weight_decay)
     if auto and asked.target is None:
         start = _ensembles_start(total, single, ensemble)
     if auto and ensemble is not None and asked.limits.ceiling:
@@ -903,7 +907,23 @@ def _ensemble(total: Choice) -> results.EnsemblePlan:
         error=averaging.error,
         most_members=averaging.most_members,
         source=averaging.source,
+        gain_low=None if averaging.borrowed is None or not ensemble else gain.low,
+        gain_high=None if averaging.borrowed is None or not ensemble else gain.high,
     )
+
+
+def _spare(choice: Choice) -> results.SpareEnsemble | None:
+    """What compute that one model cannot use would buy as an ensemble; None where that is not known, or
+    nothing.
+    """
+    if not choice.single or choice.question.known.members is None:
+        return None
+    spare = choice.spare_ensemble()
+    if spare is None or not spare.near:
+        return None
+    members, decay, point = spare.found
+    told = {"members": members, "weight_decay": decay, "total_flops": point.flops, "level": evidence.LEVEL}
+    return _record(results.SpareEnsemble, point, **told, loss_low=spare.low, loss_high=spare.high)
 
 
 def _distilled(total: Choice, ensemble: Found) -> results.Distillation | None:
@@ -917,8 +937,16 @@ def _distilled(total: Choice, ensemble: Found) -> results.Distillation | None:
     if alone is None or alone.point.loss <= loss:  # no gain of which something could be kept
         return None
     kept, members = averaging.distilled.kept, averaging.distilled.members
-    expected = alone.point.loss - kept * (alone.point.loss - loss)
-    return results.Distillation.model_construct(kept=kept, members=members, loss=expected)
+    between, gain = averaging.distilled.between, alone.point.loss - loss
+    most, least = (None, None) if between is None else (alone.point.loss - share * gain for share in between)
+    return results.Distillation.model_construct(
+        kept=kept,
+        members=members,
+        loss=alone.point.loss - kept * gain,
+        kept_between=between,
+        loss_low=least,
+        loss_high=most,
+    )
 
 
 def _ensembles_start(total: Choice, single: Found | None, ensemble: Found | None) -> float | None:
@@ -1386,15 +1414,26 @@ def _prediction(
 ) -> Prediction:
     """All that is known of the loss of one configuration."""
     (params, ud, epochs), law = place, setting.law(form)
-    gain = float(known.averaging_gain(law, members, *place, setting.weight_decay))
+    gain = Gain(*map(float, known.averaging_gains(law, members, *place, setting.weight_decay)))
     flops = FLOPS_PER_PARAM_TOKEN * params * ud * epochs
-    point = Point(*place, flops, float(law.loss(*place)) - gain)
+    point = Point(*place, flops, float(law.loss(*place)) - gain.expected)
     error = float(setting.error(form)(*place))
     if members > 1 and known.members is not None:
         error = math.hypot(error, known.members.error)
     warnings, measured = explain.prediction_warnings(known, setting, point), None
     if not any(one.code == "worse_than_uniform" for one in warnings):
-        measured = uncertainty.prediction_error(setting, form, point, error)
+        measured = _with_gain(uncertainty.prediction_error(setting, form, point, error), point, gain)
+    averaged = None
+    if members > 1 and known.members is not None:
+        borrowed = known.members.borrowed is not None
+        averaged = results.AveragingGain(
+            gain=gain.expected,
+            low=gain.low if borrowed else None,
+            high=gain.high if borrowed else None,
+            level=evidence.LEVEL,
+            limit=gain.expected * members / (members - 1),
+            source=known.members.source,
+        )
     return _record(
         Prediction,
         point,
@@ -1411,7 +1450,16 @@ def _prediction(
         timescale_epochs=_timescale(known, setting, ud * min(epochs, 1.0)),
         own_recipe=None if own is None else own.own(setting.weight_decay, params, ud * min(epochs, 1.0)),
         law_weights=setting.law_weights if form == AVERAGE else None,
+        averaging=averaged,
     )
+
+
+def _with_gain(measured: Error | None, point: Point, gain: Gain) -> Error | None:
+    """The error of a prediction with that of a gain that was borrowed, whose ends are uneven."""
+    if measured is None or gain.high <= gain.low:
+        return measured
+    low, high = solve.loss_range(point.loss, measured.loss_high - point.loss, gain)
+    return measured.model_copy(update={"loss_low": low, "loss_high": high})
 
 
 def _columns(table: Any, ud: Any, epochs: Any) -> tuple[Any, Any, Any]:

@@ -329,6 +329,17 @@ class Predicted(Shown, Model):
     warnings: list[Remark] = []
 
 
+class AveragingGain(_Answer):
+    """What averaging several models gains over one of them, in nats."""
+
+    gain: float
+    low: float | None  # of an interval, where the law of averaging was borrowed
+    high: float | None
+    level: float  # of that
+    limit: float  # of infinitely many
+    source: str  # where that was measured
+
+
 class Prediction(Predicted):
     """The loss that a law expects from one configuration."""
 
@@ -336,6 +347,7 @@ class Prediction(Predicted):
     timescale_epochs: float | None = None  # AdamW's; None: the calibration does not say its recipe
     own_recipe: OwnRecipe | None = None  # the weight decay in a recipe of one's own, where that was given
     members: int | None = None  # that are averaged, where that was asked; `flops` and `terms` are of one
+    averaging: AveragingGain | None = None  # what that gains; None: nothing is averaged
 
 
 class Comparison(Shown, _Answer):
@@ -372,6 +384,17 @@ class Distillation(_Answer):
     kept: float  # share of the gain over the best single model of that size, as it was measured
     members: int  # of the ensemble that it was measured with
     loss: float  # to be expected here, if the share holds
+    kept_between: tuple[float, float] | None = None  # where several sources measured it
+    loss_low: float | None = None  # by these shares
+    loss_high: float | None = None
+
+
+class SpareEnsemble(Candidate):
+    """What compute that one model cannot use may buy as an ensemble, roughly."""
+
+    loss_low: float
+    loss_high: float
+    level: float  # of that interval
 
 
 class EnsemblePlan(_Answer):
@@ -391,6 +414,8 @@ class EnsemblePlan(_Answer):
     error: float  # of predicting more members from fewer, in nats
     most_members: int  # that were trained to calibrate it
     source: str
+    gain_low: float | None = None  # where the law of averaging was borrowed
+    gain_high: float | None = None
 
 
 class ServingPlan(_Answer):
@@ -432,6 +457,7 @@ class Plan(Predicted):
     repeats: float
     unique_tokens: float  # tokens of the corpus that are used: all of them from one epoch on
     uniform_loss: float  # of guessing all tokens alike: a predicted loss above it means nothing
+    spare_ensemble: SpareEnsemble | None = None  # what the rest may buy; None: it is not known, or nothing
     cheapest_as_good: CheaperPlan | None  # within the law's error of this plan; None: nothing cheaper
     crossover_flops: float | None
     crossover_note: str
@@ -476,6 +502,10 @@ class Plan(Predicted):
     def run_config(self, corpus: str | None = "corpus", tokenizer: str = "tokenizer.json") -> str:
         """This run as the text of a TOML file for `planner train`."""
         return hardware.run_config(self, corpus, tokenizer)
+
+    def study_config(self, corpus: str | None = "corpus", tokenizer: str = "tokenizer.json") -> str:
+        """All members, and one model distilled from them, as a study for `planner calibrate ensemble`."""
+        return hardware.study_config(self, corpus, tokenizer)
 
     def hf_config(self) -> dict[str, Any]:
         """This model as the `config.json` of transformers' Llama."""

@@ -28,8 +28,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from planner.calibration import DEFAULT_TOLERANCE, Calibration, Setting
-from planner.evidence import UpperBound
+from planner.calibration import DEFAULT_TOLERANCE, Calibration, Gain, Setting
+from planner.evidence import UpperBound, predictive_width
 from planner.explain import cannot_be_paid, cannot_be_reached, check_serving
 from planner.hardware import TotalCost
 from planner.inputs import FREE, InvalidInput, Limits
@@ -844,7 +844,7 @@ class Search(Question):
         def losses(ln_params: np.ndarray) -> np.ndarray:
             at = np.exp(ln_params), tokens, epochs
             with np.errstate(over="ignore", invalid="ignore"):
-                found = bound.loss(*at) - self.known.averaging_gain(law, count, *at, decay)
+                found = bound.loss(*at) - self.known.averaging_gains(law, count, *at, decay).low
             return np.where(np.isfinite(found), found, np.inf)
 
         return losses
@@ -1142,6 +1142,29 @@ def best_model(question: Question) -> Found | None:
     return best if math.isfinite(least) else None
 
 
+_SPARE_SIZES, _SPARE_EPOCHS = np.geomspace(0.35, 1.4, 7), np.array([1.0, 1.5, 2.0])  # of the plan's
+_NEAR_ENOUGH = 1.0  # standard deviation of the logarithm of a gain: beyond, a number says nothing
+
+
+class Spare(NamedTuple):
+    """An ensemble for compute that one model cannot use, between which losses it is expected, and whether its
+    law is near enough to say so.
+    """
+
+    found: Found
+    low: float
+    high: float
+    near: bool
+
+
+def loss_range(loss: float, width: float, gain: Gain) -> tuple[float, float]:
+    """Between which losses an ensemble is expected: what its members' loss may be off by (half the `width` of
+    an interval), and what averaging may gain.
+    """
+    ends = float(gain.high - gain.expected), float(gain.expected - gain.low)
+    return loss - math.hypot(width, ends[0]), loss + math.hypot(width, ends[1])
+
+
 class Choice:
     """The best plan of a question, and what is around it: the same question with something changed. Where
     training one model is all that counts (`single`), it is looked at along compute.
@@ -1176,12 +1199,19 @@ class Choice:
     @cached_property
     def error(self) -> float:
         """Of the plan's loss: the law's own and, where several models are averaged, that of what averaging
-        gains.
+        gains; not what is unknown of a law that was borrowed (`gain`), which other plans share.
         """
         point, averaging = self.found.point, self.question.known.members
         law_error = self.setting.error(self.question.form, self.question.tolerance)
         error = float(law_error(point.params, point.unique_tokens, point.epochs))
         return error if self.found.members == 1 or averaging is None else math.hypot(error, averaging.error)
+
+    @cached_property
+    def gain(self) -> Gain:
+        """What averaging is expected to gain, and its interval."""
+        (members, decay, point), known = self.found, self.question.known
+        at = point.params, point.unique_tokens, point.epochs
+        return Gain(*(float(v) for v in known.averaging_gains(self.law, members, *at, decay)))
 
     @cached_property
     def inside_error(self) -> float:
@@ -1198,7 +1228,8 @@ class Choice:
         """The loss of the plan by what it was decided by."""
         point = self.found.point
         at = point.params, point.unique_tokens, point.epochs
-        return float(point.loss + self.upper.loss(*at) - self.law.loss(*at))
+        doubted = self.gain.expected - self.gain.low
+        return float(point.loss + self.upper.loss(*at) - self.law.loss(*at) + doubted)
 
     @cached_property
     def here(self) -> Search:
@@ -1390,13 +1421,46 @@ class Choice:
         here = allocate(law, question.ud, question.ceiling, limits).single()
         return here if math.isfinite(here.loss) else None
 
-    def spare_ensemble(self) -> Found | None:
-        """What compute that one model cannot use would buy as an ensemble, roughly, if that is more than the
-        error of its law.
+    def spare_ensemble(self) -> Spare | None:
+        """What compute that one model cannot use would buy as an ensemble, roughly: of sizes, epochs and
+        weight decays near the plan's. None where nothing would be gained for sure.
         """
-        averaging = self.question.known.members
+        question, known, point = self.question, self.question.known, self.found.point
+        averaging = known.members
         assert averaging is not None
-        some = best_of(replace(self.question, members=averaging.counts[1:]), rough=True)
-        if some is None or some.point.loss >= self.found.point.loss - averaging.error:
+        decays = [self.found.weight_decay]
+        if question.any_decay:
+            decays.append(max(0.5 * decays[0], searched_decays(known)[0]))
+        axes = (
+            np.array([2.0, averaging.most_members, averaging.counts[-1]]),
+            np.unique(np.maximum(np.round(point.epochs * _SPARE_EPOCHS), min(point.epochs, 1.0))),
+            np.log(decays),
+            np.log([point.unique_tokens]),
+        )
+        grid = Grid(*(values.ravel() for values in np.meshgrid(*axes, indexing="ij")))
+        smallest, largest = np.clip(question.limits.box[0], 1.0, _LARGEST)
+        params = np.clip(point.params * _SPARE_SIZES, smallest, largest)[None, :]
+        task = Search(**vars(question), setting=None if question.any_decay else self.setting)
+        losses = task.loss_along(grid)(np.log(params) + np.zeros((len(grid.members), 1)))
+        count, epochs, _, tokens = (values[:, None] for values in grid)
+        total = question.cost.total(count, params, np.exp(tokens), epochs)
+        fewest, most = task.epochs
+        possible = (total <= question.ceiling) & (epochs >= fewest) & (epochs <= most)
+        losses = np.where(possible, losses, np.inf)
+        row, column = np.unravel_index(losses.argmin(), losses.shape)
+        if losses[row, column] >= self.counted_on - averaging.error:
             return None
-        return some._replace(weight_decay=float(f"{some.weight_decay:.2g}"))
+        there = Point(float(params[0, column]), point.unique_tokens, float(grid.epochs[row]), 0.0, 0.0)
+        decay = float(f"{math.exp(grid.ln_decay[row]):.2g}")
+        found = Found(int(grid.members[row]), decay, there._replace(flops=float(total[row, column])))
+        return self._spare(task.by_the_law(found))
+
+    def _spare(self, found: Found) -> Spare:
+        """With between which losses it is expected."""
+        members, decay, point = found
+        known, setting = self.question.known, self.question.known.setting(decay)
+        at = point.params, point.unique_tokens, point.epochs
+        gain = known.averaging_gains(setting.law(self.question.form), members, *at, decay)
+        own = predictive_width(None) * float(setting.error(self.question.form, self.question.tolerance)(*at))
+        low, high = loss_range(point.loss, own, gain)
+        return Spare(found, low, high, float(known.averaging_deviation(*at, decay)) <= _NEAR_ENOUGH)

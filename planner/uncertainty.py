@@ -21,7 +21,7 @@ import numpy as np
 
 import planner.evidence as evidence
 import planner.solve as solve
-from planner.calibration import HEARD, Calibration, FittedRange, Setting, shipped_names
+from planner.calibration import HEARD, NO_GAIN, Calibration, FittedRange, Gain, Setting, shipped_names
 from planner.evidence import Evidence, predictive_width
 from planner.hardware import DEFAULT_VOCAB
 from planner.inputs import InvalidInput, Limits, short
@@ -112,12 +112,13 @@ def with_discrepancy(loss: np.ndarray, irreducible: Any, discrepancy: np.ndarray
 
 
 def loss_intervals(
-    setting: Setting, form: str, point: Point, uniform: float = np.inf, gain: float = 0.0
+    setting: Setting, form: str, point: Point, uniform: float = np.inf, gain: Gain = NO_GAIN
 ) -> dict[str, Interval] | None:
     """Intervals of loss, perplexity and each loss term of one configuration, where there are draws.
 
     Nothing loses more than the `uniform` loss, unless the law itself says so. Averaging several such models
-    is taken to gain what it was fitted to `gain`; the terms are those of one.
+    is taken to gain what it was fitted to `gain`, with the doubt of a law that was borrowed; the terms are
+    those of one.
     """
     draws = setting.law_draws(form, of_losses=True)
     if draws is None:
@@ -127,8 +128,17 @@ def loss_intervals(
     most = max(uniform, float(setting.law(form).loss(*place)))
     with np.errstate(over="ignore"):
         loss = with_discrepancy(np.asarray(terms.loss), terms.irreducible, setting.discrepancy(form))
-        loss = np.minimum(loss, most) - gain
+        loss = np.minimum(loss, most) - _drawn_gains(gain, loss.size).reshape(loss.shape)
         return intervals_of({"loss": loss, "perplexity": np.exp(loss), **terms._asdict()})
+
+
+def _drawn_gains(gain: Gain, draws: int) -> np.ndarray:
+    """So many values of a gain, log-normal on either side; always the same, in no order."""
+    if not gain.high > gain.low > 0:
+        return np.full(draws, float(gain.expected))
+    z = np.random.default_rng(0).standard_normal(draws) / predictive_width(None)
+    ends = np.where(z > 0, gain.high, gain.low) / gain.expected
+    return np.asarray(gain.expected * ends ** np.abs(z))
 
 
 def plan_intervals(
@@ -140,8 +150,7 @@ def plan_intervals(
     question, found, draws = choice.question, choice.found, choice.draws
     if draws is None:
         return None
-    gain = choice.expected_loss(found._replace(members=1)) - found.point.loss if found.members > 1 else 0.0
-    losses = loss_intervals(choice.setting, question.form, found.point, choice.uniform_loss, gain)
+    losses = loss_intervals(choice.setting, question.form, found.point, choice.uniform_loss, choice.gain)
     if losses is None or not choice.single:
         return losses
     figures = _joined([_plan_figures(part, draws.draws, choice, others) for part in _parts(draws)])

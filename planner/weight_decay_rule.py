@@ -12,7 +12,9 @@ all labs in sight). It knows AdamW without dropout, and two epochs or more.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 STRENGTH = 0.202  # c
 SHORTEST = 2.79  # k: the shortest timescale is 0.36 epochs
@@ -35,9 +37,8 @@ def within_factor(weight_decay: float) -> Tuned:
     return Tuned(value, value / FACTOR, value * FACTOR)
 
 
-def tuned_weight_decay(
-    params: float, unique_tokens: float, learning_rate: float, batch_tokens: float
-) -> float:
-    """The rule; `unique_tokens` are those in use, where that is less than an epoch."""
+def tuned_weight_decay(params: Any, unique_tokens: Any, learning_rate: float, batch_tokens: float) -> Any:
+    """The rule; `unique_tokens` are those in use, where that is less than an epoch. Arrays broadcast."""
     wanted = STRENGTH * (params / unique_tokens) ** OF_RATIO * learning_rate**OF_RATE
-    return float(min(wanted, SHORTEST * batch_tokens / (learning_rate * unique_tokens)))
+    found = np.minimum(wanted, SHORTEST * batch_tokens / (learning_rate * unique_tokens))
+    return found if np.ndim(found) else float(found)

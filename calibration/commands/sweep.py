@@ -17,8 +17,9 @@ from calibration.commands.training import DryRun, Training, fail_with, interrupt
 from calibration.fitting.design.proposal import ExpectedInformation, expected_information
 from calibration.fitting.members import with_ensemble_law
 from calibration.studies import ensembles
+from calibration.studies.directory import StudyDirectory
 from calibration.studies.ensembles import CELL
-from calibration.studies.study import StudyRun
+from calibration.studies.study import Study, StudyRun
 from planner.calibration import Calibration
 from planner.cli import json_option, option
 from planner.inputs import InvalidInput, scientific, short
@@ -160,19 +161,41 @@ def ensemble(study: str, training: Training, attach: str | None, as_json: bool) 
         with progress_bar("scoring") as told:
             found = ensembles.table(folder, plan.runs, lambda name, done, of: told(name, done / of))
         path = ensembles.write_table(folder, found)
+        taught = {} if progress.failed else _distilled(plan, folder, quiet=training.quiet)
     if own is not None and attach is not None:
         with_ensemble_law(own, found, source=plan.title or plan.name).save(attach)
     if as_json:
         facts = {"study": plan.name, "directory": str(folder.path), "runs": len(plan.runs)}
-        facts |= {"done": len(progress.done), "failed": progress.failed}
+        facts |= {"done": len(progress.done), "failed": progress.failed, "distilled": taught}
         print_json(facts | {"ensembles": found.astype(object).where(found.notna(), None).to_dict("records")})
     else:
         _print_ensembles(found)
         click.echo(f"Wrote {path}.")
+        for name, loss in taught.items():
+            click.echo(f"Distilled into {name}: loss {loss:.4f}.")
         if attach is not None:
             command = shlex.join(["planner", "plan", "--calibration", attach, "--members", "auto"])
             click.echo(f"{attach} knows what members gain: `{command}`.")
     fail_with(progress.failed)
+
+
+def _distilled(study: Study, folder: StudyDirectory, *, quiet: bool) -> dict[str, float]:
+    """The loss of one model for each ensemble of the study that learnt from its members, where it asks for
+    them; trained now or before.
+    """
+    if study.distill is None:
+        return {}
+    from trainer.run.loop import train
+    from trainer.run.teachers import student
+
+    found = {}
+    for name, members in ensembles.cells(study.runs).items():
+        if len(members) > 1:
+            folders = [str(folder.run_folder(run.name)) for run in members]
+            out = folder.path / "distilled" / name
+            run = student(folders, study.distill["weight"], study.distill["temperature"], {})
+            found[str(out)] = train(run, out, progress=not quiet).loss
+    return found
 
 
 def _print_cells(cells: Iterable[Sequence[StudyRun]]) -> None:

@@ -45,7 +45,7 @@ SHIPPED = Path(__file__).parent / "shipped"
 # Sizes and tokens are rounded to what can be trained, which must not cost a cell that is meant at the limit.
 _SLACK = 1.005
 _PER_CELL = {"params", "shape", "unique_tokens", "epochs", "weight_decay", "seed"}
-_TOP = ("title", "recipe", "grid", "cells", "validation", "needs")
+_TOP = ("title", "recipe", "grid", "cells", "validation", "needs", "distill")
 _NEEDS = ("gpus", "memory", "threads", "accelerator")
 _BYTES = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 2**10, "MI": 2**20, "GI": 2**30, "T": 10**12}
 
@@ -100,6 +100,7 @@ class Study:
     cells: tuple[Mapping[str, Any], ...]
     validation: Validation
     needs: Needs = field(default_factory=Needs)
+    distill: Mapping[str, float] | None = None  # one model that learns from each ensemble; None: none does
 
     @cached_property
     def runs(self) -> tuple[StudyRun, ...]:
@@ -223,6 +224,7 @@ def parse(values: Mapping[str, Any], name: str, folder: Path = Path()) -> Study:
         cells=tuple(_cells(values["cells"], folder)) if "cells" in values else (),
         validation=_validation(values.get("validation", {})),
         needs=_needs(values.get("needs", {})),
+        distill=_distill(values["distill"]) if "distill" in values else None,
     )
     streamed = study.runs[0].config.corpus
     if streamed.streamed and streamed.tokens is None:
@@ -290,6 +292,18 @@ def _needs(values: Any) -> Needs:
         threads=whole(values["threads"], "needs.threads", example="2") if "threads" in values else 0,
         accelerator=_text(values["accelerator"], "needs.accelerator") if "accelerator" in values else None,
     )
+
+
+def _distill(values: Any) -> dict[str, float]:
+    """How one model learns from the members of an ensemble, as `planner distill` has it."""
+    if not isinstance(values, dict):
+        raise InvalidInput("must be a table of weight and temperature.", field="distill")
+    _known(values, ("weight", "temperature"), "distill")
+    given = {"weight": 0.9, "temperature": 1.0} | values
+    found = {name: number(value, name) for name, value in given.items()}
+    if found["weight"] > 1:
+        raise InvalidInput(f"must be at most 1; got {found['weight']:g}.", field="weight")
+    return found
 
 
 def _bytes(value: Any) -> int:

@@ -21,6 +21,7 @@ import click
 import numpy as np
 
 from planner.calibration import Calibration, Setting
+from planner.evidence import LEVEL
 from planner.explain import is_sharp, less_is_better, summary, weight_decay_in_words
 from planner.hardware import ACCELERATORS, Architecture, Cost
 from planner.inputs import (
@@ -188,7 +189,10 @@ def _loss_facts(p: Predicted, members: int) -> Facts:
     ]
     if members > 1:
         gain = sum(vars(p.terms).values()) - p.loss
-        facts.append(("members", f"{members}, averaged: {gain:.4f} less than one of them"))
+        found: Any = p.members if isinstance(p, Plan) else getattr(p, "averaging", None)
+        low, high = (found.gain_low, found.gain_high) if isinstance(p, Plan) else (found.low, found.high)
+        doubt = "" if low is None else f" ({LEVEL:.0%}: {low:.2f} to {high:.2f}; {found.source})"
+        facts.append(("members", f"{members}, averaged: {gain:.4f} less than one of them{doubt}"))
     return facts
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from planner import Calibration, InvalidCalibration
+from planner import Calibration, InvalidCalibration, plan, predict
 from planner.calibration import Averaging
 
 PART: dict[str, Any] = {
@@ -123,4 +124,97 @@ def test_members_need_the_recipe(tmp_path: Path) -> None:
     data["members"], data["recipe"] = PART, None
     (tmp_path / "bad.json").write_text(json.dumps(data))
     with pytest.raises(InvalidCalibration, match="members need the recipe"):
+        Calibration.load(tmp_path / "bad.json")
+
+
+# -- a law of averaging from elsewhere
+
+WEB = Calibration.load("fineweb-llama2")
+
+
+def test_a_borrowed_gain_has_an_interval_that_widens_with_the_distance() -> None:
+    law, place = WEB.law(1.0), (6e8, 197e6, 8.0)
+    widths = []
+    for data in (1, 4, 16):
+        gain = WEB.averaging_gains(law, 5, place[0], data * place[1], place[2], 1.0)
+        assert 0 < gain.low < gain.expected < gain.high
+        widths.append(float(WEB.averaging_deviation(place[0], data * place[1], place[2], 1.0)))
+    assert widths == sorted(widths)
+    assert widths[1] > widths[0] + 0.05
+    larger = WEB.averaging_deviation(40 * place[0], *place[1:], 1.0)
+    assert larger > widths[0] + 0.05
+
+
+def test_one_model_has_no_gain_and_no_ensemble_gets_below_the_irreducible_loss() -> None:
+    assert WEB.averaging_gains(WEB.law(1.0), 1, 6e8, 1.8e8, 8.0, 1.0) == (0.0, 0.0, 0.0)
+    for params, ud, epochs in ((1e8, 5e7, 1.0), (1e9, 5e8, 64.0), (3e9, 1e10, 0.5)):
+        law = WEB.law(0.1)
+        terms = law.terms(params, ud, epochs)
+        gain = WEB.averaging_gains(law, 10_000, params, ud, epochs, 0.1)
+        assert terms.loss - gain.high >= terms.irreducible - 1e-9
+
+
+def test_the_second_line_says_what_the_rest_would_buy_and_how_sure_that_is() -> None:
+    p = plan("180M", gpu="H100", gpus=8, hours=20)
+    spare = p.spare_ensemble
+    assert spare is not None
+    assert p.params == pytest.approx(609e6, rel=0.01)  # the plan of one model is what it was
+    assert spare.loss_low < spare.loss < spare.loss_high < p.loss
+    said = f"{spare.loss:.2f} (80%: {spare.loss_low:.2f} to {spare.loss_high:.2f})"
+    assert said in p.budget
+    assert spare.total_flops <= p.flops
+    assert {"ensemble_instead", "other_uses"} <= {one.code for one in p.reasons}
+
+
+def test_what_is_too_far_from_the_ladders_stays_a_sentence() -> None:
+    p = plan("8B", 3e22)
+    assert p.spare_ensemble is None
+    assert "--members" not in p.budget
+
+
+def test_a_whole_plan_of_members_for_web_text() -> None:
+    p = plan("180M", gpu="H100", gpus=8, hours=20, members="auto")
+    found = p.members
+    assert found is not None
+    assert found.count > 1
+    assert found.gain_low is not None
+    assert found.gain_high is not None
+    assert found.gain_low < found.gain < found.gain_high
+    assert p.verdict.startswith(f"Train {found.count} models of ")
+    assert "borrowed from DCLM, 196.6M tokens" in p.budget
+    assert p.predictive_uncertainty is not None
+    assert p.predictive_uncertainty.loss_low < p.loss < p.predictive_uncertainty.loss_high
+    assert found.distilled is not None
+    assert found.distilled.kept_between is not None
+    assert p.cost is not None
+    # the search found what is best by the gain that can be counted on
+    assert found.single is not None
+    assert p.loss < found.single.loss
+
+
+def test_a_prediction_says_what_averaging_gains() -> None:
+    one = predict(3e8, 1.97e8, 16, members=5)
+    assert one.averaging is not None
+    assert one.averaging.low is not None
+    assert one.averaging.low < one.averaging.gain < one.averaging.limit
+    assert one.averaging.source == "borrowed from DCLM, 196.6M tokens"
+    assert predict(3e8, 1.97e8, 16).averaging is None
+
+
+def test_the_study_of_an_ensemble_has_all_members_and_one_distilled_from_them() -> None:
+    study = pytest.importorskip("calibration.studies.study")
+    p = plan(65536, 5e12, calibration="micro-weight-decay", members=3)
+    made = study.parse(tomllib.loads(p.study_config(tokenizer="bytes")), "members")
+    assert sorted(run.config.seed for run in made.runs) == [0, 1, 2]
+    assert {run.config.weight_decay for run in made.runs} == {p.weight_decay}
+    assert {run.params for run in made.runs} == {p.architecture.params}
+    assert made.distill == {"weight": 0.9, "temperature": 1.0}
+
+
+@pytest.mark.parametrize("covariance", [[[1.0]], [[1.0] * 5] * 4, [[-1.0] * 5] * 5])
+def test_a_file_with_a_senseless_covariance_is_refused(tmp_path: Path, covariance: list[Any]) -> None:
+    data = json.loads(WEB.model_dump_json(exclude_none=True))
+    data["members"]["borrowed"]["covariance"] = covariance
+    (tmp_path / "bad.json").write_text(json.dumps(data))
+    with pytest.raises(InvalidCalibration, match=r"members\.borrowed"):
         Calibration.load(tmp_path / "bad.json")

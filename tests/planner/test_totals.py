@@ -173,8 +173,8 @@ def test_the_run_of_an_ensemble_is_that_of_a_member_with_its_seed(several: Plan,
 def test_a_plan_says_what_an_ensemble_would_buy_or_what_is_known_from_elsewhere() -> None:
     said = {remark.code: remark for remark in plan(CORPUS, 5e12, calibration=KNOWN).reasons}
     assert "made up for tests" in said["ensemble_instead"]
-    usual = plan("180M", 2.3e20).reasons
-    assert [remark.code for remark in usual[:2]] == ["unused_compute", "ensemble_elsewhere"]
+    usual = plan("180M", 2.3e20, calibration="c4-gpt2").reasons
+    assert [remark.code for remark in usual[:3]] == ["unused_compute", "ensemble_elsewhere", "other_uses"]
     assert "2509.14786" in usual[1]
     assert "not measured for this calibration" in usual[1]
     alone, averaged = (
@@ -269,7 +269,7 @@ def test_the_shell_asks_the_same(tmp_path: Path) -> None:
         ({"members": 2.5}, "members", "'auto' or a whole number"),
         ({"members": True}, "members", "'auto' or a whole number"),
         ({"members": 10**6}, "members", "at most 10,000"),
-        ({"members": "auto", "calibration": None, "ud": "250M"}, "members", "arXiv 2509.14786"),
+        ({"members": "auto", "calibration": "c4-gpt2", "ud": "250M"}, "members", "arXiv 2509.14786"),
         ({"serve_tokens": -1}, "serve_tokens", "not be negative"),
         ({"serve_tokens": "some"}, "serve_tokens", "must be a number"),
         ({"serve_tokens": 1e30}, "serve_tokens", "at most"),
@@ -298,9 +298,9 @@ def test_a_prediction_has_no_auto() -> None:
     with pytest.raises(InvalidInput, match="whole number"):
         predict(2e5, CORPUS, 8, calibration=KNOWN, members="auto")
     with pytest.raises(InvalidInput, match="no ensembles were trained"):
-        predict(2e8, 250e6, 8, members=2)
+        predict(2e8, 250e6, 8, members=2, calibration="c4-gpt2")
     assert predict(2e8, 250e6, 8, members=1).loss == predict(2e8, 250e6, 8).loss
-    assert Calibration.load().members is None
+    assert Calibration.load("c4-gpt2").members is None
 
 
 # -- what does not fit
