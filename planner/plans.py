@@ -498,7 +498,8 @@ def _first_guess(choice: Choice) -> tuple[str | None, bool]:
     """
     setting, point, question = choice.setting, choice.found.point, choice.question
     outside = uncertainty.beyond_evidence(setting, point, _NOTED)
-    guess = " and ".join(filter(None, (outside, explain.hardly_shown(setting, point)))) or None
+    averaged = None if choice.gain_is_near else "what averaging gains was not measured near here"
+    guess = " and ".join(filter(None, (outside, explain.hardly_shown(setting, point), averaged))) or None
     params, passes = _EDGE * point.params, _EDGE * point.epochs if point.epochs > 1 else point.epochs
     at_the_end = choice.single and setting.evidence.excess(params, point.unique_tokens, passes) > 0
     if not at_the_end or choice.upper is choice.law or question.limits.by_memory:

@@ -1213,6 +1213,15 @@ class Choice:
         at = point.params, point.unique_tokens, point.epochs
         return Gain(*(float(v) for v in known.averaging_gains(self.law, members, *at, decay)))
 
+    @property
+    def gain_is_near(self) -> bool:
+        """Whether what averaging gains was measured near enough for a number."""
+        (members, decay, point), known = self.found, self.question.known
+        if members == 1:
+            return True
+        at = point.params, point.unique_tokens, point.epochs
+        return float(known.averaging_deviation(*at, decay)) <= _NEAR_ENOUGH
+
     @cached_property
     def inside_error(self) -> float:
         """The law's error inside of its evidence: within which plans next to each other are as good, however

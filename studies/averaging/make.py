@@ -29,6 +29,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SHARED = Path(os.environ.get("DATABOUND_SHARED", ROOT.parent / "shared"))
 PAGE = Path(__file__).with_name("results.md")
 MARK = "<!-- python studies/averaging/make.py --write -->"
+END = "<!-- end of what it writes -->"
 SHIPPED = ("fineweb-llama2", "dolma-olmo3")
 CELL = ["source", "params", "unique_tokens", "epochs", "weight_decay"]
 # Published limits at one model's settings, as 1/K has them: a.
@@ -342,7 +343,7 @@ def main() -> None:
     print(json.dumps(known.model_dump(mode="json", exclude_none=True), indent=1))
     if "--write" in sys.argv:
         before = PAGE.read_text("utf-8").split(MARK)[0] if PAGE.is_file() else ""
-        PAGE.write_text(f"{before}{MARK}\n\n{text}", "utf-8")
+        PAGE.write_text(f"{before}{MARK}\n\n{text}\n{END}\n", "utf-8")
         write_law(known)
 
 

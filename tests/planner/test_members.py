@@ -170,6 +170,9 @@ def test_what_is_too_far_from_the_ladders_stays_a_sentence() -> None:
     p = plan("8B", 3e22)
     assert p.spare_ensemble is None
     assert "--members" not in p.budget
+    several = plan("8B", 3e22, members=4)
+    assert several.first_guess is not None
+    assert "what averaging gains was not measured near here" in several.verdict
 
 
 def test_a_whole_plan_of_members_for_web_text() -> None:

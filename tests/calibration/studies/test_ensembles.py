@@ -103,3 +103,33 @@ def test_what_cannot_get_members_is_said_before_anything_is_trained(study: Path,
     other = pd.DataFrame({"learning_rate": [0.02]})
     with pytest.raises(InvalidInput, match=r"learning rate 0.01 and not 0.02"):
         with_ensemble_law(bare.model_copy(update={"recipe": RECIPE}), other)
+
+
+def test_how_one_model_learns_is_checked_before_anything_is_trained(study: Path) -> None:
+    text = study.read_text()
+    study.write_text(f"{text}\n[distill]\n")
+    assert load(str(study)).distill == {"weight": 0.9, "temperature": 1.0}
+    for wrong, why in (
+        ("weight = 2", "at most 1"),
+        ("temprature = 1", "temprature"),
+        ("weight = 0", "weight"),
+        ('weight = "much"', "weight"),
+    ):
+        study.write_text(f"{text}\n[distill]\n{wrong}\n")
+        with pytest.raises(InvalidInput, match=why):
+            load(str(study))
+
+
+@pytest.mark.slow
+def test_a_study_that_distils_trains_one_model_on_all_members(study: Path, tmp_path: Path) -> None:
+    text = study.read_text().replace('["12k", "20k"]', '["12k"]').replace("[2, 4]", "[2]")
+    study.write_text(f"{text}\n[distill]\nweight = 0.5\n")
+    how = [str(study), "-o", str(tmp_path / "members"), "--workers", "1", "--json", "--quiet"]
+    first, again = (CliRunner().invoke(ensemble, how) for _ in range(2))
+    assert first.exit_code == 0, first.output
+    ((out, loss),) = json.loads(first.stdout)["distilled"].items()
+    result = json.loads((Path(out) / "result.json").read_text())
+    assert result["loss"] == loss
+    assert len(result["config"]["distill"]["members"]) == 2
+    assert result["config"]["distill"]["weight"] == 0.5
+    assert json.loads(again.stdout)["distilled"] == {out: loss}
