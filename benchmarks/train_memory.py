@@ -20,9 +20,9 @@ import torch
 
 from trainer.config import RunConfig
 from trainer.data.batches import Batches
-from trainer.model.optimizer import adamw
+from trainer.model.optimizer import Optimizer
 from trainer.run import distributed
-from trainer.run.device import memory_bytes, resolve
+from trainer.run.device import needed_memory, resolve
 from trainer.run.loop import build
 from trainer.run.prefetch import passes
 
@@ -36,18 +36,18 @@ def measure(steps: int, compile: str) -> dict[str, object]:
         stream, unique_tokens=config.unique_tokens, epochs=1, batch_size=128, sequence_length=512, seed=0
     )
     model = build(config, shape, execution)
-    optimizer = adamw(model, config)
+    optimizer = Optimizer(model, config)
     began = time.perf_counter()
     for step in range(steps):
-        optimizer.zero_grad(set_to_none=True)
+        model.zero_grad(set_to_none=True)
         for rows in passes(batches.rows(step), distributed.World(), execution.micro_batch):
             inputs, targets = map(torch.from_numpy, batches.arrays(rows))
             (model(inputs, targets) / batches.real_tokens(step)).backward()
         distributed.clip(list(model.parameters()), config.clip)
-        optimizer.step()
+        optimizer.update(config.learning_rate, torch.tensor(False), ask=True)
     return {
         "peak_resident_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9,
-        "estimated_gb": memory_bytes(shape, 512, execution.micro_batch, torch.float32) / 1e9,
+        "estimated_gb": needed_memory(shape, 512, execution) / 1e9,
         "rows_per_pass": execution.micro_batch,
         "compiled": execution.compiled,
         "seconds_per_step": (time.perf_counter() - began) / steps,

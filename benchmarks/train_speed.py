@@ -31,7 +31,7 @@ from planner.hardware import Architecture, preset
 from trainer.config import RunConfig
 from trainer.model import products
 from trainer.model.llama import create
-from trainer.model.optimizer import adamw
+from trainer.model.optimizer import Optimizer
 from trainer.run.device import flops_per_token
 
 MICRO = Architecture(d_model=64, layers=2, heads=4, d_head=16, d_ff=256, vocab_size=2048)
@@ -73,15 +73,16 @@ def stepper(
     compiled: bool,
 ) -> Callable[[], None]:
     model, loss = make(shape, length, compiled)
-    optimizer = adamw(model, RunConfig(preset="micro", params=1e5, unique_tokens=1e5))
+    config = RunConfig(preset="micro", params=1e5, unique_tokens=1e5)
+    optimizer = Optimizer(model, config)
     tokens = torch.randint(shape.vocab_size, (rows, length + 1), generator=torch.Generator().manual_seed(0))
     inputs, targets = tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
 
     def step() -> None:
-        optimizer.zero_grad(set_to_none=True)
+        model.zero_grad(set_to_none=True)
         loss(inputs, targets).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
+        optimizer.update(config.learning_rate, torch.tensor(False), ask=True)
 
     return step
 

@@ -372,6 +372,13 @@ class Recipe(_Record):
     norm_eps: float | None = Field(default=None, gt=0, le=1)
     rope_theta: float | None = Field(default=None, gt=0, le=1e12)
     order: Literal["shuffle", "fixed"] | None = None  # of the data, from epoch to epoch
+    muon_weight_decay: float | None = Field(default=None, ge=0)  # of the matrices that Muon has
+    dropout: float | None = Field(default=None, ge=0, lt=1)
+    warmup_steps: int | None = Field(default=None, ge=0)
+    decay_ratio: float | None = Field(default=None, gt=0, le=1)  # share of the steps, of a schedule "WSD"
+    ema_decay: float | None = Field(default=None, gt=0, lt=1)  # averages of weights
+    average_last: int | None = Field(default=None, gt=1)
+    average_every: int | None = Field(default=None, gt=0)
 
     @property
     def batch_tokens(self) -> int:

@@ -396,6 +396,9 @@ def _recipe(recipe: Recipe, own: OwnRecipe | None) -> str:
         said.append(f"warm-up {recipe.warmup_ratio:.0%}")
     if recipe.schedule:
         said.append(recipe.schedule.split(",")[0].removesuffix(" of the peak"))
+    said.append(f"dropout {recipe.dropout:g}" if recipe.dropout else "")
+    said.append(f"EMA of weights {recipe.ema_decay:g}" if recipe.ema_decay else "")
+    said.append(f"mean of the last {recipe.average_last} weights" if recipe.average_last else "")
     return ", ".join(filter(None, said))
 
 

@@ -723,6 +723,8 @@ def _settings(
         ("sequence_length", length, ""),
         ("batch_size", round(batch / length), f"sequences, {round(batch):,} tokens"),
         ("learning_rate", rate, ""),
+        ("optimizer", "muon" if recipe.optimizer.startswith("Muon") else None, ""),
+        ("schedule", "wsd" if recipe.schedule.startswith("WSD") else None, ""),
         *((name, getattr(recipe, name), "") for name in recipe.as_in_runs),
     ]
     cell: list[_Row] = [

@@ -207,6 +207,15 @@ class RunConfig(_Checked):
     weight_decay: float = Field(0.1, ge=0)
     decay: Literal["matrices", "matrices-without-embeddings", "all"] = "matrices"
     clip: float = Field(1.0, gt=0)
+    optimizer: Literal["adamw", "muon"] = "adamw"  # muon: for the matrices of the body
+    muon_weight_decay: float | None = Field(None, ge=0)  # of those matrices; default: weight_decay
+    dropout: float = Field(0.0, ge=0, lt=1)  # of the embedding and of what each block adds to it
+    schedule: Literal["cosine", "wsd"] = "cosine"  # wsd: warm-up, stable, decay over the last `decay_ratio`
+    warmup_steps: int | None = Field(None, ge=0)  # in place of warmup_ratio
+    decay_ratio: float = Field(0.2, gt=0, le=1)
+    ema_decay: float | None = Field(None, gt=0, lt=1)  # averages of the weights, see trainer.run.averaging
+    average_last: int | None = Field(None, gt=1)
+    average_every: int | None = Field(None, gt=0)  # steps; default: a hundredth of all
     seed: int = Field(0, ge=0)
 
     # An ensemble to learn from; without it the data alone teaches
@@ -219,10 +228,18 @@ class RunConfig(_Checked):
     products: Literal["auto", "torch", "onednn"] = "auto"  # the library of matrix products on a CPU
     compile: Switch = "auto"
     recompute: Switch = "auto"  # layers going backward, to save memory; auto: where one row does not fit
+    # on a GPU: kernels that give the same bits each time, without which a run that goes on may differ
+    deterministic: bool = True
     micro_batch: int | None = Field(None, gt=0)  # rows per forward pass; default: as many as fit
+    # a finished or running run with schedule "wsd" and the same settings, whose checkpoint before the decay
+    # begins is gone on from: the same bits as from the start
+    trunk: str | None = None
+    branches: tuple[float, ...] = ()  # numbers of epochs for which this run keeps such checkpoints
     checkpoint_every: int | None = Field(None, gt=0)  # steps
     checkpoint_seconds: float | None = Field(None, gt=0)  # default: as often as they cost little
     log_every: int = Field(10, gt=0)
+    # steps between validations while training, with which epoch ends are validated too; "epoch": those alone
+    validate_every: int | Literal["epoch"] | None = None
     tensorboard: bool = False
     wandb: str | None = None  # a Weights & Biases project
     cache: str | None = None  # folder of token files; default: DATABOUND_CACHE or ~/.cache/databound
@@ -267,6 +284,13 @@ class RunConfig(_Checked):
             raise ValueError(f"betas must be at least 0 and below 1; got {value}")
         return value
 
+    @field_validator("validate_every", mode="before")
+    @classmethod
+    def _steps_or_epoch(cls, value: Any) -> Any:
+        if value in (None, "epoch") or (type(value) is int and value > 0):
+            return value
+        raise ValueError(f"validate_every must be a number of steps, or 'epoch'; got {value!r}")
+
     @model_validator(mode="after")
     def _one_shape(self) -> RunConfig:
         if (self.shape is None) == (self.params is None):
@@ -276,6 +300,16 @@ class RunConfig(_Checked):
             )
         if isinstance(self.shape, str):
             preset(self.shape)
+        if self.muon_weight_decay is not None and self.optimizer != "muon":
+            raise ValueError("muon_weight_decay needs optimizer = 'muon'")
+        if self.ema_decay and self.average_last:
+            raise ValueError("give either ema_decay or average_last: a run has one average of its weights")
+        if self.schedule == "wsd" and self.warmup_steps is None:
+            raise ValueError(
+                "schedule 'wsd' needs warmup_steps, so that runs of any length begin alike; such as 100"
+            )
+        if self.schedule != "wsd" and (self.trunk or self.branches):
+            raise ValueError("trunk and branches need schedule = 'wsd', whose runs begin alike")
         if self.unique_tokens < self.sequence_length:
             raise ValueError(
                 f"unique_tokens must fill at least one sequence of {self.sequence_length} tokens; got "
@@ -348,6 +382,9 @@ class RunConfig(_Checked):
         identity = self.model_dump(mode="json", exclude=EXECUTION)
         if self.validation_tokens is None:  # as in checkpoints of before there was such a field
             del identity["validation_tokens"]
+        for name in LATER:  # likewise
+            if identity[name] == type(self).model_fields[name].default:
+                del identity[name]
         if self.distill is None:
             del identity["distill"]
         elif checksums := identity["distill"].pop("checksums"):
@@ -367,17 +404,32 @@ class RunConfig(_Checked):
         ).hexdigest()
 
 
+LATER = (
+    "optimizer",
+    "muon_weight_decay",
+    "dropout",
+    "schedule",
+    "warmup_steps",
+    "decay_ratio",
+    "ema_decay",
+    "average_last",
+    "average_every",
+)
 EXECUTION = {
+    "trunk",
+    "branches",
     "preset",
     "device",
     "attention",
     "products",
     "compile",
     "recompute",
+    "deterministic",
     "micro_batch",
     "checkpoint_every",
     "checkpoint_seconds",
     "log_every",
+    "validate_every",
     "tensorboard",
     "wandb",
     "cache",
@@ -440,6 +492,8 @@ def anchored(values: dict[str, Any], folder: Path) -> dict[str, Any]:
     distill = values.get("distill")
     if isinstance(distill, dict) and isinstance(distill.get("members"), list):
         values = values | {"distill": distill | {"members": [anchor(path) for path in distill["members"]]}}
+    if isinstance(values.get("trunk"), str):
+        values = values | {"trunk": anchor(values["trunk"])}
     tokenizer = values.get("tokenizer")
     if isinstance(tokenizer, str) and (folder / os.path.expanduser(tokenizer)).is_file():
         values = values | {"tokenizer": anchor(tokenizer)}

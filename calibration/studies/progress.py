@@ -49,6 +49,7 @@ class Progress:
     charged: dict[str, list[str]] = field(default_factory=dict)  # where it failed since its last checkpoint
     reached: dict[str, str] = field(default_factory=dict)  # that checkpoint
     blamed: dict[str, list[str]] = field(default_factory=dict)  # runs that failed on a node, in a row
+    branches: dict[str, list[str]] = field(default_factory=dict)  # runs that wait for their trunk
     aside: dict[str, str] = field(default_factory=dict)  # nodes that get no more runs, and why
     began: float = field(default_factory=time.monotonic)
 
@@ -57,7 +58,10 @@ class Progress:
         self._order = {run.name: (-run.flops, place) for place, run in enumerate(self.runs)}
         self._waiting: list[tuple[float, int]] = []
         for name in self.by_name.keys() - self.done.keys():
-            self.queue(name)
+            if (trunk := self.by_name[name].trunk) in self.by_name.keys() - self.done.keys():
+                self.branches.setdefault(trunk, []).append(name)
+            else:
+                self.queue(name)
 
     def queue(self, name: str) -> None:
         """Have a run wait for its turn, longest first: short runs fill the gaps at the end."""
@@ -75,8 +79,18 @@ class Progress:
     def finish(self, run: StudyRun, seconds: float | None = None) -> None:
         """A run is done: trained in so many seconds, or found."""
         self.done[run.name] = run
+        self._queue_branches(run.name)
         if seconds is not None:
             self.trained[run.name] = seconds
+
+    def give_up(self, name: str, reason: str) -> None:
+        """A run has failed for good; those that wait for its checkpoints go without."""
+        self.failed[name] = reason
+        self._queue_branches(name)
+
+    def _queue_branches(self, name: str) -> None:
+        for branch in self.branches.pop(name, ()):
+            self.queue(branch)
 
     def requeue_waiting(self) -> None:
         """Ask again for runs that somebody else was training a while ago."""

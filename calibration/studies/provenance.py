@@ -11,6 +11,7 @@ from calibration.fitting.runs.tables import Origin
 from calibration.studies.directory import StudyDirectory
 from planner.calibration import Calibration, Recipe
 from planner.inputs import InvalidInput
+from trainer.config import LATER, RunConfig
 from trainer.run.result import RunResult
 
 
@@ -59,10 +60,18 @@ def _recipe(recipe: dict[str, Any], rates: set[float]) -> dict[str, Any] | None:
         "learning_rate": rates.pop(),
         "batch_sequences": recipe["batch_size"],
         "sequence_length": recipe["sequence_length"],
-        "optimizer": "AdamW",
+        "optimizer": "Muon, AdamW" if recipe.get("optimizer") == "muon" else "AdamW",
         **{name: recipe.get(name) for name in Recipe.as_in_runs},
     }
-    if warmup is not None and least is not None:
+    unset = {name for name in LATER if recipe.get(name) == RunConfig.model_fields[name].default}
+    facts |= dict.fromkeys(unset & {*Recipe.as_in_runs})
+    if recipe.get("schedule") == "wsd":
+        facts["warmup_ratio"] = None
+        over, steps = recipe.get("decay_ratio", 0.2), recipe.get("warmup_steps")
+        facts["schedule"] = (
+            f"WSD to {least:.0%} of the peak over the last {over:.0%}, warm-up of {steps} steps"
+        )
+    elif warmup is not None and least is not None:
         facts["schedule"] = f"cosine to {least:.0%} of the peak, linear warm-up over {warmup:.0%} of steps"
     return {name: value for name, value in facts.items() if value is not None}
 

@@ -14,6 +14,8 @@
     seeds = [0, 1, 2]
     max_flops = 1e12                  # cells more than 0.5% above are left out
 
+    trunks = true                     # with schedule = "wsd": runs that differ in epochs share the longest
+
     [validation]                      # budgets that the laws are tried at, fixed before anything is fitted
     pairs = [{ ud = "64k", flops = 2e12 }]
 
@@ -45,7 +47,7 @@ SHIPPED = Path(__file__).parent / "shipped"
 # Sizes and tokens are rounded to what can be trained, which must not cost a cell that is meant at the limit.
 _SLACK = 1.005
 _PER_CELL = {"params", "shape", "unique_tokens", "epochs", "weight_decay", "seed"}
-_TOP = ("title", "recipe", "grid", "cells", "validation", "needs", "distill")
+_TOP = ("title", "recipe", "grid", "cells", "trunks", "validation", "needs", "distill")
 _NEEDS = ("gpus", "memory", "threads", "accelerator")
 _BYTES = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 2**10, "MI": 2**20, "GI": 2**30, "T": 10**12}
 
@@ -57,6 +59,7 @@ class StudyRun:
     name: str
     config: RunConfig
     architecture: Architecture
+    trunk: str = ""  # the run whose checkpoint it begins from
 
     @property
     def params(self) -> int:
@@ -101,6 +104,7 @@ class Study:
     validation: Validation
     needs: Needs = field(default_factory=Needs)
     distill: Mapping[str, float] | None = None  # one model that learns from each ensemble; None: none does
+    trunks: bool = False  # runs that differ in epochs alone decay from checkpoints of the longest
 
     @cached_property
     def runs(self) -> tuple[StudyRun, ...]:
@@ -117,7 +121,7 @@ class Study:
             raise InvalidInput(
                 f"study {self.name} has no runs; a [[grid]] with sizes, unique_tokens and epochs would do."
             )
-        return tuple(found.values())
+        return tuple(_with_trunks(found.values()) if self.trunks else found.values())
 
     def run(self, **cell: Any) -> StudyRun:
         """The run of a cell: `params` or `shape`, `unique_tokens`, `epochs`, `weight_decay`, `seed`."""
@@ -180,6 +184,21 @@ class Study:
             yield f"row {row} of cells", dict(cell), math.inf
 
 
+def _with_trunks(runs: Iterable[StudyRun]) -> Iterator[StudyRun]:
+    """Runs that differ in epochs alone: the longest keeps checkpoints for the others, which begin there."""
+    alike: dict[str, list[StudyRun]] = {}
+    for run in runs:
+        alike.setdefault(run.config.having(epochs=1).fingerprint(), []).append(run)
+    for group in alike.values():
+        longest = max(group, key=lambda run: run.config.epochs)
+        for run in group:
+            if run is longest:
+                epochs = tuple(sorted(one.config.epochs for one in group if one is not longest))
+                yield replace(run, config=run.config.having(branches=epochs))
+            else:
+                yield replace(run, trunk=longest.name)
+
+
 def load(source: str | Path) -> Study:
     """A shipped study by its name, or one from a TOML file; paths in it are relative to the file."""
     path = Path(source)
@@ -225,6 +244,7 @@ def parse(values: Mapping[str, Any], name: str, folder: Path = Path()) -> Study:
         validation=_validation(values.get("validation", {})),
         needs=_needs(values.get("needs", {})),
         distill=_distill(values["distill"]) if "distill" in values else None,
+        trunks=_trunks(values.get("trunks", False), recipe),
     )
     streamed = study.runs[0].config.corpus
     if streamed.streamed and streamed.tokens is None:
@@ -233,6 +253,14 @@ def parse(values: Mapping[str, Any], name: str, folder: Path = Path()) -> Study:
             "share, such as '6B'."
         )
     return study
+
+
+def _trunks(value: Any, recipe: Mapping[str, Any]) -> bool:
+    if not isinstance(value, bool):
+        raise InvalidInput(f"trunks must be true or false; got {value!r}.")
+    if value and recipe.get("schedule") != "wsd":
+        raise InvalidInput("trunks needs schedule = 'wsd' in the recipe, with which runs begin alike.")
+    return value
 
 
 def _check_shared(recipe: Iterable[str]) -> None:

@@ -55,7 +55,7 @@ def sweep(
     progress = Progress(runs, done={run.name: run for run in runs if run.name not in missing})
     for name, reason in damaged(directory, progress.done).items():
         del progress.done[name]
-        progress.failed[name] = reason
+        progress.give_up(name, reason)
     watch(progress)
     if progress.complete:
         return progress
@@ -94,6 +94,9 @@ class _Driver:
             values = run.config.model_dump(mode="json", exclude_unset=True)
             # Paths absolute, token files of the study, models compiled unless the recipe says otherwise.
             values |= {"cache": str(directory.tokens.absolute()), "compile": values.get("compile", "on")}
+            trunk = directory.run_folder(run.trunk, part).absolute() if run.trunk else None
+            if trunk and (trunk / "branches").is_dir():  # else it trains the trunk itself, to the same bits
+                values |= {"trunk": str(trunk)}
             folder, tokens = directory.run_folder(run.name, part), str(data.absolute())
             task = Task(run.name, values, str(folder.absolute()), tokens)
             if directory.store and (store := directory.stored(run.name, part)):
@@ -162,7 +165,7 @@ class _Driver:
             self._set_aside(node, f"{len(progress.blamed[node])} runs in a row failed there, last: {reason}")
         nowhere = outcome.kind == UNFIT and not self._others(progress.avoided_nodes(name))
         if outcome.kind == REFUSED or nowhere or (outcome.kind != UNFIT and progress.exhausted(name)):
-            progress.failed[name] = reason
+            progress.give_up(name, reason)
         else:
             progress.queue(name)
 

@@ -37,7 +37,11 @@ FINEWEB = "FineWeb"
 BATCH = {"C4": 524_288, "Dolma": 2_097_152, "micro": 512, "weight decay": 512, FINEWEB: 65_536}
 KNOWN = 0.1  # of ln of a published parameter
 WIDE = 3.0  # registry's standard deviations, of the fit that a likelihood is taken from
-COUNTS, DECAYS, SCALE = 2.0, 0.5, 0.2  # of the registry, of weight decays, of tokenizers: as in `hierarchical`
+COUNTS, DECAYS, SCALE = (
+    2.0,
+    0.5,
+    0.2,
+)  # of the registry, of weight decays, of tokenizers: as in `hierarchical`
 DECADES = 3.0  # over which the batch may move a parameter by the registry's standard deviation
 NS, DRAWS, UPPER = (5, 10, 20), 20, 0.3
 
@@ -54,7 +58,10 @@ def tables() -> dict[str, pd.DataFrame]:
     decays = decays[np.isclose(mean, mean.groupby([decays[name] for name in CELL]).transform("min"))]
     micro = pd.read_csv(ROOT / "studies" / "micro" / "runs.csv")
     found = {"C4": c4, "Dolma": dolma, "micro": micro, "weight decay": decays.assign(weight_decay=1.0)}
-    return {name: one[["run", *CELL, "weight_decay", "loss"]].reset_index(drop=True) for name, one in found.items()}
+    return {
+        name: one[["run", *CELL, "weight_decay", "loss"]].reset_index(drop=True)
+        for name, one in found.items()
+    }
 
 
 # -- the model of all corpora --------------------------------------------------------------------------------
@@ -161,7 +168,11 @@ def shared() -> Iterator[str]:
         start = models[1].at(0.0).mean
         pull = sum(one for _, one in said) + (WIDE * registry(DEFAULT_FORM)) ** -2.0 * start
         values[corpus], errors[corpus] = inside @ pull, np.sqrt(np.diagonal(inside))
-    yield "| | " + " | ".join(BATCH) + " | sd between, batch regarded | not | per decade of batch | chi² | not |"
+    yield (
+        "| | "
+        + " | ".join(BATCH)
+        + " | sd between, batch regarded | not | per decade of batch | chi² | not |"
+    )
     yield "| --- " * (len(BATCH) + 6) + "|"
     x = np.array([x_of(corpus, True) for corpus in BATCH])
     for k in range(size):
@@ -178,7 +189,8 @@ def shared() -> Iterator[str]:
             differs = left @ left > chi2.ppf(0.95, free)
             tests.append(f"{left @ left:.1f} of {chi2.ppf(0.95, free):.1f}" + ", differs" * bool(differs))
         spreads = " | ".join(f"{np.sqrt(one.variances[k]):.2f}" for one in models)
-        yield f"| {names[k]} | {' | '.join(cells)} | {spreads} | {slope:+.2f} ± {slope_error:.2f} | {' | '.join(tests)} |"
+        row = (names[k], *cells, spreads, f"{slope:+.2f} ± {slope_error:.2f}", *tests)
+        yield f"| {' | '.join(row)} |"
 
 
 # -- as a prior ----------------------------------------------------------------------------------------------
@@ -233,7 +245,10 @@ def compared(corpus: str, n: int) -> np.ndarray:
     for _ in range(DRAWS):
         runs = lower.iloc[rng.permutation(len(lower))[:n]]
         fits = [hierarchical_fit(runs, STANDARD)]
-        fits += [fit_with_prior(by_weight_decay(runs), STANDARD, prior_of(corpus, runs, one)) for one in (True, False)]
+        fits += [
+            fit_with_prior(by_weight_decay(runs), STANDARD, prior_of(corpus, runs, one))
+            for one in (True, False)
+        ]
         found.append([error(one, tried) for one in fits])
     return np.array(found)
 
@@ -256,9 +271,8 @@ def prior() -> Iterator[str]:
                     worse.append(f"{corpus} with {n}")
             yield f"| {corpus} | {n} | {' | '.join(cells)} |"
     average = np.mean(means, axis=0)
-    yield "| mean | | {:.4f} | {:.4f} | {:+.4f} | {:.4f} | {:+.4f} |".format(
-        average[0], average[1], average[1] - average[0], average[2], average[2] - average[0]
-    )
+    others = " | ".join(f"{one:.4f} | {one - average[0]:+.4f}" for one in average[1:3])
+    yield f"| mean | | {average[0]:.4f} | {others} |"
     yield f"worse by more than two standard errors: {', '.join(worse) or 'nowhere'}"
 
 

@@ -10,6 +10,7 @@ error at once, never in the middle of a run.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 
 import torch
@@ -30,11 +31,13 @@ def sdpa(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.T
     return mixed.transpose(1, 2)
 
 
-def flash(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    """flash-attn 2, causal; its backward is asked to be deterministic because runs must resume to the bit."""
+def flash(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, deterministic: bool = True
+) -> torch.Tensor:
+    """flash-attn 2, causal; its backward is asked to be deterministic where runs must resume to the bit."""
     from flash_attn import flash_attn_func
 
-    mixed: torch.Tensor = flash_attn_func(query, key, value, causal=True, deterministic=True)
+    mixed: torch.Tensor = flash_attn_func(query, key, value, causal=True, deterministic=deterministic)
     return mixed
 
 
@@ -50,9 +53,9 @@ def resolve(wanted: str, device: torch.device, dtype: torch.dtype, d_head: int) 
     return "sdpa" if wanted == "sdpa" or obstacle else "flash"
 
 
-def function(backend: str) -> Attention:
+def function(backend: str, deterministic: bool = True) -> Attention:
     """The function of a resolved backend."""
-    return {"sdpa": sdpa, "flash": flash}[backend]
+    return sdpa if backend == "sdpa" else partial(flash, deterministic=deterministic)
 
 
 def _not_importable() -> str:

@@ -67,9 +67,15 @@ def rotations(
 
 class Layer(nn.Module):
     def __init__(
-        self, shape: Architecture, eps: float, attend: attention.Attention, multiply: products.Product
+        self,
+        shape: Architecture,
+        eps: float,
+        attend: attention.Attention,
+        multiply: products.Product,
+        dropout: float = 0.0,
     ):
         super().__init__()
+        self.dropout = dropout
         d, inner = shape.d_model, shape.heads * shape.d_head
         self.heads, self.d_head = shape.heads, shape.d_head
         self.attend, self.multiply = attend, multiply
@@ -85,9 +91,12 @@ class Layer(nn.Module):
         together = self.multiply(self.attention_norm(h), self.qkv.weight)
         query, key, value = together.view(batch, length, 3, self.heads, self.d_head).unbind(2)
         mixed = self.attend(rotate(query, cos, sin), rotate(key, cos, sin), value)
-        h = h + self.multiply(mixed.reshape(batch, length, -1), self.out.weight)
+        h = h + self._dropped(self.multiply(mixed.reshape(batch, length, -1), self.out.weight))
         gate, up = self.multiply(self.feed_forward_norm(h), self.gate_up.weight).chunk(2, dim=-1)
-        return h + self.multiply(functional.silu(gate) * up, self.down.weight)
+        return h + self._dropped(self.multiply(functional.silu(gate) * up, self.down.weight))
+
+    def _dropped(self, added: torch.Tensor) -> torch.Tensor:
+        return functional.dropout(added, self.dropout, self.training) if self.dropout else added
 
 
 class Body(nn.Module):
@@ -104,16 +113,19 @@ class Body(nn.Module):
         attend: attention.Attention,
         multiply: products.Product,
         recompute: bool = False,
+        dropout: float = 0.0,
     ):
         super().__init__()
+        self.dropout = dropout
         self.recompute = recompute  # each layer keeps only its input, and is computed again going backward
-        self.layers = nn.ModuleList(Layer(shape, eps, attend, multiply) for _ in range(shape.layers))
+        self.layers = nn.ModuleList(Layer(shape, eps, attend, multiply, dropout) for _ in range(shape.layers))
         self.norm = Norm(shape.d_model, eps)
 
     def forward(self, h: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+        h = functional.dropout(h, self.dropout, self.training) if self.dropout else h
         for layer in self.layers:
             if self.recompute and torch.is_grad_enabled():
-                h = checkpoint(layer, h, cos, sin, use_reentrant=False, preserve_rng_state=False)
+                h = checkpoint(layer, h, cos, sin, use_reentrant=False, preserve_rng_state=bool(self.dropout))
             else:
                 h = layer(h, cos, sin)
         normed: torch.Tensor = self.norm(h)
@@ -137,14 +149,16 @@ class Llama(nn.Module):
         attend: attention.Attention = attention.sdpa,
         multiply: products.Product = functional.linear,
         recompute: bool = False,
+        dropout: float = 0.0,
     ):
         super().__init__()
         self.shape, self.init, self.multiply = shape, init, multiply
+        self.compiled_loss = False
         # Without numbers of its own, and rotations that are small enough to be there even in an outline:
         # drawing or computing them without memory would load what compiles, a second of every start.
         empty = torch.empty(shape.vocab_size, shape.d_model)
         self.embed = nn.Embedding(shape.vocab_size, shape.d_model, _weight=empty)
-        self.body = Body(shape, norm_eps, attend, multiply, recompute)
+        self.body = Body(shape, norm_eps, attend, multiply, recompute, dropout)
         self.head = nn.Linear(shape.d_model, shape.vocab_size, bias=False)
         if shape.tied_embeddings:
             self.head.weight = self.embed.weight
@@ -172,7 +186,7 @@ class Llama(nn.Module):
         if torch.is_autocast_enabled(hidden.device.type):
             hidden = hidden.to(torch.get_autocast_dtype(hidden.device.type))
         rows, wanted = hidden.flatten(0, 1), targets.flatten()
-        return head_loss(rows, self.head.weight, wanted, distillation, self.multiply)
+        return head_loss(rows, self.head.weight, wanted, distillation, self.multiply, self.compiled_loss)
 
     def logits(self, ids: torch.Tensor) -> torch.Tensor:
         """All logits at once: for tests and small uses, never in training."""

@@ -14,6 +14,7 @@ Rows with a negative target count nothing. Sums and softmax are in fp32 whatever
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -59,18 +60,35 @@ def rows_loss(
 
 
 def rows_loss_unasked(
-    hidden: torch.Tensor, matrix: torch.Tensor, targets: torch.Tensor
+    logits: torch.Tensor, targets: torch.Tensor, dtype: torch.dtype
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The same on a GPU: logits in fp32 whatever they are made from, and no value that the host has to wait
-    for.
+    """The same on a GPU: of logits in fp32, with no value that the host has to wait for, the gradient in
+    `dtype`. Compiled it is one kernel that reads the logits twice and writes the gradient once; the target is
+    found by comparison, because a scatter would be a kernel of its own.
     """
     column = targets.clamp(min=0).unsqueeze(1)
-    kept = (targets >= 0).unsqueeze(1).float()
-    logits = _fp32_product(hidden, matrix)
+    kept = (targets >= 0).unsqueeze(1)
     total = torch.logsumexp(logits, 1, keepdim=True)
     nats = total - logits.gather(1, column)
-    gradient = torch.exp(logits.sub_(total)).scatter_add_(1, column, -torch.ones_like(kept))
-    return (nats * kept).sum(), gradient.mul_(kept)
+    hit = torch.arange(logits.shape[1], device=logits.device) == column
+    gradient = ((logits - total).exp() - hit.float()) * kept
+    return (nats * kept).sum(), gradient.to(dtype)
+
+
+@lru_cache(maxsize=1)
+def compiled_rows_loss() -> Any:
+    """That, compiled; made when it is first asked for, because the compiler is slow to load."""
+    return torch.compile(rows_loss_unasked, dynamic=False)
+
+
+def head_bytes(vocab_size: int, itemsize: int, device: str, compiled: bool) -> float:
+    """Memory that a chunk takes at most: logits in fp32 and their gradient, with uncompiled steps in
+    between.
+    """
+    chunk = 4.0 * vocab_size * rows_per_chunk(vocab_size, device)
+    if device == "cpu":
+        return 2**26 + chunk
+    return chunk * (1 + itemsize / 4) + (0 if compiled else 2 * chunk)
 
 
 def _fp32_product(hidden: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
@@ -99,6 +117,7 @@ class _HeadLoss(torch.autograd.Function):
         targets: torch.Tensor,
         distillation: DistillationLoss | None,
         multiply: Product,
+        compiled: bool,
     ) -> torch.Tensor:
         learns = any(ctx.needs_input_grad[:2])
         matrix = weight.to(hidden.dtype)
@@ -114,7 +133,9 @@ class _HeadLoss(torch.autograd.Function):
             if cpu:
                 loss, gradient = rows_loss(multiply, chunk, matrix, wanted, room[: len(chunk)])
             else:
-                loss, gradient = rows_loss_unasked(chunk, matrix, wanted)
+                of = compiled_rows_loss() if compiled else rows_loss_unasked
+                exact = hidden.dtype if distillation is None else torch.float32
+                loss, gradient = of(_fp32_product(chunk, matrix), wanted, exact)
             if distillation is not None:
                 logits, rows = _fp32_product(chunk, matrix), slice(start, start + step)
                 loss, gradient = distillation.mixed(rows, (loss, gradient), logits, wanted >= 0)
@@ -138,7 +159,7 @@ class _HeadLoss(torch.autograd.Function):
             ctx.gradients,
             None,
         )  # let go, so that autograd keeps them instead of copies
-        return d_hidden.mul_(outputs[0].to(d_hidden.dtype)), d_weight.mul_(outputs[0]), None, None, None
+        return d_hidden.mul_(outputs[0].to(d_hidden.dtype)), d_weight.mul_(outputs[0]), None, None, None, None
 
 
 def head_loss(
@@ -147,6 +168,7 @@ def head_loss(
     targets: torch.Tensor,
     distillation: DistillationLoss | None = None,
     multiply: Product = functional.linear,
+    compiled: bool = False,
 ) -> torch.Tensor:
     """Summed cross entropy of `hidden @ weight.T` against `targets`, and against an ensemble where there
     is one; hidden is (rows, d), weight (vocabulary, d).
@@ -156,6 +178,6 @@ def head_loss(
     ):  # which an autograd function cannot see from inside: it would make gradients for nobody
         hidden, weight = hidden.detach(), weight.detach()
     loss: torch.Tensor = _HeadLoss.apply(  # type: ignore[no-untyped-call]
-        hidden, weight, targets, distillation, multiply
+        hidden, weight, targets, distillation, multiply, compiled
     )
     return loss

@@ -114,12 +114,11 @@ class Writer:
         self.room: Tensors = {}
         self.thread: threading.Thread | None = None
         self.failed: BaseException | None = None
-        self.written: tuple[dict[str, Any], str] | None = (
-            None  # the state of a part on disk, and its checksum
-        )
+        # Of a part on disk: the state, its checksum, and where it is kept for good.
+        self.written: tuple[dict[str, Any], str, Path | None] | None = None
         self.cost = 0.0  # seconds of the last one: what training waited for, and what the writing took
 
-    def begin(self, state: dict[str, Any], held: Held) -> None:
+    def begin(self, state: dict[str, Any], held: Held, kept_in: Path | None = None) -> None:
         """Copy what this process holds, and write it from a thread of its own; first wait for the one
         before.
         """
@@ -131,7 +130,7 @@ class Writer:
             self.room[name].copy_(rows)
         firsts = {name: first for name, (_, first) in held.items()}
         waited = time.perf_counter() - start
-        self.thread = threading.Thread(target=self._write, args=(state, firsts, waited), daemon=True)
+        self.thread = threading.Thread(target=self._write, args=(state, firsts, waited, kept_in), daemon=True)
         self.thread.start()
 
     def wait(self) -> None:
@@ -149,8 +148,11 @@ class Writer:
         distributed.all_succeed(self.world, told)
         if self.world.size > 1 and any(distributed.everybodys(self.world, written is not None)):
             assert written is not None
-            sums = distributed.everybodys(self.world, written[1])
-            distributed.decided(self.world, lambda: complete(self.folder, written[0], sums))
+            state, part, kept_in = written
+            sums, keep = distributed.everybodys(self.world, part), kept_in is not None
+            distributed.decided(
+                self.world, lambda: complete(kept_in or self.folder, state, sums, keep_all=keep)
+            )
 
     def pending(self) -> bool:
         """Whether a part is still being written."""
@@ -164,14 +166,17 @@ class Writer:
         if self.thread:
             self.thread.join()
 
-    def _write(self, state: dict[str, Any], firsts: dict[str, int], waited: float) -> None:
+    def _write(
+        self, state: dict[str, Any], firsts: dict[str, int], waited: float, kept_in: Path | None
+    ) -> None:
         start = time.perf_counter()
         try:
-            part = write_part(self.folder, state, self.room, firsts, self.world)
+            folder = kept_in or self.folder
+            part = write_part(folder, state, self.room, firsts, self.world)
             if self.world.size == 1:
-                complete(self.folder, state, [part])
+                complete(folder, state, [part], keep_all=kept_in is not None)
             else:  # once all have written theirs, which they tell each other between two steps
-                self.written = state, part
+                self.written = state, part, kept_in
         except BaseException as error:
             self.failed = error
         self.cost = waited + time.perf_counter() - start
@@ -192,12 +197,12 @@ def write_part(
         raise _unwritten(final, error) from error
 
 
-def complete(folder: Path, state: dict[str, Any], sums: list[str]) -> None:
-    """Make a checkpoint of parts that are all on disk."""
+def complete(folder: Path, state: dict[str, Any], sums: list[str], *, keep_all: bool = False) -> None:
+    """Make a checkpoint of parts that are all on disk; of those before, only some are kept."""
     final, draft = _places(folder, state)
     try:
         _complete(draft, final, state, {_part(rank): value for rank, value in enumerate(sums)})
-        for older in sorted(_steps(folder))[:-KEPT]:
+        for older in sorted(_steps(folder))[:-KEPT] if not keep_all else ():
             shutil.rmtree(older, ignore_errors=True)
     except OSError as error:
         shutil.rmtree(draft, ignore_errors=True)
@@ -302,7 +307,7 @@ def read_state(folder: Path, belongs: dict[str, Any]) -> Checkpoint:
 
 def sweep_drafts(folder: Path) -> None:
     """Remove what killed processes left; the lock of the run directory makes sure that nobody is writing."""
-    for path in [*folder.glob(".*"), *(folder / "checkpoints").glob(".*")]:
+    for path in [*folder.glob(".*"), *(folder / "checkpoints").glob(".*"), *(folder / "branches").glob(".*")]:
         if _DRAFT.fullmatch(path.name):
             shutil.rmtree(path, ignore_errors=True)
 

@@ -22,7 +22,7 @@ import torch
 from planner.hardware import ACCELERATORS, Architecture
 from planner.inputs import InvalidInput
 from trainer.config import RunConfig
-from trainer.model import attention, products
+from trainer.model import attention, loss, products
 
 GPU_SHARE = "DATABOUND_GPU_SHARE"  # the part of its GPU that a process may use, where several share one
 COMPILE_PAYS = 1.5e12  # FLOPs of a run from which compiling for a CPU pays: about half a minute of work
@@ -47,6 +47,7 @@ class Execution:
     recompute: bool = False
     graphs: bool = False  # CUDA graphs: one launch for all kernels of a pass
     products: str = "torch"  # the library that multiplies matrices
+    deterministic: bool = True
 
     def facts(self) -> dict[str, Any]:
         return asdict(self)
@@ -62,6 +63,8 @@ def resolve_device(wanted: str) -> torch.device:
         raise InvalidInput(f"must be auto, cpu, cuda or cuda:N; got {wanted!r}.", field="device") from None
     if device.type not in ("cpu", "cuda"):
         raise InvalidInput(f"must be auto, cpu, cuda or cuda:N; got {wanted!r}.", field="device")
+    if device.type == "cuda":  # read when CUDA is first used, by an estimate perhaps; determinism needs it
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     if device.type == "cuda" and device.index is None:
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
     if device.type == "cuda" and device.index >= torch.cuda.device_count():
@@ -118,8 +121,13 @@ def resolve(
         torch=torch.__version__,
         name=torch.cuda.get_device_name(device) if device.type == "cuda" else cpu_name(),
         recompute=recompute,
+        deterministic=config.deterministic,
         products=products.resolve(config.products, device, dtype),
-        graphs=compiled and device.type == "cuda" and world_size == 1 and per_pass < _SMALL_PASS,
+        graphs=not config.dropout
+        and compiled
+        and device.type == "cuda"
+        and world_size == 1
+        and per_pass < _SMALL_PASS,
     )
     return execution, remarks
 
@@ -155,6 +163,7 @@ def memory_bytes(
     dtype: torch.dtype,
     world_size: int = 1,
     recompute: bool = False,
+    head: float = 2**26,
 ) -> float:
     """Of each device: its share of weights, gradients and two moments in fp32, activations of one pass, and
     the largest pieces of the head.
@@ -163,14 +172,16 @@ def memory_bytes(
         16.0 * shape.params / world_size
         + micro_batch * activation_bytes(shape, sequence_length, dtype, recompute)
         + 8.0 * shape.vocab_size * shape.d_model
-        + 2**26
+        + head
     )
 
 
 def needed_memory(shape: Architecture, sequence_length: int, execution: Execution) -> float:
     """Bytes of each device that a run takes as it is executed."""
     dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[execution.dtype]
-    how = (execution.micro_batch, dtype, execution.world_size, execution.recompute)
+    kind = execution.device.split(":")[0]
+    head = loss.head_bytes(shape.vocab_size, dtype.itemsize, kind, execution.compiled)
+    how = (execution.micro_batch, dtype, execution.world_size, execution.recompute, head)
     return memory_bytes(shape, sequence_length, *how)
 
 

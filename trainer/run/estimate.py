@@ -14,6 +14,7 @@ import torch
 
 from planner.inputs import InvalidInput
 from trainer.config import RunConfig
+from trainer.run import averaging
 from trainer.run.device import check_memory, flops_per_token, needed_memory, peak_flops
 from trainer.run.evaluation import autocast
 from trainer.run.loop import build, check
@@ -27,9 +28,9 @@ _COMPILED_GAIN = 1.1  # what compiling gives over the timed uncompiled pass: 1.0
 def estimate(config: RunConfig) -> dict[str, Any]:
     """Shape, memory, steps, FLOPs and expected seconds of a run."""
     _, shape, execution, remarks = check(config)
-    fits = True
+    fits, averaged = True, averaging.bytes_of(config, shape.params, execution.world_size)
     try:
-        check_memory(shape, config.sequence_length, execution)
+        check_memory(shape, config.sequence_length, execution, averaged)
     except InvalidInput as error:
         fits, remarks = False, [*remarks, str(error).rstrip(".")]
     device, dtype = (
@@ -55,7 +56,7 @@ def estimate(config: RunConfig) -> dict[str, Any]:
     return {
         "shape": shape.describe(),
         "params": shape.params,
-        "memory_bytes": needed_memory(shape, length, execution),
+        "memory_bytes": needed_memory(shape, length, execution) + averaged,
         "unique_tokens": min(chunks, total) * length,
         "tokens": total * length,
         "epochs": max(1.0, total / chunks),

@@ -18,6 +18,7 @@ bits as one that was not.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import math
 import os
@@ -35,14 +36,14 @@ import torch
 
 from planner.hardware import Architecture
 from planner.inputs import InvalidInput
-from trainer.config import RunConfig
+from trainer.config import RunConfig, differences
 from trainer.data import corpus, tokenizers, tokens
 from trainer.data.batches import Batches
 from trainer.errors import Interrupted, TrainingStopped, Unfit
 from trainer.files import mirror
 from trainer.model import attention, optimizer, products
 from trainer.model.llama import Llama, materialise, outline
-from trainer.run import checkpoints, device, directory, distributed, teachers, watch
+from trainer.run import averaging, checkpoints, device, directory, distributed, teachers, watch
 from trainer.run.device import (
     Execution,
     check_memory,
@@ -59,8 +60,8 @@ from trainer.run.result import RunResult, write_result
 from trainer.run.store import is_url, staged
 
 _LOG = logging.getLogger("trainer")
-_MOMENTS = ("exp_avg", "exp_avg_sq")
 _RECENT = 50  # steps over which the reported training loss is a mean
+_SKIPPED = 5  # steps in a row whose loss is no number, after which a run stops
 
 
 def train(
@@ -100,7 +101,8 @@ def _train(
             spec, architecture, execution, remarks = distributed.all_succeed(
                 world, lambda: check(config, data)
             )
-            besides = teachers.check(config, architecture)
+            besides = averaging.bytes_of(config, architecture.params, execution.world_size)
+            besides += teachers.check(config, architecture)
             check_memory(architecture, config.sequence_length, execution, besides)
         with directory.held(folder, config, world):
             # perhaps finished by the process that held it until now
@@ -110,12 +112,12 @@ def _train(
             found_data = data or distributed.all_succeed(world, lambda: tokens.prepare(config, spec, say))
             _same_tokens(found_data, world)
             batches = _batches(config, found_data)
-            found, passed_over = _newest(folder, config, found_data, world)
+            found, passed_over = _newest(folder, config, found_data, batches, world)
             if found and (began := found.state["execution"]["dtype"]) != execution.dtype:
                 # "auto" at the start: as it began, whatever this machine would choose
                 execution = check(config.having(dtype=began), found_data)[2]
             starts = distributed.decided(world, lambda: directory.claim(folder, config))
-            with _deterministic(torch.device(execution.device)), _many_shapes(execution.compiled):
+            with _deterministic(execution), _many_shapes(execution.compiled):
                 run = _Run(config, folder, architecture, execution, found_data, batches, world)
                 run.remarks, run.starts = [*remarks, *passed_over], starts
                 return run.start(found).until_done(progress, should_stop, during_steps or nullcontext())
@@ -143,10 +145,10 @@ def _same_tokens(data: tokens.TokenSet, world: distributed.World) -> None:
 
 
 def _newest(
-    folder: Path, config: RunConfig, data: tokens.TokenSet, world: distributed.World
+    folder: Path, config: RunConfig, data: tokens.TokenSet, batches: Batches, world: distributed.World
 ) -> tuple[checkpoints.Checkpoint | None, list[str]]:
-    """The checkpoint to go on from; damaged ones that were passed over are told at once, not only in the
-    result.
+    """The checkpoint to go on from, its own or its trunk's; damaged ones that were passed over are told at
+    once, not only in the result.
     """
     belongs = {"identity": config.identity(), "data": data.fingerprint}
     found, remarks = checkpoints.newest(folder / "checkpoints", belongs, world)
@@ -158,7 +160,37 @@ def _newest(
         )
     for remark in remarks if world.first else ():
         _LOG.warning(remark)
+    if found is None and config.trunk:
+        found = _from_trunk(config, data, batches, world)
     return found, remarks
+
+
+def _from_trunk(
+    config: RunConfig, data: tokens.TokenSet, batches: Batches, world: distributed.World
+) -> checkpoints.Checkpoint:
+    """The checkpoint of another run from which this one decays; both were the same up to there."""
+    start, trunk = optimizer.decay_begins(batches.steps, config), Path(os.path.expanduser(config.trunk or ""))
+    place = trunk / "branches" / f"step-{start:08d}"
+    every = config.average_every or max(1, batches.steps // 100)
+    if config.average_last and batches.steps - (config.average_last - 1) * every <= start:
+        raise InvalidInput(
+            "reaches back before the decay begins, which a trunk does not keep; fewer would do.",
+            field="average_last",
+        )
+    if not distributed.decided(world, place.is_dir):
+        raise InvalidInput(
+            f"{trunk} keeps no checkpoint at step {start}; branches = [{config.epochs:g}] in its config "
+            f"would do.",
+            field="trunk",
+        )
+    found = distributed.decided(world, lambda: checkpoints.read_state(place, {"data": data.fingerprint}))
+    distributed.all_succeed(world, partial(found.verify, world.rank, world.size))
+    theirs, ours = (identity | {"epochs": 0} for identity in (found.state["identity"], config.identity()))
+    if differs := differences(theirs, ours):
+        raise InvalidInput(f"{trunk} was trained with another {differs}.", field="trunk")
+    state = found.state | {"seconds": 0.0, "starts": 0, "remarks": [], "trunk": trunk.name}
+    measured = [one for one in state["validations"] if config.validate_every]
+    return checkpoints.Checkpoint(found.folder, state | {"validations": measured})
 
 
 def check(
@@ -169,12 +201,12 @@ def check(
     """
     device = resolve_device(config.device)
     attention.resolve(config.attention, device, resolve_dtype(config.dtype, device), 64)
+    optimizer.check(config)
     watch.check(config)
     distributed.check(config.batch_size)
     spec = tokenizers.Spec(config.tokenizer, config.eos_token)
     architecture = config.architecture(spec.size)
-    chunks = config.unique_tokens // config.sequence_length
-    steps = math.ceil(max(1, round(config.epochs * chunks)) / config.batch_size)
+    steps = _steps_of(config, config.epochs)
     execution, remarks = resolve(config, architecture, steps, distributed.world_size())
     if data is None:
         corpus.check(config.corpus)
@@ -204,6 +236,14 @@ class _Run:
         self.warm = False
         self.defers = device.defers(architecture, config.sequence_length, execution)
         self.recent: deque[float] = deque(maxlen=_RECENT)
+        self.read = self.skipped = self.in_a_row = (
+            0  # steps looked at; left out, and of those without another
+        )
+        self.logged = (0, 0.0)  # tokens and seconds up to the last line of metrics
+        self.validations: list[dict[str, float]] = []  # on the way, before the last step
+        self.held_out: dict[str, tuple[Any, dict[str, int]]] = {}
+        self.trunk: str | None = None
+        self.branches = {optimizer.decay_begins(_steps_of(config, e), config) for e in config.branches}
         self.pace = checkpoints.Pace(config)
         self.prefetcher = Prefetcher(batches, world, self.device)
         self.readings = Readings(late=self.device.type == "cuda")
@@ -212,7 +252,8 @@ class _Run:
     def start(self, found: checkpoints.Checkpoint | None) -> _Run:
         """Build model and optimiser, from a checkpoint where there is one."""
         self.model = build(self.config, self.architecture, self.execution, self.world)
-        self.optimizer = optimizer.adamw(self.model, self.config)
+        self.optimizer = optimizer.Optimizer(self.model, self.config)
+        self.average = averaging.average(self.model, self.config, self.batches.steps)
         self.teachers = teachers.teachers(self.config, self.data, self.device)
         if found:
             self._restore(found)
@@ -248,13 +289,17 @@ class _Run:
         every = self.config.checkpoint_every
         while self.step < self.batches.steps:
             self._train_step()
+            if self._validation_due():
+                self._validate()
+            if self.step in self.branches:
+                self._checkpoint(must=True, kept_in=self.folder / "branches")
             flags = (not every and self.pace.late(), should_stop(), self.writer.pending())
             late, stop, writing = distributed.anywhere(flags, self.world)
             if self.writer.begun() and not writing:
                 self.writer.wait()
             due = late or (every is not None and self.step % every == 0)
             if (due or stop) and self.step < self.batches.steps:
-                self._checkpoint()
+                self._checkpoint(must=stop)
             if stop and self.step < self.batches.steps:
                 self.writer.wait()
                 distributed.agree(self.world)
@@ -264,6 +309,30 @@ class _Run:
                     f"from there."
                 )
         self.writer.wait()
+
+    def _validation_due(self) -> bool:
+        """Whether the step that was done is one to validate after: every so many, or the end of an epoch."""
+        every, step, rows = self.config.validate_every, self.step, self.config.batch_size
+        if every is None or step == self.batches.steps:
+            return False
+        ends = step * rows // self.batches.chunks > (step - 1) * rows // self.batches.chunks
+        return ends or (every != "epoch" and step % every == 0)
+
+    def _validate(self) -> None:
+        """Validation loss on the way, before a checkpoint that may follow, which has it then."""
+        found = self._evaluate("validation")
+        place = self._place()
+        self.validations.append(place | {"loss": found.loss})
+        if self.world.first:
+            values = place | {"validation_loss": found.loss, "bits_per_byte": found.bits_per_byte}
+            for watcher in self.watchers:
+                watcher.record(values)
+
+    def _place(self) -> dict[str, float]:
+        """How far the run is."""
+        seen = min(self.step * self.config.batch_size, self.batches.total)
+        epoch, tokens = seen / self.batches.chunks, seen * self.batches.length
+        return {"step": self.step, "epoch": epoch, "tokens": tokens}
 
     def _check_weights(self) -> None:
         if not distributed.finite(self.model.parameters(), self.world):
@@ -287,29 +356,62 @@ class _Run:
         summed = self._gradients(real)
         norm = distributed.clip(list(self.model.parameters()), self.config.clip)
         loss = distributed.total(summed, self.world) / real
-        known = self.readings.add(reading(step + 1, loss, norm))
+        known = self._judged(self.readings.add(reading(loss, norm)))
         rate = optimizer.learning_rate(step, self.batches.steps, self.config)
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
-        self.optimizer.step()
+        wrong = ~(torch.isfinite(loss) & torch.isfinite(norm))
+        self.optimizer.update(rate, wrong, ask=self.device.type == "cpu" or self.world.size > 1)
         self.step += 1
+        if self.average:
+            self.average.update(self.step)
         logged = self.step % self.config.log_every == 0 or self.step == self.batches.steps
-        known += self.readings.all() if logged else []
-        self.recent.extend(loss for loss, _ in known)
+        known += self._judged(self.readings.all()) if logged else []
         spent = time.perf_counter() - start
         self.seconds += spent
         if self.warm:
             self.timed_tokens, self.timed_seconds = self.timed_tokens + real, self.timed_seconds + spent
         self.warm = True
         if logged:
-            self._log(*known[-1], rate, real / spent)
+            self._log(*known[-1], rate)
+
+    def _judged(self, known: list[tuple[float, float]]) -> list[tuple[float, float]]:
+        """Losses and norms of steps, in their order; stops where several in a row are no numbers."""
+        for loss, norm in known:
+            self.read += 1
+            if math.isfinite(loss) and math.isfinite(norm):
+                self.recent.append(loss)
+                self.in_a_row = 0
+                continue
+            self.skipped, self.in_a_row = self.skipped + 1, self.in_a_row + 1
+            if self.in_a_row == _SKIPPED:
+                first = self.read - _SKIPPED + 1
+                epoch = first * self.config.batch_size / self.batches.chunks
+                raise TrainingStopped(
+                    f"the losses of steps {first} to {self.read} (epoch {epoch:.2f}) are not numbers (loss "
+                    f"{loss}, gradient norm {norm}{self._where()}); the last checkpoint is intact and a "
+                    f"lower learning_rate would do."
+                )
+        return known
+
+    def _where(self) -> str:
+        """The first tensor whose weights, or else gradients, are not all numbers."""
+        for what in ("data", "grad"):
+            for name, p in self.model.named_parameters():
+                held = getattr(p, what)
+                held = getattr(held, "_local_tensor", held)
+                if held is not None and not torch.isfinite(held).all():
+                    return f", first in {'weights' if what == 'data' else 'gradients'} of {name}"
+        return ""
 
     def _gradients(self, real: int) -> torch.Tensor:
         """Gradients of a batch, and its summed loss; in smaller passes where the memory turns out too
         small.
         """
+        # CUDA graphs give gradients in memory that the next pass overwrites: they are added to memory of ours
+        one = passes_of(self.config.batch_size, self.world, self.execution.micro_batch) == 1
         while True:
-            self.optimizer.zero_grad(set_to_none=True)
+            self.model.zero_grad(set_to_none=one or not self.execution.graphs)
+            for p in self.model.parameters() if self.execution.graphs and not one else ():
+                p.grad = torch.zeros_like(p) if p.grad is None else p.grad
             try:
                 return self._passes(real)
             except torch.OutOfMemoryError:
@@ -335,25 +437,38 @@ class _Run:
             distributed.synchronise(self.model, self.world, number == count or not self.defers)
             if self.execution.graphs:
                 torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
-            with autocast(self.device, self.dtype):
-                distillation = self.teachers.loss(inputs) if self.teachers else None
-                nats = self.model(inputs, targets, distillation)
-            (nats * (self.world.size / real)).backward()
+            with self._drawing(number):
+                with autocast(self.device, self.dtype):
+                    distillation = self.teachers.loss(inputs) if self.teachers else None
+                    nats = self.model(inputs, targets, distillation)
+                (nats * (self.world.size / real)).backward()
             summed += nats.detach()
         return summed
 
-    def _log(self, loss: float, norm: float, rate: float, speed: float) -> None:
+    @contextmanager
+    def _drawing(self, number: int) -> Iterator[None]:
+        """Dropout draws by seed, step, pass and rank alone: a run that goes on draws the same."""
+        if not self.config.dropout:
+            yield
+            return
+        key = f"{self.config.seed}/dropout/{self.step}/{number}/{self.world.rank}".encode()
+        with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
+            torch.manual_seed(int.from_bytes(hashlib.blake2b(key, digest_size=7).digest(), "big"))
+            yield
+
+    def _log(self, loss: float, norm: float, rate: float) -> None:
+        """A line of metrics. A GPU has been waited for, so that what was done since the last line took the
+        time since then.
+        """
+        place = self._place()
+        done, self.logged = self.logged, (int(place["tokens"]), self.seconds)
+        speed = (self.logged[0] - done[0]) / max(self.logged[1] - done[1], 1e-9)
         if not self.world.first:
             return
-        seen = min(self.step * self.config.batch_size, self.batches.total)
-        values: dict[str, Any] = {
-            "step": self.step,
-            "epoch": seen / self.batches.chunks,
-            "tokens": seen * self.batches.length,
-        }
+        figures = {"loss": loss, "gradient_norm": norm} if math.isfinite(loss + norm) else {}
+        skipped = {"skipped_steps": self.skipped} if self.skipped else {}
+        values = place | figures | skipped
         values |= {
-            "loss": loss,
-            "gradient_norm": norm,
             "learning_rate": rate,
             "tokens_per_second": speed,
             "seconds": self.seconds,
@@ -366,9 +481,13 @@ class _Run:
         """Of the devices' peak, at so many tokens per second."""
         return speed * flops_per_token(self.architecture, self.batches.length) / self.peak
 
-    def _checkpoint(self) -> None:
-        """Begin to write the state of this step; training goes on meanwhile."""
-        self.recent.extend(loss for loss, _ in self.readings.all())
+    def _checkpoint(self, must: bool, kept_in: Path | None = None) -> None:
+        """Begin to write the state of this step; training goes on meanwhile. While losses are no numbers it
+        waits for better ones, unless it must: a run that stops for them goes on from before.
+        """
+        self._judged(self.readings.all())
+        if self.in_a_row and not must:
+            return
         self._check_weights()
         state = {
             "step": self.step,
@@ -379,31 +498,37 @@ class _Run:
             "seconds": self.seconds,
             "starts": self.starts,
             "recent_losses": list(self.recent),
+            "validations": self.validations,
+            "skipped_steps": self.skipped,
+            "trunk": self.trunk,
             "remarks": [*self.remarks],
         }
-        self.writer.begin(state, dict(self._held()))
+        self.writer.begin(state, dict(self._held()), kept_in)
         self.pace.wrote(self.writer.cost)
 
     def _held(self) -> Iterator[tuple[str, tuple[torch.Tensor, int]]]:
         """The rows of weights and moments that this process holds, and which row is the first."""
         for name, p in self.model.named_parameters():
             yield name, distributed.held(p, self.world)
-            for moment in _MOMENTS:
-                yield f"{moment}/{name}", distributed.held(self.optimizer.state[p][moment], self.world)
+            for moment, value in self.optimizer.moments[name].items():
+                yield f"{moment}/{name}", distributed.held(value, self.world)
+        for name, weights in self.average.weights.items() if self.average else ():
+            yield f"average/{name}", distributed.held(weights, self.world)
 
     def _restore(self, found: checkpoints.Checkpoint) -> None:
         """Read the rows that this process holds, and what was known besides."""
-        for p in self.model.parameters():
-            slots = {moment: torch.zeros_like(p) for moment in _MOMENTS}
-            self.optimizer.state[p] = {"step": torch.tensor(float(found.step), device=self.device), **slots}
+        self.skipped, self.trunk = found.state.get("skipped_steps", 0), found.state.get("trunk")
+        self.optimizer.updated(found.step - self.skipped)
         with found.rows() as stored:
             for name, (rows, first) in self._held():
                 if len(rows):
                     rows.copy_(stored.read(name, first, first + len(rows)))
         state = found.state
-        self.step, self.seconds = found.step, state["seconds"]
+        self.step, self.read, self.seconds = found.step, found.step, state["seconds"]
+        self.logged = (int(self._place()["tokens"]), self.seconds)
         self.starts = max(self.starts, state["starts"] + 1)
         self.recent.extend(state["recent_losses"])
+        self.validations = state.get("validations", [])
         before = {"products": "torch"} | state["execution"]  # an older version knew fewer facts
         changed = [name for name, value in self.execution.facts().items() if before.get(name, value) != value]
         self.remarks = [
@@ -419,8 +544,11 @@ class _Run:
     def _finish(self) -> RunResult:
         """Validate, keep the weights, and write the result last."""
         self._check_weights()
+        last = self._evaluate("validation", averaged=False).loss if self.average else None
         found = self._validated()
-        weights = distributed.gathered(self.model.named_parameters(), self.world)
+        self.unaveraged_loss = last
+        kept = self.average.weights.items() if self.average else self.model.named_parameters()
+        weights = distributed.gathered(kept, self.world)
         return distributed.decided(self.world, lambda: self._written(found, weights))
 
     def _written(self, found: dict[str, Evaluation], weights: dict[str, torch.Tensor]) -> RunResult:
@@ -439,18 +567,13 @@ class _Run:
     def _validated(self) -> dict[str, Evaluation]:
         """Loss over each held-out set that there is."""
         names = [name for name in ("validation", "development") if name in self.data.facts["streams"]]
-        found = {name: self._evaluate(name) for name in names}
-        for name, value in found.items():
-            if not math.isfinite(value.loss):
-                raise TrainingStopped(
-                    f"the {name} loss after the last step is not a number ({value.loss}); earlier "
-                    f"checkpoints are intact and a lower learning_rate would do."
-                )
-        return found
+        return {name: self._evaluate(name) for name in names}
 
     def _result(self, found: dict[str, Evaluation], weights_checksum: str) -> RunResult:
         config, batches, shape = self.config, self.batches, self.architecture
         validation, development = found["validation"], found.get("development")
+        measured = [*self.validations, self._place() | {"loss": validation.loss}]
+        best = min(measured, key=lambda one: one["loss"]) if self.validations else None
         speed = (
             self.timed_tokens / self.timed_seconds
             if self.timed_tokens
@@ -469,6 +592,12 @@ class _Run:
             bits_per_byte=validation.bits_per_byte,
             train_loss=sum(self.recent) / len(self.recent),
             development_loss=development.loss if development else None,
+            unaveraged_loss=self.unaveraged_loss,
+            trunk=self.trunk,
+            skipped_steps=self.skipped,
+            best_loss=best["loss"] if best else None,
+            best_epochs=best["tokens"] / batches.unique_tokens if best else None,
+            validations=measured if best else [],
             seed=config.seed,
             learning_rate=config.learning_rate,
             flops=6.0 * shape.params * batches.tokens,
@@ -489,27 +618,51 @@ class _Run:
             remarks=self.remarks,
         )
 
-    def _evaluate(self, name: str) -> Evaluation:
-        most = self.config.most_validation_tokens
-        whole = self.data.stream(name)
-        stream, counts = bounded(whole, self.data.facts["streams"][name], most, self.data.tokenizer)
-        if len(stream) < len(whole):
-            self.remarks.append(
-                f"the {name} loss is over the first {most:,} of {len(whole) - 1:,} held-out tokens; "
-                f"validation_tokens sets how many"
+    def _evaluate(self, name: str, averaged: bool = True) -> Evaluation:
+        """Of the averaged weights, where there are any; nothing is dropped."""
+        used = self.average.used(self.step) if self.average and averaged else nullcontext()
+        drops = self.config.dropout > 0
+        with used, self._not_training() if drops else nullcontext():
+            found = self._measured(name, self.execution.compiled and self.world.size == 1 and not drops)
+        if not math.isfinite(found.loss):
+            raise TrainingStopped(
+                f"the {name} loss after step {self.step} is not a number ({found.loss}); earlier "
+                f"checkpoints are intact and a lower learning_rate would do."
             )
+        return found
+
+    @contextmanager
+    def _not_training(self) -> Iterator[None]:
+        self.model.eval()
+        yield
+        self.model.train()
+
+    def _measured(self, name: str, compiled: bool) -> Evaluation:
         return evaluate(
             self.model,
-            stream,
-            counts,
+            *self._held_out(name),
             tell=partial(self._tell_validating, name),
             sequence_length=self.batches.length,
             rows=pass_width(self.config.batch_size, self.world, self.execution.micro_batch),
             device=self.device,
             dtype=self.dtype,
             world=self.world,
-            compiled=self.execution.compiled and self.world.size == 1,
+            compiled=compiled,
         )
+
+    def _held_out(self, name: str) -> tuple[Any, dict[str, int]]:
+        """A held-out set, as far as it is predicted."""
+        if name not in self.held_out:
+            most, whole = self.config.most_validation_tokens, self.data.stream(name)
+            kept = bounded(whole, self.data.facts["streams"][name], most, self.data.tokenizer)
+            remark = (
+                f"the {name} loss is over the first {most:,} of {len(whole) - 1:,} held-out tokens; "
+                f"validation_tokens sets how many"
+            )
+            if len(kept[0]) < len(whole) and remark not in self.remarks:
+                self.remarks.append(remark)
+            self.held_out[name] = kept
+        return self.held_out[name]
 
     def _tell_validating(self, name: str, done: int, of: int) -> None:
         for watcher in getattr(self, "watchers", []):
@@ -552,9 +705,10 @@ def build(
         rope_theta=config.rope_theta,
         norm_eps=config.norm_eps,
         init=config.init,
-        attend=attention.function(execution.attention),
+        attend=attention.function(execution.attention, execution.deterministic),
         multiply=products.function(execution.products),
         recompute=execution.recompute,
+        dropout=config.dropout,
     )
     late = (
         world.size > 1 and not architecture.tied_embeddings
@@ -562,6 +716,8 @@ def build(
     if not late:
         materialise(model, "cpu", config.seed)
         model.to(torch.device(execution.device))
+    # on a CPU softmax by PyTorch's own kernel is the faster one
+    model.compiled_loss = execution.compiled and execution.device.startswith("cuda")
     if execution.compiled:
         for part in [model.body] if world.size == 1 else model.body.layers:
             part.compile(dynamic=False, **({"mode": "reduce-overhead"} if execution.graphs else {}))
@@ -569,6 +725,13 @@ def build(
     if late:
         materialise(model, execution.device, config.seed, distributed.place)
     return model
+
+
+def _steps_of(config: RunConfig, epochs: float) -> int:
+    """Steps of a run of so many epochs."""
+    return math.ceil(
+        max(1, round(epochs * (config.unique_tokens // config.sequence_length))) / config.batch_size
+    )
 
 
 def _batches(config: RunConfig, data: tokens.TokenSet) -> Batches:
@@ -596,13 +759,12 @@ def _many_shapes(compiled: bool) -> Iterator[None]:
 
 
 @contextmanager
-def _deterministic(device: torch.device) -> Iterator[None]:
+def _deterministic(execution: Execution) -> Iterator[None]:
     """Deterministic kernels on CUDA for the duration of a run; CPU kernels used here already are."""
-    if device.type != "cuda":
+    if not execution.device.startswith("cuda") or not execution.deterministic:
         yield
         return
     before = torch.are_deterministic_algorithms_enabled(), torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(True)
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     try:

@@ -1,50 +1,42 @@
 """Loss and gradient norm of a step, read without having a GPU wait for the host.
 
 On a GPU the figures of a step are copied while the next one is computed, and looked at when that has been
-handed over: a loss that is no number is noticed one step later. On a CPU they are there at once.
+handed over: a loss that is no number is noticed one step later (the step itself was left out by then, see
+`trainer.model.optimizer.update`). On a CPU they are there at once.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
-
-from trainer.errors import TrainingStopped
 
 
 @dataclass(frozen=True)
 class Reading:
     """The figures of a step: on their way, or here."""
 
-    step: int  # counted from one
     figures: torch.Tensor  # loss and norm, in memory of the host
     arrived: torch.cuda.Event | None
 
     def values(self) -> tuple[float, float]:
-        """Loss and norm; waits for them, and raises where one is no number."""
+        """Loss and norm; waits for them."""
         if self.arrived is not None:
             self.arrived.synchronize()
         loss, norm = self.figures.tolist()
-        if not (math.isfinite(loss) and math.isfinite(norm)):
-            raise TrainingStopped(
-                f"the loss of step {self.step} is not a number (loss {loss}, gradient norm {norm}); the last "
-                f"checkpoint is intact and a lower learning_rate would do."
-            )
         return loss, norm
 
 
-def reading(step: int, loss: torch.Tensor, norm: torch.Tensor) -> Reading:
+def reading(loss: torch.Tensor, norm: torch.Tensor) -> Reading:
     """Begin to read the figures of a step."""
     figures = torch.stack((loss.double(), norm.double()))
     if not figures.is_cuda:
-        return Reading(step, figures, None)
+        return Reading(figures, None)
     room = torch.empty(2, dtype=torch.float64, pin_memory=True)
     room.copy_(figures, non_blocking=True)
     arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
     arrived.record()
-    return Reading(step, room, arrived)
+    return Reading(room, arrived)
 
 
 class Readings:

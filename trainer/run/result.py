@@ -33,6 +33,14 @@ class RunResult(BaseModel):
     bits_per_byte: float
     train_loss: float  # mean of the last 50 steps
     development_loss: float | None = None
+    unaveraged_loss: float | None = None  # of the last weights, where `loss` is of an average
+    trunk: str | None = None  # the run whose checkpoint it began from, where it has one
+    skipped_steps: int = 0  # whose loss or gradient was no number, and which changed nothing
+    # the lowest validation loss that was measured, at the end or on the way, and after how many epochs;
+    # chosen on the set it is measured on, so a little too good
+    best_loss: float | None = None
+    best_epochs: float | None = None
+    validations: list[dict[str, float]] = []  # step, epoch, tokens, loss, where some were made on the way
     seed: int
     learning_rate: float
     flops: float  # 6 * params * tokens
@@ -54,21 +62,13 @@ class RunResult(BaseModel):
 
     def row(self) -> dict[str, Any]:
         """The columns of a run table."""
-        columns = (
-            "run",
-            "params",
-            "unique_tokens",
-            "epochs",
-            "tokens",
-            "weight_decay",
-            "loss",
-            "seed",
-            "learning_rate",
-            "train_loss",
-        )
-        extra = ("development_loss", "bits_per_byte", "flops", "steps", "seconds", "non_embedding_params")
+        columns = "run params unique_tokens epochs tokens weight_decay loss seed learning_rate train_loss"
+        columns += " best_loss best_epochs development_loss bits_per_byte flops steps seconds"
+        columns += " non_embedding_params unaveraged_loss trunk"
+        names = ("optimizer", "muon_weight_decay", "dropout", "schedule", "ema_decay", "average_last")
+        recipe = {name: self.config.get(name) for name in names}
         dtype = {"dtype": self.execution["dtype"]} if "dtype" in self.execution else {}
-        return {name: getattr(self, name) for name in columns + extra} | dtype
+        return {name: getattr(self, name) for name in columns.split()} | recipe | dtype
 
 
 def write_result(folder: Path, result: RunResult) -> None:

@@ -450,6 +450,7 @@ _BITS, _PERPLEXITY, _PER_BYTE = 1.28, 1.9, 0.55  # times the law's loss
 _STEADY = 0.15  # ln: a slip of unit moves all losses by the same factor
 _CONSECUTIVE = 5  # epochs in a row in which somebody trained one size
 _RISES, _FLAT = 0.03, 0.008  # shares of the loss: by how much it should rise, and does not
+_OVERFITTED = 0.02  # share of the lowest loss on the way, by which the last one is above it
 _CHECKPOINT = re.compile(r"(?:step|ckpt|checkpoint|iter)[-_=]?\d+", re.I)
 _TOKENIZERS = re.compile(r"(?:^|[._/ ])(?:tokenizer(?:_name)?|vocab(?:_size|ulary)?)$", re.I)
 _OTHER_TOTAL = re.compile(r"(?:^|[._/ ])(?:total_param(?:s|eters)|params_total)$", re.I)
@@ -523,6 +524,8 @@ def sanity_checks(
         (_unit_of_loss, comparable),
         (_checkpoints, table),
         (_best_checkpoint, enough),
+        (_overfitted, table),
+        (_shared_trunks, table),
         (_tokenizers, table),
         (_not_all_parameters, table),
         (_copies, table),
@@ -622,6 +625,35 @@ def _best_checkpoint(table: pd.DataFrame, taken: Mapping[str, str]) -> str:
     return (
         f"the loss stays the same with more epochs where it should rise (by {rise:.0%} up to {name}): these "
         f"look like losses of the best checkpoint, which hide overfitting; give those at the end of each run"
+    )
+
+
+def _overfitted(table: pd.DataFrame, taken: Mapping[str, str]) -> str:
+    """Runs whose loss at the end is far above the lowest that they had on the way."""
+    if "best_loss" not in table:
+        return ""
+    best = pd.to_numeric(table["best_loss"], errors="coerce").to_numpy(dtype=float)
+    above = table["loss"].to_numpy(dtype=float) / np.where(best > 0, best, np.nan) - 1
+    far = above > _OVERFITTED
+    if not far.any():
+        return ""
+    worst = int(np.nanargmax(above))
+    name, last = str(table["run"].iloc[worst]), float(table["loss"].iloc[worst])
+    return (
+        f"{far.sum()} of {len(table)} runs end more than {_OVERFITTED:.0%} above the lowest loss they had "
+        f"on the way ({name}: {last:.3f}, and {best[worst]:.3f} before): a law of last losses describes "
+        f"overfitting that fewer epochs or more weight decay would have avoided"
+    )
+
+
+def _shared_trunks(table: pd.DataFrame, taken: Mapping[str, str]) -> str:
+    """Runs that decay from checkpoints of one run: they share its noise."""
+    if "trunk" not in table or not (branches := table["trunk"].notna() & (table["trunk"] != "")).any():
+        return ""
+    trunks = table["trunk"][branches].nunique()
+    return (
+        f"{branches.sum()} of {len(table)} runs branch off from {trunks} others, whose noise they share: "
+        f"there are fewer independent runs than rows, and intervals are a little narrow"
     )
 
 

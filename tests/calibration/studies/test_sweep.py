@@ -10,12 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from calibration.fitting.runs.tables import read_runs, warnings_of
 from calibration.studies import sweep as driving
-from calibration.studies.directory import StudyDirectory, begin
+from calibration.studies.directory import StudyDirectory, begin, table
 from calibration.studies.engine import BLIND, DONE, FAILED, LOST, STOPPED, Outcome, Task
+from calibration.studies.provenance import origin_of
 from calibration.studies.study import Study, load
 from calibration.studies.sweep import sweep
 from calibration.studies.worker import train_task
+from planner.inputs import InvalidInput
 from trainer import train
 from trainer.errors import TrainingStopped
 from trainer.run.store import Store
@@ -231,3 +234,69 @@ def test_machines_that_share_no_disk_train_in_a_store(
     other = StudyDirectory(begin(plan, tmp_path / "other").path, directory.store)
     assert len(sweep(plan.runs, other, Nodes(one=trains)).done) == 2
     assert attempts.total() == 4
+
+
+def trains(task: Task, node: str) -> Outcome:
+    return replace(train_task(task), node=node)
+
+
+def test_runs_that_differ_in_epochs_decay_from_checkpoints_of_the_longest(
+    study: Path, tmp_path: Path
+) -> None:
+    text = (
+        study.read_text()
+        .replace('params = ["12k", "20k"]', 'params = ["12k"]')
+        .replace("[2, 4]", "[1, 2, 4]")
+    )
+    wsd = '[recipe]\nschedule = "wsd"\nwarmup_steps = 4\n'
+    study.write_text(text.replace("[recipe]", wsd).replace("seeds = [0, 1]", "seeds = [1]"))
+    alone = load(study)
+    study.write_text("trunks = true\n" + study.read_text())
+    shared = load(study)
+    assert [run.name for run in shared.runs] == [run.name for run in alone.runs]
+    assert [run.config.fingerprint() for run in shared.runs] == [
+        run.config.fingerprint() for run in alone.runs
+    ]
+    one, two = begin(alone, tmp_path / "alone"), begin(shared, tmp_path / "shared")
+    assert sweep(alone.runs, one, Nodes(here=trains)).complete
+    engine = Nodes(here=trains)
+    progress = sweep(shared.runs, two, engine)
+    assert (len(progress.done), progress.failed) == (3, {})
+    trunk = next(run.name for run in shared.runs if not run.trunk)
+    assert engine.given["here"][0] == trunk
+    results = {found.run: found for found in two.results()}
+    assert results[trunk].trunk is None
+    for found in one.results():
+        assert (results[found.run].loss, results[found.run].weights_checksum) == (
+            found.loss,
+            found.weights_checksum,
+        )
+        assert found.run == trunk or results[found.run].trunk == trunk
+    said = {note.code: note.text for note in warnings_of(read_runs(table(two)))}
+    assert "2 of 3 runs branch off from 1 others, whose noise they share" in said["shared_trunks"]
+    assert origin_of(two).recipe is not None
+    assert origin_of(two).recipe["schedule"].startswith("WSD to 10% of the peak over the last 20%")  # type: ignore[index]
+
+
+def test_branches_of_a_trunk_that_failed_train_alone(study: Path, tmp_path: Path) -> None:
+    wsd = 'trunks = true\n[recipe]\nschedule = "wsd"\nwarmup_steps = 4\n'
+    study.write_text(study.read_text().replace("[recipe]", wsd))
+    tiny = load(study)
+    trunks = {run.name for run in tiny.runs if not run.trunk}
+    assert len(trunks) == 4
+
+    def picky(task: Task, node: str) -> Outcome:
+        return broken(task, node) if task.name in trunks else good(task, node)
+
+    progress = sweep(tiny.runs, begin(tiny, tmp_path / "out"), Nodes(here=picky))
+    assert {*progress.failed} == trunks
+    assert len(progress.done) == 4
+
+
+def test_trunks_need_a_schedule_that_has_them(study: Path) -> None:
+    study.write_text("trunks = true\n" + study.read_text())
+    with pytest.raises(InvalidInput, match="trunks needs schedule = 'wsd' in the recipe"):
+        load(study)
+    study.write_text(study.read_text().replace("trunks = true", "trunks = 1"))
+    with pytest.raises(InvalidInput, match="trunks must be true or false"):
+        load(study)

@@ -14,7 +14,7 @@ from planner.hardware import Architecture, presets
 from planner.inputs import InvalidInput
 from trainer.model import attention
 from trainer.model.llama import Llama, initialise
-from trainer.model.loss import CHUNK_BYTES, head_loss, rows_loss, rows_loss_unasked
+from trainer.model.loss import CHUNK_BYTES, compiled_rows_loss, head_loss, rows_loss, rows_loss_unasked
 from trainer.run.device import data_sheet_peak
 from trainer.run.export import hf_weights
 
@@ -166,6 +166,8 @@ def test_attention_backends_are_decided_before_the_run() -> None:
         attention.resolve("magic", cpu, torch.float32, 64)
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch's compiler about torch itself
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_the_loss_without_questions_to_the_device_is_the_same(dtype: torch.dtype) -> None:
     generator = torch.Generator().manual_seed(3)
@@ -174,10 +176,12 @@ def test_the_loss_without_questions_to_the_device_is_the_same(dtype: torch.dtype
     targets = torch.randint(50, (20,), generator=generator)
     targets[5:8] = -100
     plain = rows_loss(functional.linear, hidden.float(), matrix.float(), targets, torch.empty(20, 50))
-    unasked = rows_loss_unasked(hidden, matrix, targets)
-    for one, two in zip(plain, unasked, strict=True):
-        assert two.dtype == torch.float32
-        torch.testing.assert_close(one, two, rtol=1e-5, atol=1e-5)
+    logits = hidden.float() @ matrix.float().T
+    for way in (rows_loss_unasked, compiled_rows_loss()):
+        for one, two in zip(plain, way(logits, targets, torch.float32), strict=True):
+            assert two.dtype == torch.float32
+            torch.testing.assert_close(one, two, rtol=1e-5, atol=1e-5)
+    assert rows_loss_unasked(logits, targets, dtype)[1].dtype == dtype
 
 
 def test_flash_attention_that_does_not_load_is_no_choice(

@@ -220,7 +220,29 @@ def test_accumulation_changes_nothing_but_memory(
         assert [loss for _, loss in other] == pytest.approx([loss for _, loss in found[0]], abs=1e-4)
 
 
-def test_a_loss_that_is_not_a_number_stops_the_run_and_keeps_the_checkpoint(
+def test_a_step_without_a_number_is_left_out_and_counted(
+    settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from trainer.model.llama import Llama
+
+    plain, config = Llama.forward, RunConfig(**settings)
+    for name, stops in (("whole", []), ("parts", [12, 20])):
+        calls = iter(range(1, 10**6))
+        monkeypatch.setattr(
+            Llama,
+            "forward",
+            lambda *args, c=calls: plain(*args) * (math.nan if next(c) in (13, 40, 41) else 1),
+        )
+        for steps in stops:
+            with pytest.raises(TrainingStopped):
+                train(config, tmp_path / name, should_stop=stop_after(steps))
+        assert train(config, tmp_path / name).skipped_steps == 3
+    assert same(tmp_path / "whole", tmp_path / "parts")
+    assert losses(tmp_path / "whole") == losses(tmp_path / "parts")
+    assert len(losses(tmp_path / "whole")) == 57
+
+
+def test_losses_that_are_no_numbers_stop_the_run_and_keep_the_checkpoint(
     settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = RunConfig(**settings | {"checkpoint_every": 5})
@@ -228,8 +250,10 @@ def test_a_loss_that_is_not_a_number_stops_the_run_and_keeps_the_checkpoint(
     from trainer.model.llama import Llama
 
     plain, calls = Llama.forward, iter(range(1, 10**6))
-    monkeypatch.setattr(Llama, "forward", lambda *args: plain(*args) * (math.nan if next(calls) == 13 else 1))
-    with pytest.raises(TrainingStopped, match="step 13 is not a number"):
+    monkeypatch.setattr(Llama, "forward", lambda *args: plain(*args) * (math.nan if next(calls) >= 13 else 1))
+    with pytest.raises(
+        TrainingStopped, match=r"steps 13 to 17 .epoch 0.65. are not numbers .*first in gradients of"
+    ):
         train(config, tmp_path / "run")
     kept = sorted(path.name for path in (tmp_path / "run" / "checkpoints").iterdir())
     assert kept == ["step-00000005", "step-00000010"]
@@ -239,7 +263,7 @@ def test_a_loss_that_is_not_a_number_stops_the_run_and_keeps_the_checkpoint(
 
 
 def test_a_truly_diverging_run_stops(settings: dict[str, Any], tmp_path: Path) -> None:
-    with pytest.raises(TrainingStopped, match="not a number"):
+    with pytest.raises(TrainingStopped, match=r"not (a )?number"):
         train(RunConfig(**settings | {"learning_rate": 1e30, "weight_decay": 0.0}), tmp_path / "run")
     assert read_result(tmp_path / "run") is None
 
@@ -461,7 +485,8 @@ def test_a_failed_start_can_be_corrected(settings: dict[str, Any], tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("rate", "message"), [(1e30, "loss after the last step is not a number"), (1e300, "weights after step 1")]
+    ("rate", "message"),
+    [(1e30, "validation loss after step 1 is not a number"), (1e300, "weights after step 1")],
 )
 def test_a_last_update_that_breaks_the_model_leaves_no_half_run(
     settings: dict[str, Any], tmp_path: Path, rate: float, message: str
