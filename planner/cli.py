@@ -271,13 +271,18 @@ def _command(text: str, *examples: str) -> Decorator:
     "FILE",
     callback=_picture_file,
 )
-@option("--hf-config", "Also write a config.json for transformers into DIR.", "DIR")
+@option(
+    "--export",
+    "Also write what hf (transformers), torchtitan or litgpt need to train the plan, into DIR.",
+    "WHAT DIR",
+    nargs=2,
+)
 @json_option
 @_PLOT
 def plan(
     why: bool,
     run: str | None,
-    hf_config: str | None,
+    export: tuple[str, str] | None,
     as_json: bool,
     plot: str | None,
     plot_weight_decay: str | None,
@@ -295,10 +300,11 @@ def plan(
             text = f"Study of all members written to {run}: give it your corpus and tokenizer, then "
             text += f"`{shlex.join(['planner', 'calibrate', 'ensemble', run])}` trains and distils them."
         written.append(text)
-    if hf_config is not None:
-        config = json.dumps(result.hf_config(), indent=2) + "\n"
-        _write(Path(hf_config) / "config.json", config, make_folder=True)
-        written.append(f"config.json written into {hf_config}.")
+    if export is not None:
+        what, folder = export
+        for name, text in result.export(what).items():
+            _write(Path(folder) / name, text, make_folder=True)
+        written.append(f"Written for {what} into {folder}: README.md says how to start it, and what differs.")
     _print(result.model_dump_json, lambda show: show.plan(result, why), as_json)
     if not as_json:
         click.echo("".join(f"{line}\n" for line in written), nl=False)

@@ -511,6 +511,12 @@ class Plan(Predicted):
         """This model as the `config.json` of transformers' Llama."""
         return hardware.hf_config(self)
 
+    def export(self, target: str) -> dict[str, str]:
+        """Files that hf (transformers), torchtitan or litgpt need to train this plan, by name."""
+        from planner.export import export
+
+        return export(self, target)
+
 
 @dataclass(frozen=True)
 class Frontier(Shown, Columns):

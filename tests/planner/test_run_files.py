@@ -116,24 +116,6 @@ def test_a_calibration_without_a_recipe_says_so() -> None:
         plan(250e6, 5e18, calibration="c4-gpt2").run_config()
 
 
-@pytest.mark.slow
-def test_transformers_takes_the_config(tmp_path: Path) -> None:
-    transformers = pytest.importorskip("transformers")
-    result = CliRunner().invoke(planner, [*PLAN, "--hf-config", str(tmp_path / "model"), "--json"])
-    made = plan(250e6, 5e18)
-    assert result.output == made.model_dump_json() + "\n"
-    shape = made.architecture
-    assert shape is not None
-    config = transformers.AutoConfig.from_pretrained(tmp_path / "model")
-    assert type(config) is transformers.LlamaConfig
-    assert (config.hidden_size, config.num_hidden_layers) == (shape.d_model, shape.layers)
-    assert (config.vocab_size, config.tie_word_embeddings) == (shape.vocab_size, False)
-    torch = pytest.importorskip("torch")
-    with torch.device("meta"):
-        model = transformers.AutoModelForCausalLM.from_config(config)
-    assert sum(weights.numel() for weights in model.parameters()) == shape.params
-
-
 def test_the_plan_names_what_its_weight_decay_goes_with() -> None:
     said = " ".join(CliRunner().invoke(planner, [*PLAN, "--why"]).output.split())
     assert "learning rate 0.0002, batches of 65,536 tokens" in said
@@ -148,7 +130,9 @@ def test_the_plan_names_what_its_weight_decay_goes_with() -> None:
     [
         (("--run", "run.json"), "--run must name a .toml file; got 'run.json'."),
         (("--run", "no/such/run.toml"), "'no/such/run.toml' cannot be written: No such file or directory."),
-        (("--hf-config", "no/such/dir"), "'no/such/dir/config.json' cannot be written: No such file"),
+        (("--export", "hf", "no/such/dir"), "'no/such/dir/config.json' cannot be written: No such file"),
+        (("--export", "nanochat", "there"), "--export cannot be nanochat, whose model is another one"),
+        (("--export", "keras", "there"), "--export must be one of hf, torchtitan, litgpt; got 'keras'."),
     ],
 )
 def test_what_cannot_be_written_is_one_sentence(args: tuple[str, ...], words: str) -> None:
