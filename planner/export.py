@@ -13,6 +13,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from planner.hardware import run_length
 from planner.inputs import InvalidInput
 
 if TYPE_CHECKING:
@@ -53,9 +54,8 @@ def export(plan: "Plan", target: str) -> dict[str, str]:
     if target not in TARGETS:
         raise InvalidInput(f"must be one of {', '.join(TARGETS)}; got {target!r}.", field="export")
     run = DEFAULTS | tomllib.loads(plan.run_config())
-    chunks = run["unique_tokens"] // run["sequence_length"]
-    run["rows"] = max(1, round(run["epochs"] * chunks))
-    run["chunks"], run["steps"] = chunks, math.ceil(run["rows"] / run["batch_size"])
+    length = (run[name] for name in ("unique_tokens", "epochs", "sequence_length", "batch_size"))
+    run["chunks"], run["rows"], run["steps"] = run_length(*length)
     if run["warmup_steps"] is None:
         run["warmup_steps"] = math.ceil(run["warmup_ratio"] * run["steps"])
     run["decay_steps"] = max(1, round(run["decay_ratio"] * run["steps"]))

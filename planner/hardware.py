@@ -646,6 +646,15 @@ def total_cost(
 # the trainer's defaults.
 
 
+def run_length(
+    unique_tokens: int, epochs: float, sequence_length: int, batch_size: int
+) -> tuple[int, int, int]:
+    """Sequences of an epoch, of the whole run, and its steps: a last batch that is not full is one, too."""
+    chunks = unique_tokens // sequence_length
+    rows = max(1, round(epochs * chunks))
+    return chunks, rows, math.ceil(rows / batch_size)
+
+
 def run_config(plan: "Plan", corpus: str | None = "corpus", tokenizer: str = "tokenizer.json") -> str:
     """The run of a plan as the text of a TOML file for `planner train`; without a corpus, the trainer's."""
     shape = _shape(plan)

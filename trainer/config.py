@@ -28,7 +28,7 @@ from pydantic import (
     model_validator,
 )
 
-from planner.hardware import LARGEST_VOCAB, Architecture, preset, shape_for
+from planner.hardware import LARGEST_VOCAB, Architecture, preset, run_length, shape_for
 from planner.inputs import InvalidInput, count
 
 VALIDATION_STEPS = 500  # whose tokens bound those of validation, where a config does not
@@ -369,6 +369,11 @@ class RunConfig(_Checked):
                 field="vocab_size",
             )
         return built
+
+    def length(self, epochs: float | None = None) -> tuple[int, int, int]:
+        """Sequences of an epoch, of the run or one of other epochs, and its steps."""
+        epochs = self.epochs if epochs is None else epochs
+        return run_length(self.unique_tokens, epochs, self.sequence_length, self.batch_size)
 
     @property
     def most_validation_tokens(self) -> int:

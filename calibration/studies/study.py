@@ -67,12 +67,11 @@ class StudyRun:
 
     @property
     def tokens(self) -> int:
-        chunks = self.config.unique_tokens // self.config.sequence_length
-        return max(1, round(self.config.epochs * chunks)) * self.config.sequence_length
+        return self.config.length()[1] * self.config.sequence_length
 
     @property
     def steps(self) -> int:
-        return math.ceil(self.tokens / self.config.sequence_length / self.config.batch_size)
+        return self.config.length()[2]
 
     @property
     def flops(self) -> float:

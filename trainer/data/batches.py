@@ -16,11 +16,11 @@ keeps stable over versions.
 
 from __future__ import annotations
 
-import math
 from functools import lru_cache
 
 import numpy as np
 
+from planner.hardware import run_length
 from planner.inputs import InvalidInput
 from trainer.data.joined import Tokens
 
@@ -62,9 +62,8 @@ class Batches:
             seed,
             order,
         )
-        self.chunks = unique_tokens // sequence_length  # in one epoch
-        self.total = max(1, round(epochs * self.chunks))  # in the whole run
-        self.steps = math.ceil(self.total / batch_size)
+        # sequences of an epoch and of the whole run
+        self.chunks, self.total, self.steps = run_length(unique_tokens, epochs, sequence_length, batch_size)
 
     @property
     def tokens(self) -> int:

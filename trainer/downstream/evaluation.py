@@ -17,7 +17,7 @@ from trainer.downstream.metrics import DRAWS, Scores, scores
 from trainer.downstream.requests import prepare
 from trainer.downstream.results import SuiteResult, suite_result, task_result
 from trainer.downstream.scoring import score
-from trainer.run.device import resolve_device
+from trainer.run.device import DTYPES, resolve_device
 
 Progress = Callable[[str, int, int], None]  # task, documents done, documents in all
 Scored = tuple[Scores, dict[str, Any]]  # with facts about how it went
@@ -188,8 +188,8 @@ def _evaluation(
     dtype: str = "fp32",
 ) -> _Evaluation:
     first = whole(limit, "limit") if limit is not None else None
-    if dtype not in models.DTYPES:
-        raise InvalidInput(f"must be one of {', '.join(models.DTYPES)}; got {dtype!r}.", field="dtype")
+    if dtype not in DTYPES:
+        raise InvalidInput(f"must be one of {', '.join(DTYPES)}; got {dtype!r}.", field="dtype")
     wanted = task_data.load_suite(suite, tasks_dir, only)
     model = models.find(folder, device=resolve_device(device), dtype=dtype, bos=bos)
     return _Evaluation(

@@ -33,11 +33,11 @@ from trainer.config import RunConfig
 from trainer.data import tokenizers
 from trainer.files import checksum
 from trainer.model.loss import rows_per_chunk
+from trainer.run.device import DTYPES
 from trainer.run.export import load_run
 from trainer.run.result import read_result
 
 LENGTH = 512  # tokens that a model is shown, as in the paper's protocol
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 BOS = ("auto", "always", "never")
 # What configs call a limited reach of attention.
 REACH = ("sliding_window", "window_size", "attention_window_size", "attention_chunk_size")

@@ -24,6 +24,8 @@ from planner.inputs import InvalidInput
 from trainer.config import RunConfig
 from trainer.model import attention, loss, products
 
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 GPU_SHARE = "DATABOUND_GPU_SHARE"  # the part of its GPU that a process may use, where several share one
 COMPILE_PAYS = 1.5e12  # FLOPs of a run from which compiling for a CPU pays: about half a minute of work
 _H100_NVL = 835e12  # FLOP/s in bf16 without sparsity: between the PCIe card and the SXM module
@@ -112,7 +114,7 @@ def resolve(
     per_pass = micro_batch * length * flops_per_token(architecture, length)
     execution = Execution(
         device=str(device),
-        dtype={torch.float32: "fp32", torch.bfloat16: "bf16"}[dtype],
+        dtype=_NAMES[dtype],
         attention=attention.resolve(config.attention, device, dtype, architecture.d_head),
         compiled=compiled,
         micro_batch=micro_batch,
@@ -178,7 +180,7 @@ def memory_bytes(
 
 def needed_memory(shape: Architecture, sequence_length: int, execution: Execution) -> float:
     """Bytes of each device that a run takes as it is executed."""
-    dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[execution.dtype]
+    dtype = DTYPES[execution.dtype]
     kind = execution.device.split(":")[0]
     head = loss.head_bytes(shape.vocab_size, dtype.itemsize, kind, execution.compiled)
     how = (execution.micro_batch, dtype, execution.world_size, execution.recompute, head)

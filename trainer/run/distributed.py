@@ -161,6 +161,15 @@ def synchronise(model: Any, world: World, now: bool) -> None:
         model.set_requires_gradient_sync(now)
 
 
+def reshard(model: Any, world: World) -> None:
+    """Have each rank hold its rows alone again, as after a backward pass: after a forward pass FSDP leaves
+    what is not in a layer whole.
+    """
+    for module in model.modules() if world.size > 1 else ():
+        if hasattr(module, "reshard"):
+            module.reshard()
+
+
 def gathered(named: Iterable[tuple[str, torch.Tensor]], world: World) -> dict[str, torch.Tensor]:
     """Tensors in one piece on the CPU of the first rank, one after the other; every rank must ask, and others
     get nothing.

@@ -25,12 +25,11 @@ from trainer.data import tokenizers, tokens
 from trainer.data.joined import Tokens
 from trainer.model.llama import Llama
 from trainer.model.loss import rows_per_chunk
-from trainer.run.device import resolve_device
+from trainer.run.device import DTYPES, resolve_device
 from trainer.run.evaluation import Tell, autocast, bounded, window
 from trainer.run.export import finished, load_run
 from trainer.run.result import RunResult
 
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 TOGETHER = 2048  # tokens of a pass: little memory, and enough for products at full speed
 
 

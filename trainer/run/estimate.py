@@ -15,7 +15,7 @@ import torch
 from planner.inputs import InvalidInput
 from trainer.config import RunConfig
 from trainer.run import averaging
-from trainer.run.device import check_memory, flops_per_token, needed_memory, peak_flops
+from trainer.run.device import DTYPES, check_memory, flops_per_token, needed_memory, peak_flops
 from trainer.run.evaluation import autocast
 from trainer.run.loop import build, check
 
@@ -33,13 +33,8 @@ def estimate(config: RunConfig) -> dict[str, Any]:
         check_memory(shape, config.sequence_length, execution, averaged)
     except InvalidInput as error:
         fits, remarks = False, [*remarks, str(error).rstrip(".")]
-    device, dtype = (
-        torch.device(execution.device),
-        {"fp32": torch.float32, "bf16": torch.bfloat16}[execution.dtype],
-    )
-    length = config.sequence_length
-    chunks = config.unique_tokens // length
-    total = max(1, round(config.epochs * chunks))
+    device, dtype = torch.device(execution.device), DTYPES[execution.dtype]
+    length, (chunks, total, steps) = config.sequence_length, config.length()
     counted = flops_per_token(shape, length) * total * length
     per_pass = flops_per_token(shape, length) * execution.micro_batch * length
     if fits and per_pass <= _PROBE_FLOPS:
@@ -60,7 +55,7 @@ def estimate(config: RunConfig) -> dict[str, Any]:
         "unique_tokens": min(chunks, total) * length,
         "tokens": total * length,
         "epochs": max(1.0, total / chunks),
-        "steps": math.ceil(total / config.batch_size),
+        "steps": steps,
         "flops": 6.0 * shape.params * total * length,
         "counted_flops": counted,
         "seconds": seconds,

@@ -45,6 +45,7 @@ from trainer.model import attention, optimizer, products
 from trainer.model.llama import Llama, materialise, outline
 from trainer.run import averaging, checkpoints, device, directory, distributed, teachers, watch
 from trainer.run.device import (
+    DTYPES,
     Execution,
     check_memory,
     flops_per_token,
@@ -206,8 +207,7 @@ def check(
     distributed.check(config.batch_size)
     spec = tokenizers.Spec(config.tokenizer, config.eos_token)
     architecture = config.architecture(spec.size)
-    steps = _steps_of(config, config.epochs)
-    execution, remarks = resolve(config, architecture, steps, distributed.world_size())
+    execution, remarks = resolve(config, architecture, config.length()[2], distributed.world_size())
     if data is None:
         corpus.check(config.corpus)
     return spec, architecture, execution, remarks
@@ -230,7 +230,7 @@ class _Run:
         self.data, self.batches, self.world = data, batches, world
         self.remarks: list[str] = []
         self.device = torch.device(execution.device)
-        self.dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[execution.dtype]
+        self.dtype = DTYPES[execution.dtype]
         self.step, self.seconds, self.starts = 0, 0.0, 1
         self.timed_tokens, self.timed_seconds = 0, 0.0  # without the first step after a start, which compiles
         self.warm = False
@@ -243,7 +243,7 @@ class _Run:
         self.validations: list[dict[str, float]] = []  # on the way, before the last step
         self.held_out: dict[str, tuple[Any, dict[str, int]]] = {}
         self.trunk: str | None = None
-        self.branches = {optimizer.decay_begins(_steps_of(config, e), config) for e in config.branches}
+        self.branches = {optimizer.decay_begins(config.length(e)[2], config) for e in config.branches}
         self.pace = checkpoints.Pace(config)
         self.prefetcher = Prefetcher(batches, world, self.device)
         self.readings = Readings(late=self.device.type == "cuda")
@@ -638,7 +638,7 @@ class _Run:
         self.model.train()
 
     def _measured(self, name: str, compiled: bool) -> Evaluation:
-        return evaluate(
+        found = evaluate(
             self.model,
             *self._held_out(name),
             tell=partial(self._tell_validating, name),
@@ -649,6 +649,8 @@ class _Run:
             world=self.world,
             compiled=compiled,
         )
+        distributed.reshard(self.model, self.world)
+        return found
 
     def _held_out(self, name: str) -> tuple[Any, dict[str, int]]:
         """A held-out set, as far as it is predicted."""
@@ -725,13 +727,6 @@ def build(
     if late:
         materialise(model, execution.device, config.seed, distributed.place)
     return model
-
-
-def _steps_of(config: RunConfig, epochs: float) -> int:
-    """Steps of a run of so many epochs."""
-    return math.ceil(
-        max(1, round(epochs * (config.unique_tokens // config.sequence_length))) / config.batch_size
-    )
 
 
 def _batches(config: RunConfig, data: tokens.TokenSet) -> Batches:

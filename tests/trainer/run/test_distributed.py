@@ -59,6 +59,23 @@ def test_two_gloo_processes_give_the_losses_of_one(settings: dict[str, Any], tmp
     assert "world_size" in two.remarks[0]
 
 
+@pytest.mark.slow
+def test_muon_and_averages_are_the_same_on_two_processes(settings: dict[str, Any], tmp_path: Path) -> None:
+    """Matrices are turned whole, though each process holds some of their rows."""
+    settings |= {"epochs": 0.5, "optimizer": "muon", "ema_decay": 0.9, "learning_rate": 1e-3}
+    settings |= {"validate_every": 4, "checkpoint_every": 4}
+    (tmp_path / "run.py").write_text(SCRIPT)
+    one = train(RunConfig(**settings), tmp_path / "one")
+    done = start(str(tmp_path / "run.py"), json.dumps(settings), str(tmp_path / "two"), launcher=TWO)
+    two = read_result(tmp_path / "two")
+    assert two is not None, done.stderr
+    assert two.loss == pytest.approx(one.loss, abs=1e-3)
+    assert [found["loss"] for found in two.validations] == pytest.approx(
+        [found["loss"] for found in one.validations], abs=1e-3
+    )
+    assert two.unaveraged_loss == pytest.approx(one.unaveraged_loss, abs=1e-3)
+
+
 CHECKPOINTS = """
 import json, sys
 from trainer import RunConfig, train
