@@ -8,9 +8,11 @@ import subprocess
 import sys
 import tomllib
 import zipfile
+from itertools import chain
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from tests.places import ROOT
 
@@ -27,6 +29,24 @@ def test_what_messages_and_pages_have_installed_works_from_a_clone() -> None:
     named = set(re.findall(r"pip install (?:-e )?'\.\[(\w+)\]'", said))
     assert {"ui", "train"} <= named <= set(project["optional-dependencies"])
     assert not re.search(rf"pip install\W+{project['name']}\b", said)
+
+
+# The first version with what is used of it: products of bf16 in fp32 (`mm(out_dtype=)`), `label_selector` of
+# tasks, attention that torch.compile takes as it is.
+FLOORS = {"torch": "2.8", "ray": "2.49", "flash-attn": "2.7.1"}
+
+
+def test_what_is_installed_has_what_is_used() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    named = [*project["dependencies"], *chain(*project["optional-dependencies"].values())]
+    asked = {found.name: found.specifier for found in map(Requirement, named) if found.specifier}
+    for name, first in FLOORS.items():
+        before = f"{first.rpartition('.')[0]}.{int(first.rpartition('.')[2]) - 1}.99"
+        assert before not in asked[name], name
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    for pinned in (Requirement(line) for line in lines if "==" in line):
+        version = next(iter(pinned.specifier)).version
+        assert pinned.name not in asked or version in asked[pinned.name], pinned.name
 
 
 @pytest.fixture(scope="module")
