@@ -4,6 +4,7 @@ alone.
     python benchmarks/kills.py                      20 kills, one process
     python benchmarks/kills.py --processes 2        under torchrun
     python benchmarks/kills.py --compile on
+    python benchmarks/kills.py --kind muon          or validation, dropout, ema, mean, branches, or all
 
 The instants fall anywhere. Every other one is at a random time since the start: while text is tokenised or
 a model is compiled. The others are a moment after a random number of further steps, because a start may
@@ -36,6 +37,17 @@ TINY: dict[str, object] = {
     "validation_documents": 5,
     "log_every": 1,
 }
+# What is trained besides, see docs/limited-data.md
+WSD = {"schedule": "wsd", "warmup_steps": 5}
+KINDS: dict[str, dict[str, object]] = {
+    "plain": {},
+    "validation": {"validate_every": 7},
+    "dropout": {"dropout": 0.1},
+    "ema": {"ema_decay": 0.9},
+    "mean": {"average_last": 4, "average_every": 5},
+    "muon": {"optimizer": "muon"},
+    "branches": WSD | {"branches": [0.25, 0.5]},  # and each of them is trained from its checkpoint, too
+}
 TRAIN = """
 import json, sys
 from trainer import RunConfig, train
@@ -43,7 +55,7 @@ train(RunConfig(**json.loads(sys.argv[1])), sys.argv[2])
 """
 
 
-def settings(folder: Path, name: str, compiled: str) -> dict[str, object]:
+def settings(folder: Path, name: str, compiled: str, kind: str = "plain") -> dict[str, object]:
     """A run of a few seconds that checkpoints all the time, on a corpus that takes a moment to tokenise."""
     corpus = folder / "corpus"
     if not corpus.exists():
@@ -60,6 +72,7 @@ def settings(folder: Path, name: str, compiled: str) -> dict[str, object]:
         "checkpoint_every": 5,
         "compile": compiled,
         "cache": str(folder / f"cache-{name}"),
+        **KINDS[kind],
     }
 
 
@@ -118,17 +131,17 @@ def alive(pid: int) -> bool:
         return False
 
 
-def main(kills: int, processes: int, compiled: str, seed: int) -> None:
+def main(kills: int, processes: int, compiled: str, seed: int, kind: str) -> None:
     generator, runs = random.Random(seed), 0
     whom = ["launcher", "one", "all"] if processes > 1 else ["launcher"]
     done: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        seconds = finish(settings(folder, "whole", compiled), folder / "whole", processes)
+        seconds = finish(settings(folder, "whole", compiled, kind), folder / "whole", processes)
         while done.total() < kills:
             runs += 1
             name = f"killed-{runs}"
-            run = settings(folder, name, compiled)
+            run = settings(folder, name, compiled, kind)
             while done.total() < kills:
                 process = start(run, folder / name, processes)
                 if done.total() % 2:
@@ -143,10 +156,28 @@ def main(kills: int, processes: int, compiled: str, seed: int) -> None:
                 done[victim] += 1
                 print(f"{victim} killed, at {reached(folder / name)}", flush=True)
             finish(run, folder / name, processes)
-            results = [json.loads((folder / each / "result.json").read_text()) for each in ("whole", name)]
-            if any(results[0][key] != results[1][key] for key in ("loss", "train_loss", "weights_checksum")):
-                raise SystemExit(f"{name} has other bits after {done.total()} kills")
-    print(f"{done.total()} kills of {runs} runs ({dict(done)}): the same bits")
+            compare(folder / "whole", folder / name, f"{name} has other bits after {done.total()} kills")
+            if kind == "branches":
+                branches(folder, name, processes, compiled)
+    print(f"{kind}: {done.total()} kills of {runs} runs ({dict(done)}): the same bits", flush=True)
+
+
+def compare(one: Path, other: Path, otherwise: str) -> None:
+    results = [json.loads((each / "result.json").read_text()) for each in (one, other)]
+    same = ("loss", "train_loss", "weights_checksum", "unaveraged_loss", "validations")
+    if any(results[0][key] != results[1][key] for key in same):
+        raise SystemExit(otherwise)
+
+
+def branches(folder: Path, trunk: str, processes: int, compiled: str) -> None:
+    """Train the branches of a trunk that was killed, and the same runs alone."""
+    for epochs in (0.25, 0.5):
+        alone, branch = folder / f"alone-{epochs}", folder / f"{trunk}-{epochs}"
+        run = settings(folder, "whole", compiled) | WSD | {"epochs": epochs}
+        if not alone.exists():
+            finish(run, alone, processes)
+        finish(run | {"trunk": str(folder / trunk)}, branch, processes)
+        compare(alone, branch, f"the branch of {epochs:g} epochs of {trunk} has other bits")
 
 
 def reached(out: Path) -> str:
@@ -168,5 +199,7 @@ if __name__ == "__main__":
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--compile", choices=("on", "off"), default="off")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--kind", choices=(*KINDS, "all"), default="plain")
     given = parser.parse_args()
-    main(given.kills, given.processes, given.compile, given.seed)
+    for kind in KINDS if given.kind == "all" else [given.kind]:
+        main(given.kills, given.processes, given.compile, given.seed, kind)
