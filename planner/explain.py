@@ -96,6 +96,17 @@ class Remark(str):
             lambda value: value if isinstance(value, Remark) else cls(**value), serialization=written
         )
 
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: Any, handler: Any) -> dict[str, Any]:
+        text = {"type": "string"}
+        properties = {"code": {**text, "enum": list(CODES)}, "text": text}
+        return {
+            "title": "Remark",
+            "type": "object",
+            "properties": properties,
+            "required": list(properties),
+        }
+
 
 def _remarks(said: Mapping[str, str], of_the_fit: Sequence[str] = ()) -> list[Remark]:
     """What was said, by code, in the order of `CODES`. A fit may have warned of several things."""

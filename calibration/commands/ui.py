@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import click
 
+from calibration.commands.serve import DEFAULT_PORT, free_port
 from planner.cli import BadInput
-
-DEFAULT_PORT = 7860
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -37,7 +36,7 @@ def ui(host: str, port: int | None, trusted: tuple[str, ...], no_browser: bool) 
       planner ui
       planner ui --port 8000 --no-browser
     """
-    port = _port(host, port)
+    port = free_port(host, port)
     try:
         from calibration.ui.server import launch
     except ModuleNotFoundError as error:
@@ -47,23 +46,3 @@ def ui(host: str, port: int | None, trusted: tuple[str, ...], no_browser: bool) 
     shown = f"[{host}]" if ":" in host else host
     click.echo(f"Serving on http://{shown}:{port} (Ctrl-C stops).")
     launch(host, port, browser=not no_browser, trusted=trusted)
-
-
-def _port(host: str, wanted: int | None) -> int:
-    """A port that can be had, or one sentence; looked for before the page is built."""
-    import socket
-
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    candidates = range(DEFAULT_PORT, DEFAULT_PORT + 100) if wanted is None else [wanted]
-    reason = "none is free"
-    for candidate in candidates:
-        with socket.socket(family, socket.SOCK_STREAM) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((host, candidate))
-            except OSError as error:
-                reason = (error.strerror or str(error)).lower()
-                continue
-            return int(probe.getsockname()[1])
-    place = f"--port {wanted}" if wanted is not None else f"--host {host}"
-    raise BadInput(f"{place} cannot be listened on: {reason}; another one would do.")

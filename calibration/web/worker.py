@@ -1,0 +1,296 @@
+"""One task on a file from a stranger, in a process of its own: `python -m calibration.web.worker`.
+
+Reads one JSON line from standard input, {"task": ..., "path": ..., ...}, and writes JSON lines to standard
+output: any number of {"progress": [what, share]} and then one {"result": ...} or {"error": sentence,
+"problems": [[row, column, value, reason], ...]}. A file that takes too much memory or time kills this process
+and nothing else. Files are parsed as data only: CSV and JSON by the standard library, Parquet by pyarrow,
+nothing is ever evaluated.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from calibration.fitting.runs.formats import load
+from calibration.fitting.runs.tables import read_runs
+from planner.inputs import InvalidInput, short
+
+# Bytes that it may come to occupy.
+MEMORY = {"check": 600 * 10**6, "calibration": 600 * 10**6, "fit": 1200 * 10**6}
+SECONDS = {"check": 30, "calibration": 30, "fit": 1800}  # of processor time
+MOST_RUNS, MOST_COLUMNS = 20_000, 500
+MOST_REFITS, MOST_SETTINGS = 5000, 24
+# Values, counted by what stands between them before anything is parsed: one of two bytes takes a hundred as
+# an object. A calibration is kept by the server, a table is not.
+MOST_VALUES = {"calibration": 500_000, "table": 3_000_000}
+LONGEST_TEXT = 2000  # characters
+MOST_OTHERS = 20_000  # values of a calibration beside its refits, some of which become larger objects
+_BETWEEN = b",;\t[{"
+SMALL = 2**20  # bytes of a table that is read twice, to offer its columns
+PREVIEWED = ("run", "params", "unique_tokens", "epochs", "weight_decay", "loss")
+
+
+def main() -> None:
+    channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # whatever a library prints is not part of the conversation
+    line = sys.stdin.readline()
+    if not line:
+        return  # the server closed before there was anything to do
+    request = json.loads(line)
+
+    def send(message: dict[str, Any]) -> None:
+        channel.write(json.dumps(message) + "\n")
+        channel.flush()
+
+    _limit(request["task"])
+    try:
+        work = _TASKS[request.pop("task")]
+        send({"result": work(request, lambda what, share: send({"progress": [what, share]}))})
+    except BaseException as error:  # a library that panics without memory raises none of the usual
+        send(_failure(error))
+    os._exit(0)  # at once: after a panic the interpreter may wait forever for what will not end
+
+
+def _limit(task: str) -> None:
+    """Bound memory and processor time. Libraries reserve more addresses than they use: these come on top."""
+    with contextlib.suppress(ImportError, ValueError, OSError):  # not every system has these limits
+        import resource
+
+        most = MEMORY[task]
+        with contextlib.suppress(OSError, ValueError):
+            reserved, used = (int(pages) for pages in Path("/proc/self/statm").read_text().split()[:2])
+            most += (reserved - used) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+        resource.setrlimit(resource.RLIMIT_CPU, (SECONDS[task], SECONDS[task] + 5))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if task == "fit":
+        with contextlib.suppress(AttributeError, OSError):
+            os.nice(10)  # others who only plan should not wait
+
+
+def _failure(error: BaseException) -> dict[str, Any]:
+    problems = [list(problem) for problem in getattr(error, "problems", ())]
+    if isinstance(error, InvalidInput):
+        return {"error": str(error).split("\n")[0], "problems": problems}
+    if isinstance(error, MemoryError):
+        return {"error": "this file takes more memory than it should.", "problems": []}
+    traceback.print_exc()
+    return {"error": f"this file cannot be worked with ({type(error).__name__}).", "problems": []}
+
+
+# -- the tasks -----------------------------------------------------------------------------------------
+
+
+def check(request: dict[str, Any], progress: Any) -> dict[str, Any]:
+    """What a run table holds, one line per weight decay, and which laws it cannot determine."""
+    from calibration.fitting.identify import unidentified
+    from calibration.fitting.runs.tables import warnings_of
+    from planner.laws import STANDARD
+
+    names = _names(request)
+    try:
+        runs = _runs(request)
+    except InvalidInput as error:  # the visitor may say which column is which
+        return {"columns": names, **_failure(error)}
+
+    def span(values: Any, show: Any) -> str:
+        low, high = show(float(values.min())), show(float(values.max()))
+        return low if low == high else f"{low} to {high}"
+
+    rows = [
+        [
+            str(float(decay)),
+            f"{len(here):,}",
+            f"{int((here['epochs'] <= 1).sum()):,}",
+            span(here["params"], short),
+            span(here["unique_tokens"], short),
+            f"{here['epochs'].max():g}",
+            span(here["loss"], "{:.3f}".format),
+        ]
+        for decay, here in runs.groupby("weight_decay")
+    ]
+    missing = unidentified(runs, STANDARD)
+    return {
+        "rows": rows,
+        "columns": names,
+        "preview": [[_cell(row[name]) for name in PREVIEWED] for _, row in runs.head(5).iterrows()],
+        "notes": [note.text for note in warnings_of(runs)],
+        "runs": len(runs),
+        "not_identified": [[one.weight_decay, one.form, one.reason] for one in missing],
+    }
+
+
+def read_calibration(request: dict[str, Any], progress: Any) -> dict[str, Any]:
+    """A calibration file, checked, as JSON text of what this release knows."""
+    from planner.calibration import Calibration
+
+    given = Path(request["path"])
+    _check_values(given, "calibration")
+    try:
+        known = Calibration.load(given)
+    except InvalidInput as error:  # the visitor knows the file by its name, not by where the server keeps it
+        raise InvalidInput(str(error).replace(repr(str(given)), repr(given.name))) from None
+    draws = [len(values) for values in _draws(known)]
+    refits, decays = max(draws, default=0), len(known.settings)
+    for what, held, most in (("refits", refits, MOST_REFITS), ("weight decays", decays, MOST_SETTINGS)):
+        if held > most:
+            raise InvalidInput(
+                f"calibration {given.name!r} holds {held:,} {what}; the service works with up to {most:,}."
+            )
+    text = without_extras(known).model_dump_json(exclude_none=True)
+    if text.count(",") - sum(draws) > MOST_OTHERS:
+        raise InvalidInput(
+            f"calibration {given.name!r} holds more than {MOST_OTHERS:,} values beside its draws; "
+            "no calibration needs so many."
+        )
+    return {"calibration": text}
+
+
+def _draws(known: Any) -> Iterator[list[float]]:
+    """Every list of draws that a calibration holds."""
+    holders = [*known.settings, *filter(None, [known.weight_decay_law])]
+    for draws in (holder.draws for holder in holders if holder.draws):
+        yield from draws.discrepancy.values()
+        for laws in (draws.laws, draws.loss_draws):
+            for parameters in laws.values():
+                yield from parameters.values()
+
+
+def without_extras(record: Any) -> Any:
+    """A calibration, or part of one, without fields that this release does not know, nor those of `method`
+    but what plans read: the server keeps it, and a stranger may have put anything there.
+    """
+    from pydantic import BaseModel
+
+    if isinstance(record, str) and len(record) > LONGEST_TEXT:
+        raise InvalidInput(f"a text of the calibration has more than {LONGEST_TEXT:,} characters.")
+    if isinstance(record, tuple | list):
+        return type(record)(map(without_extras, record))
+    if isinstance(record, dict):
+        return {without_extras(key): without_extras(value) for key, value in record.items()}
+    if not isinstance(record, BaseModel):
+        return record
+    kept = {name: without_extras(value) for name, value in record if name in type(record).model_fields}
+    if isinstance(kept.get("method"), dict):
+        learnt = kept["method"].get("learnt_from_runs", {})
+        kept["method"] = {"learnt_from_runs": {str(k): float(v) for k, v in learnt.items()}} if learnt else {}
+    return type(record).model_construct(**kept)
+
+
+def fit(request: dict[str, Any], progress: Any) -> dict[str, Any]:
+    """Fit the laws, with what the shipped calibrations make believe before the runs: the calibration, its
+    report, the runs, and what was noticed when they were read.
+    """
+    from calibration.fitting.runs.tables import warnings_of
+    from calibration.reports.report import report
+    from calibration.studies.fit import fit as fit_runs
+
+    runs = _runs(request)
+    found = fit_runs(
+        runs,
+        bootstrap=request["refits"],
+        name=request["name"],
+        title=request["name"],
+        progress=lambda what, share: progress(what, 0.95 * share),
+    )
+    progress("writing the report", 0.96)
+    columns = ["run", "params", "unique_tokens", "epochs", "tokens", "weight_decay", "loss"]
+    return {
+        "calibration": found.model_dump_json(exclude_none=True),
+        "report": report(found, runs),
+        "runs": runs[columns].to_dict("list"),
+        "notes": [note.text for note in warnings_of(runs)],
+    }
+
+
+def _runs(request: dict[str, Any]) -> Any:
+    path = Path(request["path"])
+    _check_extent(path)
+    how: dict[str, Any] = {n: request.get(n) for n in ("max_epochs", "weight_decay", "columns")}
+    how["drop_missing"] = bool(request.get("drop_missing"))
+    if _is_parquet(path):
+        from calibration.web.small_parquet import read_small
+
+        named = [part.partition("=")[2] for part in (how["columns"] or "").split(",")]
+        runs = read_runs(read_small(path, named), name=path.name, **how)
+    else:
+        runs = read_runs(path, **how)
+    if len(runs) > MOST_RUNS or runs["weight_decay"].nunique() > MOST_SETTINGS:
+        raise InvalidInput(
+            f"the table has {len(runs):,} runs of {runs['weight_decay'].nunique():,} weight decays; the page "
+            f"works with up to {MOST_RUNS:,} and {MOST_SETTINGS}, the command line with more."
+        )
+    return runs
+
+
+def _check_values(path: Path, kind: str) -> None:
+    content, most = path.read_bytes(), MOST_VALUES[kind]
+    if sum(content.count(bytes([mark])) for mark in _BETWEEN) > most:
+        raise InvalidInput(
+            f"{path.name!r} holds more than {most:,} values, more than the service works with; "
+            "the command line works with more."
+        )
+
+
+def _check_extent(path: Path) -> None:
+    """Refuse a table that is too large before all of it is taken apart."""
+    rows = columns = 0
+    if _is_parquet(path):
+        with contextlib.suppress(Exception):  # what reads it says what is wrong
+            import pyarrow.parquet
+
+            about = pyarrow.parquet.read_metadata(path)
+            rows, columns = about.num_rows, about.num_columns
+    else:
+        _check_values(path, "table")
+        if path.suffix.lower() not in (".json", ".jsonl"):  # whose runs are counted when they are read
+            content = path.read_bytes().replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+            header = content.partition(b"\n")[0]
+            rows = content.count(b"\n")
+            columns = 1 + max(header.count(delimiter) for delimiter in (b",", b";", b"\t"))
+    if rows > MOST_RUNS or columns > MOST_COLUMNS:
+        size = f"{rows:,} rows" if rows > MOST_RUNS else f"{columns:,} columns"
+        raise InvalidInput(
+            f"the table has {size}; the service works with up to {MOST_RUNS:,} runs and {MOST_COLUMNS} "
+            "columns, the command line with more."
+        )
+
+
+def _names(request: dict[str, Any]) -> list[str]:
+    """The columns that a table has, by its own names; none where it cannot be read at all."""
+    path = Path(request["path"])
+    try:
+        _check_extent(path)
+        if _is_parquet(path):
+            from calibration.web.small_parquet import column_names
+
+            return [name[:80] for name in column_names(path)]
+        if path.stat().st_size > SMALL:
+            return []  # large tables are read only once
+        return [str(name)[:80] for name in load(path, path.name).cells.columns]
+    except InvalidInput:
+        return []
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, str):
+        return value[:60]
+    return short(float(value), 4) if abs(float(value)) >= 1e3 else f"{float(value):.4g}"
+
+
+def _is_parquet(path: Path) -> bool:
+    return path.suffix.lower() in (".parquet", ".pq")
+
+
+_TASKS = {"check": check, "calibration": read_calibration, "fit": fit}
+
+
+if __name__ == "__main__":
+    main()
