@@ -4,7 +4,8 @@
     >>> databound.plan(ud=250e6, flops=5e18).epochs
     6.0
 
-The three packages can be imported by themselves just as well; this one adds nothing but the way in.
+The three packages can be imported by themselves just as well; this one adds the way in, and a client of
+`planner serve`, which has the same calls.
 """
 
 from importlib import import_module
@@ -15,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from calibration import *  # noqa: F403
+    from databound.client import Client as Client
+    from databound.client import ServiceError as ServiceError
     from planner import *  # noqa: F403
     from trainer import *  # noqa: F403
 
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
     __all__: list[str]
 
 ROOMS = ("planner", "trainer", "calibration")
+_OWN = ("Client", "ServiceError")
 
 
 def __getattr__(name: str) -> Any:
@@ -30,7 +34,11 @@ def __getattr__(name: str) -> Any:
 
         return version("databound")
     if name == "__all__":
-        return sorted(public for room in ROOMS for public in _open(room).__all__)
+        return sorted([*_OWN, *(public for room in ROOMS for public in _open(room).__all__)])
+    if name in _OWN:
+        _open("planner")  # which it is built on
+        value = globals()[name] = getattr(import_module("databound.client"), name)
+        return value
     if not name.startswith("_"):
         for room in map(_open, ROOMS):
             if name in room.__all__:

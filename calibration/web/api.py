@@ -5,7 +5,7 @@ models that Python returns, as JSON.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Annotated, Any, get_type_hints
 
@@ -20,7 +20,7 @@ from calibration.web.jobs import Jobs
 from calibration.web.store import Store
 from planner import results
 from planner.calibration import Calibration, shipped_names
-from planner.inputs import InvalidInput
+from planner.inputs import InvalidInput, named
 from planner.plans import AUTO
 
 REMEMBERED = 500  # answers of a few kilobytes: most visitors ask what others have asked
@@ -198,7 +198,9 @@ class TableOptions(BaseModel):
     model_config = ConfigDict(extra="forbid")
     max_epochs: Annotated[str | None, Field(max_length=40)] = None
     weight_decay: Annotated[str | None, Field(max_length=40)] = None
-    columns: Annotated[str | None, Field(max_length=2000)] = None
+    columns: Annotated[str | None, Field(max_length=2000)] = None  # params=config.n_params,loss=val_loss
+    where: Annotated[str | None, Field(max_length=500)] = None  # a condition on rows
+    pattern: Annotated[str | None, Field(max_length=500)] = None  # of settings inside names of runs
     drop_missing: bool = False  # leave out runs that crashed or do not say what is needed, and say so
 
 
@@ -256,8 +258,14 @@ async def result(request: Request, task: str, filename: str, **options: Any) -> 
         await run_in_threadpool(messages.close)  # type: ignore[attr-defined]
 
 
-def _table_name(content: bytes) -> str:
-    return "runs.parquet" if content.startswith(b"PAR1") else "runs.csv"
+def problems_of(cells: Iterable[Any], columns: Iterable[tuple[str, str]]) -> list[tuple[int, str, str, str]]:
+    """What is wrong with a table, cell by cell; of whole columns the row is 0."""
+    return [*((0, column, "", _plain(said)) for column, said in columns), *map(tuple, cells)]
+
+
+def _plain(sentence: str) -> str:
+    """A sentence that calls options by the names that they have here."""
+    return named(sentence.rstrip(":"), str)
 
 
 _TABLE = _raw("application/octet-stream")
@@ -266,25 +274,23 @@ _TABLE = _raw("application/octet-stream")
 @router.post("/check", **_TABLE)
 async def check(request: Request, options: Annotated[TableOptions, Query()]) -> Checked:
     """How a table of runs (CSV, JSON or Parquet) is read: columns, first runs, and problems row by row."""
-    name = _table_name(await request.body())
-    found = await result(request, "check", name, **options.model_dump())
+    found = await result(request, "check", "table", **options.model_dump())
     return Checked(
-        detail=found.get("error"),
-        problems=found.get("problems", []),
-        columns=found["columns"],
+        detail=_plain(found["error"]) if "error" in found else None,
+        problems=problems_of(found.get("problems", ()), found.get("columns", ())),
+        columns=found["names"],
         runs=found.get("runs"),
         preview=found.get("preview", []),
         by_weight_decay=found.get("rows", []),
         not_identified=found.get("not_identified", []),
-        warnings=found.get("notes", []),
+        warnings=[*map(_plain, found.get("notes", ()))],
     )
 
 
 @router.post("/fit", **_TABLE)
 async def fit(request: Request, options: Annotated[FitOptions, Query()]) -> Fitted:
     """Fit the laws to a table of runs (CSV, JSON or Parquet): a calibration to plan with."""
-    name = _table_name(await request.body())
-    found = await result(request, "fit", name, **options.model_dump())
+    found = await result(request, "fit", "table", **options.model_dump())
     return await run_in_threadpool(_fitted, request.app.state.store, found)
 
 
@@ -309,5 +315,5 @@ def _fitted(store: Store, found: dict[str, Any]) -> Fitted:
         runs=len(found["runs"]["run"]),
         summary=reason(known) or f"{known.name} is fitted.",
         laws=laws,
-        warnings=found["notes"],
+        warnings=[*map(_plain, found["notes"])],
     )

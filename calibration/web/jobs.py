@@ -30,11 +30,17 @@ PATIENCE = {"check": 45.0, "calibration": 45.0, "fit": 1800.0}
 
 
 class JobFailed(InvalidInput):
-    """What the worker found wrong: a sentence, and for run tables each unusable cell."""
+    """What the worker found wrong: a sentence and, for run tables, each unusable cell and column."""
 
-    def __init__(self, sentence: str, problems: list[Problem] | None = None) -> None:
-        super().__init__(sentence)
-        self.problems = problems or []
+    def __init__(
+        self,
+        sentence: str,
+        problems: list[Problem] | None = None,
+        columns: list[tuple[str, str]] | None = None,
+        field: str | None = None,
+    ) -> None:
+        super().__init__(sentence, field=field)
+        self.problems, self.columns = problems or [], columns or []
 
 
 class Busy(JobFailed):
@@ -76,7 +82,7 @@ class Jobs:
         """
         with self._place("fit" if task == "fit" else "read", visitor), contextlib.ExitStack() as after:
             folder = after.enter_context(tempfile.TemporaryDirectory(dir=self._folder))
-            path = Path(folder, file_name(filename))
+            path = Path(folder, file_name(filename, content))
             path.write_bytes(content)
             worker = self._take()
             after.callback(self._put_away, worker)
@@ -145,7 +151,8 @@ def _listen(
             what, share = message["progress"]
             yield what, share
         elif "error" in message:
-            raise JobFailed(message["error"], [Problem(*problem) for problem in message["problems"]])
+            problems = [Problem(*problem) for problem in message["problems"]]
+            raise JobFailed(message["error"], problems, message["columns"], message["field"])
         else:
             yield message["result"]
             return
@@ -153,17 +160,22 @@ def _listen(
     raise JobFailed(f"this file takes more memory or time than a {kind} should.")
 
 
-def file_name(given: str) -> str:
-    """A visitor's name of a file as that of one, with nothing that a file system could mistake."""
-    safe = re.sub(r"[^\w.() -]", "-", Path(given.replace("\\", "/")).name, flags=re.ASCII).strip(". ")
-    stem, _, suffix = safe.rpartition(".")
-    return (f"{stem[:60]}.{suffix[:10]}" if stem else safe[:60]) or "runs.csv"
+def file_name(given: str, content: bytes = b"") -> str:
+    """A visitor's name of a file as that of one, with nothing that a file system could mistake; what it ends
+    in is what it is.
+    """
+    name = re.sub(r"[^\w.() -]", "-", Path(given.replace("\\", "/")).name, flags=re.ASCII).strip(". ")
+    stem = Path(name or "runs").stem[:60]
+    if content.startswith(b"PAR1"):
+        return f"{stem}.parquet"
+    return f"{stem}.json" if content.lstrip()[:1] in (b"{", b"[") else f"{stem}.csv"
 
 
 def _start() -> subprocess.Popen[str]:
     root = str(Path(__file__).resolve().parents[2])
     paths = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
     one_thread = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    one_thread["ARROW_DEFAULT_MEMORY_POOL"] = "system"  # others reserve more addresses than a worker may have
     return subprocess.Popen(
         [sys.executable, "-m", "calibration.web.worker"],
         stdin=subprocess.PIPE,

@@ -96,10 +96,10 @@ def _answer_errors(app: fastapi.FastAPI) -> None:
 
     @app.exception_handler(InvalidInput)
     async def invalid(request: fastapi.Request, error: InvalidInput) -> Response:
-        problems = [list(problem) for problem in getattr(error, "problems", ())]
+        problems = api.problems_of(getattr(error, "problems", ()), getattr(error, "columns", ()))
         more = {"problems": problems} if problems else {}
         status = 429 if isinstance(error, Busy) else 422
-        return trouble(status, str(error).split("\n")[0], error.field, **more)
+        return trouble(status, str(error).split("\n")[0].rstrip(":"), error.field, **more)
 
     @app.exception_handler(RequestValidationError)
     async def misshapen(request: fastapi.Request, error: RequestValidationError) -> Response:
@@ -120,6 +120,7 @@ _KINDS = {
     "int_type": "a number",
     "float_type": "a number",
     "string_type": "a text",
+    "string_too_long": "a text of at most {max_length} characters",
     "bool_type": "true or false",
     "list_type": "a list",
     "dict_type": "a calibration as JSON",
@@ -140,9 +141,9 @@ def _in_a_sentence(error: RequestValidationError) -> tuple[str, str | None]:
         return f"{name} is needed.", name
     if here[0]["type"] == "extra_forbidden":
         return f"there is no {name!r} here; GET /docs has all there is.", name
-    kinds = dict.fromkeys(_KINDS[one["type"]] for one in here if one["type"] in _KINDS)
-    if len(kinds) == len({one["type"] for one in here if one["type"] in _KINDS} - {"int_type"}) and kinds:
-        return f"{name} must be {' or '.join(kinds)}.", name
+    kinds = [_KINDS.get(one["type"], "").format(**one.get("ctx", {})) for one in here]
+    if all(kinds):
+        return f"{name} must be {' or '.join(dict.fromkeys(kinds))}.", name
     said = here[-1]["msg"].removeprefix("Value error, ").rstrip(".")
     return f"{name} cannot be used: {said[:1].lower()}{said[1:200]}.", name
 

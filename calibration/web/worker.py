@@ -18,8 +18,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from calibration.fitting.runs.formats import load
-from calibration.fitting.runs.tables import read_runs
+from calibration.fitting.runs.tables import may_be_ours, read_runs
 from planner.inputs import InvalidInput, short
 
 # Bytes that it may come to occupy.
@@ -34,6 +36,8 @@ LONGEST_TEXT = 2000  # characters
 MOST_OTHERS = 20_000  # values of a calibration beside its refits, some of which become larger objects
 _BETWEEN = b",;\t[{"
 SMALL = 2**20  # bytes of a table that is read twice, to offer its columns
+READING = ("max_epochs", "weight_decay", "columns", "where", "pattern")
+PARQUET = ".parquet"  # as jobs calls what is one, whatever it was called
 PREVIEWED = ("run", "params", "unique_tokens", "epochs", "weight_decay", "loss")
 
 
@@ -76,13 +80,18 @@ def _limit(task: str) -> None:
 
 
 def _failure(error: BaseException) -> dict[str, Any]:
-    problems = [list(problem) for problem in getattr(error, "problems", ())]
+    """What is wrong, with the options that it mentions left in their marks: whoever shows it names them."""
     if isinstance(error, InvalidInput):
-        return {"error": str(error).split("\n")[0], "problems": problems}
+        columns = [[one.column, one.reason] for one in getattr(error, "of_columns", ())]
+        problems = [list(problem) for problem in getattr(error, "problems", ())]
+        said = str(error.args[0]).split("\n")[0]
+        return {"error": said, "field": error.field, "problems": problems, "columns": columns}
+    said = f"this file cannot be worked with ({type(error).__name__})."
     if isinstance(error, MemoryError):
-        return {"error": "this file takes more memory than it should.", "problems": []}
-    traceback.print_exc()
-    return {"error": f"this file cannot be worked with ({type(error).__name__}).", "problems": []}
+        said = "this file takes more memory than it should."
+    else:
+        traceback.print_exc()
+    return {"error": said, "field": None, "problems": [], "columns": []}
 
 
 # -- the tasks -----------------------------------------------------------------------------------------
@@ -98,7 +107,7 @@ def check(request: dict[str, Any], progress: Any) -> dict[str, Any]:
     try:
         runs = _runs(request)
     except InvalidInput as error:  # the visitor may say which column is which
-        return {"columns": names, **_failure(error)}
+        return {"names": names, **_failure(error)}
 
     def span(values: Any, show: Any) -> str:
         low, high = show(float(values.min())), show(float(values.max()))
@@ -119,9 +128,9 @@ def check(request: dict[str, Any], progress: Any) -> dict[str, Any]:
     missing = unidentified(runs, STANDARD)
     return {
         "rows": rows,
-        "columns": names,
+        "names": names,
         "preview": [[_cell(row[name]) for name in PREVIEWED] for _, row in runs.head(5).iterrows()],
-        "notes": [note.text for note in warnings_of(runs)],
+        "notes": [note.text for note in warnings_of(runs, "‹{}›".format)],
         "runs": len(runs),
         "not_identified": [[one.weight_decay, one.form, one.reason] for one in missing],
     }
@@ -206,20 +215,18 @@ def fit(request: dict[str, Any], progress: Any) -> dict[str, Any]:
         "calibration": found.model_dump_json(exclude_none=True),
         "report": report(found, runs),
         "runs": runs[columns].to_dict("list"),
-        "notes": [note.text for note in warnings_of(runs)],
+        "notes": [note.text for note in warnings_of(runs, "‹{}›".format)],
     }
 
 
 def _runs(request: dict[str, Any]) -> Any:
     path = Path(request["path"])
     _check_extent(path)
-    how: dict[str, Any] = {n: request.get(n) for n in ("max_epochs", "weight_decay", "columns")}
+    how: dict[str, Any] = {n: request.get(n) for n in READING}
     how["drop_missing"] = bool(request.get("drop_missing"))
-    if _is_parquet(path):
-        from calibration.web.small_parquet import read_small
-
+    if path.suffix == PARQUET:
         named = [part.partition("=")[2] for part in (how["columns"] or "").split(",")]
-        runs = read_runs(read_small(path, named), name=path.name, **how)
+        runs = read_runs(_needed_columns(path, named), name=path.name, **how)
     else:
         runs = read_runs(path, **how)
     if len(runs) > MOST_RUNS or runs["weight_decay"].nunique() > MOST_SETTINGS:
@@ -230,8 +237,35 @@ def _runs(request: dict[str, Any]) -> Any:
     return runs
 
 
+def _needed_columns(path: Path, also: list[str]) -> pd.DataFrame:
+    """The columns of a Parquet file that a run table has, and those that the visitor named: what nobody needs
+    may be large, and a file of two kilobytes can hold gigabytes, which the limit on memory ends.
+    """
+    import pyarrow.parquet as parquet
+    from pyarrow.types import is_nested
+
+    try:
+        schema = parquet.read_schema(path)
+        chosen = [field for field in schema if field.name in also or may_be_ours(field.name)]
+        if nested := [field for field in chosen if is_nested(field.type)]:
+            said = f"column {nested[0].name!r} holds {str(nested[0].type)[:60]}"
+            raise InvalidInput(f"{said}; a run table has one number or text per cell.")
+        names = [field.name for field in chosen]
+        table = parquet.read_table(path, columns=names, use_threads=False, memory_map=False)
+        found: pd.DataFrame = table.to_pandas(use_threads=False)
+    except (InvalidInput, MemoryError):
+        raise
+    except Exception:  # a damaged file fails in many ways deep inside the reader; to the visitor they are one
+        raise InvalidInput(
+            f"{path.name} is not a readable Parquet file; write it again or give a CSV file."
+        ) from None
+    return found
+
+
 def _check_values(path: Path, kind: str) -> None:
     content, most = path.read_bytes(), MOST_VALUES[kind]
+    if content.startswith(b"\x1f\x8b"):
+        raise InvalidInput(f"{path.name!r} is compressed; it is read as it is.")
     if sum(content.count(bytes([mark])) for mark in _BETWEEN) > most:
         raise InvalidInput(
             f"{path.name!r} holds more than {most:,} values, more than the service works with; "
@@ -242,7 +276,7 @@ def _check_values(path: Path, kind: str) -> None:
 def _check_extent(path: Path) -> None:
     """Refuse a table that is too large before all of it is taken apart."""
     rows = columns = 0
-    if _is_parquet(path):
+    if path.suffix == PARQUET:
         with contextlib.suppress(Exception):  # what reads it says what is wrong
             import pyarrow.parquet
 
@@ -266,27 +300,21 @@ def _check_extent(path: Path) -> None:
 def _names(request: dict[str, Any]) -> list[str]:
     """The columns that a table has, by its own names; none where it cannot be read at all."""
     path = Path(request["path"])
-    try:
+    with contextlib.suppress(InvalidInput, OSError, ValueError):
         _check_extent(path)
-        if _is_parquet(path):
-            from calibration.web.small_parquet import column_names
+        if path.suffix == PARQUET:
+            import pyarrow.parquet
 
-            return [name[:80] for name in column_names(path)]
-        if path.stat().st_size > SMALL:
-            return []  # large tables are read only once
-        return [str(name)[:80] for name in load(path, path.name).cells.columns]
-    except InvalidInput:
-        return []
+            return [name[:80] for name in pyarrow.parquet.read_schema(path).names]
+        if path.stat().st_size <= SMALL:  # large tables are read only once
+            return [str(name)[:80] for name in load(path, path.name).cells.columns]
+    return []
 
 
 def _cell(value: Any) -> str:
     if isinstance(value, str):
         return value[:60]
     return short(float(value), 4) if abs(float(value)) >= 1e3 else f"{float(value):.4g}"
-
-
-def _is_parquet(path: Path) -> bool:
-    return path.suffix.lower() in (".parquet", ".pq")
 
 
 _TASKS = {"check": check, "calibration": read_calibration, "fit": fit}
