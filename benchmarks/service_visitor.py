@@ -1,5 +1,5 @@
-"""A visitor of `planner serve`: one request over a connection of its own, from an address of its own; and what
-the server occupies meanwhile.
+"""A visitor of `planner serve`, one request over a connection and from an address of its own, and what the
+server occupies meanwhile.
 """
 
 from __future__ import annotations

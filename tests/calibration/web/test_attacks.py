@@ -180,7 +180,8 @@ def test_no_file_of_the_server_can_be_had(attacked: Address, tmp_path: Path) -> 
     secret.write_text(SECRET)
     paths = (
         str(secret), f"file://{secret}", f"../../..{secret}", "/proc/self/environ", "/etc/passwd",
-        "~/.ssh/id_rsa", "..\\..\\x", str(secret).replace("/", "%2f"), f"{secret}\0.json", "wandb:entity/project", str(ROOT),
+        "~/.ssh/id_rsa", "..\\..\\x", str(secret).replace("/", "%2f"), f"{secret}\0.json",
+        "wandb:entity/project", str(ROOT),
     )  # fmt: skip
     for path in paths:
         for name in ("calibration", "ud", "gpu", "law"):
