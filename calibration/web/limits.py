@@ -30,6 +30,7 @@ from calibration.web.metrics import Observed
 LARGEST_UPLOAD, LARGEST_JSON, LARGEST_OTHER = 16 * 2**20, 2 * 2**20, 2**16  # bytes of a body
 MOST_VALUES = 200_000  # of a JSON body, counted by what stands between them
 _BETWEEN = b",[{:"
+MOST_FORGOTTEN = 32 * 2**20  # bytes of a request that was refused, which are read all the same
 LONGEST_TARGET = 8_192  # characters of path and query
 UPLOADS = {f"/{part}" for part in ("v1/fit", "v1/check", "v1/calibrations")}
 UPLOADS |= {f"/page/{part}" for part in ("calibration", "check", "fit")}
@@ -65,11 +66,26 @@ class Refused(Exception):
         super().__init__(sentence)
         self.status, self.sentence, self.retry = status, sentence, retry
 
-    def reply(self) -> JSONResponse:
-        headers = {"connection": "close"}  # the rest of the request is not read
+    async def reply(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The sentence; then the rest of the request is read, because many listen only once they have sent
+        everything, and forgotten.
+        """
+        headers = {"connection": "close"}
         if self.retry is not None:
             headers["retry-after"] = str(self.retry)
-        return JSONResponse({"detail": self.sentence, "field": None}, self.status, headers)
+
+        async def sending(message: Message) -> None:
+            await send({**message, "more_body": True} if message["type"] == "http.response.body" else message)
+
+        await JSONResponse({"detail": self.sentence, "field": None}, self.status, headers)(
+            scope, receive, sending
+        )
+        left, more = MOST_FORGOTTEN, True
+        while more and left > 0:
+            message = await receive()
+            left -= len(message.get("body", b""))
+            more = message.get("more_body", False)
+        await send({"type": "http.response.body", "body": b""})
 
 
 class Limits:
@@ -92,13 +108,12 @@ class Limits:
         try:
             await self._pass(scope, receive, send)
         except Refused as refused:
-            await refused.reply()(scope, receive, send)
+            await refused.reply(scope, receive, send)
         except Exception:  # a stranger's calibration may hold numbers that nobody thought of: keep serving
             _log.exception("no answer")
             if not observed.status:
-                await Refused(422, "no answer can be worked out from this; other values would do.").reply()(
-                    scope, receive, send
-                )
+                sorry = "no answer can be worked out from this; other values would do."
+                await Refused(422, sorry).reply(scope, receive, send)
         finally:
             observed.done()
 

@@ -107,15 +107,17 @@ def _answer_errors(app: fastapi.FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def refused(request: fastapi.Request, error: HTTPException) -> Response:
-        said = {
-            404: "there is nothing at this address; GET /docs says what there is.",
-            405: "ask otherwise: GET /docs says how.",
-        }
-        reply = trouble(error.status_code, said.get(error.status_code, str(error.detail)))
+        status = 422 if error.status_code == 400 else error.status_code  # deeper or larger than is read
+        reply = trouble(status, _SAID.get(status, f"{error.detail}."))
         reply.headers.update(error.headers or {})
         return reply
 
 
+_SAID = {
+    404: "there is nothing at this address; GET /docs says what there is.",
+    405: "ask otherwise: GET /docs says how.",
+    422: "the body must be valid JSON.",
+}
 _KINDS = {
     "int_type": "a number",
     "float_type": "a number",
@@ -132,7 +134,7 @@ def _in_a_sentence(error: RequestValidationError) -> tuple[str, str | None]:
     found = error.errors()
     place = [str(part) for part in found[0]["loc"] if part not in ("body", "query")]
     if found[0]["type"] == "json_invalid":
-        return "the body must be valid JSON.", None
+        return _SAID[422], None
     if not place:
         return 'the body must be a JSON object such as {"ud": "250M", "flops": "5e18"}.', None
     name = place[0][:60]

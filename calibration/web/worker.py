@@ -53,6 +53,9 @@ def main() -> None:
         channel.write(json.dumps(message) + "\n")
         channel.flush()
 
+    place = Path(request["path"])
+    os.chdir(place.parent)  # what is said of the file does not tell where the server keeps it
+    request["path"] = place.name
     _limit(request["task"])
     try:
         work = _TASKS[request.pop("task")]
@@ -142,10 +145,7 @@ def read_calibration(request: dict[str, Any], progress: Any) -> dict[str, Any]:
 
     given = Path(request["path"])
     _check_values(given, "calibration")
-    try:
-        known = Calibration.load(given)
-    except InvalidInput as error:  # the visitor knows the file by its name, not by where the server keeps it
-        raise InvalidInput(str(error).replace(repr(str(given)), repr(given.name))) from None
+    known = Calibration.load(given)
     draws = [len(values) for values in _draws(known)]
     refits, decays = max(draws, default=0), len(known.settings)
     for what, held, most in (("refits", refits, MOST_REFITS), ("weight decays", decays, MOST_SETTINGS)):
