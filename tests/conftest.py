@@ -29,6 +29,10 @@ TOGETHER = {
         f"tests/calibration/ui/test_{name}.py"
         for name in ("page", "first_look", "tasks", "server", "uploads", "attacks", "accessibility")
     ),
+    "service": (
+        *(f"tests/calibration/web/test_{name}.py" for name in ("api", "hosting")),
+        "tests/databound/test_client.py",
+    ),
     "downstream": ("tests/trainer/downstream/",),
 }
 # Each of their tests starts a dozen processes or waits for a node to be missed.

@@ -31,6 +31,9 @@ ELSEWHERE = {
     r"(python3 -m venv|\. \.venv|pip install|pytest|ruff|mkdocs|pre-commit|python -m pytest)": ".ci/run",
     r"planner tokenise": "tests/calibration/studies/test_faults.py",
     r"planner ui": "tests/calibration/ui/test_server.py",
+    r"planner serve": "tests/calibration/web/test_api.py",
+    r"podman": "container engines are not everywhere; docs/service.md says so",
+    r"python deploy/space": "tests/calibration/web/test_hosting.py",
     r"python (-m )?benchmarks": "benchmarks are run by hand, on a quiet machine",
     r"planner calibrate tournament": "tests/studies/test_tournament.py",
     r"planner calibrate (dial|fit .+-decay-law)": "tests/calibration/fitting/test_weight_decay_law.py",
@@ -45,6 +48,7 @@ ELSEWHERE = {
     r"python studies/reanalysis": "tests/studies/test_reanalysis.py",
     r"python studies/tournament": "tests/studies/test_tournament.py",
 }
+SERVICE = "service.md"  # tests/calibration/web/test_hosting.py runs all of that page
 TABLES = "run-tables.md"  # tests/calibration/commands/test_run_tables.py runs all of that page
 PROGRAMS = ("planner", "python", "python3", "pip", "pytest", "ruff", "mkdocs", "srun", "torchrun")
 RUN = """
@@ -228,7 +232,7 @@ def test_what_is_said_to_run_elsewhere_does() -> None:
 EXAMPLES = [
     (path, block)
     for path in DOCUMENTS
-    if path.name != TABLES
+    if path.name not in (TABLES, SERVICE)
     for block in [
         "\n".join(re.findall(r"^```python\n(.*?)^```", path.read_text(encoding="utf-8"), re.M | re.S))
     ]

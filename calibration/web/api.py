@@ -27,12 +27,21 @@ REMEMBERED = 500  # answers of a few kilobytes: most visitors ask what others ha
 ANSWER = "application/json"
 
 
+class TableProblem(BaseModel):
+    """A cell of a table that cannot be used; of a whole column the row is 0."""
+
+    row: int
+    column: str
+    value: str = ""
+    reason: str
+
+
 class Trouble(BaseModel):
     """Why there is no answer."""
 
     detail: str  # one sentence: what, where, and what would do
     field: str | None  # the argument at fault
-    problems: list[tuple[int, str, str, str]] = []  # of a table: row, column, value, reason
+    problems: list[TableProblem] = []  # of a table
 
 
 def _columns_of(kind: type) -> type[BaseModel]:
@@ -52,7 +61,11 @@ ANSWERS: dict[str, Any] = {
     "predict": results.Prediction | _columns_of(results.Predictions),
 }
 _SAID = {
+    403: "Asked by another site.",
+    411: "The length was not given.",
     413: "Larger than is read.",
+    414: "A longer address than is read.",
+    421: "Another name than that of this server.",
     422: "What was asked cannot be answered; the sentence says what would do.",
     429: "Too many requests of this address.",
     503: "More is asked than can be answered now.",
@@ -232,16 +245,24 @@ class Fitted(BaseModel):
     warnings: list[str]  # what was noticed, guessed or left out when the table was read
 
 
+class NotIdentified(BaseModel):
+    """A law that the runs do not determine."""
+
+    weight_decay: float
+    law: str
+    reason: str
+
+
 class Checked(BaseModel):
     """What a table holds as it was read, or what is wrong with it."""
 
     detail: str | None  # why it cannot be fitted; null: it can
-    problems: list[tuple[int, str, str, str]]  # row, column, value, reason
+    problems: list[TableProblem]
     columns: list[str]  # by the table's own names
     runs: int | None
     preview: list[list[str]]  # run, params, unique_tokens, epochs, weight_decay, loss of the first runs
     by_weight_decay: list[list[str]]  # each: runs, single-epoch runs, params, unique tokens, epochs, loss
-    not_identified: list[tuple[float, str, str]]  # weight decay, law, and why the runs do not determine it
+    not_identified: list[NotIdentified]
     warnings: list[str]
 
 
@@ -258,9 +279,10 @@ async def result(request: Request, task: str, filename: str, **options: Any) -> 
         await run_in_threadpool(messages.close)  # type: ignore[attr-defined]
 
 
-def problems_of(cells: Iterable[Any], columns: Iterable[tuple[str, str]]) -> list[tuple[int, str, str, str]]:
-    """What is wrong with a table, cell by cell; of whole columns the row is 0."""
-    return [*((0, column, "", _plain(said)) for column, said in columns), *map(tuple, cells)]
+def problems_of(cells: Iterable[Any], columns: Iterable[tuple[str, str]]) -> list[TableProblem]:
+    """What is wrong with a table."""
+    found = [TableProblem(row=0, column=column, reason=_plain(said)) for column, said in columns]
+    return found + [TableProblem(row=r, column=c, value=v, reason=_plain(why)) for r, c, v, why in cells]
 
 
 def _plain(sentence: str) -> str:
@@ -282,7 +304,10 @@ async def check(request: Request, options: Annotated[TableOptions, Query()]) -> 
         runs=found.get("runs"),
         preview=found.get("preview", []),
         by_weight_decay=found.get("rows", []),
-        not_identified=found.get("not_identified", []),
+        not_identified=[
+            NotIdentified(weight_decay=decay, law=law, reason=reason)
+            for decay, law, reason in found.get("not_identified", ())
+        ],
         warnings=[*map(_plain, found.get("notes", ()))],
     )
 

@@ -97,7 +97,7 @@ def _answer_errors(app: fastapi.FastAPI) -> None:
     @app.exception_handler(InvalidInput)
     async def invalid(request: fastapi.Request, error: InvalidInput) -> Response:
         problems = api.problems_of(getattr(error, "problems", ()), getattr(error, "columns", ()))
-        more = {"problems": problems} if problems else {}
+        more = {"problems": [one.model_dump() for one in problems]} if problems else {}
         status = 429 if isinstance(error, Busy) else 422
         return trouble(status, str(error).split("\n")[0].rstrip(":"), error.field, **more)
 

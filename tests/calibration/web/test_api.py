@@ -203,7 +203,7 @@ def test_a_crashed_run_is_left_out_when_asked_and_said(server: Address, runs: pd
     export = EXPORT % "\n".join(lines).encode()
     refused = ask(server, "/v1/fit?refits=0", export)
     assert refused.status == 422
-    assert [problem[0] for problem in refused.json()["problems"]] == [41]
+    assert [problem["row"] for problem in refused.json()["problems"]] == [41]
     fitted = ask(server, "/v1/fit?refits=0&drop_missing=true", export).json()
     assert fitted["runs"] == 40
     assert any("left out" in warning and "crashed" in warning for warning in fitted["warnings"])
@@ -214,7 +214,8 @@ def test_a_broken_table_is_explained_row_by_row(server: Address) -> None:
     for path in ("/v1/check", "/v1/fit"):
         found = ask(server, path, table).json()
         assert found["detail"].endswith("2 problems in 1 row (row 1 is the first run)")
-        assert sorted(problem[:2] for problem in found["problems"]) == [[2, "loss"], [2, "params"]]
+        where = [(problem["row"], problem["column"]) for problem in found["problems"]]
+        assert sorted(where) == [(2, "loss"), (2, "params")]
 
 
 @pytest.mark.parametrize(
