@@ -91,6 +91,11 @@ class Command(click.Command):
         return flag if any(flag in option.opts for option in options) else field
 
 
+_MOVED = {  # what earlier releases called a command, and what does the same now
+    "ui": "the page is part of the service now: `planner serve --open` shows it.",
+}
+
+
 class PlannerGroup(click.Group):
     """Built-in commands, and those that other packages add."""
 
@@ -113,7 +118,7 @@ class PlannerGroup(click.Group):
         try:
             command: click.Command = entry.load()
         except ImportError as error:
-            extra = {"ui": "ui", "evaluate": "eval"}.get(name, "train")
+            extra = {"serve": "web", "evaluate": "eval"}.get(name, "train")
             why = f"needs {error.name or error}, which is not installed"
             return _unavailable(name, f"{why}; `pip install '.[{extra}]'` has it.")
         return command
@@ -121,6 +126,8 @@ class PlannerGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] in _MOVED:  # whatever it is given
+            raise BadInput(_MOVED[args[0]])
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError:

@@ -26,7 +26,7 @@ FLOORS: dict[str, list[set[str]]] = {
         {"run"},
         {"cli", "downstream"},
     ],
-    "calibration": [{"fitting"}, {"studies"}, {"reports"}, {"ui", "web"}, {"commands"}],
+    "calibration": [{"fitting"}, {"studies"}, {"reports"}, {"web"}, {"commands"}],
 }
 HEAVY = {"torch", "pandas", "scipy", "matplotlib", "datasets", "gradio"}
 LONGEST = 60  # lines of a function

@@ -27,7 +27,7 @@ def test_what_messages_and_pages_have_installed_works_from_a_clone() -> None:
     texts += [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
     said = "\n".join(path.read_text(encoding="utf-8") for path in texts)
     named = set(re.findall(r"pip install (?:-e )?'\.\[(\w+)\]'", said))
-    assert {"ui", "train"} <= named <= set(project["optional-dependencies"])
+    assert {"web", "train"} <= named <= set(project["optional-dependencies"])
     assert not re.search(rf"pip install\W+{project['name']}\b", said)
 
 
@@ -77,7 +77,11 @@ def test_the_wheel_has_every_file_of_the_packages(wheel: Path) -> None:
         for path in (ROOT / package).rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
-    assert {"planner/data/fineweb-llama2.json", "calibration/ui/page.js", "planner/py.typed"} <= wanted
+    assert {
+        "planner/data/fineweb-llama2.json",
+        "calibration/web/static/page.js",
+        "planner/py.typed",
+    } <= wanted
     assert wanted - set(zipfile.ZipFile(wheel).namelist()) == set()
 
 

@@ -1,13 +1,333 @@
-"""The page, which the service sends as static files."""
+"""The page: its files, and what its script asks for.
+
+The address is the state. The script sends it, as text, whenever an input changes, and gets the answer as HTML
+and the picture as plotly takes it; where something is wrong, the sentence and its field. Files are sent as
+they are, with the options of reading them in the query.
+"""
 
 from __future__ import annotations
 
-from fastapi import APIRouter
-from fastapi.responses import HTMLResponse
+import gzip
+import hashlib
+import json
+import logging
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from functools import cache, lru_cache
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+from typing import Annotated, Any
+
+import pandas as pd
+from fastapi import APIRouter, Depends, HTTPException, Query, Request, Response
+from fastapi.responses import StreamingResponse
+from pydantic import BaseModel, Field
+
+from calibration.reports.document import dark_rules
+from calibration.web import answers, drawing, markup, pictures, state
+from planner import inputs
+from planner.calibration import Calibration, shipped_names
+from planner.inputs import InvalidInput
+from planner.laws import form_named
+from planner.options import label
+from planner.show.palette import law_label
 
 router = APIRouter(include_in_schema=False)
+_log = logging.getLogger(__name__)
+_STATIC = Path(__file__).parent / "static"
+_KINDS = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml", ".html": "text/html"}
+_NO_PLAN = "no plan can be computed from this calibration and these inputs; others would do."
+
+
+# -- files ----------------------------------------------------------------------------------------------
 
 
 @router.get("/")
-def home() -> HTMLResponse:
-    return HTMLResponse('<!doctype html><title>databound</title><a href="docs">The service</a>')
+def index(request: Request) -> Response:
+    return _sent(request, "index.html", "no-cache")
+
+
+@router.get("/static/{name}")
+def static(request: Request, name: str) -> Response:
+    return _sent(request, name, "max-age=300")
+
+
+def _sent(request: Request, name: str, keep: str) -> Response:
+    """One of the page's files, packed where the browser takes that, or that it has not changed."""
+    if name not in _names():
+        raise HTTPException(404, "the page has no such file.")
+    content, packed, mark = _file(name)
+    headers = {"etag": mark, "cache-control": keep, "vary": "accept-encoding"}
+    if request.headers.get("if-none-match") == mark:
+        return Response(status_code=304, headers=headers)
+    if "gzip" in request.headers.get("accept-encoding", ""):
+        content, headers = packed, {**headers, "content-encoding": "gzip"}
+    return Response(content, headers=headers, media_type=f"{_KINDS[Path(name).suffix]}; charset=utf-8")
+
+
+@cache
+def _names() -> frozenset[str]:
+    return frozenset({*(path.name for path in _STATIC.iterdir()), "plotly.js"})
+
+
+@cache
+def _file(name: str) -> tuple[bytes, bytes, str]:
+    """Its content, the same packed, and a mark that changes with it."""
+    if name == "plotly.js":  # as the installed package has it
+        content = (files("plotly") / "package_data" / "plotly.min.js").read_bytes()
+    else:
+        content = (_STATIC / name).read_bytes()
+    if name == "index.html":
+        content = Template(content.decode()).substitute(markup.parts()).encode()
+    if name == "page.css":  # each colour of a picture has its pair on dark paper
+        dark = (dark_rules(f".dark {holder}", drawing.spelled) for holder in (".js-plotly-plot", ".legend"))
+        content += "".join(dark).encode()
+    return content, gzip.compress(content, 6), f'"{hashlib.blake2b(content, digest_size=12).hexdigest()}"'
+
+
+# -- plans ----------------------------------------------------------------------------------------------
+
+
+class Asked(BaseModel):
+    """What the page asks for: the state, as the address holds it."""
+
+    query: str = Field("", max_length=8000)
+    arrive: bool = False  # by a link, or with another calibration: what does not fit gives way
+    whole: bool = False  # with intervals, which may take longer
+
+
+@router.post("/page/answer")
+def answer(request: Request, asked: Asked) -> dict[str, Any]:
+    """The answer to a state; without `whole` its intervals are left out where they take time."""
+    get = request.app.state.store.get
+    choices, notes = state.from_query(asked.query)
+    if not asked.arrive:
+        return _shown(choices, [], get, asked.whole)
+    try:
+        known = get(choices.calibration)
+    except InvalidInput as error:
+        notes.append(error.said(label))
+        choices = state.without(choices, "calibration")
+        known = get(choices.calibration)
+    choices, changed = state.fitting(choices, known)
+    return {
+        **_shown(choices, [*notes, *changed], get, asked.whole),
+        "fields": asdict(choices),
+        "lists": {"law": _laws(known), "calibration": _calibrations(choices.calibration, known)},
+    }
+
+
+def _shown(choices: state.Choices, notes: list[str], get: Any, whole: bool) -> dict[str, Any]:
+    """What the page shows for these choices.
+
+    Where one of them is wrong, that is said with its field, next to the answer without it: a page that was
+    led to by a link has no other yet.
+    """
+    problem, asked = None, choices
+    for _ in state.NAMES:
+        try:
+            return {**_drawn(choices, get, whole), "problem": problem, "query": asked.query(), **_said(notes)}
+        except InvalidInput as error:
+            problem = problem or {"field": error.field or "", "text": error.said(label)}
+            if error.field not in state.NAMES or getattr(choices, error.field) in ("", None):
+                break
+            choices = state.without(choices, error.field)
+        except Exception:  # a calibration from outside may hold numbers nobody thought of: keep serving
+            _log.exception("no answer for %s", choices)
+            problem = {"field": "", "text": _NO_PLAN}
+            break
+    return {"problem": problem, "query": asked.query(), **_said(notes)}
+
+
+def _said(notes: list[str]) -> dict[str, str]:
+    return {"notes": "".join(map(markup.note, notes))}
+
+
+def _drawn(choices: state.Choices, get: Any, whole: bool) -> dict[str, Any]:
+    """The answer and its picture; those of many visitors are the same."""
+    known = get(choices.calibration)
+    if whole:
+        found = replace(answers.answer(choices, known), pinned=_pinned(choices, get))
+        return {"answer": markup.answer(found), "details": markup.details(found), "complete": True}
+    if choices.pin or choices.calibration not in shipped_names():
+        return _draw(choices, known, _pinned(choices, get))
+    return _draw_shipped(choices)
+
+
+def _draw(choices: state.Choices, known: Calibration, pinned: answers.Answer | None = None) -> dict[str, Any]:
+    found = replace(answers.answer(choices, known, intervals=False), pinned=pinned)
+    figure = pictures.PICTURES[choices.picture](found)
+    return {
+        "answer": markup.answer(found),
+        "legend": drawing.legend(figure) + markup.in_words(found),
+        "caption": markup.caption(found),
+        "calls": markup.calls(found),
+        "details": markup.details(found),
+        "headline": markup.headline(found),
+        "figure": figure.plain(),
+        "complete": found.complete,
+        "asked": answers.question(found),
+        "decays": known.weight_decay_range,
+        "numbers": _numbers(found),
+    }
+
+
+@lru_cache(maxsize=128)
+def _draw_shipped(choices: state.Choices) -> dict[str, Any]:
+    return _draw(choices, Calibration.load(choices.calibration))
+
+
+def _numbers(found: answers.Answer) -> dict[str, float]:
+    """What the sliders and the line that is dragged stand at, read as the plan reads it."""
+    c, p = found.choices, found.plan
+    numbers = {"ud": p.ud, "flops": p.flops}
+    if c.compute == state.IN_HOURS:
+        numbers["hours"] = inputs.hours(c.hours)
+    if c.compute == state.IN_MONEY:
+        numbers["budget_usd"] = inputs.number(c.budget_usd, "budget_usd")
+    return {**numbers, "weight_decay": p.weight_decay if c.weight_decay else 0.0}
+
+
+def _pinned(choices: state.Choices, get: Any) -> answers.Answer | None:
+    """The plan to hold this one against; None where its address no longer leads to one."""
+    if not choices.pin:
+        return None
+    other = replace(state.from_query(choices.pin)[0], pin="")
+    try:
+        return answers.answer(other, get(other.calibration), intervals=False)
+    except InvalidInput:
+        return None
+
+
+def _laws(known: Calibration) -> list[list[str]]:
+    """The laws to choose from: name, label, and what is meant in words."""
+    own = known.form(None)
+    offered = [(form, law_label(form)) for form in state.laws_of(known)]
+    return [
+        [form, shown, form_named(form or own).summary]
+        for form, shown in [("", f"choose for me ({law_label(own)})"), *offered]
+    ]
+
+
+def _calibrations(key: str, known: Calibration) -> list[list[str]]:
+    offered = [[name, name, Calibration.load(name).title] for name in shipped_names()]
+    if key not in shipped_names():
+        offered.append([key, f"{known.name[:40]} (yours)", known.title])
+    return offered
+
+
+# -- files of visitors ----------------------------------------------------------------------------------
+
+
+class Reading(BaseModel):
+    """How a table is to be read, as the page's fields have it."""
+
+    file: str = Field("table.csv", max_length=200)
+    columns: str = Field("", max_length=2000)
+    weight_decay: str = Field("", max_length=80)
+    max_epochs: str = Field("", max_length=80)
+    where: str = Field("", max_length=500)
+    pattern: str = Field("", max_length=500)
+    name: str = Field("", max_length=60)
+    refits: int = Field(200, ge=0, le=1000)
+
+    def options(self) -> dict[str, Any]:
+        """As run tables take them. Runs that crashed are left out, and that is said."""
+        given = {name: getattr(self, name).strip() or None for name in markup.READING}
+        return {**given, "drop_missing": True}
+
+
+_Reading = Annotated[Reading, Query()]
+
+
+async def _body(request: Request) -> bytes:
+    return await request.body()
+
+
+_Body = Annotated[bytes, Depends(_body)]
+
+
+@router.post("/page/calibration")
+def bring(request: Request, body: _Body, file: Annotated[str, Query(max_length=200)] = "") -> dict[str, Any]:
+    """Take a calibration in; under which name it can be planned with from now on."""
+    result = _result(request, "calibration", body, file)
+    known = Calibration.model_validate_json(result["calibration"])
+    return {"calibration": request.app.state.store.add(known)}
+
+
+@router.post("/page/check")
+def check(request: Request, body: _Body, reading: _Reading) -> dict[str, Any]:
+    """What a run table holds, or what is wrong with it."""
+    try:
+        found = _result(request, "check", body, reading.file, **reading.options())
+    except InvalidInput as error:
+        return _wrong(error)
+    if "error" in found:
+        return {**_refused(found), "names": found["names"]}
+    return {"html": markup.run_summary(found), "names": found["names"], "problems": {}}
+
+
+@router.post("/page/fit")
+def fit(request: Request, body: _Body, reading: _Reading) -> StreamingResponse:
+    """Fit a run table: progress as it is made, then laws, picture, files and the calibration, as JSON lines.
+    Whoever hangs up stops it.
+    """
+    lines = (json.dumps(one) + "\n" for one in _fitted(request, body, reading))
+    return StreamingResponse(lines, media_type="application/x-ndjson")
+
+
+def _fitted(request: Request, body: bytes, reading: Reading) -> Iterator[dict[str, Any]]:
+    options = {**reading.options(), "refits": reading.refits}
+    options["name"] = reading.name.strip() or "my-calibration"
+    try:
+        for message in _run(request, "fit", body, reading.file, **options):
+            if isinstance(message, dict):
+                yield _outcome(request, message)
+            else:
+                yield {"progress": list(message)}
+    except InvalidInput as error:
+        yield _wrong(error)
+    except Exception:  # whatever a stranger's table led to: say so and let the next one be fitted
+        _log.exception("no fit of %s", reading.file)
+        yield _wrong(InvalidInput("this table could not be fitted; other runs would do."))
+
+
+def _outcome(request: Request, result: dict[str, Any]) -> dict[str, Any]:
+    """What a fit led to, as the page shows it, with its files."""
+    known = Calibration.model_validate_json(result["calibration"])
+    figure = pictures.predicted_observed(known, pd.DataFrame(result["runs"]))
+    stem = Path(answers.file_name(known)).stem
+    return {
+        "html": markup.fit_summary(known),
+        "figure": figure.plain(),
+        "calibration": request.app.state.store.add(known),
+        "files": {f"{stem}.json": result["calibration"], f"{stem}-report.html": result["report"]},
+    }
+
+
+def _run(request: Request, task: str, body: bytes, file: str, **options: Any) -> Iterator[Any]:
+    visitor = request.client.host if request.client else ""
+    messages: Iterator[Any] = request.app.state.jobs.run(task, body, file, visitor=visitor, **options)
+    return messages
+
+
+def _result(request: Request, task: str, body: bytes, file: str, **options: Any) -> dict[str, Any]:
+    """The result alone."""
+    found = next(one for one in _run(request, task, body, file, **options) if isinstance(one, dict))
+    return dict(found)
+
+
+def _wrong(error: InvalidInput) -> dict[str, Any]:
+    """Why a file is of no use, as `_refused` has it."""
+    about = {name: getattr(error, name, []) for name in ("problems", "columns")}
+    return _refused({"error": error.args[0], "field": error.field, **about})
+
+
+def _refused(found: dict[str, Any]) -> dict[str, Any]:
+    """What is wrong with a table: cells in a list, and everything else at the field that mends it, once."""
+    said = {column: markup.as_page_words(text) for column, text in found.get("columns", [])}
+    html = markup.cell_problems(tuple(one) for one in found["problems"])
+    if not said and not html:
+        said[found.get("field") or ""] = markup.as_page_words(found["error"])
+    return {"html": html, "problems": {field: text[:1].upper() + text[1:] for field, text in said.items()}}

@@ -88,13 +88,14 @@ class Problem(NamedTuple):
 
 class RunTableError(InvalidInput):
     """A run table that cannot be used: `problems` has every unusable cell, `columns` a sentence for each
-    column that is missing or means something else; the text has each kind of problem once, with the rows that
-    have it. `runs` are the names of the runs.
+    column that is missing or means something else (`of_columns` says which); the text has each kind of
+    problem once, with the rows that have it. `runs` are the names of the runs.
     """
 
     def __init__(self, name: str, problems: Sequence[Problem], runs: Sequence[str] = ()) -> None:
         self.problems = cells = [problem for problem in problems if problem.row != WHOLE_TABLE]
-        self.columns = columns = [problem.reason for problem in problems if problem.row == WHOLE_TABLE]
+        self.of_columns = [problem for problem in problems if problem.row == WHOLE_TABLE]
+        self.columns = columns = [problem.reason for problem in self.of_columns]
         if not cells and len(columns) == 1:
             super().__init__(f"{columns[0]}.")
             return

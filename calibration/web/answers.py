@@ -7,7 +7,7 @@ import shlex
 from dataclasses import dataclass, replace
 from typing import Any
 
-from calibration.ui.state import IN_FLOPS, IN_HOURS, IN_MONEY, Choices
+from calibration.web.state import IN_FLOPS, IN_HOURS, IN_MONEY, Choices
 from planner import inputs
 from planner.calibration import DEFAULT_CALIBRATION, Calibration, Setting, shipped_names
 from planner.hardware import DEFAULT_MFU

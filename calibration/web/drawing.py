@@ -7,7 +7,6 @@ its signs mean stands outside of it, as HTML: that wraps on a phone, and who lis
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any, NamedTuple
@@ -57,9 +56,9 @@ class Figure:
     def axis(self, name: str, **how: Any) -> None:
         self.layout[name].update(how)
 
-    def to_json(self) -> str:
-        """As Gradio hands it to the browser."""
-        return json.dumps({"data": self.data, "layout": self.layout})
+    def plain(self) -> dict[str, Any]:
+        """As plotly's script in the browser takes it."""
+        return {"data": self.data, "layout": self.layout}
 
 
 def empty(across: str, up: str) -> Figure:
@@ -71,9 +70,9 @@ def empty(across: str, up: str) -> Figure:
         "automargin": True,
     }
     clear = "rgba(0,0,0,0)"
-    return Figure(
+    figure = Figure(
         {
-            "margin": {"l": 52, "r": 12, "t": 8, "b": 42},
+            "margin": {"l": 44, "r": 12, "t": 26, "b": 42},
             "hovermode": "closest",
             "paper_bgcolor": clear,
             "plot_bgcolor": clear,
@@ -88,10 +87,15 @@ def empty(across: str, up: str) -> Figure:
                 "remove": ["select2d", "lasso2d", "autoScale2d"],
             },
             "xaxis": {"title": {"text": across, "font": {"size": 13}}, **axis},
-            "yaxis": {"title": {"text": up, "font": {"size": 13}}, **axis},
+            "yaxis": axis,
             "dragmode": "zoom",
         }
     )
+    # Above its axis, lying: it needs no height, and is whole however low the picture is.
+    title = {"x": 0, "xshift": -40, "xanchor": "left", "xref": "paper", "y": 1, "yshift": 4}
+    title |= {"yanchor": "bottom", "yref": "paper", "text": up, "showarrow": False, "font": {"size": 13}}
+    figure.layout["annotations"].append(title)
+    return figure
 
 
 def line(
@@ -239,7 +243,7 @@ def legend(figure: Figure) -> str:
     """A list of the signs, in the order in which they were drawn."""
     entries = [trace for trace in figure.data if trace.get("name") and trace.get("showlegend", True)]
     items = "".join(f"<li>{_sign(trace)}{escape(trace['name'])}</li>" for trace in entries)
-    return f'<ul class="db-legend" aria-label="Legend">{items}</ul>'
+    return f'<ul class="legend" aria-label="Legend">{items}</ul>'
 
 
 def spelled(colour: str) -> str:

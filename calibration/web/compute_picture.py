@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calibration.ui import drawing
-from calibration.ui.answers import Answer, limits
-from calibration.ui.drawing import Figure, Mark
-from calibration.ui.state import IN_LOSS
+from calibration.web import drawing
+from calibration.web.answers import Answer, limits
+from calibration.web.drawing import Figure, Mark
+from calibration.web.state import IN_LOSS
 from planner.calibration import Setting
 from planner.evidence import predictive_width
 from planner.explain import at_weight_decay, law_error, less_is_better
@@ -121,7 +121,11 @@ def _marks(p: Plan, flops: np.ndarray) -> list[Mark]:
     if stop is not None:
         here = p.spent_flops < 0.995 * p.flops
         bill = f":<br>{duration(p.cost.hours * 3600)}, {dollars(p.cost.usd)}" if p.cost is not None else ""
-        words = f"{'train with this' if p.serving else 'stop here'}{bill}" if here else _limit(p, stop)
+        cheap = p.cheapest_as_good  # the law cannot tell it from the plan: where to stop is no sharp line
+        sooner = "" if cheap is None else f"<br>as good from {scientific(cheap.flops, 2)} on"
+        words = (
+            f"{'train with this' if p.serving else 'stop here'}{bill}{sooner}" if here else _limit(p, stop)
+        )
         marks.append(Mark(stop, words, low=True))
     return [mark for mark in marks if flops[0] <= mark.x < flops[-1]]
 

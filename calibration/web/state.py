@@ -7,7 +7,6 @@ anything else.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from urllib.parse import parse_qsl, urlencode
 
@@ -27,11 +26,6 @@ PICTURES = {
     "terms": "Loss terms",
     "whatif": "What if",
 }
-FOLDED = (
-    ("law", "calibration"),
-    ("params", "min_params", "max_params", "min_epochs", "max_epochs", "members", "serve_tokens", "epochs"),
-    ("price", "tflops", "memory"),
-)  # what is folded away at first
 LONGEST, LONGEST_PIN = 80, 600  # characters of one value in an address: more is not a number anybody typed
 
 
@@ -77,9 +71,9 @@ NAMES = tuple(field.name for field in fields(Choices))
 # Examples to begin with, each a link of the page: what people have, in words they would use.
 _DAY, _WEEK = {"compute": IN_HOURS, "hours": "24"}, {"compute": IN_HOURS, "hours": "168"}
 PRESETS: dict[str, Choices] = {
-    "Law texts, 8 × H100 for a day": replace(DEFAULTS, ud="180M", **_DAY),
-    "A national language, 8 × H100 for a day": replace(DEFAULTS, ud="2B", **_DAY),
-    "A code base, one A100 for a week": replace(DEFAULTS, ud="40M", gpu="A100", gpus="1", **_WEEK),
+    "Law texts, 8 × H100, a day": replace(DEFAULTS, ud="180M", **_DAY),
+    "A national language, 8 × H100, a day": replace(DEFAULTS, ud="2B", **_DAY),
+    "A code base, one A100, a week": replace(DEFAULTS, ud="40M", gpu="A100", gpus="1", **_WEEK),
     "The paper: 500M, 3e19 FLOPs": replace(DEFAULTS, ud="500M", flops="3e19"),
 }
 _LISTS: dict[str, tuple[str, ...]] = {
@@ -133,18 +127,12 @@ def fitting(choices: Choices, known: Calibration) -> tuple[Choices, list[str]]:
     return replace(choices, **changes), problems
 
 
+def without(choices: Choices, field: str) -> Choices:
+    """The choices with the default in place of one that no plan can be made of."""
+    return replace(choices, **{field: getattr(DEFAULTS, field)})
+
+
 def laws_of(known: Calibration) -> list[str]:
     """The laws that a calibration has at every weight decay."""
     offered = (AVERAGE, *every_form())
     return [form for form in offered if all(setting.has(form) for setting in known.settings)]
-
-
-def of(values: Mapping[str, object]) -> Choices:
-    """Choices from what the page's components hold: a cleared one None, the switch yes or no."""
-    return Choices(**{name: _text(value) for name, value in values.items()})
-
-
-def _text(value: object) -> str:
-    if isinstance(value, bool):
-        return ALL if value else CEILING
-    return "" if value is None else str(value).strip()

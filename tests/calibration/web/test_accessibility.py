@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from planner import plan
-from tests.calibration.ui.conftest import Browser, eventually
+from tests.calibration.web.conftest import Browser, eventually
 
 pytestmark = pytest.mark.slow
 AXE = "axe-core@4.10.3"
@@ -49,12 +49,12 @@ def violations(browser: Browser, axe: str) -> list[str]:
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_no_known_barrier(browser: Browser, axe: str, theme: str) -> None:
     browser.open(f"?__theme={theme}&max_epochs=8&law=additive_2p&picture=frontier")
-    eventually(lambda: browser.script("return document.querySelectorAll('#plot .trace').length"))
+    browser.drawn()
     assert violations(browser, axe) == []
     browser.type("ud", "lots")
-    eventually(lambda: browser.text("#problem [role=alert]"))
+    eventually(lambda: browser.text("#plan-problem"))
     assert violations(browser, axe) == []
-    browser.tab("Your own runs")
+    browser.tab("runs")
     assert violations(browser, axe) == []
     browser.narrow()
     browser.open(f"?__theme={theme}")
@@ -63,10 +63,10 @@ def test_no_known_barrier(browser: Browser, axe: str, theme: str) -> None:
 
 def test_what_is_wrong_is_said_of_its_field(browser: Browser) -> None:
     browser.open()
-    wrong = "return [...document.querySelectorAll('[aria-invalid=true]')].map(e => e.closest('.db-text').id)"
+    wrong = "return [...document.querySelectorAll('[aria-invalid=true]')].map(e => e.name)"
     assert browser.script(wrong) == []
     browser.type("gpus", "many")
-    eventually(lambda: browser.script(wrong), lambda found: found == ["in-gpus"])
+    eventually(lambda: browser.script(wrong), lambda found: found == ["gpus"])
     said = "document.querySelector('[aria-invalid]').getAttribute('aria-describedby')"
     sentence = browser.script(f"return document.getElementById({said}).textContent")
     assert sentence.startswith("GPUs must be")
@@ -77,10 +77,7 @@ def test_what_is_wrong_is_said_of_its_field(browser: Browser) -> None:
 def test_buttons_and_pictures_have_words(browser: Browser) -> None:
     browser.open("?picture=terms")
     made = plan("250M", "5e18")
-    name = "return document.getElementById(arguments[0]).getAttribute('aria-label')"
-    spoken = [
-        browser.script(name, f"{what}-{of}") for what in ("halve", "double") for of in ("ud", "compute")
-    ]
+    spoken = browser.script("return [...document.querySelectorAll('[data-step]')].map(e => e.ariaLabel)")
     assert len(set(spoken)) == 4
     figure = "return document.getElementById(document.getElementById('plot').getAttribute('aria-labelledby'))"
     words = eventually(lambda: browser.script(f"{figure}?.textContent"))
@@ -106,30 +103,29 @@ def test_enlarged_to_twice_its_size_nothing_is_cut_off_or_left_empty(browser: Br
     half = {"width": 640, "height": 450, "deviceScaleFactor": 2, "mobile": False}
     browser.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", half)
     browser.open()
-    eventually(lambda: browser.script("return document.querySelectorAll('#plot .trace').length"))
+    browser.drawn()
     assert browser.script("return document.documentElement.scrollWidth") <= 640
-    for part in ("#in-weight_decay", "#answer", "#plot .js-plotly-plot"):
+    for part in ("#in-weight_decay", "#answer", "#plot"):
         assert browser.find(part).rect["width"] > 0.85 * 640
 
 
 @pytest.mark.parametrize("width", [1280, 820, 390])
 def test_axis_titles_are_whole_at_every_width(browser: Browser, width: int) -> None:
-    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
-    browser.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    browser.window(width, 900)
     inside = """
     const box = document.querySelector("#plot .main-svg").getBoundingClientRect();
-    return [...document.querySelectorAll("#plot :is(.xtitle, .ytitle)")].map((title) => {
-      const own = title.getBoundingClientRect();
+    return [".xtitle", ".annotation-text"].map((one) => {
+      const own = document.querySelector(`#plot ${one}`).getBoundingClientRect();
       return own.width > 0 && own.left >= box.left - 1 && own.right <= box.right + 1 && own.top >= box.top - 1
         && own.bottom <= box.bottom + 1;
     });
     """
     for picture in ("isoflop", "frontier", "crossover", "terms", "whatif"):
         browser.open(f"?picture={picture}")
-        eventually(lambda: browser.script("return document.querySelectorAll('#plot .trace').length"))
+        browser.drawn()
         eventually(lambda: browser.script(inside), lambda found: found == [True, True])
         height = "s => document.querySelector(s).getBoundingClientRect().height"
-        heights = browser.script(f"return ['.db-legend', '#plot .nsewdrag'].map({height})")
+        heights = browser.script(f"return ['.legend', '#plot .nsewdrag'].map({height})")
         assert heights[0] < heights[1]  # the legend leaves room for what it explains
 
 

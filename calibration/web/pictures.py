@@ -12,10 +12,10 @@ from html import escape
 import numpy as np
 import pandas as pd
 
-from calibration.ui import drawing
-from calibration.ui.answers import Answer, limits, without_draws
-from calibration.ui.compute_picture import loss_against_compute
-from calibration.ui.drawing import Figure, Mark
+from calibration.web import drawing
+from calibration.web.answers import Answer, limits, without_draws
+from calibration.web.compute_picture import loss_against_compute
+from calibration.web.drawing import Figure, Mark
 from planner.calibration import Calibration, Setting
 from planner.explain import law_error
 from planner.inputs import CONTINUOUS, FREE, scientific, short, signed
@@ -185,6 +185,7 @@ def terms(found: Answer) -> Figure:
     figure = drawing.empty(
         f"epochs of a model with {short(p.params)} parameters", "predicted loss (nats per token)"
     )
+    below = float(np.max(np.broadcast_to(parts.irreducible, epochs.shape)))
     for name, values in parts._asdict().items():
         figure.add(
             x=drawing.plain(epochs),
@@ -202,10 +203,16 @@ def terms(found: Answer) -> Figure:
         drawing.point(figure, epochs[least], total[least], lowest, "triangle-down", NEUTRAL)
     if p.epochs >= 1:
         drawing.point(figure, p.epochs, p.loss, f"the plan: {passes(p.epochs)}", "circle", PLAN)
-    # An area means its height: the axis starts at zero.
+    # An area means its height, but the lowest is two thirds of all, and no training changes it: it is cut.
+    top = float(np.max(total))
+    cut = below - 0.12 * (top - below)
     title = {"text": "%{x} epochs"}
     figure.axis("xaxis", range=[1, float(epochs[-1])], hoverformat=".1f", unifiedhovertitle=title)
-    figure.axis("yaxis", range=[0, 1.05 * float(np.max(total))])
+    figure.axis("yaxis", range=[cut, top + 0.05 * (top - cut)])
+    said = {"x": 0.01, "xref": "paper", "xanchor": "left", "y": cut, "yanchor": "bottom", "showarrow": False}
+    figure.layout["annotations"].append(
+        {**said, "text": f"irreducible: {below:.3f}, cut off here", "font": {"size": 12}}
+    )
     figure.layout["hovermode"] = "x unified"
     return figure
 
@@ -247,6 +254,7 @@ def predicted_observed(known: Calibration, runs: pd.DataFrame) -> Figure:
     """What the recommended law predicts for each run, against what was observed."""
     figure = drawing.empty("predicted loss", "observed loss")
     figure.layout["showlegend"] = True
+    figure.layout["legend"] |= {"orientation": "v", "y": 0.99, "yanchor": "top", "x": 0.01}
     for i, setting in enumerate(known.settings):
         here = runs[np.isclose(runs["weight_decay"], setting.weight_decay, rtol=1e-9, atol=1e-12)]
         here = here[:_LARGEST_SCATTER]

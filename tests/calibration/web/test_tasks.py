@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from planner import flops_from_gpus, plan
-from tests.calibration.ui.conftest import Browser, eventually
-from tests.calibration.ui.test_page import expected, shows
+from tests.calibration.web.conftest import Browser, eventually
+from tests.calibration.web.test_page import expected, shows
 
 pytestmark = pytest.mark.slow
 MOST = 5
@@ -42,7 +42,7 @@ def test_plan_for_a_corpus_and_some_accelerators_for_a_day(visitor: Visitor) -> 
     made = plan("180M", gpu="H100", gpus=8, hours=24)
     shows(visitor.browser, expected("180M", flops_from_gpus("H100", 8, 24)))
     # While hours were typed ("2"), the same plan was a larger part of less compute.
-    eventually(lambda: visitor.browser.text(".db-verdict"), lambda said: said.startswith(made.verdict))
+    eventually(lambda: visitor.browser.text(".verdict"), lambda said: said.startswith(made.verdict))
 
 
 def test_find_the_best_weight_decay(visitor: Visitor) -> None:
@@ -58,7 +58,7 @@ def test_find_the_best_weight_decay(visitor: Visitor) -> None:
 def test_fit_a_wandb_export_and_plan_with_it(visitor: Visitor, tmp_path: Path) -> None:
     export = tmp_path / "wandb-export.csv"
     export.write_text(_EXPORT)
-    visitor.do("tab", "Your own runs")
+    visitor.do("tab", "runs")
     visitor.do("upload", "#upload-runs", export)
     checked = eventually(
         lambda: visitor.browser.text("#runs-check"), lambda said: "The table can be read" in said
@@ -71,7 +71,7 @@ def test_fit_a_wandb_export_and_plan_with_it(visitor: Visitor, tmp_path: Path) -
     eventually(
         lambda: visitor.browser.script("return location.search"), lambda query: "calibration=own-" in query
     )
-    eventually(lambda: visitor.browser.text(".db-verdict"), lambda said: said.startswith("Train"))
+    eventually(lambda: visitor.browser.text(".verdict"), lambda said: said.startswith("Train"))
 
 
 _EXPORT = """"Name","config.n_params","config.unique_tokens","config.epochs","config.weight_decay","val/loss"
@@ -86,7 +86,7 @@ _EXPORT = """"Name","config.n_params","config.unique_tokens","config.epochs","co
 def test_share_the_result_as_a_card_or_a_link(visitor: Visitor, tmp_path: Path) -> None:
     where = {"behavior": "allow", "downloadPath": str(tmp_path)}
     visitor.browser.driver.execute_cdp_cmd("Browser.setDownloadBehavior", where)
-    visitor.do("press", ".db-chip")
+    visitor.do("press", ".chip")
     shows(visitor.browser, expected("180M", flops_from_gpus("H100", 8, 24)))
     eventually(lambda: visitor.browser.script("return !!document.querySelector('#plot .trace')"))
     visitor.do("press", "[data-card]")
@@ -100,13 +100,13 @@ def test_share_the_result_as_a_card_or_a_link(visitor: Visitor, tmp_path: Path) 
 
 def test_two_plans_stand_side_by_side(visitor: Visitor) -> None:
     visitor.do("press", "[data-pin=this]")
-    eventually(lambda: visitor.browser.text("#db-pins"))
+    eventually(lambda: visitor.browser.text("#pins"))
     assert "pin=" in visitor.browser.script("return location.search")
     visitor.do("type", "ud", "500M")
     shows(visitor.browser, expected("500M"))
     losses = eventually(
-        lambda: visitor.browser.text("#db-pins"), lambda said: f"{plan('500M', '5e18').loss:.4f}" in said
+        lambda: visitor.browser.text("#pins"), lambda said: f"{plan('500M', '5e18').loss:.4f}" in said
     )
     assert f"{plan('250M', '5e18').loss:.4f}" in losses
-    visitor.do("press", "#db-pins [data-pin]")
-    eventually(lambda: visitor.browser.script("return !document.querySelector('#db-pins')"))
+    visitor.do("press", "#pins [data-pin]")
+    eventually(lambda: visitor.browser.script("return !document.querySelector('#pins')"))

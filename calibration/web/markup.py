@@ -1,0 +1,484 @@
+"""The answer as HTML. Every text is escaped: names and notes may come from a file that somebody uploaded.
+
+Each figure is a `<data>` element: the text for people, and the full number for whoever reads it by machine.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from html import escape
+from typing import Any
+
+from calibration.reports import report
+from calibration.studies.verdict import blank_or
+from calibration.web.answers import Answer, as_command, as_python, as_training_config, question, with_members
+from calibration.web.state import DEFAULTS, IN_LOSS, PICTURES, PRESETS
+from planner.calibration import Calibration
+from planner.explain import is_sharp, summary
+from planner.hardware import ACCELERATORS, Cost
+from planner.inputs import WHOLE, dollars, duration, figure, named, scientific, short, signed, size
+from planner.laws import FORMS
+from planner.options import label
+from planner.results import Interval, Plan
+from planner.show.palette import law_label
+from planner.show.terminal import how_sure
+
+SHOWN_PROBLEMS = 50  # kinds
+
+
+def answer(found: Answer, notes: Sequence[str] = ()) -> str:
+    """The decision in a sentence, what it takes of the budget, and tiles. What to be careful about is one step
+    away.
+    """
+    p = found.plan
+    cautions = ""
+    if p.warnings:
+        count = "one caution" if len(p.warnings) == 1 else f"{len(p.warnings)} cautions"
+        cautions = f' <a class="cautions" href="#careful">{count}</a>'
+    return (
+        f'{"".join(map(note, notes))}<p class="verdict">{escape(p.verdict)}{cautions}</p>'
+        f'<p class="budget">{escape(p.budget)}</p><div class="tiles">{"".join(_tiles(found))}</div>'
+    )
+
+
+def details(found: Answer) -> str:
+    """What a terminal prints below the answer, in its order; what to be careful about; and, folded, why."""
+    p = found.plan
+    known = [(name, escape(text)) for name, text in summary(p) if name != "expected loss"]
+    return (
+        f'{side_by_side(found)}<div class="beside">{_definitions(known)}'
+        f'<div id="careful" tabindex="-1">{_list("careful", "Careful", p.warnings)}</div></div>'
+        f'<details id="facts"><summary>Time, memory, breakdown and how sure</summary>'
+        f"{_definitions(_facts(found))}</details>"
+        f'<details id="why"><summary>Why, and what else to know</summary>'
+        f"{_list('why', '', p.reasons)}</details>"
+    )
+
+
+def _tiles(found: Answer) -> list[str]:
+    """The figures, each with its interval and what stands next to it."""
+    p = found.plan
+    within = p.intervals or {}
+    # Which sizes would do as well: as far as the law can tell, or else within the tolerance.
+    flat = p.flat_range if p.predictive_uncertainty is None else p.predictive_uncertainty.as_good
+    as_good = f"as good: {short(flat.params_min)} to {short(flat.params_max)}"
+    if is_sharp(flat):
+        as_good = f"hardly another size is within {flat.tolerance:.2g} nats"
+    elsewhere = sorted(other.params for other in p.other_laws)
+    ends = dict.fromkeys(short(size) for size in (*elsewhere[:1], *elsewhere[-1:]))
+    other_laws = f"other laws: {' to '.join(ends)}" if ends else ""
+    tokens = f"{short(p.tokens)} training tokens"
+    if p.epochs < 1:
+        tokens = f"{short(p.tokens)} tokens: {p.epochs:.1%} of the corpus is enough"
+    rival = min(p.other_weight_decays, key=lambda one: one.predicted_loss, default=None)
+    decays = "the only one calibrated"
+    if rival is not None:
+        decays = f"loss at {rival.weight_decay}: {rival.predicted_loss:.3f}"
+    sizes, passes = _interval(within.get("params"), short), _interval(within.get("epochs"), epochs)
+    losses, sure = _interval(within.get("loss"), "{:.3f}".format), p.predictive_uncertainty
+    if not found.complete:
+        losses = "95%: …"
+    elif not losses and sure is not None:
+        losses = f"{sure.level:.0%}: {sure.loss_low:.3f} to {sure.loss_high:.3f}"
+    perplexity = f"perplexity {p.perplexity:.4g}"
+    bits = "" if p.bits_per_byte is None else f"{p.bits_per_byte:.2f} bits per byte"
+    return [
+        _tile("params", "Parameters", p.params, short(p.params), sizes, as_good, other_laws),
+        _tile("epochs", "Epochs", p.epochs, epochs(p.epochs), passes, tokens),
+        _tile("weight_decay", "Weight decay", p.weight_decay, str(p.weight_decay), "", decays),
+        _tile("loss", "Predicted loss", p.loss, f"{p.loss:.3f}", losses, perplexity, bits),
+        *([] if p.cost is None else [_bill(p.cost)]),
+    ]
+
+
+def _bill(c: Cost) -> str:
+    hours = _data("gpu_hours", c.gpu_hours, figure(c.gpu_hours))
+    where = f'<div class="interval">{escape(duration(c.hours * 3600))} on {c.gpus} × {escape(c.gpu)}</div>'
+    below = f'<div class="below">{hours} GPU-hours, {c.mfu:.0%} MFU</div>'
+    bill = _data("usd", c.usd, dollars(c.usd).removeprefix("about "))
+    name, shown = '<div class="label">Cost, about</div>', f'<div class="figure">{bill}</div>'
+    return f'<div class="tile">{name}{shown}{where}{below}</div>'
+
+
+def _facts(found: Answer) -> list[tuple[str, str]]:
+    """What else the decision comes with: names, and values as HTML."""
+    p = found.plan
+    ceiling = "" if p.spent_flops > 0.995 * p.flops else f" of {scientific(p.flops)}"
+    facts = [("compute", _data("flops", p.spent_flops, scientific(p.spent_flops)) + f" FLOPs{ceiling}")]
+    parts = " + ".join(f"{name} {value:.3f}" for name, value in vars(p.terms).items())
+    crossing = _crossover(p, (p.intervals or {}).get("crossover_flops"))
+    facts += [("breakdown", parts), ("crossover C×", crossing)]
+    facts += [*_wider(found)]
+    facts += [("how sure", escape(how_sure(p) if found.complete else "working out the intervals …"))]
+    return [*facts, ("from", escape(f"{p.law} of {found.calibration.name}"))]
+
+
+def _wider(found: Answer) -> list[tuple[str, str]]:
+    """What counts next to one training: an ensemble, or what it would buy, and what is served."""
+    p, facts = found.plan, list[tuple[str, str]]()
+    if p.members is not None and p.members.count > 1:
+        said = (
+            f"{p.members.count} whose probabilities are averaged: {p.members.gain:.3f} nats better than one"
+        )
+        facts.append(("members", f"{said}; {size(p.members.weights_bytes)} of weights"))
+    elif p.members is not None:
+        facts.append(("members", "one model is better than several for this compute"))
+    wider = with_members(found)
+    if wider is not None and wider.members is not None and wider.members.count > 1:
+        several = (
+            f"{wider.members.count} models of {short(wider.params)} for {epochs(wider.epochs)} epochs each"
+        )
+        change = signed(wider.loss - p.loss)
+        facts.append(
+            ("an ensemble", f"{several} would reach {wider.loss:.3f} ({change}) for the same compute")
+        )
+    if p.serving is not None:
+        total = f"{p.serving.share:.0%} of {scientific(p.serving.total_flops)} FLOPs"
+        facts.append(("serving", f"{short(p.serving.tokens)} tokens take {total}"))
+    return [(name, escape(said)) for name, said in facts]
+
+
+def side_by_side(found: Answer) -> str:
+    """The pinned plan next to this one, where there is one."""
+    if found.pinned is None:
+        return ""
+    both = (found.pinned, found)
+    rows = [
+        ("asked", *(question(one) for one in both)),
+        ("train", *(f"{short(one.plan.params)} × {epochs(one.plan.epochs)} epochs" for one in both)),
+        ("weight decay", *(str(one.plan.weight_decay) for one in both)),
+        ("predicted loss", *(f"{one.plan.loss:.4f}" for one in both)),
+        ("compute spent", *(f"{scientific(one.plan.spent_flops)} FLOPs" for one in both)),
+        ("cost", *(dollars(one.plan.cost.usd) if one.plan.cost else "" for one in both)),
+        ("law", *(f"{law_label(one.plan.law)} of {one.calibration.name}" for one in both)),
+    ]
+    change = found.plan.loss - found.pinned.plan.loss
+    unpin = '<button type="button" data-pin="">Unpin</button>'
+    said = f"<h2>Two plans</h2><p>Loss {signed(change, 4)} against the pinned plan.</p>"
+    return (
+        f'<div class="pins" id="pins">{said}{table(("", "pinned", "this plan"), rows)}'
+        f'<div class="buttons">{unpin}</div></div>'
+    )
+
+
+def headline(found: Answer) -> str:
+    """The answer in one line, which stays in sight on a phone; who listens has heard it already."""
+    p = found.plan
+    return (
+        f"<b>{short(p.params)}</b> × <b>{epochs(p.epochs)}</b> epochs · λ <b>{p.weight_decay}</b> · "
+        f"loss <b>{p.loss:.3f}</b>"
+    )
+
+
+def caption(found: Answer) -> str:
+    """What there is to see in the picture, below it."""
+    return f'<p class="caption">{escape(_CAPTIONS[found.choices.picture](found))}</p>'
+
+
+def _where_to_stop(found: Answer) -> str:
+    """Of what this picture shows: it may have one weight decay, no shade, or no steps."""
+    p, said = found.plan, ["The best loss that each compute can buy; the band is its interval."]
+    if p.serving is None and p.loss_minimising_compute is not None:
+        said.append(
+            "In the shade the law expects no gain from more compute with this recipe. Where that begins is "
+            "known no better than the green stretch is long, all of which is as good."
+        )
+    if p.crossover_flops is not None:
+        said.append("From C× on strong weight decay is expected to win.")
+    if found.choices.epochs == WHOLE:
+        said.append(
+            "At kinks another whole number of epochs becomes the best, in the end one, far beyond all runs."
+        )
+    if found.choices.compute != IN_LOSS:
+        said.append("Drag the line to another budget.")
+    return " ".join(said)
+
+
+_CAPTIONS: dict[str, Callable[[Answer], str]] = {
+    "crossover": _where_to_stop,
+    "isoflop": lambda _: (
+        "Every point spends the same compute: few epochs of a large model on the left, many "
+        "of a small one on the right."
+    ),
+    "frontier": lambda _: (
+        "Each line is one law's best plan as compute grows. Laws that charge for repetition "
+        "turn back: fewer epochs, larger models."
+    ),
+    "decay": lambda _: (
+        "The best plan within your compute at each weight decay: too little lets a model learn "
+        "repeated text by heart, too much holds it back. Drag the line to another weight decay."
+    ),
+    "terms": lambda _: (
+        "What the loss of the planned model consists of, if it were trained for fewer or more "
+        "epochs. The irreducible part, which no training changes, is cut off below."
+    ),
+    "whatif": lambda _: (
+        "The best loss if you had less or more of one thing and the same of the other, at the "
+        "weight decay that is then the best or that you have chosen; diamonds mark twice as much."
+    ),
+}
+
+
+def in_words(found: Answer) -> str:
+    """What there is to see in a picture, for who cannot see it."""
+    p = found.plan
+    plan = f"{short(p.params)} parameters for {epochs(p.epochs)} epochs, loss {p.loss:.3f}"
+    flat = p.flat_range
+    rivals = "; ".join(f"at {one.weight_decay} {one.predicted_loss:.3f}" for one in p.other_weight_decays)
+    others = ((law_label(o.law), short(o.params), epochs(o.epochs)) for o in p.other_laws)
+    laws = "; ".join(f"{law} {size} for {passes} epochs" for law, size, passes in others)
+    words = {
+        "isoflop": f"Loss against epochs at {scientific(p.flops)} FLOPs: lowest at {plan}, and within "
+        f"{flat.tolerance:g} nats from {epochs(flat.epochs_min)} to {epochs(flat.epochs_max)} epochs.",
+        "frontier": f"Epochs against parameters as compute grows. At this budget: {plan}; {laws}.",
+        "crossover": f"Best loss against compute for each weight decay. At this budget: at {p.weight_decay} "
+        f"{p.loss:.3f}; {rivals}. {p.crossover_note[:1].upper()}{p.crossover_note[1:]}.",
+        "decay": f"Best loss against weight decay within {scientific(p.flops)} FLOPs. At {p.weight_decay} "
+        f"{p.loss:.3f}; {rivals}.",
+        "terms": "Loss against epochs as a stack of its terms. At the plan: "
+        + ", ".join(f"{name} {value:.3f}" for name, value in vars(p.terms).items())
+        + ".",
+        "whatif": f"Best loss with a quarter to sixteen times the data, the compute, or both. Now: {plan}.",
+    }
+    return f'<p class="unseen" id="picture-words">{escape(f"Picture: {words[found.choices.picture]}")}</p>'
+
+
+def note(sentence: str) -> str:
+    return f'<p class="note" role="status">{escape(sentence[:1].upper() + sentence[1:])}</p>'
+
+
+def calls(found: Answer) -> str:
+    """Buttons that copy the call, and the text that they copy."""
+    texts = [
+        ("python", "Python", as_python(found)),
+        ("command", "Command line", as_command(found)),
+        ("config", "run.toml", as_training_config(found)),
+    ]
+    buttons = "".join(
+        f'<button type="button" data-copy="copy-{key}">Copy {name}</button>' for key, name, _ in texts
+    )
+    shown = "".join(
+        f'<h3>{name}</h3><pre id="copy-{key}" tabindex="0">{escape(text)}</pre>' for key, name, text in texts
+    )
+    buttons += '<button type="button" data-copy="address">Copy link</button>'
+    buttons += '<button type="button" data-card>Save card</button>'
+    buttons += '<button type="button" data-pin="this">Pin to compare</button>'
+    return (
+        f'<div class="calls"><div class="buttons">{buttons}</div>'
+        f"<details><summary>Show what is copied</summary>{shown}</details></div>"
+    )
+
+
+def epochs(value: float) -> str:
+    return f"{value:.0f}" if value == round(value) else f"{value:.3g}"
+
+
+# -- run tables ----------------------------------------------------------------------------------------
+
+
+def cell_problems(problems: Iterable[tuple[int, str, str, str]]) -> str:
+    """Each kind of problem that a table's cells have, once, with the rows that have it."""
+    kinds: dict[tuple[str, str], list[tuple[int, str]]] = {}
+    for row, column, value, reason in problems:
+        kinds.setdefault((called(column), reason), []).append((row, value))
+    rows = []
+    for (column, reason), cells in list(kinds.items())[:SHOWN_PROBLEMS]:
+        some = ", ".join(f"{row}: {value}" if value else f"{row}" for row, value in cells[:8])
+        more = f" and {len(cells) - 8:,} more" if len(cells) > 8 else ""
+        rows.append((column, reason, some + more))
+    if not rows:
+        return ""
+    said = "These cells cannot be used. Row 1 is the first run below the header."
+    return f'<p class="problem" role="alert">{said}</p>{table(("column", "problem", "rows"), rows)}'
+
+
+def called(column: str) -> str:
+    """What the page calls a column of ours."""
+    return COLUMNS.get(column, column)
+
+
+def as_page_words(sentence: str) -> str:
+    """A sentence about a table in terms of the page's fields instead of options of a command."""
+    said = _UNNAMED.sub("write its name here", sentence)
+    said = _MAPPED.sub(lambda found: f"write {found[3]!r} for {called(found[2])}", said)
+    said = _CONDITION.sub(lambda found: f"write {found[1]!r} at {READING['where']}", said)
+    said = _DECAY.sub(f"{READING['weight_decay']}", said)
+    return named(said, lambda field: READING.get(field, label(field)))
+
+
+def run_summary(about: Mapping[str, Any]) -> str:
+    """A table that can be read: what it holds, how it was read, and what it does not determine."""
+    lacking: dict[str, list[str]] = {}
+    for decay, form, reason in about["not_identified"]:
+        lacking.setdefault(f"weight decay {decay:g}: {reason}", []).append(law_label(form))
+    missing = [f"{reason} ({', '.join(forms)})" for reason, forms in lacking.items()]
+    header = ("weight decay", "runs", "one epoch", "parameters", "unique tokens", "most epochs", "loss")
+    told = "These runs alone do not determine every law; what the shipped calibrations know fills in"
+    first = ("run", "parameters", "unique tokens", "epochs", "weight decay", "loss")
+    noticed = [as_page_words(text) for text in about["notes"]]
+    return (
+        f'<p class="good">✓ The table can be read.</p>{_list("why", "Noticed", noticed)}'
+        f"{table(header, about['rows'])}<h3>The first runs, as they were read</h3>"
+        f"{table(first, about['preview'])}{_list('careful', told, missing)}"
+    )
+
+
+def fit_summary(known: Calibration) -> str:
+    """The laws that were fitted, ranked, and those that were not. The files stand behind the two buttons."""
+    why = report.reason(known)
+    said = f"{known.name} is fitted: {why}" if why else f"{known.name} is fitted."
+    left_out = [
+        f"weight decay {setting.weight_decay}: {law_label(form)}, {why_not}"
+        for setting in known.settings
+        for form, why_not in setting.method.get("not_identified", {}).items()
+    ]
+    header = ("weight decay", "law", "share", "held-out error", "R²", "R² repeated", "Huber sum")
+    return (
+        f'<p class="good">✓ {escape(said)}</p>{table(header, _metrics(known))}'
+        f"{_list('careful', 'Not fitted', left_out)}"
+    )
+
+
+def _metrics(known: Calibration) -> list[list[str]]:
+    """The laws at each weight decay, best first: by their share of the average, then by the error on runs
+    that were left out.
+    """
+    styles = {"held_out_error": ".2%", "r2": ".4f", "r2_multi": ".4f", "huber": ".3g"}
+    rows = []
+    for setting in known.settings:
+        shares, metrics = setting.law_weights, {form: law.metrics for form, law in setting.laws.items()}
+        errors = {form: metrics[form].get("held_out_error") for form in metrics}
+        for form in sorted(errors, key=lambda f: (-shares.get(f, 0.0), errors[f] is None, errors[f] or 0.0)):
+            star = " ★" if form == known.default_law else ""
+            figures = [blank_or(metrics[form].get(key), style) for key, style in styles.items()]
+            share = blank_or(shares.get(form), ".0%")
+            rows.append([str(setting.weight_decay), law_label(form) + star, share, *figures])
+    return rows
+
+
+COLUMNS = {
+    "run": "run",
+    "params": "parameters",
+    "unique_tokens": "unique tokens",
+    "epochs": "epochs",
+    "tokens": "training tokens",
+    "weight_decay": "weight decay",
+    "loss": "validation loss",
+    "learning_rate": "learning rate",
+    "batch_tokens": "tokens per step",
+}
+READING = {
+    "columns": "Which column is which",
+    "weight_decay": "Weight decay, if the table does not say",
+    "max_epochs": "Leave out runs beyond this many epochs",
+    "where": "Only runs where",
+    "pattern": "Pattern of run names",
+}  # what the page calls the ways in which a table can be read
+_UNNAMED = re.compile(
+    r"‹columns› \w+=NAME says which it is(, and ‹pattern› reads settings inside run names)?"
+)
+_MAPPED = re.compile(r"‹columns› ('?)(\w+)=(.+?)\1(?=[ ).;:,]|$)")
+_CONDITION = re.compile(r"‹where› '(.+?)'")
+_DECAY = re.compile(r"‹weight_decay› [\d.]+")
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    head = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in header)
+    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+    cells = f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
+    return f'<div class="scroll" tabindex="0"><table class="table">{cells}</table></div>'
+
+
+# -- pieces --------------------------------------------------------------------------------------------
+
+
+def _data(key: str, value: float, text: str) -> str:
+    return f'<data data-key="{key}" value="{value!r}">{escape(text)}</data>'
+
+
+def _tile(key: str, name: str, value: float, text: str, interval: str, *below: str) -> str:
+    extra = f'<div class="interval">{escape(interval)}</div>' if interval else ""
+    shown = f'<div class="figure">{_data(key, value, text)}</div>'
+    more = "".join(f'<div class="below">{escape(line)}</div>' for line in below if line)
+    return f'<div class="tile"><div class="label">{name}</div>{shown}{extra}{more}</div>'
+
+
+def _interval(bounds: Interval | None, show: Callable[[float], str]) -> str:
+    return "" if bounds is None else f"95%: {show(bounds.low)} to {show(bounds.high)}"
+
+
+def _crossover(p: Plan, bounds: Interval | None) -> str:
+    if p.crossover_flops is None:
+        return escape(f"none: {p.crossover_note}")
+    between = f" ({_interval(bounds, scientific)})" if bounds else ""
+    place = _data("crossover_flops", p.crossover_flops, scientific(p.crossover_flops))
+    return f"{place} FLOPs{between}: {escape(p.crossover_note)}"
+
+
+def _list(style: str, title: str, lines: Sequence[str]) -> str:
+    if not lines:
+        return ""
+    items = "".join(f"<li>{escape(line[:1].upper() + line[1:])}</li>" for line in lines)
+    heading = f"<h2>{title}</h2>" if title else ""
+    return f'<div class="{style}">{heading}<ul>{items}</ul></div>'
+
+
+# -- parts of the page that follow from what there is --------------------------------------------------
+
+
+def parts() -> dict[str, str]:
+    """What index.html has places for: its lists, and what its words mean."""
+    chips = "".join(
+        f'<a class="chip" data-visit href="?{escape(chosen.query())}">{escape(title)}</a>'
+        for title, chosen in PRESETS.items()
+    )
+    pictures = "".join(
+        f'<label><input type="radio" name="picture" value="{key}"{" checked" * (key == DEFAULTS.picture)}>'
+        f"{title}</label>"
+        for key, title in PICTURES.items()
+    )
+    columns = "".join(
+        f'<label class="field" data-field="{ours}">{escape(name)}<input name="column-{ours}" list="columns" '
+        f'autocomplete="off" placeholder="by its name"></label>'
+        for ours, name in COLUMNS.items()
+    )
+    gpus = "".join(f"<option{' selected' * (g == DEFAULTS.gpu)}>{escape(g)}</option>" for g in ACCELERATORS)
+    return {"chips": chips, "pictures": pictures, "columns": columns, "gpus": gpus, "footer": _footer()}
+
+
+def _footer() -> str:
+    """What the page's words mean, the laws in words, and where this comes from."""
+    words = _definitions([(escape(word), escape(meaning)) for word, meaning in _WORDS.items()])
+    laws = _definitions([(escape(form.label), escape(form.summary)) for form in FORMS.values()])
+    formulas = _definitions(
+        [(escape(form.label), f"<code>{escape(form.formula)}</code>") for form in FORMS.values()]
+    )
+    return (
+        f"<details><summary>What the words mean</summary>{words}</details>"
+        f"<details><summary>The laws, in words</summary>{laws}<details><summary>As formulas</summary>"
+        f"{formulas}</details></details><p>{_SOURCES}</p>"
+    )
+
+
+def _definitions(rows: Iterable[tuple[str, str]]) -> str:
+    """Names, and values as HTML."""
+    return f"<dl>{''.join(f'<div><dt>{name}</dt><dd>{value}</dd></div>' for name, value in rows)}</dl>"
+
+
+_WORDS = {
+    "nats": "The loss is the mean negative natural logarithm of the probability given to the next token. A "
+    "hundredth of a nat is about one percent of perplexity.",
+    "C×": "The compute at which the best plans of two weight decays have the same loss. Below it the weaker "
+    "decay wins, above it the stronger one.",
+    "unique tokens": "How many tokens of text there are before any is seen twice.",
+    "epochs": "How often the text is gone through; below one, only a part of it is used.",
+    "parameters": "All of the model's, embeddings included.",
+    "MFU": "The share of the GPUs' peak that training really reaches.",
+}
+_SOURCES = (
+    'The laws and coefficients are those of <a href="https://arxiv.org/abs/2605.01640">Prescriptive Scaling '
+    'Laws for Data Constrained Training</a> and <a href="https://arxiv.org/abs/2305.16264">Scaling '
+    "Data-Constrained Language Models</a>. How a plan is made, and how far to trust it, is told in the "
+    "folder <code>docs</code> of databound; <code>planner --help</code> offers the same on the command line."
+)

@@ -1,0 +1,322 @@
+// What the browser does by itself: it sends the inputs as an address, shows what comes back, and keeps history.
+import {card, draw, grab} from "./plot.js";
+import "./runs.js";
+
+const $ = (id) => document.getElementById(id);
+const plan = $("plan");
+let pin = "", numbers = {}, decays = [0, 0], question = "";
+
+const dark = matchMedia("(prefers-color-scheme: dark)");
+function theme() {
+  const asked = new URLSearchParams(location.search).get("__theme");
+  document.documentElement.classList.toggle("dark", asked ? asked === "dark" : dark.matches);
+  document.documentElement.classList.toggle("light", asked === "light");
+}
+dark.addEventListener("change", theme);
+theme();
+
+// -- asking ---------------------------------------------------------------------------------------------------------
+
+export async function send(path, body, {type = "application/json", signal} = {}) {
+  if (body.size > 16 * 2 ** 20) throw new Error("Files of up to 16 MB can be read here; the command line reads larger ones.");
+  try {
+    const reply = await fetch(path, {method: "POST", body, signal, headers: {"content-type": type}});
+    if (reply.ok) return reply;
+    const {detail} = await reply.json().catch(() => ({}));
+    throw new Error(typeof detail === "string" ? detail : `The server refused this (${reply.status}).`);
+  } catch (error) {
+    if (error.name === "TypeError") throw new Error("The server does not answer; is it still running?");
+    throw error;
+  }
+}
+async function answer(request, signal) {
+  try {
+    return await (await send("page/answer", JSON.stringify(request), {signal})).json();
+  } catch (error) {
+    return error.name === "AbortError" ? null : {problem: {field: "", text: error.message}};
+  }
+}
+
+// One question is under way at a time, and the last that came up meanwhile follows: while something is slid or dragged
+// the picture moves along. Intervals that take longer are fetched apart, and given up for whatever is asked next.
+let wanted = null, busy = false, whole = null;
+const touched = new Set(); // fields that were changed since the last question was sent
+async function ask(request = {}) {
+  wanted = request;
+  whole?.abort();
+  if (busy) return;
+  busy = true;
+  while (wanted) {
+    const now = {...wanted, query: wanted.query ?? state()};
+    wanted = null;
+    touched.clear();
+    const reply = await answer(now);
+    if (!wanted?.arrive) show(reply, now);
+  }
+  busy = false;
+  document.body.dataset.asked = Number(document.body.dataset.asked ?? 0) + 1; // for whoever waits for an answer
+}
+function state() {
+  const all = new URLSearchParams([...new FormData(plan)].map(([name, value]) => [name, value.trim()]));
+  if (pin) all.set("pin", pin);
+  return all.toString();
+}
+
+// -- showing --------------------------------------------------------------------------------------------------------
+
+const shown = {};
+function put(id, html) {
+  if (html === undefined || shown[id] === html) return;
+  const open = [...$(id).querySelectorAll("details[open][id]")].map((one) => one.id);
+  $(id).innerHTML = shown[id] = html;
+  for (const one of open) $(one)?.setAttribute("open", "");
+}
+function show(reply, asked) {
+  for (const [name, offered] of Object.entries(reply.lists ?? {})) {
+    plan.elements[name].replaceChildren(...offered.map(([value, text, said]) => {
+      const option = new Option(text, value);
+      option.dataset.says = said;
+      return option;
+    }));
+  }
+  if (reply.fields) adopt(reply.fields);
+  ({numbers = numbers, decays = decays, asked: question = question} = reply);
+  for (const id of ["notes", "answer", "legend", "caption", "calls", "details", "headline"]) put(id, reply[id]);
+  if (reply.figure) draw($("plot"), reply.figure);
+  point(plan, reply.problem);
+  for (const id of ["answer", "legend", "plot", "caption", "calls", "details"]) $(id).inert = !!reply.problem;
+  plan.classList.toggle("stale", !!reply.problem);
+  if (reply.query !== undefined) remember(reply.query);
+  follow();
+  if (reply.complete === false && !wanted) complete(asked);
+}
+async function complete(asked) {
+  whole = new AbortController();
+  const reply = await answer({...asked, arrive: false, query: state(), whole: true}, whole.signal);
+  if (reply?.answer) for (const id of ["answer", "details"]) put(id, reply[id]);
+}
+function adopt(fields) {
+  for (const [name, value] of Object.entries(fields)) {
+    const field = plan.elements[name];
+    if (name === "pin") pin = value;
+    else if (name === "spend") field.checked = value === "all";
+    else if (!touched.has(name)) field.value = value;
+    if (!(field instanceof HTMLElement) || field.type === "checkbox") continue; // nor a row of radio buttons
+    const usual = name === "calibration" ? field.options[0].value : name === "gpu" ? gpu : field.defaultValue ?? "";
+    if (value !== usual) unfold(field);
+  }
+}
+const gpu = plan.elements.gpu.value;
+function unfold(field) {
+  const fold = field.closest("details");
+  if (fold) fold.open = true;
+}
+
+// What is wrong stands at the field that mends it.
+export function point(form, problem) {
+  const id = `${form.id}-problem`, fields = form.querySelectorAll("[aria-describedby]");
+  for (const field of fields) for (const name of ["aria-invalid", "aria-describedby"]) field.removeAttribute(name);
+  if (!problem) return $(id)?.remove();
+  const said = $(id) ?? Object.assign(document.createElement("p"), {id, className: "problem"});
+  const label = problem.field && form.querySelector(`[data-field="${CSS.escape(problem.field)}"]`);
+  said.setAttribute("role", "alert");
+  if (said.textContent !== problem.text) said.textContent = problem.text;
+  if (label) {
+    unfold(label);
+    if (label.nextElementSibling !== said) label.after(said);
+    const field = label.querySelector("input, select");
+    field.setAttribute("aria-invalid", "true");
+    field.setAttribute("aria-describedby", id);
+  } else form.querySelector(".output").prepend(said);
+}
+
+// -- the address and its history ------------------------------------------------------------------------------------
+
+// The back button goes back to what was looked at before the last gesture, not through every keystroke. Parts of the
+// address that are not ours, such as the theme, stay.
+let fresh = false, gesture = {on: null, at: 0};
+function changed(on) {
+  const at = performance.now();
+  if (on !== gesture.on || at - gesture.at > 1000) fresh = true;
+  gesture = {on, at};
+  if (on?.name) touched.add(on.name);
+}
+function remember(query) {
+  const kept = [...new URLSearchParams(location.search)].filter(([name]) => name.startsWith("__"));
+  const all = [query, new URLSearchParams(kept).toString()].filter(Boolean).join("&");
+  const address = location.pathname + (all ? "?" + all : "");
+  if (address !== location.pathname + location.search) {
+    history[fresh ? "pushState" : "replaceState"](null, "", address);
+  }
+  fresh = false;
+}
+const arrive = () => {
+  fresh = false;
+  gesture.on = null;
+  ask({arrive: true, query: location.search});
+};
+addEventListener("popstate", arrive);
+export function visit(query) {
+  const theme = new URLSearchParams(location.search).get("__theme");
+  if (theme && !query.includes("__theme")) query += `${query.includes("?") ? "&" : "?"}__theme=${theme}`;
+  history.pushState(null, "", query);
+  arrive();
+}
+export function planWith(calibration) {
+  tab("plan");
+  const now = new URLSearchParams(state());
+  now.set("calibration", calibration);
+  visit(`${location.pathname}?${now}`);
+}
+
+// -- inputs ---------------------------------------------------------------------------------------------------------
+
+const plain = (value, digits = 2) => String(Number(value.toPrecision(digits)));
+const scientific = (value, digits = 2) => {
+  const [front, power] = value.toExponential(digits - 1).split("e");
+  return `${Number(front)}e${Number(power)}`;
+};
+const short = (value, digits = 2) => {
+  const units = [[1e12, "T"], [1e9, "B"], [1e6, "M"], [1e3, "k"], [1, ""]];
+  const [size, letter] = units.find(([size]) => value >= 0.9995 * size) ?? [1, ""];
+  return plain(value / size, digits) + letter;
+};
+// The ends of each slider, and how a value is written into its field.
+const scales = {
+  ud: [1e5, 1e12, short],
+  flops: [1e13, 1e25, scientific],
+  hours: [0.1, 1e4, plain],
+  budget_usd: [1, 1e6, plain],
+  weight_decay: [0, 0, plain], // its ends come with the answer; at the left the best one is chosen
+};
+const named = (name) => (name === "compute" ? plan.elements.compute.value : name);
+function ends(name) {
+  return name === "weight_decay" ? [...decays, plain] : scales[name];
+}
+function write(name, text, on) {
+  plan.elements[name].value = text;
+  changed(on);
+  touched.add(name);
+  ask();
+}
+function scale(name, factor, digits, on) {
+  if (numbers[name] > 0) write(name, scales[name][2](numbers[name] * factor, digits), on);
+}
+function slide(slider) {
+  const name = named(slider.dataset.for), [low, high, written] = ends(name), at = Number(slider.value);
+  const none = name === "weight_decay" && at === 0;
+  write(name, none ? "" : written(low * (high / low) ** (at / slider.max)), slider);
+}
+function follow() {
+  const compute = plan.elements.compute.value, paid = ["hours", "budget_usd"].includes(compute);
+  for (const name of ["flops", "hours", "budget_usd", "target_loss"]) {
+    plan.querySelector(`[data-field="${name}"]`).hidden = name !== compute;
+  }
+  const place = $(paid ? "hardware-here" : "hardware-there");
+  if ($("hardware").parentElement !== place) place.append($("hardware"));
+  for (const button of plan.querySelectorAll("[data-step=compute]")) button.hidden = compute === "target_loss";
+  for (const hint of plan.querySelectorAll("[data-says]")) {
+    if (hint.matches(".hint")) hint.textContent = plan.elements[hint.dataset.says].selectedOptions[0]?.dataset.says ?? "";
+  }
+  for (const slider of plan.querySelectorAll(".slider")) {
+    const name = named(slider.dataset.for), [low, high] = ends(name) ?? [0, 0];
+    slider.hidden = !(high > low);
+    slider.setAttribute("aria-valuetext", plan.elements[name].value || "choose for me");
+    if (slider === document.activeElement || !(high > low)) continue;
+    const now = numbers[name];
+    if (now > 0) slider.value = (slider.max * Math.log(now / low)) / Math.log(high / low);
+    else if (name === "weight_decay") slider.value = 0;
+  }
+}
+plan.addEventListener("input", ({target}) => {
+  if (target.matches(".slider")) return slide(target);
+  if (!target.name) return;
+  changed(target);
+  if (target.name === "calibration") ask({arrive: true, query: state()});
+  else ask();
+  follow();
+});
+plan.addEventListener("submit", (event) => event.preventDefault());
+$("upload-calibration").addEventListener("change", async ({target}) => {
+  const [file] = target.files;
+  if (!file) return;
+  try {
+    const path = `page/calibration?${new URLSearchParams({file: file.name})}`;
+    const reply = await (await send(path, file, {type: "application/octet-stream"})).json();
+    planWith(reply.calibration);
+  } catch (error) {
+    point(plan, {field: "upload", text: error.message});
+  }
+  target.value = "";
+});
+
+// In two pictures a line can be taken hold of: "you are here" and the plan's weight decay.
+grab($("plot"), (field, value, on) => {
+  if (field === "weight_decay") {
+    const [low, high, written] = ends(field);
+    write(field, written(Math.min(high, Math.max(low, value))), on);
+  } else scale(plan.elements.compute.value, value / numbers.flops, 3, on);
+});
+
+// -- buttons --------------------------------------------------------------------------------------------------------
+
+export function tab(id) {
+  for (const name of ["plan", "runs"]) {
+    $(name).hidden = name !== id;
+    $(`tab-${name}`).setAttribute("aria-selected", name === id);
+  }
+  dispatchEvent(new Event("resize")); // a picture is measured when it is seen
+}
+async function copy(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch { // browsers give the clipboard only to pages from this machine or over https; the old way works elsewhere
+    const area = document.createElement("textarea");
+    area.value = text;
+    document.body.append(area);
+    area.select();
+    document.execCommand("copy");
+    area.remove();
+  }
+}
+document.addEventListener("click", async (event) => {
+  const {target} = event, on = (what) => target.closest(`[data-${what}]`);
+  if (on("step")) scale(named(on("step").dataset.step), Number(on("step").dataset.factor), 4, on("step"));
+  if (target.matches("[role=tab]")) tab(target.getAttribute("aria-controls"));
+  if (on("visit") && !event.ctrlKey && !event.metaKey && !event.shiftKey) {
+    event.preventDefault();
+    tab("plan");
+    visit(on("visit").getAttribute("href"));
+  }
+  if (target.matches(".cautions")) {
+    event.preventDefault();
+    $("careful").scrollIntoView({block: "center"});
+    $("careful").focus();
+  }
+  if (on("pin")) {
+    const now = new URLSearchParams(location.search), ours = [...now].filter(([name]) => !/^(pin$|__)/.test(name));
+    now.delete("pin");
+    if (on("pin").dataset.pin) now.set("pin", new URLSearchParams(ours).toString() || "ud=250M");
+    visit(`${location.pathname}?${now}`);
+  }
+  if (on("card")) card($("plot"), question);
+  if (!on("copy")) return;
+  const button = on("copy"), source = button.dataset.copy;
+  await copy(source === "address" ? location.href : $(source).textContent);
+  const label = (button.dataset.label ??= button.textContent);
+  button.textContent = "Copied ✓";
+  setTimeout(() => (button.textContent = label), 1500);
+});
+for (const list of document.querySelectorAll("[role=tablist]")) {
+  list.addEventListener("keydown", ({key}) => {
+    if (!["ArrowLeft", "ArrowRight"].includes(key)) return;
+    const other = [...list.children].find((one) => one !== document.activeElement);
+    other.focus();
+    other.click();
+  });
+}
+// On a phone a line at the bottom says the answer where the answer itself is out of sight.
+new IntersectionObserver(([entry]) => $("headline").classList.toggle("away", !entry.isIntersecting)).observe($("answer"));
+
+follow();
+arrive();
