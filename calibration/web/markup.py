@@ -28,9 +28,7 @@ SHOWN_PROBLEMS = 50  # kinds
 
 
 def answer(found: Answer, notes: Sequence[str] = ()) -> str:
-    """The decision in a sentence, what it takes of the budget, and tiles. What to be careful about is one step
-    away.
-    """
+    """The decision in a sentence, what it takes of the budget, and tiles; cautions are one step away."""
     p = found.plan
     cautions = ""
     if p.warnings:

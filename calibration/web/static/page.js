@@ -228,14 +228,15 @@ function follow() {
     else if (name === "weight_decay") slider.value = 0;
   }
 }
-plan.addEventListener("input", ({target}) => {
-  if (target.matches(".slider")) return slide(target);
-  if (!target.name) return;
+function edited({target, type}) {
+  if (target.matches(".slider")) return type === "input" && slide(target);
+  if (!target.name || target.matches("select") !== (type === "change")) return; // not every browser says both of a list
   changed(target);
   if (target.name === "calibration") ask({arrive: true, query: state()});
   else ask();
   follow();
-});
+}
+for (const type of ["input", "change"]) plan.addEventListener(type, edited);
 plan.addEventListener("submit", (event) => event.preventDefault());
 $("upload-calibration").addEventListener("change", async ({target}) => {
   const [file] = target.files;

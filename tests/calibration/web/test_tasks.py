@@ -92,7 +92,7 @@ def test_share_the_result_as_a_card_or_a_link(visitor: Visitor, tmp_path: Path) 
     visitor.do("press", "[data-card]")
     card = eventually(lambda: next(tmp_path.glob("*.png"), None))
     head = eventually(lambda: card.read_bytes()[:24], lambda found: len(found) == 24)
-    assert struct.unpack(">II", head[16:24]) == (1200, 675)
+    assert struct.unpack(">II", head[16:24]) == (1200, 720)
     eventually(lambda: card.stat().st_size, lambda size: size > 20_000)  # there is a picture on it
     visitor.do("press", "[data-copy=address]")
     assert "ud=180M" in visitor.browser.script("return location.search")

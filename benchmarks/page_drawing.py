@@ -1,9 +1,9 @@
 """How much processor time the server takes for an answer with its picture, without a browser.
 
-    python -m benchmarks.ui_drawing [CALIBRATION ...]
+    python -m benchmarks.page_drawing [CALIBRATION ...]
 
 For each picture: a corpus that nobody asked about before, and another budget of a corpus that is known. The
-least of several, because other work on the machine only ever adds; clock times are those of `ui_speed.py`.
+least of several, because other work on the machine only ever adds; clock times are those of `page_speed.py`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from calibration.ui import pictures, state
-from calibration.ui.answers import answer
+from calibration.web import pictures, state
+from calibration.web.answers import answer
 from planner.calibration import DEFAULT_CALIBRATION, Calibration
 
 ROUNDS = 7
