@@ -18,7 +18,7 @@ import time
 from typing import Any
 
 ROUNDS, WARM_UP = 8, 2
-START = "?ud=120M&compute=hours&hours=40&max_epochs=7"  # where every input shows in the picture
+START = "?ud=120M&compute=hours&hours=4&max_epochs=7"  # where every input shows in the picture
 # Changes an input, or presses it, and calls back with the milliseconds until the picture is another.
 CHANGE = """
 const [selector, text, done] = arguments, box = document.querySelector(selector);
@@ -41,9 +41,10 @@ else {
 """
 INPUTS: dict[str, list[tuple[str, str | None]]] = {
     "unique tokens, typed": [("#in-ud", "130M"), ("#in-ud", "120M")],
+    "a corpus never asked about": [("#in-ud", "110.{turn}1M"), ("#in-ud", "120M")],
     "unique tokens, by the slider": [("[data-for=ud]", "400"), ("[data-for=ud]", "440")],
-    "compute, typed": [("#in-hours", "30"), ("#in-hours", "40")],
-    "compute, by the slider": [("[data-for=compute]", "500"), ("[data-for=compute]", "520")],
+    "compute, typed": [("#in-hours", "3"), ("#in-hours", "4")],
+    "compute, by the slider": [("[data-for=compute]", "300"), ("[data-for=compute]", "320")],
     "÷2 and ×2": [("[data-step=ud][data-factor='0.5']", None), ("[data-step=ud][data-factor='2']", None)],
     "compute in FLOPs or in GPU time": [(f"#in-compute [value={unit}]", None) for unit in ("flops", "hours")],
     "all compute anyway": [("#in-spend", None)] * 2,
@@ -89,8 +90,7 @@ def measure(address: str) -> dict[str, list[float]]:
         for turn in range(WARM_UP + ROUNDS):
             for name, changes in INPUTS.items():
                 for selector, text in changes:
-                    # What one turn calculated, the next would only remember.
-                    fresh = f"{text[:-1]}.{turn}1{text[-1]}" if selector == "#in-ud" and text else text
+                    fresh = text.replace("{turn}", str(turn)) if text else text
                     took = float(driver.execute_async_script(CHANGE, selector, fresh))
                     if turn >= WARM_UP:
                         times.setdefault(name, []).append(took)
@@ -109,7 +109,7 @@ def chromium() -> Any:
     for flag in ("headless=new", "no-sandbox", "disable-gpu", "no-first-run", "window-size=1280,1400"):
         options.add_argument(f"--{flag}")
     found = webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver")))
-    found.set_script_timeout(60)
+    found.set_script_timeout(20)
     return found
 
 

@@ -26,8 +26,8 @@ for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHU
         signal.signal(number, usual)
 TOGETHER = {
     "browser": tuple(
-        f"tests/calibration/ui/test_{name}.py"
-        for name in ("page", "first_look", "tasks", "server", "uploads", "attacks", "accessibility")
+        f"tests/calibration/web/test_{name}.py"
+        for name in ("page", "first_screen", "tasks", "uploads", "api", "openapi", "attacks", "accessibility")
     ),
     "service": (
         *(f"tests/calibration/web/test_{name}.py" for name in ("api", "hosting")),

@@ -28,7 +28,7 @@ FLOORS: dict[str, list[set[str]]] = {
     ],
     "calibration": [{"fitting"}, {"studies"}, {"reports"}, {"web"}, {"commands"}],
 }
-HEAVY = {"torch", "pandas", "scipy", "matplotlib", "datasets", "gradio"}
+HEAVY = {"torch", "pandas", "scipy", "matplotlib", "datasets", "fastapi"}
 LONGEST = 60  # lines of a function
 MOST_BRANCHED = 15  # ways through one
 

@@ -30,7 +30,6 @@ from tests.test_docs import DOCUMENTS
 ELSEWHERE = {
     r"(python3 -m venv|\. \.venv|pip install|pytest|ruff|mkdocs|pre-commit|python -m pytest)": ".ci/run",
     r"planner tokenise": "tests/calibration/studies/test_faults.py",
-    r"planner ui": "tests/calibration/ui/test_server.py",
     r"planner serve": "tests/calibration/web/test_api.py",
     r"podman": "container engines are not everywhere; docs/service.md says so",
     r"python deploy/space": "tests/calibration/web/test_hosting.py",

@@ -56,11 +56,7 @@ def test_links_and_pictures_exist(document: Path) -> None:
         assert (document.parent / target).exists(), target
 
 
-@pytest.mark.parametrize(
-    "document",  # that of the page imports gradio
-    [pytest.param(each, marks=pytest.mark.slow) if each.name == "ui.md" else each for each in DOCUMENTS],
-    ids=_name,
-)
+@pytest.mark.parametrize("document", DOCUMENTS, ids=_name)
 def test_what_the_documents_import_is_there(document: Path) -> None:
     for block in re.findall(r"```python\n(.*?)```", document.read_text(), re.DOTALL):
         tree = ast.parse(block)

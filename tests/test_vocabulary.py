@@ -159,10 +159,9 @@ def commands(command: click.Command, path: str = "planner") -> Iterator[tuple[st
     if isinstance(command, click.Group):
         with click.Context(command, info_name=path) as context:
             for name in command.list_commands(context):
-                if name != "ui":  # imports gradio, which takes seconds; it has no options of its own words
-                    found = command.get_command(context, name)
-                    assert found is not None
-                    yield from commands(found, f"{path} {name}")
+                found = command.get_command(context, name)
+                assert found is not None
+                yield from commands(found, f"{path} {name}")
 
 
 def test_no_help_text_has_such_a_word() -> None:

@@ -261,7 +261,7 @@ def _to_nine_digits(text: str) -> object:
 
 
 def test_importing_planner_stays_light() -> None:
-    heavy = "torch pandas matplotlib scipy datasets gradio rich transformers trainer calibration"
+    heavy = "torch pandas matplotlib scipy datasets fastapi rich transformers trainer calibration"
     code = f"""
 import sys
 import planner

@@ -263,7 +263,7 @@ grab($("plot"), (field, value, on) => {
 
 export function tab(id) {
   for (const name of ["plan", "runs"]) {
-    $(name).hidden = name !== id;
+    $(`panel-${name}`).hidden = name !== id;
     $(`tab-${name}`).setAttribute("aria-selected", name === id);
   }
   dispatchEvent(new Event("resize")); // a picture is measured when it is seen
@@ -283,7 +283,7 @@ async function copy(text) {
 document.addEventListener("click", async (event) => {
   const {target} = event, on = (what) => target.closest(`[data-${what}]`);
   if (on("step")) scale(named(on("step").dataset.step), Number(on("step").dataset.factor), 4, on("step"));
-  if (target.matches("[role=tab]")) tab(target.getAttribute("aria-controls"));
+  if (target.matches("[role=tab]")) tab(target.id.slice(4));
   if (on("visit") && !event.ctrlKey && !event.metaKey && !event.shiftKey) {
     event.preventDefault();
     tab("plan");

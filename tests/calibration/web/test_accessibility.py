@@ -62,7 +62,7 @@ def test_no_known_barrier(browser: Browser, axe: str, theme: str) -> None:
 
 
 def test_what_is_wrong_is_said_of_its_field(browser: Browser) -> None:
-    browser.open()
+    browser.open("?compute=hours")
     wrong = "return [...document.querySelectorAll('[aria-invalid=true]')].map(e => e.name)"
     assert browser.script(wrong) == []
     browser.type("gpus", "many")
