@@ -67,7 +67,7 @@ class Watch:
     def _weigh(self) -> None:
         while not self._done:
             self.most = max(self.most, occupied(self.server.pid))
-            time.sleep(0.1)
+            time.sleep(0.3)
 
     def _visit(self) -> None:
         wanted = plan(**QUESTION).loss
