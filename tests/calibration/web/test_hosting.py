@@ -23,7 +23,7 @@ WRITTEN = "http://127.0.0.1:7860"
 
 
 def test_every_curl_of_the_page_is_answered(server: Address, runs: pd.DataFrame, tmp_path: Path) -> None:
-    runs.to_csv(tmp_path / "runs.csv", index=False)
+    runs.head(30).to_csv(tmp_path / "runs.csv", index=False)
     lines = re.findall(r"^curl .*", PAGE, re.MULTILINE)
     assert len(lines) >= 4
     answers = []
@@ -39,7 +39,7 @@ def test_every_curl_of_the_page_is_answered(server: Address, runs: pd.DataFrame,
 def test_the_python_of_the_page_runs(
     server: Address, runs: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    runs.to_csv(tmp_path / "runs.csv", index=False)
+    runs.head(30).to_csv(tmp_path / "runs.csv", index=False)
     monkeypatch.chdir(tmp_path)
     code = "\n".join(re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL))
     names: dict[str, object] = {}
