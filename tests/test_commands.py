@@ -126,7 +126,7 @@ def _distinct(commands: list[str]) -> list[str]:
 def _shorter(command: str) -> list[str]:
     """The words after `planner`, of what stands for a command that takes long."""
     words = shlex.split(command[command.index("planner ") :])[1:]
-    trains = words[0] == "calibrate" and words[1] in ("ensemble", "sweep", "validate")
+    trains = words[0] == "calibrate" and words[1] in ("ensemble", "run", "sweep", "validate")
     if trains or words[0] in ("train", "distill"):
         words += [] if "--dry-run" in words else ["--dry-run"]
     if trains:  # some other folder than that of the trained study
@@ -161,6 +161,8 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     words = ["data", "bound", "law", "token", "epoch", "loss", "model", "size"]
     texts = [" ".join(words[(i * k) % 8] for k in range(1, 200)) for i in range(60)]
     (folder / "text.txt").write_text("\n\n".join(texts), encoding="utf-8")
+    (folder / "texts").mkdir()
+    shutil.copy(folder / "text.txt", folder / "texts")
     validation = 'pairs = [{ ud = "64k", flops = 2e12 }]\nseeds = 2\n'
     (folder / "study.toml").write_text(tiny.study("As the documents have it", validation), encoding="utf-8")
     (folder / "run.toml").write_text(RUN, encoding="utf-8")

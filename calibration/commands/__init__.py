@@ -16,6 +16,7 @@ _COMMANDS = {
     "ensemble": "sweep",
     "fit": "fit",
     "report": "report",
+    "run": "run",
     "sweep": "sweep",
     "tune": "design",
     "validate": "validate",

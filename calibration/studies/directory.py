@@ -193,6 +193,17 @@ def check_recipe(study: Study, path: str | Path) -> dict[str, Any] | None:
     return stored
 
 
+def token_set(paths: Sequence[str]) -> Path | None:
+    """The token set that stands in the place of text: its folder, or one that holds nothing else such as the
+    `tokens` of a study.
+    """
+    root = Path(paths[0]).expanduser() if len(paths) == 1 else None
+    if root is None or not root.is_dir():
+        return None
+    found = [file.parent for file in (root / "tokens.json", *root.glob("*/tokens.json")) if file.is_file()]
+    return found[0] if len(found) == 1 else None
+
+
 def adopt(runs: Iterable[StudyRun], directory: StudyDirectory) -> None:
     """Count runs of the grid that laws prescribed before: as part of the grid, laws are fitted to them."""
     for run in runs:
@@ -204,10 +215,12 @@ def adopt(runs: Iterable[StudyRun], directory: StudyDirectory) -> None:
 def prepare(runs: Sequence[StudyRun], directory: StudyDirectory) -> Path:
     """The token set that all runs of the study train on, made once; raises where it is too small for one."""
     from trainer.data.tokenizers import Spec
+    from trainer.data.tokens import open_set
     from trainer.data.tokens import prepare as prepare_tokens
 
     config = runs[0].config.having(cache=str(directory.tokens))
-    found = prepare_tokens(config, Spec(config.tokenizer, config.eos_token))
+    made = token_set(config.corpus.paths)
+    found = open_set(made) if made else prepare_tokens(config, Spec(config.tokenizer, config.eos_token))
     available = found.facts["streams"]["train"]["tokens"] - 1
     largest = max(runs, key=lambda run: run.config.unique_tokens)
     if largest.config.unique_tokens > available:
@@ -277,6 +290,8 @@ def _fingerprint(study: Study) -> str:
     from trainer.data.tokenizers import Spec
 
     config = study.runs[0].config
+    if made := token_set(config.corpus.paths):
+        return tokens.open_set(made).fingerprint
     return tokens.fingerprint(config, Spec(config.tokenizer, config.eos_token))
 
 

@@ -12,16 +12,21 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from calibration.studies.directory import StudyDirectory
 from calibration.studies.local import LocalEngine
-from calibration.studies.study import StudyRun
+from calibration.studies.study import Study, StudyRun
 from planner.hardware import cost
 from planner.inputs import InvalidInput, duration
+from trainer.run.result import RunResult
 
 _PROBES = 6  # shapes that are timed
+_GUESS = 2e10  # FLOPs per second of a worker, to choose the sizes that are timed
+_TRAINING = 0.8  # of a worker's time: the rest starts, compiles and tests (micro study: 3,168 of 4,080 s)
 
 
 @dataclass(frozen=True)
@@ -93,6 +98,42 @@ def on_this_machine(runs: Sequence[StudyRun], machine: LocalEngine, price: float
     wall_hours = max(sum(taken) / machine.size, max(taken)) / 3600
     usd = None if price is None else price * wall_hours
     return here(hours=sum(taken) / 3600, wall_hours=wall_hours, usd=usd, basis=" and ".join(sorted(bases)))
+
+
+def flops_in(study: Study, hours: float, machine: LocalEngine) -> float:
+    """The compute of so many hours here, from timed passes of the sizes that suit it."""
+    flops = hours * 3600 * machine.size * _GUESS
+    smallest = 64 * study.runs[0].architecture.vocab_size
+    length = study.runs[0].config.sequence_length
+    for _ in range(2):
+        middle = max(math.sqrt(flops / 24 / 120), smallest)  # compute-optimal, with a 24th of it
+        sizes = (middle, 3 * middle)
+        probes = [
+            study.run(params=round(size), unique_tokens=64 * length, epochs=1.0, weight_decay=0.1, seed=0)
+            for size in sizes
+        ]
+        taken = on_this_machine(probes, machine, None)
+        if taken.hours is None:
+            raise InvalidInput(f"cannot be told in FLOPs: {taken.basis}.", field="budget")
+        per_second = sum(run.flops for run in probes) / (taken.hours * 3600)
+        flops = hours * 3600 * machine.size * per_second * _TRAINING
+    return flops
+
+
+def flops_left(folder: StudyDirectory, machine: LocalEngine, hours: float) -> float:
+    """The compute that so many hours have left, at the speed of the runs so far."""
+    results = folder.results()
+    taken = sum(_seconds(folder.run_folder(result.run), result) for result in results)
+    left = hours * 3600 - taken / machine.size
+    return max(left, 0.0) * machine.size * sum(result.flops for result in results) / taken
+
+
+def _seconds(run: Path, result: RunResult) -> float:
+    """What a run took its worker, from its folder to its result; where it was interrupted, its training."""
+    if result.starts > 1:
+        return result.seconds / _TRAINING
+    begun = min(path.stat().st_mtime for path in run.iterdir())
+    return max((run / "result.json").stat().st_mtime - begun, result.seconds)
 
 
 def rows(runs: Iterable[StudyRun], done: set[str]) -> list[dict[str, Any]]:

@@ -135,7 +135,7 @@ def prescribe(
         return Prescription(**asked, reason=f"{short(size)} parameters are above the limit of {short(limit)}")
     rate = study.shared_learning_rate
     try:
-        cell = _cell(study, size, epochs, ud, flops) | rate
+        cell = cell_at_compute(study, size, epochs, ud, flops) | rate
         runs = tuple(study.run(**cell, weight_decay=setting.weight_decay, seed=seed) for seed in range(seeds))
     except InvalidInput as error:
         return Prescription(**asked, reason=f"cannot be built: {error}")
@@ -179,7 +179,7 @@ def runs_of(planned: Iterable[Prescription]) -> list[StudyRun]:
     return list({run.name: run for prescription in planned for run in prescription.runs}.values())
 
 
-def _cell(study: Study, size: float, epochs: float, ud: float, flops: float) -> dict[str, Any]:
+def cell_at_compute(study: Study, size: float, epochs: float, ud: float, flops: float) -> dict[str, Any]:
     """The size, unique tokens and epochs to train: the nearest shape, at the budget's compute."""
     length = study.runs[0].config.sequence_length
     chunks = int(ud) // length

@@ -136,6 +136,8 @@ def design(
     max_runs: int | None = 30,
     min_params: Any = None,
     vocab_size: Any = None,
+    min_tokens: Any = None,
+    identify: bool = True,
     noise: Any = None,
     model_discrepancy: Any = None,
     progress: Progress | None = None,
@@ -143,10 +145,9 @@ def design(
     """Propose runs, worth at most `budget` FLOPs, that make the plan for a target certain soonest.
 
     `runs` are those that exist already; `calibration` is the prior law, weak enough to be overruled by a
-    dozen runs, by default the shipped one that suits the runs, or the target where there are none. `noise`
-    and `model_discrepancy` are learnt from the runs unless they are given. Candidates use at most `target_ud`
-    unique tokens and no more compute than the target, and have the steps, at the batch of the runs, that
-    those show to be needed (`recipes`). Of runs whose recipes differ the tuned envelope exists.
+    dozen runs, by default the shipped one that suits the runs, or the target. `noise` and `model_discrepancy`
+    are learnt from the runs unless given. Candidates use at most the target's data and compute, see at least
+    `min_tokens`, and have the steps needed (`recipes`); with `identify` the first ones identify a law alone.
     """
     total, flops = compute(budget, "budget"), compute(target_flops, "target_flops")
     ud, grid = count(target_ud, "target_ud"), _noise_grid(noise, model_discrepancy)
@@ -162,8 +163,8 @@ def design(
     batch, steps = _batch_and_steps(runs, known)
     target, warnings = Target.of(belief.law, ud, flops).no_worse_than_uniform(rows, known.name)
     trained = None if existing is None else points_of(existing)
-    fewest = (batch or 0.0) * (steps or 0.0)
-    shapes, points = _candidates(target.params, ud, min(total, flops), min_params, rows, trained, fewest)
+    limits = min(total, flops), min_params, rows, trained, _fewest_tokens(min_tokens, batch, steps)
+    shapes, points = _candidates(target.params, ud, *limits)
     if not shapes:
         raise InvalidInput(_too_little(total, batch, steps))
     chosen = select_runs(
@@ -172,7 +173,7 @@ def design(
         target.wanted,
         total,
         trained=trained,
-        first=identifying_runs(form, points, trained, total),
+        first=identifying_runs(form, points, trained, total * identify),
         least_gain=_LEAST_GAIN,
         max_runs=max_runs,
         progress=progress or silent,
@@ -277,6 +278,11 @@ def _batch_and_steps(runs: pd.DataFrame | None, known: Calibration) -> tuple[flo
         has_batch = "batch_tokens" in runs and runs["batch_tokens"].notna().any()
         batch = float(runs["batch_tokens"].max()) if has_batch else None
     return batch, steps
+
+
+def _fewest_tokens(given: Any, batch: float | None, steps: float | None) -> float:
+    """What a run has to see: as many as are asked for, and the steps that it needs."""
+    return max((batch or 0.0) * (steps or 0.0), count(given or 1, "min_tokens"))
 
 
 @dataclass(frozen=True)
