@@ -42,6 +42,7 @@ ELSEWHERE = {
     r"python studies/weight-decay-rule": "tests/studies/test_weight_decay_rule.py",
     r"python studies/weight-decay": "tests/studies/test_weight_decay.py",
     r"python studies/dolma": "tests/studies/test_dolma.py",
+    r"python studies/new-corpora": "tests/studies/test_new_corpora.py",
     r"python studies/ensembles": "tests/studies/test_ensembles.py",
     r"python studies/micro": "tests/studies/test_micro.py",
     r"python studies/reanalysis": "tests/studies/test_reanalysis.py",
