@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,6 +19,7 @@ from calibration.commands.report import report
 from calibration.commands.training import Training, fail_with, interruptible, training_options
 from calibration.studies.calibration_loop import (
     AHEAD,
+    FEWEST_RUNS,
     MOST_RUNS,
     TOLERANCE,
     WAVES,
@@ -109,6 +112,8 @@ def run(
         runs=MOST_RUNS if runs is None else whole(runs, "runs", example="16"),
         tolerance=TOLERANCE if tolerance is None else number(tolerance, "tolerance", examples="0.01"),
     )
+    if asked.runs < FEWEST_RUNS:
+        raise InvalidInput(f"must be at least {FEWEST_RUNS}, one for each weight decay.", field="runs")
     if asked.hours is not None and training.engine != "local":
         raise InvalidInput("is that of this machine; FLOPs such as 1e15 would do here.", field="budget")
     seeds = 0 if confirm is None else whole(confirm, "confirm", example="3")
@@ -154,7 +159,8 @@ def _run(
 def _write_report(folder: StudyDirectory, question: Question, belief: Belief) -> None:
     known, page = (str(folder.path / name) for name in ("calibration.json", "report.html"))
     asked = ["--ud", f"{question.ud:g}", "--flops", f"{question.flops:g}"]
-    report.main([str(folder.path), "--calibration", known, *asked, "-o", page], standalone_mode=False)
+    with redirect_stdout(sys.stderr):  # what is printed is the plan, or JSON
+        report.main([str(folder.path), "--calibration", known, *asked, "-o", page], standalone_mode=False)
 
 
 def _print_answer(

@@ -61,7 +61,7 @@ from trainer.data.tokens import open_set
 from trainer.files import read_json, write_json
 
 WAVES = 4
-MOST_RUNS = 24
+FEWEST_RUNS, MOST_RUNS = 3, 24
 TOLERANCE = 0.01  # nats of expected regret
 QUESTION = "question.json"
 AHEAD = 100.0  # times the compute of the budget: what is planned for where nobody says it

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from calibration.studies.directory import token_set
+from calibration.studies.directory import is_study, token_set
 from planner.inputs import InvalidInput
 from trainer.config import RunConfig, anchored, changed
 from trainer.data import corpus as corpora
@@ -27,6 +27,8 @@ def recipe_of(corpus: str, changes: Mapping[str, Any]) -> dict[str, Any]:
     """The recipe for a corpus: text, JSON lines or Parquet, a token set, or a Hugging Face dataset by name.
     Raises where nothing can be learnt from it.
     """
+    if is_study(corpus):
+        raise InvalidInput(f"corpus {corpus} is the directory of a study; {corpus}/tokens would do.")
     if made := token_set((corpus,)):
         tokens = open_set(made)
         kept = str(made / "tokenizer" / "tokenizer.json")

@@ -87,7 +87,7 @@ def test_a_corpus_becomes_a_plan(whole: tuple[Path, str, str]) -> None:
     assert len(waves) == 2
     assert sum(map(len, waves)) == 4  # every wave was decided after the one before
     assert found.weight_decays == tuple(sorted({*pd.concat(waves)["weight_decay"]}))
-    assert "Train " in printed
+    assert printed.startswith("Train ")
     assert "expected loss" in printed
     assert "plan so far: " in progress
     assert "expected regret" in progress
@@ -188,6 +188,7 @@ def test_a_corpus_that_nothing_can_be_learnt_from(
         (["--budget", "-3"], "--budget must"),
         (["--budget", "2 h", "--engine", "ray"], "--budget is that of this machine"),
         (["--budget", "1e9", "--ud", "none"], "--ud must be a number"),
+        (["--budget", "1e9", "--runs", "2"], "--runs must be at least 3, one for each weight decay."),
         (["--budget", "1e9", "--confirm", "some"], "--confirm must be a number"),
         (["--budget", "1e9", "--set", "batsh_size=3"], "batsh_size is not a setting of a run"),
         (["--budget", "1e9", "--ud", "1G", "--dry-run"], "--ud (1B) is more than the"),
