@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from planner.calibration import Recipe
     from planner.results import (
         Crossover,
+        EnsemblePlan,
         FlatRange,
         Mixture,
         OwnRecipe,
@@ -211,7 +212,7 @@ def _verdict(p: Plan, facts: Facts) -> str:
 
 def _budget_in_words(p: Plan, facts: Facts) -> str:
     """How much of the budget the plan takes, and why not all of it."""
-    share, bill, limit = 1 - p.unused_flops / p.flops, p.cost, p.loss_minimising_compute
+    share, bill = 1 - p.unused_flops / p.flops, p.cost
     whole = f"{scientific(p.flops)} FLOPs"
     part = f"{scientific(p.flops - p.unused_flops)} of your {whole} ({percent(share)})"
     if bill is not None and p.serving is None and p.purchase is None:
@@ -224,11 +225,14 @@ def _budget_in_words(p: Plan, facts: Facts) -> str:
     if share > _ALL:
         return f"It takes all of your {whole}.{doubt}"
     if p.members is not None and p.members.count > 1:
-        why = "with these limits the law expects no gain from the rest"
-        averaging = facts.asked.known.members
-        if averaging is not None and p.members.count == averaging.counts[-1]:
-            why = f"no more than {p.members.count} are planned, as {averaging.most_members} were tried"
-        return f"{part[0].upper()}{part[1:]}; {why}.{doubt}"
+        return f"{part[0].upper()}{part[1:]}; {_why_no_more_members(p.members)}.{doubt}"
+    why = _why_not_all(p, facts)
+    return f"{part[0].upper()}{part[1:]}; {why}.{_spare_in_words(p, facts)}"
+
+
+def _why_not_all(p: Plan, facts: Facts) -> str:
+    """Why one model does not take all of the budget."""
+    limit = p.loss_minimising_compute
     why = "with this recipe the law expects no gain from the rest"
     if facts.asked.limits.by_memory:
         why = "no larger model fits on your GPUs"
@@ -241,7 +245,13 @@ def _budget_in_words(p: Plan, facts: Facts) -> str:
             why += f"; {other.calibration}, which knows such questions better, says {_trained(other)}"
     elif limit is not None and (limit.regained_flops or math.inf) < p.flops:
         why += " beyond its own error"
-    return f"{part[0].upper()}{part[1:]}; {why}.{_spare_in_words(p, facts)}"
+    return why
+
+
+def _why_no_more_members(found: EnsemblePlan) -> str:
+    if found.count == 2 * found.most_members:
+        return f"no more than {found.count} are planned, as {found.most_members} were tried"
+    return "with these limits the law expects no gain from the rest"
 
 
 def _gain_in_words(p: Plan) -> str:

@@ -884,8 +884,6 @@ def _ensemble(total: Choice) -> results.EnsemblePlan:
     shown = ensemble or found
     one, loss = total.expected_loss(shown._replace(members=1)), shown.point.loss
     start = cheaper = None
-    place = shown.point.params, shown.point.unique_tokens, shown.point.epochs
-    gain = asked.known.averaging_gains(total.law, shown.members, *place, shown.weight_decay)
     if auto and asked.target is None:
         start = _ensembles_start(total, single, ensemble)
     if auto and ensemble is not None and asked.limits.ceiling:
@@ -908,9 +906,18 @@ def _ensemble(total: Choice) -> results.EnsemblePlan:
         error=averaging.error,
         most_members=averaging.most_members,
         source=averaging.source,
-        gain_low=None if averaging.borrowed is None or not ensemble else gain.low,
-        gain_high=None if averaging.borrowed is None or not ensemble else gain.high,
+        **_gain_range(total, shown),
     )
+
+
+def _gain_range(total: Choice, shown: Found) -> dict[str, Any]:
+    """Between which gains averaging is expected, where its law was borrowed."""
+    known, place = total.asked.known, shown.point
+    if known.members is None or known.members.borrowed is None:
+        return {}
+    at = place.params, place.unique_tokens, place.epochs
+    gain = known.averaging_gains(total.law, shown.members, *at, shown.weight_decay)
+    return {"gain_low": float(gain.low), "gain_high": float(gain.high)}
 
 
 def _spare(choice: Choice) -> results.SpareEnsemble | None:
