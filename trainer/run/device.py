@@ -26,6 +26,7 @@ from trainer.model import attention, loss, products
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
+_PROCESS = 230 * 2**20  # Python and torch themselves, in main memory
 GPU_SHARE = "DATABOUND_GPU_SHARE"  # the part of its GPU that a process may use, where several share one
 COMPILE_PAYS = 1.5e12  # FLOPs of a run from which compiling for a CPU pays: about half a minute of work
 _H100_NVL = 835e12  # FLOP/s in bf16 without sparsity: between the PCIe card and the SXM module
@@ -184,7 +185,7 @@ def needed_memory(shape: Architecture, sequence_length: int, execution: Executio
     kind = execution.device.split(":")[0]
     head = loss.head_bytes(shape.vocab_size, dtype.itemsize, kind, execution.compiled)
     how = (execution.micro_batch, dtype, execution.world_size, execution.recompute, head)
-    return memory_bytes(shape, sequence_length, *how)
+    return memory_bytes(shape, sequence_length, *how) + (_PROCESS if kind == "cpu" else 0)
 
 
 def defers(shape: Architecture, sequence_length: int, execution: Execution) -> bool:
