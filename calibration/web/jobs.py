@@ -55,6 +55,7 @@ class Jobs:
         self._lock = threading.Lock()
         self._spare: subprocess.Popen[str] | None = None
         self._running: set[subprocess.Popen[str]] = set()
+        self._named: dict[str, subprocess.Popen[str]] = {}  # what can be stopped, by names of the visitors'
         self._places: Counter[tuple[str, str]] = Counter()  # that are taken, by kind and visitor
         self._closed = False
 
@@ -75,10 +76,10 @@ class Jobs:
             _end(spare)
 
     def run(
-        self, task: str, content: bytes, filename: str, *, visitor: str = "", **options: Any
+        self, task: str, content: bytes, filename: str, *, visitor: str = "", called: str = "", **options: Any
     ) -> Iterator[tuple[str, float] | dict[str, Any]]:
         """Progress as (what, share), and last the result; JobFailed where there is none. Whoever stops
-        iterating ends the worker.
+        iterating ends the worker, and so does `stop` of what it is called.
         """
         with self._place("fit" if task == "fit" else "read", visitor), contextlib.ExitStack() as after:
             folder = after.enter_context(tempfile.TemporaryDirectory(dir=self._folder))
@@ -86,10 +87,19 @@ class Jobs:
             path.write_bytes(content)
             worker = self._take()
             after.callback(self._put_away, worker)
+            if called:
+                self._named[called] = worker
+                after.callback(self._named.pop, called, None)
             overdue = threading.Timer(PATIENCE[task], worker.kill)
             overdue.start()
             after.callback(overdue.cancel)
             yield from _listen(worker, {"task": task, "path": str(path), **options})
+
+    def stop(self, called: str) -> None:
+        """End a job at once: whoever iterates may wait long for the next line."""
+        worker = self._named.get(called)
+        if worker is not None:
+            worker.kill()
 
     def result(
         self, task: str, content: bytes, filename: str, *, visitor: str = "", **options: Any

@@ -231,6 +231,7 @@ class Reading(BaseModel):
     pattern: str = Field("", max_length=500)
     name: str = Field("", max_length=60)
     refits: int = Field(200, ge=0, le=1000)
+    called: str = Field("", max_length=64)  # a name that nobody guesses, by which the fit can be stopped
 
     def options(self) -> dict[str, Any]:
         """As run tables take them. Runs that crashed are left out, and that is said."""
@@ -270,15 +271,19 @@ def check(request: Request, body: _Body, reading: _Reading) -> dict[str, Any]:
 
 @router.post("/page/fit")
 def fit(request: Request, body: _Body, reading: _Reading) -> StreamingResponse:
-    """Fit a run table: progress as it is made, then laws, picture, files and the calibration, as JSON lines.
-    Whoever hangs up stops it.
-    """
+    """Fit a run table: progress as it is made, then laws, picture, files and calibration, as JSON lines."""
     lines = (json.dumps(one) + "\n" for one in _fitted(request, body, reading))
     return StreamingResponse(lines, media_type="application/x-ndjson")
 
 
+@router.post("/page/stop", status_code=204)
+def stop(request: Request, called: Annotated[str, Query(max_length=64)]) -> None:
+    """End a fit."""
+    request.app.state.jobs.stop(called)
+
+
 def _fitted(request: Request, body: bytes, reading: Reading) -> Iterator[dict[str, Any]]:
-    options = {**reading.options(), "refits": reading.refits}
+    options = {**reading.options(), "refits": reading.refits, "called": reading.called}
     options["name"] = reading.name.strip() or "my-calibration"
     try:
         for message in _run(request, "fit", body, reading.file, **options):

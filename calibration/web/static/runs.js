@@ -71,9 +71,12 @@ form.addEventListener("submit", async (event) => {
   clear();
   busy(true);
   fitting = new AbortController();
+  const given = reading(), called = Array.from(crypto.getRandomValues(new Uint32Array(4)), String).join("-");
+  given.set("called", called);
+  fitting.signal.addEventListener("abort", () => send(`page/stop?called=${called}`, ""));
   progress("starting", 0);
   try {
-    const reply = await send(`page/fit?${reading()}`, file, {type: binary, signal: fitting.signal});
+    const reply = await send(`page/fit?${given}`, file, {type: binary, signal: fitting.signal});
     let rest = "";
     for await (const part of parts(reply.body)) {
       const lines = (rest + part).split("\n");
