@@ -103,7 +103,7 @@ def answer(request: Request, asked: Asked) -> dict[str, Any]:
     get = request.app.state.store.get
     choices, notes = state.from_query(asked.query)
     if not asked.arrive:
-        return _shown(choices, [], get, asked.whole)
+        return _shown(choices, [], get, whole=asked.whole)
     try:
         known = get(choices.calibration)
     except InvalidInput as error:
@@ -112,17 +112,17 @@ def answer(request: Request, asked: Asked) -> dict[str, Any]:
         known = get(choices.calibration)
     choices, changed = state.fitting(choices, known)
     return {
-        **_shown(choices, [*notes, *changed], get, asked.whole),
+        **_shown(choices, [*notes, *changed], get, whole=asked.whole, first=True),
         "fields": asdict(choices),
         "lists": {"law": _laws(known), "calibration": _calibrations(choices.calibration, known)},
     }
 
 
-def _shown(choices: state.Choices, notes: list[str], get: Any, whole: bool) -> dict[str, Any]:
-    """What the page shows for these choices.
-
-    Where one of them is wrong, that is said with its field, next to the answer without it: a page that was
-    led to by a link has no other yet.
+def _shown(
+    choices: state.Choices, notes: list[str], get: Any, *, whole: bool, first: bool = False
+) -> dict[str, Any]:
+    """What the page shows for these choices. Where one of them is wrong, that is said with its field, and the
+    last answer stays; a page that comes `first` has none yet and gets the answer without what is wrong.
     """
     problem, asked = None, choices
     for _ in state.NAMES:
@@ -130,7 +130,7 @@ def _shown(choices: state.Choices, notes: list[str], get: Any, whole: bool) -> d
             return {**_drawn(choices, get, whole), "problem": problem, "query": asked.query(), **_said(notes)}
         except InvalidInput as error:
             problem = problem or {"field": error.field or "", "text": error.said(label)}
-            if error.field not in state.NAMES or getattr(choices, error.field) in ("", None):
+            if not first or error.field not in state.NAMES or getattr(choices, error.field) in ("", None):
                 break
             choices = state.without(choices, error.field)
         except Exception:  # a calibration from outside may hold numbers nobody thought of: keep serving
@@ -335,4 +335,10 @@ def _refused(found: dict[str, Any]) -> dict[str, Any]:
     html = markup.cell_problems(tuple(one) for one in found["problems"])
     if not said and not html:
         said[found.get("field") or ""] = markup.as_page_words(found["error"])
-    return {"html": html, "problems": {field: text[:1].upper() + text[1:] for field, text in said.items()}}
+    return {"html": html, "problems": {field: _begun(text) for field, text in said.items()}}
+
+
+def _begun(sentence: str) -> str:
+    """With a capital letter, unless it begins with the name of a file."""
+    first = sentence.partition(" ")[0]
+    return sentence if "." in first else sentence[:1].upper() + sentence[1:]

@@ -149,13 +149,13 @@ def test_changing_any_input_changes_the_answer_to_that_of_plan(browser: Browser)
 def test_bad_input_is_named_at_its_field_and_can_be_corrected(browser: Browser) -> None:
     from selenium.webdriver.common.keys import Keys
 
-    browser.open()
+    browser.open("?ud=500M")
     browser.type("ud", "lots")
     at_field = "return document.querySelector('[data-field=ud] + .problem')?.textContent ?? ''"
     eventually(
         lambda: browser.script(at_field), lambda said: "Unique tokens must be a number such as" in said
     )
-    assert browser.figures() == expected()  # the last answer stays, but nobody takes it for the new one
+    assert browser.figures() == expected("500M")  # the last answer stays, but nobody takes it for the new one
     assert float(browser.script("return getComputedStyle(document.querySelector('#answer')).opacity")) < 0.5
     browser.type("ud", "250M")
     shows(browser, expected())
