@@ -47,7 +47,7 @@ def details(found: Answer) -> str:
     return (
         f'{side_by_side(found)}<div class="beside">{_definitions(known)}'
         f'<div id="careful" tabindex="-1">{_list("careful", "Careful", p.warnings)}</div></div>'
-        f'<details id="facts"><summary>Time, memory, breakdown and how sure</summary>'
+        f'<details id="facts"><summary>Compute, breakdown, C× and how sure</summary>'
         f"{_definitions(_facts(found))}</details>"
         f'<details id="why"><summary>Why, and what else to know</summary>'
         f"{_list('why', '', p.reasons)}</details>"
