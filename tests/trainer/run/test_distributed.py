@@ -290,7 +290,7 @@ tensors.write = full
 try:
     train(RunConfig(**json.loads(sys.argv[1])), sys.argv[2])
 except Exception as error:
-    print(f"process {rank}: {error}", file=sys.stderr)
+    sys.stderr.write(f"process {rank}: {error}\\n")  # at once: print writes the end of a line by itself
     sys.exit(1)
 """
 
