@@ -143,7 +143,7 @@ def test_what_is_spent_on_purpose_is_not_said_to_be_wasted(
     assert not {"stop_spending", "instead"} & {reason.code for reason in p.reasons}
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(budgets, st.sampled_from([None, 0.1, 1.0]), st.sampled_from(["ceiling", "all"]))
 def test_nobody_is_told_to_stop_who_is_told_to_spend(
     budget: tuple[float, float], decay: float | None, spend: str
@@ -184,7 +184,7 @@ def test_the_loss_minimising_compute_is_that_of_all_weight_decays() -> None:
     assert "twice the compute would change the loss by 0.000 at weight decay 0.1" in words
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(budgets, st.sampled_from([None, 0.1]), st.sampled_from(["whole", "continuous"]))
 def test_no_plan_between_the_loss_minimising_compute_and_where_it_is_regained_is_better(
     budget: tuple[float, float], decay: float | None, epochs: str
@@ -260,7 +260,7 @@ def test_limits_that_do_not_bind_are_not_blamed() -> None:
     assert "your limits leave no better use for the rest" in bound.budget
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(budgets, st.sampled_from([{"max_epochs": 4}, {"max_params": 1e9}, {"min_params": 1e8}]))
 def test_limits_are_blamed_only_for_another_plan(budget: tuple[float, float], limits: dict) -> None:
     free, limited = plan(*budget), plan(*budget, **limits)
@@ -325,7 +325,7 @@ def test_advice_stays_within_the_limits(limits: dict) -> None:
     )
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(budgets, st.floats(6.5, 10.5).map(lambda x: 10.0**x))
 def test_a_size_limit_makes_epochs_the_margin(budget: tuple[float, float], largest: float) -> None:
     ud, flops = budget
@@ -380,7 +380,7 @@ def test_regained_compute_is_where_the_loss_is_lower_again() -> None:
     assert float(allocate(law, 500e6, limit.regained_flops / 1.5, CONTINUOUS).loss) > limit.loss
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(budgets, st.sampled_from([0.1, 1.0]), st.sampled_from([0.003, 0.01, 0.05]))
 def test_flat_range_holds_what_it_says(budget: tuple[float, float], decay: float, tolerance: float) -> None:
     ud, flops = budget
@@ -401,7 +401,7 @@ def test_flat_range_holds_what_it_says(budget: tuple[float, float], decay: float
     assert (flat.params_min, flat.params_max) == pytest.approx((product / most, product / fewest), rel=1e-6)
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(budgets, st.sampled_from([0.1, 1.0]))
 def test_exchange_rate_is_the_slope_of_the_optimal_loss(budget: tuple[float, float], decay: float) -> None:
     ud, flops = budget
@@ -565,7 +565,7 @@ def _stated(code: str, params: float, ud: float, epochs: float, calibration: str
     return float(times[1]) if times else 1 + int(more[1]) / 100  # type: ignore[index]
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(
     st.sampled_from([("fineweb-llama2", 250e6, 1.5e9), ("micro", 131072.0, 444096.0)]),
     st.lists(st.floats(-0.9, 1.5).map(lambda x: 10.0**x), min_size=6, max_size=6).map(sorted),
@@ -596,7 +596,7 @@ def test_a_caution_gives_the_worse_of_two_ratios() -> None:
         assert f"{said} that the cost of repetition was fitted on (489M)" in caution
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(budgets)
 def test_any_budget_gets_a_whole_answer(budget: tuple[float, float]) -> None:
     ud, flops = budget

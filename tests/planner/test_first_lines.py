@@ -76,17 +76,17 @@ def test_whoever_asks_inside_of_what_was_trained() -> None:
 
 @pytest.mark.slow
 def test_no_first_line_of_a_grid_of_questions_is_nonsense() -> None:
-    """One in seven of those that `python -m benchmarks.first_lines` asks."""
-    for asked in first_lines.questions()[::7]:
+    """One in fourteen of those that `python -m benchmarks.first_lines` asks."""
+    for asked in first_lines.questions()[::14]:
         assert first_lines.faults(asked) in ([], ["(refused)"]), asked
 
 
 @pytest.mark.slow
 def test_the_upper_bound_never_rises_by_more_than_the_error() -> None:
-    assert [seed for seed in range(10) if first_lines.rising_pairs(seed)] == []
+    assert [seed for seed in range(5) if first_lines.rising_pairs(seed)] == []
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(ud=st.floats(7.75, 8.85), flops=st.floats(9.3, 10.6), decay=st.sampled_from([0.1, 1.0]))
 def test_inside_of_the_evidence_nothing_changes(ud: float, flops: float, decay: float) -> None:
     """The plan is that of the bare law."""

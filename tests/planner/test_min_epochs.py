@@ -31,7 +31,7 @@ def _allowed(low: float, how: str) -> np.ndarray:
     return np.concatenate([whole[whole >= 1], dense if how == "continuous" else dense[dense < 1]])
 
 
-@settings(max_examples=80)
+@settings(max_examples=30)
 @given(corpora, computes, fewest, st.sampled_from([None, 0.1, 1.0]), st.sampled_from(["whole", "continuous"]))
 def test_the_plan_is_the_best_with_at_least_so_many_epochs(
     ud: float, flops: float, low: float, decay: float | None, how: str
@@ -54,7 +54,7 @@ def test_the_plan_is_the_best_with_at_least_so_many_epochs(
         assert p.loss <= np.min(losses) + CLOSE
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(corpora, computes, st.integers(1, 30), st.floats(1, 3), st.floats(7, 10).map(lambda x: 10.0**x))
 def test_it_goes_with_the_other_limits(
     ud: float, flops: float, low: int, more: float, largest: float
@@ -76,7 +76,7 @@ def test_it_goes_with_the_other_limits(
     assert p.loss <= np.min(KNOWN.law(1.0).loss(flops / (6 * ud) / epochs, ud, epochs)) + CLOSE
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(
     corpora,
     computes,

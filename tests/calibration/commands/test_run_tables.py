@@ -31,7 +31,8 @@ RECIPES = [
 
 def result(run: Any) -> RunResult:
     """What `planner train` leaves of a run."""
-    kinds = {"int": 1, "float": 1.0, "str": "", "float | None": None, "dict[str, Any]": {}, "list[str]": []}
+    kinds = {"int": 1, "float": 1.0, "str": "", "dict[str, Any]": {}, "list[str]": []}
+    kinds |= {"float | None": None, "str | None": None, "list[dict[str, float]]": []}
     blank = {name: kinds[str(kind)] for name, kind in RunResult.__annotations__.items()}
     counts = {name: int(getattr(run, name)) for name in ("params", "unique_tokens")}
     whole = {"tokens": int(run.unique_tokens * run.epochs), "epochs": run.epochs, "loss": run.loss}

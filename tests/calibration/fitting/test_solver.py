@@ -46,7 +46,7 @@ def test_every_start_ends_at_the_optimum_that_scipy_finds(seed: int) -> None:
 @pytest.mark.slow
 def test_optimality_on_random_tables() -> None:
     """Never worse than a second grid of starts far from the first, on 40 tables of 12 to 200 runs."""
-    for seed in range(100, 140):
+    for seed in range(100, 120):
         problems, free, runs = _base(seed)
         fit = fit_forms(runs, ["chinchilla"]).forms["chinchilla"]
         rng = np.random.default_rng(seed)
@@ -133,7 +133,7 @@ def test_running_out_of_iterations_is_not_convergence() -> None:
 
 
 @given(st.integers(1, 7), st.integers(0, 2**32 - 1))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_small_systems_are_solved_like_lapack_does(size: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     roots = rng.standard_normal((5, size, size))
