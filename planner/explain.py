@@ -223,7 +223,10 @@ def _budget_in_words(p: Plan, facts: Facts) -> str:
         return f"It takes {whole}."
     doubt = _gain_in_words(p)
     if share > _ALL:
-        return f"It takes all of your {whole}.{doubt}"
+        less = ""
+        if (best := p.loss_minimising_compute) is not None and p.spend != CEILING and less_is_better(p):
+            less = f", as you ask: spend only {scientific(best.flops)} for a lower loss ({best.loss:.2f})"
+        return f"It takes all of your {whole}{less}.{doubt}"
     if p.members is not None and p.members.count > 1:
         return f"{part[0].upper()}{part[1:]}; {_why_no_more_members(p.members)}.{doubt}"
     why = _why_not_all(p, facts)

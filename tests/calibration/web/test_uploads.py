@@ -42,7 +42,7 @@ def test_own_runs_from_upload_to_plan(browser: Browser, runs: pd.DataFrame, tmp_
     browser.pick("refits", "200")
     browser.press("#fit")
     eventually(lambda: browser.script(progress), lambda share: share is not None)
-    said = eventually(lambda: browser.text("#runs-result"), lambda text: "is fitted" in text, patience=90)
+    said = eventually(lambda: browser.text("#runs-result"), lambda text: "is fitted" in text, patience=300)
     assert "our corpus <b>1</b> is fitted" in said  # as text: nothing of a name is markup
     assert "held-out error" in said
     assert (
