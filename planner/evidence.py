@@ -117,16 +117,15 @@ class Evidence(NamedTuple):
         if not self.cells:
             return 0.0
         near, used = log(TOGETHER), unique_tokens * np.minimum(epochs, 1.0)
-        size, data, passes = (np.log(values) for values in (params, used, epochs))
-        nearest: Array = np.inf
-        for one, datas, most in _by_size(self.cells):  # searches ask for many sizes of each data and epochs
-            off = {
-                "unique_tokens": np.maximum(np.abs(data[..., None] - datas) - near, 0.0),
-                "epochs": np.maximum(passes[..., None] - most - near, 0.0),
-            }
-            away = _nats({"params": np.maximum(np.abs(size - one) - near, 0.0)})
-            nearest = np.minimum(nearest, away + np.min(_nats(off), axis=-1))
-        return nearest
+        size, data, passes = (np.log(values)[..., None] for values in (params, used, epochs))
+        # Sizes apart from the rest: searches ask for many of them at the same data and epochs.
+        sizes, starts, datas, most = _by_size(self.cells)
+        away = _nats({"params": np.maximum(np.abs(size - sizes) - near, 0.0)})
+        off = {
+            "unique_tokens": np.maximum(np.abs(data - datas) - near, 0.0),
+            "epochs": np.maximum(passes - most - near, 0.0),
+        }
+        return np.min(away + np.minimum.reduceat(_nats(off), starts, axis=-1), axis=-1)
 
     def growth(self, params: Array, unique_tokens: Array, epochs: Array) -> Array:
         """By how many nats the error is larger there than inside of the evidence."""
@@ -143,12 +142,11 @@ class Evidence(NamedTuple):
 
 
 @lru_cache(32)
-def _by_size(cells: tuple[Cell, ...]) -> list[tuple[float, np.ndarray, np.ndarray]]:
-    """The cells of each size: ln of it, and of their unique tokens and epochs."""
-    found: dict[float, list[Cell]] = {}
-    for cell in cells:
-        found.setdefault(cell[0], []).append(cell)
-    return [(log(size), *np.log(np.array(some)[:, 1:]).T) for size, some in found.items()]
+def _by_size(cells: tuple[Cell, ...]) -> tuple[np.ndarray, ...]:
+    """Each size (ln) and where its cells begin; and of each cell ln of its unique tokens and epochs."""
+    ln = np.log(sorted(cells))
+    starts = np.flatnonzero(np.diff(ln[:, 0], prepend=-np.inf))
+    return ln[starts, 0], starts, ln[:, 1], ln[:, 2]
 
 
 def _nats(distances: dict[str, Array]) -> Array:

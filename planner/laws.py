@@ -743,14 +743,15 @@ def _forgotten_power_cost(p: Values, at: At) -> Array:
 
 def _premium(p: Values, at: At) -> Terms:
     """Size and data in a v-norm, so that the scarcer one counts; all of it dearer under strong decay."""
-    parameter = p["A"] * np.exp(-p["alpha"] * at.ln_params)
-    data = p["B"] * np.exp(-p["beta"] * (at.ln_unique + at.ln_epochs))
-    ln_ratio = p["v"] * np.log(data / parameter)
-    both = parameter * np.exp(softplus(ln_ratio) / p["v"])
-    of_data = both * np.exp(-softplus(-ln_ratio))
-    extra = p["Q"] * np.exp(-_PREMIUM * at.ln_timescale - softplus(-_ln_timescales(at)))
+    ln_parameter = np.log(p["A"]) - p["alpha"] * at.ln_params
+    ln_ratio = p["v"] * (np.log(p["B"]) - p["beta"] * (at.ln_unique + at.ln_epochs) - ln_parameter)
+    ln_both = softplus(ln_ratio)
+    both = np.exp(ln_parameter + ln_both / p["v"])
+    of_data = both * np.exp(ln_ratio - ln_both)
+    ln_lasted = softplus(ln_timescales := _ln_timescales(at))
+    extra = p["Q"] * np.exp(ln_timescales - ln_lasted - _PREMIUM * at.ln_timescale)
     dearer = (both - of_data) * (1 + extra), of_data * (1 + extra) + p["E"] * extra
-    return Terms(p["E"], *dearer, _forgotten_power_cost(p, at))
+    return Terms(p["E"], *dearer, power_cost(p, at) * np.exp(-p["epsilon"] * ln_lasted))
 
 
 WEIGHT_DECAY_FORMS["weight_decay_simple"] = LawForm(

@@ -43,7 +43,7 @@ _FRACTIONS_STEP = 0.5  # in ln(epochs), below one epoch, where not all of the co
 _FIRST_REPEATS, _REPEATS_STEP = 1e-2, 0.4  # the columns above one epoch are even in ln(epochs - 1)
 _PROBES = np.array([1.0, 4.0, 16.0, 64.0])  # epochs that are tried first, to see how far the columns must go
 _BLOCK = 1 << 15  # entries of a table at a time, which stay in the cache
-_STEP, _DONE = 2e-4, 1e-7  # in ln(epochs): of central differences, and the last step of a polish
+_STEP, _DONE = 2e-4, 1e-6  # in ln(epochs): of central differences, and the last step of a polish
 _NEXT = 1e-5  # in ln(epochs): on either side of a kink
 _ROUND = 1e-12  # slack for limits that are met exactly
 _RISES = 1e-9  # nats: what rises by less does not rise
@@ -298,23 +298,32 @@ def _valleys(loss: np.ndarray) -> np.ndarray:
 
 
 def _zoom(
-    law: Law, ud: float, low: np.ndarray, high: np.ndarray, limits: Limits, height: Callable[[Point], Any]
+    law: Law,
+    ud: float,
+    low: np.ndarray,
+    high: np.ndarray,
+    limits: Limits,
+    height: Callable[[Point], Any],
+    grids: int,
 ) -> Point:
-    """The point with the least `height` between two computes (ln) of each row: on two grids, then
-    polished."""
+    """The point with the least `height` between two computes (ln) of each row: on so many grids, each eight
+    times as fine as the one before, and at the vertex of the parabola through the best of the last and those
+    next to it.
+    """
     column, rows = law.draw((slice(None), None)), np.arange(len(low))
-    for _ in range(2):
+    for _ in range(grids):
         grid = np.linspace(low, high, 17, axis=-1)
-        heights = height(allocate(column, ud, np.exp(grid), limits))
-        best = np.argmin(np.where(np.isfinite(heights), heights, np.inf), axis=-1)
+        points = allocate(column, ud, np.exp(grid), limits)
+        heights = np.where(np.isfinite(points.loss), height(points), np.inf)
+        best = heights.argmin(axis=-1)
         low, high = grid[rows, np.maximum(best - 1, 0)], grid[rows, np.minimum(best + 1, 16)]
-
-    def along(ln_flops: np.ndarray, which: Any) -> np.ndarray:
-        return np.asarray(height(allocate(law.draw(which), ud, np.exp(ln_flops), limits)))
-
-    on_grid = allocate(law, ud, np.exp(grid[rows, best]), limits)
-    polished = allocate(law, ud, np.exp(minimise(along, low, grid[rows, best], high, tolerance=1e-5)), limits)
-    return where(height(polished) < height(on_grid), polished, on_grid)  # a jump cannot be polished
+    middle = np.clip(best, 1, 15)
+    before, here, after = (heights[rows, middle + side] for side in (-1, 0, 1))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        steps = 0.5 * (before - after) / (before - 2 * here + after)
+    vertex = grid[rows, middle] + (grid[:, 1] - grid[:, 0]) * np.where(np.abs(steps) <= 1, steps, 0.0)
+    on_grid, polished = points.at((rows, best)), allocate(law, ud, np.exp(vertex), limits)
+    return where(height(polished) < height(on_grid), polished, on_grid)  # a jump has no vertex
 
 
 @lru_cache(256)
@@ -323,18 +332,18 @@ def lowest_along(law: Law, ud: float, limits: Limits, include: float | None = No
     return loss_minimising(law, ud, compute_curve(law, ud, limits, include), limits).single()
 
 
-def loss_minimising(law: Law, ud: float, curve: Point, limits: Limits) -> Point:
+def loss_minimising(law: Law, ud: float, curve: Point, limits: Limits, grids: int = 3) -> Point:
     """Where the best loss along compute is first lowest, of each row of a curve; NaN where more compute helps
     as far as can be seen, or where repetition costs nothing.
     """
-    return _extreme(law, ud, curve, limits, lambda points: points.loss, first=True)
+    return _extreme(law, ud, curve, limits, lambda points: points.loss, first=True, grids=grids)
 
 
-def most_epochs(law: Law, ud: float, curve: Point, limits: Limits) -> Point:
+def most_epochs(law: Law, ud: float, curve: Point, limits: Limits, grids: int = 3) -> Point:
     """The turning point: where the best plan repeats most; NaN where there is none. Beyond it more compute
     goes into size.
     """
-    found = _extreme(law, ud, curve, limits, lambda points: -points.epochs, first=False)
+    found = _extreme(law, ud, curve, limits, lambda points: -points.epochs, first=False, grids=grids)
     last = np.nanmax(np.where(np.isfinite(curve.loss), curve.flops, np.nan), axis=-1, keepdims=True)
     at_end = np.nansum(np.where(curve.flops == last, curve.epochs, 0.0), axis=-1)
     there = found.epochs > np.maximum(1.0, at_end * 1.001)
@@ -342,9 +351,16 @@ def most_epochs(law: Law, ud: float, curve: Point, limits: Limits) -> Point:
 
 
 def _extreme(
-    law: Law, ud: float, curve: Point, limits: Limits, height: Callable[[Point], Any], *, first: bool
+    law: Law,
+    ud: float,
+    curve: Point,
+    limits: Limits,
+    height: Callable[[Point], Any],
+    *,
+    first: bool,
+    grids: int,
 ) -> Point:
-    """The first, or the deepest, valley of `height` along each row of a curve, polished; NaN: none."""
+    """The first, or the deepest, valley of `height` along each row of a curve; NaN: none."""
     shape = np.shape(curve.loss)[:-1]
     if not law.overfits:
         return Point(*np.full((5, *shape), np.nan))
@@ -359,7 +375,7 @@ def _extreme(
     rows = np.flatnonzero(np.isfinite(low))
     every = np.full((5, len(heights)), np.nan)
     if len(rows):
-        found = _zoom(law.draw(rows), ud, low[rows], high[rows], limits.continuous(), height)
+        found = _zoom(law.draw(rows), ud, low[rows], high[rows], limits.continuous(), height, grids)
         every[:, rows] = [np.broadcast_to(values, len(rows)) for values in found]
     return Point(*every.reshape(5, *shape))
 
@@ -410,19 +426,18 @@ def minima(law: Law, ud: float, limits: Limits) -> tuple[Point, ...]:
     """
     if not law.overfits:
         return ()
-    near = lowest_along(law, ud, limits)
+    curve, grids = compute_curve(law, ud, limits), 1 if limits.whole_epochs else 3  # neighbours are tried
+    near = loss_minimising(law, ud, curve, limits, grids).single()
     first = _minimum_near(law, ud, limits, near)
     if first is None:
         return ()
-    curve = compute_curve(law, ud, limits)
     later = np.flatnonzero(_valleys(curve.loss) & (curve.flops > near.flops * _LITTLE))
     found = [first]
     for place in later[curve.loss[later] < first.loss]:
-        ends = np.log(curve.flops[[place - 1, place + 1]])[:, None]
-        valley = (
-            _zoom(law, ud, ends[0], ends[1], limits.continuous(), lambda points: points.loss).at(0).single()
-        )
-        if (lower := _minimum_near(law, ud, limits, valley)) is not None and lower.loss < first.loss:
+        low, high = np.log(curve.flops[[place - 1, place + 1]])[:, None]
+        valley = _zoom(law, ud, low, high, limits.continuous(), lambda points: points.loss, grids)
+        lower = _minimum_near(law, ud, limits, valley.at(0).single())
+        if lower is not None and lower.loss < first.loss:
             found.append(lower)
     return tuple(found)
 
@@ -603,10 +618,10 @@ def flat_epochs(
         rows, stop = np.arange(len(start)), outside.argmax(axis=1)
         inner = np.where(stop > 0, reach[rows, np.maximum(stop - 1, 0)], start)
         outer = reach[rows, stop]
-        for _ in range(36):  # bisection
-            middle = 0.5 * (inner + outer)
-            worse = is_worse(middle[:, None])[:, 0]
-            inner, outer = np.where(worse, inner, middle), np.where(worse, middle, outer)
+        for _ in range(9):  # sixteen times as fine each time
+            fine = np.linspace(inner, outer, 17, axis=1)
+            stop = is_worse(fine[:, 1:]).argmax(axis=1)
+            inner, outer = fine[rows, stop], fine[rows, stop + 1]
         ends.append(np.where(outside.any(axis=1), inner, reach[:, -1]))
     low, high = ends
     if limits.whole_epochs:  # whole epochs only, but below one epoch a fraction is fine

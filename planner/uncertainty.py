@@ -216,7 +216,9 @@ def critical_points_of_draws(
     few = draws.draw(slice(_few(draws, total)))
     computes = solve.search_range(few, ud, 10.0**magnitude, _PER_DECADE)
     curve = allocate(few.draw((slice(None), None)), ud, computes, limits.continuous())
-    turn, best = solve.most_epochs(few, ud, curve, limits), solve.loss_minimising(few, ud, curve, limits)
+    turn, best = (
+        find(few, ud, curve, limits, grids=2) for find in (solve.most_epochs, solve.loss_minimising)
+    )
     figures = {"turning_flops": turn.flops, "turning_epochs": turn.epochs}
     return figures | {"loss_minimising_flops": best.flops, "loss_minimising_loss": best.loss}
 
