@@ -68,6 +68,7 @@ AHEAD = 100.0  # times the compute of the budget: what is planned for where nobo
 _APART = 3.0  # between weight decays
 _RATE_HOLDS = 444_096  # parameters up to which the learning rate of the micro recipe was tried
 _FEWEST_STEPS = 64  # of a run, as in the micro study's grid
+_LEAST_DATA = 0.25  # of the corpus: runs on a sixteenth of German manual pages misled the plan
 _DECAYS = (0.001, 30.0)  # that are trained at most
 _FORECAST = 1.5  # times the tokens that are expected: what may turn out to be there
 _FORMAT = 1
@@ -363,6 +364,7 @@ class Loop:
             max_runs=count,
             min_params=question.few_params,
             min_tokens=_FEWEST_STEPS * question.batch_tokens,
+            min_unique=_LEAST_DATA * question.ud,
             identify=False,
         )
         for run in found.runs:

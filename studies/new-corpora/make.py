@@ -256,7 +256,7 @@ def _runs_of(folder: Path) -> pd.DataFrame:
 
 def judged(rows: pd.DataFrame) -> pd.DataFrame:
     """Each rule at each budget of each corpus: mean loss, regret and its seed noise, and whether the interval
-    held the mean.
+    held the mean. A rule that gave no plan has the worst regret of its cell, and nothing else.
     """
     keys = ["corpus", "budget", "rule"]
     first = {
@@ -271,7 +271,11 @@ def judged(rows: pd.DataFrame) -> pd.DataFrame:
     found["held"] = np.where(
         known, (found["low"] <= found["loss"]) & (found["loss"] <= found["high"]), np.nan
     )
-    return found
+    cells = found[["corpus", "budget"]].drop_duplicates()
+    every = cells.merge(found[["rule"]].drop_duplicates(), how="cross")
+    found = every.merge(found, how="left", on=keys)
+    worst = found.groupby(["corpus", "budget"])["regret"].transform("max")
+    return found.assign(planned=found["loss"].notna(), regret=found["regret"].fillna(worst))
 
 
 def tables(folder: Path) -> None:
@@ -286,13 +290,27 @@ def tables(folder: Path) -> None:
             + " --- |" * 6
         )
         for row in here.sort_values(["budget", "regret"]).itertuples():
+            if not row.planned:
+                print(f"| {scientific(row.budget)} | {row.rule} | no plan | | {row.regret:.3f} (the worst) | |")
+                continue
             chose = f"{short(row.params)} x {row.epochs:.3g} at {row.weight_decay:g}"
             within = "" if math.isnan(row.low) else f"{row.expected:.3f} ({row.low:.3f} to {row.high:.3f})"
             loss = f"{row.loss:.3f} ± {row.noise:.3f}"
             print(
                 f"| {scientific(row.budget)} | {row.rule} | {chose} | {loss} | {row.regret:.3f} | {within} |"
             )
-    print("\n| rule | cells | median regret | mean | worst | best in | interval held |\n|" + " --- |" * 7)
+    first, opened = list(SOURCES)[:2], list(SOURCES)[2:]
+    _summary("mended on", found[found["corpus"].isin(first)])
+    _summary("opened after that", found[found["corpus"].isin(opened)])
+    _summary("all", found)
+
+
+def _summary(title: str, found: pd.DataFrame) -> None:
+    """Each rule over these cells, the lowest median regret first."""
+    if found.empty:
+        return
+    print(f"\n**{title}**\n\n| rule | cells | median regret | mean | worst | best in | interval held |")
+    print("|" + " --- |" * 7)
     each = dict(iter(found.groupby("rule", sort=False)))
     for rule, here in sorted(each.items(), key=lambda item: item[1]["regret"].median()):
         held = here["held"].dropna()

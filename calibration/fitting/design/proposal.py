@@ -16,6 +16,7 @@ of its dearest run, unless the caller names another.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -137,6 +138,7 @@ def design(
     min_params: Any = None,
     vocab_size: Any = None,
     min_tokens: Any = None,
+    min_unique: Any = None,
     identify: bool = True,
     noise: Any = None,
     model_discrepancy: Any = None,
@@ -146,8 +148,9 @@ def design(
 
     `runs` are those that exist already; `calibration` is the prior law, weak enough to be overruled by a
     dozen runs, by default the shipped one that suits the runs, or the target. `noise` and `model_discrepancy`
-    are learnt from the runs unless given. Candidates use at most the target's data and compute, see at least
-    `min_tokens`, and have the steps needed (`recipes`); with `identify` the first ones identify a law alone.
+    are learnt from the runs unless given. Candidates use at most the target's data and compute, and at least
+    `min_unique` tokens of it, see at least `min_tokens`, and have the steps needed (`recipes`); with
+    `identify` the first ones identify a law alone.
     """
     total, flops = compute(budget, "budget"), compute(target_flops, "target_flops")
     ud, grid = count(target_ud, "target_ud"), _noise_grid(noise, model_discrepancy)
@@ -164,7 +167,9 @@ def design(
     target, warnings = Target.of(belief.law, ud, flops).no_worse_than_uniform(rows, known.name)
     trained = None if existing is None else points_of(existing)
     limits = min(total, flops), min_params, rows, trained, _fewest_tokens(min_tokens, batch, steps)
-    shapes, points = _candidates(target.params, ud, *limits)
+    least = count(min_unique or 1, "min_unique")
+    data = [ud / 2**k for k in range(7) if ud / 2**k >= least]
+    shapes, points = _candidates(target.params, data, *limits)
     if not shapes:
         raise InvalidInput(_too_little(total, batch, steps))
     chosen = select_runs(
@@ -332,7 +337,7 @@ def _some(points: Points, which: list[int] | np.ndarray) -> Points:
 
 def _candidates(
     params: float,
-    ud: float,
+    data: Sequence[float],
     dearest: float,
     min_params: Any,
     vocab_size: Any,
@@ -346,7 +351,7 @@ def _candidates(
     rows = [
         (shape, budget, epochs)
         for shape in _ladder(2 * params, smallest, vocab_size)
-        for budget in (ud / 2**k for k in range(7))
+        for budget in data
         for epochs in _EPOCHS
         if FLOPS_PER_PARAM_TOKEN * shape.params * budget * epochs <= dearest
         and budget * epochs >= fewest

@@ -65,6 +65,11 @@ def test_proposals_can_be_built_paid_for_and_fitted():
     assert unidentified(trained(plan.table()), ["additive_4p"]) == []
 
 
+def test_runs_use_at_least_the_data_that_is_asked_for():
+    plan = design(1e18, "250M", "5e18", min_unique="100M", max_runs=6, identify=False)
+    assert {run.unique_tokens for run in plan.runs} <= {250e6, 125e6}
+
+
 def test_each_run_makes_the_target_more_certain():
     plan = design(1e19, "250M", "5e18")
     errors = [plan.loss_error_before, *(run.loss_error for run in plan.runs)]
