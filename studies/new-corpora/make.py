@@ -291,7 +291,8 @@ def tables(folder: Path) -> None:
         )
         for row in here.sort_values(["budget", "regret"]).itertuples():
             if not row.planned:
-                print(f"| {scientific(row.budget)} | {row.rule} | no plan | | {row.regret:.3f} (the worst) | |")
+                worst = f"{row.regret:.3f} (the worst)"
+                print(f"| {scientific(row.budget)} | {row.rule} | no plan | | {worst} | |")
                 continue
             chose = f"{short(row.params)} x {row.epochs:.3g} at {row.weight_decay:g}"
             within = "" if math.isnan(row.low) else f"{row.expected:.3f} ({row.low:.3f} to {row.high:.3f})"
