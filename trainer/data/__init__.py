@@ -4,7 +4,6 @@ corpus.py      documents, from files or a dataset
 holdout.py     which of them are held out, and proof that training text does not repeat them
 shuffle.py     documents in the order of their content, without holding them in memory
 tokenizers.py  text to token numbers and back
-bpe_cache.py   the same by remembering words, which is faster on few cores
 tokenize.py    a corpus tokenised shard by shard
 tokens.py      a corpus as token files that every run on it shares
 checksums.py   what files held when they were last read

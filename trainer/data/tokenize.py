@@ -87,7 +87,6 @@ class ShardWriter:
         for text in chain(*self.held_out.values()):
             self.overlap.hold_out(text)
         self.tokenizer = self._tokenizer()
-        self.tokenizer.remember()
         self.dtype = "uint16" if self.tokenizer.size <= 2**16 else "uint32"
 
     def path(self, number: int, ending: str = "bin") -> Path:

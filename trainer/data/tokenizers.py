@@ -23,8 +23,6 @@ from typing import Any, Protocol
 import numpy as np
 
 from planner.inputs import InvalidInput
-from trainer.data import bpe_cache
-from trainer.data.bpe_cache import BPECache
 
 END = "<|endoftext|>"
 _LARGEST_BPE = 1_000_000
@@ -41,8 +39,6 @@ class Tokenizer(Protocol):
     def decode(self, tokens: Sequence[int]) -> str: ...
 
     def save(self, folder: Path) -> None: ...
-
-    def remember(self) -> None: ...
 
 
 class Spec:
@@ -92,7 +88,6 @@ class HuggingFace:
     def __init__(self, inner: Any, eos: int):
         self.inner, self.eos = inner, eos
         self.size = max(inner.get_vocab(with_added_tokens=True).values()) + 1
-        self.cache: BPECache | None = None
 
     @classmethod
     def from_file(cls, path: Path, eos_token: str | None = None) -> HuggingFace:
@@ -114,16 +109,8 @@ class HuggingFace:
         raise InvalidInput(f"{path} does not say which token ends a document; set eos_token.")
 
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
-        whole = [_whole(text) for text in texts]
-        if self.cache:
-            return self.cache.encode(whole)
-        made = self.inner.encode_batch_fast(whole, add_special_tokens=False)
+        made = self.inner.encode_batch_fast([_whole(text) for text in texts], add_special_tokens=False)
         return [np.array(encoded.ids, dtype=np.int64) for encoded in made]
-
-    def remember(self) -> None:
-        """Remember words from now on, where that is faster: for corpora, not for a few texts."""
-        if bpe_cache.pays() and bpe_cache.fits(self.inner):
-            self.cache = BPECache(self.inner)
 
     def decode(self, tokens: Sequence[int]) -> str:
         return str(self.inner.decode([int(t) for t in tokens], skip_special_tokens=False))
@@ -172,9 +159,6 @@ class SentencePiece:
 
     def decode(self, tokens: Sequence[int]) -> str:
         return str(self.inner.decode([int(t) for t in tokens]))
-
-    def remember(self) -> None:
-        """Nothing: it is fast enough."""
 
     def save(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
