@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from planner.inputs import InvalidInput
 
@@ -34,6 +36,15 @@ class Unfit(InvalidInput):
     """A run that cannot be trained on this machine, whose memory, device, files or libraries do not do;
     another one may.
     """
+
+
+@contextmanager
+def or_unfit() -> Iterator[None]:
+    """What is wrong here may be the machine's fault: its memory, its files, what it sees of a shared disk."""
+    try:
+        yield
+    except InvalidInput as error:
+        raise Unfit(str(error)) from error
 
 
 class Busy(InvalidInput):

@@ -75,7 +75,7 @@ class HeartbeatMonitor:
         """Have signs of an earlier attempt not be taken for those of the one that is about to start, which
         may have to wait for its turn.
         """
-        self._seen[name] = (_sign(folder), math.inf)
+        self._seen[name] = (last_sign(folder), math.inf)
 
     def due(self, names: Mapping[str, float]) -> list[str]:
         """The runs to look at; nobody, most of the time."""
@@ -88,7 +88,7 @@ class HeartbeatMonitor:
         """Runs that were begun and have been silent for too long."""
         found = []
         for name, folder in folders.items():
-            sign = _sign(folder)
+            sign = last_sign(folder)
             last, when = self._seen[name]
             if sign != last:
                 self._seen[name] = (sign, time.monotonic())
@@ -97,7 +97,7 @@ class HeartbeatMonitor:
         return found
 
 
-def _sign(folder: Path) -> int:
+def last_sign(folder: Path) -> int:
     """When the last sign was given, by the clock of whoever gave it; 0 where there is none."""
     found = [0]
     for name in _TOUCHED:

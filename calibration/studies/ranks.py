@@ -20,9 +20,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from calibration.studies.engine import DONE, FAILED, Outcome, Task
-from calibration.studies.heartbeat import FILE, heartbeats
+from calibration.studies.heartbeat import heartbeats, last_sign
+from calibration.studies.worker import tokens_here, train_task
+from trainer.errors import or_unfit
 from trainer.run.launcher import end_with_parent
-from trainer.run.store import fetched_once, is_url, staged
+from trainer.run.store import is_url, staged
 
 
 def train_on_several(task: Task, should_stop: Callable[[], bool]) -> Outcome:
@@ -33,17 +35,17 @@ def train_on_several(task: Task, should_stop: Callable[[], bool]) -> Outcome:
         asked = should_stop
         if is_url(task.folder):  # the ranks give their signs of life in a folder of this machine
             asked = stack.enter_context(heartbeats(task.folder, should_stop))
-            folder, tokens = stack.enter_context(staged(task.folder)), fetched_once(task.tokens)
-            here = replace(here, folder=str(folder), tokens=str(tokens))
+            with or_unfit():
+                tokens = tokens_here(task)
+            here = replace(here, folder=str(stack.enter_context(staged(task.folder))), tokens=str(tokens))
         (room / "task").write_bytes(pickle.dumps(here))
         said = stack.enter_context(open(room / "said", "wb"))
         command = [sys.executable, "-m", __name__, str(task.processes), str(room)]
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=said)
         assert process.stdin is not None
-        sign = 0.0
+        sign = 0
         while process.poll() is None:
-            alive = Path(here.folder, FILE)
-            last = alive.stat().st_mtime if alive.exists() else 0.0
+            last = last_sign(Path(here.folder))
             if (asked if last != sign else should_stop)():
                 process.stdin.close()
             sign = last
@@ -52,8 +54,14 @@ def train_on_several(task: Task, should_stop: Callable[[], bool]) -> Outcome:
         if (room / "outcome").exists():
             outcome: Outcome = pickle.loads((room / "outcome").read_bytes())
             return outcome
-        lines = (room / "said").read_text(errors="replace").splitlines() or [""]
-        return Outcome(task.name, FAILED, f"torchrun ended with code {process.returncode}: {lines[-1][:300]}")
+        words = (room / "said").read_text(errors="replace")
+        return Outcome(task.name, FAILED, _reason(words, process.returncode))
+
+
+def _reason(said: str, code: int) -> str:
+    """Why no outcome was left: what a rank said before it left, among all that torchrun says of it."""
+    sentences = [line.removeprefix("Error: ") for line in said.splitlines() if line.startswith("Error: ")]
+    return sentences[-1][:300] if sentences else f"torchrun ended with code {code}"
 
 
 def _main(*arguments: str) -> int:
@@ -64,8 +72,6 @@ def _main(*arguments: str) -> int:
         end_with_parent()
         main(["--standalone", "--nproc-per-node", arguments[0], "-m", "calibration.studies.ranks", str(room)])
         return 0
-    from calibration.studies.worker import train_task
-
     outcome = train_task(pickle.loads((room / "task").read_bytes()), _pipe_is_closed)
     if os.environ["RANK"] == "0":
         (room / "draft").write_bytes(pickle.dumps(outcome))

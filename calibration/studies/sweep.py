@@ -94,9 +94,8 @@ class _Driver:
             values = run.config.model_dump(mode="json", exclude_unset=True)
             # Paths absolute, token files of the study, models compiled unless the recipe says otherwise.
             values |= {"cache": str(directory.tokens.absolute()), "compile": values.get("compile", "on")}
-            trunk = directory.run_folder(run.trunk, part).absolute() if run.trunk else None
-            if trunk and (trunk / "branches").is_dir():  # else it trains the trunk itself, to the same bits
-                values |= {"trunk": str(trunk)}
+            if trunk := self._trunk(run):
+                values |= {"trunk": str(trunk.absolute())}
             folder, tokens = directory.run_folder(run.name, part), str(data.absolute())
             task = Task(run.name, values, str(folder.absolute()), tokens)
             if directory.store and (store := directory.stored(run.name, part)):
@@ -106,6 +105,19 @@ class _Driver:
             aside = {*self.progress.aside}
             failed = {*self.progress.avoided_nodes(run.name)}
             self.engine.start(task, aside | failed if self._others(failed) else aside)
+
+    def _trunk(self, run: StudyRun) -> Path | None:
+        """The run from whose checkpoint this one decays, where it has that very one; a run without trains the
+        steps of the trunk itself, to the same bits.
+        """
+        if not run.trunk:
+            return None
+        from trainer.model.optimizer import decay_begins
+        from trainer.run.checkpoints import place
+
+        trunk = self.directory.run_folder(run.trunk, self.part(run))
+        kept = place(trunk / "branches", decay_begins(run.steps, run.config))
+        return trunk if (kept / "state.json").is_file() else None
 
     def abandon_silent_runs(self) -> None:
         """Give up on processes that show no sign of life any more: their runs are tried again."""

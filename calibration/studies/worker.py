@@ -20,20 +20,19 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 def train_task(task: Task, should_stop: Callable[[], bool] = lambda: False) -> Outcome:
     """Train a run, or continue it, or find it done."""
-    if task.processes > 1:
-        from calibration.studies.ranks import train_on_several
-
-        return train_on_several(task, should_stop)
+    from calibration.studies.ranks import train_on_several
     from trainer.config import RunConfig
     from trainer.data.tokens import open_set
-    from trainer.errors import Busy, Interrupted, TrainingStopped, Unfit
+    from trainer.errors import Busy, Interrupted, TrainingStopped, Unfit, or_unfit
     from trainer.run.loop import train
-    from trainer.run.store import fetched_once, is_url
 
     try:
+        if task.processes > 1:
+            return train_on_several(task, should_stop)
         with heartbeats(task.folder, should_stop) as asked:
-            tokens = fetched_once(task.tokens) if is_url(task.tokens) else Path(task.tokens)
-            train(RunConfig(**task.config), task.folder, should_stop=asked, data=open_set(tokens))
+            with or_unfit():
+                data = open_set(tokens_here(task))
+            train(RunConfig(**task.config), task.folder, should_stop=asked, data=data)
     except Busy as error:
         return Outcome(task.name, BUSY, str(error))
     except Unfit as error:
@@ -49,6 +48,13 @@ def train_task(task: Task, should_stop: Callable[[], bool] = lambda: False) -> O
     except Exception as error:  # one run's trouble, whatever it is, must not end the others
         return Outcome(task.name, FAILED, f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
     return Outcome(task.name, DONE)
+
+
+def tokens_here(task: Task) -> Path:
+    """The folder of its tokens on this machine."""
+    from trainer.run.store import fetched_once, is_url
+
+    return fetched_once(task.tokens) if is_url(task.tokens) else Path(task.tokens)
 
 
 def training_environment(threads: int, compiled: Path, gpus: float = 1.0) -> dict[str, str]:

@@ -209,9 +209,14 @@ def complete(folder: Path, state: dict[str, Any], sums: list[str], *, keep_all: 
         raise _unwritten(final, error) from error
 
 
+def place(folder: Path, step: int) -> Path:
+    """Where the checkpoint of a step is."""
+    return folder / f"step-{step:08d}"
+
+
 def _places(folder: Path, state: dict[str, Any]) -> tuple[Path, Path]:
     """Where a checkpoint will be, and where it is written."""
-    final = folder / f"step-{state['step']:08d}"
+    final = place(folder, state["step"])
     return final, folder / f".{final.name}.draft"
 
 

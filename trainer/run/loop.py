@@ -39,7 +39,7 @@ from planner.inputs import InvalidInput
 from trainer.config import RunConfig, differences
 from trainer.data import corpus, tokenizers, tokens
 from trainer.data.batches import Batches
-from trainer.errors import Interrupted, TrainingStopped, Unfit
+from trainer.errors import Interrupted, TrainingStopped, Unfit, or_unfit
 from trainer.files import mirror
 from trainer.model import attention, optimizer, products
 from trainer.model.llama import Llama, materialise, outline
@@ -98,7 +98,7 @@ def _train(
     with distributed.joined(resolve_device(config.device)) as world:
         if done := distributed.decided(world, lambda: directory.looked(folder, config, data)):
             return done
-        with _or_unfit():
+        with or_unfit():
             spec, architecture, execution, remarks = distributed.all_succeed(
                 world, lambda: check(config, data)
             )
@@ -122,15 +122,6 @@ def _train(
                 run = _Run(config, folder, architecture, execution, found_data, batches, world)
                 run.remarks, run.starts = [*remarks, *passed_over], starts
                 return run.start(found).until_done(progress, should_stop, during_steps or nullcontext())
-
-
-@contextmanager
-def _or_unfit() -> Iterator[None]:
-    """What is wrong before a run directory is touched may be the machine's fault."""
-    try:
-        yield
-    except InvalidInput as error:
-        raise Unfit(str(error)) from error
 
 
 def _same_tokens(data: tokens.TokenSet, world: distributed.World) -> None:
@@ -171,7 +162,7 @@ def _from_trunk(
 ) -> checkpoints.Checkpoint:
     """The checkpoint of another run from which this one decays; both were the same up to there."""
     start, trunk = optimizer.decay_begins(batches.steps, config), Path(os.path.expanduser(config.trunk or ""))
-    place = trunk / "branches" / f"step-{start:08d}"
+    place = checkpoints.place(trunk / "branches", start)
     every = config.average_every or max(1, batches.steps // 100)
     if config.average_last and batches.steps - (config.average_last - 1) * every <= start:
         raise InvalidInput(
@@ -179,13 +170,14 @@ def _from_trunk(
             field="average_last",
         )
     if not distributed.decided(world, place.is_dir):
-        raise InvalidInput(
+        raise Unfit(
             f"{trunk} keeps no checkpoint at step {start}; branches = [{config.epochs:g}] in its config "
             f"would do.",
             field="trunk",
         )
-    found = distributed.decided(world, lambda: checkpoints.read_state(place, {"data": data.fingerprint}))
-    distributed.all_succeed(world, partial(found.verify, world.rank, world.size))
+    with or_unfit():
+        found = distributed.decided(world, lambda: checkpoints.read_state(place, {"data": data.fingerprint}))
+        distributed.all_succeed(world, partial(found.verify, world.rank, world.size))
     theirs, ours = (identity | {"epochs": 0} for identity in (found.state["identity"], config.identity()))
     if differs := differences(theirs, ours):
         raise InvalidInput(f"{trunk} was trained with another {differs}.", field="trunk")

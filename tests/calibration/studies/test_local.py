@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from calibration.studies import local
+from calibration.studies import local, ranks
 from calibration.studies.directory import begin, prepare
 from calibration.studies.engine import Needs, Task
 from calibration.studies.local import LocalEngine, _cores
 from calibration.studies.study import load
 from calibration.studies.worker import train_task
 from planner.inputs import InvalidInput
+from trainer.errors import Busy, TrainingStopped
 
 
 @pytest.mark.parametrize(
@@ -56,6 +60,39 @@ def test_a_run_on_several_gpus_is_trained_by_torchrun_and_stops_with_a_checkpoin
     result = folder.result(run.name)
     assert result is not None
     assert (result.execution["world_size"], result.starts) == (2, 2)
+
+
+def test_a_run_on_several_gpus_whose_store_is_busy_is_looked_at_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextmanager
+    def taken(url: str) -> Iterator[Path]:
+        raise Busy(f"{url} is being trained by another process.")
+        yield tmp_path
+
+    @contextmanager
+    def unwritten(url: str) -> Iterator[Path]:
+        yield tmp_path
+        raise TrainingStopped(f"{url} cannot be written (no answer).")
+
+    ended = SimpleNamespace(stdin=SimpleNamespace(close=lambda: None), poll=lambda: 1, returncode=1)
+    monkeypatch.setattr(ranks.subprocess, "Popen", lambda *command, **pipes: ended)
+    task = Task("one", {}, "memory://busy-study/runs/one", str(tmp_path), processes=2)
+    for stage, kind in ((taken, "busy"), (unwritten, "failed")):
+        monkeypatch.setattr(ranks, "staged", stage)
+        assert train_task(task).kind == kind
+
+
+def test_the_sentence_of_a_rank_is_found_in_what_torchrun_says() -> None:
+    said = (
+        "W1119 02:00:00 torch/distributed/run.py:851] Setting OMP_NUM_THREADS to 1\n"
+        "Error: memory ran out.\n"
+        "E1119 02:00:30 failed (exitcode: 1) local_rank: 0\n"
+        "  time: 2026-11-19 Error: not at the beginning\n"
+        "============================================================\n"
+    )
+    assert ranks._reason(said, 1) == "memory ran out."
+    assert ranks._reason("====\n", -9) == "torchrun ended with code -9"
 
 
 def test_gpus_are_given_out_in_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

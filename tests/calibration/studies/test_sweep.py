@@ -13,7 +13,7 @@ import pytest
 from calibration.fitting.runs.tables import read_runs, warnings_of
 from calibration.studies import sweep as driving
 from calibration.studies.directory import StudyDirectory, begin, table
-from calibration.studies.engine import BLIND, DONE, FAILED, LOST, STOPPED, Outcome, Task
+from calibration.studies.engine import BLIND, DONE, FAILED, LOST, REFUSED, STOPPED, Outcome, Task
 from calibration.studies.provenance import origin_of
 from calibration.studies.study import Study, load
 from calibration.studies.sweep import sweep
@@ -136,22 +136,30 @@ def test_a_node_that_sees_another_directory_gets_no_runs(tiny: Study, folder: St
 
 
 def test_a_machine_that_lacks_something_gives_no_run_up(
-    tiny: Study, folder: StudyDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A tokenizer file that is not there, or a device that is too small, is that machine's fault."""
+    """A tokenizer file or tokens that are not there, or a device that is too small, is that machine's
+    fault.
+    """
 
-    def lacking(task: Task, node: str) -> Outcome:
+    def small(task: Task, node: str) -> Outcome:
         with monkeypatch.context() as here:
             here.setattr("trainer.run.device.total_memory", lambda device: 1e3)
             return replace(train_task(task), node=node)
 
-    engine = Nodes(small=lacking, good=good)
-    progress = sweep(tiny.runs, folder, engine)
-    assert (len(progress.done), progress.failed) == (8, {})
-    assert "GiB on each device and" in progress.aside["small"]
-    assert len(engine.given["small"]) == 3
-    alone = sweep(tiny.runs, begin(tiny, tmp_path / "alone"), Nodes(small=lacking))
-    assert len(alone.failed) == 8  # nowhere else to try
+    def without_tokens(task: Task, node: str) -> Outcome:
+        return replace(train_task(replace(task, tokens=f"{tmp_path}/nowhere")), node=node)
+
+    for number, (lacking, sentence) in enumerate(
+        ((small, "GiB on each device and"), (without_tokens, "is not a complete token set"))
+    ):
+        engine = Nodes(lacking=lacking, good=good)
+        progress = sweep(tiny.runs, begin(tiny, tmp_path / f"out-{number}"), engine)
+        assert (len(progress.done), progress.failed) == (8, {})
+        assert sentence in progress.aside["lacking"]
+        assert len(engine.given["lacking"]) == 3
+        alone = sweep(tiny.runs, begin(tiny, tmp_path / f"alone-{number}"), Nodes(lacking=lacking))
+        assert len(alone.failed) == 8  # nowhere else to try
 
 
 def test_a_node_that_dies_again_and_again_is_charged_to_no_run(tiny: Study, folder: StudyDirectory) -> None:
@@ -240,16 +248,17 @@ def trains(task: Task, node: str) -> Outcome:
     return replace(train_task(task), node=node)
 
 
+def of_lengths(study: Path, epochs: str) -> None:
+    """Make it one of three runs at most, which begin alike."""
+    text = study.read_text().replace('params = ["12k", "20k"]', 'params = ["12k"]').replace("[2, 4]", epochs)
+    wsd = '[recipe]\nschedule = "wsd"\nwarmup_steps = 4\n'
+    study.write_text(text.replace("[recipe]", wsd).replace("seeds = [0, 1]", "seeds = [1]"))
+
+
 def test_runs_that_differ_in_epochs_decay_from_checkpoints_of_the_longest(
     study: Path, tmp_path: Path
 ) -> None:
-    text = (
-        study.read_text()
-        .replace('params = ["12k", "20k"]', 'params = ["12k"]')
-        .replace("[2, 4]", "[1, 2, 4]")
-    )
-    wsd = '[recipe]\nschedule = "wsd"\nwarmup_steps = 4\n'
-    study.write_text(text.replace("[recipe]", wsd).replace("seeds = [0, 1]", "seeds = [1]"))
+    of_lengths(study, "[1, 2, 4]")
     alone = load(study)
     study.write_text("trunks = true\n" + study.read_text())
     shared = load(study)
@@ -276,6 +285,38 @@ def test_runs_that_differ_in_epochs_decay_from_checkpoints_of_the_longest(
     assert "2 of 3 runs branch off from 1 others, whose noise they share" in said["shared_trunks"]
     assert origin_of(two).recipe is not None
     assert origin_of(two).recipe["schedule"].startswith("WSD to 10% of the peak over the last 20%")  # type: ignore[index]
+
+
+def test_a_length_that_is_added_later_is_trained_alone(study: Path, tmp_path: Path) -> None:
+    """The trunk is finished and keeps checkpoints for the lengths that there were."""
+    of_lengths(study, "[1, 4]")
+    study.write_text("trunks = true\n" + study.read_text())
+    before, out = load(study), tmp_path / "out"
+    assert len(sweep(before.runs, begin(before, out), Nodes(here=trains)).done) == 2
+    study.write_text(study.read_text().replace("[1, 4]", "[1, 2, 4]"))
+    longer = load(study)
+    progress = sweep(longer.runs, begin(longer, out), Nodes(here=trains))
+    assert (len(progress.done), progress.failed) == (3, {})
+    found = {result.epochs: result.trunk is not None for result in begin(longer, out).results()}
+    assert found == {1.0: True, 2.0: False, 4.0: False}
+
+
+def test_a_trunk_that_fails_halfway_has_the_branches_that_it_reached(study: Path, tmp_path: Path) -> None:
+    of_lengths(study, "[1, 2, 4]")
+    study.write_text("trunks = true\n" + study.read_text())
+    tiny = load(study)
+    folder = begin(tiny, tmp_path / "out")
+    trunk = next(run.name for run in tiny.runs if not run.trunk)
+
+    def halfway(task: Task, node: str) -> Outcome:
+        if task.name != trunk:
+            return trains(task, node)
+        stopped = train_task(task, lambda: any(Path(task.folder, "branches").glob("step-*/state.json")))
+        return replace(stopped, kind=REFUSED, reason="its folder is damaged")
+
+    sweep(tiny.runs, folder, Nodes(here=halfway))
+    found = {result.epochs: result.trunk for result in folder.results()}
+    assert found == {1.0: trunk, 2.0: None}
 
 
 def test_branches_of_a_trunk_that_failed_train_alone(study: Path, tmp_path: Path) -> None:
