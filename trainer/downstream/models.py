@@ -1,4 +1,4 @@
-"""A finished run, or any causal language model in Hugging Face format, behind one small interface.
+"""A finished run, or any causal language model in Hugging Face format, as transformers computes it.
 
     model = find(folder)                      what it is, without its weights: fingerprint, tokenizer, length
     model.load()                              its weights
@@ -9,9 +9,9 @@
 continues it. A batch may hold sequences of different lengths, padded on the right; `Past.real` says which
 positions are tokens, padding is never attended to.
 
-A Hugging Face model is not trusted to work this way (some scale their logits after the head, some keep no
-keys and values): on loading, a few tokens are scored plainly and in parts, and where the two differ the plain
-way is used for everything. One whose predictions depend on later tokens is refused.
+No model is trusted to work this way (some scale their logits after the head, some keep no keys and values):
+on loading, a few tokens are scored plainly and in parts, and where the two differ the plain way is used for
+everything. One whose predictions depend on later tokens is refused.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.nn import functional
 
 from planner.inputs import InvalidInput
 from trainer.config import RunConfig
@@ -34,7 +33,7 @@ from trainer.data import tokenizers
 from trainer.files import checksum
 from trainer.model.loss import rows_per_chunk
 from trainer.run.device import DTYPES
-from trainer.run.export import load_run
+from trainer.run.export import hf_config, hf_weights, load_run
 from trainer.run.result import read_result
 
 LENGTH = 512  # tokens that a model is shown, as in the paper's protocol
@@ -62,41 +61,84 @@ class Past:
 
 
 class LanguageModel:
-    """What both kinds of model share."""
+    """A causal language model that `transformers` loads from a folder."""
 
-    name: str
-    kind: str  # "run" or "hf"
-    limit: int | None  # the longest sequence it can see
+    kind = "hf"
     vocab_size: int  # known when the weights are
-    before: tuple[int, ...]  # special tokens that begin every text
-    fallback: int | None  # stands before a text that nothing precedes
-    shares: bool = True  # whether beginnings can be shared
-    past_bytes: float = 1.0  # memory that the past of one token takes
+    shares = True  # whether beginnings can be shared
+    past_bytes = 1.0  # memory that the past of one token takes
+    limit: int | None  # the longest sequence it can see
     window: int | None = None  # how far back its attention reaches, where that is limited
-    device: torch.device
-    dtype: torch.dtype
+    before: tuple[int, ...] = ()  # special tokens that begin every text
+    fallback: int | None  # stands before a text that nothing precedes
+
+    def __init__(self, path: Path, device: torch.device, dtype: torch.dtype, bos: str):
+        self.path, self.name, self.device, self.dtype = path, str(path), device, dtype
+        self._use_bos(bos, self._describe())
+
+    def _describe(self) -> int | None:
+        """Find out all that can be known without the weights; the token that begins texts, if there is
+        one.
+        """
+        _check_causal(self.path)
+        self.config, self.tokenizer = _config_and_tokenizer(self.path)
+        self.limit = self._setting("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
+        self.window = self._setting(*REACH)
+        own: int | None = self.tokenizer.bos_token_id
+        self.fallback = own if own is not None else self.tokenizer.eos_token_id
+        self.before = _begins_with(self.tokenizer)
+        return own
+
+    def _setting(self, *names: str) -> int | None:
+        """The first of some settings that is a number."""
+        values = (getattr(self.config, name, None) for name in names)
+        return next((value for value in values if isinstance(value, int) and value > 0), None)
 
     @cached_property
     def fingerprint(self) -> str:
         """The same for the same weights and tokenizer, wherever they are."""
-        raise NotImplementedError
-
-    def load(self) -> None:
-        """Bring the weights into memory; everything above is known without."""
-        raise NotImplementedError
+        return _digest(*_files(self.path))
 
     def encode(self, texts: list[str]) -> list[list[int]]:
         """Tokens of some texts, without special ones."""
-        raise NotImplementedError
+        return self.tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"] if texts else []
 
+    def load(self) -> None:
+        """Bring the weights into memory; everything above is known without."""
+        self.model = self._loaded().to(self.device).eval()
+        self.vocab_size = self.model.get_input_embeddings().weight.shape[0]
+        self.base: Callable[..., Any] = self.model.base_model
+        self.head: Callable[[torch.Tensor], torch.Tensor] = self.model.get_output_embeddings()
+        self.takes_positions = "position_ids" in inspect.signature(self.model.base_model.forward).parameters
+        self._find_out()
+
+    def _loaded(self) -> Any:
+        return _weights(self.path, self.dtype)
+
+    @torch.inference_mode()
     def extend(
         self, ids: torch.Tensor, real: torch.Tensor, past: Past | None = None, keep: bool = False
     ) -> tuple[torch.Tensor, Past | None]:
         """States of new tokens that continue `past`; with `keep`, also the past that includes them."""
-        raise NotImplementedError
+        from transformers import DynamicCache
+
+        if past is None and not keep:
+            return _states(self.base(input_ids=ids, use_cache=False)), None
+        cache: Any = DynamicCache()
+        options: dict[str, Any] = {}
+        seen = real if past is None else torch.cat((past.real, real), dim=1)
+        if past is not None:
+            for i, (key, value) in enumerate(past.layers):
+                cache.update(key, value, i)
+            options["attention_mask"] = torch.cat((past.real, torch.ones_like(real)), dim=1).long()
+            if self.takes_positions:
+                positions = past.real.sum(1, keepdim=True) + torch.arange(ids.shape[1], device=self.device)
+                options["position_ids"] = positions.clamp(max=(self.limit or 2**62) - 1)
+        states = _states(self.base(input_ids=ids, past_key_values=cache, use_cache=True, **options))
+        return states, Past([(layer.keys, layer.values) for layer in cache.layers], seen) if keep else None
 
     def logits(self, states: torch.Tensor) -> torch.Tensor:
-        raise NotImplementedError
+        return self.head(states)
 
     def log_probabilities(self, states: torch.Tensor, picks: Sequence[tuple[int, int]]) -> list[float]:
         """Log-probability for each (state, target). The head sees each state once, a chunk of them at a
@@ -127,7 +169,7 @@ class LanguageModel:
         if self.window is not None and self.window < 3 * length:
             self.shares = False
 
-    def use_bos(self, bos: str, own: int | None) -> None:
+    def _use_bos(self, bos: str, own: int | None) -> None:
         """Whether texts begin with a special token: as the tokenizer has it, always, or never."""
         if bos not in BOS:
             raise InvalidInput(f"must be one of {', '.join(BOS)}; got {bos!r}.", field="bos")
@@ -141,173 +183,6 @@ class LanguageModel:
             self.before = (begin,)
         elif bos == "never":
             self.before = ()
-
-
-def find(
-    folder: str | Path, *, device: torch.device | None = None, dtype: str = "fp32", bos: str = "auto"
-) -> LanguageModel:
-    """The model in a folder, a finished run or a causal language model in Hugging Face format, without its
-    weights.
-    """
-    path = Path(folder)
-    device = device or torch.device("cpu")
-    if not path.is_dir():
-        raise InvalidInput(f"there is no folder {path}.")
-    if (path / "result.json").is_file():
-        return Run(path, device, DTYPES[dtype], bos)
-    if not (path / "config.json").is_file():
-        raise InvalidInput(
-            f"{path} is neither a finished run (it has no result.json) nor a Hugging Face folder (it has no "
-            f"config.json)."
-        )
-    return HuggingFace(path, device, DTYPES[dtype], bos)
-
-
-def load(
-    folder: str | Path, *, device: torch.device | None = None, dtype: str = "fp32", bos: str = "auto"
-) -> LanguageModel:
-    """The same with its weights."""
-    model = find(folder, device=device, dtype=dtype, bos=bos)
-    model.load()
-    return model
-
-
-class Run(LanguageModel):
-    """A finished run of the trainer."""
-
-    kind = "run"
-
-    def __init__(self, path: Path, device: torch.device, dtype: torch.dtype, bos: str):
-        self.path, self.name, self.device, self.dtype = path, str(path), device, dtype
-        result = read_result(path)
-        assert result is not None
-        self.result, self.config = result, RunConfig(**result.config)
-        self.tokenizer = tokenizers.load(path / "tokenizer")
-        self.limit = self.config.sequence_length
-        self.before, self.fallback = (), self.tokenizer.eos
-        self.use_bos(bos, None)
-
-    @cached_property
-    def fingerprint(self) -> str:
-        shape = json.dumps(self.result.architecture, sort_keys=True)
-        settings = (self.config.sequence_length, self.config.rope_theta, self.config.norm_eps)
-        return _digest(self.result.weights_checksum, shape, *settings, *_files(self.path / "tokenizer"))
-
-    def load(self) -> None:
-        model, _, _ = load_run(self.path)
-        self.model = model.to(device=self.device, dtype=self.dtype)
-        self.vocab_size = model.shape.vocab_size
-        self.past_bytes = (
-            2.0 * model.shape.layers * model.shape.heads * model.shape.d_head * self.dtype.itemsize
-        )
-        self.attention = [_RememberingAttention() for _ in model.body.layers]
-        for layer, attend in zip(model.body.layers, self.attention, strict=True):
-            setattr(layer, "attend", attend)  # noqa: B010
-
-    def encode(self, texts: list[str]) -> list[list[int]]:
-        return [ids.tolist() for ids in self.tokenizer.encode(texts)]
-
-    @torch.inference_mode()
-    def extend(
-        self, ids: torch.Tensor, real: torch.Tensor, past: Past | None = None, keep: bool = False
-    ) -> tuple[torch.Tensor, Past | None]:
-        positions, mask, seen = _continue(real, past)
-        for i, attend in enumerate(self.attention):
-            attend.past, attend.mask, attend.keep = (past.layers[i] if past else None), mask, keep
-        positions = positions.clamp(max=self.model.sequence_length - 1)  # padding may lie beyond the end
-        cos, sin = (table[0, positions] for table in (self.model.cos, self.model.sin))
-        states = self.model.body(self.model.embed(ids), cos, sin)
-        return states, Past([attend.taken() for attend in self.attention], seen) if keep else None
-
-    def logits(self, states: torch.Tensor) -> torch.Tensor:
-        scores: torch.Tensor = self.model.head(states)
-        return scores
-
-
-class _RememberingAttention:
-    """Causal attention of one layer that also sees a past, and keeps its own keys and values when asked
-    to.
-    """
-
-    past: tuple[torch.Tensor, torch.Tensor] | None = None
-    mask: torch.Tensor | None = None
-    keep = False
-    kept: tuple[torch.Tensor, torch.Tensor] | None = None
-
-    def __call__(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-        if self.past is not None:
-            key, value = torch.cat((self.past[0], key), dim=1), torch.cat((self.past[1], value), dim=1)
-        if self.keep:
-            self.kept = key, value
-        q, k, v = (x.transpose(1, 2) for x in (query, key, value))
-        return functional.scaled_dot_product_attention(
-            q, k, v, attn_mask=self.mask, is_causal=self.mask is None
-        ).transpose(1, 2)
-
-    def taken(self) -> tuple[torch.Tensor, torch.Tensor]:
-        assert self.kept is not None
-        kept, self.kept = self.kept, None
-        return kept
-
-
-class HuggingFace(LanguageModel):
-    """A causal language model that `transformers` loads from a folder."""
-
-    kind = "hf"
-
-    def __init__(self, path: Path, device: torch.device, dtype: torch.dtype, bos: str):
-        self.path, self.name, self.device, self.dtype = path, str(path), device, dtype
-        _check_causal(path)
-        self.config, self.tokenizer = _config_and_tokenizer(path)
-        self.limit = self._setting("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
-        self.window = self._setting(*REACH)
-        own = self.tokenizer.bos_token_id
-        self.fallback = own if own is not None else self.tokenizer.eos_token_id
-        self.before = _begins_with(self.tokenizer)
-        self.use_bos(bos, own)
-
-    @cached_property
-    def fingerprint(self) -> str:
-        return _digest(*_files(self.path))
-
-    def load(self) -> None:
-        self.model = _weights(self.path, self.dtype).to(self.device).eval()
-        self.vocab_size = self.model.get_input_embeddings().weight.shape[0]
-        self.base: Callable[..., Any] = self.model.base_model
-        self.head: Callable[[torch.Tensor], torch.Tensor] = self.model.get_output_embeddings()
-        self.takes_positions = "position_ids" in inspect.signature(self.model.base_model.forward).parameters
-        self._find_out()
-
-    def _setting(self, *names: str) -> int | None:
-        """The first of some settings that is a number."""
-        values = (getattr(self.config, name, None) for name in names)
-        return next((value for value in values if isinstance(value, int) and value > 0), None)
-
-    def encode(self, texts: list[str]) -> list[list[int]]:
-        return self.tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"] if texts else []
-
-    @torch.inference_mode()
-    def extend(
-        self, ids: torch.Tensor, real: torch.Tensor, past: Past | None = None, keep: bool = False
-    ) -> tuple[torch.Tensor, Past | None]:
-        from transformers import DynamicCache
-
-        if past is None and not keep:
-            return _states(self.base(input_ids=ids, use_cache=False)), None
-        cache: Any = DynamicCache()
-        options: dict[str, Any] = {}
-        positions, _, seen = _continue(real, past)
-        if past is not None:
-            for i, (key, value) in enumerate(past.layers):
-                cache.update(key, value, i)
-            options["attention_mask"] = torch.cat((past.real, torch.ones_like(real)), dim=1).long()
-            if self.takes_positions:
-                options["position_ids"] = positions.clamp(max=(self.limit or 2**62) - 1)
-        states = _states(self.base(input_ids=ids, past_key_values=cache, use_cache=True, **options))
-        return states, Past([(layer.keys, layer.values) for layer in cache.layers], seen) if keep else None
-
-    def logits(self, states: torch.Tensor) -> torch.Tensor:
-        return self.head(states)
 
     def _find_out(self) -> None:
         """Whether head and past can be used on their own, by scoring a few tokens plainly and in parts."""
@@ -359,6 +234,68 @@ class HuggingFace(LanguageModel):
             )
 
 
+class Run(LanguageModel):
+    """A finished run of the trainer, whose shape is one that transformers knows."""
+
+    kind = "run"
+
+    def _describe(self) -> int | None:
+        result = read_result(self.path)
+        assert result is not None
+        self.result, self.settings = result, RunConfig(**result.config)
+        self.tokenizer = tokenizers.load(self.path / "tokenizer")
+        self.limit, self.fallback = self.settings.sequence_length, self.tokenizer.eos
+        return None
+
+    @cached_property
+    def fingerprint(self) -> str:
+        shape = json.dumps(self.result.architecture, sort_keys=True)
+        settings = (self.settings.sequence_length, self.settings.rope_theta, self.settings.norm_eps)
+        return _digest(self.result.weights_checksum, shape, *settings, *_files(self.path / "tokenizer"))
+
+    def encode(self, texts: list[str]) -> list[list[int]]:
+        return [ids.tolist() for ids in self.tokenizer.encode(texts)]
+
+    def _loaded(self) -> Any:
+        transformers = _transformers(self.path)
+        model, _, _ = load_run(self.path)
+        config = transformers.LlamaConfig(**hf_config(model.shape, self.settings, self.tokenizer.eos))
+        weights = hf_weights(model.state_dict(), model.shape)
+        with _quiet(transformers):
+            return transformers.LlamaForCausalLM.from_pretrained(
+                None, config=config, state_dict=weights, dtype=self.dtype
+            )
+
+
+def find(
+    folder: str | Path, *, device: torch.device | None = None, dtype: str = "fp32", bos: str = "auto"
+) -> LanguageModel:
+    """The model in a folder, a finished run or a causal language model in Hugging Face format, without its
+    weights.
+    """
+    path = Path(folder)
+    device = device or torch.device("cpu")
+    if not path.is_dir():
+        raise InvalidInput(f"there is no folder {path}.")
+    if (path / "result.json").is_file():
+        return Run(path, device, DTYPES[dtype], bos)
+    if not (path / "config.json").is_file():
+        raise InvalidInput(
+            f"{path} is neither a finished run (it has no result.json) nor a Hugging Face folder (it has no "
+            f"config.json)."
+        )
+    return LanguageModel(path, device, DTYPES[dtype], bos)
+
+
+def load(
+    folder: str | Path, *, device: torch.device | None = None, dtype: str = "fp32", bos: str = "auto"
+) -> LanguageModel:
+    """The same with its weights."""
+    model = find(folder, device=device, dtype=dtype, bos=bos)
+    model.load()
+    return model
+
+
 def _states(output: Any) -> torch.Tensor:
     """What the head reads; of a whole model, the logits themselves."""
     states: torch.Tensor = output.logits if hasattr(output, "logits") else output.last_hidden_state
@@ -369,28 +306,12 @@ def _same(states: torch.Tensor) -> torch.Tensor:
     return states
 
 
-def _continue(
-    real: torch.Tensor, past: Past | None
-) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
-    """Positions of new tokens, which earlier and new tokens each may see (None: all up to itself), and what
-    the past then holds.
-    """
-    count = real.shape[1]
-    steps = torch.arange(count, device=real.device)
-    if past is None:
-        return steps.expand(real.shape), None, real
-    positions = past.real.sum(1, keepdim=True) + steps
-    causal = (steps[:, None] >= steps).expand(len(real), -1, -1)
-    mask = torch.cat((past.real[:, None, :].expand(-1, count, -1), causal), dim=2).unsqueeze(1)
-    return positions, mask, torch.cat((past.real, real), dim=1)
-
-
 def _transformers(path: Path) -> Any:
     try:
         import transformers
     except ModuleNotFoundError:
         raise InvalidInput(
-            f"{path} is in Hugging Face format, which needs transformers; pip install '.[eval]' would do."
+            f"{path} cannot be evaluated without transformers; pip install '.[eval]' would do."
         ) from None
     return transformers
 
