@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from trainer.config import RunConfig
+from trainer.run.device import Execution
 
 
 class Average:
@@ -61,9 +62,13 @@ class Average:
                 self.weights[name].copy_(kept)
 
 
-def bytes_of(config: RunConfig, params: int, world_size: int) -> float:
-    """Memory of each device that an average takes."""
-    return 4.0 * params / world_size if config.ema_decay or config.average_last else 0.0
+def bytes_of(config: RunConfig, params: int, execution: Execution) -> float:
+    """Memory of each device that an average takes; with the copy that checkpoints are written from, where
+    that is in the same.
+    """
+    if not (config.ema_decay or config.average_last):
+        return 0.0
+    return (8.0 if execution.device == "cpu" else 4.0) * params / execution.world_size
 
 
 def average(model: nn.Module, config: RunConfig, steps: int) -> Average | None:

@@ -180,12 +180,15 @@ def memory_bytes(
 
 
 def needed_memory(shape: Architecture, sequence_length: int, execution: Execution) -> float:
-    """Bytes of each device that a run takes as it is executed."""
+    """Bytes of each device that a run takes as it is executed. Checkpoints are written from a copy of weights
+    and moments in main memory, which is that of a CPU.
+    """
     dtype = DTYPES[execution.dtype]
     kind = execution.device.split(":")[0]
     head = loss.head_bytes(shape.vocab_size, dtype.itemsize, kind, execution.compiled)
     how = (execution.micro_batch, dtype, execution.world_size, execution.recompute, head)
-    return memory_bytes(shape, sequence_length, *how) + (_PROCESS if kind == "cpu" else 0)
+    besides = _PROCESS + 12.0 * shape.params / execution.world_size if kind == "cpu" else 0.0
+    return memory_bytes(shape, sequence_length, *how) + besides
 
 
 def defers(shape: Architecture, sequence_length: int, execution: Execution) -> bool:

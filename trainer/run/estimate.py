@@ -28,7 +28,7 @@ _COMPILED_GAIN = 1.1  # what compiling gives over the timed uncompiled pass: 1.0
 def estimate(config: RunConfig) -> dict[str, Any]:
     """Shape, memory, steps, FLOPs and expected seconds of a run."""
     _, shape, execution, remarks = check(config)
-    fits, averaged = True, averaging.bytes_of(config, shape.params, execution.world_size)
+    fits, averaged = True, averaging.bytes_of(config, shape.params, execution)
     try:
         check_memory(shape, config.sequence_length, execution, averaged)
     except InvalidInput as error:

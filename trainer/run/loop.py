@@ -102,7 +102,7 @@ def _train(
             spec, architecture, execution, remarks = distributed.all_succeed(
                 world, lambda: check(config, data)
             )
-            besides = averaging.bytes_of(config, architecture.params, execution.world_size)
+            besides = averaging.bytes_of(config, architecture.params, execution)
             besides += teachers.check(config, architecture)
             check_memory(architecture, config.sequence_length, execution, besides)
         with directory.held(folder, config, world):
@@ -388,9 +388,9 @@ class _Run:
         """The first tensor whose weights, or else gradients, are not all numbers."""
         for what in ("data", "grad"):
             for name, p in self.model.named_parameters():
-                held = getattr(p, what)
-                held = getattr(held, "_local_tensor", held)
-                if held is not None and not torch.isfinite(held).all():
+                rows = getattr(p, what)
+                rows = getattr(rows, "_local_tensor", rows)
+                if rows is not None and not torch.isfinite(rows).all():
                     return f", first in {'weights' if what == 'data' else 'gradients'} of {name}"
         return ""
 
@@ -495,24 +495,18 @@ class _Run:
             "trunk": self.trunk,
             "remarks": [*self.remarks],
         }
-        self.writer.begin(state, dict(self._held()), kept_in)
+        self.writer.begin(state, self._held(), kept_in)
         self.pace.wrote(self.writer.cost)
 
-    def _held(self) -> Iterator[tuple[str, tuple[torch.Tensor, int]]]:
-        """The rows of weights and moments that this process holds, and which row is the first."""
-        for name, p in self.model.named_parameters():
-            yield name, distributed.held(p, self.world)
-            for moment, value in self.optimizer.moments[name].items():
-                yield f"{moment}/{name}", distributed.held(value, self.world)
-        for name, weights in self.average.weights.items() if self.average else ():
-            yield f"average/{name}", distributed.held(weights, self.world)
+    def _held(self) -> checkpoints.Held:
+        return held(self.model, self.optimizer, self.average, self.world)
 
     def _restore(self, found: checkpoints.Checkpoint) -> None:
         """Read the rows that this process holds, and what was known besides."""
         self.skipped, self.trunk = found.state.get("skipped_steps", 0), found.state.get("trunk")
         self.optimizer.updated(found.step - self.skipped)
         with found.rows() as stored:
-            for name, (rows, first) in self._held():
+            for name, (rows, first) in self._held().items():
                 if len(rows):
                     rows.copy_(stored.read(name, first, first + len(rows)))
         state = found.state
@@ -719,6 +713,21 @@ def build(
     if late:
         materialise(model, execution.device, config.seed, distributed.place)
     return model
+
+
+def held(
+    model: Llama,
+    steps: optimizer.Optimizer,
+    average: averaging.Average | None = None,
+    world: distributed.World | None = None,
+) -> checkpoints.Held:
+    """The rows of weights, moments and averages that this process holds, and which row is the first."""
+    tensors: dict[str, torch.Tensor] = {}
+    for name, p in model.named_parameters():
+        tensors[name] = p
+        tensors |= {f"{moment}/{name}": value for moment, value in steps.moments[name].items()}
+    tensors |= {f"average/{name}": value for name, value in (average.weights if average else {}).items()}
+    return {name: distributed.held(one, world or distributed.World()) for name, one in tensors.items()}
 
 
 def _batches(config: RunConfig, data: tokens.TokenSet) -> Batches:

@@ -19,8 +19,8 @@ from planner.hardware import preset
 from tests.trainer.run.test_loop import same
 from trainer import RunConfig, train
 from trainer.data.batches import Batches
-from trainer.model import optimizer
-from trainer.run import device, loop
+from trainer.model import loss, optimizer
+from trainer.run import averaging, checkpoints, device, loop
 from trainer.run.distributed import World
 from trainer.run.prefetch import Prefetcher
 from trainer.run.readings import Reading, Readings, reading
@@ -80,6 +80,31 @@ def test_the_logits_of_a_chunk_are_in_the_memory_that_is_expected(card: SimpleNa
     needed = [device.needed_memory(preset("15M"), 512, execution) for execution in (compiled, plain)]
     assert needed[0] > 0.75 * GIB  # half of it in fp32, a quarter as gradients in bf16
     assert needed[1] > 1.7 * GIB
+
+
+def test_the_copy_that_checkpoints_are_written_from_is_in_the_memory_of_a_cpu(
+    card: SimpleNamespace, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    config = RunConfig(**settings, ema_decay=0.9)
+    shape, length = config.architecture(257), config.sequence_length
+    on_cpu = device.resolve(config.having(device="cpu"), shape, steps=100)[0]
+    model = loop.build(config, shape, on_cpu)
+    writer = checkpoints.Writer(tmp_path)
+    steps = optimizer.Optimizer(model, config)
+    writer.begin({"step": 1}, loop.held(model, steps, averaging.average(model, config, 100)))
+    writer.wait()
+    copied = sum(tensor.nbytes for tensor in writer.room.values())
+    assert copied == 16 * shape.params
+    for world_size in (1, 4):
+        here = replace(on_cpu, world_size=world_size)
+        there = replace(here, device="cuda:0")
+        counted = {
+            one.device: device.needed_memory(shape, length, one)
+            - loss.head_bytes(shape.vocab_size, 4, one.device.split(":")[0], one.compiled)
+            + averaging.bytes_of(config, shape.params, one)
+            for one in (here, there)
+        }
+        assert counted["cpu"] - counted["cuda:0"] == pytest.approx(device._PROCESS + copied / world_size)
 
 
 def test_a_step_is_the_same_with_layers_computed_again(settings: dict[str, Any], tmp_path: Path) -> None:
