@@ -2,7 +2,7 @@
 
 The defaults are the recipe of the paper's appendix "Training details"; `micro` is the same science for a
 laptop. Fields fall into two groups. Those that say **what** is trained (shape, data, recipe, seed) are the
-identity of the run: a checkpoint of one identity is never continued with another. Those in `EXECUTION` say
+identity of the run: a checkpoint of one identity is never continued with another. Those in `Execution` say
 only **how** it is run (device, memory, files, logging).
 
     RunConfig(preset="micro", params="100k", unique_tokens="128k", epochs=4, weight_decay=1.0)
@@ -16,7 +16,7 @@ import json
 import os
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -39,6 +39,10 @@ Switch = Annotated[
     Literal["auto", "on", "off"],
     BeforeValidator(lambda v: {True: "on", False: "off"}.get(v, v) if isinstance(v, bool) else v),
 ]
+Texts = Annotated[tuple[str, ...], BeforeValidator(lambda v: (v,) if isinstance(v, str) else v)]  # or one
+T = TypeVar("T")
+Execution = Annotated[T, "execution"]  # how a run is trained, not what
+Later = Annotated[T, "later"]  # left out of the identity at its default, as by versions that did not have it
 
 
 class _Checked(BaseModel):
@@ -59,7 +63,7 @@ class Corpus(_Checked):
 
     inside: ClassVar[str] = "corpus."
     # files, folders or glob patterns; "python-stdlib" is the running Python's library
-    paths: tuple[str, ...] = ()
+    paths: Texts = ()
     dataset: str | None = None  # a Hugging Face dataset, streamed; never runs code of the dataset
     subset: str | None = None
     split: str = "train"
@@ -67,16 +71,11 @@ class Corpus(_Checked):
     text_field: str = "text"  # of JSON lines, Parquet and datasets
     format: Literal["auto", "text", "jsonl", "parquet"] = "auto"  # auto: by the file's name
     separator: str | None = None  # splits text files into documents; without it a file is a document
-    exclude: tuple[str, ...] = ()  # glob patterns of files to leave out
+    exclude: Texts = ()  # glob patterns of files to leave out
     # of documents; auto: shuffled by content for files, interleaved file by file for datasets
     order: Literal["auto", "shuffled", "as-is", "interleaved"] = "auto"
     # stop tokenising after so many training tokens; default: all of local files, what is needed of datasets
     tokens: Count | None = None
-
-    @field_validator("paths", "exclude", mode="before")
-    @classmethod
-    def _one_or_many(cls, value: Any) -> Any:
-        return (value,) if isinstance(value, str) else value
 
     @model_validator(mode="after")
     def _one_source(self) -> Corpus:
@@ -132,15 +131,10 @@ class Distillation(_Checked):
     """An ensemble whose predictions are part of the loss; see trainer.model.distillation_loss."""
 
     inside: ClassVar[str] = "distill."
-    members: tuple[str, ...] = Field(min_length=1)  # directories of finished runs
+    members: Texts = Field(min_length=1)  # directories of finished runs
     weight: float = Field(0.9, ge=0, le=1)  # of the members in the loss; the rest is the data's
     temperature: float = Field(1.0, gt=0)
     checksums: tuple[str, ...] = ()  # of the members' weights, so that they may move
-
-    @field_validator("members", mode="before")
-    @classmethod
-    def _one_or_many(cls, value: Any) -> Any:
-        return (value,) if isinstance(value, str) else value
 
     @model_validator(mode="after")
     def _checksum_each(self) -> Distillation:
@@ -170,7 +164,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 class RunConfig(_Checked):
     """One run. Give `shape` (a preset name or a table) or `params`, `unique_tokens`, and a tokenizer."""
 
-    preset: str = "paper"
+    preset: Execution[str] = "paper"
 
     # Model
     shape: str | Shape | None = None
@@ -207,42 +201,46 @@ class RunConfig(_Checked):
     weight_decay: float = Field(0.1, ge=0)
     decay: Literal["matrices", "matrices-without-embeddings", "all"] = "matrices"
     clip: float = Field(1.0, gt=0)
-    optimizer: Literal["adamw", "muon"] = "adamw"  # muon: for the matrices of the body
-    muon_weight_decay: float | None = Field(None, ge=0)  # of those matrices; default: weight_decay
-    dropout: float = Field(0.0, ge=0, lt=1)  # of the embedding and of what each block adds to it
-    schedule: Literal["cosine", "wsd"] = "cosine"  # wsd: warm-up, stable, decay over the last `decay_ratio`
-    warmup_steps: int | None = Field(None, ge=0)  # in place of warmup_ratio
-    decay_ratio: float = Field(0.2, gt=0, le=1)
-    ema_decay: float | None = Field(None, gt=0, lt=1)  # averages of the weights, see trainer.run.averaging
-    average_last: int | None = Field(None, gt=1)
-    average_every: int | None = Field(None, gt=0)  # steps; default: a hundredth of all
+    optimizer: Later[Literal["adamw", "muon"]] = "adamw"  # muon: for the matrices of the body
+    muon_weight_decay: Later[float | None] = Field(None, ge=0)  # of those matrices; default: weight_decay
+    dropout: Later[float] = Field(0.0, ge=0, lt=1)  # of the embedding and of what each block adds to it
+    # wsd: warm-up, stable, decay over the last `decay_ratio`
+    schedule: Later[Literal["cosine", "wsd"]] = "cosine"
+    warmup_steps: Later[int | None] = Field(None, ge=0)  # in place of warmup_ratio
+    decay_ratio: Later[float] = Field(0.2, gt=0, le=1)
+    # averages of the weights, see trainer.run.averaging
+    ema_decay: Later[float | None] = Field(None, gt=0, lt=1)
+    average_last: Later[int | None] = Field(None, gt=1)
+    average_every: Later[int | None] = Field(None, gt=0)  # steps; default: a hundredth of all
     seed: int = Field(0, ge=0)
 
     # An ensemble to learn from; without it the data alone teaches
     distill: Distillation | None = None
 
     # Execution
-    device: str = "auto"
+    device: Execution[str] = "auto"
     dtype: Literal["auto", "fp32", "bf16"] = "auto"
-    attention: Literal["auto", "sdpa", "flash"] = "auto"
-    products: Literal["auto", "torch", "onednn"] = "auto"  # the library of matrix products on a CPU
-    compile: Switch = "auto"
-    recompute: Switch = "auto"  # layers going backward, to save memory; auto: where one row does not fit
+    attention: Execution[Literal["auto", "sdpa", "flash"]] = "auto"
+    products: Execution[Literal["auto", "torch", "onednn"]] = "auto"  # library of matrix products on a CPU
+    compile: Execution[Switch] = "auto"
+    # layers going backward, to save memory; auto: where one row does not fit
+    recompute: Execution[Switch] = "auto"
     # on a GPU: kernels that give the same bits each time, without which a run that goes on may differ
-    deterministic: bool = True
-    micro_batch: int | None = Field(None, gt=0)  # rows per forward pass; default: as many as fit
+    deterministic: Execution[bool] = True
+    micro_batch: Execution[int | None] = Field(None, gt=0)  # rows per forward pass; default: as many as fit
     # a finished or running run with schedule "wsd" and the same settings, whose checkpoint before the decay
     # begins is gone on from: the same bits as from the start
-    trunk: str | None = None
-    branches: tuple[float, ...] = ()  # numbers of epochs for which this run keeps such checkpoints
-    checkpoint_every: int | None = Field(None, gt=0)  # steps
-    checkpoint_seconds: float | None = Field(None, gt=0)  # default: as often as they cost little
-    log_every: int = Field(10, gt=0)
+    trunk: Execution[str | None] = None
+    branches: Execution[tuple[float, ...]] = ()  # numbers of epochs for which this run keeps such checkpoints
+    checkpoint_every: Execution[int | None] = Field(None, gt=0)  # steps
+    checkpoint_seconds: Execution[float | None] = Field(None, gt=0)  # default: as often as they cost little
+    log_every: Execution[int] = Field(10, gt=0)
     # steps between validations while training, with which epoch ends are validated too; "epoch": those alone
-    validate_every: int | Literal["epoch"] | None = None
-    tensorboard: bool = False
-    wandb: str | None = None  # a Weights & Biases project
-    cache: str | None = None  # folder of token files; default: DATABOUND_CACHE or ~/.cache/databound
+    validate_every: Execution[int | Literal["epoch"] | None] = None
+    tensorboard: Execution[bool] = False
+    wandb: Execution[str | None] = None  # a Weights & Biases project
+    # folder of token files; default: DATABOUND_CACHE or ~/.cache/databound
+    cache: Execution[str | None] = None
 
     def __init__(self, **values: Any):
         name = values.get("preset", "paper")
@@ -409,36 +407,10 @@ class RunConfig(_Checked):
         ).hexdigest()
 
 
-LATER = (
-    "optimizer",
-    "muon_weight_decay",
-    "dropout",
-    "schedule",
-    "warmup_steps",
-    "decay_ratio",
-    "ema_decay",
-    "average_last",
-    "average_every",
+EXECUTION, LATER = (
+    {name for name, field in RunConfig.model_fields.items() if mark in field.metadata}
+    for mark in ("execution", "later")
 )
-EXECUTION = {
-    "trunk",
-    "branches",
-    "preset",
-    "device",
-    "attention",
-    "products",
-    "compile",
-    "recompute",
-    "deterministic",
-    "micro_batch",
-    "checkpoint_every",
-    "checkpoint_seconds",
-    "log_every",
-    "validate_every",
-    "tensorboard",
-    "wandb",
-    "cache",
-}
 
 
 def changed(values: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
@@ -481,30 +453,22 @@ def anchored(values: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Relative paths of a TOML file, made relative to its folder."""
 
     def anchor(path: Any) -> Any:
-        return (
-            path
-            if not isinstance(path, str) or path == STANDARD_LIBRARY
-            else str(folder / os.path.expanduser(path))
-        )
+        if isinstance(path, list):
+            return [anchor(one) for one in path]
+        there = isinstance(path, str) and path != STANDARD_LIBRARY
+        return str(folder / os.path.expanduser(path)) if there else path
 
-    corpus = _as_corpus(values.get("corpus"))
-    if isinstance(corpus, dict) and "paths" in corpus:
-        paths = corpus["paths"]
-        values = values | {
-            "corpus": corpus
-            | {"paths": [anchor(p) for p in paths] if isinstance(paths, list) else anchor(paths)}
-        }
-    distill = values.get("distill")
-    if isinstance(distill, dict) and isinstance(distill.get("members"), list):
-        values = values | {"distill": distill | {"members": [anchor(path) for path in distill["members"]]}}
-    if isinstance(values.get("trunk"), str):
-        values = values | {"trunk": anchor(values["trunk"])}
+    tables = {
+        "corpus": ("paths", _as_corpus(values.get("corpus"))),
+        "distill": ("members", values.get("distill")),
+    }
+    for name, (field, table) in tables.items():
+        if isinstance(table, dict) and field in table:
+            values = values | {name: table | {field: anchor(table[field])}}
     tokenizer = values.get("tokenizer")
-    if isinstance(tokenizer, str) and (folder / os.path.expanduser(tokenizer)).is_file():
-        values = values | {"tokenizer": anchor(tokenizer)}
-    if isinstance(values.get("cache"), str):
-        values = values | {"cache": anchor(values["cache"])}
-    return values
+    is_file = isinstance(tokenizer, str) and (folder / os.path.expanduser(tokenizer)).is_file()
+    plain = ("trunk", "cache", "tokenizer") if is_file else ("trunk", "cache")
+    return values | {name: anchor(values[name]) for name in plain if name in values}
 
 
 def _explain(error: ValidationError, model: type[_Checked]) -> str:
