@@ -17,6 +17,7 @@ import time
 
 from trainer.errors import TrainingStopped
 
+_WAITS = (2, 12)  # the torch from which on torchrun heeds TORCH_ELASTIC_SHUTDOWN_TIMEOUT
 _SET_PARENT_DEATH_SIGNAL = 1  # of prctl, linux/prctl.h
 _LOOK = 1.0  # seconds between two looks where the system does not tell
 _PATIENCE = 10.0  # seconds for the launcher to answer, which is there before its processes
@@ -33,6 +34,18 @@ def end_with_launcher() -> None:
             "the torchrun that started this process is gone; the same command goes on from the last "
             "checkpoint."
         )
+
+
+def hurried(torch: str) -> str:
+    """What to be told where torchrun kills its processes soon, however long it was asked to wait; nothing
+    where it waits.
+    """
+    if tuple(map(int, torch.split(".")[:2])) >= _WAITS:
+        return ""
+    return (
+        f"torchrun of torch {torch} kills its processes 30 seconds after SIGTERM, and a checkpoint that "
+        f"takes longer is lost; from torch {'.'.join(map(str, _WAITS))} on TORCH_ELASTIC_SHUTDOWN_TIMEOUT says when"
+    )
 
 
 def end_with_parent() -> int:

@@ -96,6 +96,8 @@ def built(*args):
     assert (str(travels) == "torch.bfloat16") == (args[0].dtype == "bf16")
     return model
 loop.build = built
+hurried = loop.hurried
+loop.hurried = lambda torch: hurried("2.11.1+cu130")
 train(RunConfig(**json.loads(sys.argv[1])), sys.argv[2])
 """
 
@@ -117,6 +119,8 @@ def test_a_sharded_run_starts_from_the_same_weights_and_is_gathered_on_one_rank(
     train(RunConfig(**settings), tmp_path / "one")
     done = start(str(tmp_path / "run.py"), json.dumps(settings), str(tmp_path / "two"), launcher=TWO)
     assert done.returncode == 0, done.stderr
+    assert done.stderr.count("torchrun of torch 2.11.1+cu130 kills its processes 30 seconds after") == 1
+    assert launcher.hurried("2.12.0") == launcher.hurried("3.0.0.dev1+cpu") == ""
     assert [x for _, x in losses(tmp_path / "two")] == pytest.approx(
         [x for _, x in losses(tmp_path / "one")], abs=1e-4 if dtype == "fp32" else 5e-3
     )
