@@ -57,8 +57,9 @@ class Progress:
         self.by_name = {run.name: run for run in self.runs}
         self._order = {run.name: (-run.flops, place) for place, run in enumerate(self.runs)}
         self._waiting: list[tuple[float, int]] = []
-        for name in self.by_name.keys() - self.done.keys():
-            if (trunk := self.by_name[name].trunk) in self.by_name.keys() - self.done.keys():
+        missing = self.by_name.keys() - self.done.keys()
+        for name in missing:
+            if (trunk := self.by_name[name].trunk) in missing:
                 self.branches.setdefault(trunk, []).append(name)
             else:
                 self.queue(name)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,15 @@ def progress(study: Path) -> Progress:
     found.failures = {name: ["its process was killed by signal 9", "the node is gone"]}
     found.running = {name: 0.0}
     return found
+
+
+def test_runs_are_queued_without_comparing_each_with_all_others(study: Path) -> None:
+    run = load(study).runs[0]
+    many = [replace(run, name=f"{number}") for number in range(20_000)]
+    began = time.process_time()
+    progress = Progress(many)
+    assert time.process_time() - began < 10  # with a set of all of them for each, minutes
+    assert len([*progress.take(len(many))]) == len(many)
 
 
 def test_every_failure_is_one_line_with_its_reason(

@@ -49,7 +49,7 @@ def test_averages_are_what_they_say(settings: dict[str, Any], tmp_path: Path) ->
     mean = train(RunConfig(**settings, average_last=3, average_every=2), tmp_path / "mean")
     assert mean.unaveraged_loss == plain.loss  # training does not know of it
     assert mean.loss != plain.loss
-    assert mean.row()["average_last"] == 3
+    assert (mean.row()["average_last"], mean.row()["average_every"]) == (3, 2)
     seen = []
     for stop in (6, 8):
         folder = tmp_path / str(stop)
@@ -70,6 +70,7 @@ def test_dropout_is_off_where_a_run_is_validated(settings: dict[str, Any], tmp_p
     result = train(RunConfig(**settings | {"dropout": 0.9, "epochs": 1}), tmp_path / "run")
     assert result.loss < result.train_loss
     assert result.row()["dropout"] == 0.9
+    assert not {"warmup_steps", "decay_ratio", "average_every"} & result.row().keys()
 
 
 def test_branches_of_a_trunk_are_the_runs_they_stand_for(settings: dict[str, Any], tmp_path: Path) -> None:
@@ -92,7 +93,13 @@ def test_branches_of_a_trunk_are_the_runs_they_stand_for(settings: dict[str, Any
         found = train(branch, tmp_path / f"branch-{epochs}")
         assert same(tmp_path / f"alone-{epochs}", tmp_path / f"branch-{epochs}")
         assert (found.loss, found.config_fingerprint) == (alone.loss, alone.config_fingerprint)
-        assert found.row()["trunk"] == "trunk"
+        row = found.row()
+        assert (row["trunk"], row["schedule"], row["warmup_steps"], row["decay_ratio"]) == (
+            "trunk",
+            "wsd",
+            3,
+            0.2,
+        )
         assert losses(tmp_path / f"branch-{epochs}") == losses(tmp_path / f"alone-{epochs}")[-4 * epochs :]
     with pytest.raises(InvalidInput, match=r"keeps no checkpoint at step 24; branches = .1.5. in its config"):
         train(branch.having(epochs=1.5), tmp_path / "other")
