@@ -42,9 +42,10 @@ def hurried(torch: str) -> str:
     """
     if tuple(map(int, torch.split(".")[:2])) >= _WAITS:
         return ""
+    later = ".".join(map(str, _WAITS))
     return (
         f"torchrun of torch {torch} kills its processes 30 seconds after SIGTERM, and a checkpoint that "
-        f"takes longer is lost; from torch {'.'.join(map(str, _WAITS))} on TORCH_ELASTIC_SHUTDOWN_TIMEOUT says when"
+        f"takes longer is lost; from torch {later} on TORCH_ELASTIC_SHUTDOWN_TIMEOUT says when"
     )
 
 
