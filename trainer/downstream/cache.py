@@ -42,7 +42,7 @@ class Cache:
         """Scores and facts of a task, or None where they are not there."""
         try:
             stored = read_json(self._path(task, identity))
-            if stored["identity"] != _identity(identity):
+            if stored["identity"] != identity:
                 return None
             found = Scores(**stored["scores"])
             return (found, stored["facts"]) if len(found.bpb) == len(found.documents) > 0 else None
@@ -52,18 +52,13 @@ class Cache:
     def write(self, task: str, identity: dict[str, Any], scores: Scores, facts: dict[str, Any]) -> None:
         path = self._path(task, identity)
         try:
-            write_json(path, {"identity": _identity(identity), "facts": facts, "scores": asdict(scores)})
+            write_json(path, {"identity": identity, "facts": facts, "scores": asdict(scores)})
         except OSError as error:
             raise InvalidInput(
                 f"{path} cannot be written: {error.strerror}; another folder as ‹cache› would do."
             ) from None
 
     def _path(self, task: str, identity: dict[str, Any]) -> Path:
-        name = hashlib.blake2b(
-            json.dumps(_identity(identity), sort_keys=True).encode(), digest_size=8
-        ).hexdigest()
+        known = json.dumps(identity, sort_keys=True).encode()
+        name = hashlib.blake2b(known, digest_size=8).hexdigest()
         return self.folder / f"{task.replace('/', '-')}-{name}.json"
-
-
-def _identity(identity: dict[str, Any]) -> dict[str, Any]:
-    return {"version": VERSION, **identity}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
@@ -12,7 +11,7 @@ from planner.inputs import InvalidInput, whole
 from planner.uncertainty import LEVEL
 from trainer.downstream import models
 from trainer.downstream import tasks as task_data
-from trainer.downstream.cache import Cache
+from trainer.downstream.cache import VERSION, Cache
 from trainer.downstream.metrics import DRAWS, Scores, scores
 from trainer.downstream.requests import prepare
 from trainer.downstream.results import SuiteResult, suite_result, task_result
@@ -50,9 +49,9 @@ def evaluate(
     Finished tasks are kept in `cache` (default: where token files are) unless `keep` is false, and are not
     scored again.
     """
-    evaluation = _evaluation(model, device, **settings)
+    evaluation = _Evaluation(model, device, **settings)
     kept = Cache(cache, evaluation.model.fingerprint) if keep else None
-    found = _kept(evaluation, kept) if kept else {}
+    found = evaluation.kept(kept) if kept else {}
     left = [task for task in evaluation.tasks if task.label not in found]
     # Every file is read before anything is scored, so that a damaged one is found now and not in an hour.
     documents = {task.label: task.documents(evaluation.limit) for task in left}
@@ -85,7 +84,7 @@ def evaluate_all(
     if twice is not None:
         raise InvalidInput(f"model {twice} is given twice.")
     for name in names:
-        _evaluation(name, device, **settings)
+        _Evaluation(name, device, **settings)
     results = []
     for name in names:
         told = partial(_tell, progress, name)
@@ -108,48 +107,67 @@ def stored(
     """
     results = []
     for folder in folders:
-        evaluation = _evaluation(folder, "cpu", **settings)
-        found = _kept(evaluation, Cache(cache, evaluation.model.fingerprint))
+        evaluation = _Evaluation(folder, "cpu", **settings)
+        found = evaluation.kept(Cache(cache, evaluation.model.fingerprint))
         if len(found) == len(evaluation.tasks):
             results.append(evaluation.result(found))
     return results
 
 
-@dataclass(frozen=True)
 class _Evaluation:
-    """Everything that is decided before the first token is scored."""
+    """Everything that is decided before the first token is scored; `data` has a checksum per task."""
 
-    folder: str
-    model: models.LanguageModel
-    suite: str
-    tasks: list[task_data.Task]
-    data: dict[str, str]  # checksum of each task's file
-    limit: int | None
-    length: int
-    bos: str
-    bpb_only: bool
-    dtype: str
-    source: str
+    def __init__(
+        self,
+        folder: str | Path,
+        device: str,
+        suite: str = "olmes19",
+        tasks_dir: str | Path | None = None,
+        only: Sequence[str] = (),
+        limit: int | str | None = None,
+        max_length: int | str | None = None,
+        bos: str = "auto",
+        bpb_only: bool = False,
+        dtype: str = "fp32",
+    ):
+        self.folder, self.suite = str(folder), suite
+        self.bos, self.bpb_only, self.dtype = bos, bpb_only, dtype
+        self.limit = whole(limit, "limit") if limit is not None else None
+        if dtype not in DTYPES:
+            raise InvalidInput(f"must be one of {', '.join(DTYPES)}; got {dtype!r}.", field="dtype")
+        self.tasks = task_data.load_suite(suite, tasks_dir, only)
+        self.model = models.find(folder, device=resolve_device(device), dtype=dtype, bos=bos)
+        self.data = {task.label: task.fingerprint() for task in self.tasks}
+        self.length = _length(max_length, self.model)
+        self.source = task_data.source(suite, tasks_dir)
 
     def identity(self, task: task_data.Task) -> dict[str, Any]:
         """What a task's scores depend on besides the model."""
-        how = {
+        return {
+            "version": VERSION,
+            "task": task.label,
+            "data": self.data[task.label],
             "limit": self.limit,
             "max_length": self.length,
             "before": list(self.model.before),
             "bpb_only": self.bpb_only,
+            "dtype": self.dtype,
         }
-        return {"task": task.label, "data": self.data[task.label], **how, "dtype": self.dtype}
+
+    def kept(self, cache: Cache) -> dict[str, Scored]:
+        """The tasks that were scored before."""
+        found = {task.label: cache.read(task.label, self.identity(task)) for task in self.tasks}
+        return {label: scored for label, scored in found.items() if scored is not None}
 
     def result(self, found: dict[str, Scored]) -> SuiteResult:
-        rows = [task_result(task, self.data[task.label], *found[task.label]) for task in self.tasks]
-        facts = {
-            "model": self.folder,
-            "kind": self.model.kind,
-            "fingerprint": self.model.fingerprint,
-            "suite": self.suite,
-        }
-        return suite_result(rows, choices=self._choices(), **facts)
+        return suite_result(
+            [task_result(task, self.data[task.label], *found[task.label]) for task in self.tasks],
+            choices=self._choices(),
+            model=self.folder,
+            kind=self.model.kind,
+            fingerprint=self.model.fingerprint,
+            suite=self.suite,
+        )
 
     def _choices(self) -> dict[str, Any]:
         """For the record."""
@@ -173,44 +191,6 @@ class _Evaluation:
             "dtype": self.dtype,
             "task_data": self.source,
         }
-
-
-def _evaluation(
-    folder: str | Path,
-    device: str,
-    suite: str = "olmes19",
-    tasks_dir: str | Path | None = None,
-    only: Sequence[str] = (),
-    limit: int | str | None = None,
-    max_length: int | str | None = None,
-    bos: str = "auto",
-    bpb_only: bool = False,
-    dtype: str = "fp32",
-) -> _Evaluation:
-    first = whole(limit, "limit") if limit is not None else None
-    if dtype not in DTYPES:
-        raise InvalidInput(f"must be one of {', '.join(DTYPES)}; got {dtype!r}.", field="dtype")
-    wanted = task_data.load_suite(suite, tasks_dir, only)
-    model = models.find(folder, device=resolve_device(device), dtype=dtype, bos=bos)
-    return _Evaluation(
-        folder=str(folder),
-        model=model,
-        suite=suite,
-        tasks=wanted,
-        data={task.label: task.fingerprint() for task in wanted},
-        limit=first,
-        length=_length(max_length, model),
-        bos=bos,
-        bpb_only=bpb_only,
-        dtype=dtype,
-        source=task_data.source(suite, tasks_dir),
-    )
-
-
-def _kept(evaluation: _Evaluation, cache: Cache) -> dict[str, Scored]:
-    """The tasks that were scored before."""
-    found = {task.label: cache.read(task.label, evaluation.identity(task)) for task in evaluation.tasks}
-    return {label: scored for label, scored in found.items() if scored is not None}
 
 
 def _length(wanted: int | str | None, model: models.LanguageModel) -> int:

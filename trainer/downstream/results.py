@@ -4,7 +4,7 @@ reports.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from planner.inputs import InvalidInput
 from planner.uncertainty import LEVEL
-from trainer.downstream.metrics import Scores, suite_mean, task_mean
+from trainer.downstream.metrics import Estimate, Scores, suite_mean, task_mean
 from trainer.downstream.tasks import MEAN, SHOTS, Task
 
 INTERVAL = f"{LEVEL:.0%}"
@@ -88,7 +88,6 @@ class Comparison(_Frozen):
 
 
 def task_result(task: Task, data: str, scores: Scores, facts: dict[str, Any]) -> TaskResult:
-    bpb = task_mean(scores.bpb, task.label)
     accuracy = task_mean(scores.correct, task.label) if scores.correct is not None else None
     return TaskResult(
         task=task.name,
@@ -96,10 +95,7 @@ def task_result(task: Task, data: str, scores: Scores, facts: dict[str, Any]) ->
         shots=task.shots,
         five_shot=task.shots == SHOTS,
         documents=len(scores.documents),
-        bpb=bpb.value,
-        bpb_error=bpb.error,
-        bpb_low=bpb.low,
-        bpb_high=bpb.high,
+        **_figures(task_mean(scores.bpb, task.label)),
         accuracy=accuracy.value if accuracy else None,
         accuracy_error=accuracy.error if accuracy else None,
         accuracy_raw=sum(scores.correct_raw) / len(scores.correct_raw) if scores.correct_raw else None,
@@ -110,17 +106,17 @@ def task_result(task: Task, data: str, scores: Scores, facts: dict[str, Any]) ->
 
 
 def suite_result(tasks: Sequence[TaskResult], **facts: Any) -> SuiteResult:
-    mean = suite_mean({task.label: task.scores.bpb for task in tasks})
     accuracies = [task.accuracy for task in tasks if task.accuracy is not None]
     return SuiteResult(
-        bpb=mean.value,
-        bpb_error=mean.error,
-        bpb_low=mean.low,
-        bpb_high=mean.high,
+        **_figures(suite_mean({task.label: task.scores.bpb for task in tasks})),
         accuracy=sum(accuracies) / len(accuracies) if accuracies else None,
         tasks=list(tasks),
         **facts,
     )
+
+
+def _figures(bpb: Estimate) -> dict[str, Any]:
+    return {"bpb": bpb.value, "bpb_error": bpb.error, "bpb_low": bpb.low, "bpb_high": bpb.high}
 
 
 def compare(results: Sequence[SuiteResult]) -> Comparison:
@@ -148,25 +144,31 @@ def bpb_table(results: Sequence[SuiteResult]) -> list[dict[str, Any]]:
     if not results:
         return []
     _comparable(results)
-    rows = []
-    for place, (name, task) in enumerate(zip(_names(results[0]), results[0].tasks, strict=True)):
-        cells = {
-            r.model: (r.tasks[place].bpb, r.tasks[place].bpb_error, r.tasks[place].accuracy) for r in results
+    rows = [
+        _row(name, _note(results[0].tasks[place]), {r.model: r.tasks[place] for r in results})
+        for place, name in enumerate(_names(results[0]))
+    ]
+    return [*rows, _row(MEAN, "", {result.model: result for result in results})]
+
+
+def _note(task: TaskResult) -> str:
+    """How a task that is not 5-shot is shown."""
+    if task.five_shot:
+        return ""
+    return task.variant if task.shots is None else f"{task.shots}-shot"
+
+
+def _row(task: str, note: str, cells: Mapping[str, TaskResult | SuiteResult]) -> dict[str, Any]:
+    lowest = min(cell.bpb for cell in cells.values())
+    models = {
+        model: {
+            "bpb": cell.bpb,
+            "error": cell.bpb_error,
+            "accuracy": cell.accuracy,
+            "best": cell.bpb == lowest,
         }
-        rows.append(
-            _row(
-                name,
-                "" if task.five_shot else f"{task.shots}-shot" if task.shots is not None else task.variant,
-                cells,
-            )
-        )
-    rows.append(_row(MEAN, "", {r.model: (r.bpb, r.bpb_error, r.accuracy) for r in results}))
-    return rows
-
-
-def _row(task: str, note: str, cells: dict[str, tuple[float, float, float | None]]) -> dict[str, Any]:
-    lowest = min(bpb for bpb, _, _ in cells.values())
-    models = {m: {"bpb": b, "error": e, "accuracy": a, "best": b == lowest} for m, (b, e, a) in cells.items()}
+        for model, cell in cells.items()
+    }
     return {"task": task, "note": note, "models": models}
 
 
