@@ -344,28 +344,20 @@ class RunConfig(_Checked):
         if isinstance(self.shape, str):
             known = preset(self.shape)
             vocab = self.vocab_size or known.vocab_size
-            changes: dict[str, Any] = {"vocab_size": vocab, "tied_embeddings": self.tied_embeddings}
-            if changes != {"vocab_size": known.vocab_size, "tied_embeddings": known.tied_embeddings}:
-                changes["preset"] = None  # no longer the paper's shape
-            built = known.model_copy(update=changes)
+            built = known.model_copy(update={"vocab_size": vocab, "tied_embeddings": self.tied_embeddings})
+            if built != known:
+                built = built.model_copy(update={"preset": None})  # no longer the paper's shape
         else:
             vocab = self.vocab_size or tokenizer_size
+            how: dict[str, Any] = {"vocab_size": vocab, "tied_embeddings": self.tied_embeddings}
             if self.shape is None:
-                built = shape_for(self.params, vocab, tied_embeddings=self.tied_embeddings)
+                built = shape_for(self.params, **how)
             else:
                 d_head = self.shape.d_model // self.shape.heads
-                built = Architecture(
-                    **self.shape.model_dump(),
-                    d_head=d_head,
-                    vocab_size=vocab,
-                    tied_embeddings=self.tied_embeddings,
-                )
+                built = Architecture(**self.shape.model_dump(), d_head=d_head, **how)
         if vocab < tokenizer_size:
-            raise InvalidInput(
-                f"{vocab:,} is smaller than the tokenizer's {tokenizer_size:,} tokens; a larger one would "
-                f"do.",
-                field="vocab_size",
-            )
+            too_small = f"{vocab:,} is smaller than the tokenizer's {tokenizer_size:,} tokens"
+            raise InvalidInput(f"{too_small}; a larger one would do.", field="vocab_size")
         return built
 
     def length(self, epochs: float | None = None) -> tuple[int, int, int]:
@@ -392,11 +384,8 @@ class RunConfig(_Checked):
             del identity["distill"]
         elif checksums := identity["distill"].pop("checksums"):
             identity["distill"]["members"] = checksums
-        for name in (
-            "paths",
-            "exclude",
-        ):  # which files there are is in the fingerprint of the data, by content
-            del identity["corpus"][name]
+        # which files there are is in the fingerprint of the data, by content
+        del identity["corpus"]["paths"], identity["corpus"]["exclude"]
         if self.tokenizer != "bytes" and not self.tokenizer.startswith("bpe:"):
             identity["tokenizer"] = "a file"  # likewise
         return identity
@@ -415,9 +404,8 @@ EXECUTION, LATER = (
 
 def changed(values: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     """Values with some replaced; a name with a dot is that of a field of a table."""
-    for name, value in sorted(
-        changes.items(), key=lambda change: "." in change[0]
-    ):  # whole tables, then fields of them
+    # whole tables, then fields of them
+    for name, value in sorted(changes.items(), key=lambda change: "." in change[0]):
         table, dot, field = name.partition(".")
         if dot:
             before = values.get(table, PRESETS.get(str(values.get("preset")), {}).get(table))
@@ -473,9 +461,8 @@ def anchored(values: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 def _explain(error: ValidationError, model: type[_Checked]) -> str:
     """The first mistake, as a sentence with the field's name, what was given and what would do."""
-    first = min(
-        error.errors(include_url=False), key=lambda found: found["type"] != "extra_forbidden"
-    )  # a typo explains the rest
+    # a typo explains the rest
+    first = min(error.errors(include_url=False), key=lambda found: found["type"] != "extra_forbidden")
     place = model.inside + ".".join(
         str(part)
         for part in first["loc"]

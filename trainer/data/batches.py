@@ -46,8 +46,7 @@ class Batches:
         if available < sequence_length:
             raise InvalidInput(
                 f"the training documents have {max(available, 0):,} tokens, fewer than one sequence of "
-                f"{sequence_length:,}; "
-                f"more text or a shorter sequence_length would do."
+                f"{sequence_length:,}; more text or a shorter sequence_length would do."
             )
         if unique_tokens > available:
             raise InvalidInput(
@@ -55,13 +54,8 @@ class Batches:
                 f"more text or fewer unique tokens would do.",
                 field="unique_tokens",
             )
-        self.stream, self.batch_size, self.length, self.seed, self.order = (
-            stream,
-            batch_size,
-            sequence_length,
-            seed,
-            order,
-        )
+        self.stream, self.seed, self.order = stream, seed, order
+        self.batch_size, self.length = batch_size, sequence_length
         # sequences of an epoch and of the whole run
         self.chunks, self.total, self.steps = run_length(unique_tokens, epochs, sequence_length, batch_size)
 

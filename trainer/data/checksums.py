@@ -16,9 +16,8 @@ from pathlib import Path
 from trainer.files import checksum, locked, read_json, write_json
 
 NAME = "checksums.json"
-_SETTLED = (
-    2 * 10**9
-)  # nanoseconds; a file changed more recently may change again within the resolution of its clock
+# nanoseconds; a file changed more recently may change again within the resolution of its clock
+_SETTLED = 2 * 10**9
 
 Entry = list[int | str]  # size, time of change of the content, of the file's record, checksum
 

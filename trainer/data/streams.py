@@ -17,14 +17,7 @@ from planner.inputs import InvalidInput
 from trainer.config import Corpus
 
 TOGETHER = 16  # sequences of files that are read in turn
-WAITS = (
-    1.0,
-    2.0,
-    4.0,
-    8.0,
-    16.0,
-    32.0,
-)  # seconds before each new attempt; a row that arrives begins them anew
+WAITS = tuple(2.0**power for power in range(6))  # seconds before each attempt; a row begins them anew
 _BETWEEN = 64  # rows from one known place of a sequence to the next
 _LOG = logging.getLogger("trainer")
 

@@ -57,29 +57,17 @@ def check_overlap(
     trained, encode, vocabulary = _stream(Path(stream))
     if len(trained) < ngram:
         raise InvalidInput(f"{stream} has {len(trained)} tokens, fewer than the {ngram} that must match.")
-    random = np.random.default_rng(0).integers(0, 2**63, size=vocabulary, dtype=np.uint64) * np.uint64(
-        2
-    ) + np.uint64(1)
+    halves = np.random.default_rng(0).integers(0, 2**63, size=vocabulary, dtype=np.uint64)
+    random = halves * np.uint64(2) + np.uint64(1)
     found: list[tuple[Task, list[Document], list[np.ndarray]]] = []
     for task in tasks:
         documents = task.documents(first)
         texts = _own_texts(documents)
         blocks = (encode(texts[start : start + TOGETHER]) for start in range(0, len(texts), TOGETHER))
-        found.append(
-            (
-                task,
-                documents,
-                [window_hashes(ids.astype(np.int64), random, ngram) for block in blocks for ids in block],
-            )
-        )
-    every = [hashes for _, _, windows in found for hashes in windows if len(hashes)]
-    shared = _in_stream(
-        np.unique(np.concatenate(every)) if every else np.empty(0, dtype=np.uint64),
-        trained,
-        random,
-        ngram,
-        done,
-    )
+        windows = [window_hashes(ids.astype(np.int64), random, ngram) for block in blocks for ids in block]
+        found.append((task, documents, windows))
+    every = [np.empty(0, dtype=np.uint64), *(hashes for _, _, windows in found for hashes in windows)]
+    shared = _in_stream(np.unique(np.concatenate(every)), trained, random, ngram, done)
     return [_count(task, documents, windows, shared) for task, documents, windows in found]
 
 

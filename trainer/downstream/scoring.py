@@ -29,10 +29,8 @@ from trainer.downstream.requests import Request, common_prefix
 BATCH_TOKENS = {"cpu": 2048, "cuda": 16384}  # tokens computed together: on a CPU, what stays in its caches
 PAST_BYTES = 2**30  # of keys and values held at a time
 SHARED_BY_ALL = 16  # a beginning shorter than this is not worth a pass of its own
-FEW_ROWS, RAGGED = (
-    16,
-    0.6,
-)  # rows shorter than this part of the longest make a chunk of their own, unless they are few
+# rows shorter than this part of the longest make a chunk of their own, unless they are few
+FEW_ROWS, RAGGED = 16, 0.6
 
 
 @dataclass

@@ -23,10 +23,8 @@ from torch.nn import functional
 from trainer.model.distillation_loss import DistillationLoss
 from trainer.model.products import Product
 
-CHUNK_BYTES = {
-    "cpu": 16 * 2**20,
-    "cuda": 512 * 2**20,
-}  # fp32 logits of one chunk: enough for full-speed products, little to keep
+# fp32 logits of one chunk: enough for full-speed products, little to keep
+CHUNK_BYTES = {"cpu": 16 * 2**20, "cuda": 512 * 2**20}
 _RARE = 1e-30  # a probability whose logarithm is still exact in fp32
 
 
@@ -155,10 +153,8 @@ class _HeadLoss(torch.autograd.Function):
     def backward(ctx: Any, *outputs: torch.Tensor) -> Any:
         if ctx.gradients is None:
             raise RuntimeError("the gradients of the head loss can be had once; call it again.")
-        (d_hidden, d_weight), ctx.gradients = (
-            ctx.gradients,
-            None,
-        )  # let go, so that autograd keeps them instead of copies
+        d_hidden, d_weight = ctx.gradients
+        ctx.gradients = None  # let go, so that autograd keeps them instead of copies
         return d_hidden.mul_(outputs[0].to(d_hidden.dtype)), d_weight.mul_(outputs[0]), None, None, None, None
 
 
@@ -173,9 +169,8 @@ def head_loss(
     """Summed cross entropy of `hidden @ weight.T` against `targets`, and against an ensemble where there
     is one; hidden is (rows, d), weight (vocabulary, d).
     """
-    if (
-        not torch.is_grad_enabled()
-    ):  # which an autograd function cannot see from inside: it would make gradients for nobody
+    # which an autograd function cannot see from inside: it would make gradients for nobody
+    if not torch.is_grad_enabled():
         hidden, weight = hidden.detach(), weight.detach()
     loss: torch.Tensor = _HeadLoss.apply(  # type: ignore[no-untyped-call]
         hidden, weight, targets, distillation, multiply, compiled
