@@ -5,7 +5,7 @@ import {draw, save} from "./plot.js";
 const $ = (id) => document.getElementById(id);
 const form = $("runs"), table = $("upload-runs");
 const binary = "application/octet-stream";
-let checking = null, fitting = null, waiting = 0, usable = false, calibration = "";
+let checking = null, called = "", stopping = false, waiting = 0, usable = false, calibration = "";
 
 function reading() {
   const given = new URLSearchParams(), columns = [];
@@ -70,13 +70,13 @@ form.addEventListener("submit", async (event) => {
   if (!usable && (await check(), !usable)) return $("runs-check").focus(); // what is wrong stands there already
   clear();
   busy(true);
-  fitting = new AbortController();
-  const given = reading(), called = Array.from(crypto.getRandomValues(new Uint32Array(4)), String).join("-");
+  stopping = false;
+  called = Array.from(crypto.getRandomValues(new Uint32Array(4)), String).join("-");
+  const given = reading();
   given.set("called", called);
-  fitting.signal.addEventListener("abort", () => send(`page/stop?called=${called}`, ""));
   progress("starting", 0);
   try {
-    const reply = await send(`page/fit?${given}`, file, {type: binary, signal: fitting.signal});
+    const reply = await send(`page/fit?${given}`, file, {type: binary});
     let rest = "";
     for await (const part of parts(reply.body)) {
       const lines = (rest + part).split("\n");
@@ -85,8 +85,7 @@ form.addEventListener("submit", async (event) => {
     }
   } catch (error) {
     $("runs-result").replaceChildren();
-    if (error.name === "AbortError") note("Stopped.");
-    else say({problems: {"": error.message}});
+    say({problems: {"": error.message}});
   }
   busy(false);
 });
@@ -94,9 +93,15 @@ async function* parts(body) {
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();
   for (let one = await reader.read(); !one.done; one = await reader.read()) yield one.value;
 }
+// The server has a place for the next fit once it has said how this one ended.
+function stop() {
+  stopping = true;
+  send(`page/stop?called=${called}`, "");
+}
 function told(message) {
-  if (message.progress) return progress(...message.progress);
+  if (message.progress) return stopping ? stop() : progress(...message.progress);
   clear();
+  if (stopping) return note("Stopped.");
   if (!message.calibration) return say(message);
   $("runs-result").innerHTML = message.html;
   $("fitted").hidden = $("runs-plot").hidden = false;
@@ -119,5 +124,5 @@ function progress(what, share) {
 function note(text) {
   $("runs-result").replaceChildren(Object.assign(document.createElement("p"), {className: "note", textContent: text}));
 }
-$("stop").addEventListener("click", () => fitting?.abort());
+$("stop").addEventListener("click", stop);
 $("use").addEventListener("click", () => planWith(calibration));
