@@ -148,9 +148,8 @@ def design(
 
     `runs` are those that exist already; `calibration` is the prior law, weak enough to be overruled by a
     dozen runs, by default the shipped one that suits the runs, or the target. `noise` and `model_discrepancy`
-    are learnt from the runs unless given. Candidates use at most the target's data and compute, and at least
-    `min_unique` tokens of it, see at least `min_tokens`, and have the steps needed (`recipes`); with
-    `identify` the first ones identify a law alone.
+    are learnt from the runs unless given. Candidates use the target's compute and data at most, `min_unique`
+    of it at least, see `min_tokens`, have the steps needed (`recipes`); `identify`: the first identify a law.
     """
     total, flops = compute(budget, "budget"), compute(target_flops, "target_flops")
     ud, grid = count(target_ud, "target_ud"), _noise_grid(noise, model_discrepancy)
@@ -167,9 +166,7 @@ def design(
     target, warnings = Target.of(belief.law, ud, flops).no_worse_than_uniform(rows, known.name)
     trained = None if existing is None else points_of(existing)
     limits = min(total, flops), min_params, rows, trained, _fewest_tokens(min_tokens, batch, steps)
-    least = count(min_unique or 1, "min_unique")
-    data = [ud / 2**k for k in range(7) if ud / 2**k >= least]
-    shapes, points = _candidates(target.params, data, *limits)
+    shapes, points = _candidates(target.params, _parts(ud, min_unique), *limits)
     if not shapes:
         raise InvalidInput(_too_little(total, batch, steps))
     chosen = select_runs(
@@ -183,8 +180,7 @@ def design(
         max_runs=max_runs,
         progress=progress or silent,
     )
-    cost = flops_of(points)
-    cheapest_first = sorted(chosen, key=lambda i: (cost[i], i))
+    cheapest_first = sorted(chosen, key=lambda i: (flops_of(points)[i], i))
     picked = [shapes[i] for i in cheapest_first], _some(points, cheapest_first)
     found = _proposal(belief, decay, target, *picked, trained, total, batch)
     facts: dict[str, Any] = {"calibration": known.name, "batch_tokens": batch, "steps_needed": steps}
@@ -283,6 +279,12 @@ def _batch_and_steps(runs: pd.DataFrame | None, known: Calibration) -> tuple[flo
         has_batch = "batch_tokens" in runs and runs["batch_tokens"].notna().any()
         batch = float(runs["batch_tokens"].max()) if has_batch else None
     return batch, steps
+
+
+def _parts(ud: float, min_unique: Any) -> list[float]:
+    """How much of a corpus a run may use: at least as much as is asked for."""
+    least = count(min_unique or 1, "min_unique")
+    return [ud / 2**k for k in range(7) if ud / 2**k >= least]
 
 
 def _fewest_tokens(given: Any, batch: float | None, steps: float | None) -> float:
