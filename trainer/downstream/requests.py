@@ -18,10 +18,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from planner.inputs import InvalidInput
 from trainer.downstream.tasks import Document
+
+if TYPE_CHECKING:
+    from trainer.downstream.models import LanguageModel
 
 TOGETHER = 256  # documents tokenised at a time: tokenizers take far more memory than the windows that remain
 
@@ -48,41 +51,29 @@ class Request:
     merged: bool  # a token reaches over the boundary of context and continuation
 
 
-class Tokens(Protocol):
-    """What turning text into requests needs to know of a model."""
-
-    before: tuple[int, ...]  # special tokens that begin every text
-    fallback: int | None  # stands before a text that nothing precedes
-    vocab_size: int
-
-    def encode(self, texts: list[str]) -> list[list[int]]:
-        """Tokens of some texts, without special ones."""
-        ...
-
-
-def prepare(documents: Sequence[Document], tokens: Tokens, length: int) -> list[list[Request]]:
+def prepare(documents: Sequence[Document], model: LanguageModel, length: int) -> list[list[Request]]:
     """The requests of every document, one per answer, for a model that sees `length` tokens."""
     blocks = (documents[start : start + TOGETHER] for start in range(0, len(documents), TOGETHER))
-    return [requests for block in blocks for requests in _prepare(block, tokens, length)]
+    return [requests for block in blocks for requests in _prepare(block, model, length)]
 
 
-def _prepare(documents: Sequence[Document], tokens: Tokens, length: int) -> list[list[Request]]:
+def _prepare(documents: Sequence[Document], model: LanguageModel, length: int) -> list[list[Request]]:
     texts = {text for d in documents for a in d.answers for text in (a.context, a.context + a.continuation)}
     unique = [text for text in texts if text]
-    encoded = {"": [], **dict(zip(unique, tokens.encode(unique), strict=True))}
+    encoded = {"": [], **dict(zip(unique, model.encode(unique), strict=True))}
     prepared = []
     for document in documents:
         place = f"document {document.number}"
         requests = []
         for answer in document.answers:
             context, whole = encoded[answer.context], encoded[answer.context + answer.continuation]
-            requests.append(request(context, whole, tokens, length, place))
+            requests.append(request(context, whole, model, length, place))
         prepared.append(requests)
     return prepared
 
 
 def request(
-    context: Sequence[int], whole: Sequence[int], tokens: Tokens, length: int, place: str = "a request"
+    context: Sequence[int], whole: Sequence[int], model: LanguageModel, length: int, place: str = "a request"
 ) -> Request:
     """The request of one answer, from the tokens of its context and those of context and continuation
     together.
@@ -90,19 +81,19 @@ def request(
     split = common_prefix(context, whole)
     if split == len(whole):
         raise InvalidInput(f"{place} has a continuation that this tokenizer turns into no tokens.")
-    if max(whole) >= tokens.vocab_size:
+    if max(whole) >= model.vocab_size:
         raise InvalidInput(
-            f"{place} has token {max(whole)}, and the model knows {tokens.vocab_size}; the tokenizer is "
+            f"{place} has token {max(whole)}, and the model knows {model.vocab_size}; the tokenizer is "
             f"another model's."
         )
-    before = tokens.before
+    before = model.before
     if not before and split == 0:
-        if tokens.fallback is None:
+        if model.fallback is None:
             raise InvalidInput(
                 f"{place} has nothing before its first scored token, and the tokenizer neither begins nor "
                 f"ends texts."
             )
-        before = (tokens.fallback,)
+        before = (model.fallback,)
     every = (*before, *whole)
     first, last = len(before) + split, len(every)  # targets are every[first:last]
     if last - first <= length:
