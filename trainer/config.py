@@ -187,7 +187,7 @@ class RunConfig(_Checked):
     order: Literal["shuffle", "fixed"] = "shuffle"
     validation_documents: int = Field(6400, gt=0)
     # of each held-out set at most so many tokens are predicted; default: as many as VALIDATION_STEPS steps
-    validation_tokens: Count | None = Field(None, gt=0)
+    validation_tokens: Later[Count | None] = Field(None, gt=0)
     # a second held-out set, for choosing settings without touching the reported one
     development_documents: int = Field(0, ge=0)
 
@@ -215,7 +215,7 @@ class RunConfig(_Checked):
     seed: int = Field(0, ge=0)
 
     # An ensemble to learn from; without it the data alone teaches
-    distill: Distillation | None = None
+    distill: Later[Distillation | None] = None
 
     # Execution
     device: Execution[str] = "auto"
@@ -375,14 +375,10 @@ class RunConfig(_Checked):
     def identity(self) -> dict[str, Any]:
         """The fields that say what is trained; a checkpoint belongs to exactly one identity."""
         identity = self.model_dump(mode="json", exclude=EXECUTION)
-        if self.validation_tokens is None:  # as in checkpoints of before there was such a field
-            del identity["validation_tokens"]
-        for name in LATER:  # likewise
+        for name in LATER:
             if identity[name] == type(self).model_fields[name].default:
                 del identity[name]
-        if self.distill is None:
-            del identity["distill"]
-        elif checksums := identity["distill"].pop("checksums"):
+        if "distill" in identity and (checksums := identity["distill"].pop("checksums")):
             identity["distill"]["members"] = checksums
         # which files there are is in the fingerprint of the data, by content
         del identity["corpus"]["paths"], identity["corpus"]["exclude"]
