@@ -27,6 +27,7 @@ from typing import Any
 
 import torch
 
+from planner.hardware import Architecture
 from planner.inputs import InvalidInput
 from trainer.config import RunConfig
 from trainer.data import tokenizers
@@ -258,9 +259,9 @@ class Run(LanguageModel):
 
     def _loaded(self) -> Any:
         transformers = _transformers(self.path)
-        model, _, _ = load_run(self.path)
-        config = transformers.LlamaConfig(**hf_config(model.shape, self.settings, self.tokenizer.eos))
-        weights = hf_weights(model.state_dict(), model.shape)
+        shape = Architecture(**self.result.architecture)
+        config = transformers.LlamaConfig(**hf_config(shape, self.settings, self.tokenizer.eos))
+        weights = hf_weights(load_run(self.path)[0].state_dict(), shape)
         with _quiet(transformers):
             return transformers.LlamaForCausalLM.from_pretrained(
                 None, config=config, state_dict=weights, dtype=self.dtype
