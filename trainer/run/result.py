@@ -67,8 +67,8 @@ class RunResult(BaseModel):
         columns += " non_embedding_params unaveraged_loss trunk"
         names = ("optimizer", "muon_weight_decay", "dropout", "schedule", "ema_decay", "average_last")
         recipe = {name: self.config.get(name) for name in names}
-        further = ("warmup_steps", "decay_ratio") if recipe["schedule"] == "wsd" else ()
-        further += ("average_every",) if recipe["average_last"] else ()
+        further = ["warmup_steps", "decay_ratio"] if recipe["schedule"] == "wsd" else []
+        further += ["average_every"] if recipe["average_last"] else []
         recipe |= {name: self.config[name] for name in further if self.config.get(name) is not None}
         dtype = {"dtype": self.execution["dtype"]} if "dtype" in self.execution else {}
         return {name: getattr(self, name) for name in columns.split()} | recipe | dtype
