@@ -75,7 +75,7 @@ class Point(NamedTuple):
     loss: float
 
 
-def chosen(question: Question, ceiling: float, error: ErrorOf) -> Point:
+def chosen(question: Question, ceiling: float, error: float) -> Point:
     """What the rule chooses within a ceiling."""
     everything = whole_budget(question, ceiling)
     first, *later = valleys(question, ceiling) or [None]
@@ -83,13 +83,12 @@ def chosen(question: Question, ceiling: float, error: ErrorOf) -> Point:
         return everything
     for lower in later:
         cheap = lower.flops <= 2 * first.flops
-        if first.loss - lower.loss > (0.0 if cheap else error(lower.params, question.ud, lower.epochs)):
+        if first.loss - lower.loss > (0.0 if cheap else error):
             first = lower
     if first.flops >= everything.flops:
         return everything
-    margin = float(error(everything.params, question.ud, everything.epochs))
-    better = first.loss < everything.loss - margin
-    nearly = everything.flops > 2 * first.flops * (1 + 1e-9) and first.loss - everything.loss < margin
+    better = first.loss < everything.loss - error
+    nearly = everything.flops > 2 * first.flops * (1 + 1e-9) and first.loss - everything.loss < error
     return first if better or nearly else everything
 
 
@@ -364,7 +363,7 @@ def searched(case: Case) -> Point:
         whole = case.limits.get("epochs") is None
         law, excess = setting.law(case.law), added_uncertainty(setting, case.law)
         question = Question(law, case.ud, low, high, most, whole, excess)
-        found.append(chosen(question, case.flops, setting.error(case.law)))
+        found.append(chosen(question, case.flops, setting.inside_error(case.law)))
     return min(found, key=lambda point: point.loss)
 
 

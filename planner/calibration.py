@@ -262,9 +262,13 @@ class Setting(_Record):
         """The error (a standard deviation) of this form's predictions for model size, unique tokens and
         epochs: what was measured, or the `tolerance`, and what it grows by beyond the evidence.
         """
-        measured = self.measured(form)
-        inside = tolerance if measured is None else measured.inside
+        inside = self.inside_error(form, tolerance)
         return lambda params, ud, epochs: inside + self.evidence.growth(params, ud, epochs)
+
+    def inside_error(self, form: str, tolerance: float = DEFAULT_TOLERANCE) -> float:
+        """The same inside of the evidence, where it is one number."""
+        measured = self.measured(form)
+        return tolerance if measured is None else measured.inside
 
     def upper_bound(self, form: str, law: Law | None = None) -> Law:
         """The law of this form, or one given, by the loss that can be counted on: what plans minimise."""

@@ -581,9 +581,10 @@ def _record(kind: type[Record], point: Point, **more: Any) -> Record:
 def _described(request: Request, choice: Choice, ensemble: results.EnsemblePlan | None) -> Plan:
     """The choice with all that is known of it in numbers, for all kinds of plans."""
     question, found, point = choice.question, choice.found, choice.found.point
-    known, form, setting, least = question.known, question.form, choice.setting, choice.least_loss()
+    known, form, setting = question.known, question.form, choice.setting
     rivals, changes, cheaper = choice.rivals, choice.changes(), choice.cheaper()
     laws = [(name, one, choice.expected_loss(one)) for name, one in choice.other_laws()]
+    least = min([choice.least_loss(), *(expected for _, _, expected in laws)])  # also far beyond the evidence
     flat, as_good = choice.flat(question.tolerance), choice.flat(choice.inside_error)
     minimum, turn, overspent = choice.along_compute() if choice.single else (None, None, False)
     again = {"regained_flops": minimum[1], "weight_decay": minimum[2]} if minimum else {}
@@ -1064,7 +1065,7 @@ def compare(
         if not math.isfinite(least):
             raise solve.no_choice(tokens, ceiling, limits)
         for form in setting.laws:
-            law, error = setting.law(form), setting.error(form)
+            law, error = setting.law(form), setting.inside_error(form)
             point = solve.plan_within(law, tokens, ceiling, error, limits).single()
             expected = float(judge.loss(point.params, tokens, point.epochs))
             rows.append(_alternative(form, Found(1, setting.weight_decay, point), expected, least))
@@ -1141,7 +1142,7 @@ def frontier_along(
         candidates = [(setting, everywhere) for setting in known.candidates(form, weight_decay)]
     for setting, here in candidates:
         decays[np.isnan(decays)] = setting.weight_decay  # of the first, where there is no plan
-        law, error = solve.deciding_law(setting, form, limits), setting.error(form)
+        law, error = solve.deciding_law(setting, form, limits), setting.inside_error(form)
         for corpus in np.unique(tokens[here]):
             rows = np.flatnonzero(here & (tokens == corpus))
             points = solve.plan_within(law, corpus, computes[rows], error, limits)

@@ -43,7 +43,7 @@ _FRACTIONS_STEP = 0.5  # in ln(epochs), below one epoch, where not all of the co
 _FIRST_REPEATS, _REPEATS_STEP = 1e-2, 0.4  # the columns above one epoch are even in ln(epochs - 1)
 _PROBES = np.array([1.0, 4.0, 16.0, 64.0])  # epochs that are tried first, to see how far the columns must go
 _BLOCK = 1 << 15  # entries of a table at a time, which stay in the cache
-_STEP, _DONE = 2e-4, 1e-6  # in ln(epochs): of central differences, and the last step of a polish
+_STEP, _DONE = 3e-5, 1e-6  # in ln(epochs): of central differences, and the last step of a polish
 _NEXT = 1e-5  # in ln(epochs): on either side of a kink
 _ROUND = 1e-12  # slack for limits that are met exactly
 _RISES = 1e-9  # nats: what rises by less does not rise
@@ -416,8 +416,6 @@ _NEAR = 3  # whole epochs on either side of the best continuous ones that are tr
 _LITTLE = 1.01  # times the compute of a minimum, where the loss has to be higher again
 _SIZES, _ROOM = 49, 6.0  # sizes that are tried around the usual one, and how far (ln)
 
-Error = Callable[[Array, Array, Array], Array]  # the law's error in nats, by params, unique tokens and epochs
-
 
 @lru_cache(256)
 def minima(law: Law, ud: float, limits: Limits) -> tuple[Point, ...]:
@@ -508,14 +506,15 @@ def _best_sizes(
     return np.where(inside, np.exp(best), np.exp(ends[2])), inside
 
 
-def plan_within(law: Law, ud: float, ceiling: Array, error: Error, limits: Limits = FREE) -> Point:
+def plan_within(law: Law, ud: float, ceiling: Array, error: float, limits: Limits = FREE) -> Point:
     """How much of the compute to spend: a budget is a ceiling, and one model cannot always use it.
 
     The best loss first falls with compute and then rises again where repetition costs more than size gains,
     or where nothing is known any more. Beyond that first minimum a plan spends less than the ceiling where
-    the minimum is better than spending all by more than the law's own error, or where spending all costs more
-    than twice as much and gains less. A later minimum takes the place of the first where it gains more than
-    that error, or more for at most twice the compute.
+    the minimum is better than spending all by more than the law's own `error`, or where spending all costs
+    more than twice as much and gains less. A later minimum takes the place of the first where it gains more
+    than that, or more for at most twice the compute. The error is that inside of the evidence: what is more
+    beyond it is in the loss that plans are decided by.
     """
     everything = allocate_at_most(law, ud, ceiling, limits)
     found = minima(law, ud, limits) if limits.ceiling else ()
@@ -524,12 +523,11 @@ def plan_within(law: Law, ud: float, ceiling: Array, error: Error, limits: Limit
     first, *later = found
     for lower in later:
         cheap = lower.flops <= _FEW_TIMES * first.flops
-        gains = first.loss - lower.loss > np.where(cheap, 0.0, error(lower.params, ud, lower.epochs))
+        gains = first.loss - lower.loss > (0.0 if cheap else error)
         first = where(gains & (lower.flops <= np.asarray(ceiling)), lower, first)
-    doubt = error(everything.params, ud, everything.epochs)
-    better = first.loss < everything.loss - doubt
+    better = first.loss < everything.loss - error
     much_more = everything.flops > _FEW_TIMES * first.flops * (1 + 1e-9)
-    hardly_worse = much_more & (first.loss - everything.loss < doubt)
+    hardly_worse = much_more & (first.loss - everything.loss < error)
     return where((everything.flops > first.flops) & (better | hardly_worse), first, everything)
 
 
@@ -550,7 +548,7 @@ def by_the_law(law: Law, points: Point) -> Point:
 
 def lowest(law: Law, ud: float, ceiling: Array, limits: Limits = FREE) -> np.ndarray:
     """The lowest loss that a law can reach with at most so much compute, as far as its first minimum."""
-    return np.asarray(plan_within(law, ud, ceiling, lambda *_: 0.0, limits).loss)
+    return np.asarray(plan_within(law, ud, ceiling, 0.0, limits).loss)
 
 
 _LEAST_FLOPS = 1e6
@@ -1090,25 +1088,32 @@ def best_weight_decays(
     known: Calibration, form: str, ud: np.ndarray, flops: np.ndarray, limits: Limits
 ) -> np.ndarray:
     """The weight decay with the lowest loss that each budget can reach, to two digits: on a grid, and again
-    around the best of it.
+    around the best of it; from the lowest loss on that this data allows, its own.
     """
-    grid, found = np.geomspace(*searched_decays(known), _STEPS), []
+    grid, found = np.geomspace(*searched_decays(known), _STEPS), np.empty(len(ud))
+    left = np.ones(len(ud), dtype=bool)
+    for corpus in np.unique(ud) if limits.ceiling else ():
+        decay = lowest_weight_decay(known, form, float(corpus), limits)
+        lowest = first_minimum(deciding_law(known.setting(decay), form, limits), float(corpus), limits)
+        beyond = (ud == corpus) & (flops > (math.inf if lowest is None else lowest.flops))
+        found[beyond], left[beyond] = decay, False
 
     def losses(tokens: np.ndarray, computes: np.ndarray, decays: np.ndarray) -> np.ndarray:
         law = deciding_law(known.settings[0], form, limits, known.law_at(form, decays))
         found = allocate(law, tokens, computes, limits).loss
         return np.asarray(np.where(np.isfinite(found), found, np.inf))
 
-    for start in range(0, len(ud), _AT_ONCE):
-        tokens, computes = ud[start : start + _AT_ONCE], flops[start : start + _AT_ONCE]
+    rows = np.flatnonzero(left)
+    for some in (rows[start : start + _AT_ONCE] for start in range(0, len(rows), _AT_ONCE)):
+        tokens, computes = ud[some], flops[some]
         shares = _LESS if limits.ceiling else _LESS[:1]
         table = losses(tokens[:, None, None], computes[:, None, None] * shares[:, None], grid)
         share, pick = np.divmod(table.reshape(len(tokens), -1).argmin(axis=1), _STEPS)
         below, above = (grid[np.clip(pick + side, 0, _STEPS - 1)] for side in (-1, 1))
         near = np.geomspace(below, above, _CLOSER, axis=1)
         best_near = losses(tokens[:, None], (computes * shares[share])[:, None], near).argmin(axis=1)
-        found.extend(near[np.arange(len(tokens)), best_near])
-    return two_digits(known, found)
+        found[some] = near[np.arange(len(tokens)), best_near]
+    return two_digits(known, found.tolist())
 
 
 @lru_cache(128)
@@ -1116,7 +1121,7 @@ def lowest_weight_decay(known: Calibration, form: str, ud: float, limits: Limits
     """The weight decay with the lowest loss at whatever compute has it, to two digits."""
     grid = np.geomspace(*searched_decays(known), _STEPS)
     for _ in range(2):
-        laws = known.law_at(form, grid)
+        laws = deciding_law(known.settings[0], form, limits, known.law_at(form, grid))
         computes = search_range(laws, ud, per_decade=4)
         curve = allocate(laws.draw((slice(None), None)), ud, computes, limits.continuous())
         first = loss_minimising(laws, ud, curve, limits).loss
@@ -1150,7 +1155,10 @@ def best_model(question: Question) -> Found | None:
         decay = float(best_weight_decays(known, form, *budget, question.limits)[0])
     plans = []
     for setting in known.candidates(form, decay):
-        error, law = setting.error(form, question.tolerance), deciding_law(setting, form, question.limits)
+        error, law = (
+            setting.inside_error(form, question.tolerance),
+            deciding_law(setting, form, question.limits),
+        )
         point = plan_within(law, ud, question.ceiling, error, question.limits).single()
         plans.append((point.loss_or_inf, Found(1, setting.weight_decay, by_the_law(law, point).single())))
     least, best = min(plans, key=lambda one: one[0])
@@ -1242,8 +1250,7 @@ class Choice:
         """The law's error inside of its evidence: within which plans next to each other are as good, however
         far both are from it.
         """
-        measured = self.setting.measured(self.question.form)
-        inside = self.question.tolerance if measured is None else measured.inside
+        inside = self.setting.inside_error(self.question.form, self.question.tolerance)
         averaging = self.question.known.members
         return inside if self.found.members == 1 or averaging is None else math.hypot(inside, averaging.error)
 
@@ -1315,7 +1322,7 @@ class Choice:
         """The lowest within the ceiling, at the plan's weight decay and members."""
         if self.single:
             question = self.question
-            within = plan_within(self.upper, question.ud, question.ceiling, lambda *_: 0.0, question.limits)
+            within = plan_within(self.upper, question.ud, question.ceiling, 0.0, question.limits)
             found = by_the_law(self.upper, within).loss
         else:
             found = self.here.by_the_law(best(self.here) or self.found).point.loss

@@ -81,6 +81,18 @@ def test_no_first_line_of_a_grid_of_questions_is_nonsense() -> None:
         assert first_lines.faults(asked) in ([], ["(refused)"]), asked
 
 
+@pytest.mark.parametrize("ud", ["3B", "6B", "8B", "10B"])
+def test_more_compute_leads_no_further_from_the_evidence(ud: str) -> None:
+    """Where the budget reaches a little beyond what was trained, no plan pays more for a worse bound."""
+    bounds = []
+    for flops in np.geomspace(3e20, 3e21, 9):
+        p = plan(ud, flops, weight_decay=0.1)
+        bound = KNOWN.setting(0.1).upper_bound("additive_4p")
+        bounds.append(float(bound.loss(p.params, p.ud, p.epochs)))
+    error = KNOWN.setting(0.1).inside_error("additive_4p")
+    assert max(np.array(bounds) - np.minimum.accumulate(bounds)) <= error
+
+
 @pytest.mark.slow
 def test_the_upper_bound_never_rises_by_more_than_the_error() -> None:
     assert [seed for seed in range(5) if first_lines.rising_pairs(seed)] == []

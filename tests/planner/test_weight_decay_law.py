@@ -121,6 +121,21 @@ def test_frontier_follows_the_best_weight_decay(every: Calibration) -> None:
         assert (found.weight_decay[place], found.loss[place]) == (one.weight_decay, one.loss)
 
 
+@pytest.mark.parametrize(
+    ("name", "ud", "most"), [("dolma-olmo3", 60e6, 1e22), ("micro-weight-decay", 65_536, 1e18)]
+)
+def test_compute_that_cannot_be_used_changes_no_weight_decay(name: str, ud: float, most: float) -> None:
+    """Ten thousand times what helps: the loss along ceilings rises by no more than the law's error."""
+    known = Calibration.load(name)
+    along = frontier(ud, np.geomspace(1e-8 * most, most, 25), calibration=known)
+    error = known.settings[0].inside_error(along.law)
+    assert (along.loss - np.minimum.accumulate(along.loss) <= error).all()
+    assert along.loss[-1] == pytest.approx(along.loss.min(), abs=1e-3)
+    p = plan(ud, most, calibration=known)
+    assert (p.loss, p.weight_decay) == pytest.approx((along.loss[-1], along.weight_decay[-1]))
+    assert all(rival.regret >= -error for rival in p.other_weight_decays)
+
+
 def test_crossover_between_any_two(every: Calibration) -> None:
     found = crossover(UD, weight_decays=(0.05, 0.7), calibration=every)
     assert found.crossover_flops is not None
