@@ -12,6 +12,7 @@ peer that hangs.
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import signal
@@ -29,8 +30,9 @@ from torch import nn
 
 from planner.inputs import InvalidInput
 from trainer.errors import Interrupted, TrainingStopped
-from trainer.run.launcher import end_with_launcher
+from trainer.run.launcher import end_with_launcher, hurried
 
+_LOG = logging.getLogger("trainer")
 T = TypeVar("T")
 PATIENCE = timedelta(minutes=15)
 _LONG = timedelta(days=2)
@@ -73,6 +75,8 @@ def joined(device: torch.device) -> Iterator[World]:
     from torch import distributed
     from torch.distributed.device_mesh import init_device_mesh
 
+    if first() and (remark := hurried(torch.__version__)):
+        _LOG.warning(remark)
     if device.type == "cuda":
         torch.cuda.set_device(device)
     ours = not distributed.is_initialized()

@@ -55,7 +55,6 @@ from trainer.run.device import (
     resolve_dtype,
 )
 from trainer.run.evaluation import Evaluation, autocast, bounded, evaluate
-from trainer.run.launcher import hurried
 from trainer.run.prefetch import Prefetcher, pass_width, passes_of
 from trainer.run.readings import Readings, reading
 from trainer.run.result import RunResult, write_result
@@ -106,8 +105,6 @@ def _train(
             besides = averaging.bytes_of(config, architecture.params, execution)
             besides += teachers.check(config, architecture)
             check_memory(architecture, config.sequence_length, execution, besides)
-        if world.size > 1 and world.first and (remark := hurried(torch.__version__)):
-            _LOG.warning(remark)
         with directory.held(folder, config, world):
             # perhaps finished by the process that held it until now
             if done := distributed.decided(world, lambda: directory.finished(folder, config, data)):
