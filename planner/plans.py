@@ -578,19 +578,24 @@ def _record(kind: type[Record], point: Point, **more: Any) -> Record:
     return kind.model_construct(**{k: v for k, v in figures.items() if k in kind.model_fields} | more)
 
 
+def _other_laws(choice: Choice) -> list[results.Alternative]:
+    """What other laws recommend, judged by the plan's. Beyond all evidence that may be lower than the plan."""
+    laws = [(name, one, choice.expected_loss(one)) for name, one in choice.other_laws()]
+    least = min([choice.least_loss(), *(expected for _, _, expected in laws)])
+    return [_alternative(name, one, expected, least) for name, one, expected in laws]
+
+
 def _described(request: Request, choice: Choice, ensemble: results.EnsemblePlan | None) -> Plan:
     """The choice with all that is known of it in numbers, for all kinds of plans."""
     question, found, point = choice.question, choice.found, choice.found.point
     known, form, setting = question.known, question.form, choice.setting
     rivals, changes, cheaper = choice.rivals, choice.changes(), choice.cheaper()
-    laws = [(name, one, choice.expected_loss(one)) for name, one in choice.other_laws()]
-    least = min([choice.least_loss(), *(expected for _, _, expected in laws)])  # also far beyond the evidence
     flat, as_good = choice.flat(question.tolerance), choice.flat(choice.inside_error)
     minimum, turn, overspent = choice.along_compute() if choice.single else (None, None, False)
     again = {"regained_flops": minimum[1], "weight_decay": minimum[2]} if minimum else {}
     terms = choice.law.terms(point.params, point.unique_tokens, point.epochs)
     no_data = {} if question.cost.token_flops else {"unique_tokens": None}  # that could be bought
-    others = [_alternative(name, one, expected, least) for name, one, expected in laws]
+    others = _other_laws(choice)
     elsewhere = {  # figures of other weight decays than the plan's
         "loss_minimising": minimum and minimum[2],
         "loss_if_twice_the_data": changes[0][1],
