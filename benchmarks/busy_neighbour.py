@@ -16,7 +16,7 @@ import sys
 import time
 from pathlib import Path
 
-from calibration.studies.worker import training_environment
+from trainer.waiting import ENVIRONMENT
 
 ROOT = Path(__file__).resolve().parents[1]
 STEPS = """
@@ -42,7 +42,7 @@ def speed(threads: int, sleeping: bool, neighbours: int, seconds: float) -> floa
         name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_", "KMP_"))
     }
     plain |= {"OMP_NUM_THREADS": str(threads), "PYTHONPATH": str(ROOT)}
-    environment = plain | training_environment(threads, Path("/tmp")) if sleeping else plain
+    environment = plain | ENVIRONMENT if sleeping else plain
     others = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(neighbours)]
     try:
         time.sleep(0.5)

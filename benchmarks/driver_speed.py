@@ -24,7 +24,7 @@ from click.testing import CliRunner
 
 from calibration.commands.sweep import sweep as command
 from calibration.studies.directory import begin, prepare
-from calibration.studies.engine import DONE, Outcome, Task
+from calibration.studies.engine import Outcome, Task
 from calibration.studies.study import load
 from calibration.studies.sweep import sweep
 
@@ -66,7 +66,7 @@ class Idle:
         folder = Path(task.folder)
         folder.mkdir()
         (folder / "result.json").touch()
-        self.ended.append(Outcome(task.name, DONE))
+        self.ended.append(Outcome(task.name, "done"))
         self.seconds += self.clock() - began
 
     def wait(self, seconds: float) -> Collection[Outcome]:

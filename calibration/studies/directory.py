@@ -100,11 +100,12 @@ class StudyDirectory:
         if store and not (folder / "final").is_dir():
             store.fetch(folder)
 
-    def checkpoint(self, name: str) -> str:
+    def checkpoint(self, name: str, part: str = GRID) -> str:
         """The name of a run's newest checkpoint; nothing where it has none."""
-        if store := self.stored(name):
+        if store := self.stored(name, part):
             return max((one for one in store.names() if one.endswith("/state.json")), default="")
-        return max((path.name for path in (self.run_folder(name) / "checkpoints").glob("step-*")), default="")
+        there = self.run_folder(name, part) / "checkpoints"
+        return max((path.name for path in there.glob("step-*")), default="")
 
     def record_failure(self, name: str, reason: str) -> None:
         with open(self.path / "failures.jsonl", "a", encoding="utf-8") as stream:

@@ -12,16 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol
 
-DONE: Final = "done"
-FAILED: Final = "failed"
-REFUSED: Final = "refused"
-BUSY: Final = "busy"
-STOPPED: Final = "stopped"
-DISK: Final = "disk"
-UNFIT: Final = "unfit"
-BLIND: Final = "blind"
-LOST: Final = "lost"
-HUNG: Final = "its process showed no sign of life any more"
+from planner.inputs import InvalidInput
+
 INTERRUPTIONS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # end a sweep, with checkpoints
 
 
@@ -72,6 +64,12 @@ class Outcome:
     node: str = ""
 
 
+def check_room(workers: int | None, per_gpu: int) -> None:
+    for name, value in (("workers", workers), ("per_gpu", per_gpu)):
+        if value is not None and value < 1:
+            raise InvalidInput(f"must be at least 1; got {value}.", field=name)
+
+
 @contextmanager
 def signals_blocked() -> Iterator[None]:
     """Ctrl-C reaches the whole terminal, a scheduler's warning the whole job, but the driver decides: it
@@ -103,7 +101,7 @@ class Engine(Protocol):
         """The runs that have ended since the last call; waits at most so long for one."""
 
     def abandon(self, name: str) -> None:
-        """End the process that trains a run, which hangs: `wait` says that it failed."""
+        """End the process that trains a run, which hangs; `wait` says nothing of it any more."""
 
     def nodes(self) -> set[str]:
         """Those that it knows; none where there is only this machine."""

@@ -14,6 +14,7 @@ import math
 import os
 import signal
 import time
+from collections import Counter
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -22,8 +23,8 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-from calibration.studies.engine import FAILED, HUNG, STOPPED, Needs, Outcome, Task, signals_blocked
-from calibration.studies.worker import training_environment
+from calibration.studies.engine import Needs, Outcome, Task, check_room, signals_blocked
+from calibration.studies.worker import prepare_process, train_task
 from planner.inputs import InvalidInput
 
 _PATIENCE = 60.0  # seconds that workers are given to write their checkpoints
@@ -33,9 +34,8 @@ _PATIENCE = 60.0  # seconds that workers are given to write their checkpoints
 class _Worker:
     process: BaseProcess
     pipe: Connection
-    device: int | None
+    group: int  # of GPUs, those of one run
     task: Task | None = None
-    hangs: bool = False
 
 
 @dataclass
@@ -51,15 +51,11 @@ class LocalEngine:
     def __post_init__(self) -> None:
         self.gpus = _gpus()
         self.cores = _cores()
-        for name, value in (("workers", self.workers), ("per_gpu", self.per_gpu)):
-            if value is not None and value < 1:
-                raise InvalidInput(f"must be at least 1; got {value}.", field=name)
+        check_room(self.workers, self.per_gpu)
         self.each = max(1, int(self.needs.gpus or 1))  # GPUs of a run
-        self.size, self.share = self._on_gpus() if self.gpus else self._on_cores()
+        on_cores = self.workers or max(1, self.cores // (self.needs.threads or 1))
+        self.size, self.share = self._on_gpus() if self.gpus else (on_cores, 1.0)
         self.threads = self.needs.threads or max(1, self.cores // self.size)
-
-    def _on_cores(self) -> tuple[int, float]:
-        return self.workers or max(1, self.cores // (self.needs.threads or 1)), 1.0
 
     def _on_gpus(self) -> tuple[int, float]:
         """How many workers, and which part of a GPU each has."""
@@ -69,7 +65,7 @@ class LocalEngine:
         if self.each > 1:
             return min(self.workers or groups, groups), 1.0
         size = self.workers or groups * (int(1 / self.needs.gpus) if self.needs.gpus else self.per_gpu)
-        return size, 1 / max(1, -(-size // groups))
+        return size, 1 / -(-size // groups)
 
     def describe(self) -> str:
         where = f"{self.gpus} GPU{'s' * (self.gpus > 1)}" if self.gpus else f"{self.cores} CPU cores"
@@ -86,17 +82,15 @@ class LocalEngine:
         deadline = time.monotonic() + _PATIENCE
         for worker in self._running:
             worker.process.join(max(0.0, deadline - time.monotonic()))
-            if worker.process.is_alive():
-                worker.process.kill()
-                worker.process.join()
+            worker.process.kill()  # nothing where it has ended
+            worker.process.join()
         self._running.clear()
 
     def room(self) -> int:
         return self.size - sum(worker.task is not None for worker in self._running)
 
     def start(self, task: Task, avoided_nodes: Collection[str] = ()) -> None:
-        idle_ones = [worker for worker in self._running if worker.task is None]
-        for worker in [worker for worker in idle_ones if not worker.process.is_alive()]:
+        for worker in [each for each in self._running if each.task is None and not each.process.is_alive()]:
             self._remove_worker(worker)  # it died between two runs, which is no run's fault
         idle = next((worker for worker in self._running if worker.task is None), None) or self._start_worker()
         idle.task = task
@@ -116,10 +110,10 @@ class LocalEngine:
         return ended
 
     def abandon(self, name: str) -> None:
-        for worker in self._running:
-            if worker.task is not None and worker.task.name == name:
-                worker.hangs = True
-                worker.process.kill()
+        for worker in [each for each in self._running if each.task is not None and each.task.name == name]:
+            worker.process.kill()  # which may take effect much later, where a disk does not answer
+            worker.pipe.close()
+            self._running.remove(worker)
 
     def nodes(self) -> set[str]:
         return set()
@@ -128,12 +122,10 @@ class LocalEngine:
         """What is to be said of a worker that died while it trained."""
         self._remove_worker(worker)
         assert worker.task is not None
-        if worker.hangs:
-            return Outcome(worker.task.name, FAILED, HUNG)
         code = worker.process.exitcode or 0
         how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
         hint = "; if memory ran out, fewer --workers would do" if -code == signal.SIGKILL else ""
-        return Outcome(worker.task.name, FAILED, f"its process {how}{hint}")
+        return Outcome(worker.task.name, "failed", f"its process {how}{hint}")
 
     def _remove_worker(self, worker: _Worker) -> None:
         worker.process.join()
@@ -143,48 +135,34 @@ class LocalEngine:
     def _start_worker(self) -> _Worker:
         context = get_context("spawn")
         ours, theirs = context.Pipe()
-        device = None
+        group, visible = 0, ""
         if self.gpus:
-            device = min(
-                range(self.gpus // self.each),
-                key=lambda gpu: sum(worker.device == gpu for worker in self._running),
-            )
-        process = context.Process(
-            target=_worker_loop,
-            args=(theirs, self.threads, device, str(self.compiled), self.share, self.each),
-            daemon=True,
-        )
+            taken = Counter(worker.group for worker in self._running)
+            group = min(range(self.gpus // self.each), key=taken.__getitem__)
+            known = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(self.gpus)))
+            visible = ",".join(known.split(",")[group * self.each : (group + 1) * self.each])
+        how = (visible, self.threads, str(self.compiled), self.share)
+        process = context.Process(target=_worker_loop, args=(theirs, *how), daemon=True)
         resource_tracker.ensure_running()  # else `start` would do it, which ends the deafness
         with signals_blocked():
             process.start()
             theirs.close()
-            self._running.append(_Worker(process, ours, device))
+            self._running.append(_Worker(process, ours, group))
         return self._running[-1]
 
 
-def _worker_loop(
-    pipe: Connection, threads: int, device: int | None, compiled: str, share: float, each: int
-) -> None:
+def _worker_loop(pipe: Connection, visible: str, threads: int, compiled: str, share: float) -> None:
     """The life of a worker: one task after the other, until the pipe closes."""
-    os.environ.update(training_environment(threads, Path(compiled), share))
-    if device is not None:
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-        known = visible.split(",") if visible else [str(gpu) for gpu in range((device + 1) * each)]
-        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(known[device * each : (device + 1) * each])
-    import torch
-
-    torch.set_num_threads(threads)
-    from calibration.studies.worker import train_task
-
-    try:
+    if visible:
+        os.environ["CUDA_VISIBLE_DEVICES"] = visible
+    prepare_process(threads, compiled, share)
+    with suppress(EOFError, OSError):
         while True:
             # While a task runs nothing is sent: anything to read is the end of the pipe, the driver is gone.
             outcome = train_task(pipe.recv(), pipe.poll)
-            if outcome.kind == STOPPED:
+            if outcome.kind == "stopped":
                 return
             pipe.send(outcome)
-    except (EOFError, OSError):
-        return
 
 
 def _cores(quota: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:

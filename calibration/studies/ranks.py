@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from calibration.studies.engine import DONE, FAILED, Outcome, Task
+from calibration.studies.engine import Outcome, Task
 from calibration.studies.heartbeat import heartbeats, last_sign
 from calibration.studies.worker import tokens_here, train_task
 from trainer.errors import or_unfit
@@ -32,7 +32,7 @@ def train_on_several(task: Task, should_stop: Callable[[], bool]) -> Outcome:
     with ExitStack() as stack:
         room = Path(stack.enter_context(TemporaryDirectory(prefix="databound-ranks-")))
         here = replace(task, processes=1)
-        asked = should_stop
+        asked, sign = should_stop, 0
         if is_url(task.folder):  # the ranks give their signs of life in a folder of this machine
             asked = stack.enter_context(heartbeats(task.folder, should_stop))
             with or_unfit():
@@ -43,7 +43,6 @@ def train_on_several(task: Task, should_stop: Callable[[], bool]) -> Outcome:
         command = [sys.executable, "-m", __name__, str(task.processes), str(room)]
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=said)
         assert process.stdin is not None
-        sign = 0
         while process.poll() is None:
             last = last_sign(Path(here.folder))
             if (asked if last != sign else should_stop)():
@@ -55,7 +54,7 @@ def train_on_several(task: Task, should_stop: Callable[[], bool]) -> Outcome:
             outcome: Outcome = pickle.loads((room / "outcome").read_bytes())
             return outcome
         words = (room / "said").read_text(errors="replace")
-        return Outcome(task.name, FAILED, _reason(words, process.returncode))
+        return Outcome(task.name, "failed", _reason(words, process.returncode))
 
 
 def _reason(said: str, code: int) -> str:
@@ -76,7 +75,7 @@ def _main(*arguments: str) -> int:
     if os.environ["RANK"] == "0":
         (room / "draft").write_bytes(pickle.dumps(outcome))
         os.replace(room / "draft", room / "outcome")
-    return 0 if outcome.kind == DONE else 1
+    return 0 if outcome.kind == "done" else 1
 
 
 def _pipe_is_closed() -> bool:

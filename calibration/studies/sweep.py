@@ -7,6 +7,7 @@ A run counts as done when its result is here, where the driver can read it, what
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -14,25 +15,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from calibration.studies.directory import GRID, StudyDirectory, adopt, damaged, prepare, unfinished
-from calibration.studies.engine import (
-    BLIND,
-    BUSY,
-    DISK,
-    DONE,
-    LOST,
-    REFUSED,
-    STOPPED,
-    UNFIT,
-    Engine,
-    Outcome,
-    Task,
-)
-from calibration.studies.heartbeat import HeartbeatMonitor, fetch_heartbeat
+from calibration.studies.engine import Engine, Outcome, Task
+from calibration.studies.heartbeat import FILE, last_sign
 from calibration.studies.progress import Progress
 from calibration.studies.study import StudyRun
 from trainer.errors import TrainingStopped
 
 _LOOK_AGAIN = 2.0  # seconds after which a run that somebody else trains is asked for again
+_SILENCE = float(os.environ.get("DATABOUND_SILENCE", 180.0))  # seconds without a sign that are too long
 _ARRIVAL = 20.0  # seconds that shared storage may take to show what another machine has written
 
 
@@ -83,7 +73,8 @@ class _Driver:
     directory: StudyDirectory
     engine: Engine
     part: Callable[[StudyRun], str]
-    pulse: HeartbeatMonitor = field(default_factory=HeartbeatMonitor)
+    signs: dict[str, tuple[object, float]] = field(default_factory=dict)  # the last, and when it was seen
+    looked: float = field(default_factory=time.monotonic)
 
     def start(self, data: Path) -> None:
         for run in self.progress.take(self.engine.room()):
@@ -101,7 +92,8 @@ class _Driver:
             if directory.store and (store := directory.stored(run.name, part)):
                 task = replace(task, folder=store.url, tokens=f"{directory.store.url}/tokens/{data.name}")
             self.progress.running[run.name] = time.monotonic()
-            self.pulse.await_first(run.name, folder)
+            # a sign of an earlier attempt is not one of this, which may have to wait for its turn
+            self.signs[run.name] = self._sign(run), math.inf
             aside = {*self.progress.aside}
             failed = {*self.progress.avoided_nodes(run.name)}
             self.engine.start(task, aside | failed if self._others(failed) else aside)
@@ -121,36 +113,51 @@ class _Driver:
 
     def abandon_silent_runs(self) -> None:
         """Give up on processes that show no sign of life any more: their runs are tried again."""
-        folders = {name: self.directory.run_folder(name) for name in self.pulse.due(self.progress.running)}
-        for name, folder in folders.items() if self.directory.store else ():
-            fetch_heartbeat(self.directory.stored(name), folder)
-        for name in self.pulse.silent(folders):
-            self.engine.abandon(name)
+        now = time.monotonic()
+        if now - self.looked < _SILENCE / 10:
+            return
+        self.looked = now
+        for name in [*self.progress.running]:
+            (last, when), sign = self.signs[name], self._sign(self.progress.by_name[name])
+            if sign != last:
+                self.signs[name] = sign, time.monotonic()
+            elif now - when > _SILENCE:
+                self.engine.abandon(name)
+                self.handle_outcome(Outcome(name, "failed", "its process showed no sign of life any more"))
+
+    def _sign(self, run: StudyRun) -> object:
+        """The last sign of life of whoever trains a run, of which only whether it changes is looked at."""
+        if (store := self.directory.stored(run.name, self.part(run))) is None:
+            return last_sign(self.directory.run_folder(run.name, self.part(run)))
+        try:
+            return store.read(FILE)
+        except TrainingStopped:  # it does not answer for a moment
+            return self.signs.get(run.name, (None, 0.0))[0]
 
     def handle_outcome(self, outcome: Outcome) -> None:
         run, progress = self.progress.by_name[outcome.name], self.progress
         started = progress.running.pop(run.name)
-        if outcome.kind == DONE and self._result_arrived(run):
+        if outcome.kind == "done" and self._result_arrived(run):
             progress.blamed.pop(outcome.node, None)
             progress.finish(run, time.monotonic() - started)
             if self.part(run) == GRID:
                 adopt([run], self.directory)
-        elif outcome.kind == DONE:
+        elif outcome.kind == "done":
             where, here = outcome.node or "its worker", self.directory.path
             lost = f"{where} trained it and its result is not in {here} here"
             self._fail(outcome, f"{lost}; the study must be on shared storage")
-        elif outcome.kind == BUSY:
+        elif outcome.kind == "busy":
             progress.elsewhere[run.name] = time.monotonic() + _LOOK_AGAIN
-        elif outcome.kind == DISK:
+        elif outcome.kind == "disk":
             raise TrainingStopped(
                 f"the disk of {self.directory.path} is full ({outcome.reason.rstrip('.')}); "
                 f"once there is room the same command goes on."
             )
-        elif outcome.kind == BLIND:
+        elif outcome.kind == "blind":
             self._set_aside(outcome.node, outcome.reason, or_stop=True)
             progress.queue(run.name)
-        elif outcome.kind in (STOPPED, LOST):
-            if outcome.kind == LOST:
+        elif outcome.kind in ("stopped", "lost"):
+            if outcome.kind == "lost":
                 self.directory.record_failure(run.name, outcome.reason)
             progress.queue(run.name)
         else:
@@ -172,11 +179,12 @@ class _Driver:
     def _fail(self, outcome: Outcome, reason: str) -> None:
         name, node, progress = outcome.name, outcome.node, self.progress
         self.directory.record_failure(name, reason)
-        progress.charge(name, node, reason, self.directory.checkpoint(name))
+        part = self.part(progress.by_name[name])
+        progress.charge(name, node, reason, self.directory.checkpoint(name, part))
         if node and progress.suspicious(node):
             self._set_aside(node, f"{len(progress.blamed[node])} runs in a row failed there, last: {reason}")
-        nowhere = outcome.kind == UNFIT and not self._others(progress.avoided_nodes(name))
-        if outcome.kind == REFUSED or nowhere or (outcome.kind != UNFIT and progress.exhausted(name)):
+        nowhere = outcome.kind == "unfit" and not self._others(progress.avoided_nodes(name))
+        if outcome.kind == "refused" or nowhere or (outcome.kind != "unfit" and progress.exhausted(name)):
             progress.give_up(name, reason)
         else:
             progress.queue(name)

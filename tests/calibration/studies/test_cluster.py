@@ -303,15 +303,32 @@ def test_runs_wait_for_a_gpu_when_the_last_node_with_one_is_lost(
         {"NodeID": "b", "Alive": True, "Resources": {"CPU": 8.0, "GPU": 4.0}},
     ]
     monkeypatch.setattr(ray, "nodes", lambda: nodes)
-    monkeypatch.setattr(cluster, "_GLANCE", 0.0)
     monkeypatch.setattr(cluster, "_port_is_open", lambda address: True)
     engine._head = "head:1"
-    assert engine._slots() == 8
+    assert engine._needed() == {"num_cpus": 0, "num_gpus": 0.5}
     nodes[1]["Alive"] = False
-    assert (engine._slots(), engine._needed()) == (1, {"num_cpus": 0, "num_gpus": 0.5})
+    assert engine._needed() == {"num_cpus": 0, "num_gpus": 0.5}
     engine.needs = Needs(gpus=2, memory=2**34)
     assert engine._needed() == {"num_cpus": 0, "num_gpus": 2, "memory": 2**34}
-    assert engine.room() > engine._slots()  # what waits is what makes a cluster grow
+    assert engine.room() > 64  # what waits is what makes a cluster grow
+
+
+def test_runs_wait_for_a_gpu_of_the_kind_that_they_need(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import ray
+
+    from calibration.studies import cluster
+    from calibration.studies.engine import Needs
+
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(ray, "nodes", lambda: [{"NodeID": "a", "Alive": True, "Resources": {"CPU": 8.0}}])
+    monkeypatch.setattr(cluster, "_port_is_open", lambda address: True)
+    engine = cluster.RayEngine(tmp_path, per_gpu=2, needs=Needs(accelerator="H100"))
+    engine._head = "head:1"
+    assert engine._needed() == {"num_cpus": 0, "num_gpus": 0.5, "accelerator_type": "H100"}
+    engine.needs = Needs(gpus=1, threads=4, accelerator="H100")
+    assert engine._needed() == {"num_cpus": 4, "num_gpus": 1, "accelerator_type": "H100"}
 
 
 def test_ray_is_not_installed(study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

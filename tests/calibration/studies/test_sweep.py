@@ -12,8 +12,9 @@ import pytest
 
 from calibration.fitting.runs.tables import read_runs, warnings_of
 from calibration.studies import sweep as driving
-from calibration.studies.directory import StudyDirectory, begin, table
-from calibration.studies.engine import BLIND, DONE, FAILED, LOST, REFUSED, STOPPED, Outcome, Task
+from calibration.studies.directory import VALIDATION, StudyDirectory, begin, table
+from calibration.studies.engine import Outcome, Task
+from calibration.studies.heartbeat import FILE
 from calibration.studies.provenance import origin_of
 from calibration.studies.study import Study, load
 from calibration.studies.sweep import sweep
@@ -63,20 +64,20 @@ class Nodes:
 def good(task: Task, node: str) -> Outcome:
     Path(task.folder).mkdir(parents=True)
     (Path(task.folder) / "result.json").touch()
-    return Outcome(task.name, DONE, node=node)
+    return Outcome(task.name, "done", node=node)
 
 
 def broken(task: Task, node: str) -> Outcome:
-    return Outcome(task.name, FAILED, "the driver of its GPU is too old", node)
+    return Outcome(task.name, "failed", "the driver of its GPU is too old", node)
 
 
 def blind(task: Task, node: str) -> Outcome:
-    return Outcome(task.name, BLIND, f"{node} sees another directory", node)
+    return Outcome(task.name, "blind", f"{node} sees another directory", node)
 
 
 def apart(task: Task, node: str) -> Outcome:
     """Trains on a disk of its own."""
-    return Outcome(task.name, DONE, node=node)
+    return Outcome(task.name, "done", node=node)
 
 
 @pytest.fixture
@@ -168,7 +169,7 @@ def test_a_node_that_dies_again_and_again_is_charged_to_no_run(tiny: Study, fold
     def spot(task: Task, node: str) -> Outcome:
         lost[task.name] += 1
         gone = lost[task.name] <= 5
-        return Outcome(task.name, LOST, "the node that it ran on died") if gone else good(task, node)
+        return Outcome(task.name, "lost", "the node that it ran on died") if gone else good(task, node)
 
     progress = sweep(tiny.runs, folder, Nodes(spot=spot))
     assert (len(progress.done), progress.failed, progress.failures) == (8, {}, {})
@@ -192,7 +193,7 @@ def test_the_longest_run_is_next_also_after_failures(tiny: Study, folder: StudyD
         if task.name in stopped:
             return good(task, node)
         stopped.add(task.name)
-        return Outcome(task.name, STOPPED, node=node)
+        return Outcome(task.name, "stopped", node=node)
 
     engine = Nodes(one=hesitant)
     sweep(tiny.runs, folder, engine)
@@ -242,6 +243,38 @@ def test_machines_that_share_no_disk_train_in_a_store(
     other = StudyDirectory(begin(plan, tmp_path / "other").path, directory.store)
     assert len(sweep(plan.runs, other, Nodes(one=trains)).done) == 2
     assert attempts.total() == 4
+
+
+def test_a_process_that_falls_silent_in_a_store_is_given_up(
+    study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driving, "_SILENCE", 0.5)
+    run = load(study).runs[0]
+    given_up: list[str] = []
+
+    class Silent(Nodes):
+        def start(self, task: Task, avoided_nodes: Collection[str] = ()) -> None:
+            store = Store(task.folder)
+            if not given_up:
+                store.write(FILE, b"1")  # its first and last sign of life
+                return
+            store.write("config.json", b"{}")
+            store.write("result.json", b"{}")
+            self.ended.append(Outcome(task.name, "done"))
+
+        def wait(self, seconds: float) -> Collection[Outcome]:
+            time.sleep(0.05)
+            return super().wait(seconds)
+
+        def abandon(self, name: str) -> None:
+            given_up.append(name)
+
+    folder = begin(load(study), tmp_path / "out")
+    directory = StudyDirectory(folder.path, Store("memory://silent-study"))
+    progress = sweep([run], directory, Silent(), part=lambda run: VALIDATION)
+    assert given_up == [run.name]
+    assert progress.failures == {run.name: ["its process showed no sign of life any more"]}
+    assert [*progress.done] == [run.name]
 
 
 def trains(task: Task, node: str) -> Outcome:
@@ -312,7 +345,7 @@ def test_a_trunk_that_fails_halfway_has_the_branches_that_it_reached(study: Path
         if task.name != trunk:
             return trains(task, node)
         stopped = train_task(task, lambda: any(Path(task.folder, "branches").glob("step-*/state.json")))
-        return replace(stopped, kind=REFUSED, reason="its folder is damaged")
+        return replace(stopped, kind="refused", reason="its folder is damaged")
 
     sweep(tiny.runs, folder, Nodes(here=halfway))
     found = {result.epochs: result.trunk for result in folder.results()}
