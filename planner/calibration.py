@@ -441,6 +441,9 @@ class TrainedOn(_Record):
     runs: int | None = None
 
 
+_TOKENIZER = re.compile(r"; tokenizer ([A-Z][\w-]*)(?:;|$)")  # as `corpus` has it
+
+
 class Distilled(_Record):
     """One model that was trained on the predictions of an ensemble. What else a file says of it (params,
     unique_tokens, epochs, weight_decay; single_loss, ensemble_loss and loss as measured) is kept.
@@ -737,6 +740,12 @@ class Calibration(_Record):
 
     def has_weight_decay_law(self, form: str) -> bool:
         return self.weight_decay_law is not None and form in self.weight_decay_law.laws
+
+    @property
+    def tokenizer(self) -> str | None:
+        """Whose tokens losses are per, where that has a name: none is one that was made for the corpus."""
+        found = _TOKENIZER.search(self.corpus)
+        return None if found is None else found[1]
 
     def averaging_gain(
         self, law: Law, members: Any, params: Any, ud: Any, epochs: Any, weight_decay: Any

@@ -9,11 +9,12 @@ puts it in that order.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from planner.calibration import ELSEWHERE, HEARD, LITTLE, Calibration, Setting, Trial
-from planner.evidence import LEVEL, TOGETHER
+from planner.evidence import LEVEL, TOGETHER, Evidence
 from planner.hardware import DEFAULT_VOCAB, TotalCost
 from planner.inputs import (
     CEILING,
@@ -34,14 +35,17 @@ from planner.weight_decay_rule import FACTOR, LABS
 if TYPE_CHECKING:
     from planner.calibration import Recipe
     from planner.results import (
+        Alternative,
         Crossover,
         EnsemblePlan,
         FlatRange,
         Mixture,
         OwnRecipe,
         Plan,
+        Predicted,
         Prediction,
         TunedWeightDecay,
+        TurningPoint,
     )
     from planner.solve import Found, Point, Question
     from planner.uncertainty import FormDisagreement
@@ -138,6 +142,7 @@ class Facts(NamedTuple):
     disagreement: FormDisagreement | None = None  # of averaged forms, where the plan leaves the runs
     held_back: bool = False  # whether the bare law would go further than anything that was trained
     chosen: str = ""  # why this calibration, where that was left open
+    unlimited: bool = False  # whether compute was said to have no ceiling
 
 
 def explained(p: Plan, facts: Facts) -> Plan:
@@ -190,6 +195,7 @@ def _about_the_plan(p: Plan, chosen: str) -> dict[str, str]:
 # -- the verdict
 
 _ALL = 0.995  # of the compute: whoever spends that much has spent it all
+_PAST_THE_END = 1.05  # times the end of all that was trained: as near as that is at its end
 _NOTHING = 0.0005  # of the tokens that are owned: whoever buys less has bought none
 _ONE_PLACE = 1.2  # sizes or amounts of data within this factor show nothing of what more of it does
 
@@ -221,6 +227,8 @@ def _budget_in_words(p: Plan, facts: Facts) -> str:
         whole, part = f"{there} {on}", f"{duration(bill.hours * 3600)} of your {there} {on}"
     if facts.asked.target is not None:
         return f"It takes {whole}."
+    if facts.unlimited:
+        return f"It takes {whole}; with this recipe the law expects no gain from more."
     doubt = _gain_in_words(p)
     if share > _ALL:
         less = ""
@@ -258,12 +266,21 @@ def _why_no_more_members(found: EnsemblePlan) -> str:
 
 
 def _gain_in_words(p: Plan) -> str:
-    """What averaging is expected to gain, where that was borrowed."""
+    """What one model reaches for the same compute, and what averaging is expected to gain where that was
+    borrowed.
+    """
     found = p.members
-    if found is None or found.count == 1 or found.gain_low is None or found.gain_high is None:
+    if found is None or found.count == 1:
         return ""
+    said = ""
+    if (one := found.single) is not None:
+        better = ", which is better" if one.loss < p.loss else ""
+        said = f" One model reaches {one.loss:.2f} for the same compute{better}."
+    if found.gain_low is None or found.gain_high is None:
+        return said
     between = f"{LEVEL:.0%}: {found.gain_low:.2f} to {found.gain_high:.2f}"
-    return f" Averaging is expected to gain {found.gain:.2f} nats ({between}), {found.source}."
+    gains = f"is expected to gain {found.gain:.2f} nats over one of the members ({between})"
+    return f"{said} Averaging {gains}, {found.source}."
 
 
 def _spare_in_words(p: Plan, facts: Facts) -> str:
@@ -301,6 +318,15 @@ NOT_FOR_FINE_TUNING = (
 )
 
 
+CONTINUED = "(continuing the training of a model? that is --finetune)"
+_FEW_TOKENS_PER_PARAM = 0.1  # with fewer nobody trains a model from scratch
+
+
+def has_few_tokens(params: float, unique_tokens: float) -> bool:
+    """Whether so large a model for so little text is more likely one that was trained before."""
+    return unique_tokens < _FEW_TOKENS_PER_PARAM * params
+
+
 def check_from_scratch(finetune: Any) -> None:
     if finetune:
         raise InvalidInput(NOT_FOR_FINE_TUNING, field="finetune")
@@ -308,8 +334,11 @@ def check_from_scratch(finetune: Any) -> None:
 
 def mixture_remark(p: Plan, mixture: Mixture) -> Remark:
     """That what other tokens are worth is not known, what both ends are, and which runs would decide."""
-    end, runs = mixture.together, mixture.runs
-    ends = f"none of it: {_model(p)}; as much as your own: {_model(end)} on {short(end.unique_tokens)}"
+    runs = mixture.runs
+    if not runs:
+        few = _too_few(p, mixture)
+        return Remark("data_mixture", f"{few[0].upper()}{few[1:]}.")
+    ends = f"none of it: {_model(p)}; as much as your own: {_as_one_corpus(p, mixture)}"
     tried = "; ".join(f"{one.on} ({short(one.unique_tokens)}, {in_epochs(one.epochs)})" for one in runs)
     small = f"models of {short(runs[0].params)} on a tenth of the tokens, validated on text of your own kind"
     return Remark(
@@ -320,13 +349,27 @@ def mixture_remark(p: Plan, mixture: Mixture) -> Remark:
     )
 
 
+def _too_few(p: Plan, mixture: Mixture) -> str:
+    return f"the other {short(mixture.also)} tokens are too few next to your {short(p.ud)} to change the plan"
+
+
+def _as_one_corpus(p: Plan, mixture: Mixture) -> str:
+    """The plan if tokens of another kind were as good as one's own."""
+    end, together = mixture.together, p.ud + mixture.also
+    of = "all" if end.unique_tokens > _ALL * together else f"{short(end.unique_tokens)} of all"
+    return f"{short(end.params)} x {max(end.epochs, 1):.3g} on {of} {short(together)}"
+
+
 # -- the plan in a few rows, as the terminal and the page show it
 
 
-def summary(p: Plan) -> list[tuple[str, str]]:
-    """What there is to know of a plan at first, in rows of a name and a text."""
-    rows = [("expected loss", _expected_loss(p)), ("as good", _as_good(p))]
-    rows += [("weight decay", _weight_decays(p)), ("limited by", _limited_by(p))]
+def summary(p: Plan, brief: bool = False) -> list[tuple[str, str]]:
+    """What there is to know of a plan at first, in rows of a name and a text; where it has to be `brief`,
+    without what is least missed.
+    """
+    rows = [("your text", _text_in_tokens(p)), ("calibration", _why_this_calibration(p))]
+    rows += [("expected loss", _expected_loss(p)), ("members", _members(p)), ("as good", _as_good(p))]
+    rows += [("weight decay", _weight_decays(p, brief)), ("limited by", _limited_by(p))]
     if (recipe := p.recipe) is not None:
         rows.append(("recipe", _recipe(recipe, p.own_recipe)))
     if (shape := p.architecture) is not None:
@@ -335,14 +378,51 @@ def summary(p: Plan) -> list[tuple[str, str]]:
             model += f"; {in_bytes(p.cost.memory.total)}, {p.cost.fits(p.cost.gpu)}"
         rows.append(("model", f"Llama-2, {model}"))
     if (mixture := p.mixture) is not None:
-        end = f"{_trained(mixture.together)} on {short(mixture.together.unique_tokens)}"
-        worth = (
-            f"if the other {short(mixture.also)} tokens were as good as yours, {end}; three small runs decide"
-        )
-        rows.append(("other tokens", worth))
-    if others := others_in_words(p):
+        rows.append(("other tokens", _other_tokens(p, mixture)))
+    if (others := others_in_words(p)) and not brief:
         rows.append(("others", others))
     return [(name, text) for name, text in rows if text]
+
+
+def _text_in_tokens(p: Plan) -> str:
+    """How many tokens a text was taken to have."""
+    if p.given_as is None or p.bytes_per_token is None:
+        return ""
+    given, tokens = p.ud if p.purchase is None else p.purchase.owned, f"{p.bytes_per_token:.3g} bytes each"
+    return f"{p.given_as} taken as {short(given)} tokens ({tokens})"
+
+
+def _why_this_calibration(p: Plan) -> str:
+    """Which was chosen where that was left open, and why."""
+    why = "".join(one for one in p.reasons if one.code == "calibration_chosen").removesuffix(".")
+    for words in ("its law is ", " at what it recommends", "that of "):  # one line has no room for
+        why = why.replace(words, "")
+    return why
+
+
+def _members(p: Plan) -> str:
+    """One model for the same compute, and what several take to serve or to distil into one."""
+    found = p.members
+    if found is None or found.count == 1:
+        return ""
+    one, kept = found.single, found.distilled
+    said = [] if one is None else [f"one model ({_trained(one)}) {one.loss:.2f}"]
+    if kept is not None and kept.kept_between is not None:
+        least, most = kept.kept_between
+        shares = f"keeping {least:.0%} to {most:.0%} of the gain"
+        said.append(f"distilled into one {kept.loss_low:.2f} to {kept.loss_high:.2f}, {shares}")
+    elif kept is not None:
+        said.append(f"distilled into one {kept.loss:.2f}, keeping {kept.kept:.0%} of the gain")
+    return "; ".join([*said, f"serving takes {found.count} times that of one"])
+
+
+def _other_tokens(p: Plan, mixture: Mixture) -> str:
+    """Between which plans it lies, as what the other tokens are worth is not known."""
+    if not mixture.runs:
+        return _too_few(p, mixture)
+    own = f"{_trained(p)} on your {short(p.ud)} (loss {p.loss:.2f})"
+    most = f"{_as_one_corpus(p, mixture)} ({mixture.together.loss:.2f})"
+    return f"between {own} and {most}; which, three small runs decide (--why)"
 
 
 def _expected_loss(p: Plan) -> str:
@@ -350,9 +430,9 @@ def _expected_loss(p: Plan) -> str:
     between = "" if sure is None else f" ({sure.level:.0%}: {sure.loss_low:.2f} to {sure.loss_high:.2f})"
     if within is not None:
         between = f" (95%: {within.low:.2f} to {within.high:.2f})"
-    said = f"{p.loss:.2f} nats per token{between}, perplexity {p.perplexity:.4g}"
+    said = f"{p.loss:.2f} {nats_per_token(p)}{between}, perplexity {p.perplexity:.4g}"
     if p.bits_per_byte is not None:
-        said += f", {p.bits_per_byte:.2f} bits per byte"
+        said += f", {p.bits_per_byte:.2f} bits/byte"
     return said
 
 
@@ -366,12 +446,19 @@ def _as_good(p: Plan) -> str:
         said.append(f"{sizes} ({most} to {fewest})")
     if (cheap := p.cheapest_as_good) is not None:
         spent = p.flops - p.unused_flops
+        if not said:
+            said.append("hardly another size for this compute")
         said.append(f"cheapest {_trained(cheap)}, {percent(cheap.flops / spent)} of the compute")
     return "; ".join(said)
 
 
-def _weight_decays(p: Plan) -> str:
-    """The plan's weight decay against the best other one, and where they swap."""
+def nats_per_token(p: Predicted) -> str:
+    """The unit of losses, with whose tokens."""
+    return " ".join(filter(None, ("nats per", p.tokenizer, "token")))
+
+
+def _weight_decays(p: Plan, brief: bool = False) -> str:
+    """The plan's weight decay against the best other one, where they swap, and what was tuned elsewhere."""
     if not p.other_weight_decays:
         return ""
     rival, sure = p.other_weight_decays[0], p.predictive_uncertainty
@@ -382,9 +469,11 @@ def _weight_decays(p: Plan) -> str:
     if chance is not None:
         how = f"better with probability {chance:.0%}"
     said = f"{p.weight_decay} {how} ({rival.weight_decay}: {rival.predicted_loss:.2f})"
-    if p.crossover_flops is not None:
+    if p.crossover_flops is not None and p.crossover_is_clear:
         side = "below" if p.weight_decay > rival.weight_decay else "above"
         said += f"; {side} {scientific(p.crossover_flops, 2)} FLOPs (C×) {rival.weight_decay} is"
+    if p.tuned_elsewhere is not None and not brief:
+        said += f"; tuned elsewhere {_range(p.tuned_elsewhere)}"
     return said
 
 
@@ -411,16 +500,16 @@ def _smaller(p: Plan) -> str:
 
 
 def _recipe(recipe: Recipe, own: OwnRecipe | None) -> str:
-    rate, batch = recipe.learning_rate, float(recipe.batch_tokens)
+    rate, batch = recipe.learning_rate, f"{recipe.batch_sequences:,} x {recipe.sequence_length:,}"
     if own is not None:
-        rate, batch = own.learning_rate, own.batch_tokens
-    said = [recipe.optimizer.split(",")[0], f"lr {rate:.3g}", f"{batch:,.0f} tokens a batch"]
-    said.append(f"length {recipe.sequence_length:,}")
+        rate, batch = own.learning_rate, f"{own.batch_tokens:,.0f}"
+    said = [recipe.optimizer.split(",")[0], f"lr {rate:.3g}", f"{batch} tokens a batch"]
     if recipe.warmup_ratio is not None:
         said.append(f"warm-up {recipe.warmup_ratio:.0%}")
     if recipe.schedule:
         said.append(recipe.schedule.split(",")[0].removesuffix(" of the peak"))
-    said.append(f"dropout {recipe.dropout:g}" if recipe.dropout else "")
+    if recipe.dropout is not None:
+        said.append(f"dropout {recipe.dropout:g}" if recipe.dropout else "no dropout")
     said.append(f"EMA of weights {recipe.ema_decay:g}" if recipe.ema_decay else "")
     said.append(f"mean of the last {recipe.average_last} weights" if recipe.average_last else "")
     return ", ".join(filter(None, said))
@@ -527,7 +616,8 @@ def _training_reasons(p: Plan, facts: Facts) -> dict[str, str]:
     """Where training one model is all that counts."""
     data, compute = _twice_as_much(p, "twice the data", "twice the compute")
     said = _budget(p, facts, data) | _along_compute(p, facts, data)
-    said |= _around_the_optimum(p, facts.bound, f"{data}, {compute}{_within(facts.bound.doubled)}")
+    tried, doubled = facts.setting.evidence.epochs[1], f"{data}, {compute}{_within(facts.bound.doubled)}"
+    said |= _around_the_optimum(p, facts.bound, tried, doubled)
     said |= _weight_decay_reasons(p, facts, compared="instead" in said)
     if p.loss_minimising_compute is not None and (case := _measured_case(p, facts.asked.known)):
         said["measured_case"] = case
@@ -588,8 +678,18 @@ def _leaves_most(p: Plan) -> bool:
     return 2 * p.spent_flops <= p.flops
 
 
-def _around_the_optimum(p: Plan, bound: Bound, doubled: str) -> dict[str, str]:
-    """What other epochs, sizes, data and compute would do."""
+def is_known(turn: TurningPoint, p: Plan, most_epochs: float) -> bool:
+    """Whether a turning point is where a law says something: at no more compute than helps, and epochs that
+    were tried.
+    """
+    limit = p.loss_minimising_compute
+    return turn.epochs <= _PAST_THE_END * most_epochs and (limit is None or turn.flops <= limit.flops)
+
+
+def _around_the_optimum(p: Plan, bound: Bound, most_epochs: float, doubled: str) -> dict[str, str]:
+    """What other epochs, sizes, data and compute would do; a turning point is known to who set a limit on
+    epochs.
+    """
     said: dict[str, str] = {}
     flat, value = p.flat_range, p.marginal_value
     if p.epochs < 1 and not bound.plan:
@@ -599,7 +699,7 @@ def _around_the_optimum(p: Plan, bound: Bound, doubled: str) -> dict[str, str]:
         exact = f"{in_epochs(p.continuous_epochs)} would reach {p.continuous_loss:.4f}"
         costs = f"Whole epochs cost {p.loss - p.continuous_loss:.3f} nats here"
         said["whole_epochs_cost"] = f"{costs}: {exact} (ask for continuous epochs)."
-    if (turn := p.turning_point) is not None and not bound.turn:  # known to who set a limit on epochs
+    if (turn := p.turning_point) is not None and not bound.turn and is_known(turn, p, most_epochs):
         here = "past that point: extra compute goes into size, with fewer epochs"
         here = here if p.flops > turn.flops else "before that point"
         where = f"{scientific(turn.flops)} FLOPs ({in_epochs(turn.epochs)})"
@@ -788,6 +888,12 @@ def _total_reasons(p: Plan, facts: Facts) -> dict[str, str]:
     return said
 
 
+def _foretold(found: EnsemblePlan) -> str:
+    """How well more members were foretold from fewer, and where."""
+    error = f"{found.most_members} members were foretold from fewer to {found.error:.3f} nats"
+    return f"{error} (root mean square{f'; {found.source}' if found.source else ''})"
+
+
 def _ensemble_reasons(p: Plan, cost: TotalCost) -> dict[str, str]:
     """One model against several, what several cost, and what distillation keeps of them."""
     said: dict[str, str] = {}
@@ -799,9 +905,7 @@ def _ensemble_reasons(p: Plan, cost: TotalCost) -> dict[str, str]:
         models, one = (_models(some.members, some, some.weight_decay) for some in (several, single))
         said["ensemble_compared"] = (
             f"For the same total {models} reach {several.loss:.4f}, {'better' if gain > 0 else 'worse'} by "
-            f"{abs(gain):.3f} nats than the best single model ({one}: {single.loss:.4f}); measured with up "
-            f"to {found.most_members} members, predicted within {found.error:.3f} nats"
-            f"{f' ({found.source})' if found.source else ''}."
+            f"{abs(gain):.3f} nats than the best single model ({one}: {single.loss:.4f}); {_foretold(found)}."
         )
     if found.start_flops is not None:
         start = f"Stop growing the model and start an ensemble at about {_total(found.start_flops, cost, 2)}"
@@ -836,6 +940,25 @@ def _ensemble_reasons(p: Plan, cost: TotalCost) -> dict[str, str]:
 
 # -- warnings
 
+WEIGHTIEST = ("small_batch_per_gpu", "corpus")  # of all cautions, where there is no room for them
+_EXTRAPOLATED = re.compile(r"(.+?)( that .+ was fitted on) (\(.+\)): this is an extrapolation\.")
+
+
+def cautions(p: Plan) -> list[str]:
+    """The warnings of a plan, those that weigh most first, and what was said of several extrapolations in
+    one sentence.
+    """
+    ranked = sorted(p.warnings, key=lambda one: WEIGHTIEST.index(one.code) if one.code in WEIGHTIEST else 2)
+    outside = [one for one in ranked if _EXTRAPOLATED.fullmatch(one)]
+    if len(outside) < 2:
+        return [str(one) for one in ranked]
+    found = [match.groups() for one in outside if (match := _EXTRAPOLATED.fullmatch(one)) is not None]
+    same = len({what for _, what, _ in found}) == 1  # what was fitted, said once
+    each = [f"{how}{'' if same else what} {end}" for how, what, end in found]
+    together = f"{_listed(each)}{found[0][1] if same else ''}: an extrapolation."
+    return [together if one is outside[0] else str(one) for one in ranked if one not in outside[1:]]
+
+
 _FEW_TOKENS = 4096  # a step and GPU, below which GPUs mostly wait
 
 
@@ -845,6 +968,8 @@ def _warnings(p: Plan, facts: Facts) -> dict[str, str]:
     said |= _weight_decay_warnings(p, facts) | _member_warnings(p, facts.asked.known)
     corpus = facts.asked.known.corpus.split(";")[0].strip() or f"the runs of {facts.asked.known.name}"
     said["corpus"] = f"Fitted on {corpus}, from scratch; not for fine-tuning or continued pretraining."
+    if facts.asked.limits.size is not None and has_few_tokens(p.params, p.ud):
+        said["corpus"] = f"{said['corpus'][:-1]} {CONTINUED}."
     if (bill := p.cost) is not None and p.recipe is not None and bill.gpus > 1:
         batch = p.recipe.batch_tokens if p.own_recipe is None else p.own_recipe.batch_tokens
         if (each := batch / bill.gpus) < _FEW_TOKENS:
@@ -886,6 +1011,9 @@ def _shape_warnings(p: Plan, facts: Facts) -> dict[str, str]:
     return said
 
 
+_OWN_RECIPE_UNKNOWN = "Loss, interval and epochs are the law's, which does not know your recipe"
+
+
 def _weight_decay_warnings(p: Plan, facts: Facts) -> dict[str, str]:
     """Where a weight decay was not calibrated as it stands, or may not be the best."""
     said: dict[str, str] = {}
@@ -895,7 +1023,12 @@ def _weight_decay_warnings(p: Plan, facts: Facts) -> dict[str, str]:
         if own is not None and own.weight_decay != p.weight_decay:
             taken = f"weight decay {own.weight_decay:g} in your recipe stands for {p.weight_decay:g}"
             tried = f"tuning is known to {_range(own)} only, so try more than one"
-            said["translated"] = f"{taken} as calibrated, and the loss is that law's; {tried}."
+            said["translated"] = f"{taken} as calibrated; {tried}. {_OWN_RECIPE_UNKNOWN}."
+        elif own is not None:
+            said["translated"] = f"{_OWN_RECIPE_UNKNOWN}."
+        if own is not None and own.rounded_from is not None:
+            batch = f"{own.rounded_from:,.0f} tokens a step are taken as {own.batch_tokens:,.0f}"
+            said["translated"] += f" {batch}, whole sequences."
         if lasts is not None and calibrated is not None and not calibrated[0] <= lasts <= calibrated[1]:
             outside = f"outside of the {calibrated[0]:.2g} to {calibrated[1]:.2g} that were calibrated"
             said["outside_timescale"] = f"AdamW's timescale would be {lasts:.2g} epochs here, {outside}."
@@ -1007,6 +1140,18 @@ def _member_warnings(p: Plan, known: Calibration) -> dict[str, str]:
 def prediction_warnings(known: Calibration, setting: Setting, point: Point) -> list[Remark]:
     """What to be careful about with the prediction of one configuration."""
     return _remarks(_point_warnings(known, setting, point, point.unique_tokens), setting.warnings)
+
+
+def comparison_warnings(known: Calibration, rows: Sequence[Alternative]) -> list[Remark]:
+    """Where what laws recommend is larger, or repeats more, than all that was trained."""
+    seen = Evidence.of(known.settings)
+    said: dict[str, str] = {}
+    if max(row.params for row in rows) > _PAST_THE_END * seen.params[1]:
+        said["outside_params"] = f"models above {short(seen.params[1])} parameters"
+    if max(row.epochs for row in rows) > _PAST_THE_END * seen.epochs[1]:
+        said["outside_epochs"] = f"more than {in_epochs(seen.epochs[1])}"
+    stays = "nothing such was tried; `planner plan` stays near what was"
+    return _remarks({code: f"{text[0].upper()}{text[1:]}: {stays}." for code, text in said.items()})
 
 
 def crossover_warnings(known: Calibration, places: Mapping[float, Point]) -> list[Remark]:

@@ -147,11 +147,16 @@ _TEXT = re.compile(r"(?:([kmgt]i?|b|thousand|million|billion|trillion)?\s*(bytes
 _BINARY = {f"{prefix}i": 1024.0**power for power, prefix in enumerate("kmgt", start=1)}
 
 
+def is_text(ud: Any) -> bool:
+    """Whether a text was given by its length, in bytes or words, and not in tokens."""
+    return isinstance(ud, str) and re.search(r"(byte|word)s?$|[kmgti]b$", ud.strip(), re.I) is not None
+
+
 def in_tokens(ud: Any, bytes_per_token: float | None, field: str = "ud") -> Any:
     """What was given, as tokens where it was the length of a text: "433MB", "10M words"."""
     if isinstance(ud, list | tuple):
         return [in_tokens(one, bytes_per_token, field) for one in ud]
-    if not isinstance(ud, str) or not re.search(r"(byte|word)s?$|[kmgti]b$", ud.strip(), re.I):
+    if not is_text(ud):
         return ud
 
     def unit(text: str) -> float | str:
@@ -181,6 +186,8 @@ def bits_per_byte(loss: float, bytes_per_token: float | None) -> float | None:
 
 def money(value: Any, field: str, *, positive: bool = True, examples: str = "500") -> float:
     """An amount in US dollars: 500, "$500", "5k", "$1.5M", "500 USD"."""
+    if unlimited(value):
+        raise _refused("be a number", examples, value, field, _NO_CEILING)
     if isinstance(value, str):
         value = re.sub(r"^\s*(?:US)?\$\s*(?=[\d.])|(?<=\w)\s*(?:\$|USD|dollars?)\s*$", "", value, flags=re.I)
     unit: Unit = lambda text: _COUNTS.get(text, "; it is in US dollars" if text else "")  # noqa: E731
@@ -188,11 +195,12 @@ def money(value: Any, field: str, *, positive: bool = True, examples: str = "500
 
 
 _UNLIMITED = ("unlimited", "infinite", "no limit")
+_NO_CEILING = "; without a ceiling it is ‹flops› unlimited"
 
 
-def unlimited(flops: Any) -> bool:
+def unlimited(amount: Any) -> bool:
     """Whether compute was said to have no ceiling."""
-    return isinstance(flops, str) and flops.strip().lower() in _UNLIMITED
+    return isinstance(amount, str) and amount.strip().lower() in _UNLIMITED
 
 
 def _misplaced(text: str) -> str:
@@ -232,6 +240,8 @@ def compute(value: Any, field: str = "flops") -> float:
 
 def hours(value: Any, field: str = "hours") -> float:
     """A length of time in hours: 3, "3h", "90 min", "2 days"."""
+    if unlimited(value):
+        raise _refused("be a number", "3, 90min or '2 days'", value, field, _NO_CEILING)
     return number(value, field, examples="3, 90min or '2 days'", unit=lambda text: _HOURS.get(text, ""))
 
 
@@ -317,7 +327,9 @@ def figure(value: float) -> str:
 
 
 def dollars(value: float) -> str:
-    """Money, roughly: about $9.70, about $1,234.00, less than a cent."""
+    """Money, roughly: about $9.70, about $1,234, less than a cent."""
+    if value >= 999.995:
+        return f"about ${value:,.0f}"
     return "less than a cent" if 0 < value < 0.01 else f"about ${value:,.2f}"
 
 

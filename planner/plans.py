@@ -149,6 +149,9 @@ def plan(
     asked = Question(known, form, total, limits, decay, counts, ceiling, target, nats)
     rows = None if vocab_size is None else hardware.vocabulary(vocab_size)
     request = Request(asked, members is not None, own, rows, used, *given[4:])
+    request = replace(request, unlimited=target is None and inputs.unlimited(flops))
+    if inputs.is_text(ud):
+        request = replace(request, given_as=" ".join(ud.split()))
     return _with_other_tokens(request, _that_fits(request, _answer(request)), also)
 
 
@@ -180,7 +183,15 @@ def _budget(
     if target is not None or inputs.unlimited(amount["flops"]):
         tokens = inputs.unique_tokens(tokens)
     else:
-        tokens, ceiling = inputs.budget(tokens, hardware.training_compute(**amount, used=used))
+        try:
+            flops = hardware.training_compute(**amount, used=used)
+        except InvalidInput as error:
+            missing = params is not None and all(value is None for value in amount.values())
+            if missing and explain.has_few_tokens(inputs.count(params, "params"), tokens):
+                text = str(error.args[0]).removesuffix(".")
+                raise InvalidInput(f"{text} {explain.CONTINUED}.") from None
+            raise
+        tokens, ceiling = inputs.budget(tokens, flops)
     size = None if params is None else inputs.count(params, "params")
     if size is not None:
         limits = limits.affordable(ceiling, FLOPS_PER_PARAM_TOKEN * tokens)
@@ -241,6 +252,9 @@ def _member_counts(known: Calibration, members: Any, *, auto: bool = True) -> Se
     return known.members.counts if wants_best and known.members is not None else (count,)
 
 
+_TWO_DIGITS = 0.05  # what is lost where a number is written with two of them
+
+
 class RecipeTransfer(NamedTuple):
     """A recipe of one's own next to that of the calibration, and the weight decay that is given in it."""
 
@@ -248,6 +262,7 @@ class RecipeTransfer(NamedTuple):
     batch_tokens: float
     weight_decay: float | None
     known: Calibration
+    rounded_from: float | None = None  # the batch that was given, where that was no whole sequences
 
     @classmethod
     def of(
@@ -278,18 +293,42 @@ class RecipeTransfer(NamedTuple):
                     f"({theirs:g}), and nothing is known of weight decay so far from it.",
                     field=field,
                 )
+        given, length = batch, recipe.sequence_length
+        if batch > length:
+            batch = float(round(batch / length) * length)
         decay = None if weight_decay is None else number(weight_decay, "weight_decay", positive=False)
-        return cls(rate, batch, decay, known)
+        found = cls(rate, batch, decay, known, None if given == batch else given)
+        found.check_weight_decay()
+        return found
 
     @property
     def calibrated(self) -> float | None:
         """The weight decay that was given, if any, as the calibration's recipe would have it: by the rule's
         power of the learning rate.
         """
-        if self.weight_decay is None or self.known.recipe is None:
+        if self.weight_decay is None:
             return None
-        rates = self.learning_rate / self.known.recipe.learning_rate
-        return float(f"{self.weight_decay / rates**weight_decay_rule.OF_RATE:.3g}")
+        found, (low, high) = self.weight_decay / self.per_calibrated, self.known.weight_decay_range
+        for end in (low, high):  # the ends that can be asked are told to two digits
+            if abs(found - end) < _TWO_DIGITS * end:
+                found = end
+        return float(f"{found:.3g}")
+
+    @property
+    def per_calibrated(self) -> float:
+        """What a weight decay of one is in this recipe."""
+        if self.known.recipe is None:
+            return 1.0
+        return float((self.learning_rate / self.known.recipe.learning_rate) ** weight_decay_rule.OF_RATE)
+
+    def check_weight_decay(self) -> None:
+        """Refuse a weight decay that stands for one that the calibration does not know."""
+        found, (low, high) = self.calibrated, self.known.weight_decay_range
+        if found is None or low == high or low <= found <= high:
+            return
+        least, most = (f"{end * self.per_calibrated:.2g}" for end in (low, high))
+        stands = f"{self.weight_decay:g} in your recipe stands for {found:g} as calibrated"
+        raise InvalidInput(f"{stands}; {least} to {most} can be asked here.", field="weight_decay")
 
     def own(self, weight_decay: float, params: float, unique_tokens: float) -> results.OwnRecipe:
         """The weight decay for one's own recipe, next to the plan's: where the law found that one among all,
@@ -302,8 +341,14 @@ class RecipeTransfer(NamedTuple):
             tuned *= weight_decay / there
         found = weight_decay_rule.within_factor(tuned)
         decay = found.weight_decay if self.weight_decay is None else self.weight_decay
+        rate, batch = mine
         return results.OwnRecipe(
-            learning_rate=mine[0], batch_tokens=mine[1], weight_decay=decay, low=found.low, high=found.high
+            learning_rate=rate,
+            batch_tokens=batch,
+            rounded_from=self.rounded_from,
+            weight_decay=decay,
+            low=found.low,
+            high=found.high,
         )
 
 
@@ -327,6 +372,8 @@ class Request:
     chosen: str = ""  # why this calibration, where that was left open
     bytes_per_token: float | None = None
     params: float | None = None  # the size, where it was given
+    unlimited: bool = False  # whether compute was said to have no ceiling
+    given_as: str | None = None  # how long the text was said to be, where that was not in tokens
 
 
 def _answer(request: Request) -> Plan:
@@ -350,7 +397,9 @@ def _answer(request: Request) -> Plan:
     near = published.nearest(p.unique_tokens, p.params)
     words = {"first_guess": guess, "second_opinions": opinions, "published_trainings": near}
     p = p.model_copy(update=words | {"spare_ensemble": _spare(choice)})
-    facts = _facts(request, choice, p)._replace(held_back=held_back, chosen=request.chosen)
+    facts = _facts(request, choice, p)._replace(
+        held_back=held_back, chosen=request.chosen, unlimited=request.unlimited
+    )
     return explain.explained(_with_crossover(choice, p) if choice.single else p, facts)
 
 
@@ -371,6 +420,7 @@ def _that_fits(request: Request, p: Plan) -> Plan:
 
 
 _SMALL = 0.1  # of the plan's size and tokens: runs that decide what other tokens are worth
+_MATTERS = 0.01  # of one's own tokens: with fewer others no plan is another
 
 
 def _with_other_tokens(request: Request, p: Plan, other: Any) -> Plan:
@@ -383,15 +433,7 @@ def _with_other_tokens(request: Request, p: Plan, other: Any) -> Plan:
     also = inputs.count(inputs.in_tokens(other, request.bytes_per_token, "also"), "also")
     cost = replace(question.cost, owned=question.ud + also)
     together = _that_fits(request, _answer(replace(request, question=replace(question, cost=cost))))
-    size, own = _SMALL * p.params, _SMALL * p.ud
-    runs = []
-    for on, tokens, epochs in (
-        ("your tokens alone", own, p.epochs),
-        ("all of both kinds as one corpus", own + _SMALL * also, together.epochs),
-        ("both, the other kind first and your own last", own + _SMALL * also, together.epochs),
-    ):
-        flops = FLOPS_PER_PARAM_TOKEN * size * tokens * epochs
-        runs.append(results.DecidingRun(params=size, epochs=epochs, unique_tokens=tokens, flops=flops, on=on))
+    runs = _deciding_runs(p, also, max(together.epochs, 1.0)) if also >= _MATTERS * p.ud else []
     end = results.MixtureEnd.model_construct(
         **{name: getattr(together, name) for name in results.MixtureEnd.model_fields}
     )
@@ -401,11 +443,26 @@ def _with_other_tokens(request: Request, p: Plan, other: Any) -> Plan:
     return p.model_copy(update={"mixture": mixture, "reasons": reasons})
 
 
+def _deciding_runs(p: Plan, also: float, epochs: float) -> list[results.DecidingRun]:
+    """Small runs that would tell what other tokens are worth, those of both kinds for so many epochs."""
+    size, own, both = _SMALL * p.params, _SMALL * p.ud, _SMALL * (p.ud + also)
+    runs = []
+    for on, tokens, passes in (
+        ("your tokens alone", own, p.epochs),
+        ("all of both kinds as one corpus", both, epochs),
+        ("both, the other kind first and your own last", both, epochs),
+    ):
+        flops = FLOPS_PER_PARAM_TOKEN * size * tokens * passes
+        runs.append(results.DecidingRun(params=size, epochs=passes, unique_tokens=tokens, flops=flops, on=on))
+    return runs
+
+
 def _in_practice(request: Request, choice: Choice, p: Plan) -> Plan:
     """With the size as it was given, bits per byte, memory, and what smaller models take."""
     shape, per_token = p.architecture, request.bytes_per_token
     more = {
         "params": request.params or p.params,
+        "given_as": request.given_as,
         "bytes_per_token": per_token,
         "bits_per_byte": inputs.bits_per_byte(p.loss, per_token),
         "memory": shape and hardware.memory_of(shape, *_micro_batch(p.recipe)),
@@ -508,7 +565,12 @@ def _first_guess(choice: Choice) -> tuple[str | None, bool]:
     if bare is None or bare.point.flops < _NOTED * point.flops:
         return guess, False
     further = uncertainty.beyond_evidence(question.known.setting(bare.weight_decay), bare.point, _NOTED)
-    return guess or (further and f"the law alone would go further, and {further}"), further is not None
+    if guess is None and further is not None:
+        # in the words of the weight decay that was chosen, and of its epochs, where they say it
+        near = bare.point._replace(epochs=point.epochs)
+        said = (uncertainty.beyond_evidence(setting, at, _NOTED) for at in (near, bare.point))
+        guess = f"the law alone would go further, and {next(filter(None, said), further)}"
+    return guess, further is not None
 
 
 def _second_opinions(choice: Choice) -> list[results.SecondOpinion]:
@@ -579,7 +641,7 @@ def _record(kind: type[Record], point: Point, **more: Any) -> Record:
 
 
 def _other_laws(choice: Choice) -> list[results.Alternative]:
-    """What other laws recommend, judged by the plan's. Beyond all evidence that may be lower than the plan."""
+    """What other laws recommend, judged by the plan's: far from the evidence perhaps less than the plan."""
     laws = [(name, one, choice.expected_loss(one)) for name, one in choice.other_laws()]
     least = min([choice.least_loss(), *(expected for _, _, expected in laws)])
     return [_alternative(name, one, expected, least) for name, one, expected in laws]
@@ -609,6 +671,7 @@ def _described(request: Request, choice: Choice, ensemble: results.EnsemblePlan 
         unused_flops=max(question.ceiling - point.flops, 0.0),
         law=form,
         calibration=known.name,
+        tokenizer=known.tokenizer,
         weight_decay=found.weight_decay,
         params=point.params,
         epochs=point.epochs,
@@ -734,7 +797,20 @@ def _with_crossover(choice: Choice, p: Plan) -> Plan:
     if intervals is not None and swap.interval is not None:
         intervals = {**intervals, "crossover_flops": swap.interval}
     told = {"crossover_flops": swap.crossover_flops, "crossover_note": swap.note, "intervals": intervals}
+    told["crossover_is_clear"] = not question.any_decay and _is_clear(swap, p)
     return p.model_copy(update=told)
+
+
+def _is_clear(swap: Crossover, p: Plan) -> bool:
+    """Whether two weight decays swap places once, in most draws, and a plan and the best that the other one
+    reaches are on the sides where that puts them.
+    """
+    if swap.crossover_flops is None or len(swap.crossings) > 1 or swap.share < _CROSSES:
+        return False
+    rival = p.other_weight_decays[0]
+    above = p.spent_flops >= swap.crossover_flops
+    stronger_is_better = (p.weight_decay > rival.weight_decay) == (p.loss <= rival.predicted_loss)
+    return above == stronger_is_better
 
 
 def _weight_decay_advice(request: Request, choice: Choice) -> results.WeightDecayChoice | None:
@@ -1082,6 +1158,7 @@ def compare(
         judge=known.default_law,
         uniform_loss=known.uniform_loss,
         rows=rows,
+        warnings=explain.comparison_warnings(known, rows),
         limits=limits,
     )
 
@@ -1290,6 +1367,7 @@ def crossover_between(
         searched=found.searched or (float(computes[0]), float(computes[-1])),
         better_below=better_below,
         interval=bounds if doubt.named else None,
+        share=doubt.share,
         note="",
         warnings=[],
         limits=limits,
@@ -1455,6 +1533,7 @@ def _prediction(
         weight_decay=setting.weight_decay,
         law=form,
         calibration=known.name,
+        tokenizer=known.tokenizer,
         perplexity=inputs.perplexity(point.loss),
         terms=_loss_terms(law.terms(*place)),
         predictive_uncertainty=measured,

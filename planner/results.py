@@ -220,7 +220,8 @@ class Mixture(_Answer):
 
     also: float  # tokens of the other kind
     together: MixtureEnd
-    runs: list[DecidingRun]  # small ones that would decide, each validated on text of one's own kind
+    # small ones that would decide, each validated on text of one's own kind; none: too few to matter
+    runs: list[DecidingRun]
 
 
 class CheaperPlan(Model):
@@ -264,6 +265,7 @@ class OwnRecipe(TunedWeightDecay):
 
     learning_rate: float
     batch_tokens: float
+    rounded_from: float | None = None  # the batch as given, where that was no whole sequences
 
 
 class WeightDecayChoice(_Answer):
@@ -302,6 +304,7 @@ class Crossover(Shown, _Answer):
     searched: tuple[float, float]  # where both settings have a plan
     better_below: float | None  # below the first crossing, or everywhere; None: nowhere a difference
     interval: Interval | None = None
+    share: float = 1.0  # of the draws that cross, where there are any
     note: str
     warnings: list[Remark] = []  # where the plans at C× leave what was fitted
     limits: Limits = FREE
@@ -315,6 +318,7 @@ class Predicted(Shown, Model):
     weight_decay: float
     law: str
     calibration: str
+    tokenizer: str | None = None  # whose tokens the loss is per, where the calibration says it
     loss: float
     perplexity: float
     # of the text, as given or the calibration's: what the loss in bits per byte depends on; None: not known
@@ -360,6 +364,7 @@ class Comparison(Shown, _Answer):
     judge: str  # the law by which expected_loss is judged, at each row's own weight decay
     uniform_loss: float  # of guessing all tokens alike: a predicted loss above it means nothing
     rows: list[Alternative]
+    warnings: list[Remark] = []  # where rows leave all that was trained
     limits: Limits = FREE
 
     def to_frame(self) -> "DataFrame":
@@ -448,6 +453,7 @@ class Plan(Predicted):
 
     verdict: str = ""  # what to train, in a sentence
     budget: str = ""  # how much of the budget that takes, and what of the rest
+    given_as: str | None = None  # how long the text was said to be, where that was not in tokens
     first_guess: str | None = None  # why the plan is no more than that: what no training has shown
     reasons: list[Remark] = []
     flops: float  # the ceiling
@@ -461,6 +467,8 @@ class Plan(Predicted):
     cheapest_as_good: CheaperPlan | None  # within the law's error of this plan; None: nothing cheaper
     crossover_flops: float | None
     crossover_note: str
+    # whether the two swap places once, in most draws, and the plan is on its side of that
+    crossover_is_clear: bool = False
     architecture: Architecture | None
     continuous_epochs: float  # the exact optimum, and its loss
     continuous_loss: float

@@ -22,7 +22,15 @@ import numpy as np
 
 from planner.calibration import Calibration, Setting
 from planner.evidence import LEVEL
-from planner.explain import is_sharp, less_is_better, summary, weight_decay_in_words
+from planner.explain import (
+    WEIGHTIEST,
+    cautions,
+    is_sharp,
+    less_is_better,
+    nats_per_token,
+    summary,
+    weight_decay_in_words,
+)
 from planner.hardware import ACCELERATORS, Architecture, Cost
 from planner.inputs import (
     CEILING,
@@ -70,6 +78,7 @@ def as_text(answer: Any, **how: Any) -> str:
 
 _MOST_LINES = 20  # of a plan without its reasons, in a terminal of 100 columns
 _MORE = "More: --why, --plot FILE, --run run.toml; your own runs: planner calibrate fit"
+_MORE_USES = "More: --why, --plot FILE, --run run.toml; uses of the rest: docs/what-else-buys-data.md"
 
 
 def plan(p: Plan, why: bool = False) -> None:
@@ -78,14 +87,11 @@ def plan(p: Plan, why: bool = False) -> None:
     print_paragraph(p.budget)
     click.echo()
     if not why:
-        rows = summary(p)
+        rows, warnings = _rows_and_cautions(p)
         print_facts("", rows)
-        pad = " " * _column(rows)
-        lines = sum(_lines(text) for text in (p.verdict, p.budget)) + sum(
-            _lines(text, pad) for _, text in rows
-        )
-        print_bullets("Careful", _that_fit(p.warnings, _MOST_LINES - lines - 4), colour="yellow")
-        print_paragraph(_MORE, dim=True)
+        print_bullets("Careful", warnings, colour="yellow")
+        left = any(one.code == "other_uses" for one in p.reasons)
+        print_paragraph(_MORE_USES if left else _MORE, dim=True)
         return
     facts = [*_choice(p), *_run(p), *_advice_with_intervals(p), ("how sure", how_sure(p))]
     title = f"{short(p.ud)} unique tokens, {scientific(p.flops)} FLOPs"
@@ -98,8 +104,22 @@ def plan(p: Plan, why: bool = False) -> None:
         _alternatives(title, p.other_laws, p.uniform_loss)
 
 
+def _rows_and_cautions(p: Plan) -> tuple[Facts, list[str]]:
+    """The rows of a plan and what to be careful about, in as many lines as there are: rows give way to those
+    warnings that weigh most.
+    """
+    warnings, first = cautions(p), sum(_lines(text) for text in (p.verdict, p.budget))
+    weightiest = sum(one.code in WEIGHTIEST for one in p.warnings)
+    for rows in (summary(p), summary(p, brief=True)):
+        pad = " " * _column(rows)
+        room = _MOST_LINES - first - sum(_lines(text, pad) for _, text in rows) - 4
+        if _that_fit(warnings, room)[:weightiest] == warnings[:weightiest]:
+            break
+    return rows, _that_fit(warnings, room)
+
+
 def _that_fit(warnings: Sequence[str], room: int) -> list[str]:
-    """As many warnings as there is room for, and that there are more."""
+    """As many warnings as there is room for, at least one of them, and that there are more."""
     lines = [_lines(text, "    ") for text in warnings]
     if sum(lines) <= room:
         return list(warnings)
@@ -147,6 +167,9 @@ def _run(p: Plan) -> Facts:
         if own is not None:
             text = f"learning rate {own.learning_rate:g}, batches of {own.batch_tokens:,.0f} tokens"
             text += f" (calibrated: {rate:g}, {batch:,})"
+        if p.cost is not None and p.cost.gpus > 1:
+            each = (batch if own is None else own.batch_tokens) / p.cost.gpus
+            text += f", {each:,.0f} a step for each of {p.cost.gpus} GPUs"
         facts.append(("recipe", "; ".join(filter(None, (text, p.recipe.optimizer)))))
     if p.architecture is not None:
         facts.append(("Llama-2 shape", p.architecture.describe()))
@@ -157,19 +180,30 @@ def _run(p: Plan) -> Facts:
     return facts
 
 
+_FLAT = {"flat from", "flat to"}
+
+
 def _advice_with_intervals(p: Plan) -> Facts:
-    """The figures of the advice, each with its interval: the same figures as in the sentences."""
+    """The figures of the advice, each with its interval: the same figures as in the sentences. Draws are flat
+    around optima of their own, which may be elsewhere than the plan: such a range says nothing of it.
+    """
     within, turn, best, flat = p.intervals or {}, p.turning_point, p.loss_minimising_compute, p.flat_range
+    turns = any(one.code == "repetition_turns" for one in p.reasons)
     figures: list[tuple[str, str, float | None, Callable[[float], str], str]] = [
-        ("turning point", "turning_flops", turn.flops if turn else None, scientific, " FLOPs"),
+        ("turning point", "turning_flops", turn.flops if turn and turns else None, scientific, " FLOPs"),
         ("loss-minimising", "loss_minimising_flops", best.flops if best else None, scientific, " FLOPs"),
         ("flat from", "flat_epochs_min", flat.epochs_min, _epochs, ""),
         ("flat to", "flat_epochs_max", flat.epochs_max, epochs, ""),
     ]
+    missed = {
+        name
+        for name, key, value, _, _ in figures
+        if value is not None and key in within and not within[key].low <= value <= within[key].high
+    }
     return [
         (name, f"{show(value)}{unit}{_between(within[key], show)}")
         for name, key, value, show, unit in figures
-        if value is not None and key in within
+        if value is not None and key in within and not (name.startswith("flat") and missed & _FLAT)
     ]
 
 
@@ -183,7 +217,7 @@ def _loss_facts(p: Predicted, members: int) -> Facts:
         ends = f" [{within[name].low:.3f}, {within[name].high:.3f}]" if name in within else ""
         terms.append(f"{name} {value:.3f}{ends}")
     facts = [
-        ("predicted loss", f"{p.loss:.4f} nats per token{between}"),
+        ("predicted loss", f"{p.loss:.4f} {nats_per_token(p)}{between}"),
         ("perplexity", f"{_perplexity(p.perplexity)}{_between(within.get('perplexity'), _perplexity)}"),
         ("breakdown" if members == 1 else "one member", " + ".join(terms)),
     ]
@@ -223,6 +257,8 @@ def comparison(c: Comparison) -> None:
     budget = f"{short(c.ud)} unique tokens, {scientific(c.flops)} FLOPs"
     title = f"{budget} ({c.calibration}; expected loss by {c.judge})"
     _alternatives(title, c.rows, c.uniform_loss, with_decay=True)
+    for one in c.warnings:
+        print_paragraph(one, 2)
 
 
 def frontier(f: Frontier) -> None:
@@ -329,7 +365,8 @@ def _cost_line(c: Cost) -> str:
 def _memory_line(c: Cost) -> str:
     if (memory := c.memory) is None:
         return ""
-    parts = f"{size(memory.total)} to train (activations {size(memory.activations)})"
+    at_a_time = f"{memory.sequences} x {memory.sequence_length:,} tokens at a time, fp32 Adam"
+    parts = f"{size(memory.total)} to train with {at_a_time} (activations {size(memory.activations)})"
     return f"{parts}: {c.fits(f'{c.gpu} ({size(memory.device_memory)})')}"
 
 

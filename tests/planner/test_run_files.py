@@ -93,11 +93,18 @@ def test_a_learning_rate_of_ones_own_is_what_is_shown_and_what_is_run(tmp_path: 
 
 
 def test_a_batch_of_ones_own_is_whole_sequences(tmp_path: Path) -> None:
+    target = tmp_path / "r.toml"
+    result = CliRunner().invoke(planner, [*DECAY_LAW, "--batch-tokens", "4000", "--run", str(target)])
+    assert "4,000 tokens a step are taken as 3,968, whole sequences." in " ".join(result.output.split())
+    assert RunConfig.from_toml(target).batch_size == 3968 // 128
+
+
+def test_a_batch_below_a_sequence_is_refused(tmp_path: Path) -> None:
     result = CliRunner().invoke(
-        planner, [*DECAY_LAW, "--batch-tokens", "4000", "--run", str(tmp_path / "r.toml")]
+        planner, [*DECAY_LAW, "--batch-tokens", "100", "--run", str(tmp_path / "r.toml")]
     )
     assert result.exit_code == 2
-    words = "--batch-tokens must be whole sequences of 128 tokens for a run; got 4000, and 3,968 would do."
+    words = "--batch-tokens must be whole sequences of 128 tokens for a run; got 100, and 128 would do."
     assert result.output == f"Error: {words}\n"
 
 

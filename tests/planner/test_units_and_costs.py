@@ -168,7 +168,8 @@ def test_a_vocabulary_may_be_given_in_thousands() -> None:
 def test_amounts_are_said_without_powers_of_ten() -> None:
     assert [size(b) for b in (4.04e12, 999.9e9, 16.4e9, 5e5)] == ["4.04 TB", "1 TB", "16.4 GB", "500 kB"]
     assert [figure(v) for v in (1.69e-7, 0.25, 161.2, 12345)] == ["less than 0.01", "0.25", "161", "12,345"]
-    assert [dollars(v) for v in (0.0, 1e-9, 1234.5)] == ["about $0.00", "less than a cent", "about $1,234.50"]
+    assert [dollars(v) for v in (0.0, 1e-9, 999.99)] == ["about $0.00", "less than a cent", "about $999.99"]
+    assert [dollars(v) for v in (999.996, 1547.09)] == ["about $1,000", "about $1,547"]
     assert [duration(s) for s in (1e-5, 45, 5400)] == ["less than 1 s", "45 s", "1.5 h"]
     assert [signed(v) for v in (-1e-9, 0.25)] == ["0.000", "+0.250"]
     names = [with_article(name) for name in ("H100", "A100", "RTX-4090", "B200", "T4", "TPU-v4")]
