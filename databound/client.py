@@ -72,12 +72,14 @@ class Client:
 
     def fit(self, runs: str | os.PathLike[str] | bytes | DataFrame, **options: Any) -> Calibration:
         """The calibration that the server fits to a run table: a file, its bytes, or a DataFrame. Options are
-        those of `POST /v1/fit`, such as `drop_missing=True` and `name`.
+        those of `POST /v1/fit`, such as `drop_missing=True` and `name`. What is wrong with the table is in
+        `problems` of the exception: row (0: the whole column), column, value and reason.
         """
         if isinstance(runs, bytes):
             content = runs
         elif isinstance(runs, str | os.PathLike):
             content = Path(runs).read_bytes()
+            options = {"file": Path(runs).name, **options}
         else:
             content = runs.to_csv(index=False).encode()
         given = {name: str(value) for name, value in options.items() if value is not None}
@@ -120,7 +122,11 @@ class Client:
 
 
 class _Told(InvalidInput):
-    """What a server said, which names the argument at fault itself."""
+    """What a server said, which names the argument at fault itself; of a table also what is wrong with it."""
+
+    def __init__(self, sentence: str, field: str | None, problems: list[dict[str, Any]]) -> None:
+        super().__init__(sentence, field=field)
+        self.problems = problems
 
     def __str__(self) -> str:
         return str(self.args[0])
@@ -129,12 +135,16 @@ class _Told(InvalidInput):
 def _refused(status: int, body: bytes) -> Exception:
     try:
         told = json.loads(body)
-        sentence, field = str(told["detail"]), told.get("field")
+        sentence, field, problems = str(told["detail"]), told.get("field"), told.get("problems", [])
     except (ValueError, KeyError, TypeError, AttributeError):
-        sentence, field = f"the server answered with status {status}.", None
-    if status == 422:
-        return _Told(sentence, field=field)
-    return ServiceError(sentence, status)
+        sentence, field, problems = f"the server answered with status {status}.", None, []
+    if status != 422:
+        return ServiceError(sentence, status)
+    if problems and problems[0]["reason"] not in sentence:
+        first = problems[0]
+        where = f"row {first['row']}, {first['column']}: " if first["row"] else ""
+        sentence += f", such as: {where}{first['value']} {first['reason']}.".replace(":  ", ": ")
+    return _Told(sentence, field, problems)
 
 
 def _plain(value: Any) -> Any:

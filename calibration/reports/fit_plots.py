@@ -64,7 +64,7 @@ def styled(draw: Callable[..., Figure]) -> Callable[..., Figure]:
 
 @styled
 def predicted_observed(setting: Setting, runs: pd.DataFrame, law: str | None = None) -> Figure:
-    """Predicted against observed loss of this law, or one panel for each; the distance to the diagonal is the
+    """Observed against predicted loss of this law, or one panel for each; the distance to the diagonal is the
     error.
     """
     forms = [form for form in every_form() if form in setting.laws] if law is None else [law]
@@ -76,26 +76,29 @@ def predicted_observed(setting: Setting, runs: pd.DataFrame, law: str | None = N
     observed, once = runs["loss"].to_numpy(dtype=float), runs["epochs"].to_numpy(dtype=float) <= 1
     # Axes follow the observed losses: a form that is far off would hide the others; it is drawn at the edge.
     ends = [observed.min() * 0.98, observed.max() * 1.02]
+    scale = "log" if ends[1] > _DECADE * ends[0] else "linear"
     for axis, form in zip(axes.flat, forms, strict=False):
         with np.errstate(all="ignore"):
             predicted = np.clip(setting.law(form).loss(*points(runs)), *ends)
         axis.plot(ends, ends, color=INK, linewidth=0.8)
         hollow: dict[str, Any] = {"facecolors": "none", "edgecolors": INK, "linewidths": 0.8}
         full: dict[str, Any] = {"color": law_colour(form), "alpha": 0.75, "linewidths": 0}
-        axis.scatter(observed[once], predicted[once], s=16, label="one epoch", **hollow)
-        axis.scatter(observed[~once], predicted[~once], s=14, label="repeated data", **full)
+        axis.scatter(predicted[once], observed[once], s=16, label="one epoch", **hollow)
+        axis.scatter(predicted[~once], observed[~once], s=14, label="repeated data", **full)
         r2 = _metric(setting, form, "r2_multi")
         title = law_label(form) + (f"   R² (repeated) {r2:.3f}" if r2 is not None else "")
-        axis.set(title=title, xscale="log", yscale="log")
-        plain_ticks(axis, "both", ends)
+        axis.set(title=title, xscale=scale, yscale=scale)
+        if scale == "log":
+            plain_ticks(axis, "both", ends)
     for axis in axes.flat[len(forms) :]:
         axis.set_visible(False)
     axes[0, 0].legend(loc="upper left", handletextpad=0.2)
-    figure.supxlabel("observed loss (nats per token)", fontsize=10)
-    figure.supylabel("predicted loss", fontsize=10)
+    figure.supxlabel("predicted loss (nats per token)", fontsize=10)
+    figure.supylabel("observed loss", fontsize=10)
     return figure
 
 
+_DECADE = 10.0  # within which a linear axis has room for its numbers
 METRICS = {
     "huber": ("Huber loss, summed (lower is better)", ".3g"),
     "r2": ("R² of the loss (higher is better)", ".4f"),

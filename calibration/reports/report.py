@@ -361,7 +361,7 @@ def predictions(subject: Subject) -> Section | None:
         "Predicted against observed",
         partial(fit_plots.predicted_observed, law=subject.planned),
         f"Predicted against observed loss under {law_label(subject.planned)}",
-        "Points below the diagonal did worse than predicted. Points beyond the axes are at their edge.",
+        "Points above the diagonal did worse than predicted. Points beyond the axes are at their edge.",
     )
 
 

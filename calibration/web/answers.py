@@ -7,10 +7,10 @@ import shlex
 from dataclasses import dataclass, replace
 from typing import Any
 
-from calibration.web.state import IN_FLOPS, IN_HOURS, IN_MONEY, Choices
+from calibration.web.state import DEFAULTS, IN_FLOPS, IN_HOURS, IN_LOSS, IN_MONEY, Choices
 from planner import inputs
 from planner.calibration import DEFAULT_CALIBRATION, Calibration, Setting, shipped_names
-from planner.hardware import DEFAULT_MFU
+from planner.hardware import DEFAULT_MFU, Cost, cost
 from planner.inputs import CEILING, WHOLE, InvalidInput, Limits
 from planner.options import LIMITS
 from planner.plans import plan
@@ -18,6 +18,7 @@ from planner.results import Plan
 
 _NO_CORPUS = '# Without a corpus FineWeb is streamed; yours would be: corpus = { paths = ["texts/*.txt"] }'
 _NUMBER = re.compile(r"(0|[1-9]\d*)(\.\d+)?(e\d+)?")  # that reads the same in Python
+_HARDWARE = ("gpu", "gpus", "mfu", "price", "tflops", "memory")
 _WIDER = ("members", "serve_tokens")  # what counts next to one training
 TOKENIZER_SIZE = 32_000  # of the tokenizer that a training config asks for where the visitor has none yet
 
@@ -29,6 +30,7 @@ class Answer:
     choices: Choices
     calibration: Calibration
     plan: Plan
+    cost: Cost  # on the accelerators that are asked about, or else on those that the page begins with
     complete: bool = True  # False: intervals are still to come
     pinned: Answer | None = None  # another plan, to hold this one against
 
@@ -40,7 +42,10 @@ def answer(choices: Choices, known: Calibration, *, intervals: bool = True) -> A
     """
     used = known if intervals else without_draws(known)
     made = plan(choices.ud, calibration=used, **_budget(choices), **_given(choices))
-    return Answer(choices, known, made, intervals or used is known)
+    bill = made.cost
+    if bill is None:
+        bill = cost(made.spent_flops, choices.gpu, choices.gpus, choices.mfu, architecture=made.architecture)
+    return Answer(choices, known, made, bill, intervals or used is known)
 
 
 def limits(choices: Choices) -> Limits:
@@ -51,10 +56,18 @@ def limits(choices: Choices) -> Limits:
 
 
 def _budget(choices: Choices) -> dict[str, Any]:
-    """Compute and hardware as arguments of `plan`."""
+    """Compute, and hardware where that is asked about, as arguments of `plan`."""
     card = ("tflops", "memory") if choices.tflops or choices.memory else ("gpu",)
-    given = {name: getattr(choices, name) for name in (choices.compute, *card, "gpus", "mfu", "price")}
+    names = (choices.compute, *card, "gpus", "mfu", "price") if asks_hardware(choices) else (choices.compute,)
+    given = {name: getattr(choices, name) for name in names}
     return {name: value for name, value in given.items() if value or name == choices.compute}
+
+
+def asks_hardware(choices: Choices) -> bool:
+    """Whether compute is time or money, or the accelerators are not those that the page begins with."""
+    return choices.compute in (IN_HOURS, IN_MONEY) or any(
+        getattr(choices, name) != getattr(DEFAULTS, name) for name in _HARDWARE
+    )
 
 
 def _given(choices: Choices) -> dict[str, Any]:
@@ -89,14 +102,14 @@ def with_members(found: Answer) -> Plan | None:
 
 def question(answer: Answer) -> str:
     """What was asked, in one line."""
-    c, p = answer.choices, answer.plan
-    if p.cost is None or c.compute not in (IN_HOURS, IN_MONEY):
-        budget = f"{inputs.scientific(p.flops)} FLOPs" if c.compute == IN_FLOPS else f"loss {c.target_loss}"
-    elif c.compute == IN_HOURS:
-        budget = f"{c.hours} hours on {p.cost.gpus} × {p.cost.gpu}"
-    else:
-        budget = f"${c.budget_usd} of {p.cost.gpu}"
-    return f"{inputs.short(p.ud)} unique tokens, {budget}"
+    c, p, on = answer.choices, answer.plan, answer.cost
+    budget = {
+        IN_FLOPS: f"{inputs.scientific(p.flops)} FLOPs",
+        IN_HOURS: f"{c.hours} hours on {on.gpus} × {on.gpu}",
+        IN_MONEY: f"${c.budget_usd} of {on.gpu}",
+        IN_LOSS: f"loss {c.target_loss}",
+    }
+    return f"{inputs.short(p.ud)} unique tokens, {budget[c.compute]}"
 
 
 # -- the same elsewhere --------------------------------------------------------------------------------
@@ -123,7 +136,7 @@ def _arguments(answer: Answer) -> dict[str, str]:
     """All arguments that matter, as they were typed."""
     c = answer.choices
     budget = _budget(c)
-    if inputs.fraction(c.mfu, "mfu") == DEFAULT_MFU:
+    if "mfu" in budget and inputs.fraction(c.mfu, "mfu") == DEFAULT_MFU:
         del budget["mfu"]
     given = {"ud": c.ud, **budget, **_given(c)}
     if c.calibration != DEFAULT_CALIBRATION:  # a shipped name, or the file that was brought

@@ -4,8 +4,9 @@ models that Python returns, as JSON.
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from functools import lru_cache
 from typing import Annotated, Any, get_type_hints
 
@@ -16,7 +17,7 @@ from pydantic_core import to_json
 from starlette.concurrency import run_in_threadpool
 
 from calibration.web.calls import BODIES, CALLS, MOST_BUDGETS, MOST_SEARCHES, Asked
-from calibration.web.jobs import Jobs
+from calibration.web.jobs import Ending, Jobs
 from calibration.web.store import Store
 from planner import results
 from planner.calibration import Calibration, shipped_names
@@ -209,6 +210,7 @@ class TableOptions(BaseModel):
     """How a table is read."""
 
     model_config = ConfigDict(extra="forbid")
+    file: Annotated[str, Field(max_length=200)] = "table"  # what sentences call it
     max_epochs: Annotated[str | None, Field(max_length=40)] = None
     weight_decay: Annotated[str | None, Field(max_length=40)] = None
     columns: Annotated[str | None, Field(max_length=2000)] = None  # params=config.n_params,loss=val_loss
@@ -266,17 +268,38 @@ class Checked(BaseModel):
     warnings: list[str]
 
 
-async def result(request: Request, task: str, filename: str, **options: Any) -> dict[str, Any]:
-    """What a worker makes of the body; it ends when the visitor leaves."""
-    content, visitor = await request.body(), visitor_of(request)
-    messages = jobs_of(request).run(task, content, filename, visitor=visitor, **options)
+async def told(
+    request: Request, task: str, file: str, **options: Any
+) -> AsyncIterator[tuple[str, float] | dict[str, Any]]:
+    """Progress of a worker on the body, and last what it makes of it; it ends when the visitor leaves."""
+    content, ending = await request.body(), Ending()
+    messages = jobs_of(request).run(
+        task, content, file, visitor=visitor_of(request), ending=ending, **options
+    )
+    leaving = asyncio.create_task(_leaves(request))
+    leaving.add_done_callback(lambda _: ending.ask())
+    message = None
     try:
-        while not isinstance(message := await run_in_threadpool(next, messages), dict):
-            if await request.is_disconnected():
-                raise InvalidInput("nobody waits for the answer any more.")
-        return message
+        while not isinstance(message, dict):
+            message = await run_in_threadpool(next, messages)
+            yield message
     finally:
-        await run_in_threadpool(messages.close)  # type: ignore[attr-defined]
+        leaving.cancel()
+        messages.close()  # type: ignore[attr-defined]
+
+
+async def _leaves(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+async def result(request: Request, task: str, file: str, **options: Any) -> dict[str, Any]:
+    """The result alone."""
+    found: dict[str, Any] = {}
+    async for message in told(request, task, file, **options):
+        if isinstance(message, dict):
+            found = message
+    return found
 
 
 def problems_of(cells: Iterable[Any], columns: Iterable[tuple[str, str]]) -> list[TableProblem]:
@@ -296,7 +319,7 @@ _TABLE = _raw("application/octet-stream")
 @router.post("/check", **_TABLE)
 async def check(request: Request, options: Annotated[TableOptions, Query()]) -> Checked:
     """How a table of runs (CSV, JSON or Parquet) is read: columns, first runs, and problems row by row."""
-    found = await result(request, "check", "table", **options.model_dump())
+    found = await result(request, "check", **options.model_dump())
     return Checked(
         detail=_plain(found["error"]) if "error" in found else None,
         problems=problems_of(found.get("problems", ()), found.get("columns", ())),
@@ -315,7 +338,7 @@ async def check(request: Request, options: Annotated[TableOptions, Query()]) -> 
 @router.post("/fit", **_TABLE)
 async def fit(request: Request, options: Annotated[FitOptions, Query()]) -> Fitted:
     """Fit the laws to a table of runs (CSV, JSON or Parquet): a calibration to plan with."""
-    found = await result(request, "fit", "table", **options.model_dump())
+    found = await result(request, "fit", **options.model_dump())
     return await run_in_threadpool(_fitted, request.app.state.store, found)
 
 
@@ -337,7 +360,7 @@ def _fitted(store: Store, found: dict[str, Any]) -> Fitted:
     return Fitted(
         id=store.add(known),
         calibration=json.loads(found["calibration"]),
-        runs=len(found["runs"]["run"]),
+        runs=found["runs"],
         summary=reason(known) or f"{known.name} is fitted.",
         laws=laws,
         warnings=[*map(_plain, found["notes"])],

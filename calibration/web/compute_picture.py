@@ -18,7 +18,7 @@ from calibration.web.state import IN_LOSS
 from planner.calibration import Setting
 from planner.evidence import predictive_width
 from planner.explain import at_weight_decay, law_error, less_is_better
-from planner.inputs import Limits, dollars, duration, scientific
+from planner.inputs import WHOLE, Limits, dollars, duration, scientific
 from planner.laws import Style
 from planner.results import Plan
 from planner.show.palette import GOOD, NEUTRAL, PLAN, law_label, series
@@ -68,6 +68,11 @@ def loss_against_compute(found: Answer) -> Figure:
     figure.axis("yaxis", range=[low, high])
     if found.choices.compute != IN_LOSS:
         figure.layout["meta"] = {"field": "flops", "at": p.flops}  # what page.js drags
+        figure.drew.add("budget")
+    if p.crossover_flops is not None:
+        figure.drew.add("crossing")
+    if found.choices.epochs == WHOLE:
+        figure.drew.add("kinks")
     return figure
 
 
@@ -110,6 +115,7 @@ def _beyond(figure: Figure, p: Plan, flops: np.ndarray, choosable: list[_Curve])
     elif limit is not None:
         end = limit.regained_flops
     figure.shade(stop, max(min(end or flops[-1], flops[-1]), stop), NEUTRAL.light, 0.13)
+    figure.drew.add("shade")
 
 
 def _marks(p: Plan, flops: np.ndarray) -> list[Mark]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from html import escape
 from typing import Any
@@ -14,7 +15,7 @@ router = APIRouter(include_in_schema=False)
 _STYLE = (
     "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}"
     ":root{color-scheme:light dark}pre{overflow-x:auto;padding:.5rem;border:1px solid #8888}"
-    "td,th{text-align:left;vertical-align:top;padding:.1rem .8rem .1rem 0}"
+    "td,th{text-align:left;overflow-wrap:anywhere;vertical-align:top;padding:.1rem .8rem .1rem 0}"
 )
 _EXAMPLES: dict[str, dict[str, Any]] = {
     "plan": {"ud": "250M", "flops": "5e18"},
@@ -32,12 +33,13 @@ def docs(request: Request) -> HTMLResponse:
 
 def _page(described: dict[str, Any], address: str) -> Iterator[str]:
     yield '<!doctype html><html lang="en"><meta charset="utf-8"><title>databound: the service</title>'
-    yield f"<style>{_STYLE}</style><h1>The service</h1><p>{escape(described['info']['description'])} "
+    yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
+    yield f"<style>{_STYLE}</style><h1>The service</h1><p>{_words(described['info']['description'])} "
     yield 'Bad input is answered with status 422 and {"detail": a sentence, "field": the argument at fault}. '
     yield 'Machines read <a href="openapi.json">openapi.json</a>.</p>'
     for path, methods in described["paths"].items():
         for method, route in methods.items():
-            yield f"<h2>{method.upper()} {escape(path)}</h2><p>{escape(route.get('description', ''))}</p>"
+            yield f"<h2>{method.upper()} {escape(path)}</h2><p>{_words(route.get('description', ''))}</p>"
             yield _example(method, path, address)
             yield from _arguments(route, described["components"]["schemas"])
 
@@ -62,6 +64,11 @@ def _arguments(route: dict[str, Any], schemas: dict[str, Any]) -> Iterator[str]:
     if rows:
         yield "<table>"
         for name, is_needed, field in rows:
-            said = field.get("description", "")
-            yield f"<tr><th>{escape(name)}<td>{'needed' if is_needed else ''}<td>{escape(said)}"
+            said = _words(field.get("description", ""))
+            yield f"<tr><th>{escape(name)}<td>{'needed' if is_needed else ''}<td>{said}"
         yield "</table>"
+
+
+def _words(text: str) -> str:
+    """A text whose names stand in backticks."""
+    return re.sub(r"`+([^`]+)`+", r"<code>\1</code>", escape(text))

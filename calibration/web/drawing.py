@@ -43,6 +43,7 @@ class Figure:
     def __init__(self, layout: dict[str, Any]) -> None:
         self.data: list[dict[str, Any]] = []
         self.layout: dict[str, Any] = {**layout, "shapes": [], "annotations": []}
+        self.drew: set[str] = set()  # signs that the caption explains
 
     def add(self, kind: str = "scatter", **trace: Any) -> None:
         self.data.append({"type": kind, **trace})
@@ -160,6 +161,7 @@ def band(figure: Figure, x: Any, low: Any, high: Any, name: str, style: Style) -
     """The area between two lines, in the colour of the line that it belongs to."""
     there = np.isfinite(low) & np.isfinite(high)
     across, bottom, top = (np.asarray(values, dtype=float)[there] for values in (x, low, high))
+    figure.drew.add("band")
     figure.add(
         x=plain(np.concatenate([across, across[::-1]])),
         y=plain(np.concatenate([bottom, top[::-1]])),

@@ -25,6 +25,7 @@ from planner.inputs import InvalidInput
 
 AT_ONCE = {"read": 4, "fit": 2}  # of all visitors
 EACH = {"read": 2, "fit": 1}  # of one address
+ENDS_WITHIN = 2.0  # seconds, what its visitor has stopped
 # Seconds of wall clock, for a worker that is stuck; what a file may take is limited in processor time, there.
 PATIENCE = {"check": 45.0, "calibration": 45.0, "fit": 1800.0}
 
@@ -47,15 +48,33 @@ class Busy(JobFailed):
     """No place is free for this visitor right now."""
 
 
+class Ending:
+    """Ends a job from outside, at once, or as soon as it has begun."""
+
+    def __init__(self) -> None:
+        self._worker: subprocess.Popen[str] | None = None
+        self._asked = False
+
+    def of(self, worker: subprocess.Popen[str]) -> None:
+        self._worker = worker
+        if self._asked:
+            worker.kill()
+
+    def ask(self) -> None:
+        self._asked = True
+        if self._worker is not None:
+            self._worker.kill()
+
+
 class Jobs:
     """Starts workers, one ahead of time."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder  # where a file lies while it is worked on
         self._lock = threading.Lock()
+        self._freed = threading.Condition(self._lock)  # a place
         self._spare: subprocess.Popen[str] | None = None
         self._running: set[subprocess.Popen[str]] = set()
-        self._named: dict[str, subprocess.Popen[str]] = {}  # what can be stopped, by names of the visitors'
         self._places: Counter[tuple[str, str]] = Counter()  # that are taken, by kind and visitor
         self._closed = False
 
@@ -76,10 +95,10 @@ class Jobs:
             _end(spare)
 
     def run(
-        self, task: str, content: bytes, filename: str, *, visitor: str = "", called: str = "", **options: Any
+        self, task: str, content: bytes, filename: str, *, visitor: str = "", ending: Ending, **options: Any
     ) -> Iterator[tuple[str, float] | dict[str, Any]]:
         """Progress as (what, share), and last the result; JobFailed where there is none. Whoever stops
-        iterating ends the worker, and so does `stop` of what it is called.
+        iterating ends the worker, and so does `ending` while the next message is waited for.
         """
         with self._place("fit" if task == "fit" else "read", visitor), contextlib.ExitStack() as after:
             folder = after.enter_context(tempfile.TemporaryDirectory(dir=self._folder))
@@ -87,33 +106,18 @@ class Jobs:
             path.write_bytes(content)
             worker = self._take()
             after.callback(self._put_away, worker)
-            if called:
-                self._named[called] = worker
-                after.callback(self._named.pop, called, None)
+            ending.of(worker)
             overdue = threading.Timer(PATIENCE[task], worker.kill)
             overdue.start()
             after.callback(overdue.cancel)
             yield from _listen(worker, {"task": task, "path": str(path), **options})
 
-    def stop(self, called: str) -> None:
-        """End a job at once: whoever iterates may wait long for the next line."""
-        worker = self._named.get(called)
-        if worker is not None:
-            worker.kill()
-
-    def result(
-        self, task: str, content: bytes, filename: str, *, visitor: str = "", **options: Any
-    ) -> dict[str, Any]:
-        """The result alone."""
-        for message in self.run(task, content, filename, visitor=visitor, **options):
-            if isinstance(message, dict):
-                return message
-        raise AssertionError("a worker ends with a result or an error")
-
     @contextlib.contextmanager
     def _place(self, kind: str, visitor: str) -> Iterator[None]:
         own = (kind, visitor)
-        with self._lock:
+        with self._freed:
+            # One that its visitor has just stopped is about to end.
+            self._freed.wait_for(lambda: self._places[own] < EACH[kind], ENDS_WITHIN)
             taken = sum(count for (what, _), count in self._places.items() if what == kind)
             if self._closed or taken >= AT_ONCE[kind]:
                 raise Busy("the server works on as many files as it can; try again in a moment.")
@@ -123,9 +127,10 @@ class Jobs:
         try:
             yield
         finally:
-            with self._lock:
+            with self._freed:
                 self._places[own] -= 1
                 self._places += Counter()  # forgets who has none
+                self._freed.notify_all()
 
     def _take(self) -> subprocess.Popen[str]:
         with self._lock:

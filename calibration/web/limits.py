@@ -44,11 +44,9 @@ EACH_AT_ONCE, EACH_PLANNING, ALL_PLANNING = 32, 2, 4
 WAIT = 10.0  # seconds for a place
 POLICY = (
     "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; object-src 'none'; "
-    "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+    "base-uri 'none'; form-action 'self'; frame-ancestors"
 )
 HEADERS = {
-    "content-security-policy": POLICY,
-    "x-frame-options": "DENY",
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
     "cross-origin-opener-policy": "same-origin",
@@ -91,8 +89,11 @@ class Refused(Exception):
 class Limits:
     """Passes on what is in order, and answers the rest with one sentence."""
 
-    def __init__(self, app: ASGIApp, trusted: Iterable[str] = ()) -> None:
+    def __init__(self, app: ASGIApp, trusted: Iterable[str] = (), framed_by: str = "'none'") -> None:
         self.app = app
+        self.headers = {**HEADERS, "content-security-policy": f"{POLICY} {framed_by}"}
+        if framed_by == "'none'":  # whoever may show it in a frame can be said in the policy only
+            self.headers["x-frame-options"] = "DENY"
         self.trusted = {"localhost", *(name.lower() for name in trusted)}
         self.bodies, self.quota, self.rate, self.places = Bodies(), Quota(), Rate(), Places()
 
@@ -104,7 +105,7 @@ class Limits:
             await send({"type": "websocket.close", "code": 1008})
             return
         observed = Observed(scope)
-        send = _with_headers(observed.sending(send))
+        send = self._with_headers(observed.sending(send))
         try:
             await self._pass(scope, receive, send)
         except Refused as refused:
@@ -141,6 +142,16 @@ class Limits:
                 _check_values(body)
                 async with self.places.planning(visitor):
                     await self.app(scope, _again(body, receive), send)
+
+    def _with_headers(self, send: Send) -> Send:
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in self.headers.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        return sending
 
     def _check_host(self, headers: dict[str, str]) -> None:
         try:
@@ -319,17 +330,6 @@ def _again(body: bytes, receive: Receive) -> Receive:
         return await receive()
 
     return replay
-
-
-def _with_headers(send: Send) -> Send:
-    async def sending(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            headers = MutableHeaders(scope=message)
-            for name, value in HEADERS.items():
-                headers.setdefault(name, value)
-        await send(message)
-
-    return sending
 
 
 def _is_address(name: str) -> bool:

@@ -11,13 +11,13 @@ from html import escape
 from typing import Any
 
 from calibration.reports import report
-from calibration.studies.verdict import blank_or
 from calibration.web.answers import Answer, as_command, as_python, as_training_config, question, with_members
-from calibration.web.state import DEFAULTS, IN_LOSS, PICTURES, PRESETS
+from calibration.web.state import DEFAULTS, NAMES, PICTURES, PRESETS, Choices
+from calibration.web.worker import not_determined
 from planner.calibration import Calibration
 from planner.explain import is_sharp, summary
 from planner.hardware import ACCELERATORS, Cost
-from planner.inputs import WHOLE, dollars, duration, figure, named, scientific, short, signed, size
+from planner.inputs import dollars, duration, figure, named, scientific, short, signed, size
 from planner.laws import FORMS
 from planner.options import label
 from planner.results import Interval, Plan
@@ -29,21 +29,21 @@ SHOWN_PROBLEMS = 50  # kinds
 
 def answer(found: Answer, notes: Sequence[str] = ()) -> str:
     """The decision in a sentence, what it takes of the budget, and tiles; cautions are one step away."""
-    p = found.plan
-    cautions = ""
+    p, cautions = found.plan, ""
     if p.warnings:
         count = "one caution" if len(p.warnings) == 1 else f"{len(p.warnings)} cautions"
         cautions = f' <a class="cautions" href="#careful">{count}</a>'
     return (
         f'{"".join(map(note, notes))}<p class="verdict">{escape(p.verdict)}{cautions}</p>'
-        f'<p class="budget">{escape(p.budget)}</p><div class="tiles">{"".join(_tiles(found))}</div>'
+        f'<p class="budget">{escape(in_fields(p.budget))}</p>'
+        f'<div class="tiles">{"".join(_tiles(found))}</div>'
     )
 
 
 def details(found: Answer) -> str:
     """What a terminal prints below the answer, in its order; what to be careful about; and, folded, why."""
     p = found.plan
-    known = [(name, escape(text)) for name, text in summary(p) if name != "expected loss"]
+    known = [(name, escape(in_fields(text))) for name, text in summary(p) if name != "expected loss"]
     return (
         f'{side_by_side(found)}<div class="beside">{_definitions(known)}'
         f'<div id="careful" tabindex="-1">{_list("careful", "Careful", p.warnings)}</div></div>'
@@ -54,6 +54,14 @@ def details(found: Answer) -> str:
     )
 
 
+def in_fields(sentence: str) -> str:
+    """A sentence that names options of a shell, with the fields of the page in their place."""
+    return _OPTION.sub(lambda found: f"{label(found[1].replace('-', '_'))}: {found[2]}", sentence)
+
+
+_OPTION = re.compile(r"--([a-z-]+) (\w+)")
+
+
 def _tiles(found: Answer) -> list[str]:
     """The figures, each with its interval and what stands next to it."""
     p = found.plan
@@ -61,8 +69,8 @@ def _tiles(found: Answer) -> list[str]:
     # Which sizes would do as well: as far as the law can tell, or else within the tolerance.
     flat = p.flat_range if p.predictive_uncertainty is None else p.predictive_uncertainty.as_good
     as_good = f"as good: {short(flat.params_min)} to {short(flat.params_max)}"
-    if is_sharp(flat):
-        as_good = f"hardly another size is within {flat.tolerance:.2g} nats"
+    if is_sharp(flat):  # of the one law that was fitted, whatever its draws say of the size
+        as_good = f"by the fitted law hardly another size is within {flat.tolerance:.2g} nats"
     elsewhere = sorted(other.params for other in p.other_laws)
     ends = dict.fromkeys(short(size) for size in (*elsewhere[:1], *elsewhere[-1:]))
     other_laws = f"other laws: {' to '.join(ends)}" if ends else ""
@@ -86,17 +94,17 @@ def _tiles(found: Answer) -> list[str]:
         _tile("epochs", "Epochs", p.epochs, epochs(p.epochs), passes, tokens),
         _tile("weight_decay", "Weight decay", p.weight_decay, str(p.weight_decay), "", decays),
         _tile("loss", "Predicted loss", p.loss, f"{p.loss:.3f}", losses, perplexity, bits),
-        *([] if p.cost is None else [_bill(p.cost)]),
+        _bill(found.cost, "Cost, about" if p.cost else "Cost, for example"),
     ]
 
 
-def _bill(c: Cost) -> str:
+def _bill(c: Cost, title: str) -> str:
     hours = _data("gpu_hours", c.gpu_hours, figure(c.gpu_hours))
     where = f'<div class="interval">{escape(duration(c.hours * 3600))} on {c.gpus} × {escape(c.gpu)}</div>'
     below = f'<div class="below">{hours} GPU-hours, {c.mfu:.0%} MFU</div>'
     bill = _data("usd", c.usd, dollars(c.usd).removeprefix("about "))
-    name, shown = '<div class="label">Cost, about</div>', f'<div class="figure">{bill}</div>'
-    return f'<div class="tile">{name}{shown}{where}{below}</div>'
+    shown = f'<div class="label">{title}</div><div class="figure">{bill}</div>'
+    return f'<div class="tile">{shown}{where}{below}</div>'
 
 
 def _facts(found: Answer) -> list[tuple[str, str]]:
@@ -148,7 +156,7 @@ def side_by_side(found: Answer) -> str:
         ("weight decay", *(str(one.plan.weight_decay) for one in both)),
         ("predicted loss", *(f"{one.plan.loss:.4f}" for one in both)),
         ("compute spent", *(f"{scientific(one.plan.spent_flops)} FLOPs" for one in both)),
-        ("cost", *(dollars(one.plan.cost.usd) if one.plan.cost else "" for one in both)),
+        ("cost", *(dollars(one.cost.usd) for one in both)),
         ("law", *(f"{law_label(one.plan.law)} of {one.calibration.name}" for one in both)),
     ]
     change = found.plan.loss - found.pinned.plan.loss
@@ -169,52 +177,34 @@ def headline(found: Answer) -> str:
     )
 
 
-def caption(found: Answer) -> str:
-    """What there is to see in the picture, below it."""
-    return f'<p class="caption">{escape(_CAPTIONS[found.choices.picture](found))}</p>'
+def caption(found: Answer, drew: set[str]) -> str:
+    """What there is to see in the picture, below it, with those of its signs that were drawn."""
+    signs = (sentence for sign, sentence in _SIGNS.items() if sign in drew)
+    said = " ".join([_CAPTIONS[found.choices.picture], *signs])
+    return f'<p class="caption">{escape(said)}</p>'
 
 
-def _where_to_stop(found: Answer) -> str:
-    """Of what this picture shows: it may have one weight decay, no shade, or no steps."""
-    p, said = found.plan, ["The best loss that each compute can buy; the band is its interval."]
-    if p.serving is None and p.loss_minimising_compute is not None:
-        said.append(
-            "In the shade the law expects no gain from more compute with this recipe. Where that begins is "
-            "known no better than the green stretch is long, all of which is as good."
-        )
-    if p.crossover_flops is not None:
-        said.append("From C× on strong weight decay is expected to win.")
-    if found.choices.epochs == WHOLE:
-        said.append(
-            "At kinks another whole number of epochs becomes the best, in the end one, far beyond all runs."
-        )
-    if found.choices.compute != IN_LOSS:
-        said.append("Drag the line to another budget.")
-    return " ".join(said)
-
-
-_CAPTIONS: dict[str, Callable[[Answer], str]] = {
-    "crossover": _where_to_stop,
-    "isoflop": lambda _: (
-        "Every point spends the same compute: few epochs of a large model on the left, many "
-        "of a small one on the right."
-    ),
-    "frontier": lambda _: (
-        "Each line is one law's best plan as compute grows. Laws that charge for repetition "
-        "turn back: fewer epochs, larger models."
-    ),
-    "decay": lambda _: (
-        "The best plan within your compute at each weight decay: too little lets a model learn "
-        "repeated text by heart, too much holds it back. Drag the line to another weight decay."
-    ),
-    "terms": lambda _: (
-        "What the loss of the planned model consists of, if it were trained for fewer or more "
-        "epochs. The irreducible part, which no training changes, is cut off below."
-    ),
-    "whatif": lambda _: (
-        "The best loss if you had less or more of one thing and the same of the other, at the "
-        "weight decay that is then the best or that you have chosen; diamonds mark twice as much."
-    ),
+_CAPTIONS = {
+    "crossover": "The best loss that each compute can buy.",
+    "isoflop": "Every point spends the same compute: few epochs of a large model on the left, many of a "
+    "small one on the right.",
+    "frontier": "Each line is one law's best plan as compute grows. Laws that charge for repetition turn "
+    "back: fewer epochs, larger models.",
+    "decay": "The plan within your compute at each weight decay: too little lets a model learn repeated text "
+    "by heart, too much holds it back. Drag the line to another weight decay.",
+    "terms": "What the loss of the planned model consists of, if it were trained for fewer or more epochs. "
+    "The irreducible part, which no training changes, is cut off below.",
+    "whatif": "The loss of the plan if you had less or more of one thing and the same of the other, at the "
+    "weight decay that is then the best or that you have chosen; diamonds mark twice as much.",
+}
+_SIGNS = {
+    "band": "The band is its interval.",
+    "shade": "In the grey shade the law expects no gain from more compute with this recipe. Where it begins "
+    "is known no better than the green stretch is long, all of which is as good.",
+    "crossing": "From C× on strong weight decay is expected to win.",
+    "kinks": "At kinks another whole number of epochs becomes the best, in the end one, far beyond all runs.",
+    "budget": "Drag the line to another budget.",
+    "rise": "Where more compute seems to cost loss, that is within the law's error.",
 }
 
 
@@ -244,6 +234,12 @@ def in_words(found: Answer) -> str:
 
 def note(sentence: str) -> str:
     return f'<p class="note" role="status">{escape(sentence[:1].upper() + sentence[1:])}</p>'
+
+
+def shown_for(asked: Choices, shown: Choices) -> str:
+    """What stands in for values that no plan can be made of; nothing where that is none."""
+    others = [name for name in NAMES if getattr(asked, name) != getattr(shown, name)]
+    return ", ".join(f"{label(name)} {getattr(shown, name) or 'as is best'}" for name in others)
 
 
 def calls(found: Answer) -> str:
@@ -296,21 +292,32 @@ def called(column: str) -> str:
     return COLUMNS.get(column, column)
 
 
+def column_problems(columns: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """What is wrong with whole columns, each at its field: what is missing is asked for one by one."""
+    said: dict[str, str] = {}
+    for column, sentence in columns:
+        lacking, _, found = sentence.partition("; it has ")
+        for number, (name, other) in enumerate(_LACKING.findall(lacking) if found else ()):
+            what = " or ".join(called(one) for one in (name, other) if one)
+            there = f"among the columns ({found.split('; ')[0]})" if number == 0 else "either"
+            said[name] = f"{what} cannot be found {there}: write its name here."
+        if "no column weight_decay" in sentence:
+            said[column] = f"the table has no weight decay: write that of all runs, or at {_WHICH} its name."
+        elif not found:
+            said[column] = as_page_words(sentence)
+    return said
+
+
 def as_page_words(sentence: str) -> str:
     """A sentence about a table in terms of the page's fields instead of options of a command."""
-    said = _UNNAMED.sub("write its name here", sentence)
-    said = _MAPPED.sub(lambda found: f"write {found[3]!r} for {called(found[2])}", said)
-    said = _CONDITION.sub(lambda found: f"write {found[1]!r} at {READING['where']}", said)
-    said = _DECAY.sub(f"{READING['weight_decay']}", said)
+    said = _MAPPED.sub(lambda found: f"write {found[3]!r} for {called(found[2])}", sentence)
+    said = _TAKEN.sub(lambda found: f"{called(found[1])} cannot be taken from", said)
+    said = _RAW.sub(lambda found: called(found[0]), said)
     return named(said, lambda field: READING.get(field, label(field)))
 
 
 def run_summary(about: Mapping[str, Any]) -> str:
     """A table that can be read: what it holds, how it was read, and what it does not determine."""
-    lacking: dict[str, list[str]] = {}
-    for decay, form, reason in about["not_identified"]:
-        lacking.setdefault(f"weight decay {decay:g}: {reason}", []).append(law_label(form))
-    missing = [f"{reason} ({', '.join(forms)})" for reason, forms in lacking.items()]
     header = ("weight decay", "runs", "one epoch", "parameters", "unique tokens", "most epochs", "loss")
     told = "These runs alone do not determine every law; what the shipped calibrations know fills in"
     first = ("run", "parameters", "unique tokens", "epochs", "weight decay", "loss")
@@ -318,41 +325,22 @@ def run_summary(about: Mapping[str, Any]) -> str:
     return (
         f'<p class="good">✓ The table can be read.</p>{_list("why", "Noticed", noticed)}'
         f"{table(header, about['rows'])}<h3>The first runs, as they were read</h3>"
-        f"{table(first, about['preview'])}{_list('careful', told, missing)}"
+        f"{table(first, about['preview'])}{_list('careful', told, not_determined(about['not_identified']))}"
     )
 
 
-def fit_summary(known: Calibration) -> str:
-    """The laws that were fitted, ranked, and those that were not. The files stand behind the two buttons."""
-    why = report.reason(known)
-    said = f"{known.name} is fitted: {why}" if why else f"{known.name} is fitted."
+def fit_summary(known: Calibration, sections: Iterable[tuple[str, str]]) -> str:
+    """What to plan with, and sections of the report, which are HTML already; all of it and the file stand
+    behind the two buttons.
+    """
+    said = f"{known.name} is fitted: plan with {report.recommended(known)}."
     left_out = [
         f"weight decay {setting.weight_decay}: {law_label(form)}, {why_not}"
         for setting in known.settings
         for form, why_not in setting.method.get("not_identified", {}).items()
     ]
-    header = ("weight decay", "law", "share", "held-out error", "R²", "R² repeated", "Huber sum")
-    return (
-        f'<p class="good">✓ {escape(said)}</p>{table(header, _metrics(known))}'
-        f"{_list('careful', 'Not fitted', left_out)}"
-    )
-
-
-def _metrics(known: Calibration) -> list[list[str]]:
-    """The laws at each weight decay, best first: by their share of the average, then by the error on runs
-    that were left out.
-    """
-    styles = {"held_out_error": ".2%", "r2": ".4f", "r2_multi": ".4f", "huber": ".3g"}
-    rows = []
-    for setting in known.settings:
-        shares, metrics = setting.law_weights, {form: law.metrics for form, law in setting.laws.items()}
-        errors = {form: metrics[form].get("held_out_error") for form in metrics}
-        for form in sorted(errors, key=lambda f: (-shares.get(f, 0.0), errors[f] is None, errors[f] or 0.0)):
-            star = " ★" if form == known.default_law else ""
-            figures = [blank_or(metrics[form].get(key), style) for key, style in styles.items()]
-            share = blank_or(shares.get(form), ".0%")
-            rows.append([str(setting.weight_decay), law_label(form) + star, share, *figures])
-    return rows
+    shown = "".join(f"<h2>{escape(title)}</h2>{body}" for title, body in sections)
+    return f'<p class="good">✓ {escape(said)}</p>{shown}{_list("careful", "Not fitted", left_out)}'
 
 
 COLUMNS = {
@@ -366,19 +354,18 @@ COLUMNS = {
     "learning_rate": "learning rate",
     "batch_tokens": "tokens per step",
 }
+_WHICH = "Which column is which"
 READING = {
-    "columns": "Which column is which",
+    "columns": _WHICH,
     "weight_decay": "Weight decay, if the table does not say",
     "max_epochs": "Leave out runs beyond this many epochs",
     "where": "Only runs where",
     "pattern": "Pattern of run names",
 }  # what the page calls the ways in which a table can be read
-_UNNAMED = re.compile(
-    r"‹columns› \w+=NAME says which it is(, and ‹pattern› reads settings inside run names)?"
-)
+_LACKING = re.compile(r"no column (\w+)(?: \(or (\w+)\))?")
+_TAKEN = re.compile(r"^takes (\w+) from")
 _MAPPED = re.compile(r"‹columns› ('?)(\w+)=(.+?)\1(?=[ ).;:,]|$)")
-_CONDITION = re.compile(r"‹where› '(.+?)'")
-_DECAY = re.compile(r"‹weight_decay› [\d.]+")
+_RAW = re.compile(r"(?<![\w./'])(params|unique_tokens|weight_decay|learning_rate|batch_tokens)(?![\w./'*=])")
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -417,7 +404,7 @@ def _crossover(p: Plan, bounds: Interval | None) -> str:
 def _list(style: str, title: str, lines: Sequence[str]) -> str:
     if not lines:
         return ""
-    items = "".join(f"<li>{escape(line[:1].upper() + line[1:])}</li>" for line in lines)
+    items = "".join(f"<li>{escape(in_fields(line[:1].upper() + line[1:]))}</li>" for line in lines)
     heading = f"<h2>{title}</h2>" if title else ""
     return f'<div class="{style}">{heading}<ul>{items}</ul></div>'
 

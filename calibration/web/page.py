@@ -11,21 +11,22 @@ import gzip
 import hashlib
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from dataclasses import asdict, replace
 from functools import cache, lru_cache
+from html import escape
 from importlib.resources import files
 from pathlib import Path
 from string import Template
 from typing import Annotated, Any
 
-import pandas as pd
-from fastapi import APIRouter, Depends, HTTPException, Query, Request, Response
+from fastapi import APIRouter, HTTPException, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
+from starlette.concurrency import run_in_threadpool
 
 from calibration.reports.document import dark_rules
-from calibration.web import answers, drawing, markup, pictures, state
+from calibration.web import answers, api, drawing, markup, pictures, state
 from planner import inputs
 from planner.calibration import Calibration, shipped_names
 from planner.inputs import InvalidInput
@@ -81,8 +82,8 @@ def _file(name: str) -> tuple[bytes, bytes, str]:
     if name == "index.html":
         content = Template(content.decode()).substitute(markup.parts()).encode()
     if name == "page.css":  # each colour of a picture has its pair on dark paper
-        dark = (dark_rules(f".dark {holder}", drawing.spelled) for holder in (".js-plotly-plot", ".legend"))
-        content += "".join(dark).encode()
+        dark = [dark_rules(f".dark {holder}", drawing.spelled) for holder in (".js-plotly-plot", ".legend")]
+        content += "".join([*dark, dark_rules(".dark figure")]).encode()
     return content, gzip.compress(content, 6), f'"{hashlib.blake2b(content, digest_size=12).hexdigest()}"'
 
 
@@ -127,7 +128,11 @@ def _shown(
     problem, asked = None, choices
     for _ in state.NAMES:
         try:
-            return {**_drawn(choices, get, whole), "problem": problem, "query": asked.query(), **_said(notes)}
+            drawn, other = dict(_drawn(choices, get, whole)), markup.shown_for(asked, choices)
+            if other:
+                notes = [*notes, f"shown for {other}."]
+                drawn["headline"] = f"For {escape(other)}: {drawn['headline']}"
+            return {**drawn, "problem": problem, "query": asked.query(), **_said(notes)}
         except InvalidInput as error:
             problem = problem or {"field": error.field or "", "text": error.said(label)}
             if not first or error.field not in state.NAMES or getattr(choices, error.field) in ("", None):
@@ -161,7 +166,7 @@ def _draw(choices: state.Choices, known: Calibration, pinned: answers.Answer | N
     return {
         "answer": markup.answer(found),
         "legend": drawing.legend(figure) + markup.in_words(found),
-        "caption": markup.caption(found),
+        "caption": markup.caption(found, figure.drew),
         "calls": markup.calls(found),
         "details": markup.details(found),
         "headline": markup.headline(found),
@@ -220,48 +225,18 @@ def _calibrations(key: str, known: Calibration) -> list[list[str]]:
 # -- files of visitors ----------------------------------------------------------------------------------
 
 
-class Reading(BaseModel):
-    """How a table is to be read, as the page's fields have it."""
-
-    file: str = Field("table.csv", max_length=200)
-    columns: str = Field("", max_length=2000)
-    weight_decay: str = Field("", max_length=80)
-    max_epochs: str = Field("", max_length=80)
-    where: str = Field("", max_length=500)
-    pattern: str = Field("", max_length=500)
-    name: str = Field("", max_length=60)
-    refits: int = Field(200, ge=0, le=1000)
-    called: str = Field("", max_length=64)  # a name that nobody guesses, by which the fit can be stopped
-
-    def options(self) -> dict[str, Any]:
-        """As run tables take them. Runs that crashed are left out, and that is said."""
-        given = {name: getattr(self, name).strip() or None for name in markup.READING}
-        return {**given, "drop_missing": True}
-
-
-_Reading = Annotated[Reading, Query()]
-
-
-async def _body(request: Request) -> bytes:
-    return await request.body()
-
-
-_Body = Annotated[bytes, Depends(_body)]
-
-
 @router.post("/page/calibration")
-def bring(request: Request, body: _Body, file: Annotated[str, Query(max_length=200)] = "") -> dict[str, Any]:
+async def bring(request: Request, file: Annotated[str, Query(max_length=200)] = "") -> dict[str, Any]:
     """Take a calibration in; under which name it can be planned with from now on."""
-    result = _result(request, "calibration", body, file)
-    known = Calibration.model_validate_json(result["calibration"])
-    return {"calibration": request.app.state.store.add(known)}
+    result = await api.result(request, "calibration", file)
+    return {"calibration": await run_in_threadpool(_kept, request, result)}
 
 
 @router.post("/page/check")
-def check(request: Request, body: _Body, reading: _Reading) -> dict[str, Any]:
+async def check(request: Request, options: Annotated[api.FitOptions, Query()]) -> dict[str, Any]:
     """What a run table holds, or what is wrong with it."""
     try:
-        found = _result(request, "check", body, reading.file, **reading.options())
+        found = await api.result(request, "check", **options.model_dump())
     except InvalidInput as error:
         return _wrong(error)
     if "error" in found:
@@ -270,57 +245,41 @@ def check(request: Request, body: _Body, reading: _Reading) -> dict[str, Any]:
 
 
 @router.post("/page/fit")
-def fit(request: Request, body: _Body, reading: _Reading) -> StreamingResponse:
+async def fit(request: Request, options: Annotated[api.FitOptions, Query()]) -> StreamingResponse:
     """Fit a run table: progress as it is made, then laws, picture, files and calibration, as JSON lines."""
-    lines = (json.dumps(one) + "\n" for one in _fitted(request, body, reading))
+    lines = (json.dumps(one) + "\n" async for one in _fitted(request, options))
     return StreamingResponse(lines, media_type="application/x-ndjson")
 
 
-@router.post("/page/stop", status_code=204)
-def stop(request: Request, called: Annotated[str, Query(max_length=64)]) -> None:
-    """End a fit."""
-    request.app.state.jobs.stop(called)
-
-
-def _fitted(request: Request, body: bytes, reading: Reading) -> Iterator[dict[str, Any]]:
-    options = {**reading.options(), "refits": reading.refits, "called": reading.called}
-    options["name"] = reading.name.strip() or "my-calibration"
+async def _fitted(request: Request, options: api.FitOptions) -> AsyncIterator[dict[str, Any]]:
     try:
-        for message in _run(request, "fit", body, reading.file, **options):
+        async for message in api.told(request, "fit", **options.model_dump()):
             if isinstance(message, dict):
-                yield _outcome(request, message)
+                yield await run_in_threadpool(_outcome, request, message)
             else:
                 yield {"progress": list(message)}
     except InvalidInput as error:
         yield _wrong(error)
     except Exception:  # whatever a stranger's table led to: say so and let the next one be fitted
-        _log.exception("no fit of %s", reading.file)
+        _log.exception("no fit of %s", options.file)
         yield _wrong(InvalidInput("this table could not be fitted; other runs would do."))
 
 
 def _outcome(request: Request, result: dict[str, Any]) -> dict[str, Any]:
     """What a fit led to, as the page shows it, with its files."""
     known = Calibration.model_validate_json(result["calibration"])
-    figure = pictures.predicted_observed(known, pd.DataFrame(result["runs"]))
     stem = Path(answers.file_name(known)).stem
     return {
-        "html": markup.fit_summary(known),
-        "figure": figure.plain(),
-        "calibration": request.app.state.store.add(known),
+        "html": markup.fit_summary(known, result["sections"]),
+        "calibration": _kept(request, result),
         "files": {f"{stem}.json": result["calibration"], f"{stem}-report.html": result["report"]},
     }
 
 
-def _run(request: Request, task: str, body: bytes, file: str, **options: Any) -> Iterator[Any]:
-    visitor = request.client.host if request.client else ""
-    messages: Iterator[Any] = request.app.state.jobs.run(task, body, file, visitor=visitor, **options)
-    return messages
-
-
-def _result(request: Request, task: str, body: bytes, file: str, **options: Any) -> dict[str, Any]:
-    """The result alone."""
-    found = next(one for one in _run(request, task, body, file, **options) if isinstance(one, dict))
-    return dict(found)
+def _kept(request: Request, result: dict[str, Any]) -> str:
+    """The id of a calibration that a worker has checked or fitted."""
+    key: str = request.app.state.store.add(Calibration.model_validate_json(result["calibration"]))
+    return key
 
 
 def _wrong(error: InvalidInput) -> dict[str, Any]:
@@ -331,7 +290,7 @@ def _wrong(error: InvalidInput) -> dict[str, Any]:
 
 def _refused(found: dict[str, Any]) -> dict[str, Any]:
     """What is wrong with a table: cells in a list, and everything else at the field that mends it, once."""
-    said = {column: markup.as_page_words(text) for column, text in found.get("columns", [])}
+    said = markup.column_problems(found.get("columns", ()))
     html = markup.cell_problems(tuple(one) for one in found["problems"])
     if not said and not html:
         said[found.get("field") or ""] = markup.as_page_words(found["error"])

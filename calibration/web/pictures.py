@@ -7,16 +7,13 @@ dark paper, and text its ink.
 
 from __future__ import annotations
 
-from html import escape
-
 import numpy as np
-import pandas as pd
 
 from calibration.web import drawing
 from calibration.web.answers import Answer, limits, without_draws
 from calibration.web.compute_picture import loss_against_compute
 from calibration.web.drawing import Figure, Mark
-from planner.calibration import Calibration, Setting
+from planner.calibration import Setting
 from planner.explain import law_error
 from planner.inputs import CONTINUOUS, FREE, scientific, short, signed
 from planner.inputs import epochs as passes
@@ -28,19 +25,18 @@ from planner.solve import (
     FLOPS_PER_PARAM_TOKEN,
     Point,
     allocate,
-    allocate_at_most,
     by_the_law,
     compute_curve,
     deciding_law,
     most_epochs,
+    plan_within,
     search_range,
 )
 
-_LARGEST_SCATTER = 4000
-_DECAYS = 41
-_SHARES = 2.0 ** -np.arange(0.0, 8.0, 0.25)  # of the compute, where that is a ceiling
+_DECAYS = 15
 _EDGE = 1.15  # times beyond the ends there is room in the picture
 _ABOVE = 0.6  # nats above the best that are shown, at most
+_RISES = 1e-3  # nats, of a curve that one sees rise
 _JUMP = 0.25  # in ln(epochs), from one point of a frontier to the next: another valley, not a way there
 
 
@@ -75,7 +71,7 @@ def isoflop(found: Answer) -> Figure:
 
 
 def loss_against_decay(found: Answer) -> Figure:
-    """The lowest loss within the budget at each weight decay; the best, those calibrated, and the plan.
+    """The loss of the plan at each weight decay; the best, those calibrated, and the plan.
 
     A calibration with a law for every weight decay is drawn over all that it covers, one with a few weight
     decays between the weakest and the strongest of them.
@@ -84,13 +80,16 @@ def loss_against_decay(found: Answer) -> Figure:
     calibrated = [s.weight_decay for s in known.settings if s.has(p.law) and s.weight_decay > 0]
     weakest, strongest = known.weight_decay_range
     decays = np.geomspace(max(weakest, 1e-3 * strongest), strongest, _DECAYS)
-    decays = np.union1d(decays, [*calibrated, p.weight_decay])
+    chosen = p.weight_decay  # the best, unless another was asked for
+    if found.choices.weight_decay:
+        asked = np.array([p.ud]), np.array([p.flops]), limits(found.choices)
+        chosen = float(frontier_along(without_draws(known), p.law, *asked).weight_decay[0])
+    decays = np.union1d(decays, [*calibrated, p.weight_decay, chosen])
     decays = decays[decays > 0]
     best = _best_at_decays(found, decays)
-    figure = drawing.empty("weight decay λ", "best loss within this compute (nats per token)")
-    least = int(np.nanargmin(best.loss))
+    figure = drawing.empty("weight decay λ", "loss of the plan within this compute (nats per token)")
     tolerance = law_error(p)
-    near = np.where(best.loss <= best.loss[least] + tolerance, best.loss, np.nan)
+    near = np.where(best.loss <= np.nanmin(best.loss) + tolerance, best.loss, np.nan)
     drawing.glow(figure, decays, near, f"within {tolerance:.2g} nats of the best", GOOD)
     text = [
         f"weight decay {decay:.2g}<br>{size}"
@@ -101,7 +100,10 @@ def loss_against_decay(found: Answer) -> Figure:
     said = [words for words, there in zip(text, runs, strict=True) if there]
     drawing.ring(figure, decays[runs], best.loss[runs], "calibrated with runs", NEUTRAL, said)
     across = np.array([decays[0] / _EDGE, decays[-1] * _EDGE])
-    drawing.marks(figure, [Mark(float(decays[least]), f"best: {decays[least]:.2g}", low=True)], across)
+    marks = [Mark(chosen, f"best: {chosen:.2g}", solid=chosen == p.weight_decay, low=True)]
+    if chosen != p.weight_decay:
+        marks.append(Mark(p.weight_decay, f"yours: {p.weight_decay:.2g}", solid=True))
+    drawing.marks(figure, [mark for mark in marks if mark.x > 0], across)
     drawing.point(figure, p.weight_decay, p.loss, "the plan", "circle", PLAN, text=f"loss {p.loss:.3f}")
     drawing.log_axis(figure, "xaxis", across, "{:.{}g}".format)
     low = float(np.nanmin(best.loss))
@@ -113,22 +115,14 @@ def loss_against_decay(found: Answer) -> Figure:
 
 
 def _best_at_decays(found: Answer, decays: np.ndarray) -> Point:
-    """The best plan at each weight decay: with all of the compute, or with less where that is better."""
+    """The plan at each weight decay, which spends by the same rule as the answer."""
     p, known, asked = found.plan, without_draws(found.calibration), limits(found.choices)
-    shares = np.append(_SHARES, p.spent_flops / p.flops) if asked.ceiling else _SHARES[:1]
-    flops = p.flops * shares[:, None]  # (shares, weight decays)
-    if known.has_weight_decay_law(p.law):
-        laws = [deciding_law(known.settings[0], p.law, asked, known.law_at(p.law, decays))]
-    else:
-        laws = [deciding_law(known.setting(decay), p.law, asked) for decay in decays]
-    each = [allocate_at_most(law, p.ud, flops, asked) for law in laws]
-    whole = [Point(*(np.broadcast_to(values, np.shape(one.loss)) for values in one)) for one in each]
-    along = Point(*(np.concatenate(values, axis=1) for values in zip(*whole, strict=True)))
-    pick = np.where(np.isfinite(along.loss), along.loss, np.inf).argmin(axis=0)[None]
-    best = Point(*(np.take_along_axis(np.asarray(values), pick, axis=0)[0] for values in along))
-    if len(laws) == 1:
-        return by_the_law(laws[0], best)
-    return Point(*np.array([by_the_law(law, best.at(k)) for k, law in enumerate(laws)], dtype=float).T)
+    ceiling = p.flops if p.serving is None else p.spent_flops
+    each = []
+    for setting in map(known.setting, decays.tolist()):
+        law = deciding_law(setting, p.law, asked)
+        each.append(by_the_law(law, plan_within(law, p.ud, ceiling, setting.inside_error(p.law), asked)))
+    return Point(*np.array(each, dtype=float).T)
 
 
 def frontier(found: Answer) -> Figure:
@@ -222,7 +216,7 @@ def whatif(found: Answer) -> Figure:
     p = found.plan
     factors = 2.0 ** np.linspace(-2, 4, 25)
     twice = int(np.argmin(np.abs(factors - 2)))
-    figure = drawing.empty("times what you have", "best loss (nats per token)")
+    figure = drawing.empty("times what you have", "loss of the plan (nats per token)")
     # At the weight decay that was given, or else at the one that is best for each, as the text has it.
     known, decay, asked = without_draws(found.calibration), found.choices.weight_decay, limits(found.choices)
     for i, (name, data, compute) in enumerate(_MORE):
@@ -234,6 +228,8 @@ def whatif(found: Answer) -> Figure:
             for size, decay, loss in zip(sizes, best.weight_decay, losses, strict=True)
         ]
         change = signed(float(losses[twice] - p.loss))
+        if compute and np.nanmax(np.diff(losses)) > _RISES:
+            figure.drew.add("rise")
         drawing.line(figure, factors, losses, f"{name}: {change} if doubled", style, text, group=name)
         said = f"twice: {change} nats, {text[twice]}"
         drawing.point(figure, 2.0, losses[twice], name, "diamond", style, group=name, text=said)
@@ -248,42 +244,6 @@ def whatif(found: Answer) -> Figure:
 
 _MORE = (("more data", 1, 0), ("more compute", 0, 1), ("more of both", 1, 1))
 _FACTORS = {0.25: "¼ ×", 0.5: "½ ×", 1.0: "1 ×", 2.0: "2 ×", 4.0: "4 ×", 8.0: "8 ×", 16.0: "16 ×"}
-
-
-def predicted_observed(known: Calibration, runs: pd.DataFrame) -> Figure:
-    """What the recommended law predicts for each run, against what was observed."""
-    figure = drawing.empty("predicted loss", "observed loss")
-    figure.layout["showlegend"] = True
-    figure.layout["legend"] |= {"orientation": "v", "y": 0.99, "yanchor": "top", "x": 0.01}
-    for i, setting in enumerate(known.settings):
-        here = runs[np.isclose(runs["weight_decay"], setting.weight_decay, rtol=1e-9, atol=1e-12)]
-        here = here[:_LARGEST_SCATTER]
-        once = here["epochs"] <= 1
-        for some, kind, symbol in (
-            (here[once], "one epoch", "circle-open"),
-            (here[~once], "repeated", "x-thin-open"),
-        ):
-            if some.empty:
-                continue
-            columns = ("params", "unique_tokens", "epochs", "loss")
-            n, u, e, loss = (some[column].to_numpy(dtype=float) for column in columns)
-            text = [
-                f"{escape(str(run)[:60])}<br>{short(a)} parameters, {short(b)} unique tokens, {passes(c)}"
-                for run, a, b, c in zip(some["run"], n, u, e, strict=True)
-            ]
-            figure.add(
-                x=drawing.plain(setting.law(known.form(None)).loss(n, u, e)),
-                y=drawing.plain(loss),
-                mode="markers",
-                text=text,
-                name=f"weight decay {setting.weight_decay}, {kind}",
-                marker={"symbol": symbol, "size": 8, "color": series(i).light, "line": {"width": 1.5}},
-                hovertemplate="%{text}<br>predicted %{x:.3f}, observed %{y:.3f}<extra></extra>",
-            )
-    seen = np.concatenate([np.asarray([*trace["x"], *trace["y"]], dtype=float) for trace in figure.data])
-    ends = np.array([np.nanmin(seen), np.nanmax(seen)])
-    drawing.line(figure, ends, ends, "equal", NEUTRAL, None, width=1)
-    return figure
 
 
 PICTURES = {

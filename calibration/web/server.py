@@ -9,6 +9,7 @@ import contextlib
 import json
 import logging
 import os
+import re
 import shutil
 import signal
 import socket
@@ -47,7 +48,9 @@ _log = logging.getLogger(__name__)
 
 
 def create_app(folder: Path, trusted: Iterable[str] = ()) -> fastapi.FastAPI:
-    """The service; calibrations that visitors bring are kept in the folder, which workers may share."""
+    """The service; calibrations that visitors bring are kept in the folder, which workers may share. Which
+    sites may show the page in a frame is said by the variable FRAME_ANCESTORS.
+    """
 
     @contextlib.asynccontextmanager
     async def running(app: fastapi.FastAPI) -> AsyncIterator[None]:
@@ -77,7 +80,8 @@ def create_app(folder: Path, trusted: Iterable[str] = ()) -> fastapi.FastAPI:
     app.include_router(docs.router)
     app.include_router(page.router)
     _answer_errors(app)
-    app.add_middleware(Limits, trusted=tuple(trusted))
+    framed_by = " ".join(re.split(r"[\s;,]+", os.environ.get("FRAME_ANCESTORS", "").strip())) or "'none'"
+    app.add_middleware(Limits, trusted=tuple(trusted), framed_by=framed_by)
     return app
 
 
@@ -98,8 +102,10 @@ def _answer_errors(app: fastapi.FastAPI) -> None:
     async def invalid(request: fastapi.Request, error: InvalidInput) -> Response:
         problems = api.problems_of(getattr(error, "problems", ()), getattr(error, "columns", ()))
         more = {"problems": [one.model_dump() for one in problems]} if problems else {}
-        status = 429 if isinstance(error, Busy) else 422
-        return trouble(status, str(error).split("\n")[0].rstrip(":"), error.field, **more)
+        status, field = 429 if isinstance(error, Busy) else 422, error.field
+        if problems and problems[0].row == 0:  # a column that is missing, or means something else
+            field = field or ("weight_decay" if problems[0].column == "weight_decay" else "columns")
+        return trouble(status, str(error).split("\n")[0].rstrip(":"), field, **more)
 
     @app.exception_handler(RequestValidationError)
     async def misshapen(request: fastapi.Request, error: RequestValidationError) -> Response:

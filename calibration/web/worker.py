@@ -14,7 +14,7 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ import pandas as pd
 from calibration.fitting.runs.formats import load
 from calibration.fitting.runs.tables import may_be_ours, read_runs
 from planner.inputs import InvalidInput, short
+from planner.show.palette import law_label
 
 # Bytes that it may come to occupy.
 MEMORY = {"check": 600 * 10**6, "calibration": 600 * 10**6, "fit": 1200 * 10**6}
@@ -102,9 +103,7 @@ def _failure(error: BaseException) -> dict[str, Any]:
 
 def check(request: dict[str, Any], progress: Any) -> dict[str, Any]:
     """What a run table holds, one line per weight decay, and which laws it cannot determine."""
-    from calibration.fitting.identify import unidentified
     from calibration.fitting.runs.tables import warnings_of
-    from planner.laws import STANDARD
 
     names = _names(request)
     try:
@@ -128,14 +127,13 @@ def check(request: dict[str, Any], progress: Any) -> dict[str, Any]:
         ]
         for decay, here in runs.groupby("weight_decay")
     ]
-    missing = unidentified(runs, STANDARD)
     return {
         "rows": rows,
         "names": names,
         "preview": [[_cell(row[name]) for name in PREVIEWED] for _, row in runs.head(5).iterrows()],
         "notes": [note.text for note in warnings_of(runs, "‹{}›".format)],
         "runs": len(runs),
-        "not_identified": [[one.weight_decay, one.form, one.reason] for one in missing],
+        "not_identified": _unidentified(runs),
     }
 
 
@@ -195,10 +193,10 @@ def without_extras(record: Any) -> Any:
 
 def fit(request: dict[str, Any], progress: Any) -> dict[str, Any]:
     """Fit the laws, with what the shipped calibrations make believe before the runs: the calibration, its
-    report, the runs, and what was noticed when they were read.
+    report and the sections of it that a page shows at once, and what was noticed when the runs were read.
     """
     from calibration.fitting.runs.tables import warnings_of
-    from calibration.reports.report import report
+    from calibration.reports.report import Subject, fit_quality, predictions, report
     from calibration.studies.fit import fit as fit_runs
 
     runs = _runs(request)
@@ -210,13 +208,39 @@ def fit(request: dict[str, Any], progress: Any) -> dict[str, Any]:
         progress=lambda what, share: progress(what, 0.95 * share),
     )
     progress("writing the report", 0.96)
-    columns = ["run", "params", "unique_tokens", "epochs", "tokens", "weight_decay", "loss"]
+    # Those that doubt the runs are warnings of the calibration.
+    left_out = [f"{note.text}." for note in warnings_of(runs) if not note.warns and note.code not in _READ]
+    subject = Subject(found, runs)
+    sections = [section for section in (fit_quality(subject), predictions(subject)) if section]
     return {
         "calibration": found.model_dump_json(exclude_none=True),
-        "report": report(found, runs),
-        "runs": runs[columns].to_dict("list"),
+        "report": report(found, runs, warnings=[*left_out, *not_determined(_unidentified(runs))]),
+        "sections": [[section.title, section.body] for section in sections],
+        "runs": len(runs),
         "notes": [note.text for note in warnings_of(runs, "‹{}›".format)],
     }
+
+
+_READ = (
+    "columns_guessed",
+    "settings_from_names",
+)  # how the table was read, which is nothing to be careful about
+
+
+def _unidentified(runs: Any) -> list[tuple[float, str, str]]:
+    """Weight decay, law and reason, for each law that the runs do not determine."""
+    from calibration.fitting.identify import unidentified
+    from planner.laws import STANDARD
+
+    return [(one.weight_decay, one.form, one.reason) for one in unidentified(runs, STANDARD)]
+
+
+def not_determined(missing: Iterable[tuple[float, str, str]]) -> list[str]:
+    """A sentence for each reason why the runs do not determine laws, with the laws."""
+    lacking: dict[str, list[str]] = {}
+    for decay, form, reason in missing:
+        lacking.setdefault(f"At weight decay {decay:g} {reason}", []).append(law_label(form))
+    return [f"{reason} ({', '.join(forms)})." for reason, forms in lacking.items()]
 
 
 def _runs(request: dict[str, Any]) -> Any:

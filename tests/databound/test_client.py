@@ -55,6 +55,21 @@ def test_runs_are_fitted(client: Client, runs: pd.DataFrame, tmp_path: Path) -> 
     assert client.plan("250M", "5e18", calibration=fitted).calibration == "mine"
 
 
+def test_what_is_wrong_with_a_table_can_be_read_from_the_exception(client: Client, tmp_path: Path) -> None:
+    rows = "a,15M,50M,1,0.1,4.2\nb,many,50M,1,0.1,-3\n"
+    (tmp_path / "ours.csv").write_text(f"run,params,unique_tokens,epochs,weight_decay,loss\n{rows}")
+    with pytest.raises(InvalidInput, match=r"^ours\.csv has 2 .*, such as: row 2, loss: '-3' must be") as of:
+        client.fit(tmp_path / "ours.csv")
+    found = [(one["row"], one["column"], one["value"]) for one in of.value.problems]
+    assert sorted(found) == [(2, "loss", "'-3'"), (2, "params", "'many'")]
+    with pytest.raises(InvalidInput, match="no column params") as of:
+        client.fit(b"run,unique_tokens,epochs,weight_decay,loss\na,50M,1,0.1,4.2\n")
+    assert (of.value.field, [one["column"] for one in of.value.problems]) == ("columns", ["params"])
+    with pytest.raises(InvalidInput, match="no column weight_decay") as of:
+        client.fit(b"run,params,unique_tokens,epochs,loss\na,15M,50M,1,4.2\n")
+    assert of.value.field == "weight_decay"
+
+
 def test_what_is_wrong_is_said_as_in_python(client: Client) -> None:
     for given in ({"ud": "250M"}, {"ud": "250M", "flops": "x"}, {"ud": -1, "flops": 1}):
         with pytest.raises(InvalidInput) as here:

@@ -113,21 +113,27 @@ function unfold(field) {
 }
 
 // What is wrong stands at the field that mends it.
-export function point(form, problem) {
-  const id = `${form.id}-problem`, fields = form.querySelectorAll("[aria-describedby]");
-  for (const field of fields) for (const name of ["aria-invalid", "aria-describedby"]) field.removeAttribute(name);
-  if (!problem) return $(id)?.remove();
-  const said = $(id) ?? Object.assign(document.createElement("p"), {id, className: "problem"});
-  const label = problem.field && form.querySelector(`[data-field="${CSS.escape(problem.field)}"]`);
-  said.setAttribute("role", "alert");
-  if (said.textContent !== problem.text) said.textContent = problem.text;
-  if (label) {
+export function point(form, ...problems) {
+  problems = problems.filter(Boolean);
+  const all = JSON.stringify(problems);
+  if (form.dataset.told === all && form.querySelector("[data-problem]")) return; // who listens has heard it
+  form.dataset.told = all;
+  form.querySelectorAll("[data-problem]").forEach((one) => one.remove());
+  for (const field of form.querySelectorAll("[aria-describedby]")) {
+    for (const name of ["aria-invalid", "aria-describedby"]) field.removeAttribute(name);
+  }
+  problems.forEach(({field, text}, i) => {
+    const id = `${form.id}-problem${i || ""}`;
+    const said = Object.assign(document.createElement("p"), {id, className: "problem", role: "alert", textContent: text});
+    said.dataset.problem = "";
+    const label = field && form.querySelector(`[data-field="${CSS.escape(field)}"]`);
+    if (!label) return form.querySelector(".output").prepend(said);
     unfold(label);
-    if (label.nextElementSibling !== said) label.after(said);
-    const field = label.querySelector("input, select");
-    field.setAttribute("aria-invalid", "true");
-    field.setAttribute("aria-describedby", id);
-  } else form.querySelector(".output").prepend(said);
+    label.after(said);
+    const input = label.querySelector("input, select");
+    input?.setAttribute("aria-invalid", "true");
+    input?.setAttribute("aria-describedby", id);
+  });
 }
 
 // -- the address and its history ------------------------------------------------------------------------------------

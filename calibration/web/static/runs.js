@@ -1,11 +1,11 @@
 // One's own runs: a table is checked as soon as it is chosen, and fitted on demand.
 import {planWith, point, send} from "./page.js";
-import {draw, save} from "./plot.js";
+import {save} from "./plot.js";
 
 const $ = (id) => document.getElementById(id);
 const form = $("runs"), table = $("upload-runs");
 const binary = "application/octet-stream";
-let checking = null, called = "", stopping = false, waiting = 0, usable = false, calibration = "";
+let checking = null, fitting = null, waiting = 0, usable = false, calibration = "", before = "";
 
 function reading() {
   const given = new URLSearchParams(), columns = [];
@@ -15,26 +15,17 @@ function reading() {
     else given.set(name, value.trim());
   }
   if (columns.length) given.set("columns", columns.join(", "));
+  given.set("drop_missing", true); // what crashed, which is said
   given.set("file", table.files[0].name.slice(-200));
   return given;
 }
 function say({html = "", problems = {}}) {
   $("runs-check").innerHTML = html;
-  form.querySelectorAll(".problem.extra").forEach((one) => one.remove());
-  const [first, ...others] = Object.entries(problems);
-  point(form, first && {field: first[0], text: first[1]});
-  for (const [field, text] of others) { // each at its own field
-    const label = form.querySelector(`[data-field="${CSS.escape(field)}"]`);
-    const said = Object.assign(document.createElement("p"), {className: "problem extra", textContent: text});
-    (label ?? form.querySelector(".output > *")).after(said);
-    const fold = label?.closest("details");
-    if (fold) fold.open = true;
-  }
+  point(form, ...Object.entries(problems).map(([field, text]) => ({field, text})));
 }
 async function check() {
   checking?.abort();
   const [file] = table.files;
-  $("example").hidden = !!file;
   usable = false;
   if (!file) return say({});
   checking = new AbortController();
@@ -42,7 +33,7 @@ async function check() {
     const how = {type: binary, signal: checking.signal};
     const reply = await (await send(`page/check?${reading()}`, file, how)).json();
     $("columns").replaceChildren(...(reply.names ?? []).map((name) => new Option(name)));
-    usable = !Object.keys(reply.problems).length && !reply.html.includes('role="alert"');
+    usable = $("example").hidden = !Object.keys(reply.problems).length && !reply.html.includes('role="alert"');
     say(reply);
   } catch (error) {
     if (error.name !== "AbortError") say({problems: {table: error.message}});
@@ -50,6 +41,9 @@ async function check() {
 }
 form.addEventListener("input", ({target}) => {
   if (target.name === "name" || target.name === "refits") return;
+  const now = table.files[0]?.name;
+  if (before && now !== before) for (const field of $("mapping").querySelectorAll("input")) field.value = ""; // of another file
+  before = now;
   clearTimeout(waiting);
   waiting = setTimeout(check, target === table ? 0 : 300);
 });
@@ -60,7 +54,7 @@ function busy(now) {
 }
 function clear() {
   $("runs-result").replaceChildren();
-  $("fitted").hidden = $("runs-plot").hidden = true;
+  $("fitted").hidden = true;
   $("fitted").querySelectorAll(".file").forEach((one) => one.remove());
 }
 form.addEventListener("submit", async (event) => {
@@ -70,13 +64,10 @@ form.addEventListener("submit", async (event) => {
   if (!usable && (await check(), !usable)) return $("runs-check").focus(); // what is wrong stands there already
   clear();
   busy(true);
-  stopping = false;
-  called = Array.from(crypto.getRandomValues(new Uint32Array(4)), String).join("-");
-  const given = reading();
-  given.set("called", called);
+  fitting = new AbortController();
   progress("starting", 0);
   try {
-    const reply = await send(`page/fit?${given}`, file, {type: binary});
+    const reply = await send(`page/fit?${reading()}`, file, {type: binary, signal: fitting.signal});
     let rest = "";
     for await (const part of parts(reply.body)) {
       const lines = (rest + part).split("\n");
@@ -84,8 +75,9 @@ form.addEventListener("submit", async (event) => {
       for (const line of lines) told(JSON.parse(line));
     }
   } catch (error) {
-    $("runs-result").replaceChildren();
-    say({problems: {"": error.message}});
+    clear();
+    if (error.name === "AbortError") note("Stopped.");
+    else say({problems: {"": error.message}});
   }
   busy(false);
 });
@@ -93,19 +85,12 @@ async function* parts(body) {
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();
   for (let one = await reader.read(); !one.done; one = await reader.read()) yield one.value;
 }
-// The server has a place for the next fit once it has said how this one ended.
-function stop() {
-  stopping = true;
-  send(`page/stop?called=${called}`, "");
-}
 function told(message) {
-  if (message.progress) return stopping ? stop() : progress(...message.progress);
+  if (message.progress) return progress(...message.progress);
   clear();
-  if (stopping) return note("Stopped.");
   if (!message.calibration) return say(message);
   $("runs-result").innerHTML = message.html;
-  $("fitted").hidden = $("runs-plot").hidden = false;
-  draw($("runs-plot"), message.figure);
+  $("fitted").hidden = false;
   ({calibration} = message);
   for (const [name, content] of Object.entries(message.files)) {
     const report = name.endsWith(".html");
@@ -124,5 +109,5 @@ function progress(what, share) {
 function note(text) {
   $("runs-result").replaceChildren(Object.assign(document.createElement("p"), {className: "note", textContent: text}));
 }
-$("stop").addEventListener("click", stop);
+$("stop").addEventListener("click", () => fitting.abort()); // a fit that nobody waits for ends
 $("use").addEventListener("click", () => planWith(calibration));

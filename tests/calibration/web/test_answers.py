@@ -141,7 +141,7 @@ def test_intervals_can_come_later_and_change_nothing_else() -> None:
     assert whole.complete
     assert not quick.complete
     assert quick.plan.intervals is None
-    assert whole.plan == plan("250M", "5e18", calibration=known, gpu="H100", gpus=8)
+    assert whole.plan == plan("250M", "5e18", calibration=known)
     kept = {"intervals", "interval_note"}
     assert quick.plan.model_dump(exclude=kept) == whole.plan.model_dump(exclude=kept)
     assert "95%: …" in markup.answer(quick)
@@ -177,7 +177,7 @@ def test_names_from_a_file_are_text_wherever_they_are_shown() -> None:
         + markup.calls(found)
         + markup.note(name)
         + markup.cell_problems([(1, name, name, name)])
-        + markup.fit_summary(known)
+        + markup.fit_summary(known, [])
     )
     tags: set[str] = set()
 
@@ -273,6 +273,87 @@ def test_the_best_weight_decay_is_lowest_in_its_picture(changes: dict[str, str])
     assert figure.layout["meta"] == {"field": "weight_decay", "at": found.plan.weight_decay}
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"weight_decay": "0.1"},
+        {"weight_decay": "0.3", "flops": "1e20"},
+        {"weight_decay": "1.0", "ud": "300k", "flops": "3e13", "calibration": "micro-weight-decay"},
+        {"weight_decay": "0.1", "spend": "all", "flops": "1e19"},
+    ],
+)
+def test_a_weight_decay_that_was_chosen_is_a_line_to_drag_through_the_plan(changes: dict[str, str]) -> None:
+    """The curve spends by the rule of the plan, which may be more than the compute with the lowest loss."""
+    found = answers.answer(of(**changes), Calibration.load(of(**changes).calibration))
+    p, figure = found.plan, pictures.PICTURES["decay"](found)
+    curve = next(t for t in figure.data if t["name"].startswith("the best plan"))
+    assert curve["y"][curve["x"].index(p.weight_decay)] == pytest.approx(p.loss, abs=1e-6)
+    solid = [one["x0"] for one in figure.layout["shapes"] if one["line"].get("dash") == "solid"]
+    assert solid == [p.weight_decay] == [figure.layout["meta"]["at"]]
+    best = answers.answer(of(**{**changes, "weight_decay": ""}), found.calibration).plan
+    words = [note["text"] for note in figure.layout["annotations"]]
+    assert f"best: {best.weight_decay:.2g}" in words
+
+
+def test_a_caption_explains_what_was_drawn_and_nothing_else() -> None:
+    asked = of(calibration="c4-muennighoff")
+    bare = answers.answer(asked, Calibration.load("c4-muennighoff"))
+    drawn = pictures.PICTURES["crossover"](bare)
+    assert not any(str(trace["name"]).endswith("interval") for trace in drawn.data)
+    assert "band" not in markup.caption(bare, drawn.drew)
+    for changes in ({}, {"ud": "500M", "flops": "1e20"}, {"serve_tokens": "1B"}, {"epochs": "continuous"}):
+        found = answers.answer(of(**changes), Calibration.load())
+        drawn = pictures.PICTURES["crossover"](found)
+        said = markup.caption(found, drawn.drew)
+        shaded = any(shape["type"] == "rect" for shape in drawn.layout["shapes"])
+        assert ("grey shade" in said) == shaded
+        assert ("The band" in said) == any(str(t["name"]).endswith("interval") for t in drawn.data)
+        assert ("kinks" in said) == (not changes.get("epochs"))
+
+
+def test_hardware_that_nobody_named_is_only_an_example_of_the_cost() -> None:
+    """Compute in FLOPs is not a time on accelerators."""
+    for changes in ({}, {"compute": "target_loss"}):
+        found = answers.answer(of(**changes), Calibration.load())
+        assert "H100" not in found.plan.budget + answers.as_command(found) + answers.question(found)
+        assert "Cost, for example" in markup.answer(found)
+        assert "on 8 × H100" in markup.answer(found)
+    for changes in ({"gpus": "4"}, {"mfu": "0.3"}, {"compute": "hours"}, {"price": "2"}):
+        found = answers.answer(of(**changes), Calibration.load())
+        assert "H100" in found.plan.budget
+        assert "--gpu H100" in answers.as_command(found)
+        assert "Cost, about" in markup.answer(found)
+
+
+def test_options_of_a_shell_are_fields_of_the_page() -> None:
+    said = markup.in_fields("The rest, as 8 models, may reach 2.9 in 3 days: --members auto.")
+    assert said == "The rest, as 8 models, may reach 2.9 in 3 days: Members: auto."
+    assert markup.in_fields("--serve-tokens 1T") == "Tokens to serve: 1T"
+
+
+def test_columns_that_are_missing_are_asked_for_one_by_one_in_the_words_of_the_page() -> None:
+    told = (
+        "t.csv has no column params and no column unique_tokens and no column epochs (or tokens); it has "
+        "modelsize, corpus, passes, wd, ppl; ‹columns› params=NAME says which it is"
+    )
+    decay = "t.csv has no column weight_decay; add it, or say which one all runs used: ‹weight_decay› 0.1"
+    said = markup.column_problems([("params", told), ("weight_decay", decay)])
+    assert list(said) == ["params", "unique_tokens", "epochs", "weight_decay"]
+    assert said["params"].startswith("parameters cannot be found among the columns (modelsize, corpus, ")
+    assert said["epochs"].startswith("epochs or training tokens cannot be found either")
+    assert not any(
+        raw in " ".join(said.values()) for raw in ("‹", "NAME", "params", "unique_tokens", "weight_decay")
+    )
+    for sentence, wanted in {
+        "read params from config.n_params, loss from val/loss": "read parameters from config.n_params, loss",
+        "params look like millions: ‹columns› 'params=size_m*1e6'": "parameters look like millions: write "
+        "'size_m*1e6' for parameters",
+        "takes unique_tokens from 'corpsu'; t.csv has corpus.": "unique tokens cannot be taken from 'corpsu'",
+        "left out (‹where› 'steps > 0' keeps them)": "left out (Only runs where 'steps > 0' keeps them)",
+    }.items():
+        assert markup.as_page_words(sentence).startswith(wanted)
+
+
 def test_forms_that_disagree_are_in_the_picture_and_next_to_the_size() -> None:
     found = answers.answer(of(ud="180M", flops="2.3e20"), Calibration.load())
     rings = next(t for t in pictures.PICTURES["crossover"](found).data if t["name"] == "plans of other laws")
@@ -300,7 +381,7 @@ def test_what_an_ensemble_would_buy_is_said_where_a_calibration_knows() -> None:
 
 def test_what_is_going_to_be_served_counts() -> None:
     found = answers.answer(of(serve_tokens="1B"), Calibration.load())
-    assert found.plan == plan("250M", "5e18", serve_tokens="1B", gpu="H100", gpus=8)
+    assert found.plan == plan("250M", "5e18", serve_tokens="1B")
     assert found.plan.serving is not None
     assert f"{found.plan.serving.share:.0%} of" in markup.details(found)
     for draw in pictures.PICTURES.values():

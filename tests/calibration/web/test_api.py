@@ -246,3 +246,6 @@ def test_the_documentation_is_one_page_without_scripts(server: Address) -> None:
         assert f" {path}</h2>" in page
     assert "<script" not in page
     assert "Unique training tokens you have" in page
+    assert '<meta name="viewport"' in page
+    assert "`" not in page
+    assert "in place of <code>flops</code>" in page

@@ -63,7 +63,7 @@ def test_fit_a_wandb_export_and_plan_with_it(visitor: Visitor, tmp_path: Path) -
     checked = eventually(
         lambda: visitor.browser.text("#runs-check"), lambda said: "The table can be read" in said
     )
-    assert "params from config.n_params" in checked
+    assert "parameters from config.n_params" in checked
     visitor.do("press", "#fit")
     fitted = eventually(lambda: visitor.browser.text("#runs-result"), lambda said: "is fitted" in said)
     assert "hill" in fitted

@@ -11,8 +11,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from benchmarks.service_visitor import ask
 from planner import Calibration, plan
 from tests.calibration.web.conftest import PHONE, Browser, eventually
+from tests.calibration.web.test_attacks import busy, workers
 from tests.calibration.web.test_page import expected, shows
 
 pytestmark = pytest.mark.slow
@@ -45,10 +47,8 @@ def test_own_runs_from_upload_to_plan(browser: Browser, runs: pd.DataFrame, tmp_
     said = eventually(lambda: browser.text("#runs-result"), lambda text: "is fitted" in text, patience=300)
     assert "our corpus <b>1</b> is fitted" in said  # as text: nothing of a name is markup
     assert "held-out error" in said
-    assert (
-        eventually(lambda: browser.script("return document.querySelectorAll('#runs-plot .trace').length"))
-        >= 2
-    )
+    points = "return document.querySelectorAll('#runs-result figure svg [id^=PathCollection] use').length"
+    assert eventually(lambda: browser.script(points)) >= len(runs)  # predicted against observed, of each
 
     browser.press("#download-calibration")
     browser.press("#download-report")
@@ -131,6 +131,61 @@ def test_a_wandb_export_with_a_crashed_run_can_be_fitted(browser: Browser, tmp_p
     browser.pick("refits", "none")
     browser.press("#fit")
     eventually(lambda: browser.text("#runs-result"), lambda said: "is fitted" in said)
+
+
+STRANGE = "modelsize,corpus,passes,l2,ppl\n15M,50M,1,0.1,67\n30M,50M,2,0.1,51\n60M,50M,4,0.1,45\n"
+AT_FIELDS = """
+return [...document.querySelectorAll("#runs .problem")].map((one) =>
+  [one.previousElementSibling.dataset.field, one.textContent]);
+"""
+
+
+def test_each_missing_column_is_asked_for_at_its_field_and_forgotten_with_its_file(
+    browser: Browser, tmp_path: Path
+) -> None:
+    (tmp_path / "strange.csv").write_text(STRANGE)
+    (tmp_path / "other.csv").write_text(STRANGE.replace("modelsize", "size"))
+    browser.open()
+    browser.tab("runs")
+    browser.upload("#upload-runs", tmp_path / "strange.csv")
+    said = dict(eventually(lambda: browser.script(AT_FIELDS)))
+    assert list(said) == ["weight_decay", "params", "unique_tokens", "epochs"]
+    assert not any(raw in " ".join(said.values()) for raw in ("unique_tokens", "weight_decay", "‹", "NAME"))
+    assert browser.find("#example").is_displayed()  # until a table can be read
+    mapped = {"params": "modelsize", "unique_tokens": "corpus", "epochs": "pass", "weight_decay": "l2"}
+    for ours, theirs in mapped.items():
+        browser.find(f"[name=column-{ours}]").send_keys(theirs)
+    said = eventually(lambda: browser.script(AT_FIELDS), lambda found: [at for at, _ in found] == ["epochs"])
+    assert said[0][1].startswith("Epochs cannot be taken from 'pass'")
+    browser.find("[name=column-epochs]").send_keys("es")
+    read = eventually(lambda: browser.text("#runs-check"), lambda said: "The table can be read" in said)
+    assert "validation loss from ppl" in read
+    assert not browser.find("#example").is_displayed()
+    browser.upload("#upload-runs", tmp_path / "other.csv")
+    eventually(lambda: browser.script(AT_FIELDS), lambda found: len(found) == 4)
+    values = "return [...document.querySelectorAll('#mapping input')].map((field) => field.value).join('')"
+    assert browser.script(values) == ""
+
+
+def test_a_fit_that_is_stopped_or_left_ends_and_its_place_is_free(
+    browser: Browser, runs: pd.DataFrame, tmp_path: Path
+) -> None:
+    table = tmp_path / "ours.csv"
+    runs.to_csv(table, index=False)
+    at_work = lambda: [pid for pid in workers(browser.address) if busy(pid)]  # noqa: E731
+    for leave in (lambda: browser.press("#stop"), browser.open):
+        browser.open()
+        browser.tab("runs")
+        browser.upload("#upload-runs", table)
+        eventually(lambda: browser.text("#runs-check"), lambda said: "The table can be read" in said)
+        eventually(at_work, lambda found: not found)  # what checked it
+        browser.pick("refits", "1000")
+        browser.press("#fit")
+        eventually(at_work)
+        leave()
+        eventually(at_work, lambda found: not found, patience=30)
+        again = ask(browser.address, "/v1/fit?refits=0", table.read_bytes())
+        assert again.status == 200, again.body
 
 
 HOSTILE_CALIBRATIONS = {
