@@ -45,26 +45,22 @@ DECAY = 0.1  # of the rules that know none
 class Protocol:
     """The figures of protocol.md."""
 
-    calibration: float = 1.7e12  # K, FLOPs of every calibration
-    budgets: tuple[float, ...] = (1e11, 8.5e11, 3.4e12)  # C
-    ud: int = 131_072
+    calibration: float = 8.5e11  # K, FLOPs of every calibration
+    budgets: tuple[float, ...] = (5e10, 4.25e11, 1.7e12)  # C
+    ud: int = 65_536
     own_runs: tuple[int, ...] = (8, 16, 32)
     seeds: int = 3
     smallest: float = 65_000  # parameters, of the random search
     changes: tuple[str, ...] = ("tokenizer=bpe:1024", "development_documents=100")
     # params, unique tokens, epochs: what Chinchilla and Muennighoff are fitted to, at weight decay 0.1
     grid: tuple[tuple[int, int, int], ...] = (
-        *((65_000, unique, 1) for unique in (32_768, 131_072)),
-        *((110_000, unique, 1) for unique in (32_768, 65_536, 131_072)),
-        *((180_000, unique, 1) for unique in (65_536, 131_072)),
-        *((280_000, unique, 1) for unique in (32_768, 131_072)),
-        (65_000, 65_536, 4),
-        (65_000, 32_768, 8),
-        (110_000, 32_768, 4),
-        (110_000, 32_768, 8),
-        (180_000, 32_768, 4),
-        (180_000, 32_768, 8),
-        (280_000, 32_768, 2),
+        *((65_000, unique, 1) for unique in (32_768, 49_152, 65_536)),
+        *((110_000, unique, 1) for unique in (32_768, 49_152, 65_536)),
+        *((180_000, unique, 1) for unique in (32_768, 65_536)),
+        (280_000, 65_536, 1),
+        *((65_000, 32_768, passes) for passes in (4, 8)),
+        *((110_000, 32_768, passes) for passes in (4, 8)),
+        (180_000, 32_768, 2),
     )
 
 

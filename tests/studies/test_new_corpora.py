@@ -41,10 +41,10 @@ def test_all_have_the_same_compute(make: ModuleType) -> None:
 
 def test_the_protocol_says_what_is_run(make: ModuleType) -> None:
     text, protocol = (FOLDER / "protocol.md").read_text(encoding="utf-8"), make.Protocol()
-    assert "K = 1.7e12 FLOPs" in text
-    assert protocol.calibration == 1.7e12
+    assert "K = 8.5e11 FLOPs" in text
+    assert protocol.calibration == 8.5e11
     assert f"{protocol.ud:,} unique tokens" in text
-    assert [f"{budget:.2g}".replace("+", "") for budget in protocol.budgets] == ["1e11", "8.5e11", "3.4e12"]
+    assert [f"{budget:.2g}".replace("+", "") for budget in protocol.budgets] == ["5e10", "4.2e11", "1.7e12"]
     for source in make.SOURCES.values():
         assert re.search(rf"`{source.package}` {re.escape(source.version)} ", text), source
 
