@@ -53,7 +53,7 @@ from planner.calibration import Calibration
 from planner.inputs import InvalidInput, Limits, epochs, scientific, short
 from planner.plans import plan
 from planner.results import Plan
-from planner.solve import FLOPS_PER_PARAM_TOKEN, allocate
+from planner.solve import FLOPS_PER_PARAM_TOKEN, Point, allocate
 from planner.uncertainty import FAR, paired_draws
 from planner.weight_decay_rule import tuned_weight_decay
 from trainer.config import RunConfig, changed, differences
@@ -102,12 +102,12 @@ class Question:
     budget: float  # FLOPs, reckoned from timed passes where hours were given
     weight_decays: tuple[float, ...]
 
-    @property
-    def few_params(self) -> float:
+    def fewest_params(self, aim: float) -> float:
         """The smallest model worth training: the size whose compute-optimal run (Hoffmann et al. 2022, 20
-        tokens for each parameter) takes the share of one run.
+        tokens for each parameter) takes the share of one run, of the budget or of what the plan takes.
         """
-        return math.sqrt(self.budget / self.asked.runs / (FLOPS_PER_PARAM_TOKEN * 20))
+        share = min(self.budget, aim) / self.asked.runs
+        return math.sqrt(share / (FLOPS_PER_PARAM_TOKEN * 20))
 
     @property
     def batch_tokens(self) -> int:
@@ -205,11 +205,20 @@ def _plain(question: Question) -> dict[str, Any]:
 
 def _weight_decays(config: RunConfig, ud: float, flops: float) -> tuple[float, ...]:
     """Those of the first wave: around what the rule says for the plan of a shipped law."""
-    known = suitable_calibration(ud)
-    first = allocate(known.settings[-1].law(default_form(known)), ud, flops)
-    used, batch = ud * min(float(first.epochs), 1.0), config.batch_size * config.sequence_length
-    middle = tuned_weight_decay(float(first.params), used, config.learning_rate, batch)
+    first = shipped_plan(ud, flops)
+    used, batch = ud * min(first.epochs, 1.0), config.batch_size * config.sequence_length
+    middle = tuned_weight_decay(first.params, used, config.learning_rate, batch)
     return tuple(_rung(middle * _APART**step) for step in (-1, 0, 1))
+
+
+def shipped_plan(ud: float, flops: float) -> Point:
+    """What the shipped law that suits so many tokens would train; it may leave compute unspent."""
+    known = suitable_calibration(ud)
+    try:
+        found = plan(ud, flops, calibration=known)
+    except InvalidInput:  # too far from all that was trained for a plan
+        return allocate(known.settings[-1].law(default_form(known)), ud, flops)
+    return Point(found.params, ud, found.epochs, found.spent_flops, found.loss)
 
 
 def _rung(decay: float) -> float:
@@ -336,13 +345,17 @@ class Loop:
         decays = list(question.weight_decays) if belief is None else rivals(belief, question.weight_decays)
         cells: list[dict[str, Any]] = []
         refused: InvalidInput | None = None
+        if belief is not None and belief.plan is not None:
+            aim = belief.plan.spent_flops
+        else:
+            aim = float(shipped_plan(question.ud, question.flops).flops)
         table = open_source(self.folder.path, weight_decay_is_choice=True).table if before else None
         for place, decay in enumerate(decays):
             count = number // len(decays) + (place < number % len(decays))
             if not count:
                 continue
             try:
-                cells += self._designed(table, decay, budget * count / number, count)
+                cells += self._designed(table, decay, budget * count / number, count, aim)
             except InvalidInput as error:
                 refused = error
         if not cells and refused is not None and not before:
@@ -351,18 +364,19 @@ class Loop:
         return self._runs(cells)
 
     def _designed(
-        self, table: pd.DataFrame | None, decay: float, budget: float, count: int
+        self, table: pd.DataFrame | None, decay: float, budget: float, count: int, aim: float
     ) -> Iterator[dict[str, Any]]:
+        """Runs for a plan that takes as much as `aim`: beyond it the law expects no gain, and knows nothing."""
         question, length = self.question, self.study.runs[0].config.sequence_length
         found = design(
             budget,
             question.ud,
-            question.flops,
+            aim,
             runs=table,
             weight_decay=decay,
             vocab_size=self.study.runs[0].architecture.vocab_size,
             max_runs=count,
-            min_params=question.few_params,
+            min_params=question.fewest_params(aim),
             min_tokens=_FEWEST_STEPS * question.batch_tokens,
             min_unique=_LEAST_DATA * question.ud,
             identify=False,

@@ -101,6 +101,28 @@ def test_a_corpus_becomes_a_plan(whole: tuple[Path, str, str]) -> None:
     assert "the plan" in printed
 
 
+@pytest.mark.parametrize("budget", ["1e13", "1e16"])
+def test_runs_are_no_larger_than_a_plan_for_the_corpus(text: Path, tmp_path: Path, budget: str) -> None:
+    """Whatever the budget: beyond some compute a law expects no gain from so little text."""
+    words = [
+        "--budget",
+        budget,
+        "--ud",
+        "22k",
+        *SETTINGS,
+        "--set",
+        "sequence_length=128",
+        "--dry-run",
+        "--json",
+    ]
+    done = CliRunner().invoke(run, [str(text), "-o", str(tmp_path / "out"), *words])
+    assert done.exit_code == 0, done.output
+    runs = json.loads(done.stdout)["runs"]
+    assert len(runs) >= 3
+    assert max(6 * one["params"] * one["unique_tokens"] * one["epochs"] for one in runs) < 1e12
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.slow
 def test_killed_and_started_again_it_decides_the_same_to_the_bit(
     whole: tuple[Path, str, str], text: Path, tmp_path: Path
