@@ -366,7 +366,7 @@ class Loop:
     def _designed(
         self, table: pd.DataFrame | None, decay: float, budget: float, count: int, aim: float
     ) -> Iterator[dict[str, Any]]:
-        """Runs for a plan that takes as much as `aim`: beyond it the law expects no gain, and knows nothing."""
+        """Runs for a plan that takes `aim`: beyond that the law expects no gain, and may know nothing."""
         question, length = self.question, self.study.runs[0].config.sequence_length
         found = design(
             budget,
