@@ -32,7 +32,7 @@ def test_every_arm_has_the_runs_of_the_protocol_and_its_row(make: ModuleType) ->
         assert len(runs) == (48 if arm == "wsd" else 24)
         assert runs["loss"].notna().all()
         nats, counts, *decays = make.worth(runs[runs["unique_tokens"] == 24576], small).split(" | ")
-        (row,) = [line for line in page.splitlines() if line.startswith(f"| {arm} | ")]
+        row = next(line for line in page.splitlines() if line.startswith(f"| {arm} | "))
         assert row.startswith(f"| {arm} | {nats} | {counts}")
         assert row.endswith(f"| {' | '.join(decays)} |")
 
