@@ -3,6 +3,7 @@
     python studies/new-corpora/make.py run WORK german c          # 1 and 2; again: goes on where it was
     python studies/new-corpora/make.py run WORK english russian   # 3 and 4, once that is mended
     python studies/new-corpora/make.py tables                     # of the CSV files next to this one
+    python studies/new-corpora/make.py picture docs/pictures/new-corpora.png
     python studies/new-corpora/make.py miniature WORK             # all of it on a few tiny runs, in minutes
 
 WORK holds text, runs and checkpoints. NAME.csv has a row for each configuration and seed that was trained to
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -22,6 +24,8 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from prepare import SOURCES, prepare
@@ -35,6 +39,7 @@ from calibration.studies.study import StudyRun
 from calibration.studies.sweep import sweep
 from planner import Calibration, plan
 from planner.inputs import InvalidInput, scientific, short
+from planner.show.palette import INK, MARKERS, NEUTRAL, SERIES
 from planner.solve import allocate
 
 HERE = Path(__file__).resolve().parent
@@ -274,12 +279,16 @@ def judged(rows: pd.DataFrame) -> pd.DataFrame:
     return found.assign(planned=found["loss"].notna(), regret=found["regret"].fillna(worst))
 
 
-def tables(folder: Path) -> None:
-    """Print the tables of the report from the CSV files of a folder."""
+def results_of(folder: Path) -> pd.DataFrame:
     files = [path for name in (*SOURCES, "miniature") if (path := folder / f"{name}.csv").exists()]
     if not files:
         raise SystemExit(f"{folder} has no results yet; `make.py run` makes them.")
-    found = judged(pd.concat(map(pd.read_csv, files), ignore_index=True))
+    return judged(pd.concat(map(pd.read_csv, files), ignore_index=True))
+
+
+def tables(folder: Path) -> None:
+    """Print the tables of the report from the CSV files of a folder."""
+    found = results_of(folder)
     for corpus, here in found.groupby("corpus", sort=False):
         print(
             f"\n**{corpus}**\n\n| C | rule | chose | loss ± seeds | regret | expected (95%) |\n|"
@@ -317,14 +326,69 @@ def _summary(title: str, found: pd.DataFrame) -> None:
         print(f"| {rule} | {len(here)} | {middle} | {best} | {share} |")
 
 
+def picture(found: pd.DataFrame) -> Figure:
+    """The regret of every rule in every cell, and its median; the lowest median on top."""
+    figure = Figure(figsize=(9.0, 4.6), dpi=130, layout="constrained")
+    axis = figure.subplots()
+    medians = found.groupby("rule")["regret"].median().sort_values(ascending=False)
+    corpora, budgets = list(found["corpus"].unique()), sorted(found["budget"].unique())
+    for place, (rule, median) in enumerate(medians.items()):
+        axis.plot([median, median], [place - 0.34, place + 0.34], color=INK.light, linewidth=2.2, zorder=3)
+        axis.annotate(f"{median:.3f}", (median, place + 0.36), ha="center", va="bottom", fontsize=8)
+        here = found[found["rule"] == rule]
+        for row in here.itertuples():
+            i, k = corpora.index(row.corpus), budgets.index(row.budget)
+            offset = 0.13 * (i - (len(corpora) - 1) / 2)
+            axis.scatter(
+                row.regret,
+                place + offset,
+                s=(14, 30, 54)[k],
+                marker=MARKERS[i],
+                color=SERIES[i].light,
+                alpha=0.8,
+            )
+    axis.set_yticks(range(len(medians)), [re.sub(r"-(\d+)", r", \1 runs", rule) for rule in medians.index])
+    axis.set_xscale("symlog", linthresh=0.02, linscale=0.6)
+    ticks = [0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0]
+    axis.set_xticks(ticks, [f"{tick:g}" for tick in ticks], minor=False)
+    axis.set_xticks([], minor=True)
+    axis.set(
+        xlim=(-0.002, 1.1 * found["regret"].max()),
+        xlabel="regret: nats per token above the best that was trained",
+    )
+    handles = [
+        Line2D([], [], linestyle="", marker=MARKERS[i], color=SERIES[i].light, label=corpus)
+        for i, corpus in enumerate(corpora)
+    ]
+    handles += [
+        Line2D(
+            [],
+            [],
+            linestyle="",
+            marker="o",
+            color=NEUTRAL.light,
+            markersize=size,
+            label=f"C = {scientific(budget)}",
+        )
+        for size, budget in zip((3, 5, 7), budgets, strict=True)
+    ]
+    figure.legend(handles=handles, loc="outside upper center", ncols=7, frameon=False, fontsize=8)
+    axis.grid(axis="x", alpha=0.25)
+    axis.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=("run", "tables", "miniature"))
+    parser.add_argument("what", choices=("run", "tables", "picture", "miniature"))
     parser.add_argument("work", type=Path, nargs="?")
     parser.add_argument("names", nargs="*")
     given = parser.parse_args()
     if given.what == "tables":
         tables(given.work or HERE)
+        return
+    if given.what == "picture" and given.work is not None:
+        picture(results_of(HERE)).savefig(given.work)
         return
     if given.work is None or set(given.names) - {*SOURCES}:
         parser.error(f"name a folder to work in, and corpora of {', '.join(SOURCES)}")
