@@ -51,7 +51,7 @@ class Protocol:
     """The figures of protocol.md."""
 
     calibration: float = 8.5e11  # K, FLOPs of every calibration
-    budgets: tuple[float, ...] = (5e10, 4.25e11, 1.7e12)  # C
+    budgets: tuple[float, ...] = (5e10, 2.5e11, 8.5e11)  # C
     ud: int = 65_536
     own_runs: tuple[int, ...] = (8, 16, 32)
     seeds: int = 3
@@ -117,7 +117,7 @@ def trained(loop: Loop, runs: Sequence[StudyRun]) -> None:
 
 
 def fitted_grid(question: Question, work: Path, protocol: Protocol) -> Calibration:
-    """Chinchilla and Muennighoff, each form fitted as the paper does, to a grid of their own."""
+    """Chinchilla and Muennighoff, each form fitted to a grid of their own."""
     loop = Loop(question, StudyDirectory(work / "grid"))
     runs = [
         loop.study.run(params=size, unique_tokens=unique, epochs=passes, weight_decay=DECAY, seed=0)
@@ -125,7 +125,7 @@ def fitted_grid(question: Question, work: Path, protocol: Protocol) -> Calibrati
     ]
     trained(loop, runs)
     laws = ["chinchilla", "effective_parameters"]
-    return fit(loop.folder.path, laws=laws, prior="none", bootstrap=0, name="grid")
+    return fit(loop.folder.path, laws=laws, bootstrap=0, name="grid")
 
 
 # -- what every rule chooses ---------------------------------------------------------------------------------

@@ -44,7 +44,7 @@ def test_the_protocol_says_what_is_run(make: ModuleType) -> None:
     assert "K = 8.5e11 FLOPs" in text
     assert protocol.calibration == 8.5e11
     assert f"{protocol.ud:,} unique tokens" in text
-    assert [f"{budget:.2g}".replace("+", "") for budget in protocol.budgets] == ["5e10", "4.2e11", "1.7e12"]
+    assert [f"{budget:.2g}".replace("+", "") for budget in protocol.budgets] == ["5e10", "2.5e11", "8.5e11"]
     for source in make.SOURCES.values():
         assert re.search(rf"`{source.package}` {re.escape(source.version)} ", text), source
 
