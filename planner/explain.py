@@ -164,6 +164,8 @@ def explained(p: Plan, facts: Facts) -> Plan:
     reasons |= _about_the_plan(p, facts.chosen)
     reasons |= _training_reasons(p, facts) if facts.single else _total_reasons(p, facts)
     reasons |= _ensemble_reasons(p, asked.cost)
+    if _leaves_most(p):
+        reasons["other_uses"] = _OTHER_USES
     if asked.target is not None and "target_within_error" not in reasons:
         least = _total(p.flops - p.unused_flops, asked.cost) + ("" if facts.single else " in all")
         reach = f"are expected to reach a loss of {asked.target:g} with this data"
@@ -236,7 +238,7 @@ def _budget_in_words(p: Plan, facts: Facts) -> str:
             less = f", as you ask: spend only {scientific(best.flops)} for a lower loss ({best.loss:.2f})"
         return f"It takes all of your {whole}{less}.{doubt}"
     if p.members is not None and p.members.count > 1:
-        return f"{part[0].upper()}{part[1:]}; {_why_no_more_members(p.members)}.{doubt}"
+        return f"{part[0].upper()}{part[1:]}; {_why_no_more_members(p, facts)}.{doubt}"
     why = _why_not_all(p, facts)
     return f"{part[0].upper()}{part[1:]}; {why}.{_spare_in_words(p, facts)}"
 
@@ -259,10 +261,15 @@ def _why_not_all(p: Plan, facts: Facts) -> str:
     return why
 
 
-def _why_no_more_members(found: EnsemblePlan) -> str:
-    if found.count == 2 * found.most_members:
+def _why_no_more_members(p: Plan, facts: Facts) -> str:
+    """Why several models do not take all of the budget."""
+    found = p.members
+    assert found is not None
+    if len(facts.asked.members) > 1 and found.count == 2 * found.most_members:
         return f"no more than {found.count} are planned, as {found.most_members} were tried"
-    return "with these limits the law expects no gain from the rest"
+    if p.first_guess is not None:
+        return "what the rest could buy is not known"
+    return f"with {found.count} members the law expects no gain from the rest"
 
 
 def _gain_in_words(p: Plan) -> str:
@@ -410,7 +417,8 @@ def _members(p: Plan) -> str:
     if kept is not None and kept.kept_between is not None:
         least, most = kept.kept_between
         shares = f"keeping {least:.0%} to {most:.0%} of the gain"
-        said.append(f"distilled into one {kept.loss_low:.2f} to {kept.loss_high:.2f}, {shares}")
+        between = f"{kept.loss_low:.2f} to {kept.loss_high:.2f}"
+        said.append(f"distilled into one {kept.loss:.2f} ({between}), {shares}")
     elif kept is not None:
         said.append(f"distilled into one {kept.loss:.2f}, keeping {kept.kept:.0%} of the gain")
     return "; ".join([*said, f"serving takes {found.count} times that of one"])
@@ -656,26 +664,27 @@ def _budget(p: Plan, facts: Facts, data: str) -> dict[str, str]:
         said["ensemble_instead"] = (
             f"{gain}, reach about {spare.loss:.3f} ({between}; ask for members{measured})."
         )
-    if not _leaves_most(p):
-        return said
-    if spare is None and (known.members is None or known.members.borrowed is not None):
+    unmeasured = known.members is None or known.members.borrowed is not None
+    if _leaves_most(p) and spare is None and unmeasured:
         unknown = "The other known use of the rest is an ensemble, not measured for this calibration"
         if known.members is not None:
             unknown = (
                 "The other known use of the rest is an ensemble, measured too far from here for a number"
             )
         said["ensemble_elsewhere"] = f"{unknown}: {ELSEWHERE}."
-    said["other_uses"] = (
-        "What else was found to be worth data where compute is left: dropout, stronger weight decay, weight "
-        "averaging, masked inputs, ensembles and distillation; what each gained, where, and with which "
-        "caveat is in the manual (What else buys data)."
-    )
     return said
+
+
+_OTHER_USES = (
+    "What else was found to be worth data where compute is left: dropout, stronger weight decay, weight "
+    "averaging, masked inputs, ensembles and distillation; what each gained, where, and with which caveat is "
+    "in the manual (What else buys data)."
+)
 
 
 def _leaves_most(p: Plan) -> bool:
     """Whether most of the compute is left."""
-    return 2 * p.spent_flops <= p.flops
+    return 2 * p.unused_flops >= p.flops
 
 
 def is_known(turn: TurningPoint, p: Plan, most_epochs: float) -> bool:
@@ -923,17 +932,21 @@ def _ensemble_reasons(p: Plan, cost: TotalCost) -> dict[str, str]:
     times = f"Serving {several.members} members takes {several.members} times the memory and compute of one"
     weights, served = in_bytes(found.weights_bytes), scientific(found.flops_per_token)
     said["ensemble_cost"] = f"{times}: {weights} of weights in bf16 and {served} FLOPs a token."
+    times = 1 + several.members / 3  # predicting is a third of training
+    teaching = f"Trained as long as a member it takes up to {times:.2g} times the compute of one."
     if (kept := found.distilled) is not None and kept.kept_between is not None:
         low, high = kept.kept_between
         said["distilled"] = (
             f"Distilled into one model of {short(several.params)} it may keep {low:.0%} to {high:.0%} of the "
             f"gain over the best single one, as {kept.members} members did where that was measured: about "
-            f"{kept.loss:.2f}, {kept.loss_low:.2f} to {kept.loss_high:.2f} by these shares alone."
+            f"{kept.loss:.2f}, or {kept.loss_low:.2f} to {kept.loss_high:.2f} by these shares and the "
+            f"interval of the gain. {teaching}"
         )
     elif kept is not None:
         said["distilled"] = (
             f"Distilled into one model of {short(several.params)} it may keep {kept.kept:.0%} of the gain "
-            f"over the best single one, as {kept.members} members did where measured: about {kept.loss:.3f}."
+            f"over the best single one, as {kept.members} members did where measured: about {kept.loss:.3f}. "
+            f"{teaching}"
         )
     return said
 

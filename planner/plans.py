@@ -965,6 +965,7 @@ def _ensemble(total: Choice) -> results.EnsemblePlan:
         ensemble = solve.best_of(replace(asked, members=several)) if several else None
     shown = ensemble or found
     one, loss = total.expected_loss(shown._replace(members=1)), shown.point.loss
+    gain = None if averaging.borrowed is None else _gain(total, shown)
     start = cheaper = None
     if auto and asked.target is None:
         start = _ensembles_start(total, single, ensemble)
@@ -988,18 +989,17 @@ def _ensemble(total: Choice) -> results.EnsemblePlan:
         error=averaging.error,
         most_members=averaging.most_members,
         source=averaging.source,
-        **_gain_range(total, shown),
+        gain_low=gain and gain.low,
+        gain_high=gain and gain.high,
     )
 
 
-def _gain_range(total: Choice, shown: Found) -> dict[str, Any]:
-    """Between which gains averaging is expected, where its law was borrowed."""
+def _gain(total: Choice, shown: Found) -> Gain:
+    """What averaging is expected to gain over one of the members."""
     known, place = total.asked.known, shown.point
-    if known.members is None or known.members.borrowed is None:
-        return {}
     at = place.params, place.unique_tokens, place.epochs
-    gain = known.averaging_gains(total.law, shown.members, *at, shown.weight_decay)
-    return {"gain_low": float(gain.low), "gain_high": float(gain.high)}
+    law = known.setting(shown.weight_decay).law(total.asked.form)
+    return Gain(*map(float, known.averaging_gains(law, shown.members, *at, shown.weight_decay)))
 
 
 def _spare(choice: Choice) -> results.SpareEnsemble | None:
@@ -1028,14 +1028,16 @@ def _distilled(total: Choice, ensemble: Found) -> results.Distillation | None:
         return None
     kept, members = averaging.distilled.kept, averaging.distilled.members
     between, gain = averaging.distilled.between, alone.point.loss - loss
-    most, least = (None, None) if between is None else (alone.point.loss - share * gain for share in between)
+    averaged = _gain(total, ensemble)
+    ends = [gain + end - averaged.expected for end in averaged]
+    losses = [alone.point.loss - share * end for share in between or () for end in ends]
     return results.Distillation.model_construct(
         kept=kept,
         members=members,
         loss=alone.point.loss - kept * gain,
         kept_between=between,
-        loss_low=least,
-        loss_high=most,
+        loss_low=min(losses, default=None),
+        loss_high=max(losses, default=None),
     )
 
 

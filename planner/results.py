@@ -390,7 +390,7 @@ class Distillation(_Answer):
     members: int  # of the ensemble that it was measured with
     loss: float  # to be expected here, if the share holds
     kept_between: tuple[float, float] | None = None  # where several sources measured it
-    loss_low: float | None = None  # by these shares
+    loss_low: float | None = None  # by these shares and, where the gain was borrowed, its interval
     loss_high: float | None = None
 
 

@@ -126,7 +126,7 @@ def distill(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Train one model on the mean of the predictions of finished runs, mixed with the data.
+    """Train one model on the mean of the probabilities of finished runs, mixed with the data.
 
     It has the config of the first member, with a seed of its own, unless --set says otherwise; the same exact
     epochs, and like any run it goes on where it stopped. Members stay in memory and predict every batch.

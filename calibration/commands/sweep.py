@@ -128,8 +128,9 @@ def ensemble(study: str, training: Training, attach: str | None, as_json: bool) 
     """Train every run of STUDY not trained yet, and score ensembles of runs that differ in seed only.
 
     An ensemble is the mean of its members' probabilities. Its loss with 1, 2, ... members, averaged over
-    which they are, is printed and written to ensembles.csv in the study's directory. Like a sweep it may be
-    stopped at any time, and goes on where it stopped.
+    which they are, is printed and written to ensembles.csv in the study's directory. Where the study has a
+    table [distill], one model more learns from the members of each. Like a sweep it may be stopped at any
+    time, and goes on where it stopped.
 
     \b
     Example:
@@ -155,6 +156,8 @@ def ensemble(study: str, training: Training, attach: str | None, as_json: bool) 
         else:
             _print_cells(ensembles.cells(plan.runs).values())
             takes.print_totals()
+            if plan.distill is not None:
+                click.echo("Not counted is the model that is distilled from the members of each.")
         return
     with interruptible():
         progress = training.grid(plan, folder)

@@ -195,6 +195,36 @@ def test_a_whole_plan_of_members_for_web_text() -> None:
     assert p.loss < found.single.loss
 
 
+def test_what_distillation_keeps_is_as_unsure_as_the_gain_and_the_share_together() -> None:
+    p = plan("180M", gpu="H100", gpus=8, hours=20, members="auto")
+    assert p.members is not None
+    assert p.members.single is not None
+    assert p.members.gain_low is not None
+    assert p.members.gain_high is not None
+    kept, gain = p.members.distilled, p.members.gain
+    assert kept is not None
+    assert kept.kept_between is not None
+    alone = kept.loss + kept.kept * (kept.loss - p.loss) / (1 - kept.kept)  # one model of the members' size
+    least, most = (alone - p.loss - gain + end for end in (p.members.gain_low, p.members.gain_high))
+    assert kept.loss_low == pytest.approx(alone - kept.kept_between[1] * most, abs=1e-9)
+    assert kept.loss_high == pytest.approx(alone - kept.kept_between[0] * least, abs=1e-9)
+    (said,) = [one for one in p.reasons if one.code == "distilled"]
+    assert f"{kept.loss:.2f}, or {kept.loss_low:.2f} to {kept.loss_high:.2f}" in said
+    assert "up to 4.3 times the compute" in said  # ten forward passes are a third of ten trainings
+
+
+def test_an_ensemble_says_why_it_leaves_what_it_leaves() -> None:
+    auto = plan("180M", gpu="H100", gpus=8, hours=20, members="auto")
+    assert "no more than 10 are planned, as 5 were tried" in auto.budget
+    asked = plan("180M", gpu="H100", gpus=8, hours=20, members=10)
+    assert "with 10 members the law expects no gain from the rest" in asked.budget
+    far = plan("8B", 3e22, members=4)
+    assert "what the rest could buy is not known" in far.budget
+    for p in (auto, asked, far):
+        assert "other_uses" in {one.code for one in p.reasons}
+    assert "other_uses" not in {one.code for one in plan("250M", 5e18, members=2).reasons}
+
+
 def test_a_prediction_says_what_averaging_gains() -> None:
     one = predict(3e8, 1.97e8, 16, members=5)
     assert one.averaging is not None

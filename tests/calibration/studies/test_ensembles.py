@@ -67,11 +67,14 @@ def test_many_members_have_a_fixed_sample_of_subsets() -> None:
 def test_the_command_trains_members_and_scores_them_and_goes_on_where_it_stopped(
     study: Path, tmp_path: Path
 ) -> None:
-    study.write_text(study.read_text().replace('["12k", "20k"]', '["12k"]').replace("[2, 4]", "[2]"))
+    text = study.read_text().replace('["12k", "20k"]', '["12k"]').replace("[2, 4]", "[2]")
+    study.write_text(f"{text}\n[distill]\n")
     out = tmp_path / "members"
     first = CliRunner().invoke(ensemble, [str(study), "-o", str(out), "--workers", "1", "--json", "--quiet"])
     assert first.exit_code == 0, first.output
-    rows = json.loads(first.stdout)["ensembles"]
+    answer = json.loads(first.stdout)
+    rows, ((student, taught),) = answer["ensembles"], answer["distilled"].items()
+    assert json.loads((Path(student) / "result.json").read_text())["loss"] == taught
     assert [row["members"] for row in rows] == [1, 2]
     runs = sorted((out / "runs").iterdir())
     assert rows[1]["loss"] == pytest.approx(score(runs).loss, abs=1e-9)
@@ -84,6 +87,7 @@ def test_the_command_trains_members_and_scores_them_and_goes_on_where_it_stopped
     again = CliRunner().invoke(ensemble, [str(study), "-o", str(out), "--quiet", "--attach", own])
     assert again.exit_code == 0, again.output
     assert "K = 2" in again.stdout
+    assert f"Distilled into {student}: loss {taught:.4f}." in again.stdout
     assert (out / "ensembles.csv").read_bytes() == before
     assert list(pd.read_csv(out / "ensembles.csv")["seeds"]) == ["0 1", "0 1"]
     known = Calibration.load(own).members
@@ -109,6 +113,8 @@ def test_how_one_model_learns_is_checked_before_anything_is_trained(study: Path)
     text = study.read_text()
     study.write_text(f"{text}\n[distill]\n")
     assert load(str(study)).distill == {"weight": 0.9, "temperature": 1.0}
+    asked = CliRunner().invoke(ensemble, [str(study), "--dry-run"])
+    assert "Not counted is the model that is distilled" in asked.stdout
     for wrong, why in (
         ("weight = 2", "at most 1"),
         ("temprature = 1", "temprature"),
