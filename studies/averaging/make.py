@@ -305,6 +305,68 @@ def of_others(table: pd.DataFrame, law: Fit, known: Averaging) -> Iterator[str]:
         yield row(one["source"], f"{one['params']:,.0f}", f"{a:.3f}", f"{foretold:.3f}", *between, *held)
 
 
+def asked(table: pd.DataFrame) -> pd.DataFrame:
+    """What those who plan are told of each real size by a law that was fitted without it: of its ladder and
+    of its published limit, at the weight decay that their calibration has next to its own.
+    """
+    rows, real, found = fitted_rows(table), published(table), []
+    for params in PUBLISHED:
+        law = fit(CHOSEN, rows[rows["params"] != params])
+        known = shipped(table[table["params"] != params], law)
+        for name in SHIPPED:
+            own = Calibration.load(name).changed(members=known)
+            for what, some in (("ladder", table[table["source"] == "dclm"]), ("published limit", real)):
+                one = some[some["params"] == params].iloc[0]
+                decay = float(np.clip(one["weight_decay"], *own.weight_decay_range))
+                place = params, one["unique_tokens"], one["epochs"], decay
+                gain = own.averaging_gains(own.law(decay), np.inf, *place)
+                found.append({"calibration": name, "what": what, "params": params, "a": one["a"]})
+                found[-1] |= gain._asdict() | {"held": bool(gain.low <= one["a"] <= gain.high)}
+    return pd.DataFrame(found)
+
+
+def of_asked(table: pd.DataFrame) -> Iterator[str]:
+    yield "### What plans say of a size that was left out"
+    yield ""
+    yield row("calibration", "what", "parameters", "a", "foretold", "80%", "held")
+    yield row(*["---"] * 7)
+    for _, one in asked(table).iterrows():
+        between, held = f"{one['low']:.2f} to {one['high']:.2f}", "yes" if one["held"] else "no"
+        facts = one["calibration"], one["what"], f"{one['params']:,.0f}", f"{one['a']:.3f}"
+        yield row(*facts, f"{one['expected']:.3f}", between, held)
+    yield ""
+    here = table[table["source"] == "dclm"]
+    sizes, tokens, tuned = (
+        here[name].to_numpy(float) for name in ("params", "unique_tokens", "tuned_epochs")
+    )
+    off = [np.log(Calibration.load(name).best_alone.at(sizes, tokens)[0] / tuned) for name in SHIPPED]
+    said = " and ".join(
+        f"{np.sqrt(np.mean(each**2)):.2f} ({name})" for each, name in zip(off, SHIPPED, strict=True)
+    )
+    yield from textwrap.wrap(
+        f"The best epochs of one model by these calibrations are off from those that DCLM tuned by {said}, "
+        f"root mean square of the logarithm. No part of the interval counts that.",
+        110,
+    )
+
+
+def of_sources(table: pd.DataFrame) -> Iterator[str]:
+    """Each source left out: foretold from the other alone, with all that is not known of a new source."""
+    yield "### Each source foretold from the other"
+    yield ""
+    yield row("from", "ladders of", "ln a off by", "standard deviations of it")
+    yield row(*["---"] * 4)
+    rows = fitted_rows(table)
+    for one, other in (("tiny", "dclm"), ("dclm", "tiny")):
+        law, there = fit(CHOSEN, rows[rows["source"] == one]), table[table["source"] == other]
+        from_here = CHOSEN.features(there) - CHOSEN.features(rows[rows["source"] == one]).mean(0)
+        local = np.square(from_here[:, 2:4]) @ np.square([LOCAL["size"], LOCAL["data"]])
+        spread = BETWEEN**2 + (RULE * law.mean[5]) ** 2 + local
+        errors = law.ln_a(there) - np.log(there["a"].to_numpy(float))
+        each = errors / np.sqrt(law.deviation(there) ** 2 + spread)
+        yield row(one, other, *(f"{v.min():+.1f} to {v.max():+.1f}" for v in (errors, each)))
+
+
 def of_law(law: Fit, known: Averaging) -> Iterator[str]:
     yield "### The law"
     yield ""
@@ -334,6 +396,8 @@ def main() -> None:
         of_candidates(table),
         of_left_out(table),
         of_others(table, law, known),
+        of_asked(table),
+        of_sources(table),
         of_law(law, known),
     )
     text = "\n\n".join("\n".join(part) for part in parts) + "\n"
