@@ -932,8 +932,8 @@ def _ensemble_reasons(p: Plan, cost: TotalCost) -> dict[str, str]:
     times = f"Serving {several.members} members takes {several.members} times the memory and compute of one"
     weights, served = in_bytes(found.weights_bytes), scientific(found.flops_per_token)
     said["ensemble_cost"] = f"{times}: {weights} of weights in bf16 and {served} FLOPs a token."
-    times = 1 + several.members / 3  # predicting is a third of training
-    teaching = f"Trained as long as a member it takes up to {times:.2g} times the compute of one."
+    takes = 1 + several.members / 3  # predicting is a third of training
+    teaching = f"Trained as long as a member it takes up to {takes:.2g} times the compute of one."
     if (kept := found.distilled) is not None and kept.kept_between is not None:
         low, high = kept.kept_between
         said["distilled"] = (
@@ -978,7 +978,9 @@ _FEW_TOKENS = 4096  # a step and GPU, below which GPUs mostly wait
 def _warnings(p: Plan, facts: Facts) -> dict[str, str]:
     """What to be careful about."""
     said = _point_warnings(facts.asked.known, facts.setting, p, p.ud) | _shape_warnings(p, facts)
-    said |= _weight_decay_warnings(p, facts) | _member_warnings(p, facts.asked.known)
+    count = 1 if p.members is None else p.members.count
+    said |= _weight_decay_warnings(p, facts)
+    said |= _member_warnings(facts.asked.known, count, p, p.weight_decay)
     corpus = facts.asked.known.corpus.split(";")[0].strip() or f"the runs of {facts.asked.known.name}"
     said["corpus"] = f"Fitted on {corpus}, from scratch; not for fine-tuning or continued pretraining."
     if facts.asked.limits.size is not None and has_few_tokens(p.params, p.ud):
@@ -992,7 +994,7 @@ def _warnings(p: Plan, facts: Facts) -> dict[str, str]:
                 f"which will mostly wait for each other: {enough} would do, or a larger batch (batch_tokens)."
             )
     if not facts.single:
-        count, total = 1 if p.members is None else p.members.count, p.flops - p.unused_flops
+        total = p.flops - p.unused_flops
         needs = _serving_needs(facts.setting, facts.asked.cost, count, p.params, total, p.flops)
         if needs is not None and needs[1] > p.flops:
             said["serving_leaves_little"] = needs[0]
@@ -1120,17 +1122,17 @@ def _times_outside(factor: float, above: bool) -> str:
     return f"{factor - 1:.0%} above the largest" if above else f"{1 - 1 / factor:.0%} below the smallest"
 
 
-def _member_warnings(p: Plan, known: Calibration) -> dict[str, str]:
+def _member_warnings(known: Calibration, count: int, at: Plan | Point, weight_decay: float) -> dict[str, str]:
     """Where an ensemble leaves what was trained to calibrate its gain."""
     said: dict[str, str] = {}
     averaging, recipe = known.members, known.recipe
-    if p.members is None or p.members.count == 1 or averaging is None or recipe is None:
+    if count == 1 or averaging is None or recipe is None:
         return said
-    fitted, timescale = averaging.fitted_on, recipe.timescale_tokens(p.weight_decay) / p.unique_tokens
+    fitted, timescale = averaging.fitted_on, recipe.timescale_tokens(weight_decay) / at.unique_tokens
     places = [
-        ("model size", p.params, fitted.params, short),
-        ("unique tokens", p.unique_tokens, fitted.unique_tokens, short),
-        ("epochs", max(p.epochs, 1.0), fitted.epochs, "{:.3g}".format),
+        ("model size", at.params, fitted.params, short),
+        ("unique tokens", at.unique_tokens, fitted.unique_tokens, short),
+        ("epochs", max(at.epochs, 1.0), fitted.epochs, "{:.3g}".format),
         ("AdamW's timescale in epochs", timescale, fitted.timescale_epochs, "{:.2g}".format),
     ]
     if averaging.borrowed is not None:  # the rest is relative to one model, and its doubt is in the interval
@@ -1144,15 +1146,17 @@ def _member_warnings(p: Plan, known: Calibration) -> dict[str, str]:
     if outside:
         not_measured = f"what averaging gains was not measured here: {'; '.join(outside)}"
         said["outside_members"] = f"{not_measured}. It is taken to grow no further."
-    if p.members.count > averaging.most_members:
-        more = f"{p.members.count} members are more than the {averaging.most_members} that were trained"
+    if count > averaging.most_members:
+        more = f"{count} members are more than the {averaging.most_members} that were trained"
         said["more_members"] = f"{more}: their gain is extrapolated."
     return said
 
 
-def prediction_warnings(known: Calibration, setting: Setting, point: Point) -> list[Remark]:
-    """What to be careful about with the prediction of one configuration."""
-    return _remarks(_point_warnings(known, setting, point, point.unique_tokens), setting.warnings)
+def prediction_warnings(known: Calibration, setting: Setting, point: Point, members: int = 1) -> list[Remark]:
+    """What to be careful about with the prediction of one configuration, or of several such models."""
+    said = _point_warnings(known, setting, point, point.unique_tokens)
+    said |= _member_warnings(known, members, point, setting.weight_decay)
+    return _remarks(said, setting.warnings)
 
 
 def comparison_warnings(known: Calibration, rows: Sequence[Alternative]) -> list[Remark]:

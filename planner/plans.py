@@ -965,7 +965,6 @@ def _ensemble(total: Choice) -> results.EnsemblePlan:
         ensemble = solve.best_of(replace(asked, members=several)) if several else None
     shown = ensemble or found
     one, loss = total.expected_loss(shown._replace(members=1)), shown.point.loss
-    gain = None if averaging.borrowed is None else _gain(total, shown)
     start = cheaper = None
     if auto and asked.target is None:
         start = _ensembles_start(total, single, ensemble)
@@ -989,8 +988,7 @@ def _ensemble(total: Choice) -> results.EnsemblePlan:
         error=averaging.error,
         most_members=averaging.most_members,
         source=averaging.source,
-        gain_low=gain and gain.low,
-        gain_high=gain and gain.high,
+        **_gain_range(total, shown),
     )
 
 
@@ -1000,6 +998,12 @@ def _gain(total: Choice, shown: Found) -> Gain:
     at = place.params, place.unique_tokens, place.epochs
     law = known.setting(shown.weight_decay).law(total.asked.form)
     return Gain(*map(float, known.averaging_gains(law, shown.members, *at, shown.weight_decay)))
+
+
+def _gain_range(total: Choice, shown: Found) -> dict[str, Any]:
+    """Between which gains averaging is expected, where its law was borrowed."""
+    known, gain = total.asked.known.members, _gain(total, shown)
+    return {} if known is None or known.borrowed is None else {"gain_low": gain.low, "gain_high": gain.high}
 
 
 def _spare(choice: Choice) -> results.SpareEnsemble | None:
@@ -1514,7 +1518,7 @@ def _prediction(
     error = float(setting.error(form)(*place))
     if members > 1 and known.members is not None:
         error = math.hypot(error, known.members.error)
-    warnings, measured = explain.prediction_warnings(known, setting, point), None
+    warnings, measured = explain.prediction_warnings(known, setting, point, members), None
     if not any(one.code == "worse_than_uniform" for one in warnings):
         measured = _with_gain(uncertainty.prediction_error(setting, form, point, error), point, gain)
     averaged = None

@@ -232,6 +232,10 @@ def test_a_prediction_says_what_averaging_gains() -> None:
     assert one.averaging.low < one.averaging.gain < one.averaging.limit
     assert one.averaging.source == "borrowed from DCLM, 196.6M tokens"
     assert predict(3e8, 1.97e8, 16).averaging is None
+    assert "outside_members" not in {one.code for one in one.warnings}
+    far = {one.code: one for one in predict(5e9, 8e9, 3, members=12).warnings}
+    assert "unique tokens 8B (trained: 197M)" in far["outside_members"]
+    assert "more_members" in far
 
 
 def test_the_study_of_an_ensemble_has_all_members_and_one_distilled_from_them() -> None:
