@@ -206,13 +206,21 @@ def shipped(c4: pd.DataFrame) -> None:
     most = float(np.quantile(abs(off), LEVEL))
     inside = most / predictive_width(len(c4))
     print(f"\nC4: {LEVEL:.0%} of the runs within {most:.3f} nats, a standard deviation of {inside:.3f}")
-    at = c4["params"].quantile(2 / 3)
+    held, number, at = largest_third_hidden(c4)
+    print(f"C4, {number} runs above {at:.3g} parameters hidden: {held:.0%} within what was stated")
+
+
+def largest_third_hidden(c4: pd.DataFrame) -> tuple[float, int, float]:
+    """Which share of the runs of the largest third of the models is within what the law of the others states,
+    how many these are, and above which size.
+    """
+    at = float(c4["params"].quantile(2 / 3))
     seen, tried = c4[c4["params"] <= at].reset_index(drop=True), c4[c4["params"] > at]
     (hidden,) = cut("C4", "params", at, seen, tried)
     sure = float(np.quantile(abs(fitted(seen)[1]), LEVEL)) / predictive_width(len(seen))
     error = sure + hidden.outside @ list(GROWTH.values())
-    held = np.mean(abs(hidden.errors) <= predictive_width(len(seen)) * error)
-    print(f"C4, {len(tried)} runs above {at:.3g} parameters hidden: {held:.0%} within what was stated")
+    held = float(np.mean(abs(hidden.errors) <= predictive_width(len(seen)) * error))
+    return held, len(tried), at
 
 
 if __name__ == "__main__":
