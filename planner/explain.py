@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         Crossover,
         EnsemblePlan,
         FlatRange,
+        LossMinimisingCompute,
         Mixture,
         OwnRecipe,
         Plan,
@@ -230,29 +231,29 @@ def _budget_in_words(p: Plan, facts: Facts) -> str:
     if facts.asked.target is not None:
         return f"It takes {whole}."
     if facts.unlimited:
-        return f"It takes {whole}; with this recipe the law expects no gain from more."
+        return f"It takes {whole}; {_why_no_more(p, facts, 'more')}."
     doubt = _gain_in_words(p)
     if share > _ALL:
         less = ""
-        if (best := p.loss_minimising_compute) is not None and p.spend != CEILING and less_is_better(p):
+        if (best := stops_at(p)) is not None:
             less = f", as you ask: spend only {scientific(best.flops)} for a lower loss ({best.loss:.2f})"
         return f"It takes all of your {whole}{less}.{doubt}"
     if p.members is not None and p.members.count > 1:
         return f"{part[0].upper()}{part[1:]}; {_why_no_more_members(p, facts)}.{doubt}"
-    why = _why_not_all(p, facts)
+    why = _why_no_more(p, facts, "the rest")
     return f"{part[0].upper()}{part[1:]}; {why}.{_spare_in_words(p, facts)}"
 
 
-def _why_not_all(p: Plan, facts: Facts) -> str:
-    """Why one model does not take all of the budget."""
+def _why_no_more(p: Plan, facts: Facts, rest: str) -> str:
+    """Why one model does not take all of the budget or, where there is none, no more."""
     limit = p.loss_minimising_compute
-    why = "with this recipe the law expects no gain from the rest"
+    why = f"with this recipe the law expects no gain from {rest}"
     if facts.asked.limits.by_memory:
         why = "no larger model fits on your GPUs"
     elif facts.bound.plan:
-        why = "your limits leave no better use for the rest"
+        why = f"your limits leave no better use for {rest}"
     elif p.first_guess is not None and facts.held_back:
-        why = "what the rest could buy is not known"
+        why = f"what {rest} could buy is not known"
         if p.second_opinions:
             other = p.second_opinions[0]
             why += f"; {other.calibration}, which knows such questions better, says {_trained(other)}"
@@ -473,16 +474,27 @@ def _weight_decays(p: Plan, brief: bool = False) -> str:
     chance = None if sure is None else sure.weight_decay_probability
     if p.weight_decay_probabilities is not None:
         chance = p.weight_decay_probabilities.get(f"{p.weight_decay:g}", chance)
-    how = "expected to be better" if rival.predicted_loss > p.loss else "given"
+    worse = rival.predicted_loss < p.loss
+    how = "expected to be better"
     if chance is not None:
-        how = f"better with probability {chance:.0%}"
+        how = f"better with probability {1 - chance if worse else chance:.0%}"
     said = f"{p.weight_decay} {how} ({rival.weight_decay}: {rival.predicted_loss:.2f})"
+    if worse:
+        why = "by the loss to be counted on" if _was_chosen(p) else "given"
+        said = f"{p.weight_decay} {why}; {rival.weight_decay} {how} ({rival.predicted_loss:.2f})"
     if p.crossover_flops is not None and p.crossover_is_clear:
         side = "below" if p.weight_decay > rival.weight_decay else "above"
         said += f"; {side} {scientific(p.crossover_flops, 2)} FLOPs (C×) {rival.weight_decay} is"
     if p.tuned_elsewhere is not None and not brief:
         said += f"; tuned elsewhere {_range(p.tuned_elsewhere)}"
     return said
+
+
+def _was_chosen(p: Plan) -> bool:
+    """Whether the weight decay was not given."""
+    advice = p.weight_decay_advice
+    best = advice is not None and advice.best_weight_decay == p.weight_decay
+    return best or any(one.code == "weight_decay_compared" for one in p.reasons)
 
 
 def _limited_by(p: Plan) -> str:
@@ -563,6 +575,14 @@ def less_is_better(p: Plan) -> bool:
     error."""
     limit = p.loss_minimising_compute
     return limit is not None and p.overspent and p.loss - limit.loss > law_error(p)
+
+
+def stops_at(p: Plan) -> LossMinimisingCompute | None:
+    """At which compute to stop spending: told to who spends all, where less of it is better."""
+    limit = p.loss_minimising_compute
+    if limit is None or p.spend == CEILING or limit.flops > _MUCH_LESS * p.spent_flops:
+        return None
+    return limit if less_is_better(p) else None
 
 
 def is_sharp(flat: FlatRange) -> bool:
@@ -743,7 +763,7 @@ def _along_compute(p: Plan, facts: Facts, data: str) -> dict[str, str]:
     if limit.regained_flops:
         until = f"until about {scientific(limit.regained_flops, 2)}"
     if p.overspent and limit.flops <= _MUCH_LESS * p.spent_flops:
-        if p.spend == CEILING or not less_is_better(p):
+        if stops_at(p) is None:
             error = "the law's error" if p.predictive_uncertainty is not None else f"{law_error(p):g} nats"
             well = "better" if less_is_better(p) else f"as well ({limit.loss:.3f}, within {error})"
             return {"less_would_do": f"{where} would do {well}, {how}{within}."}
@@ -807,6 +827,8 @@ def _weight_decay_compared(p: Plan, committed: bool) -> dict[str, str]:
     if not committed:
         best = f"At weight decay {p.weight_decay} the best loss is {p.loss:.4f}"
         other = f"at {rival.weight_decay} it would be {rival.predicted_loss:.4f}"
+        if rival.predicted_loss < p.loss:
+            other += ", further from all that was trained: not to be counted on as much"
         return {"weight_decay_compared": f"{best}; {other}."}
     if rival.predicted_loss >= p.loss:
         return {}
@@ -953,7 +975,8 @@ def _ensemble_reasons(p: Plan, cost: TotalCost) -> dict[str, str]:
 
 # -- warnings
 
-WEIGHTIEST = ("small_batch_per_gpu", "corpus")  # of all cautions, where there is no room for them
+# Of all cautions, where there is no room for them.
+WEIGHTIEST = ("worse_than_uniform", "serving_leaves_little", "small_batch_per_gpu", "corpus")
 _EXTRAPOLATED = re.compile(r"(.+?)( that .+ was fitted on) (\(.+\)): this is an extrapolation\.")
 
 
@@ -961,7 +984,7 @@ def cautions(p: Plan) -> list[str]:
     """The warnings of a plan, those that weigh most first, and what was said of several extrapolations in
     one sentence.
     """
-    ranked = sorted(p.warnings, key=lambda one: WEIGHTIEST.index(one.code) if one.code in WEIGHTIEST else 2)
+    ranked = sorted(p.warnings, key=lambda one: (*WEIGHTIEST, one.code).index(one.code))
     outside = [one for one in ranked if _EXTRAPOLATED.fullmatch(one)]
     if len(outside) < 2:
         return [str(one) for one in ranked]
@@ -1026,7 +1049,16 @@ def _shape_warnings(p: Plan, facts: Facts) -> dict[str, str]:
     return said
 
 
-_OWN_RECIPE_UNKNOWN = "Loss, interval and epochs are the law's, which does not know your recipe"
+def _own_recipe_in_words(own: OwnRecipe, calibrated: float) -> str:
+    """What a weight decay in one's own recipe stands for, and what the law does not know."""
+    said = "Loss, interval and epochs are the law's, which does not know your recipe."
+    if own.weight_decay != calibrated:
+        taken = f"weight decay {own.weight_decay:g} in your recipe stands for {calibrated:g} as calibrated"
+        said = f"{taken}; tuning is known to {_range(own)} only, so try more than one. {said}"
+    if own.rounded_from is not None:
+        batch = f"{own.rounded_from:,.0f} tokens a step are taken as {own.batch_tokens:,.0f}"
+        said += f" {batch}, whole sequences."
+    return said
 
 
 def _weight_decay_warnings(p: Plan, facts: Facts) -> dict[str, str]:
@@ -1035,15 +1067,8 @@ def _weight_decay_warnings(p: Plan, facts: Facts) -> dict[str, str]:
     chances = p.weight_decay_probabilities
     if (advice := p.weight_decay_advice) is not None:
         own, lasts, calibrated = advice.own_recipe, advice.timescale_epochs, advice.calibrated_timescale
-        if own is not None and own.weight_decay != p.weight_decay:
-            taken = f"weight decay {own.weight_decay:g} in your recipe stands for {p.weight_decay:g}"
-            tried = f"tuning is known to {_range(own)} only, so try more than one"
-            said["translated"] = f"{taken} as calibrated; {tried}. {_OWN_RECIPE_UNKNOWN}."
-        elif own is not None:
-            said["translated"] = f"{_OWN_RECIPE_UNKNOWN}."
-        if own is not None and own.rounded_from is not None:
-            batch = f"{own.rounded_from:,.0f} tokens a step are taken as {own.batch_tokens:,.0f}"
-            said["translated"] += f" {batch}, whole sequences."
+        if own is not None:
+            said["translated"] = _own_recipe_in_words(own, p.weight_decay)
         if lasts is not None and calibrated is not None and not calibrated[0] <= lasts <= calibrated[1]:
             outside = f"outside of the {calibrated[0]:.2g} to {calibrated[1]:.2g} that were calibrated"
             said["outside_timescale"] = f"AdamW's timescale would be {lasts:.2g} epochs here, {outside}."

@@ -207,6 +207,8 @@ def _misplaced(text: str) -> str:
     """Where something that stands for compute belongs; nothing where it does not look like it."""
     if unlimited(text):
         return "; only a plan can be without a ceiling"
+    if text.strip().lower() in ("inf", "infinity", "∞"):
+        return _NO_CEILING
     if re.match(r"\s*(US)?\$", text, re.I) or re.search(r"\d\s*(\$|USD|dollars?)\s*$", text, re.I):
         return "; money belongs into ‹budget_usd›, with ‹gpu›"
     if re.match(r"\s*\d+\s*[x×*]\s*[a-z]", text, re.I):

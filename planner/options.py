@@ -135,7 +135,8 @@ OPTIONS = {
     ),
     "calibration": Option(
         "Calibration",
-        "Shipped calibration or a file from `planner calibrate fit`.",
+        "Shipped calibration or a file from `planner calibrate fit`; for a plan also auto: the shipped one "
+        "that knows the question best.",
         metavar="NAME|FILE",
         default=DEFAULT_CALIBRATION,
     ),

@@ -123,10 +123,9 @@ def plan(
     """The best model size, epochs and weight decay for `ud` unique tokens and `flops` of compute.
 
     `planner.options` says every argument in words, as `planner plan --help` does. Without `weight_decay` the
-    best of those calibrated is chosen, or of all where there is a weight-decay law; `calibration` may be
-    "auto", the shipped one that knows the question best. With a `learning_rate` or `batch_tokens` of your own
-    `weight_decay` is in your recipe, and `own_recipe` has the one to train with. `hours` on `gpus` of a
-    `gpu`, `budget_usd`, or a `target_loss` for the least compute that reaches it, may stand for `flops`.
+    best is chosen; `calibration` may be "auto", the shipped one that knows the question best. With a
+    `learning_rate` or `batch_tokens` of your own `weight_decay` is in your recipe, and `own_recipe` has the
+    one to train with. `hours` on `gpus` of a `gpu`, `budget_usd`, or a `target_loss` may stand for `flops`.
     `members`, `serve_tokens` and `data_price` (USD per token) make the ceiling one of the total.
     """
     explain.check_from_scratch(finetune)
@@ -142,16 +141,14 @@ def plan(
     own = RecipeTransfer.of(known, learning_rate, batch_tokens, weight_decay)
     decay = weight_decay if own is None else own.calibrated
     uncertainty.check_question(known, tokens, limits, target, buys=data_price is not None)
-    if target is None and math.isinf(ceiling):
+    if unlimited := target is None and math.isinf(ceiling):
         others = {**amount, **served, "members": members, "data_price": data_price}
         ceiling = _least_loss_compute(known, form, tokens, decay, limits, others)
     known = uncertainty.reweight(known, form, tokens, ceiling)
     asked = Question(known, form, total, limits, decay, counts, ceiling, target, nats)
     rows = None if vocab_size is None else hardware.vocabulary(vocab_size)
-    request = Request(asked, members is not None, own, rows, used, *given[4:])
-    request = replace(request, unlimited=target is None and inputs.unlimited(flops))
-    if inputs.is_text(ud):
-        request = replace(request, given_as=" ".join(ud.split()))
+    given_as = " ".join(ud.split()) if inputs.is_text(ud) else None
+    request = Request(asked, members is not None, own, rows, used, *given[4:], unlimited, given_as)
     return _with_other_tokens(request, _that_fits(request, _answer(request)), also)
 
 
@@ -389,6 +386,8 @@ def _answer(request: Request) -> Plan:
     if not question.limits.extrapolate:
         uncertainty.check_plan(question.known, choice.found.point)
     p = _in_practice(request, choice, _described(request, choice, ensemble))
+    if request.unlimited:  # the ceiling was the bare law's
+        p = p.model_copy(update={"flops": p.spent_flops, "unused_flops": 0.0})
     if request.used is not None:
         bill = hardware.cost(p.spent_flops, *request.used, p.architecture, *_micro_batch(p.recipe))
         p = p.model_copy(update={"cost": bill})
@@ -396,7 +395,7 @@ def _answer(request: Request) -> Plan:
     opinions = _second_opinions(choice) if guess is not None else []
     near = published.nearest(p.unique_tokens, p.params)
     words = {"first_guess": guess, "second_opinions": opinions, "published_trainings": near}
-    p = p.model_copy(update=words | {"spare_ensemble": _spare(choice)})
+    p = p.model_copy(update=words | {"spare_ensemble": None if request.unlimited else _spare(choice)})
     facts = _facts(request, choice, p)._replace(
         held_back=held_back, chosen=request.chosen, unlimited=request.unlimited
     )
@@ -558,7 +557,7 @@ def _first_guess(choice: Choice) -> tuple[str | None, bool]:
     averaged = None if choice.gain_is_near else "what averaging gains was not measured near here"
     guess = " and ".join(filter(None, (outside, explain.hardly_shown(setting, point), averaged))) or None
     params, passes = _EDGE * point.params, _EDGE * point.epochs if point.epochs > 1 else point.epochs
-    at_the_end = choice.single and setting.evidence.excess(params, point.unique_tokens, passes) > 0
+    at_the_end = setting.evidence.excess(params, point.unique_tokens, passes) > 0
     if not at_the_end or choice.upper is choice.law or question.limits.by_memory:
         return guess, False
     bare = choice.best(limits=replace(question.limits, extrapolate=True))
@@ -580,7 +579,7 @@ def _second_opinions(choice: Choice) -> list[results.SecondOpinion]:
         asked = _asked_of(name, choice.question)
         if name == choice.question.known.name or asked is None or not _error_at_bare_optimum(asked) < own:
             continue
-        if (best := solve.best_model(asked)) is not None:
+        if (best := solve.best_model(asked) if choice.single else solve.best_of(asked)) is not None:
             error = asked.known.setting(best.weight_decay).error(asked.form)
             off = float(error(best.point.params, best.point.unique_tokens, best.point.epochs))
             opinion = {"calibration": name, "weight_decay": best.weight_decay, "error": off}

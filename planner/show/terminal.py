@@ -26,14 +26,13 @@ from planner.explain import (
     WEIGHTIEST,
     cautions,
     is_sharp,
-    less_is_better,
     nats_per_token,
+    stops_at,
     summary,
     weight_decay_in_words,
 )
 from planner.hardware import ACCELERATORS, Architecture, Cost
 from planner.inputs import (
-    CEILING,
     dollars,
     duration,
     epochs,
@@ -110,7 +109,8 @@ def _rows_and_cautions(p: Plan) -> tuple[Facts, list[str]]:
     """
     warnings, first = cautions(p), sum(_lines(text) for text in (p.verdict, p.budget))
     weightiest = sum(one.code in WEIGHTIEST for one in p.warnings)
-    for rows in (summary(p), summary(p, brief=True)):
+    brief = summary(p, brief=True)
+    for rows in (summary(p), brief, [row for row in brief if row[0] != "recipe"]):
         pad = " " * _column(rows)
         room = _MOST_LINES - first - sum(_lines(text, pad) for _, text in rows) - 4
         if _that_fit(warnings, room)[:weightiest] == warnings[:weightiest]:
@@ -130,8 +130,8 @@ def _that_fit(warnings: Sequence[str], room: int) -> list[str]:
 def _choice(p: Plan) -> Facts:
     """What to train and what comes of it."""
     facts: Facts = []
-    within, best = p.intervals or {}, p.loss_minimising_compute
-    if best is not None and p.spend != CEILING and less_is_better(p):
+    within = p.intervals or {}
+    if (best := stops_at(p)) is not None:
         lower = f"{scientific(best.flops)} FLOPs for a lower loss ({best.loss:.4f})"
         facts.append(("spend only", f"{lower}; with all of it, the best is:"))
     tokens = f"{short(p.tokens)} ({short(p.unique_tokens)} unique)"

@@ -243,6 +243,7 @@ def test_budgets_in_money() -> None:
         ("3h", "a time belongs into hours, with gpu"),
         ("2 days", "a time belongs into hours, with gpu"),
         ("5k", "a count of tokens belongs into ud"),
+        ("inf", "without a ceiling it is flops unlimited"),
         ("unlimited", "only a plan can be without a ceiling"),
     ],
 )

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 import pytest
 from click.testing import CliRunner, Result
 
 from planner import InvalidInput, Plan, compare, plan
 from planner.cli import planner
 from planner.explain import cautions, nats_per_token, summary
+from planner.inputs import scientific
 
 
 def asked(*arguments: str) -> Result:
@@ -81,6 +85,36 @@ def test_without_a_ceiling_nobody_has_a_budget() -> None:
     for field in ("--hours", "--budget"):
         refused = asked("plan", "--ud", "250M", "--gpu", "H100", field, "unlimited").output
         assert refused.endswith("got 'unlimited'; without a ceiling it is --flops unlimited.\n")
+
+
+def test_without_a_ceiling_a_plan_says_what_it_takes_and_not_what_the_bare_law_would() -> None:
+    p = plan("9.39B", "unlimited")
+    assert p.flops == p.spent_flops == pytest.approx(6 * p.params * p.tokens)
+    assert p.unused_flops == 0
+    assert p.budget.startswith(f"It takes {scientific(p.flops)} FLOPs; what more could buy is not known")
+    assert not {"unused_compute", "other_uses"} & {one.code for one in p.reasons}
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"epochs": 0.5}, "0.1 by the loss to be counted on; 1.0 better with probability"),
+        ({"weight_decay": 0.1}, "0.1 given; 1.0 better with probability"),
+        ({}, "1.0 better with probability"),
+    ],
+)
+def test_a_weight_decay_is_not_called_better_that_is_likely_worse(given: dict[str, Any], said: str) -> None:
+    p = plan("250M", 5e18, **given)
+    text = row(p, "weight decay")
+    assert text.startswith(said)
+    assert int(re.findall(r"better with probability (\d+)%", text)[0]) >= 50
+
+
+@pytest.mark.parametrize("more", [{}, {"serve_tokens": "200M"}])
+def test_serving_a_few_tokens_makes_no_first_guess_certain(more: dict[str, Any]) -> None:
+    p = plan("2.52B", 2.37e21, **more)
+    assert "first guess" in p.verdict
+    assert "what the rest could buy is not known; c4-gpt2" in p.budget
 
 
 def test_how_many_tokens_a_text_was_taken_to_have() -> None:
