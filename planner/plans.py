@@ -193,7 +193,7 @@ def _budget(
     if size is not None:
         limits = limits.affordable(ceiling, FLOPS_PER_PARAM_TOKEN * tokens)
     if calibration == AUTO:
-        known, chosen = _best_informed(tokens, limits, ceiling)
+        known, chosen = _best_informed(tokens, limits, ceiling, target)
     per_token = inputs.bytes_of_token(bytes_per_token, known.bytes_per_token)
     return _Budget(known, tokens, ceiling, limits, chosen, per_token, size)
 
@@ -596,16 +596,16 @@ def _asked_of(name: str, question: Question) -> Question | None:
         uncertainty.check_question(known, question.ud, question.limits)
     except InvalidInput:
         return None
-    return replace(question, known=known, form=known.form(None), weight_decay=None, members=(1,), target=None)
+    return replace(question, known=known, form=known.form(None), weight_decay=None, members=(1,))
 
 
 def _error_at_bare_optimum(question: Question) -> float:
     """How well a calibration knows a question: the law's error, in nats, at what its bare law recommends;
     infinite where no error was ever measured.
     """
-    limits = replace(question.limits, extrapolate=True)
+    bare = replace(question, limits=replace(question.limits, extrapolate=True))
     try:
-        best = solve.best_model(replace(question, limits=limits))
+        best = solve.best_model(replace(bare, ceiling=_ceiling_of(bare)))
     except InvalidInput:
         return math.inf
     if best is None or question.known.setting(best.weight_decay).measured(question.form) is None:
@@ -614,11 +614,23 @@ def _error_at_bare_optimum(question: Question) -> float:
     return float(error(best.point.params, best.point.unique_tokens, best.point.epochs))
 
 
-def _best_informed(tokens: float, limits: Limits, ceiling: float) -> tuple[Calibration, str]:
+def _ceiling_of(question: Question) -> float:
+    """The compute that there is or, where none was given, what the target or the lowest loss takes."""
+    if math.isfinite(question.ceiling):
+        return question.ceiling
+    if question.target is not None:
+        return _compute_for(question)
+    return _least_loss_compute(question.known, question.form, question.ud, None, question.limits, {})
+
+
+def _best_informed(
+    tokens: float, limits: Limits, ceiling: float, target: float | None
+) -> tuple[Calibration, str]:
     """The shipped calibration that knows a question best, and why; the default where none knows it better."""
     default = Calibration.load()
     cost = TotalCost(tokens)
-    asked = Question(default, default.form(None), cost, limits, None, (1,), ceiling, None, DEFAULT_TOLERANCE)
+    form, one = default.form(None), (1,)
+    asked = Question(default, form, cost, limits, None, one, ceiling, target, DEFAULT_TOLERANCE)
     put = {name: _asked_of(name, asked) for name in shipped_names()}
     known = {name: math.inf if one is None else _error_at_bare_optimum(one) for name, one in put.items()}
     best = min(known, key=lambda name: (known[name], name != default.name))

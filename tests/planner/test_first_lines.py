@@ -135,6 +135,16 @@ def test_the_calibration_that_knows_a_question_best_is_found_and_said() -> None:
     assert plan("50k", 3e11, calibration="auto").calibration.startswith("micro")
 
 
+@pytest.mark.filterwarnings("error")
+def test_the_calibration_that_knows_best_is_found_without_a_ceiling_too() -> None:
+    assert plan("8B", "unlimited", calibration="auto").calibration == "c4-gpt2"
+    inside = plan("250M", target_loss=3.1, calibration="auto")
+    assert inside.calibration == "fineweb-llama2"
+    assert inside.loss == pytest.approx(3.1, abs=1e-6)
+    (why,) = [one for one in inside.reasons if one.code == "calibration_chosen"]
+    assert "is expected to be off by 0.0" in why
+
+
 def test_others_are_said_with_their_source() -> None:
     p = json.loads(plan("180M", 2.3e20).model_dump_json())
     assert {one["who"] for one in p["published_trainings"]} == {"Kim et al. 2025", "NanoGPT Slowrun"}
