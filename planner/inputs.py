@@ -72,6 +72,7 @@ _COUNTS = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
 _COUNTS |= {"thousand": 1e3, "million": 1e6, "billion": 1e9, "trillion": 1e12}
 _HOURS = {"": 1.0, "h": 1.0, "hr": 1.0, "hour": 1.0, "d": 24.0, "day": 24.0, "w": 168.0, "week": 168.0}
 _HOURS |= {"m": 1 / 60, "min": 1 / 60, "minute": 1 / 60, "s": 1 / 3600, "sec": 1 / 3600, "second": 1 / 3600}
+_HOURS |= {"month": 720.0}  # of 30 days
 _HOURS |= {f"{unit}s": worth for unit, worth in _HOURS.items() if unit}
 _PREFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "p": 1e15, "e": 1e18, "z": 1e21, "y": 1e24}
 _FLOP = re.compile(  # EFLOP, petaflop/s-days, PF-days

@@ -142,7 +142,16 @@ def test_short_examples() -> None:
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [("3", 3), ("3h", 3), ("1.5 hours", 1.5), ("90 min", 1.5), ("2 days", 48), ("1d", 24), (0.5, 0.5)],
+    [
+        ("3", 3),
+        ("3h", 3),
+        ("1.5 hours", 1.5),
+        ("90 min", 1.5),
+        ("2 days", 48),
+        ("1d", 24),
+        ("1 month", 720),
+        (0.5, 0.5),
+    ],
 )
 def test_hours(text: object, value: float) -> None:
     assert hours(text) == pytest.approx(value)
