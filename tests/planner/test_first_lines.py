@@ -77,8 +77,12 @@ def test_whoever_asks_inside_of_what_was_trained() -> None:
 @pytest.mark.slow
 def test_no_first_line_of_a_grid_of_questions_is_nonsense() -> None:
     """One in fourteen of those that `python -m benchmarks.first_lines` asks."""
-    for asked in first_lines.questions()[::14]:
-        assert first_lines.faults(asked) in ([], ["(refused)"]), asked
+    assert len(first_lines.questions()) >= 400
+    asked = first_lines.questions()[::14]
+    found = [first_lines.faults(question) for question in asked]
+    refused = [faults == ["(refused)"] for faults in found]
+    assert not [one for one in zip(asked, found, refused, strict=True) if one[1] and not one[2]]
+    assert sum(refused) < 0.3 * len(asked)  # of calibrations of tiny models
 
 
 @pytest.mark.parametrize("ud", ["3B", "6B", "8B", "10B"])
