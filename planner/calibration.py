@@ -26,7 +26,7 @@ from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_se
 
 from planner.evidence import Evidence, UpperBound, predictive_width
 from planner.hardware import DEFAULT_VOCAB, LARGEST_VOCAB
-from planner.inputs import InvalidCalibration, InvalidInput, number
+from planner.inputs import InvalidCalibration, InvalidInput, number, short
 from planner.laws import (
     AVERAGE,
     DEFAULT_FORM,
@@ -219,6 +219,8 @@ class Setting(_Record):
     method: dict[str, Any] = {}  # how it was fitted
     trials: tuple[Trial, ...] = ()
     between: tuple[float, float] | None = None  # the weight decays that it was interpolated from
+    # the least and the most of runs that were tuned one by one; `weight_decay` is only their middle then
+    tuned_weight_decays: tuple[_Decay, _Decay] | None = None
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
@@ -638,6 +640,7 @@ class Calibration(_Record):
     run_fingerprints: list[str] = []  # of the runs that it was fitted on, however they were rounded
     default_law: str = DEFAULT_FORM
     recipe: Recipe | None = None
+    steps_needed: float | None = Field(default=None, gt=0)  # with fewer, runs lack updates, not data
     settings: tuple[Setting, ...] = Field(min_length=1)
     weight_decay_law: WeightDecayLaw | None = None
     members: Averaging | None = None
@@ -677,12 +680,24 @@ class Calibration(_Record):
     @model_serializer(mode="wrap")
     def _what_is_known(self, dump: Callable[[Calibration], dict[str, Any]]) -> dict[str, Any]:
         """What is not known (fingerprints, a weight-decay law, members) is no field of the file."""
-        facts = ("bytes_per_token", "tied_embeddings", "data_fingerprint", "run_fingerprints")
+        facts = ("bytes_per_token", "tied_embeddings", "data_fingerprint", "run_fingerprints", "steps_needed")
         optional = (*facts, "weight_decay_law", "members")
         return {k: v for k, v in dump(self).items() if k not in optional or v not in (None, "", [])}
 
     def __hash__(self) -> int:
         return hash((self.name, self.weight_decays))  # laws and draws are left to comparison: this is cheap
+
+    def starved_of_steps(self, tokens: float) -> str | None:
+        """How many steps so many tokens are, where the runs show that more are needed: no law of data has
+        parameters for that, and its error there is not known.
+        """
+        if self.recipe is None or self.steps_needed is None:
+            return None
+        batch, needed = self.recipe.batch_tokens, self.steps_needed
+        if tokens >= 0.995 * needed * batch:  # three digits
+            return None
+        steps = f"{tokens / batch:,.0f} steps of {short(batch)} tokens"
+        return f"{steps} are fewer than the {needed:,.0f} that runs need"
 
     @property
     def weight_decays(self) -> tuple[float, ...]:

@@ -63,8 +63,8 @@ _CODES = """
     smaller_models data_mixture
 
     outside_params outside_unique_tokens outside_epochs outside_together small_batch_per_gpu
-    vocabulary_unknown vocabulary_differs no_shape absurd_shape worse_than_uniform serving_leaves_little
-    interpolated translated outside_timescale end_of_range outside_members more_members
+    vocabulary_unknown vocabulary_differs no_shape absurd_shape worse_than_uniform starved_of_steps
+    serving_leaves_little interpolated translated outside_timescale end_of_range outside_members more_members
     fit weight_decay_open memory corpus
 """
 CODES = tuple(_CODES.split())
@@ -521,7 +521,7 @@ def _smaller(p: Plan) -> str:
 
 def _recipe(recipe: Recipe, own: OwnRecipe | None) -> str:
     rate, batch = recipe.learning_rate, f"{recipe.batch_sequences:,} x {recipe.sequence_length:,}"
-    if own is not None:
+    if own is not None and (own.learning_rate, own.batch_tokens) != (rate, recipe.batch_tokens):
         rate, batch = own.learning_rate, f"{own.batch_tokens:,.0f}"
     said = [recipe.optimizer.split(",")[0], f"lr {rate:.3g}", f"{batch} tokens a batch"]
     if recipe.warmup_ratio is not None:
@@ -553,8 +553,14 @@ def _trained(one: Any) -> str:
 
 
 def weight_decay_in_words(p: Plan | Prediction) -> str:
-    """The weight decay to train with, in one's own recipe where that was given."""
-    own = p.own_recipe
+    """The weight decay to train with, in one's own recipe where that was given, and where the runs were tuned
+    one by one.
+    """
+    own, tuned = p.own_recipe, p.tuned_weight_decays
+    if tuned is not None:
+        least, most = tuned
+        found = f"{least:g} to {most:g} (" if own is None else f"{own.weight_decay:g} ({_range(own)}; "
+        return f"{found}tuned in every run)"
     if own is None:
         return f"{p.weight_decay}"
     known_to = f"{_range(own)}; " if own.low <= own.weight_decay <= own.high else ""
@@ -1049,16 +1055,23 @@ def _shape_warnings(p: Plan, facts: Facts) -> dict[str, str]:
     return said
 
 
-def _own_recipe_in_words(own: OwnRecipe, calibrated: float) -> str:
-    """What a weight decay in one's own recipe stands for, and what the law does not know."""
-    said = "Loss, interval and epochs are the law's, which does not know your recipe."
-    if own.weight_decay != calibrated:
-        taken = f"weight decay {own.weight_decay:g} in your recipe stands for {calibrated:g} as calibrated"
-        said = f"{taken}; tuning is known to {_range(own)} only, so try more than one. {said}"
+def _translated(p: Plan, own: OwnRecipe) -> str:
+    """What the weight decay of a recipe stands for, and what the law does not know of that recipe."""
+    said, known = [], p.recipe is not None and (p.recipe.learning_rate, float(p.recipe.batch_tokens))
+    if (tuned := p.tuned_weight_decays) is not None:
+        best = f"each run behind the law was tuned, to weight decays of {tuned[0]:g} to {tuned[1]:g}"
+        said.append(f"{best}; for this plan a rule expects {_range(own)}, so try more than one.")
+    elif own.weight_decay != p.weight_decay:
+        taken = f"weight decay {own.weight_decay:g} in your recipe stands for {p.weight_decay:g}"
+        tried = f"tuning is known to {_range(own)} only, so try more than one"
+        said.append(f"{taken} as calibrated; {tried}.")
+    if p.tuned_weight_decays is None or known != (own.learning_rate, own.batch_tokens):
+        said.append("Loss, interval and epochs are the law's, which does not know your recipe.")
     if own.rounded_from is not None:
-        batch = f"{own.rounded_from:,.0f} tokens a step are taken as {own.batch_tokens:,.0f}"
-        said += f" {batch}, whole sequences."
-    return said
+        said.append(
+            f"{own.rounded_from:,.0f} tokens a step are taken as {own.batch_tokens:,.0f}, whole sequences."
+        )
+    return " ".join(said)
 
 
 def _weight_decay_warnings(p: Plan, facts: Facts) -> dict[str, str]:
@@ -1068,7 +1081,7 @@ def _weight_decay_warnings(p: Plan, facts: Facts) -> dict[str, str]:
     if (advice := p.weight_decay_advice) is not None:
         own, lasts, calibrated = advice.own_recipe, advice.timescale_epochs, advice.calibrated_timescale
         if own is not None:
-            said["translated"] = _own_recipe_in_words(own, p.weight_decay)
+            said["translated"] = _translated(p, own)
         if lasts is not None and calibrated is not None and not calibrated[0] <= lasts <= calibrated[1]:
             outside = f"outside of the {calibrated[0]:.2g} to {calibrated[1]:.2g} that were calibrated"
             said["outside_timescale"] = f"AdamW's timescale would be {lasts:.2g} epochs here, {outside}."
@@ -1093,6 +1106,10 @@ def _point_warnings(known: Calibration, setting: Setting, point: Plan | Point, u
     if point.loss > known.uniform_loss:
         above = f"the predicted loss {point.loss:.4g} is above the uniform one ({known.uniform_loss:.3g})"
         said["worse_than_uniform"] = f"{above}: no law describes such a plan."
+    if starved := known.starved_of_steps(ud * point.epochs):
+        said["starved_of_steps"] = (
+            f"{starved}: expect a higher loss than this, or train with a smaller batch."
+        )
     if setting.between is not None:
         low, high = setting.between
         between = f"weight decay {setting.weight_decay:g} is interpolated between {low:g} and {high:g}"

@@ -265,10 +265,12 @@ class RecipeTransfer(NamedTuple):
     def of(
         cls, known: Calibration, learning_rate: Any, batch_tokens: Any, weight_decay: Any
     ) -> RecipeTransfer | None:
-        """What was given, checked; None where no recipe was."""
-        if learning_rate is None and batch_tokens is None:
+        """What was given, checked; None where no recipe was. Where each run behind the calibration was tuned
+        there is no weight decay to read off it, and its own recipe has one by the rule.
+        """
+        recipe, tuned = known.recipe, weight_decay is None and known.settings[0].tuned_weight_decays
+        if learning_rate is None and batch_tokens is None and (recipe is None or not tuned):
             return None
-        recipe = known.recipe
         if recipe is None:
             raise InvalidInput(
                 f"cannot be compared: calibration {known.name} does not say the learning rate and batch of "
@@ -555,7 +557,9 @@ def _first_guess(choice: Choice) -> tuple[str | None, bool]:
     setting, point, question = choice.setting, choice.found.point, choice.question
     outside = uncertainty.beyond_evidence(setting, point, _NOTED)
     averaged = None if choice.gain_is_near else "what averaging gains was not measured near here"
-    guess = " and ".join(filter(None, (outside, explain.hardly_shown(setting, point), averaged))) or None
+    starved = question.known.starved_of_steps(point.unique_tokens * point.epochs)
+    reasons = (outside, explain.hardly_shown(setting, point), averaged, starved)
+    guess = " and ".join(filter(None, reasons)) or None
     params, passes = _EDGE * point.params, _EDGE * point.epochs if point.epochs > 1 else point.epochs
     at_the_end = setting.evidence.excess(params, point.unique_tokens, passes) > 0
     if not at_the_end or choice.upper is choice.law or question.limits.by_memory:
@@ -663,7 +667,6 @@ def _described(request: Request, choice: Choice, ensemble: results.EnsemblePlan 
     question, found, point = choice.question, choice.found, choice.found.point
     known, form, setting = question.known, question.form, choice.setting
     rivals, changes, cheaper = choice.rivals, choice.changes(), choice.cheaper()
-    flat, as_good = choice.flat(question.tolerance), choice.flat(choice.inside_error)
     minimum, turn, overspent = choice.along_compute() if choice.single else (None, None, False)
     again = {"regained_flops": minimum[1], "weight_decay": minimum[2]} if minimum else {}
     terms = choice.law.terms(point.params, point.unique_tokens, point.epochs)
@@ -684,6 +687,7 @@ def _described(request: Request, choice: Choice, ensemble: results.EnsemblePlan 
         calibration=known.name,
         tokenizer=known.tokenizer,
         weight_decay=found.weight_decay,
+        tuned_weight_decays=setting.tuned_weight_decays,
         params=point.params,
         epochs=point.epochs,
         repeats=max(point.epochs - 1, 0.0),
@@ -699,7 +703,7 @@ def _described(request: Request, choice: Choice, ensemble: results.EnsemblePlan 
         architecture=_shape(request, known, point.params)[0],
         continuous_epochs=choice.continuous.epochs,
         continuous_loss=choice.continuous.loss,
-        flat_range=_flat_range(question.tolerance, flat),
+        flat_range=_flat_range(question.tolerance, choice.flat(question.tolerance)),
         turning_point=turn and _record(results.TurningPoint, turn),
         loss_minimising_compute=minimum and _record(results.LossMinimisingCompute, minimum[0], **again),
         overspent=overspent,
@@ -710,9 +714,9 @@ def _described(request: Request, choice: Choice, ensemble: results.EnsemblePlan 
         tuned_elsewhere=_tuned_elsewhere(known, point),
         serving=_serving(choice),
         purchase=_purchase(choice),
-        predictive_uncertainty=_predictive_uncertainty(choice, as_good),
+        predictive_uncertainty=_predictive_uncertainty(choice),
         intervals=uncertainty.plan_intervals(choice, others, elsewhere),
-        interval_note=uncertainty.interval_note(known, setting, form),
+        interval_note=uncertainty.interval_note(known, setting, form, point.unique_tokens * point.epochs),
         law_weights=setting.law_weights if form == AVERAGE else None,
         weight_decay_probabilities=uncertainty.weight_decay_probabilities(choice) if choice.single else None,
         members=ensemble,
@@ -853,15 +857,17 @@ def _weight_decay_advice(request: Request, choice: Choice) -> results.WeightDeca
 def _tuned_elsewhere(known: Calibration, point: Point) -> results.TunedWeightDecay | None:
     """What tuning found elsewhere for such a model, where the law knows some weight decays only."""
     tuned = tuned_elsewhere(known, point.params, point.unique_tokens)
-    if tuned is None or known.weight_decay_law is not None or point.epochs <= 1:
+    of_some = known.weight_decay_law is None and known.settings[0].tuned_weight_decays is None
+    if tuned is None or not of_some or point.epochs <= 1:
         return None
     return results.TunedWeightDecay(**weight_decay_rule.within_factor(tuned)._asdict())
 
 
 def _timescale(known: Calibration, setting: Setting, used: float) -> float | None:
-    """AdamW's timescale in epochs over so many tokens in use; None: the calibration does not say its
-    recipe."""
-    if known.recipe is None:
+    """AdamW's timescale in epochs over so many tokens in use; None: the calibration does not say its recipe,
+    or has no weight decay of its own.
+    """
+    if known.recipe is None or setting.tuned_weight_decays is not None:
         return None
     return float(known.recipe.timescale_tokens(setting.weight_decay) / used)
 
@@ -875,14 +881,14 @@ def _calibrated_timescales(known: Calibration) -> tuple[float, float] | None:
     return (min(ends), max(ends)) if ends else None
 
 
-def _predictive_uncertainty(choice: Choice, as_good: solve.Ends) -> results.PredictiveUncertainty | None:
+def _predictive_uncertainty(choice: Choice) -> results.PredictiveUncertainty | None:
     """What the law's error on runs that it had not seen means for this plan; None where it was never
     measured."""
     question, point, error = choice.question, choice.found.point, choice.error
     known, form, probability = question.known, question.form, None
     measured = uncertainty.prediction_error(choice.setting, form, point, error)
     measured = _with_gain(measured, point, choice.gain)
-    if measured is None:
+    if measured is None or known.starved_of_steps(point.unique_tokens * point.epochs):
         return None
     if choice.rivals:
         _, decay, rival = choice.rivals[0]
@@ -891,7 +897,7 @@ def _predictive_uncertainty(choice: Choice, as_good: solve.Ends) -> results.Pred
         probability = uncertainty.normal_share((rival.loss - point.loss) / doubt)
     return results.PredictiveUncertainty.model_construct(
         **vars(measured),
-        as_good=_flat_range(choice.inside_error, as_good),
+        as_good=_flat_range(choice.inside_error, choice.flat(choice.inside_error)),
         weight_decay_probability=probability,
     )
 
@@ -1529,8 +1535,12 @@ def _prediction(
     error = float(setting.error(form)(*place))
     if members > 1 and known.members is not None:
         error = math.hypot(error, known.members.error)
-    warnings, measured = explain.prediction_warnings(known, setting, point, members), None
-    if not any(one.code == "worse_than_uniform" for one in warnings):
+    warnings = explain.prediction_warnings(known, setting, point, members)
+    measured, intervals = None, None
+    codes = {one.code for one in warnings}
+    if "starved_of_steps" not in codes:
+        intervals = uncertainty.loss_intervals(setting, form, point, known.uniform_loss, gain)
+    if not {"worse_than_uniform", "starved_of_steps"} & codes:
         measured = _with_gain(uncertainty.prediction_error(setting, form, point, error), point, gain)
     averaged = None
     if members > 1 and known.members is not None:
@@ -1548,14 +1558,15 @@ def _prediction(
         point,
         ud=ud,
         weight_decay=setting.weight_decay,
+        tuned_weight_decays=setting.tuned_weight_decays,
         law=form,
         calibration=known.name,
         tokenizer=known.tokenizer,
         perplexity=inputs.perplexity(point.loss),
         terms=_loss_terms(law.terms(*place)),
         predictive_uncertainty=measured,
-        intervals=uncertainty.loss_intervals(setting, form, point, known.uniform_loss, gain),
-        interval_note=uncertainty.interval_note(known, setting, form),
+        intervals=intervals,
+        interval_note=uncertainty.interval_note(known, setting, form, ud * epochs),
         warnings=warnings,
         timescale_epochs=_timescale(known, setting, ud * min(epochs, 1.0)),
         own_recipe=None if own is None else own.own(setting.weight_decay, params, ud * min(epochs, 1.0)),

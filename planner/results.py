@@ -316,6 +316,8 @@ class Predicted(Shown, Model):
     ud: float
     tokens: float
     weight_decay: float
+    # of the runs behind the law, where each was tuned: `weight_decay` is only their middle then
+    tuned_weight_decays: tuple[float, float] | None = None
     law: str
     calibration: str
     tokenizer: str | None = None  # whose tokens the loss is per, where the calibration says it

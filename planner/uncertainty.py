@@ -86,8 +86,10 @@ def prediction_error(setting: Setting, form: str, point: Point, error: float) ->
     )
 
 
-def interval_note(known: Calibration, setting: Setting, form: str) -> str | None:
+def interval_note(known: Calibration, setting: Setting, form: str, tokens: float) -> str | None:
     """How the intervals were made, or why there is none; nothing where the law's error makes one."""
+    if short_of := known.starved_of_steps(tokens):
+        return f"{short_of}, so no interval can be given"
     draws = setting.law_draws(form)
     if draws is not None and setting.draws is not None:
         size = draws.draws
@@ -148,7 +150,7 @@ def plan_intervals(
     recommended and expected, and what it says of other laws. `elsewhere` are figures of other weight decays.
     """
     question, found, draws = choice.question, choice.found, choice.draws
-    if draws is None:
+    if draws is None or question.known.starved_of_steps(found.point.unique_tokens * found.point.epochs):
         return None
     losses = loss_intervals(choice.setting, question.form, found.point, choice.uniform_loss, choice.gain)
     if losses is None or not choice.single:

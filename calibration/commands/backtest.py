@@ -81,7 +81,8 @@ def _print(result: Backtest) -> None:
     if len({(score.accuracy, score.regret) for score in result.scores[:-1]}) == 1 < len(result.scores[:-1]):
         click.echo("All laws choose alike: these groups do not tell them apart.")
     for law, reason in result.not_identified.items():
-        click.echo(f"* {law} is not identified: {reason}; `planner calibrate fit` leaves it out.")
+        left_out = "`planner calibrate fit --prior none` leaves it out"
+        click.echo(f"* {law} is not identified: {reason}; {left_out}.")
 
 
 def _between(interval: tuple[float, float] | None, style: str) -> str:

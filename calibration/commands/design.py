@@ -103,9 +103,10 @@ def design(
 
 
 def _print_design(plan: Design) -> None:
+    decay = "tuned weight decays" if plan.tuned else f"weight decay {plan.weight_decay:g}"
     click.echo(
-        f"{plan.law} of {plan.calibration} at weight decay {plan.weight_decay:g}, {plan.existing_runs} "
-        f"existing runs; {describe(plan)}.\n"
+        f"{plan.law} of {plan.calibration} at {decay}, {plan.existing_runs} existing runs; "
+        f"{describe(plan)}.\n"
     )
     known = {
         "target loss": f"±{plan.loss_error_before:.3f}",
@@ -118,6 +119,7 @@ def _print_design(plan: Design) -> None:
             "unique": short(run.unique_tokens),
             "epochs": f"{run.epochs:g}",
             **({} if run.steps is None else {"steps": f"{run.steps:,.0f}"}),
+            **({"λ": f"{run.weight_decay:g}"} if plan.tuned and run.weight_decay is not None else {}),
             "FLOPs": scientific(run.flops),
             "together": scientific(run.cumulative_flops),
             "target loss": f"±{run.loss_error:.3f}",
@@ -138,6 +140,11 @@ def _print_design(plan: Design) -> None:
         click.echo(
             f"Each has the {plan.steps_needed:,.0f} steps of {short(plan.batch_tokens)} tokens, or more, "
             "that the runs show to be needed."
+        )
+    if plan.tuned:
+        click.echo(
+            "The existing runs were tuned one by one. So train each of these with half and twice its weight "
+            "decay (λ, by a rule) as well, and give the best; FLOPs are of one."
         )
     lacking = plan.not_identified
     told = "no law" if len(lacking) == len(STANDARD) else f"all standard laws but {', '.join(lacking)}"

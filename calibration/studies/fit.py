@@ -144,7 +144,7 @@ def fit(
         known = f"must be {AUTO}, {NONE} or one of {', '.join(WEIGHT_DECAY_FORMS)}"
         raise InvalidInput(f"{known}; got {weight_decay_law!r}.", field="weight_decay_law")
     found = fit_laws(runs, replace(origin, **said), method, name=name, source=source, progress=progress)
-    found = with_reading(runs, found)
+    found = _with_recipe_of(runs, with_reading(runs, found))
     every = _of_one_learning_rate(with_enough_steps(every)[0])
     if weight_decay_law == NONE:
         return found
@@ -206,7 +206,10 @@ def fit_laws(
         settings, kept = bayesian_fit(
             table, method.laws, method.prior, origin.vocab_size, *draws, progress or silent
         )
-    needed = table.attrs.get(STEPS_NEEDED)
+    if "tuned_weight_decay" in table:
+        own = table["tuned_weight_decay"]
+        update = {"tuned_weight_decays": (float(own.min()), float(own.max()))}
+        settings = tuple(setting.model_copy(update=update) for setting in settings)
     return Calibration(
         name=name,
         source=source,
@@ -215,7 +218,7 @@ def fit_laws(
         settings=settings,
         **kept,
         run_fingerprints=fingerprints(table),
-        **({} if needed is None else {STEPS_NEEDED: needed}),
+        steps_needed=table.attrs.get(STEPS_NEEDED),
     )
 
 
@@ -294,6 +297,16 @@ def _recipe(runs: pd.DataFrame, origin: Origin, learning_rate: Any, batch_tokens
                 f"table, or ‹{name}›, would do."
             )
     return Recipe(**known)
+
+
+def _with_recipe_of(runs: pd.DataFrame, found: Calibration) -> Calibration:
+    """With the recipe that the runs say: the one that all have or, of a tuned envelope, that most have."""
+    columns = ["learning_rate", "batch_tokens"]
+    if found.recipe is not None or not all(name in runs and runs[name].notna().all() for name in columns):
+        return found
+    if len(runs[columns].drop_duplicates()) > 1 and "settings_tried" not in runs:
+        return found
+    return found.model_copy(update={"recipe": _recipe(runs, Origin(), None, None)})
 
 
 def _usual(runs: pd.DataFrame, name: str) -> float | None:

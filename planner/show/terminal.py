@@ -164,7 +164,7 @@ def _run(p: Plan) -> Facts:
     if p.recipe is not None:
         own, rate, batch = p.own_recipe, p.recipe.learning_rate, p.recipe.batch_tokens
         text = f"learning rate {rate:g}, batches of {batch:,} tokens"
-        if own is not None:
+        if own is not None and (own.learning_rate, own.batch_tokens) != (rate, batch):
             text = f"learning rate {own.learning_rate:g}, batches of {own.batch_tokens:,.0f} tokens"
             text += f" (calibrated: {rate:g}, {batch:,})"
         if p.cost is not None and p.cost.gpus > 1:

@@ -3,8 +3,8 @@ calibration that ships.
 
     OMP_NUM_THREADS=1 python studies/dolma/make.py [--write] [PART ...]
 
-Parts are weight-decay, sizes and tuned; without any (and without --write), all of them. The runs are read
-where `DATABOUND_SHARED` points to (by default `../shared`), in `data/qin2026_dolma_repeat.csv`.
+Parts are weight-decay, sizes, epochs and tuned; without any (and without --write), all of them. The runs are
+read where `DATABOUND_SHARED` points to (by default `../shared`), in `data/qin2026_dolma_repeat.csv`.
 """
 
 from __future__ import annotations
@@ -172,6 +172,26 @@ def sizes() -> Iterator[str]:
         yield f"λ* a power of size, data, epochs: {picked.mean():.2%} on average, {picked.max():.2%} at most"
 
 
+def epochs() -> Iterator[str]:
+    """Fitted to fewer epochs, tried on more."""
+    runs = one_rate()
+    for least in (32, 64, 128):
+        many = (runs["epochs"] >= least).to_numpy()
+        seen, tried = (runs[one].reset_index(drop=True) for one in (~many, many))
+        yield f"fitted to {len(seen)} runs of fewer than {least} epochs, tried on {len(tried)}"
+        try:
+            form, law = fit_weight_decay_law(
+                seen, RECIPE, forms=["weight_decay_premium"], bootstrap=BOOTSTRAP
+            )
+        except InvalidInput as error:
+            yield str(error)
+            continue
+        inside, width = within(law, form, tried)
+        off = np.log(losses(law, form, tried) / tried["loss"].to_numpy())
+        error = errors(off, fallen(runs)[many])
+        yield f"{error}; within 95% intervals {inside.mean():.1%} ({width:.3f} wide)"
+
+
 def power_rule(runs: pd.DataFrame) -> Callable[[pd.DataFrame], np.ndarray]:
     """λ* = c N^a U^b e^d, least squares over the best of every cell with three weight decays or more."""
     count = runs.groupby(CELL)["weight_decay"].transform("nunique")
@@ -266,12 +286,13 @@ def calibration() -> Calibration:
     return known.changed(
         weight_decay_law=law,
         settings=settings,
+        steps_needed=STEPS,
         tied_embeddings=False,
         run_fingerprints=fingerprints(all_rates()),
     )
 
 
-PARTS = {"weight-decay": weight_decays, "sizes": sizes, "tuned": tuned_minima}
+PARTS = {"weight-decay": weight_decays, "sizes": sizes, "epochs": epochs, "tuned": tuned_minima}
 
 
 def main(arguments: list[str]) -> None:

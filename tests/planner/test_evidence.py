@@ -183,6 +183,20 @@ def test_between_the_trainings_the_law_was_off_by_so_much() -> None:
     assert math.isfinite(p["predictive_uncertainty"]["error"])
 
 
+def test_runs_that_are_starved_of_steps_have_no_interval_and_no_plan_without_a_word() -> None:
+    """Public runs of such length ended with losses up to twice what a law of data says."""
+    short = predict(54.8e6, 60e6, 4, calibration="dolma-olmo3")
+    assert (short.intervals, short.predictive_uncertainty) == (None, None)
+    (said,) = (one for one in short.warnings if one.code == "starved_of_steps")
+    assert "114 steps of 2.1M tokens are fewer than the 400 that runs need" in said
+    enough = predict(54.8e6, 60e6, 16, calibration="dolma-olmo3")
+    assert enough.intervals is not None
+    assert "starved_of_steps" not in {one.code for one in enough.warnings}
+    p = plan(60e6, 1e18, calibration="dolma-olmo3", max_epochs=4)
+    assert "114 steps of 2.1M tokens are fewer than" in str(p.first_guess)
+    assert (p.intervals, p.predictive_uncertainty) == (None, None)
+
+
 def test_a_loss_worse_than_uniform_has_no_interval() -> None:
     one = predict("490B", "250M", 6)
     assert one.loss > math.log(32_100)

@@ -49,6 +49,7 @@ from planner.hardware import Architecture, shape_for, vocabulary
 from planner.inputs import CONTINUOUS, InvalidInput, compute, count, number, scientific, short
 from planner.laws import BASE_FORM, DEFAULT_FORM, STANDARD, Law, check_form
 from planner.solve import FLOPS_PER_PARAM_TOKEN, allocate
+from planner.weight_decay_rule import tuned_weight_decay, within_factor
 
 _APART = 0.35  # ln of the size ratio at which the slope of the iso-FLOP curve is taken
 _FAR = 10.0  # times the unique tokens of a calibration, from where another one is the prior
@@ -76,6 +77,7 @@ class ProposedRun:
     params_error: float | None  # standard error of ln N* at the target; None where the optimum is flat
     architecture: Architecture
     steps: float | None = None  # where the batch is known
+    weight_decay: float | None = None  # None: to be tuned, from nothing that is known
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,7 @@ class Design:
     not_identified: tuple[str, ...] = ()  # forms that cannot be fitted without a prior once all are trained
     batch_tokens: float | None = None  # of the existing runs
     steps_needed: float | None = None  # that a run must have to tell anything, as the existing ones show
+    tuned: bool = False  # whether each existing run is the best of several settings
     warnings: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
@@ -113,15 +116,17 @@ class Design:
         """The proposed runs as a run table that lacks only its losses."""
         rows = []
         for run in self.runs:
-            name = f"n{run.params}-u{run.unique_tokens:.0f}-e{run.epochs:g}-wd{self.weight_decay:g}"
-            values = {key: value for key, value in vars(run).items() if key not in ("architecture", "steps")}
+            name = f"n{run.params}-u{run.unique_tokens:.0f}-e{run.epochs:g}"
+            name += "" if run.weight_decay is None else f"-wd{run.weight_decay:g}"
+            apart = ("architecture", "steps", "weight_decay")
+            values = {key: value for key, value in vars(run).items() if key not in apart}
             if run.steps is not None:
                 values |= {"batch_tokens": self.batch_tokens, "steps": run.steps}
             shape = ("d_model", "layers", "heads", "d_head", "d_ff", "vocab_size")
             rows.append({"run": name, **values} | {key: getattr(run.architecture, key) for key in shape})
         table = pd.DataFrame(rows)
         if rows:
-            table.insert(5, "weight_decay", self.weight_decay)
+            table.insert(5, "weight_decay", [run.weight_decay for run in self.runs])
         return table
 
 
@@ -184,7 +189,24 @@ def design(
     picked = [shapes[i] for i in cheapest_first], _some(points, cheapest_first)
     found = _proposal(belief, decay, target, *picked, trained, total, batch)
     facts: dict[str, Any] = {"calibration": known.name, "batch_tokens": batch, "steps_needed": steps}
-    return dataclasses.replace(found, **facts, warnings=(*told, *said, *warnings))
+    return _by_the_rule(dataclasses.replace(found, **facts, warnings=(*told, *said, *warnings)), runs)
+
+
+def _by_the_rule(found: Design, runs: pd.DataFrame | None) -> Design:
+    """Next to runs that were tuned one by one, weight decays to start from: none is known where the rule has
+    no learning rate and batch.
+    """
+    if runs is None or "tuned_weight_decay" not in runs:
+        return found
+    rates, batch = runs["learning_rate"].mode() if "learning_rate" in runs else (), found.batch_tokens
+    proposed = []
+    for run in found.runs:
+        decay = None
+        if batch is not None and len(rates):
+            tuned = tuned_weight_decay(run.params, run.unique_tokens, float(rates[0]), batch)
+            decay = within_factor(tuned).weight_decay
+        proposed.append(dataclasses.replace(run, weight_decay=decay))
+    return dataclasses.replace(found, tuned=True, runs=tuple(proposed))
 
 
 def suitable_calibration(ud: float) -> Calibration:
@@ -273,7 +295,7 @@ def _too_little(budget: float, batch: float | None, steps: float | None) -> str:
 def _batch_and_steps(runs: pd.DataFrame | None, known: Calibration) -> tuple[float | None, float | None]:
     """Tokens of a step and how many steps a run needs: as the runs show, or else those of the calibration."""
     batch: float | None = None if known.recipe is None else known.recipe.batch_tokens
-    steps: float | None = getattr(known, STEPS_NEEDED, None)
+    steps = known.steps_needed
     if runs is not None:
         steps = runs.attrs.get(STEPS_NEEDED)
         has_batch = "batch_tokens" in runs and runs["batch_tokens"].notna().any()
@@ -411,6 +433,7 @@ def _proposal(
             params_error=params_errors[k],
             architecture=shape,
             steps=None if batch is None else float(unique * epochs / batch),
+            weight_decay=decay,
         )
         for k, (shape, _, unique, epochs, flops) in enumerate(
             zip(shapes, *points, cost, strict=True), start=1

@@ -9,7 +9,9 @@ from calibration.fitting.design.proposal import design
 from calibration.fitting.design.tuning import Ranges, tune
 from calibration.fitting.evaluate.backtest import backtest
 from calibration.fitting.runs.recipes import comparable_runs, steps_needed
+from planner import plan, predict
 from planner.inputs import InvalidInput
+from planner.weight_decay_rule import tuned_weight_decay
 from tests.calibration.fitting.tables import runs
 
 TABLE = runs()
@@ -162,6 +164,43 @@ def test_a_fit_says_what_it_took_and_keeps_the_steps_that_are_needed():
     assert setting.fitted_on.runs == 21  # 3 sizes x (8 epochs of 100M; 1, 2 and 8 of 400M and 1.6B)
     assert found.steps_needed == 400
     assert {"starved_of_steps", "tuned_envelope"} <= {note["code"] for note in found.table_notes}
+
+
+def tuned_apart() -> pd.DataFrame:
+    """The sweep with its smallest models best at 0.1."""
+    table = swept(noise=0.003)
+    small = (table["params"] == table["params"].min()) & (table["weight_decay"] == 0.1)
+    return table.assign(loss=table["loss"] * np.where(small, 0.97, 1.0))
+
+
+def test_runs_that_were_tuned_one_by_one_have_no_weight_decay_of_their_own_to_plan_with():
+    """The weight decay in the middle of an envelope is a name, and nobody should train with it."""
+    found = fit(tuned_apart(), bootstrap=0, weight_decay_law="none", laws=["additive_1p"])
+    assert found.settings[0].tuned_weight_decays == (0.1, 0.3)
+    assert (found.recipe.learning_rate, found.recipe.batch_tokens) == (1e-3, 1_000_000)
+    for p in (plan(4e8, 1e19, calibration=found), predict(5e7, 4e8, 8, calibration=found)):
+        rule = tuned_weight_decay(p.params, 4e8, 1e-3, 1e6)
+        assert p.own_recipe.weight_decay == pytest.approx(rule, rel=0.05)
+        assert p.own_recipe.low < rule < p.own_recipe.high
+    p = plan(4e8, 1e19, calibration=found)
+    assert f"at weight decay {p.own_recipe.weight_decay:g} (" in p.verdict
+    assert "tuned in every run)" in p.verdict
+    assert f"weight_decay = {p.own_recipe.weight_decay}\n" in p.run_config()
+    assert p.tuned_elsewhere is None
+    assert any("tuned, to weight decays of 0.1 to 0.3; for this plan a rule" in one for one in p.warnings)
+    unsaid = found.model_copy(update={"recipe": None})
+    assert "at weight decay 0.1 to 0.3 (tuned in every run)" in plan(4e8, 1e19, calibration=unsaid).verdict
+
+
+def test_runs_proposed_next_to_tuned_ones_start_from_the_rule():
+    table = read_runs(tuned_apart())
+    found = design(3e19, 4e8, 1e19, runs=table, law="additive_1p")
+    assert found.tuned
+    for run, decay in zip(found.runs, found.table()["weight_decay"], strict=True):
+        assert decay == pytest.approx(tuned_weight_decay(run.params, run.unique_tokens, 1e-3, 1e6), rel=0.05)
+    at_one = design(3e19, 4e8, 1e19, runs=read_runs(swept(), where="weight_decay == 0.3"), law="additive_1p")
+    assert not at_one.tuned
+    assert set(at_one.table()["weight_decay"]) == {0.3}
 
 
 def test_no_proposal_has_fewer_steps_than_are_needed():
