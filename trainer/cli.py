@@ -156,11 +156,7 @@ def _train(run: RunConfig, out: str | Path, dry_run: bool, as_json: bool, quiet:
     interruption = _Interruption()
     try:
         result = train_run(
-            run,
-            out,
-            progress=not quiet,
-            should_stop=interruption.asked_for,
-            during_steps=interruption,
+            run, out, progress=not quiet, should_stop=interruption.asked_for, during_steps=interruption
         )
     except Interrupted as error:
         raise Signalled(interruption.number, str(error)) from None
@@ -173,11 +169,9 @@ def _train(run: RunConfig, out: str | Path, dry_run: bool, as_json: bool, quiet:
     else:
         click.echo(
             f"{result.run}: loss {result.loss:.4f}, perplexity {result.perplexity:.2f}, "
-            f"{result.bits_per_byte:.4f} bits/byte; "
-            f"{short(result.params, 4)} parameters, {short(result.unique_tokens, 4)} unique tokens, "
-            f"{epochs(result.epochs)}, "
-            f"weight decay {result.weight_decay}, {result.seconds:.0f} s at "
-            f"{result.tokens_per_second:,.0f} tokens/s."
+            f"{result.bits_per_byte:.4f} bits/byte; {short(result.params, 4)} parameters, "
+            f"{short(result.unique_tokens, 4)} unique tokens, {epochs(result.epochs)}, weight decay "
+            f"{result.weight_decay}, {result.seconds:.0f} s at {result.tokens_per_second:,.0f} tokens/s."
         )
 
 
@@ -207,9 +201,7 @@ def export(run: Path, kind: str, out: Path | None, as_json: bool) -> None:
 
 
 def assignments(texts: Iterable[str]) -> dict[str, Any]:
-    """FIELD=VALUE, the value read as TOML where it is TOML and as text where it is not; TABLE.FIELD changes a
-    field of a table.
-    """
+    """FIELD=VALUE, the value read as TOML where it is TOML, else as text; TABLE.FIELD is one of a table."""
     import tomllib
 
     found: dict[str, Any] = {}

@@ -367,9 +367,7 @@ class RunConfig(_Checked):
 
     @property
     def most_validation_tokens(self) -> int:
-        """The tokens of a held-out set that are predicted: a fixed number, whatever the length of a run, so
-        that runs of one recipe compare.
-        """
+        """Tokens of a held-out set that are predicted: of one recipe the same, however long a run is."""
         return self.validation_tokens or VALIDATION_STEPS * self.batch_size * self.sequence_length
 
     def identity(self) -> dict[str, Any]:
@@ -418,9 +416,7 @@ def _as_corpus(value: Any) -> Any:
 
 
 def differences(stored: dict[str, Any], asked: dict[str, Any]) -> str:
-    """The fields in which two identities differ, at most three, with both values; fields of tables as
-    `corpus.split`.
-    """
+    """The fields in which two identities differ, at most three, with both values."""
     one, two = _flat(stored), _flat(asked)
     names = [name for name in {**one, **two} if one.get(name) != two.get(name)]
     return ", ".join(f"{name} ({one.get(name)!r}, now {two.get(name)!r})" for name in names[:3])

@@ -10,9 +10,7 @@ from planner.inputs import InvalidInput
 
 
 class TrainingStopped(RuntimeError):
-    """A run that cannot go on: a full disk, a loss that is not a number, an interruption. Its last checkpoint
-    is intact.
-    """
+    """A run that cannot go on: a full disk, no number as loss. Its last checkpoint is intact."""
 
 
 class Interrupted(TrainingStopped):
@@ -33,9 +31,7 @@ def exit_code(error: KeyboardInterrupt) -> int:
 
 
 class Unfit(InvalidInput):
-    """A run that cannot be trained on this machine, whose memory, device, files or libraries do not do;
-    another one may.
-    """
+    """A run that this machine cannot train: its memory, device, files or libraries; another may do."""
 
 
 @contextmanager
@@ -48,6 +44,4 @@ def or_unfit() -> Iterator[None]:
 
 
 class Busy(InvalidInput):
-    """A folder another process is working in: nothing is wrong with the input, and trying again later may
-    do.
-    """
+    """A folder another process is working in: nothing is wrong, and trying again later may do."""

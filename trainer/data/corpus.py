@@ -45,9 +45,7 @@ def check(corpus: Corpus) -> None:
 
 
 def fingerprint(corpus: Corpus, notes: Path) -> str:
-    """What the documents are, as a short text that changes when they do; `notes` is the folder where
-    checksums are remembered.
-    """
+    """A short text that changes when the documents do; checksums are remembered in the folder `notes`."""
     if corpus.streamed:
         source: list[Any] = [corpus.dataset, corpus.subset, corpus.split, corpus.revision]
     else:

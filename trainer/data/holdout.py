@@ -19,9 +19,7 @@ PASSAGE = 25  # words
 
 
 def content_key(text: str) -> bytes:
-    """What a document says, whitespace and case aside: 16 bytes, the first half used to choose and the second
-    to order.
-    """
+    """A hash of the words: 16 bytes, the first half used to choose and the second to order."""
     return _key(text.casefold().split())
 
 
@@ -87,9 +85,7 @@ class Overlap:
         self.passages.update(_passage(words, start) for start in range(len(words) - PASSAGE + 1))
 
     def repeats(self, text: str) -> bool:
-        """Whether a document repeats held-out text, whole or in a passage; those that do are counted,
-        held-out ones are not.
-        """
+        """Whether a document is held out, or repeats held-out text, whole or in a passage, and is counted."""
         words = text.casefold().split()
         key = _key(words)
         if key in self.keys and key not in self.met:  # itself, which is rightly not trained on

@@ -17,9 +17,7 @@ class Tokens(Protocol):
 
 
 class Joined:
-    """Arrays one after the other, read where they lie; what a run does with an array: its length, slices, all
-    of it.
-    """
+    """Arrays one after the other, read where they lie: their length, slices, all of it."""
 
     def __init__(self, parts: Sequence[np.ndarray]):
         self.parts, self.starts = parts, np.cumsum([0, *map(len, parts)])

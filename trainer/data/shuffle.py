@@ -18,9 +18,7 @@ _HEAD = struct.Struct(">8sQ")  # the half of the key that orders; how many bytes
 
 
 class ShuffledDocuments:
-    """Documents with their content keys go in; they are read, as often as wanted, in the order of the keys'
-    second halves.
-    """
+    """Documents in the order of the second halves of their keys, read as often as wanted."""
 
     def __init__(self, folder: Path, documents: Iterable[tuple[bytes, str]] | None = None):
         """Sort documents into a new folder; without any, read those that were sorted into it before."""

@@ -139,9 +139,7 @@ class ShardWriter:
         return texts
 
     def tidy(self) -> None:
-        """Remove the sorted documents, which can be had again; first the note that says that they are
-        complete.
-        """
+        """Remove the sorted documents; first the note that says that they are complete."""
         if self.corpus.shuffled:
             (self.folder / "held-out.json").unlink(missing_ok=True)
             shutil.rmtree(self.folder / "documents", ignore_errors=True)
@@ -326,9 +324,7 @@ def bytes_of(text: str) -> int:
 
 
 def linked(source: Path, target: Path, tokens: int, whole: Shard, dtype: str) -> str:
-    """A shard, or its first tokens, as a file of a token set, without a copy where the disk allows; its
-    checksum.
-    """
+    """A shard, or its first tokens, as a file of a token set, linked where that can be; its checksum."""
     if tokens < whole.tokens:
         np.fromfile(source, dtype=dtype, count=tokens).tofile(target)
         sync_file(target)

@@ -56,9 +56,8 @@ class Spec:
             self.bpe_size = int(match[1])
             if not 257 <= self.bpe_size <= _LARGEST_BPE:
                 raise InvalidInput(
-                    f"tokenizer 'bpe:N' needs N of at least 257 (256 bytes and the end of a document) and at "
-                    f"most "
-                    f"{_LARGEST_BPE:,}; got {text!r}."
+                    "tokenizer 'bpe:N' needs N of at least 257 (256 bytes and the end of a document) and "
+                    f"at most {_LARGEST_BPE:,}; got {text!r}."
                 )
             self.fingerprint = text
         else:
@@ -220,9 +219,7 @@ def load(folder: Path) -> Tokenizer:
 
 
 def _whole(text: str) -> str:
-    """JSON may hold half of a surrogate pair, which is no character: a replacement character stands for
-    it.
-    """
+    """JSON may hold half of a surrogate pair: a replacement character stands for it."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -49,9 +49,7 @@ class TokenSet:
 
     @property
     def content(self) -> dict[str, str] | None:
-        """Checksums of the streams, which a fingerprint does not know: a dataset may change under its name.
-        None in sets made by an earlier version.
-        """
+        """Checksums of streams: a dataset may change under its name. None in sets of an earlier version."""
         return self.facts.get("blake2b")
 
     @property
@@ -101,9 +99,7 @@ def _named(identity: dict[str, Any]) -> str:
 
 
 def open_set(folder: Path) -> TokenSet:
-    """A token set on disk, checked against its own checksums (once, not at every start: see
-    `trainer.checksums`).
-    """
+    """A token set on disk, checked against its own checksums (see `trainer.data.checksums`)."""
     try:
         facts = read_json(folder / "tokens.json")
         if "blake2b" in facts:
@@ -152,9 +148,7 @@ def _order(corpus: Corpus) -> str:
 def _make(
     config: RunConfig, spec: tokenizers.Spec, folder: Path, work: Path, facts: dict[str, Any], say: Say | None
 ) -> None:
-    """Make a token set of the shards that there are, or that are written; what is complete there is
-    kept for the next time.
-    """
+    """Make a token set of shards; those that are complete are kept for the next time."""
     for left in folder.parent.glob(f".{folder.name}.*"):  # by processes that were killed: the lock is ours
         shutil.rmtree(left, ignore_errors=True)
     limit, draft = (

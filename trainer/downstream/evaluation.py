@@ -76,9 +76,7 @@ def evaluate_all(
     progress: Progress = lambda task, done, total: None,
     **settings: Unpack[Settings],
 ) -> list[SuiteResult]:
-    """The same for several folders, one after the other; what is wrong with any of them is found before the
-    first is scored.
-    """
+    """The same for several folders; what is wrong with any is found before the first is scored."""
     names = list(map(str, folders))
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
@@ -194,9 +192,7 @@ class _Evaluation:
 
 
 def _length(wanted: int | str | None, model: models.LanguageModel) -> int:
-    """How many tokens the model is shown: as many as asked for, else the protocol's 512 or as many as it can
-    see.
-    """
+    """How many tokens the model is shown: those asked for, else 512 or as many as it can see."""
     if wanted is None:
         return min(models.LENGTH, model.limit or models.LENGTH)
     length = whole(wanted, "max_length")

@@ -70,9 +70,7 @@ def scores(
 
 
 def resampled(values: Sequence[float], name: str) -> np.ndarray:
-    """Means of `DRAWS` bootstrap samples; the same `name` and length draw the same documents for every
-    model.
-    """
+    """Means of `DRAWS` bootstrap samples; the same `name` and length draw the same documents."""
     array = np.asarray(values, dtype=np.float64)
     seed = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "big")
     generator = np.random.default_rng(seed)

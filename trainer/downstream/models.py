@@ -78,9 +78,7 @@ class LanguageModel:
         self._use_bos(bos, self._describe())
 
     def _describe(self) -> int | None:
-        """Find out all that can be known without the weights; the token that begins texts, if there is
-        one.
-        """
+        """Find out what can be known without the weights; the token that begins texts, if there is one."""
         _check_causal(self.path)
         self.config, self.tokenizer = _config_and_tokenizer(self.path)
         self.limit = self._setting("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
@@ -142,9 +140,7 @@ class LanguageModel:
         return self.head(states)
 
     def log_probabilities(self, states: torch.Tensor, picks: Sequence[tuple[int, int]]) -> list[float]:
-        """Log-probability for each (state, target). The head sees each state once, a chunk of them at a
-        time.
-        """
+        """Log-probability for each (state, target); the head sees each state once, some at a time."""
         found = [0.0] * len(picks)
         step = rows_per_chunk(self.vocab_size)
         chunks: dict[int, list[int]] = {}
@@ -162,11 +158,7 @@ class LanguageModel:
         return found
 
     def see(self, length: int) -> None:
-        """Get ready for sequences of so many tokens.
-
-        Padding between shared parts counts towards a limited reach of attention, so parts are shared only
-        well within it.
-        """
+        """Get ready for so many tokens: padding between shared parts counts towards a limited reach."""
         if self.window is not None and self.window < 3 * length:
             self.shares = False
 
@@ -223,9 +215,7 @@ class LanguageModel:
                 self.shares = False
 
     def _check_direction(self, ids: torch.Tensor, logits: torch.Tensor, half: int) -> None:
-        """Other tokens after the first `half` must not change what is predicted there; shapes are equal, so
-        rounding is too.
-        """
+        """Other tokens after the first `half` must not change what is predicted there."""
         other = torch.cat((ids[:, :half], (ids[:, half:] + 1) % self.vocab_size), dim=1)
         change = self.model(input_ids=other, use_cache=False).logits.float()[:, :half] - logits[:, :half]
         if half and change.abs().max() > (1e-5 if self.dtype == torch.float32 else 1e-2) * logits.abs().max():
@@ -271,9 +261,7 @@ class Run(LanguageModel):
 def find(
     folder: str | Path, *, device: torch.device | None = None, dtype: str = "fp32", bos: str = "auto"
 ) -> LanguageModel:
-    """The model in a folder, a finished run or a causal language model in Hugging Face format, without its
-    weights.
-    """
+    """The model in a folder, a finished run or one in Hugging Face format, without its weights."""
     path = Path(folder)
     device = device or torch.device("cpu")
     if not path.is_dir():

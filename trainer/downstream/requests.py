@@ -75,9 +75,7 @@ def _prepare(documents: Sequence[Document], model: LanguageModel, length: int) -
 def request(
     context: Sequence[int], whole: Sequence[int], model: LanguageModel, length: int, place: str = "a request"
 ) -> Request:
-    """The request of one answer, from the tokens of its context and those of context and continuation
-    together.
-    """
+    """The request of one answer, from tokens of its context and of context and continuation together."""
     split = common_prefix(context, whole)
     if split == len(whole):
         raise InvalidInput(f"{place} has a continuation that this tokenizer turns into no tokens.")

@@ -65,9 +65,7 @@ class _Tree:
 
 @dataclass
 class _Row:
-    """A leaf on its way through the model: what of it is still to be computed, and after which row of the
-    past.
-    """
+    """A leaf on its way through the model: what is still to be computed, and after which row of the past."""
 
     tree: _Tree
     leaf: _Leaf
@@ -81,9 +79,7 @@ def score(
     done: Callable[[int], None] = lambda count: None,
     batch_tokens: int | None = None,
 ) -> list[list[float]]:
-    """Summed log-probability in nats of every request of every document; `done` hears how many documents each
-    batch had.
-    """
+    """Summed log-probability in nats of every request of every document; `done` hears of each batch."""
     batch_tokens = batch_tokens or BATCH_TOKENS[model.device.type]
     sums = [[0.0] * len(requests) for requests in documents]
     trees = [_tree(number, requests, model.shares) for number, requests in enumerate(documents)]
@@ -127,9 +123,7 @@ def _batches(trees: Sequence[_Tree], budget: int) -> list[list[_Tree]]:
 
 
 def _shared_parts(model: LanguageModel, batch: Sequence[_Tree]) -> tuple[Past | None, list[_Row]]:
-    """Compute what the batch and each document have in common; the past that is left, and the rows that
-    continue it.
-    """
+    """Compute what the batch and each document share; the past that is left, and rows that continue it."""
     past: Past | None = None
     common = _shared_by_all(batch) if model.shares else 0
     if common:

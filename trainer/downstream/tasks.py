@@ -197,9 +197,7 @@ def source(suite: str, tasks_dir: str | Path | None) -> str:
 
 @lru_cache
 def _checksum(path: Path, size: int, changed: int) -> str:
-    """Of a file that was so large and changed last at that time, so that many models in a row hash the data
-    once.
-    """
+    """Of a file of this size and time of change, so that many models in a row hash it once."""
     return checksum(path)
 
 

@@ -59,9 +59,7 @@ def function(backend: str, deterministic: bool = True) -> Attention:
 
 
 def _not_importable() -> str:
-    """Why flash-attn cannot be imported: built for another torch or CUDA, it is installed and still of no
-    use.
-    """
+    """Why flash-attn cannot be imported: it may be built for another torch or CUDA."""
     try:
         import_module("flash_attn")
     except ModuleNotFoundError:

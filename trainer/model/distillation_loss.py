@@ -30,9 +30,7 @@ class DistillationLoss:
     def mixed(
         self, rows: slice, hard: tuple[torch.Tensor, torch.Tensor], logits: torch.Tensor, kept: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Summed loss of some rows and its gradient with respect to their logits, of which `hard` are the
-        data's.
-        """
+        """Summed loss of some rows and its gradient to their logits; `hard` are the data's."""
         taught, own = self.probabilities(rows), torch.log_softmax(logits / self.temperature, 1)
         kept = kept.float().unsqueeze(1)
         soft = -(taught * own * kept).sum() * self.temperature**2

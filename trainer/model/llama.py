@@ -49,9 +49,7 @@ class Norm(nn.Module):
 
 
 def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    """RoPE on (batch, sequence, heads, head size): the two halves of each head are the two coordinates of the
-    rotations.
-    """
+    """RoPE on (batch, sequence, heads, head size); the halves of a head are a rotation's coordinates."""
     first, second = x.chunk(2, dim=-1)
     return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1).to(x.dtype)
 
@@ -214,9 +212,7 @@ def _copy(target: torch.Tensor, value: torch.Tensor) -> None:
 def materialise(
     model: Llama, device: str, seed: int, place: Callable[[Any, torch.Tensor], None] = _copy
 ) -> None:
-    """Give an outline its memory and its first weights; `place` copies a whole tensor into one that may be
-    sharded.
-    """
+    """Give an outline its memory and first weights; `place` copies a tensor into one that may be sharded."""
     model.to_empty(device=device)
     if model.shape.tied_embeddings:
         model.head.weight = model.embed.weight  # leaving the meta device has separated them

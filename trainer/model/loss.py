@@ -80,9 +80,7 @@ def compiled_rows_loss() -> Any:
 
 
 def head_bytes(vocab_size: int, itemsize: int, device: str, compiled: bool) -> float:
-    """Memory that a chunk takes at most: logits in fp32 and their gradient, with uncompiled steps in
-    between.
-    """
+    """Memory of a chunk at most: fp32 logits and their gradient, uncompiled with steps in between."""
     chunk = 4.0 * vocab_size * rows_per_chunk(vocab_size, device)
     if device == "cpu":
         return 2**26 + chunk
@@ -99,9 +97,7 @@ def _fp32_product(hidden: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
 
 
 def rows_per_chunk(vocab_size: int, device: str = "cpu") -> int:
-    """How many rows of logits fit the chunk size; a multiple of 64. On a CPU no more than 512, so that chunks
-    stay in cache.
-    """
+    """Rows of logits that fit the chunk size, in multiples of 64; on a CPU 512 at most, to stay in cache."""
     rows = max(64, CHUNK_BYTES[device] // (4 * vocab_size) // 64 * 64)
     return min(rows, 512) if device == "cpu" else rows
 
@@ -166,9 +162,7 @@ def head_loss(
     multiply: Product = functional.linear,
     compiled: bool = False,
 ) -> torch.Tensor:
-    """Summed cross entropy of `hidden @ weight.T` against `targets`, and against an ensemble where there
-    is one; hidden is (rows, d), weight (vocabulary, d).
-    """
+    """Summed cross entropy, and of an ensemble; hidden is (rows, d), weight (vocabulary, d)."""
     # which an autograd function cannot see from inside: it would make gradients for nobody
     if not torch.is_grad_enabled():
         hidden, weight = hidden.detach(), weight.detach()

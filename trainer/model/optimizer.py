@@ -37,9 +37,7 @@ def decayed_names(parameters: Iterable[tuple[str, nn.Parameter]], decay: str) ->
 
 
 class Optimizer:
-    """What updates the parameters of a run: AdamW, alone or next to Muon. Moments are there from the
-    start.
-    """
+    """AdamW, alone or next to Muon; moments are there from the start."""
 
     def __init__(self, model: nn.Module, config: RunConfig):
         named = dict(model.named_parameters())

@@ -63,9 +63,7 @@ class Average:
 
 
 def bytes_of(config: RunConfig, params: int, execution: Execution) -> float:
-    """Memory of each device that an average takes; with the copy that checkpoints are written from, where
-    that is in the same.
-    """
+    """Memory of each device that an average takes; on a CPU with the copy for checkpoints."""
     if not (config.ema_decay or config.average_last):
         return 0.0
     return (8.0 if execution.device == "cpu" else 4.0) * params / execution.world_size

@@ -88,9 +88,7 @@ class Checkpoint:
 
 
 class Pace:
-    """When a checkpoint is due: every so many steps or seconds as asked, or as often as their measured cost
-    allows.
-    """
+    """When a checkpoint is due: as asked in seconds, or as often as their measured cost allows."""
 
     def __init__(self, config: RunConfig):
         self.asked, self.written = config.checkpoint_seconds, time.monotonic()
@@ -119,9 +117,7 @@ class Writer:
         self.cost = 0.0  # seconds of the last one: what training waited for, and what the writing took
 
     def begin(self, state: dict[str, Any], held: Held, kept_in: Path | None = None) -> None:
-        """Copy what this process holds, and write it from a thread of its own; first wait for the one
-        before.
-        """
+        """Copy what this process holds, and write it from a thread, once the one before is written."""
         start = time.perf_counter()
         self.wait()
         for name, (rows, _) in held.items():
@@ -304,8 +300,7 @@ def read_state(folder: Path, belongs: dict[str, Any]) -> Checkpoint:
         if state.get(what) != value:
             raise InvalidInput(
                 f"checkpoint {folder} belongs to {_another(what, state.get(what), value)}; another run "
-                f"directory "
-                f"would do."
+                "directory would do."
             )
     return Checkpoint(folder, state)
 

@@ -151,9 +151,7 @@ def flops_per_token(shape: Architecture, sequence_length: int) -> float:
 def activation_bytes(
     shape: Architecture, sequence_length: int, dtype: torch.dtype, recompute: bool = False
 ) -> float:
-    """Memory that one row keeps for its backward pass: all of every layer, or of one and the fp32 inputs of
-    the others.
-    """
+    """Of one row until its backward pass: all of every layer, or of one and the others' fp32 inputs."""
     layer = (12 * shape.d_model + 5 * shape.d_ff) * dtype.itemsize
     per_token = layer + 4 * shape.layers * shape.d_model if recompute else layer * shape.layers
     return sequence_length * per_token
@@ -168,9 +166,7 @@ def memory_bytes(
     recompute: bool = False,
     head: float = 2**26,
 ) -> float:
-    """Of each device: its share of weights, gradients and two moments in fp32, activations of one pass, and
-    the largest pieces of the head.
-    """
+    """Of each device: fp32 weights, gradients and two moments, activations of a pass, the head's pieces."""
     return (
         16.0 * shape.params / world_size
         + micro_batch * activation_bytes(shape, sequence_length, dtype, recompute)
@@ -192,9 +188,7 @@ def needed_memory(shape: Architecture, sequence_length: int, execution: Executio
 
 
 def defers(shape: Architecture, sequence_length: int, execution: Execution) -> bool:
-    """Whether ranks add up their gradients once a step instead of once a pass: where each has room for whole
-    ones in fp32.
-    """
+    """Whether ranks add up gradients once a step: where each has room for whole ones in fp32."""
     there = total_memory(torch.device(execution.device))
     return needed_memory(shape, sequence_length, execution) + 4.0 * shape.params < 0.9 * there
 
@@ -208,9 +202,8 @@ def check_memory(
     if needed > there:
         raise InvalidInput(
             f"training {shape.params:,} parameters needs about {needed / 2**30:,.1f} GiB on each device and "
-            f"{execution.name} has "
-            f"{there / 2**30:,.1f}; a smaller shape, micro_batch or sequence_length, or more devices, would "
-            f"do."
+            f"{execution.name} has {there / 2**30:,.1f}; a smaller shape, micro_batch or sequence_length, "
+            "or more devices, would do."
         )
 
 
@@ -247,17 +240,13 @@ def has_compiler() -> bool:
 
 
 def peak_flops(device: torch.device) -> float:
-    """The device's peak in FLOP/s: from its data sheet for known GPUs, else measured with a large matrix
-    product.
-    """
+    """The device's peak in FLOP/s, from its data sheet for known GPUs, else measured."""
     known = data_sheet_peak(torch.cuda.get_device_name(device)) if device.type == "cuda" else None
     return known or measured_peak(str(device), torch.get_num_threads())
 
 
 def data_sheet_peak(name: str) -> float | None:
-    """The peak of the planner's accelerator whose words are all in a device's name; of several, the one with
-    most words.
-    """
+    """The peak of the accelerator with most words of its name, all of them in the device's name."""
     words = set(re.split(r"[^A-Z0-9]+", name.upper()))
     if words.issuperset({"H100", "NVL"}):
         return _H100_NVL
@@ -268,9 +257,7 @@ def data_sheet_peak(name: str) -> float | None:
 
 @lru_cache(maxsize=8)
 def measured_peak(device: str, threads: int) -> float:
-    """The best of a few matrix products of 1,024 x 1,024 (CPU, fp32) or 8,192 x 8,192 (CUDA, bf16), in
-    FLOP/s.
-    """
+    """The best of a few matrix products (fp32 on a CPU, bf16 on CUDA), in FLOP/s."""
     cuda = device.startswith("cuda")
     size, dtype = (8192, torch.bfloat16) if cuda else (1024, torch.float32)
     a = torch.ones(size, size, device=device, dtype=dtype)

@@ -89,9 +89,7 @@ def _taken(folder: Path, config: RunConfig, stack: ExitStack) -> None:
 
 
 def _seen_by_all(folder: Path, world: distributed.World) -> None:
-    """Raise where a process does not see what the first one writes: its parts of checkpoints would be
-    lost.
-    """
+    """Raise where a process does not see what the first one writes: its checkpoints would be lost."""
     if world.size == 1:
         return
     mark, here = folder / _MARK, socket.gethostname()
@@ -107,8 +105,7 @@ def _seen_by_all(folder: Path, world: distributed.World) -> None:
             if time.monotonic() > deadline:
                 raise InvalidInput(
                     f"process {world.rank} on {here} does not see run directory {folder} of process 0 on "
-                    f"{there}; "
-                    f"a directory that all of them share would do."
+                    f"{there}; a directory that all of them share would do."
                 )
             time.sleep(0.1)
 
@@ -139,9 +136,7 @@ def _stored(path: Path) -> dict[str, Any] | None:
 
 
 def claim(folder: Path, config: RunConfig) -> int:
-    """Write the configuration, once everything that could be wrong with it has been checked; how often the
-    run has been started, this time included.
-    """
+    """Write the configuration, now that it is checked; how often the run was started, with this time."""
     try:
         if not _begun(folder):
             write_json(folder / "config.json", config.model_dump(mode="json"))
@@ -160,9 +155,7 @@ def _starts(folder: Path) -> int:
 
 
 def _begun(folder: Path) -> bool:
-    """Whether a run directory holds anything that was trained; until then its configuration may still be
-    corrected.
-    """
+    """Whether anything was trained there; until then its configuration may be corrected."""
     metrics = folder / "metrics.jsonl"
     kept = (folder / FILE, folder / "final", folder / "checkpoints")
     return any(path.exists() for path in kept) or (metrics.exists() and metrics.stat().st_size > 0)

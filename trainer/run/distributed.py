@@ -96,9 +96,7 @@ def joined(device: torch.device) -> Iterator[World]:
 
 @contextmanager
 def _failing_together() -> Iterator[None]:
-    """Where one rank fails, all leave soon, with what it said: over the store of the launcher, since ranks on
-    other nodes sit in a collective that nobody else ends.
-    """
+    """Where one rank fails, all leave soon, with what it said over the store of the launcher."""
     from torch import distributed
 
     store = distributed.distributed_c10d._get_default_store()
@@ -166,18 +164,14 @@ def synchronise(model: Any, world: World, now: bool) -> None:
 
 
 def reshard(model: Any, world: World) -> None:
-    """Have each rank hold its rows alone again, as after a backward pass: after a forward pass FSDP leaves
-    what is not in a layer whole.
-    """
+    """Have each rank hold its rows alone again: a forward pass leaves whole what is not in a layer."""
     for module in model.modules() if world.size > 1 else ():
         if hasattr(module, "reshard"):
             module.reshard()
 
 
 def gathered(named: Iterable[tuple[str, torch.Tensor]], world: World) -> dict[str, torch.Tensor]:
-    """Tensors in one piece on the CPU of the first rank, one after the other; every rank must ask, and others
-    get nothing.
-    """
+    """Whole tensors on the CPU of the first rank, one after the other; every rank must ask."""
     found = {}
     for name, tensor in named:
         full = tensor.detach()
@@ -271,9 +265,7 @@ def agree(world: World) -> None:
 
 
 def anywhere(flags: Sequence[bool], world: World) -> list[bool]:
-    """Which flags any rank raises: all ranks must stop at the same step. It goes past the devices, which
-    compute meanwhile.
-    """
+    """Which flags any rank raises, so that all stop at the same step; devices compute meanwhile."""
     if world.size == 1:
         return list(flags)
     from torch import distributed

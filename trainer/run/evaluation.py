@@ -40,9 +40,7 @@ class Evaluation:
 def bounded(
     stream: Tokens, counts: dict[str, int], most: int, tokenizer: Callable[[], Tokenizer]
 ) -> tuple[Tokens, dict[str, int]]:
-    """A held-out stream up to its first `most` predictions, with the documents begun there and the bytes of
-    their text as the tokenizer gives it back.
-    """
+    """The first `most` predictions of a held-out stream, with their documents and bytes of text."""
     if len(stream) - 1 <= most:
         return stream, counts
     known, kept = tokenizer(), np.asarray(stream[: most + 1])

@@ -37,9 +37,7 @@ def end_with_launcher() -> None:
 
 
 def hurried(torch: str) -> str:
-    """What to be told where torchrun kills its processes soon, however long it was asked to wait; nothing
-    where it waits.
-    """
+    """What to be told where torchrun kills its processes soon, whatever it was told; else nothing."""
     if tuple(map(int, torch.split(".")[:2])) >= _WAITS:
         return ""
     later = ".".join(map(str, _WAITS))

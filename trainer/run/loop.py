@@ -130,25 +130,21 @@ def _same_tokens(data: tokens.TokenSet, world: distributed.World) -> None:
     other = [rank for rank, theirs in enumerate(everybodys) if theirs != everybodys[0]]
     if other:
         raise InvalidInput(
-            f"process {other[0]} has other tokens than process 0, of the same corpus; one cache that "
-            f"all processes "
-            f"share would do."
+            f"process {other[0]} has other tokens than process 0, of the same corpus; one cache that all "
+            "processes share would do."
         )
 
 
 def _newest(
     folder: Path, config: RunConfig, data: tokens.TokenSet, batches: Batches, world: distributed.World
 ) -> tuple[checkpoints.Checkpoint | None, list[str]]:
-    """The checkpoint to go on from, its own or its trunk's; damaged ones that were passed over are told at
-    once, not only in the result.
-    """
+    """The checkpoint to go on from, its own or its trunk's; damaged ones are told at once."""
     belongs = {"identity": config.identity(), "data": data.fingerprint}
     found, remarks = checkpoints.newest(folder / "checkpoints", belongs, world)
     if found and data.content != (found.state.get("tokens") or data.content):
         raise InvalidInput(
             f"checkpoint {found.folder} belongs to a run on other tokens of the same name: the dataset has "
-            f"changed, or the "
-            f"tokenizer's version; another run directory would do."
+            "changed, or the tokenizer's version; another run directory would do."
         )
     for remark in remarks if world.first else ():
         _LOG.warning(remark)
@@ -189,9 +185,7 @@ def _from_trunk(
 def check(
     config: RunConfig, data: tokens.TokenSet | None = None
 ) -> tuple[tokenizers.Spec, Architecture, Execution, list[str]]:
-    """Everything that can be wrong before data is read: attention, device, watchers, tokenizer, shape,
-    files.
-    """
+    """Everything that can be wrong before data is read."""
     device = resolve_device(config.device)
     attention.resolve(config.attention, device, resolve_dtype(config.dtype, device), 64)
     optimizer.check(config)
@@ -275,9 +269,7 @@ class _Run:
                 watcher.close()
 
     def _steps(self, should_stop: Callable[[], bool]) -> None:
-        """Train to the last step. It has no checkpoint: what follows it is validation, which must find
-        numbers first.
-        """
+        """Train to the last step, which has no checkpoint: validation must find numbers first."""
         every = self.config.checkpoint_every
         while self.step < self.batches.steps:
             self._train_step()
@@ -297,8 +289,7 @@ class _Run:
                 distributed.agree(self.world)
                 raise Interrupted(
                     f"stopped at step {self.step} of {self.batches.steps} with a checkpoint; the same "
-                    f"command continues "
-                    f"from there."
+                    "command continues from there."
                 )
         self.writer.wait()
 
@@ -330,8 +321,7 @@ class _Run:
         if not distributed.finite(self.model.parameters(), self.world):
             raise TrainingStopped(
                 f"the weights after step {self.step} are not numbers; earlier checkpoints are intact and a "
-                f"lower learning_rate "
-                f"would do."
+                "lower learning_rate would do."
             )
 
     def _open(self, progress: bool) -> None:
@@ -395,9 +385,7 @@ class _Run:
         return ""
 
     def _gradients(self, real: int) -> torch.Tensor:
-        """Gradients of a batch, and its summed loss; in smaller passes where the memory turns out too
-        small.
-        """
+        """Gradients of a batch, and its summed loss; in smaller passes where memory runs out."""
         # CUDA graphs give gradients in memory that the next pass overwrites: they are added to memory of ours
         one = passes_of(self.config.batch_size, self.world, self.execution.micro_batch) == 1
         while True:
@@ -449,9 +437,7 @@ class _Run:
             yield
 
     def _log(self, loss: float, norm: float, rate: float) -> None:
-        """A line of metrics. A GPU has been waited for, so that what was done since the last line took the
-        time since then.
-        """
+        """A line of metrics. A GPU has been waited for: what was done since the last line took that time."""
         place = self._place()
         done, self.logged = self.logged, (int(place["tokens"]), self.seconds)
         speed = (self.logged[0] - done[0]) / max(self.logged[1] - done[1], 1e-9)
@@ -460,11 +446,7 @@ class _Run:
         figures = {"loss": loss, "gradient_norm": norm} if math.isfinite(loss + norm) else {}
         skipped = {"skipped_steps": self.skipped} if self.skipped else {}
         values = place | figures | skipped
-        values |= {
-            "learning_rate": rate,
-            "tokens_per_second": speed,
-            "seconds": self.seconds,
-        }
+        values |= {"learning_rate": rate, "tokens_per_second": speed, "seconds": self.seconds}
         values["mfu"] = self._utilisation(speed)
         for watcher in self.watchers:
             watcher.record(values)
@@ -474,9 +456,7 @@ class _Run:
         return speed * flops_per_token(self.architecture, self.batches.length) / self.peak
 
     def _checkpoint(self, must: bool, kept_in: Path | None = None) -> None:
-        """Begin to write the state of this step; training goes on meanwhile. While losses are no numbers it
-        waits for better ones, unless it must: a run that stops for them goes on from before.
-        """
+        """Begin to write this step's state; while losses are no numbers it waits, unless it must."""
         self._judged(self.readings.all())
         if self.in_a_row and not must:
             return

@@ -18,9 +18,7 @@ Pass = tuple[torch.Tensor, torch.Tensor]  # inputs and targets
 
 
 class Prefetcher:
-    """What each pass of a step reads. `ahead` prepares the next step meanwhile, which pays on a GPU; the CPU
-    that would do so is the one that computes.
-    """
+    """The passes of a step; `ahead` prepares the next one meanwhile, which pays on a GPU alone."""
 
     def __init__(self, batches: Batches, world: World, device: torch.device, ahead: bool | None = None):
         self.batches, self.world, self.device = batches, world, device

@@ -180,9 +180,7 @@ def _look(path: Path) -> tuple[int, int]:
 
 @contextmanager
 def staged(url: str) -> Iterator[Path]:
-    """A folder of this machine that begins as what the store has of a run, and is copied there: now and then,
-    and when it is left, however it is left.
-    """
+    """A folder of this machine that begins as the store's copy of a run, and is copied back."""
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise InvalidInput(f"{url}: several processes need a directory that all of them share.")
     store = Store(url)

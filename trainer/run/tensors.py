@@ -45,9 +45,7 @@ def write(path: Path, tensors: Mapping[str, torch.Tensor], metadata: dict[str, s
 
 
 class Rows:
-    """Tensors that lie in one file or in parts, a range of rows in each; which row a part begins with is in
-    its metadata.
-    """
+    """Tensors in one file or in parts, whose metadata says which row each begins with."""
 
     def __init__(self, files: Sequence[Any]):
         self.places: dict[str, list[tuple[int, int, Any]]] = {}

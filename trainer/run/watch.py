@@ -57,9 +57,7 @@ def watchers(config: RunConfig, folder: Path, *, start: int, steps: int, progres
 
 
 class JsonLines(Watcher):
-    """One JSON object per line; lines after the checkpoint that a run continues from are dropped, for they
-    will come again.
-    """
+    """One JSON object per line; those after the checkpoint that a run continues from come again."""
 
     def __init__(self, path: Path, start: int):
         if path.exists():
