@@ -288,12 +288,11 @@ def unfinished(directory: StudyDirectory, runs: Iterable[StudyRun]) -> list[Stud
 
 def _fingerprint(study: Study) -> str:
     from trainer.data import tokens
-    from trainer.data.tokenizers import Spec
 
     config = study.runs[0].config
     if made := token_set(config.corpus.paths):
         return tokens.open_set(made).fingerprint
-    return tokens.fingerprint(config, Spec(config.tokenizer, config.eos_token))
+    return tokens.fingerprint(config)
 
 
 def _without_paths(recipe: dict[str, Any]) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from planner.inputs import InvalidInput
-from trainer.config import Corpus, RunConfig
+from trainer.config import RunConfig
 from trainer.data import corpus as corpora
 from trainer.data import tokenizers
 from trainer.data.checksums import checksums
@@ -89,9 +89,9 @@ def prepare(config: RunConfig, spec: tokenizers.Spec, say: Say | None = None) ->
     return open_set(folder)
 
 
-def fingerprint(config: RunConfig, spec: tokenizers.Spec) -> str:
+def fingerprint(config: RunConfig) -> str:
     """The name of a run's token set, without making it."""
-    return _named(_identity(config, spec))
+    return _named(_identity(config, tokenizers.Spec(config.tokenizer, config.eos_token)))
 
 
 def _named(identity: dict[str, Any]) -> str:
@@ -104,9 +104,8 @@ def open_set(folder: Path) -> TokenSet:
         facts = read_json(folder / "tokens.json")
         if "blake2b" in facts:
             wanted = facts["blake2b"]
-            found = dict(
-                zip(wanted, checksums([folder / name for name in wanted], folder.parent), strict=True)
-            )
+            sums = checksums([folder / name for name in wanted], folder.parent)
+            found = dict(zip(wanted, sums, strict=True))
         else:  # made by an earlier version
             wanted = facts["checksums"]
             found = {name: quick_checksum(folder / name) for name in wanted}
@@ -127,22 +126,18 @@ def open_set(folder: Path) -> TokenSet:
 def _identity(config: RunConfig, spec: tokenizers.Spec) -> dict[str, Any]:
     """Everything that the token files depend on."""
     limit = config.corpus.tokens or (config.unique_tokens if config.corpus.streamed else None)
+    order = f"interleaved, {TOGETHER} at a time" if config.corpus.interleaved else "as in the corpus"
+    order = "shuffled by content" if config.corpus.shuffled else order
     return {
         "version": VERSION,
         "corpus": corpora.fingerprint(config.corpus, cache_folder(config.cache)),
         "tokenizer": spec.fingerprint,
-        "document_order": _order(config.corpus),
+        "document_order": order,
         "held_out": "lowest content hashes" if not config.corpus.streamed else "first documents",
         "validation_documents": config.validation_documents,
         "development_documents": config.development_documents,
         "training_tokens_limit": limit,
     }
-
-
-def _order(corpus: Corpus) -> str:
-    if corpus.shuffled:
-        return "shuffled by content"
-    return f"interleaved, {TOGETHER} at a time" if corpus.interleaved else "as in the corpus"
 
 
 def _make(
@@ -151,10 +146,8 @@ def _make(
     """Make a token set of shards; those that are complete are kept for the next time."""
     for left in folder.parent.glob(f".{folder.name}.*"):  # by processes that were killed: the lock is ours
         shutil.rmtree(left, ignore_errors=True)
-    limit, draft = (
-        facts["identity"]["training_tokens_limit"],
-        folder.with_name(f".{folder.name}.{os.getpid()}"),
-    )
+    limit = facts["identity"]["training_tokens_limit"]
+    draft = folder.with_name(f".{folder.name}.{os.getpid()}")
     try:
         held_out = config.validation_documents, config.development_documents
         writer = ShardWriter(work, config.corpus, spec, held_out, say)

@@ -72,7 +72,9 @@ def resolve(wanted: str, device: torch.device, dtype: torch.dtype) -> str:
         raise InvalidInput(
             f"= 'onednn' cannot work here: {obstacle}; 'torch' or 'auto' would do.", field="products"
         )
-    faster = wanted == "onednn" or (wanted == "auto" and not obstacle and cpu_vendor() == "AuthenticAMD")
+    faster = wanted == "onednn" or (
+        wanted == "auto" and not obstacle and cpu_fact("vendor_id") == "AuthenticAMD"
+    )
     return "onednn" if faster else "torch"
 
 
@@ -94,12 +96,12 @@ def _obstacle(device: torch.device, dtype: torch.dtype) -> str:
     return ""
 
 
-@lru_cache(maxsize=1)
-def cpu_vendor() -> str:
-    """Who made the processor, as it says itself; empty where the system does not tell."""
+@lru_cache(maxsize=2)
+def cpu_fact(name: str) -> str:
+    """What the processor says of itself under this name; empty where the system does not tell."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as stream:
-            named = (line for line in stream if line.startswith("vendor_id"))
+            named = (line for line in stream if line.startswith(name))
             return next(named, ":").split(":", 1)[1].strip()
     except OSError:
         return ""

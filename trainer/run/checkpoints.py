@@ -145,17 +145,14 @@ class Writer:
         if self.world.size > 1 and any(distributed.everybodys(self.world, written is not None)):
             assert written is not None
             state, part, kept_in = written
-            sums, keep = distributed.everybodys(self.world, part), kept_in is not None
+            finish = partial(complete, state=state, sums=distributed.everybodys(self.world, part))
             distributed.decided(
-                self.world, lambda: complete(kept_in or self.folder, state, sums, keep_all=keep)
+                self.world, lambda: finish(kept_in or self.folder, keep_all=kept_in is not None)
             )
 
     def pending(self) -> bool:
         """Whether a part is still being written."""
         return self.thread is not None and self.thread.is_alive()
-
-    def begun(self) -> bool:
-        return self.thread is not None
 
     def leave(self) -> None:
         """Wait, where a run ends for another reason, until the last checkpoint is complete."""
@@ -269,13 +266,6 @@ def newest(
     return None, []
 
 
-def read(folder: Path, belongs: dict[str, Any]) -> Checkpoint:
-    """One checkpoint, all of it checked; `belongs` is what its state must agree with."""
-    found = read_state(folder, belongs)
-    found.verify()
-    return found
-
-
 def read_state(folder: Path, belongs: dict[str, Any]) -> Checkpoint:
     """One checkpoint, its tensors not yet checked."""
     try:
@@ -283,10 +273,8 @@ def read_state(folder: Path, belongs: dict[str, Any]) -> Checkpoint:
         if not isinstance(state, dict):
             raise ValueError("state.json is not a table")
         if state["version"] not in (1, VERSION):
-            raise InvalidInput(
-                f"{folder} was written by another version of the trainer ({state['version']}, this is "
-                f"{VERSION})."
-            )
+            other = f"another version of the trainer ({state['version']}, this is {VERSION})"
+            raise InvalidInput(f"{folder} was written by {other}.")
         stored = state.pop("checksum", None)
         if state["version"] != 1 and stored != _digest(state):  # the first version had none
             raise ValueError("state.json does not match its checksum")
@@ -297,11 +285,11 @@ def read_state(folder: Path, belongs: dict[str, Any]) -> Checkpoint:
             raise
         raise Damaged(f"checkpoint {folder} is damaged ({reason(error)})") from None
     for what, value in belongs.items():
-        if state.get(what) != value:
-            raise InvalidInput(
-                f"checkpoint {folder} belongs to {_another(what, state.get(what), value)}; another run "
-                "directory would do."
-            )
+        if (stored := state.get(what)) != value:
+            other = f"a run on other {what} ({stored}, now {value})"
+            if isinstance(stored, dict) and isinstance(value, dict):
+                other = f"a run with another {differences(stored, value)}"
+            raise InvalidInput(f"checkpoint {folder} belongs to {other}; another run directory would do.")
     return Checkpoint(folder, state)
 
 
@@ -324,13 +312,6 @@ def _part(rank: int) -> str:
 def _digest(state: dict[str, Any]) -> str:
     text = json.dumps(state, sort_keys=True, allow_nan=False)
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-
-
-def _another(what: str, stored: Any, asked: Any) -> str:
-    """Says in which field a checkpoint differs."""
-    if isinstance(stored, dict) and isinstance(asked, dict):
-        return f"a run with another {differences(stored, asked)}"
-    return f"a run on other {what} ({stored}, now {asked})"
 
 
 def _steps(folder: Path) -> list[Path]:

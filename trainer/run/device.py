@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import os
+import platform
 import re
 import shutil
 import time
@@ -60,12 +61,9 @@ def resolve_device(wanted: str) -> torch.device:
     """The device of this process; of several on one machine, each has the GPU of its own number."""
     if wanted == "auto":
         wanted = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        device = torch.device(wanted)
-    except RuntimeError:
-        raise InvalidInput(f"must be auto, cpu, cuda or cuda:N; got {wanted!r}.", field="device") from None
-    if device.type not in ("cpu", "cuda"):
+    if not re.fullmatch(r"cpu(:0)?|cuda(:\d{1,2})?", wanted):
         raise InvalidInput(f"must be auto, cpu, cuda or cuda:N; got {wanted!r}.", field="device")
+    device = torch.device(wanted)
     if device.type == "cuda":  # read when CUDA is first used, by an estimate perhaps; determinism needs it
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     if device.type == "cuda" and device.index is None:
@@ -96,23 +94,17 @@ def resolve(
     device = resolve_device(config.device)
     dtype = resolve_dtype(config.dtype, device)
     remarks: list[str] = []
-    total = (
-        steps
-        * config.batch_size
-        * config.sequence_length
-        * flops_per_token(architecture, config.sequence_length)
-    )
-    compiled = config.compile == "on" or (
-        config.compile == "auto" and (device.type == "cuda" or total >= COMPILE_PAYS)
-    )
+    length, rows = config.sequence_length, math.ceil(config.batch_size / world_size)
+    per_row = length * flops_per_token(architecture, length)
+    pays = device.type == "cuda" or steps * config.batch_size * per_row >= COMPILE_PAYS
+    compiled = config.compile == "on" or (config.compile == "auto" and pays)
     if compiled and device.type == "cpu" and not has_compiler():
         compiled = False
         remarks.append("torch.compile needs a C++ compiler and none was found; the run is not compiled")
-    length, rows = config.sequence_length, math.ceil(config.batch_size / world_size)
     fitting = partial(_rows_that_fit, architecture, length, device, dtype, world_size)
     recompute = config.recompute == "on" or (config.recompute == "auto" and fitting(False) < 1)
     micro_batch = min(config.micro_batch or max(1, fitting(recompute)), rows)
-    per_pass = micro_batch * length * flops_per_token(architecture, length)
+    graphed = device.type == "cuda" and world_size == 1 and micro_batch * per_row < _SMALL_PASS
     execution = Execution(
         device=str(device),
         dtype=_NAMES[dtype],
@@ -126,11 +118,7 @@ def resolve(
         recompute=recompute,
         deterministic=config.deterministic,
         products=products.resolve(config.products, device, dtype),
-        graphs=not config.dropout
-        and compiled
-        and device.type == "cuda"
-        and world_size == 1
-        and per_pass < _SMALL_PASS,
+        graphs=compiled and graphed and not config.dropout,
     )
     return execution, remarks
 
@@ -142,10 +130,8 @@ def flops_per_token(shape: Architecture, sequence_length: int) -> float:
     and twice that backward; a position sees T / 2 others on average, which makes 6 * T * d per layer.
     """
     head = shape.vocab_size * shape.d_model
-    return (
-        6.0 * (shape.non_embedding_params + head)
-        + 6.0 * shape.layers * shape.heads * shape.d_head * sequence_length
-    )
+    positions = shape.layers * shape.heads * shape.d_head * sequence_length
+    return 6.0 * (shape.non_embedding_params + head) + 6.0 * positions
 
 
 def activation_bytes(
@@ -272,13 +258,4 @@ def measured_peak(device: str, threads: int) -> float:
 
 
 def cpu_name() -> str:
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as stream:
-            for line in stream:
-                if line.startswith("model name"):
-                    return line.split(":", 1)[1].strip()
-    except OSError:
-        pass
-    import platform
-
-    return platform.processor() or platform.machine()
+    return products.cpu_fact("model name") or platform.processor() or platform.machine()

@@ -7,14 +7,14 @@ import secrets
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from planner.inputs import InvalidInput
 from trainer.config import RunConfig, differences
-from trainer.data import tokenizers, tokens
+from trainer.data import tokens
 from trainer.files import locked, read_json, write_json
 from trainer.run import checkpoints, distributed
 from trainer.run.result import FILE, RunResult, read_result
@@ -31,11 +31,7 @@ def finished(folder: Path, config: RunConfig, data: tokens.TokenSet | None) -> R
         return None
     _same(folder, "a finished run", result.config, config)
     try:
-        wanted = (
-            data.fingerprint
-            if data
-            else tokens.fingerprint(config, tokenizers.Spec(config.tokenizer, config.eos_token))
-        )
+        wanted = data.fingerprint if data else tokens.fingerprint(config)
     except InvalidInput as error:
         remark = f"whether the data is still the same was not checked: {str(error).rstrip('.')}"
         return result.model_copy(update={"remarks": [*result.remarks, remark]})
@@ -140,18 +136,13 @@ def claim(folder: Path, config: RunConfig) -> int:
     try:
         if not _begun(folder):
             write_json(folder / "config.json", config.model_dump(mode="json"))
-        starts = _starts(folder) + 1
+        starts = 1
+        with suppress(OSError, ValueError, TypeError):
+            starts += int(read_json(folder / STARTS))
         write_json(folder / STARTS, starts)
         return starts
     except OSError as error:
         raise _unwritable(folder, error) from None
-
-
-def _starts(folder: Path) -> int:
-    try:
-        return int(read_json(folder / STARTS))
-    except (OSError, ValueError, TypeError):
-        return 0
 
 
 def _begun(folder: Path) -> bool:

@@ -259,11 +259,6 @@ def total(value: torch.Tensor, world: World) -> torch.Tensor:
     return value
 
 
-def agree(world: World) -> None:
-    """Wait for every rank."""
-    everybodys(world, None)
-
-
 def anywhere(flags: Sequence[bool], world: World) -> list[bool]:
     """Which flags any rank raises, so that all stop at the same step; devices compute meanwhile."""
     if world.size == 1:
@@ -290,7 +285,5 @@ def clip(parameters: list[nn.Parameter], most: float) -> torch.Tensor:
 
 def check(batch_size: int) -> None:
     if world_size() > batch_size:
-        raise InvalidInput(
-            f"{batch_size} is smaller than the {world_size()} processes; fewer processes would do.",
-            field="batch_size",
-        )
+        few = f"{batch_size} is smaller than the {world_size()} processes; fewer processes would do."
+        raise InvalidInput(few, field="batch_size")

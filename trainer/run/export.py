@@ -113,7 +113,8 @@ def finished(folder: Path) -> RunResult:
 
 
 def _weights(folder: Path, result: RunResult) -> dict[str, torch.Tensor]:
-    stored = checkpoints.read(folder / "final", {})
+    stored = checkpoints.read_state(folder / "final", {})
+    stored.verify()
     if stored.state["checksums"]["model.safetensors"] != result.weights_checksum:
         raise InvalidInput(
             f"{folder / 'final'} does not hold the weights that {folder / 'result.json'} describes."

@@ -81,21 +81,8 @@ def train(
     says yes, a checkpoint is written and Interrupted raised. `during_steps` is entered while steps are
     trained, and only then. A URL that fsspec knows is a directory too (see `trainer.run.store`).
     """
-    if is_url(out):
-        with staged(os.fspath(out)) as stage:
-            return _train(config, stage, progress, should_stop, during_steps, data)
-    return _train(config, Path(os.path.expanduser(out)).absolute(), progress, should_stop, during_steps, data)
-
-
-def _train(
-    config: RunConfig,
-    folder: Path,
-    progress: bool,
-    should_stop: Callable[[], bool],
-    during_steps: AbstractContextManager[Any] | None,
-    data: tokens.TokenSet | None,
-) -> RunResult:
-    with distributed.joined(resolve_device(config.device)) as world:
+    place = staged(os.fspath(out)) if is_url(out) else nullcontext(Path(os.path.expanduser(out)).absolute())
+    with place as folder, distributed.joined(resolve_device(config.device)) as world:
         if done := distributed.decided(world, lambda: directory.looked(folder, config, data)):
             return done
         with or_unfit():
@@ -121,7 +108,8 @@ def _train(
             with _deterministic(execution), _many_shapes(execution.compiled):
                 run = _Run(config, folder, architecture, execution, found_data, batches, world)
                 run.remarks, run.starts = [*remarks, *passed_over], starts
-                return run.start(found).until_done(progress, should_stop, during_steps or nullcontext())
+                run.start(found)
+                return run.until_done(progress, should_stop, during_steps or nullcontext())
 
 
 def _same_tokens(data: tokens.TokenSet, world: distributed.World) -> None:
@@ -222,9 +210,8 @@ class _Run:
         self.warm = False
         self.defers = device.defers(architecture, config.sequence_length, execution)
         self.recent: deque[float] = deque(maxlen=_RECENT)
-        self.read = self.skipped = self.in_a_row = (
-            0  # steps looked at; left out, and of those without another
-        )
+        # steps looked at; left out, and of those without another
+        self.read = self.skipped = self.in_a_row = 0
         self.logged = (0, 0.0)  # tokens and seconds up to the last line of metrics
         self.validations: list[dict[str, float]] = []  # on the way, before the last step
         self.held_out: dict[str, tuple[Any, dict[str, int]]] = {}
@@ -235,7 +222,7 @@ class _Run:
         self.readings = Readings(late=self.device.type == "cuda")
         self.writer = checkpoints.Writer(folder / "checkpoints", world)
 
-    def start(self, found: checkpoints.Checkpoint | None) -> _Run:
+    def start(self, found: checkpoints.Checkpoint | None) -> None:
         """Build model and optimiser, from a checkpoint where there is one."""
         self.model = build(self.config, self.architecture, self.execution, self.world)
         self.optimizer = optimizer.Optimizer(self.model, self.config)
@@ -243,7 +230,6 @@ class _Run:
         self.teachers = teachers.teachers(self.config, self.data, self.device)
         if found:
             self._restore(found)
-        return self
 
     def until_done(
         self, progress: bool, should_stop: Callable[[], bool], during_steps: AbstractContextManager[Any]
@@ -279,14 +265,14 @@ class _Run:
                 self._checkpoint(must=True, kept_in=self.folder / "branches")
             flags = (not every and self.pace.late(), should_stop(), self.writer.pending())
             late, stop, writing = distributed.anywhere(flags, self.world)
-            if self.writer.begun() and not writing:
+            if self.writer.thread and not writing:
                 self.writer.wait()
             due = late or (every is not None and self.step % every == 0)
             if (due or stop) and self.step < self.batches.steps:
                 self._checkpoint(must=stop)
             if stop and self.step < self.batches.steps:
                 self.writer.wait()
-                distributed.agree(self.world)
+                distributed.everybodys(self.world, None)  # all are there
                 raise Interrupted(
                     f"stopped at step {self.step} of {self.batches.steps} with a checkpoint; the same "
                     "command continues from there."
@@ -475,18 +461,15 @@ class _Run:
             "trunk": self.trunk,
             "remarks": [*self.remarks],
         }
-        self.writer.begin(state, self._held(), kept_in)
+        self.writer.begin(state, held(self.model, self.optimizer, self.average, self.world), kept_in)
         self.pace.wrote(self.writer.cost)
-
-    def _held(self) -> checkpoints.Held:
-        return held(self.model, self.optimizer, self.average, self.world)
 
     def _restore(self, found: checkpoints.Checkpoint) -> None:
         """Read the rows that this process holds, and what was known besides."""
         self.skipped, self.trunk = found.state.get("skipped_steps", 0), found.state.get("trunk")
         self.optimizer.updated(found.step - self.skipped)
         with found.rows() as stored:
-            for name, (rows, first) in self._held().items():
+            for name, (rows, first) in held(self.model, self.optimizer, self.average, self.world).items():
                 if len(rows):
                     rows.copy_(stored.read(name, first, first + len(rows)))
         state = found.state
@@ -497,10 +480,7 @@ class _Run:
         self.validations = state.get("validations", [])
         before = {"products": "torch"} | state["execution"]  # an older version knew fewer facts
         changed = [name for name, value in self.execution.facts().items() if before.get(name, value) != value]
-        self.remarks = [
-            *state["remarks"],
-            *(remark for remark in self.remarks if remark not in state["remarks"]),
-        ]
+        self.remarks = list(dict.fromkeys((*state["remarks"], *self.remarks)))
         if changed:
             self.remarks.append(
                 f"continued at step {self.step} with another {', '.join(changed)}; its bits may differ from "
@@ -511,7 +491,8 @@ class _Run:
         """Validate, keep the weights, and write the result last."""
         self._check_weights()
         last = self._evaluate("validation", averaged=False).loss if self.average else None
-        found = self._validated()
+        names = [name for name in ("validation", "development") if name in self.data.facts["streams"]]
+        found = {name: self._evaluate(name) for name in names}
         self.unaveraged_loss = last
         kept = self.average.weights.items() if self.average else self.model.named_parameters()
         weights = distributed.gathered(kept, self.world)
@@ -530,21 +511,15 @@ class _Run:
         (self.folder / directory.STARTS).unlink(missing_ok=True)
         return result
 
-    def _validated(self) -> dict[str, Evaluation]:
-        """Loss over each held-out set that there is."""
-        names = [name for name in ("validation", "development") if name in self.data.facts["streams"]]
-        return {name: self._evaluate(name) for name in names}
-
     def _result(self, found: dict[str, Evaluation], weights_checksum: str) -> RunResult:
         config, batches, shape = self.config, self.batches, self.architecture
         validation, development = found["validation"], found.get("development")
         measured = [*self.validations, self._place() | {"loss": validation.loss}]
         best = min(measured, key=lambda one: one["loss"]) if self.validations else None
-        speed = (
-            self.timed_tokens / self.timed_seconds
-            if self.timed_tokens
-            else batches.tokens / max(self.seconds, 1e-9)
+        timed = (
+            (self.timed_tokens, self.timed_seconds) if self.timed_tokens else (batches.tokens, self.seconds)
         )
+        speed = timed[0] / max(timed[1], 1e-9)
         sets = {f"{name}_set": asdict(value) for name, value in found.items()}
         return RunResult(
             run=self.folder.name,
@@ -586,10 +561,11 @@ class _Run:
 
     def _evaluate(self, name: str, averaged: bool = True) -> Evaluation:
         """Of the averaged weights, where there are any; nothing is dropped."""
-        used = self.average.used(self.step) if self.average and averaged else nullcontext()
         drops = self.config.dropout > 0
-        with used, self._not_training() if drops else nullcontext():
+        self.model.train(not drops)
+        with self.average.used(self.step) if self.average and averaged else nullcontext():
             found = self._measured(name, self.execution.compiled and self.world.size == 1 and not drops)
+        self.model.train()
         if not math.isfinite(found.loss):
             raise TrainingStopped(
                 f"the {name} loss after step {self.step} is not a number ({found.loss}); earlier "
@@ -597,17 +573,15 @@ class _Run:
             )
         return found
 
-    @contextmanager
-    def _not_training(self) -> Iterator[None]:
-        self.model.eval()
-        yield
-        self.model.train()
-
     def _measured(self, name: str, compiled: bool) -> Evaluation:
+        def tell(done: int, of: int) -> None:
+            for watcher in getattr(self, "watchers", []):
+                watcher.validating(name, done, of)
+
         found = evaluate(
             self.model,
             *self._held_out(name),
-            tell=partial(self._tell_validating, name),
+            tell=tell,
             sequence_length=self.batches.length,
             rows=pass_width(self.config.batch_size, self.world, self.execution.micro_batch),
             device=self.device,
@@ -632,10 +606,6 @@ class _Run:
             self.held_out[name] = kept
         return self.held_out[name]
 
-    def _tell_validating(self, name: str, done: int, of: int) -> None:
-        for watcher in getattr(self, "watchers", []):
-            watcher.validating(name, done, of)
-
     def _recipe(self) -> dict[str, Any]:
         """The choices that the configuration only names."""
         named = [(name, p) for name, p in self.model.named_parameters()]
@@ -645,8 +615,8 @@ class _Run:
             "asked_epochs": self.config.epochs,
             "chunks_per_epoch": self.batches.chunks,
             "chunks_seen": self.batches.total,
-            "tail": "tokens that do not fill a sequence are left out; "
-            "the last batch is padded with rows that do not count",
+            "tail": "tokens that do not fill a sequence are left out; the last batch is padded with rows "
+            "that do not count",
             "order": "a new order every epoch, from the seed"
             if self.config.order == "shuffle"
             else "the corpus order, every epoch",
@@ -678,9 +648,8 @@ def build(
         recompute=execution.recompute,
         dropout=config.dropout,
     )
-    late = (
-        world.size > 1 and not architecture.tied_embeddings
-    )  # a tied matrix is known as one only outside of the meta device
+    # a tied matrix is known as one only outside of the meta device
+    late = world.size > 1 and not architecture.tied_embeddings
     if not late:
         materialise(model, "cpu", config.seed)
         model.to(torch.device(execution.device))

@@ -51,7 +51,7 @@ def test_a_model_has_the_same_loss_and_gradients_with_either(monkeypatch: pytest
 
 def test_onednn_is_chosen_in_fp32_on_the_cpus_that_it_is_faster_on(monkeypatch: pytest.MonkeyPatch) -> None:
     for vendor, chosen in (("AuthenticAMD", "onednn"), ("GenuineIntel", "torch"), ("", "torch")):
-        monkeypatch.setattr(products, "cpu_vendor", lambda vendor=vendor: vendor)
+        monkeypatch.setattr(products, "cpu_fact", lambda name, vendor=vendor: vendor)
         assert products.resolve("auto", CPU, torch.float32) == chosen
         assert products.resolve("torch", CPU, torch.float32) == "torch"
         assert products.resolve("onednn", CPU, torch.float32) == "onednn"
