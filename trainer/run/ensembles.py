@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -51,10 +52,8 @@ class Member:
 
     def held_out(self, name: str = "validation") -> tuple[Tokens, dict[str, int]]:
         """The tokens that the run's own loss is over, and their documents and bytes."""
-        counts = self.data.facts["streams"][name]
-        return bounded(
-            self.data.stream(name), counts, self.config.most_validation_tokens, self.data.tokenizer
-        )
+        counts, most = self.data.facts["streams"][name], self.config.most_validation_tokens
+        return bounded(self.data.stream(name), counts, most, self.data.tokenizer)
 
 
 @dataclass(frozen=True)
@@ -85,7 +84,13 @@ def members(folders: Sequence[str | Path]) -> list[Member]:
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise InvalidInput(f"member {twice} is given twice.")
-    found = [Member(Path(name), result, _tokens(Path(name), result)) for name, result in _results(names)]
+    if not names:
+        raise InvalidInput("an ensemble needs members; give at least one finished run.")
+    results = {Path(name): finished(Path(name)) for name in names}
+    for folder in results:
+        if not (folder / "final").is_dir():
+            raise InvalidInput(f"{folder} has a result but no weights (there is no {folder / 'final'}).")
+    found = [Member(folder, result, _tokens(folder, result)) for folder, result in results.items()]
     for other in found[1:]:
         _same(found[0], other)
     return found
@@ -104,10 +109,7 @@ def score(
     mixed, each = np.full(len(stream) - 1, -np.inf), []
     per_byte = (len(stream) - 1) / math.log(2) / counts["bytes"]
     for member in found:
-
-        def tell(done: int, of: int, name: str = member.name) -> None:
-            progress(name, done, of)
-
+        tell = partial(progress, member.name)
         nats = member_nats(member, stream, device=device, dtype=dtype, tell=tell)
         np.logaddexp(mixed, -nats, out=mixed)
         loss = float(nats.mean())
@@ -163,19 +165,6 @@ def _nats(model: Llama, inputs: torch.Tensor, targets: torch.Tensor) -> np.ndarr
         chosen = logits.gather(1, wanted[start : start + step].unsqueeze(1)).squeeze(1)
         parts.append((torch.logsumexp(logits, 1) - chosen).double().cpu().numpy())
     return np.concatenate(parts)
-
-
-def _results(names: Sequence[str]) -> list[tuple[str, RunResult]]:
-    if not names:
-        raise InvalidInput("an ensemble needs members; give at least one finished run.")
-    found = []
-    for name in names:
-        folder = Path(name)
-        result = finished(folder)
-        if not (folder / "final").is_dir():
-            raise InvalidInput(f"{name} has a result but no weights (there is no {folder / 'final'}).")
-        found.append((name, result))
-    return found
 
 
 def _tokens(folder: Path, result: RunResult) -> tokens.TokenSet:

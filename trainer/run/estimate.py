@@ -41,13 +41,12 @@ def estimate(config: RunConfig) -> dict[str, Any]:
         share = min(1.0, _TIMED_FLOPS / per_pass) if device.type == "cpu" else 1.0
         rows = max(1, int(execution.micro_batch * share))
         seconds = _time_pass(config.having(compile="off"), rows, device, dtype) * total / rows
-        seconds, basis = (
-            seconds / (_COMPILED_GAIN if execution.compiled else 1.0) / execution.world_size,
-            "one pass timed here",
-        )
+        seconds /= (_COMPILED_GAIN if execution.compiled else 1.0) * execution.world_size
+        basis = "one pass timed here"
     else:
         seconds = counted / (peak_flops(device) * TYPICAL_MFU * execution.world_size)
         basis = f"the device's peak at {TYPICAL_MFU:.0%}"
+    a_token = seconds / (total * length)
     return {
         "shape": shape.describe(),
         "params": shape.params,
@@ -61,10 +60,7 @@ def estimate(config: RunConfig) -> dict[str, Any]:
         "seconds": seconds,
         "seconds_from": basis,
         "most_validation_tokens": config.most_validation_tokens,
-        "most_validation_seconds": seconds
-        / (total * length)
-        * config.most_validation_tokens
-        / 3,  # no backward
+        "most_validation_seconds": a_token * config.most_validation_tokens / 3,  # no backward
         "execution": execution.facts(),
         "remarks": remarks,
     }

@@ -72,9 +72,8 @@ def evaluate(
     world = world or distributed.World()
     predicted = len(stream) - 1
     chunks = math.ceil(predicted / sequence_length)
-    each = (
-        math.ceil(math.ceil(chunks / world.size) / rows) * rows
-    )  # every rank makes the same number of passes
+    # every rank makes the same number of passes
+    each = math.ceil(math.ceil(chunks / world.size) / rows) * rows
     nats = torch.zeros((), dtype=torch.float64, device=device)
     with (
         torch.no_grad(),
@@ -82,12 +81,14 @@ def evaluate(
         autocast(device, dtype),
     ):
         for start in range(world.rank * each, (world.rank + 1) * each, rows):
-            inputs, targets = (
-                torch.from_numpy(array).to(device) for array in window(stream, start, rows, sequence_length)
-            )
-            nats += (
-                _through_training_graph(model, inputs, targets) if compiled else model(inputs, targets)
-            ).double()
+            arrays = window(stream, start, rows, sequence_length)
+            inputs, targets = (torch.from_numpy(array).to(device) for array in arrays)
+            if compiled:
+                with torch.enable_grad():
+                    hidden = model.hidden(inputs)
+                nats += model.loss(hidden.detach(), targets).double()
+            else:
+                nats += model(inputs, targets).double()
             tell(min((start + rows - world.rank * each) * sequence_length * world.size, predicted), predicted)
     summed = distributed.total(nats, world).item()
     loss = summed / predicted
@@ -99,12 +100,6 @@ def evaluate(
         documents=counts["documents"],
         bytes=counts["bytes"],
     )
-
-
-def _through_training_graph(model: Llama, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    with torch.enable_grad():
-        hidden = model.hidden(inputs)
-    return model.loss(hidden.detach(), targets)
 
 
 def autocast(device: torch.device, dtype: torch.dtype) -> torch.autocast:

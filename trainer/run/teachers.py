@@ -10,7 +10,6 @@ a sequence does not depend on when: a run that was killed goes on in the same bi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -56,13 +55,11 @@ def student(folders: Sequence[str], weight: float, temperature: float, changes: 
     """The run that learns from some others: configured as the first, with a seed that none of them has."""
     found = members(folders)
     values = found[0].result.config | {"seed": max(member.result.seed for member in found) + 1}
-    values |= {
-        "distill": {
-            "members": [str(member.folder.absolute()) for member in found],
-            "weight": weight,
-            "temperature": temperature,
-            "checksums": [member.result.weights_checksum for member in found],
-        }
+    values["distill"] = {
+        "members": [str(member.folder.absolute()) for member in found],
+        "weight": weight,
+        "temperature": temperature,
+        "checksums": [member.result.weights_checksum for member in found],
     }
     sizes = {"params", "shape"}
     if sizes & {*changes}:  # one of them is the size, and what is given replaces what there was
@@ -92,9 +89,8 @@ class Teachers:
     def _predict(self, inputs: torch.Tensor) -> DistillationLoss:
         with torch.no_grad():
             states = tuple(model.hidden(inputs).flatten(0, 1) for model in self.models)
-        return DistillationLoss(
-            self.weight, self.temperature, states, tuple(model.head.weight for model in self.models)
-        )
+        heads = tuple(model.head.weight for model in self.models)
+        return DistillationLoss(self.weight, self.temperature, states, heads)
 
     def _remember(self, row: torch.Tensor) -> torch.Tensor:
         assert self.remembered is not None
@@ -111,16 +107,12 @@ def teachers(config: RunConfig, data: tokens.TokenSet, device: torch.device) -> 
 
 def _same_tokens(member: Member, data: tokens.TokenSet) -> None:
     """Raise where a member knows other tokens, or may have been trained on what the run is validated on."""
-    alike = all(
-        _text(member.data.folder / "tokenizer" / name) == _text(data.folder / "tokenizer" / name)
-        for name in ("tokenizer.json", "tokenizer.model")
+    one, other = (
+        {file.name: file.read_bytes() for file in (place.folder / "tokenizer").glob("tokenizer.*")}
+        for place in (member.data, data)
     )
-    if not alike or content(member.data) != content(data):
+    if one != other or content(member.data) != content(data):
         raise InvalidInput(
             f"{member.name} was trained with another tokenizer or other held-out documents than this run is; "
             f"members teach on their own corpus only."
         )
-
-
-def _text(path: Path) -> bytes | None:
-    return path.read_bytes() if path.is_file() else None
