@@ -42,20 +42,11 @@ class _Command(Command):
 
 def _how(command: Callable[..., None]) -> Callable[..., None]:
     """The options that all commands share which train a run."""
+    field = "Change a field of the config, such as epochs=8 or corpus.tokens=5M; may be repeated."
+    dry = "Print shape, memory, steps, FLOPs and expected time, and train nothing."
     options = (
-        click.option(
-            "-s",
-            "--set",
-            "changes",
-            multiple=True,
-            metavar="FIELD=VALUE",
-            help="Change a field of the config, such as epochs=8 or corpus.tokens=5M; may be repeated.",
-        ),
-        click.option(
-            "--dry-run",
-            is_flag=True,
-            help="Print shape, memory, steps, FLOPs and expected time, and train nothing.",
-        ),
+        click.option("-s", "--set", "changes", multiple=True, metavar="FIELD=VALUE", help=field),
+        click.option("--dry-run", is_flag=True, help=dry),
         json_option,
         click.option("--quiet", is_flag=True, help="No progress."),
     )
@@ -154,10 +145,9 @@ def _train(run: RunConfig, out: str | Path, dry_run: bool, as_json: bool, quiet:
     from trainer.run.loop import train as train_run
 
     interruption = _Interruption()
+    how: dict[str, Any] = {"should_stop": interruption.asked_for, "during_steps": interruption}
     try:
-        result = train_run(
-            run, out, progress=not quiet, should_stop=interruption.asked_for, during_steps=interruption
-        )
+        result = train_run(run, out, progress=not quiet, **how)
     except Interrupted as error:
         raise Signalled(interruption.number, str(error)) from None
     if not distributed.first():

@@ -80,9 +80,8 @@ class Corpus(_Checked):
     @model_validator(mode="after")
     def _one_source(self) -> Corpus:
         if bool(self.paths) == bool(self.dataset):
-            raise ValueError(
-                "corpus needs either paths (files, folders, patterns) or dataset (a Hugging Face name)"
-            )
+            both = "paths (files, folders, patterns) or dataset (a Hugging Face name)"
+            raise ValueError(f"corpus needs either {both}")
         if self.order == "interleaved" and not self.streamed:
             raise ValueError("corpus.order 'interleaved' is for datasets; 'shuffled' would do for files")
         return self
@@ -100,11 +99,8 @@ class Corpus(_Checked):
         return self.order == "shuffled" or (self.order == "auto" and not self.streamed)
 
     def describe(self) -> str:
-        return (
-            ", ".join(filter(None, (self.dataset, self.subset, self.split)))
-            if self.dataset
-            else ", ".join(self.paths)
-        )
+        names = (self.dataset, self.subset, self.split) if self.dataset else self.paths
+        return ", ".join(filter(None, names))
 
 
 class Shape(_Checked):
@@ -253,19 +249,16 @@ class RunConfig(_Checked):
     def _paths_alone(cls, value: Any) -> Any:
         found = _as_corpus(value)
         if not isinstance(found, dict | Corpus):
-            raise ValueError(
-                f"corpus must be a path, a list of paths, or a table of paths or dataset; got {value!r}"
-            )
+            kinds = "a path, a list of paths, or a table of paths or dataset"
+            raise ValueError(f"corpus must be {kinds}; got {value!r}")
         return found
 
     @field_validator("shape", mode="before")
     @classmethod
     def _name_or_table(cls, value: Any) -> Any:
         if not isinstance(value, str | dict | Shape | None):
-            raise ValueError(
-                f"shape must be a name such as '15M' or a table of d_model, layers, heads, d_ff; got "
-                f"{value!r}"
-            )
+            kinds = "a name such as '15M' or a table of d_model, layers, heads, d_ff"
+            raise ValueError(f"shape must be {kinds}; got {value!r}")
         return Shape(**value) if isinstance(value, dict) else value
 
     @field_validator("betas", mode="before")
@@ -303,9 +296,8 @@ class RunConfig(_Checked):
         if self.ema_decay and self.average_last:
             raise ValueError("give either ema_decay or average_last: a run has one average of its weights")
         if self.schedule == "wsd" and self.warmup_steps is None:
-            raise ValueError(
-                "schedule 'wsd' needs warmup_steps, so that runs of any length begin alike; such as 100"
-            )
+            alike = "so that runs of any length begin alike; such as 100"
+            raise ValueError(f"schedule 'wsd' needs warmup_steps, {alike}")
         if self.schedule != "wsd" and (self.trunk or self.branches):
             raise ValueError("trunk and branches need schedule = 'wsd', whose runs begin alike")
         if self.unique_tokens < self.sequence_length:
@@ -385,9 +377,8 @@ class RunConfig(_Checked):
         return identity
 
     def fingerprint(self) -> str:
-        return hashlib.blake2b(
-            json.dumps(self.identity(), sort_keys=True).encode(), digest_size=8
-        ).hexdigest()
+        known = json.dumps(self.identity(), sort_keys=True).encode()
+        return hashlib.blake2b(known, digest_size=8).hexdigest()
 
 
 EXECUTION, LATER = (
@@ -438,11 +429,8 @@ def anchored(values: dict[str, Any], folder: Path) -> dict[str, Any]:
         there = isinstance(path, str) and path != STANDARD_LIBRARY
         return str(folder / os.path.expanduser(path)) if there else path
 
-    tables = {
-        "corpus": ("paths", _as_corpus(values.get("corpus"))),
-        "distill": ("members", values.get("distill")),
-    }
-    for name, (field, table) in tables.items():
+    corpus, distill = _as_corpus(values.get("corpus")), values.get("distill")
+    for name, field, table in (("corpus", "paths", corpus), ("distill", "members", distill)):
         if isinstance(table, dict) and field in table:
             values = values | {name: table | {field: anchor(table[field])}}
     tokenizer = values.get("tokenizer")
@@ -455,16 +443,12 @@ def _explain(error: ValidationError, model: type[_Checked]) -> str:
     """The first mistake, as a sentence with the field's name, what was given and what would do."""
     # a typo explains the rest
     first = min(error.errors(include_url=False), key=lambda found: found["type"] != "extra_forbidden")
-    place = model.inside + ".".join(
-        str(part)
-        for part in first["loc"]
-        if not (isinstance(part, str) and part.startswith(("function-", "Shape", "str")))
-    )
+    parts = (str(part) for part in first["loc"])
+    place = model.inside + ".".join(p for p in parts if not p.startswith(("function-", "Shape", "str")))
     if first["type"] == "extra_forbidden":
         close = difflib.get_close_matches(place.split(".")[-1], model.model_fields, n=1)
-        return (
-            f"{place} is not a setting of a run{f'; did you mean {model.inside}{close[0]}' if close else ''}."
-        )
+        meant = f"; did you mean {model.inside}{close[0]}" if close else ""
+        return f"{place} is not a setting of a run{meant}."
     if first["type"] == "missing":
         return f"{place} is missing; a run needs it."
     if first["type"] == "value_error":

@@ -43,9 +43,8 @@ class Norm(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         wide = x.float()
-        return (self.weight * (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps))).to(
-            x.dtype
-        )
+        scale = torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps)
+        return (self.weight * (wide * scale)).to(x.dtype)
 
 
 def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
@@ -205,12 +204,8 @@ def outline(shape: Architecture, sequence_length: int, **options: Any) -> Llama:
         return Llama(shape, sequence_length, **options)
 
 
-def _copy(target: torch.Tensor, value: torch.Tensor) -> None:
-    target.copy_(value)
-
-
 def materialise(
-    model: Llama, device: str, seed: int, place: Callable[[Any, torch.Tensor], None] = _copy
+    model: Llama, device: str, seed: int, place: Callable[[Any, torch.Tensor], Any] = torch.Tensor.copy_
 ) -> None:
     """Give an outline its memory and first weights; `place` copies a tensor into one that may be sharded."""
     model.to_empty(device=device)
@@ -219,7 +214,9 @@ def materialise(
     initialise(model, seed, place)
 
 
-def initialise(model: Llama, seed: int, place: Callable[[Any, torch.Tensor], None] = _copy) -> None:
+def initialise(
+    model: Llama, seed: int, place: Callable[[Any, torch.Tensor], Any] = torch.Tensor.copy_
+) -> None:
     """Draw every matrix, set every gain to one, and fill the table of rotations."""
     with torch.no_grad():
         tables = rotations(model.sequence_length, model.shape.d_head, model.rope_theta)
@@ -232,10 +229,8 @@ def initialise(model: Llama, seed: int, place: Callable[[Any, torch.Tensor], Non
             key = int.from_bytes(hashlib.blake2b(f"{seed}/{name}".encode(), digest_size=7).digest(), "big")
             generator = torch.Generator().manual_seed(key)
             std = INIT_STD if model.init == "normal" else _scaled_std(name, parameter, model.shape)
-            place(
-                parameter,
-                torch.empty(parameter.shape, dtype=torch.float32).normal_(0.0, std, generator=generator),
-            )
+            drawn = torch.empty(parameter.shape, dtype=torch.float32)
+            place(parameter, drawn.normal_(0.0, std, generator=generator))
 
 
 def _scaled_std(name: str, matrix: torch.Tensor, shape: Architecture) -> float:

@@ -56,7 +56,7 @@ from trainer.run.device import (
 )
 from trainer.run.evaluation import Evaluation, autocast, bounded, evaluate
 from trainer.run.prefetch import Prefetcher, pass_width, passes_of
-from trainer.run.readings import Readings, reading
+from trainer.run.readings import Reading, Readings
 from trainer.run.result import RunResult, write_result
 from trainer.run.store import is_url, staged
 
@@ -324,7 +324,7 @@ class _Run:
         summed = self._gradients(real)
         norm = distributed.clip(list(self.model.parameters()), self.config.clip)
         loss = distributed.total(summed, self.world) / real
-        known = self._judged(self.readings.add(reading(loss, norm)))
+        known = self._judged(self.readings.add(Reading(loss, norm)))
         rate = optimizer.learning_rate(step, self.batches.steps, self.config)
         wrong = ~(torch.isfinite(loss) & torch.isfinite(norm))
         self.optimizer.update(rate, wrong, ask=self.device.type == "cpu" or self.world.size > 1)

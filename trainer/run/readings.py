@@ -7,17 +7,19 @@ handed over: a loss that is no number is noticed one step later (the step itself
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 
 
-@dataclass(frozen=True)
 class Reading:
-    """The figures of a step: on their way, or here."""
+    """Loss and norm of a step: on their way to memory of the host, or there."""
 
-    figures: torch.Tensor  # loss and norm, in memory of the host
-    arrived: torch.cuda.Event | None
+    def __init__(self, loss: torch.Tensor, norm: torch.Tensor):
+        self.figures, self.arrived = torch.stack((loss.double(), norm.double())), None
+        if self.figures.is_cuda:
+            room = torch.empty(2, dtype=torch.float64, pin_memory=True)
+            self.figures = room.copy_(self.figures, non_blocking=True)
+            self.arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self.arrived.record()
 
     def values(self) -> tuple[float, float]:
         """Loss and norm; waits for them."""
@@ -25,18 +27,6 @@ class Reading:
             self.arrived.synchronize()
         loss, norm = self.figures.tolist()
         return loss, norm
-
-
-def reading(loss: torch.Tensor, norm: torch.Tensor) -> Reading:
-    """Begin to read the figures of a step."""
-    figures = torch.stack((loss.double(), norm.double()))
-    if not figures.is_cuda:
-        return Reading(figures, None)
-    room = torch.empty(2, dtype=torch.float64, pin_memory=True)
-    room.copy_(figures, non_blocking=True)
-    arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
-    arrived.record()
-    return Reading(room, arrived)
 
 
 class Readings:

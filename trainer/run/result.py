@@ -98,7 +98,5 @@ def read_result(folder: str | Path) -> RunResult | None:
         return None
     except (OSError, ValidationError, ValueError) as error:
         what = "damaged" if not isinstance(error, OSError) else f"unreadable ({error.strerror})"
-    raise InvalidInput(
-        f"{path} is {what}; delete it and the run will be finished again from its checkpoint or from the "
-        f"start."
-    )
+    again = "delete it and the run will be finished again from its checkpoint or from the start."
+    raise InvalidInput(f"{path} is {what}; {again}")

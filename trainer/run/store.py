@@ -15,8 +15,9 @@ import secrets
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 from planner.inputs import InvalidInput
@@ -193,17 +194,16 @@ def staged(url: str) -> Iterator[Path]:
         store.fetch(folder, [name for name in store.names() if not name.startswith(".")])
         mirror = Mirror(folder, store, lease)
 
-        def renew() -> None:
-            with suppress(Busy, TrainingStopped):  # who has lost it is told when it writes
-                lease.renew()
-
-        def copy() -> None:
-            with suppress(Busy, TrainingStopped):  # it may answer again, and is asked for the last time below
-                mirror.update()
+        def trying(act: Callable[[], None]) -> None:
+            with suppress(
+                Busy, TrainingStopped
+            ):  # who has lost it is told when it writes, at the latest below
+                act()
 
         try:
             # apart: a large checkpoint takes longer to copy than an owner may be still
-            with repeating(renew, _EVERY, "owner"), repeating(copy, _EVERY, "store"):
+            renewing = repeating(partial(trying, lease.renew), _EVERY, "owner")
+            with renewing, repeating(partial(trying, mirror.update), _EVERY, "store"):
                 yield folder
         finally:
             mirror.update()

@@ -23,16 +23,13 @@ LINES = 30.0  # seconds between two lines of progress in a log
 
 
 class Watcher:
-    """Hears of steps and of validation; what it does not care for it lets pass."""
+    """Hears of steps and of tokens of held-out sets; what it does not care for it lets pass."""
 
-    def record(self, values: dict[str, Any]) -> None:
-        """Some steps are done."""
+    def record(self, values: dict[str, Any]) -> None: ...
 
-    def validating(self, what: str, done: int, of: int) -> None:
-        """So many tokens of a held-out set are predicted."""
+    def validating(self, what: str, done: int, of: int) -> None: ...
 
-    def close(self) -> None:
-        """No more will come."""
+    def close(self) -> None: ...
 
 
 def check(config: RunConfig) -> None:
@@ -111,13 +108,8 @@ class Progress(Watcher):
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
         from rich.progress import Progress as Bar
 
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[facts]}"),
-            TimeRemainingColumn(),
-        )
+        name_of, facts = TextColumn("{task.description}"), TextColumn("{task.fields[facts]}")
+        columns = (name_of, BarColumn(), MofNCompleteColumn(), facts, TimeRemainingColumn())
         self.bar = Bar(*columns, console=Console(stderr=True))
         self.sets: dict[str, TaskID] = {}
         self.task = self.bar.add_task(name, total=steps, completed=start, facts="")
@@ -155,15 +147,9 @@ class WeightsAndBiases(Watcher):
     def __init__(self, config: RunConfig, folder: Path):
         import wandb
 
+        names = {"project": config.wandb, "name": folder.name, "dir": str(folder)}
         identity = f"{folder.name}-{config.fingerprint()}"
-        self.run = wandb.init(
-            project=config.wandb,
-            name=folder.name,
-            id=identity,
-            resume="allow",
-            dir=str(folder),
-            config=config.identity(),
-        )
+        self.run = wandb.init(**names, id=identity, resume="allow", config=config.identity())
 
     def record(self, values: dict[str, Any]) -> None:
         self.run.log({name: value for name, value in values.items() if name != "step"}, step=values["step"])

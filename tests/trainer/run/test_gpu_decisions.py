@@ -23,7 +23,7 @@ from trainer.model import loss, optimizer
 from trainer.run import averaging, checkpoints, device, loop
 from trainer.run.distributed import World
 from trainer.run.prefetch import Prefetcher
-from trainer.run.readings import Reading, Readings, reading
+from trainer.run.readings import Reading, Readings
 
 GIB = 2**30
 
@@ -131,7 +131,7 @@ def test_what_is_read_ahead_is_what_is_asked_for() -> None:
 
 def test_a_loss_is_looked_at_after_the_next_step_and_never_forgotten() -> None:
     def of(loss: float) -> Any:
-        return reading(torch.tensor(loss, dtype=torch.float64), torch.tensor(1.5))
+        return Reading(torch.tensor(loss, dtype=torch.float64), torch.tensor(1.5))
 
     at_once, late = Readings(late=False), Readings(late=True)
     assert at_once.add(of(2.0)) == [(2.0, 1.5)]
