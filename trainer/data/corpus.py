@@ -39,9 +39,8 @@ def check(corpus: Corpus) -> None:
     tables = not corpus.streamed and any(_format(path, corpus) == "parquet" for path in files(corpus))
     for library, needed in (("datasets", corpus.streamed), ("pyarrow", tables)):
         if needed and find_spec(library) is None:
-            raise InvalidInput(
-                f"corpus {corpus.describe()} needs {library}; pip install '.[train]' would do."
-            )
+            needs = f"corpus {corpus.describe()} needs {library}"
+            raise InvalidInput(f"{needs}; pip install '.[train]' would do.")
 
 
 def fingerprint(corpus: Corpus, notes: Path) -> str:
@@ -51,14 +50,11 @@ def fingerprint(corpus: Corpus, notes: Path) -> str:
     else:
         paths = files(corpus)
         try:
-            source = [
-                [_format(path, corpus), value]
-                for path, value in zip(paths, checksums(paths, notes), strict=True)
-            ]
+            sums = zip(paths, checksums(paths, notes), strict=True)
+            source = [[_format(path, corpus), value] for path, value in sums]
         except OSError as error:
-            raise InvalidInput(
-                f"{error.filename or corpus.describe()} cannot be read: {error.strerror or error}."
-            ) from None
+            what = error.filename or corpus.describe()
+            raise InvalidInput(f"{what} cannot be read: {error.strerror or error}.") from None
     source += [corpus.text_field, corpus.separator]
     return hashlib.blake2b(json.dumps(source).encode(), digest_size=16).hexdigest()
 
@@ -114,7 +110,8 @@ def _matching(pattern: str) -> list[Path]:
     if path.is_file():
         return [path]
     if path.is_dir():
-        inside = sorted(p for p in path.rglob("*") if p.is_file() and not _hidden(p.relative_to(path)))
+        shown = (p for p in path.rglob("*") if not any(n.startswith(".") for n in p.relative_to(path).parts))
+        inside = sorted(p for p in shown if p.is_file())
         if not inside:
             raise InvalidInput(f"corpus folder {pattern} holds no files.")
         return inside
@@ -124,10 +121,6 @@ def _matching(pattern: str) -> list[Path]:
             f"corpus {pattern} is neither a file, nor a folder, nor a pattern that matches a file."
         )
     return matches
-
-
-def _hidden(path: Path) -> bool:
-    return any(part.startswith(".") for part in path.parts)
 
 
 def _standard_library() -> list[Path]:
@@ -150,17 +143,14 @@ def _local(corpus: Corpus) -> Iterator[str]:
 
 def _read(path: Path, corpus: Corpus) -> Iterator[str]:
     try:
-        yield from {"text": _text, "jsonl": _json_lines, "parquet": _parquet}[_format(path, corpus)](
-            path, corpus
-        )
+        read = {"text": _text, "jsonl": _json_lines, "parquet": _parquet}[_format(path, corpus)]
+        yield from read(path, corpus)
     except (OSError, EOFError, zlib.error) as error:
-        raise InvalidInput(
-            f"{path} cannot be read: {getattr(error, 'strerror', None) or str(error).rstrip('.')}."
-        ) from None
+        reason = getattr(error, "strerror", None) or str(error).rstrip(".")
+        raise InvalidInput(f"{path} cannot be read: {reason}.") from None
     except UnicodeDecodeError as error:
-        raise InvalidInput(
-            f"{path} is not UTF-8 text (byte {error.start}); exclude it or convert it."
-        ) from None
+        where = f"byte {error.start}"
+        raise InvalidInput(f"{path} is not UTF-8 text ({where}); exclude it or convert it.") from None
 
 
 def _with_the_others(first: InvalidInput, rest: list[Path], corpus: Corpus) -> InvalidInput:
@@ -198,9 +188,8 @@ def _json_lines(path: Path, corpus: Corpus) -> Iterator[str]:
                 try:
                     row = json.loads(line)
                 except ValueError:
-                    raise InvalidInput(
-                        f"line {number} of {path} is not JSON; every line must be one JSON object."
-                    ) from None
+                    other = f"line {number} of {path} is not JSON"
+                    raise InvalidInput(f"{other}; every line must be one JSON object.") from None
                 yield _field(row, corpus, f"line {number} of {path}")
 
 
@@ -210,25 +199,23 @@ def _parquet(path: Path, corpus: Corpus) -> Iterator[str]:
     try:
         table = parquet.ParquetFile(path)
         if corpus.text_field not in table.schema_arrow.names:
+            names = ", ".join(table.schema_arrow.names)
             raise InvalidInput(
-                f"{path} has no column {corpus.text_field!r} (it has {', '.join(table.schema_arrow.names)}); "
-                f"set text_field."
+                f"{path} has no column {corpus.text_field!r} (it has {names}); set text_field."
             )
         for batch in table.iter_batches(batch_size=1024, columns=[corpus.text_field]):
             for text in batch.column(0).to_pylist():
                 yield _field({corpus.text_field: text or ""}, corpus, str(path))
     except ArrowException as error:
-        raise InvalidInput(
-            f"{path} is not a Parquet file: {' '.join(str(error).split())[:200].rstrip('.')}."
-        ) from None
+        reason = " ".join(str(error).split())[:200].rstrip(".")
+        raise InvalidInput(f"{path} is not a Parquet file: {reason}.") from None
 
 
 def _field(row: Any, corpus: Corpus, place: str) -> str:
     value = row.get(corpus.text_field) if isinstance(row, dict) else None
     if value is not None and not isinstance(value, str):
-        raise InvalidInput(
-            f"{place} has no text but a value of type {type(value).__name__} in field {corpus.text_field!r}."
-        )
+        other = f"a value of type {type(value).__name__} in field {corpus.text_field!r}"
+        raise InvalidInput(f"{place} has no text but {other}.")
     if value is None:
         names = ", ".join(map(str, row)) if isinstance(row, dict) else type(row).__name__
         raise InvalidInput(

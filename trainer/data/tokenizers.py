@@ -11,7 +11,6 @@ Every tokenizer can be saved into a folder that `transformers.AutoTokenizer` loa
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -23,6 +22,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from planner.inputs import InvalidInput
+from trainer.files import checksum, read_json
 
 END = "<|endoftext|>"
 _LARGEST_BPE = 1_000_000
@@ -65,12 +65,9 @@ class Spec:
             if not path.is_file():
                 kinds = "'bytes', 'bpe:1024', or the path of a tokenizer.json or a SentencePiece .model"
                 raise InvalidInput(f"tokenizer must be {kinds}; there is no file {text!r}.")
-            self.ready = (
-                SentencePiece(path) if path.suffix == ".model" else HuggingFace.from_file(path, eos_token)
-            )
-            self.fingerprint = (
-                f"{hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()}:{self.ready.eos}"
-            )
+            pieces = path.suffix == ".model"
+            self.ready = SentencePiece(path) if pieces else HuggingFace.from_file(path, eos_token)
+            self.fingerprint = f"{checksum(path)}:{self.ready.eos}"
 
     @property
     def size(self) -> int:
@@ -118,24 +115,16 @@ class HuggingFace:
         folder.mkdir(parents=True, exist_ok=True)
         self.inner.save(str(folder / "tokenizer.json"))
         end = self.inner.id_to_token(self.eos)
-        _write_config(
-            folder,
-            {
-                "tokenizer_class": "PreTrainedTokenizerFast",
-                "eos_token": end,
-                "clean_up_tokenization_spaces": False,
-            },
-        )
+        how = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": end}
+        _write_config(folder, how | {"clean_up_tokenization_spaces": False})
 
 
 class Bytes(HuggingFace):
     """A byte-level BPE without merges: the number of a token is the byte itself."""
 
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
-        return [
-            np.frombuffer(text.encode("utf-8", "surrogatepass"), dtype=np.uint8).astype(np.int64)
-            for text in texts
-        ]
+        raw = (text.encode("utf-8", "surrogatepass") for text in texts)
+        return [np.frombuffer(text, dtype=np.uint8).astype(np.int64) for text in raw]
 
 
 class SentencePiece:
@@ -162,19 +151,10 @@ class SentencePiece:
     def save(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(self.path, folder / "tokenizer.model")
-        pieces = {name: self.inner.id_to_piece(i) for name, i in self._special().items()}
-        _write_config(
-            folder,
-            {"tokenizer_class": "LlamaTokenizer", "add_bos_token": False, "add_eos_token": False, **pieces},
-        )
-
-    def _special(self) -> dict[str, int]:
-        special = {
-            "bos_token": self.inner.bos_id(),
-            "eos_token": self.inner.eos_id(),
-            "unk_token": self.inner.unk_id(),
-        }
-        return {name: number for name, number in special.items() if number >= 0}
+        special = {f"{name}_token": getattr(self.inner, f"{name}_id")() for name in ("bos", "eos", "unk")}
+        pieces = {name: self.inner.id_to_piece(number) for name, number in special.items() if number >= 0}
+        how = {"tokenizer_class": "LlamaTokenizer", "add_bos_token": False, "add_eos_token": False}
+        _write_config(folder, how | pieces)
 
 
 def byte_tokenizer() -> Bytes:
@@ -202,9 +182,7 @@ def train_bpe(texts: Iterable[str], size: int) -> HuggingFace:
     inner.train_from_iterator(map(_whole, texts), trainer)
     inner.add_special_tokens([END])
     tokenizer = HuggingFace(inner, inner.get_vocab(with_added_tokens=True)[END])
-    tokenizer.size = (
-        size  # a tiny corpus may give fewer merges; the vocabulary keeps the size that was asked for
-    )
+    tokenizer.size = size  # as was asked for: a tiny corpus may give fewer merges
     return tokenizer
 
 
@@ -237,9 +215,7 @@ def _byte_characters() -> list[str]:
 def _configured_end(path: Path) -> str | None:
     """The end-of-sequence token that the tokenizer_config.json next to a tokenizer.json names."""
     try:
-        named = json.loads((path.parent / "tokenizer_config.json").read_text(encoding="utf-8")).get(
-            "eos_token"
-        )
+        named = read_json(path.parent / "tokenizer_config.json").get("eos_token")
     except (OSError, ValueError, AttributeError):
         return None
     return named.get("content") if isinstance(named, dict) else named

@@ -33,10 +33,8 @@ class Cache:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise InvalidInput(
-                f"results cannot be kept in {self.folder}: {error.strerror}; another folder as ‹cache› would "
-                f"do."
-            ) from None
+            reason = f"{error.strerror}; another folder as ‹cache› would do"
+            raise InvalidInput(f"results cannot be kept in {self.folder}: {reason}.") from None
 
     def read(self, task: str, identity: dict[str, Any]) -> tuple[Scores, dict[str, Any]] | None:
         """Scores and facts of a task, or None where they are not there."""
@@ -54,9 +52,8 @@ class Cache:
         try:
             write_json(path, {"identity": identity, "facts": facts, "scores": asdict(scores)})
         except OSError as error:
-            raise InvalidInput(
-                f"{path} cannot be written: {error.strerror}; another folder as ‹cache› would do."
-            ) from None
+            reason = f"{error.strerror}; another folder as ‹cache› would do"
+            raise InvalidInput(f"{path} cannot be written: {reason}.") from None
 
     def _path(self, task: str, identity: dict[str, Any]) -> Path:
         known = json.dumps(identity, sort_keys=True).encode()

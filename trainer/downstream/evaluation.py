@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
@@ -83,25 +82,21 @@ def evaluate_all(
         raise InvalidInput(f"model {twice} is given twice.")
     for name in names:
         _Evaluation(name, device, **settings)
-    results = []
-    for name in names:
-        told = partial(_tell, progress, name)
-        results.append(evaluate(name, device=device, cache=cache, keep=keep, progress=told, **settings))
-    return results
 
+    def one(name: str) -> SuiteResult:
+        def told(task: str, done: int, total: int) -> None:
+            progress(f"{name} {task}", done, total)
 
-def _tell(progress: Progress, name: str, task: str, done: int, total: int) -> None:
-    progress(f"{name} {task}", done, total)
+        return evaluate(name, device=device, cache=cache, keep=keep, progress=told, **settings)
+
+    return [one(name) for name in names]
 
 
 def stored(
     folders: Iterable[str | Path], *, cache: str | None = None, **settings: Unpack[Settings]
 ) -> list[SuiteResult]:
-    """The results of those folders that were evaluated before with the same settings; nothing is scored, no
-    weights are read.
-
-    Folders of which a task is still to be scored are left out. `SuiteResult.model` is the folder as it was
-    given.
+    """Results of the folders that were evaluated before with the same settings, named as they are given;
+    nothing is scored, and folders of which a task is still to be scored are left out.
     """
     results = []
     for folder in folders:

@@ -19,9 +19,10 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ from trainer.run.result import read_result
 
 LENGTH = 512  # tokens that a model is shown, as in the paper's protocol
 BOS = ("auto", "always", "never")
+_OWN: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}  # nothing from elsewhere is run
 # What configs call a limited reach of attention.
 REACH = ("sliding_window", "window_size", "attention_window_size", "attention_chunk_size")
 MODEL_FILES = (".json", ".safetensors", ".bin", ".model", ".txt", ".jinja", ".tiktoken", ".spm", ".vocab")
@@ -151,9 +153,8 @@ class LanguageModel:
                 logits = self.logits(states[start : start + step]).float()
                 row = torch.tensor([picks[i][0] - start for i in here], device=self.device)
                 target = torch.tensor([picks[i][1] for i in here], device=self.device)
-                for i, value in zip(
-                    here, (logits[row, target] - logits.logsumexp(1)[row]).tolist(), strict=True
-                ):
+                values = (logits[row, target] - logits.logsumexp(1)[row]).tolist()
+                for i, value in zip(here, values, strict=True):
                     found[i] = value
         return found
 
@@ -182,35 +183,29 @@ class LanguageModel:
         count = min(13, self.limit or 13)
         ids = torch.arange(2 * count, device=self.device).reshape(2, count) * 7919 % self.vocab_size
         tolerance = 1e-3 if self.dtype == torch.float32 else 0.05
+        close = partial(torch.allclose, rtol=tolerance, atol=tolerance)
         with torch.inference_mode():
             plain = self.model(input_ids=ids, use_cache=False).logits.float()
             half = count // 2
             self._check_direction(ids, plain, half)
             try:
                 parts = self.logits(self.base(input_ids=ids, use_cache=False).last_hidden_state).float()
-                separate = torch.allclose(parts, plain, rtol=tolerance, atol=tolerance)
+                separate = close(parts, plain)
             except Exception:  # whatever a model does differently, its own forward pass still works
                 separate = False
             if not separate:
-                self.base, self.head = self.model, _same
+                self.base, self.head = self.model, torch.nn.Identity()
             try:
                 real = torch.ones(2, half + 2, dtype=torch.bool, device=self.device)
                 real[:, half:] = False  # two columns of padding between the parts
                 padded = torch.cat((ids[:, :half], ids[:, :2]), dim=1)
                 _, past = self.extend(padded, real, keep=True)
                 assert past is not None
-                self.past_bytes = max(
-                    1.0, sum(key.nbytes + value.nbytes for key, value in past.layers) / past.real.numel()
-                )
-                rest = ids.flip(0)[:, half:]
-                states, _ = self.extend(
-                    rest,
-                    torch.ones_like(rest, dtype=torch.bool),
-                    past.select(torch.tensor([1, 0], device=self.device)),
-                )
-                self.shares = torch.allclose(
-                    self.logits(states).float(), plain.flip(0)[:, half:], rtol=tolerance, atol=tolerance
-                )
+                held = sum(key.nbytes + value.nbytes for key, value in past.layers)
+                self.past_bytes = max(1.0, held / past.real.numel())
+                rest, other = ids.flip(0)[:, half:], past.select(torch.tensor([1, 0], device=self.device))
+                states, _ = self.extend(rest, torch.ones_like(rest, dtype=torch.bool), other)
+                self.shares = close(self.logits(states).float(), plain.flip(0)[:, half:])
             except Exception:
                 self.shares = False
 
@@ -291,10 +286,6 @@ def _states(output: Any) -> torch.Tensor:
     return states
 
 
-def _same(states: torch.Tensor) -> torch.Tensor:
-    return states
-
-
 def _transformers(path: Path) -> Any:
     try:
         import transformers
@@ -315,7 +306,7 @@ def _check_causal(path: Path) -> None:
     if kind is None:
         reason = "its config.json has no model_type; an unfinished run must be trained to its end first"
         raise InvalidInput(f"{path} is neither a finished run nor a model in Hugging Face format ({reason}).")
-    if not isinstance(kind, str) or not _texts(made_for):
+    if not isinstance(made_for, list) or not all(isinstance(text, str) for text in (kind, *made_for)):
         raise InvalidInput(
             f"{path / 'config.json'} needs a text as model_type and a list of texts as architectures."
         )
@@ -326,32 +317,26 @@ def _check_causal(path: Path) -> None:
             f"transformers itself knows are run."
         )
     known = kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and not facts.get("is_encoder_decoder")
-    if not known or (made_for and not any(_is_causal(name) for name in made_for)):
+    causal = any(
+        name.endswith(("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")) for name in made_for
+    )
+    if not known or (made_for and not causal):
         raise InvalidInput(
             f"{path} holds no causal language model but {what}, which cannot give the probability of a "
             f"continuation."
         )
 
 
-def _texts(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(name, str) for name in value)
-
-
 def _config_and_tokenizer(path: Path) -> tuple[Any, Any]:
     transformers = _transformers(path)
     try:
         with _quiet(transformers):
-            config = transformers.AutoConfig.from_pretrained(
-                path, local_files_only=True, trust_remote_code=False
-            )
-            config = config.get_text_config(decoder=True)
+            config = transformers.AutoConfig.from_pretrained(path, **_OWN).get_text_config(decoder=True)
     except Exception as error:  # the library raises many kinds; all mean that it cannot be had
         raise InvalidInput(f"{path / 'config.json'} cannot be used: {_one_line(error)}.") from None
     try:
         with _quiet(transformers):
-            tokenizer = transformers.AutoTokenizer.from_pretrained(
-                path, local_files_only=True, trust_remote_code=False
-            )
+            tokenizer = transformers.AutoTokenizer.from_pretrained(path, **_OWN)
     except Exception as error:
         raise InvalidInput(f"the tokenizer in {path} cannot be loaded: {_one_line(error)}.") from None
     if not len(tokenizer):
@@ -364,9 +349,7 @@ def _weights(path: Path, dtype: torch.dtype) -> Any:
     auto: Any = transformers.AutoModelForCausalLM
     try:
         with _quiet(transformers):
-            model, report = auto.from_pretrained(
-                path, dtype=dtype, local_files_only=True, trust_remote_code=False, output_loading_info=True
-            )
+            model, report = auto.from_pretrained(path, dtype=dtype, output_loading_info=True, **_OWN)
     except Exception as error:
         raise InvalidInput(f"the model in {path} cannot be loaded: {_one_line(error)}.") from None
     missing = sorted(report["missing_keys"])
@@ -387,25 +370,19 @@ def _config(path: Path) -> dict[str, Any]:
     raise InvalidInput(f"{path / 'config.json'} cannot be read as JSON.")
 
 
-def _is_causal(architecture: str) -> bool:
-    return architecture.endswith(("ForCausalLM", "LMHeadModel", "ForConditionalGeneration"))
-
-
-class _quiet:
+@contextmanager
+def _quiet(transformers: Any) -> Iterator[None]:
     """No progress bars or advice from transformers while it loads."""
-
-    def __init__(self, transformers: Any):
-        self.logging = transformers.utils.logging
-
-    def __enter__(self) -> None:
-        self.level, self.bars = self.logging.get_verbosity(), self.logging.is_progress_bar_enabled()
-        self.logging.set_verbosity_error()
-        self.logging.disable_progress_bar()
-
-    def __exit__(self, *error: Any) -> None:
-        self.logging.set_verbosity(self.level)
-        if self.bars:
-            self.logging.enable_progress_bar()
+    logging = transformers.utils.logging
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()
 
 
 def _begins_with(tokenizer: Any) -> tuple[int, ...]:

@@ -80,17 +80,13 @@ def request(
     if split == len(whole):
         raise InvalidInput(f"{place} has a continuation that this tokenizer turns into no tokens.")
     if max(whole) >= model.vocab_size:
-        raise InvalidInput(
-            f"{place} has token {max(whole)}, and the model knows {model.vocab_size}; the tokenizer is "
-            f"another model's."
-        )
+        known = f"the model knows {model.vocab_size}; the tokenizer is another model's"
+        raise InvalidInput(f"{place} has token {max(whole)}, and {known}.")
     before = model.before
     if not before and split == 0:
         if model.fallback is None:
-            raise InvalidInput(
-                f"{place} has nothing before its first scored token, and the tokenizer neither begins nor "
-                f"ends texts."
-            )
+            nothing = "the tokenizer neither begins nor ends texts"
+            raise InvalidInput(f"{place} has nothing before its first scored token, and {nothing}.")
         before = (model.fallback,)
     every = (*before, *whole)
     first, last = len(before) + split, len(every)  # targets are every[first:last]

@@ -123,13 +123,9 @@ def compare(results: Sequence[SuiteResult]) -> Comparison:
     """Best model per task, and for every pair of models the paired difference per task and of the mean."""
     if not results:
         raise InvalidInput("there is no result to compare.")
-    best = {
-        row["task"]: next(name for name, cell in row["models"].items() if cell["best"])
-        for row in bpb_table(results)
-    }
-    differences = [
-        difference for first, second in combinations(results, 2) for difference in _differences(first, second)
-    ]
+    cells = {row["task"]: row["models"].items() for row in bpb_table(results)}
+    best = {task: next(name for name, cell in of if cell["best"]) for task, of in cells.items()}
+    differences = [gap for pair in combinations(results, 2) for gap in _differences(*pair)]
     return Comparison(models=list(results), best=best, differences=differences, remarks=_remarks(results))
 
 
@@ -161,13 +157,8 @@ def _note(task: TaskResult) -> str:
 def _row(task: str, note: str, cells: Mapping[str, TaskResult | SuiteResult]) -> dict[str, Any]:
     lowest = min(cell.bpb for cell in cells.values())
     models = {
-        model: {
-            "bpb": cell.bpb,
-            "error": cell.bpb_error,
-            "accuracy": cell.accuracy,
-            "best": cell.bpb == lowest,
-        }
-        for model, cell in cells.items()
+        model: {"bpb": c.bpb, "error": c.bpb_error, "accuracy": c.accuracy, "best": c.bpb == lowest}
+        for model, c in cells.items()
     }
     return {"task": task, "note": note, "models": models}
 
@@ -181,9 +172,8 @@ def _comparable(results: Sequence[SuiteResult]) -> None:
             if (mine.label, mine.data) != (theirs.label, theirs.data):
                 break
             if mine.scores.documents != theirs.scores.documents:
-                raise InvalidInput(
-                    f"{results[0].model} and {other.model} were scored on different documents of {mine.task}."
-                )
+                both = f"{results[0].model} and {other.model}"
+                raise InvalidInput(f"{both} were scored on different documents of {mine.task}.")
         else:
             if len(results[0].tasks) == len(other.tasks):
                 continue
@@ -206,30 +196,20 @@ def _differences(first: SuiteResult, second: SuiteResult) -> list[Difference]:
         for name, a in zip(_names(first), first.tasks, strict=True)
     ]
     found.append((MEAN, suite_mean(gaps), min(a.documents for a in first.tasks)))
-    return [
-        Difference(
-            first=first.model,
-            second=second.model,
-            task=task,
-            difference=gap.value,
-            error=gap.error,
-            low=gap.low,
-            high=gap.high,
-            verdict="tie"
-            if documents == 1 or gap.low <= 0 <= gap.high
-            else first.model
-            if gap.high < 0
-            else second.model,
-        )
-        for task, gap, documents in found
-    ]
+
+    def difference(task: str, gap: Estimate, documents: int) -> Difference:
+        better = first.model if gap.high < 0 else second.model
+        verdict = "tie" if documents == 1 or gap.low <= 0 <= gap.high else better
+        figures = {"difference": gap.value, "error": gap.error, "low": gap.low, "high": gap.high}
+        return Difference(first=first.model, second=second.model, task=task, verdict=verdict, **figures)
+
+    return [difference(*one) for one in found]
 
 
 def _remarks(results: Sequence[SuiteResult]) -> list[str]:
     """What makes the models less comparable than they look."""
-    single = [
-        name for name, task in zip(_names(results[0]), results[0].tasks, strict=True) if task.documents == 1
-    ]
+    named = zip(_names(results[0]), results[0].tasks, strict=True)
+    single = [name for name, task in named if task.documents == 1]
     remarks = [f"a single document tells nothing about its own error: {', '.join(single)}"] if single else []
     for what, name in (
         ("max_length", "see different numbers of tokens"),
@@ -238,7 +218,6 @@ def _remarks(results: Sequence[SuiteResult]) -> list[str]:
     ):
         values = {result.model: result.choices[what] for result in results}
         if len(set(map(str, values.values()))) > 1:
-            remarks.append(
-                f"the models {name}: {', '.join(f'{model} {value}' for model, value in values.items())}"
-            )
+            each = ", ".join(f"{model} {value}" for model, value in values.items())
+            remarks.append(f"the models {name}: {each}")
     return remarks

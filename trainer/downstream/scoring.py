@@ -8,10 +8,9 @@ with the same question.
              └─ question 2 ─── answer c
 
 - Documents are sorted by length and batched, so that padding is little. What a whole batch has in common is
-computed once for it,
-  what the answers of a document have in common once for the document.
-- Equal inputs are computed once: one-token answers such as " Yes" and " No" need a single pass. - The head,
-two thirds of the arithmetic of a small model, is applied only to the states that predict a scored token.
+  computed once for it, what the answers of a document have in common once for the document.
+- Equal inputs are computed once: one-token answers such as " Yes" and " No" need a single pass.
+- The head, two thirds of the arithmetic of a small model, is applied only to states of scored tokens.
 
 Shared parts end before the first scored position, so everything that is scored lies in the leaves.
 """
@@ -160,9 +159,8 @@ def _chunks(rows: list[_Row], budget: int, past_bytes: float, past: Past | None)
     chunk: list[_Row] = []
     for row in rows:
         longest = len(chunk[0].rest) if chunk else len(row.rest)
-        full = (len(chunk) + 1) * longest > budget or (len(chunk) + 1) * (
-            behind + longest
-        ) * past_bytes > PAST_BYTES
+        count = len(chunk) + 1
+        full = count * longest > budget or count * (behind + longest) * past_bytes > PAST_BYTES
         ragged = len(chunk) >= FEW_ROWS and len(row.rest) < RAGGED * longest
         if chunk and (full or ragged):
             yield chunk
@@ -185,9 +183,8 @@ def _score_leaves(
         for answer, targets in row.leaf.wanted:
             picks += zip(range(after - len(targets), after), targets, strict=True)
             owners += [(row.tree.number, answer)] * len(targets)
-    for (document, answer), value in zip(
-        owners, model.log_probabilities(torch.cat(kept), picks), strict=True
-    ):
+    values = model.log_probabilities(torch.cat(kept), picks)
+    for (document, answer), value in zip(owners, values, strict=True):
         sums[document][answer] += value
 
 

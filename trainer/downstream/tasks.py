@@ -49,28 +49,14 @@ UNCONDITIONAL = 1_000_000  # documents from this number on repeat others without
 MEAN = "mean"  # what a table calls the mean over tasks, so no task may be called that
 SHOTS = 5  # of the protocol; tasks whose shipped form has another number are marked
 
+_OLMES19 = """
+arc_easy/rc_5shot arc_challenge/rc_5shot csqa/rc_5shot hellaswag/rc_5shot winogrande/rc_5shot
+socialiqa/rc_5shot piqa/rc_5shot sciq/rc_5shot qasper_yesno/rc_5shot lab_bench_protocolqa/rc_3shot
+medmcqa/rc_5shot medqa_en/rc_5shot sciriff_yesno/rc_5shot coqa/bpb_0shot drop/bpb_5shot
+jeopardy/bpb_5shot naturalqs_open/bpb_5shot squad/bpb_5shot lambada/bpb_0shot
+"""
 SUITES: dict[str, dict[str, str]] = {
-    "olmes19": {
-        "arc_easy": "rc_5shot",
-        "arc_challenge": "rc_5shot",
-        "csqa": "rc_5shot",
-        "hellaswag": "rc_5shot",
-        "winogrande": "rc_5shot",
-        "socialiqa": "rc_5shot",
-        "piqa": "rc_5shot",
-        "sciq": "rc_5shot",
-        "qasper_yesno": "rc_5shot",
-        "lab_bench_protocolqa": "rc_3shot",
-        "medmcqa": "rc_5shot",
-        "medqa_en": "rc_5shot",
-        "sciriff_yesno": "rc_5shot",
-        "coqa": "bpb_0shot",
-        "drop": "bpb_5shot",
-        "jeopardy": "bpb_5shot",
-        "naturalqs_open": "bpb_5shot",
-        "squad": "bpb_5shot",
-        "lambada": "bpb_0shot",
-    }
+    "olmes19": {name: variant for name, _, variant in (task.partition("/") for task in _OLMES19.split())}
 }
 
 
@@ -129,10 +115,8 @@ class Task:
             if number >= UNCONDITIONAL:
                 continue
             if number != last and number in rows:
-                raise InvalidInput(
-                    f"{self.path} line {line} goes back to document {number}; its answers must stand "
-                    f"together."
-                )
+                back = f"{self.path} line {line} goes back to document {number}"
+                raise InvalidInput(f"{back}; its answers must stand together.")
             if number not in rows and len(rows) == limit:
                 break
             rows.setdefault(number, []).append((index, label, answer))
@@ -156,10 +140,8 @@ def load_suite(
     else:
         raise InvalidInput(f"must be {', '.join(SUITES)} or a folder of tasks; got {suite!r}.", field="suite")
     if any(task.name == MEAN for task in tasks):
-        raise InvalidInput(
-            f"suite {suite} has a task called {MEAN!r}, which is the name of the mean over tasks; another "
-            f"would do."
-        )
+        taken = f"{MEAN!r}, which is the name of the mean over tasks"
+        raise InvalidInput(f"suite {suite} has a task called {taken}; another would do.")
     missing = sorted(set(only) - {task.name for task in tasks})
     if missing:
         raise InvalidInput(f"suite {suite} has no task {missing[0]!r}.")
@@ -176,9 +158,8 @@ def _named_suite(suite: str, tasks_dir: str | Path | None, only: Sequence[str]) 
 
 def _suite_folder(suite: str, tasks_dir: str | Path | None, only: Sequence[str]) -> list[Task]:
     if tasks_dir is not None:
-        raise InvalidInput(
-            f"suite {suite} is a folder with tasks of its own, so there is no use for tasks_dir {tasks_dir}."
-        )
+        own = f"suite {suite} is a folder with tasks of its own"
+        raise InvalidInput(f"{own}, so there is no use for tasks_dir {tasks_dir}.")
     folders = sorted({file.parent for file in Path(suite).glob("*/*/requests.jsonl*")})
     if not folders:
         raise InvalidInput(f"suite folder {suite} has no <task>/<variant>/requests.jsonl.gz in it.")
@@ -232,9 +213,8 @@ def _rows(path: Path) -> Iterator[tuple[int, Any]]:
         raise InvalidInput(f"{path} is missing; {INSTALL}, or a ‹tasks_dir› that has it, would do.") from None
     except (OSError, EOFError, zlib.error, UnicodeDecodeError, json.JSONDecodeError) as error:
         reason = " ".join(str(error).split()).rstrip(".")
-        raise InvalidInput(
-            f"{path} is damaged after line {max(line - 1, 0):,} ({reason}); a fresh copy would do."
-        ) from None
+        where = f"after line {max(line - 1, 0):,} ({reason})"
+        raise InvalidInput(f"{path} is damaged {where}; a fresh copy would do.") from None
 
 
 def _checked(row: Any, place: str) -> tuple[int, int, Any, Answer]:
@@ -246,9 +226,8 @@ def _checked(row: Any, place: str) -> tuple[int, int, Any, Answer]:
         what = f"no {error}" if isinstance(error, KeyError) else "no object in the format of requests.jsonl"
         raise InvalidInput(f"{place} has {what}.") from None
     if row.get("request_type", "loglikelihood") != "loglikelihood":
-        raise InvalidInput(
-            f"{place} is a {row['request_type']!r} request; only 'loglikelihood' can be scored."
-        )
+        kind = row["request_type"]
+        raise InvalidInput(f"{place} is a {kind!r} request; only 'loglikelihood' can be scored.")
     if not isinstance(number, int) or not isinstance(index, int):
         raise InvalidInput(f"{place} needs whole numbers as doc_id and idx; got {number!r} and {index!r}.")
     if not isinstance(context, str) or not isinstance(continuation, str):
@@ -258,9 +237,8 @@ def _checked(row: Any, place: str) -> tuple[int, int, Any, Answer]:
     try:
         (context + continuation).encode("utf-8")
     except UnicodeEncodeError:
-        raise InvalidInput(
-            f"{place} has half a surrogate pair in its text, which UTF-8 cannot hold."
-        ) from None
+        half = "half a surrogate pair in its text, which UTF-8 cannot hold"
+        raise InvalidInput(f"{place} has {half}.") from None
     return number, index, label, Answer(context, continuation)
 
 
@@ -272,9 +250,8 @@ def _document(number: int, rows: list[tuple[int, Any, Answer]], path: Path) -> D
     label = rows[0][1]
     if not isinstance(label, int):  # the label is text: the only answer is the right one
         if len(rows) > 1:
-            raise InvalidInput(
-                f"{place} has {len(rows)} answers and its label {label!r} does not say which one is right."
-            )
+            unsaid = f"its label {label!r} does not say which one is right"
+            raise InvalidInput(f"{place} has {len(rows)} answers and {unsaid}.")
         label = indices[0]
     if label not in indices:
         raise InvalidInput(f"{place} has no answer with idx {label}, which its label names as the right one.")
