@@ -148,11 +148,19 @@ def test_a_machine_that_lacks_something_gives_no_run_up(
             here.setattr("trainer.run.device.total_memory", lambda device: 1e3)
             return replace(train_task(task), node=node)
 
+    def without_tokenizer(task: Task, node: str) -> Outcome:
+        lacking = task.config | {"tokenizer": f"{tmp_path}/nowhere/tokenizer.json"}
+        return replace(train_task(replace(task, config=lacking)), node=node)
+
     def without_tokens(task: Task, node: str) -> Outcome:
         return replace(train_task(replace(task, tokens=f"{tmp_path}/nowhere")), node=node)
 
     for number, (lacking, sentence) in enumerate(
-        ((small, "GiB on each device and"), (without_tokens, "is not a complete token set"))
+        (
+            (small, "GiB on each device and"),
+            (without_tokenizer, "there is no file"),
+            (without_tokens, "is not a complete token set"),
+        )
     ):
         engine = Nodes(lacking=lacking, good=good)
         progress = sweep(tiny.runs, begin(tiny, tmp_path / f"out-{number}"), engine)
