@@ -23,11 +23,9 @@ class ShuffledDocuments:
     def __init__(self, folder: Path, documents: Iterable[tuple[bytes, str]] | None = None):
         """Sort documents into a new folder; without any, read those that were sorted into it before."""
         self.paths = [folder / f"{part:02d}" for part in range(PARTS)]
-        if documents is not None:
-            folder.mkdir()
-            self._sort(documents)
-
-    def _sort(self, documents: Iterable[tuple[bytes, str]]) -> None:
+        if documents is None:
+            return
+        folder.mkdir()
         with ExitStack() as opened:
             parts = [opened.enter_context(open(path, "wb")) for path in self.paths]
             for key, text in documents:

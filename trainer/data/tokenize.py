@@ -94,12 +94,19 @@ class ShardWriter:
 
     def stream(self, name: str) -> dict[str, int]:
         """Write the tokens of a held-out set; its counts."""
-        return _stream(self.folder / f"{name}.bin", self.held_out[name], self.tokenizer, self.dtype)
+        path, texts = self.folder / f"{name}.bin", self.held_out[name]
+        end = np.array([self.tokenizer.eos], dtype=self.dtype)
+        pieces = chain.from_iterable((ids.astype(self.dtype), end) for ids in self.tokenizer.encode(texts))
+        tokens = np.concatenate([end, *pieces])
+        tokens.tofile(path)
+        sync_file(path)
+        return {"tokens": len(tokens), "documents": len(texts), "bytes": sum(map(bytes_of, texts))}
 
     def shards(self, limit: int | None) -> list[Shard]:
         """Shards of the training documents, as many as `limit` tokens and the target of the last need."""
         found = list(self._known())
-        if not (found and found[-1].ended) and not _enough(found, limit):
+        enough = limit is not None and sum(shard.tokens for shard in found) > limit
+        if not enough and not (found and found[-1].ended):
             self._extend(found, limit)
         if not sum(shard.documents for shard in found):
             raise InvalidInput(
@@ -130,12 +137,10 @@ class ShardWriter:
     def _divided(self, validation: int, development: int) -> dict[str, list[str]]:
         """Texts of the held-out sets, found in one pass that also sorts the documents to be shuffled."""
         note, room = self.folder / "held-out.json", self.folder / "documents"
-        if note.exists() and (room.is_dir() or not self.corpus.shuffled):
-            texts: dict[str, list[str]] = read_json(note)
-        else:
+        if not note.exists() or (self.corpus.shuffled and not room.is_dir()):
             shutil.rmtree(room, ignore_errors=True)
-            texts = chosen(self.corpus, validation, development, room)
-            write_json(note, texts)
+            write_json(note, chosen(self.corpus, validation, development, room))
+        texts: dict[str, list[str]] = read_json(note)
         return texts
 
     def tidy(self) -> None:
@@ -304,19 +309,6 @@ def chosen(corpus: Corpus, validation: int, development: int, room: Path) -> dic
         )
     found = candidates.chosen()
     return found if development else {"validation": found["validation"]}
-
-
-def _enough(found: list[Shard], limit: int | None) -> bool:
-    return limit is not None and sum(shard.tokens for shard in found) > limit
-
-
-def _stream(path: Path, texts: list[str], tokenizer: tokenizers.Tokenizer, dtype: str) -> dict[str, int]:
-    end = np.array([tokenizer.eos], dtype=dtype)
-    pieces = chain.from_iterable((ids.astype(dtype), end) for ids in tokenizer.encode(texts))
-    tokens = np.concatenate([end, *pieces])
-    tokens.tofile(path)
-    sync_file(path)
-    return {"tokens": len(tokens), "documents": len(texts), "bytes": sum(map(bytes_of, texts))}
 
 
 def bytes_of(text: str) -> int:

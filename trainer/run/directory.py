@@ -25,7 +25,8 @@ _PATIENCE = 5.0  # seconds for it to travel to another machine
 
 
 def finished(folder: Path, config: RunConfig, data: tokens.TokenSet | None) -> RunResult | None:
-    """The result of a directory that is done; raises where it is that of another run or of other data."""
+    """The result of a directory that is done; raises where it is not one of this run, or of other data."""
+    refuse_foreign(folder)
     result = read_result(folder)
     if result is None:
         return None
@@ -54,12 +55,6 @@ def refuse_foreign(folder: Path) -> None:
     ours = (".lock", _MARK, f".{_MARK}.", ".config.json.")
     if "config.json" not in names and not all(name.startswith(ours) for name in names):
         raise InvalidInput(f"{folder} is not a run directory, and not empty; name a new one.")
-
-
-def looked(folder: Path, config: RunConfig, data: tokens.TokenSet | None) -> RunResult | None:
-    """The result where the directory is done already; raises where it is not one of this run."""
-    refuse_foreign(folder)
-    return finished(folder, config, data)
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import nn
@@ -190,20 +190,21 @@ def decided(world: World, act: Callable[[], T]) -> T:
 
     said: list[Any] = [_outcome(act) if world.first else None]
     distributed.broadcast_object_list(said, src=0, group=world.control)
-    value: T = _value(said[0])
-    return value
+    value, error = said[0]
+    if error is not None:
+        raise error
+    return cast(T, value)
 
 
 def all_succeed(world: World, act: Callable[[], T]) -> T:
     """What `act` gives on this rank; where it fails on any, the error of the first of those on all."""
     if world.size == 1:
         return act()
-    mine = _outcome(act)
-    for _, error in everybodys(world, (None, mine[1])):
+    value, mine = _outcome(act)
+    for error in everybodys(world, mine):
         if error is not None:
             raise error
-    value: T = _value(mine)
-    return value
+    return cast(T, value)
 
 
 def everybodys(world: World, value: T) -> list[T]:
@@ -222,12 +223,6 @@ def _outcome(act: Callable[[], T]) -> tuple[T | None, Exception | None]:
         return act(), None
     except Exception as error:
         return None, error
-
-
-def _value(outcome: tuple[Any, Exception | None]) -> Any:
-    if outcome[1] is not None:
-        raise outcome[1]
-    return outcome[0]
 
 
 def held(tensor: torch.Tensor, world: World) -> tuple[torch.Tensor, int]:

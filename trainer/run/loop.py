@@ -83,7 +83,7 @@ def train(
     """
     place = staged(os.fspath(out)) if is_url(out) else nullcontext(Path(os.path.expanduser(out)).absolute())
     with place as folder, distributed.joined(resolve_device(config.device)) as world:
-        if done := distributed.decided(world, lambda: directory.looked(folder, config, data)):
+        if done := distributed.decided(world, lambda: directory.finished(folder, config, data)):
             return done
         with or_unfit():
             spec, architecture, execution, remarks = distributed.all_succeed(
