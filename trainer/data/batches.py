@@ -49,11 +49,8 @@ class Batches:
                 f"{sequence_length:,}; more text or a shorter sequence_length would do."
             )
         if unique_tokens > available:
-            raise InvalidInput(
-                f"asks for {unique_tokens:,} tokens, but the training documents have {available:,}; "
-                f"more text or fewer unique tokens would do.",
-                field="unique_tokens",
-            )
+            more = f"the training documents have {available:,}; more text or fewer unique tokens would do."
+            raise InvalidInput(f"asks for {unique_tokens:,} tokens, but {more}", field="unique_tokens")
         self.stream, self.seed, self.order = stream, seed, order
         self.batch_size, self.length = batch_size, sequence_length
         # sequences of an epoch and of the whole run
@@ -80,7 +77,9 @@ class Batches:
         chosen = np.full(self.batch_size, PADDING)
         for epoch in np.unique(places[places < self.total] // self.chunks):
             inside = (places // self.chunks == epoch) & (places < self.total)
-            chosen[inside] = self._epoch(int(epoch))[places[inside] % self.chunks]
+            within = places[inside] % self.chunks
+            shuffled = self.order == "shuffle"
+            chosen[inside] = epoch_order(self.seed, int(epoch), self.chunks)[within] if shuffled else within
         return chosen
 
     def real_tokens(self, step: int) -> int:
@@ -96,9 +95,6 @@ class Batches:
         targets = windows[:, 1:].copy()
         targets[rows == PADDING] = IGNORED
         return np.ascontiguousarray(windows[:, :-1]), targets
-
-    def _epoch(self, epoch: int) -> np.ndarray:
-        return np.arange(self.chunks) if self.order == "fixed" else epoch_order(self.seed, epoch, self.chunks)
 
 
 @lru_cache(maxsize=4)

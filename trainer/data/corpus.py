@@ -124,9 +124,8 @@ def _matching(pattern: str) -> list[Path]:
 
 
 def _standard_library() -> list[Path]:
-    root = Path(sysconfig.get_paths()["stdlib"])
     found = []
-    for folder, inside, names in os.walk(root):
+    for folder, inside, names in os.walk(sysconfig.get_paths()["stdlib"]):
         inside[:] = [name for name in inside if name not in _TEST_FOLDERS]
         found += [Path(folder, name) for name in names if name.endswith(".py")]
     return sorted(found)

@@ -53,10 +53,7 @@ class Rows:
         return load_dataset(corpus.dataset, corpus.subset, **how)
 
     def _patiently(self, act: Callable[[], Any], *final: type[Exception]) -> Any:
-        """What `act` gives, tried again where the connection breaks; errors in `final` are not worth it.
-
-        The library and its network stack raise many kinds; all mean that the text cannot be had.
-        """
+        """What `act` gives, tried again after any error of library or network but those in `final`."""
         waits = iter(WAITS)
         while True:
             try:

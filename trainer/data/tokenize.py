@@ -281,9 +281,8 @@ class _Writing:
 
 
 def chosen(corpus: Corpus, validation: int, development: int, room: Path) -> dict[str, list[str]]:
-    """Texts of the held-out documents by set, in one pass over the corpus (of a dataset, over its beginning).
-
-    The corpus is not held in memory: documents to be shuffled are sorted in `room` on the way.
+    """Texts of the held-out documents by set, in one pass over the corpus (of a dataset, over its beginning),
+    on which documents to be shuffled are sorted in `room`.
     """
     candidates = Candidates(validation, development, first=corpus.streamed)
 

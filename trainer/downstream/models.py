@@ -170,10 +170,8 @@ class LanguageModel:
         begin = own if own is not None else self.fallback
         if bos == "always":
             if begin is None:
-                raise InvalidInput(
-                    f"{self.name} has no token that begins or ends texts, so bos = 'always' cannot work; "
-                    f"'never' would do."
-                )
+                none = f"{self.name} has no token that begins or ends texts"
+                raise InvalidInput(f"{none}, so bos = 'always' cannot work; 'never' would do.")
             self.before = (begin,)
         elif bos == "never":
             self.before = ()
@@ -290,9 +288,8 @@ def _transformers(path: Path) -> Any:
     try:
         import transformers
     except ModuleNotFoundError:
-        raise InvalidInput(
-            f"{path} cannot be evaluated without transformers; pip install '.[eval]' would do."
-        ) from None
+        alone = f"{path} cannot be evaluated without transformers"
+        raise InvalidInput(f"{alone}; pip install '.[eval]' would do.") from None
     return transformers
 
 

@@ -93,10 +93,7 @@ def _powers(base: np.uint64, count: int) -> np.ndarray:
 def _in_stream(
     wanted: np.ndarray, ids: Tokens, random: np.ndarray, ngram: int, done: Callable[[int, int], None]
 ) -> np.ndarray:
-    """Those of the wanted hashes that occur in a stream.
-
-    A bit table passes over almost all windows of the stream; the few that remain are looked up exactly.
-    """
+    """Those of the wanted hashes that occur in a stream, almost all of which a bit table passes over."""
     shift = np.uint64(64 - _FILTER_BITS)
     table = np.zeros(2**_FILTER_BITS, dtype=np.bool_)
     table[wanted >> shift] = True
@@ -115,9 +112,8 @@ def _count(
     task: Task, documents: Sequence[Document], windows: Sequence[np.ndarray], shared: np.ndarray
 ) -> TaskOverlap:
     hits = [d.number for d, hashes in zip(documents, windows, strict=True) if np.isin(hashes, shared).any()]
-    return TaskOverlap(
-        task.name, len(documents), len(hits), sum(not len(hashes) for hashes in windows), hits[:10]
-    )
+    short = sum(not len(hashes) for hashes in windows)
+    return TaskOverlap(task.name, len(documents), len(hits), short, hits[:10])
 
 
 def _own_texts(documents: Sequence[Document]) -> list[str]:

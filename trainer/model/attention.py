@@ -47,9 +47,8 @@ def resolve(wanted: str, device: torch.device, dtype: torch.dtype, d_head: int) 
         raise InvalidInput(f"must be one of {', '.join(BACKENDS)}; got {wanted!r}.", field="attention")
     obstacle = _flash_obstacle(device, dtype, d_head)
     if wanted == "flash" and obstacle:
-        raise InvalidInput(
-            f"= 'flash' cannot work here: {obstacle}; 'sdpa' or 'auto' would do.", field="attention"
-        )
+        other = f"= 'flash' cannot work here: {obstacle}; 'sdpa' or 'auto' would do."
+        raise InvalidInput(other, field="attention")
     return "sdpa" if wanted == "sdpa" or obstacle else "flash"
 
 

@@ -87,16 +87,14 @@ def _adamw(named: dict[str, nn.Parameter], turned: set[str], config: RunConfig) 
 
 def _muon(matrices: list[nn.Parameter], config: RunConfig) -> torch.optim.Optimizer:
     decay = config.weight_decay if config.muon_weight_decay is None else config.muon_weight_decay
-    return torch.optim.Muon(
-        matrices, lr=config.learning_rate, weight_decay=decay, adjust_lr_fn="match_rms_adamw"
-    )
+    rate = config.learning_rate
+    return torch.optim.Muon(matrices, lr=rate, weight_decay=decay, adjust_lr_fn="match_rms_adamw")
 
 
 def check(config: RunConfig) -> None:
     if config.optimizer == "muon" and not hasattr(torch.optim, "Muon"):
-        raise InvalidInput(
-            f"muon needs torch 2.9 and this is {torch.__version__}; adamw would do.", field="optimizer"
-        )
+        other = f"muon needs torch 2.9 and this is {torch.__version__}; adamw would do."
+        raise InvalidInput(other, field="optimizer")
 
 
 def muon_has(name: str, parameter: torch.Tensor) -> bool:

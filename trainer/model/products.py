@@ -69,9 +69,8 @@ def resolve(wanted: str, device: torch.device, dtype: torch.dtype) -> str:
         raise InvalidInput(f"must be one of {', '.join(BACKENDS)}; got {wanted!r}.", field="products")
     obstacle = _obstacle(device, dtype)
     if wanted == "onednn" and obstacle:
-        raise InvalidInput(
-            f"= 'onednn' cannot work here: {obstacle}; 'torch' or 'auto' would do.", field="products"
-        )
+        other = f"= 'onednn' cannot work here: {obstacle}; 'torch' or 'auto' would do."
+        raise InvalidInput(other, field="products")
     faster = wanted == "onednn" or (
         wanted == "auto" and not obstacle and cpu_fact("vendor_id") == "AuthenticAMD"
     )

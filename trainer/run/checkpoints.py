@@ -21,8 +21,8 @@ import re
 import shutil
 import threading
 import time
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -82,9 +82,8 @@ class Checkpoint:
             except OSError as error:
                 raise Damaged(f"checkpoint {self.folder} is damaged ({reason(error)})") from None
             if not same:
-                raise Damaged(
-                    f"checkpoint {self.folder} is damaged ({path.name} does not match its checksum)"
-                )
+                other = f"{path.name} does not match its checksum"
+                raise Damaged(f"checkpoint {self.folder} is damaged ({other})")
 
 
 class Pace:
@@ -179,27 +178,20 @@ def write_part(
     folder: Path, state: dict[str, Any], held: Tensors, firsts: dict[str, int], world: distributed.World
 ) -> str:
     """Write the part of one process; its checksum."""
-    final, draft = _places(folder, state)
-    try:
+    with _drafted(place(folder, state["step"]), alone=world.size == 1) as draft:
         draft.mkdir(parents=True, exist_ok=True)
         rows = {"rows": json.dumps(firsts)} if world.size > 1 else None
-        return tensors.write(draft / _part(world.rank), held, rows)
-    except (OSError, SafetensorError) as error:
-        if world.size == 1:
-            shutil.rmtree(draft, ignore_errors=True)
-        raise _unwritten(final, error) from error
+        value = tensors.write(draft / _part(world.rank), held, rows)
+    return value
 
 
 def complete(folder: Path, state: dict[str, Any], sums: list[str], *, keep_all: bool = False) -> None:
     """Make a checkpoint of parts that are all on disk; of those before, only some are kept."""
-    final, draft = _places(folder, state)
-    try:
+    final = place(folder, state["step"])
+    with _drafted(final) as draft:
         _complete(draft, final, state, {_part(rank): value for rank, value in enumerate(sums)})
         for older in sorted(_steps(folder))[:-KEPT] if not keep_all else ():
             shutil.rmtree(older, ignore_errors=True)
-    except OSError as error:
-        shutil.rmtree(draft, ignore_errors=True)
-        raise _unwritten(final, error) from error
 
 
 def place(folder: Path, step: int) -> Path:
@@ -207,23 +199,28 @@ def place(folder: Path, step: int) -> Path:
     return folder / f"step-{step:08d}"
 
 
-def _places(folder: Path, state: dict[str, Any]) -> tuple[Path, Path]:
-    """Where a checkpoint will be, and where it is written."""
-    final = place(folder, state["step"])
-    return final, folder / f".{final.name}.draft"
+@contextmanager
+def _drafted(final: Path, alone: bool = True) -> Iterator[Path]:
+    """Where a checkpoint is written first; where that fails nothing of it is left, if nobody else writes."""
+    draft = final.with_name(f".{final.name}.draft")
+    try:
+        yield draft
+    except (OSError, SafetensorError) as error:
+        if alone:
+            shutil.rmtree(draft, ignore_errors=True)
+        raise TrainingStopped(
+            f"checkpoint {final} cannot be written ({reason(error)}); earlier checkpoints are intact."
+        ) from error
 
 
 def write_final(folder: Path, state: dict[str, Any], weights: Tensors) -> str:
     """Write the weights of a finished run into `final/`, whole or not at all; their checksum."""
-    final, draft = folder / "final", folder / ".final.draft"
-    try:
+    final = folder / "final"
+    with _drafted(final) as draft:
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir()
         value = tensors.write(draft / "model.safetensors", weights)
         _complete(draft, final, state, {"model.safetensors": value})
-    except (OSError, SafetensorError) as error:
-        shutil.rmtree(draft, ignore_errors=True)
-        raise _unwritten(final, error) from error
     return value
 
 
@@ -236,20 +233,11 @@ def _complete(draft: Path, final: Path, state: dict[str, Any], sums: dict[str, s
     sync_folder(final.parent)
 
 
-def _unwritten(final: Path, error: BaseException) -> TrainingStopped:
-    return TrainingStopped(
-        f"checkpoint {final} cannot be written ({reason(error)}); earlier checkpoints are intact."
-    )
-
-
 def newest(
     folder: Path, belongs: dict[str, Any], world: distributed.World | None = None
 ) -> tuple[Checkpoint | None, list[str]]:
-    """The newest checkpoint that is complete, and remarks about those that are not; all processes get the
-    same.
-
-    The first process looks for them, each checks its share of the files. One of another run or other data is
-    refused at once; a damaged one is passed over where an older one is intact.
+    """The newest checkpoint that is complete, and remarks about those that are not, on all processes; one of
+    another run or other data is refused, a damaged one passed over where an older one is intact.
     """
     world = world or distributed.World()
     damaged: list[str] = []

@@ -55,12 +55,8 @@ def load_run(run: str | Path) -> tuple[Llama, tokenizers.Tokenizer, RunResult]:
     folder = Path(run)
     result = finished(folder)
     config = RunConfig(**result.config)
-    model = Llama(
-        Architecture(**result.architecture),
-        config.sequence_length,
-        rope_theta=config.rope_theta,
-        norm_eps=config.norm_eps,
-    )
+    shape, length = Architecture(**result.architecture), config.sequence_length
+    model = Llama(shape, length, rope_theta=config.rope_theta, norm_eps=config.norm_eps)
     with torch.no_grad():
         for name, weight in _weights(folder, result).items():
             model.get_parameter(name).copy_(weight)
@@ -106,9 +102,8 @@ def finished(folder: Path) -> RunResult:
         raise InvalidInput(f"there is no run directory {folder}.")
     result = read_result(folder)
     if result is None:
-        raise InvalidInput(
-            f"{folder} is not a finished run (it has no result.json); train it to its end first."
-        )
+        unfinished = f"{folder} is not a finished run (it has no result.json)"
+        raise InvalidInput(f"{unfinished}; train it to its end first.")
     return result
 
 
@@ -116,7 +111,6 @@ def _weights(folder: Path, result: RunResult) -> dict[str, torch.Tensor]:
     stored = checkpoints.read_state(folder / "final", {})
     stored.verify()
     if stored.state["checksums"]["model.safetensors"] != result.weights_checksum:
-        raise InvalidInput(
-            f"{folder / 'final'} does not hold the weights that {folder / 'result.json'} describes."
-        )
+        others = f"the weights that {folder / 'result.json'} describes"
+        raise InvalidInput(f"{folder / 'final'} does not hold {others}.")
     return stored.weights()
