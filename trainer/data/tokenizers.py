@@ -160,7 +160,9 @@ class SentencePiece:
 def byte_tokenizer() -> Bytes:
     import tokenizers
 
-    vocabulary = {character: byte for byte, character in enumerate(_byte_characters())}
+    printable, others = {*range(33, 127), *range(161, 173), *range(174, 256)}, iter(range(256, 512))
+    # the printable character that stands for each byte in byte-level tokenizers
+    vocabulary = {chr(byte if byte in printable else next(others)): byte for byte in range(256)}
     inner = tokenizers.Tokenizer(tokenizers.models.BPE(vocab=vocabulary, merges=[]))
     inner.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     inner.decoder = tokenizers.decoders.ByteLevel()
@@ -203,13 +205,6 @@ def _whole(text: str) -> str:
     except UnicodeEncodeError:
         return _HALF.sub("\ufffd", text)
     return text
-
-
-def _byte_characters() -> list[str]:
-    """The printable character that stands for each byte in byte-level tokenizers."""
-    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    others = iter(range(256, 512))
-    return [chr(byte if byte in printable else next(others)) for byte in range(256)]
 
 
 def _configured_end(path: Path) -> str | None:

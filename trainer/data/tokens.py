@@ -111,15 +111,11 @@ def open_set(folder: Path) -> TokenSet:
             found = {name: quick_checksum(folder / name) for name in wanted}
         broken = [name for name, value in wanted.items() if found[name] != value]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InvalidInput(
-            f"{folder} is not a complete token set ({type(error).__name__}); delete it and it will be made "
-            f"again."
-        ) from None
+        what = f"{folder} is not a complete token set ({type(error).__name__})"
+        raise InvalidInput(f"{what}; delete it and it will be made again.") from None
     if broken:
-        raise InvalidInput(
-            f"{folder / broken[0]} is damaged (its checksum differs); delete {folder} and it will be made "
-            f"again."
-        )
+        what = f"{folder / broken[0]} is damaged (its checksum differs)"
+        raise InvalidInput(f"{what}; delete {folder} and it will be made again.")
     return TokenSet(folder, facts)
 
 
@@ -195,10 +191,8 @@ def _assembled(writer: ShardWriter, draft: Path, limit: int | None) -> dict[str,
             left -= take
     counts["train"] = train
     if dropped["documents"]:
-        writer.say(
-            f"left out {dropped['documents']:,} documents ({dropped['bytes'] / 1e6:,.1f} MB) that repeat "
-            f"held-out text"
-        )
+        told = f"{dropped['documents']:,} documents ({dropped['bytes'] / 1e6:,.1f} MB)"
+        writer.say(f"left out {told} that repeat held-out text")
     return {
         "streams": counts,
         "train_files": names,

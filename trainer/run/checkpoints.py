@@ -181,8 +181,7 @@ def write_part(
     with _drafted(place(folder, state["step"]), alone=world.size == 1) as draft:
         draft.mkdir(parents=True, exist_ok=True)
         rows = {"rows": json.dumps(firsts)} if world.size > 1 else None
-        value = tensors.write(draft / _part(world.rank), held, rows)
-    return value
+        return tensors.write(draft / _part(world.rank), held, rows)
 
 
 def complete(folder: Path, state: dict[str, Any], sums: list[str], *, keep_all: bool = False) -> None:

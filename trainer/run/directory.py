@@ -37,10 +37,8 @@ def finished(folder: Path, config: RunConfig, data: tokens.TokenSet | None) -> R
         remark = f"whether the data is still the same was not checked: {str(error).rstrip('.')}"
         return result.model_copy(update={"remarks": [*result.remarks, remark]})
     if result.data["fingerprint"] != wanted:
-        raise InvalidInput(
-            f"{folder} holds a finished run on other data ({result.data['fingerprint']}, now {wanted}); "
-            f"another directory would do."
-        )
+        other = f"other data ({result.data['fingerprint']}, now {wanted})"
+        raise InvalidInput(f"{folder} holds a finished run on {other}; another directory would do.")
     return result
 
 
@@ -120,10 +118,8 @@ def _stored(path: Path) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError) as error:
-        raise InvalidInput(
-            f"{path} is not the configuration of a run ({checkpoints.reason(error)}); another directory "
-            f"would do."
-        ) from None
+        what = f"{path} is not the configuration of a run ({checkpoints.reason(error)})"
+        raise InvalidInput(f"{what}; another directory would do.") from None
 
 
 def claim(folder: Path, config: RunConfig) -> int:

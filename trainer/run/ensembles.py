@@ -176,10 +176,8 @@ def _tokens(folder: Path, result: RunResult) -> tokens.TokenSet:
         return tokens.open_set(place)
     made = tokens.prepare(config, tokenizers.Spec(config.tokenizer, config.eos_token))
     if made.fingerprint != wanted:
-        raise InvalidInput(
-            f"the corpus of {folder} has changed since it was trained ({wanted}, now {made.fingerprint}); "
-            f"bring the old one back."
-        )
+        changed = f"has changed since it was trained ({wanted}, now {made.fingerprint})"
+        raise InvalidInput(f"the corpus of {folder} {changed}; bring the old one back.")
     return made
 
 
@@ -193,10 +191,8 @@ def _same(one: Member, other: Member) -> None:
         )
     lengths = [len(member.held_out()[0]) for member in (one, other)]
     if content(one.data) != content(other.data) or lengths[0] != lengths[1]:
-        raise InvalidInput(
-            f"{one.name} and {other.name} were validated on different tokens; members of one ensemble need "
-            f"the same corpus, tokenizer and held-out documents."
-        )
+        need = "members of one ensemble need the same corpus, tokenizer and held-out documents"
+        raise InvalidInput(f"{one.name} and {other.name} were validated on different tokens; {need}.")
 
 
 def content(data: tokens.TokenSet) -> str:

@@ -62,6 +62,7 @@ from trainer.run.store import is_url, staged
 
 _LOG = logging.getLogger("trainer")
 _RECENT = 50  # steps over which the reported training loss is a mean
+_LOWER = "earlier checkpoints are intact and a lower learning_rate would do."
 _SKIPPED = 5  # steps in a row whose loss is no number, after which a run stops
 
 
@@ -305,10 +306,7 @@ class _Run:
 
     def _check_weights(self) -> None:
         if not distributed.finite(self.model.parameters(), self.world):
-            raise TrainingStopped(
-                f"the weights after step {self.step} are not numbers; earlier checkpoints are intact and a "
-                "lower learning_rate would do."
-            )
+            raise TrainingStopped(f"the weights after step {self.step} are not numbers; {_LOWER}")
 
     def _open(self, progress: bool) -> None:
         mirror(self.data.folder / "tokenizer", self.folder / "tokenizer")
@@ -567,10 +565,8 @@ class _Run:
             found = self._measured(name, self.execution.compiled and self.world.size == 1 and not drops)
         self.model.train()
         if not math.isfinite(found.loss):
-            raise TrainingStopped(
-                f"the {name} loss after step {self.step} is not a number ({found.loss}); earlier "
-                f"checkpoints are intact and a lower learning_rate would do."
-            )
+            where = f"the {name} loss after step {self.step}"
+            raise TrainingStopped(f"{where} is not a number ({found.loss}); {_LOWER}")
         return found
 
     def _measured(self, name: str, compiled: bool) -> Evaluation:
