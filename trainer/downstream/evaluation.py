@@ -192,10 +192,8 @@ def _length(wanted: int | str | None, model: models.LanguageModel) -> int:
         return min(models.LENGTH, model.limit or models.LENGTH)
     length = whole(wanted, "max_length")
     if model.limit is not None and length > model.limit:
-        raise InvalidInput(
-            f"must be at most {model.limit}, the longest sequence that {model.name} can see; got {length}.",
-            field="max_length",
-        )
+        most = f"must be at most {model.limit}, the longest sequence that {model.name} can see"
+        raise InvalidInput(f"{most}; got {length}.", field="max_length")
     return length
 
 
@@ -227,7 +225,6 @@ def _score_task(
     values = score(model, requests, tell)
     result = scores(documents, values, task.multiple_choice and not bpb_only)
     if not all(value < float("inf") for value in result.bpb):
-        raise InvalidInput(
-            f"{model.name} gives {task.label} a probability that is not a number; its weights are broken."
-        )
+        wrong = f"{model.name} gives {task.label} a probability that is not a number"
+        raise InvalidInput(f"{wrong}; its weights are broken.")
     return result, facts

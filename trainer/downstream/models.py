@@ -212,10 +212,8 @@ class LanguageModel:
         other = torch.cat((ids[:, :half], (ids[:, half:] + 1) % self.vocab_size), dim=1)
         change = self.model(input_ids=other, use_cache=False).logits.float()[:, :half] - logits[:, :half]
         if half and change.abs().max() > (1e-5 if self.dtype == torch.float32 else 1e-2) * logits.abs().max():
-            raise InvalidInput(
-                f"{self.name} holds no causal language model: what {type(self.model).__name__} predicts "
-                f"depends on later tokens."
-            )
+            later = f"what {type(self.model).__name__} predicts depends on later tokens"
+            raise InvalidInput(f"{self.name} holds no causal language model: {later}.")
 
 
 class Run(LanguageModel):
@@ -262,10 +260,8 @@ def find(
     if (path / "result.json").is_file():
         return Run(path, device, DTYPES[dtype], bos)
     if not (path / "config.json").is_file():
-        raise InvalidInput(
-            f"{path} is neither a finished run (it has no result.json) nor a Hugging Face folder (it has no "
-            f"config.json)."
-        )
+        neither = "a finished run (it has no result.json) nor a Hugging Face folder (it has no config.json)"
+        raise InvalidInput(f"{path} is neither {neither}.")
     return LanguageModel(path, device, DTYPES[dtype], bos)
 
 
@@ -304,24 +300,19 @@ def _check_causal(path: Path) -> None:
         reason = "its config.json has no model_type; an unfinished run must be trained to its end first"
         raise InvalidInput(f"{path} is neither a finished run nor a model in Hugging Face format ({reason}).")
     if not isinstance(made_for, list) or not all(isinstance(text, str) for text in (kind, *made_for)):
-        raise InvalidInput(
-            f"{path / 'config.json'} needs a text as model_type and a list of texts as architectures."
-        )
+        needs = "needs a text as model_type and a list of texts as architectures"
+        raise InvalidInput(f"{path / 'config.json'} {needs}.")
     what = ", ".join(made_for) or kind
     if kind not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and facts.get("auto_map"):
-        raise InvalidInput(
-            f"{path} holds {what}, which needs program code from its own folder; only models that "
-            f"transformers itself knows are run."
-        )
+        code = f"{path} holds {what}, which needs program code from its own folder"
+        raise InvalidInput(f"{code}; only models that transformers itself knows are run.")
     known = kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and not facts.get("is_encoder_decoder")
     causal = any(
         name.endswith(("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")) for name in made_for
     )
     if not known or (made_for and not causal):
-        raise InvalidInput(
-            f"{path} holds no causal language model but {what}, which cannot give the probability of a "
-            f"continuation."
-        )
+        other = f"{what}, which cannot give the probability of a continuation"
+        raise InvalidInput(f"{path} holds no causal language model but {other}.")
 
 
 def _config_and_tokenizer(path: Path) -> tuple[Any, Any]:

@@ -137,14 +137,10 @@ def _stream(path: Path) -> tuple[Tokens, Callable[[list[str]], list[np.ndarray]]
         if not folder.is_dir():
             raise InvalidInput(f"the token files that {path} was trained on are no longer in {folder}.")
     if not (folder / "tokens.json").is_file():
-        raise InvalidInput(
-            f"{path} is no training stream: a folder with tokens.json, a .bin file in one, or a finished run "
-            f"would do."
-        )
+        kinds = "a folder with tokens.json, a .bin file in one, or a finished run"
+        raise InvalidInput(f"{path} is no training stream: {kinds} would do.")
     tokens = token_files.open_set(folder)
     if name not in tokens.facts["streams"]:
-        raise InvalidInput(
-            f"{path} is not one of the streams of {folder}: "
-            f"{', '.join(f'{stream}.bin' for stream in tokens.facts['streams'])}."
-        )
+        names = ", ".join(f"{stream}.bin" for stream in tokens.facts["streams"])
+        raise InvalidInput(f"{path} is not one of the streams of {folder}: {names}.")
     return tokens.stream(name), lambda texts: tokens.tokenizer().encode(texts), tokens.facts["vocabulary"]

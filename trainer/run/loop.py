@@ -228,7 +228,8 @@ class _Run:
         self.model = build(self.config, self.architecture, self.execution, self.world)
         self.optimizer = optimizer.Optimizer(self.model, self.config)
         self.average = averaging.average(self.model, self.config, self.batches.steps)
-        self.teachers = teachers.teachers(self.config, self.data, self.device)
+        members = (self.config, self.data, self.device)
+        self.teachers = teachers.Teachers(*members) if self.config.distill else None
         if found:
             self._restore(found)
 
@@ -605,7 +606,7 @@ class _Run:
     def _recipe(self) -> dict[str, Any]:
         """The choices that the configuration only names."""
         named = [(name, p) for name, p in self.model.named_parameters()]
-        decayed = optimizer.decayed_names(named, self.config.decay)
+        decayed, shuffled = optimizer.decayed_names(named, self.config.decay), self.config.order == "shuffle"
         return {
             "asked_unique_tokens": self.config.unique_tokens,
             "asked_epochs": self.config.epochs,
@@ -614,7 +615,7 @@ class _Run:
             "tail": "tokens that do not fill a sequence are left out; the last batch is padded with rows "
             "that do not count",
             "order": "a new order every epoch, from the seed"
-            if self.config.order == "shuffle"
+            if shuffled
             else "the corpus order, every epoch",
             "decayed": decayed,
             "not_decayed": [name for name, _ in named if name not in decayed],
@@ -705,11 +706,12 @@ def _deterministic(execution: Execution) -> Iterator[None]:
     if not execution.device.startswith("cuda") or not execution.deterministic:
         yield
         return
-    before = torch.are_deterministic_algorithms_enabled(), torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
+    how: Any = torch.utils.deterministic
+    before = torch.are_deterministic_algorithms_enabled(), how.fill_uninitialized_memory
     torch.use_deterministic_algorithms(True)
-    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    how.fill_uninitialized_memory = False
     try:
         yield
     finally:
         torch.use_deterministic_algorithms(before[0])
-        torch.utils.deterministic.fill_uninitialized_memory = before[1]  # type: ignore[attr-defined]
+        how.fill_uninitialized_memory = before[1]

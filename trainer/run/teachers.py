@@ -33,20 +33,16 @@ def check(config: RunConfig, shape: Architecture) -> float:
     for member, wanted in zip(found, config.distill.checksums or [None] * len(found), strict=True):
         rows, length = member.result.architecture["vocab_size"], member.config.sequence_length
         if wanted not in (None, member.result.weights_checksum):
-            raise InvalidInput(
-                f"{member.name} is not the run that distillation began with (its weights differ); bring that "
-                f"back, or name a new directory."
-            )
+            other = f"{member.name} is not the run that distillation began with (its weights differ)"
+            raise InvalidInput(f"{other}; bring that back, or name a new directory.")
         if rows != shape.vocab_size:
             raise InvalidInput(
                 f"{member.name} has a vocabulary of {rows:,} and the model to train of {shape.vocab_size:,}; "
                 f"members teach models of their own vocabulary only."
             )
         if length < config.sequence_length:
-            raise InvalidInput(
-                f"{member.name} sees {length:,} tokens; a sequence_length of at most that would do.",
-                field="sequence_length",
-            )
+            short = f"{member.name} sees {length:,} tokens; a sequence_length of at most that would do."
+            raise InvalidInput(short, field="sequence_length")
     table = 4.0 * config.unique_tokens * shape.vocab_size
     return sum(4.0 * member.result.params for member in found) + (table if table <= ROOM else 0)
 
@@ -99,10 +95,6 @@ class Teachers:
             with torch.no_grad():
                 self.remembered[key] = self._predict(row).mean(slice(None))
         return self.remembered[key]
-
-
-def teachers(config: RunConfig, data: tokens.TokenSet, device: torch.device) -> Teachers | None:
-    return Teachers(config, data, device) if config.distill else None
 
 
 def _same_tokens(member: Member, data: tokens.TokenSet) -> None:
