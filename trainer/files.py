@@ -79,9 +79,7 @@ def checksum(path: Path) -> str:
 
 
 def quick_checksum(path: Path) -> str:
-    """A hash of a file's size and content; of files above 64 MB, of 64 evenly spaced blocks, so that a change
-    between them is not noticed: enough to tell the weights of two runs apart, not to find damage.
-    """
+    """A hash of size and content as an earlier version made it; above 64 MB, of 64 evenly spaced blocks."""
     size = path.stat().st_size
     digest = hashlib.blake2b(str(size).encode(), digest_size=16)
     with open(path, "rb") as stream:
@@ -96,9 +94,8 @@ def quick_checksum(path: Path) -> str:
 
 @contextmanager
 def locked(path: Path, busy: str | None = None) -> Iterator[None]:
-    """Hold a lock for the duration; the system drops it when the process ends, however it ends.
-
-    With `busy`, a lock held by another process raises Busy with that text; without it, wait.
+    """Hold a lock, which the system drops when the process ends, however it ends; where another process has
+    it, raise Busy with the text `busy`, or without one wait.
     """
     with open(path, "a+", encoding="utf-8") as stream:
         try:

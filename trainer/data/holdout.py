@@ -28,10 +28,8 @@ def _key(words: list[str]) -> bytes:
 
 
 class Candidates:
-    """The documents to hold out, found while a corpus goes by once: those with the lowest keys, or the first
-    ones.
-
-    One more than is wanted is kept, as a sign that others are left; copies count once.
+    """The documents to hold out, found while a corpus goes by once: those with the lowest keys, or the first;
+    copies count once. One more than is wanted is kept, as a sign that others are left.
     """
 
     def __init__(self, validation: int, development: int, first: bool):
@@ -85,7 +83,7 @@ class Overlap:
         self.passages.update(_passage(words, start) for start in range(len(words) - PASSAGE + 1))
 
     def repeats(self, text: str) -> bool:
-        """Whether a document is held out, or repeats held-out text, whole or in a passage, and is counted."""
+        """Whether a document is held out or, which is counted, repeats one that is, whole or in a passage."""
         words = text.casefold().split()
         key = _key(words)
         if key in self.keys and key not in self.met:  # itself, which is rightly not trained on

@@ -43,10 +43,8 @@ def evaluate(
     progress: Progress = lambda task, done, total: None,
     **settings: Unpack[Settings],
 ) -> SuiteResult:
-    """Bits per byte and accuracy of a finished run or a Hugging Face folder.
-
-    Finished tasks are kept in `cache` (default: where token files are) unless `keep` is false, and are not
-    scored again.
+    """Bits per byte and accuracy of a finished run or a Hugging Face folder; finished tasks are kept in
+    `cache` (default: where token files are) unless `keep` is false, and are not scored again.
     """
     evaluation = _Evaluation(model, device, **settings)
     kept = Cache(cache, evaluation.model.fingerprint) if keep else None

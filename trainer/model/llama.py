@@ -97,10 +97,8 @@ class Layer(nn.Module):
 
 
 class Body(nn.Module):
-    """All layers and the final norm: what torch.compile sees as one graph.
-
-    The embedding stays outside: compiled for a CPU, its backward adds rows from several threads in any order,
-    and runs would no longer repeat to the bit.
+    """All layers and the final norm: what torch.compile sees as one graph. The embedding stays outside, whose
+    backward, compiled for a CPU, adds rows from several threads in any order, not in the same bits.
     """
 
     def __init__(

@@ -31,8 +31,7 @@ _RARE = 1e-30  # a probability whose logarithm is still exact in fp32
 def rows_loss(
     multiply: Product, hidden: torch.Tensor, matrix: torch.Tensor, targets: torch.Tensor, room: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Summed loss of some rows, and its gradient with respect to their logits, which are made in `room` by
-    PyTorch's own product.
+    """Summed loss of some rows, and its gradient to their logits, made in `room` by PyTorch's own product.
 
     Uncompiled on purpose: softmax takes one row at a time through the cache, in less time than the kernel a
     compiler makes of the same formula. The loss is read off the probability of the target; where that is too

@@ -162,9 +162,7 @@ def memory_bytes(
 
 
 def needed_memory(shape: Architecture, sequence_length: int, execution: Execution) -> float:
-    """Bytes of each device that a run takes as it is executed. Checkpoints are written from a copy of weights
-    and moments in main memory, which is that of a CPU.
-    """
+    """Bytes of each device that a run takes; on a CPU with the copy that checkpoints are written from."""
     dtype = DTYPES[execution.dtype]
     kind = execution.device.split(":")[0]
     head = loss.head_bytes(shape.vocab_size, dtype.itemsize, kind, execution.compiled)

@@ -141,10 +141,8 @@ def _told(store: Any, error: BaseException) -> BaseException:
 
 
 def shard(model: Any, world: World, dtype: str = "fp32") -> None:
-    """Shard every layer, and then the rest, over the world.
-
-    With bf16 the layers travel in it, and their gradients are added up in fp32. Embedding, head and the last
-    norm stay in fp32 throughout; the states between layers are left as they are.
+    """Shard every layer, and then the rest, over the world. With bf16 the layers travel in it, and their
+    gradients are added up in fp32; embedding, head and the last norm stay in fp32 throughout.
     """
     if world.size == 1:
         return

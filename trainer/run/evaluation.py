@@ -63,11 +63,9 @@ def evaluate(
     compiled: bool = False,
     tell: Tell = lambda done, of: None,
 ) -> Evaluation:
-    """Loss of a model over a token stream; `counts` holds its documents and bytes.
-
-    A graph of its own would take longer to compile than it saves. With `compiled`, for a model that has
-    trained on `rows` rows at a time, the body runs the graph it was trained with: the forward pass as if a
-    backward one were to follow.
+    """Loss of a model over a token stream; `counts` holds its documents and bytes. With `compiled` the body
+    runs the graph it was trained with, on `rows` rows at a time, as if a backward pass were to follow: one of
+    its own would take longer to compile than it saves.
     """
     world = world or distributed.World()
     predicted = len(stream) - 1

@@ -628,10 +628,8 @@ def build(
     execution: Execution,
     world: distributed.World | None = None,
 ) -> Llama:
-    """The model of a run with its first weights, compiled and sharded as the run will use it.
-
-    A sharded model is never whole on a device: it takes up memory once it is sharded, and is then filled
-    tensor by tensor.
+    """The model of a run with its first weights, compiled and sharded as the run will use it; a sharded one
+    is never whole on a device, but filled tensor by tensor.
     """
     world = world or distributed.World()
     model = outline(
