@@ -199,8 +199,8 @@ _CAPTIONS = {
 }
 _SIGNS = {
     "band": "The band is its interval.",
-    "shade": "In the grey shade the law expects no gain from more compute with this recipe. Where it begins "
-    "is known no better than the green stretch is long, all of which is as good.",
+    "shade": "In the grey shade the law expects no gain from more compute with this recipe; where it begins "
+    "is uncertain, as the curve is flat there.",
     "crossing": "From C× on strong weight decay is expected to win.",
     "kinks": "At kinks another whole number of epochs becomes the best, in the end one, far beyond all runs.",
     "budget": "Drag the line to another budget.",
@@ -308,10 +308,16 @@ def column_problems(columns: Iterable[tuple[str, str]]) -> dict[str, str]:
     return said
 
 
+def not_taken(sentence: str) -> dict[str, str]:
+    """What the visitor named and the table does not have, each at its field."""
+    lacking, _, there = sentence.partition("; ")
+    found = _TAKEN.findall(lacking)
+    return {ours: f"{called(ours)} cannot be taken from {theirs}; {there}" for ours, theirs in found}
+
+
 def as_page_words(sentence: str) -> str:
     """A sentence about a table in terms of the page's fields instead of options of a command."""
     said = _MAPPED.sub(lambda found: f"write {found[3]!r} for {called(found[2])}", sentence)
-    said = _TAKEN.sub(lambda found: f"{called(found[1])} cannot be taken from", said)
     said = _RAW.sub(lambda found: called(found[0]), said)
     return named(said, lambda field: READING.get(field, label(field)))
 
@@ -363,7 +369,7 @@ READING = {
     "pattern": "Pattern of run names",
 }  # what the page calls the ways in which a table can be read
 _LACKING = re.compile(r"no column (\w+)(?: \(or (\w+)\))?")
-_TAKEN = re.compile(r"^takes (\w+) from")
+_TAKEN = re.compile(r"(?:^takes| and) (\w+) from ('.*?'|\".*?\")(?= and \w+ from |$)")
 _MAPPED = re.compile(r"‹columns› ('?)(\w+)=(.+?)\1(?=[ ).;:,]|$)")
 _RAW = re.compile(r"(?<![\w./'])(params|unique_tokens|weight_decay|learning_rate|batch_tokens)(?![\w./'*=])")
 

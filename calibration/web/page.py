@@ -247,6 +247,7 @@ async def check(request: Request, options: Annotated[api.FitOptions, Query()]) -
 @router.post("/page/fit")
 async def fit(request: Request, options: Annotated[api.FitOptions, Query()]) -> StreamingResponse:
     """Fit a run table: progress as it is made, then laws, picture, files and calibration, as JSON lines."""
+    await request.body()  # before the reply begins, which waits for what comes next: the visitor leaves
     lines = (json.dumps(one) + "\n" async for one in _fitted(request, options))
     return StreamingResponse(lines, media_type="application/x-ndjson")
 
@@ -293,7 +294,8 @@ def _refused(found: dict[str, Any]) -> dict[str, Any]:
     said = markup.column_problems(found.get("columns", ()))
     html = markup.cell_problems(tuple(one) for one in found["problems"])
     if not said and not html:
-        said[found.get("field") or ""] = markup.as_page_words(found["error"])
+        elsewhere = {found.get("field") or "": markup.as_page_words(found["error"])}
+        said = markup.not_taken(found["error"]) or elsewhere
     return {"html": html, "problems": {field: _begun(text) for field, text in said.items()}}
 
 

@@ -348,10 +348,16 @@ def test_columns_that_are_missing_are_asked_for_one_by_one_in_the_words_of_the_p
         "read params from config.n_params, loss from val/loss": "read parameters from config.n_params, loss",
         "params look like millions: ‹columns› 'params=size_m*1e6'": "parameters look like millions: write "
         "'size_m*1e6' for parameters",
-        "takes unique_tokens from 'corpsu'; t.csv has corpus.": "unique tokens cannot be taken from 'corpsu'",
         "left out (‹where› 'steps > 0' keeps them)": "left out (Only runs where 'steps > 0' keeps them)",
     }.items():
         assert markup.as_page_words(sentence).startswith(wanted)
+    assert markup.not_taken(
+        "takes unique_tokens from 'corpsu' and loss from 'a and b'; t.csv has corpus."
+    ) == {
+        "unique_tokens": "unique tokens cannot be taken from 'corpsu'; t.csv has corpus.",
+        "loss": "validation loss cannot be taken from 'a and b'; t.csv has corpus.",
+    }
+    assert markup.not_taken("the table has 3 runs; the page works with more.") == {}
 
 
 def test_forms_that_disagree_are_in_the_picture_and_next_to_the_size() -> None:

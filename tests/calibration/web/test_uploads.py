@@ -44,7 +44,7 @@ def test_own_runs_from_upload_to_plan(browser: Browser, runs: pd.DataFrame, tmp_
     browser.pick("refits", "200")
     browser.press("#fit")
     eventually(lambda: browser.script(progress), lambda share: share is not None)
-    said = eventually(lambda: browser.text("#runs-result"), lambda text: "is fitted" in text, patience=300)
+    said = eventually(lambda: browser.text("#runs-result"), lambda text: "is fitted" in text)
     assert "our corpus <b>1</b> is fitted" in said  # as text: nothing of a name is markup
     assert "held-out error" in said
     points = "return document.querySelectorAll('#runs-result figure svg [id^=PathCollection] use').length"
@@ -159,7 +159,7 @@ def test_each_missing_column_is_asked_for_at_its_field_and_forgotten_with_its_fi
     assert said[0][1].startswith("Epochs cannot be taken from 'pass'")
     browser.find("[name=column-epochs]").send_keys("es")
     read = eventually(lambda: browser.text("#runs-check"), lambda said: "The table can be read" in said)
-    assert "validation loss from ppl" in read
+    assert "Read loss from ppl as its logarithm" in read
     assert not browser.find("#example").is_displayed()
     browser.upload("#upload-runs", tmp_path / "other.csv")
     eventually(lambda: browser.script(AT_FIELDS), lambda found: len(found) == 4)
