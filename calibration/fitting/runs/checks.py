@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from scipy.special import fdtrc
 
 from planner.calibration import Calibration
 from planner.inputs import InvalidInput, count, number, short
@@ -309,7 +310,8 @@ def _missing_columns(raw: RawTable, decay: float | None) -> list[Problem]:
     problems = []
     if needed:
         missing, column = " and no column ".join(needed), needed[0].split()[0]
-        text = f"{raw.name} has no column {missing}; it has {listed(names)}; {_hint(names, column)}"
+        own = listed([name for name in names if raw.taken.get(name, name) == name])
+        text = f"{raw.name} has no column {missing}; it has {own}; {_hint(names, column)}"
         problems.append(Problem(WHOLE_TABLE, column, "", text))
     if "weight_decay" not in there and decay is None:
         text = f"{raw.name} has no column weight_decay; add it, or say which one all runs used"
@@ -772,9 +774,8 @@ def _unrelated(table: pd.DataFrame, taken: Mapping[str, str]) -> str:
         return ""
     left = loss - design @ np.linalg.lstsq(design, loss, rcond=None)[0]
     unexplained = max(float(left @ left / (loss @ loss)), 1e-12)
-    from scipy.stats import f
-
-    chance = float(f.sf(((1 - unexplained) / rank) / (unexplained / (free - rank)), rank, free - rank))
+    ratio = ((1 - unexplained) / rank) / (unexplained / (free - rank))
+    chance = float(fdtrc(rank, free - rank, ratio))  # of the F distribution
     if chance < _UNRELATED:
         return ""
     return (

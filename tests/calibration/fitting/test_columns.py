@@ -87,6 +87,7 @@ def test_a_loss_that_says_its_form_is_changed_into_nats(name, change):
         ({"loss": "train_loss"}, "only train_loss; laws are about the validation loss"),
         ({"params": "non_embedding_params"}, "laws count all parameters, embeddings included"),
         ({"params": "width"}, "no column params; it has run, width"),
+        ({"params": "width", "run": "Name"}, "no column params; it has Name, width.* weight_decay, loss;"),
     ],
 )
 def test_what_must_not_be_guessed_is_refused_with_the_way_to_say_it(columns, reason):
