@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -161,7 +162,7 @@ def residuals(setting: Setting, runs: pd.DataFrame) -> Figure:
     """
     form = BASE_FORM if BASE_FORM in setting.laws else next(iter(setting.laws))
     shared = shared_exponent(setting.law(form), _means(runs))
-    if shared is None or (drawn := shared.runs[shared.runs["coefficient"] > 0]).empty:
+    if shared is None or (drawn := _above(shared.runs)).empty:
         raise InvalidInput(
             "must have sizes that were trained for different numbers of epochs on the same data, and did "
             "worse than the base law says.",
@@ -181,8 +182,15 @@ def residuals(setting: Setting, runs: pd.DataFrame) -> Figure:
     slope = f"weight decay {setting.weight_decay:g}, one exponent for {cells} cells"
     if below := int((shared.runs["residual"] <= 0).sum()):
         slope += f"; {below} runs below the base law not shown"
-    figure.suptitle(f"What repetition costs: δ = {shared.delta:.2f} ({slope})", fontsize=11)
+    title = f"What repetition costs: δ = {shared.delta:.2f} ({slope})"
+    figure.suptitle(textwrap.fill(title, 48 * len(amounts)), fontsize=11)
     return figure
+
+
+def _above(runs: pd.DataFrame) -> pd.DataFrame:
+    """Runs that did worse than the base law says, of cells that have two of them: others show no slope."""
+    found = runs[(runs["residual"] > 0) & (runs["coefficient"] > 0)]
+    return found[found.groupby(_CELL)["repeats"].transform("nunique") > 1]
 
 
 def _cells(axis: Axes, runs: pd.DataFrame, delta: float) -> None:
@@ -191,9 +199,8 @@ def _cells(axis: Axes, runs: pd.DataFrame, delta: float) -> None:
     sizes.sort()
     for k, place in enumerate(sorted({0, len(sizes) // 2, len(sizes) - 1})):
         cell, colour = runs[runs["params"] == sizes[place]], series(k).light
-        above = cell[cell["residual"] > 0]
         drawn: dict[str, Any] = {"marker": marker(k), "color": colour, "linewidths": 0, "s": 26}
-        axis.scatter(above["repeats"], above["residual"], label=short(sizes[place]), **drawn)
+        axis.scatter(cell["repeats"], cell["residual"], label=short(sizes[place]), **drawn)
         span = np.array([cell["repeats"].min(), cell["repeats"].max()])
         axis.plot(span, cell["coefficient"].iloc[0] * span**delta, color=colour, linewidth=1, linestyle="--")
     axis.set(xscale="log", yscale="log", xlabel="repeats (epochs - 1)")

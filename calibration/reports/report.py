@@ -445,7 +445,7 @@ def method(subject: Subject) -> Section | None:
         (f"λ = {setting.weight_decay:g}", str(name).replace("_", " "), _plain(value))
         for setting in subject.calibration.settings
         for name, value in setting.method.items()
-        if name != "not_identified"  # has a section of its own
+        if name != "not_identified" and _plain(value)  # that has a section of its own
     ]
     return Section("How it was fitted", table(None, rows)) if rows else None
 

@@ -259,6 +259,18 @@ def test_the_shared_exponent_is_recovered():
     assert evidence_plots.shared_exponent(law, table_[table_["epochs"] == 1]) is None
 
 
+def test_one_run_that_did_worse_shows_no_slope():
+    """Of each cell only its longest run is above the base law."""
+    law = LAWS[0.1]
+    at = {"params": 1e8, "unique_tokens": 1e8, "weight_decay": 0.1}
+    table_ = pd.DataFrame([{**at, "epochs": epochs, "tokens": 1e8 * epochs} for epochs in (2.0, 8.0)])
+    base = law.base().loss(table_["params"], table_["unique_tokens"], table_["epochs"])
+    setting = Calibration.load().setting(0.1)
+    assert isinstance(evidence_plots.residuals(setting, table_.assign(loss=base + 0.1)), Figure)
+    with pytest.raises(InvalidInput, match="did worse than the base law"):
+        evidence_plots.residuals(setting, table_.assign(loss=base + np.array([-0.1, 0.1])))
+
+
 @pytest.mark.parametrize(
     "draw", [fit_plots.predicted_observed, evidence_plots.residuals, fit_plots.fit_quality]
 )
